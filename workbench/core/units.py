@@ -1,0 +1,42 @@
+"""Units for readers: inside the library everything is bytes and seconds."""
+
+_BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
+
+
+def format_bytes(count: float) -> str:
+    """Bytes with a binary unit.
+
+    >>> format_bytes(1536)
+    '1.50 KiB'
+    """
+    value = float(count)
+    for unit in _BINARY[:-1]:
+        if abs(value) < 1024:
+            return f"{value:.0f} B" if unit == "B" else f"{value:.2f} {unit}"
+        value /= 1024
+    return f"{value:.2f} {_BINARY[-1]}"
+
+
+def parse_bytes(text: str) -> int:
+    """Bytes from a number with an optional binary unit.
+
+    Raises:
+        ValueError: not such a number.
+
+    >>> parse_bytes("8GiB") == 8 * 2**30
+    True
+    """
+    stripped = text.strip()
+    for power, unit in reversed(list(enumerate(_BINARY))):
+        if stripped.endswith(unit):
+            number = stripped[: -len(unit)].strip()
+            break
+    else:
+        power, number = 0, stripped
+    try:
+        value = float(number) * 1024**power
+    except ValueError:
+        raise ValueError(f"{text!r} is not a number of bytes; write 8GiB, 512 MiB or a plain number") from None
+    if not 0 <= value < float("inf"):
+        raise ValueError(f"{text!r} is not a number of bytes; it must be finite and not negative")
+    return int(value)

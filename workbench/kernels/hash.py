@@ -1,0 +1,103 @@
+"""The counter-based hash behind every random decision, equal bit for bit in numba and torch.
+
+Indexed SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014): the `i`-th variate
+of stream `key` is `mix64(key + (i + 1) · γ)`. A stream over two indices is the stream of a variate.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.kernels.jit import compiled
+
+_U64 = (1 << 64) - 1
+_GAMMA = 0x9E3779B97F4A7C15
+_MIX_1 = 0xBF58476D1CE4E5B9
+_MIX_2 = 0x94D049BB133111EB
+_ROOT = 0x6A09E667F3BCC909
+TWO_TO_MINUS_53 = 2.0**-53
+
+_GAMMA_NB, _MIX_1_NB, _MIX_2_NB = np.uint64(_GAMMA), np.uint64(_MIX_1), np.uint64(_MIX_2)
+_S11, _S27, _S30, _S31, _S32 = (np.uint64(s) for s in (11, 27, 30, 31, 32))
+_LOW_32 = np.uint64(0xFFFFFFFF)
+_ONE = np.uint64(1)
+
+
+def _signed(word: int) -> int:
+    word &= _U64
+    return word - (1 << 64) if word >> 63 else word
+
+
+def _mix_int(word: int) -> int:
+    word &= _U64
+    word = ((word ^ (word >> 30)) * _MIX_1) & _U64
+    word = ((word ^ (word >> 27)) * _MIX_2) & _U64
+    return word ^ (word >> 31)
+
+
+def derive_key(*parts: int) -> int:
+    """Fold whole numbers (seed, purpose, step, layer, …) into the 64-bit key of a stream.
+
+    Args:
+        parts: whole numbers of any size; order matters.
+
+    Returns:
+        The key as a signed 64-bit number, as torch and numba take it.
+
+    >>> derive_key(0, 1) != derive_key(1, 0)
+    True
+    """
+    key = _ROOT
+    for part in parts:
+        key = _mix_int(key + (int(part) + 1) * _GAMMA)
+    return _signed(key)
+
+
+@compiled
+def mix64(word):
+    word = (word ^ (word >> _S30)) * _MIX_1_NB
+    word = (word ^ (word >> _S27)) * _MIX_2_NB
+    return word ^ (word >> _S31)
+
+
+@compiled
+def hash_index(key, index):
+    """64 random bits for `index` of stream `key`; both may be signed."""
+    return mix64(np.uint64(key) + (np.uint64(index) + _ONE) * _GAMMA_NB)
+
+
+@compiled
+def unit_interval(bits):
+    """A float64 in [0, 1) from the upper 53 bits."""
+    return np.float64(bits >> _S11) * TWO_TO_MINUS_53
+
+
+@compiled
+def below(bits, bound):
+    """A whole number in [0, bound) for bound < 2³¹: the upper half of the 96-bit product, so the bias is below 2⁻³³."""
+    bound = np.uint64(bound)
+    return np.int64(((bits >> _S32) * bound + (((bits & _LOW_32) * bound) >> _S32)) >> _S32)
+
+
+def _shift_right(word: Tensor, count: int) -> Tensor:
+    """Logical shift: torch's `>>` carries the sign along."""
+    return (word >> count) & ((1 << (64 - count)) - 1)
+
+
+def hash_index_torch(key: int | Tensor, index: Tensor) -> Tensor:
+    """Like `hash_index`, for tensors: int64 in, the same 64 bits as int64 out, on any device."""
+    word = key + (index.to(torch.int64) + 1) * _signed(_GAMMA)
+    word = (word ^ _shift_right(word, 30)) * _signed(_MIX_1)
+    word = (word ^ _shift_right(word, 27)) * _signed(_MIX_2)
+    return word ^ _shift_right(word, 31)
+
+
+def unit_interval_torch(bits: Tensor) -> Tensor:
+    """Like `unit_interval`, for tensors: float64 in [0, 1)."""
+    return _shift_right(bits, 11).to(torch.float64) * TWO_TO_MINUS_53
+
+
+def below_torch(bits: Tensor, bound: Tensor | int) -> Tensor:
+    """Like `below`, for tensors."""
+    high, low = _shift_right(bits, 32), bits & 0xFFFFFFFF
+    return _shift_right(high * bound + _shift_right(low * bound, 32), 32)

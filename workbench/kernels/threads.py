@@ -1,0 +1,117 @@
+"""One small thread pool for all CPU kernels.
+
+Numba's own parallel loops abort when a process forks after using them (DataLoader workers) and break with a second Python
+thread, so kernels are plain functions over a row range that release the interpreter lock.
+"""
+
+import os
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import ThreadPoolExecutor
+
+MIN_ROWS_PER_THREAD = 2048
+_local = threading.local()
+_lock = threading.Lock()
+_pool: ThreadPoolExecutor | None = None
+
+
+def _default_threads() -> int:
+    asked = os.environ.get("WORKBENCH_NUM_THREADS")
+    if asked is None:
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    if not asked.isdigit() or int(asked) < 1:
+        raise ValueError(f"WORKBENCH_NUM_THREADS is {asked!r}; it must be a whole number of threads, at least 1")
+    return int(asked)
+
+
+_threads = _default_threads()
+
+
+def get_num_threads() -> int:
+    """Number of threads that CPU kernels use (default: WORKBENCH_NUM_THREADS, else the cores this process may run on)."""
+    return _threads
+
+
+def set_num_threads(count: int) -> None:
+    """Set the number of threads that CPU kernels use; results do not depend on it.
+
+    Args:
+        count: threads, at least 1.
+
+    Raises:
+        ValueError: `count` is below 1.
+    """
+    global _threads
+    if count < 1:
+        raise ValueError(f"number of threads is {count}; it must be at least 1")
+    _threads = int(count)
+    _drop_pool()
+
+
+def _drop_pool() -> None:
+    global _pool
+    with _lock:
+        old, _pool = _pool, None
+    if old is not None:
+        old.shutdown(wait=False)
+
+
+def _forget_pool() -> None:
+    """In a forked child the parent's threads do not exist, and its lock may be held for ever."""
+    global _pool, _lock
+    _pool, _lock = None, threading.Lock()
+    _local.__dict__.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_pool)
+
+
+def _get_pool() -> ThreadPoolExecutor:
+    global _pool
+    with _lock:
+        if _pool is None:
+            _pool = ThreadPoolExecutor(max(1, _threads - 1), thread_name_prefix="workbench")
+        return _pool
+
+
+def _in_worker(task: Callable[[], None]) -> None:
+    _local.is_worker = True
+    task()
+
+
+def run_tasks(tasks: Sequence[Callable[[], None]]) -> None:
+    """Run the tasks at once, the first in the calling thread; return when all are done.
+
+    A task that starts tasks runs them in its own thread, so that the pool can't wait for itself.
+    """
+    if len(tasks) <= 1 or _threads == 1 or getattr(_local, "is_worker", False):
+        for task in tasks:
+            task()
+        return
+    futures = [_get_pool().submit(_in_worker, task) for task in tasks[1:]]
+    try:
+        tasks[0]()
+    finally:
+        for future in futures:
+            future.exception()  # wait for all: a kernel must not outlive the arrays it was given
+    for future in futures:
+        future.result()
+
+
+def num_chunks(rows: int, min_rows: int = MIN_ROWS_PER_THREAD) -> int:
+    """Number of row ranges to cut `rows` into: one per thread, but none smaller than `min_rows`."""
+    return max(1, min(_threads, rows // max(1, min_rows)))
+
+
+def parallel_rows(kernel: Callable[[int, int], None], rows: int, min_rows: int = MIN_ROWS_PER_THREAD) -> None:
+    """Run `kernel(lo, hi)` over ranges that cover `range(rows)`, one range per thread.
+
+    Args:
+        kernel: called with a half-open row range; must release the interpreter lock to run at once.
+        rows: number of rows.
+        min_rows: rows below which another thread costs more than it saves.
+    """
+    chunks = num_chunks(rows, min_rows)
+    bounds = [rows * i // chunks for i in range(chunks + 1)]
+    run_tasks([lambda lo=lo, hi=hi: kernel(lo, hi) for lo, hi in zip(bounds, bounds[1:], strict=False)])
