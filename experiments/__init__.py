@@ -1,0 +1,1 @@
+"""Experiments: one folder per paper, and the performance benchmarks."""
