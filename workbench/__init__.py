@@ -1,0 +1,71 @@
+"""GNN Workbench: composable primitives for training graph neural networks on graphs too big for one GPU.
+
+`import workbench as wb` loads nothing; every public name is imported from its module when it is first used.
+"""
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:  # for type checkers and editors; a test holds it against the table below
+    from workbench.core.dataset import Dataset as Dataset
+    from workbench.core.edgebatch import EdgeBatch as EdgeBatch
+    from workbench.core.errors import CapacityError as CapacityError
+    from workbench.core.errors import CorruptFileError as CorruptFileError
+    from workbench.core.graph import Graph as Graph
+    from workbench.core.meter import measure_peak as measure_peak
+    from workbench.core.minibatch import Block as Block
+    from workbench.core.minibatch import Exchange as Exchange
+    from workbench.core.minibatch import MiniBatch as MiniBatch
+    from workbench.core.units import format_bytes as format_bytes
+    from workbench.core.units import parse_bytes as parse_bytes
+    from workbench.kernels.threads import get_num_threads as get_num_threads
+    from workbench.kernels.threads import set_num_threads as set_num_threads
+    from workbench.nn.dropout import HashDropout as HashDropout
+    from workbench.nn.model import build_model as build_model
+    from workbench.nn.norm import symmetric_norm as symmetric_norm
+    from workbench.partition.batch import PARTITION_METHODS as PARTITION_METHODS
+    from workbench.partition.batch import partition_batch as partition_batch
+    from workbench.partition.graph import partition_graph as partition_graph
+    from workbench.partition.redundancy import Redundancy as Redundancy
+    from workbench.partition.redundancy import redundancy as redundancy
+    from workbench.sampling.neighbor import FullNeighborSampler as FullNeighborSampler
+    from workbench.sampling.neighbor import NeighborSampler as NeighborSampler
+    from workbench.sampling.stream import batches as batches
+    from workbench.sampling.stream import prefetch as prefetch
+    from workbench.training.accumulate import accumulate as accumulate
+    from workbench.training.step import train_step as train_step
+
+_NAMES = {
+    "core.dataset": ["Dataset"],
+    "core.edgebatch": ["EdgeBatch"],
+    "core.errors": ["CapacityError", "CorruptFileError"],
+    "core.graph": ["Graph"],
+    "core.meter": ["measure_peak"],
+    "core.minibatch": ["Block", "Exchange", "MiniBatch"],
+    "core.units": ["format_bytes", "parse_bytes"],
+    "kernels.threads": ["get_num_threads", "set_num_threads"],
+    "nn.dropout": ["HashDropout"],
+    "nn.model": ["build_model"],
+    "nn.norm": ["symmetric_norm"],
+    "partition.batch": ["PARTITION_METHODS", "partition_batch"],
+    "partition.graph": ["partition_graph"],
+    "partition.redundancy": ["Redundancy", "redundancy"],
+    "sampling.neighbor": ["FullNeighborSampler", "NeighborSampler"],
+    "sampling.stream": ["batches", "prefetch"],
+    "training.accumulate": ["accumulate"],
+    "training.step": ["train_step"],
+}
+_MODULE_OF = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
+__all__ = sorted(_MODULE_OF)  # pyright: ignore[reportUnsupportedDunderAll]
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _MODULE_OF:
+        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+    value = getattr(import_module(_MODULE_OF[name]), name)
+    globals()[name] = value
+    return value
+
+
+def __dir__() -> list[str]:
+    return sorted({*globals(), *__all__})

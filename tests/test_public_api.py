@@ -1,0 +1,50 @@
+"""The public names: all there, documented, and nothing heavy behind the import."""
+
+import ast
+import inspect
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import workbench as wb
+
+HEAVY = ["torch", "numba", "dgl", "torch_geometric", "mlflow", "plotly", "pymetis", "mtkahypar", "scipy", "pandas"]
+DATA = {"PARTITION_METHODS"}
+
+
+@pytest.mark.parametrize("name", wb.__all__)
+def test_name_resolves_and_has_a_docstring(name):
+    value = getattr(wb, name)
+    assert name in DATA or inspect.getdoc(value), f"{name} has no docstring"
+    assert name in DATA or value.__module__.startswith("workbench.")
+
+
+def test_type_checkers_see_the_same_names():
+    tree = ast.parse(Path(inspect.getfile(wb)).read_text())
+    imports = [node for node in ast.walk(tree) if isinstance(node, ast.ImportFrom)]
+    static = {a.asname: node.module for node in imports for a in node.names if a.asname}
+    assert static == wb._MODULE_OF
+
+
+def test_dir_lists_names_and_unknown_ones_are_attribute_errors():
+    assert set(wb.__all__) <= set(dir(wb))
+    with pytest.raises(AttributeError, match="no attribute 'GraphSampler'"):
+        _ = wb.GraphSampler
+
+
+def loaded_after(code: str) -> set[str]:
+    script = f"import sys; {code}; print(*(m for m in {HEAVY} if m in sys.modules))"
+    env = os.environ | {"PYTHONPATH": str(Path(inspect.getfile(wb)).parent.parent)}
+    result = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
+    return set(result.stdout.split())
+
+
+def test_import_loads_no_library():
+    assert loaded_after("import workbench") == set()
+
+
+def test_names_load_only_what_the_core_needs():
+    assert loaded_after("import workbench as wb; [getattr(wb, n) for n in wb.__all__]") <= {"torch", "numba"}
