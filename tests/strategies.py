@@ -65,8 +65,8 @@ def random_graph(
         torch.tensor([s for s, _, _ in flat], dtype=index_dtype),
         edge_ids=torch.tensor([e for _, _, e in flat], dtype=torch.int64) if edge_ids else None,
         edge_weight=None if edge_weight is None else torch.tensor([1 - rng.random() for _ in flat], dtype=edge_weight),
-        edge_type=torch.tensor([rng.randrange(num_edge_types) for _ in flat]) if num_edge_types else None,
-        node_type=torch.tensor([rng.randrange(num_node_types) for _ in rows]) if num_node_types else None,
+        edge_type=torch.tensor([rng.randrange(num_edge_types) for _ in flat], dtype=torch.int64) if num_edge_types else None,
+        node_type=torch.tensor([rng.randrange(num_node_types) for _ in rows], dtype=torch.int64) if num_node_types else None,
     )
 
 

@@ -1,0 +1,237 @@
+"""`MiniBatch.split` against a brute-force splitter in plain Python, and against the definition of a micro-batch."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+import workbench.core.split as split_module
+from tests.strategies import minibatches, random_graph, random_minibatch
+from workbench.core.minibatch import Block, Exchange, MiniBatch
+from workbench.core.split import split_batch, split_rows
+from workbench.core.split_torch import split_rows_torch
+from workbench.kernels.threads import get_num_threads, set_num_threads
+
+FIELDS = ("indptr", "indices", "edge_ids", "edge_weight", "edge_type")
+
+
+def brute_force_split(mb: MiniBatch, part: list[int]) -> list[MiniBatch]:
+    """The definition, a dictionary and a list for every part."""
+    micro = []
+    for label in sorted(set(part)):
+        nodes = [seed for seed, p in enumerate(part) if p == label]
+        blocks: list[Block] = []
+        for block in reversed(mb.blocks):
+            local = {node: i for i, node in enumerate(nodes)}
+            starts = block.indptr.tolist()
+            rows = [list(range(starts[node], starts[node + 1])) for node in nodes]
+            edges = [e for row in rows for e in row]
+            sources = [int(block.indices[e]) for e in edges]
+            for source in sources:
+                local.setdefault(source, len(local))
+            take = torch.tensor(edges, dtype=torch.int64)
+            own = {n: getattr(block, n)[take] for n in FIELDS[2:] if getattr(block, n) is not None}
+            indptr = torch.tensor([0, *(len(row) for row in rows)]).cumsum(0)
+            indices = torch.tensor([local[s] for s in sources], dtype=block.indices.dtype)
+            blocks.insert(0, Block(indptr, indices, num_src=len(local), num_dst=len(nodes), **own))
+            nodes = list(local)
+        parent = torch.tensor(nodes, dtype=torch.int64)
+        micro.append(MiniBatch(mb.node_ids[parent], tuple(blocks), parent=parent, step=mb.step))
+    return micro
+
+
+def assert_same(ours: list[MiniBatch], theirs: list[MiniBatch]) -> None:
+    assert len(ours) == len(theirs)
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.step == b.step and len(a.blocks) == len(b.blocks)
+        assert torch.equal(a.node_ids, b.node_ids)
+        assert a.parent is not None and b.parent is not None and torch.equal(a.parent, b.parent)
+        for x, y in zip(a.blocks, b.blocks, strict=True):
+            assert (x.num_src, x.num_dst) == (y.num_src, y.num_dst)
+            for name in FIELDS:
+                s, t = getattr(x, name), getattr(y, name)
+                assert (s is None) == (t is None)
+                assert s is None or (s.dtype == t.dtype and torch.equal(s, t)), name
+
+
+@st.composite
+def batches_and_parts(draw: st.DrawFn) -> tuple[MiniBatch, Tensor]:
+    mb = draw(minibatches(max_layers=4))
+    highest = draw(st.sampled_from((0, 1, 3, 20, 2**40)))
+    part = draw(st.lists(st.integers(0, highest), min_size=mb.num_seeds, max_size=mb.num_seeds))
+    return mb, torch.tensor(part, dtype=torch.int64)
+
+
+@given(batches_and_parts())
+def test_split_equals_brute_force(drawn: tuple[MiniBatch, Tensor]) -> None:
+    mb, part = drawn
+    micro = mb.split(part)
+    assert_same(micro, brute_force_split(mb, part.tolist()))
+    for m in micro:
+        for block in m.blocks:
+            block.validate()
+
+
+@given(batches_and_parts())
+def test_torch_form_equals_compiled_form(drawn: tuple[MiniBatch, Tensor]) -> None:
+    mb, part = drawn
+    order, bounds = split_module._seeds_by_part(part, mb.num_seeds)
+    assert_same(split_rows_torch(mb, order, bounds), split_rows(mb, order, bounds))
+
+
+@given(batches_and_parts())
+def test_every_destination_keeps_its_in_edges(drawn: tuple[MiniBatch, Tensor]) -> None:
+    mb, part = drawn
+    micro = mb.split(part)
+    seeds = torch.cat([m.seeds for m in micro]) if micro else torch.empty(0, dtype=torch.int64)
+    assert sorted(seeds.tolist()) == sorted(mb.seeds.tolist())
+    for m in micro:
+        assert m.parent is not None and torch.equal(m.node_ids, mb.node_ids[m.parent])
+        for own, whole in zip(m.blocks, mb.blocks, strict=True):
+            for row in range(own.num_dst):
+                before = int(m.parent[row])
+                mine = slice(int(own.indptr[row]), int(own.indptr[row + 1]))
+                theirs = slice(int(whole.indptr[before]), int(whole.indptr[before + 1]))
+                assert torch.equal(m.parent[own.indices[mine].long()], whole.indices[theirs].long())
+                for name in FIELDS[2:]:
+                    values = getattr(whole, name)
+                    assert values is None or torch.equal(getattr(own, name)[mine], values[theirs])
+
+
+@pytest.fixture(scope="module")
+def middling() -> MiniBatch:
+    graph = random_graph(400, 3000, seed=3, edge_weight=torch.float32, num_edge_types=4)
+    return random_minibatch(graph, fanouts=(4, 3, 5), seed=3, num_seeds=150, step=7)
+
+
+def labels_of(mb: MiniBatch, num_parts: int) -> Tensor:
+    return torch.arange(mb.num_seeds) * 7919 % num_parts
+
+
+@pytest.mark.parametrize("threads", [1, 2, 7])
+def test_threads_do_not_change_the_parts(middling: MiniBatch, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split_module, "_MIN_EDGES_PER_THREAD", 1)
+    before = get_num_threads()
+    set_num_threads(threads)
+    try:
+        micro = middling.split(labels_of(middling, 11))
+    finally:
+        set_num_threads(before)
+    assert_same(micro, brute_force_split(middling, labels_of(middling, 11).tolist()))
+
+
+def test_one_seed_a_part(middling: MiniBatch) -> None:
+    part = torch.arange(middling.num_seeds).flip(0)
+    micro = middling.split(part)
+    assert torch.equal(torch.cat([m.seeds for m in micro]), middling.seeds.flip(0))
+    assert_same(micro, brute_force_split(middling, part.tolist()))
+
+
+def test_one_part_is_the_batch(middling: MiniBatch) -> None:
+    (whole,) = middling.split(torch.zeros(middling.num_seeds, dtype=torch.int64))
+    assert torch.equal(whole.node_ids, middling.node_ids)
+    for own, block in zip(whole.blocks, middling.blocks, strict=True):
+        assert torch.equal(own.indices, block.indices)
+
+
+def test_split_of_a_split_refers_to_what_was_split(middling: MiniBatch) -> None:
+    for half in middling.split(labels_of(middling, 2)):
+        quarters = half.split(labels_of(half, 2))
+        assert_same(quarters, brute_force_split(half, labels_of(half, 2).tolist()))
+        for quarter in quarters:
+            assert quarter.parent is not None and half.parent is not None
+            assert torch.equal(quarter.node_ids, middling.node_ids[half.parent[quarter.parent]])
+
+
+def test_labels_start_over_before_they_overflow(middling: MiniBatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split_module, "_LABEL_LIMIT", 3 * middling.num_inputs)
+    part = labels_of(middling, 40)
+    assert_same(middling.split(part), brute_force_split(middling, part.tolist()))
+
+
+def test_more_nodes_than_int32_labels(middling: MiniBatch, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(split_module, "_LABEL_LIMIT", 5)
+    part = labels_of(middling, 4)
+    assert_same(middling.split(part), brute_force_split(middling, part.tolist()))
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
+@pytest.mark.parametrize("shape", [(), (3,)])
+def test_edge_weights_of_any_kind(middling: MiniBatch, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+    blocks = tuple(
+        Block(b.indptr, b.indices, b.num_src, b.num_dst, edge_weight=torch.randn(b.num_edges, *shape).to(dtype))
+        for b in middling.blocks
+    )
+    mb = MiniBatch(middling.node_ids, blocks)
+    assert_same(mb.split(labels_of(mb, 5)), brute_force_split(mb, labels_of(mb, 5).tolist()))
+
+
+def test_gradients_reach_edge_weights() -> None:
+    weight = torch.ones(4, requires_grad=True)
+    block = Block(torch.tensor([0, 2, 4]), torch.tensor([2, 1, 2, 2], dtype=torch.int32), 3, 2, edge_weight=weight)
+    first, _ = MiniBatch(torch.arange(3), (block,)).split(torch.tensor([0, 1]))
+    assert first.blocks[0].edge_weight is not None
+    first.blocks[0].edge_weight.sum().backward()
+    assert weight.grad is not None and weight.grad.tolist() == [1, 1, 0, 0]
+
+
+def dense_batch(middling: MiniBatch) -> MiniBatch:
+    """Blocks that are row prefixes of one CSR."""
+    whole = middling.blocks[0]
+    blocks = [whole]
+    for outer in middling.blocks[1:]:
+        edges = int(whole.indptr[outer.num_dst])
+        views = {n: getattr(whole, n)[:edges] for n in FIELDS[1:]}
+        blocks.append(Block(whole.indptr[: outer.num_dst + 1], num_src=outer.num_src, num_dst=outer.num_dst, **views))
+    return MiniBatch(middling.node_ids, tuple(blocks))
+
+
+def dense_like() -> MiniBatch:
+    """All neighbours in every layer, so that a node's row is the same in all of them."""
+    graph = random_graph(200, 300, seed=5, edge_weight=torch.float32, num_edge_types=4)
+    return dense_batch(random_minibatch(graph, fanouts=(-1, -1, -1), num_seeds=20, seed=5))
+
+
+def test_blocks_that_share_a_csr_go_on_sharing_it() -> None:
+    mb = dense_like()
+    micro = mb.split(labels_of(mb, 4))
+    assert_same(micro, brute_force_split(mb, labels_of(mb, 4).tolist()))
+    for m in micro:
+        assert len({block.indices.data_ptr() for block in m.blocks}) == 1
+        assert m.parent is not None
+        assert m.nbytes == m.blocks[0].nbytes + m.node_ids.nbytes + m.parent.nbytes
+
+
+def test_parts_keep_no_more_memory_than_they_show(middling: MiniBatch) -> None:
+    order, bounds = split_module._seeds_by_part(labels_of(middling, 6), middling.num_seeds)
+    for split in (split_rows, split_rows_torch):
+        for m in split(middling, order, bounds):
+            storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in m._tensors().values() if t is not None}
+            assert m.nbytes == sum(storages.values())
+
+
+def test_a_batch_without_layers() -> None:
+    mb = MiniBatch(torch.tensor([4, 2, 9]), ())
+    assert [m.node_ids.tolist() for m in mb.split(torch.tensor([1, 0, 1]))] == [[2], [4, 9]]
+    order, bounds = split_module._seeds_by_part(torch.tensor([1, 0, 1]), 3)
+    assert [m.node_ids.tolist() for m in split_rows_torch(mb, order, bounds)] == [[2], [4, 9]]
+
+
+def test_bad_parts_are_refused(middling: MiniBatch) -> None:
+    with pytest.raises(ValueError, match=r"first dimension must be 150"):
+        middling.split(torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(ValueError, match=r"part holds -2"):
+        middling.split(torch.full((150,), -2))
+    with pytest.raises(TypeError, match=r"int64"):
+        middling.split(torch.zeros(150))
+    with pytest.raises(ValueError, match=r"must be a vector"):
+        middling.split(torch.zeros(150, 1, dtype=torch.int64))
+
+
+def test_cooperative_batches_are_refused() -> None:
+    block = Block(torch.tensor([0, 1]), torch.tensor([1], dtype=torch.int32), 2, 1)
+    halo = Exchange(torch.empty(0, dtype=torch.int64), (0,), (1,), torch.tensor([7]))
+    mb = MiniBatch(torch.tensor([3]), (block,), exchanges=(halo,))
+    with pytest.raises(ValueError, match=r"has 1 exchanges"):
+        split_batch(mb, torch.tensor([0]))
