@@ -1,6 +1,7 @@
 """Errors of the workbench and the checks at its boundary: each message names the value, the limit and the remedy."""
 
 from collections.abc import Iterable
+from numbers import Integral
 
 import torch
 from torch import Tensor
@@ -32,7 +33,9 @@ def check_ids(name: str, ids: Tensor, limit: int, *, unique: bool = False) -> Te
     """
     if not isinstance(ids, Tensor) or ids.dtype not in ID_DTYPES:
         kind = ids.dtype if isinstance(ids, Tensor) else type(ids).__name__
-        raise TypeError(f"{name} must be an int64 or int32 tensor, not {kind}; convert with torch.as_tensor(ids).long()")
+        raise TypeError(
+            f"{name} must be an int64 or int32 tensor, not {kind}; convert with torch.as_tensor(ids).long()"
+        )
     if ids.dim() != 1:
         raise ValueError(f"{name} must be a vector, not of shape {tuple(ids.shape)}")
     if ids.numel():
@@ -41,7 +44,9 @@ def check_ids(name: str, ids: Tensor, limit: int, *, unique: bool = False) -> Te
             raise IndexError(f"{name} holds {low if low < 0 else high}; ids must lie in [0, {limit})")
         if unique and torch.unique(ids).numel() != ids.numel():
             values, counts = torch.unique(ids, return_counts=True)
-            raise ValueError(f"{name} holds {int(values[counts > 1][0])} more than once; pass each id once (torch.unique)")
+            raise ValueError(
+                f"{name} holds {int(values[counts > 1][0])} more than once; pass each id once (torch.unique)"
+            )
     return ids.to(torch.int64).contiguous()
 
 
@@ -62,6 +67,19 @@ def check_vector(name: str, values: Tensor | None, length: int, dtypes: Iterable
         raise ValueError(f"{name} has shape {tuple(values.shape)}; its first dimension must be {length}")
 
 
+def check_finite(name: str, values: Tensor) -> None:
+    """Refuse NaN and infinities.
+
+    Raises:
+        ValueError: with the first such value and where it stands.
+    """
+    finite = torch.isfinite(values)
+    if not bool(finite.all()):
+        position = int((~finite).flatten().nonzero()[0, 0])
+        value = float(values.flatten()[position])
+        raise ValueError(f"{name} holds {value} at position {position}; replace or drop what is not finite")
+
+
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
     """Check that a name is one of those known.
 
@@ -79,5 +97,5 @@ def check_at_least(name: str, value: int, least: int) -> None:
     Raises:
         ValueError: below `least`.
     """
-    if isinstance(value, bool) or not isinstance(value, int) or value < least:
+    if isinstance(value, bool) or not isinstance(value, Integral) or value < least:
         raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}")

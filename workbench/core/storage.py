@@ -8,8 +8,9 @@ import torch
 from torch import Tensor
 
 
-def _key(tensor: Tensor) -> tuple[torch.device, int]:
-    return tensor.device, tensor.untyped_storage().data_ptr()
+def _key(tensor: Tensor) -> int:
+    """Identity of the storage; its address is none: two arrays over one memory map may begin at the same byte."""
+    return tensor.untyped_storage()._cdata
 
 
 def _whole(tensor: Tensor) -> Tensor:
@@ -26,7 +27,9 @@ def total_bytes(tensors: Iterable[Tensor | None]) -> int:
     return sum(t.numel() * t.element_size() for t in present if users[_key(t)] == 1) + sum(shared.values())
 
 
-def move_all(tensors: Mapping[Any, Tensor | None], device: Any, *, non_blocking: bool = False) -> dict[Any, Tensor | None]:
+def move_all(
+    tensors: Mapping[Any, Tensor | None], device: Any, *, non_blocking: bool = False
+) -> dict[Any, Tensor | None]:
     """Copies of named tensors on `device`; views of one storage stay views of one storage."""
     users = Counter(_key(t) for t in tensors.values() if t is not None and t.numel())
     moved: dict[Any, Tensor] = {}
@@ -34,7 +37,7 @@ def move_all(tensors: Mapping[Any, Tensor | None], device: Any, *, non_blocking:
     def move(tensor: Tensor | None) -> Tensor | None:
         if tensor is None or not tensor.numel() or users[_key(tensor)] == 1:
             return None if tensor is None else tensor.to(device, non_blocking=non_blocking)
-        key = (*_key(tensor), tensor.dtype)
+        key = (_key(tensor), tensor.dtype)
         if key not in moved:
             moved[key] = _whole(tensor).to(device, non_blocking=non_blocking)
         return moved[key].as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())

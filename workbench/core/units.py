@@ -11,7 +11,7 @@ def format_bytes(count: float) -> str:
     """
     value = float(count)
     for unit in _BINARY[:-1]:
-        if abs(value) < 1024:
+        if abs(round(value, 2)) < 1024:
             return f"{value:.0f} B" if unit == "B" else f"{value:.2f} {unit}"
         value /= 1024
     return f"{value:.2f} {_BINARY[-1]}"
@@ -27,14 +27,9 @@ def parse_bytes(text: str) -> int:
     True
     """
     stripped = text.strip()
-    for power, unit in reversed(list(enumerate(_BINARY))):
-        if stripped.endswith(unit):
-            number = stripped[: -len(unit)].strip()
-            break
-    else:
-        power, number = 0, stripped
+    unit = next((unit for unit in reversed(_BINARY) if stripped.endswith(unit)), "")
     try:
-        value = float(number) * 1024**power
+        value = float(stripped.removesuffix(unit)) * 1024 ** (_BINARY.index(unit) if unit else 0)
     except ValueError:
         raise ValueError(f"{text!r} is not a number of bytes; write 8GiB, 512 MiB or a plain number") from None
     if not 0 <= value < float("inf"):

@@ -1,15 +1,20 @@
 """One small thread pool for all CPU kernels.
 
-Numba's own parallel loops abort when a process forks after using them (DataLoader workers) and break with a second Python
-thread, so kernels are plain functions over a row range that release the interpreter lock.
+Numba's own parallel loops abort when a process forks after using them (DataLoader workers) and break with a second
+Python thread, so kernels are plain functions over a row range that release the interpreter lock.
 """
 
 import os
 import threading
 from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import Future, ThreadPoolExecutor
+from itertools import pairwise
+
+import torch
+from torch import Tensor
 
 MIN_ROWS_PER_THREAD = 2048
+MIN_EDGES_PER_THREAD = 8192
 _local = threading.local()
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
@@ -28,7 +33,7 @@ _threads = _default_threads()
 
 
 def get_num_threads() -> int:
-    """Number of threads that CPU kernels use (default: WORKBENCH_NUM_THREADS, else the cores this process may run on)."""
+    """Number of threads that CPU kernels use: WORKBENCH_NUM_THREADS, else the cores this process may run on."""
     return _threads
 
 
@@ -67,12 +72,12 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_pool)
 
 
-def _get_pool() -> ThreadPoolExecutor:
+def _submit(tasks: Sequence[Callable[[], None]]) -> list[Future[None]]:
     global _pool
-    with _lock:
+    with _lock:  # held until all are queued: another thread may be replacing the pool
         if _pool is None:
             _pool = ThreadPoolExecutor(max(1, _threads - 1), thread_name_prefix="workbench")
-        return _pool
+        return [_pool.submit(_in_worker, task) for task in tasks]
 
 
 def _in_worker(task: Callable[[], None]) -> None:
@@ -89,7 +94,7 @@ def run_tasks(tasks: Sequence[Callable[[], None]]) -> None:
         for task in tasks:
             task()
         return
-    futures = [_get_pool().submit(_in_worker, task) for task in tasks[1:]]
+    futures = _submit(tasks[1:])
     try:
         tasks[0]()
     finally:
@@ -113,5 +118,21 @@ def parallel_rows(kernel: Callable[[int, int], None], rows: int, min_rows: int =
         min_rows: rows below which another thread costs more than it saves.
     """
     chunks = num_chunks(rows, min_rows)
-    bounds = [rows * i // chunks for i in range(chunks + 1)]
-    run_tasks([lambda lo=lo, hi=hi: kernel(lo, hi) for lo, hi in zip(bounds, bounds[1:], strict=False)])
+    _run_ranges(kernel, [rows * i // chunks for i in range(chunks + 1)])
+
+
+def parallel_edges(kernel: Callable[[int, int], None], indptr: Tensor, min_edges: int = MIN_EDGES_PER_THREAD) -> None:
+    """Run `kernel(lo, hi)` over row ranges of about equally many edges, one range per thread.
+
+    Args:
+        kernel: called with a half-open row range; must release the interpreter lock to run at once.
+        indptr: int64 [rows + 1], where each row's edges begin.
+        min_edges: edges below which another thread costs more than it saves.
+    """
+    chunks = num_chunks(int(indptr[-1]), min_edges)
+    targets = torch.tensor([int(indptr[-1]) * i // chunks for i in range(1, chunks)], dtype=indptr.dtype)
+    _run_ranges(kernel, [0, *torch.searchsorted(indptr, targets).tolist(), len(indptr) - 1])
+
+
+def _run_ranges(kernel: Callable[[int, int], None], bounds: list[int]) -> None:
+    run_tasks([lambda lo=lo, hi=hi: kernel(lo, hi) for lo, hi in pairwise(bounds) if lo < hi])

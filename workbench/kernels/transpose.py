@@ -9,7 +9,13 @@ from workbench.kernels.jit import compiled
 
 
 class Transposed(NamedTuple):
-    """Edges by source: `indptr` int64 [num_src + 1], `rows` (destinations, dtype of the ids), `edges` int64 (positions in the CSR)."""
+    """Edges by source.
+
+    Args:
+        indptr: int64 [num_src + 1], where each source's edges begin.
+        rows: [num_edges] in the dtype of the ids, destinations.
+        edges: int64 [num_edges], positions in the CSR that was transposed.
+    """
 
     indptr: Tensor
     rows: Tensor
@@ -40,7 +46,7 @@ def transpose_torch(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed
     counts = torch.bincount(indices, minlength=num_src)
     out_indptr = torch.zeros(num_src + 1, dtype=torch.int64, device=indices.device)
     torch.cumsum(counts, 0, out=out_indptr[1:])
-    rows = torch.repeat_interleave(torch.arange(len(indptr) - 1, device=indices.device, dtype=indices.dtype), indptr.diff())
+    rows = torch.arange(len(indptr) - 1, device=indices.device, dtype=indices.dtype).repeat_interleave(indptr.diff())
     return Transposed(out_indptr, rows[edges], edges)
 
 
