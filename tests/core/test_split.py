@@ -207,7 +207,11 @@ def test_parts_keep_no_more_memory_than_they_show(middling: MiniBatch) -> None:
     order, bounds = split_module._seeds_by_part(labels_of(middling, 6), middling.num_seeds)
     for split in (split_rows, split_rows_torch):
         for m in split(middling, order, bounds):
-            storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in m._tensors().values() if t is not None}
+            storages = {
+                t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
+                for t in m._tensors().values()
+                if t is not None
+            }
             assert m.nbytes == sum(storages.values())
 
 

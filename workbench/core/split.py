@@ -7,7 +7,9 @@ destinations; these, then the new sources, are the next block's destinations. No
 from collections import deque
 from dataclasses import replace
 from itertools import pairwise
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -19,6 +21,7 @@ from workbench.kernels.threads import num_chunks, run_tasks
 
 _LABEL_LIMIT = 2**31 - 1
 _MIN_EDGES_PER_THREAD = 1 << 14
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 def split_batch(mb: MiniBatch, part: Tensor) -> list[MiniBatch]:
@@ -42,18 +45,21 @@ def split_batch(mb: MiniBatch, part: Tensor) -> list[MiniBatch]:
     """
     if mb.exchanges is not None:
         raise ValueError(
-            f"the batch has {len(mb.exchanges)} exchanges: its blocks read rows of other processes, and a part can't be cut "
+            f"the batch has {len(mb.exchanges)} exchanges: its blocks read rows of other processes, so it can't be cut "
             "from one process alone; split before the batch is made cooperative"
         )
     order, bounds = _seeds_by_part(part, mb.num_seeds)
     order = order.to(mb.device)
-    split = split_rows if _is_compiled(mb) else split_rows_torch
-    return [_share_rows(mb, micro) for micro in split(mb, order, bounds)]
+    micro = (split_rows if _is_compiled(mb) else split_rows_torch)(mb, order, bounds)
+    shared = [layer for layer in range(1, len(mb.blocks)) if _is_row_prefix(mb.blocks[layer], mb.blocks[layer - 1])]
+    return [_share_rows(m, shared) for m in micro] if shared else micro
 
 
 def _is_compiled(mb: MiniBatch) -> bool:
     """Kernels see neither other devices nor autograd."""
-    return mb.device.type == "cpu" and not any(b.edge_weight is not None and b.edge_weight.requires_grad for b in mb.blocks)
+    return mb.device.type == "cpu" and not any(
+        b.edge_weight is not None and b.edge_weight.requires_grad for b in mb.blocks
+    )
 
 
 def _seeds_by_part(part: Tensor, num_seeds: int) -> tuple[Tensor, list[int]]:
@@ -76,19 +82,20 @@ def _seeds_by_part(part: Tensor, num_seeds: int) -> tuple[Tensor, list[int]]:
     return order, [0, *ends[counts > 0].tolist()]
 
 
-def _share_rows(mb: MiniBatch, micro: MiniBatch) -> MiniBatch:
-    """Where blocks of `mb` are row prefixes of one CSR, make those of its part so too: they have the same rows."""
+def _share_rows(micro: MiniBatch, layers: list[int]) -> MiniBatch:
+    """Where blocks of the batch are row prefixes of one CSR, make those of its part so too: they have the same rows."""
     blocks = list(micro.blocks)
-    for layer, (inner, outer) in enumerate(pairwise(mb.blocks), start=1):
-        if _is_row_prefix(outer, inner):
-            blocks[layer] = _row_prefix(blocks[layer - 1], blocks[layer])
+    for layer in layers:
+        blocks[layer] = _row_prefix(blocks[layer - 1], blocks[layer])
     return replace(micro, blocks=tuple(blocks))
 
 
 def _is_row_prefix(outer: Block, inner: Block) -> bool:
     """Whether the outer block's arrays begin where the inner's do."""
     pairs = zip(outer._tensors().values(), inner._tensors().values(), strict=True)
-    return all((a is None) == (b is None) and (a is None or b is None or a.data_ptr() == b.data_ptr()) for a, b in pairs)
+    return all(
+        (a is None) == (b is None) and (a is None or b is None or a.data_ptr() == b.data_ptr()) for a, b in pairs
+    )
 
 
 def _row_prefix(inner: Block, outer: Block) -> Block:
@@ -118,6 +125,25 @@ class _Scratch:
         return len(seeds)
 
 
+class _Rows(NamedTuple):
+    """A block as kernels take it; `fields`: name, tensor, the same as whole numbers, and how many of them an edge."""
+
+    starts: np.ndarray
+    indices: np.ndarray
+    fields: list[tuple[str, Tensor, np.ndarray, int]]
+
+    @staticmethod
+    def of(block: Block) -> "_Rows":
+        given = ((name, getattr(block, name)) for name in ("edge_ids", "edge_weight", "edge_type"))
+        fields = [(name, t, _as_words(t.contiguous()), t[:1].numel() or 1) for name, t in given if t is not None]
+        return _Rows(block.indptr.numpy(), block.indices.numpy(), fields)
+
+
+def _as_words(values: Tensor) -> np.ndarray:
+    """A contiguous tensor of any dtype as a vector of whole numbers, to be copied."""
+    return values.view(-1).view(_WORDS[values.element_size()]).numpy()
+
+
 def split_rows(mb: MiniBatch, order: Tensor, bounds: list[int]) -> list[MiniBatch]:
     """The compiled form of `split_batch`, for CPU batches: parts in parallel, the one with most seeds first.
 
@@ -129,6 +155,7 @@ def split_rows(mb: MiniBatch, order: Tensor, bounds: list[int]) -> list[MiniBatc
     groups = [order[lo:hi] for lo, hi in pairwise(bounds)]
     waiting = deque(sorted(range(len(groups)), key=lambda p: -len(groups[p])))
     micro: list[MiniBatch | None] = [None] * len(groups)
+    layers = [_Rows.of(block) for block in reversed(mb.blocks)]
 
     def work() -> None:
         scratch = _Scratch(mb.num_inputs)
@@ -137,17 +164,17 @@ def split_rows(mb: MiniBatch, order: Tensor, bounds: list[int]) -> list[MiniBatc
                 part = waiting.popleft()
             except IndexError:
                 return
-            micro[part] = _split_part(mb, groups[part], scratch)
+            micro[part] = _split_part(mb, layers, groups[part], scratch)
 
     run_tasks([work] * min(len(groups), num_chunks(mb.num_edges, _MIN_EDGES_PER_THREAD)))
     return [m for m in micro if m is not None]
 
 
-def _split_part(mb: MiniBatch, seeds: Tensor, scratch: _Scratch) -> MiniBatch:
+def _split_part(mb: MiniBatch, layers: list[_Rows], seeds: Tensor, scratch: _Scratch) -> MiniBatch:
     count = scratch.begin(seeds)
     blocks: list[Block] = []
-    for block in reversed(mb.blocks):
-        blocks.append(_take_rows(block, scratch, count))
+    for rows in layers:
+        blocks.append(_take_rows(rows, scratch, count))
         count = blocks[-1].num_src
     scratch.base += count
     parent, node_ids = torch.empty(count, dtype=torch.int64), torch.empty(count, dtype=torch.int64)
@@ -155,31 +182,20 @@ def _split_part(mb: MiniBatch, seeds: Tensor, scratch: _Scratch) -> MiniBatch:
     return MiniBatch(node_ids, tuple(reversed(blocks)), parent=parent, step=mb.step)
 
 
-def _take_rows(block: Block, scratch: _Scratch, num_dst: int) -> Block:
+def _take_rows(rows: _Rows, scratch: _Scratch, num_dst: int) -> Block:
     """The rows of the first `num_dst` nodes of the part; new sources join its nodes."""
-    starts = block.indptr.numpy()
     indptr = torch.empty(num_dst + 1, dtype=torch.int64)
-    num_edges = _row_offsets(starts, scratch.nodes, indptr.numpy())
-    indices = torch.empty(num_edges, dtype=block.indices.dtype)
+    ends = indptr.numpy()
+    num_edges = _row_offsets(rows.starts, scratch.nodes, ends)
+    indices = torch.empty(num_edges, dtype=torch.int32 if rows.indices.itemsize == 4 else torch.int64)
     num_src = _relabel_rows(
-        starts, block.indices.numpy(), scratch.nodes, num_dst, scratch.labels, scratch.base, indices.numpy()
+        rows.starts, rows.indices, scratch.nodes, num_dst, scratch.labels, scratch.base, indices.numpy()
     )
-    fields = {
-        name: _copy_edges(starts, values, scratch, indptr, num_edges)
-        for name, values in block._tensors().items()
-        if values is not None and name not in ("indptr", "indices")
-    }
+    fields = {}
+    for name, values, words, width in rows.fields:
+        fields[name] = torch.empty((num_edges, *values.shape[1:]), dtype=values.dtype)
+        _copy_rows(rows.starts, words, width, scratch.nodes, ends, _as_words(fields[name]))
     return Block(indptr, indices, num_src=num_src, num_dst=num_dst, **fields)
-
-
-def _copy_edges(starts, values: Tensor, scratch: _Scratch, indptr: Tensor, num_edges: int) -> Tensor:
-    """The values of the rows' edges, copied as whole words whatever their dtype."""
-    out = torch.empty((num_edges, *values.shape[1:]), dtype=values.dtype)
-    word = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}[values.element_size()]
-    width = values[:1].numel() if len(values) else 1
-    flat = values.contiguous().view(-1).view(word)
-    _copy_rows(starts, flat.numpy(), width, scratch.nodes, indptr.numpy(), out.view(-1).view(word).numpy())
-    return out
 
 
 @compiled

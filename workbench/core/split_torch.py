@@ -1,4 +1,4 @@
-"""Splitting a batch in plain torch, all parts at once: the form that runs on CUDA and that the kernels are tested against."""
+"""Splitting a batch in plain torch, all parts at once: it runs on CUDA, and the kernels are tested against it."""
 
 from itertools import pairwise
 
@@ -27,7 +27,9 @@ def split_rows_torch(mb: MiniBatch, order: Tensor, bounds: list[int]) -> list[Mi
         edge_part = torch.repeat_interleave(part, indptr.diff())
         sources = torch.cat((node, block.indices[edges].to(torch.int64)))
         rank, local, part_of, node_of = _first_appearances(torch.cat((part, edge_part)), sources, mb.num_inputs)
-        layers.append(_cut(block, edges, indptr, local[rank[len(node) :]], _ends(part, num_parts), _ends(part_of, num_parts)))
+        layers.append(
+            _cut(block, edges, indptr, local[rank[len(node) :]], _ends(part, num_parts), _ends(part_of, num_parts))
+        )
         part, node = part_of, node_of
     blocks = zip(*reversed(layers), strict=True) if layers else ((),) * num_parts
     bounds = [0, *_ends(part, num_parts)]
@@ -59,7 +61,9 @@ def _first_appearances(part: Tensor, node: Tensor, num_nodes: int) -> tuple[Tens
         distinct ones in the order of (part, local id).
     """
     keys, rank = torch.unique(part * num_nodes + node, return_inverse=True)
-    first = torch.full_like(keys, len(part)).scatter_reduce_(0, rank, torch.arange(len(part), device=part.device), "amin")
+    first = torch.full_like(keys, len(part)).scatter_reduce_(
+        0, rank, torch.arange(len(part), device=part.device), "amin"
+    )
     order = torch.argsort(first)
     order = order[torch.argsort(part[first[order]], stable=True)]
     part_of = part[first[order]]
@@ -69,7 +73,9 @@ def _first_appearances(part: Tensor, node: Tensor, num_nodes: int) -> tuple[Tens
     return rank, local, part_of, node[first[order]]
 
 
-def _cut(block: Block, edges: Tensor, indptr: Tensor, indices: Tensor, dst_ends: list[int], src_ends: list[int]) -> list[Block]:
+def _cut(
+    block: Block, edges: Tensor, indptr: Tensor, indices: Tensor, dst_ends: list[int], src_ends: list[int]
+) -> list[Block]:
     """One block a part from the arrays of all parts; copies, so that a part does not keep the others alive."""
     fields = {n: t[edges] for n, t in block._tensors().items() if t is not None and n not in ("indptr", "indices")}
     indices = indices.to(block.indices.dtype)
