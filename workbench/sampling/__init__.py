@@ -1,0 +1,1 @@
+"""Samplers: from a graph and seeds to a `MiniBatch`."""

@@ -1,0 +1,47 @@
+"""Ask the processor for a row before it is needed: the rows of a sparse reduction lie at random places."""
+
+from llvmlite import ir
+from numba.core import types
+from numba.extending import intrinsic
+
+from workbench.kernels.jit import compiled
+
+_CACHE_LINE = 64
+_AHEAD_BYTES = 4096
+_MOST_AHEAD = 16
+
+
+@intrinsic
+def _prefetch(typing_context, address):  # noqa: ARG001 — numba passes the typing context first
+    """Hint that `address` will be read; never faults."""
+
+    def generate(context, builder, signature, args):
+        number = context.cast(builder, args[0], signature.args[0], types.intp)
+        pointer = builder.inttoptr(number, ir.IntType(8).as_pointer())
+        flag = ir.IntType(32)
+        kind = ir.FunctionType(ir.VoidType(), [pointer.type, flag, flag, flag])
+        call = builder.module.declare_intrinsic("llvm.prefetch", (pointer.type,), kind)
+        builder.call(call, [pointer, flag(0), flag(3), flag(1)])  # for reading, keep in all caches, data
+        return context.get_dummy_value()
+
+    return types.void(address), generate
+
+
+@compiled
+def prefetch_row(array, row):
+    """Hint that all of `array[row]` will be read."""
+    start = array.ctypes.data + row * array.strides[0]
+    for address in range(start, start + array.strides[0], _CACHE_LINE):
+        _prefetch(address)
+
+
+@compiled
+def rows_ahead(array):
+    """How many rows ahead to ask: enough to hide the latency, few enough to stay in the first cache."""
+    return max(1, min(_MOST_AHEAD, _AHEAD_BYTES // max(1, array.strides[0])))
+
+
+@compiled
+def prefetch(array, index):
+    """Hint that `array[index]` of a vector will be read."""
+    _prefetch(array.ctypes.data + index * array.strides[0])

@@ -1,0 +1,140 @@
+"""What all layer-by-layer samplers share: rows are drawn for the nodes met so far, then relabelled into a block."""
+
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from workbench.core.errors import check_ids
+from workbench.core.graph import Graph
+from workbench.core.minibatch import Block, MiniBatch
+from workbench.kernels.jit import compiled
+from workbench.kernels.relabel import relabeler
+from workbench.kernels.threads import parallel_rows
+
+
+class Candidates(NamedTuple):
+    """The in-edges that may be drawn for each of some nodes.
+
+    `starts` int64 [n] is each row's first CSR position, `degrees` int64 [n] the edges it may draw: its in-degree less the
+    excluded ones. `excluded` holds the excluded CSR positions in ascending order, row `i`'s from `first_excluded[i]` on.
+    """
+
+    nodes: Tensor
+    starts: Tensor
+    degrees: Tensor
+    excluded: Tensor
+    first_excluded: Tensor
+
+
+class Drawn(NamedTuple):
+    """Drawn rows: `indptr` int64 [n + 1], `sources` raw ids [edges], `positions` int64 [edges] in the CSR if asked for."""
+
+    indptr: Tensor
+    sources: Tensor
+    positions: Tensor | None
+
+
+@compiled
+def _look_up_rows(lo, hi, nodes, indptr, starts, degrees):
+    for i in range(lo, hi):
+        starts[i] = indptr[nodes[i]]
+        degrees[i] = indptr[nodes[i] + 1] - starts[i]
+
+
+def _starts_and_degrees(indptr: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
+    if nodes.device.type != "cpu":
+        starts = indptr[nodes]
+        return starts, indptr[nodes + 1] - starts
+    starts, degrees = torch.empty_like(nodes), torch.empty_like(nodes)
+    arrays = (nodes.numpy(), indptr.numpy(), starts.numpy(), degrees.numpy())
+    parallel_rows(lambda lo, hi: _look_up_rows(lo, hi, *arrays), len(nodes))
+    return starts, degrees
+
+
+def candidates(graph: Graph, nodes: Tensor, excluded: Tensor | None) -> Candidates:
+    """The in-edges of `nodes` (int64) without those at the ascending CSR positions `excluded`."""
+    starts, degrees = _starts_and_degrees(graph.indptr, nodes)
+    if excluded is None:
+        none = torch.empty(0, dtype=torch.int64, device=nodes.device)
+        return Candidates(nodes, starts, degrees, none, none)
+    first = torch.searchsorted(excluded, starts)
+    removed = torch.searchsorted(excluded, starts + degrees) - first
+    return Candidates(nodes, starts, degrees - removed, excluded, first)
+
+
+def excluded_positions(graph: Graph, edge_ids: Tensor | None) -> Tensor | None:
+    """Ascending CSR positions of the edges not to be drawn, each once."""
+    if edge_ids is None:
+        return None
+    ids = check_ids("exclude_edges", edge_ids, graph.num_edges).to(graph.indices.device)
+    return torch.unique(graph.edge_positions(ids))
+
+
+@compiled
+def _add_up(counts, indptr):
+    indptr[0] = 0
+    for i in range(len(counts)):
+        indptr[i + 1] = indptr[i] + counts[i]
+
+
+def row_offsets(counts: Tensor) -> Tensor:
+    """int64 [n + 1]: running sum of the counts, from 0."""
+    indptr = torch.empty(len(counts) + 1, dtype=torch.int64, device=counts.device)
+    if counts.device.type == "cpu":
+        _add_up(counts.numpy(), indptr.numpy())
+    else:
+        indptr[0] = 0
+        torch.cumsum(counts, 0, out=indptr[1:])
+    return indptr
+
+
+def sample_layers(
+    graph: Graph,
+    seeds: Tensor,
+    num_layers: int,
+    draw: Callable[[int, Tensor], Drawn],
+    *,
+    step: int,
+    edge_ids: bool = False,
+    edge_weight: Tensor | None = None,
+) -> MiniBatch:
+    """Sample a batch from its seeds inwards.
+
+    Args:
+        graph: to sample from.
+        seeds: int64, each once.
+        num_layers: blocks to make.
+        draw: `draw(layer, nodes)` draws the in-edges of `nodes`; layers count from the input.
+        step: number of the batch.
+        edge_ids: whether blocks carry raw-graph edge ids.
+        edge_weight: per edge of the graph, what blocks carry; None: nothing.
+
+    Raises:
+        TypeError, ValueError, IndexError: seeds of another dtype, twice, or out of range.
+    """
+    seeds = check_ids("seeds", seeds, graph.num_nodes).to(graph.indices.device)
+    blocks: list[Block] = []
+    with relabeler(graph.num_nodes, seeds) as labels:
+        for layer in reversed(range(num_layers)):
+            num_dst = len(labels.node_ids)
+            drawn = draw(layer, labels.node_ids)
+            local = labels(drawn.sources)
+            extra = _edge_values(graph, drawn.positions, edge_ids, edge_weight)
+            blocks.insert(0, Block(drawn.indptr, local, len(labels.node_ids), num_dst, **extra))
+        node_ids = labels.node_ids.clone()
+    return MiniBatch(node_ids, tuple(blocks), step=step)
+
+
+def _edge_values(graph: Graph, positions: Tensor | None, edge_ids: bool, edge_weight: Tensor | None) -> dict[str, Tensor]:
+    if positions is None:
+        return {}
+    values: dict[str, Tensor] = {}
+    if edge_ids:
+        values["edge_ids"] = positions if graph.edge_ids is None else graph.edge_ids[positions]
+    if edge_weight is not None:
+        values["edge_weight"] = edge_weight[positions]
+    if graph.edge_type is not None:
+        values["edge_type"] = graph.edge_type[positions]
+    return values

@@ -1,0 +1,101 @@
+"""Neighbour sampling: for every node met, up to `fanout` of its in-neighbours.
+
+Hamilton, Ying, Leskovec: "Inductive representation learning on large graphs", NeurIPS 2017.
+"""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from workbench.core.graph import Graph
+from workbench.core.minibatch import MiniBatch
+from workbench.core.randomness import Purpose, stream
+from workbench.sampling.layers import Drawn, candidates, excluded_positions, sample_layers
+from workbench.sampling.race import draw_weighted
+from workbench.sampling.subset import draw_uniform
+
+
+@dataclass(frozen=True)
+class NeighborSampler:
+    """Draws a fixed number of in-neighbours of every node, layer by layer from the seeds inwards.
+
+    A node's draw depends on (seed, step, layer, node) alone: it is the same for any number of threads, any device and any
+    order of the seeds.
+
+    Args:
+        fanouts: neighbours to draw in each layer, input layer first; -1: all.
+        replace: draw with replacement; nodes without in-edges stay without.
+        weighted: draw in proportion to the graph's `edge_weight` (edges of weight 0 never). The blocks then carry no
+            weights: a plain mean over the drawn edges already estimates the weighted one.
+        edge_ids: whether the blocks carry raw-graph edge ids.
+        seed: any whole number.
+
+    Raises:
+        ValueError: no fanouts, or one that is neither positive nor -1.
+
+    >>> import torch, workbench as wb
+    >>> path = wb.Graph.from_edges(torch.tensor([0, 1, 2]), torch.tensor([1, 2, 3]), num_nodes=4)
+    >>> wb.NeighborSampler([1, 1]).sample(path, torch.tensor([3])).node_ids
+    tensor([3, 2, 1])
+    """
+
+    fanouts: Sequence[int]
+    replace: bool = False
+    weighted: bool = False
+    edge_ids: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fanouts", tuple(int(fanout) for fanout in self.fanouts))
+        wrong = [fanout for fanout in self.fanouts if fanout < 1 and fanout != -1]
+        if wrong or not self.fanouts:
+            raise ValueError(f"fanouts are {list(self.fanouts)}; give one a layer, each at least 1, or -1 for all neighbours")
+
+    def sample(self, graph: Graph, seeds: Tensor, *, step: int = 0, exclude_edges: Tensor | None = None) -> MiniBatch:
+        """Sample the batch of some seeds.
+
+        Args:
+            graph: to sample from; the batch is made on its device.
+            seeds: int64 or int32 node ids, each once.
+            step: number of the batch; another step draws other neighbours.
+            exclude_edges: raw-graph edge ids that must not be drawn (targets of link prediction, and their reverses).
+
+        Raises:
+            TypeError, ValueError, IndexError: ids of another dtype, twice, or out of range; weights that are missing, negative
+                or not finite.
+        """
+        excluded = excluded_positions(graph, exclude_edges)
+        if self.weighted and (graph.edge_weight is None or graph.edge_weight.dtype not in (torch.float32, torch.float64)):
+            kind = "missing" if graph.edge_weight is None else graph.edge_weight.dtype
+            raise ValueError(f"weighted sampling reads graph.edge_weight in float32 or float64; it is {kind}")
+        carried = None if self.weighted else graph.edge_weight
+        positions = self.edge_ids or carried is not None or graph.edge_type is not None
+
+        def draw(layer: int, nodes: Tensor) -> Drawn:
+            rows = candidates(graph, nodes, excluded)
+            key = stream(self.seed, Purpose.SAMPLING, step, layer)
+            fanout = self.fanouts[layer]
+            if self.weighted:
+                assert graph.edge_weight is not None
+                weights = graph.edge_weight
+                return draw_weighted(rows, graph.indptr, graph.indices, weights, fanout, replace=self.replace, key=key)
+            return draw_uniform(rows, graph.indices, fanout, replace=self.replace, key=key, positions=positions)
+
+        return sample_layers(
+            graph, seeds, len(self.fanouts), draw, step=step, edge_ids=self.edge_ids, edge_weight=carried
+        )
+
+
+def FullNeighborSampler(num_layers: int, *, edge_ids: bool = False) -> NeighborSampler:  # noqa: N802 - reads as the class it configures
+    """A sampler that keeps all in-neighbours in every layer.
+
+    Args:
+        num_layers: layers.
+        edge_ids: whether the blocks carry raw-graph edge ids.
+
+    Raises:
+        ValueError: fewer than one layer.
+    """
+    return NeighborSampler([-1] * num_layers, edge_ids=edge_ids)

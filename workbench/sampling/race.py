@@ -1,0 +1,163 @@
+"""Weighted draws from each row by an exponential race: edge `e` arrives at time Exp(1) / weight, the first `k` are drawn.
+
+Without replacement this is drawing one by one, each time in proportion to the weights left (Efraimidis, Spirakis: "Weighted
+random sampling with a reservoir", IPL 97(5), 2006); with replacement every draw is a race of its own. The variates are
+keyed by CSR position, so a row does not depend on the other rows.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.kernels.hash import exponential, exponential_torch, hash_index, hash_index_torch
+from workbench.kernels.jit import compiled
+from workbench.kernels.threads import parallel_rows
+from workbench.sampling.layers import Candidates, Drawn, row_offsets
+
+_MIN_ROWS = 256  # a row costs its in-degree, not its fanout
+
+
+@compiled
+def _next_drawable(position, end, skip, excluded, weights):
+    """First position from `position` on that is not excluded and has a positive weight, and the excluded edges passed."""
+    while position < end:
+        if skip < len(excluded) and excluded[skip] == position:
+            skip += 1
+        elif weights[position] > 0:
+            break
+        position += 1
+    return position, skip
+
+
+@compiled
+def _count_drawable(lo, hi, starts, ends, excluded, first_excluded, weights, counts):
+    for i in range(lo, hi):
+        for position in range(starts[i], ends[i]):
+            if not 0 <= weights[position] < np.inf:
+                counts[i] = -1 - position
+                break
+        else:
+            position, skip = _next_drawable(starts[i], ends[i], first_excluded[i], excluded, weights)
+            counts[i] = 0
+            while position < ends[i]:
+                counts[i] += 1
+                position, skip = _next_drawable(position + 1, ends[i], skip, excluded, weights)
+
+
+@compiled
+def _keep_earliest(time, position, times, first_positions, filled):
+    """Insert an arrival into the ascending list of the earliest ones; equal times keep the order of arrival."""
+    slot = min(filled, len(times) - 1)
+    if filled == len(times) and times[slot] <= time:
+        return filled
+    while slot > 0 and times[slot - 1] > time:
+        times[slot] = times[slot - 1]
+        first_positions[slot] = first_positions[slot - 1]
+        slot -= 1
+    times[slot] = time
+    first_positions[slot] = position
+    return min(filled + 1, len(times))
+
+
+@compiled
+def _race_rows(lo, hi, starts, ends, excluded, first_excluded, weights, replace, key, indptr, positions):
+    for i in range(lo, hi):
+        drawn = positions[indptr[i] : indptr[i + 1]]
+        if len(drawn) == 0:
+            continue
+        times = np.full(len(drawn), np.inf)
+        filled = 0
+        position, skip = _next_drawable(starts[i], ends[i], first_excluded[i], excluded, weights)
+        while position < ends[i]:
+            bits = hash_index(key, position)
+            if replace:
+                for j in range(len(drawn)):
+                    time = exponential(hash_index(np.int64(bits), j)) / weights[position]
+                    if time < times[j]:
+                        times[j] = time
+                        drawn[j] = position
+            else:
+                filled = _keep_earliest(exponential(bits) / weights[position], position, times, drawn, filled)
+            position, skip = _next_drawable(position + 1, ends[i], skip, excluded, weights)
+
+
+def _fanout_counts(drawable: Tensor, fanout: int, replace: bool) -> Tensor:
+    if fanout < 0:
+        return drawable
+    return torch.where(drawable > 0, fanout, 0) if replace else drawable.clamp(max=fanout)
+
+
+def _refuse_weight(weights: Tensor, position: int) -> None:
+    raise ValueError(
+        f"edge_weight is {weights[position].item()} at CSR position {position}; "
+        "weights of a weighted sampler must be finite and not negative"
+    )
+
+
+def draw_weighted(rows: Candidates, graph_indptr: Tensor, indices: Tensor, weights: Tensor, fanout: int, *, replace: bool, key: int) -> Drawn:
+    """Draw each row's edges in proportion to their weights; edges of weight 0 are never drawn.
+
+    Args:
+        rows: what may be drawn.
+        graph_indptr: int64, where rows begin in the graph.
+        indices: sources by CSR position.
+        weights: float32 or float64 by CSR position.
+        fanout: edges a row, in order of arrival; -1: all of positive weight.
+        replace: draw `fanout` edges independently.
+        key: of the stream.
+
+    Raises:
+        ValueError: a weight that is negative or not finite among the rows' edges.
+    """
+    replace = replace and fanout >= 0
+    if indices.device.type != "cpu":
+        return draw_weighted_torch(rows, graph_indptr, indices, weights, fanout, replace=replace, key=key)
+    ends = graph_indptr[rows.nodes + 1]
+    first = rows.first_excluded if len(rows.excluded) else torch.zeros_like(rows.starts)
+    fixed = (rows.starts.numpy(), ends.numpy(), rows.excluded.numpy(), first.numpy(), weights.numpy())
+    drawable = torch.empty_like(rows.starts)
+    parallel_rows(lambda lo, hi: _count_drawable(lo, hi, *fixed, drawable.numpy()), len(ends), _MIN_ROWS)
+    if len(drawable) and int(drawable.min()) < 0:
+        _refuse_weight(weights, -1 - int(drawable.min()))
+    indptr = row_offsets(_fanout_counts(drawable, fanout, replace))
+    positions = torch.empty(int(indptr[-1]), dtype=torch.int64)
+    out = (indptr.numpy(), positions.numpy())
+    parallel_rows(lambda lo, hi: _race_rows(lo, hi, *fixed, replace, key, *out), len(ends), _MIN_ROWS)
+    return Drawn(indptr, indices[positions], positions)
+
+
+def _earliest_torch(times: Tensor, row: Tensor, limit: Tensor) -> Tensor:
+    """Indices of each row's `limit[row]` smallest times, by row and time."""
+    order = torch.argsort(times, stable=True)
+    order = order[torch.argsort(row[order], stable=True)]
+    rank = torch.arange(len(order), device=row.device) - row_offsets(torch.bincount(row, minlength=len(limit)))[row[order]]
+    return order[rank < limit[row[order]]]
+
+
+def draw_weighted_torch(
+    rows: Candidates, graph_indptr: Tensor, indices: Tensor, weights: Tensor, fanout: int, *, replace: bool, key: int
+) -> Drawn:
+    """`draw_weighted` in plain torch, for any device."""
+    counts = graph_indptr[rows.nodes + 1] - rows.starts
+    row = torch.repeat_interleave(torch.arange(len(counts), device=indices.device), counts)
+    position = rows.starts[row] + torch.arange(len(row), device=indices.device) - row_offsets(counts)[row]
+    bad = ~((weights[position] >= 0) & torch.isfinite(weights[position]))
+    if bool(bad.any()):
+        _refuse_weight(weights, int(position[bad][0]))
+    keep = (weights[position] > 0) & ~torch.isin(position, rows.excluded)
+    row, position = row[keep], position[keep]
+    drawable = torch.bincount(row, minlength=len(counts))
+    wanted = _fanout_counts(drawable, fanout, replace)
+    indptr = row_offsets(wanted)
+    bits = hash_index_torch(key, position)
+    weight = weights[position].to(torch.float64)
+    if not replace:
+        drawn = position[_earliest_torch(exponential_torch(bits) / weight, row, wanted)]
+        return Drawn(indptr, indices[drawn], drawn)
+    one = (drawable > 0).to(torch.int64)
+    draws = [
+        position[_earliest_torch(exponential_torch(hash_index_torch(bits, torch.full_like(bits, j))) / weight, row, one)]
+        for j in range(fanout)
+    ]
+    drawn = torch.stack(draws, 1).flatten() if draws else position[:0]
+    return Drawn(indptr, indices[drawn], drawn)
