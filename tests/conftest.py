@@ -1,14 +1,27 @@
-"""What must be set before the first import of the libraries under test."""
+"""What must be set before the first import of the libraries under test, and fixtures that every room uses."""
 
 import os
+from collections.abc import Iterator
+
+import pytest
+from hypothesis import settings
 
 os.environ.update(DGLBACKEND="pytorch", MLFLOW_DISABLE_TELEMETRY="true", KINETO_LOG_LEVEL="99")
 if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores; tests of thread counts set their own
     os.environ.setdefault("WORKBENCH_NUM_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-from hypothesis import settings
-
 settings.register_profile("default", deadline=None)
 settings.register_profile("ci", deadline=None, derandomize=True)
 settings.load_profile("ci" if os.environ.get("CI") else "default")
+
+
+@pytest.fixture(params=[1, 2, 7])
+def num_threads(request: pytest.FixtureRequest) -> Iterator[int]:
+    """The test runs with each of these numbers of kernel threads."""
+    from workbench.kernels.threads import get_num_threads, set_num_threads
+
+    before = get_num_threads()
+    set_num_threads(request.param)
+    yield request.param
+    set_num_threads(before)

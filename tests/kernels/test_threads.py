@@ -1,0 +1,155 @@
+"""The thread pool: same results for any count, errors come back, no deadlock, alive after a fork."""
+
+import os
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.kernels import threads
+from workbench.kernels.threads import get_num_threads, num_chunks, parallel_edges, parallel_rows, run_tasks
+
+FORK = """
+import os, torch
+from workbench.kernels.threads import parallel_rows, set_num_threads
+
+def count():
+    hits = torch.zeros(100, dtype=torch.int64)
+    parallel_rows(lambda lo, hi: hits[lo:hi].add_(1), 100, 10)
+    return bool((hits == 1).all())
+
+set_num_threads(4)
+assert count()
+child = os.fork()
+if child == 0:
+    os._exit(0 if count() else 1)
+status = os.waitpid(child, 0)[1]
+assert count()
+print(os.waitstatus_to_exitcode(status))
+"""
+
+
+@contextmanager
+def num_threads_set(count: int) -> Iterator[None]:
+    before = get_num_threads()
+    threads.set_num_threads(count)
+    try:
+        yield
+    finally:
+        threads.set_num_threads(before)
+
+
+def run_python(code: str, **env: str) -> subprocess.CompletedProcess[str]:
+    return subprocess.run(
+        [sys.executable, "-c", code], env=os.environ | env, capture_output=True, text=True, timeout=60
+    )
+
+
+@pytest.mark.parametrize("rows", [0, 1, 6, 7, 100, 1001])
+def test_rows_are_covered_once(num_threads, rows):
+    hits = torch.zeros(rows, dtype=torch.int64)
+    parallel_rows(lambda lo, hi: hits[lo:hi].add_(1), rows, min_rows=1)
+    assert bool((hits == 1).all())
+
+
+@given(degrees=st.lists(st.integers(0, 9), max_size=40))
+def test_edge_ranges_cover_all_rows(degrees):
+    indptr = torch.tensor([0, *degrees]).cumsum(0)
+    hits = torch.zeros(len(degrees), dtype=torch.int64)
+    with num_threads_set(3):
+        parallel_edges(lambda lo, hi: hits[lo:hi].add_(1), indptr, min_edges=1)
+    assert bool((hits == 1).all())
+
+
+def test_work_is_shared_out_but_not_in_crumbs(num_threads):
+    assert num_chunks(10_000, min_rows=1) == num_threads
+    assert num_chunks(99, min_rows=50) == 1
+    assert num_chunks(0) == 1
+
+
+def test_tasks_run_at_once():
+    """Each task waits for the other: only two threads get through."""
+    meeting = threading.Barrier(2, timeout=20)
+
+    def meet() -> None:
+        meeting.wait()
+
+    with num_threads_set(2):
+        run_tasks([meet, meet])
+    assert not meeting.broken
+
+
+@pytest.mark.parametrize("failing", [0, 3])
+def test_an_error_comes_back_after_all_are_done(num_threads, failing):
+    done = []
+
+    def task(number):
+        if number == failing:
+            raise KeyError(number)
+        done.append(number)
+
+    with pytest.raises(KeyError, match=str(failing)):
+        run_tasks([lambda number=number: task(number) for number in range(4)])
+    assert num_threads == 1 or sorted(done) == [number for number in range(4) if number != failing]
+
+
+def test_nested_tasks_finish(num_threads):
+    hits = torch.zeros(12, 50, dtype=torch.int64)
+
+    def inner(row):
+        parallel_rows(lambda lo, hi: hits[row, lo:hi].add_(1), 50, min_rows=1)
+
+    run_tasks([lambda row=row: inner(row) for row in range(12)])
+    assert bool((hits == 1).all())
+
+
+def test_pool_may_be_resized_while_others_use_it():
+    stop, results = threading.Event(), []
+
+    def use():
+        hits = torch.zeros(64, dtype=torch.int64)
+        rounds = 0
+        while not stop.is_set():
+            parallel_rows(lambda lo, hi: hits[lo:hi].add_(1), 64, min_rows=1)
+            rounds += 1
+        results.append(bool((hits == rounds).all()))
+
+    users = [threading.Thread(target=use) for _ in range(2)]
+    with num_threads_set(2):
+        for user in users:
+            user.start()
+        for count in [2, 3] * 50:
+            threads.set_num_threads(count)
+        stop.set()
+        for user in users:
+            user.join(timeout=30)
+    assert results == [True, True]
+
+
+def test_pool_works_after_fork():
+    result = run_python(FORK)
+    assert result.stdout == "0\n", result.stderr
+
+
+@pytest.mark.parametrize("count", [0, -1])
+def test_set_num_threads_refuses(count):
+    with pytest.raises(ValueError, match=f"number of threads is {count}; it must be at least 1"):
+        threads.set_num_threads(count)
+
+
+def test_environment_sets_the_number():
+    code = "from workbench.kernels.threads import get_num_threads; print(get_num_threads())"
+    assert run_python(code, WORKBENCH_NUM_THREADS="5").stdout == "5\n"
+
+
+@pytest.mark.parametrize("value", ["0", "-2", "two", ""])
+def test_environment_is_checked(monkeypatch, value):
+    monkeypatch.setenv("WORKBENCH_NUM_THREADS", value)
+    with pytest.raises(ValueError, match=f"WORKBENCH_NUM_THREADS is {value!r}; it must be a whole number"):
+        threads._default_threads()
