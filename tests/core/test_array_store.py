@@ -1,0 +1,222 @@
+import hashlib
+import json
+import multiprocessing
+import warnings
+
+import pytest
+import torch
+
+from tests.strategies import random_graph
+from workbench.core.array_store import HEADER, content_digest, open_arrays, save_arrays
+from workbench.core.errors import CorruptFileError
+from workbench.core.graph import Graph
+
+
+def example() -> Graph:
+    return random_graph(9, 30, edge_weight=torch.bfloat16, num_edge_types=3, num_node_types=2)
+
+
+def assert_same(left: Graph, right: Graph) -> None:
+    for name, tensor in left._tensors().items():
+        other = getattr(right, name)
+        assert (tensor is None) == (other is None), name
+        assert tensor is None or (tensor.dtype == other.dtype and torch.equal(tensor, other)), name
+
+
+@pytest.fixture
+def saved(tmp_path):
+    example().save(tmp_path / "below" / "graph")
+    return tmp_path / "below" / "graph"
+
+
+def rewrite_header(folder, change, *, sign=True):
+    """Change the header, with a checksum that fits unless told otherwise."""
+    header = json.loads((folder / HEADER).read_text())
+    change(header)
+    if sign:
+        rest = {key: value for key, value in header.items() if key != "sha256"}
+        header["sha256"] = hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+    (folder / HEADER).write_text(json.dumps(header))
+
+
+@pytest.mark.parametrize("graph", [example(), random_graph(5, 0), Graph.from_edges([], [])])
+@pytest.mark.parametrize("verify", [False, True])
+def test_round_trip_without_warnings(tmp_path, graph, verify):
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        graph.save(tmp_path / "graph")
+        assert_same(Graph.open(tmp_path / "graph", verify=verify), graph)
+    assert [path.name for path in tmp_path.iterdir()] == ["graph"]
+
+
+def test_file_is_raw_little_endian(saved):
+    indptr = example().indptr
+    assert (saved / "indptr.bin").read_bytes() == b"".join(int(v).to_bytes(8, "little") for v in indptr)
+
+
+def test_writing_to_a_tensor_leaves_the_file(saved):
+    before = (saved / "indices.bin").read_bytes()
+    graph = Graph.open(saved)
+    graph.indices.zero_()
+    assert graph.indices.sum() == 0
+    assert (saved / "indices.bin").read_bytes() == before
+    assert_same(Graph.open(saved, verify=True), example())
+
+
+def test_opens_from_read_only_files(saved):
+    for path in saved.iterdir():
+        path.chmod(0o444)
+    assert_same(Graph.open(saved), example())
+
+
+def _send_degrees(folder, graph, queue):
+    queue.put((Graph.open(folder) if graph is None else graph).in_degrees().tolist())
+
+
+@pytest.mark.parametrize(("method", "inherit"), [("fork", True), ("spawn", False)])
+def test_serves_another_process(saved, method, inherit):
+    context = multiprocessing.get_context(method)
+    queue = context.SimpleQueue()
+    with warnings.catch_warnings():  # the kernels' own threads do not survive the fork, which is what Python warns of
+        warnings.filterwarnings("ignore", message=".*use of fork.*", category=DeprecationWarning)
+        process = context.Process(target=_send_degrees, args=(saved, Graph.open(saved) if inherit else None, queue))
+        process.start()
+    assert queue.get() == example().in_degrees().tolist()
+    process.join()
+    assert process.exitcode == 0
+
+
+def test_existing_folder_is_kept_unless_asked(saved):
+    with pytest.raises(FileExistsError, match="graph exists; pass overwrite=True"):
+        random_graph(3, 3).save(saved)
+    opened = Graph.open(saved)
+    random_graph(3, 3).save(saved, overwrite=True)
+    assert_same(opened, example())  # the old pages stay mapped
+    assert_same(Graph.open(saved, verify=True), random_graph(3, 3))
+    assert [path.name for path in saved.parent.iterdir()] == ["graph"]
+
+
+def test_overwrite_spares_what_is_no_graph(tmp_path):
+    (tmp_path / "thesis.tex").write_text("years of work")
+    with pytest.raises(FileExistsError, match=r"has no header\.json"):
+        example().save(tmp_path, overwrite=True)
+    assert (tmp_path / "thesis.tex").exists()
+
+
+def test_empty_folder_is_used(tmp_path):
+    (tmp_path / "graph").mkdir()
+    example().save(tmp_path / "graph")
+    assert_same(Graph.open(tmp_path / "graph"), example())
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_failed_save_leaves_what_was_there(tmp_path, monkeypatch, existing):
+    if existing:
+        example().save(tmp_path / "graph")
+
+    def fail(name):
+        raise OSError("disk full")
+
+    monkeypatch.setattr("workbench.core.array_store.os.fsync", fail)
+    with pytest.raises(OSError, match="disk full"):
+        random_graph(3, 3).save(tmp_path / "graph", overwrite=True)
+    assert [path.name for path in tmp_path.iterdir()] == (["graph"] if existing else [])
+    if existing:
+        assert_same(Graph.open(tmp_path / "graph", verify=True), example())
+
+
+def test_truncated_file(saved):
+    path = saved / "indices.bin"
+    path.write_bytes(path.read_bytes()[:-1])
+    with pytest.raises(CorruptFileError, match=r"indices.bin has 119 bytes, its header says 120"):
+        Graph.open(saved)
+
+
+def test_altered_file(saved):
+    path = saved / "edge_type.bin"
+    path.write_bytes(bytes(1) * 239 + b"\1")
+    Graph.open(saved)
+    with pytest.raises(CorruptFileError, match=r"edge_type.bin has sha256 \w{64}, its header says \w{64}"):
+        Graph.open(saved, verify=True)
+
+
+def test_altered_ends_are_seen_at_once(saved):
+    path = saved / "indptr.bin"
+    path.write_bytes(path.read_bytes()[:-8] + (29).to_bytes(8, "little"))
+    with pytest.raises(CorruptFileError, match="indptr runs from 0 to 29"):
+        Graph.open(saved)
+
+
+@pytest.mark.parametrize("name", [HEADER, "indices.bin"])
+def test_missing_file(saved, name):
+    (saved / name).unlink()
+    with pytest.raises(FileNotFoundError, match=f"{name} is missing"):
+        Graph.open(saved)
+
+
+def test_missing_folder(tmp_path):
+    with pytest.raises(FileNotFoundError, match="nowhere does not exist; save the graph first"):
+        Graph.open(tmp_path / "nowhere")
+
+
+def test_file_instead_of_folder(saved):
+    with pytest.raises(CorruptFileError, match=r"header.json is a file; a saved graph is a folder"):
+        Graph.open(saved / HEADER)
+
+
+@pytest.mark.parametrize(
+    ("change", "sign", "message"),
+    [
+        (lambda h: h.update(version=2), True, "has version 2, not 1; save the graph again"),
+        (lambda h: h.update(version=2), False, "has version 2, not 1"),
+        (lambda h: h.update(kind="features"), True, "has kind 'features', not 'graph'"),
+        (lambda h: h.update(byte_order="big"), True, "has byte_order 'big'"),
+        (lambda h: h["arrays"]["indices"].update(bytes=4), False, "was altered: its sha256 is not"),
+        (lambda h: h.pop("sha256"), False, "is not a header of arrays"),
+        (lambda h: h["arrays"].pop("indices"), True, "describes no graph"),
+        (
+            lambda h: h["arrays"]["indices"].update(dtype="float32"),
+            True,
+            "describes no graph: indices must be a tensor",
+        ),
+        (
+            lambda h: h["arrays"]["indices"].update(dtype="complex64"),
+            True,
+            r"array 'indices' that can't be: .*complex64",
+        ),
+        (lambda h: h["arrays"]["indices"].update(shape=[7]), True, r"array 'indices' that can't be: .*\[7\]"),
+        (
+            lambda h: h["arrays"].update({"../indices": h["arrays"]["indices"]}),
+            True,
+            r"an array '../indices' that can't be",
+        ),
+    ],
+)
+def test_altered_header(saved, change, sign, message):
+    rewrite_header(saved, change, sign=sign)
+    with pytest.raises(CorruptFileError, match=message):
+        Graph.open(saved)
+
+
+@pytest.mark.parametrize("text", ["", "{", "[]", "null", "\x00\xff"])
+def test_header_that_is_no_header(saved, text):
+    (saved / HEADER).write_bytes(text.encode("latin-1"))
+    with pytest.raises(CorruptFileError, match="is not a header of arrays"):
+        Graph.open(saved)
+
+
+def test_matrices_and_views(tmp_path):
+    wide = torch.arange(12, dtype=torch.float16).view(3, 4)
+    arrays = {"wide": wide, "columns": wide.T, "none": None, "truth": torch.tensor([True, False])}
+    save_arrays(tmp_path / "arrays", arrays, kind="test")
+    opened = open_arrays(tmp_path / "arrays", kind="test", verify=True)
+    assert list(opened) == ["wide", "columns", "truth"]
+    assert all(torch.equal(opened[name], tensor) for name, tensor in arrays.items() if tensor is not None)
+
+
+def test_content_digest_sees_names_shapes_and_dtypes():
+    ones = torch.ones(6, dtype=torch.int64)
+    same = content_digest({"a": ones, "b": None})
+    assert content_digest({"a": torch.ones(12, dtype=torch.int64)[::2]}) == same
+    others = [{"b": ones}, {"a": ones.view(2, 3)}, {"a": ones.int()}, {"a": ones + 1}]
+    assert len({same, *(content_digest(other) for other in others)}) == 5

@@ -1,0 +1,210 @@
+import itertools
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import edges_by_destination, graphs, random_edges, random_graph
+from workbench.core.graph import Graph
+from workbench.kernels.threads import get_num_threads, set_num_threads
+
+edge_lists = st.tuples(st.integers(1, 9), st.integers(0, 40), st.integers(0, 2**16))
+
+
+def rows_of(graph: Graph) -> list[list[int]]:
+    bounds = graph.indptr.tolist()
+    return [graph.indices[lo:hi].tolist() for lo, hi in itertools.pairwise(bounds)]
+
+
+def undirected_weights(src: list[int], dst: list[int], weight: list[float]) -> dict[tuple[int, int], float]:
+    merged: dict[tuple[int, int], float] = {}
+    for s, d, w in zip(src, dst, weight, strict=True):
+        for pair in {(s, d), (d, s)}:
+            merged[pair] = merged.get(pair, 0.0) + w
+    return merged
+
+
+@given(edge_lists, st.sampled_from((torch.int32, torch.int64)))
+def test_from_edges_keeps_callers_order(sizes, dtype):
+    src, dst = random_edges(*sizes)
+    edge_type = [s % 3 for s in src]
+    graph = Graph.from_edges(
+        torch.tensor(src, dtype=dtype),
+        torch.tensor(dst, dtype=dtype),
+        num_nodes=sizes[0],
+        edge_weight=torch.tensor(src, dtype=torch.float64),
+        edge_type=torch.tensor(edge_type, dtype=torch.int64),
+    ).validate()
+    flat = [edge for row in edges_by_destination(sizes[0], src, dst) for edge in row]
+    ids = list(range(len(src))) if graph.edge_ids is None else graph.edge_ids.tolist()
+    assert graph.indices.tolist() == [s for s, _, _ in flat]
+    assert ids == [e for _, _, e in flat]
+    assert (graph.edge_ids is None) == (dst == sorted(dst))
+    assert graph.edge_weight is not None
+    assert graph.edge_type is not None
+    assert graph.edge_weight.tolist() == [src[e] for e in ids]
+    assert graph.edge_type.tolist() == [edge_type[e] for e in ids]
+    assert graph.in_degrees().tolist() == [dst.count(v) for v in range(sizes[0])]
+
+
+@given(edge_lists)
+def test_undirected_merges_and_sums(sizes):
+    src, dst = random_edges(*sizes)
+    weight = [(-1) ** e * (e + 1) / 8 for e in range(len(src))]
+    graph = Graph.from_edges(src, dst, num_nodes=sizes[0], undirected=True, edge_weight=np.array(weight)).validate()
+    expected = undirected_weights(src, dst, weight)
+    assert rows_of(graph) == [sorted(s for s, d in expected if d == v) for v in range(sizes[0])]
+    found = {(s, d): 0.0 for d, row in enumerate(rows_of(graph)) for s in row}
+    assert graph.edge_weight is not None
+    assert dict(zip(found, graph.edge_weight.tolist(), strict=True)) == expected
+    assert graph.edge_ids is None
+    plain = Graph.from_edges(src, dst, num_nodes=sizes[0], undirected=True)
+    assert rows_of(plain) == rows_of(graph)
+
+
+@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16])
+def test_undirected_sums_half_precision_in_float32(dtype):
+    weight = torch.full((300,), 1.0, dtype=dtype)  # bfloat16 sums of ones stop at 256
+    graph = Graph.from_edges(
+        torch.zeros(300, dtype=torch.int64), torch.ones(300, dtype=torch.int64), undirected=True, edge_weight=weight
+    )
+    assert graph.edge_weight is not None
+    assert graph.edge_weight.dtype == dtype
+    assert graph.edge_weight.tolist() == [300.0, 300.0]
+
+
+def test_ids_are_int32_and_copied():
+    src, dst = torch.tensor([1, 0], dtype=torch.int32), torch.tensor([0, 1], dtype=torch.int32)
+    graph = Graph.from_edges(src, dst)
+    src[0] = 7
+    assert graph.indices.dtype == torch.int32
+    assert graph.indices.tolist() == [1, 0]
+
+
+def test_read_only_array_is_taken_without_warning():
+    src = np.array([0, 1])
+    src.flags.writeable = False
+    assert Graph.from_edges(src, src[::-1]).num_edges == 2
+
+
+@pytest.mark.parametrize("undirected", [False, True])
+def test_same_graph_for_any_number_of_threads(undirected):
+    src = torch.randint(0, 3000, (400_000,), generator=torch.Generator().manual_seed(0))
+    dst = (src * 7 + torch.arange(400_000)) % 3000
+    weight, before = torch.rand(400_000), get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2, 7):
+            set_num_threads(threads)
+            results.append(Graph.from_edges(src, dst, undirected=undirected, edge_weight=weight))
+    finally:
+        set_num_threads(before)
+    for other in results[1:]:
+        for name, tensor in results[0]._tensors().items():
+            assert tensor is None or torch.equal(tensor, getattr(other, name)), name
+
+
+@pytest.mark.parametrize("undirected", [False, True])
+def test_no_edges_and_no_nodes(undirected):
+    assert repr(Graph.from_edges([], [], undirected=undirected)).startswith("Graph(0 nodes, 0 edges")
+    assert Graph.from_edges([], [], num_nodes=3, undirected=undirected).validate().in_degrees().tolist() == [0, 0, 0]
+
+
+@pytest.mark.parametrize(
+    ("arguments", "error", "message"),
+    [
+        ({"src": [0.5], "dst": [0]}, TypeError, r"src must hold int64 or int32 ids, not torch.float32"),
+        ({"src": [0], "dst": [-3]}, IndexError, r"dst holds -3"),
+        ({"src": [0, 9], "dst": [0, 1], "num_nodes": 5}, IndexError, r"node 9, num_nodes is 5; pass num_nodes=10"),
+        ({"src": [0, 1], "dst": [0]}, ValueError, r"src has 2 ids and dst 1"),
+        ({"src": [[0]], "dst": [[0]]}, ValueError, r"src must be a vector, not of shape \(1, 1\)"),
+        ({"src": [0], "dst": [0], "num_nodes": -1}, ValueError, r"num_nodes is -1"),
+        ({"src": [0], "dst": [0], "edge_weight": [float("nan")]}, ValueError, r"edge_weight holds nan at position 0"),
+        ({"src": [0], "dst": [0], "edge_weight": [1.0, 2.0]}, ValueError, r"edge_weight has shape \(2,\)"),
+        ({"src": [0], "dst": [0], "edge_weight": [1]}, TypeError, r"edge_weight must be a tensor of torch.float32"),
+        ({"src": [0], "dst": [0], "node_type": [1, 2]}, ValueError, r"node_type has shape \(2,\)"),
+        ({"src": [0], "dst": [0], "edge_type": [1], "undirected": True}, ValueError, r"edge_type with undirected=True"),
+    ],
+)
+def test_from_edges_refuses(arguments, error, message):
+    with pytest.raises(error, match=message):
+        Graph.from_edges(**arguments)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"indptr": torch.tensor([1, 2, 3])}, "indptr runs from 1 to 3"),
+        ({"indptr": torch.tensor([0, 2, 4])}, "indptr runs from 0 to 4"),
+        ({"indptr": torch.tensor([0, 2, 3], dtype=torch.int32)}, "indptr must be a tensor of torch.int64"),
+        ({"indices": torch.tensor([0.0, 1.0, 0.0])}, "indices must be a tensor"),
+        ({"indices": torch.tensor([[0, 1, 0]])}, r"shapes \(3,\) and \(1, 3\)"),
+        ({"edge_ids": torch.arange(2)}, "edge_ids has shape"),
+    ],
+)
+def test_construction_refuses(change, message):
+    fields = {"indptr": torch.tensor([0, 2, 3]), "indices": torch.tensor([0, 1, 0])} | change
+    with pytest.raises((TypeError, ValueError), match=message):
+        Graph(**fields)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"indptr": torch.tensor([0, 4, 3])}, "indptr falls after row 1"),
+        ({"indices": torch.tensor([0, 2, 0])}, r"indices hold 2; sources lie in \[0, 2\)"),
+        ({"indices": torch.tensor([0, -1, 0])}, "indices hold -1"),
+        ({"edge_ids": torch.tensor([0, 1, 1])}, "edge_ids holds 1 more than once"),
+        ({"edge_weight": torch.tensor([0.0, float("inf"), 1.0])}, "edge_weight holds inf at position 1"),
+    ],
+)
+def test_validate_reads_all(change, message):
+    fields = {"indptr": torch.tensor([0, 2, 3]), "indices": torch.tensor([0, 1, 0])} | change
+    with pytest.raises((IndexError, ValueError), match=message):
+        Graph(**fields).validate()
+
+
+@given(graphs(), st.randoms(use_true_random=False))
+def test_find_edges_and_positions(graph, rng):
+    pairs = [(rng.randrange(graph.num_nodes), rng.randrange(graph.num_nodes)) for _ in range(6)] * 2
+    src, dst = (torch.tensor(ids) for ids in zip(*pairs, strict=True))
+    ids = list(range(graph.num_edges)) if graph.edge_ids is None else graph.edge_ids.tolist()
+    bounds, sources = graph.indptr.tolist(), graph.indices.tolist()
+    expected = [p for s, d in pairs for p in range(bounds[d], bounds[d + 1]) if sources[p] == s]
+    found = graph.find_edges(src, dst)
+    assert found.tolist() == [ids[p] for p in expected]
+    assert graph.edge_positions(found).tolist() == expected
+
+
+def test_find_edges_refuses():
+    graph = random_graph(4, 8)
+    with pytest.raises(IndexError, match=r"dst holds 4; ids must lie in \[0, 4\)"):
+        graph.find_edges(torch.tensor([0]), torch.tensor([4]))
+    with pytest.raises(ValueError, match="dst has shape"):
+        graph.find_edges(torch.tensor([0]), torch.tensor([1, 2]))
+
+
+def test_edge_positions_refuses_unknown_ids():
+    graph = Graph(torch.tensor([0, 2]), torch.tensor([0, 0]), edge_ids=torch.tensor([5, 2]))
+    assert graph.edge_positions(torch.tensor([2, 5, 5], dtype=torch.int32)).tolist() == [1, 0, 0]
+    with pytest.raises(IndexError, match="holds 3, the id of no edge"):
+        graph.edge_positions(torch.tensor([2, 3]))
+    with pytest.raises(IndexError, match="holds 6"):
+        graph.edge_positions(torch.tensor([6]))
+
+
+def test_to_moves_every_array_and_keeps_shared_storage():
+    graph = random_graph(edge_weight=torch.float32, num_edge_types=2, num_node_types=2)
+    moved = graph.to("meta")
+    assert all(t is not None and t.device.type == "meta" for t in moved._tensors().values())
+    assert moved.device.type == "meta"
+    assert graph.nbytes == sum(t.numel() * t.element_size() for t in graph._tensors().values() if t is not None)
+
+
+def test_html_shows_sizes_and_degrees():
+    html = Graph.from_edges([1, 2, 1], [0, 0, 1])._repr_html_()
+    assert "<th>mean in-degree</th><td>1.00</td>" in html
+    assert "<th>largest in-degree</th><td>2</td>" in html
+    assert "<td>0</td>" in Graph.from_edges([], [])._repr_html_()

@@ -1,0 +1,56 @@
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor
+
+from tests.strategies import graphs, random_edges
+from workbench.kernels.csr import Csr, group_rows, group_rows_torch, index_dtype, symmetric_rows, symmetric_rows_torch
+from workbench.kernels.pairs import find_pairs, find_pairs_torch
+
+
+def assert_equal(left: Csr, right: Csr) -> None:
+    for name, a, b in zip(Csr._fields, left, right, strict=True):
+        if a is None or b is None:
+            assert a is b, name
+        else:
+            assert a.dtype == b.dtype, name
+            assert torch.equal(a, b), name
+
+
+def tensors(sizes: tuple[int, int, int], dtype: torch.dtype) -> tuple[Tensor, Tensor]:
+    col, row = (torch.tensor(ids, dtype=dtype) for ids in random_edges(*sizes))
+    return row, col
+
+
+lists = st.tuples(st.integers(1, 9), st.integers(0, 50), st.integers(0, 2**16))
+dtypes = st.sampled_from((torch.int32, torch.int64))
+
+
+@given(lists, dtypes, st.booleans())
+def test_group_rows_equals_torch(sizes, dtype, in_order):
+    row, col = tensors(sizes, dtype)
+    row = row.sort().values if in_order else row
+    result = group_rows(row, col, sizes[0])
+    assert_equal(result, group_rows_torch(row, col, sizes[0]))
+    assert (result.order is None) == bool((row.diff() >= 0).all())
+
+
+@given(lists, dtypes, st.sampled_from((None, torch.float32, torch.float64, torch.bfloat16)))
+def test_symmetric_rows_equals_torch(sizes, dtype, weight_dtype):
+    row, col = tensors(sizes, dtype)
+    weight = None if weight_dtype is None else (torch.arange(sizes[1]) / 64 - 0.25).to(weight_dtype)  # sums are exact
+    assert_equal(symmetric_rows(row, col, weight, sizes[0]), symmetric_rows_torch(row, col, weight, sizes[0]))
+
+
+@given(graphs(), st.integers(0, 2**16))
+def test_find_pairs_equals_torch(graph, seed):
+    generator = torch.Generator().manual_seed(seed)
+    row, col = torch.randint(0, graph.num_nodes, (2, 7), generator=generator)
+    args = graph.indptr, graph.indices, row, col
+    assert torch.equal(find_pairs(*args), find_pairs_torch(*args))
+
+
+@pytest.mark.parametrize(("nodes", "dtype"), [(2**31 - 1, torch.int32), (2**31, torch.int64)])
+def test_index_dtype(nodes, dtype):
+    assert index_dtype(nodes) == dtype

@@ -1,0 +1,201 @@
+"""A folder of raw arrays under a JSON header with checksums: written whole or not at all, opened memory-mapped."""
+
+import hashlib
+import json
+import math
+import os
+import shutil
+import sys
+import uuid
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workbench.core.errors import CorruptFileError
+
+VERSION = 1
+HEADER = "header.json"
+_DTYPES = {
+    str(dtype).removeprefix("torch."): dtype
+    for dtype in (
+        torch.int64,
+        torch.int32,
+        torch.int16,
+        torch.uint8,
+        torch.bool,
+        torch.float64,
+        torch.float32,
+        torch.float16,
+        torch.bfloat16,
+    )
+}
+_CHUNK = 1 << 24
+
+
+def chunks(tensor: Tensor) -> Iterator[memoryview]:
+    """The tensor's bytes in row-major order, piece by piece and without a copy of a contiguous one in main memory."""
+    flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
+    for start in range(0, flat.size, _CHUNK):
+        yield flat[start : start + _CHUNK].data
+
+
+def content_digest(arrays: Mapping[str, Tensor | None]) -> str:
+    """sha256 over the names, dtypes, shapes and bytes of named tensors; absent ones are left out."""
+    digest = hashlib.sha256()
+    for name, tensor in arrays.items():
+        if tensor is not None:
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            for chunk in chunks(tensor):
+                digest.update(chunk)
+    return digest.hexdigest()
+
+
+def _header_digest(header: Mapping[str, Any]) -> str:
+    rest = {key: value for key, value in header.items() if key != "sha256"}
+    return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
+
+
+def _write_file(path: Path, pieces: Iterator[memoryview]) -> str:
+    """Write the pieces so that they survive a power cut; their sha256."""
+    digest = hashlib.sha256()
+    with path.open("wb") as file:
+        for piece in pieces:
+            digest.update(piece)
+            file.write(piece)
+        file.flush()
+        os.fsync(file.fileno())
+    return digest.hexdigest()
+
+
+def _write_array(folder: Path, name: str, tensor: Tensor) -> dict[str, Any]:
+    return {
+        "dtype": str(tensor.dtype).removeprefix("torch."),
+        "shape": list(tensor.shape),
+        "bytes": tensor.numel() * tensor.element_size(),
+        "sha256": _write_file(folder / f"{name}.bin", chunks(tensor)),
+    }
+
+
+def _check_free(folder: Path, overwrite: bool) -> None:
+    """Refuse to write over anything but an empty folder or, when asked, a folder of arrays."""
+    if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
+        return
+    if not overwrite:
+        raise FileExistsError(f"{folder} exists; pass overwrite=True to replace it, or another folder")
+    if not (folder / HEADER).is_file():
+        raise FileExistsError(
+            f"{folder} has no {HEADER}, so it holds something else and is not replaced; pass another folder"
+        )
+
+
+def save_arrays(
+    folder: str | os.PathLike[str], arrays: Mapping[str, Tensor | None], *, kind: str, overwrite: bool = False
+) -> None:
+    """Write named tensors; a reader finds the whole folder or none.
+
+    The files are written to a hidden sibling of `folder` that is renamed when all of them are on disk.
+
+    Args:
+        folder: to create; missing parents are created too.
+        arrays: tensors by name; absent ones are left out.
+        kind: what the arrays are together, checked on opening.
+        overwrite: replace a folder of arrays that exists.
+
+    Raises:
+        FileExistsError: `folder` exists, or holds something else than arrays.
+    """
+    target = Path(folder).absolute()
+    _check_free(target, overwrite)
+    target.parent.mkdir(parents=True, exist_ok=True)
+    building = target.with_name(f".{target.name}.{uuid.uuid4().hex}.new")
+    replaced = building.with_suffix(".old")
+    building.mkdir()
+    try:
+        entries = {name: _write_array(building, name, tensor) for name, tensor in arrays.items() if tensor is not None}
+        header = {"kind": kind, "version": VERSION, "byte_order": sys.byteorder, "arrays": entries}
+        text = json.dumps(header | {"sha256": _header_digest(header)}, indent=1)
+        _write_file(building / HEADER, iter([memoryview(text.encode())]))
+        if target.exists():
+            target.rename(replaced)
+        building.rename(target)
+    except BaseException:
+        if replaced.exists() and not target.exists():
+            replaced.rename(target)
+        raise
+    finally:
+        shutil.rmtree(building, ignore_errors=True)
+        shutil.rmtree(replaced, ignore_errors=True)
+
+
+def _read_header(folder: Path, kind: str) -> dict[str, Any]:
+    """The header of a folder of arrays, checked against its own checksum."""
+    path = folder / HEADER
+    if not folder.exists():
+        raise FileNotFoundError(f"{folder} does not exist; save the {kind} first, or pass the folder it was saved in")
+    if not folder.is_dir():
+        raise CorruptFileError(f"{folder} is a file; a saved {kind} is a folder with a {HEADER}: pass that folder")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing: no saved {kind}; pass the folder that it was saved in")
+    try:
+        header = json.loads(path.read_text(encoding="utf-8"))
+        intact = header["sha256"] == _header_digest(header)
+    except (ValueError, KeyError, TypeError) as error:
+        raise CorruptFileError(f"{path} is not a header of arrays ({error!r}); save the {kind} again") from error
+    expected = {"version": VERSION, "kind": kind, "byte_order": sys.byteorder}
+    for key, value in expected.items():
+        if header.get(key) != value:
+            raise CorruptFileError(f"{path} has {key} {header.get(key)!r}, not {value!r}; save the {kind} again")
+    if not intact:
+        raise CorruptFileError(f"{path} was altered: its sha256 is not {header['sha256']}; save the {kind} again")
+    return header
+
+
+def _open_array(folder: Path, name: str, entry: Mapping[str, Any]) -> Tensor:
+    """Map one file privately: pages are read when touched, and a write to the tensor copies the page, not the file."""
+    path = folder / f"{name}.bin"
+    dtype = _DTYPES.get(entry["dtype"])
+    if not name.isidentifier() or dtype is None or math.prod(entry["shape"]) * dtype.itemsize != entry["bytes"]:
+        raise CorruptFileError(f"{folder / HEADER} has an array {name!r} that can't be: {dict(entry)}; save again")
+    if not path.is_file():
+        raise FileNotFoundError(f"{path} is missing; restore it or save again")
+    size = path.stat().st_size
+    if size != entry["bytes"]:
+        raise CorruptFileError(f"{path} has {size} bytes, its header says {entry['bytes']}; restore it or save again")
+    if not size:
+        return torch.empty(entry["shape"], dtype=dtype)
+    return torch.from_file(str(path), shared=False, size=size // dtype.itemsize, dtype=dtype).view(entry["shape"])
+
+
+def _check_digest(path: Path, tensor: Tensor, expected: str) -> None:
+    digest = hashlib.sha256()
+    for chunk in chunks(tensor):
+        digest.update(chunk)
+    if digest.hexdigest() != expected:
+        raise CorruptFileError(f"{path} has sha256 {digest.hexdigest()}, its header says {expected}; save again")
+
+
+def open_arrays(folder: str | os.PathLike[str], *, kind: str, verify: bool = False) -> dict[str, Tensor]:
+    """Map what `save_arrays` wrote; nothing is read but the header and the sizes of the files.
+
+    Args:
+        folder: as saved.
+        kind: as saved.
+        verify: read everything and compare checksums.
+
+    Returns:
+        Tensors by name. Writing to one never alters its file.
+
+    Raises:
+        FileNotFoundError: the folder or one of its files is missing.
+        CorruptFileError: a file is not what the header says, or the header is of another kind or version.
+    """
+    root = Path(folder).absolute()
+    entries = _read_header(root, kind)["arrays"]
+    arrays = {name: _open_array(root, name, entry) for name, entry in entries.items()}
+    if verify:
+        for name, tensor in arrays.items():
+            _check_digest(root / f"{name}.bin", tensor, entries[name]["sha256"])
+    return arrays

@@ -1,0 +1,100 @@
+"""From an edge list to a CSR: what a caller may pass, checked before work starts."""
+
+import warnings
+from collections.abc import Sequence
+from typing import TypeAlias
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.core.errors import ID_DTYPES, check_at_least, check_finite, check_vector
+from workbench.core.minibatch import FLOATS
+from workbench.kernels.csr import Csr, group_rows, symmetric_rows
+
+ArrayLike: TypeAlias = Tensor | np.ndarray | Sequence[int] | Sequence[float]
+TYPE_DTYPES = (*ID_DTYPES, torch.int16, torch.uint8)
+
+
+def as_vector(name: str, values: ArrayLike) -> Tensor:
+    """A contiguous vector that shares memory with a tensor or numpy array where it can.
+
+    Raises:
+        ValueError: not a vector.
+    """
+    with warnings.catch_warnings():  # a read-only array is only read here
+        warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
+        vector = torch.as_tensor(np.ascontiguousarray(values) if isinstance(values, np.ndarray) else values)
+    if vector.dim() != 1:
+        raise ValueError(f"{name} must be a vector, not of shape {tuple(vector.shape)}")
+    return vector.detach().contiguous()
+
+
+def _as_ids(name: str, values: ArrayLike) -> Tensor:
+    ids = as_vector(name, values)
+    if isinstance(values, list | tuple) and not values:
+        return ids.to(torch.int64)
+    if ids.dtype not in ID_DTYPES:
+        raise TypeError(f"{name} must hold int64 or int32 ids, not {ids.dtype}; convert them first (.long())")
+    return ids
+
+
+def _largest(name: str, ids: Tensor) -> int:
+    """The largest id, −1 without ids."""
+    if not ids.numel():
+        return -1
+    low, high = (int(value) for value in torch.aminmax(ids))
+    if low < 0:
+        raise IndexError(f"{name} holds {low}; node ids are not negative")
+    return high
+
+
+def _check_edges(src: Tensor, dst: Tensor, num_nodes: int | None) -> int:
+    """Number of nodes, once the ids fit."""
+    if src.shape != dst.shape:
+        raise ValueError(f"src has {src.shape[0]} ids and dst {dst.shape[0]}; pass one of each per edge")
+    if src.device != dst.device:
+        raise ValueError(f"src is on {src.device} and dst on {dst.device}; move them to one device")
+    needed = 1 + max(_largest("src", src), _largest("dst", dst))
+    if num_nodes is None:
+        return needed
+    check_at_least("num_nodes", num_nodes, 0)
+    if needed > num_nodes:
+        raise IndexError(f"the edges hold node {needed - 1}, num_nodes is {num_nodes}; pass num_nodes={needed} or more")
+    return int(num_nodes)
+
+
+def _in_order(values: Tensor | None, order: Tensor | None) -> Tensor | None:
+    """A copy of the values of the caller's edges in CSR order."""
+    if values is None:
+        return None
+    return values.clone() if order is None else values[order]
+
+
+def edges_to_csr(
+    src: ArrayLike,
+    dst: ArrayLike,
+    *,
+    num_nodes: int | None = None,
+    undirected: bool = False,
+    edge_weight: ArrayLike | None = None,
+    edge_type: ArrayLike | None = None,
+) -> tuple[Csr, Tensor | None]:
+    """The CSR of an edge list and its edge types in the same order; see `Graph.from_edges`."""
+    if undirected and edge_type is not None:
+        raise ValueError(
+            "edge_type with undirected=True is ambiguous: duplicates are merged, a reverse edge may have its own type; "
+            "pass the edges of both directions (torch.cat) and all their types with undirected=False"
+        )
+    sources, destinations = _as_ids("src", src), _as_ids("dst", dst)
+    nodes = _check_edges(sources, destinations, num_nodes)
+    weight = None if edge_weight is None else as_vector("edge_weight", edge_weight)
+    types = None if edge_type is None else as_vector("edge_type", edge_type)
+    check_vector("edge_weight", weight, len(sources), FLOATS)
+    check_vector("edge_type", types, len(sources), TYPE_DTYPES)
+    if weight is not None:
+        check_finite("edge_weight", weight)
+    if undirected:
+        return symmetric_rows(destinations, sources, weight, nodes), None
+    csr = group_rows(destinations, sources, nodes)
+    return csr._replace(weight=_in_order(weight, csr.order)), _in_order(types, csr.order)
