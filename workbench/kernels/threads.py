@@ -72,7 +72,7 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_pool)
 
 
-def _submit(tasks: Sequence[Callable[[], None]]) -> list[Future[None]]:
+def _submit(tasks: Sequence[Callable[[], object]]) -> list[Future[None]]:
     global _pool
     with _lock:  # held until all are queued: another thread may be replacing the pool
         if _pool is None:
@@ -80,12 +80,12 @@ def _submit(tasks: Sequence[Callable[[], None]]) -> list[Future[None]]:
         return [_pool.submit(_in_worker, task) for task in tasks]
 
 
-def _in_worker(task: Callable[[], None]) -> None:
+def _in_worker(task: Callable[[], object]) -> None:
     _local.is_worker = True
     task()
 
 
-def run_tasks(tasks: Sequence[Callable[[], None]]) -> None:
+def run_tasks(tasks: Sequence[Callable[[], object]]) -> None:
     """Run the tasks at once, the first in the calling thread; return when all are done.
 
     A task that starts tasks runs them in its own thread, so that the pool can't wait for itself.
@@ -109,7 +109,7 @@ def num_chunks(rows: int, min_rows: int = MIN_ROWS_PER_THREAD) -> int:
     return max(1, min(_threads, rows // max(1, min_rows)))
 
 
-def parallel_rows(kernel: Callable[[int, int], None], rows: int, min_rows: int = MIN_ROWS_PER_THREAD) -> None:
+def parallel_rows(kernel: Callable[[int, int], object], rows: int, min_rows: int = MIN_ROWS_PER_THREAD) -> None:
     """Run `kernel(lo, hi)` over ranges that cover `range(rows)`, one range per thread.
 
     Args:
@@ -121,7 +121,7 @@ def parallel_rows(kernel: Callable[[int, int], None], rows: int, min_rows: int =
     _run_ranges(kernel, [rows * i // chunks for i in range(chunks + 1)])
 
 
-def parallel_edges(kernel: Callable[[int, int], None], indptr: Tensor, min_edges: int = MIN_EDGES_PER_THREAD) -> None:
+def parallel_edges(kernel: Callable[[int, int], object], indptr: Tensor, min_edges: int = MIN_EDGES_PER_THREAD) -> None:
     """Run `kernel(lo, hi)` over row ranges of about equally many edges, one range per thread.
 
     Args:
@@ -134,5 +134,5 @@ def parallel_edges(kernel: Callable[[int, int], None], indptr: Tensor, min_edges
     _run_ranges(kernel, [0, *torch.searchsorted(indptr, targets).tolist(), len(indptr) - 1])
 
 
-def _run_ranges(kernel: Callable[[int, int], None], bounds: list[int]) -> None:
+def _run_ranges(kernel: Callable[[int, int], object], bounds: list[int]) -> None:
     run_tasks([lambda lo=lo, hi=hi: kernel(lo, hi) for lo, hi in pairwise(bounds) if lo < hi])
