@@ -1,0 +1,169 @@
+"""Live bytes on the CPU: every storage that operators make, from the moment it is seen until it is freed."""
+
+import gc
+import sys
+import weakref
+from collections import deque
+from collections.abc import Iterator
+from typing import Any
+
+import torch
+from torch import Tensor, UntypedStorage
+from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._pytree import tree_iter
+
+ALLOCATION_BYTES = 512
+"""Grain of CUDA's caching allocator, to which every storage is rounded up on every device."""
+
+
+def rounded_bytes(nbytes: int) -> int:
+    """Bytes that a storage takes from the allocator.
+
+    >>> rounded_bytes(0), rounded_bytes(1), rounded_bytes(512)
+    (0, 512, 512)
+    """
+    return -(-nbytes // ALLOCATION_BYTES) * ALLOCATION_BYTES
+
+
+class _Held(weakref.ref):
+    """A storage that counts, until it is freed."""
+
+    __slots__ = ("key", "nbytes")
+    key: int
+    nbytes: int
+
+
+_aten = torch.ops.aten
+_IN_PLACE_UNMETERED = frozenset(
+    (
+        _aten.add.Tensor,
+        _aten.index_add.default,
+        _aten.index_put.default,
+        _aten.masked_fill.Scalar,
+        _aten.scatter.src,
+        _aten.scatter.value,
+        _aten.scatter_add.default,
+    )
+)
+"""Operators that autograd's engine runs in place, unless a dispatch mode is on: then it plays safe and copies."""
+
+
+class CpuGauge(TorchDispatchMode):
+    """Sees every operator's storages, backward passes included, and hears of their end by weak references."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._held: dict[int, _Held] = {}
+        self._freed: deque[int] = deque()  # written by whichever thread drops the last reference
+        self._copied: tuple[_Held, int] | None = None  # what the engine would have overwritten, and the level with both
+        self._live = self._peak = 0
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # else every call passes through torch._dynamo, which takes seconds to import
+
+    def start(self) -> None:
+        for storage in _all_storages():
+            self._hold(storage)
+        self.__enter__()
+
+    def take(self) -> int:
+        self._settle()
+        peak, self._peak = self._peak, self._live
+        return peak
+
+    def stop(self) -> None:
+        self.__exit__(None, None, None)
+        self._held.clear()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        self._settle()
+        kwargs = kwargs or {}
+        # What is first met as an argument was made before entry (saved for a backward pass, so not found there), except
+        # by torch.tensor(...), which hands a fresh tensor to lift_fresh, and by bare storages.
+        meet = self._add if func is _aten.lift_fresh.default else self._hold
+        for value in tree_iter((args, kwargs)):
+            if isinstance(value, UntypedStorage):
+                self._add(value)
+            for storage in _storages(value):
+                meet(storage)
+        result = func(*args, **kwargs)
+        before = self._live
+        for value in tree_iter((args, kwargs, result)):
+            for storage in _storages(value):
+                self._add(storage)
+        if self._live > before and func in _IN_PLACE_UNMETERED and _called_by_engine():
+            self._copied = self._held[args[0].untyped_storage()._cdata], self._live
+        else:
+            self._peak = max(self._peak, self._live)
+        return result
+
+    def _hold(self, storage: UntypedStorage) -> None:
+        """Count the storage when it is freed."""
+        if storage.device.type != "cpu" or storage._cdata in self._held:
+            return
+        held = _Held(storage, self._on_free)
+        held.key, held.nbytes = storage._cdata, rounded_bytes(storage.nbytes())
+        self._held[held.key] = held
+
+    def _add(self, storage: UntypedStorage) -> None:
+        """Count a storage if it is new, or its change of size; NumPy's and files' memory is not the allocator's."""
+        held = self._held.get(storage._cdata)
+        if held is None and storage.resizable():
+            self._hold(storage)
+            held = self._held.get(storage._cdata)
+            self._live += held.nbytes if held else 0
+        elif held is not None and held.nbytes != (nbytes := rounded_bytes(storage.nbytes())):
+            self._peak = max(self._peak, self._live + nbytes)  # a resize takes the new room before it frees the old
+            self._live += nbytes - held.nbytes
+            held.nbytes = nbytes
+
+    def _on_free(self, held: _Held) -> None:
+        self._held.pop(held.key, None)  # at once: the address may be reused
+        self._freed.append(held.nbytes)
+
+    def _settle(self) -> None:
+        """Take in what happened since the last operator."""
+        if self._copied is not None:
+            (held, level), self._copied = self._copied, None
+            self._peak = max(self._peak, level - (held.nbytes if held() is None else 0))
+        while self._freed:
+            self._live -= self._freed.popleft()
+
+
+_PLUMBING = (__file__, "torch/_compile.py", "torch/_dynamo/eval_frame.py")
+
+
+def _called_by_engine() -> bool:
+    """Whether C++ autograd called the operator, not Python code (a custom function's backward, say)."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.endswith(_PLUMBING):
+        frame = frame.f_back
+    return frame.f_code.co_name == "_engine_run_backward"
+
+
+def _all_storages() -> Iterator[UntypedStorage]:
+    """Storages of all tensors that Python knows and of their gradients."""
+    for obj in gc.get_objects():
+        if issubclass(type(obj), Tensor):  # not isinstance: proxies answer for their class with warnings
+            yield from _storages(obj)
+            if obj.is_leaf:
+                yield from _storages(obj.grad)
+
+
+def _storages(value: object) -> Iterator[UntypedStorage]:
+    """Storages of a tensor: one, or those of a sparse tensor's parts; none of anything else."""
+    if not isinstance(value, Tensor):
+        return
+    if value.layout is torch.strided:
+        try:
+            yield value.untyped_storage()
+        except (NotImplementedError, RuntimeError):  # wrappers without memory of their own
+            return
+    elif value.layout is torch.sparse_coo:
+        yield value._indices().untyped_storage()
+        yield value._values().untyped_storage()
+    elif value.layout in (torch.sparse_csr, torch.sparse_bsr):
+        yield from (part.untyped_storage() for part in (value.crow_indices(), value.col_indices(), value.values()))
+    elif value.layout in (torch.sparse_csc, torch.sparse_bsc):
+        yield from (part.untyped_storage() for part in (value.ccol_indices(), value.row_indices(), value.values()))
