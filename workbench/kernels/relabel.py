@@ -1,7 +1,7 @@
 """Raw ids to local ids, numbered in order of first appearance.
 
-A pass over the edges looks every id up in a map from raw to local ids. Entries of earlier batches are not cleared: an entry
-counts only if it is at least the map's base, which moves up by the number of ids that a batch used.
+A pass over the edges looks every id up in a map from raw to local ids. Entries of earlier batches are not cleared: an
+entry counts only if it is at least the map's base, which moves up by the number of ids that a batch used.
 """
 
 import threading
@@ -35,15 +35,16 @@ def _register(ids, entries, base, nodes):
 
 @compiled
 def _relabel(ids, entries, base, count, nodes, local):
+    """Look up all `ids`. Whether one is new can't be predicted, so there is no branch on it, at one spare place in `nodes`."""
     last = len(ids) - 1
     for e in range(len(ids)):
         prefetch(entries, np.int64(ids[min(e + _AHEAD, last)]))
-        label = entries[ids[e]] - base
-        if label < 0:
-            label = count
-            entries[ids[e]] = base + count
-            nodes[count] = ids[e]
-            count += 1
+        label = np.int64(entries[ids[e]]) - base
+        is_new = np.int64(label < 0)
+        label += is_new * (count - label)
+        entries[ids[e]] = base + label
+        nodes[count] = ids[e]
+        count += is_new
         local[e] = label
     return count
 
@@ -104,7 +105,7 @@ class Relabeler:
     def __call__(self, ids: Tensor) -> Tensor:
         """Local ids of raw ids; new ones get the next numbers."""
         size = min(len(self._map.entries), self._count + len(ids))
-        nodes = torch.empty(size, dtype=torch.int64)
+        nodes = torch.empty(size + 1, dtype=torch.int64)
         nodes[: self._count] = self.node_ids
         local = ids if size < 2**31 and ids.dtype == torch.int32 else torch.empty(len(ids), dtype=local_dtype(size))
         arrays = (ids.numpy(), self._map.entries, self._map.base, self._count, nodes.numpy(), local.numpy())

@@ -10,15 +10,19 @@ from workbench.core.errors import check_ids
 from workbench.core.graph import Graph
 from workbench.core.minibatch import Block, MiniBatch
 from workbench.kernels.jit import compiled
+from workbench.kernels.prefetch import prefetch
 from workbench.kernels.relabel import relabeler
 from workbench.kernels.threads import parallel_rows
+
+_AHEAD = 16  # rows between the one looked up and the one asked for
 
 
 class Candidates(NamedTuple):
     """The in-edges that may be drawn for each of some nodes.
 
-    `starts` int64 [n] is each row's first CSR position, `degrees` int64 [n] the edges it may draw: its in-degree less the
-    excluded ones. `excluded` holds the excluded CSR positions in ascending order, row `i`'s from `first_excluded[i]` on.
+    `starts` int64 [n] is each row's first CSR position, `degrees` int64 [n] the edges it may draw: its in-degree less
+    the excluded ones. `excluded` holds the excluded CSR positions in ascending order, row `i`'s from
+    `first_excluded[i]` on.
     """
 
     nodes: Tensor
@@ -29,7 +33,7 @@ class Candidates(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Drawn rows: `indptr` int64 [n + 1], `sources` raw ids [edges], `positions` int64 [edges] in the CSR if asked for."""
+    """Drawn rows: `indptr` int64 [n + 1], raw `sources` [edges] and, if asked for, their CSR `positions` int64 [edges]."""
 
     indptr: Tensor
     sources: Tensor
@@ -39,6 +43,7 @@ class Drawn(NamedTuple):
 @compiled
 def _look_up_rows(lo, hi, nodes, indptr, starts, degrees):
     for i in range(lo, hi):
+        prefetch(indptr, nodes[min(i + _AHEAD, hi - 1)])
         starts[i] = indptr[nodes[i]]
         degrees[i] = indptr[nodes[i] + 1] - starts[i]
 
@@ -127,7 +132,9 @@ def sample_layers(
     return MiniBatch(node_ids, tuple(blocks), step=step)
 
 
-def _edge_values(graph: Graph, positions: Tensor | None, edge_ids: bool, edge_weight: Tensor | None) -> dict[str, Tensor]:
+def _edge_values(
+    graph: Graph, positions: Tensor | None, edge_ids: bool, edge_weight: Tensor | None
+) -> dict[str, Tensor]:
     if positions is None:
         return {}
     values: dict[str, Tensor] = {}

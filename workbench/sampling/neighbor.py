@@ -6,7 +6,6 @@ Hamilton, Ying, Leskovec: "Inductive representation learning on large graphs", N
 from collections.abc import Sequence
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from workbench.core.graph import Graph
@@ -21,8 +20,8 @@ from workbench.sampling.subset import draw_uniform
 class NeighborSampler:
     """Draws a fixed number of in-neighbours of every node, layer by layer from the seeds inwards.
 
-    A node's draw depends on (seed, step, layer, node) alone: it is the same for any number of threads, any device and any
-    order of the seeds.
+    A node's draw depends on (seed, step, layer, node) alone: it is the same for any number of threads, any device and
+    any order of the seeds.
 
     Args:
         fanouts: neighbours to draw in each layer, input layer first; -1: all.
@@ -51,7 +50,7 @@ class NeighborSampler:
         object.__setattr__(self, "fanouts", tuple(int(fanout) for fanout in self.fanouts))
         wrong = [fanout for fanout in self.fanouts if fanout < 1 and fanout != -1]
         if wrong or not self.fanouts:
-            raise ValueError(f"fanouts are {list(self.fanouts)}; give one a layer, each at least 1, or -1 for all neighbours")
+            raise ValueError(f"fanouts are {list(self.fanouts)}; give one a layer, each at least 1, or -1 for all")
 
     def sample(self, graph: Graph, seeds: Tensor, *, step: int = 0, exclude_edges: Tensor | None = None) -> MiniBatch:
         """Sample the batch of some seeds.
@@ -63,13 +62,10 @@ class NeighborSampler:
             exclude_edges: raw-graph edge ids that must not be drawn (targets of link prediction, and their reverses).
 
         Raises:
-            TypeError, ValueError, IndexError: ids of another dtype, twice, or out of range; weights that are missing, negative
-                or not finite.
+            TypeError, ValueError, IndexError: ids of another dtype, twice, or out of range; weights that are missing,
+                negative or not finite.
         """
         excluded = excluded_positions(graph, exclude_edges)
-        if self.weighted and (graph.edge_weight is None or graph.edge_weight.dtype not in (torch.float32, torch.float64)):
-            kind = "missing" if graph.edge_weight is None else graph.edge_weight.dtype
-            raise ValueError(f"weighted sampling reads graph.edge_weight in float32 or float64; it is {kind}")
         carried = None if self.weighted else graph.edge_weight
         positions = self.edge_ids or carried is not None or graph.edge_type is not None
 
@@ -78,9 +74,7 @@ class NeighborSampler:
             key = stream(self.seed, Purpose.SAMPLING, step, layer)
             fanout = self.fanouts[layer]
             if self.weighted:
-                assert graph.edge_weight is not None
-                weights = graph.edge_weight
-                return draw_weighted(rows, graph.indptr, graph.indices, weights, fanout, replace=self.replace, key=key)
+                return draw_weighted(graph, rows, fanout, replace=self.replace, key=key)
             return draw_uniform(rows, graph.indices, fanout, replace=self.replace, key=key, positions=positions)
 
         return sample_layers(
@@ -88,7 +82,7 @@ class NeighborSampler:
         )
 
 
-def FullNeighborSampler(num_layers: int, *, edge_ids: bool = False) -> NeighborSampler:  # noqa: N802 - reads as the class it configures
+def FullNeighborSampler(num_layers: int, *, edge_ids: bool = False) -> NeighborSampler:
     """A sampler that keeps all in-neighbours in every layer.
 
     Args:

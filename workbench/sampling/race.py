@@ -1,14 +1,15 @@
-"""Weighted draws from each row by an exponential race: edge `e` arrives at time Exp(1) / weight, the first `k` are drawn.
+"""Weighted draws from each row by an exponential race: an edge arrives at time Exp(1) / weight, the first `k` are drawn.
 
-Without replacement this is drawing one by one, each time in proportion to the weights left (Efraimidis, Spirakis: "Weighted
-random sampling with a reservoir", IPL 97(5), 2006); with replacement every draw is a race of its own. The variates are
-keyed by CSR position, so a row does not depend on the other rows.
+Without replacement this is drawing one by one, each time in proportion to the weights left (Efraimidis, Spirakis:
+"Weighted random sampling with a reservoir", IPL 97(5), 2006); with replacement every draw is a race of its own. The
+variates are keyed by CSR position, so a row does not depend on the other rows.
 """
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.core.graph import Graph
 from workbench.kernels.hash import exponential, exponential_torch, hash_index, hash_index_torch
 from workbench.kernels.jit import compiled
 from workbench.kernels.threads import parallel_rows
@@ -19,7 +20,7 @@ _MIN_ROWS = 256  # a row costs its in-degree, not its fanout
 
 @compiled
 def _next_drawable(position, end, skip, excluded, weights):
-    """First position from `position` on that is not excluded and has a positive weight, and the excluded edges passed."""
+    """First position from `position` on with a positive weight and not excluded, and the excluded edges passed."""
     while position < end:
         if skip < len(excluded) and excluded[skip] == position:
             skip += 1
@@ -94,25 +95,32 @@ def _refuse_weight(weights: Tensor, position: int) -> None:
     )
 
 
-def draw_weighted(rows: Candidates, graph_indptr: Tensor, indices: Tensor, weights: Tensor, fanout: int, *, replace: bool, key: int) -> Drawn:
-    """Draw each row's edges in proportion to their weights; edges of weight 0 are never drawn.
+def _checked_weights(graph: Graph) -> Tensor:
+    weights = graph.edge_weight
+    if weights is None or weights.dtype not in (torch.float32, torch.float64):
+        kind = "missing" if weights is None else weights.dtype
+        raise ValueError(f"weighted sampling reads graph.edge_weight in float32 or float64; it is {kind}")
+    return weights
+
+
+def draw_weighted(graph: Graph, rows: Candidates, fanout: int, *, replace: bool, key: int) -> Drawn:
+    """Draw each row's edges in proportion to `graph.edge_weight`; edges of weight 0 are never drawn.
 
     Args:
+        graph: with float32 or float64 edge weights.
         rows: what may be drawn.
-        graph_indptr: int64, where rows begin in the graph.
-        indices: sources by CSR position.
-        weights: float32 or float64 by CSR position.
         fanout: edges a row, in order of arrival; -1: all of positive weight.
         replace: draw `fanout` edges independently.
         key: of the stream.
 
     Raises:
-        ValueError: a weight that is negative or not finite among the rows' edges.
+        ValueError: weights missing, of another dtype, or, among the rows' edges, negative or not finite.
     """
+    weights = _checked_weights(graph)
     replace = replace and fanout >= 0
-    if indices.device.type != "cpu":
-        return draw_weighted_torch(rows, graph_indptr, indices, weights, fanout, replace=replace, key=key)
-    ends = graph_indptr[rows.nodes + 1]
+    if graph.indices.device.type != "cpu":
+        return draw_weighted_torch(graph, rows, fanout, replace=replace, key=key)
+    ends = graph.indptr[rows.nodes + 1]
     first = rows.first_excluded if len(rows.excluded) else torch.zeros_like(rows.starts)
     fixed = (rows.starts.numpy(), ends.numpy(), rows.excluded.numpy(), first.numpy(), weights.numpy())
     drawable = torch.empty_like(rows.starts)
@@ -123,41 +131,37 @@ def draw_weighted(rows: Candidates, graph_indptr: Tensor, indices: Tensor, weigh
     positions = torch.empty(int(indptr[-1]), dtype=torch.int64)
     out = (indptr.numpy(), positions.numpy())
     parallel_rows(lambda lo, hi: _race_rows(lo, hi, *fixed, replace, key, *out), len(ends), _MIN_ROWS)
-    return Drawn(indptr, indices[positions], positions)
+    return Drawn(indptr, graph.indices[positions], positions)
 
 
 def _earliest_torch(times: Tensor, row: Tensor, limit: Tensor) -> Tensor:
     """Indices of each row's `limit[row]` smallest times, by row and time."""
     order = torch.argsort(times, stable=True)
     order = order[torch.argsort(row[order], stable=True)]
-    rank = torch.arange(len(order), device=row.device) - row_offsets(torch.bincount(row, minlength=len(limit)))[row[order]]
+    starts = row_offsets(torch.bincount(row, minlength=len(limit)))
+    rank = torch.arange(len(order), device=row.device) - starts[row[order]]
     return order[rank < limit[row[order]]]
 
 
-def draw_weighted_torch(
-    rows: Candidates, graph_indptr: Tensor, indices: Tensor, weights: Tensor, fanout: int, *, replace: bool, key: int
-) -> Drawn:
+def draw_weighted_torch(graph: Graph, rows: Candidates, fanout: int, *, replace: bool, key: int) -> Drawn:
     """`draw_weighted` in plain torch, for any device."""
-    counts = graph_indptr[rows.nodes + 1] - rows.starts
-    row = torch.repeat_interleave(torch.arange(len(counts), device=indices.device), counts)
-    position = rows.starts[row] + torch.arange(len(row), device=indices.device) - row_offsets(counts)[row]
-    bad = ~((weights[position] >= 0) & torch.isfinite(weights[position]))
+    weights = _checked_weights(graph)
+    counts = graph.indptr[rows.nodes + 1] - rows.starts
+    row = torch.repeat_interleave(torch.arange(len(counts), device=counts.device), counts)
+    position = rows.starts[row] + torch.arange(len(row), device=counts.device) - row_offsets(counts)[row]
+    weight = weights[position].to(torch.float64)
+    bad = ~((weight >= 0) & torch.isfinite(weight))
     if bool(bad.any()):
         _refuse_weight(weights, int(position[bad][0]))
-    keep = (weights[position] > 0) & ~torch.isin(position, rows.excluded)
-    row, position = row[keep], position[keep]
+    keep = (weight > 0) & ~torch.isin(position, rows.excluded)
+    row, position, weight = row[keep], position[keep], weight[keep]
     drawable = torch.bincount(row, minlength=len(counts))
     wanted = _fanout_counts(drawable, fanout, replace)
-    indptr = row_offsets(wanted)
     bits = hash_index_torch(key, position)
-    weight = weights[position].to(torch.float64)
     if not replace:
         drawn = position[_earliest_torch(exponential_torch(bits) / weight, row, wanted)]
-        return Drawn(indptr, indices[drawn], drawn)
+        return Drawn(row_offsets(wanted), graph.indices[drawn], drawn)
     one = (drawable > 0).to(torch.int64)
-    draws = [
-        position[_earliest_torch(exponential_torch(hash_index_torch(bits, torch.full_like(bits, j))) / weight, row, one)]
-        for j in range(fanout)
-    ]
-    drawn = torch.stack(draws, 1).flatten() if draws else position[:0]
-    return Drawn(indptr, indices[drawn], drawn)
+    times = (exponential_torch(hash_index_torch(bits, torch.full_like(bits, j))) / weight for j in range(fanout))
+    drawn = torch.stack([position[_earliest_torch(time, row, one)] for time in times], 1).flatten()
+    return Drawn(row_offsets(wanted), graph.indices[drawn], drawn)

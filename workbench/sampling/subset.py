@@ -14,7 +14,7 @@ from workbench.kernels.prefetch import prefetch
 from workbench.kernels.threads import parallel_edges
 from workbench.sampling.layers import Candidates, Drawn, row_offsets
 
-_GROUP = 16  # rows whose reads are under way at once
+_GROUP = 32  # rows whose reads are under way at once
 _SCAN_UP_TO = 64  # picks up to which comparing with all earlier ones beats a hash table
 
 
@@ -62,23 +62,24 @@ def _pick_many(row_key, degree, picks, table, used):
 
 
 @compiled
-def _skip_excluded(pick, start, excluded, first):
-    """Position of the `pick`-th edge of a row that is not excluded; `first` is the row's first excluded edge."""
-    low, high = first, len(excluded)
-    while low < high:
-        middle = (low + high) // 2
-        if excluded[middle] - start - (middle - first) <= pick:
-            low = middle + 1
-        else:
-            high = middle
-    return start + pick + (low - first)
+def _skip_excluded(picks, start, excluded, first):
+    """Turn picks among the edges not excluded into offsets in the row; `first` is the row's first excluded edge."""
+    for j in range(len(picks)):
+        low, high = first, len(excluded)
+        while low < high:
+            middle = (low + high) // 2
+            if excluded[middle] - start - (middle - first) <= picks[j]:
+                low = middle + 1
+            else:
+                high = middle
+        picks[j] += low - first
 
 
 @compiled
-def _copy_row(start, first, excluded, indices, sources, positions):
-    """All edges of a row from CSR position `start` on that are not excluded."""
+def _copy_row(start, first, excluded, lo, hi, indices, sources, positions):
+    """All edges of a row from CSR position `start` on that are not excluded, to places `lo` to `hi`."""
     position = start
-    for e in range(len(sources)):
+    for e in range(lo, hi):
         while first < len(excluded) and excluded[first] == position:
             first += 1
             position += 1
@@ -89,20 +90,13 @@ def _copy_row(start, first, excluded, indices, sources, positions):
 
 
 @compiled
-def _pick_row(row_key, degree, replace, picks, table, used):
-    if replace:
-        _pick_with_replacement(row_key, degree, picks)
-    elif len(picks) <= _SCAN_UP_TO:
-        _pick_few(row_key, degree, picks)
-    else:
-        _pick_many(row_key, degree, picks, table, used)
-
-
-@compiled
 def _draw_rows(lo, hi, rows, excluded, first_excluded, indices, fanout, replace, key, sources, positions):
-    """Draw rows `lo` to `hi`; a group's positions are all picked, and asked for, before the first is read."""
+    """Draw rows `lo` to `hi`; a group's positions are all picked, and asked for, before the first is read.
+
+    Views are kept out of the loops over edges: each costs a reference count.
+    """
     nodes, starts, degrees, indptr = rows
-    picks = np.empty(_GROUP * fanout, np.int64)
+    buffer = np.empty(_GROUP * fanout, np.int64)
     table = np.full(1 << (int(np.log2(fanout)) + 2) if fanout > _SCAN_UP_TO else 1, -1, np.int64)
     used = np.empty(fanout, np.int64)
     for group in range(lo, hi, _GROUP):
@@ -114,28 +108,33 @@ def _draw_rows(lo, hi, rows, excluded, first_excluded, indices, fanout, replace,
             if not replace and degrees[i] == indptr[i + 1] - indptr[i]:
                 prefetch(indices, starts[i])
                 continue
-            picked = picks[filled : filled + fanout]
-            _pick_row(np.int64(hash_index(key, nodes[i])), degrees[i], replace, picked, table, used)
+            picks = buffer[filled : filled + fanout]
+            row_key = np.int64(hash_index(key, nodes[i]))
+            if replace:
+                _pick_with_replacement(row_key, degrees[i], picks)
+            elif fanout <= _SCAN_UP_TO:
+                _pick_few(row_key, degrees[i], picks)
+            else:
+                _pick_many(row_key, degrees[i], picks, table, used)
+            if len(excluded):
+                _skip_excluded(picks, starts[i], excluded, first_excluded[i])
             for j in range(fanout):
-                if len(excluded):
-                    picked[j] = _skip_excluded(picked[j], starts[i], excluded, first_excluded[i])
-                else:
-                    picked[j] += starts[i]
-                prefetch(indices, picked[j])
+                picks[j] += starts[i]
+                prefetch(indices, picks[j])
             filled += fanout
         filled = 0
         for i in range(group, end):
-            lo_e, hi_e = indptr[i], indptr[i + 1]
-            row_positions = positions[lo_e:hi_e] if len(positions) else positions
-            if not replace and degrees[i] == hi_e - lo_e:
+            offset, count = indptr[i], indptr[i + 1] - indptr[i]
+            if not replace and degrees[i] == count:
                 first = first_excluded[i] if len(excluded) else 0
-                _copy_row(starts[i], first, excluded, indices, sources[lo_e:hi_e], row_positions)
+                _copy_row(starts[i], first, excluded, offset, offset + count, indices, sources, positions)
                 continue
-            for j in range(hi_e - lo_e):
-                sources[lo_e + j] = indices[picks[filled + j]]
-                if len(positions):
-                    row_positions[j] = picks[filled + j]
-            filled += hi_e - lo_e
+            for j in range(count):
+                sources[offset + j] = indices[buffer[filled + j]]
+            if len(positions):
+                for j in range(count):
+                    positions[offset + j] = buffer[filled + j]
+            filled += count
 
 
 def _counts(rows: Candidates, fanout: int, replace: bool) -> Tensor:
@@ -187,7 +186,7 @@ def _picks_torch(row_keys: Tensor, degrees: Tensor, fanout: int, replace: bool) 
 
 
 def _skip_excluded_torch(picks: Tensor, starts: Tensor, excluded: Tensor, first: Tensor) -> Tensor:
-    """`_skip_excluded` for many picks: move on by the excluded edges passed, until none are passed any more."""
+    """Positions of picks: move on by the excluded edges passed, until none are passed any more."""
     positions = starts + picks
     while True:
         moved = starts + picks + torch.searchsorted(excluded, positions, right=True) - first
@@ -196,7 +195,9 @@ def _skip_excluded_torch(picks: Tensor, starts: Tensor, excluded: Tensor, first:
         positions = moved
 
 
-def draw_uniform_torch(rows: Candidates, indices: Tensor, fanout: int, *, replace: bool, key: int, positions: bool) -> Drawn:
+def draw_uniform_torch(
+    rows: Candidates, indices: Tensor, fanout: int, *, replace: bool, key: int, positions: bool
+) -> Drawn:
     """`draw_uniform` in plain torch, for any device."""
     indptr = row_offsets(_counts(rows, fanout, replace))
     counts = indptr.diff()

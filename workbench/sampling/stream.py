@@ -1,0 +1,131 @@
+"""From training ids to a stream of mini-batches: `batches` samples them in turn, `prefetch` ahead of the consumer."""
+
+import queue
+import threading
+from collections.abc import Iterable, Iterator
+from typing import Protocol, TypeVar
+
+from torch import Tensor
+
+from workbench.core.errors import check_at_least, check_ids
+from workbench.core.graph import Graph
+from workbench.core.minibatch import MiniBatch
+from workbench.core.randomness import Purpose, permutation, stream
+
+T = TypeVar("T")
+
+
+class Sampler(Protocol):
+    """What turns seeds into a batch."""
+
+    def sample(self, graph: Graph, seeds: Tensor, *, step: int = 0) -> MiniBatch: ...
+
+
+def batches(
+    graph: Graph,
+    ids: Tensor,
+    *,
+    sampler: Sampler,
+    batch_size: int,
+    epoch: int = 0,
+    shuffle: bool = True,
+    drop_last: bool = False,
+    seed: int = 0,
+) -> Iterator[tuple[int, MiniBatch]]:
+    """Sample one epoch of mini-batches.
+
+    The order depends on (seed, epoch) alone. Steps count through all epochs, so that no two batches of a run share
+    variates.
+
+    Args:
+        graph: to sample from.
+        ids: int64 or int32 training node ids, each once.
+        sampler: has `sample(graph, seeds, step=…)`.
+        batch_size: seeds a batch.
+        epoch: number of the epoch.
+        shuffle: take the ids in a new random order every epoch.
+        drop_last: leave out a last batch that is smaller.
+        seed: any whole number.
+
+    Yields:
+        (step, batch).
+
+    Raises:
+        TypeError, ValueError, IndexError: ids of another dtype, twice or out of range; sizes below their least. Raised
+            at the call, not at the first batch.
+    """
+    check_at_least("batch_size", batch_size, 1)
+    check_at_least("epoch", epoch, 0)
+    ids = check_ids("ids", ids, graph.num_nodes, unique=True)
+    order = ids[permutation(stream(seed, Purpose.SHUFFLE, epoch), len(ids)).to(ids.device)] if shuffle else ids
+    starts = range(0, len(ids) - batch_size + 1 if drop_last else len(ids), batch_size)
+    first_step = epoch * len(starts)
+
+    def generate() -> Iterator[tuple[int, MiniBatch]]:
+        for step, start in enumerate(starts, first_step):
+            yield step, sampler.sample(graph, order[start : start + batch_size], step=step)
+
+    return generate()
+
+
+class _End:
+    """Sent when the producer stops; carries its error if it had one."""
+
+    def __init__(self, error: BaseException | None = None) -> None:
+        self.error = error
+
+
+def prefetch(iterable: Iterable[T], depth: int = 2) -> Iterator[T]:
+    """Run an iterable in a thread of its own, up to `depth` items ahead.
+
+    Samplers release the interpreter lock, so sampling overlaps with training. Order is kept; an error in the iterable
+    comes out where its item would have; leaving the loop early ends the thread.
+
+    Args:
+        iterable: what to run ahead.
+        depth: items held ready, at least 1.
+
+    Raises:
+        ValueError: `depth` below 1.
+    """
+    check_at_least("depth", depth, 1)
+    return _prefetched(iterable, depth)
+
+
+def _prefetched(iterable: Iterable[T], depth: int) -> Iterator[T]:
+    ready: queue.Queue[T | _End] = queue.Queue(depth)
+    stopped = threading.Event()
+
+    def put(item: T | _End) -> bool:
+        while not stopped.is_set():
+            try:
+                ready.put(item, timeout=0.05)
+            except queue.Full:
+                continue
+            return True
+        return False
+
+    def produce() -> None:
+        iterator = iter(iterable)
+        try:
+            for item in iterator:
+                if not put(item):
+                    break
+            put(_End())
+        except BaseException as error:  # handed to the consumer, whatever it is
+            put(_End(error))
+        finally:
+            close = getattr(iterator, "close", None)
+            if close is not None:
+                close()
+
+    thread = threading.Thread(target=produce, name="workbench-prefetch", daemon=True)
+    thread.start()
+    try:
+        while not isinstance(item := ready.get(), _End):
+            yield item
+        if item.error is not None:
+            raise item.error
+    finally:
+        stopped.set()
+        thread.join()
