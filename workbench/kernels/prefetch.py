@@ -36,12 +36,14 @@ def prefetch_row(array, row):
 
 
 @compiled
-def rows_ahead(array):
-    """How many rows ahead to ask: enough to hide the latency, few enough to stay in the first cache."""
-    return max(1, min(_MOST_AHEAD, _AHEAD_BYTES // max(1, array.strides[0])))
+def prefetch_columns(array, row, lo, hi):
+    """Hint that `array[row, lo:hi]` will be read."""
+    start = array.ctypes.data + row * array.strides[0]
+    for address in range(start + lo * array.itemsize, start + hi * array.itemsize, _CACHE_LINE):
+        _prefetch(address)
 
 
 @compiled
-def prefetch(array, index):
-    """Hint that `array[index]` of a vector will be read."""
-    _prefetch(array.ctypes.data + index * array.strides[0])
+def rows_ahead(row_bytes):
+    """How many rows ahead to ask: enough to hide the latency, few enough to stay in the first cache."""
+    return max(1, min(_MOST_AHEAD, _AHEAD_BYTES // max(1, row_bytes)))

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from workbench.kernels.jit import compiled
-from workbench.kernels.prefetch import prefetch
+from workbench.kernels.prefetch_item import prefetch
 
 _AHEAD = 32  # ids between the one looked up and the one asked for
 
@@ -35,7 +35,10 @@ def _register(ids, entries, base, nodes):
 
 @compiled
 def _relabel(ids, entries, base, count, nodes, local):
-    """Look up all `ids`. Whether one is new can't be predicted, so there is no branch on it, at one spare place in `nodes`."""
+    """Look up all `ids`; whether one is new can't be predicted, so there is no branch on it.
+
+    `nodes` needs one spare place at its end.
+    """
     last = len(ids) - 1
     for e in range(len(ids)):
         prefetch(entries, np.int64(ids[min(e + _AHEAD, last)]))
