@@ -12,7 +12,7 @@ _MOST_AHEAD = 16
 
 
 @intrinsic
-def _prefetch(typing_context, address):  # noqa: ARG001 — numba passes the typing context first
+def _prefetch(typing_context, address):
     """Hint that `address` will be read; never faults."""
 
     def generate(context, builder, signature, args):

@@ -1,0 +1,102 @@
+"""What the reductions over the rows of a CSR share: the edges they read, the choice of form, the cutting of work."""
+
+from bisect import bisect_left
+from collections.abc import Callable, Iterator
+from itertools import pairwise
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor
+
+from workbench.kernels.threads import get_num_threads, run_tasks
+from workbench.kernels.transpose import Transposed
+
+_MIN_WORK_PER_THREAD = 1 << 16
+_PIECES_PER_THREAD = 4
+MESSAGE_BYTES = 1 << 28
+
+
+class Adjacency(Protocol):
+    """The edges of one bipartite layer, as `workbench.core.minibatch.Block` holds them."""
+
+    @property
+    def indptr(self) -> Tensor: ...
+    @property
+    def indices(self) -> Tensor: ...
+    @property
+    def num_src(self) -> int: ...
+    @property
+    def num_dst(self) -> int: ...
+    @property
+    def num_edges(self) -> int: ...
+    @property
+    def destinations(self) -> Tensor: ...
+    @property
+    def transposed(self) -> Transposed: ...
+
+
+def use_compiled(x: Tensor) -> bool:
+    """Whether the compiled form runs: on the CPU; any other device runs the torch form."""
+    return x.device.type == "cpu"
+
+
+def compute_dtype(x: Tensor) -> torch.dtype:
+    """Half precision is summed in float32: a long sum of bfloat16 loses its addends."""
+    return torch.float64 if x.dtype == torch.float64 else torch.float32
+
+
+def check_rows(x: Tensor, adjacency: Adjacency) -> None:
+    """Check that `x` has one row per source; kernels read without bounds.
+
+    Raises:
+        ValueError: another number of rows.
+    """
+    if x.dim() < 2 or x.shape[0] != adjacency.num_src:
+        raise ValueError(
+            f"features have shape {tuple(x.shape)}; the block has {adjacency.num_src} sources, one row each "
+            f"(x[batch.node_ids] for the first block)"
+        )
+
+
+def arrays(*tensors: Tensor | None) -> list[Any]:
+    """NumPy views for the compiled form."""
+    return [None if t is None else t.detach().contiguous().numpy() for t in tensors]
+
+
+def in_degrees(adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
+    """[num_dst] in `dtype`: edges of every destination, at least 1 so that it can divide."""
+    return adjacency.indptr.diff().clamp_(min=1).to(dtype)
+
+
+def parallel_edges(kernel: Callable[[int, int], None], indptr: Tensor, work_per_edge: int) -> None:
+    """Run `kernel(lo, hi)` over row ranges of about equal numbers of edges; threads take the next range when free.
+
+    Args:
+        kernel: called with a half-open row range; must release the interpreter lock to run at once.
+        indptr: int64 [rows + 1].
+        work_per_edge: values read per edge; below a threshold one thread does all.
+    """
+    rows, starts = len(indptr) - 1, indptr.numpy()
+    work = int(starts[rows]) + rows
+    threads = max(1, min(get_num_threads(), work * work_per_edge // _MIN_WORK_PER_THREAD))
+    pieces = threads * _PIECES_PER_THREAD if threads > 1 else 1
+    targets = [work * i // pieces for i in range(1, pieces)]
+    bounds = [0, *(bisect_left(range(rows), t, key=lambda row: int(starts[row]) + row) for t in targets), rows]
+    ranges = list(pairwise(bounds))
+
+    def take() -> None:
+        while ranges:
+            try:
+                lo, hi = ranges.pop()
+            except IndexError:  # another thread took the last one
+                return
+            kernel(lo, hi)
+
+    run_tasks([take] * threads)
+
+
+def edge_ranges(num_edges: int, row_bytes: int) -> Iterator[slice]:
+    """Ranges of edges whose messages take at most `MESSAGE_BYTES`, so that the torch form's workspace is bounded."""
+    step = max(1, MESSAGE_BYTES // max(1, row_bytes))
+    for start in range(0, num_edges, step):
+        yield slice(start, min(start + step, num_edges))
