@@ -68,7 +68,7 @@ def binned(words: Tensor, bits: int, shift: int = 0) -> np.ndarray:
 def even_p(values: np.ndarray, bins: int) -> float:
     """Chi-square of equal frequencies. Frequencies that are too equal count as much as unequal ones."""
     statistic = ((np.bincount(values, minlength=bins) - len(values) / bins) ** 2).sum() / (len(values) / bins)
-    return 2 * min(stats.chi2.sf(statistic, bins - 1), stats.chi2.cdf(statistic, bins - 1))
+    return 2 * min(float(stats.chi2.sf(statistic, bins - 1)), float(stats.chi2.cdf(statistic, bins - 1)))
 
 
 def pair_p(first: Tensor, second: Tensor, shift: int = 0) -> float:

@@ -50,12 +50,12 @@ def check_ids(name: str, ids: Tensor, limit: int, *, unique: bool = False) -> Te
     return ids.to(torch.int64).contiguous()
 
 
-def check_vector(name: str, values: Tensor | None, length: int, dtypes: Iterable[torch.dtype]) -> None:
-    """Check that an optional tensor has `length` rows (entries of its first dimension) and one of `dtypes`.
+def check_vector(name: str, values: Tensor | None, length: int | None, dtypes: Iterable[torch.dtype]) -> None:
+    """Check that an optional tensor is a vector of `length` entries (None: of any number) and one of `dtypes`.
 
     Raises:
         TypeError: another dtype.
-        ValueError: another length.
+        ValueError: not a vector, or of another length.
     """
     if values is None:
         return
@@ -63,8 +63,9 @@ def check_vector(name: str, values: Tensor | None, length: int, dtypes: Iterable
     if not isinstance(values, Tensor) or values.dtype not in dtypes:
         kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
         raise TypeError(f"{name} must be a tensor of {' or '.join(str(d) for d in dtypes)}, not {kind}")
-    if values.dim() < 1 or values.shape[0] != length:
-        raise ValueError(f"{name} has shape {tuple(values.shape)}; its first dimension must be {length}")
+    if values.dim() != 1 or length not in (None, values.shape[0]):
+        needed = "one dimension" if length is None else f"shape ({length},)"
+        raise ValueError(f"{name} has shape {tuple(values.shape)}; it must have {needed}")
 
 
 def check_finite(name: str, values: Tensor) -> None:

@@ -1,9 +1,9 @@
-"""The records of a batch: `Block` (one bipartite layer), `Exchange` (rows that other processes hold) and `MiniBatch`."""
+"""The records of a batch: `Block` (one bipartite layer), `Exchange` (rows of other processes) and `MiniBatch`."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,9 +12,6 @@ from workbench.core.errors import ID_DTYPES, check_at_least, check_vector
 from workbench.core.storage import move_all, total_bytes
 from workbench.core.units import format_bytes
 from workbench.kernels.transpose import Transposed, transpose
-
-if TYPE_CHECKING:
-    from torch_geometric.data import Data
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _EDGE_FIELDS = ("edge_ids", "edge_weight", "edge_type")
@@ -50,10 +47,9 @@ class Block:
 
     def __post_init__(self) -> None:
         check_at_least("num_dst", self.num_dst, 0)
-        if self.num_src < self.num_dst:
-            raise ValueError(f"num_src is {self.num_src}, below num_dst {self.num_dst}: destinations are a prefix of the sources")
+        check_at_least("num_src (destinations are a prefix of the sources)", self.num_src, self.num_dst)
         check_vector("indptr", self.indptr, self.num_dst + 1, (torch.int64,))
-        check_vector("indices", self.indices, self.indices.shape[0], ID_DTYPES)
+        check_vector("indices", self.indices, None, ID_DTYPES)
         check_vector("edge_ids", self.edge_ids, self.num_edges, ID_DTYPES)
         check_vector("edge_weight", self.edge_weight, self.num_edges, FLOATS)
         check_vector("edge_type", self.edge_type, self.num_edges, (*ID_DTYPES, torch.int16, torch.uint8))
@@ -136,12 +132,17 @@ class Exchange:
         check_vector("send_index", self.send_index, sum(self.send_counts), (torch.int64,))
         check_vector("halo_ids", self.halo_ids, sum(self.receive_counts), (torch.int64,))
         if len(self.send_counts) != len(self.receive_counts):
-            raise ValueError(f"{len(self.send_counts)} send counts for {len(self.receive_counts)} receive counts; one of each per process")
+            raise ValueError(
+                f"{len(self.send_counts)} send counts for {len(self.receive_counts)} receive counts; "
+                "there is one of each per process"
+            )
 
     def to(self, device: Any, *, non_blocking: bool = False) -> "Exchange":
         """The exchange on another device."""
-        tensors = {"send_index": self.send_index, "halo_ids": self.halo_ids}
-        return replace(self, **move_all(tensors, device, non_blocking=non_blocking))
+        return replace(self, **move_all(self._tensors(), device, non_blocking=non_blocking))
+
+    def _tensors(self) -> dict[str, Tensor | None]:
+        return {"send_index": self.send_index, "halo_ids": self.halo_ids}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -171,7 +172,7 @@ class MiniBatch:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "blocks", tuple(self.blocks))
-        check_vector("node_ids", self.node_ids, self.node_ids.shape[0], (torch.int64,))
+        check_vector("node_ids", self.node_ids, None, (torch.int64,))
         check_vector("parent", self.parent, self.num_inputs, (torch.int64,))
         if self.exchanges is not None and len(self.exchanges) != len(self.blocks):
             raise ValueError(f"{len(self.exchanges)} exchanges for {len(self.blocks)} blocks; there is one a block")
@@ -179,7 +180,9 @@ class MiniBatch:
         for layer, block in enumerate(self.blocks):
             halo = self.exchanges[layer].halo_ids.shape[0] if self.exchanges else 0
             if block.num_src != owned + halo:
-                raise ValueError(f"block {layer} has {block.num_src} sources; {owned} nodes and a halo of {halo} come in")
+                raise ValueError(
+                    f"block {layer} has {block.num_src} sources; {owned} nodes and a halo of {halo} come in"
+                )
             owned = block.num_dst
 
     @property
@@ -213,11 +216,14 @@ class MiniBatch:
     def to(self, device: Any, *, non_blocking: bool = False) -> "MiniBatch":
         """The batch on another device; blocks that share storage go on sharing it."""
         moved = move_all(self._tensors(), device, non_blocking=non_blocking)
-        blocks = tuple(
-            replace(block, **{name: moved[layer, name] for name in block._tensors()}) for layer, block in enumerate(self.blocks)
-        )
-        exchanges = self.exchanges and tuple(e.to(device, non_blocking=non_blocking) for e in self.exchanges)
-        return replace(self, node_ids=moved["node_ids"], parent=moved["parent"], blocks=blocks, exchanges=exchanges)
+        records = [
+            replace(record, **{name: moved[place, name] for name in record._tensors()})
+            for place, record in enumerate(self._records())
+        ]
+        layers = len(self.blocks)
+        exchanges = None if self.exchanges is None else tuple(records[layers:])
+        own = {"node_ids": moved["node_ids"], "parent": moved["parent"]}
+        return replace(self, **own, blocks=tuple(records[:layers]), exchanges=exchanges)
 
     def split(self, part: Tensor) -> "list[MiniBatch]":
         """The micro-batches of a partition of the seeds; see `workbench.core.split.split_batch`."""
@@ -238,15 +244,19 @@ class MiniBatch:
 
         return from_dgl(blocks, step=step)
 
-    def to_pyg(self) -> "Data":
+    def to_pyg(self) -> Any:
         """The batch in PyG's `edge_index` form; see `workbench.core.interop.to_pyg`."""
         from workbench.core.interop import to_pyg
 
         return to_pyg(self)
 
+    def _records(self) -> list[Any]:
+        return [*self.blocks, *(self.exchanges or ())]
+
     def _tensors(self) -> dict[Any, Tensor | None]:
         own: dict[Any, Tensor | None] = {"node_ids": self.node_ids, "parent": self.parent}
-        return own | {(layer, name): t for layer, block in enumerate(self.blocks) for name, t in block._tensors().items()}
+        inner = enumerate(self._records())
+        return own | {(place, name): tensor for place, record in inner for name, tensor in record._tensors().items()}
 
     def __repr__(self) -> str:
         layers = ", ".join(f"{b.num_src}→{b.num_dst} ({b.num_edges} edges)" for b in self.blocks)
