@@ -1,0 +1,45 @@
+"""Partitions of a whole graph's nodes."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+
+import torch
+from torch import Tensor
+
+from workbench.core.errors import check_at_least, check_choice
+from workbench.core.graph import Graph
+from workbench.partition.graph.metis import metis_nodes
+from workbench.partition.graph.random import random_nodes
+from workbench.partition.graph.range import range_nodes
+
+GRAPH_PARTITION_METHODS: Mapping[str, Callable[[Graph, int, int], Tensor]] = MappingProxyType(
+    {"metis": metis_nodes, "random": random_nodes, "range": range_nodes}
+)
+
+
+def partition_graph(g: Graph, num_parts: int, *, method: str = "metis", seed: int = 0) -> Tensor:
+    """Say which of `num_parts` parts every node of a graph belongs to.
+
+    Args:
+        g: the graph.
+        num_parts: parts, 1 to the number of nodes.
+        method: a name of `GRAPH_PARTITION_METHODS`: metis (few edges between parts, the graph made undirected), random
+            or range (even runs of ids).
+        seed: the same seed gives the same parts; range does not depend on it.
+
+    Returns:
+        int64 [num_nodes] in [0, num_parts), on the CPU.
+
+    Raises:
+        ValueError: an unknown method or an impossible number of parts.
+        ImportError: metis without pymetis.
+    """
+    check_choice("method", method, GRAPH_PARTITION_METHODS)
+    check_at_least("num_parts", num_parts, 1)
+    if num_parts > max(1, g.num_nodes):
+        raise ValueError(
+            f"num_parts is {num_parts}, but the graph has {g.num_nodes} nodes; ask for at most one part a node"
+        )
+    if num_parts == 1:
+        return torch.zeros(g.num_nodes, dtype=torch.int64)
+    return GRAPH_PARTITION_METHODS[method](g, num_parts, seed)

@@ -1,0 +1,123 @@
+"""METIS (Karypis and Kumar, SIAM J. Sci. Comput. 20(1), 1998) through pymetis, as batch and graph partitions use it."""
+
+import heapq
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workbench.core.randomness import Purpose, stream
+from workbench.kernels.csr import symmetric_rows
+from workbench.partition.even import cut_evenly
+
+_MEAN_WEIGHT = 1000  # of weights that are not whole numbers yet: a thousandth of the mean is finer than METIS balances
+_MOST_TOTAL = 1 << 40
+
+
+def metis(
+    indptr: Tensor,
+    indices: Tensor,
+    num_parts: int,
+    *,
+    edge_weight: Tensor | None = None,
+    weights: Tensor | None = None,
+    seed: int = 0,
+) -> Tensor:
+    """Cut a symmetric graph into parts of equal weight with few (or light) edges between them.
+
+    METIS's k-way method with its defaults: minimum edge cut, parts up to 3 % heavier than the mean. Where it leaves
+    parts empty (many parts for few nodes) they get nodes of the largest ones, so every part has a node. Without edges
+    there is nothing to cut, and the nodes are cut evenly in order.
+
+    Args:
+        indptr: int64 [n + 1].
+        indices: int64 [num_edges]; both directions of every edge, no loops.
+        num_parts: parts, 1 to n.
+        edge_weight: int64 [num_edges], positive, the same in both directions; None: 1 each.
+        weights: [n], non-negative weight of every node; None: 1 each.
+        seed: the same seed gives the same parts.
+
+    Returns:
+        int64 [n], in [0, num_parts).
+
+    Raises:
+        ImportError: pymetis is not installed.
+    """
+    count = len(indptr) - 1
+    if num_parts == 1 or not len(indices):
+        return cut_evenly(torch.arange(count), num_parts, weights)
+    pymetis = _import_pymetis()
+    part = pymetis.part_graph(
+        num_parts,
+        pymetis.CSRAdjacency(indptr.numpy(), indices.numpy()),
+        vweights=None if weights is None else whole_weights(weights).numpy(),
+        eweights=None if edge_weight is None else edge_weight.numpy(),
+        recursive=False,  # pymetis would bisect for up to 8 parts; the papers cut k ways
+        options=pymetis.Options(seed=stream(seed, Purpose.PARTITION) & 0x7FFFFFFF),
+    )[1]
+    return fill_empty_parts(torch.tensor(part, dtype=torch.int64), num_parts)
+
+
+def _import_pymetis() -> Any:
+    try:
+        import pymetis
+    except ImportError:
+        raise ImportError(
+            "this partition needs METIS: pip install pymetis, or choose a method without it (range, random, cluster)"
+        ) from None
+    return pymetis
+
+
+def whole_weights(weights: Tensor) -> Tensor:
+    """Weights as the positive whole numbers METIS takes: as they are if they are such, else scaled to a mean of 1000.
+
+    Args:
+        weights: [n], non-negative, not all zero.
+
+    >>> whole_weights(torch.tensor([0.5, 1.5])).tolist()
+    [500, 1500]
+    """
+    total = float(weights.sum(dtype=torch.float64))
+    if not weights.is_floating_point() and int(weights.min()) >= 1 and total <= _MOST_TOTAL:
+        return weights.to(torch.int64)
+    scaled = weights.to(torch.float64) * (_MEAN_WEIGHT * len(weights) / total)
+    return scaled.round().to(torch.int64).clamp_(min=1)
+
+
+def fill_empty_parts(part: Tensor, num_parts: int) -> Tensor:
+    """Give every empty part one node of what is then the largest part: its last.
+
+    Args:
+        part: int64 [n], in [0, num_parts).
+        num_parts: at most n.
+
+    >>> fill_empty_parts(torch.tensor([0, 0, 0, 2]), 3).tolist()
+    [0, 0, 1, 2]
+    """
+    sizes = torch.bincount(part, minlength=num_parts)
+    empty = torch.nonzero(sizes == 0).view(-1).tolist()
+    if not empty:
+        return part
+    part = part.clone()
+    members = torch.argsort(part, stable=True).split(sizes.tolist())
+    largest = [(-int(size), label) for label, size in enumerate(sizes) if size]
+    heapq.heapify(largest)
+    for label in empty:
+        size, giver = heapq.heappop(largest)
+        part[members[giver][-size - 1]] = label
+        heapq.heappush(largest, (size + 1, giver))
+    return part
+
+
+def symmetric_adjacency(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
+    """`indptr` and `indices` (int64: METIS takes them without a copy) of the undirected simple graph of a square CSR.
+
+    Args:
+        indptr: int64 [n + 1].
+        indices: int32 or int64 [num_edges], in [0, n).
+    """
+    count = len(indptr) - 1
+    rows = torch.repeat_interleave(torch.arange(count, dtype=indices.dtype), indptr.diff())
+    proper = rows != indices
+    csr = symmetric_rows(rows[proper], indices[proper], None, count)
+    return csr.indptr, csr.indices.to(torch.int64)
