@@ -33,7 +33,7 @@ class Candidates(NamedTuple):
 
 
 class Drawn(NamedTuple):
-    """Drawn rows: `indptr` int64 [n + 1], raw `sources` [edges] and, if asked for, their CSR `positions` int64 [edges]."""
+    """Drawn rows: `indptr` int64 [n + 1], raw `sources` and, if asked for, their CSR `positions` (int64)."""
 
     indptr: Tensor
     sources: Tensor

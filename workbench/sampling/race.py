@@ -1,4 +1,4 @@
-"""Weighted draws from each row by an exponential race: an edge arrives at time Exp(1) / weight, the first `k` are drawn.
+"""Weighted draws from each row by a race: an edge arrives at time Exp(1) / weight, the first `k` are drawn.
 
 Without replacement this is drawing one by one, each time in proportion to the weights left (Efraimidis, Spirakis:
 "Weighted random sampling with a reservoir", IPL 97(5), 2006); with replacement every draw is a race of its own. The
@@ -158,7 +158,7 @@ def draw_weighted_torch(graph: Graph, rows: Candidates, fanout: int, *, replace:
     drawable = torch.bincount(row, minlength=len(counts))
     wanted = _fanout_counts(drawable, fanout, replace)
     bits = hash_index_torch(key, position)
-    if not replace:
+    if not replace or fanout < 0:
         drawn = position[_earliest_torch(exponential_torch(bits) / weight, row, wanted)]
         return Drawn(row_offsets(wanted), graph.indices[drawn], drawn)
     one = (drawable > 0).to(torch.int64)

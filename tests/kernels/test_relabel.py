@@ -1,0 +1,57 @@
+"""Relabelling: numba against torch against a dictionary, and maps that are reused."""
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.kernels import relabel
+from workbench.kernels.relabel import TorchRelabeler, relabeler
+
+IDS = st.lists(st.integers(0, 19), max_size=30)
+
+
+@given(seeds=st.lists(st.integers(0, 19), unique=True), layers=st.lists(IDS, max_size=3), wide=st.booleans())
+def test_ids_are_numbered_by_first_appearance(seeds: list[int], layers: list[list[int]], wide: bool) -> None:
+    dtype = torch.int64 if wide else torch.int32
+    numbers = {raw: local for local, raw in enumerate(seeds)}
+    oracle = TorchRelabeler(torch.tensor(seeds, dtype=torch.int64))
+    with relabeler(20, torch.tensor(seeds, dtype=torch.int64)) as labels:
+        for ids in layers:
+            raw = torch.tensor(ids, dtype=dtype)
+            torch_local = oracle(raw.clone())
+            local = labels(raw)
+            assert local.tolist() == [numbers.setdefault(i, len(numbers)) for i in ids] == torch_local.tolist()
+            assert local.dtype == torch_local.dtype == torch.int32
+        assert labels.node_ids.tolist() == list(numbers) == oracle.node_ids.tolist()
+
+
+@pytest.mark.parametrize("make", [TorchRelabeler, lambda seeds: relabeler(9, seeds).__enter__()])
+def test_a_seed_twice_is_refused(make) -> None:
+    with pytest.raises(ValueError, match="seeds hold 4 more than once"):
+        make(torch.tensor([3, 4, 5, 4]))
+
+
+def test_a_map_starts_afresh_before_its_numbers_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With room for 100 numbers, forty batches of up to 10 ids need several fresh starts and stay right."""
+    monkeypatch.setattr(relabel, "_free", [])
+    scratch = relabel._Map(10)
+    scratch.limit = 100
+    relabel._free.append(scratch)
+    for batch in range(40):
+        with relabeler(10, torch.tensor([batch % 10])) as labels:
+            ids = torch.tensor([9, batch % 10, 3, 9], dtype=torch.int32)
+            expected = TorchRelabeler(torch.tensor([batch % 10]))(ids)
+            assert labels(ids).tolist() == expected.tolist()
+        assert scratch.base <= 100
+
+
+def test_maps_are_as_many_as_are_in_use_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(relabel, "_free", [])
+    with relabeler(10, torch.tensor([1])) as one, relabeler(8, torch.tensor([2])) as other:
+        assert one(torch.tensor([2])).tolist() == [1]
+        assert other(torch.tensor([1])).tolist() == [1]
+    for _ in range(3):
+        with relabeler(5, torch.tensor([1])):
+            pass
+    assert len(relabel._free) <= 2

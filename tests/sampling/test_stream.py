@@ -1,0 +1,105 @@
+"""batches and prefetch: what an epoch holds, in which order, and how a stream ends."""
+
+import threading
+import time
+
+import pytest
+import torch
+
+import workbench as wb
+from tests.strategies import random_graph
+
+GRAPH = random_graph(40, 300, seed=3)
+IDS = torch.arange(2, 39)
+SAMPLER = wb.NeighborSampler([2, 2])
+
+
+def seeds_of(**options) -> list[list[int]]:
+    return [mb.seeds.tolist() for _, mb in wb.batches(GRAPH, IDS, sampler=SAMPLER, batch_size=8, **options)]
+
+
+def test_an_epoch_holds_every_id_once() -> None:
+    batches = seeds_of()
+    assert [len(b) for b in batches] == [8, 8, 8, 8, 5]
+    assert sorted(node for batch in batches for node in batch) == IDS.tolist()
+    assert seeds_of(shuffle=False) == [IDS[i : i + 8].tolist() for i in range(0, 37, 8)]
+    assert [len(b) for b in seeds_of(drop_last=True)] == [8, 8, 8, 8]
+
+
+def test_order_is_a_function_of_seed_and_epoch() -> None:
+    assert seeds_of() == seeds_of()
+    assert seeds_of() != seeds_of(epoch=1)
+    assert seeds_of() != seeds_of(seed=1)
+
+
+def test_steps_never_repeat_and_number_the_batches() -> None:
+    steps = []
+    for epoch in range(3):
+        for step, mb in wb.batches(GRAPH, IDS, sampler=SAMPLER, batch_size=8, epoch=epoch):
+            assert torch.equal(mb.node_ids, SAMPLER.sample(GRAPH, mb.seeds, step=step).node_ids)
+            assert mb.step == step
+            steps.append(step)
+    assert steps == list(range(15))
+
+
+def test_bad_input_is_refused_at_the_call() -> None:
+    with pytest.raises(ValueError, match="batch_size is 0"):
+        wb.batches(GRAPH, IDS, sampler=SAMPLER, batch_size=0)
+    with pytest.raises(ValueError, match="2 more than once"):
+        wb.batches(GRAPH, torch.tensor([2, 3, 2]), sampler=SAMPLER, batch_size=2)
+    with pytest.raises(ValueError, match="depth is 0"):
+        wb.prefetch([], depth=0)
+
+
+def test_prefetch_keeps_order_and_length() -> None:
+    assert list(wb.prefetch(range(100), depth=3)) == list(range(100))
+    assert list(wb.prefetch([])) == []
+
+
+def test_prefetch_runs_ahead_by_its_depth_and_no_further() -> None:
+    made: list[int] = []
+
+    def produce():
+        for i in range(20):
+            made.append(i)
+            yield i
+
+    stream = wb.prefetch(produce(), depth=2)
+    assert next(stream) == 0
+    deadline = time.monotonic() + 5
+    while len(made) < 4 and time.monotonic() < deadline:
+        time.sleep(0.01)
+    time.sleep(0.1)
+    assert made == [0, 1, 2, 3]  # one consumed, two ready, one waiting to be put
+    assert list(stream) == list(range(1, 20))
+
+
+def test_an_error_comes_out_in_its_place() -> None:
+    def produce():
+        yield 1
+        raise KeyError("the third")
+
+    stream = wb.prefetch(produce())
+    assert next(stream) == 1
+    with pytest.raises(KeyError, match="the third"):
+        next(stream)
+
+
+def test_leaving_early_ends_the_thread_and_closes_the_source() -> None:
+    closed = threading.Event()
+
+    def produce():
+        try:
+            while True:
+                yield 0
+        finally:
+            closed.set()
+
+    before = threading.active_count()
+    for _ in wb.prefetch(produce()):
+        break
+    deadline = time.monotonic() + 5
+    while threading.active_count() > before and time.monotonic() < deadline:
+        time.sleep(0.01)
+    assert threading.active_count() == before
+    assert closed.is_set()
