@@ -51,11 +51,11 @@ def check_ids(name: str, ids: Tensor, limit: int, *, unique: bool = False) -> Te
 
 
 def check_vector(name: str, values: Tensor | None, length: int | None, dtypes: Iterable[torch.dtype]) -> None:
-    """Check that an optional tensor is a vector of `length` entries (None: of any number) and one of `dtypes`.
+    """Check that an optional tensor has `length` rows (None: is a vector of any length) and one of `dtypes`.
 
     Raises:
         TypeError: another dtype.
-        ValueError: not a vector, or of another length.
+        ValueError: another length, or no vector where one is needed.
     """
     if values is None:
         return
@@ -63,9 +63,10 @@ def check_vector(name: str, values: Tensor | None, length: int | None, dtypes: I
     if not isinstance(values, Tensor) or values.dtype not in dtypes:
         kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
         raise TypeError(f"{name} must be a tensor of {' or '.join(str(d) for d in dtypes)}, not {kind}")
-    if values.dim() != 1 or length not in (None, values.shape[0]):
-        needed = "one dimension" if length is None else f"shape ({length},)"
-        raise ValueError(f"{name} has shape {tuple(values.shape)}; it must have {needed}")
+    if length is None and values.dim() != 1:
+        raise ValueError(f"{name} has shape {tuple(values.shape)}; it must have one dimension")
+    if length is not None and (values.dim() < 1 or values.shape[0] != length):
+        raise ValueError(f"{name} has shape {tuple(values.shape)}; its first dimension must be {length}")
 
 
 def check_finite(name: str, values: Tensor) -> None:
