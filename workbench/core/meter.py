@@ -76,13 +76,17 @@ class PeakMeter:
         self._phase = phase
 
     def __enter__(self) -> Self:
-        gc.collect()  # else garbage of the past, collected in between, would make room
         self._gauge = CpuGauge() if self.device.type == "cpu" else _CudaGauge(self.device)
         self._gauge.start()
+        self._froze = gc.get_freeze_count() == 0
+        if self._froze:
+            gc.freeze()  # garbage of the past, collected in between, would make room; collecting it now is slow
         return self
 
     def __exit__(self, *_: object) -> None:
         self._absorb()
+        if self._froze:
+            gc.unfreeze()
         if self._gauge is not None:
             self._gauge.stop()
         self._gauge = None

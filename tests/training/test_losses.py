@@ -1,0 +1,123 @@
+"""Sums over pieces of a batch against torch's own mean and sum over the whole."""
+
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from workbench.training.losses import SeedLoss
+
+CLASSES = 4
+WEIGHT = torch.tensor([0.5, 2.0, 1.0, 3.0], dtype=torch.float64)
+OUT = torch.linspace(-3, 3, 11 * CLASSES, dtype=torch.float64).cos().view(11, CLASSES)
+LABELS = torch.tensor([0, 1, 2, 3, -1, 1, 0, -1, -1, -1, 2])
+MULTI = (OUT.flip(0) > 0).double()
+PIECES = [slice(0, 1), slice(1, 7), slice(7, 10), slice(10, 11)]  # the third has no labels
+
+TAKES_CLASSES = [
+    F.cross_entropy,
+    partial(F.cross_entropy, weight=WEIGHT),
+    partial(F.cross_entropy, weight=WEIGHT, label_smoothing=0.1),
+    partial(F.cross_entropy, ignore_index=2),
+    partial(F.nll_loss, weight=WEIGHT),
+    F.multi_margin_loss,
+]
+MODULES_OF_CLASSES = [
+    partial(nn.CrossEntropyLoss, weight=WEIGHT),
+    partial(nn.CrossEntropyLoss, ignore_index=2),
+    nn.NLLLoss,
+    partial(nn.MultiMarginLoss, weight=WEIGHT),
+]
+TAKES_VALUES = [
+    F.binary_cross_entropy_with_logits,
+    partial(F.binary_cross_entropy_with_logits, weight=WEIGHT),
+    partial(F.binary_cross_entropy_with_logits, pos_weight=WEIGHT),
+    F.cross_entropy,  # with probabilities
+    F.mse_loss,
+    F.smooth_l1_loss,
+]
+
+
+def in_pieces(loss_fn: Any, labels: Tensor, reduction: str) -> tuple[Tensor, Tensor]:
+    """Loss of the whole and its gradient, from the pieces."""
+    out = OUT.clone().requires_grad_()
+    seed_loss = SeedLoss.of(loss_fn, reduction)
+    total = sum(seed_loss.weigh(labels[piece]) for piece in PIECES) if reduction == "mean" else 1.0
+    loss = sum((seed_loss(out[piece], labels[piece]) / total for piece in PIECES), torch.zeros(()))
+    return loss, torch.autograd.grad(loss, out)[0]
+
+
+def at_once(loss_fn: Any, labels: Tensor, rows: Tensor) -> tuple[Tensor, Tensor]:
+    out = OUT.clone().requires_grad_()
+    loss = loss_fn(out[rows], labels[rows])
+    return loss, torch.autograd.grad(loss, out)[0]
+
+
+def assert_same(loss_fn: Any, reduction: str, labels: Tensor, whole: Any) -> None:
+    rows = (labels != -1).nonzero()[:, 0] if labels.dim() == 1 else torch.arange(len(labels))
+    for ours, theirs in zip(in_pieces(loss_fn, labels, reduction), at_once(whole, labels, rows), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-15)
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("loss_fn", TAKES_CLASSES)
+def test_functions_of_classes(loss_fn: Any, reduction: str) -> None:
+    assert_same(loss_fn, reduction, LABELS, partial(loss_fn, reduction=reduction))
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("module", MODULES_OF_CLASSES)
+def test_modules_of_classes(module: Any, reduction: str) -> None:
+    loss_fn = module(reduction=reduction)
+    assert_same(loss_fn, reduction, LABELS, loss_fn)
+    assert loss_fn.reduction == reduction
+
+
+@pytest.mark.parametrize("reduction", ["mean", "sum"])
+@pytest.mark.parametrize("loss_fn", TAKES_VALUES)
+def test_functions_of_float_labels(loss_fn: Any, reduction: str) -> None:
+    assert_same(loss_fn, reduction, MULTI, partial(loss_fn, reduction=reduction))
+
+
+def test_a_function_may_return_one_loss_a_seed() -> None:
+    def hinge(out: Tensor, labels: Tensor) -> Tensor:
+        return (1 - out.gather(1, labels[:, None])[:, 0]).relu()
+
+    assert_same(hinge, "mean", LABELS, lambda out, labels: hinge(out, labels).mean())
+
+
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int8, torch.uint8, torch.int16])
+def test_classes_of_any_integer_dtype(dtype: torch.dtype) -> None:
+    seed_loss = SeedLoss.of(F.cross_entropy, "sum")
+    labels = torch.tensor([1, 2], dtype=dtype)
+    torch.testing.assert_close(seed_loss(OUT[:2], labels), F.cross_entropy(OUT[:2], labels.long(), reduction="sum"))
+
+
+def test_half_precision_is_summed_in_single() -> None:
+    out = torch.full((4096, 1), 30.0, dtype=torch.float16)
+    assert float(SeedLoss.of(F.mse_loss, "sum")(out, torch.zeros_like(out))) == 4096 * 900  # past float16's 65504
+
+
+def test_scalar_losses_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"shape \(\) for 7 seeds; pass a function that takes reduction="):
+        SeedLoss.of(lambda out, labels: F.cross_entropy(out, labels), "mean")(OUT, LABELS)
+
+
+def test_modules_that_reduce_otherwise_are_refused() -> None:
+    with pytest.raises(ValueError, match="reduces by 'sum', the step by 'mean'"):
+        SeedLoss.of(nn.CrossEntropyLoss(reduction="sum"), "mean")
+    with pytest.raises(ValueError, match="batchmean"):
+        SeedLoss.of(nn.KLDivLoss(reduction="batchmean"), "mean")
+    SeedLoss.of(nn.CrossEntropyLoss(reduction="none"), "mean")
+
+
+def test_functions_without_a_signature_are_taken_as_they_are() -> None:
+    assert SeedLoss.of(torch.dist, "mean").ignore_index == -1
+
+
+def test_labels_out_of_range_are_torchs_error() -> None:
+    with pytest.raises(IndexError, match="out of bounds"):
+        SeedLoss.of(F.cross_entropy, "mean")(OUT[:1], torch.tensor([CLASSES]))

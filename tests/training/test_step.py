@@ -1,0 +1,118 @@
+"""`train_step` on a user's own model: what it reads, counts and refuses; all layers are in test_exactness.py."""
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.training.toys import PlainModel, gradients, relative_difference, toy_batch
+from workbench.core.minibatch import MiniBatch
+from workbench.training.step import train_step
+
+X = torch.linspace(-1, 1, 160, dtype=torch.float64).sin().view(40, 4)
+Y = torch.arange(40) % 3
+
+
+class Store:
+    def __init__(self, rows: Tensor) -> None:
+        self.rows, self.reads = rows, 0
+
+    def read(self, ids: Tensor) -> Tensor:
+        self.reads += 1
+        return self.rows[ids]
+
+
+def new_model() -> nn.Module:
+    torch.manual_seed(1)
+    return PlainModel().double()
+
+
+def cut(mb: MiniBatch, part: list[int]) -> list[MiniBatch]:
+    return mb.split(torch.tensor(part))
+
+
+PART = [0] + [1] * 5 + [2] * 7
+
+
+def test_one_step_is_that_of_the_whole_batch() -> None:
+    mb, ours, theirs = toy_batch(), new_model(), new_model()
+    loss = F.cross_entropy(theirs(mb.blocks, X[mb.node_ids]), Y[mb.seeds])
+    loss.backward()
+    torch.optim.Adam(theirs.parameters()).step()
+    step_loss = train_step(ours, cut(mb, PART), X, Y, F.cross_entropy, torch.optim.Adam(ours.parameters()))
+    torch.testing.assert_close(step_loss, loss.detach(), rtol=1e-13, atol=0)
+    assert relative_difference(gradients(ours), gradients(theirs)) <= 1e-13
+    for p, q in zip(ours.parameters(), theirs.parameters(), strict=True):
+        torch.testing.assert_close(p, q, rtol=0, atol=1e-10)  # Adam divides by gradients near 0
+
+
+def test_gradients_of_before_do_not_count() -> None:
+    mb, model = toy_batch(), new_model()
+    frozen, rest = list(model.parameters())[:1], list(model.parameters())[1:]
+    optimizer = torch.optim.SGD(rest, lr=0.0)
+    for _ in range(2):
+        train_step(model, mb, X, Y, F.cross_entropy, optimizer)
+    assert frozen[0].grad is not None
+    once = new_model()
+    train_step(once, mb, X, Y, F.cross_entropy, torch.optim.SGD(once.parameters(), lr=0.0))
+    torch.testing.assert_close(gradients(model), gradients(once))
+
+
+@pytest.mark.parametrize("store", [lambda rows: rows, lambda rows: rows.numpy(), Store])
+def test_features_and_labels_from_anything(store: type) -> None:
+    losses = []
+    for x, y in ((X, Y), (store(X), store(Y))):
+        model = new_model()
+        losses.append(
+            train_step(model, cut(toy_batch(), PART), x, y, F.cross_entropy, torch.optim.SGD(model.parameters()))
+        )
+    assert losses[0] == losses[1]
+
+
+def test_a_micro_batch_without_labels_adds_nothing() -> None:
+    mb, model = toy_batch(), new_model()
+    y = Y.clone()
+    y[mb.seeds[:6]] = -1
+    loss = train_step(model, cut(mb, PART), X, y, F.cross_entropy, torch.optim.SGD(model.parameters()))
+    ours = gradients(model)
+    model = new_model()
+    whole = F.cross_entropy(model(mb.blocks, X[mb.node_ids]), y[mb.seeds], ignore_index=-1)
+    whole.backward()
+    torch.testing.assert_close(loss, whole.detach())
+    assert relative_difference(ours, gradients(model)) <= 1e-13
+
+
+def test_a_batch_without_labels_is_refused_before_anything_changes() -> None:
+    model = new_model()
+    before = [p.clone() for p in model.parameters()]
+    with pytest.raises(ValueError, match="none of the batch's 13 seeds has a label"):
+        train_step(model, toy_batch(), X, torch.full((40,), -1), F.cross_entropy, torch.optim.Adam(model.parameters()))
+    assert all(torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True))
+
+
+def test_half_precision_trains() -> None:
+    model = new_model().to(torch.bfloat16)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.05)
+    losses = [
+        float(train_step(model, cut(toy_batch(), PART), X.bfloat16(), Y, F.cross_entropy, optimizer)) for _ in range(30)
+    ]
+    assert losses[-1] < losses[0] * 0.8
+
+
+@pytest.mark.parametrize(("name", "x", "y"), [("x", X[:5], Y), ("y", X, Y[:1])])
+def test_too_few_rows_are_refused(name: str, x: Tensor, y: Tensor) -> None:
+    model = new_model()
+    with pytest.raises(IndexError, match=f"{name} has . rows"):
+        train_step(model, toy_batch(), x, y, F.cross_entropy, torch.optim.SGD(model.parameters()))
+
+
+def test_an_unknown_reduction_is_refused() -> None:
+    model = new_model()
+    with pytest.raises(ValueError, match="reduction 'average' is not known"):
+        train_step(model, toy_batch(), X, Y, F.cross_entropy, torch.optim.SGD(model.parameters()), reduction="average")
+
+
+def test_labels_from_numpy_of_any_integer_kind() -> None:
+    model, y = new_model(), np.asarray(Y, dtype=np.int32)
+    assert float(train_step(model, toy_batch(), X, y, F.cross_entropy, torch.optim.SGD(model.parameters()))) > 0

@@ -1,0 +1,121 @@
+"""One batch's gradients from its micro-batches, one after the other."""
+
+import inspect
+import warnings
+from collections.abc import Callable, Iterable
+from contextlib import AbstractContextManager, nullcontext
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.nn.modules.batchnorm import _BatchNorm
+
+from workbench.core.minibatch import MiniBatch
+
+_FROM_BATCH = ("node_ids", "step", "exchanges")
+
+
+def accumulate(
+    model: nn.Module,
+    micro: MiniBatch | Iterable[MiniBatch],
+    read: Callable[[MiniBatch], Any],
+    loss_of: Callable[[Any, MiniBatch], Tensor],
+) -> Tensor:
+    """Add the gradients of a batch to `.grad`, micro-batch by micro-batch.
+
+    For each in turn: read its features, run the model, take its share of the loss, backward. Batch and features go to
+    the model's device, and of what one micro-batch made there nothing is left when the next begins.
+
+    Args:
+        model: called with `(mb.blocks, x)`, and with those of `node_ids`, `step` and `exchanges` that its `forward`
+            names (or takes as `**kwargs`). Data-parallel wrappers reduce gradients after the last micro-batch.
+        micro: the micro-batches (`mb.split(part)`), or one batch.
+        read: features [num_inputs, …] of a micro-batch as it stands in `micro`, on any device.
+        loss_of: from the model's output [num_seeds, …] and the micro-batch as it stands in `micro`, a scalar: its share
+            of the batch's loss. The shares add up to the loss, so a mean divides by the count of the *whole* batch.
+
+    Returns:
+        The batch's loss, detached; 0 without micro-batches.
+
+    Raises:
+        ValueError: `loss_of` returned something else than a scalar.
+
+    Warns:
+        RuntimeWarning: a BatchNorm would take the statistics of each micro-batch instead of the batch's.
+
+    Source: Betty (ASPLOS 2023), section 4.2: gradients are those of the whole batch.
+    """
+    batches = [micro] if isinstance(micro, MiniBatch) else list(micro)
+    if len(batches) > 1:
+        _warn_of_batch_statistics(model)
+    names = _wanted(model)
+    device = model_device(model)
+    total = torch.zeros((), device=device)
+    for position, mb in enumerate(batches):
+        with _reduced_later(model, position + 1 < len(batches)):
+            total = total + _backward(model, mb, read, loss_of, names, device)
+    return total
+
+
+def model_device(model: nn.Module) -> torch.device | None:
+    """Device of the first parameter or buffer; None for a model without."""
+    first = next(chain(model.parameters(), model.buffers()), None)
+    return None if first is None else first.device
+
+
+def _backward(
+    model: nn.Module,
+    mb: MiniBatch,
+    read: Callable[[MiniBatch], Any],
+    loss_of: Callable[[Any, MiniBatch], Tensor],
+    names: list[str],
+    device: torch.device | None,
+) -> Tensor:
+    """A function of its own, so that all it made dies with it."""
+    # Moved even where nothing moves: what layers cache in a block (its transpose, say) stays with the copy.
+    moved = mb.to(mb.device if device is None else device)
+    x = read(mb)
+    if isinstance(x, Tensor) and device is not None:
+        x = x.to(device)
+    loss = loss_of(model(moved.blocks, x, **{name: getattr(moved, name) for name in names}), mb)
+    if loss.dim() != 0:
+        raise ValueError(f"loss_of returned shape {tuple(loss.shape)}; return a scalar, its share of the batch's loss")
+    loss.backward()
+    return loss.detach()
+
+
+def _reduced_later(model: nn.Module, later: bool) -> AbstractContextManager:
+    """Data-parallel models reduce gradients in every backward pass unless told not to."""
+    no_sync = getattr(model, "no_sync", None)
+    return no_sync() if later and no_sync is not None else nullcontext()
+
+
+def _wanted(model: nn.Module) -> list[str]:
+    """What of a batch, besides blocks and features, the model takes."""
+    inner, parameters = model, inspect.signature(model.forward).parameters
+    while (wrapped := _wrapped(inner, parameters)) is not None:
+        inner, parameters = wrapped, inspect.signature(wrapped.forward).parameters
+    anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return [name for name in _FROM_BATCH if anything or name in parameters]
+
+
+def _wrapped(model: nn.Module, parameters: Any) -> nn.Module | None:
+    """The module inside torch.compile's or a data-parallel wrapper, which hands every argument on."""
+    if hasattr(model, "_orig_mod"):
+        return model._orig_mod  # pyright: ignore[reportReturnType]
+    hands_on = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    inner = getattr(model, "module", None)
+    return inner if hands_on and isinstance(inner, nn.Module) else None
+
+
+def _warn_of_batch_statistics(model: nn.Module) -> None:
+    for name, module in model.named_modules():
+        if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
+            warnings.warn(
+                f"{name or type(module).__name__} takes its statistics from each micro-batch, so gradients differ from "
+                "the whole batch's; use LayerNorm, put it in eval mode, or train on one micro-batch",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+            return

@@ -1,0 +1,70 @@
+"""One optimizer step on one batch, whole or in micro-batches."""
+
+from collections.abc import Iterable
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from workbench.core.errors import check_choice
+from workbench.core.minibatch import MiniBatch
+from workbench.training.accumulate import accumulate
+from workbench.training.losses import LossFunction, SeedLoss
+from workbench.training.rows import check_covers, read_rows
+
+
+def train_step(
+    model: nn.Module,
+    micro: MiniBatch | Iterable[MiniBatch],
+    x: Any,
+    y: Any,
+    loss_fn: LossFunction,
+    optimizer: torch.optim.Optimizer,
+    *,
+    reduction: str = "mean",
+) -> Tensor:
+    """Train on one batch: zero the gradients, add up those of its micro-batches, take one optimizer step.
+
+    Loss, gradients and step are those of the whole batch, up to rounding.
+
+    Args:
+        model: see `workbench.accumulate`.
+        micro: the micro-batches (`mb.split(part)`), or one batch; moved to the model's device one at a time.
+        x: features [num_nodes, …] by raw-graph id: a tensor, an array or anything with `.read(ids)`, on any device;
+            gathered where they are.
+        y: labels by raw-graph id, likewise. Integers [num_nodes] are classes, −1 (and the `ignore_index` of `loss_fn`)
+            for none; anything else, as multi-labels [num_nodes, classes], counts in full.
+        loss_fn: a function that takes `(output, labels, reduction=…)`, as those of `torch.nn.functional` do (bind
+            options with `functools.partial`), a module that has `.reduction`, as those of `torch.nn` do, or a function
+            that returns the losses of each seed, [seeds] or [seeds, …].
+        optimizer: of the model's parameters.
+        reduction: "mean" over labelled seeds (and classes, where `loss_fn` gives one loss each; class weights divide by
+            the sum of weights, as in torch), or "sum".
+
+    Returns:
+        The batch's loss, detached. The gradients stay in `.grad`.
+
+    Raises:
+        ValueError: no labelled seeds, or a `loss_fn` that gives no loss a seed.
+        IndexError: features or labels end before the ids of the batch.
+    """
+    check_choice("reduction", reduction, ("mean", "sum"))
+    batches = [micro] if isinstance(micro, MiniBatch) else list(micro)
+    seed_loss = SeedLoss.of(loss_fn, reduction)
+    for mb in batches:
+        check_covers("x", x, mb.node_ids)
+        check_covers("y", y, mb.seeds)
+    total = sum(seed_loss.weigh(read_rows(y, mb.seeds)) for mb in batches)
+    if not total:
+        seeds = sum(mb.num_seeds for mb in batches)
+        raise ValueError(f"none of the batch's {seeds} seeds has a label; sample labelled seeds (y ≥ 0)")
+    scale = 1.0 / total if reduction == "mean" else 1.0
+
+    def loss_of(out: Tensor, mb: MiniBatch) -> Tensor:
+        return seed_loss(out, read_rows(y, mb.seeds)) * scale
+
+    optimizer.zero_grad()
+    model.zero_grad()  # the optimizer may hold some of the parameters only
+    loss = accumulate(model, batches, lambda mb: read_rows(x, mb.node_ids), loss_of)
+    optimizer.step()
+    return loss
