@@ -1,0 +1,47 @@
+"""Run the benchmarks: `python -m experiments.performance [--quick] [sampling splitting aggregation]`."""
+
+import argparse
+import csv
+import importlib
+import statistics
+from pathlib import Path
+from typing import Any
+
+BENCHMARKS = ("sampling", "splitting", "aggregation")
+
+
+def _text(value: Any) -> str:
+    return f"{value:.3g}" if isinstance(value, float) else str(value)
+
+
+def _table(rows: list[dict[str, Any]]) -> str:
+    cells = [list(rows[0]), *([_text(value) for value in row.values()] for row in rows)]
+    widths = [max(len(line[column]) for line in cells) for column in range(len(cells[0]))]
+    return "\n".join("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in cells)
+
+
+def _save(rows: list[dict[str, Any]], path: Path) -> None:
+    with path.open("w", newline="") as file:
+        writer = csv.DictWriter(file, list(rows[0]))
+        writer.writeheader()
+        writer.writerows(rows)
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(prog="experiments.performance", description="Compare the library with DGL.")
+    parser.add_argument("names", nargs="*", choices=[[], *BENCHMARKS], default=[], help="benchmarks to run (default: all)")
+    parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything runs")
+    parser.add_argument("--save", type=Path, metavar="FOLDER", help="write one CSV file per benchmark")
+    options = parser.parse_args()
+    for name in options.names or BENCHMARKS:
+        rows = importlib.import_module(f"experiments.performance.{name}").run(quick=options.quick)
+        ratios = [row["ratio_best"] for row in rows]
+        print(f"\n{name}\n{_table(rows)}")
+        print(f"ratio of best times: median {statistics.median(ratios):.2f}, from {min(ratios):.2f} to {max(ratios):.2f}")
+        if options.save:
+            options.save.mkdir(parents=True, exist_ok=True)
+            _save(rows, options.save / f"{name}.csv")
+
+
+if __name__ == "__main__":
+    main()
