@@ -33,6 +33,10 @@ def edges_by_destination(num_nodes: int, src: Sequence[int], dst: Sequence[int])
     return rows
 
 
+def random_types(count: int, num_types: int, rng: random.Random) -> Tensor | None:
+    return torch.tensor([rng.randrange(num_types) for _ in range(count)], dtype=torch.int64) if num_types else None
+
+
 def random_graph(
     num_nodes: int = 12,
     num_edges: int = 40,
@@ -65,8 +69,8 @@ def random_graph(
         torch.tensor([s for s, _, _ in flat], dtype=index_dtype),
         edge_ids=torch.tensor([e for _, _, e in flat], dtype=torch.int64) if edge_ids else None,
         edge_weight=None if edge_weight is None else torch.tensor([1 - rng.random() for _ in flat], dtype=edge_weight),
-        edge_type=torch.tensor([rng.randrange(num_edge_types) for _ in flat], dtype=torch.int64) if num_edge_types else None,
-        node_type=torch.tensor([rng.randrange(num_node_types) for _ in rows], dtype=torch.int64) if num_node_types else None,
+        edge_type=random_types(len(flat), num_edge_types, rng),
+        node_type=random_types(len(rows), num_node_types, rng),
     )
 
 

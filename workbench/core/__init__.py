@@ -1,1 +1,1 @@
-"""The records that travel (graph, mini-batch), their checks, randomness, the memory meter and exchange with other libraries."""
+"""Records that travel, their checks, randomness, the memory meter and exchange with other libraries."""
