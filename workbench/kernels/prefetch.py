@@ -32,7 +32,7 @@ def prefetch_row(array, row):
     """Hint that all of `array[row]` will be read."""
     start = array.ctypes.data + row * array.strides[0]
     for address in range(start, start + array.strides[0], _CACHE_LINE):
-        _prefetch(address)
+        _prefetch(address)  # pyright: ignore[reportCallIssue]
 
 
 @compiled
@@ -40,7 +40,7 @@ def prefetch_columns(array, row, lo, hi):
     """Hint that `array[row, lo:hi]` will be read."""
     start = array.ctypes.data + row * array.strides[0]
     for address in range(start + lo * array.itemsize, start + hi * array.itemsize, _CACHE_LINE):
-        _prefetch(address)
+        _prefetch(address)  # pyright: ignore[reportCallIssue]
 
 
 @compiled

@@ -2,6 +2,7 @@
 
 from bisect import bisect_left
 from collections.abc import Callable, Iterator
+from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol
 
@@ -29,9 +30,9 @@ class Adjacency(Protocol):
     def num_dst(self) -> int: ...
     @property
     def num_edges(self) -> int: ...
-    @property
+    @cached_property
     def destinations(self) -> Tensor: ...
-    @property
+    @cached_property
     def transposed(self) -> Transposed: ...
 
 

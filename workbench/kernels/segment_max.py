@@ -1,8 +1,8 @@
 """Elementwise maximum of weighted source rows over the in-edges of each destination, with exact gradients.
 
-Forward: `out[r, c] = max_{e in row r} weight[e] · x[source(e), c]`, zero without in-edges. The edge that won is kept (the first
-among equals), and the gradient flows to it alone. Backward adds into the sources by ranges of *channels*: each
-sum then runs in the order of the destinations whatever the number of threads, and needs no transposed edges.
+Forward: `out[r, c] = max_{e in row r} weight[e] · x[source(e), c]`, zero without in-edges. The winning edge is kept
+(the first among equals), and the gradient flows to it alone. Backward adds into the sources by ranges of *channels*:
+each sum then runs in the order of the destinations whatever the number of threads, and needs no transposed edges.
 """
 
 from typing import Any

@@ -1,0 +1,102 @@
+"""Layers written row by row in plain torch: slow, obvious, differentiable."""
+
+from collections.abc import Callable
+
+import torch
+from torch import Tensor, nn
+
+from workbench.core.minibatch import Block
+from workbench.nn.gat import GATLayer
+from workbench.nn.gcn import GCNLayer
+from workbench.nn.gin import GINLayer
+from workbench.nn.sage import SAGELayer
+
+Messages = Callable[[int], tuple[Tensor, Tensor]]
+
+
+def _messages(block: Block, h: Tensor, row: int) -> tuple[Tensor, Tensor]:
+    """Source rows and weights of one destination's in-edges."""
+    edges = slice(int(block.indptr[row]), int(block.indptr[row + 1]))
+    weight = torch.ones(block.num_edges, dtype=h.dtype) if block.edge_weight is None else block.edge_weight.to(h.dtype)
+    return h[block.indices[edges].long()], weight[edges]
+
+
+def _stack(block: Block, h: Tensor, width: int, row_of: Callable[[int, Tensor, Tensor], Tensor]) -> Tensor:
+    rows = [row_of(row, *_messages(block, h, row)) for row in range(block.num_dst)]
+    return torch.stack(rows) if rows else h.new_zeros(0, width)
+
+
+def _sum(block: Block, h: Tensor) -> Tensor:
+    return _stack(block, h, h.shape[1], lambda _, m, w: (m * w[:, None]).sum(0))
+
+
+def _mean(block: Block, h: Tensor) -> Tensor:
+    return _stack(block, h, h.shape[1], lambda _, m, w: (m * w[:, None]).sum(0) / max(1, len(m)))
+
+
+def _sage(layer: SAGELayer, block: Block, h: Tensor) -> Tensor:
+    own, width = h[: block.num_dst], h.shape[1]
+    if layer.aggregator == "gcn":
+        total = _stack(block, h, width, lambda row, m, w: ((m * w[:, None]).sum(0) + own[row]) / (len(m) + 1))
+        return layer.fc_neigh(total) + layer.bias
+    if layer.aggregator == "mean":
+        near = _mean(block, h)
+    elif layer.aggregator == "pool":
+        pooled = layer.fc_pool(h).relu()
+        near = _stack(
+            block,
+            pooled,
+            width,
+            lambda _, m, w: (m * w[:, None]).max(0).values if len(m) else m.new_zeros(width),
+        )
+    else:
+        near = _stack(block, h, width, lambda _, m, w: _lstm(layer.lstm, m * w[:, None]))
+    return layer.fc_self(own) + layer.fc_neigh(near)
+
+
+def _lstm(lstm: nn.LSTM, messages: Tensor) -> Tensor:
+    """The cell's equations, step by step."""
+    hidden = cell = messages.new_zeros(lstm.hidden_size)
+    for message in messages:
+        gates = (
+            lstm.weight_ih_l0 @ message + lstm.bias_ih_l0 + lstm.weight_hh_l0 @ hidden + lstm.bias_hh_l0  # type: ignore[operator]
+        )
+        enter, keep, new, show = gates.chunk(4)
+        cell = keep.sigmoid() * cell + enter.sigmoid() * new.tanh()
+        hidden = show.sigmoid() * cell.tanh()
+    return hidden
+
+
+def _gcn(layer: GCNLayer, block: Block, h: Tensor) -> Tensor:
+    if layer.norm == "both":
+        h = h / torch.bincount(block.indices, minlength=block.num_src).clamp(min=1).to(h.dtype).sqrt()[:, None]
+    near = _mean(block, h) if layer.norm == "right" else _sum(block, h)
+    if layer.norm == "both":
+        near = near / block.in_degrees().clamp(min=1).to(h.dtype).sqrt()[:, None]
+    return near @ layer.weight + layer.bias
+
+
+def _gat(layer: GATLayer, block: Block, h: Tensor) -> Tensor:
+    values = layer.fc(h).view(-1, layer.heads, layer.head_dim)
+    left, right = (values * layer.attn_l).sum(-1), (values * layer.attn_r).sum(-1)
+
+    def row_of(row: int, message: Tensor, weight: Tensor) -> Tensor:
+        edges = slice(int(block.indptr[row]), int(block.indptr[row + 1]))
+        score = nn.functional.leaky_relu(left[block.indices[edges].long()] + right[row], layer.slope)
+        share = score.softmax(0) * weight[:, None]
+        return (message.view(-1, layer.heads, layer.head_dim) * share[:, :, None]).sum(0).flatten() + layer.bias
+
+    out = _stack(block, values.flatten(1), layer.heads * layer.head_dim, row_of)
+    return out if layer.concat else out.view(-1, layer.heads, layer.head_dim).mean(1)
+
+
+def by_rows(layer: nn.Module, block: Block, h: Tensor) -> Tensor:
+    """What `layer(block, h)` must be."""
+    if isinstance(layer, SAGELayer):
+        return _sage(layer, block, h)
+    if isinstance(layer, GCNLayer):
+        return _gcn(layer, block, h)
+    if isinstance(layer, GINLayer):
+        return layer.mlp((1 + layer.eps) * h[: block.num_dst] + _sum(block, h))
+    assert isinstance(layer, GATLayer)
+    return _gat(layer, block, h)

@@ -1,0 +1,99 @@
+"""With the same weights, outputs and gradients equal those of DGL's layers."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.nn.blocks import random_block, random_rows
+from workbench.core.minibatch import Block
+from workbench.nn.gat import GATLayer
+from workbench.nn.gcn import GCN_NORMS, GCNLayer
+from workbench.nn.gin import GINLayer
+from workbench.nn.sage import SAGE_AGGREGATORS, SAGELayer
+
+dgl = pytest.importorskip("dgl")
+TOLERANCE = 1e-10
+IN = 6
+
+
+def _dgl_block(block: Block) -> Any:
+    ends = (block.indices.long(), block.destinations.long())
+    return dgl.create_block(ends, num_src_nodes=block.num_src, num_dst_nodes=block.num_dst)
+
+
+def _our_name(name: str) -> str:
+    return name.replace("apply_func", "mlp")  # GIN's MLP is the caller's in DGL
+
+
+def _result_and_gradients(out: Tensor, inputs: list[Tensor]) -> list[Tensor]:
+    coefficients = torch.randn(out.shape, generator=torch.Generator().manual_seed(5), dtype=out.dtype)
+    return [out.detach(), *torch.autograd.grad((out * coefficients).sum(), inputs)]
+
+
+def _compare(ours: nn.Module, theirs: nn.Module, block: Block) -> None:
+    for parameter in theirs.parameters():
+        nn.init.normal_(parameter)
+    ours.load_state_dict({_our_name(name): value for name, value in theirs.state_dict().items()})
+    h = random_rows(block.num_src, IN)
+    weights = [] if block.edge_weight is None else [block.edge_weight]
+    names = [name for name, _ in theirs.named_parameters()]
+    mine, other = dict(ours.named_parameters()), dict(theirs.named_parameters())
+    out = theirs(_dgl_block(block), h, edge_weight=block.edge_weight)
+    wanted = _result_and_gradients(out.flatten(1), [h, *weights, *(other[n] for n in names)])
+    got = _result_and_gradients(ours(block, h), [h, *weights, *(mine[_our_name(n)] for n in names)])
+    for a, b in zip(got, wanted, strict=True):
+        assert (a - b).norm() <= TOLERANCE * b.norm()
+
+
+@pytest.fixture(params=[False, True], ids=["plain", "weighted"])
+def weighted(request: pytest.FixtureRequest) -> bool:
+    return request.param
+
+
+@pytest.fixture(params=range(3))
+def block(request: pytest.FixtureRequest, weighted: bool) -> Block:
+    """Random blocks; the last destination has no in-edge."""
+    made = random_block(
+        30, 17, 90, seed=request.param, weight=torch.float64 if weighted else None, learn_weight=weighted
+    )
+    assert int(made.in_degrees()[-1]) == 0
+    return made
+
+
+@pytest.mark.parametrize("out_dim", [4, 9])
+@pytest.mark.parametrize("aggregator", SAGE_AGGREGATORS)
+def test_sage(aggregator: str, out_dim: int, block: Block) -> None:
+    theirs = dgl.nn.SAGEConv(IN, out_dim, aggregator).double()
+    _compare(SAGELayer(IN, out_dim, aggregator=aggregator).double(), theirs, block)
+
+
+@pytest.mark.parametrize("out_dim", [4, 9])
+@pytest.mark.parametrize("norm", GCN_NORMS)
+def test_gcn(norm: str, out_dim: int, block: Block) -> None:
+    theirs = dgl.nn.GraphConv(IN, out_dim, norm=norm, allow_zero_in_degree=True).double()
+    _compare(GCNLayer(IN, out_dim, norm=norm).double(), theirs, block)
+
+
+@pytest.mark.parametrize("learn_eps", [False, True])
+def test_gin(learn_eps: bool, block: Block) -> None:
+    ours = GINLayer(IN, 4, hidden_dim=5, eps=0.25, learn_eps=learn_eps).double()
+    mlp = nn.Sequential(nn.Linear(IN, 5), nn.ReLU(), nn.Linear(5, 4))
+    theirs = dgl.nn.GINConv(mlp, "sum", init_eps=0.25, learn_eps=learn_eps).double()
+    _compare(ours, theirs, block)
+
+
+@pytest.mark.parametrize("heads", [1, 3])
+def test_gat(heads: int, block: Block) -> None:
+    theirs = dgl.nn.GATConv(IN, 4, heads, allow_zero_in_degree=True).double()
+    _compare(GATLayer(IN, 4 * heads, heads=heads).double(), theirs, block)
+
+
+def test_gat_averages_heads(block: Block) -> None:
+    theirs = dgl.nn.GATConv(IN, 4, 3, allow_zero_in_degree=True).double()
+    ours = GATLayer(IN, 4, heads=3, concat=False).double()
+    ours.load_state_dict(theirs.state_dict())
+    h = random_rows(block.num_src, IN)
+    wanted = theirs(_dgl_block(block), h, edge_weight=block.edge_weight).mean(1)
+    torch.testing.assert_close(ours(block, h), wanted, rtol=TOLERANCE, atol=TOLERANCE)

@@ -1,0 +1,164 @@
+"""What holds for every kind of layer."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.nn.blocks import random_block, random_rows
+from tests.nn.oracles import by_rows
+from workbench.core.minibatch import Block
+from workbench.kernels import edge_softmax, gather, segment, segment_max, segment_sum
+from workbench.kernels.threads import get_num_threads, set_num_threads
+from workbench.nn.gat import GATLayer
+from workbench.nn.gcn import GCNLayer
+from workbench.nn.gin import GINLayer
+from workbench.nn.sage import SAGELayer
+
+IN = 6
+LAYERS: dict[str, Callable[[], nn.Module]] = {
+    "sage-mean-wide": lambda: SAGELayer(IN, 8, aggregator="mean"),
+    "sage-mean-narrow": lambda: SAGELayer(IN, 4, aggregator="mean"),
+    "sage-gcn-wide": lambda: SAGELayer(IN, 8, aggregator="gcn"),
+    "sage-gcn-narrow": lambda: SAGELayer(IN, 4, aggregator="gcn"),
+    "sage-pool": lambda: SAGELayer(IN, 8, aggregator="pool"),
+    "sage-lstm": lambda: SAGELayer(IN, 4, aggregator="lstm"),
+    "gcn-right-wide": lambda: GCNLayer(IN, 8),
+    "gcn-right-narrow": lambda: GCNLayer(IN, 4),
+    "gcn-both": lambda: GCNLayer(IN, 8, norm="both"),
+    "gcn-none": lambda: GCNLayer(IN, 4, norm="none"),
+    "gin": lambda: GINLayer(IN, 4, hidden_dim=5, eps=0.3, learn_eps=True),
+    "gin-norm": lambda: GINLayer(IN, 4, norm="layer"),
+    "gat-concat": lambda: GATLayer(IN, 8, heads=4),
+    "gat-mean": lambda: GATLayer(IN, 3, heads=2, concat=False),
+}
+BLOCKS: dict[str, Callable[..., Block]] = {
+    "usual": lambda **options: random_block(**options),
+    "one edge": lambda **options: random_block(3, 2, 1, **options),
+    "no edges": lambda **options: random_block(5, 3, 0, **options),
+    "no destinations": lambda **options: random_block(4, 0, 0, **options),
+    "no sources": lambda **options: random_block(0, 0, 0, **options),
+}
+
+
+@pytest.fixture(params=LAYERS)
+def layer(request: pytest.FixtureRequest) -> nn.Module:
+    torch.manual_seed(0)
+    made = LAYERS[request.param]().double()
+    for name, parameter in made.named_parameters():  # zero biases would hide a missing one
+        if "bias" in name:
+            nn.init.normal_(parameter)
+    return made
+
+
+@pytest.fixture(params=["compiled", "torch"])
+def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
+    if request.param == "torch":
+        for module in (segment, segment_sum, segment_max, edge_softmax, gather):
+            monkeypatch.setattr(module, "use_compiled", lambda _: False, raising=False)
+        monkeypatch.setattr(segment, "MESSAGE_BYTES", 1024)  # several chunks of edges
+    return request.param
+
+
+def _gradients(layer: nn.Module, call: Callable[[], Tensor], inputs: list[Tensor]) -> list[Tensor]:
+    """The result, and the gradients of a fixed random projection of it."""
+    out = call()
+    coefficients = torch.randn(out.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
+    wanted = [*inputs, *layer.parameters()]
+    total = (out * coefficients.to(out.dtype)).sum() + 0 * wanted[0].sum()  # an empty result may not depend on them
+    grads = torch.autograd.grad(total, wanted, allow_unused=True)
+    return [out.detach(), *(torch.zeros_like(w) if g is None else g for w, g in zip(wanted, grads, strict=True))]
+
+
+def _assert_equal(ours: list[Tensor], theirs: list[Tensor], tolerance: float = 1e-10) -> None:
+    for mine, other in zip(ours, theirs, strict=True):
+        assert mine.shape == other.shape
+        assert (
+            (mine - other).abs().max().item() <= tolerance * max(1.0, other.abs().max().item())
+            if mine.numel()
+            else True
+        )
+
+
+@pytest.mark.parametrize("shape", BLOCKS)
+@pytest.mark.parametrize("weighted", [False, True])
+def test_equals_the_sum_over_rows(layer: nn.Module, form: str, shape: str, weighted: bool) -> None:
+    block = BLOCKS[shape](weight=torch.float64 if weighted else None, learn_weight=weighted)
+    h = random_rows(block.num_src, IN)
+    inputs = [h] if block.edge_weight is None else [h, block.edge_weight]
+    _assert_equal(
+        _gradients(layer, lambda: layer(block, h), inputs), _gradients(layer, lambda: by_rows(layer, block, h), inputs)
+    )
+
+
+def test_gradients_equal_differences(layer: nn.Module) -> None:
+    block = random_block(6, 4, 9, weight=torch.float64, learn_weight=True)
+    h = random_rows(block.num_src, IN)
+    inputs = (h, block.edge_weight, *layer.parameters())
+    assert torch.autograd.gradcheck(lambda *_: layer(block, h), inputs, fast_mode=True)
+
+
+def test_same_bits_for_any_number_of_threads(layer: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
+    for module in (segment, segment_max):
+        for name in ("_MIN_WORK_PER_THREAD", "_MIN_VALUES_PER_THREAD"):
+            monkeypatch.setattr(module, name, 1, raising=False)
+    block = random_block(300, 120, 900, weight=torch.float64, learn_weight=True)
+    h, before = random_rows(block.num_src, IN), get_num_threads()
+    results = []
+    try:
+        for threads in (1, 2, 7):
+            set_num_threads(threads)
+            results.append(_gradients(layer, lambda: layer(block, h), [h, block.edge_weight]))  # type: ignore[list-item]
+    finally:
+        set_num_threads(before)
+    for other in results[1:]:
+        assert all(torch.equal(mine, theirs) for mine, theirs in zip(results[0], other, strict=True))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+def test_keeps_the_dtype_and_comes_close_in_less_precision(layer: nn.Module, form: str, dtype: torch.dtype) -> None:
+    block = random_block(weight=torch.float32)
+    h = random_rows(block.num_src, IN, dtype=dtype)
+    layer.to(dtype)
+    low = _gradients(layer, lambda: layer(block, h), [h])
+    assert {t.dtype for t in low} == {dtype}
+    layer.double()
+    wide = h.detach().double().requires_grad_()
+    high = _gradients(layer, lambda: layer(block, wide), [wide])
+    tolerance = 1e-5 if dtype == torch.float32 else 0.06
+    _assert_equal([t.double() for t in low], high, tolerance)
+
+
+def test_update_of_the_aggregate_is_the_layer(layer: nn.Module) -> None:
+    if not hasattr(layer, "update"):
+        assert not layer.is_linear
+        return
+    block = random_block(weight=torch.float64, learn_weight=True)
+    h = random_rows(block.num_src, IN)
+    inputs = [h, block.edge_weight]
+    split = _gradients(layer, lambda: layer.update(h[: block.num_dst], layer.aggregate(block, h)), inputs)  # type: ignore[operator, arg-type]
+    _assert_equal(split, _gradients(layer, lambda: layer(block, h), inputs))  # type: ignore[arg-type]
+
+
+def test_a_linear_aggregate_has_no_parameters_and_adds_up(layer: nn.Module) -> None:
+    block = random_block()
+    if not layer.is_linear:
+        return
+    a, b = random_rows(block.num_src, IN, 1), random_rows(block.num_src, IN, 2)
+    aggregate: Callable[[Block, Tensor], Tensor] = layer.aggregate  # type: ignore[assignment]
+    torch.testing.assert_close(aggregate(block, 2 * a + b), 2 * aggregate(block, a) + aggregate(block, b))
+    grads = torch.autograd.grad(aggregate(block, a).sum(), list(layer.parameters()), allow_unused=True)
+    assert all(grad is None for grad in grads)
+
+
+def test_sources_without_a_gradient_build_no_transposed_edges(layer: nn.Module) -> None:
+    block = random_block()
+    layer(block, random_rows(block.num_src, IN).detach())
+    assert "transposed" not in block.__dict__
+
+
+def test_too_few_rows_are_refused(layer: nn.Module) -> None:
+    block = random_block()
+    with pytest.raises(ValueError, match="14 sources"):
+        layer(block, random_rows(block.num_src - 1, IN))

@@ -1,0 +1,70 @@
+"""A random mask over (id, channel) from the hash, equal bit for bit in numba and torch.
+
+The hash of an id is the key of that id's stream; each of its variates gives 16 bits to four channels. A value is
+dropped when its 16 bits are below the threshold.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.kernels.hash import hash_index, hash_index_torch
+from workbench.kernels.jit import compiled
+from workbench.kernels.threads import parallel_rows
+
+_LEVELS = 1 << 16
+_CHANNELS_PER_WORD = 4
+_S16 = np.uint64(16)
+_LOW_16 = np.uint64(_LEVELS - 1)
+
+
+def drop_threshold(p: float) -> int:
+    """The threshold, of 2¹⁶ levels, that drops a value with probability `p`.
+
+    Raises:
+        ValueError: `p` out of range.
+    """
+    threshold = round(p * _LEVELS) if 0 <= p < 1 else _LEVELS
+    if threshold == _LEVELS:
+        raise ValueError(f"dropout probability is {p}; it must lie in [0, {1 - 1 / _LEVELS}]")
+    return threshold
+
+
+@compiled
+def _apply_mask(x, ids, key, threshold, scale, out, lo, hi):
+    for row in range(lo, hi):
+        row_key = hash_index(key, ids[row])
+        values, kept = x[row], out[row]
+        for first in range(0, len(values), _CHANNELS_PER_WORD):
+            bits = hash_index(row_key, first // _CHANNELS_PER_WORD)
+            for c in range(first, min(first + _CHANNELS_PER_WORD, len(values))):
+                kept[c] = values[c] * scale if (bits & _LOW_16) >= threshold else values.dtype.type(0)
+                bits >>= _S16
+
+
+def kept_torch(ids: Tensor, channels: int, key: int, threshold: int) -> Tensor:
+    """bool [ids, channels]: which values are kept, in plain torch for any device."""
+    words = torch.arange(-(-channels // _CHANNELS_PER_WORD), device=ids.device)
+    bits = hash_index_torch(hash_index_torch(key, ids)[:, None], words)
+    shifts = torch.arange(0, 64, 16, device=ids.device)
+    levels = (bits[:, :, None] >> shifts) & (_LEVELS - 1)
+    return (levels >= threshold).flatten(1)[:, :channels]
+
+
+def apply_mask(x: Tensor, ids: Tensor, key: int, threshold: int) -> Tensor:
+    """`x` with dropped values zero and the others divided by the probability of keeping one.
+
+    Args:
+        x: floating [rows, channels].
+        ids: int64 [rows].
+        key: of the stream.
+        threshold: see `drop_threshold`.
+    """
+    scale = _LEVELS / (_LEVELS - threshold)
+    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
+        return torch.where(kept_torch(ids, x.shape[1], key, threshold), x * scale, 0)
+    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    values, rows, kept = x.detach().contiguous().numpy(), ids.numpy(), out.numpy()
+    limit, factor = np.uint64(threshold), values.dtype.type(scale)
+    parallel_rows(lambda lo, hi: _apply_mask(values, rows, key, limit, factor, kept, lo, hi), x.shape[0])
+    return out

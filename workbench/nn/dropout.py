@@ -1,0 +1,70 @@
+"""Dropout whose mask is a function of the node, so that it is the same in every micro-batch."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from workbench.core.randomness import Purpose, stream
+from workbench.kernels.mask import apply_mask, drop_threshold
+
+
+class _Masked(torch.autograd.Function):
+    """Saves the ids; the mask is computed again."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, node_ids: Tensor, key: int, threshold: int) -> Tensor:
+        ctx.save_for_backward(node_ids)
+        ctx.key, ctx.threshold = key, threshold
+        return apply_mask(h, node_ids, key, threshold)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
+        (node_ids,) = ctx.saved_tensors
+        return apply_mask(grad, node_ids, ctx.key, ctx.threshold), None, None, None
+
+
+class HashDropout(nn.Module):
+    """Zero each value with probability `p` and scale the rest, by a hash of (seed, step, layer; node id, channel).
+
+    A node's mask does not depend on its position, the other nodes at hand, the device or the number of threads: the
+    micro-batches of a batch drop what the whole batch drops. `p` is rounded to a multiple of 2⁻¹⁶, and the scale is the
+    exact inverse of what is kept.
+
+    Args:
+        p: probability of dropping a value, in [0, 1).
+        layer: number of the layer, input layer first.
+        seed: of the model.
+
+    Raises:
+        ValueError: `p` out of range.
+    """
+
+    def __init__(self, p: float, layer: int = 0, seed: int = 0) -> None:
+        super().__init__()
+        self.p, self.layer, self.seed = p, layer, seed
+        self._threshold = drop_threshold(p)
+
+    def forward(self, h: Tensor, node_ids: Tensor | None, step: int = 0) -> Tensor:
+        """The masked values in training, `h` itself otherwise.
+
+        Args:
+            h: floating [nodes, channels].
+            node_ids: int64 [nodes], raw-graph ids. None: torch's own dropout, which is *not* exact under splitting.
+            step: number of the batch.
+
+        Raises:
+            ValueError: another number of ids than rows.
+        """
+        if not self.training or self._threshold == 0:
+            return h
+        if node_ids is None:
+            return nn.functional.dropout(h, self.p)
+        if node_ids.shape != h.shape[:1]:
+            raise ValueError(f"{node_ids.shape[0]} node ids for {h.shape[0]} rows; give one id a row")
+        return _Masked.apply(h, node_ids, stream(self.seed, Purpose.DROPOUT, step, self.layer), self._threshold)
+
+    def extra_repr(self) -> str:
+        return f"p={self.p}, layer={self.layer}, seed={self.seed}"

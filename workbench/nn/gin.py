@@ -1,0 +1,73 @@
+"""Graph isomorphism network (Xu, Hu, Leskovec, Jegelka: "How Powerful are Graph Neural Networks?", ICLR 2019)."""
+
+import torch
+from torch import Tensor, nn
+
+from workbench.core.minibatch import Block
+from workbench.kernels.segment_sum import segment_sum
+from workbench.nn.edges import edge_weights
+from workbench.nn.norm import build_norm
+
+
+class GINLayer(nn.Module):
+    """`MLP((1 + ε) · h_dst + Σ e · h)`; an edge weight e scales its message, as in DGL's GINConv.
+
+    The MLP is Linear, optional norm, ReLU, Linear.
+
+    Args:
+        in_dim: channels of `h`.
+        out_dim: channels of the result.
+        hidden_dim: channels between the two linear layers; None: `out_dim`.
+        eps: ε, 0 by default ("GIN-0").
+        learn_eps: make ε a parameter.
+        norm: "batch" or "layer" inside the MLP; None: none.
+    """
+
+    is_linear = True
+
+    def __init__(
+        self,
+        in_dim: int,
+        out_dim: int,
+        *,
+        hidden_dim: int | None = None,
+        eps: float = 0.0,
+        learn_eps: bool = False,
+        norm: str | None = None,
+    ) -> None:
+        super().__init__()
+        width = out_dim if hidden_dim is None else hidden_dim
+        inner = [] if norm is None else [build_norm(norm, width)]
+        self.mlp = nn.Sequential(nn.Linear(in_dim, width), *inner, nn.ReLU(), nn.Linear(width, out_dim))
+        if learn_eps:
+            self.eps = nn.Parameter(torch.tensor([float(eps)]))
+        else:
+            self.register_buffer("eps", torch.tensor([float(eps)]))
+
+    def aggregate(self, block: Block, h: Tensor) -> Tensor:
+        """The sum of the sources' rows.
+
+        Args:
+            block: one layer of a batch.
+            h: floating [num_src, in_dim].
+
+        Returns:
+            [num_dst, in_dim].
+        """
+        return segment_sum(block, h, edge_weights(block, h))
+
+    def update(self, h_dst: Tensor, aggregated: Tensor) -> Tensor:
+        """The layer's result from the destinations' own rows and their aggregate.
+
+        Args:
+            h_dst: floating [num_dst, in_dim].
+            aggregated: [num_dst, in_dim].
+
+        Returns:
+            [num_dst, out_dim].
+        """
+        return self.mlp((1 + self.eps) * h_dst + aggregated)
+
+    def forward(self, block: Block, h: Tensor) -> Tensor:
+        """[num_src, in_dim] → [num_dst, out_dim]."""
+        return self.update(h[: block.num_dst], self.aggregate(block, h))

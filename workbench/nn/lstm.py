@@ -1,0 +1,52 @@
+"""The LSTM aggregator: the last hidden state over each destination's in-edges, in row order."""
+
+import torch
+from torch import Tensor, nn
+
+from workbench.core.minibatch import Block
+from workbench.kernels.gather import gather_edges
+from workbench.nn.edges import edge_weights
+
+
+def last_states(lstm: nn.LSTM, block: Block, h: Tensor) -> Tensor:
+    """Run the LSTM over the messages of every destination; destinations of equal in-degree run as one bucket.
+
+    The bucket sizes are read on the host: on a GPU this waits for the block.
+
+    Args:
+        lstm: one layer, `batch_first`.
+        block: its edge weights, if any, scale the messages.
+        h: floating [num_src, channels].
+
+    Returns:
+        [num_dst, hidden size]; zeros without in-edges.
+    """
+    degrees = block.in_degrees()
+    rows = torch.argsort(degrees, stable=True)
+    sizes, counts = torch.unique_consecutive(degrees[rows], return_counts=True)
+    buckets = list(zip(sizes.tolist(), counts.tolist(), strict=True))
+    order = _edges_of_rows(block, rows, degrees[rows])
+    messages = gather_edges(block, h, order)
+    weights = edge_weights(block, h)
+    if weights is not None:
+        messages = messages * weights[order, None]
+    states = [
+        _last_state(lstm, bucket.view(count, size, h.shape[1]))
+        for bucket, (size, count) in zip(messages.split([s * c for s, c in buckets]), buckets, strict=True)
+    ]
+    if not states:
+        return h.new_zeros(0, lstm.hidden_size)
+    return torch.cat(states).index_select(0, torch.argsort(rows))
+
+
+def _last_state(lstm: nn.LSTM, messages: Tensor) -> Tensor:
+    if messages.shape[1] == 0:
+        return messages.new_zeros(messages.shape[0], lstm.hidden_size)
+    return lstm(messages)[1][0].squeeze(0)
+
+
+def _edges_of_rows(block: Block, rows: Tensor, degrees: Tensor) -> Tensor:
+    """int64 [num_edges]: the edges of the rows, one row after the other."""
+    starts = torch.cumsum(degrees, 0) - degrees
+    shift = torch.repeat_interleave(block.indptr[rows] - starts, degrees, output_size=block.num_edges)
+    return shift + torch.arange(block.num_edges, device=block.device)

@@ -1,0 +1,158 @@
+"""Models: layers of one kind, with norm, activation and dropout between them."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from workbench.core.errors import check_at_least, check_choice
+from workbench.core.minibatch import Block
+from workbench.nn.dropout import HashDropout
+from workbench.nn.gat import GATLayer
+from workbench.nn.gcn import GCNLayer
+from workbench.nn.gin import GINLayer
+from workbench.nn.norm import build_norm
+from workbench.nn.sage import SAGE_AGGREGATORS, SAGELayer
+
+MODEL_KINDS = (*(f"sage-{aggregator}" for aggregator in SAGE_AGGREGATORS), "gcn", "gin", "gat")
+Exchanger = Callable[[Tensor], Tensor]
+
+
+class GNN(nn.Module):
+    """Layers, and after each but the last: norm, activation, dropout.
+
+    Args:
+        layers: modules called with (block, h), input layer first.
+        norms: one after each layer but the last.
+        activation: one for all.
+        dropouts: one after each layer but the last.
+    """
+
+    def __init__(
+        self,
+        layers: Sequence[nn.Module],
+        norms: Sequence[nn.Module],
+        activation: nn.Module,
+        dropouts: Sequence[HashDropout],
+    ) -> None:
+        super().__init__()
+        self.layers, self.norms = nn.ModuleList(layers), nn.ModuleList(norms)
+        self.activation, self.dropouts = activation, nn.ModuleList(dropouts)
+
+    def forward(
+        self,
+        blocks: Sequence[Block],
+        x: Tensor,
+        *,
+        node_ids: Tensor | None = None,
+        step: int = 0,
+        exchanges: Sequence[Exchanger] | None = None,
+        aggregated: Tensor | None = None,
+    ) -> Tensor:
+        """The seeds' outputs.
+
+        Args:
+            blocks: input layer first, one a layer; one fewer with `aggregated`.
+            x: floating [sources of the first block, in_dim]; with `exchanges` its owned sources; with `aggregated` the
+                destinations of the first layer.
+            node_ids: int64, raw-graph ids of the rows of `x`, for dropout that is exact under splitting.
+            step: number of the batch, for dropout.
+            exchanges: for each block what maps its owned source rows to [owned | halo]; None: no halo.
+            aggregated: [destinations of the first layer, in_dim], the first layer's aggregate, computed beforehand.
+
+        Returns:
+            [num_seeds, out_dim].
+
+        Raises:
+            ValueError: another number of blocks or exchanges, or `aggregated` for a layer without a linear aggregate.
+        """
+        first = 0 if aggregated is None else 1
+        self._check(len(blocks) + first, blocks, exchanges, aggregated)
+        h = x if aggregated is None else self._between(0, self.layers[0].update(x, aggregated), node_ids, step)  # type: ignore[operator]
+        for position, block in enumerate(blocks):
+            layer = position + first
+            source = h if exchanges is None else exchanges[position](h)
+            h = self._between(layer, self.layers[layer](block, source), node_ids, step)
+        return h
+
+    def _between(self, layer: int, h: Tensor, node_ids: Tensor | None, step: int) -> Tensor:
+        if layer == len(self.layers) - 1:
+            return h
+        ids = None if node_ids is None else node_ids[: h.shape[0]]
+        return self.dropouts[layer](self.activation(self.norms[layer](h)), ids, step)
+
+    def _check(
+        self, layers: int, blocks: Sequence[Block], exchanges: Sequence[Exchanger] | None, aggregated: Tensor | None
+    ) -> None:
+        if layers != len(self.layers):
+            wanted = len(self.layers) - (aggregated is not None)
+            raise ValueError(f"{len(blocks)} blocks given; this model of {len(self.layers)} layers needs {wanted}")
+        if exchanges is not None and len(exchanges) != len(blocks):
+            raise ValueError(f"{len(exchanges)} exchanges for {len(blocks)} blocks; give one a block")
+        if aggregated is not None and not self.layers[0].is_linear:
+            raise ValueError("aggregated= needs a first layer with a linear aggregate: sage-mean, sage-gcn, gcn or gin")
+
+
+def _build_layer(
+    kind: str, in_dim: int, out_dim: int, hidden_dim: int, norm: str | None, heads: int, last: bool
+) -> nn.Module:
+    if kind == "gcn":
+        return GCNLayer(in_dim, out_dim)
+    if kind == "gin":
+        return GINLayer(in_dim, out_dim, hidden_dim=hidden_dim, norm=norm)
+    if kind == "gat":
+        return GATLayer(in_dim, out_dim, heads=heads, concat=not last)
+    return SAGELayer(in_dim, out_dim, aggregator=kind.removeprefix("sage-"))
+
+
+def build_model(
+    kind: str,
+    *,
+    in_dim: int,
+    hidden_dim: int,
+    out_dim: int,
+    num_layers: int = 2,
+    dropout: float = 0.0,
+    norm: str | None = None,
+    heads: int = 1,
+    seed: int = 0,
+) -> GNN:
+    """A model of one kind of layer; ReLU between layers (ELU for gat).
+
+    Args:
+        kind: "sage-mean", "sage-gcn", "sage-pool", "sage-lstm", "gcn" (norm "right"), "gin" (ε = 0) or "gat".
+        in_dim: channels of the features.
+        hidden_dim: total output channels of every layer but the last, and of the inner layer of GIN's MLP.
+        out_dim: channels of the result.
+        num_layers: layers.
+        dropout: probability of dropping a hidden value.
+        norm: "batch" or "layer" between layers and inside GIN's MLP; None means none anywhere.
+        heads: of gat; they divide `hidden_dim`, and the last layer averages them.
+        seed: of the initial weights and of dropout; torch's own generator is left as it is.
+
+    Raises:
+        ValueError: an unknown kind or norm, sizes below 1, heads that do not divide or on a kind without heads.
+
+    >>> build_model("gcn", in_dim=8, hidden_dim=4, out_dim=2).layers[1]
+    GCNLayer(4, 2, norm='right')
+    """
+    check_choice("kind", kind, MODEL_KINDS)
+    sizes = {"in_dim": in_dim, "hidden_dim": hidden_dim, "out_dim": out_dim, "num_layers": num_layers, "heads": heads}
+    for name, size in sizes.items():
+        check_at_least(name, size, 1)
+    if heads > 1 and kind != "gat":
+        raise ValueError(f"heads is {heads}, but {kind} has none; leave it at 1 or use gat")
+    dims = [in_dim, *[hidden_dim] * (num_layers - 1), out_dim]
+    with torch.random.fork_rng(devices=[]):
+        torch.default_generator.manual_seed(seed)
+        layers = [
+            _build_layer(kind, dims[i], dims[i + 1], hidden_dim, norm, heads, last=i == num_layers - 1)
+            for i in range(num_layers)
+        ]
+    between = range(num_layers - 1)
+    return GNN(
+        layers,
+        norms=[build_norm(norm, hidden_dim) for _ in between],
+        activation=nn.ELU() if kind == "gat" else nn.ReLU(),
+        dropouts=[HashDropout(dropout, layer, seed) for layer in between],
+    )
