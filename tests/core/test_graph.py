@@ -138,9 +138,11 @@ def test_from_edges_refuses(arguments, error, message):
     [
         ({"indptr": torch.tensor([1, 2, 3])}, "indptr runs from 1 to 3"),
         ({"indptr": torch.tensor([0, 2, 4])}, "indptr runs from 0 to 4"),
+        ({"indptr": torch.empty(0, dtype=torch.int64)}, "indptr is empty"),
+        ({"edge_weight": torch.zeros(3, 2)}, r"edge_weight has shape \(3, 2\)"),
         ({"indptr": torch.tensor([0, 2, 3], dtype=torch.int32)}, "indptr must be a tensor of torch.int64"),
         ({"indices": torch.tensor([0.0, 1.0, 0.0])}, "indices must be a tensor"),
-        ({"indices": torch.tensor([[0, 1, 0]])}, r"shapes \(3,\) and \(1, 3\)"),
+        ({"indices": torch.tensor([[0, 1, 0]])}, r"indices has shape \(1, 3\)"),
         ({"edge_ids": torch.arange(2)}, "edge_ids has shape"),
     ],
 )

@@ -31,8 +31,8 @@ dtypes = st.sampled_from((torch.int32, torch.int64))
 def test_group_rows_equals_torch(sizes, dtype, in_order):
     row, col = tensors(sizes, dtype)
     row = row.sort().values if in_order else row
-    result = group_rows(row, col, sizes[0])
-    assert_equal(result, group_rows_torch(row, col, sizes[0]))
+    result = group_rows(row, col, sizes[0], sizes[0])
+    assert_equal(result, group_rows_torch(row, col, sizes[0], sizes[0]))
     assert (result.order is None) == bool((row.diff() >= 0).all())
 
 

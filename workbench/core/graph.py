@@ -50,11 +50,12 @@ class Graph:
     node_type: Tensor | None = None
 
     def __post_init__(self) -> None:
-        if self.indptr.dim() != 1 or self.indices.dim() != 1 or not self.indptr.numel():
-            shapes = f"{tuple(self.indptr.shape)} and {tuple(self.indices.shape)}"
-            raise ValueError(f"indptr and indices have shapes {shapes}; they must be [num_nodes + 1] and [num_edges]")
-        check_vector("indptr", self.indptr, self.num_nodes + 1, (torch.int64,))
-        check_vector("indices", self.indices, self.num_edges, ID_DTYPES)
+        check_vector("indptr", self.indptr, None, (torch.int64,))
+        check_vector("indices", self.indices, None, ID_DTYPES)
+        if self.edge_weight is not None and self.edge_weight.dim() != 1:
+            raise ValueError(f"edge_weight has shape {tuple(self.edge_weight.shape)}; it must be one number an edge")
+        if not self.indptr.numel():
+            raise ValueError("indptr is empty; it must have num_nodes + 1 entries, [0] for a graph without nodes")
         check_vector("edge_ids", self.edge_ids, self.num_edges, (torch.int64,))
         check_vector("edge_weight", self.edge_weight, self.num_edges, FLOATS)
         check_vector("edge_type", self.edge_type, self.num_edges, TYPE_DTYPES)

@@ -96,5 +96,5 @@ def edges_to_csr(
         check_finite("edge_weight", weight)
     if undirected:
         return symmetric_rows(destinations, sources, weight, nodes), None
-    csr = group_rows(destinations, sources, nodes)
+    csr = group_rows(destinations, sources, nodes, nodes)
     return csr._replace(weight=_in_order(weight, csr.order)), _in_order(types, csr.order)

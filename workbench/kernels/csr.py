@@ -149,33 +149,34 @@ def _count_rows(row: Tensor, col: Tensor, num_rows: int, both: bool) -> tuple[Te
     return offsets(counts), chunks
 
 
-def group_rows(row: Tensor, col: Tensor, num_rows: int) -> Csr:
+def group_rows(row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Csr:
     """Group edges by row with a stable counting sort: a row's edges keep the caller's order.
 
     Args:
         row: int32 or int64 [num_edges], in [0, num_rows).
-        col: int32 or int64 [num_edges], in [0, num_rows).
+        col: int32 or int64 [num_edges], in [0, num_cols).
         num_rows: rows.
+        num_cols: what `col` may hold; its size decides the dtype of `indices`.
     """
     if row.device.type != "cpu":
-        return group_rows_torch(row, col, num_rows)
+        return group_rows_torch(row, col, num_rows, num_cols)
     indptr, chunks = _count_rows(row, col, num_rows, False)
     if _rises(row.numpy()):
-        return Csr(indptr, col.to(index_dtype(num_rows), copy=True))
-    indices, order = torch.empty(len(row), dtype=index_dtype(num_rows)), torch.empty(len(row), dtype=torch.int64)
+        return Csr(indptr, col.to(index_dtype(num_cols), copy=True))
+    indices, order = torch.empty(len(row), dtype=index_dtype(num_cols)), torch.empty(len(row), dtype=torch.int64)
     cursor = indptr[:-1].clone().numpy()
     r, c, i, o = row.numpy(), col.numpy(), indices.numpy(), order.numpy()
     _run_ranges(lambda lo, hi: _place(r, c, lo, hi, cursor, i, o), _ranges_by_edges(indptr, chunks))
     return Csr(indptr, indices, order)
 
 
-def group_rows_torch(row: Tensor, col: Tensor, num_rows: int) -> Csr:
+def group_rows_torch(row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Csr:
     """`group_rows` in plain torch, for any device."""
     indptr = offsets(torch.bincount(row, minlength=num_rows))
     if bool((row[1:] >= row[:-1]).all()):
-        return Csr(indptr, col.to(index_dtype(num_rows), copy=True))
+        return Csr(indptr, col.to(index_dtype(num_cols), copy=True))
     order = torch.argsort(row, stable=True)
-    return Csr(indptr, col[order].to(index_dtype(num_rows)), order)
+    return Csr(indptr, col[order].to(index_dtype(num_cols)), order)
 
 
 def _both_directions(row: Tensor, col: Tensor, weight: Tensor, num_rows: int) -> tuple[Tensor, Tensor, Tensor, int]:

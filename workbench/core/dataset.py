@@ -1,0 +1,163 @@
+"""`Dataset`: a graph with features, labels and a split, and the fingerprint of all of it."""
+
+import html
+from dataclasses import dataclass, replace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workbench.core.array_store import content_digest
+from workbench.core.errors import check_at_least, check_finite, check_ids, check_vector
+from workbench.core.graph import Graph
+from workbench.core.minibatch import FLOATS
+from workbench.core.storage import total_bytes
+from workbench.core.units import format_bytes
+
+_SPLITS = ("train_idx", "val_idx", "test_idx")
+
+
+def _check_rows(name: str, values: Tensor, rows: int, width: int | str | None, dtypes: tuple[torch.dtype, ...]) -> None:
+    """Check a tensor of `rows` rows of one width ("any" of them), or of no width."""
+    check_vector(name, values, rows, dtypes)
+    if list(values.shape[1:]) != ([] if width is None else [values.shape[-1] if width == "any" else width]):
+        needed = "a vector" if width is None else f"a matrix of width {width}"
+        raise ValueError(f"{name} has shape {tuple(values.shape)}; it must be {needed}")
+
+
+def _count_classes(y: Tensor) -> int:
+    if y.is_floating_point():
+        return y.shape[1] if y.dim() == 2 else 1
+    return max(0, 1 + int(y.max())) if y.numel() else 0
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class Dataset:
+    """A graph with features, labels and a split of its nodes; `Dataset.build` checks the parts and signs them.
+
+    Construction checks dtypes and lengths; `validate` reads everything.
+
+    Args:
+        graph: with as many nodes as there are rows of `x` and `y`.
+        x: floating [num_nodes, num_features].
+        y: int64 [num_nodes], class of each node, −1 for none; or floating [num_nodes, num_classes], several labels.
+        train_idx: int64 [any], node ids.
+        val_idx: int64 [any], node ids.
+        test_idx: int64 [any], node ids.
+        num_classes: width of a model's output.
+        name: for people and for runs.
+        fingerprint: sha256 over the contents, not the name.
+
+    Raises:
+        TypeError: a tensor of another dtype.
+        ValueError: sizes that do not fit each other.
+    """
+
+    graph: Graph
+    x: Tensor
+    y: Tensor
+    train_idx: Tensor
+    val_idx: Tensor
+    test_idx: Tensor
+    num_classes: int
+    name: str
+    fingerprint: str
+
+    def __post_init__(self) -> None:
+        check_at_least("num_classes", self.num_classes, 0)
+        _check_rows("x", self.x, self.graph.num_nodes, "any", FLOATS)
+        several = self.y.is_floating_point()
+        _check_rows("y", self.y, self.graph.num_nodes, self.num_classes if several else None, (torch.int64, *FLOATS))
+        for name in _SPLITS:
+            check_vector(name, getattr(self, name), None, (torch.int64,))
+
+    @classmethod
+    def build(
+        cls,
+        graph: Graph,
+        x: Tensor,
+        y: Tensor,
+        *,
+        train_idx: Tensor,
+        val_idx: Tensor,
+        test_idx: Tensor,
+        num_classes: int | None = None,
+        name: str = "unnamed",
+    ) -> "Dataset":
+        """Check the parts, all of them read once, and compute the fingerprint.
+
+        Args:
+            graph: see `Dataset`, like the rest.
+            x: floating [num_nodes, num_features], finite.
+            y: int64 [num_nodes] or floating [num_nodes, num_classes].
+            train_idx: int32 or int64, each node at most once in all of the split.
+            val_idx: like `train_idx`.
+            test_idx: like `train_idx`.
+            num_classes: default: the largest class + 1, or the width of `y`.
+            name: for people and for runs.
+
+        Raises:
+            TypeError: a tensor of another dtype.
+            ValueError: sizes that do not fit each other, features that are not finite, nodes that stand twice.
+            IndexError: a node or a class out of range.
+        """
+        splits = {"train_idx": train_idx, "val_idx": val_idx, "test_idx": test_idx}
+        splits = {part: check_ids(part, ids, graph.num_nodes, unique=True) for part, ids in splits.items()}
+        if num_classes is None:
+            num_classes = _count_classes(y)
+        dataset = cls(graph, x, y, **splits, num_classes=num_classes, name=name, fingerprint="").validate()
+        return replace(dataset, fingerprint=content_digest(dataset._tensors()))
+
+    @property
+    def num_features(self) -> int:
+        return self.x.shape[1]
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of its arrays, the graph's included."""
+        return total_bytes(self._tensors().values())
+
+    def validate(self) -> "Dataset":
+        """Read all of it and return it.
+
+        Raises:
+            ValueError: features that are not finite, nodes that stand twice in the split, an invalid graph.
+            IndexError: a node or a class out of range.
+        """
+        self.graph.validate()
+        check_finite("x", self.x)
+        if self.y.is_floating_point():
+            check_finite("y", self.y)
+        elif self.y.numel():
+            low, high = (int(value) for value in torch.aminmax(self.y))
+            if low < -1 or high >= self.num_classes:
+                raise IndexError(f"y holds {low if low < -1 else high}; classes lie in [0, {self.num_classes})")
+        check_ids("the split", torch.cat([getattr(self, name) for name in _SPLITS]), self.graph.num_nodes, unique=True)
+        return self
+
+    def to(self, device: Any) -> "Dataset":
+        """The dataset on another device."""
+        moved = {name: getattr(self, name).to(device) for name in ("graph", "x", "y", *_SPLITS)}
+        return replace(self, **moved)
+
+    def _tensors(self) -> dict[str, Tensor | None]:
+        own = {name: getattr(self, name) for name in ("x", "y", *_SPLITS)}
+        return {f"graph.{name}": tensor for name, tensor in self.graph._tensors().items()} | own
+
+    def _sizes(self) -> dict[str, str]:
+        train, val, test = (f"{getattr(self, name).shape[0]:,}" for name in _SPLITS)
+        return {
+            "nodes": f"{self.graph.num_nodes:,}",
+            "edges": f"{self.graph.num_edges:,}",
+            "features": f"{self.num_features:,} {str(self.x.dtype).removeprefix('torch.')}",
+            "classes": f"{self.num_classes:,}",
+            "train / val / test": f"{train} / {val} / {test}",
+            "bytes": format_bytes(self.nbytes),
+        }
+
+    def __repr__(self) -> str:
+        return f"Dataset({self.name}: " + ", ".join(f"{key} {value}" for key, value in self._sizes().items()) + ")"
+
+    def _repr_html_(self) -> str:
+        rows = "".join(f"<tr><th>{key}</th><td>{value}</td></tr>" for key, value in self._sizes().items())
+        return f"<table><caption>{html.escape(self.name)}</caption><tbody>{rows}</tbody></table>"
