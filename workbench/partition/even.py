@@ -1,4 +1,6 @@
-"""Cutting an order into parts of equal weight."""
+"""Cutting an order into parts of equal weight, none of them empty."""
+
+import heapq
 
 import torch
 from torch import Tensor
@@ -7,9 +9,11 @@ from torch import Tensor
 def cut_evenly(order: Tensor, num_parts: int, weights: Tensor | None = None) -> Tensor:
     """Cut an order into `num_parts` runs whose sizes differ by at most one, or whose weights are about equal.
 
+    A run that would be empty, because one item weighs more than a run, gets an item of the longest.
+
     Args:
         order: int64 [count], a permutation of range(count).
-        num_parts: runs, at least 1.
+        num_parts: runs, 1 to count.
         weights: [count], non-negative weight of every item (not of every position); None: 1 each.
 
     Returns:
@@ -20,7 +24,7 @@ def cut_evenly(order: Tensor, num_parts: int, weights: Tensor | None = None) -> 
     """
     part = torch.empty_like(order)
     part[order] = _runs(order, num_parts, weights)
-    return part
+    return part if weights is None else fill_empty_parts(part, num_parts)
 
 
 def _runs(order: Tensor, num_parts: int, weights: Tensor | None) -> Tensor:
@@ -31,3 +35,28 @@ def _runs(order: Tensor, num_parts: int, weights: Tensor | None) -> Tensor:
     ends = ordered.cumsum(0)
     middle = (ends - ordered / 2) / ends[-1:]
     return (middle * num_parts).to(torch.int64).clamp_(0, num_parts - 1)
+
+
+def fill_empty_parts(part: Tensor, num_parts: int) -> Tensor:
+    """Give every empty part one node of what is then the largest part: its last.
+
+    Args:
+        part: int64 [n], in [0, num_parts).
+        num_parts: at most n.
+
+    >>> fill_empty_parts(torch.tensor([0, 0, 0, 2]), 3).tolist()
+    [0, 0, 1, 2]
+    """
+    sizes = torch.bincount(part, minlength=num_parts)
+    empty = torch.nonzero(sizes == 0).view(-1).tolist()
+    if not empty:
+        return part
+    part = part.clone()
+    members = torch.argsort(part, stable=True).split(sizes.tolist())
+    largest = [(-int(size), label) for label, size in enumerate(sizes) if size]
+    heapq.heapify(largest)
+    for label in empty:
+        size, giver = heapq.heappop(largest)
+        part[members[giver][-size - 1]] = label
+        heapq.heappush(largest, (size + 1, giver))
+    return part

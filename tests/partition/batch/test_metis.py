@@ -1,0 +1,29 @@
+import pytest
+import torch
+
+from workbench.core.minibatch import Block, MiniBatch
+from workbench.partition.batch.metis import metis_parts, share_among_outputs
+from workbench.partition.batch.options import PartitionOptions
+
+
+def two_rings(order: list[int]) -> MiniBatch:
+    """Outputs 0-3 and 4-7, each in a ring of one direction, and all with the same source outside."""
+    inside = {node: (node + 1) % 4 + node // 4 * 4 for node in range(8)}
+    place = {node: i for i, node in enumerate(order)}
+    indices = [s for node in order for s in (place[inside[node]], 8)]
+    block = Block(torch.arange(0, 17, 2), torch.tensor(indices, dtype=torch.int32), 9, 8)
+    return MiniBatch(torch.tensor([*order, 8]), (block,))
+
+
+@pytest.mark.parametrize("order", [[0, 1, 2, 3, 4, 5, 6, 7], [5, 0, 6, 3, 1, 4, 2, 7]])
+def test_outputs_that_are_neighbours_stay_together(order: list[int]) -> None:
+    pytest.importorskip("pymetis")
+    mb = two_rings(order)
+    part = metis_parts(mb, 2, PartitionOptions())
+    ring = {label: {node // 4 for node, p in zip(order, part.tolist(), strict=True) if p == label} for label in (0, 1)}
+    assert ring in ({0: {0}, 1: {1}}, {0: {1}, 1: {0}})
+
+
+def test_share_among_outputs() -> None:
+    assert share_among_outputs(two_rings(list(range(8)))) == 0.5
+    assert share_among_outputs(MiniBatch(torch.arange(3), ())) == 0.0

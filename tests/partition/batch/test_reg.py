@@ -1,0 +1,101 @@
+"""The redundancy-embedded graph against its dense definition, and a worked example like Betty's figure 8."""
+
+import pytest
+import torch
+from hypothesis import given
+
+from tests.strategies import minibatches, random_graph, random_minibatch
+from workbench.core.errors import CapacityError
+from workbench.core.minibatch import Block, MiniBatch
+from workbench.kernels import threads
+from workbench.kernels.threads import get_num_threads, set_num_threads
+from workbench.partition.batch import partition_batch
+from workbench.partition.batch.reg import BYTES_PER_NONZERO, SharedNeighbours, shared_neighbours
+from workbench.partition.redundancy import redundancy
+
+
+def dense(graph: SharedNeighbours) -> torch.Tensor:
+    count = len(graph.indptr) - 1
+    rows = torch.repeat_interleave(torch.arange(count), graph.indptr.diff())
+    assert graph.counts is not None
+    assert len(set(zip(rows.tolist(), graph.indices.tolist(), strict=True))) == len(rows)
+    out = torch.zeros(count, count, dtype=torch.int64)
+    out[rows, graph.indices] = graph.counts
+    return out
+
+
+def dense_by_definition(mb: MiniBatch) -> torch.Tensor:
+    """Algorithm 1 on the whole square matrix: C = AᵀA over all nodes, restricted to outputs, without its diagonal."""
+    block = mb.blocks[-1]
+    a = torch.zeros(block.num_src, block.num_src, dtype=torch.int64)
+    a[block.indices.long(), block.destinations.long()] = 1
+    c = (a.T @ a)[: block.num_dst, : block.num_dst]
+    return c - torch.diag(torch.diag(c))
+
+
+@given(minibatches())
+def test_counts_equal_the_definition(mb: MiniBatch) -> None:
+    assert torch.equal(dense(shared_neighbours(mb)), dense_by_definition(mb))
+
+
+@pytest.mark.parametrize("count", [1, 2, 7])
+def test_threads_do_not_change_the_graph(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    mb = random_minibatch(random_graph(300, 2000, seed=1), fanouts=(6,), num_seeds=150, seed=1)
+    wanted = shared_neighbours(mb)
+    monkeypatch.setattr(threads, "num_chunks", lambda rows, min_rows=1: min(get_num_threads(), rows))
+    before = get_num_threads()
+    set_num_threads(count)
+    try:
+        found = shared_neighbours(mb)
+    finally:
+        set_num_threads(before)
+    for a, b in ((found.indptr, wanted.indptr), (found.indices, wanted.indices), (found.counts, wanted.counts)):
+        assert a is not None and b is not None and torch.equal(a, b)
+
+
+def figure_8() -> MiniBatch:
+    """Outputs 0-7: the even ones read sources 8-11, the odd ones 12-15, and 0 and 1 share one source, 16."""
+    rows = [[8 + 4 * (node % 2) + k for k in range(4)] + [16] * (node < 2) for node in range(8)]
+    indptr = torch.tensor([0, *(len(row) for row in rows)]).cumsum(0)
+    indices = torch.tensor([source for row in rows for source in row], dtype=torch.int32)
+    return MiniBatch(torch.arange(17), (Block(indptr, indices, 17, 8),))
+
+
+@pytest.mark.parametrize("method", ["reg", "reg_unweighted"])
+def test_outputs_with_shared_sources_stay_together(method: str) -> None:
+    pytest.importorskip("pymetis")
+    mb = figure_8()
+    part = partition_batch(mb, 2, method=method)
+    assert len(set(part[::2].tolist())) == len(set(part[1::2].tolist())) == 1
+    by_reg = redundancy(mb.split(part), mb)
+    by_range = redundancy(mb.split(partition_batch(mb, 2, method="range")), mb)
+    assert by_reg.total_inputs == 17 + 1  # only the source that both clusters read is loaded twice
+    assert by_range.total_inputs == 17 + 8
+    assert by_reg.largest == 9
+
+
+def test_only_weights_see_how_much_is_shared() -> None:
+    """A square of outputs in which 0-1 and 2-3 share five sources, 1-2 and 3-0 one."""
+    pytest.importorskip("pymetis")
+    shared = [(0, 1)] * 5 + [(2, 3)] * 5 + [(1, 2), (3, 0)]
+    rows: list[list[int]] = [[] for _ in range(4)]
+    for source, pair in enumerate(shared, start=4):
+        for node in pair:
+            rows[node].append(source)
+    indptr = torch.tensor([0, *(len(row) for row in rows)]).cumsum(0)
+    block = Block(indptr, torch.tensor([s for row in rows for s in row], dtype=torch.int32), 16, 4)
+    mb = MiniBatch(torch.arange(16), (block,))
+    for seed in range(8):
+        part = partition_batch(mb, 2, method="reg", seed=seed)
+        assert part[0] == part[1] != part[2] == part[3]
+
+
+def test_what_does_not_fit_is_refused_before_it_is_built() -> None:
+    mb = random_minibatch(random_graph(200, 1500, seed=1), fanouts=(6,), num_seeds=100, seed=1)
+    nonzeros = len(shared_neighbours(mb).indices)
+    needed = nonzeros * BYTES_PER_NONZERO
+    assert len(shared_neighbours(mb, max_bytes=needed).indices) == nonzeros
+    with pytest.raises(CapacityError, match=rf"has {nonzeros:,} nonzeros.*use method='metis'"):
+        shared_neighbours(mb, max_bytes=needed - 1)
+    with pytest.raises(CapacityError, match=r"at least [\d,]+ nonzeros"):
+        partition_batch(mb, 2, method="reg", max_bytes=1)
