@@ -1,0 +1,305 @@
+"""Round trips are exact: node ids, edge ids, order, weights and types."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+
+from tests.strategies import graphs, minibatches, random_graph, random_minibatch
+from workbench.core.graph import Graph
+from workbench.core.interop import (
+    PygBatch,
+    from_dgl,
+    from_pyg,
+    from_scipy,
+    graph_from_dgl,
+    graph_from_pyg,
+    graph_to_dgl,
+    graph_to_pyg,
+    to_dgl,
+    to_pyg,
+    to_scipy,
+)
+from workbench.core.minibatch import Exchange, MiniBatch
+
+
+def assert_fields_equal(left, right) -> None:
+    for name, tensor in left._tensors().items():
+        other = right._tensors()[name]
+        assert (tensor is None) == (other is None), name
+        assert tensor is None or (tensor.dtype == other.dtype and torch.equal(tensor, other)), name
+
+
+def assert_batches_equal(left: MiniBatch, right: MiniBatch) -> None:
+    assert left.step == right.step
+    assert [(b.num_src, b.num_dst) for b in left.blocks] == [(b.num_src, b.num_dst) for b in right.blocks]
+    assert_fields_equal(left, right)
+
+
+def shuffled(mb: MiniBatch, seed: int) -> MiniBatch:
+    """The batch with other edges in its rows' places, so that nothing is in ascending order by accident."""
+    generator = torch.Generator().manual_seed(seed)
+    blocks = []
+    for block in mb.blocks:
+        order = torch.randperm(block.num_edges, generator=generator)
+        moved = {name: t[order] for name, t in block._tensors().items() if t is not None and name != "indptr"}
+        blocks.append(replace(block, **moved))
+    return replace(mb, blocks=tuple(blocks))
+
+
+def cooperative(mb: MiniBatch) -> MiniBatch:
+    none = torch.empty(0, dtype=torch.int64)
+    return replace(mb, exchanges=tuple(Exchange(none, (0,), (0,), none) for _ in mb.blocks))
+
+
+def full_batch(**kind) -> MiniBatch:
+    return random_minibatch(random_graph(15, 60, **kind), num_seeds=4, fanouts=(-1, -1, -1))
+
+
+@given(minibatches(), st.integers(0, 99))
+def test_dgl_round_trip(mb, seed):
+    pytest.importorskip("dgl")
+    mb = shuffled(mb, seed)
+    blocks = to_dgl(mb)
+    assert_batches_equal(from_dgl(blocks, step=mb.step), mb)
+
+
+def test_dgl_blocks_hold_what_the_batch_holds():
+    dgl = pytest.importorskip("dgl")
+    mb = random_minibatch(random_graph(edge_weight=torch.float64, num_edge_types=3), fanouts=(3, 2))
+    for theirs, ours in zip(mb.to_dgl(), mb.blocks, strict=True):
+        src, dst, edge = theirs.edges(form="all", order="eid")
+        assert theirs.idtype == torch.int64
+        assert (theirs.num_src_nodes(), theirs.num_dst_nodes()) == (ours.num_src, ours.num_dst)
+        assert torch.equal(edge, torch.arange(ours.num_edges))
+        assert torch.equal(src, ours.indices.long())
+        assert torch.equal(dst, ours.destinations.long())
+        assert torch.equal(theirs.in_degrees(), ours.in_degrees())
+        assert torch.equal(theirs.srcdata[dgl.NID], mb.node_ids[: ours.num_src])
+        assert torch.equal(theirs.dstdata[dgl.NID], mb.node_ids[: ours.num_dst])
+        for name, values in ((dgl.EID, ours.edge_ids), ("edge_weight", ours.edge_weight), (dgl.ETYPE, ours.edge_type)):
+            assert values is not None
+            assert torch.equal(theirs.edata[name], values)
+
+
+def test_dgl_layers_run_on_the_blocks():
+    dgl = pytest.importorskip("dgl")
+    mb = random_minibatch(random_graph(30, 100, edge_weight=torch.float64), fanouts=(4,), num_seeds=10)
+    block, ours = to_dgl(mb)[0], mb.blocks[0]
+    x = torch.rand(ours.num_src, 3, dtype=torch.float64, requires_grad=True)
+    assert ours.edge_weight is not None
+    block.srcdata["h"] = x
+    block.update_all(dgl.function.u_mul_e("h", "edge_weight", "m"), dgl.function.sum("m", "out"))
+    dense = torch.zeros(ours.num_dst, ours.num_src, dtype=torch.float64)
+    dense.index_put_((ours.destinations, ours.indices), ours.edge_weight, accumulate=True)
+    torch.testing.assert_close(block.dstdata["out"], dense @ x)
+    (gradient,) = torch.autograd.grad(block.dstdata["out"].square().sum(), x)
+    torch.testing.assert_close(gradient, 2 * dense.T @ dense @ x.detach())
+
+
+@pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
+@pytest.mark.parametrize("sampler", ["NeighborSampler", "LaborSampler", "MultiLayerFullNeighborSampler"])
+def test_blocks_of_dgls_samplers(sampler, idtype):
+    dgl = pytest.importorskip("dgl")
+    graph = graph_to_dgl(random_graph(60, 400)).astype(idtype)
+    kind = getattr(dgl.dataloading, sampler)
+    _, _, blocks = (kind(2) if "Full" in sampler else kind([5, 3])).sample(graph, torch.arange(7, dtype=idtype))
+    mb = from_dgl(blocks, step=3)
+    src, dst = graph.edges()
+    assert mb.seeds.tolist() == list(range(7))
+    for theirs, ours in zip(blocks, mb.blocks, strict=True):
+        ours.validate()
+        assert ours.edge_ids is not None
+        assert torch.equal(mb.node_ids[ours.indices], src[ours.edge_ids].long())
+        assert torch.equal(mb.node_ids[ours.destinations], dst[ours.edge_ids].long())
+        assert torch.equal(ours.in_degrees(), theirs.in_degrees().long())
+        assert sorted(ours.edge_ids.tolist()) == sorted(theirs.edata[dgl.EID].tolist())
+    again = from_dgl(to_dgl(mb), step=3)
+    assert_batches_equal(again, mb)
+
+
+def test_importance_weights_of_dgls_labor_sampler():
+    dgl = pytest.importorskip("dgl")
+    sampler = dgl.dataloading.LaborSampler([4], importance_sampling=1)
+    _, _, blocks = sampler.sample_blocks(graph_to_dgl(random_graph(60, 400)), torch.arange(7))
+    weight = from_dgl(blocks).blocks[0].edge_weight
+    assert weight is not None
+    assert sorted(weight.tolist()) == sorted(blocks[0].edata["edge_weights"].tolist())
+
+
+def test_dgl_block_in_no_order_is_sorted_stably():
+    dgl = pytest.importorskip("dgl")
+    block = dgl.create_block((torch.tensor([2, 0, 1, 2]), torch.tensor([1, 0, 1, 0])), 3, 2)
+    block.srcdata[dgl.NID], block.dstdata[dgl.NID] = torch.tensor([9, 4, 6]), torch.tensor([9, 4])
+    block.edata[dgl.EID] = torch.tensor([10, 11, 12, 13])
+    block.create_formats_()
+    ours = from_dgl([block]).blocks[0]
+    assert ours.indptr.tolist() == [0, 2, 4]
+    assert ours.indices.tolist() == [0, 2, 2, 1]
+    assert ours.edge_ids is not None
+    assert ours.edge_ids.tolist() == [11, 13, 10, 12]
+
+
+def spoil(change):
+    """A list of two good blocks, changed."""
+    dgl = pytest.importorskip("dgl")
+    blocks = to_dgl(random_minibatch(fanouts=(3, 3)))
+    changed = change(dgl, blocks)
+    return changed if isinstance(changed, list) else blocks
+
+
+def swap_first(ids):
+    return torch.cat([ids[1:2], ids[:1], ids[2:]])
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        (lambda dgl, b: b.clear(), "blocks is empty"),
+        (lambda dgl, b: b.reverse(), "sources of block 1 are not the destinations before it"),
+        (lambda dgl, b: b[1].srcdata.update({dgl.NID: swap_first(b[1].srcdata[dgl.NID])}), "sources of block 1"),
+        (
+            lambda dgl, b: b[0].dstdata.update({dgl.NID: swap_first(b[0].dstdata[dgl.NID])}),
+            "destinations of block 0 are no prefix",
+        ),
+        (lambda dgl, b: b[0].srcdata.pop(dgl.NID), "block 0 has no raw-graph ids"),
+        (lambda dgl, b: b[1].dstdata.pop(dgl.NID), "block 1 has no raw-graph ids"),
+        (
+            lambda dgl, b: [dgl.create_block({("a", "x", "b"): ([0], [0]), ("b", "y", "b"): ([0], [0])})],
+            "block 0 has several node or edge types",
+        ),
+    ],
+)
+def test_from_dgl_refuses(change, message):
+    with pytest.raises(ValueError, match=message):
+        from_dgl(spoil(change))
+
+
+def test_halo_is_refused():
+    mb = cooperative(random_minibatch())
+    with pytest.raises(ValueError, match="a cooperative batch reads rows of other processes"):
+        to_pyg(mb)
+    pytest.importorskip("dgl")
+    with pytest.raises(ValueError, match="a cooperative batch reads rows of other processes"):
+        to_dgl(mb)
+
+
+@given(minibatches(), st.integers(0, 99))
+def test_pyg_round_trip(mb, seed):
+    mb = shuffled(mb, seed)
+    assert_batches_equal(from_pyg(to_pyg(mb), step=mb.step), mb)
+
+
+@given(minibatches())
+def test_pyg_hops(mb):
+    """The merged form, against a loop: each node's edges are those of the layer that first met it."""
+    batch = to_pyg(mb)
+    expected, seen = [], 0
+    for block in reversed(mb.blocks):
+        bounds = block.indptr.tolist()
+        sources = block.indices.tolist()
+        rows = range(seen, block.num_dst)
+        expected.append([(sources[e], d) for d in rows for e in range(bounds[d], bounds[d + 1])])
+        seen = block.num_dst
+    assert [tuple(pair) for pair in batch.edge_index.T.tolist()] == [edge for hop in expected for edge in hop]
+    assert batch.num_sampled_edges == [len(hop) for hop in expected]
+    assert sum(batch.num_sampled_nodes) == len(batch.n_id)
+    assert batch.num_sampled_nodes[0] == batch.batch_size == mb.num_seeds
+    assert torch.equal(batch.n_id, mb.node_ids)
+
+
+@pytest.mark.parametrize("kind", [{}, {"edge_weight": torch.float32, "num_edge_types": 2}])
+def test_merged_form_of_full_neighbourhoods_is_exact(kind):
+    mb = full_batch(**kind)
+    batch = to_pyg(mb)
+    merged = PygBatch(
+        n_id=batch.n_id,
+        batch_size=batch.batch_size,
+        edge_index=batch.edge_index,
+        num_sampled_nodes=batch.num_sampled_nodes,
+        num_sampled_edges=batch.num_sampled_edges,
+        adjs=None,  # type: ignore[arg-type] — what NeighborLoader yields has none
+        **{name: getattr(batch, name, None) for name in ("e_id", "edge_weight", "edge_type")},
+    )
+    again = from_pyg(merged)
+    assert_batches_equal(again, mb)
+    storages = {block.indices.untyped_storage().data_ptr() for block in again.blocks}
+    assert len(storages) == 1  # row prefixes of one CSR
+
+
+def test_merged_form_carries_ids_weights_and_types():
+    mb = full_batch(edge_weight=torch.float32, num_edge_types=2)
+    batch = to_pyg(mb)
+    raw = random_graph(15, 60, edge_weight=torch.float32, num_edge_types=2)
+    positions = raw.edge_positions(batch.e_id)
+    assert raw.edge_weight is not None
+    assert raw.edge_type is not None
+    assert torch.equal(raw.edge_weight[positions], batch.edge_weight)
+    assert torch.equal(raw.edge_type[positions], batch.edge_type)
+    assert torch.equal(raw.indices[positions].long(), batch.n_id[batch.edge_index[0]])
+
+
+def test_pyg_refuses():
+    with pytest.raises(ValueError, match="the batch has no blocks"):
+        to_pyg(MiniBatch(torch.arange(3), ()))
+    with pytest.raises(ValueError, match="neither adjs nor num_sampled_nodes"):
+        from_pyg(object())
+
+
+@given(graphs())
+def test_dgl_graph_round_trip(graph):
+    dgl = pytest.importorskip("dgl")
+    theirs = graph_to_dgl(graph)
+    again = graph_from_dgl(theirs)
+    canonical = graph if again.edge_ids is not None or graph.edge_ids is None else replace(graph, edge_ids=None)
+    assert_fields_equal(replace(again, indices=again.indices.to(graph.indices.dtype)), canonical)
+    src, dst = theirs.find_edges(torch.arange(graph.num_edges) if graph.edge_ids is None else graph.edge_ids)
+    rows = torch.repeat_interleave(torch.arange(graph.num_nodes), graph.in_degrees())
+    assert torch.equal(src, graph.indices.long())
+    assert torch.equal(dst, rows)
+    if graph.edge_weight is not None and graph.edge_ids is not None:
+        assert torch.equal(theirs.edata["edge_weight"][graph.edge_ids], graph.edge_weight)
+    assert (dgl.ETYPE in theirs.edata) == (graph.edge_type is not None)
+
+
+def test_dgl_graph_of_several_types_and_partial_ids_are_refused():
+    dgl = pytest.importorskip("dgl")
+    with pytest.raises(ValueError, match="the graph has several node or edge types"):
+        graph_from_dgl(dgl.heterograph({("a", "x", "b"): ([0], [0])}))
+    partial = Graph(torch.tensor([0, 1]), torch.tensor([0]), edge_ids=torch.tensor([7]))
+    with pytest.raises(ValueError, match="edge ids go up to 7 with 1 edges; drop them"):
+        graph_to_dgl(partial)
+    with pytest.raises(ValueError, match="edge ids go up to 7 with 1 edges; drop them"):
+        graph_to_pyg(partial)
+
+
+@given(graphs())
+def test_pyg_graph_round_trip(graph):
+    fields = graph_to_pyg(graph)
+    again = graph_from_pyg(type("Data", (), fields))
+    canonical = graph if again.edge_ids is not None or graph.edge_ids is None else replace(graph, edge_ids=None)
+    assert_fields_equal(replace(again, indices=again.indices.to(graph.indices.dtype)), canonical)
+
+
+@given(graphs())
+def test_scipy_round_trip(graph):
+    pytest.importorskip("scipy")
+    matrix = to_scipy(graph)
+    again = from_scipy(matrix, weighted=graph.edge_weight is not None)
+    plain = replace(graph, edge_ids=None, edge_type=None, indices=graph.indices.int())
+    assert_fields_equal(again, plain)
+    dense = np.zeros((graph.num_nodes, graph.num_nodes))
+    rows = torch.repeat_interleave(torch.arange(graph.num_nodes), graph.in_degrees())
+    weight = torch.ones(graph.num_edges) if graph.edge_weight is None else graph.edge_weight
+    np.add.at(dense, (rows.numpy(), graph.indices.numpy()), weight.numpy())
+    np.testing.assert_allclose(matrix.toarray(), dense, rtol=1e-6)
+
+
+def test_scipy_refuses_and_widens():
+    sparse = pytest.importorskip("scipy.sparse")
+    with pytest.raises(ValueError, match=r"shape \(2, 3\)"):
+        from_scipy(sparse.csr_array((2, 3)))
+    assert to_scipy(random_graph(edge_weight=torch.bfloat16)).dtype == np.float32
