@@ -100,6 +100,24 @@ def test_dgl_layers_run_on_the_blocks():
     torch.testing.assert_close(gradient, 2 * dense.T @ dense @ x.detach())
 
 
+@pytest.mark.parametrize("width", [4, 32])
+def test_dgls_gat_gives_the_same_on_its_own_block_and_graph(width):
+    dgl = pytest.importorskip("dgl")
+    raw = random_graph(20, 80, edge_ids=False)
+    mb = random_minibatch(raw, fanouts=(-1,), num_seeds=20)
+    layer = dgl.nn.GATConv(width, width, 2, allow_zero_in_degree=True)
+    x = torch.rand(20, width)
+    graph = dgl.graph((raw.indices.long(), torch.repeat_interleave(torch.arange(20), raw.in_degrees())), num_nodes=20)
+    expected, results = (
+        layer(graph, x),
+        [layer(graph_to_dgl(raw), x)[mb.node_ids], layer(to_dgl(mb)[0], x[mb.node_ids])],
+    )
+    gradients = [torch.autograd.grad(out.square().sum(), layer.fc.weight)[0] for out in (expected, *results)]
+    for result, gradient in zip(results, gradients[1:], strict=True):
+        torch.testing.assert_close(result, expected[mb.node_ids])
+        torch.testing.assert_close(gradient, gradients[0])
+
+
 @pytest.mark.parametrize("idtype", [torch.int32, torch.int64])
 @pytest.mark.parametrize("sampler", ["NeighborSampler", "LaborSampler", "MultiLayerFullNeighborSampler"])
 def test_blocks_of_dgls_samplers(sampler, idtype):

@@ -17,12 +17,16 @@ def _set(frame: Any, values: Mapping[str, Tensor | None]) -> None:
             frame[name] = value
 
 
+def _csc(rows: Block | Graph, edge_ids: Tensor | None) -> tuple[str, tuple[Tensor, Tensor, Tensor]]:
+    """The arrays as DGL takes them without sorting; it accepts no edge ids at all too, but then its GAT fails."""
+    edge_ids = torch.arange(rows.num_edges, device=rows.device) if edge_ids is None else edge_ids
+    return "csc", (rows.indptr, rows.indices.to(torch.int64), edge_ids)
+
+
 def _block_to_dgl(mb: MiniBatch, block: Block) -> Any:
     import dgl
 
-    positions = torch.empty(0, dtype=torch.int64, device=block.device)  # edge i has id i: DGL has nothing to sort
-    csc = block.indptr, block.indices.to(torch.int64), positions
-    out = dgl.create_block(("csc", csc), num_src_nodes=block.num_src, num_dst_nodes=block.num_dst)
+    out = dgl.create_block(_csc(block, None), num_src_nodes=block.num_src, num_dst_nodes=block.num_dst)
     _set(out.srcdata, {dgl.NID: mb.node_ids[: block.num_src]})
     _set(out.dstdata, {dgl.NID: mb.node_ids[: block.num_dst]})
     _set(out.edata, {dgl.EID: block.edge_ids, "edge_weight": block.edge_weight, dgl.ETYPE: block.edge_type})
@@ -118,8 +122,7 @@ def graph_to_dgl(graph: Graph) -> Any:
     check_edge_ids(graph)
     values = {"edge_weight": in_callers_order(graph, graph.edge_weight)}
     values |= {dgl.ETYPE: in_callers_order(graph, graph.edge_type)}
-    edge_ids = torch.empty(0, dtype=torch.int64, device=graph.device) if graph.edge_ids is None else graph.edge_ids
-    out = dgl.graph(("csc", (graph.indptr, graph.indices.to(torch.int64), edge_ids)), num_nodes=graph.num_nodes)
+    out = dgl.graph(_csc(graph, graph.edge_ids), num_nodes=graph.num_nodes)
     _set(out.edata, values)
     _set(out.ndata, {dgl.NTYPE: graph.node_type})
     return out
