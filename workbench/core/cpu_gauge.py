@@ -2,6 +2,7 @@
 
 import gc
 import sys
+import threading
 import weakref
 from collections import deque
 from collections.abc import Iterator
@@ -45,7 +46,8 @@ _IN_PLACE_UNMETERED = frozenset(
         _aten.scatter_add.default,
     )
 )
-"""Operators that autograd's engine runs in place, unless a dispatch mode is on: then it plays safe and copies."""
+"""Operators that autograd's engine runs in place on what it alone holds (a view's base holds it too), unless a dispatch
+mode is on: then it plays safe and copies."""
 
 
 class CpuGauge(TorchDispatchMode):
@@ -57,6 +59,7 @@ class CpuGauge(TorchDispatchMode):
         self._freed: deque[int] = deque()  # written by whichever thread drops the last reference
         self._copied: tuple[_Held, int] | None = None  # what the engine would have overwritten, and the level with both
         self._live = self._peak = 0
+        self._lock = threading.Lock()  # kernels' threads make tensors too
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
@@ -77,26 +80,34 @@ class CpuGauge(TorchDispatchMode):
         self._held.clear()
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
-        self._settle()
         kwargs = kwargs or {}
-        # What is first met as an argument was made before entry (saved for a backward pass, so not found there), except
-        # by torch.tensor(...), which hands a fresh tensor to lift_fresh, and by bare storages.
-        meet = self._add if func is _aten.lift_fresh.default else self._hold
-        for value in tree_iter((args, kwargs)):
+        with self._lock:
+            self._settle()
+            self._meet(func, (args, kwargs))
+        result = func(*args, **kwargs)
+        with self._lock:
+            before = self._live
+            for value in tree_iter((args, kwargs, result)):
+                for storage in _storages(value):
+                    self._add(storage)
+            if self._live > before and func in _IN_PLACE_UNMETERED and not args[0]._is_view() and _called_by_engine():
+                self._copied = self._held[args[0].untyped_storage()._cdata], self._live
+            else:
+                self._peak = max(self._peak, self._live)
+        return result
+
+    def _meet(self, func: Any, arguments: Any) -> None:
+        """Take up what no operator made.
+
+        An argument first met was made before entry (saved for a backward pass, so not found there), except by
+        torch.tensor(...), which hands a fresh tensor to lift_fresh, and bare storages.
+        """
+        take_up = self._add if func is _aten.lift_fresh.default else self._hold
+        for value in tree_iter(arguments):
             if isinstance(value, UntypedStorage):
                 self._add(value)
             for storage in _storages(value):
-                meet(storage)
-        result = func(*args, **kwargs)
-        before = self._live
-        for value in tree_iter((args, kwargs, result)):
-            for storage in _storages(value):
-                self._add(storage)
-        if self._live > before and func in _IN_PLACE_UNMETERED and _called_by_engine():
-            self._copied = self._held[args[0].untyped_storage()._cdata], self._live
-        else:
-            self._peak = max(self._peak, self._live)
-        return result
+                take_up(storage)
 
     def _hold(self, storage: UntypedStorage) -> None:
         """Count the storage when it is freed."""

@@ -12,6 +12,12 @@ from itertools import pairwise
 
 import torch
 from torch import Tensor
+from torch.utils._python_dispatch import (
+    TorchDispatchMode,
+    _get_current_dispatch_mode_stack,
+    _pop_mode,
+    _push_mode,
+)
 
 MIN_ROWS_PER_THREAD = 2048
 MIN_EDGES_PER_THREAD = 8192
@@ -77,12 +83,20 @@ def _submit(tasks: Sequence[Callable[[], object]]) -> list[Future[None]]:
     with _lock:  # held until all are queued: another thread may be replacing the pool
         if _pool is None:
             _pool = ThreadPoolExecutor(max(1, _threads - 1), thread_name_prefix="workbench")
-        return [_pool.submit(_in_worker, task) for task in tasks]
+        modes = _get_current_dispatch_mode_stack()
+        return [_pool.submit(_in_worker, task, modes) for task in tasks]
 
 
-def _in_worker(task: Callable[[], object]) -> None:
+def _in_worker(task: Callable[[], object], modes: Sequence[TorchDispatchMode]) -> None:
+    """Modes, such as the memory meter, belong to a thread: they follow the task, to see the tensors that it makes."""
     _local.is_worker = True
-    task()
+    for mode in modes:
+        _push_mode(mode)
+    try:
+        task()
+    finally:
+        for _ in modes:
+            _pop_mode()
 
 
 def run_tasks(tasks: Sequence[Callable[[], object]]) -> None:
