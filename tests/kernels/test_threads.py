@@ -15,22 +15,32 @@ from hypothesis import strategies as st
 from workbench.kernels import threads
 from workbench.kernels.threads import get_num_threads, num_chunks, parallel_edges, parallel_rows, run_tasks
 
-FORK = """
-import os, torch
-from workbench.kernels.threads import parallel_rows, set_num_threads
+PREPARE = """
+import os, signal, torch
+from workbench.kernels.threads import parallel_rows, run_tasks, set_num_threads
 
-def count():
-    hits = torch.zeros(100, dtype=torch.int64)
-    parallel_rows(lambda lo, hi: hits[lo:hi].add_(1), 100, 10)
+def covered():
+    hits = torch.zeros(12, 50, dtype=torch.int64)
+    nested = lambda row: parallel_rows(lambda lo, hi: hits[row, lo:hi].add_(1), 50, min_rows=1)
+    run_tasks([lambda row=row: nested(row) for row in range(12)])
     return bool((hits == 1).all())
 
+signal.alarm(30)  # a deadlock ends here
+"""
+NESTED = """
+for count in (1, 2, 7):
+    set_num_threads(count)
+    print(covered())
+"""
+FORK = """
 set_num_threads(4)
-assert count()
+assert covered()
 child = os.fork()
 if child == 0:
-    os._exit(0 if count() else 1)
+    signal.alarm(10)
+    os._exit(0 if covered() else 1)
 status = os.waitpid(child, 0)[1]
-assert count()
+assert covered()
 print(os.waitstatus_to_exitcode(status))
 """
 
@@ -99,14 +109,9 @@ def test_an_error_comes_back_after_all_are_done(num_threads, failing):
     assert num_threads == 1 or sorted(done) == [number for number in range(4) if number != failing]
 
 
-def test_nested_tasks_finish(num_threads):
-    hits = torch.zeros(12, 50, dtype=torch.int64)
-
-    def inner(row):
-        parallel_rows(lambda lo, hi: hits[row, lo:hi].add_(1), 50, min_rows=1)
-
-    run_tasks([lambda row=row: inner(row) for row in range(12)])
-    assert bool((hits == 1).all())
+def test_nested_tasks_finish():
+    result = run_python(PREPARE + NESTED)
+    assert result.stdout == "True\n" * 3, result.stderr
 
 
 def test_pool_may_be_resized_while_others_use_it():
@@ -133,7 +138,7 @@ def test_pool_may_be_resized_while_others_use_it():
 
 
 def test_pool_works_after_fork():
-    result = run_python(FORK)
+    result = run_python(PREPARE + FORK)
     assert result.stdout == "0\n", result.stderr
 
 
