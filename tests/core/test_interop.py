@@ -1,6 +1,8 @@
 """Round trips are exact: node ids, edge ids, order, weights and types."""
 
+import sys
 from dataclasses import replace
+from types import ModuleType
 
 import numpy as np
 import pytest
@@ -108,10 +110,8 @@ def test_dgls_gat_gives_the_same_on_its_own_block_and_graph(width):
     layer = dgl.nn.GATConv(width, width, 2, allow_zero_in_degree=True)
     x = torch.rand(20, width)
     graph = dgl.graph((raw.indices.long(), torch.repeat_interleave(torch.arange(20), raw.in_degrees())), num_nodes=20)
-    expected, results = (
-        layer(graph, x),
-        [layer(graph_to_dgl(raw), x)[mb.node_ids], layer(to_dgl(mb)[0], x[mb.node_ids])],
-    )
+    expected = layer(graph, x)
+    results = layer(graph_to_dgl(raw), x)[mb.node_ids], layer(to_dgl(mb)[0], x[mb.node_ids])
     gradients = [torch.autograd.grad(out.square().sum(), layer.fc.weight)[0] for out in (expected, *results)]
     for result, gradient in zip(results, gradients[1:], strict=True):
         torch.testing.assert_close(result, expected[mb.node_ids])
@@ -258,6 +258,25 @@ def test_merged_form_carries_ids_weights_and_types():
     assert torch.equal(raw.edge_weight[positions], batch.edge_weight)
     assert torch.equal(raw.edge_type[positions], batch.edge_type)
     assert torch.equal(raw.indices[positions].long(), batch.n_id[batch.edge_index[0]])
+
+
+def test_pyg_data_where_it_is_installed(monkeypatch):
+    class Data:
+        """Like PyG's: attributes from keywords, none for those that are None."""
+
+        def __init__(self, **values):
+            self.__dict__.update({name: value for name, value in values.items() if value is not None})
+
+    module = ModuleType("torch_geometric.data")
+    module.__dict__["Data"] = Data
+    monkeypatch.setitem(sys.modules, "torch_geometric", ModuleType("torch_geometric"))
+    monkeypatch.setitem(sys.modules, "torch_geometric.data", module)
+    mb = random_minibatch(edge_ids=False)
+    batch = mb.to_pyg()
+    assert isinstance(batch, Data)
+    assert batch.__dict__["num_nodes"] == mb.num_inputs
+    assert not hasattr(batch, "e_id")
+    assert_batches_equal(from_pyg(batch), mb)
 
 
 def test_pyg_refuses():

@@ -2,7 +2,6 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from importlib.util import find_spec
 from typing import Any
 
 import torch
@@ -98,10 +97,10 @@ def to_pyg(mb: MiniBatch) -> Any:
         adj_weights=[block.edge_weight for block in mb.blocks],
         adj_types=[block.edge_type for block in mb.blocks],
     )
-    if find_spec("torch_geometric") is None:
+    try:
+        from torch_geometric.data import Data
+    except ImportError:
         return batch
-    from torch_geometric.data import Data
-
     return Data(**vars(batch), num_nodes=mb.num_inputs)
 
 
