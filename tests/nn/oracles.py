@@ -68,6 +68,7 @@ def _lstm(lstm: nn.LSTM, messages: Tensor) -> Tensor:
 
 
 def _gcn(layer: GCNLayer, block: Block, h: Tensor) -> Tensor:
+    assert layer.bias is not None
     if layer.norm == "both":
         h = h / torch.bincount(block.indices, minlength=block.num_src).clamp(min=1).to(h.dtype).sqrt()[:, None]
     near = _mean(block, h) if layer.norm == "right" else _sum(block, h)
@@ -77,6 +78,8 @@ def _gcn(layer: GCNLayer, block: Block, h: Tensor) -> Tensor:
 
 
 def _gat(layer: GATLayer, block: Block, h: Tensor) -> Tensor:
+    bias = layer.bias
+    assert bias is not None
     values = layer.fc(h).view(-1, layer.heads, layer.head_dim)
     left, right = (values * layer.attn_l).sum(-1), (values * layer.attn_r).sum(-1)
 
@@ -84,7 +87,7 @@ def _gat(layer: GATLayer, block: Block, h: Tensor) -> Tensor:
         edges = slice(int(block.indptr[row]), int(block.indptr[row + 1]))
         score = nn.functional.leaky_relu(left[block.indices[edges].long()] + right[row], layer.slope)
         share = score.softmax(0) * weight[:, None]
-        return (message.view(-1, layer.heads, layer.head_dim) * share[:, :, None]).sum(0).flatten() + layer.bias
+        return (message.view(-1, layer.heads, layer.head_dim) * share[:, :, None]).sum(0).flatten() + bias
 
     out = _stack(block, values.flatten(1), layer.heads * layer.head_dim, row_of)
     return out if layer.concat else out.view(-1, layer.heads, layer.head_dim).mean(1)

@@ -95,6 +95,7 @@ def test_equals_the_sum_over_rows(layer: nn.Module, form: str, shape: str, weigh
 def test_gradients_equal_differences(layer: nn.Module) -> None:
     block = random_block(6, 4, 9, weight=torch.float64, learn_weight=True)
     h = random_rows(block.num_src, IN)
+    assert block.edge_weight is not None
     inputs = (h, block.edge_weight, *layer.parameters())
     assert torch.autograd.gradcheck(lambda *_: layer(block, h), inputs, fast_mode=True)
 
