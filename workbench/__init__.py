@@ -12,6 +12,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it against the 
     from workbench.core.errors import CapacityError as CapacityError
     from workbench.core.errors import CorruptFileError as CorruptFileError
     from workbench.core.graph import Graph as Graph
+    from workbench.core.meter import PeakMeter as PeakMeter
     from workbench.core.meter import measure_peak as measure_peak
     from workbench.core.minibatch import Block as Block
     from workbench.core.minibatch import Exchange as Exchange
@@ -33,6 +34,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it against the 
     from workbench.sampling.stream import batches as batches
     from workbench.sampling.stream import prefetch as prefetch
     from workbench.training.accumulate import accumulate as accumulate
+    from workbench.training.micro import micro_batches as micro_batches
     from workbench.training.step import train_step as train_step
 
 _NAMES = {
@@ -40,7 +42,7 @@ _NAMES = {
     "core.edgebatch": ["EdgeBatch"],
     "core.errors": ["CapacityError", "CorruptFileError"],
     "core.graph": ["Graph"],
-    "core.meter": ["measure_peak"],
+    "core.meter": ["PeakMeter", "measure_peak"],
     "core.minibatch": ["Block", "Exchange", "MiniBatch"],
     "core.units": ["format_bytes", "parse_bytes"],
     "kernels.threads": ["get_num_threads", "set_num_threads"],
@@ -53,6 +55,7 @@ _NAMES = {
     "sampling.neighbor": ["FullNeighborSampler", "NeighborSampler"],
     "sampling.stream": ["batches", "prefetch"],
     "training.accumulate": ["accumulate"],
+    "training.micro": ["micro_batches"],
     "training.step": ["train_step"],
 }
 _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}

@@ -9,6 +9,8 @@ from tests.strategies import random_graph, random_minibatch
 from tests.training.toys import gradients, relative_difference, toy_batch
 from workbench.core.interop import graph_to_dgl
 from workbench.core.minibatch import MiniBatch
+from workbench.kernels.threads import get_num_threads, run_tasks, set_num_threads
+from workbench.nn.model import build_model
 from workbench.partition.batch import partition_batch
 from workbench.training.micro import micro_batches
 from workbench.training.step import train_step
@@ -138,12 +140,10 @@ def test_data_of_nodes_and_edges_goes_along() -> None:
 
 def test_workers_fork_after_the_librarys_threads_ran() -> None:
     dgl = pytest.importorskip("dgl")
-    from workbench.kernels.threads import get_num_threads, set_num_threads
-    from workbench.nn.model import build_model
-
     before = get_num_threads()
     set_num_threads(2)
     try:
+        run_tasks([lambda: None] * 4)  # the pool's threads are there now, and not in the workers
         model = build_model("sage-mean", in_dim=6, hidden_dim=8, out_dim=CLASSES).double()
         optimizer = torch.optim.Adam(model.parameters())
         sampler = dgl.dataloading.NeighborSampler([4, 3])
