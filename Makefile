@@ -16,6 +16,8 @@ PYTHON = $(firstword $(foreach python,python3.11 python3 python3.12 python3.13 p
 export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
+# Else DGL writes a settings file into the home folder.
+export DGLBACKEND := pytorch
 
 .PHONY: test lint format bench docs clean
 

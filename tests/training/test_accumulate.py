@@ -204,7 +204,7 @@ def test_data_parallel_models_reduce_once_a_batch() -> None:
     model.zero_grad()
     parallel, reduced = DistributedDataParallel(model), []
 
-    def hook(state: object, bucket: Any) -> torch.futures.Future[Tensor]:
+    def hook(state, bucket) -> torch.futures.Future[Tensor]:
         reduced.append(bucket.index())
         done: torch.futures.Future[Tensor] = torch.futures.Future()
         done.set_result(bucket.buffer())
