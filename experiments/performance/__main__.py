@@ -29,7 +29,9 @@ def _save(rows: list[dict[str, Any]], path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(prog="experiments.performance", description="Compare the library with DGL.")
-    parser.add_argument("names", nargs="*", choices=[[], *BENCHMARKS], default=[], help="benchmarks to run (default: all)")
+    parser.add_argument(
+        "names", nargs="*", choices=[[], *BENCHMARKS], default=[], help="benchmarks to run (default: all)"
+    )
     parser.add_argument("--quick", action="store_true", help="small sizes, to see that everything runs")
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="write one CSV file per benchmark")
     options = parser.parse_args()
@@ -37,7 +39,8 @@ def main() -> None:
         rows = importlib.import_module(f"experiments.performance.{name}").run(quick=options.quick)
         ratios = [row["ratio_best"] for row in rows]
         print(f"\n{name}\n{_table(rows)}")
-        print(f"ratio of best times: median {statistics.median(ratios):.2f}, from {min(ratios):.2f} to {max(ratios):.2f}")
+        median = statistics.median(ratios)
+        print(f"ratio of best times: median {median:.2f}, from {min(ratios):.2f} to {max(ratios):.2f}")
         if options.save:
             options.save.mkdir(parents=True, exist_ok=True)
             _save(rows, options.save / f"{name}.csv")

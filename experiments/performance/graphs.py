@@ -29,7 +29,7 @@ def power_law_graph(num_nodes: int = 500_000, num_edges: int = 16_000_000, seed:
 
 
 def real_graph(name: str) -> tuple[Graph, Tensor] | None:
-    """A real graph made undirected, and its training nodes (all nodes where it has no split); None if it is not at hand."""
+    """A real graph made undirected and its training nodes (all nodes without a split); None if it is not at hand."""
     path = Path(os.environ.get("WORKBENCH_DATA", "")) / f"{name}.npz"
     if not path.is_file():
         return None

@@ -27,8 +27,8 @@ def interleaved(
         warmup: rounds run before (compilation, caches, allocator).
 
     Returns:
-        `ours_seconds` and `theirs_seconds` (best of the rounds), `ratio_best` (of those two), `ratio_median`, and the quartiles
-        `ratio_low` and `ratio_high` of the rounds' ratios.
+        `ours_seconds` and `theirs_seconds` (best of the rounds), `ratio_best` (of those two), `ratio_median`, and the
+        quartiles `ratio_low` and `ratio_high` of the rounds' ratios.
 
     Raises:
         ValueError: `repeats` is below 1.
