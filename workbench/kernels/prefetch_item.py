@@ -7,4 +7,4 @@ from workbench.kernels.prefetch import _prefetch
 @compiled
 def prefetch(array, index):
     """Hint that `array[index]` will be read."""
-    _prefetch(array.ctypes.data + index * array.strides[0])
+    _prefetch(array.ctypes.data + index * array.strides[0])  # pyright: ignore[reportCallIssue]
