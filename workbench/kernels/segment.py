@@ -64,9 +64,9 @@ def arrays(*tensors: Tensor | None) -> list[Any]:
     return [None if t is None else t.detach().contiguous().numpy() for t in tensors]
 
 
-def in_degrees(adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
-    """[num_dst] in `dtype`: edges of every destination, at least 1 so that it can divide."""
-    return adjacency.indptr.diff().clamp_(min=1).to(dtype)
+def inverse_in_degrees(adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
+    """[num_dst] in `dtype`: 1 / in-degree, the in-degree taken as at least 1."""
+    return adjacency.indptr.diff().clamp_(min=1).to(dtype).reciprocal_()
 
 
 def parallel_edges(kernel: Callable[[int, int], None], indptr: Tensor, work_per_edge: int) -> None:

@@ -5,6 +5,7 @@ transposed edges, that of `weight` a dot product per edge. Every sum runs in the
 result does not depend on the number of threads.
 """
 
+import math
 from typing import Any
 
 import torch
@@ -19,7 +20,7 @@ from workbench.kernels.segment import (
     check_rows,
     compute_dtype,
     edge_ranges,
-    in_degrees,
+    inverse_in_degrees,
     parallel_edges,
     use_compiled,
 )
@@ -152,21 +153,51 @@ def _gradient_of_weight(adjacency: Adjacency, grad: Tensor, x: Tensor, scale: Te
 
 
 class _Sum(torch.autograd.Function):
-    """Saves `x` only for a weight that needs a gradient, and no messages."""
+    """Gives the sums and the destinations' own rows; saves `x` only for a weight that needs a gradient, no messages.
+
+    The gradient of the own rows is added to that of `x` here: through a slice, autograd would fill and add a second
+    array of all sources.
+    """
 
     @staticmethod
-    def forward(ctx: Any, x: Tensor, weight: Tensor | None, scale: Tensor | None, adjacency: Adjacency) -> Tensor:
+    def forward(
+        ctx: Any, x: Tensor, weight: Tensor | None, scale: Tensor | None, adjacency: Adjacency
+    ) -> tuple[Tensor, Tensor]:
         ctx.adjacency = adjacency
+        ctx.set_materialize_grads(False)
         ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight, scale)
-        return _forward(adjacency, x, weight, scale)
+        return _forward(adjacency, x, weight, scale), x[: adjacency.num_dst]
 
     @staticmethod
     @once_differentiable
-    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
+    def backward(ctx: Any, grad: Tensor | None, own: Tensor | None) -> Any:  # type: ignore[override]
         x, weight, scale = ctx.saved_tensors
-        for_x = _gradient_of_x(ctx.adjacency, grad, weight, scale) if ctx.needs_input_grad[0] else None
-        for_weight = None if x is None else _gradient_of_weight(ctx.adjacency, grad, x, scale)
+        adjacency = ctx.adjacency
+        if grad is None:
+            if own is None:
+                return None, None, None, None
+            grad = torch.zeros_like(own)  # only the own rows were used
+        for_x = _gradient_of_x(adjacency, grad, weight, scale) if ctx.needs_input_grad[0] else None
+        if for_x is not None and own is not None:
+            for_x[: adjacency.num_dst] += own
+        for_weight = None if x is None else _gradient_of_weight(adjacency, grad, x, scale)
         return for_x, for_weight, None, None
+
+
+def segment_sum_and_own(
+    adjacency: Adjacency, x: Tensor, weight: Tensor | None = None, *, scale: Tensor | None = None
+) -> tuple[Tensor, Tensor]:
+    """`segment_sum`, and the destinations' own rows `x[:num_dst]`, in one step for the backward pass."""
+    check_rows(x, adjacency)
+    heads = x.shape[1] if weight is not None and weight.dim() == 2 else 1
+    if weight is not None and tuple(weight.shape) not in ((adjacency.num_edges,), (adjacency.num_edges, heads)):
+        raise ValueError(f"weight has shape {tuple(weight.shape)}; the block has {adjacency.num_edges} edges")
+    dtype = compute_dtype(x)
+    weight = None if weight is None else weight.to(dtype).reshape(-1, heads)
+    rows = x.to(dtype).reshape(x.shape[0], heads, math.prod(x.shape[1:]) // heads)
+    out, own = _Sum.apply(rows, weight, None if scale is None else scale.to(dtype), adjacency)
+    shape = (adjacency.num_dst, *x.shape[1:])
+    return out.view(shape).to(x.dtype), own.view(shape).to(x.dtype)
 
 
 def segment_sum(
@@ -186,18 +217,9 @@ def segment_sum(
     Raises:
         ValueError: shapes that do not fit.
     """
-    check_rows(x, adjacency)
-    heads = x.shape[1] if weight is not None and weight.dim() == 2 else 1
-    if weight is not None and tuple(weight.shape) not in ((adjacency.num_edges,), (adjacency.num_edges, heads)):
-        raise ValueError(f"weight has shape {tuple(weight.shape)}; the block has {adjacency.num_edges} edges")
-    dtype = compute_dtype(x)
-    weight = None if weight is None else weight.to(dtype).reshape(-1, heads)
-    rows = x.to(dtype).reshape(x.shape[0], heads, x[0:1].numel() // heads if x.shape[0] else x[0:1].numel())
-    scale = None if scale is None else scale.to(dtype)
-    out = _Sum.apply(rows, weight, scale, adjacency)
-    return out.view(adjacency.num_dst, *x.shape[1:]).to(x.dtype)
+    return segment_sum_and_own(adjacency, x, weight, scale=scale)[0]
 
 
 def segment_mean(adjacency: Adjacency, x: Tensor, weight: Tensor | None = None) -> Tensor:
     """The weighted sum over the in-degree (Σ weight · x / in-degree); arguments as for `segment_sum`."""
-    return segment_sum(adjacency, x, weight, scale=in_degrees(adjacency, compute_dtype(x)).reciprocal_())
+    return segment_sum(adjacency, x, weight, scale=inverse_in_degrees(adjacency, compute_dtype(x)))

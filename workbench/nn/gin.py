@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.minibatch import Block
-from workbench.kernels.segment_sum import segment_sum
+from workbench.kernels.segment_sum import segment_sum, segment_sum_and_own
 from workbench.nn.edges import edge_weights
 from workbench.nn.norm import build_norm
 
@@ -70,4 +70,5 @@ class GINLayer(nn.Module):
 
     def forward(self, block: Block, h: Tensor) -> Tensor:
         """[num_src, in_dim] → [num_dst, out_dim]."""
-        return self.update(h[: block.num_dst], self.aggregate(block, h))
+        aggregated, h_dst = segment_sum_and_own(block, h, edge_weights(block, h))
+        return self.update(h_dst, aggregated)

@@ -5,10 +5,12 @@ from torch import Tensor, nn
 
 from workbench.core.errors import check_choice
 from workbench.core.minibatch import Block
+from workbench.kernels.segment import inverse_in_degrees
 from workbench.kernels.segment_max import segment_max
-from workbench.kernels.segment_sum import segment_mean, segment_sum
+from workbench.kernels.segment_sum import segment_sum_and_own
 from workbench.nn.edges import edge_weights
 from workbench.nn.lstm import last_states
+from workbench.nn.own import linear_and_own
 
 SAGE_AGGREGATORS = ("mean", "gcn", "pool", "lstm")
 
@@ -73,15 +75,7 @@ class SAGELayer(nn.Module):
         Returns:
             [num_dst, in_dim].
         """
-        if self.aggregator == "lstm":
-            return last_states(self.lstm, block, h)
-        weight = edge_weights(block, h)
-        if self.aggregator == "pool":
-            return segment_max(block, torch.relu(self.fc_pool(h)), weight)
-        if self.aggregator == "mean":
-            return segment_mean(block, h, weight)
-        share = (block.in_degrees() + 1).to(h.dtype).reciprocal()
-        return segment_sum(block, h, weight, scale=share) + h[: block.num_dst] * share[:, None]
+        return self._aggregate_and_own(block, h)[0]
 
     def update(self, h_dst: Tensor, aggregated: Tensor) -> Tensor:
         """The layer's result from the destinations' own rows and their aggregate.
@@ -97,10 +91,27 @@ class SAGELayer(nn.Module):
 
     def forward(self, block: Block, h: Tensor) -> Tensor:
         """[num_src, in_dim] → [num_dst, out_dim]."""
-        h_dst = h[: block.num_dst]
         if self.is_linear and self.out_dim < self.in_dim:
-            return self._add_self(h_dst, self.aggregate(block, self.fc_neigh(h)))
-        return self.update(h_dst, self.aggregate(block, h))
+            narrow, h_dst = linear_and_own(self.fc_neigh, h, block.num_dst)
+            return self._add_self(h_dst, self.aggregate(block, narrow))
+        aggregated, h_dst = self._aggregate_and_own(block, h)
+        return self.update(h_dst, aggregated)
+
+    def _aggregate_and_own(self, block: Block, h: Tensor) -> tuple[Tensor, Tensor]:
+        """The aggregate and the destinations' own rows."""
+        if self.aggregator == "lstm":
+            return last_states(self.lstm, block, h), h[: block.num_dst]
+        weight = edge_weights(block, h)
+        if self.aggregator == "pool":
+            pooled, own = linear_and_own(self.fc_pool, h, block.num_dst)
+            if weight is None:  # the maximum of relu is relu of the maximum, on fewer rows
+                return segment_max(block, pooled).relu_(), own
+            return segment_max(block, pooled.relu_(), weight), own
+        if self.aggregator == "mean":
+            return segment_sum_and_own(block, h, weight, scale=inverse_in_degrees(block, h.dtype))
+        share = (block.in_degrees() + 1).to(h.dtype).reciprocal_()
+        total, own = segment_sum_and_own(block, h, weight, scale=share)
+        return total + own * share[:, None], own
 
     def _add_self(self, h_dst: Tensor, neighbours: Tensor) -> Tensor:
         if self.aggregator != "gcn":

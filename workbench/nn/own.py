@@ -1,0 +1,38 @@
+"""A linear layer over all sources that also hands on the destinations' own rows."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+
+class _LinearAndOwn(torch.autograd.Function):
+    """The gradient of the own rows is added in place: a slice would fill and add a second array of all sources."""
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor | None, num_dst: int) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(h, weight)
+        return nn.functional.linear(h, weight, bias), h[:num_dst]
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor, own: Tensor) -> Any:  # type: ignore[override]
+        h, weight = ctx.saved_tensors
+        grad = grad.to(h.dtype)  # autocast computes forward in less precision
+        for_h = grad @ weight if ctx.needs_input_grad[0] else None
+        if for_h is not None:
+            for_h[: own.shape[0]] += own
+        for_weight = grad.T @ h if ctx.needs_input_grad[1] else None
+        return for_h, for_weight, grad.sum(0) if ctx.needs_input_grad[2] else None, None
+
+
+def linear_and_own(linear: nn.Linear, h: Tensor, num_dst: int) -> tuple[Tensor, Tensor]:
+    """`linear(h)` and `h[:num_dst]`.
+
+    Args:
+        linear: a linear layer.
+        h: floating [num_src, in_dim].
+        num_dst: destinations, the first rows.
+    """
+    return _LinearAndOwn.apply(h, linear.weight, linear.bias, num_dst)
