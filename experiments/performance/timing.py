@@ -6,8 +6,13 @@ import time
 from collections.abc import Callable
 from typing import Any
 
+_SETTLE_SECONDS = 0.02  # OpenMP threads spin for some milliseconds after their work: let the other side's go to sleep
+
 
 def _seconds(call: Callable[[], Any]) -> float:
+    """Seconds of a call that follows one just like it, as in a loop: caches and threads are warm."""
+    time.sleep(_SETTLE_SECONDS)
+    call()
     start = time.perf_counter()
     result = call()
     elapsed = time.perf_counter() - start
@@ -40,10 +45,10 @@ def interleaved(
         theirs()
     times: list[tuple[float, float]] = []
     collecting = gc.isenabled()
+    gc.collect()
     gc.disable()
     try:
         for turn in range(repeats):
-            gc.collect()
             if turn % 2:
                 second = _seconds(theirs)
                 times.append((_seconds(ours), second))

@@ -109,7 +109,7 @@ class Relabeler:
         """Local ids of raw ids; new ones get the next numbers."""
         size = min(len(self._map.entries), self._count + len(ids))
         nodes = torch.empty(size + 1, dtype=torch.int64)
-        nodes[: self._count] = self.node_ids
+        nodes.numpy()[: self._count] = self.node_ids.numpy()  # torch would wake threads that then spin beside ours
         local = ids if size < 2**31 and ids.dtype == torch.int32 else torch.empty(len(ids), dtype=local_dtype(size))
         arrays = (ids.numpy(), self._map.entries, self._map.base, self._count, nodes.numpy(), local.numpy())
         self._nodes, self._count = nodes, _relabel(*arrays)

@@ -20,7 +20,7 @@ from torch.utils._python_dispatch import (
 )
 
 MIN_ROWS_PER_THREAD = 2048
-MIN_EDGES_PER_THREAD = 8192
+MIN_EDGES_PER_THREAD = 32768
 _local = threading.local()
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None

@@ -15,6 +15,7 @@ from workbench.kernels.relabel import relabeler
 from workbench.kernels.threads import parallel_rows
 
 _AHEAD = 16  # rows between the one looked up and the one asked for
+_MIN_ROWS = 32768  # looked up in less time than another thread takes to wake
 
 
 class Candidates(NamedTuple):
@@ -54,7 +55,7 @@ def _starts_and_degrees(indptr: Tensor, nodes: Tensor) -> tuple[Tensor, Tensor]:
         return starts, indptr[nodes + 1] - starts
     starts, degrees = torch.empty_like(nodes), torch.empty_like(nodes)
     arrays = (nodes.numpy(), indptr.numpy(), starts.numpy(), degrees.numpy())
-    parallel_rows(lambda lo, hi: _look_up_rows(lo, hi, *arrays), len(nodes))
+    parallel_rows(lambda lo, hi: _look_up_rows(lo, hi, *arrays), len(nodes), _MIN_ROWS)
     return starts, degrees
 
 
@@ -78,20 +79,20 @@ def excluded_positions(graph: Graph, edge_ids: Tensor | None) -> Tensor | None:
 
 
 @compiled
-def _add_up(counts, indptr):
+def _add_up(counts, limit, indptr):
     indptr[0] = 0
     for i in range(len(counts)):
-        indptr[i + 1] = indptr[i] + counts[i]
+        indptr[i + 1] = indptr[i] + min(counts[i], limit)
 
 
-def row_offsets(counts: Tensor) -> Tensor:
-    """int64 [n + 1]: running sum of the counts, from 0."""
+def row_offsets(counts: Tensor, limit: int = 2**62) -> Tensor:
+    """int64 [n + 1]: running sum of the counts, each at most `limit`, from 0."""
     indptr = torch.empty(len(counts) + 1, dtype=torch.int64, device=counts.device)
     if counts.device.type == "cpu":
-        _add_up(counts.numpy(), indptr.numpy())
+        _add_up(counts.numpy(), limit, indptr.numpy())
     else:
         indptr[0] = 0
-        torch.cumsum(counts, 0, out=indptr[1:])
+        torch.cumsum(counts.clamp(max=limit), 0, out=indptr[1:])
     return indptr
 
 
@@ -128,8 +129,17 @@ def sample_layers(
             local = labels(drawn.sources)
             extra = _edge_values(graph, drawn.positions, edge_ids, edge_weight)
             blocks.insert(0, Block(drawn.indptr, local, len(labels.node_ids), num_dst, **extra))
-        node_ids = labels.node_ids.clone()
+        node_ids = _copy(labels.node_ids)
     return MiniBatch(node_ids, tuple(blocks), step=step)
+
+
+def _copy(ids: Tensor) -> Tensor:
+    """A storage of their own size; torch's copy would wake OpenMP threads, which then spin beside the kernels'."""
+    if ids.device.type != "cpu":
+        return ids.clone()
+    out = torch.empty_like(ids)
+    out.numpy()[:] = ids.numpy()
+    return out
 
 
 def _edge_values(

@@ -137,10 +137,13 @@ def _draw_rows(lo, hi, rows, excluded, first_excluded, indices, fanout, replace,
             filled += count
 
 
-def _counts(rows: Candidates, fanout: int, replace: bool) -> Tensor:
+def _row_offsets(degrees: Tensor, fanout: int, replace: bool) -> Tensor:
+    """`indptr` of the rows drawn."""
     if fanout < 0:
-        return rows.degrees
-    return torch.where(rows.degrees > 0, fanout, 0) if replace else rows.degrees.clamp(max=fanout)
+        return row_offsets(degrees)
+    if replace:
+        return row_offsets(torch.where(degrees > 0, fanout, 0))
+    return row_offsets(degrees, fanout)
 
 
 def draw_uniform(rows: Candidates, indices: Tensor, fanout: int, *, replace: bool, key: int, positions: bool) -> Drawn:
@@ -156,7 +159,7 @@ def draw_uniform(rows: Candidates, indices: Tensor, fanout: int, *, replace: boo
     """
     if indices.device.type != "cpu":
         return draw_uniform_torch(rows, indices, fanout, replace=replace, key=key, positions=positions)
-    indptr = row_offsets(_counts(rows, fanout, replace))
+    indptr = _row_offsets(rows.degrees, fanout, replace)
     sources = torch.empty(int(indptr[-1]), dtype=indices.dtype)
     kept = torch.empty(len(sources) if positions else 0, dtype=torch.int64)
     row_arrays = (rows.nodes.numpy(), rows.starts.numpy(), rows.degrees.numpy(), indptr.numpy())
@@ -199,7 +202,7 @@ def draw_uniform_torch(
     rows: Candidates, indices: Tensor, fanout: int, *, replace: bool, key: int, positions: bool
 ) -> Drawn:
     """`draw_uniform` in plain torch, for any device."""
-    indptr = row_offsets(_counts(rows, fanout, replace))
+    indptr = _row_offsets(rows.degrees, fanout, replace)
     counts = indptr.diff()
     row = torch.repeat_interleave(torch.arange(len(counts), device=indices.device), counts)
     pick = torch.arange(len(row), device=indices.device) - indptr[row]
