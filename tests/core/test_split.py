@@ -6,10 +6,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-import workbench.core.split as split_module
+import workbench.core.split_compiled as compiled_module
 from tests.strategies import minibatches, random_graph, random_minibatch
 from workbench.core.minibatch import Block, Exchange, MiniBatch
-from workbench.core.split import split_batch, split_rows
+from workbench.core.split import _seeds_by_part, split_batch
+from workbench.core.split_compiled import split_rows_compiled
 from workbench.core.split_torch import split_rows_torch
 from workbench.kernels.threads import get_num_threads, set_num_threads
 
@@ -76,8 +77,8 @@ def test_split_equals_brute_force(drawn: tuple[MiniBatch, Tensor]) -> None:
 @given(batches_and_parts())
 def test_torch_form_equals_compiled_form(drawn: tuple[MiniBatch, Tensor]) -> None:
     mb, part = drawn
-    order, bounds = split_module._seeds_by_part(part, mb.num_seeds)
-    assert_same(split_rows_torch(mb, order, bounds), split_rows(mb, order, bounds))
+    order, bounds = _seeds_by_part(part, mb.num_seeds)
+    assert_same(split_rows_torch(mb, order, bounds), split_rows_compiled(mb, order, bounds))
 
 
 @given(batches_and_parts())
@@ -111,7 +112,7 @@ def labels_of(mb: MiniBatch, num_parts: int) -> Tensor:
 
 @pytest.mark.parametrize("threads", [1, 2, 7])
 def test_threads_do_not_change_the_parts(middling: MiniBatch, threads: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split_module, "_MIN_EDGES_PER_THREAD", 1)
+    monkeypatch.setattr(compiled_module, "_MIN_EDGES_PER_THREAD", 1)
     before = get_num_threads()
     set_num_threads(threads)
     try:
@@ -145,13 +146,13 @@ def test_split_of_a_split_refers_to_what_was_split(middling: MiniBatch) -> None:
 
 
 def test_labels_start_over_before_they_overflow(middling: MiniBatch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split_module, "_LABEL_LIMIT", 3 * middling.num_inputs)
+    monkeypatch.setattr(compiled_module, "_LABEL_LIMIT", 3 * middling.num_inputs)
     part = labels_of(middling, 40)
     assert_same(middling.split(part), brute_force_split(middling, part.tolist()))
 
 
 def test_more_nodes_than_int32_labels(middling: MiniBatch, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(split_module, "_LABEL_LIMIT", 5)
+    monkeypatch.setattr(compiled_module, "_LABEL_LIMIT", 5)
     part = labels_of(middling, 4)
     assert_same(middling.split(part), brute_force_split(middling, part.tolist()))
 
@@ -204,8 +205,8 @@ def test_blocks_that_share_a_csr_go_on_sharing_it() -> None:
 
 
 def test_parts_keep_no_more_memory_than_they_show(middling: MiniBatch) -> None:
-    order, bounds = split_module._seeds_by_part(labels_of(middling, 6), middling.num_seeds)
-    for split in (split_rows, split_rows_torch):
+    order, bounds = _seeds_by_part(labels_of(middling, 6), middling.num_seeds)
+    for split in (split_rows_compiled, split_rows_torch):
         for m in split(middling, order, bounds):
             storages = {
                 t.untyped_storage().data_ptr(): t.untyped_storage().nbytes()
@@ -218,7 +219,7 @@ def test_parts_keep_no_more_memory_than_they_show(middling: MiniBatch) -> None:
 def test_a_batch_without_layers() -> None:
     mb = MiniBatch(torch.tensor([4, 2, 9]), ())
     assert [m.node_ids.tolist() for m in mb.split(torch.tensor([1, 0, 1]))] == [[2], [4, 9]]
-    order, bounds = split_module._seeds_by_part(torch.tensor([1, 0, 1]), 3)
+    order, bounds = _seeds_by_part(torch.tensor([1, 0, 1]), 3)
     assert [m.node_ids.tolist() for m in split_rows_torch(mb, order, bounds)] == [[2], [4, 9]]
 
 

@@ -9,7 +9,7 @@ from workbench.core.minibatch import Block, MiniBatch
 
 
 def split_rows_torch(mb: MiniBatch, order: Tensor, bounds: list[int]) -> list[MiniBatch]:
-    """`workbench.core.split.split_rows` in plain torch, for any device.
+    """`split_rows_compiled` in plain torch, for any device.
 
     Every node of every part is an entry (part, node); entries of all parts are kept in one list sorted by part.
 
