@@ -1,0 +1,83 @@
+"""Dropout by hash: a node's mask is its own, whatever else is in the batch."""
+
+import pytest
+import torch
+
+from workbench.nn.dropout import HashDropout
+
+IDS = torch.arange(10_000) * 7 + 3
+
+
+def mask(p: float = 0.3, layer: int = 0, seed: int = 0, step: int = 0, ids: torch.Tensor = IDS, channels: int = 10):
+    return HashDropout(p, layer, seed)(torch.ones(len(ids), channels, dtype=torch.float64), ids, step) != 0
+
+
+def test_a_node_keeps_its_mask_wherever_it_stands() -> None:
+    shuffled = torch.randperm(len(IDS), generator=torch.Generator().manual_seed(1))[:500]
+    assert torch.equal(mask(ids=IDS[shuffled]), mask()[shuffled])
+
+
+def test_a_channel_keeps_its_mask_whatever_the_width() -> None:
+    assert torch.equal(mask(channels=6), mask(channels=10)[:, :6])
+
+
+@pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
+def test_the_rate_is_p(p: float) -> None:
+    """A false alarm is a deviation of five standard errors: below 1 in a million."""
+    dropped = (~mask(p)).double().mean().item()
+    assert abs(dropped - p) < 5 * (p * (1 - p) / mask().numel()) ** 0.5 + 2**-16
+
+
+def test_masks_of_other_steps_layers_seeds_channels_and_neighbours_are_independent() -> None:
+    """Correlations stay below five standard errors."""
+    base = mask().double()
+    others = [mask(step=1), mask(layer=1), mask(seed=1), mask(ids=IDS + 7)]
+    pairs = [(base.flatten(), other.double().flatten()) for other in others]
+    pairs += [(base[:, c], base[:, d]) for c in range(10) for d in range(c)]
+    for a, b in pairs:
+        assert abs(torch.corrcoef(torch.stack([a, b]))[0, 1].item()) < 5 / len(a) ** 0.5
+
+
+def test_what_is_kept_is_scaled_so_that_the_mean_stays() -> None:
+    out = HashDropout(0.25)(torch.ones(4, 4, dtype=torch.float64), torch.arange(4), 0)
+    assert set(out.unique().tolist()) <= {0.0, 1 / 0.75}
+
+
+def test_the_gradient_has_the_same_mask_and_nothing_is_saved_but_ids() -> None:
+    h = torch.randn(50, 9, dtype=torch.float64, requires_grad=True)
+    saved = []
+    with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.shape) or t, lambda t: t):
+        out = HashDropout(0.5)(h, IDS[:50], 2)
+    out.sum().backward()
+    assert torch.equal(h.grad != 0, out != 0)
+    assert saved == [(50,)]
+
+
+def test_dropped_values_are_zero_even_where_infinite() -> None:
+    out = HashDropout(0.5)(torch.full((20, 8), torch.inf), torch.arange(20), 0)
+    assert not out.isnan().any()
+
+
+def test_off_in_evaluation_and_at_rate_zero() -> None:
+    h = torch.randn(5, 3)
+    assert HashDropout(0.5).eval()(h, torch.arange(5), 0) is h
+    assert HashDropout(0.0)(h, torch.arange(5), 0) is h
+
+
+def test_without_ids_it_is_torchs_own_dropout() -> None:
+    h = torch.ones(100, 20)
+    torch.manual_seed(4)
+    ours = HashDropout(0.5)(h, None)
+    torch.manual_seed(4)
+    assert torch.equal(ours, torch.nn.functional.dropout(h, 0.5))
+
+
+@pytest.mark.parametrize("p", [-0.1, 1.0, 1 - 2**-20, float("nan")])
+def test_rates_out_of_range_are_refused(p: float) -> None:
+    with pytest.raises(ValueError, match="dropout probability"):
+        HashDropout(p)
+
+
+def test_one_id_a_row() -> None:
+    with pytest.raises(ValueError, match="4 node ids for 5 rows"):
+        HashDropout(0.5)(torch.ones(5, 2), torch.arange(4))
