@@ -98,6 +98,19 @@ def gathered(
     return setup
 
 
+def summed_into_a_view() -> Callable[[], object]:
+    """Autograd adds to a gradient in place, but not to a view, whose base holds the storage too."""
+    x, _, _ = graph()
+    weight = nn.Parameter(torch.randn(32, 32))
+
+    def step() -> None:
+        h = x @ weight
+        ((h * 2).sum() + (h.view(500, 1, 32) * 3).sum()).backward()
+        weight.grad = None
+
+    return step
+
+
 def backward_only() -> Callable[[], object]:
     """What the forward pass saved is freed as the backward pass goes."""
     x, src, dst = graph()
@@ -147,7 +160,7 @@ def test_plain_torch_layers_equal_the_allocator(gather: Callable, add: Callable)
     assert_equals_allocator(gathered(gather, add))
 
 
-@pytest.mark.parametrize("setup", [linear_adam, backward_only])
+@pytest.mark.parametrize("setup", [linear_adam, backward_only, summed_into_a_view])
 def test_steps_equal_the_allocator(setup: Callable[[], Callable[[], object]]) -> None:
     assert_equals_allocator(setup)
 

@@ -59,6 +59,15 @@ def test_gradients_of_before_do_not_count() -> None:
     torch.testing.assert_close(gradients(model), gradients(once))
 
 
+def test_learned_features_train_too() -> None:
+    mb, model, x = toy_batch(), new_model(), nn.Parameter(X.clone())
+    for _ in range(2):
+        train_step(model, cut(mb, PART), x, Y, F.cross_entropy, torch.optim.SGD([x], lr=0.0))
+    ours, x.grad = x.grad, None
+    F.cross_entropy(model(mb.blocks, x[mb.node_ids]), Y[mb.seeds]).backward()
+    torch.testing.assert_close(ours, x.grad)
+
+
 @pytest.mark.parametrize("store", [lambda rows: rows, lambda rows: rows.numpy(), Store])
 def test_features_and_labels_from_anything(store: type) -> None:
     losses = []
