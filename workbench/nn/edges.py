@@ -6,16 +6,6 @@ from torch import Tensor
 from workbench.core.minibatch import Block
 
 
-def edge_weights(block: Block, h: Tensor) -> Tensor | None:
-    """The block's edge weights in the dtype of `h`, or None."""
-    return None if block.edge_weight is None else block.edge_weight.to(h.dtype)
-
-
-def in_degrees(block: Block, dtype: torch.dtype) -> Tensor:
-    """[num_dst], at least 1 so that it can divide."""
-    return block.in_degrees().clamp_(min=1).to(dtype)
-
-
-def out_degrees(block: Block, dtype: torch.dtype) -> Tensor:
-    """[num_src], at least 1 so that it can divide: edges of every source *in this block*."""
-    return torch.bincount(block.indices, minlength=block.num_src).clamp_(min=1).to(dtype)
+def inverse_out_degrees(block: Block, dtype: torch.dtype) -> Tensor:
+    """[num_src] in `dtype`: 1 / out-degree *in this block*, the out-degree taken as at least 1."""
+    return torch.bincount(block.indices, minlength=block.num_src).clamp_(min=1).to(dtype).reciprocal_()

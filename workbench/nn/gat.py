@@ -6,7 +6,6 @@ from torch import Tensor, nn
 from workbench.core.minibatch import Block
 from workbench.kernels.edge_softmax import edge_attention
 from workbench.kernels.segment_sum import segment_sum
-from workbench.nn.edges import edge_weights
 
 
 class GATLayer(nn.Module):
@@ -56,9 +55,8 @@ class GATLayer(nn.Module):
         values = self.fc(h).view(-1, self.heads, self.head_dim)
         left, right = self._scores(h)
         attention = edge_attention(block, left, right[: block.num_dst], self.slope)
-        weight = edge_weights(block, h)
-        if weight is not None:
-            attention = attention * weight[:, None]
+        if block.edge_weight is not None:
+            attention = attention * block.edge_weight[:, None].to(h.dtype)
         out = segment_sum(block, values, attention).flatten(1)
         if self.bias is not None:
             out = out + self.bias

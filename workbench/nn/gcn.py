@@ -5,9 +5,9 @@ from torch import Tensor, nn
 
 from workbench.core.errors import check_choice
 from workbench.core.minibatch import Block
-from workbench.kernels.segment import check_rows
+from workbench.kernels.segment import check_rows, compute_dtype, inverse_in_degrees
 from workbench.kernels.segment_sum import segment_sum
-from workbench.nn.edges import edge_weights, in_degrees, out_degrees
+from workbench.nn.edges import inverse_out_degrees
 
 GCN_NORMS = ("right", "both", "none")
 
@@ -58,14 +58,14 @@ class GCNLayer(nn.Module):
         Returns:
             [num_dst, channels].
         """
-        scale = None
+        scale, dtype = None, compute_dtype(h)
         if self.norm == "right":
-            scale = in_degrees(block, h.dtype).reciprocal_()
+            scale = inverse_in_degrees(block, dtype)
         if self.norm == "both":
             check_rows(h, block)
-            scale = in_degrees(block, h.dtype).rsqrt_()
-            h = h * out_degrees(block, h.dtype).rsqrt_()[:, None]
-        return segment_sum(block, h, edge_weights(block, h), scale=scale)
+            scale = inverse_in_degrees(block, dtype).sqrt_()
+            h = h * inverse_out_degrees(block, dtype).sqrt_()[:, None].to(h.dtype)
+        return segment_sum(block, h, block.edge_weight, scale=scale)
 
     def update(self, h_dst: Tensor, aggregated: Tensor) -> Tensor:
         """The layer's result from the aggregate; the destinations' own rows are not read.

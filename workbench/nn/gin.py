@@ -5,7 +5,6 @@ from torch import Tensor, nn
 
 from workbench.core.minibatch import Block
 from workbench.kernels.segment_sum import segment_sum, segment_sum_and_own
-from workbench.nn.edges import edge_weights
 from workbench.nn.norm import build_norm
 
 
@@ -54,7 +53,7 @@ class GINLayer(nn.Module):
         Returns:
             [num_dst, in_dim].
         """
-        return segment_sum(block, h, edge_weights(block, h))
+        return segment_sum(block, h, block.edge_weight)
 
     def update(self, h_dst: Tensor, aggregated: Tensor) -> Tensor:
         """The layer's result from the destinations' own rows and their aggregate.
@@ -70,5 +69,5 @@ class GINLayer(nn.Module):
 
     def forward(self, block: Block, h: Tensor) -> Tensor:
         """[num_src, in_dim] → [num_dst, out_dim]."""
-        aggregated, h_dst = segment_sum_and_own(block, h, edge_weights(block, h))
+        aggregated, h_dst = segment_sum_and_own(block, h, block.edge_weight)
         return self.update(h_dst, aggregated)

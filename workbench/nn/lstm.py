@@ -5,7 +5,6 @@ from torch import Tensor, nn
 
 from workbench.core.minibatch import Block
 from workbench.kernels.gather import gather_edges
-from workbench.nn.edges import edge_weights
 
 
 def last_states(lstm: nn.LSTM, block: Block, h: Tensor) -> Tensor:
@@ -27,9 +26,8 @@ def last_states(lstm: nn.LSTM, block: Block, h: Tensor) -> Tensor:
     buckets = list(zip(sizes.tolist(), counts.tolist(), strict=True))
     order = _edges_of_rows(block, rows, degrees[rows])
     messages = gather_edges(block, h, order)
-    weights = edge_weights(block, h)
-    if weights is not None:
-        messages = messages * weights[order, None]
+    if block.edge_weight is not None:
+        messages = messages * block.edge_weight[order, None].to(h.dtype)
     states = [
         _last_state(lstm, bucket.view(count, size, h.shape[1]))
         for bucket, (size, count) in zip(messages.split([s * c for s, c in buckets]), buckets, strict=True)

@@ -7,7 +7,8 @@ from torch import nn
 
 from workbench.core.errors import check_choice
 from workbench.core.minibatch import Block, MiniBatch
-from workbench.nn.edges import in_degrees, out_degrees
+from workbench.kernels.segment import inverse_in_degrees
+from workbench.nn.edges import inverse_out_degrees
 
 _NORMS: dict[str, type[nn.Module]] = {"batch": nn.BatchNorm1d, "layer": nn.LayerNorm}
 
@@ -44,7 +45,7 @@ def symmetric_norm(batch: MiniBatch, dtype: torch.dtype | None = None) -> MiniBa
 def _with_symmetric_weights(block: Block, dtype: torch.dtype | None) -> Block:
     had = block.edge_weight
     dtype = dtype or (torch.get_default_dtype() if had is None else had.dtype)
-    left = out_degrees(block, torch.float64).index_select(0, block.indices)
-    right = in_degrees(block, torch.float64).index_select(0, block.destinations)
-    weight = left.mul_(right).rsqrt_()
+    left = inverse_out_degrees(block, torch.float64).index_select(0, block.indices)
+    right = inverse_in_degrees(block, torch.float64).index_select(0, block.destinations)
+    weight = left.mul_(right).sqrt_()
     return replace(block, edge_weight=(weight if had is None else weight * had).to(dtype))

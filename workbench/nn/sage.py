@@ -5,10 +5,9 @@ from torch import Tensor, nn
 
 from workbench.core.errors import check_choice
 from workbench.core.minibatch import Block
-from workbench.kernels.segment import inverse_in_degrees
+from workbench.kernels.segment import compute_dtype, inverse_in_degrees
 from workbench.kernels.segment_max import segment_max
 from workbench.kernels.segment_sum import segment_sum_and_own
-from workbench.nn.edges import edge_weights
 from workbench.nn.lstm import last_states
 from workbench.nn.own import linear_and_own
 
@@ -101,17 +100,17 @@ class SAGELayer(nn.Module):
         """The aggregate and the destinations' own rows."""
         if self.aggregator == "lstm":
             return last_states(self.lstm, block, h), h[: block.num_dst]
-        weight = edge_weights(block, h)
+        weight, dtype = block.edge_weight, compute_dtype(h)
         if self.aggregator == "pool":
             pooled, own = linear_and_own(self.fc_pool, h, block.num_dst)
             if weight is None:  # the maximum of relu is relu of the maximum, on fewer rows
                 return segment_max(block, pooled).relu_(), own
             return segment_max(block, pooled.relu_(), weight), own
         if self.aggregator == "mean":
-            return segment_sum_and_own(block, h, weight, scale=inverse_in_degrees(block, h.dtype))
-        share = (block.in_degrees() + 1).to(h.dtype).reciprocal_()
+            return segment_sum_and_own(block, h, weight, scale=inverse_in_degrees(block, dtype))
+        share = (block.in_degrees() + 1).to(dtype).reciprocal_()
         total, own = segment_sum_and_own(block, h, weight, scale=share)
-        return total + own * share[:, None], own
+        return total + own * share[:, None].to(h.dtype), own
 
     def _add_self(self, h_dst: Tensor, neighbours: Tensor) -> Tensor:
         if self.aggregator != "gcn":
