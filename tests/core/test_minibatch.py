@@ -199,3 +199,10 @@ def test_reprs_are_for_people():
     html = random_minibatch()._repr_html_()
     assert html.startswith("<table><caption>MiniBatch: ")
     assert html.count("<tr>") == 3
+
+
+def test_blocks_and_exchanges_show_their_sizes_and_not_their_numbers() -> None:
+    block = random_minibatch().blocks[-1]
+    assert f"<td>{block.num_src:,}</td>" in block._repr_html_()
+    exchange = Exchange(torch.arange(3), (1, 2), (4, 0), torch.arange(4))
+    assert repr(exchange) == "Exchange(send [1, 2], receive [4, 0] rows by process)"

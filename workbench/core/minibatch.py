@@ -1,148 +1,18 @@
-"""The records of a batch: `Block` (one bipartite layer), `Exchange` (rows of other processes) and `MiniBatch`."""
+"""`MiniBatch`: the nodes of a sampled batch and one block a layer."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from workbench.core.errors import ID_DTYPES, check_at_least, check_vector
+from workbench.core.block import FLOATS as FLOATS
+from workbench.core.block import Block
+from workbench.core.errors import check_vector
+from workbench.core.exchange import Exchange
 from workbench.core.storage import move_all, total_bytes
 from workbench.core.units import format_bytes
-from workbench.kernels.transpose import Transposed, transpose
-
-FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
-_EDGE_FIELDS = ("edge_ids", "edge_weight", "edge_type")
-
-
-@dataclass(frozen=True, eq=False, repr=False)
-class Block:
-    """One bipartite layer in local ids: for every destination the list of its sources (CSR).
-
-    Destinations are the prefix of the sources: source `i < num_dst` and destination `i` are the same node.
-
-    Args:
-        indptr: int64 [num_dst + 1], where each destination's edges begin.
-        indices: int32 [num_edges] (int64 from 2³¹ sources on), local source ids.
-        num_src: sources.
-        num_dst: destinations, at most `num_src`.
-        edge_ids: int64 [num_edges], raw-graph edge ids.
-        edge_weight: floating [num_edges].
-        edge_type: integer [num_edges].
-
-    Raises:
-        TypeError: a tensor of another dtype.
-        ValueError: sizes that do not fit each other.
-    """
-
-    indptr: Tensor
-    indices: Tensor
-    num_src: int
-    num_dst: int
-    edge_ids: Tensor | None = None
-    edge_weight: Tensor | None = None
-    edge_type: Tensor | None = None
-
-    def __post_init__(self) -> None:
-        check_at_least("num_dst", self.num_dst, 0)
-        check_at_least("num_src (destinations are a prefix of the sources)", self.num_src, self.num_dst)
-        check_vector("indptr", self.indptr, self.num_dst + 1, (torch.int64,))
-        check_vector("indices", self.indices, None, ID_DTYPES)
-        check_vector("edge_ids", self.edge_ids, self.num_edges, ID_DTYPES)
-        check_vector("edge_weight", self.edge_weight, self.num_edges, FLOATS)
-        check_vector("edge_type", self.edge_type, self.num_edges, (*ID_DTYPES, torch.int16, torch.uint8))
-
-    @property
-    def num_edges(self) -> int:
-        return self.indices.shape[0]
-
-    @property
-    def device(self) -> torch.device:
-        return self.indices.device
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of its arrays."""
-        return total_bytes(self._tensors().values())
-
-    def in_degrees(self) -> Tensor:
-        """int64 [num_dst]: edges of every destination."""
-        return self.indptr.diff()
-
-    @cached_property
-    def destinations(self) -> Tensor:
-        """[num_edges] in the dtype of `indices`: the destination of every edge."""
-        rows = torch.arange(self.num_dst, device=self.device, dtype=self.indices.dtype)
-        return torch.repeat_interleave(rows, self.in_degrees(), output_size=self.num_edges)
-
-    @cached_property
-    def transposed(self) -> Transposed:
-        """The same edges by source, for backward passes; built when first asked for."""
-        return transpose(self.indptr, self.indices, self.num_src)
-
-    def validate(self) -> "Block":
-        """Read all of it and return it.
-
-        Raises:
-            ValueError: `indptr` falls or does not span the edges, or a source is out of range.
-        """
-        if int(self.indptr[0]) != 0 or int(self.indptr[-1]) != self.num_edges or bool((self.indptr.diff() < 0).any()):
-            raise ValueError(f"indptr must rise from 0 to the number of edges, {self.num_edges}")
-        if self.num_edges:
-            low, high = (int(v) for v in torch.aminmax(self.indices))
-            if low < 0 or high >= self.num_src:
-                raise ValueError(f"indices hold {low if low < 0 else high}; sources lie in [0, {self.num_src})")
-        return self
-
-    def to(self, device: Any, *, non_blocking: bool = False) -> "Block":
-        """The block on another device."""
-        return replace(self, **move_all(self._tensors(), device, non_blocking=non_blocking))
-
-    def _tensors(self) -> dict[str, Tensor | None]:
-        return {name: getattr(self, name) for name in ("indptr", "indices", *_EDGE_FIELDS)}
-
-    def __repr__(self) -> str:
-        extra = "".join(f", {name}" for name in _EDGE_FIELDS if getattr(self, name) is not None)
-        return f"Block({self.num_src} → {self.num_dst} nodes, {self.num_edges} edges{extra})"
-
-
-@dataclass(frozen=True, eq=False)
-class Exchange:
-    """Which rows a process sends and receives before one layer of a cooperative batch.
-
-    Args:
-        send_index: int64 [Σ send_counts], local rows to send, by receiver.
-        send_counts: rows for each process.
-        receive_counts: rows from each process; their sum is the size of the halo.
-        halo_ids: int64 [Σ receive_counts], raw-graph ids of the rows received, by sender.
-
-    Raises:
-        TypeError: an index of another dtype.
-        ValueError: counts that do not add up.
-    """
-
-    send_index: Tensor
-    send_counts: tuple[int, ...]
-    receive_counts: tuple[int, ...]
-    halo_ids: Tensor
-
-    def __post_init__(self) -> None:
-        check_vector("send_index", self.send_index, sum(self.send_counts), (torch.int64,))
-        check_vector("halo_ids", self.halo_ids, sum(self.receive_counts), (torch.int64,))
-        if len(self.send_counts) != len(self.receive_counts):
-            raise ValueError(
-                f"{len(self.send_counts)} send counts for {len(self.receive_counts)} receive counts; "
-                "there is one of each per process"
-            )
-
-    def to(self, device: Any, *, non_blocking: bool = False) -> "Exchange":
-        """The exchange on another device."""
-        return replace(self, **move_all(self._tensors(), device, non_blocking=non_blocking))
-
-    def _tensors(self) -> dict[str, Tensor | None]:
-        return {"send_index": self.send_index, "halo_ids": self.halo_ids}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
