@@ -10,6 +10,7 @@ from torch import Tensor
 from workbench.core.array_store import content_digest
 from workbench.core.errors import check_at_least, check_finite, check_ids, check_vector
 from workbench.core.graph import Graph
+from workbench.core.linksplit import LinkSplit
 from workbench.core.minibatch import FLOATS
 from workbench.core.storage import total_bytes
 from workbench.core.units import format_bytes
@@ -31,6 +32,10 @@ def _count_classes(y: Tensor) -> int:
     return max(0, 1 + int(y.max())) if y.numel() else 0
 
 
+def _unless(label: str, usual: str) -> str:
+    return "" if label == usual else f" ({label})"
+
+
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """A graph with features, labels and a split of its nodes; `Dataset.build` checks the parts and signs them.
@@ -46,7 +51,10 @@ class Dataset:
         test_idx: int64 [any], node ids.
         num_classes: width of a model's output.
         name: for people and for runs.
-        fingerprint: sha256 over the contents, not the name.
+        fingerprint: sha256 over the contents, not the names.
+        split: "public", "public:3" (one of several public ones) or "seeded:0" (none is public; made with that seed).
+        features: what `x` is: "given", or a label of `workbench.datasets.features`.
+        link_split: edges of a link prediction set, whose training edges are the graph's.
 
     Raises:
         TypeError: a tensor of another dtype.
@@ -62,6 +70,9 @@ class Dataset:
     num_classes: int
     name: str
     fingerprint: str
+    split: str = "public"
+    features: str = "given"
+    link_split: LinkSplit | None = None
 
     def __post_init__(self) -> None:
         check_at_least("num_classes", self.num_classes, 0)
@@ -83,6 +94,9 @@ class Dataset:
         test_idx: Tensor,
         num_classes: int | None = None,
         name: str = "unnamed",
+        split: str = "public",
+        features: str = "given",
+        link_split: LinkSplit | None = None,
     ) -> "Dataset":
         """Check the parts, all of them read once, and compute the fingerprint.
 
@@ -95,6 +109,9 @@ class Dataset:
             test_idx: like `train_idx`.
             num_classes: default: the largest class + 1, or the width of `y`.
             name: for people and for runs.
+            split: where the split comes from.
+            features: what `x` is.
+            link_split: edges of a link prediction set.
 
         Raises:
             TypeError: a tensor of another dtype.
@@ -105,7 +122,14 @@ class Dataset:
         splits = {part: check_ids(part, ids, graph.num_nodes, unique=True) for part, ids in splits.items()}
         if num_classes is None:
             num_classes = _count_classes(y)
-        dataset = cls(graph, x, y, **splits, num_classes=num_classes, name=name, fingerprint="").validate()
+        more = {
+            "num_classes": num_classes,
+            "name": name,
+            "split": split,
+            "features": features,
+            "link_split": link_split,
+        }
+        dataset = cls(graph, x, y, **splits, **more, fingerprint="").validate()
         return replace(dataset, fingerprint=content_digest(dataset._tensors()))
 
     @property
@@ -133,25 +157,35 @@ class Dataset:
             if low < -1 or high >= self.num_classes:
                 raise IndexError(f"y holds {low if low < -1 else high}; classes lie in [0, {self.num_classes})")
         check_ids("the split", torch.cat([getattr(self, name) for name in _SPLITS]), self.graph.num_nodes, unique=True)
+        if self.link_split is not None:
+            self.link_split.validate(self.graph.num_nodes)
         return self
 
     def to(self, device: Any) -> "Dataset":
         """The dataset on another device."""
         moved = {name: getattr(self, name).to(device) for name in ("graph", "x", "y", *_SPLITS)}
-        return replace(self, **moved)
+        links = None if self.link_split is None else self.link_split.to(device)
+        return replace(self, **moved, link_split=links)
 
     def _tensors(self) -> dict[str, Tensor | None]:
         own = {name: getattr(self, name) for name in ("x", "y", *_SPLITS)}
-        return {f"graph.{name}": tensor for name, tensor in self.graph._tensors().items()} | own
+        links = {} if self.link_split is None else self.link_split.tensors()
+        graph = self.graph._tensors()
+        return (
+            {f"graph.{name}": tensor for name, tensor in graph.items()}
+            | own
+            | {f"link_split.{name}": tensor for name, tensor in links.items()}
+        )
 
     def _sizes(self) -> dict[str, str]:
+        dtype = str(self.x.dtype).removeprefix("torch.")
         train, val, test = (f"{getattr(self, name).shape[0]:,}" for name in _SPLITS)
         return {
             "nodes": f"{self.graph.num_nodes:,}",
             "edges": f"{self.graph.num_edges:,}",
-            "features": f"{self.num_features:,} {str(self.x.dtype).removeprefix('torch.')}",
+            "features": f"{self.num_features:,} {dtype}{_unless(self.features, 'given')}",
             "classes": f"{self.num_classes:,}",
-            "train / val / test": f"{train} / {val} / {test}",
+            "train / val / test": f"{train} / {val} / {test}{_unless(self.split, 'public')}",
             "bytes": format_bytes(self.nbytes),
         }
 

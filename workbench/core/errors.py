@@ -17,6 +17,10 @@ class CorruptFileError(ValueError):
     """A stored file does not hold what its header says."""
 
 
+class DataError(ValueError):
+    """A data file holds what it may not; the message names the file, the key and the value."""
+
+
 def check_ids(name: str, ids: Tensor, limit: int, *, unique: bool = False) -> Tensor:
     """Return `ids` as a contiguous int64 vector, or say what is wrong with it.
 

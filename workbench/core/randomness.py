@@ -15,6 +15,8 @@ class Purpose(IntEnum):
     DROPOUT = 2
     SHUFFLE = 3
     PARTITION = 4
+    SPLIT = 5
+    FEATURES = 6
 
 
 def stream(seed: int, purpose: Purpose, step: int = 0, layer: int = 0) -> int:

@@ -1,0 +1,141 @@
+"""Archives `NAME.npz`: one published set each, plain arrays without pickled objects.
+
+Node sets and topologies hold
+
+- `edge_index` [2, edges] integers, row 0 source, row 1 destination, and `num_nodes`;
+- features, if any: `x` [num_nodes, width], or CSR parts `x_indptr`, `x_indices`, `x_data`, `x_shape`; or `gpt_pred`
+  [num_nodes, ranks], a language model's guesses at each node's class, best first, −1 where there are fewer;
+- `y`, if any: class ids [num_nodes] from 0, −1 for none; or several labels, [num_nodes, classes] of 0 and 1;
+  `class_names`, one a class, if known (needed by `gpt_pred`);
+- a split, if any: `train_idx`, `val_idx`, `test_idx`, node ids; or several as `train_masks`, `val_masks`, `test_masks`
+  [splits, num_nodes] bool, which then count instead;
+- `valid_edge`, `valid_edge_neg`, `test_edge`, `test_edge_neg` [2, any] of a link prediction set.
+
+Knowledge graphs hold `train`, `valid`, `test` [any, 3] (head, relation, tail), `num_entities`, `num_relations` and may
+hold `entity_names`, `relation_names`.
+"""
+
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from workbench.core.errors import DataError
+from workbench.core.knowledge import KnowledgeGraph
+from workbench.core.linksplit import LinkSplit
+from workbench.datasets.npz import Npz
+from workbench.datasets.raw import RankedClasses, RawSet, SparseRows, Split
+
+_SPLIT = ("train", "val", "test")
+_LINKS = ("valid_edge", "valid_edge_neg", "test_edge", "test_edge_neg")
+_CSR = ("x_indptr", "x_indices", "x_data", "x_shape")
+STORED_ONCE = ("tolokers", "ogbl-ddi")
+"""Sets whose archive holds each undirected edge once; others hold directed edges, or both directions."""
+
+
+def read_archive(path: Path) -> RawSet | KnowledgeGraph:
+    """Read and check all of an archive.
+
+    Args:
+        path: `NAME.npz`.
+
+    Raises:
+        DataError: what the archive may not hold, with file, key and value.
+        CapacityError: more than fits into memory.
+    """
+    npz = Npz(path)
+    if "num_entities" in npz.keys:
+        return _read_triples(npz)
+    nodes = npz.count("num_nodes", least=1)
+    edges = npz.ids("edge_index", (2, None), nodes)
+    if not edges.shape[1]:
+        npz.fail("edge_index holds no edge")
+    y = _read_labels(npz, nodes)
+    names = npz.texts("class_names")
+    classes = len(names) if names else None
+    return RawSet(
+        edges[0],
+        edges[1],
+        nodes,
+        stored_once=path.stem in STORED_ONCE,
+        x=_read_features(npz, nodes, classes),
+        y=y,
+        splits=_read_splits(npz, nodes),
+        num_classes=classes,
+        link_split=_read_links(npz, nodes, edges),
+    )
+
+
+def _read_triples(npz: Npz) -> KnowledgeGraph:
+    entities, relations = npz.count("num_entities", least=1), npz.count("num_relations", least=1)
+    train, valid, test = (npz.integers(part, (None, 3)) for part in ("train", "valid", "test"))
+    if not len(train):
+        npz.fail("train holds no triple")
+    try:
+        return KnowledgeGraph.build(
+            train,
+            valid,
+            test,
+            num_entities=entities,
+            num_relations=relations,
+            name=npz.path.stem,
+            entity_names=npz.texts("entity_names"),
+            relation_names=npz.texts("relation_names"),
+        )
+    except (ValueError, IndexError) as error:
+        raise DataError(f"{npz.path}: {error}") from error
+
+
+def _read_labels(npz: Npz, nodes: int) -> Tensor | None:
+    if "y" not in npz.keys:
+        return None
+    if npz.array("y").ndim == 2:
+        return npz.floats("y", (nodes, None))
+    return npz.ids("y", (nodes,), torch.iinfo(torch.int64).max, least=-1).to(torch.int64)
+
+
+def _read_features(npz: Npz, nodes: int, classes: int | None) -> Tensor | SparseRows | RankedClasses | None:
+    if "x" in npz.keys:
+        return npz.floats("x", (nodes, None))
+    if not npz.keys.isdisjoint(_CSR):
+        npz.require(_CSR)
+        return _read_sparse(npz, nodes)
+    if "gpt_pred" in npz.keys:
+        npz.require(["class_names"])
+        classes = classes or 0
+        return RankedClasses(npz.ids("gpt_pred", (nodes, None), classes, least=-1).to(torch.int64), classes)
+    return None
+
+
+def _read_sparse(npz: Npz, nodes: int) -> SparseRows:
+    rows, width = npz.integers("x_shape", (2,)).tolist()
+    if rows != nodes or width < 0:
+        npz.fail(f"x_shape is [{rows}, {width}]; it must be [{nodes}, columns]")
+    values = npz.floats("x_data", (None,))
+    indices = npz.ids("x_indices", (len(values),), width).to(torch.int64)
+    indptr = npz.ids("x_indptr", (nodes + 1,), len(values) + 1).to(torch.int64)
+    if int(indptr[0]) or int(indptr[-1]) != len(values) or bool((indptr.diff() < 0).any()):
+        npz.fail(f"x_indptr must rise from 0 to the {len(values)} entries of x_data")
+    return SparseRows(indptr, indices, values, width)
+
+
+def _read_splits(npz: Npz, nodes: int) -> tuple[Split, ...]:
+    masks, ids = [f"{part}_masks" for part in _SPLIT], [f"{part}_idx" for part in _SPLIT]
+    if not npz.keys.isdisjoint(masks):
+        npz.require(masks)
+        rows = [npz.flags(key, (None, nodes)) for key in masks]
+        if len({len(r) for r in rows}) > 1:
+            npz.fail(f"{', '.join(masks)} hold {', '.join(str(len(r)) for r in rows)} splits, not equally many")
+        return tuple(Split(*(mask.nonzero().squeeze(1) for mask in split)) for split in zip(*rows, strict=True))
+    if npz.keys.isdisjoint(ids):
+        return ()
+    npz.require(ids)
+    return (Split(*(npz.ids(key, (None,), nodes).to(torch.int64) for key in ids)),)
+
+
+def _read_links(npz: Npz, nodes: int, edges: Tensor) -> LinkSplit | None:
+    if npz.keys.isdisjoint(_LINKS):
+        return None
+    npz.require(_LINKS)
+    pairs = {key: npz.ids(key, (2, None), nodes).to(torch.int64) for key in _LINKS}
+    return LinkSplit(train_edge=edges.to(torch.int64), **pairs)

@@ -1,0 +1,192 @@
+"""The cache: a set once read and checked, kept as a folder of raw arrays that later loads open memory-mapped.
+
+A folder's name says what it was made from: the source's contents (sha256), the options and the code of this room. So a
+changed archive, option or rule is another folder, and what it replaces is dropped.
+"""
+
+import fcntl
+import hashlib
+import json
+import os
+import shutil
+import time
+import uuid
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import ExitStack, contextmanager, suppress
+from dataclasses import fields
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workbench.core.array_store import HEADER, open_arrays, save_arrays
+from workbench.core.dataset import Dataset
+from workbench.core.graph import Graph
+from workbench.core.knowledge import KnowledgeGraph
+from workbench.core.linksplit import LinkSplit
+from workbench.datasets.folders import cache_folder
+
+_STAMP = "stamp.json"
+_CHUNK = 1 << 22
+_SETTLED_SECONDS = 2.0
+
+
+def cached(
+    name: str, location: str, files: tuple[Path, ...], options: Mapping[str, Any], build: Callable[[], Any]
+) -> Dataset | KnowledgeGraph:
+    """What `build` returns, from the cache where it is intact there, else built and kept.
+
+    Processes that want the same set wait for the first to build it.
+
+    Args:
+        name: of the set.
+        location: what is read (a path, a rule); with the options, the place in the cache.
+        files: whose contents decide.
+        options: that change the result.
+        build: called without arguments.
+
+    Returns:
+        Memory-mapped where the cache can be written, else (with a warning) as built.
+    """
+    place = _digest(location, sorted(options.items()))
+    folder = cache_folder() / "datasets" / name / f"{place}-{_digest([checksum(f) for f in files], _code_digest())}"
+    found = _open(folder)
+    if found is not None:
+        return found
+    with _locked(folder.with_name(f".{place}.lock")):
+        found = _open(folder)
+        if found is not None:
+            return found
+        built = build()
+        try:
+            _keep(folder, built)
+            _drop_others(folder, place)
+        except OSError as error:
+            message = (
+                f"{folder} can't be written ({error}): {name} is read anew each time; set WORKBENCH_CACHE elsewhere"
+            )
+            warnings.warn(message, stacklevel=3)
+            return built
+    found = _open(folder)
+    return built if found is None else found
+
+
+def checksum(path: Path) -> str:
+    """sha256 of a file, computed again when its size or time of change did."""
+    stat = path.stat()
+    now = {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+    note = cache_folder() / "checksums" / f"{_digest(str(path.absolute()))}.json"
+    with suppress(OSError, ValueError, KeyError, TypeError):
+        known = json.loads(note.read_text())
+        if {key: known[key] for key in now} == now:
+            return str(known["sha256"])
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while chunk := file.read(_CHUNK):
+            digest.update(chunk)
+    if time.time() - stat.st_mtime > _SETTLED_SECONDS:  # else it may change again and keep its time
+        _write_note(note, now | {"sha256": digest.hexdigest()})
+    return digest.hexdigest()
+
+
+def _digest(*parts: Any) -> str:
+    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
+
+
+@cache
+def _code_digest() -> str:
+    """Digest of all that decides what a set becomes."""
+    core = Path(__file__).parent.parent / "core"
+    files = [*sorted(Path(__file__).parent.rglob("*.py")), core / "graph_build.py", core / "dataset.py"]
+    return _digest([hashlib.sha256(file.read_bytes()).hexdigest() for file in files])
+
+
+def _write_note(path: Path, note: Mapping[str, Any]) -> None:
+    """Write a small file whole or not at all; what can't be noted is computed again."""
+    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    with suppress(OSError):
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary.write_text(json.dumps(note))
+        os.replace(temporary, path)
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    """Hold a lock that ends with the process, however that ends; where nothing can be written there is none to hold."""
+    with ExitStack() as stack:
+        with suppress(OSError):
+            path.parent.mkdir(parents=True, exist_ok=True)
+            fcntl.flock(stack.enter_context(path.open("w")), fcntl.LOCK_EX)
+        yield
+
+
+def _stamp(folder: Path) -> dict[str, list[int]]:
+    """Sizes and times of the files as they were when they were known to be intact."""
+    stats = {path.name: path.stat() for path in folder.iterdir() if path.name != _STAMP}
+    return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in sorted(stats.items())}
+
+
+def _open(folder: Path) -> Dataset | KnowledgeGraph | None:
+    """The set in a folder; None where there is none or where it was damaged.
+
+    Files whose times and sizes are those noted after the last check are trusted, else all are read and compared.
+    """
+    if not (folder / HEADER).is_file():
+        return None
+    try:
+        stamp = _stamp(folder)
+        with suppress(OSError, ValueError):
+            if json.loads((folder / _STAMP).read_text()) == stamp:
+                return _unpack(open_arrays(folder, kind="dataset"))
+        found = _unpack(open_arrays(folder, kind="dataset", verify=True))
+        _write_note(folder / _STAMP, stamp)
+        return found
+    except (OSError, ValueError, TypeError, KeyError):  # damaged, or being replaced by another process
+        return None
+
+
+def _keep(folder: Path, built: Dataset | KnowledgeGraph) -> None:
+    shutil.rmtree(folder, ignore_errors=True)
+    save_arrays(folder, _pack(built), kind="dataset")
+    _write_note(folder / _STAMP, _stamp(folder))
+
+
+def _drop_others(folder: Path, place: str) -> None:
+    """Drop what earlier contents and code left in the same place; who has it open keeps it until the process ends."""
+    for other in folder.parent.glob(f"{place}-*"):
+        if other != folder:
+            shutil.rmtree(other, ignore_errors=True)
+
+
+def _pack(built: Dataset | KnowledgeGraph) -> dict[str, Tensor | None]:
+    """Tensors by name, and all else as JSON in one of them."""
+    tensors, rest = {}, {"type": type(built).__name__}
+    for field in fields(built):
+        value = getattr(built, field.name)
+        if isinstance(value, Graph):
+            tensors |= {f"graph__{name}": t for name, t in value._tensors().items()}
+        elif isinstance(value, LinkSplit):
+            tensors |= {f"link_split__{name}": t for name, t in value.tensors().items()}
+        elif isinstance(value, Tensor):
+            tensors[field.name] = value
+        else:
+            rest[field.name] = value
+    tensors["meta"] = torch.frombuffer(bytearray(json.dumps(rest).encode()), dtype=torch.uint8)
+    return tensors
+
+
+def _unpack(arrays: dict[str, Tensor]) -> Dataset | KnowledgeGraph:
+    values = json.loads(arrays.pop("meta").numpy().tobytes())
+    kind = {"Dataset": Dataset, "KnowledgeGraph": KnowledgeGraph}[values.pop("type")]
+    for prefix, record in (("graph", Graph), ("link_split", LinkSplit)):
+        own = {
+            name.removeprefix(f"{prefix}__"): arrays.pop(name)
+            for name in list(arrays)
+            if name.startswith(prefix + "__")
+        }
+        if own:
+            values[prefix] = record(**own)
+    return kind(**values, **arrays)

@@ -1,0 +1,203 @@
+"""Node-property sets in the raw layout of the Open Graph Benchmark, read by its own package.
+
+Its raw readers are used, not its data set classes: those load pickles that torch ≥ 2.6 refuses, and may ask questions,
+delete folders and download.
+"""
+
+import contextlib
+import csv
+import gzip
+import io
+import sys
+import zlib
+from collections.abc import Iterator
+from importlib import import_module, resources
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.core.errors import CapacityError, DataError
+from workbench.core.host_memory import available_bytes
+from workbench.core.units import format_bytes
+from workbench.datasets.known import OGB_SETS
+from workbench.datasets.raw import RawSet, Split
+
+_PARTS = ("train", "valid", "test")
+_READING_COPIES = 3
+
+
+def ogb_folder(name: str, root: Path) -> Path | None:
+    """The folder of an OGB set below `root`, where there is one."""
+    if name not in OGB_SETS:
+        return None
+    stem = name.replace("-", "_")
+    folders = (root / (stem + suffix) for suffix in ("", "_pyg", "_dgl"))
+    return next((folder for folder in folders if (folder / "raw").is_dir()), None)
+
+
+def ogb_files(folder: Path) -> tuple[Path, ...]:
+    """What is read of a folder."""
+    return tuple(sorted(path for part in ("raw", "split") for path in (folder / part).rglob("*") if path.is_file()))
+
+
+@contextlib.contextmanager
+def _quiet() -> Iterator[None]:
+    """OGB prints; and when first imported it starts a thread that asks the network for a newer version."""
+    absent = object()
+    before = sys.modules.get("outdated", absent)
+    sys.modules["outdated"] = None  # type: ignore[assignment]
+    try:
+        with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
+            yield
+    finally:
+        if before is absent:
+            del sys.modules["outdated"]
+        else:
+            sys.modules["outdated"] = before  # type: ignore[assignment]
+
+
+def import_ogb(module: str) -> Any:
+    """A module of OGB's package.
+
+    Raises:
+        ModuleNotFoundError: it is not installed.
+    """
+    try:
+        with _quiet():
+            return import_module(module)
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(f"{error}; OGB's sets are read by ogb: pip install 'gnn-workbench[ogb]'") from error
+
+
+def ogb_meta(name: str) -> dict[str, str]:
+    """What OGB's package says about a set.
+
+    Raises:
+        ModuleNotFoundError: it is not installed.
+        ValueError: a set that is not one of `OGB_SETS`.
+    """
+    if name not in OGB_SETS:
+        raise ValueError(f"{name!r} is not one of the OGB sets that are read here: {', '.join(OGB_SETS)}")
+    import_ogb("ogb")
+    table = resources.files("ogb").joinpath("nodeproppred/master.csv").read_text(encoding="utf-8")
+    return {row[""]: row[name] for row in csv.DictReader(io.StringIO(table))}
+
+
+def read_ogb(name: str, folder: Path) -> RawSet:
+    """Read and check a set; inverse edges are added where OGB adds them (`RawSet.stored_once`).
+
+    Args:
+        name: one of `OGB_SETS`.
+        folder: with `raw/`, `split/` and the release file.
+
+    Raises:
+        DataError: a file is missing, damaged or holds what it may not.
+        CapacityError: more than fits into memory.
+        ModuleNotFoundError: OGB's package is not installed.
+    """
+    meta = ogb_meta(name)
+    _check_complete(name, folder, meta)
+    try:
+        graph, labels, parts = _read_raw(folder, meta)
+    except (OSError, EOFError, zlib.error, ValueError, RuntimeError, KeyError) as error:
+        raise DataError(f"{_damaged(folder)}: {error}; get it again: workbench data get {name}") from error
+    nodes = int(graph["num_nodes"])
+    edges = graph["edge_index"]
+    if nodes < 1 or not edges.size:
+        raise DataError(f"{folder / 'raw'}: {nodes} nodes and {edges.shape[1]} edges; an empty graph")
+    if edges.min() < 0 or edges.max() >= nodes:
+        bad = edges.min() if edges.min() < 0 else edges.max()
+        raise DataError(f"{folder / 'raw'}: the edges hold {bad}; ids must lie in [0, {nodes})")
+    src, dst = torch.from_numpy(np.ascontiguousarray(edges, np.int32 if nodes < 2**31 else np.int64))
+    one_label = int(meta["num tasks"]) == 1
+    return RawSet(
+        src,
+        dst,
+        nodes,
+        stored_once=meta["add_inverse_edge"] == "True",
+        x=None if graph["node_feat"] is None else torch.from_numpy(graph["node_feat"]).float(),
+        y=_labels(labels, one_label),
+        splits=(Split(*(torch.from_numpy(ids).to(torch.int64) for ids in parts)),),
+        num_classes=int(meta["num classes"]) if one_label else None,
+    )
+
+
+def _check_complete(name: str, folder: Path, meta: dict[str, str]) -> None:
+    """Refuse early what is not there, and what would not fit."""
+    raw = ["data.npz", "node-label.npz"]
+    if meta["binary"] != "True":
+        raw = [f"{part}.csv.gz" for part in ("edge", "node-label", "num-node-list", "num-edge-list")]
+    wanted = [f"RELEASE_v{meta['version']}.txt", *(f"raw/{file}" for file in raw)]
+    wanted += [f"split/{meta['split']}/{part}.csv.gz" for part in _PARTS]
+    missing = [file for file in wanted if not (folder / file).is_file()]
+    if missing:
+        raise DataError(f"{folder} lacks {', '.join(missing)}; delete it and get it again: workbench data get {name}")
+    needed, free = _READING_COPIES * _raw_bytes(folder, meta), available_bytes()
+    if needed > free:
+        raise CapacityError(
+            f"{name} needs about {format_bytes(needed)} of memory to read once, {format_bytes(free)} are free; "
+            "read it on a larger machine and copy the cache folder (WORKBENCH_CACHE)"
+        )
+
+
+def _raw_bytes(folder: Path, meta: dict[str, str]) -> int:
+    """Bytes of the arrays once they are read: 8 for an id, and for a feature while it is text."""
+    if meta["binary"] == "True":
+        from workbench.datasets.npz import Npz
+
+        return Npz(folder / "raw" / "data.npz").nbytes
+    try:
+        nodes, edges = (int(_first_line(folder / "raw" / f"num-{kind}-list.csv.gz")) for kind in ("node", "edge"))
+        features = folder / "raw" / "node-feat.csv.gz"
+        width = _first_line(features).count(",") + 1 if features.is_file() else 0
+    except (OSError, EOFError, zlib.error, ValueError) as error:
+        raise DataError(f"{_damaged(folder)}: {error}") from error
+    return 16 * edges + 8 * nodes * width
+
+
+def _first_line(path: Path) -> str:
+    with gzip.open(path, "rt") as file:
+        return file.readline()
+
+
+def _read_raw(folder: Path, meta: dict[str, str]) -> tuple[dict[str, Any], np.ndarray, list[np.ndarray]]:
+    """Graph, labels and the three parts of the split."""
+    import pandas as pd
+
+    def table(path: Path) -> np.ndarray:
+        return pd.read_csv(path, header=None).to_numpy()
+
+    reader = import_ogb("ogb.io.read_graph_raw")
+    raw, binary = str(folder / "raw"), meta["binary"] == "True"
+    with _quiet():
+        graph = (reader.read_binary_graph_raw if binary else reader.read_csv_graph_raw)(raw)[0]
+    if binary:
+        with np.load(folder / "raw" / "node-label.npz", allow_pickle=False) as archive:
+            labels = archive["node_label"]
+    else:
+        labels = table(folder / "raw" / "node-label.csv.gz")
+    return graph, labels, [table(folder / "split" / meta["split"] / f"{part}.csv.gz").reshape(-1) for part in _PARTS]
+
+
+def _labels(labels: np.ndarray, one_label: bool) -> Tensor:
+    """Class ids, −1 where OGB has NaN; or several labels as floats."""
+    if not one_label:
+        return torch.from_numpy(np.ascontiguousarray(labels, np.float32))
+    flat = labels.reshape(-1)
+    return torch.from_numpy(np.where(np.isnan(flat), -1, flat).astype(np.int64))
+
+
+def _damaged(folder: Path) -> Path:
+    """The first compressed file that can't be read to its end, else the folder."""
+    for path in ogb_files(folder):
+        if path.suffix == ".gz":
+            try:
+                with gzip.open(path) as file:
+                    while file.read(1 << 22):
+                        pass
+            except (OSError, EOFError, zlib.error):
+                return path
+    return folder
