@@ -89,8 +89,8 @@ def gathered(
 
         def step() -> None:
             h = x @ weight
-            agg = add(torch.zeros_like(h), dst, gather(h, src))
-            (agg + h).relu().square().sum().backward()
+            messages = gather(h, src)  # kept, so that the peak is where their gradient is added up by source
+            (add(torch.zeros_like(h), dst, messages) + h).relu().square().sum().backward()
             weight.grad = None
 
         return step
@@ -210,8 +210,8 @@ def test_what_was_alive_at_entry_counts_when_freed() -> None:
 
 
 def test_gradients_of_before_count_when_dropped_untouched() -> None:
-    p = nn.Parameter(torch.empty(1024))
-    p.grad = torch.empty(1024)
+    p = nn.Parameter(torch.ones(1024))
+    p.sum().backward()  # a gradient that Python has not met
 
     def fn() -> None:
         p.grad = None
@@ -346,6 +346,21 @@ def test_an_exception_leaves_no_residue() -> None:
     assert measure_peak(lambda: kib(2)) == 2 * KIB
 
 
+def test_a_meter_can_be_used_again() -> None:
+    meter = PeakMeter()
+    for size in (4, 2):
+        with meter:
+            kib(size)
+        assert meter.peak_bytes == size * KIB
+
+
+def test_garbage_of_the_past_makes_no_room() -> None:
+    cycle: list[object] = [kib(8)]
+    cycle.append(cycle)
+    del cycle
+    assert measure_peak(lambda: (gc.collect(), kib(4))) == 4 * KIB
+
+
 def test_the_meter_keeps_nothing_alive() -> None:
     made: list[weakref.ref] = []
 
@@ -354,13 +369,10 @@ def test_the_meter_keeps_nothing_alive() -> None:
         made.append(weakref.ref(a))
         return a
 
-    meter = PeakMeter()
-    with meter:
+    with PeakMeter() as meter:
         fn()
-    assert made[0]() is None
-    gauge = weakref.ref(meter)
-    del meter
-    assert gauge() is None
+        made.append(weakref.ref(meter._gauge))
+    assert all(ref() is None for ref in made)
 
 
 def test_metered_gradients_are_the_same() -> None:

@@ -100,12 +100,10 @@ class CpuGauge(TorchDispatchMode):
         """Take up what no operator made.
 
         An argument first met was made before entry (saved for a backward pass, so not found there), except by
-        torch.tensor(...), which hands a fresh tensor to lift_fresh, and bare storages.
+        torch.tensor(...), which hands a fresh tensor to lift_fresh.
         """
         take_up = self._add if func is _aten.lift_fresh.default else self._hold
         for value in tree_iter(arguments):
-            if isinstance(value, UntypedStorage):
-                self._add(value)
             for storage in _storages(value):
                 take_up(storage)
 
@@ -142,7 +140,7 @@ class CpuGauge(TorchDispatchMode):
             self._live -= self._freed.popleft()
 
 
-_PLUMBING = (__file__, "torch/_compile.py", "torch/_dynamo/eval_frame.py")
+_PLUMBING = (__file__, "torch/_ops.py", "torch/_compile.py", "torch/_dynamo/eval_frame.py")
 
 
 def _called_by_engine() -> bool:

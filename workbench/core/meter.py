@@ -41,7 +41,7 @@ class PeakMeter:
             loss.backward()
         meter.peak_bytes, meter.phase_peak_bytes["backward"]
 
-    Meters nest: the inner one takes nothing from what the outer one sees.
+    Meters nest: the inner one takes nothing from what the outer one sees. Entering one again starts it anew.
 
     Args:
         device: "cpu" or a CUDA device.
@@ -76,6 +76,7 @@ class PeakMeter:
         self._phase = phase
 
     def __enter__(self) -> Self:
+        self._peak, self._phase, self.phase_peak_bytes = 0, None, {}
         self._gauge = CpuGauge() if self.device.type == "cpu" else _CudaGauge(self.device)
         self._gauge.start()
         self._froze = gc.get_freeze_count() == 0
