@@ -71,6 +71,7 @@ def _read_triples(npz: Npz) -> KnowledgeGraph:
     train, valid, test = (npz.integers(part, (None, 3)) for part in ("train", "valid", "test"))
     if not len(train):
         npz.fail("train holds no triple")
+    entity_names, relation_names = npz.texts("entity_names"), npz.texts("relation_names")
     try:
         return KnowledgeGraph.build(
             train,
@@ -79,8 +80,8 @@ def _read_triples(npz: Npz) -> KnowledgeGraph:
             num_entities=entities,
             num_relations=relations,
             name=npz.path.stem,
-            entity_names=npz.texts("entity_names"),
-            relation_names=npz.texts("relation_names"),
+            entity_names=entity_names,
+            relation_names=relation_names,
         )
     except (ValueError, IndexError) as error:
         raise DataError(f"{npz.path}: {error}") from error

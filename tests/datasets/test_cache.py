@@ -1,0 +1,210 @@
+import json
+import multiprocessing
+import os
+from pathlib import Path
+
+import pytest
+import torch
+
+from workbench.core.dataset import Dataset
+from workbench.core.graph import Graph
+from workbench.core.knowledge import KnowledgeGraph
+from workbench.core.linksplit import LinkSplit
+from workbench.datasets import cache
+from workbench.datasets.cache import cached, checksum
+
+
+def a_dataset(value=0.0):
+    graph = Graph.from_edges([0, 1, 2], [1, 2, 2], num_nodes=4, edge_type=[1, 2, 3], node_type=[0, 0, 1, 1])
+    pairs = torch.tensor([[0, 1], [2, 3]])
+    return Dataset.build(
+        graph,
+        torch.full((4, 2), value),
+        torch.tensor([0, 1, -1, 1]),
+        train_idx=torch.tensor([0]),
+        val_idx=torch.tensor([1]),
+        test_idx=torch.tensor([], dtype=torch.int64),
+        num_classes=3,
+        name="set",
+        split="seeded:1",
+        features="degree",
+        link_split=LinkSplit(pairs, pairs, pairs.flip(0), pairs[:, :1], pairs[:, :0]),
+    )
+
+
+class Builder:
+    """Counts how often it had to work."""
+
+    def __init__(self, result=None):
+        self.result, self.calls = result or a_dataset(), 0
+
+    def __call__(self):
+        self.calls += 1
+        return self.result
+
+
+def load(builder, files=(), **options):
+    return cached("set", "somewhere", files, options, builder)
+
+
+def folders():
+    return [path for path in (cache.cache_folder() / "datasets" / "set").iterdir() if path.is_dir()]
+
+
+def arrays(record):
+    return {name: t for name, t in record._tensors().items() if t is not None}
+
+
+def test_second_load_opens_what_the_first_wrote():
+    builder = Builder()
+    first, second = load(builder), load(builder)
+    assert builder.calls == 1
+    for loaded in (first, second):
+        assert isinstance(loaded, Dataset) and loaded.fingerprint == builder.result.fingerprint
+        assert arrays(loaded).keys() == arrays(builder.result).keys()
+        for name, tensor in arrays(builder.result).items():
+            assert torch.equal(arrays(loaded)[name], tensor) and arrays(loaded)[name].dtype == tensor.dtype
+        assert (loaded.name, loaded.split, loaded.features, loaded.num_classes) == ("set", "seeded:1", "degree", 3)
+        assert loaded.validate() is loaded
+
+
+def test_knowledge_graphs_are_kept_too():
+    triples = torch.tensor([[0, 0, 1], [1, 1, 0]])
+    builder = Builder(
+        KnowledgeGraph.build(
+            triples, triples[:1], triples[1:], num_entities=2, num_relations=2, name="k", entity_names=["ä", "b"]
+        )
+    )
+    load(builder)
+    kg = load(builder)
+    assert builder.calls == 1 and isinstance(kg, KnowledgeGraph)
+    assert kg.fingerprint == builder.result.fingerprint and torch.equal(kg.train, triples)
+    assert kg.entity_names == ["ä", "b"] and kg.relation_names is None
+
+
+def test_options_have_places_of_their_own():
+    builder = Builder()
+    for seed in (0, 1, 0, 1):
+        load(builder, seed=seed)
+    assert builder.calls == 2 and len(folders()) == 2
+
+
+def test_changed_source_replaces_what_was_kept(tmp_path):
+    source = tmp_path / "source"
+    source.write_bytes(b"one")
+    builder = Builder()
+    load(builder, (source,))
+    load(builder, (source,))
+    assert builder.calls == 1
+    source.write_bytes(b"two")
+    load(builder, (source,))
+    assert builder.calls == 2 and len(folders()) == 1
+    os.utime(source, ns=(1, 1))
+    load(builder, (source,))
+    assert builder.calls == 2
+
+
+def test_changed_code_replaces_what_was_kept(monkeypatch):
+    builder = Builder()
+    load(builder)
+    monkeypatch.setattr(cache, "_code_digest", lambda: "other")
+    load(builder)
+    assert builder.calls == 2 and len(folders()) == 1
+
+
+@pytest.mark.parametrize("file", ["x.bin", "graph__indices.bin", "meta.bin", "header.json"])
+@pytest.mark.parametrize("damage", ["alter", "truncate", "delete"])
+def test_damage_is_noticed_and_repaired(file, damage):
+    builder = Builder()
+    load(builder)
+    path = folders()[0] / file
+    content = path.read_bytes()
+    if damage == "alter":
+        path.write_bytes(content[:-2] + bytes([content[-2] ^ 1]) + content[-1:])
+        os.utime(path)
+    elif damage == "truncate":
+        path.write_bytes(content[:-1])
+    else:
+        path.unlink()
+    repaired = load(builder)
+    assert builder.calls == 2 and isinstance(repaired, Dataset)
+    assert torch.equal(repaired.x, builder.result.x) and path.read_bytes() == content
+
+
+def test_touched_files_are_read_once_more_and_kept():
+    builder = Builder()
+    load(builder)
+    folder = folders()[0]
+    for file in ("x.bin", "y.bin"):
+        os.utime(folder / file, ns=(5, 5))
+    (folder / "stamp.json").write_text("no json")
+    assert load(builder) is not None and builder.calls == 1
+    assert json.loads((folder / "stamp.json").read_text())["x.bin"] == [32, 5]
+
+
+def test_writing_to_a_loaded_set_leaves_the_cache_alone():
+    builder = Builder()
+    loaded = load(builder)
+    assert isinstance(loaded, Dataset)
+    loaded.x.fill_(7)
+    again = load(builder)
+    assert isinstance(again, Dataset) and float(again.x.sum()) == 0 and builder.calls == 1
+
+
+def test_cache_that_can_not_be_written_is_done_without(tmp_path, monkeypatch):
+    (tmp_path / "file").touch()
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "file" / "below"))
+    builder = Builder()
+    for calls in (1, 2):
+        with pytest.warns(UserWarning, match=r"can't be written .* set is read anew each time; set WORKBENCH_CACHE"):
+            assert load(builder) is builder.result
+        assert builder.calls == calls
+
+
+def test_error_while_building_leaves_nothing(monkeypatch):
+    def fail():
+        raise ValueError("no such thing")
+
+    with pytest.raises(ValueError, match="no such thing"):
+        load(fail)
+    assert folders() == []
+    assert isinstance(load(Builder()), Dataset)
+
+
+def _load_and_note(notes: Path, barrier) -> None:
+    def build():
+        (notes / str(os.getpid())).touch()
+        return a_dataset(1.0)
+
+    barrier.wait(60)
+    loaded = load(build)
+    assert isinstance(loaded, Dataset) and float(loaded.x.sum()) == 8
+
+
+def test_processes_that_load_at_once_build_once(tmp_path):
+    notes = tmp_path / "notes"
+    notes.mkdir()
+    context = multiprocessing.get_context("spawn")
+    barrier = context.Barrier(2)
+    processes = [context.Process(target=_load_and_note, args=(notes, barrier)) for _ in range(2)]
+    for process in processes:
+        process.start()
+    for process in processes:
+        process.join(120)
+    assert [process.exitcode for process in processes] == [0, 0]
+    assert len(list(notes.iterdir())) == 1
+
+
+def test_checksum_is_noted_once_a_file_has_settled(tmp_path):
+    file = tmp_path / "file"
+    file.write_bytes(b"abc")
+    wanted = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    notes = cache.cache_folder() / "checksums"
+    assert checksum(file) == wanted and not notes.exists()
+    os.utime(file, ns=(10**18, 10**18))
+    assert checksum(file) == wanted and len(list(notes.iterdir())) == 1
+    note = next(notes.iterdir())
+    note.write_text(note.read_text().replace(wanted, "noted"))
+    assert checksum(file) == "noted"
+    file.write_bytes(b"abcd")
+    assert checksum(file) != "noted"
