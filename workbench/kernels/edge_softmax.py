@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from workbench.kernels.buffers import uninitialised
 from workbench.kernels.jit import compiled
 from workbench.kernels.prefetch import prefetch_row, rows_ahead
 from workbench.kernels.segment import Adjacency, arrays, check_rows, compute_dtype, parallel_edges, use_compiled
@@ -72,7 +73,7 @@ def _score_gradients(indptr, indices, left, right, slope, attention, grad, out, 
 
 def attention_rows(adjacency: Adjacency, left: Tensor, right: Tensor, slope: float) -> Tensor:
     """The attention [num_edges, heads] on the CPU."""
-    out = left.new_empty(adjacency.num_edges, left.shape[1])
+    out = uninitialised(left, adjacency.num_edges, left.shape[1])
     indptr, indices, lefts, rights, outs = arrays(adjacency.indptr, adjacency.indices, left, right, out)
     typed = outs.dtype.type(slope)
     parallel_edges(
@@ -104,7 +105,7 @@ def _gradients(
 ) -> tuple[Tensor, Tensor]:
     """Gradients of `left + right` of each edge, and of `right`."""
     if use_compiled(left):
-        out, for_right = torch.empty_like(attention), torch.empty_like(right)
+        out, for_right = uninitialised(attention, *attention.shape), torch.empty_like(right)
         indptr, indices, lefts, rights = arrays(adjacency.indptr, adjacency.indices, left, right)
         args = arrays(attention, grad, out, for_right)
         typed = lefts.dtype.type(slope)

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.kernels.buffers import uninitialised
 from workbench.kernels.hash import hash_index, hash_index_torch
 from workbench.kernels.jit import compiled
 from workbench.kernels.threads import parallel_rows
@@ -63,7 +64,7 @@ def apply_mask(x: Tensor, ids: Tensor, key: int, threshold: int) -> Tensor:
     scale = _LEVELS / (_LEVELS - threshold)
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
         return torch.where(kept_torch(ids, x.shape[1], key, threshold), x * scale, 0)
-    out = torch.empty_like(x, memory_format=torch.contiguous_format)
+    out = uninitialised(x, *x.shape)
     values, rows, kept = x.detach().contiguous().numpy(), ids.numpy(), out.numpy()
     limit, factor = np.uint64(threshold), values.dtype.type(scale)
     parallel_rows(lambda lo, hi: _apply_mask(values, rows, key, limit, factor, kept, lo, hi), x.shape[0])

@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from workbench.kernels.buffers import uninitialised
 from workbench.kernels.jit import compiled
 from workbench.kernels.prefetch import prefetch_columns, prefetch_row, rows_ahead
 from workbench.kernels.segment import (
@@ -78,8 +79,8 @@ def _weight_of_winners(indices, grad, x, winner, out, lo, hi):
 
 def max_rows(adjacency: Adjacency, x: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
     """The maxima [num_dst, channels] and the edges that won, int32 (int64 from 2³¹ edges on), on the CPU."""
-    out = x.new_empty(adjacency.num_dst, x.shape[1])
-    winner = torch.empty(out.shape, dtype=_edge_dtype(adjacency))
+    out = uninitialised(x, adjacency.num_dst, x.shape[1])
+    winner = uninitialised(x, *out.shape, dtype=_edge_dtype(adjacency))
     args = arrays(adjacency.indptr, adjacency.indices, x, weight, out, winner)
     parallel_edges(lambda lo, hi: _max_rows(*args, lo, hi), adjacency.indptr, x.shape[1])
     return out, winner
@@ -113,7 +114,7 @@ def _edge_dtype(adjacency: Adjacency) -> torch.dtype:
 
 
 def _gradient_of_x(adjacency: Adjacency, grad: Tensor, winner: Tensor, weight: Tensor | None) -> Tensor:
-    out = grad.new_zeros(adjacency.num_src, grad.shape[1])
+    out = uninitialised(grad, adjacency.num_src, grad.shape[1]).zero_()
     if use_compiled(grad):
         args = arrays(adjacency.indptr, adjacency.indices, grad, winner, weight, out)
         lines = -(-grad.shape[1] // _CHANNELS_PER_LINE)

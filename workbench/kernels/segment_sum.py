@@ -12,6 +12,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from workbench.kernels.buffers import uninitialised
 from workbench.kernels.jit import compiled
 from workbench.kernels.prefetch import prefetch_row, rows_ahead
 from workbench.kernels.segment import (
@@ -88,7 +89,7 @@ def sum_rows(
         row_scale: [rows].
         column_scale: [n].
     """
-    out = x.new_empty(len(indptr) - 1, *x.shape[1:])
+    out = uninitialised(x, len(indptr) - 1, *x.shape[1:])
     args = arrays(indptr, indices, x, weight, edges, row_scale, column_scale, out)
     parallel_edges(lambda lo, hi: _sum_rows(*args, lo, hi), indptr, x.shape[1] * x.shape[2])
     return out
@@ -146,7 +147,7 @@ def _gradient_of_weight(adjacency: Adjacency, grad: Tensor, x: Tensor, scale: Te
     if not use_compiled(x):
         dots = edge_dots_torch(adjacency, grad, x)
         return dots if scale is None else dots.mul_(scale.index_select(0, adjacency.destinations)[:, None])
-    out = x.new_empty(adjacency.num_edges, x.shape[1])
+    out = uninitialised(x, adjacency.num_edges, x.shape[1])
     args = arrays(adjacency.indptr, adjacency.indices, grad, x, scale, out)
     parallel_edges(lambda lo, hi: _edge_dots(*args, lo, hi), adjacency.indptr, x.shape[1] * x.shape[2])
     return out
