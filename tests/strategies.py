@@ -11,8 +11,9 @@ import torch
 from hypothesis import strategies as st
 from torch import Tensor
 
+from workbench.core.block import Block
 from workbench.core.graph import Graph
-from workbench.core.minibatch import Block, MiniBatch
+from workbench.core.minibatch import MiniBatch
 
 Edge = tuple[int, int, int]  # source, destination, id
 

@@ -7,15 +7,15 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:  # for type checkers and editors; a test holds it against the table below
+    from workbench.core.block import Block as Block
     from workbench.core.dataset import Dataset as Dataset
     from workbench.core.edgebatch import EdgeBatch as EdgeBatch
     from workbench.core.errors import CapacityError as CapacityError
     from workbench.core.errors import CorruptFileError as CorruptFileError
+    from workbench.core.exchange import Exchange as Exchange
     from workbench.core.graph import Graph as Graph
     from workbench.core.meter import PeakMeter as PeakMeter
     from workbench.core.meter import measure_peak as measure_peak
-    from workbench.core.minibatch import Block as Block
-    from workbench.core.minibatch import Exchange as Exchange
     from workbench.core.minibatch import MiniBatch as MiniBatch
     from workbench.core.units import format_bytes as format_bytes
     from workbench.core.units import parse_bytes as parse_bytes
@@ -38,12 +38,14 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it against the 
     from workbench.training.step import train_step as train_step
 
 _NAMES = {
+    "core.block": ["Block"],
     "core.dataset": ["Dataset"],
     "core.edgebatch": ["EdgeBatch"],
     "core.errors": ["CapacityError", "CorruptFileError"],
+    "core.exchange": ["Exchange"],
     "core.graph": ["Graph"],
     "core.meter": ["PeakMeter", "measure_peak"],
-    "core.minibatch": ["Block", "Exchange", "MiniBatch"],
+    "core.minibatch": ["MiniBatch"],
     "core.units": ["format_bytes", "parse_bytes"],
     "kernels.threads": ["get_num_threads", "set_num_threads"],
     "nn.dropout": ["HashDropout"],

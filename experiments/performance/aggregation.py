@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 
 from experiments.performance.timing import interleaved
-from workbench.core.minibatch import Block
+from workbench.core.block import Block
 from workbench.kernels.edge_softmax import edge_attention
 from workbench.kernels.segment_max import segment_max
 from workbench.kernels.segment_sum import segment_mean, segment_sum

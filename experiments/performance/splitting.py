@@ -16,8 +16,9 @@ from torch import Tensor
 import workbench as wb
 from experiments.performance.graphs import power_law_graph, real_graph
 from experiments.performance.timing import interleaved
+from workbench.core.block import Block
 from workbench.core.graph import Graph
-from workbench.core.minibatch import Block, MiniBatch
+from workbench.core.minibatch import MiniBatch
 
 FANOUTS = [10, 25]
 NUM_PARTS = (8, 32)

@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import graphs, minibatches, random_graph, random_minibatch
+from workbench.core.exchange import Exchange
 from workbench.core.graph import Graph
 from workbench.core.interop import (
     PygBatch,
@@ -25,7 +26,7 @@ from workbench.core.interop import (
     to_pyg,
     to_scipy,
 )
-from workbench.core.minibatch import Exchange, MiniBatch
+from workbench.core.minibatch import MiniBatch
 
 
 def assert_fields_equal(left, right) -> None:

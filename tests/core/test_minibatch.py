@@ -7,7 +7,9 @@ import torch
 from hypothesis import given
 
 from tests.strategies import minibatches, random_minibatch
-from workbench.core.minibatch import Block, Exchange, MiniBatch
+from workbench.core.block import Block
+from workbench.core.exchange import Exchange
+from workbench.core.minibatch import MiniBatch
 
 
 def ids(*values: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:

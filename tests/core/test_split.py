@@ -8,7 +8,9 @@ from torch import Tensor
 
 import workbench.core.split_compiled as compiled_module
 from tests.strategies import minibatches, random_graph, random_minibatch
-from workbench.core.minibatch import Block, Exchange, MiniBatch
+from workbench.core.block import Block
+from workbench.core.exchange import Exchange
+from workbench.core.minibatch import MiniBatch
 from workbench.core.split import _seeds_by_part, split_batch
 from workbench.core.split_compiled import split_rows_compiled
 from workbench.core.split_torch import split_rows_torch

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from workbench.core.minibatch import Block
+from workbench.core.block import Block
 from workbench.kernels import edge_softmax, gather, segment, segment_max, segment_sum
 from workbench.kernels.edge_softmax import edge_attention
 from workbench.kernels.gather import gather_edges

@@ -2,7 +2,7 @@
 
 import torch
 
-from workbench.core.minibatch import Block
+from workbench.core.block import Block
 
 
 def random_block(

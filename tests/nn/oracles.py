@@ -5,7 +5,7 @@ from collections.abc import Callable
 import torch
 from torch import Tensor, nn
 
-from workbench.core.minibatch import Block
+from workbench.core.block import Block
 from workbench.nn.gat import GATLayer
 from workbench.nn.gcn import GCNLayer
 from workbench.nn.gin import GINLayer

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from tests.nn.blocks import random_block, random_rows
-from workbench.core.minibatch import Block
+from workbench.core.block import Block
 from workbench.nn.gat import GATLayer
 from workbench.nn.gcn import GCN_NORMS, GCNLayer
 from workbench.nn.gin import GINLayer

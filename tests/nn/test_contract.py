@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from tests.nn.blocks import random_block, random_rows
 from tests.nn.oracles import by_rows
-from workbench.core.minibatch import Block
+from workbench.core.block import Block
 from workbench.kernels import edge_softmax, gather, segment, segment_max, segment_sum
 from workbench.kernels.threads import get_num_threads, set_num_threads
 from workbench.nn.gat import GATLayer

@@ -9,7 +9,8 @@ from torch import Tensor, nn
 
 from tests.nn.blocks import random_block, random_rows
 from tests.strategies import random_graph, random_minibatch
-from workbench.core.minibatch import Block, MiniBatch
+from workbench.core.block import Block
+from workbench.core.minibatch import MiniBatch
 from workbench.nn.model import GNN, MODEL_KINDS, build_model
 
 IN, HIDDEN, OUT = 5, 8, 3

@@ -2,7 +2,8 @@ import pytest
 import torch
 
 from tests.strategies import random_minibatch
-from workbench.core.minibatch import Block, MiniBatch
+from workbench.core.block import Block
+from workbench.core.minibatch import MiniBatch
 from workbench.partition.redundancy import Redundancy, redundancy
 
 

@@ -4,7 +4,8 @@ import torch
 from torch import Tensor, nn
 
 from tests.strategies import random_graph, random_minibatch
-from workbench.core.minibatch import Block, MiniBatch
+from workbench.core.block import Block
+from workbench.core.minibatch import MiniBatch
 
 
 class PlainLayer(nn.Module):

@@ -8,10 +8,10 @@ import torch
 from torch import Tensor
 
 from workbench.core.array_store import content_digest
+from workbench.core.block import FLOATS
 from workbench.core.errors import check_at_least, check_finite, check_ids, check_vector
 from workbench.core.graph import Graph
 from workbench.core.linksplit import LinkSplit
-from workbench.core.minibatch import FLOATS
 from workbench.core.storage import total_bytes
 from workbench.core.units import format_bytes
 

@@ -9,9 +9,9 @@ import torch
 from torch import Tensor
 
 from workbench.core.array_store import HEADER, open_arrays, save_arrays
+from workbench.core.block import FLOATS
 from workbench.core.errors import ID_DTYPES, CorruptFileError, check_finite, check_ids, check_vector
 from workbench.core.graph_build import TYPE_DTYPES, ArrayLike, as_vector, edges_to_csr
-from workbench.core.minibatch import FLOATS
 from workbench.core.storage import move_all, total_bytes
 from workbench.core.units import format_bytes
 from workbench.kernels.pairs import find_pairs

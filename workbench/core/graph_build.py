@@ -8,8 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.core.block import FLOATS
 from workbench.core.errors import ID_DTYPES, check_at_least, check_finite, check_vector
-from workbench.core.minibatch import FLOATS
 from workbench.kernels.csr import Csr, group_rows, symmetric_rows
 
 ArrayLike: TypeAlias = Tensor | np.ndarray | Sequence[int] | Sequence[float]

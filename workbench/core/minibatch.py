@@ -7,7 +7,6 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workbench.core.block import FLOATS as FLOATS
 from workbench.core.block import Block
 from workbench.core.errors import check_vector
 from workbench.core.exchange import Exchange

@@ -9,8 +9,9 @@ from dataclasses import replace
 import torch
 from torch import Tensor
 
+from workbench.core.block import Block
 from workbench.core.errors import ID_DTYPES, check_vector
-from workbench.core.minibatch import Block, MiniBatch
+from workbench.core.minibatch import MiniBatch
 from workbench.core.split_compiled import split_rows_compiled
 from workbench.core.split_torch import split_rows_torch
 from workbench.kernels.csr import group_rows

@@ -8,7 +8,8 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.core.minibatch import Block, MiniBatch
+from workbench.core.block import Block
+from workbench.core.minibatch import MiniBatch
 from workbench.kernels.jit import compiled
 from workbench.kernels.prefetch_item import prefetch
 from workbench.kernels.threads import num_chunks, run_tasks

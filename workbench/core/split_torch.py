@@ -5,7 +5,8 @@ from itertools import pairwise
 import torch
 from torch import Tensor
 
-from workbench.core.minibatch import Block, MiniBatch
+from workbench.core.block import Block
+from workbench.core.minibatch import MiniBatch
 
 
 def split_rows_torch(mb: MiniBatch, order: Tensor, bounds: list[int]) -> list[MiniBatch]:

@@ -130,14 +130,11 @@ def build(source: Source, name: str, options: Options) -> Dataset | KnowledgeGra
         if options != Options(seed=options.seed):
             raise ValueError(f"{name} is a knowledge graph; it takes no options of graphs: use .graph(inverse=True)")
         return read
-    if isinstance(read, Dataset):
-        if options == Options(seed=options.seed):
-            return read
-        return _assemble(_raw_of(read), name, options)
-    try:
-        return _assemble(read, name, options)
-    except (TypeError, IndexError) as error:
-        raise DataError(f"{source.location}: {error}") from error
+    if isinstance(read, RawSet):
+        return _assemble(read, name, options, source.location)
+    if options == Options(seed=options.seed):
+        return read
+    return _assemble(_raw_of(read), name, options, source.location)
 
 
 def _raw_of(dataset: Dataset) -> RawSet:
@@ -156,19 +153,22 @@ def _raw_of(dataset: Dataset) -> RawSet:
     )
 
 
-def _assemble(raw: RawSet, name: str, options: Options) -> Dataset:
+def _assemble(raw: RawSet, name: str, options: Options, location: str) -> Dataset:
     graph = shape_graph(raw, undirected=options.undirected, self_loops=options.self_loops)
     x, label = choose_features(raw, graph, options.features, options.seed)
     y = torch.full((raw.num_nodes,), -1) if raw.y is None else raw.y
     ids, origin = choose_split(raw, y, number=options.split, seed=options.seed)
-    return Dataset.build(
-        graph,
-        x,
-        y,
-        **ids._asdict(),
-        num_classes=raw.num_classes,
-        name=name,
-        split=origin,
-        features=label,
-        link_split=raw.link_split,
-    )
+    try:
+        return Dataset.build(
+            graph,
+            x,
+            y,
+            **ids._asdict(),
+            num_classes=raw.num_classes,
+            name=name,
+            split=origin,
+            features=label,
+            link_split=raw.link_split,
+        )
+    except (TypeError, ValueError, IndexError) as error:
+        raise DataError(f"{location}: {error}") from error

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from workbench.core.minibatch import Block
+from workbench.core.block import Block
 
 
 def inverse_out_degrees(block: Block, dtype: torch.dtype) -> Tensor:

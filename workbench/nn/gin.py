@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from workbench.core.minibatch import Block
+from workbench.core.block import Block
 from workbench.kernels.segment_sum import segment_sum, segment_sum_and_own
 from workbench.nn.norm import build_norm
 

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor, nn
 
-from workbench.core.minibatch import Block
+from workbench.core.block import Block
 from workbench.kernels.gather import gather_edges
 
 

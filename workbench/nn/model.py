@@ -5,8 +5,8 @@ from collections.abc import Callable, Sequence
 import torch
 from torch import Tensor, nn
 
+from workbench.core.block import Block
 from workbench.core.errors import check_at_least, check_choice
-from workbench.core.minibatch import Block
 from workbench.nn.dropout import HashDropout
 from workbench.nn.gat import GATLayer
 from workbench.nn.gcn import GCNLayer

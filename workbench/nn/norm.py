@@ -5,8 +5,9 @@ from dataclasses import replace
 import torch
 from torch import nn
 
+from workbench.core.block import Block
 from workbench.core.errors import check_choice
-from workbench.core.minibatch import Block, MiniBatch
+from workbench.core.minibatch import MiniBatch
 from workbench.kernels.segment import inverse_in_degrees
 from workbench.nn.edges import inverse_out_degrees
 

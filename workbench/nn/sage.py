@@ -3,8 +3,8 @@
 import torch
 from torch import Tensor, nn
 
+from workbench.core.block import Block
 from workbench.core.errors import check_choice
-from workbench.core.minibatch import Block
 from workbench.kernels.segment import compute_dtype, inverse_in_degrees
 from workbench.kernels.segment_max import segment_max
 from workbench.kernels.segment_sum import segment_sum_and_own

@@ -6,9 +6,10 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
+from workbench.core.block import Block
 from workbench.core.errors import check_ids
 from workbench.core.graph import Graph
-from workbench.core.minibatch import Block, MiniBatch
+from workbench.core.minibatch import MiniBatch
 from workbench.kernels.jit import compiled
 from workbench.kernels.prefetch_item import prefetch
 from workbench.kernels.relabel import relabeler

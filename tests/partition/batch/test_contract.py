@@ -7,7 +7,8 @@ import torch
 from torch import Tensor
 
 from tests.strategies import random_graph, random_minibatch
-from workbench.core.minibatch import Block, MiniBatch
+from workbench.core.block import Block
+from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch import PARTITION_METHODS, partition_batch
 from workbench.partition.graph import partition_graph
 

@@ -1,7 +1,8 @@
 import pytest
 import torch
 
-from workbench.core.minibatch import Block, MiniBatch
+from workbench.core.block import Block
+from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch.metis import metis_parts, share_among_outputs
 from workbench.partition.batch.options import PartitionOptions
 

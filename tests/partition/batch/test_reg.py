@@ -5,8 +5,9 @@ import torch
 from hypothesis import given
 
 from tests.strategies import minibatches, random_graph, random_minibatch
+from workbench.core.block import Block
 from workbench.core.errors import CapacityError
-from workbench.core.minibatch import Block, MiniBatch
+from workbench.core.minibatch import MiniBatch
 from workbench.kernels import threads
 from workbench.kernels.threads import get_num_threads, set_num_threads
 from workbench.partition.batch import partition_batch

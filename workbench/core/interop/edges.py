@@ -5,8 +5,9 @@ from collections.abc import Mapping
 import torch
 from torch import Tensor
 
+from workbench.core.block import Block
 from workbench.core.graph import Graph
-from workbench.core.minibatch import Block, MiniBatch
+from workbench.core.minibatch import MiniBatch
 from workbench.kernels.csr import group_rows
 
 

@@ -7,9 +7,10 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from workbench.core.block import Block
 from workbench.core.graph import Graph
 from workbench.core.interop.edges import block_from_edges, check_edge_ids, in_callers_order, refuse_halo
-from workbench.core.minibatch import Block, MiniBatch
+from workbench.core.minibatch import MiniBatch
 
 Adj = tuple[Tensor, Tensor | None, tuple[int, int]]
 

@@ -6,8 +6,9 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
+from workbench.core.block import FLOATS
 from workbench.core.errors import ID_DTYPES, CapacityError, check_at_least, check_choice, check_vector
-from workbench.core.minibatch import FLOATS, MiniBatch
+from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch.cluster import cluster_parts
 from workbench.partition.batch.metis import metis_parts, share_among_outputs
 from workbench.partition.batch.options import PartitionOptions
