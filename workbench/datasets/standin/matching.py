@@ -1,0 +1,96 @@
+"""Random pairs with given degrees: every node has as many stubs as edges, and a pseudo-random bijection pairs stubs.
+
+The configuration model (Molloy, Reed, 1995), which meets degrees exactly but for self loops and repeats, where the
+Chung-Lu model of BTER's phase 2 meets them in expectation.
+"""
+
+from itertools import pairwise
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.datasets.standin.blocks import Pairs
+from workbench.kernels.csr import offsets
+from workbench.kernels.hash import hash_index
+from workbench.kernels.jit import compiled
+from workbench.kernels.threads import parallel_rows
+
+_ROUNDS = 4
+_MIN_PAIRS = 1 << 14
+
+
+@compiled
+def shuffled(key, index, count, low_bits, high_bits):
+    """Where a pseudo-random bijection of [0, count) sends `index`: a Feistel network of alternating halves, walked until
+    it stays in range (Black, Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002)."""
+    low_mask, high_mask = (np.int64(1) << low_bits) - 1, (np.int64(1) << high_bits) - 1
+    while True:
+        high, low = index >> low_bits, index & low_mask
+        for turn in range(_ROUNDS):
+            high = (high ^ np.int64(hash_index(key + 2 * turn, low))) & high_mask
+            low = (low ^ np.int64(hash_index(key + 2 * turn + 1, high))) & low_mask
+        index = (high << low_bits) | low
+        if index < count:
+            return index
+
+
+@compiled
+def _pair(owners, first, count, key, low_bits, high_bits, lo, hi, left, right):
+    for pair in range(lo, hi):
+        left[pair] = owners[first + shuffled(key, 2 * pair, count, low_bits, high_bits)]
+        right[pair] = owners[first + shuffled(key, 2 * pair + 1, count, low_bits, high_bits)]
+
+
+def halves(count: int) -> tuple[int, int]:
+    """Bits of the low and the high half of numbers below `count`."""
+    bits = max(2, (count - 1).bit_length())
+    return bits // 2, bits - bits // 2
+
+
+def match_stubs(stubs: Tensor, group_starts: Tensor, key: int) -> Pairs:
+    """Pair the stubs of every group of nodes at random; self loops and repeats occur, an odd stub stays alone.
+
+    Args:
+        stubs: int64 [nodes], stubs of every node.
+        group_starts: int64 [groups + 1], where each group of nodes begins.
+        key: of the random stream.
+    """
+    owners = torch.arange(len(stubs), dtype=torch.int32).repeat_interleave(stubs)
+    bounds = offsets(stubs)[group_starts].tolist()
+    total = sum((end - first) // 2 for first, end in pairwise(bounds))
+    left, right = (torch.empty(total, dtype=torch.int32) for _ in range(2))
+    o, at = owners.numpy(), 0
+    for group, (first, end) in enumerate(pairwise(bounds)):
+        count, pairs = end - first, (end - first) // 2
+        low, high = halves(count)
+        group_key = int(np.int64(key) ^ np.int64(group << 32))
+        l, r = left[at : at + pairs].numpy(), right[at : at + pairs].numpy()
+
+        def kernel(lo: int, hi: int, first=first, count=count, key=group_key, low=low, high=high, l=l, r=r) -> None:
+            _pair(o, first, count, key, low, high, lo, hi, l, r)
+
+        parallel_rows(kernel, pairs, _MIN_PAIRS)
+        at += pairs
+    return Pairs(left, right)
+
+
+@compiled
+def _choose(key, count, low_bits, high_bits, lo, hi, chosen):
+    for i in range(lo, hi):
+        chosen[i] = shuffled(key, i, count, low_bits, high_bits)
+
+
+def random_subset(count: int, size: int, key: int) -> Tensor:
+    """int64 [size]: different numbers below `count`, at random.
+
+    Args:
+        count: numbers to choose from.
+        size: how many, at most `count`.
+        key: of the random stream.
+    """
+    low, high = halves(count)
+    chosen = torch.empty(size, dtype=torch.int64)
+    c = chosen.numpy()
+    parallel_rows(lambda lo, hi: _choose(key, count, low, high, lo, hi, c), size, _MIN_PAIRS)
+    return chosen
