@@ -12,13 +12,17 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it against the 
     from workbench.core.edgebatch import EdgeBatch as EdgeBatch
     from workbench.core.errors import CapacityError as CapacityError
     from workbench.core.errors import CorruptFileError as CorruptFileError
+    from workbench.core.errors import DataError as DataError
     from workbench.core.exchange import Exchange as Exchange
     from workbench.core.graph import Graph as Graph
+    from workbench.core.knowledge import KnowledgeGraph as KnowledgeGraph
+    from workbench.core.linksplit import LinkSplit as LinkSplit
     from workbench.core.meter import PeakMeter as PeakMeter
     from workbench.core.meter import measure_peak as measure_peak
     from workbench.core.minibatch import MiniBatch as MiniBatch
     from workbench.core.units import format_bytes as format_bytes
     from workbench.core.units import parse_bytes as parse_bytes
+    from workbench.datasets.load import load_dataset as load_dataset
     from workbench.kernels.threads import get_num_threads as get_num_threads
     from workbench.kernels.threads import set_num_threads as set_num_threads
     from workbench.nn.dropout import HashDropout as HashDropout
@@ -41,12 +45,15 @@ _NAMES = {
     "core.block": ["Block"],
     "core.dataset": ["Dataset"],
     "core.edgebatch": ["EdgeBatch"],
-    "core.errors": ["CapacityError", "CorruptFileError"],
+    "core.errors": ["CapacityError", "CorruptFileError", "DataError"],
     "core.exchange": ["Exchange"],
     "core.graph": ["Graph"],
+    "core.knowledge": ["KnowledgeGraph"],
+    "core.linksplit": ["LinkSplit"],
     "core.meter": ["PeakMeter", "measure_peak"],
     "core.minibatch": ["MiniBatch"],
     "core.units": ["format_bytes", "parse_bytes"],
+    "datasets.load": ["load_dataset"],
     "kernels.threads": ["get_num_threads", "set_num_threads"],
     "nn.dropout": ["HashDropout"],
     "nn.model": ["build_model"],

@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -134,7 +135,7 @@ def build(source: Source, name: str, options: Options) -> Dataset | KnowledgeGra
         return _assemble(read, name, options, source.location)
     if options == Options(seed=options.seed):
         return read
-    return _assemble(_raw_of(read), name, options, source.location)
+    return replace(_assemble(_raw_of(read), name, options, source.location), split=read.split)
 
 
 def _raw_of(dataset: Dataset) -> RawSet:

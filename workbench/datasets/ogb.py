@@ -111,16 +111,16 @@ def read_ogb(name: str, folder: Path) -> RawSet:
     if edges.min() < 0 or edges.max() >= nodes:
         bad = edges.min() if edges.min() < 0 else edges.max()
         raise DataError(f"{folder / 'raw'}: the edges hold {bad}; ids must lie in [0, {nodes})")
-    src, dst = torch.from_numpy(np.ascontiguousarray(edges, np.int32 if nodes < 2**31 else np.int64))
+    src, dst = _tensor(edges, np.int32 if nodes < 2**31 else np.int64)
     one_label = int(meta["num tasks"]) == 1
     return RawSet(
         src,
         dst,
         nodes,
         stored_once=meta["add_inverse_edge"] == "True",
-        x=None if graph["node_feat"] is None else torch.from_numpy(graph["node_feat"]).float(),
-        y=_labels(labels, one_label),
-        splits=(Split(*(torch.from_numpy(ids).to(torch.int64) for ids in parts)),),
+        x=None if graph["node_feat"] is None else _tensor(graph["node_feat"], np.float32),
+        y=_labels(labels, one_label, folder),
+        splits=(Split(*(_whole(ids, "ids of the split", folder) for ids in parts)),),
         num_classes=int(meta["num classes"]) if one_label else None,
     )
 
@@ -182,12 +182,25 @@ def _read_raw(folder: Path, meta: dict[str, str]) -> tuple[dict[str, Any], np.nd
     return graph, labels, [table(folder / "split" / meta["split"] / f"{part}.csv.gz").reshape(-1) for part in _PARTS]
 
 
-def _labels(labels: np.ndarray, one_label: bool) -> Tensor:
+def _tensor(values: np.ndarray, dtype: Any) -> Tensor:
+    """Shares memory where it can; pandas hands out arrays that must not be written to."""
+    return torch.from_numpy(np.require(values, dtype, ("C", "W")))
+
+
+def _whole(values: np.ndarray, what: str, folder: Path) -> Tensor:
+    """int64, refusing fractions instead of cutting them off."""
+    numbers = _tensor(values, np.int64)
+    if values.dtype.kind not in "iu" and not np.array_equal(numbers.numpy(), values):
+        raise DataError(f"{folder}: {what} are not whole numbers but {values.dtype}")
+    return numbers
+
+
+def _labels(labels: np.ndarray, one_label: bool, folder: Path) -> Tensor:
     """Class ids, −1 where OGB has NaN; or several labels as floats."""
     if not one_label:
-        return torch.from_numpy(np.ascontiguousarray(labels, np.float32))
+        return _tensor(labels, np.float32)
     flat = labels.reshape(-1)
-    return torch.from_numpy(np.where(np.isnan(flat), -1, flat).astype(np.int64))
+    return _whole(np.where(np.isnan(flat), -1, flat), "labels", folder)
 
 
 def _damaged(folder: Path) -> Path:

@@ -1,0 +1,97 @@
+import subprocess
+import sys
+
+import pytest
+
+from workbench.cli import main
+
+
+def run(capsys, *arguments):
+    """Status, output and errors of `workbench data …`."""
+    status = main(["data", *arguments])
+    out, err = capsys.readouterr()
+    return status, out, err
+
+
+def test_list_shows_what_is_at_hand_and_what_is_known(write, write_triples, folder, capsys):
+    write()
+    write_triples("fb15k-237")
+    status, out, err = run(capsys, "list")
+    rows = {line.split()[0]: " ".join(line.split()[1:]) for line in out.splitlines()[4:]}
+    assert (status, err) == (0, "") and str(folder) in out
+    assert rows["tiny"].startswith("archive a set of your own")
+    assert rows["fb15k-237"].startswith("archive knowledge graph")
+    assert rows["cora"].startswith("no (archive)") and rows["ogbn-products"].startswith("no (OGB)")
+    assert rows["synthetic-products"].startswith("stand-in")
+
+
+def test_info_of_a_node_set(write, capsys):
+    write()
+    status, out, _ = run(capsys, "info", "tiny")
+    rows = {line[:20].strip(): line[20:].strip() for line in out.splitlines()[2:]}
+    assert status == 0 and "original" not in out
+    assert (rows["nodes"], rows["edges"], rows["classes"]) == ("6", "6", "3")
+    assert rows["train / val / test"] == "2 / 1 / 2 (public)"
+    assert rows["reciprocity"] == "0.800" and rows["largest degree"] == "1"
+
+
+def test_info_of_a_knowledge_graph(write_triples, capsys):
+    write_triples()
+    status, out, _ = run(capsys, "info", "facts")
+    assert status == 0 and "5 (triples)" in out and "3 / 1 / 1" in out and "2 (relations)" in out
+
+
+def test_info_shows_a_stand_in_beside_the_original(capsys):
+    status, out, _ = run(capsys, "info", "synthetic-arxiv", "--scale", "0.005", "--seed", "4")
+    nodes = next(line for line in out.splitlines() if line.startswith("nodes"))
+    assert status == 0 and nodes.split() == ["nodes", "847", "169,343"]
+    assert out.splitlines()[-1].startswith("original: Hu et al.")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("info", "nothing"), "workbench: there is neither nothing.npz nor"),
+        (("get", "cora"), "workbench: cora can't be downloaded, only"),
+        (("info", "tiny", "--scale", "0.1"), "workbench: scale is 0.1, but tiny is no stand-in"),
+    ],
+)
+def test_errors_are_one_line(write, capsys, arguments, message):
+    write()
+    status, out, err = run(capsys, *arguments)
+    assert (status, out) == (1, "") and err.startswith(message) and err.count("\n") == 1
+
+
+def test_get_offline(folder, capsys, monkeypatch):
+    pytest.importorskip("ogb", reason="ogb is not installed: pip install 'gnn-workbench[ogb]'")
+
+    def offline(*arguments, **options):
+        raise OSError("no route to host")
+
+    monkeypatch.setattr("urllib.request.urlopen", offline)
+    status, _, err = run(capsys, "get", "ogbn-arxiv")
+    assert status == 1 and "ogbn-arxiv can't be downloaded" in err and "no route to host" in err
+
+
+def test_get_says_where_it_is_and_what_comes_first(folder, write, capsys):
+    (folder / "ogbn_arxiv" / "raw").mkdir(parents=True)
+    status, out, _ = run(capsys, "get", "ogbn-arxiv")
+    assert status == 0 and out == f"ogbn-arxiv is in {folder / 'ogbn_arxiv'}\n"
+    write("ogbn-arxiv")
+    status, out, _ = run(capsys, "get", "ogbn-arxiv")
+    assert status == 0 and "is loaded from" in out and "ogbn-arxiv.npz, which comes first" in out
+
+
+def test_help_and_usage(capsys):
+    for arguments in (["--help"], ["data", "--help"], ["data", "info", "--help"]):
+        with pytest.raises(SystemExit) as end:
+            main(arguments)
+        assert end.value.code == 0 and "usage: workbench" in capsys.readouterr().out
+    with pytest.raises(SystemExit) as end:
+        main(["data"])
+    assert end.value.code == 2
+
+
+def test_runs_as_a_module():
+    done = subprocess.run([sys.executable, "-m", "workbench.cli", "data", "list"], capture_output=True, text=True)
+    assert done.returncode == 0 and "synthetic-products" in done.stdout
