@@ -14,7 +14,7 @@ from workbench.core.block import Block
 from workbench.kernels import edge_softmax, gather, segment, segment_max, segment_sum
 from workbench.kernels.edge_softmax import edge_attention
 from workbench.kernels.gather import gather_edges
-from workbench.kernels.segment import edge_ranges, parallel_edges
+from workbench.kernels.segment import edge_ranges
 from workbench.kernels.segment_max import max_rows, max_rows_torch
 from workbench.kernels.segment_max import segment_max as maximum
 from workbench.kernels.segment_sum import segment_mean, segment_sum_and_own
@@ -157,25 +157,6 @@ def test_only_what_backward_needs_is_saved() -> None:
     assert saved_by(lambda: total(block, x, weight)) == [(5, 1)]
     assert (3, 1, 4) in saved_by(lambda: total(block, x, weight.requires_grad_()))
     assert saved_by(lambda: maximum(block, x)) == [(2, 4)]
-
-
-@pytest.mark.parametrize("num_edges", [0, 1, 57])
-def test_every_row_is_visited_once(num_threads: int, num_edges: int, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment, "_MIN_WORK_PER_THREAD", 1)
-    degrees = torch.zeros(40, dtype=torch.int64)
-    degrees[11] = num_edges
-    seen: list[int] = []
-    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degrees.cumsum(0)])
-    parallel_edges(lambda lo, hi: seen.extend(range(lo, hi)), indptr, 8)
-    assert sorted(seen) == list(range(40))
-
-
-def test_an_error_in_one_range_reaches_the_caller(monkeypatch: pytest.MonkeyPatch) -> None:
-    def fail(lo: int, hi: int) -> None:
-        raise ZeroDivisionError
-
-    with pytest.raises(ZeroDivisionError):
-        parallel_edges(fail, torch.arange(1000), 1)
 
 
 def test_ranges_of_edges_cover_them(monkeypatch: pytest.MonkeyPatch) -> None:

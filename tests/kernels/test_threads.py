@@ -73,8 +73,17 @@ def test_edge_ranges_cover_all_rows(degrees):
     indptr = torch.tensor([0, *degrees]).cumsum(0)
     hits = torch.zeros(len(degrees), dtype=torch.int64)
     with num_threads_set(3):
-        parallel_edges(lambda lo, hi: hits[lo:hi].add_(1), indptr, min_edges=1)
+        parallel_edges(lambda lo, hi: hits[lo:hi].add_(1), indptr, work_per_edge=1 << 16)
     assert bool((hits == 1).all())
+
+
+def test_an_error_in_one_range_of_edges_reaches_the_caller(num_threads):
+    def fail(lo, hi):
+        if lo <= 700 < hi:
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        parallel_edges(fail, torch.arange(1000), work_per_edge=1 << 16)
 
 
 def test_work_is_shared_out_but_not_in_crumbs(num_threads):

@@ -11,7 +11,7 @@ from torch import Tensor
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
 from workbench.kernels.jit import compiled
-from workbench.kernels.prefetch_item import prefetch
+from workbench.kernels.prefetch import prefetch
 from workbench.kernels.threads import num_chunks, run_tasks
 
 _AHEAD = 16  # items by which memory is asked for what is needed next

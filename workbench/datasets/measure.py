@@ -200,7 +200,7 @@ def local_clustering(graph: Graph, nodes: Tensor) -> Tensor:
     out = torch.empty(len(nodes), dtype=torch.float64)
     p, i, ids, o = graph.indptr.numpy(), graph.indices.numpy(), nodes.numpy(), out.numpy()
     degrees = graph.in_degrees()[nodes]
-    parallel_edges(lambda lo, hi: _coefficients(p, i, ids, lo, hi, o), offsets(degrees * degrees), 1 << 12)
+    parallel_edges(lambda lo, hi: _coefficients(p, i, ids, lo, hi, o), offsets(degrees * degrees), 16)
     return out
 
 

@@ -10,8 +10,9 @@ from torch.autograd.function import once_differentiable
 from workbench.kernels.buffers import uninitialised
 from workbench.kernels.jit import compiled
 from workbench.kernels.prefetch import prefetch_row, rows_ahead
-from workbench.kernels.segment import Adjacency, arrays, check_rows, compute_dtype, parallel_edges, use_compiled
+from workbench.kernels.segment import Adjacency, arrays, check_rows, compute_dtype, use_compiled
 from workbench.kernels.segment_sum import scatter_sum_torch, sum_rows
+from workbench.kernels.threads import parallel_edges
 
 
 @compiled

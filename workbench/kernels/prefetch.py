@@ -1,4 +1,4 @@
-"""Ask the processor for a row before it is needed: the rows of a sparse reduction lie at random places."""
+"""Ask the processor for what lies at random places before it is needed: reads then overlap, not wait in turn."""
 
 from llvmlite import ir
 from numba.core import types
@@ -47,3 +47,9 @@ def prefetch_columns(array, row, lo, hi):
 def rows_ahead(row_bytes):
     """How many rows ahead to ask: enough to hide the latency, few enough to stay in the first cache (measured)."""
     return max(1, min(_MOST_AHEAD, _AHEAD_BYTES // max(1, row_bytes)))
+
+
+@compiled
+def prefetch(array, index):
+    """Hint that `array[index]` of a vector will be read."""
+    _prefetch(array.ctypes.data + index * array.strides[0])  # pyright: ignore[reportCallIssue]

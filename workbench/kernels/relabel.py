@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from workbench.kernels.jit import compiled
-from workbench.kernels.prefetch_item import prefetch
+from workbench.kernels.prefetch import prefetch
 
 _AHEAD = 32  # ids between the one looked up and the one asked for
 

@@ -1,19 +1,14 @@
 """What the reductions over the rows of a CSR share: the edges they read, the choice of form, the cutting of work."""
 
-from bisect import bisect_left
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from functools import cached_property
-from itertools import pairwise
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor
 
-from workbench.kernels.threads import get_num_threads, run_tasks
 from workbench.kernels.transpose import Transposed
 
-_MIN_WORK_PER_THREAD = 1 << 16
-_PIECES_PER_THREAD = 4
 MESSAGE_BYTES = 1 << 28
 
 
@@ -67,33 +62,6 @@ def arrays(*tensors: Tensor | None) -> list[Any]:
 def inverse_in_degrees(adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
     """[num_dst] in `dtype`: 1 / in-degree, the in-degree taken as at least 1."""
     return adjacency.indptr.diff().clamp_(min=1).to(dtype).reciprocal_()
-
-
-def parallel_edges(kernel: Callable[[int, int], None], indptr: Tensor, work_per_edge: int) -> None:
-    """Run `kernel(lo, hi)` over row ranges of about equal numbers of edges; threads take the next range when free.
-
-    Args:
-        kernel: called with a half-open row range; must release the interpreter lock to run at once.
-        indptr: int64 [rows + 1].
-        work_per_edge: values read per edge; below a threshold one thread does all.
-    """
-    rows, starts = len(indptr) - 1, indptr.numpy()
-    work = int(starts[rows]) + rows
-    threads = max(1, min(get_num_threads(), work * work_per_edge // _MIN_WORK_PER_THREAD))
-    pieces = threads * _PIECES_PER_THREAD if threads > 1 else 1
-    targets = [work * i // pieces for i in range(1, pieces)]
-    bounds = [0, *(bisect_left(range(rows), t, key=lambda row: int(starts[row]) + row) for t in targets), rows]
-    ranges = list(pairwise(bounds))
-
-    def take() -> None:
-        while ranges:
-            try:
-                lo, hi = ranges.pop()
-            except IndexError:  # another thread took the last one
-                return
-            kernel(lo, hi)
-
-    run_tasks([take] * threads)
 
 
 def edge_ranges(num_edges: int, row_bytes: int) -> Iterator[slice]:

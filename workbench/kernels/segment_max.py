@@ -21,10 +21,9 @@ from workbench.kernels.segment import (
     check_rows,
     compute_dtype,
     edge_ranges,
-    parallel_edges,
     use_compiled,
 )
-from workbench.kernels.threads import parallel_rows
+from workbench.kernels.threads import parallel_edges, parallel_rows
 
 _CHANNELS_PER_LINE = 16
 _MIN_VALUES_PER_THREAD = 1 << 16

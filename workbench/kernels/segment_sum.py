@@ -22,9 +22,9 @@ from workbench.kernels.segment import (
     compute_dtype,
     edge_ranges,
     inverse_in_degrees,
-    parallel_edges,
     use_compiled,
 )
+from workbench.kernels.threads import parallel_edges
 
 
 @compiled

@@ -6,11 +6,11 @@ Python thread, so kernels are plain functions over a row range that release the 
 
 import os
 import threading
+from bisect import bisect_left
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
 from itertools import pairwise
 
-import torch
 from torch import Tensor
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
@@ -20,7 +20,8 @@ from torch.utils._python_dispatch import (
 )
 
 MIN_ROWS_PER_THREAD = 2048
-MIN_EDGES_PER_THREAD = 32768
+_MIN_WORK_PER_THREAD = 1 << 16
+_PIECES_PER_THREAD = 4
 _local = threading.local()
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
@@ -135,17 +136,31 @@ def parallel_rows(kernel: Callable[[int, int], object], rows: int, min_rows: int
     _run_ranges(kernel, [rows * i // chunks for i in range(chunks + 1)])
 
 
-def parallel_edges(kernel: Callable[[int, int], object], indptr: Tensor, min_edges: int = MIN_EDGES_PER_THREAD) -> None:
-    """Run `kernel(lo, hi)` over row ranges of about equally many edges, one range per thread.
+def parallel_edges(kernel: Callable[[int, int], object], indptr: Tensor, work_per_edge: int = 2) -> None:
+    """Run `kernel(lo, hi)` over row ranges of about equal numbers of edges; threads take the next range when free.
 
     Args:
         kernel: called with a half-open row range; must release the interpreter lock to run at once.
-        indptr: int64 [rows + 1], where each row's edges begin.
-        min_edges: edges below which another thread costs more than it saves.
+        indptr: int64 [rows + 1].
+        work_per_edge: values read per edge, or as much work; below a threshold one thread does all.
     """
-    chunks = num_chunks(int(indptr[-1]), min_edges)
-    targets = torch.tensor([int(indptr[-1]) * i // chunks for i in range(1, chunks)], dtype=indptr.dtype)
-    _run_ranges(kernel, [0, *torch.searchsorted(indptr, targets).tolist(), len(indptr) - 1])
+    rows, starts = len(indptr) - 1, indptr.numpy()
+    work = int(starts[rows]) + rows
+    threads = max(1, min(_threads, work * work_per_edge // _MIN_WORK_PER_THREAD))
+    pieces = threads * _PIECES_PER_THREAD if threads > 1 else 1
+    targets = [work * i // pieces for i in range(1, pieces)]
+    bounds = [0, *(bisect_left(range(rows), t, key=lambda row: int(starts[row]) + row) for t in targets), rows]
+    ranges = list(pairwise(bounds))
+
+    def take() -> None:
+        while ranges:
+            try:
+                lo, hi = ranges.pop()
+            except IndexError:  # another thread took the last one
+                return
+            kernel(lo, hi)
+
+    run_tasks([take] * threads)
 
 
 def _run_ranges(kernel: Callable[[int, int], object], bounds: list[int]) -> None:

@@ -11,7 +11,7 @@ from workbench.core.errors import check_ids
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.kernels.jit import compiled
-from workbench.kernels.prefetch_item import prefetch
+from workbench.kernels.prefetch import prefetch
 from workbench.kernels.relabel import relabeler
 from workbench.kernels.threads import parallel_rows
 

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from workbench.kernels.hash import below, below_torch, hash_index, hash_index_torch
 from workbench.kernels.jit import compiled
-from workbench.kernels.prefetch_item import prefetch
+from workbench.kernels.prefetch import prefetch
 from workbench.kernels.threads import parallel_edges
 from workbench.sampling.layers import Candidates, Drawn, row_offsets
 
