@@ -1,6 +1,11 @@
 """Building a stand-in by name."""
 
+import torch
+from torch import Tensor
+
 from workbench.core.dataset import Dataset
+from workbench.core.graph import Graph
+from workbench.core.knowledge import KnowledgeGraph
 from workbench.datasets.standin.citation import citations, dates, pairs_of
 from workbench.datasets.standin.classes import features, multi_labels, split_nodes
 from workbench.datasets.standin.degrees import degree_sequence
@@ -8,13 +13,15 @@ from workbench.datasets.standin.room import check_room, find
 from workbench.datasets.standin.spec import StandIn, scaled, scaled_splits
 from workbench.datasets.standin.streams import Draw, key_of
 from workbench.datasets.standin.topology import arrange, node_classes, undirected_graph
+from workbench.datasets.standin.triples import knowledge_graph
+from workbench.datasets.standin.typed import typed_graph
 
 
-def build_standin(name: str, *, scale: float | None = None, seed: int = 0) -> Dataset:
+def build_standin(name: str, *, scale: float | None = None, seed: int = 0) -> Dataset | KnowledgeGraph:
     """Generate a stand-in: a pure function of (name, scale, seed), whatever the number of threads.
 
     Nodes, edges and splits scale, the mean degree and the quantiles of degrees stay; the largest degree falls to that of
-    the top 1 / scale nodes, and to a quarter of the nodes.
+    the top 1 / scale nodes, and at least with √scale. Node ids are in random order (typed graphs: within a type).
 
     Args:
         name: a key of `STANDINS`.
@@ -27,33 +34,46 @@ def build_standin(name: str, *, scale: float | None = None, seed: int = 0) -> Da
     """
     spec, size = find(name, scale)
     check_room(name, size)
-    assert isinstance(spec, StandIn)
-    return _build_nodes(spec, size, seed)
+    return _build_nodes(spec, size, seed) if isinstance(spec, StandIn) else knowledge_graph(spec, size, seed)
+
+
+def paper_degrees(spec: StandIn, scale: float) -> Tensor:
+    """int64 [nodes], ascending: neighbours that nodes (papers, of a typed graph) are to have in the undirected graph."""
+    pairs = pairs_of(scaled(spec.edges, scale), spec.reciprocity)
+    nodes = scaled(spec.nodes, scale)
+    return degree_sequence(spec.recipe.degrees, nodes, 2 * pairs, neighbours=nodes - 1)
+
+
+def _wired(spec: StandIn, scale: float, seed: int) -> tuple[Graph, Tensor, Tensor | None]:
+    """The graph, the class of every node, and dates where there are citations."""
+    name, recipe = spec.name, spec.recipe
+    wiring = arrange(name, seed, paper_degrees(spec, scale), spec.classes, recipe.class_skew)
+    graph, classes = undirected_graph(name, seed, wiring, recipe), node_classes(wiring)
+    if not spec.directed:
+        return graph, classes, None
+    date = dates(name, seed, graph)
+    return citations(graph, date, spec.reciprocity, key_of(name, seed, Draw.RECIPROCITY)), classes, date
+
+
+def _labels(spec: StandIn, seed: int, classes: Tensor, nodes: int, labelled: Tensor) -> Tensor:
+    """Labels of all nodes: of those that have a class, or of those of the split only."""
+    if spec.multi_label:
+        return multi_labels(spec.name, seed, classes, spec.classes)
+    if not spec.only_split_labelled:
+        return classes
+    y = torch.full((nodes,), -1)
+    y[labelled] = classes[labelled]
+    return y
 
 
 def _build_nodes(spec: StandIn, scale: float, seed: int) -> Dataset:
-    nodes, edges = scaled(spec.nodes, scale), scaled(spec.edges, scale)
-    pairs = pairs_of(edges, spec.reciprocity)
-    law = degree_sequence(spec.recipe.degrees, nodes, 2 * pairs)
-    wiring = arrange(spec.name, seed, law, spec.classes, spec.recipe.class_skew)
-    graph = undirected_graph(spec.name, seed, wiring, spec.recipe)
-    classes, date = node_classes(wiring), None
-    if spec.directed:
-        date = dates(spec.name, seed, graph)
-        graph = citations(graph, date, spec.reciprocity, key_of(spec.name, seed, Draw.RECIPROCITY))
-    del wiring, law
-    sizes = scaled_splits(spec.splits, scale, nodes)
-    train, val, test = split_nodes(spec.name, seed, nodes, sizes, date)
-    x = features(
-        spec.name,
-        seed,
-        classes,
-        num_classes=spec.classes,
-        width=spec.features,
-        signal=spec.signal,
-        dtype=spec.feature_dtype,
-    )
-    y = multi_labels(spec.name, seed, classes, spec.classes) if spec.multi_label else classes
-    return Dataset.build(
-        graph, x, y, train_idx=train, val_idx=val, test_idx=test, num_classes=spec.classes, name=spec.name
-    )
+    graph, classes, date = _wired(spec, scale, seed)
+    sizes = scaled_splits(spec.splits, scale, len(classes))
+    train, val, test = split_nodes(spec.name, seed, len(classes), sizes, date)
+    if spec.authors is not None:
+        graph, classes = typed_graph(spec, graph, classes, seed, scale)
+    x = features(spec, seed, classes)
+    y = _labels(spec, seed, classes, graph.num_nodes, torch.cat([train, val, test]))
+    splits = {"train_idx": train, "val_idx": val, "test_idx": test}
+    split = f"seeded:{seed}"
+    return Dataset.build(graph, x, y, **splits, num_classes=spec.classes, name=spec.name, split=split)

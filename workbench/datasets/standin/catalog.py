@@ -179,7 +179,7 @@ _MAG = StandIn(
     classes=153,
     splits=(1_112_392, 138_949, 146_818),
     reciprocity=0.01,
-    default_scale=0.002,
+    default_scale=0.001,
     only_split_labelled=True,
     feature_dtype=torch.float16,
     recipe=Recipe(_law(_MAG_PAPERS, 2 * _MAG_CITES, 1.4), clustering=0.1, homophily=0.6),

@@ -7,12 +7,13 @@ import torch
 from torch import Tensor
 
 from workbench.core.randomness import permutation, uniform
+from workbench.datasets.standin.spec import StandIn
 from workbench.datasets.standin.streams import Draw, key_of
 from workbench.kernels.hash import hash_index
 from workbench.kernels.jit import compiled
 from workbench.kernels.threads import parallel_rows
 
-_CHUNK_ROWS = 1 << 16
+_CHUNK_ROWS = 1 << 14
 _OWN_LABELS = 8
 _OWN_SHARE, _OTHER_SHARE = 0.7, 0.03
 
@@ -49,31 +50,26 @@ def class_centres(name: str, seed: int, classes: int, width: int, signal: float)
     return (centres.double() * (signal / centres.double().norm(dim=1, keepdim=True))).float()
 
 
-def features(
-    name: str, seed: int, classes: Tensor, *, num_classes: int, width: int, signal: float, dtype: torch.dtype
-) -> Tensor:
-    """A class centre of length `signal` plus noise of variance 1 in every channel.
+def features(spec: StandIn, seed: int, classes: Tensor) -> Tensor:
+    """A class centre of length `spec.signal` plus noise of variance 1 in every channel.
 
     One node's features say little about its class; the mean of its neighbours' says much.
 
     Args:
-        name: of the stand-in.
+        spec: width, classes, signal and dtype (float16 is rounded from float32).
         seed: any whole number.
         classes: int64 [nodes].
-        num_classes: how many classes there are.
-        width: channels.
-        signal: length of a class centre.
-        dtype: float32, or float16 (rounded from it).
 
     Returns:
-        `dtype` [nodes, width].
+        `spec.feature_dtype` [nodes, spec.features].
     """
-    centres, key = class_centres(name, seed, num_classes, width, signal), key_of(name, seed, Draw.NOISE)
-    x = torch.empty(len(classes), width, dtype=dtype)
-    if dtype == torch.float32:
+    centres = class_centres(spec.name, seed, spec.classes, spec.features, spec.signal)
+    key = key_of(spec.name, seed, Draw.NOISE)
+    x = torch.empty(len(classes), spec.features, dtype=spec.feature_dtype)
+    if x.dtype == torch.float32:
         _noisy(0, classes, centres, key, x)
         return x
-    buffer = torch.empty(min(_CHUNK_ROWS, len(classes)), width)
+    buffer = torch.empty(min(_CHUNK_ROWS, len(classes)), spec.features)
     for start in range(0, len(classes), _CHUNK_ROWS):
         rows = x[start : start + _CHUNK_ROWS]
         _noisy(start, classes[start : start + len(rows)], centres, key, buffer[: len(rows)])

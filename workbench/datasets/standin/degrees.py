@@ -94,14 +94,15 @@ def _fit(raw: np.ndarray, total: int, least: int, most: int) -> np.ndarray:
     return _rounded(raw, low, least, most)
 
 
-def largest_degree(law: DegreeLaw, nodes: int, neighbours: int | None = None) -> int:
-    """Largest degree of `degree_sequence`."""
+def _largest(law: DegreeLaw, nodes: int, total: int, neighbours: int | None) -> int:
     at_rank = round(float(law.ranked(nodes)[-1]))
-    simple = round(law.largest * math.sqrt(nodes / law.population))
-    return min(at_rank, simple, int(_MOST_NEIGHBOURS * ((nodes - 1) if neighbours is None else neighbours)))
+    if neighbours is None:
+        return at_rank
+    simple = max(law.largest * math.sqrt(nodes / law.population), math.sqrt(total))
+    return min(at_rank, round(simple), int(_MOST_NEIGHBOURS * neighbours))
 
 
-def degree_sequence(law: DegreeLaw, nodes: int, total: int, *, least: int = 1, neighbours: int | None = None) -> Tensor:
+def degree_sequence(law: DegreeLaw, nodes: int, total: int, *, least: int = 1, neighbours: int | None) -> Tensor:
     """Degrees of `nodes` nodes, ascending, that sum to `total` and follow the law.
 
     Args:
@@ -109,10 +110,8 @@ def degree_sequence(law: DegreeLaw, nodes: int, total: int, *, least: int = 1, n
         nodes: how many.
         total: their sum; the law's degrees are scaled by a common factor to meet it.
         least: smallest degree.
-        neighbours: nodes that one may be joined to; default: all others.
-
-    No degree exceeds a quarter of `neighbours`, nor √(nodes / population) times the law's largest: degrees beyond the
-    square root of the edges can't be met without repeats.
+        neighbours: nodes that one may be joined to, once each: no degree exceeds a quarter of them, nor both √total and
+            √(nodes / population) times the law's largest, since more can't be met without repeats. None: no such limit.
 
     Returns:
         int64 [nodes].
@@ -121,7 +120,7 @@ def degree_sequence(law: DegreeLaw, nodes: int, total: int, *, least: int = 1, n
         ValueError: so many edges on so few nodes that the law can't be followed.
     """
     raw = law.ranked(nodes)
-    most = largest_degree(law, nodes, neighbours)
+    most = _largest(law, nodes, total, neighbours)
     if not least * nodes <= total <= most * nodes // 2:
         raise ValueError(
             f"{nodes} nodes with a mean degree of {total / nodes:.1f} need degrees of at most {most} here; "

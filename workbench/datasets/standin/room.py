@@ -12,9 +12,9 @@ from workbench.datasets.standin.spec import KnowledgeStandIn, StandIn, scaled
 
 # The edge list (two int32), both directions of it and the merged rows (int32 each), and stubs.
 _BYTES_PER_PAIR, _BYTES_PER_TYPED_EDGE, _BYTES_PER_NODE, _BYTES_PER_TRIPLE = 32, 64, 80, 120
-# Checking that features are finite takes a copy without signs and three masks.
-_CHECK_BYTES_PER_VALUE = 3
-_FIXED_BYTES = 64 << 20
+_FIXED_BYTES = 256 << 20
+# What the allocator keeps of what was freed, and what a round of edges leaves beside the next.
+_SLACK = 1.15
 
 
 def find(name: str, scale: float | None) -> tuple[StandIn | KnowledgeStandIn, float]:
@@ -55,10 +55,9 @@ def required_bytes(name: str, scale: float | None = None) -> tuple[int, int]:
     width = spec.feature_dtype.itemsize
     features = nodes * spec.features * width
     graph = 8 * nodes + 4 * max(edges, typed) + (typed + nodes if typed else 0)
-    result = features + graph + nodes * label_bytes + 8 * sum(spec.splits)
+    result = features + graph + nodes * label_bytes + 8 * scaled(sum(spec.splits), size)
     building = _BYTES_PER_PAIR * pairs + _BYTES_PER_TYPED_EDGE * typed + _BYTES_PER_NODE * nodes
-    checking = result + nodes * spec.features * (width + _CHECK_BYTES_PER_VALUE)
-    return _FIXED_BYTES + max(building, checking), result
+    return _FIXED_BYTES + round(_SLACK * max(building, result + _BYTES_PER_NODE * nodes)), result
 
 
 def check_room(name: str, scale: float | None = None, folder: str | os.PathLike[str] | None = None) -> None:

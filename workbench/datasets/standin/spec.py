@@ -56,7 +56,7 @@ class Tolerance:
     degree: float = 0.05
     clustering: float = 0.03
     reciprocity: float = 0.005
-    homophily: float = 0.03
+    homophily: float = 0.05
 
 
 @dataclass(frozen=True)
