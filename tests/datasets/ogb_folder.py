@@ -1,11 +1,15 @@
 """Tiny sets written in OGB's raw layout."""
 
 import gzip
+from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
 import numpy as np
+import pytest
 
+# not importorskip: the import would start a thread that looks for a newer version on the network
+needs_ogb = pytest.mark.skipif(find_spec("ogb") is None, reason="ogb is missing: pip install 'gnn-workbench[ogb]'")
 EDGES = np.array([[0, 1, 2, 3, 3], [1, 2, 0, 4, 5]])
 FEATURES = np.linspace(-1, 1, 18, dtype=np.float32).reshape(6, 3)
 SPLIT = {"train": [0, 3], "valid": [1, 2], "test": [5]}

@@ -104,11 +104,12 @@ def test_changed_source_replaces_what_was_kept(tmp_path):
     assert builder.calls == 2
 
 
-def test_changed_code_replaces_what_was_kept(monkeypatch):
+def test_changed_code_replaces_what_was_kept(tmp_path):
     builder = Builder()
-    load(builder)
-    monkeypatch.setattr(cache, "_code_digest", lambda: "other")
-    load(builder)
+    for text in ("one", "two", "two"):
+        code = tmp_path / f"{text}.py"
+        code.write_text(text)
+        cached("set", "somewhere", (), {}, builder, code=(code,))
     assert builder.calls == 2 and len(folders()) == 1
 
 

@@ -3,6 +3,7 @@ import sys
 
 import pytest
 
+from tests.datasets.ogb_folder import needs_ogb
 from workbench.cli import main
 
 
@@ -62,9 +63,8 @@ def test_errors_are_one_line(write, capsys, arguments, message):
     assert (status, out) == (1, "") and err.startswith(message) and err.count("\n") == 1
 
 
+@needs_ogb
 def test_get_offline(folder, capsys, monkeypatch):
-    pytest.importorskip("ogb", reason="ogb is not installed: pip install 'gnn-workbench[ogb]'")
-
     def offline(*arguments, **options):
         raise OSError("no route to host")
 

@@ -1,6 +1,7 @@
 import os
 import re
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -143,7 +144,8 @@ def test_set_that_stores_each_edge_once(write):
 def test_knowledge_graph_takes_no_options_of_graphs(write_triples):
     write_triples()
     assert wb.load_dataset("facts").known_tails(0, 0).tolist() == [1, 2, 3]
-    for options in ({"undirected": True}, {"features": "degree"}, {"self_loops": False}, {"split": 1}):
+    refused: list[dict[str, Any]] = [{"undirected": True}, {"features": "degree"}, {"self_loops": False}, {"split": 1}]
+    for options in refused:
         with pytest.raises(ValueError, match="facts is a knowledge graph; it takes no options"):
             wb.load_dataset("facts", **options)
 
@@ -192,14 +194,14 @@ def test_parts_that_do_not_fit_are_refused_with_the_file(write, change, message)
 
 
 def test_stand_ins_are_generated_once(monkeypatch):
-    small = {"scale": 0.005, "seed": 1}
+    small: dict[str, Any] = {"scale": 0.005, "seed": 1}
     ds = wb.load_dataset("synthetic-arxiv", **small)
     monkeypatch.setattr("workbench.datasets.standin.build.build_standin", None)
     assert wb.load_dataset("synthetic-arxiv", **small).fingerprint == ds.fingerprint
 
 
 def test_stand_ins_take_options():
-    small = {"scale": 0.005, "seed": 1}
+    small: dict[str, Any] = {"scale": 0.005, "seed": 1}
     ds = wb.load_dataset("synthetic-arxiv", **small)
     both = wb.load_dataset("synthetic-arxiv", **small, undirected=True, features="random:4")
     assert both.graph.num_edges > 1.9 * ds.graph.num_edges and both.x.shape == (ds.graph.num_nodes, 4)

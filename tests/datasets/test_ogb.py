@@ -11,14 +11,14 @@ import numpy as np
 import pytest
 import torch
 
-from tests.datasets.ogb_folder import EDGES, FEATURES, SPLIT, write_binary_set, write_csv, write_set
+from tests.datasets.ogb_folder import EDGES, FEATURES, SPLIT, needs_ogb, write_binary_set, write_csv, write_set
 from workbench.core.errors import CapacityError, DataError
 from workbench.datasets import download as download_module
 from workbench.datasets import ogb
 from workbench.datasets.download import download
 from workbench.datasets.load import load_dataset
 
-pytest.importorskip("ogb", reason="ogb is not installed: pip install 'gnn-workbench[ogb]'")
+pytestmark = needs_ogb
 LABELS = [0, 1, 2, 39, 4, 5]
 
 

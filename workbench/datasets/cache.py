@@ -1,7 +1,7 @@
 """The cache: a set once read and checked, kept as a folder of raw arrays that later loads open memory-mapped.
 
-A folder's name says what it was made from: the source's contents (sha256), the options and the code of this room. So a
-changed archive, option or rule is another folder, and what it replaces is dropped.
+A folder's name says what it was made from: the source's contents (sha256), the options and the code that reads it. So
+a changed archive, option or rule is another folder, and what it replaces is dropped.
 """
 
 import fcntl
@@ -35,7 +35,13 @@ _SETTLED_SECONDS = 2.0
 
 
 def cached(
-    name: str, location: str, files: tuple[Path, ...], options: Mapping[str, Any], build: Callable[[], Any]
+    name: str,
+    location: str,
+    files: tuple[Path, ...],
+    options: Mapping[str, Any],
+    build: Callable[[], Any],
+    *,
+    code: tuple[Path, ...] = (),
 ) -> Dataset | KnowledgeGraph:
     """What `build` returns, from the cache where it is intact there, else built and kept.
 
@@ -47,12 +53,13 @@ def cached(
         files: whose contents decide.
         options: that change the result.
         build: called without arguments.
+        code: files of Python whose contents decide too.
 
     Returns:
         Memory-mapped where the cache can be written, else (with a warning) as built.
     """
     place = _digest(location, sorted(options.items()))
-    folder = cache_folder() / "datasets" / name / f"{place}-{_digest([checksum(f) for f in files], _code_digest())}"
+    folder = cache_folder() / "datasets" / name / f"{place}-{_digest([checksum(f) for f in files], _code_digest(code))}"
     found = _open(folder)
     if found is not None:
         return found
@@ -97,11 +104,8 @@ def _digest(*parts: Any) -> str:
 
 
 @cache
-def _code_digest() -> str:
-    """Digest of all that decides what a set becomes."""
-    core = Path(__file__).parent.parent / "core"
-    files = [*sorted(Path(__file__).parent.rglob("*.py")), core / "graph_build.py", core / "dataset.py"]
-    return _digest([hashlib.sha256(file.read_bytes()).hexdigest() for file in files])
+def _code_digest(code: tuple[Path, ...]) -> str:
+    return _digest([hashlib.sha256(file.read_bytes()).hexdigest() for file in code])
 
 
 def _write_note(path: Path, note: Mapping[str, Any]) -> None:

@@ -20,13 +20,18 @@ from workbench.datasets.ogb import ogb_files, ogb_folder, read_ogb
 from workbench.datasets.raw import Options, RawSet, Split, shape_graph
 from workbench.datasets.split import choose_split
 
+_HERE = Path(__file__).parent
+_CODE = (*sorted(_HERE.glob("*.py")), _HERE.parent / "core" / "graph_build.py", _HERE.parent / "core" / "dataset.py")
+_GENERATORS = tuple(sorted((_HERE / "standin").glob("*.py")))
+
 
 class Source(NamedTuple):
-    """Where a set comes from: `kind` "archive", "OGB" or "stand-in", and how it is read."""
+    """Where a set comes from: `kind` "archive", "OGB" or "stand-in", how it is read, and the files that decide."""
 
     kind: str
     location: str
     files: tuple[Path, ...]
+    code: tuple[Path, ...]
     read: Callable[[], RawSet | Dataset | KnowledgeGraph]
 
 
@@ -73,7 +78,9 @@ def load_dataset(
     """
     options = Options(undirected, self_loops, features, split, seed)
     source = find_source(name, data_folder(root), scale=scale, seed=seed)
-    return cached(name, source.location, source.files, options.as_dict(), lambda: build(source, name, options))
+    return cached(
+        name, source.location, source.files, options.as_dict(), lambda: build(source, name, options), code=source.code
+    )
 
 
 def find_source(name: str, folder: Path, *, scale: float | None = None, seed: int = 0) -> Source:
@@ -92,9 +99,9 @@ def find_source(name: str, folder: Path, *, scale: float | None = None, seed: in
     check_name(name)
     archive, ogb = folder / f"{name}.npz", ogb_folder(name, folder)
     if archive.is_file():
-        source = Source("archive", str(archive), (archive,), lambda: read_archive(archive))
+        source = Source("archive", str(archive), (archive,), _CODE, lambda: read_archive(archive))
     elif ogb is not None:
-        source = Source("OGB", str(ogb), ogb_files(ogb), lambda: read_ogb(name, ogb))
+        source = Source("OGB", str(ogb), ogb_files(ogb), _CODE, lambda: read_ogb(name, ogb))
     elif name.startswith("synthetic-"):
         return _stand_in(name, scale, seed)
     else:
@@ -116,7 +123,7 @@ def _stand_in(name: str, scale: float | None, seed: int) -> Source:
         check_room(name, size, cache_folder())
         return build_standin(name, scale=size, seed=seed)
 
-    return Source("stand-in", f"{name} scale={size!r} seed={seed}", (), read)
+    return Source("stand-in", f"{name} scale={size!r} seed={seed}", (), (*_CODE, *_GENERATORS), read)
 
 
 def build(source: Source, name: str, options: Options) -> Dataset | KnowledgeGraph:
