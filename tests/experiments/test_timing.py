@@ -24,8 +24,8 @@ def clocked(monkeypatch: pytest.MonkeyPatch, ours: list[float], theirs: list[flo
 
 
 def test_best_times_and_quartiles_of_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    """One call of each side to warm up, then before each timed call one just like it."""
-    sides = clocked(monkeypatch, [9, 9, 1, 9, 2, 9, 4], [9, 9, 2, 9, 6, 9, 4])
+    """One call of each side to warm up, then before each timed call a short one just like it."""
+    sides = clocked(monkeypatch, [9, 0.0625, 1, 0.0625, 2, 0.0625, 4], [9, 0.0625, 2, 0.0625, 6, 0.0625, 4])
     timed = timing.interleaved(*sides, repeats=3, warmup=1)
     assert timed == {
         "ours_seconds": 1,
@@ -38,8 +38,13 @@ def test_best_times_and_quartiles_of_the_rounds(monkeypatch: pytest.MonkeyPatch)
 
 
 def test_one_round(monkeypatch: pytest.MonkeyPatch) -> None:
-    timed = timing.interleaved(*clocked(monkeypatch, [9, 2], [9, 3]), repeats=1, warmup=0)
+    timed = timing.interleaved(*clocked(monkeypatch, [0.0625, 2], [0.0625, 3]), repeats=1, warmup=0)
     assert (timed["ratio_low"], timed["ratio_median"], timed["ratio_high"]) == (1.5, 1.5, 1.5)
+
+
+def test_a_long_call_is_timed_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    timed = timing.interleaved(*clocked(monkeypatch, [2], [3]), repeats=1, warmup=0)
+    assert (timed["ours_seconds"], timed["theirs_seconds"]) == (2, 3)
 
 
 def test_no_round_is_refused() -> None:
