@@ -37,9 +37,7 @@ def download(name: str, *, root: str | os.PathLike[str] | None = None) -> Path:
     """
     folder = data_folder(root)
     if check_name(name) not in OGB_SETS:
-        raise ValueError(
-            f"{name} can't be downloaded, only {', '.join(OGB_SETS)} can; of {folder}: {how_to_get(name, folder)}"
-        )
+        raise ValueError(f"{name} can't be downloaded, only {', '.join(OGB_SETS)} can; of {folder}: {how_to_get(name)}")
     present = ogb_folder(name, folder)
     if present is not None:
         return present

@@ -49,8 +49,8 @@ def known_sets() -> dict[str, Known]:
     return archives | ogb | stand_ins
 
 
-def how_to_get(name: str, folder: object) -> str:
-    """What to do about a set that is not at hand."""
+def how_to_get(name: str) -> str:
+    """What to do about a set that is not in the data folder."""
     known = known_sets()
     if name not in known:
         return f"known are {', '.join(sorted(known))}; a set of your own is a file {name}.npz there"

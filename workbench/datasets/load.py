@@ -106,7 +106,7 @@ def find_source(name: str, folder: Path, *, scale: float | None = None, seed: in
         return _stand_in(name, scale, seed)
     else:
         raise FileNotFoundError(
-            f"there is neither {archive.name} nor an OGB folder of {name} in {folder}; {how_to_get(name, folder)}"
+            f"there is neither {archive.name} nor an OGB folder of {name} in {folder}; {how_to_get(name)}"
         )
     if scale is not None:
         raise ValueError(f"scale is {scale}, but {name} is no stand-in: only synthetic-* sets are made to a size")

@@ -23,6 +23,7 @@ from workbench.core.errors import CapacityError, DataError
 from workbench.core.host_memory import available_bytes
 from workbench.core.units import format_bytes
 from workbench.datasets.known import OGB_SETS
+from workbench.datasets.npz import Npz
 from workbench.datasets.raw import RawSet, Split
 
 _PARTS = ("train", "valid", "test")
@@ -146,8 +147,6 @@ def _check_complete(name: str, folder: Path, meta: dict[str, str]) -> None:
 def _raw_bytes(folder: Path, meta: dict[str, str]) -> int:
     """Bytes of the arrays once they are read: 8 for an id, and for a feature while it is text."""
     if meta["binary"] == "True":
-        from workbench.datasets.npz import Npz
-
         return Npz(folder / "raw" / "data.npz").nbytes
     try:
         nodes, edges = (int(_first_line(folder / "raw" / f"num-{kind}-list.csv.gz")) for kind in ("node", "edge"))
