@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tests.nn.blocks import random_block, random_rows
 from tests.nn.oracles import by_rows
 from workbench.core.block import Block
-from workbench.kernels import edge_softmax, gather, segment, segment_max, segment_sum
+from workbench.kernels import edge_softmax, gather, segment, segment_max, segment_sum, threads
 from workbench.kernels.threads import get_num_threads, set_num_threads
 from workbench.nn.gat import GATLayer
 from workbench.nn.gcn import GCNLayer
@@ -56,7 +56,7 @@ def layer(request: pytest.FixtureRequest) -> nn.Module:
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "torch":
         for module in (segment, segment_sum, segment_max, edge_softmax, gather):
-            monkeypatch.setattr(module, "use_compiled", lambda _: False, raising=False)
+            monkeypatch.setattr(module, "use_compiled", lambda _: False)
         monkeypatch.setattr(segment, "MESSAGE_BYTES", 1024)  # several chunks of edges
     return request.param
 
@@ -101,15 +101,14 @@ def test_gradients_equal_differences(layer: nn.Module) -> None:
 
 
 def test_same_bits_for_any_number_of_threads(layer: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
-    for module in (segment, segment_max):
-        for name in ("_MIN_WORK_PER_THREAD", "_MIN_VALUES_PER_THREAD"):
-            monkeypatch.setattr(module, name, 1, raising=False)
+    monkeypatch.setattr(threads, "_MIN_WORK_PER_THREAD", 1)
+    monkeypatch.setattr(segment_max, "_MIN_VALUES_PER_THREAD", 1)
     block = random_block(300, 120, 900, weight=torch.float64, learn_weight=True)
     h, before = random_rows(block.num_src, IN), get_num_threads()
     results = []
     try:
-        for threads in (1, 2, 7):
-            set_num_threads(threads)
+        for count in (1, 2, 7):
+            set_num_threads(count)
             results.append(_gradients(layer, lambda: layer(block, h), [h, block.edge_weight]))  # type: ignore[list-item]
     finally:
         set_num_threads(before)
