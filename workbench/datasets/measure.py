@@ -191,7 +191,7 @@ def simple_undirected(graph: Graph) -> Graph:
 
 
 def local_clustering(graph: Graph, nodes: Tensor) -> Tensor:
-    """float64 [nodes]: share of the pairs of a node's neighbours that are joined (Watts, Strogatz 1998); 0 without pairs.
+    """float64 [nodes]: share of the pairs of a node's neighbours that are joined (Watts, Strogatz 1998), else 0.
 
     Args:
         graph: as `simple_undirected` returns it.
@@ -233,7 +233,7 @@ def _clustering(simple: Graph, num_nodes: int | None, seed: int) -> Clustering:
 
 
 def homophily(graph: Graph, y: Tensor) -> float | None:
-    """Share of the edges between labelled nodes that join nodes of one class (edge homophily; Zhu et al., NeurIPS 2020).
+    """Share of the edges between labelled nodes that join one class (edge homophily; Zhu et al., NeurIPS 2020).
 
     Args:
         graph: on the CPU.

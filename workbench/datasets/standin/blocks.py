@@ -4,22 +4,14 @@ Phase 1 of BTER (Seshadhri, Kolda, Pinar, "Community structure and scale-free co
 Rev. E 2012). Nodes stand in order of class, and of degree within a class, so that a block has one class.
 """
 
-from typing import NamedTuple
-
 import torch
 from torch import Tensor
 
+from workbench.datasets.standin.pairs import Pairs
 from workbench.kernels.csr import offsets
 from workbench.kernels.hash import hash_index, unit_interval
 from workbench.kernels.jit import compiled
 from workbench.kernels.threads import parallel_edges
-
-
-class Pairs(NamedTuple):
-    """Unordered pairs of nodes, int32 both."""
-
-    left: Tensor
-    right: Tensor
 
 
 @compiled
@@ -103,6 +95,6 @@ def block_pairs(starts: Tensor, density: float, key: int) -> Pairs:
     parallel_edges(lambda lo, hi: _count_pairs(s, density, key, lo, hi, c), work)
     slots = offsets(counts)
     left, right = (torch.empty(int(slots[-1]), dtype=torch.int32) for _ in range(2))
-    p, l, r = slots.numpy(), left.numpy(), right.numpy()
-    parallel_edges(lambda lo, hi: _write_pairs(s, density, key, lo, hi, p, l, r), work)
+    p, a, b = slots.numpy(), left.numpy(), right.numpy()
+    parallel_edges(lambda lo, hi: _write_pairs(s, density, key, lo, hi, p, a, b), work)
     return Pairs(left, right)

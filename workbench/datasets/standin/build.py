@@ -20,8 +20,10 @@ from workbench.datasets.standin.typed import typed_graph
 def build_standin(name: str, *, scale: float | None = None, seed: int = 0) -> Dataset | KnowledgeGraph:
     """Generate a stand-in: a pure function of (name, scale, seed), whatever the number of threads.
 
-    Nodes, edges and splits scale, the mean degree and the quantiles of degrees stay; the largest degree falls to that of
-    the top 1 / scale nodes, and at least with √scale. Node ids are in random order (typed graphs: within a type).
+    Nodes, edges and splits scale, the mean degree and the quantiles of degrees stay; the largest degree falls to that
+    of the top 1 / scale nodes, and about with √scale. Classes get smaller and degrees don't: below about 10,000 nodes,
+    or a hundred times the mean degree, homophily falls and clustering rises. Node ids are in random order (those of a
+    typed graph within a type).
 
     Args:
         name: a key of `STANDINS`.
@@ -38,7 +40,7 @@ def build_standin(name: str, *, scale: float | None = None, seed: int = 0) -> Da
 
 
 def paper_degrees(spec: StandIn, scale: float) -> Tensor:
-    """int64 [nodes], ascending: neighbours that nodes (papers, of a typed graph) are to have in the undirected graph."""
+    """int64 [nodes], ascending: neighbours that nodes (of a typed graph: papers) are to have, whatever the direction."""
     pairs = pairs_of(scaled(spec.edges, scale), spec.reciprocity)
     nodes = scaled(spec.nodes, scale)
     return degree_sequence(spec.recipe.degrees, nodes, 2 * pairs, neighbours=nodes - 1)
@@ -74,6 +76,14 @@ def _build_nodes(spec: StandIn, scale: float, seed: int) -> Dataset:
         graph, classes = typed_graph(spec, graph, classes, seed, scale)
     x = features(spec, seed, classes)
     y = _labels(spec, seed, classes, graph.num_nodes, torch.cat([train, val, test]))
-    splits = {"train_idx": train, "val_idx": val, "test_idx": test}
-    split = f"seeded:{seed}"
-    return Dataset.build(graph, x, y, **splits, num_classes=spec.classes, name=spec.name, split=split)
+    return Dataset.build(
+        graph,
+        x,
+        y,
+        train_idx=train,
+        val_idx=val,
+        test_idx=test,
+        num_classes=spec.classes,
+        name=spec.name,
+        split=f"seeded:{seed}",
+    )

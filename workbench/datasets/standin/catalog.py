@@ -94,7 +94,7 @@ _REDDIT = StandIn(
     recipe=Recipe(_law(232_965, 114_615_892, 0.95), clustering=0.25, homophily=0.6, class_skew=0.5, largest_block=512),
     signal=2.0,
     published=Published(
-        "Hamilton et al., NeurIPS 2017, in the version that DGL and PyTorch Geometric load (nodes, stored edges, split)",
+        "Hamilton et al., NeurIPS 2017, as DGL and PyTorch Geometric load it (nodes, stored edges, split)",
         nodes=232_965,
         edges=114_615_892,
         features=602,
@@ -185,8 +185,7 @@ _MAG = StandIn(
     recipe=Recipe(_law(_MAG_PAPERS, 2 * _MAG_CITES, 1.4), clustering=0.1, homophily=0.6),
     signal=3.0,
     published=Published(
-        f"{_LSC}; 244,160,499 nodes, 1,728,364,232 edges of three types in all (1.7 × 10⁹ × 2 = 3.44 × 10⁹ undirected in "
-        f"{_COOPERATIVE})",
+        f"{_LSC}: nodes and edges of three types in all; both directions are the 3.44 × 10⁹ edges of {_COOPERATIVE}",
         nodes=_MAG_PAPERS + _MAG_AUTHORS + _MAG_INSTITUTIONS,
         edges=_MAG_CITES + _MAG_WRITES + _MAG_AFFILIATIONS,
         features=768,

@@ -94,9 +94,7 @@ def _shape(spec: StandIn, scale: float, data: Dataset) -> Iterator[Figure]:
     near = tolerance.clustering + 2 * found.clustering.standard_error
     yield Figure("clustering", original.clustering, recipe.clustering, near, found.clustering.mean)
     if found.reciprocity is not None:
-        yield Figure(
-            "reciprocity", original.reciprocity, spec.reciprocity, tolerance.reciprocity, found.reciprocity
-        )
+        yield Figure("reciprocity", original.reciprocity, spec.reciprocity, tolerance.reciprocity, found.reciprocity)
     if found.homophily is not None and not spec.only_split_labelled:
         yield Figure("homophily", original.homophily, recipe.homophily, tolerance.homophily, found.homophily)
 

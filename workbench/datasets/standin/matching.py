@@ -10,7 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.datasets.standin.blocks import Pairs
+from workbench.datasets.standin.pairs import Pairs
 from workbench.kernels.csr import offsets
 from workbench.kernels.hash import hash_index
 from workbench.kernels.jit import compiled
@@ -22,8 +22,11 @@ _MIN_PAIRS = 1 << 14
 
 @compiled
 def shuffled(key, index, count, low_bits, high_bits):
-    """Where a pseudo-random bijection of [0, count) sends `index`: a Feistel network of alternating halves, walked until
-    it stays in range (Black, Rogaway, "Ciphers with arbitrary finite domains", CT-RSA 2002)."""
+    """Where a pseudo-random bijection of [0, count) sends `index`.
+
+    A Feistel network of alternating halves, walked until it is back in range (Black, Rogaway, "Ciphers with arbitrary
+    finite domains", CT-RSA 2002).
+    """
     low_mask, high_mask = (np.int64(1) << low_bits) - 1, (np.int64(1) << high_bits) - 1
     while True:
         high, low = index >> low_bits, index & low_mask
@@ -65,10 +68,10 @@ def match_stubs(stubs: Tensor, group_starts: Tensor, key: int) -> Pairs:
         count, pairs = end - first, (end - first) // 2
         low, high = halves(count)
         group_key = int(np.int64(key) ^ np.int64(group << 32))
-        l, r = left[at : at + pairs].numpy(), right[at : at + pairs].numpy()
+        a, b = left[at : at + pairs].numpy(), right[at : at + pairs].numpy()
 
-        def kernel(lo: int, hi: int, first=first, count=count, key=group_key, low=low, high=high, l=l, r=r) -> None:
-            _pair(o, first, count, key, low, high, lo, hi, l, r)
+        def kernel(lo: int, hi: int, first=first, count=count, key=group_key, low=low, high=high, a=a, b=b) -> None:
+            _pair(o, first, count, key, low, high, lo, hi, a, b)
 
         parallel_rows(kernel, pairs, _MIN_PAIRS)
         at += pairs

@@ -11,7 +11,7 @@ Splits = tuple[int, int, int]
 
 @dataclass(frozen=True)
 class Published:
-    """Figures of the original with their source; None: not published there, so that the target is this project's choice.
+    """Figures of the original with their source; None: not published there, so that the target is a choice made here.
 
     Args:
         source: where each figure comes from.
@@ -22,7 +22,7 @@ class Published:
         splits: training, validation, test nodes (triples).
         largest_degree: neighbours in the undirected graph.
         degree_quantiles: pairs (share of nodes, degree) of the undirected graph.
-        clustering: mean local clustering coefficient of the undirected graph, 0 where a node has fewer than 2 neighbours.
+        clustering: mean local clustering coefficient of the undirected graph, 0 for nodes with fewer than 2 neighbours.
         reciprocity: share of edges whose reverse exists.
         homophily: share of edges that join nodes of one class.
     """

@@ -11,11 +11,12 @@ from torch import Tensor
 
 from workbench.core.graph import Graph
 from workbench.core.randomness import permutation, uniform
-from workbench.datasets.standin.blocks import Pairs, block_density, block_pairs, cut_blocks
+from workbench.datasets.standin.blocks import block_density, block_pairs, cut_blocks
 from workbench.datasets.standin.matching import match_stubs, random_subset
+from workbench.datasets.standin.pairs import Pairs, joined, pairs_of_graph, renamed, simple_graph, where_apart
 from workbench.datasets.standin.spec import Recipe
 from workbench.datasets.standin.streams import Draw, key_of
-from workbench.kernels.csr import offsets, symmetric_rows
+from workbench.kernels.csr import offsets
 
 # Two nodes with d and e of a class's m stubs are matched about d e / m times. With at most this many times √m stubs each
 # that stays well below one (the structural cut-off of Boguñá, Pastor-Satorras, Vespignani, Eur. Phys. J. B 2004).
@@ -100,10 +101,6 @@ def _in_degrees(pairs: Pairs, nodes: int) -> Tensor:
     return sum((torch.bincount(ends, minlength=nodes) for ends in pairs), torch.zeros(nodes, dtype=torch.int64))
 
 
-def _joined(parts: list[Pairs]) -> Pairs:
-    return Pairs(torch.cat([part.left for part in parts]), torch.cat([part.right for part in parts]))
-
-
 def draw_pairs(name: str, seed: int, wiring: Wiring, recipe: Recipe) -> Pairs:
     """Pairs that meet the degrees but for self loops and repeats, in public ids."""
     degrees, class_starts, public_ids = wiring
@@ -116,22 +113,7 @@ def draw_pairs(name: str, seed: int, wiring: Wiring, recipe: Recipe) -> Pairs:
     everyone = torch.tensor([0, len(degrees)])
     within = match_stubs(same, class_starts, key_of(name, seed, Draw.SAME_CLASS))
     across = match_stubs(free, everyone, key_of(name, seed, Draw.FREE))
-    to_public = public_ids.to(torch.int32)
-    return _joined([Pairs(to_public[part.left], to_public[part.right]) for part in (blocks, within, across)])
-
-
-def _simple(pairs: Pairs, nodes: int) -> Graph:
-    """The graph of the pairs in both directions, rows ascending, without self loops and repeats."""
-    proper = pairs.left != pairs.right
-    csr = symmetric_rows(pairs.left[proper], pairs.right[proper], None, nodes)
-    return Graph(csr.indptr, csr.indices)
-
-
-def _pairs_of(graph: Graph) -> Pairs:
-    """Every pair of an undirected graph once."""
-    rows = torch.arange(graph.num_nodes, dtype=torch.int32).repeat_interleave(graph.in_degrees())
-    once = rows > graph.indices
-    return Pairs(rows[once], graph.indices[once])
+    return renamed(joined([blocks, within, across]), public_ids.to(torch.int32))
 
 
 def _switched(pairs: Pairs, lacking: Pairs, classes: Tensor, modest: Tensor, key: int) -> Pairs:
@@ -140,15 +122,14 @@ def _switched(pairs: Pairs, lacking: Pairs, classes: Tensor, modest: Tensor, key
     Hubs lack most, and matched with one another they would only repeat their edges; a switch keeps the degrees of a and
     b. Pairs of two classes make way, so that blocks and homophily stay, and of `modest` nodes while there are enough.
     """
-    apart = classes[pairs.left] != classes[pairs.right]
-    across = (apart & modest[pairs.left] & modest[pairs.right]).nonzero()[:, 0]
+    across = where_apart(pairs, classes, modest)
     if len(across) < len(lacking.left):
-        across = apart.nonzero()[:, 0]
+        across = where_apart(pairs, classes, torch.ones_like(modest))
     count = min(len(lacking.left), len(across))
     at = across[random_subset(len(across), count, key)]
     freed = pairs.right[at]
     pairs.right[at] = lacking.left[:count]
-    return _joined([pairs, Pairs(lacking.right[:count], freed)])
+    return joined([pairs, Pairs(lacking.right[:count], freed)])
 
 
 def undirected_graph(name: str, seed: int, wiring: Wiring, recipe: Recipe) -> Graph:
@@ -166,12 +147,14 @@ def undirected_graph(name: str, seed: int, wiring: Wiring, recipe: Recipe) -> Gr
     targets = torch.empty_like(wiring.degrees)
     targets[wiring.public_ids] = wiring.degrees
     modest = targets <= _MODEST * targets.double().mean()
-    graph = _simple(draw_pairs(name, seed, wiring, recipe), nodes)
+    graph = simple_graph(draw_pairs(name, seed, wiring, recipe), nodes)
     for turn in range(1, _ROUNDS):
         missing = (targets - graph.in_degrees()).clamp(min=0)
         if int(missing.sum()) <= _ENOUGH * int(targets.sum()):
             break
         lacking = match_stubs(missing, torch.tensor([0, nodes]), key_of(name, seed, Draw.FREE, turn))
-        pairs = _switched(_pairs_of(graph), lacking, classes, modest, key_of(name, seed, Draw.SWITCH, turn))
-        graph = _simple(pairs, nodes)
+        pairs = pairs_of_graph(graph)
+        del graph  # as large as the pairs and as the graph to come
+        pairs = _switched(pairs, lacking, classes, modest, key_of(name, seed, Draw.SWITCH, turn))
+        graph = simple_graph(pairs, nodes)
     return graph

@@ -126,7 +126,8 @@ def knowledge_graph(spec: KnowledgeStandIn, scale: float, seed: int) -> Knowledg
     heads, tails = _dealt_degrees(name, seed, *entity_degrees(spec, scale))
     counts = _relation_counts(spec, total, key_of(name, seed, Draw.RELATION))
     head, tail = (
-        _dealt(degrees, counts, key_of(name, seed, Draw.RELATION, role)) for role, degrees in enumerate((heads, tails), 1)
+        _dealt(degrees, counts, key_of(name, seed, Draw.RELATION, role))
+        for role, degrees in enumerate((heads, tails), 1)
     )
     relation = torch.arange(spec.relations).repeat_interleave(counts)
     triples = _without_repeats(torch.stack([head, relation, tail], 1), key_of(name, seed, Draw.RELATION, 3))

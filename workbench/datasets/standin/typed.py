@@ -24,7 +24,9 @@ def _classes(name: str, seed: int, draw: Draw, nodes: int, spec: StandIn) -> Ten
     return torch.arange(spec.classes).repeat_interleave(sizes)[permutation(key_of(name, seed, draw), nodes)]
 
 
-def _writes(spec: StandIn, parts: AuthorParts, seed: int, scale: float, papers: Tensor, authors: Tensor) -> tuple[Tensor, Tensor]:
+def _writes(
+    spec: StandIn, parts: AuthorParts, seed: int, scale: float, papers: Tensor, authors: Tensor
+) -> tuple[Tensor, Tensor]:
     """Author and paper of every edge."""
     total, name = scaled(parts.writes, scale), spec.name
     per_author = degree_sequence(parts.papers_per_author, len(authors), total, neighbours=len(papers))
