@@ -1,10 +1,10 @@
 """Aggregation, forward and backward, against DGL's operators and layers.
 
 A case of the small block runs twice: with the sparse formats that both sides build lazily already there
-(`formats="cached"`), and on a block made anew for every call (`"fresh"`), as in training, where a batch is used once; the
-large block runs as in training only. A fresh block starts as samplers deliver it: rows (CSR) here, edge pairs in
-`to_block`. Ids are int32 on both sides. Inputs require a gradient, as in every layer but the first. Every destination has
-an in-edge: DGL's bare maximum over none is −∞.
+(`formats="cached"`), and on a block made anew for every call (`"fresh"`), as in training, where a batch is used once;
+the large block runs as in training only. A fresh block starts as samplers deliver it: rows (CSR) here, edge pairs in
+`to_block`. Ids are int32 on both sides. Inputs require a gradient, as in every layer but the first. Every destination
+has an in-edge: DGL's bare maximum over none is −∞.
 
 What explains the ratios: an operator's time is the page faults of its results (huge pages here, see
 `workbench.kernels.buffers`) and the rows it reads at random (prefetched here); a layer's is mostly its dense products,
