@@ -42,7 +42,7 @@ def test_check_ids_refuses(ids, error, message):
 def test_check_vector_passes():
     e.check_vector("labels", None, 3, (torch.int64,))
     e.check_vector("labels", torch.zeros(3), 3, (torch.int64, torch.float32))
-    e.check_vector("labels", torch.zeros(3, 2), 3, (torch.float32,))
+    e.check_vector("labels", torch.zeros(3, 2), 3, (torch.float32,), columns=True)
     e.check_vector("labels", torch.zeros(3), None, (torch.float32,))
 
 
@@ -52,7 +52,8 @@ def test_check_vector_passes():
         ([0, 1], 2, TypeError, "labels must be a tensor of torch.int64 or torch.int32, not list"),
         (torch.zeros(2), 2, TypeError, "not torch.float32"),
         (torch.arange(3), 2, ValueError, r"labels has shape \(3,\); its first dimension must be 2"),
-        (torch.tensor(0), 2, ValueError, r"shape \(\); its first dimension must be 2"),
+        (torch.tensor(0), 2, ValueError, r"shape \(\); it must have one dimension"),
+        (torch.zeros(2, 2, dtype=torch.int64), 2, ValueError, r"shape \(2, 2\); it must have one dimension"),
         (torch.zeros(2, 1, dtype=torch.int64), None, ValueError, r"shape \(2, 1\); it must have one dimension"),
         (torch.tensor(0), None, ValueError, r"shape \(\); it must have one dimension"),
     ],

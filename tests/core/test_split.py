@@ -160,10 +160,9 @@ def test_more_nodes_than_int32_labels(middling: MiniBatch, monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float16, torch.float32, torch.float64])
-@pytest.mark.parametrize("shape", [(), (3,)])
-def test_edge_weights_of_any_kind(middling: MiniBatch, dtype: torch.dtype, shape: tuple[int, ...]) -> None:
+def test_edge_weights_of_any_kind(middling: MiniBatch, dtype: torch.dtype) -> None:
     blocks = tuple(
-        Block(b.indptr, b.indices, b.num_src, b.num_dst, edge_weight=torch.randn(b.num_edges, *shape).to(dtype))
+        Block(b.indptr, b.indices, b.num_src, b.num_dst, edge_weight=torch.randn(b.num_edges).to(dtype))
         for b in middling.blocks
     )
     mb = MiniBatch(middling.node_ids, blocks)
@@ -232,7 +231,7 @@ def test_bad_parts_are_refused(middling: MiniBatch) -> None:
         middling.split(torch.full((150,), -2))
     with pytest.raises(TypeError, match=r"int64"):
         middling.split(torch.zeros(150))
-    with pytest.raises(ValueError, match=r"must be a vector"):
+    with pytest.raises(ValueError, match=r"one dimension"):
         middling.split(torch.zeros(150, 1, dtype=torch.int64))
 
 

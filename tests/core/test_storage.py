@@ -61,3 +61,10 @@ def test_arrays_that_begin_at_the_same_byte_are_not_one_storage():
     moved: dict[str, Any] = move_all({"short": short, "long": long}, "cpu")
     assert torch.equal(moved["long"], long)
     assert total_bytes([short, long]) == 8 * 13
+
+
+def test_what_shares_storage_keeps_its_gradient():
+    whole = torch.ones(5, requires_grad=True)
+    moved = move_all({"a": whole[:2], "b": whole[2:]}, "cpu")
+    torch.cat([t for t in moved.values() if t is not None]).sum().backward()
+    assert whole.grad is not None and whole.grad.tolist() == [1.0] * 5

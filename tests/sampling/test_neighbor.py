@@ -368,7 +368,7 @@ def test_bad_ids_are_named() -> None:
         sampler.sample(star(3), torch.tensor([-1]))
     with pytest.raises(TypeError, match="float32"):
         sampler.sample(star(3), torch.tensor([1.0]))
-    with pytest.raises(IndexError, match="exclude_edges holds 3"):
+    with pytest.raises(IndexError, match="edge_ids holds 3"):
         sampler.sample(star(3), torch.tensor([0]), exclude_edges=torch.tensor([3]))
     assert sampler.sample(star(3), torch.tensor([0])).num_seeds == 1  # a refused batch leaves nothing behind
 
@@ -382,3 +382,35 @@ def test_wide_rows_agree_on_both_algorithms() -> None:
         ours, oracle = (f(rows, graph.indices, fanout, **options) for f in (draw_uniform, draw_uniform_torch))
         assert ours.sources.unique().numel() == fanout
         assert torch.equal(ours.sources, oracle.sources)
+
+
+def test_weights_too_small_for_finite_times_are_drawn_all_the_same() -> None:
+    tiny = torch.full((3,), 1e-310, dtype=torch.float64)
+    graph = Graph.from_edges([0, 1, 2], [3, 3, 3], num_nodes=4, edge_weight=tiny)
+    rows = candidates(graph, torch.tensor([3]), None)
+    ours, oracle = (f(graph, rows, 4, replace=True, key=5) for f in (draw_weighted, draw_weighted_torch))
+    assert torch.equal(ours.sources, oracle.sources) and set(ours.sources.tolist()) <= {0, 1, 2}
+
+
+def test_edge_ids_of_a_subgraph_can_be_excluded() -> None:
+    graph = Graph(torch.tensor([0, 2, 2]), torch.tensor([0, 1], dtype=torch.int32), torch.tensor([10, 20]))
+    mb = NeighborSampler([2], edge_ids=True).sample(graph, torch.tensor([0]), exclude_edges=torch.tensor([20]))
+    assert mb.blocks[0].edge_ids is not None and mb.blocks[0].edge_ids.tolist() == [10]
+
+
+def test_a_fanout_beyond_all_degrees_costs_nothing() -> None:
+    assert rows_of(NeighborSampler([2**40]).sample(star(3), torch.tensor([0]))) == [[1, 2, 3]]
+
+
+def test_sources_out_of_range_are_refused_and_leave_nothing_behind() -> None:
+    broken = Graph(torch.tensor([0, 3, 3]), torch.tensor([1, 400_000_000, 1], dtype=torch.int32))
+    with pytest.raises(IndexError, match=r"400000000; sources lie in \[0, 2\)"):
+        NeighborSampler([3, 3]).sample(broken, torch.tensor([0]))
+    assert rows_of(NeighborSampler([2]).sample(star(1), torch.tensor([0]))) == [[1]]
+
+
+def test_options_are_named_and_fanouts_whole() -> None:
+    with pytest.raises(TypeError, match="positional"):
+        NeighborSampler([2], True)  # pyright: ignore[reportCallIssue]
+    with pytest.raises(TypeError, match="float"):
+        NeighborSampler([2.9])  # pyright: ignore[reportArgumentType]

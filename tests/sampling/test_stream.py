@@ -103,3 +103,8 @@ def test_leaving_early_ends_the_thread_and_closes_the_source() -> None:
         time.sleep(0.01)
     assert threading.active_count() == before
     assert closed.is_set()
+
+
+def test_what_cannot_be_iterated_is_refused_at_the_call() -> None:
+    with pytest.raises(TypeError, match="not iterable"):
+        wb.prefetch(5)  # pyright: ignore[reportArgumentType]

@@ -98,7 +98,7 @@ def compiled(model: nn.Module) -> Any:
     [
         (TakesNothing, set()),
         (TakesBoth, {"node_ids", "step"}),
-        (TakesAnything, {"node_ids", "step", "exchanges"}),
+        (TakesAnything, {"node_ids", "step"}),
     ],
 )
 def test_a_model_gets_what_its_forward_names(kind: type[Recorder], names: set[str], wrap: Any) -> None:

@@ -1,5 +1,8 @@
 """`train_step` on a user's own model: what it reads, counts and refuses; all layers are in test_exactness.py."""
 
+from dataclasses import replace
+from functools import partial
+
 import numpy as np
 import pytest
 import torch
@@ -8,6 +11,8 @@ from torch import Tensor, nn
 
 from tests.training.toys import PlainModel, gradients, relative_difference, toy_batch
 from workbench.core.minibatch import MiniBatch
+from workbench.nn.model import build_model
+from workbench.training.losses import SeedLoss
 from workbench.training.step import train_step
 
 X = torch.linspace(-1, 1, 160, dtype=torch.float64).sin().view(40, 4)
@@ -125,3 +130,37 @@ def test_an_unknown_reduction_is_refused() -> None:
 def test_labels_from_numpy_of_any_integer_kind() -> None:
     model, y = new_model(), np.asarray(Y, dtype=np.int32)
     assert float(train_step(model, toy_batch(), X, y, F.cross_entropy, torch.optim.SGD(model.parameters()))) > 0
+
+
+def test_learned_edge_weights_train_in_micro_batches() -> None:
+    """Each part has its own path back to the weights, also where two blocks' weights lie in one storage."""
+    mb, gradients = toy_batch(), []
+    model = build_model("sage-mean", in_dim=4, hidden_dim=5, out_dim=3).double()
+    x, y = torch.randn(40, 4, dtype=torch.float64), torch.arange(40) % 3
+    for num_parts in (1, 3):
+        weights = torch.linspace(0.5, 1.5, mb.num_edges, dtype=torch.float64, requires_grad=True)
+        first, second = mb.blocks
+        blocks = (
+            replace(first, edge_weight=weights[: first.num_edges]),
+            replace(second, edge_weight=weights[first.num_edges :]),
+        )
+        whole = replace(mb, blocks=blocks)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        train_step(model, whole.split(torch.arange(13) % num_parts), x, y, F.cross_entropy, optimizer)
+        assert weights.grad is not None
+        gradients.append(weights.grad)
+    assert gradients[0].norm() > 0
+    assert (gradients[0] - gradients[1]).norm() <= 1e-12 * gradients[0].norm()
+
+
+def test_a_bound_reduction_that_differs_is_refused() -> None:
+    model = PlainModel()
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    loss = partial(F.cross_entropy, reduction="sum")
+    with pytest.raises(ValueError, match="reduces by 'sum', the step by 'mean'"):
+        train_step(model, toy_batch(), torch.randn(40, 4), torch.zeros(40, dtype=torch.int64), loss, optimizer)
+
+
+def test_labels_of_eight_bits_are_labels() -> None:
+    labelled = SeedLoss.of(F.cross_entropy, "mean").labelled(torch.tensor([255, 0, 156], dtype=torch.uint8))
+    assert labelled is not None and labelled.all()

@@ -20,7 +20,9 @@ _EDGE_FIELDS = ("edge_ids", "edge_weight", "edge_type")
 class Block:
     """One bipartite layer in local ids: for every destination the list of its sources (CSR).
 
-    Destinations are the prefix of the sources: source `i < num_dst` and destination `i` are the same node.
+    Destinations are the prefix of the sources: source `i < num_dst` and destination `i` are the same node. Construction
+    checks dtypes, lengths and, on the CPU, the ends of `indptr`; kernels trust the rest, so call `validate` on a block
+    made by hand.
 
     Args:
         indptr: int64 [num_dst + 1], where each destination's edges begin.
@@ -52,6 +54,9 @@ class Block:
         check_vector("edge_ids", self.edge_ids, self.num_edges, ID_DTYPES)
         check_vector("edge_weight", self.edge_weight, self.num_edges, FLOATS)
         check_vector("edge_type", self.edge_type, self.num_edges, (*ID_DTYPES, torch.int16, torch.uint8))
+        if self.device.type == "cpu" and not (int(self.indptr[0]) == 0 and int(self.indptr[-1]) == self.num_edges):
+            ends = f"{int(self.indptr[0])} to {int(self.indptr[-1])}"
+            raise ValueError(f"indptr runs from {ends}; it must run from 0 to the {self.num_edges} edges")
 
     @property
     def num_edges(self) -> int:

@@ -20,7 +20,7 @@ _SPLITS = ("train_idx", "val_idx", "test_idx")
 
 def _check_rows(name: str, values: Tensor, rows: int, width: int | str | None, dtypes: tuple[torch.dtype, ...]) -> None:
     """Check a tensor of `rows` rows of one width ("any" of them), or of no width."""
-    check_vector(name, values, rows, dtypes)
+    check_vector(name, values, rows, dtypes, columns=True)
     if list(values.shape[1:]) != ([] if width is None else [values.shape[-1] if width == "any" else width]):
         needed = "a vector" if width is None else f"a matrix of width {width}"
         raise ValueError(f"{name} has shape {tuple(values.shape)}; it must be {needed}")

@@ -54,12 +54,14 @@ def check_ids(name: str, ids: Tensor, limit: int, *, unique: bool = False) -> Te
     return ids.to(torch.int64).contiguous()
 
 
-def check_vector(name: str, values: Tensor | None, length: int | None, dtypes: Iterable[torch.dtype]) -> None:
-    """Check that an optional tensor has `length` rows (None: is a vector of any length) and one of `dtypes`.
+def check_vector(
+    name: str, values: Tensor | None, length: int | None, dtypes: Iterable[torch.dtype], *, columns: bool = False
+) -> None:
+    """Check that an optional tensor is a vector of `length` (None: any) and one of `dtypes`; `columns` allows a matrix.
 
     Raises:
         TypeError: another dtype.
-        ValueError: another length, or no vector where one is needed.
+        ValueError: another length, or more dimensions than it may have.
     """
     if values is None:
         return
@@ -67,9 +69,9 @@ def check_vector(name: str, values: Tensor | None, length: int | None, dtypes: I
     if not isinstance(values, Tensor) or values.dtype not in dtypes:
         kind = values.dtype if isinstance(values, Tensor) else type(values).__name__
         raise TypeError(f"{name} must be a tensor of {' or '.join(str(d) for d in dtypes)}, not {kind}")
-    if length is None and values.dim() != 1:
+    if values.dim() != 1 and not (columns and values.dim() > 1):
         raise ValueError(f"{name} has shape {tuple(values.shape)}; it must have one dimension")
-    if length is not None and (values.dim() < 1 or values.shape[0] != length):
+    if length is not None and values.shape[0] != length:
         raise ValueError(f"{name} has shape {tuple(values.shape)}; its first dimension must be {length}")
 
 

@@ -52,8 +52,6 @@ class Graph:
     def __post_init__(self) -> None:
         check_vector("indptr", self.indptr, None, (torch.int64,))
         check_vector("indices", self.indices, None, ID_DTYPES)
-        if self.edge_weight is not None and self.edge_weight.dim() != 1:
-            raise ValueError(f"edge_weight has shape {tuple(self.edge_weight.shape)}; it must be one number an edge")
         if not self.indptr.numel():
             raise ValueError("indptr is empty; it must have num_nodes + 1 entries, [0] for a graph without nodes")
         check_vector("edge_ids", self.edge_ids, self.num_edges, (torch.int64,))

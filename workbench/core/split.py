@@ -58,8 +58,6 @@ def _is_compiled(mb: MiniBatch) -> bool:
 def _seeds_by_part(part: Tensor, num_seeds: int) -> tuple[Tensor, list[int]]:
     """Seeds grouped by label, on the CPU, and where each non-empty group begins and ends."""
     check_vector("part", part, num_seeds, ID_DTYPES)
-    if part.dim() != 1:
-        raise ValueError(f"part has shape {tuple(part.shape)}; it must be a vector with one label a seed")
     if not num_seeds:
         return torch.empty(0, dtype=torch.int64), [0]
     labels = part.detach().to("cpu", torch.int64).contiguous()

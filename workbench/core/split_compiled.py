@@ -44,22 +44,22 @@ class _Scratch:
 
 
 class _Rows(NamedTuple):
-    """A block as kernels take it; `fields`: name, tensor, the same as whole numbers, and how many of them an edge."""
+    """A block as kernels take it; `fields`: name, dtype and values as whole numbers."""
 
     starts: np.ndarray
     indices: np.ndarray
-    fields: list[tuple[str, Tensor, np.ndarray, int]]
+    fields: list[tuple[str, torch.dtype, np.ndarray]]
 
     @staticmethod
     def of(block: Block) -> "_Rows":
         given = ((name, getattr(block, name)) for name in ("edge_ids", "edge_weight", "edge_type"))
-        fields = [(name, t, _as_words(t.contiguous()), t[:1].numel() or 1) for name, t in given if t is not None]
+        fields = [(name, t.dtype, _as_words(t.contiguous())) for name, t in given if t is not None]
         return _Rows(block.indptr.numpy(), block.indices.numpy(), fields)
 
 
 def _as_words(values: Tensor) -> np.ndarray:
-    """A contiguous tensor of any dtype as a vector of whole numbers, to be copied."""
-    return values.view(-1).view(_WORDS[values.element_size()]).numpy()
+    """A contiguous vector of any dtype as whole numbers, to be copied."""
+    return values.view(_WORDS[values.element_size()]).numpy()
 
 
 def split_rows_compiled(mb: MiniBatch, order: Tensor, bounds: list[int]) -> list[MiniBatch]:
@@ -106,12 +106,12 @@ def _take_rows(rows: _Rows, scratch: _Scratch, num_dst: int) -> Block:
     ends = indptr.numpy()
     num_edges = _find_rows(rows.starts, scratch.nodes, scratch.begins, ends)
     indices = torch.empty(num_edges, dtype=torch.int32 if rows.indices.itemsize == 4 else torch.int64)
-    _copy_rows(rows.indices, 1, scratch.begins, ends, indices.numpy())
+    _copy_rows(rows.indices, scratch.begins, ends, indices.numpy())
     num_src = _relabel(indices.numpy(), scratch.nodes, num_dst, scratch.labels, scratch.base)
     fields = {}
-    for name, values, words, width in rows.fields:
-        fields[name] = torch.empty((num_edges, *values.shape[1:]), dtype=values.dtype)
-        _copy_rows(words, width, scratch.begins, ends, _as_words(fields[name]))
+    for name, dtype, words in rows.fields:
+        fields[name] = torch.empty(num_edges, dtype=dtype)
+        _copy_rows(words, scratch.begins, ends, _as_words(fields[name]))
     return Block(indptr, indices, num_src=num_src, num_dst=num_dst, **fields)
 
 
@@ -137,12 +137,12 @@ def _find_rows(starts, nodes, begins, indptr):
 
 
 @compiled
-def _copy_rows(values, width, begins, indptr, out):
+def _copy_rows(values, begins, indptr, out):
     last = len(indptr) - 2
     for i in range(last + 1):
-        prefetch(values, begins[min(i + _AHEAD, last)] * width)
-        begin, source = indptr[i] * width, begins[i] * width
-        for k in range((indptr[i + 1] - indptr[i]) * width):
+        prefetch(values, begins[min(i + _AHEAD, last)])
+        begin, source = indptr[i], begins[i]
+        for k in range(indptr[i + 1] - indptr[i]):
             out[np.uint64(begin + k)] = values[np.uint64(source + k)]  # unsigned: numba looks for no negative index
 
 

@@ -78,7 +78,7 @@ def _cut(
     block: Block, edges: Tensor, indptr: Tensor, indices: Tensor, dst_ends: list[int], src_ends: list[int]
 ) -> list[Block]:
     """One block a part from the arrays of all parts; copies, so that a part does not keep the others alive."""
-    fields = {n: t[edges] for n, t in block._tensors().items() if t is not None and n not in ("indptr", "indices")}
+    fields = {n: t for n, t in block._tensors().items() if t is not None and n not in ("indptr", "indices")}
     indices = indices.to(block.indices.dtype)
     edge_ends = indptr[torch.tensor([0, *dst_ends], device=indptr.device)].tolist()
     num_src = [hi - lo for lo, hi in pairwise([0, *src_ends])]
@@ -88,7 +88,7 @@ def _cut(
             indices[begin:end].clone(),
             num_src=sources,
             num_dst=hi - lo,
-            **{name: values[begin:end].clone() for name, values in fields.items()},
+            **{name: values[edges[begin:end]] for name, values in fields.items()},
         )
         for (lo, hi), (begin, end), sources in zip(pairwise([0, *dst_ends]), pairwise(edge_ends), num_src, strict=True)
     ]

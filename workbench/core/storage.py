@@ -30,12 +30,12 @@ def total_bytes(tensors: Iterable[Tensor | None]) -> int:
 def move_all(
     tensors: Mapping[Any, Tensor | None], device: Any, *, non_blocking: bool = False
 ) -> dict[Any, Tensor | None]:
-    """Copies of named tensors on `device`; views of one storage stay views of one storage."""
+    """Copies of named tensors on `device`; views of one storage stay such, but for those that require a gradient."""
     users = Counter(_key(t) for t in tensors.values() if t is not None and t.numel())
     moved: dict[Any, Tensor] = {}
 
     def move(tensor: Tensor | None) -> Tensor | None:
-        if tensor is None or not tensor.numel() or users[_key(tensor)] == 1:
+        if tensor is None or not tensor.numel() or users[_key(tensor)] == 1 or tensor.requires_grad:
             return None if tensor is None else tensor.to(device, non_blocking=non_blocking)
         key = (_key(tensor), tensor.dtype)
         if key not in moved:

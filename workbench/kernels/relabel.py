@@ -16,6 +16,7 @@ from workbench.kernels.jit import compiled
 from workbench.kernels.prefetch import prefetch
 
 _AHEAD = 32  # ids between the one looked up and the one asked for
+_MOST_KEPT = 4
 
 
 def _twice(seed: int) -> str:
@@ -34,13 +35,15 @@ def _register(ids, entries, base, nodes):
 
 
 @compiled
-def _relabel(ids, entries, base, count, nodes, local):
+def _relabel(ids, num_nodes, entries, base, count, nodes, local):
     """Look up all `ids`; whether one is new can't be predicted, so there is no branch on it.
 
     `nodes` needs one spare place at its end.
     """
     last = len(ids) - 1
     for e in range(len(ids)):
+        if not 0 <= ids[e] < num_nodes:
+            return -1 - e
         prefetch(entries, np.int64(ids[min(e + _AHEAD, last)]))
         label = np.int64(entries[ids[e]]) - base
         is_new = np.int64(label < 0)
@@ -73,7 +76,7 @@ _lock = threading.Lock()
 
 @contextmanager
 def _borrowed_map(size: int) -> Iterator[_Map]:
-    """A map for ids below `size`, given back afterwards; as many exist as are in use at once."""
+    """A map for ids below `size`, given back afterwards; the largest few are kept for the batches to come."""
     with _lock:
         found = next((i for i, m in enumerate(_free) if len(m.entries) >= size), None)
         scratch = _free.pop(found) if found is not None else None
@@ -83,20 +86,21 @@ def _borrowed_map(size: int) -> Iterator[_Map]:
         yield scratch
     finally:
         with _lock:
-            _free[:] = [m for m in _free if len(m.entries) > len(scratch.entries)] + [scratch]
+            _free[:] = sorted([*_free, scratch], key=lambda m: -len(m.entries))[:_MOST_KEPT]
 
 
 class Relabeler:
     """Numbers the nodes of one batch while its layers are drawn, the seeds first; use within `relabeler(…)`."""
 
-    def __init__(self, scratch: _Map) -> None:
-        self._map = scratch
+    def __init__(self, scratch: _Map, num_nodes: int) -> None:
+        self._map, self._num_nodes = scratch, num_nodes
         self._nodes = torch.empty(0, dtype=torch.int64)
-        self._count = 0
+        self._count = self._most = 0
 
     def add_seeds(self, seeds: Tensor) -> None:
         self._nodes = torch.empty(len(seeds), dtype=torch.int64)
         self._count = _register(seeds.numpy(), self._map.entries, self._map.base, self._nodes.numpy())
+        self._most = self._count
         if self._count < len(seeds):
             raise ValueError(_twice(int(seeds[self._count])))
 
@@ -107,17 +111,23 @@ class Relabeler:
 
     def __call__(self, ids: Tensor) -> Tensor:
         """Local ids of raw ids; new ones get the next numbers."""
-        size = min(len(self._map.entries), self._count + len(ids))
+        size = min(self._num_nodes, self._count + len(ids))
         nodes = torch.empty(size + 1, dtype=torch.int64)
         nodes.numpy()[: self._count] = self.node_ids.numpy()  # torch would wake threads that then spin beside ours
         local = ids if size < 2**31 and ids.dtype == torch.int32 else torch.empty(len(ids), dtype=local_dtype(size))
-        arrays = (ids.numpy(), self._map.entries, self._map.base, self._count, nodes.numpy(), local.numpy())
-        self._nodes, self._count = nodes, _relabel(*arrays)
+        scratch = self._map
+        count = _relabel(
+            ids.numpy(), self._num_nodes, scratch.entries, scratch.base, self._count, nodes.numpy(), local.numpy()
+        )
+        if count < 0:
+            self._most, bad = self._num_nodes, int(ids[-1 - count])
+            raise IndexError(f"the graph's indices hold {bad}; sources lie in [0, {self._num_nodes}): graph.validate()")
+        self._nodes, self._count, self._most = nodes, count, count
         return local
 
     def close(self) -> None:
         """Leave the map as if this batch had never been: what comes later has a higher base."""
-        self._map.base += self._count
+        self._map.base += self._most
 
 
 def local_dtype(size: int) -> torch.dtype:
@@ -162,7 +172,7 @@ def relabeler(num_nodes: int, seeds: Tensor) -> Iterator[Relabeler | TorchRelabe
         yield TorchRelabeler(seeds)
         return
     with _borrowed_map(num_nodes) as scratch:
-        labels = Relabeler(scratch)
+        labels = Relabeler(scratch, num_nodes)
         try:
             labels.add_seeds(seeds)
             yield labels

@@ -75,8 +75,7 @@ def excluded_positions(graph: Graph, edge_ids: Tensor | None) -> Tensor | None:
     """Ascending CSR positions of the edges not to be drawn, each once."""
     if edge_ids is None:
         return None
-    ids = check_ids("exclude_edges", edge_ids, graph.num_edges).to(graph.indices.device)
-    return torch.unique(graph.edge_positions(ids))
+    return torch.unique(graph.edge_positions(edge_ids.to(graph.indices.device)))
 
 
 @compiled

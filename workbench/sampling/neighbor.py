@@ -3,8 +3,9 @@
 Hamilton, Ying, Leskovec: "Inductive representation learning on large graphs", NeurIPS 2017.
 """
 
+import operator
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 
 from torch import Tensor
 
@@ -27,12 +28,14 @@ class NeighborSampler:
         fanouts: neighbours to draw in each layer, input layer first; -1: all.
         replace: draw with replacement; nodes without in-edges stay without.
         weighted: draw in proportion to the graph's `edge_weight` (edges of weight 0 never). The blocks then carry no
-            weights: a plain mean over the drawn edges already estimates the weighted one.
+            weights. With `replace` a plain mean over the drawn edges estimates the weighted mean; without, it does not:
+            rows kept whole count each edge alike.
         edge_ids: whether the blocks carry raw-graph edge ids.
         seed: any whole number.
 
     Raises:
         ValueError: no fanouts, or one that is neither positive nor -1.
+        TypeError: a fanout that is not a whole number.
 
     >>> import torch, workbench as wb
     >>> path = wb.Graph.from_edges(torch.tensor([0, 1, 2]), torch.tensor([1, 2, 3]), num_nodes=4)
@@ -41,13 +44,14 @@ class NeighborSampler:
     """
 
     fanouts: Sequence[int]
+    _: KW_ONLY
     replace: bool = False
     weighted: bool = False
     edge_ids: bool = False
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fanouts", tuple(int(fanout) for fanout in self.fanouts))
+        object.__setattr__(self, "fanouts", tuple(operator.index(fanout) for fanout in self.fanouts))
         wrong = [fanout for fanout in self.fanouts if fanout < 1 and fanout != -1]
         if wrong or not self.fanouts:
             raise ValueError(f"fanouts are {list(self.fanouts)}; give one a layer, each at least 1, or -1 for all")

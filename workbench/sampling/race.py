@@ -69,6 +69,7 @@ def _race_rows(lo, hi, starts, ends, excluded, first_excluded, weights, replace,
         times = np.full(len(drawn), np.inf)
         filled = 0
         position, skip = _next_drawable(starts[i], ends[i], first_excluded[i], excluded, weights)
+        drawn[:] = position  # where all weights are so small that no time is finite
         while position < ends[i]:
             bits = hash_index(key, position)
             if replace:

@@ -34,8 +34,8 @@ def batches(
 ) -> Iterator[tuple[int, MiniBatch]]:
     """Sample one epoch of mini-batches.
 
-    The order depends on (seed, epoch) alone. Steps count through all epochs, so that no two batches of a run share
-    variates.
+    The order depends on (seed, epoch) alone. Steps count through all epochs, so that no two batches of a run over
+    the same number of ids share variates.
 
     Args:
         graph: to sample from.
@@ -79,7 +79,8 @@ def prefetch(iterable: Iterable[T], depth: int = 2) -> Iterator[T]:
     """Run an iterable in a thread of its own, up to `depth` items ahead.
 
     Samplers release the interpreter lock, so sampling overlaps with training. Order is kept; an error in the iterable
-    comes out where its item would have; leaving the loop early ends the thread.
+    comes out where its item would have; leaving the loop early ends the thread. The thread does not inherit
+    `torch.no_grad()`.
 
     Args:
         iterable: what to run ahead.
@@ -89,10 +90,10 @@ def prefetch(iterable: Iterable[T], depth: int = 2) -> Iterator[T]:
         ValueError: `depth` below 1.
     """
     check_at_least("depth", depth, 1)
-    return _prefetched(iterable, depth)
+    return _prefetched(iter(iterable), depth)
 
 
-def _prefetched(iterable: Iterable[T], depth: int) -> Iterator[T]:
+def _prefetched(iterator: Iterator[T], depth: int) -> Iterator[T]:
     ready: queue.Queue[T | _End] = queue.Queue(depth)
     stopped = threading.Event()
 
@@ -106,7 +107,6 @@ def _prefetched(iterable: Iterable[T], depth: int) -> Iterator[T]:
         return False
 
     def produce() -> None:
-        iterator = iter(iterable)
         try:
             for item in iterator:
                 if not put(item):

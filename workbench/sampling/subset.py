@@ -160,6 +160,8 @@ def draw_uniform(rows: Candidates, indices: Tensor, fanout: int, *, replace: boo
     if indices.device.type != "cpu":
         return draw_uniform_torch(rows, indices, fanout, replace=replace, key=key, positions=positions)
     indptr = _row_offsets(rows.degrees, fanout, replace)
+    if not replace and len(rows.degrees):
+        fanout = min(fanout, int(rows.degrees.numpy().max()))  # buffers are as large as the fanout
     sources = torch.empty(int(indptr[-1]), dtype=indices.dtype)
     kept = torch.empty(len(sources) if positions else 0, dtype=torch.int64)
     row_arrays = (rows.nodes.numpy(), rows.starts.numpy(), rows.degrees.numpy(), indptr.numpy())

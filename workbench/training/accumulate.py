@@ -13,7 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from workbench.core.minibatch import MiniBatch
 
-_FROM_BATCH = ("node_ids", "step", "exchanges")
+_FROM_BATCH = ("node_ids", "step")
 
 
 def accumulate(
@@ -28,7 +28,7 @@ def accumulate(
     the model's device, and of what one micro-batch made there nothing is left when the next begins.
 
     Args:
-        model: called with `(mb.blocks, x)`, and with those of `node_ids`, `step` and `exchanges` that its `forward`
+        model: called with `(mb.blocks, x)`, and with those of `node_ids` and `step` that its `forward`
             names (or takes as `**kwargs`). Data-parallel wrappers reduce gradients after the last micro-batch.
         micro: the micro-batches (`mb.split(part)`), or one batch.
         read: features [num_inputs, …] of a micro-batch as it stands in `micro`, on any device.
@@ -39,7 +39,7 @@ def accumulate(
         The batch's loss, detached; 0 without micro-batches.
 
     Raises:
-        ValueError: `loss_of` returned something else than a scalar.
+        ValueError: `loss_of` returned something else than a scalar, or a batch has exchanges.
 
     Warns:
         RuntimeWarning: a BatchNorm would take the statistics of each micro-batch instead of the batch's.
@@ -47,6 +47,8 @@ def accumulate(
     Source: Betty (ASPLOS 2023), section 4.2: gradients are those of the whole batch.
     """
     batches = [micro] if isinstance(micro, MiniBatch) else list(micro)
+    if any(mb.exchanges is not None for mb in batches):
+        raise ValueError("a batch has exchanges: its blocks read rows of other processes, not fetched here")
     if len(batches) > 1:
         _warn_of_batch_statistics(model)
     names = _wanted(model)

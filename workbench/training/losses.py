@@ -35,10 +35,11 @@ class SeedLoss:
         """Read what there is to know from a loss function.
 
         Raises:
-            ValueError: a module that reduces otherwise than asked.
+            ValueError: a module, or a function with a bound `reduction`, that reduces otherwise than asked.
         """
         own = _option(loss_fn, "reduction")
-        if isinstance(loss_fn, nn.Module) and own not in (None, "none", reduction):
+        bound = isinstance(loss_fn, nn.Module) or "reduction" in getattr(loss_fn, "keywords", {})
+        if bound and own not in (None, "none", reduction):
             raise ValueError(f"loss_fn reduces by {own!r}, the step by {reduction!r}; pass reduction= the same to both")
         ignore_index = _option(loss_fn, "ignore_index")
         by_class = ignore_index is not None  # where there is none, `weight` is a factor that the mean doesn't divide by
@@ -62,6 +63,7 @@ class SeedLoss:
         """bool [n]; None: all."""
         if labels.dim() != 1 or labels.dtype.is_floating_point:
             return None
+        labels = labels.long()
         return (labels != UNLABELLED) & (labels != self.ignore_index)
 
     def __call__(self, out: Tensor, labels: Tensor) -> Tensor:

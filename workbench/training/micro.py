@@ -28,7 +28,8 @@ def micro_batches(
 
     Returns:
         Micro-batches with raw-graph ids. DGL's are lists of blocks, whose source and destination data (prefetched
-        features and labels, say) are cut along; edges keep ids, `edge_weight` and types.
+        features and labels, say) are cut along; edges keep ids, `edge_weight` and types. PyG's hold structure and
+        `n_id` only: features and labels are read by raw-graph id.
 
     Raises:
         ValueError: as `workbench.partition_batch` does, or a batch that is not self-contained.
