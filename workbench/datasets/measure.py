@@ -17,7 +17,8 @@ from workbench.kernels.threads import parallel_edges
 QUANTILES = (0.01, 0.1, 0.25, 0.5, 0.75, 0.9, 0.99)
 # Lists up to this many times as long are walked through, longer ones searched.
 _WALK = 16
-_EXACT_NODES, _SAMPLED_NODES = 50_000, 10_000
+# Looking at a node costs about the square of its degree; at least and at most so many are sampled.
+_EXACT_COST, _FEWEST, _MOST = 2_000_000_000, 2_000, 20_000
 
 
 @dataclass(frozen=True)
@@ -209,7 +210,7 @@ def clustering(graph: Graph, *, num_nodes: int | None = None, seed: int = 0) -> 
 
     Args:
         graph: on the CPU; made undirected, loops and repeats dropped.
-        num_nodes: nodes to look at; None: all of up to 50,000, else 10,000.
+        num_nodes: nodes to look at; None: all where that is quick, else 2,000 to 20,000, fewer in dense graphs.
         seed: of the sample.
 
     Raises:
@@ -220,11 +221,18 @@ def clustering(graph: Graph, *, num_nodes: int | None = None, seed: int = 0) -> 
     return _clustering(simple_undirected(graph), num_nodes, seed)
 
 
+def _enough_nodes(simple: Graph) -> int:
+    cost = float((simple.in_degrees().double() ** 2).sum())
+    if cost <= _EXACT_COST:
+        return simple.num_nodes
+    return min(max(int(_EXACT_COST / (cost / simple.num_nodes)), _FEWEST), _MOST)
+
+
 def _clustering(simple: Graph, num_nodes: int | None, seed: int) -> Clustering:
     population = simple.num_nodes
-    wanted = num_nodes or (population if population <= _EXACT_NODES else _SAMPLED_NODES)
     if not population:
         return Clustering(0.0, 0.0, 0)
+    wanted = num_nodes or _enough_nodes(simple)
     if wanted >= population:
         return Clustering(float(local_clustering(simple, torch.arange(population)).mean()), 0.0, population)
     values = local_clustering(simple, permutation(seed, population)[:wanted].sort().values)

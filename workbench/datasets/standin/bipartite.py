@@ -40,7 +40,7 @@ def _place_in_class(classes: Tensor) -> Tensor:
 
 
 def _aligned(left: Tensor, right: Tensor, left_side: Side, right_side: Side, share: float) -> tuple[Tensor, Tensor]:
-    """Pair the first `share` of the left stubs with right stubs of their class, where there are any; the rest at random."""
+    """Pair the first `share` of the left stubs with right ones of their class while these last, the rest at random."""
     count = min(len(left), len(right))
     wanted = torch.full_like(left, -1)
     same = int(share * count)

@@ -40,7 +40,7 @@ def build_standin(name: str, *, scale: float | None = None, seed: int = 0) -> Da
 
 
 def paper_degrees(spec: StandIn, scale: float) -> Tensor:
-    """int64 [nodes], ascending: neighbours that nodes (of a typed graph: papers) are to have, whatever the direction."""
+    """int64 [nodes], ascending: neighbours that nodes (papers, of a typed graph) are to have, in any direction."""
     pairs = pairs_of(scaled(spec.edges, scale), spec.reciprocity)
     nodes = scaled(spec.nodes, scale)
     return degree_sequence(spec.recipe.degrees, nodes, 2 * pairs, neighbours=nodes - 1)

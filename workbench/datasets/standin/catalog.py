@@ -113,7 +113,7 @@ _YELP = StandIn(
     splits=(537_635, 71_685, 107_527),
     multi_label=True,
     recipe=Recipe(_law(716_847, 13_954_820, 1.4), clustering=0.1, homophily=0.6),
-    signal=2.0,
+    signal=3.0,
     published=Published(
         "Zeng et al., GraphSAINT, ICLR 2020 (Table 1): 6,977,410 undirected edges; split 75 / 10 / 15 %",
         nodes=716_847,

@@ -66,7 +66,7 @@ class Recipe:
     Args:
         degrees: how degrees are distributed.
         clustering: target of the mean local clustering coefficient.
-        homophily: target of the share of edges that join nodes of one class.
+        homophily: target of the share of edges that join nodes of one class; blocks alone give about ∛clustering.
         class_skew: class c has a share in proportion to (1 + c)^−skew of the nodes.
         largest_block: nodes in the largest affinity block; nodes of higher degree cluster less.
         chance_clustering: part of `clustering` that arises without blocks, where classes are small and degrees large.

@@ -18,8 +18,8 @@ from workbench.datasets.standin.spec import Recipe
 from workbench.datasets.standin.streams import Draw, key_of
 from workbench.kernels.csr import offsets
 
-# Two nodes with d and e of a class's m stubs are matched about d e / m times. With at most this many times √m stubs each
-# that stays well below one (the structural cut-off of Boguñá, Pastor-Satorras, Vespignani, Eur. Phys. J. B 2004).
+# Two nodes with d and e of a class's m stubs are matched about d e / m times. With at most this many times √m stubs
+# each that stays well below one (the structural cut-off of Boguñá, Pastor-Satorras, Vespignani, Eur. Phys. J. B 2004).
 _CUT_OFF = 0.4
 # Pairs that make way have ends of at most this many times the mean degree: hubs have them as neighbours seldom.
 _MODEST = 4.0

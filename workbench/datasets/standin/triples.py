@@ -1,7 +1,7 @@
 """The knowledge-graph stand-in: triples with given counts of heads, tails and relations.
 
-Entities stand in an order that is their hidden type. A group of relations has its heads in one stretch of that order and
-its tails in another, so that (head, relation) tells something about the tail.
+Entities stand in an order that is their hidden type. A group of relations has its heads in one stretch of that order
+and its tails in another, so that (head, relation) tells something about the tail.
 """
 
 import torch
@@ -51,7 +51,7 @@ def _relation_counts(spec: KnowledgeStandIn, total: int, key: int) -> Tensor:
 
 
 def _stretches(counts: Tensor, order: Tensor) -> Tensor:
-    """int64 [relations, 2]: where each relation's group begins and ends among the stubs, the groups dealt in `order`."""
+    """int64 [relations, 2]: where each relation's group begins and ends among the stubs; `order` deals them."""
     groups = torch.arange(len(counts)) // _GROUP
     sizes = torch.zeros(int(groups[-1]) + 1, dtype=torch.int64).index_add_(0, groups, counts)
     starts = torch.empty_like(sizes)
