@@ -24,7 +24,7 @@ SCALES = {
     "synthetic-papers100M": 0.0005,
     "synthetic-fb15k-237": 0.2,
     "synthetic-mag240M": 0.0003,
-    "synthetic-reddit": 0.03,
+    "synthetic-reddit": 0.05,
 }
 # Too dense for these: a class is hardly larger than a node's degree. At full size both are met.
 DENSE = {"synthetic-reddit", "synthetic-mag240M", "synthetic-products", "synthetic-papers100M"}

@@ -54,7 +54,10 @@ def block_density(degrees: Tensor, starts: Tensor, clustering: float) -> float:
     d = degrees.double()
     complete = float(((sizes - 1) * (sizes - 2) / (d * (d - 1)).clamp(min=1)).mean())
     if clustering > complete:
-        raise ValueError(f"clustering {clustering} is out of reach; complete blocks give {complete:.3f}: ask for less")
+        raise ValueError(
+            f"clustering {clustering} is out of reach: complete blocks within classes so small give {complete:.3f}; "
+            "pass a larger scale"
+        )
     return (clustering / complete) ** (1 / 3)
 
 

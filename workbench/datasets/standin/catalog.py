@@ -94,7 +94,8 @@ _REDDIT = StandIn(
     recipe=Recipe(_law(232_965, 114_615_892, 0.95), clustering=0.25, homophily=0.6, class_skew=0.5, largest_block=512),
     signal=2.0,
     published=Published(
-        "Hamilton et al., NeurIPS 2017, as DGL and PyTorch Geometric load it (nodes, stored edges, split)",
+        "Hamilton et al., NeurIPS 2017, as DGL and PyTorch Geometric load it (stored edges and features also in Table 4 "
+        "of Yang et al., Betty, ASPLOS 2023)",
         nodes=232_965,
         edges=114_615_892,
         features=602,
@@ -115,7 +116,8 @@ _YELP = StandIn(
     recipe=Recipe(_law(716_847, 13_954_820, 1.4), clustering=0.1, homophily=0.6),
     signal=3.0,
     published=Published(
-        "Zeng et al., GraphSAINT, ICLR 2020 (Table 1): 6,977,410 undirected edges; split 75 / 10 / 15 %",
+        "Zeng et al., GraphSAINT, ICLR 2020 (Table 1): 6,977,410 undirected edges, split 75 / 10 / 15 %; both "
+        f"directions as in {_COOPERATIVE}",
         nodes=716_847,
         edges=13_954_820,
         features=300,
@@ -135,7 +137,8 @@ _FLICKR = StandIn(
     recipe=Recipe(_law(89_250, 899_756, 1.5), clustering=0.1, homophily=0.6),
     signal=1.0,
     published=Published(
-        "Zeng et al., GraphSAINT, ICLR 2020 (Table 1): 899,756 stored edges; split 50 / 25 / 25 %",
+        "Zeng et al., GraphSAINT, ICLR 2020 (Table 1): 899,756 edges, split 50 / 25 / 25 %; stored edges as in "
+        f"{_COOPERATIVE}",
         nodes=89_250,
         edges=899_756,
         features=500,
