@@ -94,7 +94,7 @@ _REDDIT = StandIn(
     recipe=Recipe(_law(232_965, 114_615_892, 0.95), clustering=0.25, homophily=0.6, class_skew=0.5, largest_block=512),
     signal=2.0,
     published=Published(
-        "Hamilton et al., NeurIPS 2017, as DGL and PyTorch Geometric load it (stored edges and features also in Table 4 "
+        "Hamilton et al., NeurIPS 2017, as DGL and PyTorch Geometric load it (edges, features also in Table 4 "
         "of Yang et al., Betty, ASPLOS 2023)",
         nodes=232_965,
         edges=114_615_892,
