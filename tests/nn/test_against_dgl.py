@@ -43,8 +43,9 @@ def _compare(ours: nn.Module, theirs: nn.Module, block: Block) -> None:
     out = theirs(_dgl_block(block), h, edge_weight=block.edge_weight)
     wanted = _result_and_gradients(out.flatten(1), [h, *weights, *(other[n] for n in names)])
     got = _result_and_gradients(ours(block, h), [h, *weights, *(mine[_our_name(n)] for n in names)])
-    for a, b in zip(got, wanted, strict=True):
-        assert (a - b).norm() <= TOLERANCE * b.norm()
+    largest = max(b.norm() for b in wanted)
+    for a, b in zip(got, wanted, strict=True):  # a gradient may be zero: attention ignores what all of a row share
+        assert (a - b).norm() <= TOLERANCE * max(b.norm(), 1e-3 * largest)
 
 
 @pytest.fixture(params=[False, True], ids=["plain", "weighted"])
