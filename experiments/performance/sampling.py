@@ -14,6 +14,7 @@ from workbench.core.randomness import permutation
 
 FANOUTS = ([10], [10, 10], [10, 25], [5, 10, 15], [10, 10, 10], [10] * 4, [10] * 5)
 BATCH_SIZES = (1024, 8192)
+LARGE = "synthetic-products"  # at full size: 2.4 million nodes, 124 million edges
 
 
 def _graphs(quick: bool) -> Iterator[tuple[str, Graph]]:
@@ -22,6 +23,8 @@ def _graphs(quick: bool) -> Iterator[tuple[str, Graph]]:
         if found is not None:
             yield name, found[0]
     yield "power-law", power_law_graph(50_000, 1_000_000) if quick else power_law_graph()
+    if not quick:
+        yield LARGE, wb.load_dataset(LARGE, scale=1).graph
 
 
 def _compare(graph: Graph, peer: Any, fanouts: list[int], batch_size: int, repeats: int) -> dict[str, float]:
@@ -47,7 +50,7 @@ def run(quick: bool = False) -> list[dict[str, Any]]:
         peer = graph_to_dgl(graph).formats("csc")
         for batch_size in BATCH_SIZES:
             for fanouts in FANOUTS[:3] if quick else FANOUTS:
-                times = _compare(graph, peer, fanouts, batch_size, repeats=5 if quick else 15)
+                times = _compare(graph, peer, fanouts, batch_size, repeats=5 if quick or name == LARGE else 15)
                 threads = f"{wb.get_num_threads()}/{torch.get_num_threads()}"
                 case = {"graph": name, "batch_size": batch_size, "fanouts": fanouts, "threads": threads}
                 rows.append(case | times)
