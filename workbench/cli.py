@@ -61,14 +61,15 @@ def _list(asked: argparse.Namespace) -> list[str]:
 
 
 def _info(asked: argparse.Namespace) -> list[str]:
-    from workbench.datasets.describe import describe, published_in
+    from workbench.datasets.describe import describe, published_in, targets
     from workbench.datasets.load import load_dataset
 
     data = load_dataset(asked.name, root=asked.root, scale=asked.scale, seed=asked.seed)
     rows, source = describe(data), published_in(data.name)
     if not source:
         return [data.name, "", *table(("", ""), [row[:2] for row in rows])[2:]]
-    return [data.name, "", *table(("", "here", "original"), rows), "", f"original: {source}"]
+    aims = table(("", "target", "here", ""), targets(data, scale=asked.scale))
+    return [data.name, "", *table(("", "here", "original"), rows), "", *aims, "", f"original: {source}"]
 
 
 def _get(asked: argparse.Namespace) -> list[str]:

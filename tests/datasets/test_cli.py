@@ -47,6 +47,8 @@ def test_info_shows_a_stand_in_beside_the_original(capsys):
     nodes = next(line for line in out.splitlines() if line.startswith("nodes"))
     assert status == 0 and nodes.split() == ["nodes", "847", "169,343"]
     assert out.splitlines()[-1].startswith("original: Hu et al.")
+    aims = [line.split() for line in out.splitlines() if " ± " in line and line.endswith(("met", "missed"))]
+    assert ["nodes", "847", "±", "0", "847", "met"] in aims
 
 
 @pytest.mark.parametrize(

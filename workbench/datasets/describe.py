@@ -11,6 +11,7 @@ from workbench.datasets.known import known_sets
 from workbench.datasets.load import find_source
 from workbench.datasets.measure import graph_figures
 from workbench.datasets.standin.catalog import STANDINS
+from workbench.datasets.standin.compare import compare
 from workbench.datasets.standin.spec import Published
 
 
@@ -44,6 +45,26 @@ def describe(data: Dataset | KnowledgeGraph) -> list[Figure]:
     original = {} if published is None else _of_original(published)
     here = _of_triples(data) if isinstance(data, KnowledgeGraph) else _of_nodes(data)
     return [Figure(name, value, original.get(name, "")) for name, value in here.items() if value]
+
+
+def targets(data: Dataset | KnowledgeGraph, *, scale: float | None = None) -> list[tuple[str, str, str, str]]:
+    """What a stand-in was built to meet: figure, target with tolerance, what it has, and whether that is met.
+
+    Args:
+        data: a stand-in.
+        scale: it was built at; None: its default.
+
+    Raises:
+        ValueError: no stand-in.
+    """
+    return [
+        (f.name, f"{_number(f.target)} ± {_number(f.tolerance)}", _number(f.achieved), "met" if f.met else "missed")
+        for f in compare(data, scale=scale)
+    ]
+
+
+def _number(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"
 
 
 def published_in(name: str) -> str:
