@@ -50,5 +50,5 @@ $(INSTALLED): pyproject.toml constraints.txt
 	@python="$(PYTHON)"; if [ -z "$$python" ]; then \
 		echo "Python 3.11 or later with venv is needed; install python3.11 (on Debian: python3.11-venv)." >&2; exit 1; fi; \
 	set -x; $$python -m venv $(VENV)
-	$(BIN)/python -m pip install -qq --editable '.[dgl,metis,ogb,dev]'
+	$(BIN)/python -m pip install -qq --editable '.[dgl,metis,ogb,lab,dev]'
 	touch $@
