@@ -1,0 +1,106 @@
+"""Tables of numbers as people read them: units in the heads, thousands separated, no digits that say nothing."""
+
+import math
+import re
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pandas as pd
+
+NOTHING = "–"
+_BYTES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
+_SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
+
+
+@dataclass(frozen=True)
+class Column:
+    """A column as shown.
+
+    Args:
+        head: its name in words, with the unit.
+        cells: one text per row.
+        numeric: numbers, to be aligned right.
+    """
+
+    head: str
+    cells: tuple[str, ...]
+    numeric: bool
+
+
+def columns(table: pd.DataFrame) -> list[Column]:
+    """A table's columns as texts; a named index comes first.
+
+    Args:
+        table: names that end in `_bytes` or `_seconds` get the unit that fits their largest value.
+    """
+    if any(name is not None for name in table.index.names):
+        table = table.reset_index()
+    return [_column(_words(name), list(table.iloc[:, position])) for position, name in enumerate(table.columns)]
+
+
+def format_number(value: float, decimals: int) -> str:
+    """A number with separated thousands; one that the decimals would hide keeps two digits.
+
+    >>> format_number(1829066, 0), format_number(0.0004, 2)
+    ('1,829,066', '0.0004')
+    """
+    text = f"{value:,.{decimals}f}"
+    hidden = value != 0 and not text.strip("-0.")
+    return f"{value:.2g}" if hidden else text
+
+
+def _words(name: Any) -> str:
+    return " ".join(str(part) for part in name if str(part)) if isinstance(name, tuple) else str(name)
+
+
+def _column(name: str, values: Sequence[Any]) -> Column:
+    present = [value for value in values if not _missing(value)]
+    if not present or not all(_is_number(value) for value in present):
+        return Column(_plain(name), tuple(_text(value) for value in values), False)
+    scale, head = _unit(name, present)
+    shown = [None if _missing(value) else float(value) / scale for value in values]
+    decimals = _decimals(value for value in shown if value is not None)
+    return Column(head, tuple(NOTHING if v is None else format_number(v, decimals) for v in shown), True)
+
+
+def _unit(name: str, values: Iterable[float]) -> tuple[float, str]:
+    """What to divide a column by, and its head."""
+    kind = next((kind for kind in ("bytes", "seconds") if re.search(rf"(^|[_ ]){kind}$", name)), None)
+    if kind is None:
+        return 1, _plain(name)
+    units, largest = (_BYTES if kind == "bytes" else _SECONDS), max(abs(value) for value in values)
+    scale, unit = next((entry for entry in units if largest >= entry[0]), units[-1 if largest else 0])
+    what = _plain(name[: -len(kind)])
+    return scale, f"{what} ({unit})" if what else unit
+
+
+def _plain(name: str) -> str:
+    return name.replace("_", " ").strip()
+
+
+def _decimals(values: Iterable[float]) -> int:
+    """None for whole numbers, otherwise three significant digits of the middle value."""
+    values = [abs(value) for value in values if math.isfinite(value)]
+    if all(value == int(value) for value in values):
+        return 0
+    middle = sorted(value for value in values if value)
+    return min(6, max(0, 2 - math.floor(math.log10(middle[len(middle) // 2]))))
+
+
+def _missing(value: Any) -> bool:
+    return value is None or (pd.api.types.is_scalar(value) and bool(pd.isna(value)))
+
+
+def _is_number(value: Any) -> bool:
+    return pd.api.types.is_number(value) and not pd.api.types.is_bool(value)
+
+
+def _text(value: Any) -> str:
+    if _missing(value):
+        return NOTHING
+    if pd.api.types.is_bool(value):
+        return "yes" if value else "no"
+    if not _is_number(value):
+        return str(value)
+    return format_number(value, _decimals([float(value)]))

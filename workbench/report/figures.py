@@ -1,0 +1,57 @@
+"""Plotly figures as parts of a page that holds plotly.js once."""
+
+import re
+from html import unescape
+from typing import Any
+
+_FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
+_HEIGHT = 440  # pixels, of figures that leave it open
+_COLUMN = 300  # pixels; columns of subplots narrower than this scroll instead
+
+
+def caption(figure: Any) -> str:
+    """A figure's own title as plain text; "" without one."""
+    text = figure.layout.title.text or ""
+    return unescape(re.sub(r"<[^>]*>", " ", text)).strip()
+
+
+def least_width(figure: Any) -> int:
+    """Pixels below which a figure should scroll: its columns of subplots can't be narrowed at will.
+
+    Args:
+        figure: a plotly Figure.
+    """
+    starts = {round(axis.domain[0], 3) for axis in figure.select_xaxes() if axis.domain}
+    return _COLUMN * max(1, len(starts))
+
+
+def embed(figure: Any, name: str) -> str:
+    """HTML of an interactive figure without plotly.js, as wide as what it stands in.
+
+    Its title is left out: the page says it as a caption, which wraps.
+
+    Args:
+        figure: a plotly Figure; not changed.
+        name: id of the element, unique in the page.
+    """
+    import plotly.graph_objects as go
+
+    shown = go.Figure(figure)
+    shown.update_layout(
+        title=None,
+        width=None,
+        autosize=True,
+        height=figure.layout.height or _HEIGHT,
+        font_family=figure.layout.font.family or _FONT,
+    )
+    if figure.layout.margin.t is None:
+        shown.update_layout(margin_t=32)
+    config = {"responsive": True, "displaylogo": False}
+    return shown.to_html(full_html=False, include_plotlyjs=False, config=config, div_id=name)
+
+
+def plotly_js() -> str:
+    """The whole of plotly.js, which every embedded figure needs."""
+    from plotly.offline import get_plotlyjs
+
+    return get_plotlyjs()

@@ -1,0 +1,26 @@
+// Narrow screens and paper: legends go below their plots, margins and letters shrink. Wide screens get back what the
+// figure's author chose.
+(function () {
+  const narrow = window.matchMedia("(max-width: 700px)");
+  const plots = () => Array.from(document.querySelectorAll(".js-plotly-plot"));
+  const copy = (value) => (value === undefined ? null : JSON.parse(JSON.stringify(value)));
+  const authored = new Map(plots().map((plot) => [plot, {
+    legend: copy(plot.layout.legend),
+    margin: copy(plot.layout.margin),
+    "font.size": copy((plot.layout.font || {}).size),
+  }]));
+  const small = {
+    legend: {orientation: "h", xref: "container", x: 0, xanchor: "left", yref: "container", y: 0, yanchor: "bottom"},
+    margin: {l: 48, r: 8, t: 32, b: 48},
+    "font.size": 11,
+  };
+  const fit = () => plots().forEach((plot) => {
+    Plotly.relayout(plot, narrow.matches ? copy(small) : copy(authored.get(plot)));
+  });
+  if (narrow.matches) fit();
+  narrow.addEventListener("change", fit);
+  window.addEventListener("beforeprint", () => plots().forEach((plot) => Plotly.relayout(plot, {width: 660})));
+  window.addEventListener("afterprint", () => plots().forEach((plot) => {
+    Plotly.relayout(plot, {width: null, autosize: true});
+  }));
+})();
