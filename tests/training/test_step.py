@@ -1,5 +1,7 @@
 """`train_step` on a user's own model: what it reads, counts and refuses; all layers are in test_exactness.py."""
 
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from functools import partial
 
@@ -164,3 +166,46 @@ def test_a_bound_reduction_that_differs_is_refused() -> None:
 def test_labels_of_eight_bits_are_labels() -> None:
     labelled = SeedLoss.of(F.cross_entropy, "mean").labelled(torch.tensor([255, 0, 156], dtype=torch.uint8))
     assert labelled is not None and labelled.all()
+
+
+def test_phases_are_entered_in_order_and_left_before_the_next() -> None:
+    events = []
+
+    @contextmanager
+    def phase(name: str) -> Iterator[None]:
+        events.append(name)
+        yield
+        events.append(f"/{name}")
+
+    model, x = new_model(), Store(X)
+    train_step(model, cut(toy_batch(), PART), x, Y, F.cross_entropy, torch.optim.SGD(model.parameters()), phase=phase)
+    micro = ["fetch", "transfer", "forward", "backward"]
+    assert events == [e for name in ["step", *3 * micro, "step"] for e in (name, f"/{name}")]
+
+
+def test_phases_hold_the_work_that_they_are_named_after() -> None:
+    mb, model, inside = toy_batch(), new_model(), [""]
+
+    @contextmanager
+    def phase(name: str) -> Iterator[None]:
+        inside[0] = name
+        yield
+        inside[0] = ""
+
+    seen = {}
+
+    class Watched(Store):
+        def read(self, ids: Tensor) -> Tensor:
+            seen["read"] = inside[0]
+            return super().read(ids)
+
+    def loss(out: Tensor, labels: Tensor) -> Tensor:
+        seen["loss"] = inside[0]
+        return out.sum(1)
+
+    model.register_forward_hook(lambda *_: seen.update(model=inside[0]))
+    next(model.parameters()).register_hook(lambda _: seen.update(gradient=inside[0]))
+    optimizer = torch.optim.SGD(model.parameters())
+    optimizer.register_step_post_hook(lambda *_: seen.update(optimizer=inside[0]))
+    train_step(model, mb, Watched(X), Y, loss, optimizer, phase=phase)
+    assert seen == {"read": "fetch", "model": "forward", "loss": "forward", "gradient": "backward", "optimizer": "step"}

@@ -13,7 +13,11 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from workbench.core.minibatch import MiniBatch
 
+Phase = Callable[[str], AbstractContextManager[Any]]
+"""What times or meters a step: called with a phase's name, entered while the phase runs (`Stopwatch.phase`, say)."""
+
 _FROM_BATCH = ("node_ids", "step")
+_NOTHING = nullcontext()
 
 
 def accumulate(
@@ -21,6 +25,8 @@ def accumulate(
     micro: MiniBatch | Iterable[MiniBatch],
     read: Callable[[MiniBatch], Any],
     loss_of: Callable[[Any, MiniBatch], Tensor],
+    *,
+    phase: Phase | None = None,
 ) -> Tensor:
     """Add the gradients of a batch to `.grad`, micro-batch by micro-batch.
 
@@ -34,6 +40,8 @@ def accumulate(
         read: features [num_inputs, …] of a micro-batch as it stands in `micro`, on any device.
         loss_of: from the model's output [num_seeds, …] and the micro-batch as it stands in `micro`, a scalar: its share
             of the batch's loss. The shares add up to the loss, so a mean divides by the count of the *whole* batch.
+        phase: entered, for each micro-batch in this order, as "fetch" (features are read), "transfer" (they and the
+            blocks go to the device), "forward" (model and loss) and "backward".
 
     Returns:
         The batch's loss, detached; 0 without micro-batches.
@@ -56,8 +64,13 @@ def accumulate(
     total = torch.zeros((), device=device)
     for position, mb in enumerate(batches):
         with _reduced_later(model, position + 1 < len(batches)):
-            total = total + _backward(model, mb, read, loss_of, names, device)
+            total = total + _backward(model, mb, read, loss_of, names, device, phase or unmeasured)
     return total
+
+
+def unmeasured(name: str) -> AbstractContextManager[Any]:
+    """A phase that nobody measures."""
+    return _NOTHING
 
 
 def model_device(model: nn.Module) -> torch.device | None:
@@ -73,17 +86,22 @@ def _backward(
     loss_of: Callable[[Any, MiniBatch], Tensor],
     names: list[str],
     device: torch.device | None,
+    phase: Phase,
 ) -> Tensor:
     """A function of its own, so that all it made dies with it."""
-    # Moved even where nothing moves: what layers cache in a block (its transpose, say) stays with the copy.
-    moved = mb.to(mb.device if device is None else device)
-    x = read(mb)
-    if isinstance(x, Tensor) and device is not None:
-        x = x.to(device)
-    loss = loss_of(model(moved.blocks, x, **{name: getattr(moved, name) for name in names}), mb)
+    with phase("fetch"):
+        x = read(mb)
+    with phase("transfer"):
+        # Moved even where nothing moves: what layers cache in a block (its transpose, say) stays with the copy.
+        moved = mb.to(mb.device if device is None else device)
+        if isinstance(x, Tensor) and device is not None:
+            x = x.to(device)
+    with phase("forward"):
+        loss = loss_of(model(moved.blocks, x, **{name: getattr(moved, name) for name in names}), mb)
     if loss.dim() != 0:
         raise ValueError(f"loss_of returned shape {tuple(loss.shape)}; return a scalar, its share of the batch's loss")
-    loss.backward()
+    with phase("backward"):
+        loss.backward()
     return loss.detach()
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from workbench.core.errors import check_choice
 from workbench.core.minibatch import MiniBatch
-from workbench.training.accumulate import accumulate
+from workbench.training.accumulate import Phase, accumulate, unmeasured
 from workbench.training.losses import LossFunction, SeedLoss
 from workbench.training.rows import check_covers, read_rows
 
@@ -22,6 +22,7 @@ def train_step(
     optimizer: torch.optim.Optimizer,
     *,
     reduction: str = "mean",
+    phase: Phase | None = None,
 ) -> Tensor:
     """Train on one batch: zero the gradients, add up those of its micro-batches, take one optimizer step.
 
@@ -40,6 +41,7 @@ def train_step(
         optimizer: of the model's parameters.
         reduction: "mean" over labelled seeds (and classes, where `loss_fn` gives one loss each; class weights divide by
             the sum of weights, as in torch), or "sum".
+        phase: see `workbench.accumulate`; entered besides as "step", around zeroing and around the optimizer's step.
 
     Returns:
         The batch's loss, detached. The gradients stay in `.grad`.
@@ -63,8 +65,11 @@ def train_step(
     def loss_of(out: Tensor, mb: MiniBatch) -> Tensor:
         return seed_loss(out, read_rows(y, mb.seeds)) * scale
 
-    optimizer.zero_grad()
-    model.zero_grad()  # the optimizer may hold some of the parameters only
-    loss = accumulate(model, batches, lambda mb: read_rows(x, mb.node_ids), loss_of)
-    optimizer.step()
+    phase = phase or unmeasured
+    with phase("step"):
+        optimizer.zero_grad()
+        model.zero_grad()  # the optimizer may hold some of the parameters only
+    loss = accumulate(model, batches, lambda mb: read_rows(x, mb.node_ids), loss_of, phase=phase)
+    with phase("step"):
+        optimizer.step()
     return loss

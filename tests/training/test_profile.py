@@ -1,0 +1,218 @@
+"""`profile_epoch`: bytes counted by hand, work that repeats, what it leaves as it was."""
+
+import copy
+from itertools import product
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.training.toys import PlainModel, toy_batch
+from workbench.core.block import Block
+from workbench.core.minibatch import MiniBatch
+from workbench.core.stopwatch import Stopwatch
+from workbench.nn.model import build_model
+from workbench.training.profile import PHASES, EpochProfile, profile_epoch
+from workbench.training.step import train_step
+
+X = torch.linspace(-1, 1, 160).sin().view(40, 4)
+Y = torch.arange(40) % 3
+
+
+def cut(mb: MiniBatch, num_parts: int) -> list[MiniBatch]:
+    return mb.split(torch.arange(mb.num_seeds) % num_parts)
+
+
+def profile(model: nn.Module, steps: Any, optimizer: torch.optim.Optimizer, **options: Any) -> EpochProfile:
+    return profile_epoch(model, steps, X, Y, F.cross_entropy, optimizer, **options)
+
+
+def adam(model: nn.Module) -> torch.optim.Optimizer:
+    return torch.optim.Adam(model.parameters(), lr=0.1)
+
+
+class Scale(nn.Module):
+    """Seeds' features times a weight: the product is all that it makes."""
+
+    def __init__(self, dim: int) -> None:
+        super().__init__()
+        self.weight = nn.Parameter(torch.ones(dim))
+
+    def forward(self, blocks: tuple[Block, ...], x: Tensor) -> Tensor:
+        return x[: blocks[-1].num_dst] * self.weight
+
+
+def chain(num_seeds: int, num_inputs: int) -> MiniBatch:
+    """One block in which seed i has the one source i."""
+    block = Block(torch.arange(num_seeds + 1), torch.arange(num_seeds, dtype=torch.int32), num_inputs, num_seeds)
+    return MiniBatch(torch.arange(num_inputs), (block,))
+
+
+def row_sums(out: Tensor, labels: Tensor) -> Tensor:
+    """A loss a seed whose gradient takes no memory."""
+    return out.sum(1)
+
+
+KIB = 1024
+
+
+def test_peak_bytes_is_what_a_hand_counts() -> None:
+    """512 inputs, 256 seeds, 128 float32 features; every tensor a whole number of KiB or rounded up to 512 bytes."""
+    mb, model = chain(256, 512), Scale(128)
+    x, y = torch.ones(512, 128), torch.zeros(512, dtype=torch.int64)
+    result = profile_epoch(model, [[mb]], x, y, row_sums, adam(model))
+    weight_and_moments = 3 * 512  # 128 float32 each
+    node_ids, indptr, indices = 4 * KIB, 2 * KIB + 512, KIB  # 512 int64; 257 int64, rounded up; 256 int32
+    rows, product, scalar = 256 * KIB, 128 * KIB, 512
+    moved = weight_and_moments + node_ids + indptr + indices + rows + scalar  # the running loss
+    assert result.phase_peak_bytes["fetch"] == weight_and_moments + rows + scalar
+    assert result.phase_peak_bytes["transfer"] == moved
+    # Forward makes the product; backward another of its size, rows times an expanded gradient, summed over the seeds.
+    small = 4 * KIB  # labels, losses a seed, scalars, the weight's gradient
+    assert 0 <= result.phase_peak_bytes["forward"] - (moved + product) <= small
+    assert 0 <= result.phase_peak_bytes["backward"] - (moved + product) <= small
+    assert result.peak_bytes == max(result.phase_peak_bytes.values()) == result.part_peak_bytes[0]
+
+
+def test_blocks_count_though_nothing_is_copied() -> None:
+    """The same work with a batch that holds 2 KiB of edge ids besides."""
+    mb, model = chain(256, 512), Scale(128)
+    x, y = torch.ones(512, 128), torch.zeros(512, dtype=torch.int64)
+    heavier = MiniBatch(torch.arange(512), (with_ids(mb.blocks[0]),))
+    peaks = [profile_epoch(model, [[m]], x, y, row_sums, adam(model)).peak_bytes for m in (mb, heavier)]
+    assert peaks[1] == (peaks[0] or 0) + 2 * KIB
+
+
+def with_ids(block: Block) -> Block:
+    return Block(block.indptr, block.indices, block.num_src, block.num_dst, edge_ids=torch.arange(block.num_edges))
+
+
+def test_momentum_takes_a_weight_more_and_plain_sgd_none() -> None:
+    model = PlainModel(hidden_dim=256)
+    steps = [[toy_batch()]]
+    plain, momentum = (
+        profile(model, steps, torch.optim.SGD(model.parameters(), lr=0.1, momentum=m)).phase_peak_bytes["fetch"]
+        for m in (0.0, 0.9)
+    )
+    assert momentum - plain == sum(-(-p.nbytes // 512) * 512 for p in model.parameters())
+
+
+def test_peak_falls_with_the_number_of_micro_batches() -> None:
+    model, mb = PlainModel(hidden_dim=64), toy_batch(300, 200)
+    x, y = torch.randn(300, 4), torch.arange(300) % 3
+    peaks = []
+    for num_parts in (1, 2, 4, 8):
+        micro = cut(mb, num_parts)
+        result = profile_epoch(model, [micro], x, y, F.cross_entropy, adam(model))
+        assert len(result.part_peak_bytes) == num_parts
+        assert result.peak_bytes == max(result.part_peak_bytes)
+        peaks.append(result.peak_bytes)
+    assert peaks == sorted(peaks, reverse=True)
+    assert peaks[-1] < peaks[0] / 2
+
+
+def test_a_part_peaks_as_it_does_alone() -> None:
+    """But for the gradients that the parts before it left, which it adds to."""
+    model, micro = PlainModel(hidden_dim=64), cut(toy_batch(300, 200), 3)
+    x, y = torch.randn(300, 4), torch.arange(300) % 3
+    together = profile_epoch(model, [micro], x, y, F.cross_entropy, adam(model)).part_peak_bytes
+    alone = [profile_epoch(model, [[m]], x, y, F.cross_entropy, adam(model)).part_peak_bytes[0] for m in micro]
+    weights = sum(-(-p.nbytes // 512) * 512 for p in model.parameters())
+    assert all(0 <= t - a <= weights + 1024 for t, a in zip(together, alone, strict=True))
+
+
+@pytest.mark.parametrize(("warm_up", "measure_memory"), [*product([True, False], repeat=2)])
+def test_loss_is_that_of_training_and_nothing_changes(warm_up: bool, measure_memory: bool) -> None:
+    torch.manual_seed(0)
+    model = build_model("sage-mean", in_dim=4, hidden_dim=8, out_dim=3, dropout=0.5)
+    optimizer, steps = adam(model), [[m] for m in cut(toy_batch(), 3)]
+    train_step(model, toy_batch(), X, Y, F.cross_entropy, optimizer)
+    twin = copy.deepcopy(model)
+    twin_optimizer = adam(twin)
+    twin_optimizer.load_state_dict(copy.deepcopy(optimizer.state_dict()))
+    before = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    random = torch.get_rng_state()
+    result = profile(model, steps, optimizer, repetitions=2, warm_up=warm_up, measure_memory=measure_memory)
+    assert torch.equal(torch.get_rng_state(), random)
+    torch.testing.assert_close((model.state_dict(), optimizer.state_dict()), before, rtol=0, atol=0)
+    assert all(p.grad is None for p in model.parameters())
+    losses = [float(train_step(twin, step, X, Y, F.cross_entropy, twin_optimizer)) for step in steps]
+    assert result.loss == pytest.approx(sum(losses) / 3, rel=1e-6)
+
+
+def test_a_new_optimizer_stays_new() -> None:
+    model = PlainModel()
+    optimizer = adam(model)
+    profile(model, [[toy_batch()]], optimizer)
+    assert not optimizer.state_dict()["state"]
+
+
+def test_state_comes_back_after_an_error() -> None:
+    model, calls = PlainModel(), []
+    before = copy.deepcopy(model.state_dict())
+
+    def fails_late(out: Tensor, labels: Tensor) -> Tensor:
+        calls.append(1)
+        if len(calls) > 3:
+            raise MemoryError("too much")
+        return out.sum(1)
+
+    with pytest.raises(MemoryError, match="too much"):
+        profile_epoch(model, [[m] for m in cut(toy_batch(), 3)], X, Y, fails_late, adam(model))
+    torch.testing.assert_close(model.state_dict(), before, rtol=0, atol=0)
+
+
+def test_seconds_are_medians_over_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A clock that ticks by 1 s a look in the first pass, 10 in the second, 100 in the third."""
+    ticks = iter([1.0, 10.0, 100.0])
+
+    def stopwatch(device: torch.device) -> Stopwatch:
+        tick, now = next(ticks), [0.0]
+
+        def clock() -> float:
+            now[0] += tick
+            return now[0]
+
+        return Stopwatch(device, clock=clock)
+
+    monkeypatch.setattr("workbench.training.profile.Stopwatch", stopwatch)
+    model = PlainModel()
+    result = profile(model, [cut(toy_batch(), 2)], adam(model), repetitions=3, measure_memory=False)
+    # Looks: two a phase; two micro-batches of four phases, "step" before and after; "other" between them and around.
+    assert result.seconds == {**dict.fromkeys(PHASES, 20.0), "other": 110.0}
+    assert result.epoch_seconds == 210.0
+    assert result.epoch_seconds_spread == (21.0, 2100.0)
+    row = result.row()
+    assert row["step_seconds"] == 20.0 and row["epoch_seconds_max"] == 2100.0 and row["peak_bytes"] is None
+
+
+def test_a_row_is_flat_and_complete() -> None:
+    model = PlainModel()
+    result = profile(model, [[toy_batch()]], adam(model))
+    row = result.row()
+    names = {"peak_bytes", "epoch_seconds", "epoch_seconds_min", "epoch_seconds_max", "loss"}
+    assert set(row) == names | {f"{phase}_seconds" for phase in PHASES}
+    assert all(isinstance(value, (int, float)) for value in row.values())
+    assert sum(result.seconds.values()) == pytest.approx(result.epoch_seconds)
+
+
+def test_warm_up_skips_seeds_without_labels() -> None:
+    mb, y = toy_batch(), Y.clone()
+    micro = sorted(cut(mb, 2), key=lambda m: m.num_edges)
+    y[micro[0].seeds] = -1
+    model = PlainModel()
+    result = profile_epoch(model, [micro], X, y, F.cross_entropy, adam(model))
+    assert result.loss > 0
+
+
+@pytest.mark.parametrize("steps", [[], [[]]])
+def test_epochs_without_work_are_refused(steps: list[list[MiniBatch]]) -> None:
+    with pytest.raises(ValueError, match="steps have no micro-batch"):
+        profile(PlainModel(), steps, adam(PlainModel()))
+
+
+def test_at_least_one_repetition() -> None:
+    with pytest.raises(ValueError, match="repetitions is 0"):
+        profile(PlainModel(), [[toy_batch()]], adam(PlainModel()), repetitions=0)

@@ -1,0 +1,110 @@
+"""Peak memory of an epoch by phase and by micro-batch, as the device would hold it."""
+
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor, nn
+
+from workbench.core.cpu_gauge import rounded_bytes
+from workbench.core.meter import PeakMeter
+from workbench.core.minibatch import MiniBatch
+from workbench.training.accumulate import Phase, model_device
+
+PHASES: tuple[str, ...] = ("fetch", "transfer", "forward", "backward", "step")
+"""Phases of a training step, in order."""
+
+_ON_DEVICE = PHASES[1:4]
+
+Steps = Sequence[Sequence[MiniBatch]]
+
+
+@dataclass(frozen=True)
+class EpochMemory:
+    """Peak bytes, everything that a step needs on the device included.
+
+    Args:
+        by_phase: for each of `PHASES`.
+        by_part: for each micro-batch, in the order of the steps.
+    """
+
+    by_phase: dict[str, int]
+    by_part: tuple[int, ...]
+
+    @property
+    def peak_bytes(self) -> int:
+        return max(self.by_phase.values())
+
+
+def meter_epoch(
+    model: nn.Module,
+    optimizer: torch.optim.Optimizer,
+    steps: Steps,
+    run: Callable[[Sequence[MiniBatch], Phase], object],
+) -> EpochMemory:
+    """Run an epoch under the memory meter; what is counted says `workbench.training.profile.profile_epoch`.
+
+    Args:
+        model: without gradients.
+        optimizer: of its parameters; state that it has is counted, as is state that it makes.
+        steps: for each optimizer step its micro-batches.
+        run: takes one step with them, entering the phases of `workbench.train_step`.
+    """
+    device = model_device(model) or torch.device("cpu")
+    fixed_bytes = _fixed_bytes(model, optimizer, device)
+    micro = [mb for step in steps for mb in step]
+    with PeakMeter(device) as meter:
+        marks = _Marks(meter)
+        for step in steps:
+            run(step, marks)
+    by_phase, by_part = dict.fromkeys(PHASES, 0), [0] * len(micro)
+    for mark, peak in meter.phase_peak_bytes.items():
+        phase, part = _Marks.read(mark)
+        resident = _resident_bytes(micro[part], device) if phase in _ON_DEVICE else 0
+        peak += fixed_bytes + resident
+        by_phase[phase] = max(by_phase[phase], peak)
+        if phase != "step":
+            by_part[part] = max(by_part[part], peak)
+    return EpochMemory(by_phase, tuple(by_part))
+
+
+class _Marks:
+    """Marks the phases of each micro-batch for the meter; fetching begins a new one."""
+
+    def __init__(self, meter: PeakMeter) -> None:
+        self._meter = meter
+        self._part = -1
+
+    def __call__(self, phase: str) -> AbstractContextManager[None]:
+        self._part += phase == "fetch"
+        self._meter.mark(f"{phase} {self._part}")
+        return nullcontext()
+
+    @staticmethod
+    def read(mark: str) -> tuple[str, int]:
+        phase, part = mark.split()
+        return phase, int(part)
+
+
+def _resident_bytes(mb: MiniBatch, device: torch.device) -> int:
+    """Bytes of a micro-batch that the meter does not see arrive, since it is there."""
+    return _rounded(mb.to("meta")._tensors().values()) if mb.device == device else 0
+
+
+def _fixed_bytes(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> int:
+    """Parameters, buffers and optimizer state; Adam's step counts are on the host unless made on a GPU."""
+    state = (
+        value
+        for values in optimizer.state.values()
+        for name, value in values.items()
+        if isinstance(value, Tensor) and (name != "step" or value.is_cuda)
+    )
+    held = [*model.parameters(), *model.buffers(), *(p for g in optimizer.param_groups for p in g["params"]), *state]
+    return _rounded(t for t in held if t.device == device)
+
+
+def _rounded(tensors: Iterable[Tensor | None]) -> int:
+    """Bytes that the allocator gives to the tensors' storages, each once."""
+    storages = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors if t is not None}
+    return sum(rounded_bytes(nbytes) for nbytes in storages.values())
