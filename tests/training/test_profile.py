@@ -70,7 +70,7 @@ def test_peak_bytes_is_what_a_hand_counts() -> None:
     assert result.phase_peak_bytes["fetch"] == weight_and_moments + rows + scalar
     assert result.phase_peak_bytes["transfer"] == moved
     # Forward makes the product; backward another of its size, rows times an expanded gradient, summed over the seeds.
-    small = 4 * KIB  # labels, losses a seed, scalars, the weight's gradient
+    small = 5 * KIB  # labels, losses a seed, scalars, the weight's gradient
     assert 0 <= result.phase_peak_bytes["forward"] - (moved + product) <= small
     assert 0 <= result.phase_peak_bytes["backward"] - (moved + product) <= small
     assert result.peak_bytes == max(result.phase_peak_bytes.values()) == result.part_peak_bytes[0]
