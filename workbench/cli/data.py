@@ -1,33 +1,12 @@
-"""The command `workbench`."""
+"""`workbench data`: data sets by name."""
 
 import argparse
-import sys
-from collections.abc import Sequence
 
-from workbench.core.errors import CapacityError
+from workbench.cli.tables import table
 
 
-def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status: 0, or 1 with one line of what is wrong on stderr.
-
-    Args:
-        arguments: of the command; default: those of this process.
-    """
-    asked = _parser().parse_args(arguments)
-    try:
-        lines = asked.run(asked)
-    except (ValueError, TypeError, OSError, CapacityError, ModuleNotFoundError) as error:
-        sys.stderr.write(f"workbench: {error}\n")
-        return 1
-    sys.stdout.write("\n".join(lines) + "\n")
-    return 0
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="workbench", description="Train graph neural networks on graphs too big for one GPU."
-    )
-    areas = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
+def add(areas: argparse._SubParsersAction) -> None:
+    """Add the command to those of `workbench`."""
     data = areas.add_parser("data", help="data sets by name", description="Data sets by name.")
     verbs = data.add_subparsers(title="commands", required=True, metavar="COMMAND")
     root = argparse.ArgumentParser(add_help=False)
@@ -48,7 +27,6 @@ def _parser() -> argparse.ArgumentParser:
     get = verbs.add_parser("get", parents=[root], help="download a set", description=what)
     get.add_argument("name")
     get.set_defaults(run=_get)
-    return parser
 
 
 def _list(asked: argparse.Namespace) -> list[str]:
@@ -80,18 +58,3 @@ def _get(asked: argparse.Namespace) -> list[str]:
     source = find_source(asked.name, target.parent)
     note = f"{asked.name} is loaded from {source.location}, which comes first; move that away to load {target}"
     return [f"{asked.name} is in {target}", *([note] if source.kind != "OGB" else [])]
-
-
-def table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> list[str]:
-    """Lines with columns as wide as their longest cell.
-
-    >>> table(("a", "b"), [("1", "long"), ("two", "2")])
-    ['a    b', '---  ----', '1    long', 'two  2']
-    """
-    widths = [max(map(len, column)) for column in zip(head, *rows, strict=True)]
-    lines = [head, ["-" * width for width in widths], *rows]
-    return ["  ".join(c.ljust(w) for c, w in zip(line, widths, strict=True)).rstrip() for line in lines]
-
-
-if __name__ == "__main__":
-    sys.exit(main())

@@ -1,0 +1,109 @@
+"""The shapes that claims have — who is least, what falls or rises — held against a table."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from workbench.experiment.finding import Finding
+
+
+def least(
+    name: str,
+    statement: str,
+    table: pd.DataFrame,
+    *,
+    value: str,
+    among: str,
+    winner: str,
+    rivals: Sequence[str],
+    by: Sequence[str],
+    timed: bool = False,
+) -> Finding:
+    """One way has the smallest value in every case; ties count as held.
+
+    Args:
+        name: see `Finding`, like `statement` and `timed`.
+        statement: ·
+        table: of an experiment.
+        value: column to compare; repeated rows of a case count by their median.
+        among: column of the ways.
+        winner: way that is claimed to be the least.
+        rivals: ways to compare with; those that the table lacks are left out.
+        by: columns that make a case.
+        timed: ·
+
+    Raises:
+        ValueError: the table has no case with the winner and a rival.
+    """
+    cases = _pivot(table, value, among, by)
+    rivals = [rival for rival in rivals if rival in cases]
+    if winner not in cases or not rivals:
+        raise ValueError(f"nothing to compare: the table's {among} are {', '.join(map(str, cases))}")
+    cases = cases.dropna(subset=[winner]).dropna(subset=rivals, how="all")
+    ratios = cases[winner] / cases[rivals].min(axis=1)
+    won = int((ratios <= 1).sum())
+    worst, best = (
+        f"{_case(by, at)}: {winner} {ratio - 1:+.1%} against {cases.loc[at, rivals].astype(float).idxmin()}"
+        for at, ratio in ((ratios.idxmax(), ratios.max()), (ratios.idxmin(), ratios.min()))
+    )
+    evidence = f"{won} of {len(ratios)} cases; best {best}; worst {worst}"
+    return Finding(name, statement, won == len(ratios), evidence, timed)
+
+
+def monotone(
+    name: str,
+    statement: str,
+    table: pd.DataFrame,
+    *,
+    value: str,
+    along: str,
+    by: Sequence[str],
+    falling: bool = False,
+    tolerance: float = 0.0,
+    timed: bool = False,
+) -> Finding:
+    """A value rises (or falls) from each step to the next in every series.
+
+    Args:
+        name: see `Finding`, like `statement` and `timed`.
+        statement: ·
+        table: of an experiment.
+        value: column that rises; repeated rows count by their median.
+        along: column that it rises with.
+        by: columns that make a series.
+        falling: claim the opposite.
+        tolerance: relative step in the wrong direction that is let pass.
+        timed: ·
+
+    Raises:
+        ValueError: no series has two points.
+    """
+    series = _pivot(table, value, along, by)
+    columns = sorted(series.columns)
+    if len(columns) < 2:
+        raise ValueError(f"nothing to compare: the table has {along} = {columns}; run at least two values")
+    steps = series[columns].T.ffill().pct_change(fill_method=None).T[columns[1:]] * (-1 if falling else 1)
+    worst = steps.min(axis=1)
+    kept = int((worst >= -tolerance).sum())
+    at = worst.idxmin()
+    ends = series.loc[[at], columns].dropna(axis=1).iloc[0]
+    evidence = (
+        f"{kept} of {len(worst)} series; the worst, {_case(by, at)}: from {_short(ends.iloc[0])} "
+        f"({along} {ends.index[0]}) to {_short(ends.iloc[-1])} ({along} {ends.index[-1]}), "
+        f"largest step back {max(0.0, -float(worst[at])):.1%}"
+    )
+    return Finding(name, statement, kept == len(worst), evidence, timed)
+
+
+def _pivot(table: pd.DataFrame, value: str, columns: str, by: Sequence[str]) -> pd.DataFrame:
+    return table.pivot_table(index=list(by), columns=columns, values=value, aggfunc="median")
+
+
+def _case(by: Sequence[str], at: Any) -> str:
+    values = at if isinstance(at, tuple) else (at,)
+    return ", ".join(f"{name} {value}" for name, value in zip(by, values, strict=True))
+
+
+def _short(value: float) -> str:
+    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -1,0 +1,78 @@
+"""What a run says about where it ran: device, versions, commit."""
+
+import os
+import platform
+import subprocess
+import sys
+from functools import cache
+from importlib.metadata import PackageNotFoundError, version
+from pathlib import Path
+
+_LIBRARIES = ("torch", "numba", "numpy", "pymetis", "dgl", "triton")
+
+
+def check_device(device: str) -> None:
+    """Check that a device can be used here.
+
+    Raises:
+        RuntimeError: CUDA without a GPU, or a GPU that is not there.
+    """
+    if device == "cpu":
+        return
+    import torch
+
+    count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+    number = int(device.partition(":")[2] or 0)
+    if number >= count:
+        raise RuntimeError(f"device {device!r} is not here ({count} CUDA devices); choose --device cpu or another size")
+
+
+def device_name(device: str) -> str:
+    """What a device is called, for people."""
+    if device == "cpu":
+        return f"{_cpu_name()}, {os.cpu_count()} cores"
+    import torch
+
+    return torch.cuda.get_device_name(device)
+
+
+@cache
+def _cpu_name() -> str:
+    info = Path("/proc/cpuinfo")
+    lines = info.read_text().splitlines() if info.exists() else []
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.processor() or platform.machine()
+
+
+@cache
+def environment_tags(root: Path) -> dict[str, str]:
+    """Commit and versions.
+
+    Args:
+        root: of the checkout.
+    """
+    from workbench.kernels.threads import get_num_threads
+
+    tags = {
+        "commit": _git(root, "rev-parse", "HEAD") or "unknown",
+        "dirty": str(bool(_git(root, "status", "--porcelain"))).lower(),
+        "python": platform.python_version(),
+        "platform": f"{sys.platform} {platform.machine()}",
+        "threads": str(get_num_threads()),
+    }
+    return tags | {f"version.{name}": found for name in _LIBRARIES if (found := _version(name))}
+
+
+def _version(name: str) -> str:
+    try:
+        return version(name)
+    except PackageNotFoundError:
+        return ""
+
+
+def _git(root: Path, *arguments: str) -> str:
+    try:
+        done = subprocess.run(["git", "-C", str(root), *arguments], capture_output=True, text=True, timeout=30)
+    except (OSError, subprocess.TimeoutExpired):
+        return ""
+    return done.stdout.strip() if done.returncode == 0 else ""

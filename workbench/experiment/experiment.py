@@ -1,0 +1,160 @@
+"""`Experiment`: a figure of a paper, ready to run, draw and check."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pandas as pd
+
+from workbench.experiment.config import PointConfig
+from workbench.experiment.data import at_hand, describe_dataset
+from workbench.experiment.environment import check_device, device_name, environment_tags
+from workbench.experiment.finding import Finding
+from workbench.experiment.grid import configs, grids
+from workbench.experiment.key import code_digest, point_key
+from workbench.experiment.places import project_root, relative
+from workbench.experiment.problems import ConfigError
+from workbench.experiment.spec import Spec
+from workbench.experiment.sweep import Task, run_sweep
+from workbench.experiment.table import table_of
+from workbench.tracking.record import Point, Run
+from workbench.tracking.store import Store, open_store
+
+
+@dataclass(frozen=True, eq=False)
+class Experiment:
+    """A figure: its YAML, its Python, and the experiment whose rows it shows.
+
+    Args:
+        name: "paper/figure".
+        spec: of the YAML.
+        file: of the YAML.
+        module: with `draw`, `check` and `compare`, each called with (table, reported); with `Config` and `run(config)`
+            too where the rows are its own.
+        home: the experiment whose rows it shows; None for its own.
+        views: names of all figures that show its rows, its own included.
+    """
+
+    name: str
+    spec: Spec
+    file: Path
+    module: ModuleType
+    home: "Experiment | None" = None
+    views: tuple[str, ...] = ()
+
+    @property
+    def sweep(self) -> "Experiment":
+        """The experiment that makes the rows."""
+        return self.home or self
+
+    @property
+    def reported(self) -> pd.DataFrame:
+        """The paper's values, a line each."""
+        return pd.DataFrame(self.spec.reported)
+
+    def tasks(
+        self, *, size: str = "smoke", device: str | None = None, overrides: Mapping[str, Any] | None = None
+    ) -> list[Task]:
+        """Grid points with their keys; data sets are loaded for their fingerprints.
+
+        Raises:
+            ConfigError: with file, key and what is allowed; or a data set that is not at hand.
+            RuntimeError: a device that is not here.
+        """
+        return self.sweep._own_tasks(size, device, overrides)
+
+    def configs(
+        self, *, size: str = "smoke", device: str | None = None, overrides: Mapping[str, Any] | None = None
+    ) -> list[PointConfig]:
+        """Validated configurations of all points, with data sets that are at hand; nothing is loaded.
+
+        Raises:
+            ConfigError: with file, key and what is allowed; or a data set that is not at hand.
+            RuntimeError: a device that is not here.
+        """
+        home = self.sweep
+        where = relative(home.file)
+        try:
+            found = configs(grids(home.spec, size, device=device, overrides=overrides), home.module.Config, where)
+        except ConfigError as error:
+            raise ConfigError(str(error) if where in str(error) else f"{where}: {error}") from None
+        for config in found:
+            check_device(config.device)
+        return [at_hand(config, where) for config in found]
+
+    def run(
+        self,
+        *,
+        size: str = "smoke",
+        device: str | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        store: Store | None = None,
+        progress: bool | None = None,
+    ) -> pd.DataFrame:
+        """Run what is not done yet and return the table of all points.
+
+        Args:
+            size: "smoke", "real" or "paper".
+            device: default: the size's.
+            overrides: configuration key to value ("dataset.scale" reaches into a mapping; a list replaces an axis).
+            store: default: see `open_store`.
+            progress: show a bar on stderr; None: on a terminal.
+
+        Raises:
+            ConfigError: before any work; see `configs`.
+            StoreError: the store can't be reached, before any work.
+        """
+        return table_of(self.runs(size=size, device=device, overrides=overrides, store=store, progress=progress))
+
+    def runs(
+        self,
+        *,
+        size: str = "smoke",
+        device: str | None = None,
+        overrides: Mapping[str, Any] | None = None,
+        store: Store | None = None,
+        progress: bool | None = None,
+    ) -> list[Run]:
+        """Like `run`; the runs themselves."""
+        self.configs(size=size, device=device, overrides=overrides)
+        store = store or open_store()
+        store.check()
+        store.close_orphans()
+        tasks = self.tasks(size=size, device=device, overrides=overrides)
+        return run_sweep(tasks, self.sweep.module.run, store, progress=progress)
+
+    def draw(self, table: pd.DataFrame) -> Any:
+        """The figure, with the paper's values where it has any."""
+        return self.module.draw(table, self.reported)
+
+    def check(self, table: pd.DataFrame) -> list[Finding]:
+        """The claim, part by part, held against a table."""
+        return list(self.module.check(table, self.reported))
+
+    def compare(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The paper's numbers beside those of a table."""
+        return self.module.compare(table, self.reported)
+
+    def deviations(self, size: str) -> dict[str, str]:
+        """Findings known not to hold at a size, with the reason."""
+        return self.spec.sizes[size].deviations if size in self.spec.sizes else {}  # pyright: ignore[reportArgumentType]
+
+    def code_digest(self) -> str:
+        """sha256 over the library and the pair that makes the rows."""
+        return code_digest((self.sweep.file, self.sweep.file.with_suffix(".py")))
+
+    def _own_tasks(self, size: str, device: str | None, overrides: Mapping[str, Any] | None) -> list[Task]:
+        code = self.code_digest()
+        return [
+            Task(self._point(config, size, code), config)
+            for config in self.configs(size=size, device=device, overrides=overrides)
+        ]
+
+    def _point(self, config: PointConfig, size: str, code: str) -> Point:
+        resolved = config.model_dump(mode="json", exclude={"dataset": {"otherwise"}})
+        dataset = describe_dataset(config.dataset)
+        tags = {**environment_tags(project_root()), "device": device_name(config.device), "code": code}
+        key = point_key(code, resolved, dataset.fingerprint)
+        return Point(self.name, size, key, resolved, self.views, dataset, tags)

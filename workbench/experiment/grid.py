@@ -1,0 +1,126 @@
+"""Grid points of one size: the YAML's values, what the caller sets, every combination of the axes, validated."""
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from itertools import product
+from typing import Any
+
+import yaml
+from pydantic import ValidationError
+
+from workbench.experiment.config import PointConfig
+from workbench.experiment.problems import ConfigError, explain
+from workbench.experiment.spec import Axes, Spec
+
+
+@dataclass(frozen=True)
+class Grid:
+    """Values that all points share, and axes with a list of values each.
+
+    Args:
+        fixed: key to value.
+        axes: key to values; every combination is a point, the last axis running fastest.
+    """
+
+    fixed: Mapping[str, Any]
+    axes: Mapping[str, list[Any]]
+
+    def points(self) -> list[dict[str, Any]]:
+        """The combinations."""
+        return [{**self.fixed, **dict(zip(self.axes, values, strict=True))} for values in product(*self.axes.values())]
+
+    def set(self, key: str, value: Any) -> "Grid":
+        """The grid with another value: of an axis (a list replaces its values), of a part of one, or of all points.
+
+        Args:
+            key: of the configuration; "dataset.scale" reaches into a mapping.
+            value: for it.
+        """
+        outer, _, inner = key.partition(".")
+        if inner:
+            axes = {**self.axes, outer: [_within(v, inner, value) for v in self.axes.get(outer, [])]}
+            fixed = {**self.fixed, outer: _within(self.fixed.get(outer, {}), inner, value)}
+            return replace(self, axes=axes) if outer in self.axes else replace(self, fixed=fixed)
+        if key in self.axes:
+            return replace(self, axes={**self.axes, key: value if isinstance(value, list) else [value]})
+        return replace(self, fixed={**self.fixed, key: value})
+
+
+def grids(
+    spec: Spec, size: str, *, device: str | None = None, overrides: Mapping[str, Any] | None = None
+) -> list[Grid]:
+    """The grids of a size, with what the caller sets.
+
+    Args:
+        spec: of the experiment that makes the rows.
+        size: one of its sizes.
+        device: default: the size's.
+        overrides: key to value, as `Grid.set` takes them.
+
+    Raises:
+        ConfigError: no such size here.
+    """
+    if size not in spec.sizes:
+        raise ConfigError(f"size {size!r} is not one of this experiment's: {', '.join(spec.sizes)}")
+    chosen = spec.sizes[size]
+    fixed = {**spec.fixed, **chosen.fixed, "device": device or chosen.device}
+    found = []
+    for axes in chosen.grids:
+        grid = Grid(fixed, _all_axes(axes, chosen.seeds, chosen.repetitions))
+        for key, value in (overrides or {}).items():
+            grid = grid.set(key, value)
+        found.append(grid)
+    return found
+
+
+def _all_axes(axes: Axes, seeds: list[int], repetitions: int) -> Axes:
+    return {**axes, "seed": seeds, "repetition": list(range(repetitions))}
+
+
+def configs(found: list[Grid], model: type[PointConfig], where: str) -> list[PointConfig]:
+    """Validated configurations of all points, each once, in the grids' order.
+
+    Args:
+        found: as `grids` makes them.
+        model: the experiment's `Config`.
+        where: file they come from, for messages.
+
+    Raises:
+        ConfigError: with file, key and what is allowed.
+    """
+    unique: dict[str, PointConfig] = {}
+    for values in (point for grid in found for point in grid.points()):
+        try:
+            config = model.model_validate(values)
+        except ValidationError as error:
+            raise explain(error, model, where) from None
+        unique.setdefault(config.model_dump_json(), config)
+    return list(unique.values())
+
+
+def parse_overrides(texts: list[str]) -> dict[str, Any]:
+    """`key=value` texts as a mapping; values are read as YAML.
+
+    >>> parse_overrides(["num_parts=[2, 4]", "dataset.scale=0.01", "method=reg"])
+    {'num_parts': [2, 4], 'dataset.scale': 0.01, 'method': 'reg'}
+
+    Raises:
+        ConfigError: no "=" in a text, or a value that is no YAML.
+    """
+    found = {}
+    for text in texts:
+        key, equals, value = text.partition("=")
+        if not equals or not key.strip():
+            raise ConfigError(f"--set {text!r}: write key=value, such as --set num_parts=[2,4]")
+        try:
+            found[key.strip()] = yaml.safe_load(value)
+        except yaml.YAMLError:
+            raise ConfigError(f"--set {text!r}: the value is not valid YAML; quote it") from None
+    return found
+
+
+def _within(value: Any, key: str, inner: Any) -> dict[str, Any]:
+    """A mapping with one of its values replaced; a plain name counts as {"name": …}, as for data sets."""
+    mapping = {"name": value} if isinstance(value, str) else dict(value)
+    outer, _, rest = key.partition(".")
+    return {**mapping, outer: _within(mapping.get(outer, {}), rest, inner) if rest else inner}
