@@ -11,8 +11,8 @@ _COLUMN = 300  # pixels; columns of subplots narrower than this scroll instead
 
 def caption(figure: Any) -> str:
     """A figure's own title as plain text; "" without one."""
-    text = figure.layout.title.text or ""
-    return unescape(re.sub(r"<[^>]*>", " ", text)).strip()
+    text = re.sub(r"<br ?/?>", " · ", figure.layout.title.text or "")
+    return unescape(re.sub(r"<[^>]*>", "", text)).strip()
 
 
 def least_width(figure: Any) -> int:
@@ -43,11 +43,20 @@ def embed(figure: Any, name: str) -> str:
         autosize=True,
         height=figure.layout.height or _HEIGHT,
         font_family=figure.layout.font.family or _FONT,
+        margin=_margin(figure),
     )
-    if figure.layout.margin.t is None:
-        shown.update_layout(margin_t=32)
-    config = {"responsive": True, "displaylogo": False}
+    config = {
+        "responsive": True,
+        "displaylogo": False,
+        "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
+    }
     return shown.to_html(full_html=False, include_plotlyjs=False, config=config, div_id=name)
+
+
+def _margin(figure: Any) -> dict[str, int]:
+    """The author's, otherwise narrow; titles of subplots stay below the buttons."""
+    ours = {"l": 64, "r": 16, "t": 60 if figure.layout.annotations else 36, "b": 56}
+    return {side: value for side, value in ours.items() if figure.layout.margin[side] is None}
 
 
 def plotly_js() -> str:

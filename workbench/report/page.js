@@ -1,5 +1,5 @@
-// Narrow screens and paper: legends go below their plots, margins and letters shrink. Wide screens get back what the
-// figure's author chose.
+// Narrow screens: legends go below their plots, margins and letters shrink, and dragging scrolls the page instead of
+// zooming a plot. Wide screens get back what the figure's author chose. Paper gets plots of its own width.
 (function () {
   const narrow = window.matchMedia("(max-width: 700px)");
   const plots = () => Array.from(document.querySelectorAll(".js-plotly-plot"));
@@ -8,14 +8,16 @@
     legend: copy(plot.layout.legend),
     margin: copy(plot.layout.margin),
     "font.size": copy((plot.layout.font || {}).size),
+    dragmode: copy(plot.layout.dragmode),
   }]));
-  const small = {
+  const small = (plot) => ({
     legend: {orientation: "h", xref: "container", x: 0, xanchor: "left", yref: "container", y: 0, yanchor: "bottom"},
-    margin: {l: 48, r: 8, t: 32, b: 48},
+    margin: {...plot.layout.margin, l: 48, r: 8, b: 48},
     "font.size": 11,
-  };
+    dragmode: false,
+  });
   const fit = () => plots().forEach((plot) => {
-    Plotly.relayout(plot, narrow.matches ? copy(small) : copy(authored.get(plot)));
+    Plotly.relayout(plot, narrow.matches ? small(plot) : copy(authored.get(plot)));
   });
   if (narrow.matches) fit();
   narrow.addEventListener("change", fit);

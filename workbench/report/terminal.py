@@ -25,7 +25,7 @@ def _row(section: Section) -> dict[str, str]:
     return {
         "figure": section.name,
         "size": section.size + (" (recorded)" if section.recorded else ""),
-        "device": section.provenance.get("device", "–"),
+        "device": section.provenance.get("device") or "–",
         "status": f"{section.symbol} {section.status}",
         "what did not hold": "; ".join(_complaints(section)),
     }

@@ -1,0 +1,195 @@
+"""The page: whole, self-contained, and what it says of every section."""
+
+import os
+import re
+from dataclasses import replace
+from itertools import pairwise
+from pathlib import Path
+
+import pandas as pd
+import pytest
+from bs4 import BeautifulSoup, Tag
+
+from tests.report.sections import everything, failed, inputs, memory, not_held, not_run
+from workbench.report import page
+from workbench.report.figures import plotly_js
+from workbench.report.sections import Section
+
+FACTS = {"title": "Report", "made_at": "2025-11-21 00:12 UTC"}
+EVIL = "<script>alert('&')</script>"
+
+
+def parsed(sections: list[Section], **summary: str) -> BeautifulSoup:
+    """Without plotly.js, which takes seconds to parse and has its own test."""
+    text = page.render(sections, summary=summary, **FACTS)
+    return BeautifulSoup(text.replace(plotly_js(), ""), "html.parser")
+
+
+@pytest.fixture(scope="module")
+def whole() -> BeautifulSoup:
+    return parsed(everything(), Machine="2 cores")
+
+
+def texts(found: Tag | BeautifulSoup, selector: str) -> list[str]:
+    return [" ".join(tag.get_text(" ").split()) for tag in found.select(selector)]
+
+
+def test_structure(whole: BeautifulSoup) -> None:
+    assert whole.html is not None and whole.html["lang"] == "en"
+    assert texts(whole, "title") == texts(whole, "h1") == ["Report"]
+    assert whole.select_one('meta[name="viewport"]')
+    assert all(len(whole.select(landmark)) == 1 for landmark in ("header", "nav", "main", "footer"))
+    assert "Machine" in texts(whole, "header dt") and "2 cores" in texts(whole, "header dd")
+    assert all(head.get("scope") for head in whole.select("th"))
+    assert all(figure.get("aria-label") for figure in whole.select("figure"))
+
+
+def test_ids_are_unique_and_links_inside_lead_somewhere(whole: BeautifulSoup) -> None:
+    ids = [tag["id"] for tag in whole.select("[id]")]
+    assert len(ids) == len(set(ids))
+    inside = [str(tag["href"])[1:] for tag in whole.select('a[href^="#"]')]
+    assert inside and set(inside) <= set(ids)
+    assert {str(tag["aria-labelledby"]) for tag in whole.select("[aria-labelledby]")} <= set(ids)
+
+
+def test_headings_skip_no_level(whole: BeautifulSoup) -> None:
+    levels = [int(tag.name[1]) for tag in whole.select("h1, h2, h3, h4")]
+    assert levels[0] == 1 and all(after - before <= 1 for before, after in pairwise(levels))
+
+
+def test_nothing_comes_from_elsewhere(whole: BeautifulSoup) -> None:
+    addresses = [str(tag.get(key)) for tag in whole.select("[src], [href]") for key in ("src", "href") if tag.get(key)]
+    assert not [address for address in addresses if re.match(r"\s*(\w+:)?//", address)]
+    assert not whole.select("[src], iframe, object, embed")
+    assert not any(word in style.get_text() for style in whole.select("style") for word in ("@import", "url("))
+    policy = whole.select_one('meta[http-equiv="Content-Security-Policy"]')
+    assert policy and "default-src 'none'" in str(policy["content"]) and "http" not in str(policy["content"])
+
+
+def test_plotly_stands_there_once() -> None:
+    text = page.render(everything(), summary={}, **FACTS)
+    assert text.count(plotly_js()) == 1
+    assert len(text) - len(plotly_js()) < 100_000
+    assert text.startswith("<!doctype html>")
+
+
+def test_pages_without_figures_go_without_plotly() -> None:
+    assert len(page.render([failed(), not_run()], summary={}, **FACTS)) < 30_000
+
+
+def test_overview_has_a_row_per_size(whole: BeautifulSoup) -> None:
+    assert texts(whole, ".overview tr.paper") == ["Betty (ASPLOS 2023)", "Cooperative minibatching (2023)"]
+    rows = [" ".join(row.get_text(" ").split()) for row in whole.select(".overview tbody tr:not(.paper)")]
+    assert len(rows) == len(everything())
+    assert "smoke run here ✓ held cpu (2 cores)" in rows[0] and "real recorded ✓ held NVIDIA H200" in rows[1]
+    assert rows[4].endswith(failed().claim) and "! failed 2 failed points" in rows[4]
+    assert "real ○ not run –" in rows[6] and "run here" not in rows[6]
+
+
+def test_counts_of_statuses(whole: BeautifulSoup) -> None:
+    counts = ["✓ 2 held", "◐ 2 held in part", "✗ 1 did not hold", "○ 1 not run", "! 1 failed"]
+    assert texts(whole, ".counts li") == counts
+
+
+def test_sizes_of_a_figure_share_a_heading(whole: BeautifulSoup) -> None:
+    assert len(whole.select("section.figure > h2")) == 4
+    heads = texts(whole, "section.figure:has(#betty-fig11) h3")
+    assert heads == ["Size smoke ✓ held run here cpu (2 cores)", "Size real ✓ held recorded NVIDIA H200"]
+
+
+def test_modelled_values_are_marked(whole: BeautifulSoup) -> None:
+    badges = {str(tag["aria-labelledby"]) for tag in whole.select("article") if "modelled" in texts(tag, ".badge")}
+    assert badges == {"batchgnn-fig5-smoke"}
+
+
+def test_facts_that_are_not_known_are_left_out() -> None:
+    found = parsed([replace(memory(), provenance={"device": "", "commit": "", "date": "today"})])
+    assert texts(found, "dt") == ["date"]
+    assert texts(found, ".overview .device") == ["–"] and texts(found, "h3 .badge") == ["run here"]
+
+
+def test_findings() -> None:
+    held, timed, documented = texts(parsed([inputs()]), ".findings li")
+    assert held.startswith("✓ held: Micro-batches read fewer") and "4.28× against 15.3×" in held and "Why" not in held
+    assert timed.startswith("✗ did not hold:") and "◷ timed" in timed and "not explained yet" in timed
+    assert documented.startswith("✗ did not hold:") and "Why: Parameters and Adam's state" in documented
+    assert "timed" not in documented
+
+
+def test_a_deviation_that_is_none_any_more_shows() -> None:
+    (text,) = texts(
+        parsed([replace(memory(), findings=memory().findings[:1], deviations={"reg-least": "ties"})]), "ul li"
+    )[1:]
+    assert text.startswith("✓ held") and "Documented as not holding, yet it held: ties" in text
+
+
+def test_paper_and_here_side_by_side() -> None:
+    found = parsed([memory()])
+    assert texts(found, ".numbers thead th") == ["K", "method", "paper peak (GiB)", "here peak (GiB)", "here epoch (s)"]
+    assert texts(found, ".numbers tbody tr")[2] == "4 reg 2.13 2.64 0.530"
+    assert len(found.select(".beside:not(.alone)")) == 1
+    assert len(parsed([replace(memory(), comparison=None)]).select(".beside.alone")) == 1
+
+
+def test_failed_points_and_how_to_run(whole: BeautifulSoup) -> None:
+    assert texts(whole, ".problems li") == list(failed().problems)
+    assert "workbench run batchgnn/fig5 --size real" in texts(whole, "article code")
+
+
+def test_nothing_to_hold_at_this_size() -> None:
+    assert "there is nothing to hold" in parsed([replace(memory(), findings=())]).get_text()
+
+
+def test_the_notebook_is_linked(whole: BeautifulSoup) -> None:
+    assert [tag["href"] for tag in whole.find_all("a", string="notebook")] == ["../notebooks/betty/fig11.ipynb"]
+
+
+def test_one_size_on_two_devices() -> None:
+    found = parsed([memory(), replace(memory(), recorded=True)])
+    assert [tag["id"] for tag in found.select("h3")] == ["betty-fig11-smoke-1", "betty-fig11-smoke-2"]
+
+
+def test_texts_are_escaped() -> None:
+    finding = replace(not_held().findings[0], statement=EVIL, evidence=EVIL)
+    table = pd.DataFrame({EVIL: [EVIL]})
+    section = replace(
+        not_held(), title=EVIL, paper=EVIL, claim=EVIL, source=EVIL, findings=(finding,), comparison=table,
+        deviations={"threefold": EVIL}, provenance={"device": EVIL, EVIL: EVIL}, problems=(EVIL,), notebook=f'"{EVIL}',
+    )  # fmt: skip
+    found = parsed([section], **{EVIL: EVIL})
+    scripts = len(parsed([not_held()]).select("script"))
+    assert len(found.select("script")) == scripts
+    assert found.get_text().count(EVIL) >= 14
+
+
+def test_nothing_was_run() -> None:
+    found = parsed([])
+    assert "Nothing was run yet" in texts(found, "h2")
+    assert "make reproduce" in texts(found, "code")
+    assert not found.select("table")
+
+
+def test_write_makes_folders_and_replaces(tmp_path: Path) -> None:
+    path = page.write(tmp_path / "a" / "b" / "report.html", [], summary={}, **FACTS)
+    assert path.read_text(encoding="utf-8") == page.render([], summary={}, **FACTS)
+    page.write(str(path), [failed()], summary={}, **FACTS)
+    assert failed().claim in path.read_text(encoding="utf-8")
+    assert os.listdir(path.parent) == ["report.html"]
+
+
+@pytest.mark.parametrize("existing", [True, False])
+def test_a_write_that_fails_leaves_what_was_there(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, existing: bool
+) -> None:
+    path = tmp_path / "report.html"
+    if existing:
+        path.write_text("old")
+
+    def half(self: Path, text: str, **_: object) -> None:
+        self.write_bytes(text[: len(text) // 2].encode())
+        raise OSError("No space left on device")
+
+    monkeypatch.setattr(Path, "write_text", half)
+    with pytest.raises(OSError, match="No space"):
+        page.write(path, [], summary={}, **FACTS)
+    assert [(file.name, file.read_text()) for file in tmp_path.iterdir()] == ([("report.html", "old")] * existing)

@@ -1,0 +1,58 @@
+"""Statuses and the order of sections."""
+
+from dataclasses import replace
+
+import pytest
+
+from tests.report.sections import everything, failed, inputs, memory, not_held, not_run
+from workbench.experiment.finding import Finding
+from workbench.report.sections import SYMBOLS, Section, by_figure
+
+GOOD, BAD = (Finding(name, "statement", name == "good", "evidence") for name in ("good", "bad"))
+
+
+@pytest.mark.parametrize(
+    ("findings", "status"), [((GOOD, GOOD), "held"), ((GOOD, BAD), "held in part"), ((BAD, BAD), "did not hold")]
+)
+@pytest.mark.parametrize("problems", [(), ("a point failed",)])
+def test_findings_decide_whatever_else_happened(findings: tuple, problems: tuple, status: str) -> None:
+    assert replace(memory(), findings=findings, problems=problems).status == status
+
+
+def test_a_timed_finding_counts() -> None:
+    assert replace(memory(), findings=(GOOD, replace(BAD, timed=True))).status == "held in part"
+
+
+def test_without_findings() -> None:
+    assert failed().status == "failed"
+    assert not_run().status == "not run"
+    assert replace(memory(), findings=()).status == "not checked"
+    assert replace(memory(), findings=(), problems=("K = 1: killed",)).status == "failed"
+
+
+def test_every_status_has_a_sign_of_its_own() -> None:
+    assert len(set(SYMBOLS.values())) == len(SYMBOLS) == 6
+    assert not_held().symbol == SYMBOLS["did not hold"]
+
+
+def test_what_did_not_hold() -> None:
+    assert [finding.name for finding in inputs().not_held] == ["faster", "memory"]
+
+
+def names(groups: list[list[Section]]) -> list[list[tuple[str, str]]]:
+    return [[(section.name, section.size) for section in group] for group in groups]
+
+
+def test_sizes_of_a_figure_stand_together_and_papers_too() -> None:
+    assert names(by_figure(everything())) == [
+        [("betty/fig11", "smoke"), ("betty/fig11", "real")],
+        [("betty/table6", "smoke"), ("betty/table6", "paper")],
+        [("betty/fig16", "paper")],
+        [("batchgnn/fig5", "smoke"), ("batchgnn/fig5", "real")],
+    ]
+
+
+def test_run_here_comes_before_recorded() -> None:
+    recorded = replace(memory(), recorded=True)
+    assert [section.recorded for section in by_figure([recorded, memory()])[0]] == [False, True]
+    assert by_figure([]) == []
