@@ -1,0 +1,1 @@
+"""Plotly figures of tables and records: pure functions that draw, measure nothing and keep nothing."""
