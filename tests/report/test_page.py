@@ -172,7 +172,9 @@ def test_nothing_was_run() -> None:
 def test_write_makes_folders_and_replaces(tmp_path: Path) -> None:
     path = page.write(tmp_path / "a" / "b" / "report.html", [], summary={}, **FACTS)
     assert path.read_text(encoding="utf-8") == page.render([], summary={}, **FACTS)
-    page.write(str(path), [failed()], summary={}, **FACTS)
+    with path.open(encoding="utf-8") as reader:
+        page.write(str(path), [failed()], summary={}, **FACTS)
+        assert "Nothing was run yet" in reader.read()
     assert failed().claim in path.read_text(encoding="utf-8")
     assert os.listdir(path.parent) == ["report.html"]
 
