@@ -116,21 +116,20 @@ def _run_one(
     from workbench.experiment.recorded import record
     from workbench.experiment.summary import log_summary
     from workbench.experiment.sweep import slowest
-    from workbench.experiment.table import differing, table_of
+    from workbench.experiment.table import labels, table_of, to_read
     from workbench.tracking.record import FINISHED
 
     runs = experiment.runs(size=asked.size, device=asked.device, overrides=overrides, store=store)
-    made = table_of(runs)
-    shown = differing(made)
+    made, label = table_of(runs), dict(zip((run.run_id for run in runs), labels(runs), strict=True))
     failed = [run for run in runs if run.status != FINISHED]
-    lines = [*shown.to_string(index=False).splitlines(), ""]
+    lines = [*_readable(to_read(runs, experiment.sweep.spec.columns)), ""]
     if len(failed) < len(runs):
         for figure in [experiment] if overrides else _views(experiment):
             lines += [f"{figure.name}: {figure.spec.claim}", *_findings(figure, asked.size, made, bool(overrides)), ""]
             if not overrides:
                 log_summary(figure, asked.size, runs, store)
-    lines += ["slowest points:", *(f"  {run.seconds:8.2f} s  {_point(run)}" for run in slowest(runs))]
-    lines += [f"FAILED {_point(run)}: {run.error}" for run in failed]
+    lines += ["slowest points:", *(f"  {run.seconds:8.2f} s  {label[run.run_id]}" for run in slowest(runs))]
+    lines += [f"FAILED {label[run.run_id]}: {run.error}" for run in failed]
     if asked.record:
         lines.append(f"recorded: {record(runs, made)}")
     return lines, len(failed)
@@ -179,7 +178,7 @@ def _compare(asked: argparse.Namespace) -> list[str]:
     if found.empty:
         return ["no finished runs; `workbench run PAPER/FIGURE` makes some"]
     constant = ", ".join(f"{key} {value}" for key, value in found.attrs.get("constant", {}).items())
-    return [*found.to_string(index=False).splitlines(), *(["", f"in common: {constant}"] if constant else [])]
+    return [*_readable(found), *(["", f"in common: {constant}"] if constant else [])]
 
 
 def _home(name: str) -> str:
@@ -245,8 +244,11 @@ def _write(asked: argparse.Namespace, sections: Iterable[Any]) -> Path:
     )
 
 
-def _point(run: Any) -> str:
-    from workbench.experiment.table import flat
+def _readable(made: Any) -> list[str]:
+    from workbench.core.units import format_bytes
 
-    left_out = ("device", "repetition")
-    return ", ".join(f"{key} {value}" for key, value in flat(run.point.config).items() if key not in left_out)
+    def in_bytes(value: float) -> str:
+        return "" if value != value else format_bytes(int(value))  # not a number where a point failed
+
+    units: Any = {column: in_bytes for column in made if column.endswith("_bytes")}
+    return made.to_string(index=False, formatters=units, float_format="{:.4g}".format).splitlines()

@@ -4,13 +4,7 @@ import os
 import re
 from pathlib import Path
 
-_PACKAGE = Path(__file__).resolve().parents[1]
-
-
-def project_root() -> Path:
-    """The folder that holds `experiments/`: the checkout this package is imported from, else the current folder."""
-    checkout = _PACKAGE.parent
-    return checkout if (checkout / "pyproject.toml").exists() and (checkout / "experiments").is_dir() else Path.cwd()
+from workbench.tracking.store import project_root
 
 
 def experiments_folder() -> Path:

@@ -57,6 +57,7 @@ class Spec(Strict):
         rows_from: "paper/figure" whose rows this one shows; it then has no sweep of its own.
         fixed: configuration that all points of all sizes share.
         sizes: at least one.
+        columns: measurements that a terminal shows; all of them if empty.
         reported: the paper's own values, rows like those of the table, each with its `source`.
     """
 
@@ -67,6 +68,7 @@ class Spec(Strict):
     rows_from: str | None = Field(default=None, pattern=r"^[\w-]+/[\w-]+$")
     fixed: dict[str, Any] = {}
     sizes: dict[Size, SizeSpec] = Field(min_length=1)
+    columns: list[str] = []
     reported: list[dict[str, Any]] = []
 
     @model_validator(mode="after")

@@ -1,6 +1,6 @@
 """The table of a sweep: configuration beside rows, one line a row, points in the grid's order."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 import pandas as pd
@@ -21,11 +21,26 @@ def table_of(runs: Iterable[Run]) -> pd.DataFrame:
     return pd.DataFrame([line for run in runs for line in _lines(run)])
 
 
-def differing(table: pd.DataFrame) -> pd.DataFrame:
-    """The table as a person reads it: without columns that are the same in all lines, run ids and empty errors."""
-    kept = [c for c in table if c not in ("run_id", "error") and (len(table) < 2 or table[c].nunique(dropna=False) > 1)]
-    kept += ["error"] if "error" in table and table["error"].notna().any() else []
-    return table[kept]
+def to_read(runs: Sequence[Run], columns: Sequence[str] = ()) -> pd.DataFrame:
+    """The table as a person reads it: configuration that differs between the points, what was measured, failures.
+
+    Args:
+        runs: of one sweep.
+        columns: of what was measured; default: all.
+    """
+    table = table_of(runs)
+    about = ["status", "error", "point_seconds", "run_id"]
+    configured = {column for run in runs for column in flat(run.point.config)}
+    measured = columns or [c for c in table if c not in configured and c not in about]
+    failed = ["status", "error"] if table["error"].notna().any() else []
+    return table[[*(c for c in _differing(table) if c in configured), *(c for c in measured if c in table), *failed]]
+
+
+def labels(runs: Sequence[Run]) -> list[str]:
+    """What tells the points of a sweep apart, a short text each."""
+    configs = pd.DataFrame([flat(run.point.config) for run in runs])
+    named = _differing(configs)
+    return [", ".join(f"{name} {row[name]}" for name in named if pd.notna(row[name])) for _, row in configs.iterrows()]
 
 
 def flat(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -49,3 +64,8 @@ def _lines(run: Run) -> list[dict[str, Any]]:
     about = {"status": run.status, "error": run.error, "point_seconds": run.seconds, "run_id": run.run_id}
     rows = run.rows if run.status == FINISHED else ({},)
     return [{**config, **row, **about} for row in rows]
+
+
+def _differing(table: pd.DataFrame) -> list[str]:
+    """Columns that are not the same in all lines; all of them where there is one line."""
+    return [str(c) for c in table if len(table) < 2 or table[c].nunique(dropna=False) > 1]

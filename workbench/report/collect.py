@@ -12,7 +12,7 @@ from workbench.experiment.experiment import Experiment
 from workbench.experiment.finding import Finding
 from workbench.experiment.places import project_root
 from workbench.experiment.recorded import Recorded, recorded
-from workbench.experiment.table import table_of
+from workbench.experiment.table import labels, table_of
 from workbench.report.sections import Section
 from workbench.tracking.record import FAILED, FINISHED, Run
 from workbench.tracking.store import Store
@@ -28,7 +28,7 @@ def section_of_runs(experiment: Experiment, size: str, runs: Sequence[Run], *, p
         page: file that links to the notebook.
     """
     finished = [run for run in runs if run.status == FINISHED]
-    problems = tuple(f"{_point(run)}: {run.error}" for run in runs if run.status != FINISHED)
+    problems = tuple(f"{what}: {run.error}" for what, run in zip(labels(runs), runs, strict=True) if run.error)
     provenance = _provenance(runs) if runs else {}
     return _section(experiment, size, table_of(finished), page, provenance=provenance, problems=problems)
 
@@ -131,12 +131,6 @@ def _of_recorded(table: Recorded) -> dict[str, str]:
 def _versions(tags: dict[str, str] | Any) -> str:
     libraries = {key.removeprefix("version."): value for key, value in tags.items() if key.startswith("version.")}
     return ", ".join(f"{name} {value}" for name, value in {"python": tags.get("python", ""), **libraries}.items())
-
-
-def _point(run: Run) -> str:
-    config = {key: value for key, value in run.point.config.items() if not isinstance(value, dict)}
-    dataset = run.point.dataset.name if run.point.dataset else ""
-    return ", ".join([dataset, *(f"{key} {value}" for key, value in config.items())])
 
 
 def _notebook(name: str, page: Path | None) -> str | None:

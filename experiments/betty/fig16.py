@@ -1,0 +1,60 @@
+"""Betty, Figure 16: redundant input nodes by partitioner and number of micro-batches. Rows are those of Figure 11."""
+
+import pandas as pd
+from plotly.graph_objects import Figure
+
+from workbench.experiment import claims
+from workbench.experiment.finding import Finding
+from workbench.plots.lines import lines
+
+RIVALS = ["range", "random", "metis"]
+
+
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of this figure, one panel a data set and depth."""
+    rows = table[table.model == "sage-mean"]
+    depth = rows.fanouts.str.count(",") + 1
+    return rows.assign(panel=rows.dataset + ", " + depth.astype(str) + " layers")
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Figure:
+    return lines(shown(table), x="num_parts", log_x=True, y="inputs_ratio", group="method", facet="panel", log_y=True)
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    rows = shown(table)
+    least = {"value": "inputs_ratio", "among": "method", "winner": "reg", "by": ["panel", "num_parts"]}
+    return [
+        claims.least(
+            "reg-fewest-inputs",
+            "REG makes the fewest redundant inputs at every K",
+            rows.query("num_parts > 1"),
+            rivals=RIVALS,
+            **least,
+        ),
+        claims.least(
+            "reg-beats-blind-cuts",
+            "REG makes fewer redundant inputs than range and random at every K",
+            rows.query("num_parts > 1"),
+            rivals=["range", "random"],
+            **least,
+        ),
+        claims.monotone(
+            "redundancy-grows",
+            "every partitioner makes more redundant inputs with more micro-batches",
+            rows,
+            value="inputs_ratio",
+            along="num_parts",
+            by=["panel", "method"],
+        ),
+    ]
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Input nodes of REG's micro-batches against the others' mean: as much less on average, and at best."""
+    inputs = shown(table).query("num_parts > 1").pivot_table("total_inputs", ["panel", "num_parts"], "method")
+    saved = 1 - inputs["reg"] / inputs[RIVALS].mean(axis=1)
+    paper = reported.set_index("what")["reduction"]
+    rows = [("ogbn-products (paper)", paper["mean"], paper["best"])]
+    rows += [(f"{panel} (here)", part.mean(), part.max()) for panel, part in saved.groupby("panel")]
+    return pd.DataFrame(rows, columns=["where", "inputs saved by REG, mean over K", "at the best K"])

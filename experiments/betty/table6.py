@@ -1,0 +1,130 @@
+"""Betty, Table 6: micro-batches of one batch against mini-batches that are sampled on their own."""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+import pandas as pd
+import torch
+from plotly.graph_objects import Figure
+from pydantic import PositiveInt
+from torch.nn.functional import cross_entropy
+
+import workbench as wb
+from workbench.core.stopwatch import Stopwatch
+from workbench.experiment import claims
+from workbench.experiment.config import ModelKind, PartitionMethod, PointConfig
+from workbench.experiment.finding import Finding
+from workbench.plots.lines import panels
+from workbench.training.profile import profile_epoch
+
+WARM_UP_SEEDS = 256
+
+
+class Config(PointConfig):
+    """All training nodes in an epoch: one step in `num_parts` micro-batches, or `num_parts` steps on mini-batches."""
+
+    approach: Literal["micro", "mini"]
+    model: ModelKind
+    fanouts: tuple[int, ...]
+    hidden_dim: PositiveInt
+    learning_rate: float
+    method: PartitionMethod
+    num_parts: PositiveInt
+    timed_passes: PositiveInt = 3
+
+
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    data = config.dataset.load()
+    prepare(config, data, data.train_idx[: max(WARM_UP_SEEDS, config.num_parts)])  # loads machine code
+    steps, seconds = prepare(config, data, data.train_idx)
+    model = wb.build_model(
+        config.model,
+        in_dim=data.num_features,
+        hidden_dim=config.hidden_dim,
+        out_dim=data.num_classes,
+        num_layers=len(config.fanouts),
+        seed=config.seed,
+    ).to(config.device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
+    profile = profile_epoch(model, steps, data.x, data.y, cross_entropy, optimizer, repetitions=config.timed_passes)
+    inputs = [mb.num_inputs for step in steps for mb in step]
+    yield {"total_inputs": sum(inputs), "largest_inputs": max(inputs), **profile.row(), **seconds}
+
+
+def prepare(config: Config, data: Any, seeds: torch.Tensor) -> tuple[list[list[wb.MiniBatch]], dict[str, float]]:
+    """The micro-batches of each optimizer step, and the seconds that making them took."""
+    watch, sampler = Stopwatch(), wb.NeighborSampler(config.fanouts, seed=config.seed)
+    if config.approach == "mini":
+        size = -(-len(seeds) // config.num_parts)
+        with watch.phase("sample"):
+            stream = wb.batches(data.graph, seeds, sampler=sampler, batch_size=size, seed=config.seed)
+            steps = [[mb] for _, mb in stream]
+    else:
+        with watch.phase("sample"):
+            batch = sampler.sample(data.graph, seeds)
+        with watch.phase("partition"):
+            parts = wb.partition_batch(batch, config.num_parts, method=config.method, seed=config.seed)
+        with watch.phase("split"):
+            steps = [batch.split(parts)]
+    return steps, {f"{phase}_seconds": seconds for phase, seconds in watch.seconds.items()}
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Figure:
+    return panels(
+        table,
+        x="num_parts",
+        log_x=True,
+        y=["total_inputs", "peak_bytes", "epoch_seconds"],
+        group="approach",
+        facet="dataset",
+    )
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    several = table.query("num_parts > 1")
+    least = {"among": "approach", "winner": "micro", "rivals": ["mini"], "by": ["dataset", "num_parts"]}
+    return [
+        claims.least(
+            "micro-fewer-inputs",
+            "micro-batches load fewer input nodes at every K",
+            several,
+            value="total_inputs",
+            **least,
+        ),
+        claims.monotone(
+            "gap-widens",
+            "mini-batches load more times the inputs of micro-batches, the larger K",
+            relative(table),
+            value="inputs",
+            along="num_parts",
+            by=["dataset"],
+        ),
+        claims.least(
+            "micro-less-memory", "micro-batches need less peak memory at every K", several, value="peak_bytes", **least
+        ),
+        claims.least(
+            "micro-faster",
+            "an epoch of micro-batches takes less time at every K",
+            several,
+            value="epoch_seconds",
+            timed=True,
+            **least,
+        ),
+    ]
+
+
+def relative(table: pd.DataFrame) -> pd.DataFrame:
+    """Mini-batches over micro-batches."""
+    values = {"total_inputs": "inputs", "peak_bytes": "memory", "epoch_seconds": "time"}
+    wide = table.pivot_table(list(values), ["dataset", "num_parts"], "approach")
+    columns = {short: wide[long]["mini"] / wide[long]["micro"] for long, short in values.items()}
+    return pd.DataFrame(columns).reset_index()
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """What mini-batches take over what micro-batches take, in the paper and here."""
+    gigabytes = reported.assign(peak_bytes=reported.peak_gb, dataset="ogbn-products (paper)")
+    both = pd.concat([relative(gigabytes), relative(table)])
+    wide = both.pivot_table(["inputs", "memory", "time"], "num_parts", "dataset")[["inputs", "memory", "time"]]
+    wide.columns = [f"{value}, {where}" for value, where in wide.columns]
+    return wide.reset_index().rename(columns={"num_parts": "K"})

@@ -1,0 +1,71 @@
+"""Shapes of claims on tables small enough to read."""
+
+import pandas as pd
+import pytest
+
+from workbench.experiment import claims
+
+TABLE = pd.DataFrame(
+    [(d, k, m, v) for d, k, m, v in [
+        ("x", 2, "reg", 10), ("x", 2, "metis", 12), ("x", 2, "range", 20),
+        ("x", 4, "reg", 8), ("x", 4, "metis", 6), ("x", 4, "range", 16),
+    ]],
+    columns=["data", "k", "method", "bytes"],
+)  # fmt: skip
+
+
+def least(table=TABLE, rivals=("metis", "range"), **more):
+    asked = {"value": "bytes", "among": "method", "winner": "reg", "rivals": list(rivals), "by": ["data", "k"]} | more
+    return claims.least("name", "statement", table, **asked)
+
+
+def test_least_needs_every_case():
+    assert least(rivals=["range"]).held
+    lost = least()
+    assert not lost.held and lost.evidence.startswith("1 of 2 cases")
+    assert "best data x, k 2: reg -16.7% against metis" in lost.evidence
+    assert "worst data x, k 4: reg +33.3% against metis" in lost.evidence
+
+
+def test_ties_hold_and_absent_rivals_are_left_out():
+    tied = TABLE.assign(bytes=5)
+    assert least(tied, rivals=["metis", "spectral"]).held
+
+
+def test_repeated_rows_count_by_their_median():
+    noisy = pd.concat([TABLE, TABLE.query("method == 'reg'"), TABLE.query("method == 'reg'").assign(bytes=1000)])
+    assert least(noisy, rivals=["range"]).held
+
+
+def test_least_without_the_winner_says_what_there_is():
+    with pytest.raises(ValueError, match="table's method are metis, range"):
+        least(TABLE[TABLE.method != "reg"])
+    with pytest.raises(ValueError, match="nothing to compare"):
+        least(rivals=["spectral"])
+
+
+def monotone(values, tolerance=0.0, falling=True, k=None):
+    table = pd.DataFrame({"data": "x", "k": k or range(1, len(values) + 1), "bytes": values})
+    asked = {"value": "bytes", "along": "k", "by": ["data"], "falling": falling, "tolerance": tolerance}
+    return claims.monotone("name", "statement", table, **asked)
+
+
+def test_monotone():
+    assert monotone([8, 4, 4, 1]).held
+    rising = monotone([8, 4, 5, 1])
+    assert not rising.held and "largest step back 25.0%" in rising.evidence
+    assert "from 8 (k 1) to 1 (k 4)" in rising.evidence
+    assert monotone([8, 4, 5, 1], tolerance=0.3).held
+    assert monotone([1, 2, 2], falling=False).held
+    assert not monotone([2, 1], falling=False).held
+
+
+def test_series_with_gaps_are_compared_across_them():
+    table = pd.DataFrame({"data": ["x", "x", "y", "y", "y"], "k": [1, 4, 1, 2, 4], "bytes": [5, 9, 9, 8, 7]})
+    found = claims.monotone("n", "s", table, value="bytes", along="k", by=["data"], falling=True)
+    assert not found.held and found.evidence.startswith("1 of 2 series; the worst, data x")
+
+
+def test_one_point_is_no_series():
+    with pytest.raises(ValueError, match="at least two"):
+        monotone([1])

@@ -1,0 +1,95 @@
+"""Grids: every combination once, in order, with what the caller sets; bad values are named."""
+
+import itertools
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from workbench.experiment.config import PointConfig
+from workbench.experiment.grid import Grid, configs, grids, parse_overrides
+from workbench.experiment.load import load_experiment
+from workbench.experiment.problems import ConfigError
+
+names = st.sampled_from("abcdef")
+axes = st.dictionaries(names, st.lists(st.integers(0, 9), min_size=1, max_size=3), max_size=3)
+
+
+@given(axes, st.dictionaries(st.sampled_from("xyz"), st.integers()))
+def test_points_are_the_product_of_the_axes(found, fixed):
+    points = Grid(fixed, found).points()
+    assert [tuple(p[name] for name in found) for p in points] == list(itertools.product(*found.values()))
+    assert all({k: p[k] for k in fixed} == fixed for p in points)
+
+
+def test_setting_axes_parts_and_fixed_values():
+    grid = Grid({"lr": 0.1, "data": "cora"}, {"k": [1, 2], "set": ["a", {"name": "b", "scale": 1}]})
+    assert grid.set("k", 4).axes["k"] == [4]
+    assert grid.set("k", [4, 8]).axes["k"] == [4, 8]
+    assert grid.set("lr", [1, 2]).fixed["lr"] == [1, 2]
+    assert grid.set("data.scale", 0.5).fixed["data"] == {"name": "cora", "scale": 0.5}
+    assert grid.set("set.scale", 2).axes["set"] == [{"name": "a", "scale": 2}, {"name": "b", "scale": 2}]
+    assert grid.axes["k"] == [1, 2], "the grid itself stays as it is"
+
+
+def numbers(experiment, size, overrides=None):
+    home = load_experiment(experiment)
+    found = configs(grids(home.spec, size, overrides=overrides), home.module.Config, "here.yaml")
+    return [(c.number, c.word, c.seed, c.repetition) for c in found]
+
+
+def test_several_grids_are_joined_without_repeats(toys):
+    expected = [
+        (number, word, seed, repetition)
+        for number, word in [(1, "a"), (2, "a"), (2, "b"), (3, "a"), (3, "b")]
+        for seed in (5, 6)
+        for repetition in (0, 1)
+    ]
+    assert numbers("toys/fig1", "real") == expected
+
+
+def test_overrides_reach_every_grid(toys):
+    found = numbers("toys/fig1", "real", {"number": 7, "seed": [1]})
+    assert found == [(7, word, 1, repetition) for word in "ab" for repetition in (0, 1)]
+
+
+@pytest.mark.parametrize(
+    ("overrides", "words"),
+    [
+        ({"nummer": 1}, "nummer: unknown key; allowed: dataset, device, seed, repetition, number, offset, word"),
+        ({"number": "three"}, "number: is 'three' and should be a valid integer"),
+        ({"number": 0}, "number: is 0 and should be greater than 0"),
+        ({"word": "c"}, "word: is 'c' and should be 'a' or 'b'"),
+        ({"dataset.shape": 1}, "dataset.shape: unknown key; allowed: name, undirected"),
+        ({"dataset.scale": 2}, "dataset.scale: is 2 and should be less than or equal to 1"),
+        ({"device": "tpu"}, "device: is 'tpu'"),
+    ],
+)
+def test_bad_values_name_file_key_and_what_is_allowed(toys, overrides, words):
+    with pytest.raises(ConfigError) as raised:
+        numbers("toys/fig1", "smoke", overrides)
+    assert words in str(raised.value) and "here.yaml" in str(raised.value)
+
+
+def test_unknown_size_names_those_there_are(toys):
+    with pytest.raises(ConfigError, match="size 'huge' is not one of this experiment's: smoke, real, paper"):
+        numbers("toys/fig1", "huge")
+
+
+@pytest.mark.parametrize("text", ["number", "=3", "a={"])
+def test_texts_that_are_no_override(text):
+    with pytest.raises(ConfigError, match="--set"):
+        parse_overrides([text])
+
+
+def test_named_methods_and_models_are_checked():
+    from pydantic import ValidationError, create_model
+
+    from workbench.experiment.config import ModelKind, PartitionMethod
+
+    config = create_model("C", __base__=PointConfig, method=(PartitionMethod, ...), model=(ModelKind, ...))
+    assert config(dataset="cora", method="auto", model="gat")  # pyright: ignore[reportCallIssue, reportArgumentType]
+    with pytest.raises(ValidationError, match=r"'regg' is not known; choose from auto, .*reg"):
+        config(dataset="cora", method="regg", model="gat")  # pyright: ignore[reportCallIssue, reportArgumentType]
+    with pytest.raises(ValidationError, match="'sage' is not known"):
+        config(dataset="cora", method="reg", model="sage")  # pyright: ignore[reportCallIssue, reportArgumentType]

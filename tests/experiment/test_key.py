@@ -1,0 +1,65 @@
+"""Keys change with everything that decides the rows, and with nothing else."""
+
+import shutil
+
+import pytest
+
+from workbench.experiment import key as keys
+from workbench.experiment.data import describe_dataset
+from workbench.experiment.load import load_experiment
+
+
+def key_of(size="smoke", **overrides):
+    describe_dataset.cache_clear()
+    return [task.point.key for task in load_experiment("toys/fig1").tasks(size=size, overrides=overrides)]
+
+
+def test_keys_are_the_same_again_and_for_a_view(toys):
+    first = key_of()
+    assert len(set(first)) == 3 and key_of() == first
+    assert [task.point.key for task in load_experiment("toys/fig2").tasks()] == first
+
+
+def test_another_value_is_another_key(toys):
+    assert not set(key_of()) & set(key_of(offset=1))
+    assert set(key_of(number=[2, 4])) & set(key_of()), "the point that both grids have is the same point"
+
+
+@pytest.mark.parametrize("half", ["fig1.yaml", "fig1.py"])
+def test_code_of_the_pair_counts(toys, half):
+    before = key_of()
+    with (toys / half).open("a") as file:
+        file.write("\n# a comment\n")
+    assert not set(before) & set(key_of())
+
+
+def test_the_other_figures_code_does_not_count(toys):
+    before = key_of()
+    (toys / "fig2.py").write_text((toys / "fig2.py").read_text() + "\n# a comment\n")
+    assert key_of() == before
+
+
+def test_contents_of_the_data_set_count(toys, tmp_path):
+    import numpy as np
+
+    before = key_of()
+    edges = np.array([[0, 1], [1, 2]], np.int32)
+    np.savez(tmp_path / "data" / "tiny.npz", edge_index=edges, num_nodes=np.int64(4), y=np.array([0, 1, 0, 1]))
+    assert not set(before) & set(key_of())
+
+
+def test_library_digest_sees_every_file(tmp_path, monkeypatch):
+    package = tmp_path / "workbench"
+    (package / "deep").mkdir(parents=True)
+    (package / "deep" / "a.py").write_text("x = 1")
+
+    def digest():
+        return keys.files_digest(package.rglob("*.py"), package)
+
+    first = digest()
+    (package / "deep" / "a.txt").write_text("not code")
+    assert digest() == first
+    (package / "deep" / "a.py").write_text("x = 2")
+    second = digest()
+    shutil.move(package / "deep" / "a.py", package / "a.py")
+    assert len({first, second, digest()}) == 3

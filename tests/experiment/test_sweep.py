@@ -1,0 +1,137 @@
+"""Sweeps: every point once, resumed, failures kept, interruptions lose one point at most."""
+
+import threading
+
+import pytest
+
+from workbench.experiment.load import load_experiment
+from workbench.experiment.problems import ConfigError, UnknownExperimentError
+from workbench.experiment.sweep import slowest
+from workbench.experiment.table import labels, table_of, to_read
+from workbench.tracking.record import FAILED, FINISHED, KILLED
+from workbench.tracking.store import StoreError
+
+
+def test_the_table_has_configuration_and_rows_in_the_grids_order(toys, store):
+    table = load_experiment("toys/fig1").run(store=store)
+    assert table.number.tolist() == [1, 2, 3] and table.square.tolist() == [1, 4, 9]
+    assert set(table.dataset) == {"tiny"} and set(table.nodes) == {4} and set(table.status) == {FINISHED}
+
+
+def test_what_a_person_reads(toys, store):
+    runs = load_experiment("toys/fig1").runs(store=store)
+    assert to_read(runs).columns.tolist() == ["number", "square", "nodes"]
+    assert to_read(runs, ["nodes", "absent"]).columns.tolist() == ["number", "nodes"]
+    assert labels(runs) == ["number 1", "number 2", "number 3"]
+
+
+def test_finished_points_are_not_run_again_not_even_for_a_view(toys, store, calls):
+    first = load_experiment("toys/fig1").run(store=store)
+    again = load_experiment("toys/fig2").run(store=store)
+    assert len(calls()) == 3
+    assert again.drop(columns="point_seconds").equals(first.drop(columns="point_seconds"))
+
+
+def test_only_new_points_of_a_larger_grid_are_run(toys, store, calls):
+    experiment = load_experiment("toys/fig1")
+    experiment.run(store=store)
+    table = experiment.run(store=store, overrides={"number": [5, 2, 4]})
+    assert table.number.tolist() == [5, 2, 4]
+    assert calls() == ["1 0", "2 0", "3 0", "5 0", "4 0"]
+
+
+def test_a_failed_point_is_kept_and_tried_again(toys, store, calls):
+    experiment = load_experiment("toys/fig1")
+    for _ in range(2):
+        runs = experiment.runs(store=store, overrides={"offset": 2})
+        assert [run.status for run in runs] == [FINISHED, FAILED, FINISHED]
+        assert runs[1].error == "MemoryError: no room for 2"
+    assert calls() == ["1 0", "2 0", "3 0", "2 0"]
+    table = table_of(runs)
+    assert table.square.isna().tolist() == [False, True, False]
+    assert to_read(runs)["error"].notna().sum() == 1
+
+
+def test_an_interruption_keeps_what_was_finished(toys, store, calls, monkeypatch):
+    experiment = load_experiment("toys/fig1")
+    own = experiment.module.run
+
+    def interrupted(config):
+        if config.number == 2:
+            raise KeyboardInterrupt
+        return own(config)
+
+    monkeypatch.setattr(experiment.module, "run", interrupted)
+    with pytest.raises(KeyboardInterrupt):
+        experiment.run(store=store)
+    assert [run.status for run in store.runs(statuses=(FINISHED, KILLED, FAILED))] == [FINISHED, KILLED]
+    monkeypatch.setattr(experiment.module, "run", own)
+    assert experiment.run(store=store).square.tolist() == [1, 4, 9]
+    assert calls() == ["1 0", "2 0", "3 0"]
+
+
+def test_a_point_that_another_process_runs_is_waited_for(toys, store, calls):
+    experiment = load_experiment("toys/fig1")
+    task = experiment.tasks()[0]
+    held, leave = threading.Event(), threading.Event()
+
+    def other():
+        with store.claim(task.point.key) as mine:
+            assert mine
+            held.set()
+            leave.wait(20)
+            store.finish(store.start(task.point), [{"square": -1}])
+
+    thread = threading.Thread(target=other)
+    thread.start()
+    held.wait(20)
+    threading.Timer(0.2, leave.set).start()
+    table = experiment.run(store=store)
+    thread.join()
+    assert table.square.tolist() == [-1, 4, 9] and calls() == ["2 0", "3 0"]
+
+
+def test_slowest_points_come_first(toys, store):
+    runs = load_experiment("toys/fig1").runs(store=store, overrides={"number": list(range(1, 14))})
+    slow = slowest(runs)
+    seconds = [run.seconds or 0.0 for run in runs]
+    assert [run.seconds for run in slow] == sorted(seconds, reverse=True)[:10]
+
+
+def test_what_stops_a_sweep_before_work(toys, store, calls, tmp_path):
+    experiment = load_experiment("toys/fig1")
+    with pytest.raises(RuntimeError, match=r"device 'cuda' is not here .*--device cpu"):
+        experiment.run(size="paper", store=store)
+    with pytest.raises(ConfigError, match=r"fig1.yaml: dataset.name: .*absent.*of: .*tiny"):
+        experiment.run(size="paper", device="cpu", store=store)
+    (tmp_path / "folder.jsonl").mkdir()
+    with pytest.raises(StoreError):
+        experiment.run(store=type(store)(tmp_path / "folder.jsonl"))
+    assert calls() == [] and store.runs(statuses=(FINISHED, FAILED, KILLED)) == []
+
+
+def test_a_data_set_stands_in_for_an_absent_one(toys, store):
+    table = load_experiment("toys/fig1").run(size="real", store=store, overrides={"number": 1, "seed": 5})
+    assert set(table.dataset) == {"tiny"} and set(table["dataset.undirected"]) == {True}
+    assert table.repetition.tolist() == [0, 1, 0, 1]
+
+
+def test_names_and_halves_that_are_missing(toys):
+    with pytest.raises(UnknownExperimentError, match=r"'toys/fig3'; choose from toys/fig1, toys/fig2"):
+        load_experiment("toys/fig3")
+    (toys / "fig2.py").write_text("def draw(table, reported): ...")
+    with pytest.raises(ConfigError, match=r"fig2.py: lacks check, compare"):
+        load_experiment("toys/fig2")
+    (toys / "fig2.py").unlink()
+    with pytest.raises(ConfigError, match=r"fig2.py is missing"):
+        load_experiment("toys/fig2")
+
+
+@pytest.mark.parametrize(
+    ("home", "words"), [("toys/fig9", "no experiment 'toys/fig9'"), ("toys/fig2", "is a view itself")]
+)
+def test_views_of_what_is_none(toys, home, words):
+    (toys / "fig3.yaml").write_text((toys / "fig2.yaml").read_text().replace("toys/fig1", home))
+    (toys / "fig3.py").write_text((toys / "fig2.py").read_text())
+    with pytest.raises(ConfigError, match=f"fig3.yaml: rows_from: .*{words}"):
+        load_experiment("toys/fig3")
