@@ -1,0 +1,133 @@
+"""What a store shows of a point beside keeping it: flat names, parameters, metrics, a short name."""
+
+import json
+import math
+import posixpath
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, NamedTuple
+
+from workbench.tracking.record import Point, Row
+
+NAME_LENGTH, VALUE_LENGTH = 250, 6000
+"""MLflow's limits for names and for values of parameters, in characters."""
+
+_RUN_NAME_LENGTH = 80
+_NOT_IN_NAMES = re.compile(r"[^\w\-./ :]")
+
+
+class Value(NamedTuple):
+    """One value of a metric.
+
+    Args:
+        name: of the metric.
+        value: NaN is one too.
+        step: place on the curve.
+    """
+
+    name: str
+    value: float
+    step: int
+
+
+def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
+    """Nested keys joined by ".".
+
+    >>> flatten({"dataset": {"name": "cora", "features": {"given": 3}}, "fanouts": [10, 25]})
+    {'dataset.name': 'cora', 'dataset.features.given': 3, 'fanouts': [10, 25]}
+    """
+    flat: dict[str, Any] = {}
+    for key, value in config.items():
+        if isinstance(value, Mapping):
+            flat |= {f"{key}.{name}": inner for name, inner in flatten(value).items()}
+        else:
+            flat[str(key)] = value
+    return flat
+
+
+def text(value: Any) -> str:
+    """A value as a parameter shows it: strings as they are, all else as JSON.
+
+    >>> text("reg"), text([10, 25]), text(None), text(0.5)
+    ('reg', '[10, 25]', 'null', '0.5')
+    """
+    return value if isinstance(value, str) else json.dumps(value, ensure_ascii=False)
+
+
+def shorten(value: str, length: int = VALUE_LENGTH) -> str:
+    """At most `length` characters."""
+    return value if len(value) <= length else value[: length - 1] + "…"
+
+
+def safe_name(name: str) -> str:
+    """A name that MLflow takes for a parameter, a metric or a tag.
+
+    >>> safe_name("inputs/full (%)"), safe_name("../a//b")
+    ('inputs/full ___', '_/a/b')
+    """
+    normal = posixpath.normpath(_NOT_IN_NAMES.sub("_", name)).lstrip("/")
+    normal = "/".join("_" if part == ".." else part for part in normal.split("/"))
+    return normal[:NAME_LENGTH].rstrip("/") if normal not in ("", ".") else "_"
+
+
+def parameters(config: Mapping[str, Any]) -> dict[str, str]:
+    """A configuration as MLflow's parameters."""
+    return {safe_name(key): shorten(text(value)) for key, value in flatten(config).items()}
+
+
+def plain_rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
+    """Rows of JSON values: scalars of NumPy and torch become Python's.
+
+    Raises:
+        TypeError: a value that is no number, string, bool or None.
+    """
+    return [{str(name): _plain(str(name), value) for name, value in row.items()} for row in rows]
+
+
+def metrics(rows: Sequence[Row]) -> list[Value]:
+    """The numbers in rows as metrics; several rows are a curve over "step" or "epoch", else over the rows' places.
+
+    Infinities are left out: MLflow would put the largest float in their place, and no curve could be read beside it.
+    """
+    axis = next((name for name in ("step", "epoch") if _is_axis(rows, name)), None)
+    return [
+        Value(safe_name(name), float(value), int(row[axis]) if axis else place)
+        for place, row in enumerate(rows)
+        for name, value in row.items()
+        if name != axis and isinstance(value, int | float) and not math.isinf(value)
+    ]
+
+
+def run_name(point: Point) -> str:
+    """Short, from what the configuration holds in single values.
+
+    >>> run_name(Point("betty/fig11", "smoke", "k", {"dataset": {"name": "cora"}, "method": "reg", "K": 8}))
+    'fig11 · cora · reg · K=8'
+    """
+    name = point.sweep.split("/")[-1]
+    for key, value in flatten(point.config).items():
+        if isinstance(value, bool) or not isinstance(value, int | float | str) or value == "":
+            continue
+        part = value if isinstance(value, str) else f"{key}={value}"
+        if len(name) + 3 + len(part) <= _RUN_NAME_LENGTH:
+            name += f" · {part}"
+    return name
+
+
+def _plain(name: str, value: Any) -> Any:
+    item = getattr(value, "item", None)
+    value = item() if callable(item) and getattr(value, "size", 1) in (1, ()) else value
+    return _checked(name, value)
+
+
+def _checked(name: str, value: Any) -> Any:
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise TypeError(f"column {name!r} holds a {type(value).__name__}; rows hold numbers, strings, bools and None")
+
+
+def _is_axis(rows: Sequence[Row], name: str) -> bool:
+    """A step may stand for one row only."""
+    steps = [row.get(name) for row in rows]
+    whole = all(isinstance(step, int) and not isinstance(step, bool) for step in steps)
+    return whole and len(set(steps)) == len(steps)

@@ -1,0 +1,137 @@
+"""MLflow's UI on this machine: `python -m workbench.tracking.server [--port 5000] [--store URI]`."""
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from urllib.error import URLError
+
+from workbench.tracking.store import StoreError, tracking_uri
+
+HOST = "127.0.0.1"
+
+_START_SECONDS, _STOP_SECONDS, _POLL_SECONDS = 90.0, 10.0, 0.3
+_EXPERIMENTS = "api/2.0/mlflow/experiments/search?max_results=1000"
+
+
+@dataclass(frozen=True)
+class Ui:
+    """How to serve the UI.
+
+    Args:
+        command: of the server.
+        environment: variables to set besides those there are.
+        url: where it is then.
+    """
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    url: str
+
+
+def ui(store_uri: str, port: int) -> Ui:
+    """The server of the UI, on loopback.
+
+    Args:
+        store_uri: a database, not a server.
+        port: must be free.
+    """
+    options = {"host": HOST, "port": str(port), "workers": "1", "backend-store-uri": store_uri}
+    arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
+    # Without the first, idle workers for jobs take 600 MB.
+    environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    return Ui((sys.executable, "-m", "mlflow", "ui", *arguments), environment, f"http://{HOST}:{port}")
+
+
+def ml_view(base: int | str, experiment_id: str) -> str:
+    """Link to an experiment's charts; without it the UI shows its pages for language models.
+
+    Args:
+        base: port on this machine, or the UI's address.
+        experiment_id: of MLflow's.
+    """
+    url = f"http://{HOST}:{base}" if isinstance(base, int) else base.rstrip("/")
+    return f"{url}/#/experiments/{experiment_id}/runs?workflowType=machine_learning&compareRunsMode=CHART"
+
+
+def experiment_ids(base: int | str, *, timeout_seconds: float = 5.0) -> dict[str, str]:
+    """Experiments of a running server: name to id.
+
+    Raises:
+        OSError: it does not answer.
+    """
+    url = f"http://{HOST}:{base}" if isinstance(base, int) else base.rstrip("/")
+    with urllib.request.urlopen(f"{url}/{_EXPERIMENTS}", timeout=timeout_seconds) as answer:
+        found = json.load(answer).get("experiments", [])
+    return {experiment["name"]: experiment["experiment_id"] for experiment in found}
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve the UI until Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="python -m workbench.tracking.server", description="MLflow's UI of the store")
+    parser.add_argument("--port", type=int, default=5000)
+    parser.add_argument("--store", metavar="URI", help="default: MLFLOW_TRACKING_URI, else the checkout's mlflow.db")
+    options = parser.parse_args(arguments)
+    try:
+        store = tracking_uri(options.store)
+        if store.endswith(".jsonl"):
+            raise StoreError(f"{store} is a file; log it with `workbench import {store}`, and look at that store")
+        return _show(store) if store.startswith("http") else _serve(ui(store, options.port))
+    except OSError as error:
+        sys.stderr.write(f"{error}\n")
+        return 1
+
+
+def _serve(server: Ui) -> int:
+    # A group of its own, so that its workers end with it; SIGTERM ends us as Ctrl-C does.
+    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    process = subprocess.Popen(server.command, env={**os.environ, **server.environment}, start_new_session=True)
+    try:
+        _wait(server, process)
+        _show(server.url)
+        return process.wait()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        _stop(process)
+
+
+def _wait(server: Ui, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise StoreError(f"the UI ended with code {process.returncode}; see above, or choose another --port")
+        try:
+            experiment_ids(server.url)
+            return
+        except (URLError, OSError):
+            time.sleep(_POLL_SECONDS)
+    raise StoreError(f"the UI did not answer at {server.url} within {_START_SECONDS:.0f} s")
+
+
+def _show(url: str) -> int:
+    for name, number in sorted(experiment_ids(url).items()):
+        sys.stdout.write(f"{name:>12}  {ml_view(url, number)}\n")
+    sys.stdout.flush()
+    return 0
+
+
+def _stop(process: subprocess.Popen) -> None:
+    if process.poll() is not None:
+        return
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,91 @@
+"""A point as tags of a run, and back: what searches find runs by."""
+
+import json
+from collections.abc import Mapping
+from typing import Any
+
+from workbench.tracking.mirror import run_name, safe_name, shorten
+from workbench.tracking.record import DatasetInfo, Point
+
+POINT, SUMMARY = "point", "summary"
+"""Kinds of runs: a grid point, and what a figure showed of a sweep."""
+
+ERROR = "error"
+
+_LENGTH = 8000
+_OWN = {"figure", "figures", "sweep", "size", "key", "kind", "dataset", "dataset_fingerprint", ERROR}
+_OTHERS = ("mlflow.", "workbench.")
+
+
+def tags_of(point: Point) -> dict[str, str]:
+    """Tags from which, with configuration and data set, `point_of` makes the point again."""
+    paper, _, figure = point.sweep.partition("/")
+    dataset = point.dataset
+    return clean(
+        {
+            **point.tags,
+            "mlflow.runName": run_name(point),
+            "mlflow.source.name": f"experiments/{point.sweep}.py",
+            "mlflow.source.type": "LOCAL",
+            "mlflow.source.git.commit": point.tags.get("commit", ""),
+            "mlflow.note.content": f"A point of **{point.sweep}** at size {point.size}, shown by "
+            f"{', '.join(point.figures) or point.sweep}.",
+            "kind": POINT,
+            "figure": figure or paper,
+            "figures": ", ".join(point.figures),
+            "sweep": point.sweep,
+            "size": point.size,
+            "key": point.key,
+            "dataset": dataset.name if dataset else "",
+            "dataset_fingerprint": dataset.fingerprint if dataset else "",
+        }
+    )
+
+
+def summary_tags(figure: str, sweep: str, size: str, key: str, tags: Mapping[str, str]) -> dict[str, str]:
+    """Tags of a summary."""
+    short = figure.split("/")[-1]
+    return clean(
+        {
+            **tags,
+            "mlflow.runName": f"{short} · {size} · figure",
+            "mlflow.source.name": f"experiments/{figure}.py",
+            "mlflow.source.type": "LOCAL",
+            "mlflow.note.content": f"What **{figure}** showed of {sweep} at size {size}: see its artifacts.",
+            "kind": SUMMARY,
+            "figure": short,
+            "figures": figure,
+            "sweep": sweep,
+            "size": size,
+            "key": key,
+        }
+    )
+
+
+def point_of(tags: Mapping[str, str], config: Mapping[str, Any], dataset: DatasetInfo | None) -> Point:
+    """The point that was tagged."""
+    rest = {name: value for name, value in tags.items() if name not in _OWN and not name.startswith(_OTHERS)}
+    figures = tuple(name for name in tags.get("figures", "").split(", ") if name)
+    return Point(tags["sweep"], tags["size"], tags["key"], config, figures, dataset, rest)
+
+
+def dataset_of(tags: Mapping[str, str], source: str, profile: str | None) -> DatasetInfo:
+    """The data set that was logged as a run's input."""
+    sizes = json.loads(profile or "{}")
+    return DatasetInfo(
+        tags.get("dataset", ""),
+        tags.get("dataset_fingerprint", ""),
+        source,
+        sizes.get("num_nodes", 0),
+        sizes.get("num_edges", 0),
+    )
+
+
+def clean(tags: Mapping[str, str]) -> dict[str, str]:
+    """Within MLflow's limits; empty ones left out."""
+    return {safe_name(name): shorten(value, _LENGTH) for name, value in tags.items() if value != ""}
+
+
+def quoted(value: str) -> str:
+    """A string in a search of MLflow's."""
+    return f"'{value}'" if "'" not in value else f'"{value}"'
