@@ -20,9 +20,12 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it against the 
     from workbench.core.meter import PeakMeter as PeakMeter
     from workbench.core.meter import measure_peak as measure_peak
     from workbench.core.minibatch import MiniBatch as MiniBatch
+    from workbench.core.stopwatch import Stopwatch as Stopwatch
     from workbench.core.units import format_bytes as format_bytes
     from workbench.core.units import parse_bytes as parse_bytes
     from workbench.datasets.load import load_dataset as load_dataset
+    from workbench.experiment.finding import Finding as Finding
+    from workbench.experiment.load import load_experiment as load_experiment
     from workbench.kernels.threads import get_num_threads as get_num_threads
     from workbench.kernels.threads import set_num_threads as set_num_threads
     from workbench.nn.dropout import HashDropout as HashDropout
@@ -37,8 +40,12 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it against the 
     from workbench.sampling.neighbor import NeighborSampler as NeighborSampler
     from workbench.sampling.stream import batches as batches
     from workbench.sampling.stream import prefetch as prefetch
+    from workbench.tracking.compare import compare as compare
+    from workbench.tracking.store import open_store as open_store
     from workbench.training.accumulate import accumulate as accumulate
     from workbench.training.micro import micro_batches as micro_batches
+    from workbench.training.profile import EpochProfile as EpochProfile
+    from workbench.training.profile import profile_epoch as profile_epoch
     from workbench.training.step import train_step as train_step
 
 _NAMES = {
@@ -52,8 +59,11 @@ _NAMES = {
     "core.linksplit": ["LinkSplit"],
     "core.meter": ["PeakMeter", "measure_peak"],
     "core.minibatch": ["MiniBatch"],
+    "core.stopwatch": ["Stopwatch"],
     "core.units": ["format_bytes", "parse_bytes"],
     "datasets.load": ["load_dataset"],
+    "experiment.finding": ["Finding"],
+    "experiment.load": ["load_experiment"],
     "kernels.threads": ["get_num_threads", "set_num_threads"],
     "nn.dropout": ["HashDropout"],
     "nn.model": ["build_model"],
@@ -63,8 +73,11 @@ _NAMES = {
     "partition.redundancy": ["Redundancy", "redundancy"],
     "sampling.neighbor": ["FullNeighborSampler", "NeighborSampler"],
     "sampling.stream": ["batches", "prefetch"],
+    "tracking.compare": ["compare"],
+    "tracking.store": ["open_store"],
     "training.accumulate": ["accumulate"],
     "training.micro": ["micro_batches"],
+    "training.profile": ["EpochProfile", "profile_epoch"],
     "training.step": ["train_step"],
 }
 _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}

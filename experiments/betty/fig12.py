@@ -77,4 +77,4 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
         f"time, {panel}": here["epoch_seconds"][panel] / here["epoch_seconds"][panel][1]
         for panel in here["epoch_seconds"]
     }
-    return pd.DataFrame(columns)
+    return pd.DataFrame(columns).reset_index(drop=True)

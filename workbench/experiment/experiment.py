@@ -141,6 +141,11 @@ class Experiment:
         """Findings known not to hold at a size, with the reason."""
         return self.spec.sizes[size].deviations if size in self.spec.sizes else {}  # pyright: ignore[reportArgumentType]
 
+    def unexplained(self, table: pd.DataFrame, *, size: str) -> list[Finding]:
+        """Findings that neither held nor are documented as deviations; those on seconds are left out."""
+        known = self.deviations(size)
+        return [f for f in self.check(table) if not f.held and not f.timed and f.name not in known]
+
     def code_digest(self) -> str:
         """sha256 over the library and the pair that makes the rows."""
         return code_digest((self.sweep.file, self.sweep.file.with_suffix(".py")))
