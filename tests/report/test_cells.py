@@ -50,6 +50,7 @@ def test_a_named_index_is_a_column() -> None:
     table = pd.DataFrame({"K": [1, 2], "inputs": [3, 4]})
     assert [made.head for made in columns(table.set_index("K"))] == ["K", "inputs"]
     assert [made.head for made in columns(table)] == ["K", "inputs"]
+    assert [made.head for made in columns(table.set_index("K", drop=False).rename_axis("num_parts"))] == ["K", "inputs"]
 
 
 def test_two_rows_of_heads_become_one() -> None:

@@ -32,6 +32,13 @@ def test_an_author_keeps_margins_and_height() -> None:
     assert '"height":777' in text and '"t":99' in text
 
 
+def test_a_template_keeps_margins_and_font() -> None:
+    template = go.layout.Template(layout={"margin": {"b": 99}, "font": {"family": "Iosevka"}})
+    text = embed(go.Figure().update_layout(template=template), "here")
+    assert '"margin":{"b":99}' in text and '"family":"Iosevka"' in text and '"l":64' in text
+    assert '"b":56' not in text and "system-ui" not in text
+
+
 def test_a_name_can_not_leave_the_script() -> None:
     text = embed(go.Figure(go.Bar(x=[1], y=[2], name="</script><script>alert(1)</script>")), "here")
     assert text.count("<script>") == text.count("</script>") == 1

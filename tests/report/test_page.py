@@ -9,6 +9,7 @@ from pathlib import Path
 import pandas as pd
 import pytest
 from bs4 import BeautifulSoup, Tag
+from plotly.subplots import make_subplots
 
 from tests.report.sections import everything, failed, inputs, memory, not_held, not_run
 from workbench.report import page
@@ -128,7 +129,15 @@ def test_paper_and_here_side_by_side() -> None:
     assert texts(found, ".numbers thead th") == ["K", "method", "paper peak (GiB)", "here peak (GiB)", "here epoch (s)"]
     assert texts(found, ".numbers tbody tr")[2] == "4 reg 2.13 2.64 0.530"
     assert len(found.select(".beside:not(.alone)")) == 1
-    assert len(parsed([replace(memory(), comparison=None)]).select(".beside.alone")) == 1
+
+
+def test_what_is_wide_stands_alone() -> None:
+    wide = make_subplots(cols=3)
+    many = pd.DataFrame([range(7)], columns=list("abcdefg"))
+    sections = [replace(memory(), **{key: value}) for key, value in
+                (("comparison", None), ("comparison", many), ("figure", wide), ("figure", None))]  # fmt: skip
+    found = parsed(sections)
+    assert len(found.select(".beside.alone")) == len(found.select(".beside")) == 4
 
 
 def test_failed_points_and_how_to_run(whole: BeautifulSoup) -> None:

@@ -29,12 +29,13 @@ class Column:
 
 
 def columns(table: pd.DataFrame) -> list[Column]:
-    """A table's columns as texts; a named index comes first.
+    """A table's columns as texts; a named index comes first, unless a column says the same.
 
     Args:
         table: names that end in `_bytes` or `_seconds` get the unit that fits their largest value.
     """
-    if any(name is not None for name in table.index.names):
+    named = any(name is not None for name in table.index.names)
+    if named and not any(table.index.equals(pd.Index(column)) for _, column in table.items()):
         table = table.reset_index()
     return [_column(_words(name), list(table.iloc[:, position])) for position, name in enumerate(table.columns)]
 

@@ -42,7 +42,7 @@ def embed(figure: Any, name: str) -> str:
         width=None,
         autosize=True,
         height=figure.layout.height or _HEIGHT,
-        font_family=figure.layout.font.family or _FONT,
+        font_family=figure.layout.font.family or figure.layout.template.layout.font.family or _FONT,
         margin=_margin(figure),
     )
     config = {
@@ -54,9 +54,10 @@ def embed(figure: Any, name: str) -> str:
 
 
 def _margin(figure: Any) -> dict[str, int]:
-    """The author's, otherwise narrow; titles of subplots stay below the buttons."""
+    """What neither the author nor the template says; titles of subplots stay below the buttons."""
     ours = {"l": 64, "r": 16, "t": 60 if figure.layout.annotations else 36, "b": 56}
-    return {side: value for side, value in ours.items() if figure.layout.margin[side] is None}
+    said = (figure.layout.margin, figure.layout.template.layout.margin)
+    return {side: value for side, value in ours.items() if all(margin[side] is None for margin in said)}
 
 
 def plotly_js() -> str:

@@ -14,6 +14,8 @@ from workbench.report.cells import Column, columns
 from workbench.report.figures import caption, embed, least_width, plotly_js
 from workbench.report.sections import SYMBOLS, Section, by_figure
 
+_MOST_COLUMNS, _WIDEST = 6, 600  # of a table, and pixels that a plot needs, for standing beside each other
+
 
 @dataclass(frozen=True)
 class _Shown:
@@ -25,6 +27,11 @@ class _Shown:
     caption: str
     least_width: int
     columns: tuple[Column, ...]
+
+    @property
+    def beside(self) -> bool:
+        """Plot and table have room beside each other on a wide screen."""
+        return bool(self.figure and 0 < len(self.columns) <= _MOST_COLUMNS and self.least_width <= _WIDEST)
 
 
 def render(sections: Iterable[Section], *, title: str, made_at: str, summary: Mapping[str, str]) -> str:
