@@ -167,8 +167,8 @@ pio.templates["workbench"] = TEMPLATE
 def titled(figure: go.Figure, title: str | None, *, height: int, subtitle: str = "") -> go.Figure:
     """Give a figure the template, a title and a height in pixels; its width is that of what it stands in."""
     text = f"{title}<br><span style='font-size:13px'>{subtitle}</span>" if subtitle else title
-    top = 36 if not title else 72 if subtitle else 64
-    return figure.update_layout(template="workbench", title_text=text, height=height, margin_t=top)
+    figure.update_layout(template="workbench", title_text=text, height=height, margin_t=64 if title else 36)
+    return figure.update_layout(title_pad_t=26, margin_t=76) if subtitle else figure
 
 
 def traces_of(figure: go.Figure) -> tuple[Any, ...]:
