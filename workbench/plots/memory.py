@@ -34,7 +34,9 @@ def memory_bars(
     name, factor = unit_of("peak_bytes", max(*part_peak_bytes, budget_bytes or 0, 0))
     figure = go.Figure()
     for over in (False, True):
-        chosen = [(i, p) for i, p in enumerate(part_peak_bytes) if (p > (budget_bytes or p)) == over]
+        chosen = [
+            (i, p) for i, p in enumerate(part_peak_bytes) if (budget_bytes is not None and p > budget_bytes) == over
+        ]
         if chosen:
             figure.add_trace(_bars(chosen, over, factor))
     if budget_bytes is not None:

@@ -1,0 +1,178 @@
+"""Lines: every value of the table where it belongs, in the unit that the axis names."""
+
+from itertools import pairwise
+from math import log2, log10
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from workbench.plots.grid import Grid
+from workbench.plots.lines import lines, panels
+
+GIB, MIB = 2**30, 2**20
+
+
+def row(method: str, num_parts: int, gib: float, **more: Any) -> dict[str, Any]:
+    return {"method": method, "num_parts": num_parts, "peak_bytes": gib * GIB, **more}
+
+
+TABLE = [row("range", 4, 2), row("range", 1, 6), row("reg", 1, 6), row("reg", 2, 3), row("reg", 4, 1)]
+
+
+def draw(table: Any = TABLE, **options: Any) -> Any:
+    return lines(table, x="num_parts", y="peak_bytes", group="method", **options)
+
+
+def trace(figure: Any, name: str, place: int = 0) -> Any:
+    return [t for t in figure.data if t.name == name][place]
+
+
+def titles(figure: Any) -> list[str]:
+    return [a.text for a in figure.layout.annotations]
+
+
+def test_a_line_a_group_in_the_order_of_x() -> None:
+    figure = draw()
+    assert [t.name for t in figure.data] == ["REG", "range"]
+    assert (trace(figure, "REG").x, trace(figure, "REG").y) == ((1, 2, 4), (6, 3, 1))
+    assert (trace(figure, "range").x, trace(figure, "range").y) == ((1, 4), (6, 2))
+    assert figure.layout.yaxis.title.text == "peak memory (GiB)"
+    assert figure.layout.xaxis.title.text == "micro-batches K"
+    assert figure.layout.yaxis.rangemode == "tozero"
+
+
+def test_unit_by_size_or_as_asked() -> None:
+    small = [row("reg", 1, 0.5)]
+    assert draw(small).layout.yaxis.title.text == "peak memory (MiB)"
+    assert draw(small).data[0].y == (512,)
+    assert draw(small, scale="GiB").data[0].y == (0.5,)
+    with pytest.raises(ValueError, match="can't be shown in 'GB'"):
+        draw(small, scale="GB")
+
+
+def test_hover_names_the_method_and_the_exact_bytes() -> None:
+    reg = trace(draw(), "REG")
+    assert reg.customdata[1] == " (3,221,225,472 bytes)"
+    assert "REG" in reg.hovertemplate and "peak memory: %{y:.4~g} GiB" in reg.hovertemplate
+
+
+def test_ticks_at_the_values_present() -> None:
+    axis = draw(log_x=True).layout.xaxis
+    assert axis.type == "log"
+    assert (axis.tickvals, axis.ticktext) == ((1, 2, 4), ("1", "2", "4"))
+    assert axis.range[0] < 0 and axis.range[1] > log10(4)
+
+
+def test_decimal_ticks_lie_in_range_and_name_their_value() -> None:
+    axis = draw(log_y=True).layout.yaxis
+    assert axis.type == "log" and axis.rangemode is None
+    assert dict(zip(axis.ticktext, axis.tickvals, strict=True)) == {"1": 1, "2": 2, "5": 5}
+    assert axis.range[0] < log10(1) and axis.range[1] > log10(6)
+    wide = draw([row("reg", 1, 2), row("reg", 2, 2e-6)], log_y=True, scale="GiB").layout.yaxis
+    assert all(log10(tick) == pytest.approx(round(log10(tick))) for tick in wide.tickvals)
+
+
+def test_facets_have_titles_axes_and_units_of_their_own() -> None:
+    table = [
+        row("reg", 1, 3, dataset="arxiv"),
+        row("reg", 1, 0.25, dataset="cora"),
+        row("range", 1, 0.5, dataset="cora"),
+    ]
+    figure = draw(table, facet="dataset")
+    assert titles(figure) == ["<b>arxiv</b>", "<b>cora</b>"]
+    assert figure.layout.yaxis.title.text == "peak memory (GiB)"
+    assert figure.layout.yaxis2.title.text == "peak memory (MiB)"
+    assert [(t.name, t.yaxis, t.y) for t in figure.data] == [
+        ("REG", "y", (3,)),
+        ("REG", "y2", (256,)),
+        ("range", "y2", (512,)),
+    ]
+    assert [t.showlegend for t in figure.data] == [True, False, True]
+
+
+def test_combinations_of_facet_columns_as_they_occur() -> None:
+    table = [row("reg", 1, 3, dataset=d, model=m) for d, m in [("a", "gat"), ("a", "gcn"), ("b", "gat")]]
+    assert titles(draw(table, facet=("dataset", "model"))) == ["<b>a · gat</b>", "<b>a · gcn</b>", "<b>b · gat</b>"]
+
+
+def test_reported_values_are_hollow_named_and_in_their_facet_alone() -> None:
+    table = [row("reg", 1, 3, dataset="a"), row("reg", 1, 3, dataset="b")]
+    figure = draw(table, facet="dataset", reported=[row("reg", 2, 8, dataset="b"), row("mini", 2, 9, dataset="gone")])
+    assert [(t.name, t.xaxis) for t in figure.data] == [("REG", "x"), ("REG", "x2"), ("REG, paper", "x2")]
+    paper, own = trace(figure, "REG, paper"), trace(figure, "REG")
+    assert (paper.x, paper.y, paper.showlegend) == ((2,), (8,), True)
+    assert paper.marker.symbol == own.marker.symbol + "-open"
+    assert paper.line.dash == "dot" and paper.line.color == own.line.color
+
+
+def test_reported_values_without_the_facets_column_are_in_all() -> None:
+    table = [row("reg", 1, 3, dataset="a"), row("reg", 1, 3, dataset="b")]
+    figure = draw(table, facet="dataset", reported=[row("other", 2, 8)], log_x=True)
+    assert [t.name for t in figure.data].count("other, paper") == 2
+    assert figure.layout.xaxis.tickvals == (1, 2)
+
+
+def test_repetitions_are_their_median_with_bars_to_the_ends() -> None:
+    reg = draw([row("reg", 1, g) for g in (2, 7, 3)] + [row("reg", 2, 1)]).data[0]
+    assert reg.y == (3, 1)
+    assert (reg.error_y.array, reg.error_y.arrayminus) == ((4, 0), (1, 0))
+    assert draw().data[0].error_y.array is None
+
+
+def test_error_columns() -> None:
+    table = [{"k": 1, "m": "reg", "epoch_seconds": 3.0, "low": 2.5, "high": 5.0}]
+    figure: Any = lines(table, x="k", y="epoch_seconds", group="m", error=("low", "high"))
+    assert (figure.data[0].error_y.array, figure.data[0].error_y.arrayminus) == ((2,), (0.5,))
+    assert figure.layout.yaxis.title.text == "epoch time (s)"
+
+
+def test_rows_without_a_value_are_no_points() -> None:
+    table = pd.DataFrame([*TABLE, {"method": "metis", "num_parts": 1}, {"method": "reg", "num_parts": 8}])
+    figure: Any = draw(table)
+    assert [t.name for t in figure.data] == ["REG", "range"]
+    assert trace(figure, "REG").x == (1, 2, 4)
+
+
+def test_panels_stack_quantities_over_one_x() -> None:
+    table = [row("reg", k, 6 / k, epoch_seconds=0.1 * k, dataset=d) for k in (1, 2) for d in "ab"]
+    figure: Any = panels(table, x="num_parts", y=["peak_bytes", "epoch_seconds"], group="method", facet="dataset")
+    layout = figure.layout
+    assert [layout[f"yaxis{n}"].title.text for n in ("", 2, 3, 4)] == ["peak memory (GiB)"] * 2 + [
+        "epoch time (ms)"
+    ] * 2
+    assert [layout[f"xaxis{n}"].title.text for n in ("", 2, 3, 4)] == [None, None, "micro-batches K", "micro-batches K"]
+    assert layout.yaxis.domain[0] > layout.yaxis3.domain[1]
+    assert layout.xaxis.domain == layout.xaxis3.domain
+    assert titles(figure) == ["<b>a</b>", "<b>b</b>"]
+    assert [t.y for t in figure.data if t.yaxis == "y3"] == [(100, 200)]
+
+
+@pytest.mark.parametrize(("facets", "columns", "bands"), [(1, 1, 1), (3, 3, 1), (4, 2, 2), (5, 3, 2), (7, 3, 3)])
+@pytest.mark.parametrize("stacked", [1, 2])
+def test_panels_have_one_height_and_do_not_overlap(facets: int, columns: int, bands: int, stacked: int) -> None:
+    grid = Grid(tuple(map(str, range(facets))), stacked)
+    assert (grid.columns, grid.bands) == (columns, bands)
+    figure = grid.figure()
+    axes = [(tuple(y.domain), y) for y in figure.select_yaxes()]
+    assert len(axes) == facets * stacked
+    heights = [round(high - low, 6) for (low, high), _ in axes]
+    assert len(set(heights)) == 1
+    ends = sorted({domain for domain, _ in axes})
+    assert all(below[1] < above[0] for below, above in pairwise(ends))
+    assert len(titles(figure)) == facets
+
+
+def test_what_is_wrong_with_a_table_is_said() -> None:
+    with pytest.raises(ValueError, match="no rows to draw"):
+        draw([])
+    with pytest.raises(ValueError, match="lacks dataset; it has method, num_parts, peak_bytes"):
+        draw(facet="dataset")
+    with pytest.raises(ValueError, match="lacks num_parts"):
+        draw(reported=[{"method": "reg", "peak_bytes": 1}])
+
+
+def test_title_leaves_room_for_itself() -> None:
+    assert draw(title="Peak").layout.title.text == "Peak"
+    assert draw(title="Peak").layout.margin.t > draw().layout.margin.t
+    assert log2(draw().layout.height) > 8
