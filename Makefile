@@ -21,10 +21,29 @@ export WORKBENCH_DATA ?= $(abspath ../shared/data)
 # Else DGL writes a settings file into the home folder.
 export DGLBACKEND := pytorch
 
-.PHONY: test lint format bench docs clean
+# smoke (synthetic data, seconds), real (WORKBENCH_DATA, minutes) or paper (a CUDA GPU).
+SIZE ?= smoke
+# No reports to the outside, and short tracebacks of unreachable stores.
+export MLFLOW_DISABLE_TELEMETRY := true
+
+.PHONY: test lint format reproduce ui lab notebooks bench docs clean
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --cov --cov-report term $(PYTEST_ARGS)
+	$(BIN)/python -m pytest notebooks --nbval-lax --nbval-current-env --numprocesses $(WORKERS) --dist loadfile
+
+reproduce: $(INSTALLED)
+	$(BIN)/workbench reproduce --size $(SIZE)
+
+ui: $(INSTALLED)
+	$(BIN)/python -m workbench.tracking.server
+
+lab: $(INSTALLED)
+	$(BIN)/jupyter lab --config notebooks/jupyter_config.py
+
+# Runs all in place; the static images need chromium.
+notebooks: $(INSTALLED)
+	PLOTLY_RENDERER=plotly_mimetype+png $(BIN)/jupyter nbconvert --to notebook --execute --inplace notebooks/*.ipynb notebooks/*/*.ipynb
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -81,7 +81,7 @@ def prepare(
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of this figure: two-layer GraphSAGE with the mean aggregator."""
-    return table[(table.model == "sage-mean") & (table.fanouts == "10, 25")]
+    return table.query("model == 'sage-mean' and fanouts == '10, 25'")
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Figure:

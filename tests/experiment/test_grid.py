@@ -1,6 +1,7 @@
 """Grids: every combination once, in order, with what the caller sets; bad values are named."""
 
 import itertools
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -34,7 +35,7 @@ def test_setting_axes_parts_and_fixed_values():
 
 def numbers(experiment, size, overrides=None):
     home = load_experiment(experiment)
-    found = configs(grids(home.spec, size, overrides=overrides), home.module.Config, "here.yaml")
+    found: Any = configs(grids(home.spec, size, overrides=overrides), home.module.Config, "here.yaml")
     return [(c.number, c.word, c.seed, c.repetition) for c in found]
 
 

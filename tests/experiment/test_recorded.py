@@ -5,7 +5,6 @@ import pytest
 from workbench.core.errors import CorruptFileError
 from workbench.experiment.load import load_experiment
 from workbench.experiment.recorded import read_recorded, record, recorded
-from workbench.experiment.table import table_of
 
 
 @pytest.fixture
@@ -14,8 +13,7 @@ def runs(toys, store):
 
 
 def test_round_trip(runs, toys):
-    table = table_of(runs)
-    file = record(runs, table)
+    file = record(runs)
     assert file == toys.parent / "results" / "toys" / "fig1" / "smoke-cpu.csv"
     (back,) = recorded("toys/fig1")
     assert back.size == "smoke" and back.about["sweep"] == "toys/fig1"
@@ -30,13 +28,13 @@ def test_a_table_with_failed_points_is_not_recorded(toys, store):
     experiment = load_experiment("toys/fig1")
     runs = experiment.runs(store=store, overrides={"offset": 2})
     with pytest.raises(ValueError, match=r"1 of 3 points are not finished \(MemoryError: no room for 2\)"):
-        record(runs, table_of(runs))
+        record(runs)
     assert not (toys.parent / "results").exists()
 
 
 @pytest.mark.parametrize("head", ["", "# schema: 99\n", "# a: [\n"])
 def test_another_schema_is_refused(runs, head):
-    file = record(runs, table_of(runs))
+    file = record(runs)
     file.write_text(head + "number,square\n1,1\n")
     with pytest.raises(CorruptFileError, match="schema: 1"):
         read_recorded(file)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from tests.experiment.conftest import SPEC
+from tests.toy_experiments import SPEC
 from workbench.experiment.problems import ConfigError
 from workbench.experiment.spec import read_spec
 

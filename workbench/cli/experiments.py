@@ -120,10 +120,11 @@ def _run_one(
     from workbench.tracking.record import FINISHED
 
     runs = experiment.runs(size=asked.size, device=asked.device, overrides=overrides, store=store)
-    made, label = table_of(runs), dict(zip((run.run_id for run in runs), labels(runs), strict=True))
-    failed = [run for run in runs if run.status != FINISHED]
+    label = dict(zip((run.run_id for run in runs), labels(runs), strict=True))
+    finished, failed = ([run for run in runs if (run.status == FINISHED) is wanted] for wanted in (True, False))
     lines = [*_readable(to_read(runs, experiment.sweep.spec.columns)), ""]
-    if len(failed) < len(runs):
+    if finished:
+        made = table_of(finished)
         for figure in [experiment] if overrides else _views(experiment):
             lines += [f"{figure.name}: {figure.spec.claim}", *_findings(figure, asked.size, made, bool(overrides)), ""]
             if not overrides:
@@ -131,14 +132,14 @@ def _run_one(
     lines += ["slowest points:", *(f"  {run.seconds:8.2f} s  {label[run.run_id]}" for run in slowest(runs))]
     lines += [f"FAILED {label[run.run_id]}: {run.error}" for run in failed]
     if asked.record:
-        lines.append(f"recorded: {record(runs, made)}")
+        lines.append(f"recorded: {record(runs)}")
     return lines, len(failed)
 
 
 def _findings(figure: Any, size: str, made: Any, partial: bool) -> list[str]:
     """A grid that the caller chose may lack what a check needs."""
     try:
-        found = figure.check(made[made.status == "FINISHED"])
+        found = figure.check(made)
     except (ValueError, KeyError, AttributeError) as error:
         if not partial:
             raise
@@ -200,13 +201,14 @@ def _report(asked: argparse.Namespace) -> list[str]:
 
 def _import(asked: argparse.Namespace) -> list[str]:
     from workbench.tracking.file_store import FileStore
+    from workbench.tracking.record import FAILED, FINISHED
     from workbench.tracking.store import open_store
 
     if not asked.file.exists():
         raise FileNotFoundError(f"there is no file {asked.file}; runs are written to one by --store FILE.jsonl")
     store = open_store(asked.store)
     store.check()
-    runs = FileStore(asked.file).all_runs()
+    runs = FileStore(asked.file).runs(statuses=(FINISHED, FAILED))
     added = sum(store.add(run) for run in runs)
     return [f"{added} of {len(runs)} runs were new to {store.location}"]
 

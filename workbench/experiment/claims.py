@@ -36,7 +36,7 @@ def least(
     Raises:
         ValueError: the table has no case with the winner and a rival.
     """
-    cases = _pivot(table, value, among, by)
+    cases: Any = _pivot(table, value, among, by)
     rivals = [rival for rival in rivals if rival in cases]
     if winner not in cases or not rivals:
         raise ValueError(f"nothing to compare: the table's {among} are {', '.join(map(str, cases))}")
@@ -84,7 +84,7 @@ def monotone(
     if len(columns) < 2:
         raise ValueError(f"nothing to compare: the table has {along} = {columns}; run at least two values")
     steps = series[columns].T.ffill().pct_change(fill_method=None).T[columns[1:]] * (-1 if falling else 1)
-    worst = steps.min(axis=1)
+    worst: Any = steps.min(axis=1)
     kept = int((worst >= -tolerance).sum())
     at = worst.idxmin()
     ends = series.loc[[at], columns].dropna(axis=1).iloc[0]

@@ -1,7 +1,6 @@
 """The data sets of a sweep: found before work starts, loaded when their fingerprint is needed."""
 
 from functools import cache
-from typing import Any
 
 from workbench.experiment.config import DataConfig, PointConfig
 from workbench.experiment.problems import ConfigError
@@ -35,12 +34,8 @@ def at_hand(config: PointConfig, where: str) -> PointConfig:
 
 
 @cache
-def describe_dataset(config: Any) -> DatasetInfo:
-    """What a run says about its data set.
-
-    Args:
-        config: a `DataConfig` (hashable since it is frozen).
-    """
+def describe_dataset(config: DataConfig) -> DatasetInfo:
+    """What a run says about its data set."""
     from workbench.datasets.folders import data_folder
     from workbench.datasets.load import find_source
 

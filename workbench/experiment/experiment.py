@@ -159,7 +159,7 @@ class Experiment:
 
     def _point(self, config: PointConfig, size: str, code: str) -> Point:
         resolved = config.model_dump(mode="json", exclude={"dataset": {"otherwise"}})
-        dataset = describe_dataset(config.dataset)
+        dataset = describe_dataset(config.dataset)  # pyright: ignore[reportArgumentType]  # frozen, so it can be hashed
         tags = {**environment_tags(project_root()), "device": device_name(config.device), "code": code}
         key = point_key(code, resolved, dataset.fingerprint)
         return Point(self.name, size, key, resolved, self.views, dataset, tags)

@@ -12,6 +12,7 @@ import yaml
 
 from workbench.core.errors import CorruptFileError
 from workbench.experiment.places import relative, results_folder
+from workbench.experiment.table import table_of
 from workbench.tracking.record import FINISHED, Run
 
 SCHEMA = 1
@@ -37,12 +38,11 @@ class Recorded:
         return str(self.about["size"])
 
 
-def record(runs: list[Run], table: pd.DataFrame) -> Path:
+def record(runs: list[Run]) -> Path:
     """Write the table of a sweep whose points are all finished.
 
     Args:
         runs: of all points of a sweep.
-        table: of `runs`.
 
     Raises:
         ValueError: no points, or some are not finished.
@@ -58,7 +58,7 @@ def record(runs: list[Run], table: pd.DataFrame) -> Path:
     file = folder / f"{about['size']}-{_slug(device)}.csv"
     folder.mkdir(parents=True, exist_ok=True)
     head = "".join(f"# {line}\n" for line in yaml.safe_dump(about, sort_keys=False, width=10_000).splitlines())
-    body = table.drop(columns=_NOT_KEPT).to_csv(index=False, float_format="%.6g")
+    body = table_of(runs).drop(columns=_NOT_KEPT).to_csv(index=False, float_format="%.6g")
     half = file.with_suffix(".part")
     half.write_text(head + body, encoding="utf-8")
     half.replace(file)

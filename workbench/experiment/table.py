@@ -32,15 +32,16 @@ def to_read(runs: Sequence[Run], columns: Sequence[str] = ()) -> pd.DataFrame:
     about = ["status", "error", "point_seconds", "run_id"]
     configured = {column for run in runs for column in flat(run.point.config)}
     measured = columns or [c for c in table if c not in configured and c not in about]
-    failed = ["status", "error"] if table["error"].notna().any() else []
-    return table[[*(c for c in _differing(table) if c in configured), *(c for c in measured if c in table), *failed]]
+    failed = ["status", "error"] if table["error"].count() else []
+    shown = [*(c for c in _differing(table) if c in configured), *(c for c in measured if c in table), *failed]
+    return table.loc[:, shown]
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
     """What tells the points of a sweep apart, a short text each."""
-    configs = pd.DataFrame([flat(run.point.config) for run in runs])
-    named = _differing(configs)
-    return [", ".join(f"{name} {row[name]}" for name in named if pd.notna(row[name])) for _, row in configs.iterrows()]
+    configs = [flat(run.point.config) for run in runs]
+    named = _differing(pd.DataFrame(configs))
+    return [", ".join(f"{name} {config[name]}" for name in named if config.get(name) is not None) for config in configs]
 
 
 def flat(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -68,4 +69,4 @@ def _lines(run: Run) -> list[dict[str, Any]]:
 
 def _differing(table: pd.DataFrame) -> list[str]:
     """Columns that are not the same in all lines; all of them where there is one line."""
-    return [str(c) for c in table if len(table) < 2 or table[c].nunique(dropna=False) > 1]
+    return [str(c) for c in table if len(table) < 2 or len(table[c].drop_duplicates()) > 1]
