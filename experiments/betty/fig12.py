@@ -7,6 +7,7 @@ from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 from workbench.plots.lines import panels
 
+SPREAD = {"epoch_seconds": ("epoch_seconds_min", "epoch_seconds_max")}
 KNEE = 8
 KNEE_SHARE = 0.8
 
@@ -23,6 +24,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Figure:
         x="num_parts",
         log_x=True,
         y=["peak_bytes", "epoch_seconds"],
+        error=SPREAD,
         group="method",
         facet=["dataset", "model"],
     )

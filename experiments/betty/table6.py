@@ -18,6 +18,7 @@ from workbench.plots.lines import panels
 from workbench.training.profile import profile_epoch
 
 WARM_UP_SEEDS = 256
+SPREAD = {"epoch_seconds": ("epoch_seconds_min", "epoch_seconds_max")}
 
 
 class Config(PointConfig):
@@ -71,10 +72,11 @@ def prepare(config: Config, data: Any, seeds: torch.Tensor) -> tuple[list[list[w
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Figure:
     return panels(
-        table,
+        table.assign(approach=table.approach + "-batch"),
         x="num_parts",
         log_x=True,
         y=["total_inputs", "peak_bytes", "epoch_seconds"],
+        error=SPREAD,
         group="approach",
         facet="dataset",
     )

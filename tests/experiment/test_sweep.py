@@ -49,7 +49,7 @@ def test_a_failed_point_is_kept_and_tried_again(toys, store, calls):
     assert calls() == ["1 0", "2 0", "3 0", "2 0"]
     table = table_of(runs)
     assert table.square.isna().tolist() == [False, True, False]
-    assert to_read(runs)["error"].count() == 1
+    assert sum(isinstance(error, str) for error in to_read(runs)["error"]) == 1
 
 
 def test_an_interruption_keeps_what_was_finished(toys, store, calls, monkeypatch):

@@ -32,7 +32,7 @@ def to_read(runs: Sequence[Run], columns: Sequence[str] = ()) -> pd.DataFrame:
     about = ["status", "error", "point_seconds", "run_id"]
     configured = {column for run in runs for column in flat(run.point.config)}
     measured = columns or [c for c in table if c not in configured and c not in about]
-    failed = ["status", "error"] if table["error"].count() else []
+    failed = ["status", "error"] if any(run.error for run in runs) else []
     shown = [*(c for c in _differing(table) if c in configured), *(c for c in measured if c in table), *failed]
     return table.loc[:, shown]
 

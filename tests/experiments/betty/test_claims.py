@@ -1,0 +1,89 @@
+"""Betty's figures hold where the claim does, and don't where it is spoiled."""
+
+import pandas as pd
+import pytest
+
+from tests.experiments.betty.tables import micro_against_mini, partitioners
+from workbench.experiment.load import load_experiment
+
+TABLES = {"fig11": partitioners, "fig12": partitioners, "fig16": partitioners, "table6": micro_against_mini}
+
+
+def verdicts(figure: str, table: pd.DataFrame) -> dict[str, bool]:
+    return {finding.name: finding.held for finding in load_experiment(f"betty/{figure}").check(table)}
+
+
+@pytest.mark.parametrize("figure", TABLES)
+def test_claims_hold_where_they_do(figure):
+    found = verdicts(figure, TABLES[figure]())
+    assert len(found) >= 3 and all(found.values()), found
+
+
+def spoiled(table: pd.DataFrame, where: str, column: str, factor: float) -> pd.DataFrame:
+    rows = table.query(where).index
+    assert len(rows)
+    table = table.astype({column: float})
+    table.loc[rows, column] *= factor
+    return table
+
+
+@pytest.mark.parametrize(
+    ("figure", "where", "column", "factor", "lost"),
+    [
+        ("fig11", "method == 'metis' and num_parts == 8 and dataset == 'y'", "peak_bytes", 0.8, {"reg-least-memory"}),
+        (
+            "fig11",
+            "method == 'random' and num_parts == 4",
+            "peak_bytes",
+            0.5,
+            {"reg-least-memory", "reg-beats-blind-cuts"},
+        ),
+        (
+            "fig11",
+            "method == 'reg' and num_parts > 8",
+            "peak_bytes",
+            1.4,
+            {"memory-falls", "reg-least-memory", "reg-beats-blind-cuts"},
+        ),
+        ("fig11", "model == 'gat'", "peak_bytes", 100, set()),
+        ("fig16", "method == 'metis' and num_parts == 16", "inputs_ratio", 0.8, {"reg-fewest-inputs"}),
+        (
+            "fig16",
+            "method == 'range' and num_parts == 16",
+            "inputs_ratio",
+            0.3,
+            {"reg-fewest-inputs", "reg-beats-blind-cuts", "redundancy-grows"},
+        ),
+        ("fig12", "model == 'gat' and num_parts == 16", "epoch_seconds", 0.5, {"time-rises"}),
+        ("fig12", "model == 'gat' and num_parts == 16", "peak_bytes", 0.05, {"knee-by-8"}),
+        ("fig12", "num_parts == 16", "peak_bytes", 3, {"memory-falls"}),
+        ("table6", "approach == 'micro' and num_parts == 2", "total_inputs", 1.2, {"micro-fewer-inputs", "gap-widens"}),
+        ("table6", "approach == 'mini' and num_parts == 8", "peak_bytes", 0.5, {"micro-less-memory"}),
+        ("table6", "approach == 'mini' and num_parts == 8", "epoch_seconds", 0.5, {"micro-faster"}),
+    ],
+)  # fmt: skip
+def test_a_spoiled_table_loses_just_that_claim(figure, where, column, factor, lost):
+    found = verdicts(figure, spoiled(TABLES[figure](), where, column, factor))
+    assert {name for name, held in found.items() if not held} == lost
+
+
+def test_comparison_of_fig11_is_against_the_mean_of_the_others():
+    shown = load_experiment("betty/fig11").compare(partitioners()).set_index("data set")
+    assert shown.loc["ogbn-products", "paper: memory saved by REG"] == 0.483
+    saved = [1 - (1 + (k - 1) / 10) / (1 + (1.2 + 1.5 + 1.6) / 3 * (k - 1) / 10) for k in (2, 4, 8, 16)]
+    assert shown.loc["x", "here: at the best K"] == pytest.approx(max(saved), rel=1e-6)
+    assert shown.loc["x", "here: mean over K"] == pytest.approx(sum(saved) / 4, rel=1e-6)
+
+
+def test_comparison_of_table6_is_relative():
+    shown = load_experiment("betty/table6").compare(micro_against_mini()).set_index("K")
+    assert shown.loc[64, "inputs, ogbn-products (paper)"] == pytest.approx(27988444 / 7820693)
+    assert shown.loc[8, "inputs, x"] == pytest.approx((1 + 1.6 * 0.7) / (1 + 0.7), rel=1e-3)
+    assert pd.isna(shown.loc[64, "time, x"])
+
+
+@pytest.mark.parametrize("figure", TABLES)
+def test_figures_show_every_row_of_theirs(figure):
+    drawn = load_experiment(f"betty/{figure}").draw(TABLES[figure]())
+    points = sum(len(trace.x) for trace in drawn.data)
+    assert points == {"fig11": 40, "fig12": 40, "fig16": 80, "table6": 60}[figure]

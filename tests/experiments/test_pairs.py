@@ -1,0 +1,45 @@
+"""Every experiment of the repository: valid files, a notebook, recorded tables that say what is documented."""
+
+import pytest
+
+from workbench.experiment.grid import configs, grids
+from workbench.experiment.load import load_experiment
+from workbench.experiment.places import experiment_names, project_root
+from workbench.experiment.recorded import recorded
+
+TABLES = [(name, table) for name in experiment_names() for table in recorded(load_experiment(name).sweep.name)]
+
+
+def test_there_are_experiments_and_recorded_tables():
+    assert {"betty/fig11", "betty/fig12", "betty/fig16", "betty/table6"} <= set(experiment_names())
+    assert {name for name, _ in TABLES} >= {"betty/fig11", "betty/fig12", "betty/fig16", "betty/table6"}
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_configurations_of_all_sizes_are_valid(name):
+    home = load_experiment(name).sweep
+    assert list(home.spec.sizes) == ["smoke", "real", "paper"]
+    for size in home.spec.sizes:
+        points = configs(grids(home.spec, size), home.module.Config, name)
+        assert len(points) > 1
+        assert all(point.device.startswith("cuda") == (size == "paper") for point in points)
+        if size == "smoke":
+            assert all(point.dataset.name.startswith("synthetic-") for point in points), "needs no data"
+
+
+@pytest.mark.parametrize("name", experiment_names())
+def test_there_is_a_notebook_for_every_figure(name):
+    assert (project_root() / "notebooks" / f"{name}.ipynb").exists()
+
+
+@pytest.mark.parametrize(("name", "table"), TABLES, ids=[f"{name}-{table.file.stem}" for name, table in TABLES])
+def test_recorded_tables_are_drawn_and_say_what_is_documented(name, table):
+    experiment = load_experiment(name)
+    figure = experiment.draw(table.table)
+    assert figure.data and all(len(trace.x) for trace in figure.data)
+    assert len(experiment.compare(table.table)) > 0
+    findings = {finding.name: finding for finding in experiment.check(table.table)}
+    assert experiment.unexplained(table.table, size=table.size) == []
+    documented = experiment.deviations(table.size)
+    assert set(documented) <= set(findings)
+    assert not [name for name in documented if findings[name].held], "documented as not holding, yet it held"
