@@ -2,16 +2,16 @@
 
 import json
 import os
-import shutil
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from dataclasses import asdict, replace
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from workbench.core.errors import CorruptFileError
+from workbench.tracking.artifacts import write_artifact
 from workbench.tracking.locks import locked
 from workbench.tracking.mirror import plain_rows
 from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING, DatasetInfo, Point, Row, Run
@@ -137,23 +137,6 @@ class FileStore:
 
     def _beside(self, what: str) -> Path:
         return self._file.with_name(f"{self._file.name}.{what}")
-
-
-def write_artifact(folder: Path, name: str, content: str | Path) -> None:
-    """Write one of a run's files.
-
-    Raises:
-        ValueError: a name that leads out of the folder.
-    """
-    path = PurePosixPath(name)
-    if path.is_absolute() or ".." in path.parts or not path.parts:
-        raise ValueError(f"artifact {name!r} would lie outside of its run; name it relative to the run")
-    file = folder / path
-    file.parent.mkdir(parents=True, exist_ok=True)
-    if isinstance(content, Path):
-        shutil.copyfile(content, file)
-    else:
-        file.write_text(content, encoding="utf-8")
 
 
 def _record(run: Run) -> dict[str, Any]:

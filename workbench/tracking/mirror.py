@@ -115,12 +115,8 @@ def run_name(point: Point) -> str:
 
 
 def _plain(name: str, value: Any) -> Any:
-    item = getattr(value, "item", None)
-    value = item() if callable(item) and getattr(value, "size", 1) in (1, ()) else value
-    return _checked(name, value)
-
-
-def _checked(name: str, value: Any) -> Any:
+    if getattr(value, "ndim", None) == 0:
+        value = value.item()
     if value is None or isinstance(value, bool | int | float | str):
         return value
     raise TypeError(f"column {name!r} holds a {type(value).__name__}; rows hold numbers, strings, bools and None")

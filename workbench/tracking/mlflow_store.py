@@ -19,11 +19,11 @@ from typing import Any
 import yaml
 
 from workbench.datasets.folders import cache_folder
-from workbench.tracking.file_store import write_artifact
+from workbench.tracking.artifacts import write_artifact
 from workbench.tracking.locks import locked
 from workbench.tracking.mirror import metrics, parameters, plain_rows
 from workbench.tracking.process import HOST, host, is_dead, this_process
-from workbench.tracking.reach import check_database, impatient, unreachable
+from workbench.tracking.reach import check_database, check_files, impatient, unreachable
 from workbench.tracking.reading import CONFIG, ROWS, read_runs
 from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING, DatasetInfo, Point, Row, Run
 from workbench.tracking.store import NOTHING, Artifacts, StoreError, database_file
@@ -137,9 +137,9 @@ class MlflowStore:
     def _client(self) -> MlflowClient:
         if self._database is None:
             return _new_client(self.location)
+        check_database(self._database)
         # Of two processes that make the tables of one new database at once, one may die.
         with locked(self._locks / "database"):
-            check_database(self._database)
             return _new_client(self.location)
 
     def _begin(self, point: Point, started_at: float) -> str:
@@ -193,7 +193,10 @@ class MlflowStore:
         if found is not None and found.lifecycle_stage != entities.LifecycleStage.ACTIVE:
             restore = f"mlflow experiments restore --experiment-id {found.experiment_id}"
             raise StoreError(f"{self.location}: experiment {paper!r} was deleted; `{restore}`, or `mlflow gc` for good")
-        return None if found is None else found.experiment_id
+        if found is None:
+            return None
+        check_files(self.location, paper, found.artifact_location)
+        return found.experiment_id
 
     def _make_experiment(self, paper: str) -> str:
         place = None if self.location.startswith("http") else (self._artifacts / paper).as_uri()
@@ -243,7 +246,7 @@ def _input(dataset: DatasetInfo) -> entities.DatasetInput:
 
 
 def _milliseconds(seconds: float) -> int:
-    return round(seconds * 1000)
+    return max(1, round(seconds * 1000))  # MLflow takes 0 for now
 
 
 def _digest(text: str) -> str:

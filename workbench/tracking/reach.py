@@ -5,10 +5,13 @@ import sqlite3
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from pathlib import Path
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 from workbench.tracking.store import TRACKING_URI, StoreError
 
 _ELSEWHERE = f"or set {TRACKING_URI} to another store"
+_OTHER_FILES = "rename it there, so that a new one is made whose files the server takes"
 _WAIT_SECONDS = 10.0
 _REASON_LENGTH = 200
 _QUICKLY = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "5"}
@@ -44,6 +47,24 @@ def _examine(file: Path) -> str:
         connection.execute("BEGIN IMMEDIATE")  # fails where nothing can be written
         connection.execute("ROLLBACK")
         return str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+
+
+def check_files(location: str, experiment: str, place: str) -> None:
+    """See that an experiment's artifacts can be read and written from here.
+
+    Args:
+        location: URI of the store.
+        experiment: its name.
+        place: URI of the folder of its artifacts.
+
+    Raises:
+        StoreError: a server keeps them, or they lie on another machine.
+    """
+    parts, through_server = urlsplit(place), location.startswith("http")
+    if parts.scheme == "mlflow-artifacts" and not through_server:
+        raise StoreError(f"{location}: a server keeps the files of {experiment!r}; set {TRACKING_URI} to that server")
+    if through_server and parts.scheme in ("", "file") and not Path(url2pathname(parts.path)).parent.exists():
+        raise StoreError(f"{location}: {experiment!r} keeps its files in {place}, which is not here; {_OTHER_FILES}")
 
 
 @contextmanager

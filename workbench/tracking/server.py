@@ -4,6 +4,7 @@ import argparse
 import json
 import os
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -12,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.error import URLError
 
-from workbench.tracking.store import StoreError, tracking_uri
+from workbench.tracking.store import StoreError, database_file, tracking_uri
 
 HOST = "127.0.0.1"
 
@@ -43,10 +44,15 @@ def ui(store_uri: str, port: int) -> Ui:
         port: must be free.
     """
     options = {"host": HOST, "port": str(port), "workers": "1", "backend-store-uri": store_uri}
+    if (database := database_file(store_uri)) is not None:  # else the current folder takes what is logged to it
+        options["default-artifact-root"] = (database.parent / "mlruns").as_uri()
+    options["uvicorn-opts"] = "--log-level warning"  # else a line for every request
     arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
     # Without the first, idle workers for jobs take 600 MB.
     environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
-    return Ui((sys.executable, "-m", "mlflow", "ui", *arguments), environment, f"http://{HOST}:{port}")
+    return Ui(
+        (sys.executable, "-m", "mlflow", "ui", *arguments, "--no-serve-artifacts"), environment, f"http://{HOST}:{port}"
+    )
 
 
 def ml_view(base: int | str, experiment_id: str) -> str:
@@ -82,16 +88,26 @@ def main(arguments: Sequence[str] | None = None) -> int:
         store = tracking_uri(options.store)
         if store.endswith(".jsonl"):
             raise StoreError(f"{store} is a file; log it with `workbench import {store}`, and look at that store")
-        return _show(store) if store.startswith("http") else _serve(ui(store, options.port))
+        if store.startswith("http"):
+            return _show(store)
+        _check_free(options.port)
+        return _serve(ui(store, options.port))
     except OSError as error:
         sys.stderr.write(f"{error}\n")
         return 1
 
 
+def _check_free(port: int) -> None:
+    with socket.socket() as probe:
+        if probe.connect_ex((HOST, port)) == 0:
+            raise StoreError(f"port {port} is taken; choose another --port")
+
+
 def _serve(server: Ui) -> int:
     # A group of its own, so that its workers end with it; SIGTERM ends us as Ctrl-C does.
     signal.signal(signal.SIGTERM, signal.default_int_handler)
-    process = subprocess.Popen(server.command, env={**os.environ, **server.environment}, start_new_session=True)
+    environment = {**os.environ, **server.environment}
+    process = subprocess.Popen(server.command, env=environment, stdout=sys.stderr, start_new_session=True)
     try:
         _wait(server, process)
         _show(server.url)

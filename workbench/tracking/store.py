@@ -7,6 +7,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Protocol
+from urllib.parse import quote, unquote
 
 from workbench.tracking.record import FAILED, FINISHED, Point, Row, Run
 
@@ -149,7 +150,7 @@ def tracking_uri(uri: str | None = None, *, root: Path | None = None) -> str:
     given = uri or os.environ.get(TRACKING_URI)
     if not given:
         folder = (root or project_root()).absolute()
-        return f"{_DATABASE}{folder / 'mlflow.db'}" if _has_mlflow() else str(folder / "runs.jsonl")
+        return database_uri(folder / "mlflow.db") if _has_mlflow() else str(folder / "runs.jsonl")
     if given.endswith(".jsonl"):
         return str(Path(given.removeprefix("file://")).expanduser().absolute())
     if given.startswith("sqlite:") and database_file(given) is None:
@@ -160,9 +161,14 @@ def tracking_uri(uri: str | None = None, *, root: Path | None = None) -> str:
     return given
 
 
+def database_uri(file: Path) -> str:
+    """URI of an SQLite database; characters of a URI's own are escaped."""
+    return f"{_DATABASE}{quote(str(file))}"
+
+
 def database_file(uri: str) -> Path | None:
     """File of an SQLite database; None for other URIs, relative ones included."""
-    path = Path(uri.removeprefix(_DATABASE).partition("?")[0])
+    path = Path(unquote(uri.removeprefix(_DATABASE).partition("?")[0]))
     return path if uri.startswith(_DATABASE) and path.is_absolute() else None
 
 

@@ -1,0 +1,196 @@
+"""Runs as MLflow sees them: asked of its own client."""
+
+import json
+import math
+import shutil
+import signal
+from pathlib import Path
+from typing import Any
+from urllib.parse import unquote, urlsplit
+
+import pytest
+import yaml
+
+from tests.tracking.points import DATASET, ended, make_point, start_python
+from workbench.tracking.process import PID, STARTED
+from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING
+from workbench.tracking.store import Store, StoreError, open_store
+
+mlflow = pytest.importorskip("mlflow")
+
+
+@pytest.fixture
+def client(mlflow_store: Store) -> Any:
+    mlflow_store.check()  # opens the database with the store's care for warnings
+    return mlflow.MlflowClient(mlflow_store.location)
+
+
+def only(client: Any) -> Any:
+    """The one run there is."""
+    (run,) = client.search_runs([e.experiment_id for e in client.search_experiments()])
+    return run
+
+
+def folder(run: Any) -> Path:
+    return Path(unquote(urlsplit(run.info.artifact_uri).path))
+
+
+def test_a_point_is_a_flat_run_in_its_papers_experiment(mlflow_store: Store, client: Any, tmp_path: Path) -> None:
+    mlflow_store.finish(mlflow_store.start(make_point()), [{"peak_bytes": 12, "best": True, "method": "reg"}])
+    run = only(client)
+    assert client.get_experiment(run.info.experiment_id).name == "betty"
+    assert run.info.status == FINISHED and run.info.run_name == "fig11 · cora · reg · num_parts=8 · rate=1e-05"
+    expected = {"figure": "fig11", "figures": "betty/fig11, betty/fig12", "sweep": "betty/fig11", "size": "smoke"}
+    expected |= {"key": "k1", "kind": "point", "dataset": "cora", "dataset_fingerprint": DATASET.fingerprint}
+    expected |= {"device": "a CPU", "commit": "c0ffee", "mlflow.source.git.commit": "c0ffee"}
+    assert expected.items() <= run.data.tags.items()
+    assert "mlflow.parentRunId" not in run.data.tags
+    assert run.data.params["dataset.name"] == "cora" and run.data.params["num_parts"] == "8"
+    assert run.data.metrics == {"peak_bytes": 12.0, "best": 1.0}
+    assert folder(run).is_relative_to(tmp_path / "mlruns" / "betty")
+    assert yaml.safe_load((folder(run) / "config.yaml").read_text()) == make_point().config
+    assert json.loads((folder(run) / "rows.json").read_text()) == [{"peak_bytes": 12, "best": True, "method": "reg"}]
+
+
+def test_the_data_set_is_an_input(mlflow_store: Store, client: Any) -> None:
+    mlflow_store.start(make_point())
+    (entry,) = only(client).inputs.dataset_inputs
+    assert (entry.dataset.name, entry.dataset.digest) == ("cora", DATASET.fingerprint[:36])
+    assert json.loads(entry.dataset.profile) == {"num_nodes": 2708, "num_edges": 10556}
+
+
+def test_a_curve_is_a_stepped_metric(mlflow_store: Store, client: Any) -> None:
+    rows = [{"epoch": epoch, "loss": 1 / (1 + epoch)} for epoch in range(1200)]  # more than one call takes
+    rows[3]["loss"] = math.nan
+    run_id = mlflow_store.start(make_point())
+    mlflow_store.finish(run_id, rows)
+    history = {metric.step: metric.value for metric in client.get_metric_history(run_id, "loss")}
+    assert len(history) == 1200 and history[1199] == 1 / 1200 and math.isnan(history[3])
+    assert mlflow_store.runs()[0].rows[1199] == rows[1199]
+
+
+def test_more_and_longer_than_a_call_takes(mlflow_store: Store, client: Any) -> None:
+    config = {f"setting {number}/%": "v" * 6100 for number in range(130)}
+    mlflow_store.fail(mlflow_store.start(make_point(**config)), "no " * 9000)
+    run = only(client)
+    assert len(run.data.params) == 130 + 6 and len(run.data.params["setting 0/_"]) == 6000
+    (found,) = mlflow_store.runs(statuses=(FAILED,))
+    assert found.point.config["setting 129/%"] == "v" * 6100
+    assert len(found.error or "") == 8000
+
+
+def test_more_runs_than_a_page(mlflow_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
+    from workbench.tracking import mlflow_store as module
+
+    monkeypatch.setattr(module, "_PAGE", 3)
+    for number in range(8):
+        mlflow_store.add(ended(str(number), started_at=1.0 + number))
+    assert [run.point.key for run in mlflow_store.runs()] == list("01234567")
+
+
+def test_runs_deleted_in_the_ui_are_gone(mlflow_store: Store, client: Any) -> None:
+    mlflow_store.add(ended())
+    client.delete_run(only(client).info.run_id)
+    assert mlflow_store.runs() == [] and mlflow_store.add(ended())
+
+
+def test_a_finished_run_without_its_rows_is_none(mlflow_store: Store, client: Any) -> None:
+    mlflow_store.add(ended())
+    (folder(only(client)) / "rows.json").unlink()
+    with pytest.warns(UserWarning, match=r"is left out: rows\.json is missing"):
+        assert mlflow_store.runs() == []
+
+
+def test_runs_of_others_are_passed_over(mlflow_store: Store, client: Any) -> None:
+    mlflow_store.add(ended())
+    client.create_run("0", tags={"sweep": "betty/fig11"})
+    assert len(mlflow_store.runs()) == 1 and mlflow_store.sweeps() == ["betty/fig11"]
+
+
+def test_a_deleted_experiment_is_not_made_anew(mlflow_store: Store, client: Any) -> None:
+    mlflow_store.add(ended())
+    client.delete_experiment(only(client).info.experiment_id)
+    with pytest.raises(StoreError, match=r"'betty' was deleted; `mlflow experiments restore --experiment-id \d+`"):
+        open_store(mlflow_store.location).start(make_point())
+
+
+def test_a_figure_is_a_run_of_its_own(mlflow_store: Store, client: Any) -> None:
+    mlflow_store.log_summary("betty/fig12", "betty/fig11", "smoke", "s", {"figure.html": "<p>"}, {"held": "true"})
+    run = only(client)
+    assert {"kind": "summary", "figure": "fig12", "key": "s", "held": "true"}.items() <= run.data.tags.items()
+    assert run.info.status == FINISHED and (folder(run) / "figure.html").read_text() == "<p>"
+
+
+def test_no_global_state_of_mlflow_changes(mlflow_store: Store) -> None:
+    before = mlflow.get_tracking_uri()
+    mlflow_store.finish(mlflow_store.start(make_point()), [])
+    assert mlflow.get_tracking_uri() == before and mlflow.active_run() is None
+
+
+def test_a_folder_of_any_name(tmp_path: Path, empty_database: Path) -> None:
+    place = tmp_path / "a b%20ä #1"
+    place.mkdir()
+    shutil.copyfile(empty_database, place / "mlflow.db")
+    store = open_store(root=place)
+    store.finish(store.start(make_point()), [{"x": 1}])
+    assert open_store(root=place).runs()[0].rows == ({"x": 1},)
+    assert (place / "mlruns" / "betty").is_dir()
+
+
+ORPHAN = """
+import sys, time
+from tests.tracking.points import make_point
+from workbench.tracking.store import open_store
+store = open_store(sys.argv[1])
+store.check()
+with store.claim("orphan"):
+    store.start(make_point("orphan"))
+    print("started", flush=True)
+    time.sleep(600)
+"""
+
+
+def test_what_a_killed_process_was_running_is_closed_and_nothing_else(mlflow_store: Store, client: Any) -> None:
+    own = mlflow_store.start(make_point("own"))
+    reused = mlflow_store.start(make_point("reused"))
+    client.set_tag(reused, STARTED, str(float(client.get_run(reused).data.tags[STARTED]) - 3600))
+    elsewhere = mlflow_store.start(make_point("elsewhere"))
+    client.set_tag(elsewhere, "workbench.host", "elsewhere")
+    client.set_tag(elsewhere, PID, "4194304")
+    with start_python(ORPHAN, mlflow_store.location) as process:
+        try:
+            assert process.stdout is not None and process.stdout.readline() == "started\n"
+            running = {run.point.key for run in mlflow_store.runs(statuses=(RUNNING,))}
+            assert running == {"own", "reused", "elsewhere", "orphan"}
+            assert mlflow_store.close_orphans() == 1  # the one whose process number is another's by now
+            with mlflow_store.claim("orphan") as mine:
+                assert not mine
+        finally:
+            process.send_signal(signal.SIGKILL)
+    assert mlflow_store.close_orphans() == 1 and mlflow_store.close_orphans() == 0
+    with mlflow_store.claim("orphan") as mine:
+        assert mine
+    killed = {run.point.key: run.error for run in mlflow_store.runs(statuses=(KILLED,))}
+    assert set(killed) == {"reused", "orphan"} and all(killed.values())
+    assert {run.run_id for run in mlflow_store.runs(statuses=(RUNNING,))} == {own, elsewhere}
+
+
+CREATE = """
+import sys
+from tests.tracking.points import make_point
+from workbench.tracking.store import open_store
+print("ready", flush=True)
+sys.stdin.readline()
+store = open_store(sys.argv[1])
+store.check()
+store.finish(store.start(make_point(sys.argv[2])), [{"x": 1}])
+"""
+
+
+def test_two_processes_make_one_new_store(tmp_path: Path) -> None:
+    uri = f"sqlite:///{tmp_path}/new/mlflow.db"
+    makers = [start_python(CREATE, uri, name) for name in "ab"]
+    outputs = [maker.communicate("\n", timeout=120)[0] for maker in makers]
+    assert [maker.returncode for maker in makers] == [0, 0], outputs
+    store = open_store(uri)
+    assert sorted(run.point.key for run in store.runs()) == ["a", "b"]

@@ -1,0 +1,72 @@
+"""Which store is meant."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from workbench.tracking import store as stores
+from workbench.tracking.file_store import FileStore
+from workbench.tracking.store import StoreError, open_store, project_root, tracking_uri
+
+
+@pytest.fixture(autouse=True)
+def no_uri(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MLFLOW_TRACKING_URI", raising=False)
+
+
+@pytest.fixture
+def with_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stores, "_has_mlflow", lambda: True)
+
+
+@pytest.fixture
+def without_mlflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    found = importlib.util.find_spec
+    monkeypatch.setattr(importlib.util, "find_spec", lambda name, *args: None if name == "mlflow" else found(name))
+
+
+@pytest.mark.usefixtures("with_mlflow")
+def test_the_default_is_a_database_below_the_root_whatever_the_current_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert tracking_uri() == f"sqlite:///{project_root()}/mlflow.db"
+    assert (project_root() / "workbench" / "tracking").is_dir()
+    assert tracking_uri(root=Path("below")) == f"sqlite:///{tmp_path}/below/mlflow.db"
+
+
+@pytest.mark.usefixtures("without_mlflow")
+def test_without_mlflow_it_is_a_file(tmp_path: Path) -> None:
+    found = open_store(root=tmp_path)
+    assert isinstance(found, FileStore) and found.location == str(tmp_path / "runs.jsonl")
+    with pytest.raises(StoreError, match=r"MLflow is not installed; .*\.jsonl"):
+        open_store(f"sqlite:///{tmp_path}/mlflow.db")
+
+
+def test_the_environment_counts_unless_a_uri_is_given(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", "http://10.0.0.1:5000")
+    assert tracking_uri() == tracking_uri(root=tmp_path) == "http://10.0.0.1:5000"
+    assert tracking_uri(f"{tmp_path}/x.jsonl") == f"{tmp_path}/x.jsonl"
+
+
+def test_a_file_of_lines_may_be_relative(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(tmp_path)
+    assert tracking_uri("runs.jsonl") == str(tmp_path / "runs.jsonl")
+
+
+@pytest.mark.parametrize("uri", ["sqlite:///mlflow.db", "sqlite://", "sqlite:///:memory:"])
+def test_relative_databases_are_refused(uri: str) -> None:
+    with pytest.raises(StoreError, match=r"relative to the current folder; write sqlite:////absolute"):
+        open_store(uri)
+
+
+@pytest.mark.parametrize("uri", ["mlruns", "/tmp/mlruns", "file:///tmp/mlruns", "databricks"])
+def test_folders_are_refused(uri: str) -> None:
+    with pytest.raises(StoreError, match="is no store: write sqlite:////"):
+        open_store(uri)
+
+
+def test_opening_makes_nothing(tmp_path: Path) -> None:
+    open_store(root=tmp_path)
+    assert list(tmp_path.iterdir()) == []
