@@ -33,9 +33,11 @@ def uri(toys: Path, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'mlflow.db'}"
 
 
-def start(uri: str) -> subprocess.Popen:
+def start(uri: str, **pipes: int) -> subprocess.Popen:
     command = [sys.executable, "-m", "workbench.cli", "run", SWEEP, "--store", uri]
-    return subprocess.Popen(command, env={**os.environ, "WORKBENCH_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL)
+    return subprocess.Popen(
+        command, env={**os.environ, "WORKBENCH_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, **pipes
+    )  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def kill(process: subprocess.Popen) -> bool:
@@ -54,6 +56,8 @@ def statuses(uri: str) -> Counter[str]:
 
 def check_whole(uri: str) -> None:
     finished = open_store(uri).runs(SWEEP)
+    assert set(Counter(run.point.key for run in finished).values()) == {1}
+    assert len({run.point.tags["code"] for run in finished}) == 1, "the library was edited meanwhile"
     assert sorted(run.point.config["number"] for run in finished) == list(range(1, POINTS + 1))
     assert all(run.rows[0]["square"] == run.point.config["number"] ** 2 for run in finished)
     assert statuses(uri)[RUNNING] == 0
@@ -111,11 +115,14 @@ def test_two_sweeps_at_once_one_of_them_killed(uri):
 
 
 def test_interruption_says_how_to_go_on(uri):
-    command = [sys.executable, "-m", "workbench.cli", "run", SWEEP, "--store", uri]
-    process = subprocess.Popen(command, stderr=subprocess.PIPE, stdout=subprocess.PIPE, text=True)
-    while not open_store(uri).runs(SWEEP) if Path(uri.removeprefix("sqlite:///")).exists() else True:
+    open_store(uri).check()
+    process = start(uri, stderr=subprocess.PIPE)
+    while not statuses(uri)[FINISHED]:
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
-    _, errors = process.communicate()
+    errors = process.communicate()[1].decode()
     assert process.returncode == 130 and "the same command goes on from there" in errors
-    assert statuses(uri)[RUNNING] == 0 and statuses(uri)[KILLED] == 1
+    found = statuses(uri)
+    assert 0 < found[FINISHED] < POINTS and found[RUNNING] + found[KILLED] <= 1
+    assert start(uri).wait() == 0
+    check_whole(uri)
