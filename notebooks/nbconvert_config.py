@@ -1,4 +1,4 @@
-"""`jupyter nbconvert --config notebooks/nbconvert_config.py NOTEBOOK…` runs in place and keeps what a reader can see."""
+"""`jupyter nbconvert --config notebooks/nbconvert_config.py NOTEBOOK…` runs in place, keeps what a reader can see."""
 
 import base64
 import io
