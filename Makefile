@@ -43,7 +43,7 @@ lab: $(INSTALLED)
 
 # Runs all in place; the static images need chromium.
 notebooks: $(INSTALLED)
-	PLOTLY_RENDERER=plotly_mimetype+png $(BIN)/jupyter nbconvert --to notebook --execute --inplace notebooks/*.ipynb notebooks/*/*.ipynb
+	PLOTLY_RENDERER=plotly_mimetype+png $(BIN)/jupyter nbconvert --config notebooks/nbconvert_config.py notebooks/*.ipynb notebooks/*/*.ipynb
 
 lint: $(INSTALLED)
 	$(BIN)/ruff check .

@@ -33,7 +33,7 @@ def uri(toys: Path, tmp_path: Path) -> str:
     return f"sqlite:///{tmp_path / 'mlflow.db'}"
 
 
-def start(uri: str, **pipes: int) -> subprocess.Popen:
+def start(uri: str, stderr: int | None = None) -> subprocess.Popen:
     command = [sys.executable, "-m", "workbench.cli", "run", SWEEP, "--store", uri]
     return subprocess.Popen(
         command, env={**os.environ, "WORKBENCH_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, **pipes

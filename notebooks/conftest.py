@@ -1,0 +1,27 @@
+"""Notebooks under test share one fresh store; static images, which need a browser, are left out."""
+
+import os
+import tempfile
+from pathlib import Path
+
+import pytest
+
+collect_ignore = ["jupyter_config.py", "nbconvert_config.py"]
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Before workers start, so that they and their kernels find the same store."""
+    os.environ.update(
+        DGLBACKEND="pytorch",
+        MLFLOW_DISABLE_TELEMETRY="true",
+        KINETO_LOG_LEVEL="99",
+        PLOTLY_RENDERER="plotly_mimetype",
+    )
+    if hasattr(config, "workerinput"):
+        return
+    from workbench.tracking.store import open_store
+
+    folder = tempfile.TemporaryDirectory(prefix="workbench-notebooks-")
+    config.add_cleanup(folder.cleanup)
+    os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{Path(folder.name) / 'mlflow.db'}"
+    open_store().check()

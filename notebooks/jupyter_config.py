@@ -1,0 +1,30 @@
+"""JupyterLab on the notebooks, with MLflow's UI beside it: a tile of the launcher, or /mlflow/ of the same address."""
+
+from pathlib import Path
+
+from traitlets.config import get_config
+
+from workbench.tracking.server import ui
+from workbench.tracking.store import tracking_uri
+
+c = get_config()
+c.ServerApp.ip = "127.0.0.1"
+c.ServerApp.root_dir = str(Path(__file__).parent)
+c.LabApp.default_url = "/lab/tree/00_start_here.ipynb"
+c.ServerApp.allow_root = True  # in containers; it listens on loopback and asks for a token
+c.LabApp.check_for_updates_class = "jupyterlab.NeverCheckForUpdate"
+c.LabApp.news_url = None
+
+_uri = tracking_uri()
+if not _uri.endswith(".jsonl"):
+    _ui = ui(_uri, 0)
+    c.ServerProxy.servers = {
+        "mlflow": {
+            "command": [part if part != "0" else "{port}" for part in _ui.command],
+            "environment": dict(_ui.environment),
+            "absolute_url": False,
+            "timeout": 60,
+            "launcher_entry": {"title": "MLflow", "enabled": True},
+            "new_browser_tab": True,
+        }
+    }
