@@ -35,9 +35,8 @@ def uri(toys: Path, tmp_path: Path) -> str:
 
 def start(uri: str, stderr: int | None = None) -> subprocess.Popen:
     command = [sys.executable, "-m", "workbench.cli", "run", SWEEP, "--store", uri]
-    return subprocess.Popen(
-        command, env={**os.environ, "WORKBENCH_NUM_THREADS": "1"}, stdout=subprocess.DEVNULL, **pipes
-    )  # pyright: ignore[reportCallIssue, reportArgumentType]
+    environment = {**os.environ, "WORKBENCH_NUM_THREADS": "1"}
+    return subprocess.Popen(command, env=environment, stdout=subprocess.DEVNULL, stderr=stderr)
 
 
 def kill(process: subprocess.Popen) -> bool:
