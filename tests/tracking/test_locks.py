@@ -2,6 +2,7 @@
 
 import signal
 import threading
+import time
 from pathlib import Path
 
 from tests.tracking.points import start_python
@@ -37,24 +38,27 @@ def test_no_files_are_left(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_one_holds_it_though_its_file_comes_and_goes(tmp_path: Path) -> None:
-    """Without the second look at the opened file two threads would soon hold locks of two files of one name."""
-    inside, most, rounds = 0, 0, 200
+def test_who_waited_for_a_file_that_is_gone_holds_the_next_one(tmp_path: Path) -> None:
+    """Otherwise it would hold the lock of a file without a name, and anybody else that of a new file."""
+    file, entered, leave = tmp_path / "lock", threading.Event(), threading.Event()
 
-    def work() -> None:
-        nonlocal inside, most
-        for _ in range(rounds):
-            with locked(tmp_path / "lock"):
-                inside += 1
-                most = max(most, inside)
-                inside -= 1
+    def wait_for_it() -> None:
+        with locked(file):
+            entered.set()
+            leave.wait()
 
-    threads = [threading.Thread(target=work) for _ in range(4)]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-    assert (inside, most) == (0, 1)
+    waiting = threading.Thread(target=wait_for_it)
+    with locked(file):
+        waiting.start()
+        time.sleep(0.2)  # it has opened the file that is about to go
+        assert not entered.is_set()
+    entered.wait()
+    try:
+        with locked(file, wait=False) as mine:
+            assert not mine
+    finally:
+        leave.set()
+        waiting.join()
 
 
 def test_it_is_released_when_the_block_fails(tmp_path: Path) -> None:

@@ -39,7 +39,7 @@ def test_a_point_is_a_flat_run_in_its_papers_experiment(mlflow_store: Store, cli
     mlflow_store.finish(mlflow_store.start(make_point()), [{"peak_bytes": 12, "best": True, "method": "reg"}])
     run = only(client)
     assert client.get_experiment(run.info.experiment_id).name == "betty"
-    assert run.info.status == FINISHED and run.info.run_name == "fig11 · cora · reg · num_parts=8 · rate=1e-05"
+    assert run.info.status == FINISHED and run.info.run_name == "fig11 · reg · num_parts=8 · rate=1e-05 · cora"
     expected = {"figure": "fig11", "figures": "betty/fig11, betty/fig12", "sweep": "betty/fig11", "size": "smoke"}
     expected |= {"key": "k1", "kind": "point", "dataset": "cora", "dataset_fingerprint": DATASET.fingerprint}
     expected |= {"device": "a CPU", "commit": "c0ffee", "mlflow.source.git.commit": "c0ffee"}
@@ -55,7 +55,7 @@ def test_a_point_is_a_flat_run_in_its_papers_experiment(mlflow_store: Store, cli
 def test_the_data_set_is_an_input(mlflow_store: Store, client: Any) -> None:
     mlflow_store.start(make_point())
     (entry,) = only(client).inputs.dataset_inputs
-    assert (entry.dataset.name, entry.dataset.digest) == ("cora", DATASET.fingerprint[:36])
+    assert (entry.dataset.name, entry.dataset.digest) == ("cora", DATASET.fingerprint[:12])
     assert json.loads(entry.dataset.profile) == {"num_nodes": 2708, "num_edges": 10556}
 
 
@@ -112,6 +112,12 @@ def test_a_deleted_experiment_is_not_made_anew(mlflow_store: Store, client: Any)
     client.delete_experiment(only(client).info.experiment_id)
     with pytest.raises(StoreError, match=r"'betty' was deleted; `mlflow experiments restore --experiment-id \d+`"):
         open_store(mlflow_store.location).start(make_point())
+
+
+def test_an_experiment_that_another_process_makes_at_the_same_moment_is_used(mlflow_store: Store, client: Any) -> None:
+    mlflow_store.add(ended())
+    late: Any = open_store(mlflow_store.location)
+    assert late._make_experiment("betty") == only(client).info.experiment_id
 
 
 def test_a_figure_is_a_run_of_its_own(mlflow_store: Store, client: Any) -> None:

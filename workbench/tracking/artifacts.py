@@ -1,7 +1,21 @@
 """Files of a run, from contents or from files elsewhere."""
 
 import shutil
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path, PurePosixPath
+
+from workbench.tracking.store import Artifacts
+
+
+@contextmanager
+def in_a_folder(artifacts: Artifacts) -> Iterator[str]:
+    """A temporary folder that holds artifacts under their names."""
+    with tempfile.TemporaryDirectory() as folder:
+        for name, content in artifacts.items():
+            write_artifact(Path(folder), name, content)
+        yield folder
 
 
 def write_artifact(folder: Path, name: str, content: str | Path) -> None:

@@ -99,16 +99,15 @@ def metrics(rows: Sequence[Row]) -> list[Value]:
 
 
 def run_name(point: Point) -> str:
-    """Short, from what the configuration holds in single values.
+    """Short, from what the configuration holds in single values; what may be cut off comes last.
 
-    >>> run_name(Point("betty/fig11", "smoke", "k", {"dataset": {"name": "cora"}, "method": "reg", "K": 8}))
-    'fig11 · cora · reg · K=8'
+    >>> run_name(Point("betty/fig11", "smoke", "k", {"method": "reg", "K": 8, "fanouts": [10, 25]}))
+    'fig11 · reg · K=8'
     """
     name = point.sweep.split("/")[-1]
-    for key, value in flatten(point.config).items():
-        if isinstance(value, bool) or not isinstance(value, int | float | str) or value == "":
-            continue
-        part = value if isinstance(value, str) else f"{key}={value}"
+    given = [(key, value) for key, value in point.config.items() if isinstance(value, int | float | str)]
+    parts = [value if isinstance(value, str) else f"{key}={text(value)}" for key, value in given if value != ""]
+    for part in parts + ([point.dataset.name] if point.dataset else []):
         if len(name) + 3 + len(part) <= _RUN_NAME_LENGTH:
             name += f" · {part}"
     return name

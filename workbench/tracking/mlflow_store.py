@@ -6,7 +6,6 @@ Rows and configuration are artifacts and are read back from there; parameters an
 import json
 import logging
 import os
-import tempfile
 import time
 import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
@@ -19,15 +18,15 @@ from typing import Any
 import yaml
 
 from workbench.datasets.folders import cache_folder
-from workbench.tracking.artifacts import write_artifact
+from workbench.tracking.artifacts import in_a_folder
 from workbench.tracking.locks import locked
-from workbench.tracking.mirror import metrics, parameters, plain_rows
+from workbench.tracking.mirror import metrics, parameters, plain_rows, shorten
 from workbench.tracking.process import HOST, host, is_dead, this_process
 from workbench.tracking.reach import check_database, check_files, impatient, unreachable
 from workbench.tracking.reading import CONFIG, ROWS, read_runs
 from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING, DatasetInfo, Point, Row, Run
 from workbench.tracking.store import NOTHING, Artifacts, StoreError, database_file
-from workbench.tracking.tags import ERROR, POINT, SUMMARY, clean, quoted, summary_tags, tags_of
+from workbench.tracking.tags import ERROR, POINT, SUMMARY, TAG_LENGTH, quoted, summary_tags, tags_of
 
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nothing leaves the machine unasked
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # two lines a run, in the midst of a table
@@ -37,7 +36,8 @@ from mlflow import MlflowClient, entities
 from mlflow.artifacts import download_artifacts
 from mlflow.exceptions import MlflowException
 
-_PAGE, _METRICS, _PARAMS, _DIGEST = 1000, 1000, 100, 36  # the API's limits
+_PAGE, _METRICS, _PARAMS = 1000, 1000, 100  # the API's limits
+_DIGEST = 12  # stands in a narrow column; the whole one is a tag
 
 
 class MlflowStore:
@@ -161,16 +161,11 @@ class MlflowStore:
         self._log_artifacts(run_id, {**artifacts, ROWS: json.dumps(rows, ensure_ascii=False, indent=1)})
 
     def _keep_failure(self, run_id: str, error: str, artifacts: Artifacts) -> None:
-        for name, value in clean({ERROR: error}).items():
-            self._client.set_tag(run_id, name, value)
+        self._client.set_tag(run_id, ERROR, shorten(error, TAG_LENGTH))
         self._log_artifacts(run_id, artifacts)
 
     def _log_artifacts(self, run_id: str, artifacts: Artifacts) -> None:
-        if not artifacts:
-            return
-        with tempfile.TemporaryDirectory() as folder:
-            for name, content in artifacts.items():
-                write_artifact(Path(folder), name, content)
+        with in_a_folder(artifacts) as folder:
             self._client.log_artifacts(run_id, folder)
 
     def _download(self, run: entities.Run, name: str, folder: str) -> None:

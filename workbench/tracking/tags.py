@@ -12,7 +12,9 @@ POINT, SUMMARY = "point", "summary"
 
 ERROR = "error"
 
-_LENGTH = 8000
+TAG_LENGTH = 8000
+"""MLflow's limit for values of tags, in characters."""
+
 _OWN = {"figure", "figures", "sweep", "size", "key", "kind", "dataset", "dataset_fingerprint", ERROR}
 _OTHERS = ("mlflow.", "workbench.")
 
@@ -21,7 +23,7 @@ def tags_of(point: Point) -> dict[str, str]:
     """Tags from which, with configuration and data set, `point_of` makes the point again."""
     paper, _, figure = point.sweep.partition("/")
     dataset = point.dataset
-    return clean(
+    return _clean(
         {
             **point.tags,
             "mlflow.runName": run_name(point),
@@ -45,7 +47,7 @@ def tags_of(point: Point) -> dict[str, str]:
 def summary_tags(figure: str, sweep: str, size: str, key: str, tags: Mapping[str, str]) -> dict[str, str]:
     """Tags of a summary."""
     short = figure.split("/")[-1]
-    return clean(
+    return _clean(
         {
             **tags,
             "mlflow.runName": f"{short} · {size} · figure",
@@ -81,9 +83,9 @@ def dataset_of(tags: Mapping[str, str], source: str, profile: str | None) -> Dat
     )
 
 
-def clean(tags: Mapping[str, str]) -> dict[str, str]:
+def _clean(tags: Mapping[str, str]) -> dict[str, str]:
     """Within MLflow's limits; empty ones left out."""
-    return {safe_name(name): shorten(value, _LENGTH) for name, value in tags.items() if value != ""}
+    return {safe_name(name): shorten(value, TAG_LENGTH) for name, value in tags.items() if value != ""}
 
 
 def quoted(value: str) -> str:
