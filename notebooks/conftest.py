@@ -17,7 +17,8 @@ def pytest_configure(config: pytest.Config) -> None:
         KINETO_LOG_LEVEL="99",
         PLOTLY_RENDERER="plotly_mimetype",
     )
-    if hasattr(config, "workerinput"):
+    if hasattr(config, "workerinput"):  # workers share the cores
+        os.environ.update(WORKBENCH_NUM_THREADS="1", OMP_NUM_THREADS="1")
         return
     from workbench.tracking.store import open_store
 
