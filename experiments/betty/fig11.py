@@ -14,6 +14,7 @@ from workbench.core.stopwatch import Stopwatch
 from workbench.experiment import claims
 from workbench.experiment.config import ModelKind, PartitionMethod, PointConfig
 from workbench.experiment.finding import Finding
+from workbench.partition.batch.metis import share_among_outputs
 from workbench.plots.lines import lines
 from workbench.training.profile import profile_epoch
 
@@ -56,6 +57,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
         "largest_inputs": inputs.largest,
         "inputs_ratio": inputs.ratio,
         "largest_ratio": inputs.largest / inputs.full_inputs,
+        "share_among_outputs": share_among_outputs(batch),
         **profile.row(),
         **seconds,
     }
