@@ -38,7 +38,7 @@ def test_parameters_are_flat_text() -> None:
 
 
 def test_a_name_is_short() -> None:
-    assert run_name(make_point()) == "fig11 · reg · num_parts=8 · rate=1e-05 · cora"
+    assert run_name(make_point()) == "fig11 · reg · parts=8 · rate=1e-05 · cora"
     assert run_name(make_point(note="x" * 100, seed=3)).endswith("rate=1e-05 · seed=3 · cora")
 
 

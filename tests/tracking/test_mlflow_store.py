@@ -39,7 +39,7 @@ def test_a_point_is_a_flat_run_in_its_papers_experiment(mlflow_store: Store, cli
     mlflow_store.finish(mlflow_store.start(make_point()), [{"peak_bytes": 12, "best": True, "method": "reg"}])
     run = only(client)
     assert client.get_experiment(run.info.experiment_id).name == "betty"
-    assert run.info.status == FINISHED and run.info.run_name == "fig11 · reg · num_parts=8 · rate=1e-05 · cora"
+    assert run.info.status == FINISHED and run.info.run_name == "fig11 · reg · parts=8 · rate=1e-05 · cora"
     expected = {"figure": "fig11", "figures": "betty/fig11, betty/fig12", "sweep": "betty/fig11", "size": "smoke"}
     expected |= {"key": "k1", "kind": "point", "dataset": "cora", "dataset_fingerprint": DATASET.fingerprint}
     expected |= {"device": "a CPU", "commit": "c0ffee", "mlflow.source.git.commit": "c0ffee"}

@@ -106,7 +106,11 @@ def run_name(point: Point) -> str:
     """
     name = point.sweep.split("/")[-1]
     given = [(key, value) for key, value in point.config.items() if isinstance(value, int | float | str)]
-    parts = [value if isinstance(value, str) else f"{key}={text(value)}" for key, value in given if value != ""]
+    parts = [
+        value if isinstance(value, str) else f"{key.removeprefix('num_')}={text(value)}"
+        for key, value in given
+        if value != ""
+    ]
     for part in parts + ([point.dataset.name] if point.dataset else []):
         if len(name) + 3 + len(part) <= _RUN_NAME_LENGTH:
             name += f" · {part}"

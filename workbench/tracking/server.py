@@ -104,8 +104,9 @@ def _check_free(port: int) -> None:
 
 
 def _serve(server: Ui) -> int:
-    # A group of its own, so that its workers end with it; SIGTERM ends us as Ctrl-C does.
-    signal.signal(signal.SIGTERM, signal.default_int_handler)
+    # A group of its own, so that its workers end with it. Shells start jobs in the background deaf to SIGINT.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
     environment = {**os.environ, **server.environment}
     process = subprocess.Popen(server.command, env=environment, stdout=sys.stderr, start_new_session=True)
     try:
