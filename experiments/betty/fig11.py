@@ -25,14 +25,14 @@ RIVALS = ["range", "random", "metis"]
 class Config(PointConfig):
     """All training nodes are one batch, cut into `num_parts` micro-batches; fanouts input layer first."""
 
-    model: ModelKind
-    fanouts: tuple[int, ...]
-    hidden_dim: PositiveInt
-    heads: PositiveInt = 1
-    learning_rate: float
-    timed_passes: PositiveInt = 3
     method: PartitionMethod
     num_parts: PositiveInt
+    model: ModelKind
+    fanouts: tuple[int, ...]
+    heads: PositiveInt = 1
+    hidden_dim: PositiveInt
+    learning_rate: float
+    timed_passes: PositiveInt = 3
 
 
 def run(config: Config) -> Iterator[dict[str, Any]]:
@@ -83,7 +83,7 @@ def prepare(
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of this figure: two-layer GraphSAGE with the mean aggregator."""
-    return table.query("model == 'sage-mean' and fanouts == '10, 25'")
+    return table.query("model == 'sage-mean' and fanouts == '[10, 25]'")
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Figure:

@@ -13,7 +13,7 @@ BALANCE = (4, 8)
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
     """The rows of this figure, cut by REG; one panel a data set and model."""
-    rows = table[(table.method == "reg") & (table.fanouts == "10, 25")]
+    rows = table[(table.method == "reg") & (table.fanouts == "[10, 25]")]
     return rows.assign(panel=rows.dataset + ", " + rows.model)
 
 

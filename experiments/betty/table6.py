@@ -25,12 +25,12 @@ class Config(PointConfig):
     """All training nodes in an epoch: one step in `num_parts` micro-batches, or `num_parts` steps on mini-batches."""
 
     approach: Literal["micro", "mini"]
+    num_parts: PositiveInt
+    method: PartitionMethod
     model: ModelKind
     fanouts: tuple[int, ...]
     hidden_dim: PositiveInt
     learning_rate: float
-    method: PartitionMethod
-    num_parts: PositiveInt
     timed_passes: PositiveInt = 3
 
 

@@ -15,7 +15,7 @@ def test_what_differs_stands_beside_the_rows(store: Store) -> None:
     assert list(table.columns) == ["method", "peak_bytes", "status", "seconds", "started", "run_id"]
     assert table[["method", "peak_bytes", "seconds"]].values.tolist() == [["reg", 10, 1.5], ["metis", 11, 1.5]]
     constant = table.attrs["constant"]
-    assert (constant["dataset.name"], constant["num_parts"], constant["fanouts"]) == ("cora", "8", "[10, 25]")
+    assert (constant["dataset"], constant["num_parts"], constant["fanouts"]) == ("cora", "8", "[10, 25]")
     assert (constant["sweep"], constant["machine"]) == ("betty/fig11", "a CPU") and "method" not in constant
 
 

@@ -33,7 +33,7 @@ def test_nan_is_shown() -> None:
 
 def test_parameters_are_flat_text() -> None:
     found = parameters(make_point(note="x" * 7000).config)
-    assert found["dataset.name"] == "cora" and found["dataset.undirected"] == "null" and found["fanouts"] == "[10, 25]"
+    assert found["dataset"] == "cora" and found["dataset.undirected"] == "null" and found["fanouts"] == "[10, 25]"
     assert len(found["note"]) == 6000
 
 

@@ -45,7 +45,7 @@ def test_a_point_is_a_flat_run_in_its_papers_experiment(mlflow_store: Store, cli
     expected |= {"device": "a CPU", "commit": "c0ffee", "mlflow.source.git.commit": "c0ffee"}
     assert expected.items() <= run.data.tags.items()
     assert "mlflow.parentRunId" not in run.data.tags
-    assert run.data.params["dataset.name"] == "cora" and run.data.params["num_parts"] == "8"
+    assert run.data.params["dataset"] == "cora" and run.data.params["num_parts"] == "8"
     assert run.data.metrics == {"peak_bytes": 12.0, "best": 1.0}
     assert folder(run).is_relative_to(tmp_path / "mlruns" / "betty")
     assert yaml.safe_load((folder(run) / "config.yaml").read_text()) == make_point().config

@@ -158,8 +158,13 @@ class Experiment:
         ]
 
     def _point(self, config: PointConfig, size: str, code: str) -> Point:
-        resolved = config.model_dump(mode="json", exclude={"dataset": {"otherwise"}})
+        resolved = _own_first(config.model_dump(mode="json", exclude={"dataset": {"otherwise"}}))
         dataset = describe_dataset(config.dataset)  # pyright: ignore[reportArgumentType]  # frozen, so it can be hashed
         tags = {**environment_tags(project_root()), "device": device_name(config.device), "code": code}
         key = point_key(code, resolved, dataset.fingerprint)
         return Point(self.name, size, key, resolved, self.views, dataset, tags)
+
+
+def _own_first(config: dict[str, Any]) -> dict[str, Any]:
+    """The experiment's own keys before those that all have: they tell its runs apart."""
+    return dict(sorted(config.items(), key=lambda item: item[0] in PointConfig.model_fields))

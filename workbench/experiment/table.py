@@ -1,10 +1,11 @@
 """The table of a sweep: configuration beside rows, one line a row, points in the grid's order."""
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
 
+from workbench.tracking.mirror import cell, flatten
 from workbench.tracking.record import FINISHED, Run
 
 
@@ -15,7 +16,7 @@ def table_of(runs: Iterable[Run]) -> pd.DataFrame:
         runs: of one sweep.
 
     Returns:
-        Columns: configuration (nested keys joined by "."; the data set's name as `dataset`; lists as text), those of
+        Columns: configuration (nested keys joined by "."; the data set's name as `dataset`; lists as JSON), those of
         the rows, `status`, `error`, `point_seconds` and `run_id`.
     """
     return pd.DataFrame([line for run in runs for line in _lines(run)])
@@ -30,7 +31,7 @@ def to_read(runs: Sequence[Run], columns: Sequence[str] = ()) -> pd.DataFrame:
     """
     table = table_of(runs)
     about = ["status", "error", "point_seconds", "run_id"]
-    configured = {column for run in runs for column in flat(run.point.config)}
+    configured = {column for run in runs for column in settings(run)}
     measured = columns or [c for c in table if c not in configured and c not in about]
     failed = ["status", "error"] if any(run.error for run in runs) else []
     shown = [*(c for c in _differing(table) if c in configured), *(c for c in measured if c in table), *failed]
@@ -39,29 +40,18 @@ def to_read(runs: Sequence[Run], columns: Sequence[str] = ()) -> pd.DataFrame:
 
 def labels(runs: Sequence[Run]) -> list[str]:
     """What tells the points of a sweep apart, a short text each."""
-    configs = [flat(run.point.config) for run in runs]
+    configs = [settings(run) for run in runs]
     named = _differing(pd.DataFrame(configs))
     return [", ".join(f"{name} {config[name]}" for name in named if config.get(name) is not None) for config in configs]
 
 
-def flat(config: Mapping[str, Any]) -> dict[str, Any]:
-    """A configuration as columns.
-
-    >>> flat({"dataset": {"name": "cora", "undirected": None, "features": "degree"}, "fanouts": [10, 25]})
-    {'dataset': 'cora', 'dataset.features': 'degree', 'fanouts': '10, 25'}
-    """
-    columns: dict[str, Any] = {}
-    for key, value in config.items():
-        if isinstance(value, Mapping):
-            inner = {f"{key}.{name}": v for name, v in flat(value).items() if v is not None}
-            columns |= ({key: inner.pop(f"{key}.name")} if f"{key}.name" in inner else {}) | inner
-        else:
-            columns[key] = ", ".join(map(str, value)) if isinstance(value, list | tuple) else value
-    return columns
+def settings(run: Run) -> dict[str, Any]:
+    """A run's configuration as columns; what is None is left out."""
+    return {name: cell(value) for name, value in flatten(run.point.config).items() if value is not None}
 
 
 def _lines(run: Run) -> list[dict[str, Any]]:
-    config = flat(run.point.config)
+    config = settings(run)
     about = {"status": run.status, "error": run.error, "point_seconds": run.seconds, "run_id": run.run_id}
     rows = run.rows if run.status == FINISHED else ({},)
     return [{**config, **row, **about} for row in rows]

@@ -6,7 +6,7 @@ from typing import Any
 
 import pandas as pd
 
-from workbench.tracking.mirror import flatten, text
+from workbench.tracking.mirror import cell, flatten, text
 from workbench.tracking.record import FINISHED, Run
 from workbench.tracking.store import NOTHING, Store
 
@@ -76,12 +76,8 @@ def _split(settings: list[dict[str, str]]) -> tuple[dict[str, str], list[str]]:
 
 def _lines(run: Run, settings: Mapping[str, str], differing: Iterable[str]) -> list[dict[str, Any]]:
     values = {**settings, **flatten(run.point.config)}
-    shown = {name: _cell(values.get(name)) for name in differing}
+    shown = {name: cell(values.get(name)) for name in differing}
     started = datetime.fromtimestamp(run.started_at, UTC).isoformat(" ", "seconds")
     error = {} if run.error is None else {"error": run.error}
     about = {"status": run.status, **error, "seconds": run.seconds, "started": started, "run_id": run.run_id}
     return [{**shown, **row, **{name: v for name, v in about.items() if name not in row}} for row in run.rows or ({},)]
-
-
-def _cell(value: Any) -> Any:
-    return text(value) if isinstance(value, list | tuple) else value

@@ -31,18 +31,23 @@ class Value(NamedTuple):
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Nested keys joined by ".".
+    """Nested keys joined by "."; the `name` of what has one stands for it.
 
     >>> flatten({"dataset": {"name": "cora", "features": {"given": 3}}, "fanouts": [10, 25]})
-    {'dataset.name': 'cora', 'dataset.features.given': 3, 'fanouts': [10, 25]}
+    {'dataset': 'cora', 'dataset.features.given': 3, 'fanouts': [10, 25]}
     """
     flat: dict[str, Any] = {}
     for key, value in config.items():
         if isinstance(value, Mapping):
-            flat |= {f"{key}.{name}": inner for name, inner in flatten(value).items()}
+            flat |= {key if name == "name" else f"{key}.{name}": inner for name, inner in flatten(value).items()}
         else:
             flat[str(key)] = value
     return flat
+
+
+def cell(value: Any) -> Any:
+    """A value as a table shows it: lists as JSON, all else as it is."""
+    return text(value) if isinstance(value, list | tuple) else value
 
 
 def text(value: Any) -> str:

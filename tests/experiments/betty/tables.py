@@ -11,9 +11,9 @@ def partitioners() -> pd.DataFrame:
     rows = []
     for dataset in ("x", "y"):
         for model, fanouts, methods in (
-            ("sage-mean", "10, 25", SHARE),
-            ("sage-mean", "5, 10, 15", SHARE),
-            ("gat", "10, 25", {"reg": 1.0}),
+            ("sage-mean", "[10, 25]", SHARE),
+            ("sage-mean", "[5, 10, 15]", SHARE),
+            ("gat", "[10, 25]", {"reg": 1.0}),
         ):
             for method, share in methods.items():
                 rows += [_row(dataset, model, fanouts, method, share, k) for k in COUNTS]
@@ -41,5 +41,5 @@ def _row(dataset: str, model: str, fanouts: str, method: str, share: float, k: i
 
 def micro_against_mini() -> pd.DataFrame:
     """Rows of Table 6."""
-    table = partitioners().query("model == 'sage-mean' and fanouts == '10, 25' and method in ('reg', 'random')")
+    table = partitioners().query("model == 'sage-mean' and fanouts == '[10, 25]' and method in ('reg', 'random')")
     return table.assign(approach=table.method.map({"reg": "micro", "random": "mini"}), method="reg")
