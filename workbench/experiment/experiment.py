@@ -133,6 +133,10 @@ class Experiment:
         """The claim, part by part, held against a table."""
         return list(self.module.check(table, self.reported))
 
+    def shown(self, table: pd.DataFrame) -> pd.DataFrame:
+        """The rows of a table that the figure shows: all, unless its module has a `shown(table)`."""
+        return self.module.shown(table) if hasattr(self.module, "shown") else table
+
     def compare(self, table: pd.DataFrame) -> pd.DataFrame:
         """The paper's numbers beside those of a table."""
         return self.module.compare(table, self.reported)
@@ -140,6 +144,20 @@ class Experiment:
     def deviations(self, size: str) -> dict[str, str]:
         """Findings known not to hold at a size, with the reason."""
         return self.spec.sizes[size].deviations if size in self.spec.sizes else {}  # pyright: ignore[reportArgumentType]
+
+    def findings(self, table: pd.DataFrame, *, size: str) -> pd.DataFrame:
+        """The claim's parts as a table: statement, verdict, evidence, and the reason of documented deviations."""
+        known = self.deviations(size)
+        verdicts = {True: "held", False: "did not hold"}
+        return pd.DataFrame(
+            {
+                "statement": finding.statement,
+                "verdict": verdicts[finding.held] + (" (timed)" if finding.timed else ""),
+                "evidence": finding.evidence,
+                "why": "" if finding.held else known.get(finding.name, ""),
+            }
+            for finding in self.check(table)
+        )
 
     def unexplained(self, table: pd.DataFrame, *, size: str) -> list[Finding]:
         """Findings that neither held nor are documented as deviations; those on seconds are left out."""
@@ -149,6 +167,11 @@ class Experiment:
     def code_digest(self) -> str:
         """sha256 over the library and the pair that makes the rows."""
         return code_digest((self.sweep.file, self.sweep.file.with_suffix(".py")))
+
+    def _repr_markdown_(self) -> str:
+        spec = self.spec
+        notes = "".join(f"\n\n*{size}*: {found.note}" for size, found in self.sweep.spec.sizes.items() if found.note)
+        return f"**{spec.title}** — {spec.paper}, {spec.source}.\n\nClaim: {spec.claim}{notes}"
 
     def _own_tasks(self, size: str, device: str | None, overrides: Mapping[str, Any] | None) -> list[Task]:
         code = self.code_digest()

@@ -1,0 +1,101 @@
+"""`workbench run` and `workbench reproduce`: sweeps, run and told."""
+
+import argparse
+import sys
+from typing import Any
+
+from workbench.cli import page
+from workbench.cli.tables import readable
+
+Outcome = tuple[list[str], int]
+"""Lines to show, and the exit status."""
+
+
+def run(asked: argparse.Namespace) -> Outcome:
+    """Run one figure."""
+    from workbench.experiment.grid import parse_overrides
+    from workbench.experiment.load import load_experiment
+    from workbench.tracking.store import open_store
+
+    experiment = load_experiment(asked.figure)
+    overrides = parse_overrides(asked.set)
+    lines, failed = _run_one(experiment, asked, open_store(asked.store), overrides)
+    return lines, int(failed)
+
+
+def reproduce(asked: argparse.Namespace) -> Outcome:
+    """Run every figure and write the report."""
+    from workbench.report.collect import collect
+    from workbench.report.terminal import status_lines
+    from workbench.tracking.store import open_store
+
+    figures = page.figures_of(asked.papers)
+    sweeps = {figure.sweep.name: figure.sweep for figure in figures}
+    for sweep in sweeps.values():  # before any work
+        sweep.configs(size=asked.size, device=asked.device)
+    store = open_store(asked.store)
+    failed = 0
+    for number, sweep in enumerate(sweeps.values(), 1):
+        sys.stderr.write(f"[{number}/{len(sweeps)}] {sweep.name}: {', '.join(sweep.views)}\n")
+        lines, failures = _run_one(sweep, asked, store, {})
+        failed += failures
+        sys.stdout.write("\n".join([*lines, "", ""]))
+        sys.stdout.flush()
+    sections = collect(figures, store, page=page.place(asked))
+    written = page.write(asked, sections)
+    return [*status_lines(sections), "", f"report: {written}", f"runs: {store.location}"], int(failed > 0)
+
+
+def _run_one(
+    experiment: Any, asked: argparse.Namespace, store: Any, overrides: dict[str, Any]
+) -> tuple[list[str], int]:
+    """Run a sweep; its table, findings of all its figures, the slowest points, and how many points failed."""
+    from workbench.experiment.recorded import record
+    from workbench.experiment.summary import log_summary
+    from workbench.experiment.sweep import slowest
+    from workbench.experiment.table import labels, table_of, to_read
+    from workbench.tracking.record import FINISHED
+
+    runs = experiment.runs(size=asked.size, device=asked.device, overrides=overrides, store=store)
+    label = dict(zip((run.run_id for run in runs), labels(runs), strict=True))
+    finished, failed = ([run for run in runs if (run.status == FINISHED) is wanted] for wanted in (True, False))
+    lines = [*readable(to_read(runs, experiment.sweep.spec.columns)), ""]
+    if finished:
+        made = table_of(finished)
+        for figure in [experiment] if overrides else _views(experiment):
+            lines += [
+                f"{figure.name}: {figure.spec.claim}",
+                *_findings(figure, asked.size, made, bool(overrides or failed)),
+                "",
+            ]
+            if not (overrides or failed):
+                log_summary(figure, asked.size, runs, store)
+    lines += ["slowest points:", *(f"  {run.seconds:8.2f} s  {label[run.run_id]}" for run in slowest(runs))]
+    lines += [f"FAILED {label[run.run_id]}: {run.error}" for run in failed]
+    if asked.record:
+        lines.append("not recorded: some points failed" if failed else f"recorded: {record(runs)}")
+    return lines, len(failed)
+
+
+def _findings(figure: Any, size: str, made: Any, partial: bool) -> list[str]:
+    """A grid that the caller chose, or of which points failed, may lack what a check needs."""
+    try:
+        found = figure.check(made)
+    except (ValueError, KeyError, AttributeError) as error:
+        if not partial:
+            raise
+        return [f"  not checked on this grid: {error}"]
+    known = figure.deviations(size)
+    lines = []
+    for finding in found:
+        sign = "✓" if finding.held else "✗"
+        lines.append(f"  {sign} {finding.statement}{' (timed)' if finding.timed else ''} — {finding.evidence}")
+        if not finding.held and finding.name in known:
+            lines.append(f"    known: {known[finding.name]}")
+    return lines
+
+
+def _views(sweep: Any) -> list[Any]:
+    from workbench.experiment.load import load_experiment
+
+    return [load_experiment(name) for name in sweep.views]
