@@ -139,3 +139,18 @@ def test_every_command_has_help(capsys, command):
         main([command, "--help"])
     assert left.value.code == 0
     assert len(capsys.readouterr().out.splitlines()) > 3
+
+
+def test_a_figure_that_needs_what_failed_is_reported_as_failed(run, toys, tmp_path):
+    (toys / "fig1.yaml").write_text((toys / "fig1.yaml").read_text().replace("offset: 0", "offset: 3"))
+    code = (
+        (toys / "fig1.py")
+        .read_text()
+        .replace("def check(table, reported):", "def check(table, reported):\n    table.loc[2]")
+    )
+    (toys / "fig1.py").write_text(code)
+    status, out, _ = run("run", "toys/fig1", "--record")
+    assert status == 1 and "not checked on this grid: 2" in out and "not recorded: some points failed" in out
+    _, out, _ = run("report", "--output", tmp_path / "page.html")
+    (line,) = [line for line in out.splitlines() if line.startswith("toys/fig1")]
+    assert "failed" in line and "1 failed point" in line

@@ -61,14 +61,10 @@ def _run_one(
     finished, failed = ([run for run in runs if (run.status == FINISHED) is wanted] for wanted in (True, False))
     lines = [*readable(to_read(runs, experiment.sweep.spec.columns)), ""]
     if finished:
-        made = table_of(finished)
+        made, partial = table_of(finished), bool(overrides or failed)
         for figure in [experiment] if overrides else _views(experiment):
-            lines += [
-                f"{figure.name}: {figure.spec.claim}",
-                *_findings(figure, asked.size, made, bool(overrides or failed)),
-                "",
-            ]
-            if not (overrides or failed):
+            lines += [f"{figure.name}: {figure.spec.claim}", *_findings(figure, asked.size, made, partial), ""]
+            if not partial:
                 log_summary(figure, asked.size, runs, store)
     lines += ["slowest points:", *(f"  {run.seconds:8.2f} s  {label[run.run_id]}" for run in slowest(runs))]
     lines += [f"FAILED {label[run.run_id]}: {run.error}" for run in failed]

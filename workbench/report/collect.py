@@ -29,8 +29,13 @@ def section_of_runs(experiment: Experiment, size: str, runs: Sequence[Run], *, p
     """
     finished = [run for run in runs if run.status == FINISHED]
     problems = tuple(f"{what}: {run.error}" for what, run in zip(labels(runs), runs, strict=True) if run.error)
-    provenance = _provenance(runs) if runs else {}
-    return _section(experiment, size, table_of(finished), page, provenance=provenance, problems=problems)
+    about = {"provenance": _provenance(runs) if runs else {}, "problems": problems}
+    try:
+        return _section(experiment, size, table_of(finished), page, **about)
+    except (ValueError, KeyError, AttributeError):
+        if not problems:
+            raise
+        return _section(experiment, size, pd.DataFrame(), page, **about)  # the figure needs what failed
 
 
 def sections_of_recorded(experiment: Experiment, *, page: Path | None = None) -> list[Section]:
