@@ -5,16 +5,15 @@ from typing import Any, Literal
 
 import pandas as pd
 import torch
-from plotly.graph_objects import Figure
 from pydantic import PositiveInt
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
+from workbench.core.randomness import permutation
 from workbench.core.stopwatch import Stopwatch
 from workbench.experiment import claims
 from workbench.experiment.config import ModelKind, PartitionMethod, PointConfig
 from workbench.experiment.finding import Finding
-from workbench.plots.lines import panels
 from workbench.training.profile import profile_epoch
 
 WARM_UP_SEEDS = 256
@@ -22,11 +21,12 @@ SPREAD = {"epoch_seconds": ("epoch_seconds_min", "epoch_seconds_max")}
 
 
 class Config(PointConfig):
-    """All training nodes in an epoch: one step in `num_parts` micro-batches, or `num_parts` steps on mini-batches."""
+    """All training nodes in an epoch: one step in `num_parts` micro-batches, cut by `method`, or `num_parts` steps on
+    mini-batches of equal size."""
 
     approach: Literal["micro", "mini"]
     num_parts: PositiveInt
-    method: PartitionMethod
+    method: PartitionMethod | None = None
     model: ModelKind
     fanouts: tuple[int, ...]
     hidden_dim: PositiveInt
@@ -56,21 +56,23 @@ def prepare(config: Config, data: Any, seeds: torch.Tensor) -> tuple[list[list[w
     """The micro-batches of each optimizer step, and the seconds that making them took."""
     watch, sampler = Stopwatch(), wb.NeighborSampler(config.fanouts, seed=config.seed)
     if config.approach == "mini":
-        size = -(-len(seeds) // config.num_parts)
+        shuffled = seeds[permutation(config.seed, len(seeds))]
         with watch.phase("sample"):
-            stream = wb.batches(data.graph, seeds, sampler=sampler, batch_size=size, seed=config.seed)
-            steps = [[mb] for _, mb in stream]
+            cut = enumerate(shuffled.tensor_split(config.num_parts))
+            steps = [[sampler.sample(data.graph, part, step=step)] for step, part in cut]
     else:
         with watch.phase("sample"):
             batch = sampler.sample(data.graph, seeds)
         with watch.phase("partition"):
-            parts = wb.partition_batch(batch, config.num_parts, method=config.method, seed=config.seed)
+            parts = wb.partition_batch(batch, config.num_parts, method=config.method or "auto", seed=config.seed)
         with watch.phase("split"):
             steps = [batch.split(parts)]
     return steps, {f"{phase}_seconds": seconds for phase, seconds in watch.seconds.items()}
 
 
-def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Figure:
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.lines import panels
+
     return panels(
         table.assign(approach=table.approach + "-batch"),
         x="num_parts",
@@ -124,9 +126,12 @@ def relative(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
-    """What mini-batches take over what micro-batches take, in the paper and here."""
+    """What mini-batches take over what micro-batches take, here and in the paper, and the paper's own values."""
     gigabytes = reported.assign(peak_bytes=reported.peak_gb, dataset="ogbn-products (paper)")
     both = pd.concat([relative(gigabytes), relative(table)])
-    wide = both.pivot_table(["inputs", "memory", "time"], "num_parts", "dataset")[["inputs", "memory", "time"]]
-    wide.columns = [f"{value}, {where}" for value, where in wide.columns]
-    return wide.reset_index().rename(columns={"num_parts": "K"})
+    ratios = both.pivot_table(["inputs", "memory", "time"], "num_parts", "dataset")[["inputs", "memory", "time"]]
+    ratios.columns = [f"{value}, {where}" for value, where in ratios.columns]
+    own = reported.pivot(index="num_parts", columns="approach", values=["total_inputs", "peak_gb", "epoch_seconds"])
+    units = {"total_inputs": "inputs", "peak_gb": "GB", "epoch_seconds": "s"}
+    own.columns = [f"paper, {approach}-batch {units[value]}" for value, approach in own.columns]
+    return ratios.join(own).rename_axis("K").reset_index()

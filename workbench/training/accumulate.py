@@ -4,6 +4,7 @@ import inspect
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
+from dataclasses import replace
 from itertools import chain
 from typing import Any
 
@@ -93,7 +94,8 @@ def _backward(
         x = read(mb)
     with phase("transfer"):
         # Moved even where nothing moves: what layers cache in a block (its transpose, say) stays with the copy.
-        moved = mb.to(mb.device if device is None else device)
+        # No layer reads where nodes were in the batch.
+        moved = replace(mb, parent=None).to(mb.device if device is None else device)
         if isinstance(x, Tensor) and device is not None:
             x = x.to(device)
     with phase("forward"):

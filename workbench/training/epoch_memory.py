@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import torch
 from torch import Tensor, nn
@@ -89,7 +89,7 @@ class _Marks:
 
 def _resident_bytes(mb: MiniBatch, device: torch.device) -> int:
     """Bytes of a micro-batch that the meter does not see arrive, since it is there."""
-    return _rounded(mb.to("meta")._tensors().values()) if mb.device == device else 0
+    return _rounded(replace(mb, parent=None).to("meta")._tensors().values()) if mb.device == device else 0
 
 
 def _fixed_bytes(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> int:

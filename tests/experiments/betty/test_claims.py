@@ -16,7 +16,7 @@ def verdicts(figure: str, table: pd.DataFrame) -> dict[str, bool]:
 @pytest.mark.parametrize("figure", TABLES)
 def test_claims_hold_where_they_do(figure):
     found = verdicts(figure, TABLES[figure]())
-    assert len(found) >= 3 and all(found.values()), found
+    assert len(found) >= 2 and all(found.values()), found
 
 
 def spoiled(table: pd.DataFrame, where: str, column: str, factor: float) -> pd.DataFrame:
@@ -54,8 +54,7 @@ def spoiled(table: pd.DataFrame, where: str, column: str, factor: float) -> pd.D
             0.3,
             {"reg-fewest-inputs", "reg-beats-blind-cuts", "redundancy-grows"},
         ),
-        ("fig12", "model == 'gat' and num_parts == 16", "epoch_seconds", 0.5, {"time-rises"}),
-        ("fig12", "model == 'gat' and num_parts == 2", "peak_bytes", 0.6, {"knee-at-4-to-8"}),
+        ("fig12", "model == 'gat' and num_parts == 16", "backward_seconds", 0.2, {"time-rises"}),
         ("fig12", "num_parts == 16", "peak_bytes", 3, {"memory-falls"}),
         ("table6", "approach == 'micro' and num_parts == 2", "total_inputs", 1.2, {"micro-fewer-inputs", "gap-widens"}),
         ("table6", "approach == 'mini' and num_parts == 8", "peak_bytes", 0.5, {"micro-less-memory"}),
@@ -68,11 +67,11 @@ def test_a_spoiled_table_loses_just_that_claim(figure, where, column, factor, lo
 
 
 def test_comparison_of_fig11_is_against_the_mean_of_the_others():
-    shown = load_experiment("betty/fig11").compare(partitioners()).set_index("data set")
-    assert shown.loc["ogbn-products", "paper: memory saved by REG"] == 0.483
+    shown = load_experiment("betty/fig11").compare(partitioners()).set_index(["where", "data set"])
+    assert shown.loc["paper", "ogbn-products"].tolist() == [0.483, 0.377, 0.276]
     saved = [1 - (1 + (k - 1) / 10) / (1 + (1.2 + 1.5 + 1.6) / 3 * (k - 1) / 10) for k in (2, 4, 8, 16)]
-    assert shown.loc["x", "here: at the best K"] == pytest.approx(max(saved), rel=1e-6)
-    assert shown.loc["x", "here: mean over K"] == pytest.approx(sum(saved) / 4, rel=1e-6)
+    metis = (1 + 1.2 * 0.7) / (1 + 0.7) - 1
+    assert shown.loc["here", "x"].tolist() == pytest.approx([max(saved), sum(saved) / 4, metis], rel=1e-6)
 
 
 def test_comparison_of_table6_is_relative():
