@@ -16,7 +16,7 @@ c.LabApp.check_for_updates_class = "jupyterlab.NeverCheckForUpdate"
 c.LabApp.news_url = None
 
 _uri = tracking_uri()
-if not _uri.endswith(".jsonl"):
+if not _uri.endswith(".jsonl") and not _uri.startswith("http"):
     _ui = ui(_uri, 0)
     c.ServerProxy.servers = {
         "mlflow": {

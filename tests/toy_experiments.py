@@ -101,6 +101,7 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
         "y": np.array([0, 1, 0, 1]),
     }
     np.savez(tmp_path / "data" / "tiny.npz", **arrays)
+    monkeypatch.setattr("torch.cuda.is_available", lambda: False)
     monkeypatch.setenv("WORKBENCH_EXPERIMENTS", str(folder.parent))
     monkeypatch.setenv("WORKBENCH_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "cache"))

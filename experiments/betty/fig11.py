@@ -122,8 +122,8 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
-    """Memory that REG saves against the mean of the three others, at the K where it saves most and as a mean over K, and
-    what METIS needs more than REG at K = 8."""
+    """Memory that REG saves against the mean of the three others, at the best K and as a mean over K, and what
+    METIS needs more than REG at K = 8."""
     peaks = shown(table).query("num_parts > 1").pivot_table("peak_bytes", ["dataset", "num_parts"], "method")
     saved = (1 - peaks["reg"] / peaks[RIVALS].mean(axis=1)).groupby("dataset")
     here = pd.DataFrame({"reduction": saved.max(), "mean": saved.mean()})

@@ -1,5 +1,7 @@
 """`workbench list | run | reproduce | compare | report | import` on toy experiments."""
 
+from dataclasses import replace
+
 import pandas as pd
 import pytest
 
@@ -106,13 +108,15 @@ def test_report_shows_failed_points(run, toys, tmp_path):
 
 
 def test_compare(run, tmp_path):
-    assert "no finished runs" in run("compare")[1]
+    assert "no finished runs yet" in run("compare")[1]
     run("run", "toys/fig1")
     _, out, _ = run("compare", "toys/fig2", "--columns", "number,square")
     assert [line.split() for line in out.splitlines()[:2]] == [["number", "square"], ["1", "1"]]
     assert "offset 0" in out.splitlines()[-1]
     _, out, _ = run("compare", "toys/fig1", "--where", "number=2", "--csv", tmp_path / "rows.csv")
     assert pd.read_csv(tmp_path / "rows.csv").square.tolist() == [4] and out.startswith("1 rows in")
+    assert run("compare", "--where", "number=17")[1] == "no finished runs like that\n"
+    assert "write KEY=VALUE" in run("compare", "--where", "number")[2]
     status, _, err = run("compare", "--columns", "numbr")
     assert status == 1 and "no column 'numbr'; choose from number, square" in err
 
@@ -154,3 +158,23 @@ def test_a_figure_that_needs_what_failed_is_reported_as_failed(run, toys, tmp_pa
     _, out, _ = run("report", "--output", tmp_path / "page.html")
     (line,) = [line for line in out.splitlines() if line.startswith("toys/fig1")]
     assert "failed" in line and "1 failed point" in line
+
+
+def test_report_shows_runs_of_devices_and_data_that_are_not_here(run, toys, tmp_path):
+    experiment = load_experiment("toys/fig1")
+    box = FileStore(tmp_path / "runs.jsonl")
+    for made in experiment.runs(store=FileStore(tmp_path / "other.jsonl")):
+        config = {**made.point.config, "device": "cuda"}
+        point = replace(
+            made.point, key=f"gpu {made.point.key}", config=config, tags={**made.point.tags, "device": "H200"}
+        )
+        assert box.add(replace(made, point=point))
+    (tmp_path / "data" / "tiny.npz").unlink()
+    status, out, _ = run("report", "--output", tmp_path / "page.html")
+    rows = [line for line in out.splitlines() if line.startswith("toys/fig1")]
+    assert status == 0 and len(rows) == 1 and "H200" in rows[0] and "held" in rows[0]
+
+
+def test_record_is_of_whole_grids(run, calls):
+    status, _, err = run("run", "toys/fig1", "--record", "--set", "number=2")
+    assert status == 1 and "leave out --set" in err and calls() == []

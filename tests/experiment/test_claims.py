@@ -32,6 +32,12 @@ def test_ties_hold_and_absent_rivals_are_left_out():
     assert least(tied, rivals=["metis", "spectral"]).held
 
 
+def test_a_case_that_the_winner_failed_is_lost():
+    failed = TABLE.query("method != 'reg' or k != 4")
+    assert not least(failed, rivals=["range"]).held
+    assert least(failed.query("k != 4"), rivals=["range"]).held
+
+
 def test_repeated_rows_count_by_their_median():
     noisy = pd.concat([TABLE, TABLE.query("method == 'reg'"), TABLE.query("method == 'reg'").assign(bytes=1000)])
     assert least(noisy, rivals=["range"]).held

@@ -54,6 +54,16 @@ def test_overrides_reach_every_grid(toys):
     assert found == [(7, word, 1, repetition) for word in "ab" for repetition in (0, 1)]
 
 
+def test_values_that_a_grid_offers_are_taken_where_it_offers_them(toys):
+    assert {found[:2] for found in numbers("toys/fig1", "real", {"word": "b"})} == {(2, "b"), (3, "b")}
+    assert {found[:2] for found in numbers("toys/fig1", "real", {"number": [3, 9]})} == {
+        (3, "a"),
+        (3, "b"),
+        (9, "a"),
+        (9, "b"),
+    }
+
+
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
@@ -70,6 +80,11 @@ def test_bad_values_name_file_key_and_what_is_allowed(toys, overrides, words):
     with pytest.raises(ConfigError) as raised:
         numbers("toys/fig1", "smoke", overrides)
     assert words in str(raised.value) and "here.yaml" in str(raised.value)
+
+
+def test_what_has_no_parts(toys):
+    with pytest.raises(ConfigError, match=r"the value 1 has no parts; leave out \.x"):
+        numbers("toys/fig1", "smoke", {"number.x": 1})
 
 
 def test_unknown_size_names_those_there_are(toys):

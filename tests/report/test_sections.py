@@ -12,11 +12,16 @@ GOOD, BAD = (Finding(name, "statement", name == "good", "evidence") for name in 
 
 
 @pytest.mark.parametrize(
-    ("findings", "status"), [((GOOD, GOOD), "held"), ((GOOD, BAD), "held in part"), ((BAD, BAD), "did not hold")]
+    ("findings", "status", "after_failures"),
+    [
+        ((GOOD, GOOD), "held", "held in part"),
+        ((GOOD, BAD), "held in part", "held in part"),
+        ((BAD, BAD), "did not hold", "did not hold"),
+    ],
 )
-@pytest.mark.parametrize("problems", [(), ("a point failed",)])
-def test_findings_decide_whatever_else_happened(findings: tuple, problems: tuple, status: str) -> None:
-    assert replace(memory(), findings=findings, problems=problems).status == status
+def test_findings_decide(findings: tuple, status: str, after_failures: str) -> None:
+    assert replace(memory(), findings=findings, problems=()).status == status
+    assert replace(memory(), findings=findings, problems=("a point failed",)).status == after_failures
 
 
 def test_a_timed_finding_counts() -> None:

@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     try:
         outcome = asked.run(asked)
-    except (ValueError, TypeError, OSError, RuntimeError, CapacityError, ModuleNotFoundError) as error:
+    except (ValueError, OSError, RuntimeError, CapacityError, ModuleNotFoundError) as error:
         sys.stderr.write(f"workbench: {error}\n")
         return 1
     except KeyboardInterrupt:

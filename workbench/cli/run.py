@@ -19,6 +19,8 @@ def run(asked: argparse.Namespace) -> Outcome:
 
     experiment = load_experiment(asked.figure)
     overrides = parse_overrides(asked.set)
+    if asked.record and overrides:
+        raise ValueError("--record keeps the table of the whole grid; leave out --set, or use `compare --csv FILE`")
     lines, failed = _run_one(experiment, asked, open_store(asked.store), overrides)
     return lines, int(failed)
 
@@ -56,7 +58,7 @@ def _run_one(
     from workbench.experiment.table import labels, table_of, to_read
     from workbench.tracking.record import FINISHED
 
-    runs = experiment.runs(size=asked.size, device=asked.device, overrides=overrides, store=store)
+    runs = experiment.runs(size=asked.size, device=asked.device, overrides=overrides, store=store, progress=True)
     label = dict(zip((run.run_id for run in runs), labels(runs), strict=True))
     finished, failed = ([run for run in runs if (run.status == FINISHED) is wanted] for wanted in (True, False))
     lines = [*readable(to_read(runs, experiment.sweep.spec.columns)), ""]

@@ -10,6 +10,8 @@ def compare(asked: argparse.Namespace) -> list[str]:
     from workbench.tracking import compare as side_by_side
     from workbench.tracking.store import open_store
 
+    if bad := [text for text in asked.where if "=" not in text]:
+        raise ValueError(f"--where {bad[0]!r}: write KEY=VALUE, such as --where method=reg")
     where = dict(text.partition("=")[::2] for text in asked.where)
     store = open_store(asked.store)
     store.check()
@@ -23,7 +25,11 @@ def compare(asked: argparse.Namespace) -> list[str]:
         found.to_csv(asked.csv, index=False)
         return [f"{len(found)} rows in {asked.csv}"]
     if found.empty:
-        return ["no finished runs; `workbench run PAPER/FIGURE` makes some"]
+        return [
+            "no finished runs like that"
+            if where or asked.size or asked.figure
+            else "no finished runs yet; try `workbench run`"
+        ]
     constant = ", ".join(f"{key} {value}" for key, value in found.attrs.get("constant", {}).items())
     return [*readable(found), *(["", f"in common: {constant}"] if constant else [])]
 

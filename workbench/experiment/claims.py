@@ -26,7 +26,8 @@ def least(
         name: see `Finding`, like `statement` and `timed`.
         statement: ·
         table: of an experiment.
-        value: column to compare; repeated rows of a case count by their median.
+        value: column to compare; repeated rows of a case count by their median. A case that only the winner lacks is
+            lost.
         among: column of the ways.
         winner: way that is claimed to be the least.
         rivals: ways to compare with; those that the table lacks are left out.
@@ -40,8 +41,8 @@ def least(
     rivals = [rival for rival in rivals if rival in cases]
     if winner not in cases or not rivals:
         raise ValueError(f"nothing to compare: the table's {among} are {', '.join(map(str, cases))}")
-    cases = cases.dropna(subset=[winner]).dropna(subset=rivals, how="all")
-    ratios = cases[winner] / cases[rivals].min(axis=1)
+    cases = cases.dropna(subset=rivals, how="all")
+    ratios = (cases[winner] / cases[rivals].min(axis=1)).fillna(float("inf"))  # where the winner failed it lost
     won = int((ratios <= 1).sum())
     worst, best = (
         f"{_case(by, at)}: {winner} {ratio - 1:+.1%} against {cases.loc[at, rivals].astype(float).idxmin()}"

@@ -7,6 +7,15 @@ from workbench.experiment.problems import ConfigError
 from workbench.tracking.record import DatasetInfo
 
 
+def alternatives(config: PointConfig) -> list[PointConfig]:
+    """The configuration with its data set, and with each that may stand in for it."""
+    choice, found = config.dataset, []
+    while choice is not None:
+        found.append(config.model_copy(update={"dataset": choice.model_copy(update={"otherwise": None})}))
+        choice = choice.otherwise
+    return found
+
+
 def at_hand(config: PointConfig, where: str) -> PointConfig:
     """The configuration with a data set that can be loaded here: its own, else the one it names otherwise.
 
@@ -21,15 +30,14 @@ def at_hand(config: PointConfig, where: str) -> PointConfig:
     from workbench.datasets.load import find_source
 
     problems = []
-    choice: DataConfig | None = config.dataset
-    while choice is not None:
+    for either in alternatives(config):
+        dataset = either.dataset
         try:
-            find_source(choice.name, data_folder(), scale=choice.scale, seed=choice.seed)
+            find_source(dataset.name, data_folder(), scale=dataset.scale, seed=dataset.seed)
         except (FileNotFoundError, ValueError) as error:
             problems.append(str(error))
         else:
-            return config.model_copy(update={"dataset": choice.model_copy(update={"otherwise": None})})
-        choice = choice.otherwise
+            return either
     raise ConfigError(f"{where}: dataset.name: {'; '.join(problems)} (or --set dataset=NAME, of: {_names()})")
 
 

@@ -53,9 +53,10 @@ def environment_tags(root: Path) -> dict[str, str]:
     """
     from workbench.kernels.threads import get_num_threads
 
+    commit = _git(root, "rev-parse", "HEAD")
     tags = {
-        "commit": _git(root, "rev-parse", "HEAD") or "unknown",
-        "dirty": str(bool(_git(root, "status", "--porcelain"))).lower(),
+        "commit": commit or "unknown",
+        "dirty": str(bool(_git(root, "status", "--porcelain"))).lower() if commit else "unknown",
         "python": platform.python_version(),
         "platform": f"{sys.platform} {platform.machine()}",
         "threads": str(get_num_threads()),

@@ -1,6 +1,7 @@
 """`Experiment`: a figure of a paper, ready to run, draw and check."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -9,7 +10,7 @@ from typing import Any
 import pandas as pd
 
 from workbench.experiment.config import PointConfig
-from workbench.experiment.data import at_hand, describe_dataset
+from workbench.experiment.data import alternatives, at_hand, describe_dataset
 from workbench.experiment.environment import check_device, device_name, environment_tags
 from workbench.experiment.finding import Finding
 from workbench.experiment.grid import configs, grids
@@ -74,15 +75,26 @@ class Experiment:
             ConfigError: with file, key and what is allowed; or a data set that is not at hand.
             RuntimeError: a device that is not here.
         """
-        home = self.sweep
-        where = relative(home.file)
-        try:
-            found = configs(grids(home.spec, size, device=device, overrides=overrides), home.module.Config, where)
-        except ConfigError as error:
-            raise ConfigError(str(error) if where in str(error) else f"{where}: {error}") from None
+        found = self.sweep._validated(size, device, overrides)
         for config in found:
             check_device(config.device)
-        return [at_hand(config, where) for config in found]
+        return [at_hand(config, relative(self.sweep.file)) for config in found]
+
+    def select(self, runs: Iterable[Run], *, size: str) -> list[list[Run]]:
+        """Of runs, those of the size's own grid made by the code as it is: for each device a list in the grid's order.
+
+        Neither devices nor data sets need to be here; of a point's runs the last one counts.
+
+        Args:
+            runs: of this sweep and size.
+            size: of the grid.
+        """
+        code = self.code_digest()
+        newest = {_as_text(run.point.config): run for run in runs if run.point.tags.get("code") == code}
+        devices = dict.fromkeys(str(run.point.config["device"]) for run in newest.values())
+        wanted = [self.sweep._validated(size, device, None) for device in devices]
+        keys = [[_as_text(resolved(either)) for config in found for either in alternatives(config)] for found in wanted]
+        return [[newest[key] for key in dict.fromkeys(own) if key in newest] for own in keys]
 
     def run(
         self,
@@ -126,7 +138,7 @@ class Experiment:
         return run_sweep(tasks, self.sweep.module.run, store, progress=progress)
 
     def draw(self, table: pd.DataFrame) -> Any:
-        """The figure, with the paper's values where it has any."""
+        """The figure."""
         return self.module.draw(table, self.reported)
 
     def check(self, table: pd.DataFrame) -> list[Finding]:
@@ -164,30 +176,51 @@ class Experiment:
         known = self.deviations(size)
         return [f for f in self.check(table) if not f.held and not f.timed and f.name not in known]
 
+    def own_digest(self) -> str:
+        """sha256 over the library and the figure's own pair."""
+        return code_digest((self.file, self.file.with_suffix(".py")))
+
     def code_digest(self) -> str:
         """sha256 over the library and the pair that makes the rows."""
-        return code_digest((self.sweep.file, self.sweep.file.with_suffix(".py")))
+        return self.sweep.own_digest()
+
+    def note(self, size: str) -> str:
+        """What a reader must know of a size: the sweep's note and the figure's own."""
+        specs = [self.home.spec, self.spec] if self.home else [self.spec]
+        found = [spec.sizes.get(size) for spec in specs]  # pyright: ignore[reportArgumentType, reportCallIssue]
+        return "; ".join(chosen.note for chosen in found if chosen is not None and chosen.note)
 
     def _repr_markdown_(self) -> str:
         spec = self.spec
-        notes = "".join(f"\n\n*{size}*: {found.note}" for size, found in self.sweep.spec.sizes.items() if found.note)
+        notes = "".join(f"\n\n*{size}*: {note}" for size in self.sweep.spec.sizes if (note := self.note(size)))
         return f"**{spec.title}** — {spec.paper}, {spec.source}.\n\nClaim: {spec.claim}{notes}"
+
+    def _validated(self, size: str, device: str | None, overrides: Mapping[str, Any] | None) -> list[PointConfig]:
+        where = relative(self.file)
+        try:
+            return configs(grids(self.spec, size, device=device, overrides=overrides), self.module.Config, where)
+        except ConfigError as error:
+            raise ConfigError(str(error) if where in str(error) else f"{where}: {error}") from None
 
     def _own_tasks(self, size: str, device: str | None, overrides: Mapping[str, Any] | None) -> list[Task]:
         code = self.code_digest()
-        return [
-            Task(self._point(config, size, code), config)
-            for config in self.configs(size=size, device=device, overrides=overrides)
-        ]
+        found = self.configs(size=size, device=device, overrides=overrides)
+        tasks = [Task(self._point(config, size, code), config) for config in found]
+        return list({task.point.key: task for task in tasks}.values())  # two sets may have one that stands in for both
 
     def _point(self, config: PointConfig, size: str, code: str) -> Point:
-        resolved = _own_first(config.model_dump(mode="json", exclude={"dataset": {"otherwise"}}))
+        plain = resolved(config)
         dataset = describe_dataset(config.dataset)  # pyright: ignore[reportArgumentType]  # frozen, so it can be hashed
         tags = {**environment_tags(project_root()), "device": device_name(config.device), "code": code}
-        key = point_key(code, resolved, dataset.fingerprint)
-        return Point(self.name, size, key, resolved, self.views, dataset, tags)
+        key = point_key(code, plain, dataset.fingerprint)
+        return Point(self.name, size, key, plain, self.views, dataset, tags)
 
 
-def _own_first(config: dict[str, Any]) -> dict[str, Any]:
-    """The experiment's own keys before those that all have: they tell its runs apart."""
-    return dict(sorted(config.items(), key=lambda item: item[0] in PointConfig.model_fields))
+def resolved(config: PointConfig) -> dict[str, Any]:
+    """JSON values; the experiment's own keys before those that all have, since they tell its runs apart."""
+    plain = config.model_dump(mode="json", exclude={"dataset": {"otherwise"}})
+    return dict(sorted(plain.items(), key=lambda item: item[0] in PointConfig.model_fields))
+
+
+def _as_text(config: Mapping[str, Any]) -> str:
+    return json.dumps(config, sort_keys=True)

@@ -64,13 +64,24 @@ def grids(
         raise ConfigError(f"size {size!r} is not one of this experiment's: {', '.join(spec.sizes)}")
     chosen = spec.sizes[size]
     fixed = {**spec.fixed, **chosen.fixed, "device": device or chosen.device}
-    found = []
-    for axes in chosen.grids:
-        grid = Grid(fixed, _all_axes(axes, chosen.seeds, chosen.repetitions))
-        for key, value in (overrides or {}).items():
-            grid = grid.set(key, value)
-        found.append(grid)
+    found = [Grid(fixed, _all_axes(axes, chosen.seeds, chosen.repetitions)) for axes in chosen.grids]
+    for key, value in (overrides or {}).items():
+        found = _set_all(found, key, value)
     return found
+
+
+def _set_all(found: list[Grid], key: str, value: Any) -> list[Grid]:
+    """Set a key in every grid. A value that some grids have on that axis stays out of those that don't: of a sweep over
+    two models, setting one leaves the other's grid away."""
+    values = value if isinstance(value, list) else [value]
+    offered = [v for grid in found for v in grid.axes.get(key, [])]
+    changed = []
+    for grid in found:
+        own = grid.axes.get(key)
+        kept = values if own is None else [v for v in values if v in own or v not in offered]
+        if kept:
+            changed.append(grid.set(key, value if own is None else kept))
+    return changed
 
 
 def _all_axes(axes: Axes, seeds: list[int], repetitions: int) -> Axes:
@@ -121,6 +132,8 @@ def parse_overrides(texts: list[str]) -> dict[str, Any]:
 
 def _within(value: Any, key: str, inner: Any) -> dict[str, Any]:
     """A mapping with one of its values replaced; a plain name counts as {"name": …}, as for data sets."""
+    if not isinstance(value, str | Mapping):
+        raise ConfigError(f"--set ….{key}: the value {value!r} has no parts; leave out .{key}")
     mapping = {"name": value} if isinstance(value, str) else dict(value)
     outer, _, rest = key.partition(".")
     return {**mapping, outer: _within(mapping.get(outer, {}), rest, inner) if rest else inner}

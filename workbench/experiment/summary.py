@@ -12,7 +12,7 @@ from workbench.tracking.store import Store
 
 
 def log_summary(figure: Experiment, size: str, runs: Sequence[Run], store: Store) -> None:
-    """Keep a figure as drawn from its points; the same points again add nothing.
+    """Keep a figure as drawn from its points; the same points drawn by the same code again add nothing.
 
     Args:
         figure: to draw.
@@ -22,7 +22,8 @@ def log_summary(figure: Experiment, size: str, runs: Sequence[Run], store: Store
     """
     finished = [run for run in runs if run.status == FINISHED]
     table = table_of(finished)
-    key = hashlib.sha256("".join([figure.name, *(run.run_id for run in finished)]).encode()).hexdigest()
+    parts = [figure.name, figure.own_digest(), *(run.run_id for run in finished)]
+    key = hashlib.sha256("".join(parts).encode()).hexdigest()
     findings = pd.DataFrame([vars(finding) for finding in figure.check(table)])
     artifacts = {
         # The page must work offline, so the library goes with it.

@@ -1,6 +1,7 @@
 """Runs the points of a sweep that are not done yet, one after the other, and keeps each as soon as it ends."""
 
 import gc
+import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -43,12 +44,12 @@ def run_sweep(tasks: Sequence[Task], run: RunFunction, store: Store, *, progress
     """
     keys = [task.point.key for task in tasks]
     done = _finished(tasks, store)
-    bar = tqdm(total=len(tasks), initial=len(done), disable=None if progress is None else not progress, leave=False)
-    with bar:
-        while waiting := [task for task in tasks if task.point.key not in done]:
+    # On a terminal a bar; elsewhere, where asked for, a line now and then.
+    how = {"disable": None} if progress is None else {"disable": not progress, "mininterval": _interval_seconds()}
+    with tqdm(total=len(tasks), initial=len(done), leave=False, desc=_label(tasks), **how) as bar:
+        while waiting := _in_order([task for task in tasks if task.point.key not in done], store):
             ended = len(done)
             for task in waiting:
-                bar.set_description(_label(task))
                 if (one := _claim_and_run(task, run, store)) is not None:
                     done[task.point.key] = one
                     bar.update()
@@ -61,6 +62,15 @@ def slowest(runs: Iterable[Run], count: int = 10) -> list[Run]:
     """Runs by the time they took, longest first."""
     timed = [run for run in runs if run.seconds is not None]
     return sorted(timed, key=lambda run: -(run.seconds or 0.0))[:count]
+
+
+def _in_order(waiting: Sequence[Task], store: Store) -> list[Task]:
+    """What was killed before comes last: if it ran out of memory, it must not keep the others from running."""
+    if not waiting:
+        return []
+    first, keys = waiting[0].point, {task.point.key for task in waiting}
+    killed = {run.point.key for run in store.runs(first.sweep, size=first.size, keys=keys, statuses=(KILLED,))}
+    return sorted(waiting, key=lambda task: task.point.key in killed)
 
 
 def _finished(tasks: Sequence[Task], store: Store) -> dict[str, Run]:
@@ -94,11 +104,11 @@ def _run(task: Task, run: RunFunction, store: Store) -> Run:
     except Exception as error:
         text = _one_line(error)
         store.fail(run_id, text, status=FAILED, artifacts={"traceback.txt": traceback.format_exc()})
-        _release_memory()
-        return ended(FAILED, error=text)
     except BaseException as stop:
         store.fail(run_id, f"stopped by {type(stop).__name__}", status=KILLED)
         raise
+    _release_memory()  # here, since the error holds what the point had until it is dropped
+    return ended(FAILED, error=text)
 
 
 def _one_line(error: Exception) -> str:
@@ -114,5 +124,9 @@ def _release_memory() -> None:
         torch.cuda.empty_cache()
 
 
-def _label(task: Task) -> str:
-    return f"{task.point.sweep} {task.point.size}"
+def _label(tasks: Sequence[Task]) -> str:
+    return f"{tasks[0].point.sweep} {tasks[0].point.size}" if tasks else ""
+
+
+def _interval_seconds() -> float:
+    return 0.1 if sys.stderr.isatty() else 30.0

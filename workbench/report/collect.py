@@ -1,7 +1,7 @@
 """Sections of experiments: from runs in a store, and from recorded tables."""
 
 import os
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -9,7 +9,6 @@ from typing import Any
 import pandas as pd
 
 from workbench.experiment.experiment import Experiment
-from workbench.experiment.finding import Finding
 from workbench.experiment.places import project_root
 from workbench.experiment.recorded import Recorded, recorded
 from workbench.experiment.table import labels, table_of
@@ -29,13 +28,7 @@ def section_of_runs(experiment: Experiment, size: str, runs: Sequence[Run], *, p
     """
     finished = [run for run in runs if run.status == FINISHED]
     problems = tuple(f"{what}: {run.error}" for what, run in zip(labels(runs), runs, strict=True) if run.error)
-    about = {"provenance": _provenance(runs) if runs else {}, "problems": problems}
-    try:
-        return _section(experiment, size, table_of(finished), page, **about)
-    except (ValueError, KeyError, AttributeError):
-        if not problems:
-            raise
-        return _section(experiment, size, pd.DataFrame(), page, **about)  # the figure needs what failed
+    return _section(experiment, size, table_of(finished), page, provenance=_provenance(runs), problems=problems)
 
 
 def sections_of_recorded(experiment: Experiment, *, page: Path | None = None) -> list[Section]:
@@ -59,30 +52,39 @@ def collect(experiments: Iterable[Experiment], store: Store, *, page: Path | Non
         sections = [
             section_of_runs(experiment, size, runs, page=page)
             for size in experiment.sweep.spec.sizes
-            if (runs := _current_runs(experiment, size, store))
+            for runs in experiment.select(_ended(experiment.sweep.name, size, store), size=size)
+            if runs
         ]
         sections += sections_of_recorded(experiment, page=page)
         found += sections or [_section(experiment, next(iter(experiment.sweep.spec.sizes)), pd.DataFrame(), page)]
     return found
 
 
-def _current_runs(experiment: Experiment, size: str, store: Store) -> list[Run]:
-    """Newest run of every point that this code would make; data sets are not loaded where there can't be any."""
-    if not store.runs(experiment.sweep.name, size=size, statuses=(FINISHED, FAILED)):
-        return []
-    try:
-        keys = [task.point.key for task in experiment.tasks(size=size)]
-    except (ValueError, RuntimeError, OSError):
-        return []
-    failed = store.runs(experiment.sweep.name, size=size, keys=set(keys), statuses=(FAILED,))
-    finished = store.runs(experiment.sweep.name, size=size, keys=set(keys))
-    newest = {run.point.key: run for run in [*failed, *finished]}
-    return [newest[key] for key in keys if key in newest]
+def _ended(sweep: str, size: str, store: Store) -> list[Run]:
+    """Failed runs first: where a point was finished too, that counts."""
+    return [run for status in (FAILED, FINISHED) for run in store.runs(sweep, size=size, statuses=(status,))]
 
 
-def _section(experiment: Experiment, size: str, table: pd.DataFrame, page: Path | None, **more: Any) -> Section:
+def _section(
+    experiment: Experiment,
+    size: str,
+    table: pd.DataFrame,
+    page: Path | None,
+    *,
+    provenance: dict[str, str] | None = None,
+    problems: tuple[str, ...] = (),
+    recorded: bool = False,
+) -> Section:
+    def part(of: Callable[[pd.DataFrame], Any]) -> Any:
+        """A part may need points that failed."""
+        try:
+            return of(table) if len(table) else None
+        except (ValueError, KeyError, AttributeError):
+            if not problems:
+                raise
+            return None
+
     spec = experiment.spec
-    findings: list[Finding] = experiment.check(table) if len(table) else []
     return Section(
         name=experiment.name,
         title=spec.title,
@@ -90,12 +92,14 @@ def _section(experiment: Experiment, size: str, table: pd.DataFrame, page: Path 
         claim=spec.claim,
         source=spec.source,
         size=size,
-        figure=experiment.draw(table) if len(table) else None,
-        findings=tuple(findings),
+        figure=part(experiment.draw),
+        findings=tuple(part(experiment.check) or ()),
         deviations=experiment.deviations(size),
-        comparison=experiment.compare(table) if len(table) else None,
+        comparison=part(experiment.compare),
+        provenance={**(provenance or {}), "note": experiment.note(size)},
+        problems=problems,
+        recorded=recorded,
         notebook=_notebook(experiment.name, page),
-        **more,
     )
 
 
@@ -125,7 +129,7 @@ def _of_recorded(table: Recorded) -> dict[str, str]:
         "device": str(about["device"]),
         "data": "; ".join(f"{name}: {what}" for name, what in datasets.items()),
         "date": str(about["date"]),
-        "commit": str(about["commit"])[:12],
+        "commit": str(about["commit"])[:12] + (" with changes" if about["dirty"] == "true" else ""),
         "versions": _versions({key: str(value) for key, value in about.items()}),
         "threads": str(about["threads"]),
         "points": f"{len(table.table)} rows",

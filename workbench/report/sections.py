@@ -59,11 +59,14 @@ class Section:
 
     @property
     def status(self) -> str:
-        """ "held", "held in part" or "did not hold" where something was checked, timed findings included; otherwise
-        "failed" (points failed), "not checked" (drawn, nothing to hold at this size) or "not run"."""
+        """ "held", "held in part" or "did not hold" where something was checked, timed findings included; with failed
+        points at most "held in part". Otherwise "failed" (points failed), "not checked" (drawn, nothing to hold at this
+        size) or "not run"."""
         if self.findings:
             held = [finding.held for finding in self.findings]
-            return HELD if all(held) else IN_PART if any(held) else NOT_HELD
+            if all(held):
+                return IN_PART if self.problems else HELD
+            return IN_PART if any(held) else NOT_HELD
         if self.problems:
             return FAILED
         return NOT_RUN if self.figure is None else NOT_CHECKED

@@ -10,7 +10,12 @@ from workbench.tracking.mirror import cell, flatten, text
 from workbench.tracking.record import FINISHED, Run
 from workbench.tracking.store import NOTHING, Store
 
-_TAGS = {"machine": "device", "commit": "commit", "dirty": "dirty"}  # a configuration has a `device` of its own
+_TAGS = {
+    "machine": "device",
+    "commit": "commit",
+    "dirty": "dirty",
+    "code": "code",
+}  # a configuration has a `device` of its own
 
 
 def compare(
