@@ -128,6 +128,14 @@ def test_import_logs_runs_once(run, tmp_path):
     assert len(FileStore(tmp_path / "runs.jsonl").runs("toys/fig1")) == 3
 
 
+def test_a_machine_that_cannot_draw_runs_all_the_same(run, monkeypatch, tmp_path):
+    monkeypatch.setattr("workbench.experiment.summary.can_draw", lambda: False)
+    status, out, _ = run("reproduce", "--output", tmp_path / "page.html")
+    assert status == 0 and "no report: plotly is not installed here" in out and "✓ it grows" in out
+    assert not (tmp_path / "page.html").exists() and not list(tmp_path.rglob("figure.html"))
+    assert list(tmp_path.rglob("findings.csv"))
+
+
 def test_interruption_is_no_traceback(run, monkeypatch):
     def interrupted(*_, **__):
         raise KeyboardInterrupt

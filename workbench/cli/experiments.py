@@ -39,7 +39,8 @@ def add(areas: argparse._SubParsersAction) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="another value of the configuration, as YAML; a list replaces the values of an axis (repeatable)",
+        help="another value of the configuration, as YAML; a list for an axis. Of a sweep in several grids each takes the "
+        "values that it offers, and all take a value that none offers (repeatable)",
     )
 
     every = command(

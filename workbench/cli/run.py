@@ -27,6 +27,7 @@ def run(asked: argparse.Namespace) -> Outcome:
 
 def reproduce(asked: argparse.Namespace) -> Outcome:
     """Run every figure and write the report."""
+    from workbench.experiment.summary import can_draw
     from workbench.report.collect import collect
     from workbench.report.terminal import status_lines
     from workbench.tracking.store import open_store
@@ -43,6 +44,8 @@ def reproduce(asked: argparse.Namespace) -> Outcome:
         failed += failures
         sys.stdout.write("\n".join([*lines, "", ""]))
         sys.stdout.flush()
+    if not can_draw():
+        return ["no report: plotly is not installed here", f"runs: {store.location}"], int(failed > 0)
     sections = collect(figures, store, page=page.place(asked))
     written = page.write(asked, sections)
     return [*status_lines(sections), "", f"report: {written}", f"runs: {store.location}"], int(failed > 0)

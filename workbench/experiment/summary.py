@@ -2,6 +2,7 @@
 
 import hashlib
 from collections.abc import Sequence
+from importlib.util import find_spec
 
 import pandas as pd
 
@@ -9,6 +10,11 @@ from workbench.experiment.experiment import Experiment
 from workbench.experiment.table import table_of
 from workbench.tracking.record import FINISHED, Run
 from workbench.tracking.store import Store
+
+
+def can_draw() -> bool:
+    """Whether what draws figures is installed; on machines that only run points it may not be."""
+    return find_spec("plotly") is not None
 
 
 def log_summary(figure: Experiment, size: str, runs: Sequence[Run], store: Store) -> None:
@@ -25,11 +31,8 @@ def log_summary(figure: Experiment, size: str, runs: Sequence[Run], store: Store
     parts = [figure.name, figure.own_digest(), *(run.run_id for run in finished)]
     key = hashlib.sha256("".join(parts).encode()).hexdigest()
     findings = pd.DataFrame([vars(finding) for finding in figure.check(table)])
-    artifacts = {
-        # The page must work offline, so the library goes with it.
-        "figure.html": figure.draw(table).to_html(include_plotlyjs=True),
-        "table.csv": table.to_csv(index=False),
-        "findings.csv": findings.to_csv(index=False),
-    }
+    artifacts = {"table.csv": table.to_csv(index=False), "findings.csv": findings.to_csv(index=False)}
+    if can_draw():  # the page must work offline, so the library goes with it
+        artifacts["figure.html"] = figure.draw(table).to_html(include_plotlyjs=True)
     tags = {**finished[-1].point.tags, "claim": figure.spec.claim, "held": f"{findings.held.sum()} of {len(findings)}"}
     store.log_summary(figure.name, figure.sweep.name, size, key, artifacts, tags)
