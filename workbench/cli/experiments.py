@@ -39,7 +39,7 @@ def add(areas: argparse._SubParsersAction) -> None:
         action="append",
         default=[],
         metavar="KEY=VALUE",
-        help="another value of the configuration, as YAML; a list for an axis. Of a sweep in several grids each takes the "
+        help="another value of the configuration, as YAML; a list for an axis. Of several grids each takes the "
         "values that it offers, and all take a value that none offers (repeatable)",
     )
 
