@@ -166,3 +166,26 @@ def test_views_of_what_is_none(toys, home, words):
     (toys / "fig3.py").write_text((toys / "fig2.py").read_text())
     with pytest.raises(ConfigError, match=f"fig3.yaml: rows_from: .*{words}"):
         load_experiment("toys/fig3")
+
+
+def test_what_a_notebook_shows(toys, store):
+    experiment, view = load_experiment("toys/fig1"), load_experiment("toys/fig2")
+    table = experiment.run(store=store, overrides={"number": [3, 2]})
+    shown = experiment.findings(table, size="smoke")
+    assert shown.values.tolist() == [["it grows", "did not hold", "[9, 4]", ""]]
+    assert [finding.name for finding in experiment.unexplained(table, size="smoke")] == ["grows"]
+    assert view.unexplained(table.sort_values("number"), size="smoke") == []
+    assert repr(view) == "Experiment(toys/fig2: Squares again)" and "Claim: The same." in view._repr_markdown_()
+    assert experiment.shown(table) is table
+
+
+def test_notes_of_a_sweep_and_of_its_view(toys):
+    for name, note in (("fig1", "one"), ("fig2", "two")):
+        text = (toys / f"{name}.yaml").read_text()
+        changed = text.replace("smoke:\n", f"smoke:\n    note: {note}\n").replace(
+            "smoke: {}", f"smoke: {{note: {note}}}"
+        )
+        (toys / f"{name}.yaml").write_text(changed)
+    assert load_experiment("toys/fig1").note("smoke") == "one"
+    assert load_experiment("toys/fig2").note("smoke") == "one; two"
+    assert "*smoke*: one; two" in load_experiment("toys/fig2")._repr_markdown_()

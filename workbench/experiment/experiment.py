@@ -24,7 +24,7 @@ from workbench.tracking.record import Point, Run
 from workbench.tracking.store import Store, open_store
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, repr=False)
 class Experiment:
     """A figure: its YAML, its Python, and the experiment whose rows it shows.
 
@@ -189,6 +189,9 @@ class Experiment:
         specs = [self.home.spec, self.spec] if self.home else [self.spec]
         found = [spec.sizes.get(size) for spec in specs]  # pyright: ignore[reportArgumentType, reportCallIssue]
         return "; ".join(chosen.note for chosen in found if chosen is not None and chosen.note)
+
+    def __repr__(self) -> str:
+        return f"Experiment({self.name}: {self.spec.title})"
 
     def _repr_markdown_(self) -> str:
         spec = self.spec

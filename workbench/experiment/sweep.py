@@ -17,6 +17,7 @@ from workbench.tracking.store import Store
 RunFunction = Callable[[Any], Iterable[Mapping[str, Any]]]
 
 _POLL_SECONDS = 0.5
+_LINE_SECONDS = 30.0  # between lines of progress where there is no terminal
 
 
 @dataclass(frozen=True)
@@ -44,9 +45,15 @@ def run_sweep(tasks: Sequence[Task], run: RunFunction, store: Store, *, progress
     """
     keys = [task.point.key for task in tasks]
     done = _finished(tasks, store)
-    # On a terminal a bar; elsewhere, where asked for, a line now and then.
-    how = {"disable": None} if progress is None else {"disable": not progress, "mininterval": _interval_seconds()}
-    with tqdm(total=len(tasks), initial=len(done), leave=False, desc=_label(tasks), **how) as bar:
+    bar = tqdm(
+        total=len(tasks),
+        initial=len(done),
+        desc=_label(tasks),
+        leave=False,
+        disable=None if progress is None else not progress,
+        mininterval=0.1 if sys.stderr.isatty() else _LINE_SECONDS,
+    )
+    with bar:
         while waiting := _in_order([task for task in tasks if task.point.key not in done], store):
             ended = len(done)
             for task in waiting:
@@ -126,7 +133,3 @@ def _release_memory() -> None:
 
 def _label(tasks: Sequence[Task]) -> str:
     return f"{tasks[0].point.sweep} {tasks[0].point.size}" if tasks else ""
-
-
-def _interval_seconds() -> float:
-    return 0.1 if sys.stderr.isatty() else 30.0
