@@ -36,7 +36,7 @@ reproduce: $(INSTALLED)
 	$(BIN)/workbench reproduce --size $(SIZE)
 
 ui: $(INSTALLED)
-	$(BIN)/python -m workbench.tracking.server
+	$(BIN)/python -m workbench.tracking.server --open
 
 lab: $(INSTALLED)
 	$(BIN)/jupyter lab --config notebooks/jupyter_config.py

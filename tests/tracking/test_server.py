@@ -151,3 +151,16 @@ def log_from_afar(port: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     assert (run.point, run.rows, run.status) == (point, tuple(rows), FINISHED) and run.point.dataset == DATASET
     assert store.add(ended("added", sweep="far/fig1")) and not store.add(ended("added", sweep="far/fig1"))
     assert store.close_orphans() == 0
+
+
+@pytest.mark.parametrize(("asked", "opened"), [([], []), (["--open"], ["http://127.0.0.1:1/#/experiments/7/runs?"])])
+def test_the_charts_of_the_first_paper_are_opened_if_asked(monkeypatch, capsys, asked, opened) -> None:
+    links: list[str] = []
+    monkeypatch.setattr("workbench.tracking.server.webbrowser.open", links.append)
+    monkeypatch.setattr(
+        "workbench.tracking.server.experiment_ids", lambda _: {"Default": "0", "betty": "7", "marius": "8"}
+    )
+    assert main(["--store", "http://127.0.0.1:1", *asked]) == 0
+    assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["betty", "marius", "Default"]
+    assert [link.split("workflowType")[0] for link in links] == opened
+    assert all("workflowType=machine_learning" in link for link in links)

@@ -64,7 +64,10 @@ class Experiment:
             ConfigError: with file, key and what is allowed; or a data set that is not at hand.
             RuntimeError: a device that is not here.
         """
-        return self.sweep._own_tasks(size, device, overrides)
+        code = self.code_digest()
+        found = self.configs(size=size, device=device, overrides=overrides)
+        tasks = [Task(self.sweep._point(config, size, code), config) for config in found]
+        return list({task.point.key: task for task in tasks}.values())  # two sets may have one that stands in for both
 
     def configs(
         self, *, size: str = "smoke", device: str | None = None, overrides: Mapping[str, Any] | None = None
@@ -204,12 +207,6 @@ class Experiment:
             return configs(grids(self.spec, size, device=device, overrides=overrides), self.module.Config, where)
         except ConfigError as error:
             raise ConfigError(str(error) if where in str(error) else f"{where}: {error}") from None
-
-    def _own_tasks(self, size: str, device: str | None, overrides: Mapping[str, Any] | None) -> list[Task]:
-        code = self.code_digest()
-        found = self.configs(size=size, device=device, overrides=overrides)
-        tasks = [Task(self._point(config, size, code), config) for config in found]
-        return list({task.point.key: task for task in tasks}.values())  # two sets may have one that stands in for both
 
     def _point(self, config: PointConfig, size: str, code: str) -> Point:
         plain = resolved(config)

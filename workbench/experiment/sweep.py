@@ -45,13 +45,14 @@ def run_sweep(tasks: Sequence[Task], run: RunFunction, store: Store, *, progress
     """
     keys = [task.point.key for task in tasks]
     done = _finished(tasks, store)
+    terminal = sys.stderr.isatty()
     bar = tqdm(
         total=len(tasks),
         initial=len(done),
         desc=_label(tasks),
-        leave=False,
+        leave=not terminal,  # else the table would begin in its line
         disable=None if progress is None else not progress,
-        mininterval=0.1 if sys.stderr.isatty() else _LINE_SECONDS,
+        mininterval=0.1 if terminal else _LINE_SECONDS,
     )
     with bar:
         while waiting := _in_order([task for task in tasks if task.point.key not in done], store):

@@ -9,6 +9,7 @@ import subprocess
 import sys
 import time
 import urllib.request
+import webbrowser
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.error import URLError
@@ -83,15 +84,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     parser = argparse.ArgumentParser(prog="python -m workbench.tracking.server", description="MLflow's UI of the store")
     parser.add_argument("--port", type=int, default=5000)
     parser.add_argument("--store", metavar="URI", help="default: MLFLOW_TRACKING_URI, else the checkout's mlflow.db")
+    parser.add_argument("--open", action="store_true", help="open the first paper's charts in a browser")
     options = parser.parse_args(arguments)
     try:
         store = tracking_uri(options.store)
         if store.endswith(".jsonl"):
             raise StoreError(f"{store} is a file; log it with `workbench import {store}`, and look at that store")
         if store.startswith("http"):
-            return _show(store)
+            return _show(store, options.open)
         _check_free(options.port)
-        return _serve(ui(store, options.port))
+        return _serve(ui(store, options.port), options.open)
     except OSError as error:
         sys.stderr.write(f"{error}\n")
         return 1
@@ -103,7 +105,7 @@ def _check_free(port: int) -> None:
             raise StoreError(f"port {port} is taken; choose another --port")
 
 
-def _serve(server: Ui) -> int:
+def _serve(server: Ui, in_browser: bool) -> int:
     # A group of its own, so that its workers end with it. Shells start jobs in the background deaf to SIGINT.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
@@ -111,7 +113,7 @@ def _serve(server: Ui) -> int:
     process = subprocess.Popen(server.command, env=environment, stdout=sys.stderr, start_new_session=True)
     try:
         _wait(server, process)
-        _show(server.url)
+        _show(server.url, in_browser)
         return process.wait()
     except KeyboardInterrupt:
         return 0
@@ -132,10 +134,14 @@ def _wait(server: Ui, process: subprocess.Popen) -> None:
     raise StoreError(f"the UI did not answer at {server.url} within {_START_SECONDS:.0f} s")
 
 
-def _show(url: str) -> int:
-    for name, number in sorted(experiment_ids(url).items()):
+def _show(url: str, in_browser: bool) -> int:
+    """Links to the papers' charts; MLflow's own "Default" comes last."""
+    found = sorted(experiment_ids(url).items(), key=lambda item: (item[0] == "Default", item[0]))
+    for name, number in found:
         sys.stdout.write(f"{name:>12}  {ml_view(url, number)}\n")
     sys.stdout.flush()
+    if in_browser and found:
+        webbrowser.open(ml_view(url, found[0][1]))
     return 0
 
 
