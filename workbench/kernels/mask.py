@@ -11,10 +11,14 @@ from torch import Tensor
 from workbench.kernels.buffers import uninitialised
 from workbench.kernels.hash import hash_index, hash_index_torch
 from workbench.kernels.jit import compiled
+from workbench.kernels.segment import edge_ranges
 from workbench.kernels.threads import parallel_rows
 
 _LEVELS = 1 << 16
 _CHANNELS_PER_WORD = 4
+ROW_WORD_BYTES = 2 * 8 * _CHANNELS_PER_WORD
+"""Bytes that the torch form takes at once for every row and word of variates: two integers a channel."""
+
 _S16 = np.uint64(16)
 _LOW_16 = np.uint64(_LEVELS - 1)
 
@@ -63,9 +67,18 @@ def apply_mask(x: Tensor, ids: Tensor, key: int, threshold: int) -> Tensor:
     """
     scale = _LEVELS / (_LEVELS - threshold)
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
-        return torch.where(kept_torch(ids, x.shape[1], key, threshold), x * scale, 0)
+        return _apply_mask_torch(x, ids, key, threshold, scale)
     out = uninitialised(x, *x.shape)
     values, rows, kept = x.detach().contiguous().numpy(), ids.numpy(), out.numpy()
     limit, factor = np.uint64(threshold), values.dtype.type(scale)
     parallel_rows(lambda lo, hi: _apply_mask(values, rows, key, limit, factor, kept, lo, hi), x.shape[0])
+    return out
+
+
+def _apply_mask_torch(x: Tensor, ids: Tensor, key: int, threshold: int, scale: float) -> Tensor:
+    """In ranges of rows: the hash of a value takes 16 bytes and more, several times the value itself."""
+    out = torch.empty_like(x)
+    for rows in edge_ranges(x.shape[0], ROW_WORD_BYTES * -(-x.shape[1] // _CHANNELS_PER_WORD)):
+        kept = kept_torch(ids[rows], x.shape[1], key, threshold)
+        out[rows] = torch.where(kept, x[rows] * scale, 0)
     return out
