@@ -14,7 +14,8 @@ from torch.nn.parallel import DistributedDataParallel
 from tests.training.toys import PlainModel, gradients, relative_difference, toy_batch
 from workbench.core.meter import measure_peak
 from workbench.core.minibatch import MiniBatch
-from workbench.training.accumulate import accumulate, model_device
+from workbench.nn.call import model_device
+from workbench.training.accumulate import accumulate
 
 DEVICES = ["cpu", "meta", "cuda"][: 2 + torch.cuda.is_available()]
 

@@ -13,8 +13,8 @@ from torch import Tensor, nn
 
 from tests.training.toys import PlainModel, gradients, relative_difference, toy_batch
 from workbench.core.minibatch import MiniBatch
+from workbench.nn.losses import SeedLoss
 from workbench.nn.model import build_model
-from workbench.training.losses import SeedLoss
 from workbench.training.step import train_step
 
 X = torch.linspace(-1, 1, 160, dtype=torch.float64).sin().view(40, 4)

@@ -1,11 +1,9 @@
 """One batch's gradients from its micro-batches, one after the other."""
 
-import inspect
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
-from itertools import chain
 from typing import Any
 
 import torch
@@ -13,11 +11,11 @@ from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
 from workbench.core.minibatch import MiniBatch
+from workbench.nn.call import model_device, wanted_names
 
 Phase = Callable[[str], AbstractContextManager[Any]]
 """What times or meters a step: called with a phase's name, entered while the phase runs (`Stopwatch.phase`, say)."""
 
-_FROM_BATCH = ("node_ids", "step")
 _NOTHING = nullcontext()
 
 
@@ -60,7 +58,7 @@ def accumulate(
         raise ValueError("a batch has exchanges: its blocks read rows of other processes, not fetched here")
     if len(batches) > 1:
         _warn_of_batch_statistics(model)
-    names = _wanted(model)
+    names = wanted_names(model)
     device = model_device(model)
     total = torch.zeros((), device=device)
     for position, mb in enumerate(batches):
@@ -72,12 +70,6 @@ def accumulate(
 def unmeasured(name: str) -> AbstractContextManager[Any]:
     """A phase that nobody measures."""
     return _NOTHING
-
-
-def model_device(model: nn.Module) -> torch.device | None:
-    """Device of the first parameter or buffer; None for a model without."""
-    first = next(chain(model.parameters(), model.buffers()), None)
-    return None if first is None else first.device
 
 
 def _backward(
@@ -111,24 +103,6 @@ def _reduced_later(model: nn.Module, later: bool) -> AbstractContextManager:
     """Data-parallel models reduce gradients in every backward pass unless told not to."""
     no_sync = getattr(model, "no_sync", None)
     return no_sync() if later and no_sync is not None else nullcontext()
-
-
-def _wanted(model: nn.Module) -> list[str]:
-    """What of a batch, besides blocks and features, the model takes."""
-    inner, parameters = model, inspect.signature(model.forward).parameters
-    while (wrapped := _wrapped(inner, parameters)) is not None:
-        inner, parameters = wrapped, inspect.signature(wrapped.forward).parameters
-    anything = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    return [name for name in _FROM_BATCH if anything or name in parameters]
-
-
-def _wrapped(model: nn.Module, parameters: Any) -> nn.Module | None:
-    """The module inside torch.compile's or a data-parallel wrapper, which hands every argument on."""
-    if hasattr(model, "_orig_mod"):
-        return model._orig_mod  # pyright: ignore[reportReturnType]
-    hands_on = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    inner = getattr(model, "module", None)
-    return inner if hands_on and isinstance(inner, nn.Module) else None
 
 
 def _warn_of_batch_statistics(model: nn.Module) -> None:

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from workbench.core.cpu_gauge import rounded_bytes
 from workbench.core.meter import PeakMeter
 from workbench.core.minibatch import MiniBatch
-from workbench.training.accumulate import Phase, model_device
+from workbench.nn.call import model_device
+from workbench.training.accumulate import Phase
 
 PHASES: tuple[str, ...] = ("fetch", "transfer", "forward", "backward", "step")
 """Phases of a training step, in order."""

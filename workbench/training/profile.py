@@ -12,9 +12,10 @@ from torch import Tensor, nn
 from workbench.core.errors import check_at_least
 from workbench.core.minibatch import MiniBatch
 from workbench.core.stopwatch import Stopwatch
-from workbench.training.accumulate import Phase, model_device
+from workbench.nn.call import model_device
+from workbench.nn.losses import LossFunction, SeedLoss
+from workbench.training.accumulate import Phase
 from workbench.training.epoch_memory import PHASES, EpochMemory, Steps, meter_epoch
-from workbench.training.losses import LossFunction, SeedLoss
 from workbench.training.rows import read_rows
 from workbench.training.step import train_step
 

@@ -8,8 +8,8 @@ from torch import Tensor, nn
 
 from workbench.core.errors import check_choice
 from workbench.core.minibatch import MiniBatch
+from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.training.accumulate import Phase, accumulate, unmeasured
-from workbench.training.losses import LossFunction, SeedLoss
 from workbench.training.rows import check_covers, read_rows
 
 

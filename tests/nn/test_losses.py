@@ -8,7 +8,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from workbench.training.losses import SeedLoss
+from workbench.nn.losses import SeedLoss
 
 CLASSES = 4
 WEIGHT = torch.tensor([0.5, 2.0, 1.0, 3.0], dtype=torch.float64)
