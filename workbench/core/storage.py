@@ -21,10 +21,15 @@ def _whole(tensor: Tensor) -> Tensor:
 
 def total_bytes(tensors: Iterable[Tensor | None]) -> int:
     """Bytes of the tensors, a storage that several of them share counted once and whole."""
+    return sum(storage_bytes(tensors))
+
+
+def storage_bytes(tensors: Iterable[Tensor | None]) -> list[int]:
+    """Bytes of each storage that `move_all` makes of the tensors, empty ones left out."""
     present = [t for t in tensors if t is not None and t.numel()]
     users = Counter(_key(t) for t in present)
     shared = {_key(t): t.untyped_storage().nbytes() for t in present if users[_key(t)] > 1}
-    return sum(t.numel() * t.element_size() for t in present if users[_key(t)] == 1) + sum(shared.values())
+    return [t.numel() * t.element_size() for t in present if users[_key(t)] == 1] + list(shared.values())
 
 
 def move_all(

@@ -1,0 +1,148 @@
+"""One training step of a model of `workbench.nn` on a tape: features in, loss, gradients back, optimizer."""
+
+from collections.abc import Sequence
+
+import torch
+from torch import Tensor, nn
+
+from workbench.core.cpu_gauge import rounded_bytes
+from workbench.memory.dense import activate, dropout, normalise, parameters_of
+from workbench.memory.edges import ShadowBlock
+from workbench.memory.kernels import Kernels
+from workbench.memory.layers import PRICES, Parameters
+from workbench.memory.ledger import Storage
+from workbench.memory.optimizer import OptimizerMemory
+from workbench.memory.record import MemoryEstimate
+from workbench.memory.shadow import Shadow, Tape
+from workbench.memory.sizes import BatchSizes
+from workbench.nn.dropout import HashDropout
+from workbench.nn.model import GNN
+
+_LABEL_BYTES = 8
+_SCALARS = 2  # the batch's loss so far, and that of the micro-batch
+
+
+def price_step(
+    model: GNN,
+    sizes: BatchSizes,
+    optimizer: OptimizerMemory,
+    kernels: Kernels,
+    *,
+    accumulating: bool = False,
+    recover: bool = False,
+) -> MemoryEstimate:
+    """What `workbench.train_step` needs for one micro-batch.
+
+    Args:
+        model: of layers that are in `workbench.memory.layers.PRICES`.
+        sizes: of the micro-batch.
+        optimizer: what its optimizer takes.
+        kernels: which are priced.
+        accumulating: gradients of earlier micro-batches are there.
+        recover: gradients of the micro-batch are kept apart from these until they are complete.
+    """
+    tape = Tape(kernels)
+    fixed = _hold_fixed(tape, model, optimizer)
+    apart = _gradients(tape, model) if recover and accumulating else []
+    parameters = parameters_of(tape, model, accumulating=accumulating and not recover)
+    _micro_batch(tape, model, parameters, sizes)
+    apart.clear()
+    tape.ledger.enter("step")
+    tape.term = "workspace"
+    if recover:
+        tape.touch(_host_copy_bytes(fixed, kernels))
+    tape.touch(optimizer.step_bytes)
+    return MemoryEstimate(
+        terms=tape.ledger.terms_at_peak,
+        phase_bytes=tape.ledger.peaks,
+        fixed_bytes=sum(storage.nbytes for storage in fixed),
+        kernels=str(kernels),
+    )
+
+
+def _hold_fixed(tape: Tape, model: nn.Module, optimizer: OptimizerMemory) -> list[Storage]:
+    tensors = {t.untyped_storage()._cdata: t for t in (*model.parameters(), *model.buffers())}
+    held = sum(rounded_bytes(t.untyped_storage().nbytes()) for t in tensors.values())
+    return [tape.ledger.hold(held, "parameters"), tape.ledger.hold(optimizer.state_bytes, "optimizer")]
+
+
+def _host_copy_bytes(fixed: Sequence[Storage], kernels: Kernels) -> int:
+    """A recovering step copies parameters and optimizer state to the host, which on the CPU is the device."""
+    return 0 if kernels.device == "cuda" else sum(storage.nbytes for storage in fixed)
+
+
+def _gradients(tape: Tape, model: nn.Module) -> list[Storage]:
+    return [tape.ledger.hold(p.nbytes, "gradients") for p in model.parameters() if p.requires_grad]
+
+
+def _micro_batch(tape: Tape, model: GNN, parameters: Parameters, sizes: BatchSizes) -> None:
+    """Forward and backward; what they made is gone when it returns."""
+    blocks = [ShadowBlock(tape, block) for block in sizes.blocks]
+    arrays = [tape.ledger.hold(nbytes, "blocks") for nbytes in sizes.array_bytes]
+    scalars = [tape.ledger.hold(1, "loss") for _ in range(_SCALARS)]
+    x = tape.new(sizes.num_inputs, input_width(model), _itemsize(model), "inputs")
+    loss = _loss(tape, _forward(tape, model, parameters, blocks, x))
+    tape.ledger.enter("backward")
+    if loss.source is not None:
+        tape.backward(loss)
+    del arrays, scalars
+
+
+def input_width(model: GNN) -> int:
+    """Channels of the features that a model reads."""
+    return model.layers[0].in_dim if hasattr(model.layers[0], "in_dim") else model.layers[0].mlp[0].in_features  # type: ignore[union-attr,index,return-value]
+
+
+def _itemsize(model: nn.Module) -> int:
+    first: Tensor | None = next(model.parameters(), None)
+    return torch.get_default_dtype().itemsize if first is None else first.element_size()
+
+
+def _forward(tape: Tape, model: GNN, parameters: Parameters, blocks: Sequence[ShadowBlock], x: Shadow) -> Shadow:
+    h = x
+    for position, block in enumerate(blocks):
+        source = h
+        tape.term = "aggregator"
+        out = _layer(tape, model, parameters, position, block, source)
+        tape.term = "hidden"
+        h = _between(tape, model, parameters, position, out)
+        del out
+    return h
+
+
+def _layer(tape: Tape, model: GNN, parameters: Parameters, position: int, block: ShadowBlock, source: Shadow) -> Shadow:
+    layer = model.layers[position]
+    out = PRICES[type(layer)](tape, layer, parameters, block, source)
+    assert out.storage is not None
+    out.storage.book("hidden")
+    return out
+
+
+def _between(tape: Tape, model: GNN, parameters: Parameters, position: int, h: Shadow) -> Shadow:
+    if position == len(model.layers) - 1:
+        return h
+    out = activate(tape, normalise(tape, h, model.norms[position], parameters), model.activation)
+    drop = model.dropouts[position]
+    assert isinstance(drop, HashDropout)
+    return dropout(tape, out) if drop.p > 0 and model.training else out
+
+
+def _loss(tape: Tape, out: Shadow) -> Shadow:
+    """Cross entropy: labels and log-probabilities are saved, losses of seeds are not."""
+    tape.term = "loss"
+    labels = tape.new(out.rows, 1, _LABEL_BYTES, "labels")
+    masks = [tape.ledger.hold(out.rows, "labels") for _ in range(3)]
+    del masks[1:]
+    log_probabilities = tape.like(out)
+    losses, loss = tape.new(out.rows, 1, out.itemsize), tape.new(1, 1, 4)
+    del masks, losses
+
+    def backward(grad: Shadow) -> Sequence[Shadow | None]:
+        assert labels and log_probabilities
+        for_log = tape.like(log_probabilities)
+        made = tape.like(for_log)
+        del for_log
+        return [made]
+
+    tape.record([loss], [out], backward)
+    return loss
