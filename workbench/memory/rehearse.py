@@ -1,0 +1,189 @@
+"""Training steps of a copy of a model on made-up features, with their allocations written down."""
+
+import copy
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from workbench.core.cpu_gauge import _storages, rounded_bytes
+from workbench.core.errors import check_at_least, check_choice
+from workbench.core.meter import measure_peak
+from workbench.core.minibatch import MiniBatch
+from workbench.memory.trace import AllocationTrace, Recording
+from workbench.nn.call import model_device, wanted_names
+from workbench.nn.losses import LossFunction, SeedLoss
+
+_OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+
+
+class Rehearsal:
+    """A model's training step, on copies of the model and its optimizer.
+
+    Args:
+        model: see `workbench.accumulate`; in training mode or not, as it is.
+        optimizer: "adam", "adamw" or "sgd" with torch's defaults, or one of the model's parameters.
+        in_dim: channels of the features.
+        loss_fn: see `workbench.train_step`.
+        seed: of the features.
+
+    Raises:
+        ValueError: another optimizer, `in_dim` below 1, or a model that can't be copied.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        optimizer: str | torch.optim.Optimizer,
+        in_dim: int,
+        loss_fn: LossFunction,
+        seed: int = 0,
+    ) -> None:
+        check_at_least("in_dim", in_dim, 1)
+        self.model, self._optimizer = _copies(model, optimizer)
+        self._device = model_device(model) or torch.device("cpu")
+        self._names = wanted_names(model)
+        self._in_dim, self._seed = in_dim, seed
+        self._seed_loss, self._labels_of = SeedLoss.of(loss_fn, "mean"), _classes
+        floating = (p.dtype for p in self.model.parameters() if p.is_floating_point())
+        self._dtype = next(floating, torch.get_default_dtype())
+        self.gradient_bytes = self.update_bytes = 0
+
+    def warm_up(self, mb: MiniBatch) -> None:
+        """Do what only a first step does: find labels that the loss takes, make the optimizer's state.
+
+        Raises:
+            ValueError: the step fails; the message says how.
+        """
+        with self._apart(mb):
+            moved = replace(mb, parent=None).to(self._device)
+            self._labels_of = self._find_labels(self._forward(moved, self._features(mb)).detach())
+            self._step(moved, AllocationTrace())
+            self.gradient_bytes = _held_bytes(p.grad for p in self.model.parameters())
+            self._optimizer.step()
+            self.update_bytes = measure_peak(self._optimizer.step, device=self._device)
+
+    def record(self, mb: MiniBatch, *, accumulating: bool) -> Recording:
+        """What a micro-batch allocates in the phases "forward" and "backward".
+
+        Args:
+            mb: the micro-batch; its own arrays are left out.
+            accumulating: gradients are there already (those of the last recording); else there are none.
+
+        Raises:
+            ValueError: the step fails.
+        """
+        with self._apart(mb):
+            if not accumulating:
+                self.model.zero_grad()
+            moved, trace = replace(mb, parent=None).to(self._device), AllocationTrace()
+            trace.start()
+            try:
+                self._step(moved, trace)
+                return trace.recording()
+            finally:
+                trace.stop()
+
+    def held_bytes(self) -> dict[str, int]:
+        """Bytes by term of what is there before a step: parameters with buffers, and the optimizer's state."""
+        groups = (p for group in self._optimizer.param_groups for p in group["params"])
+        state = (
+            value
+            for values in self._optimizer.state.values()
+            for name, value in values.items()
+            if isinstance(value, Tensor) and (name != "step" or value.is_cuda)  # Adam counts steps on the host
+        )
+        parameters = _held_bytes([*self.model.parameters(), *self.model.buffers(), *groups])
+        return {"parameters": parameters, "optimizer": _held_bytes(state)}
+
+    def _step(self, moved: MiniBatch, trace: AllocationTrace) -> None:
+        """As `workbench.accumulate` does it; what it made dies with it."""
+        trace.enter("forward", "inputs")
+        x = self._features(moved)
+        trace.term = "hidden"
+        loss = self._loss(self._forward(moved, x), trace)
+        trace.enter("backward", "workspace")
+        loss.backward()
+        for parameter in self.model.parameters():
+            trace.book(parameter.grad, "gradients")
+
+    def _features(self, mb: MiniBatch) -> Tensor:
+        return torch.randn(mb.num_inputs, self._in_dim, dtype=self._dtype, device=self._device)
+
+    def _forward(self, moved: MiniBatch, x: Tensor) -> Tensor:
+        return self.model(moved.blocks, x, **{name: getattr(moved, name) for name in self._names})
+
+    def _loss(self, out: Tensor, trace: AllocationTrace) -> Tensor:
+        trace.term = "labels"
+        labels = self._labels_of(out)
+        trace.term = "loss"
+        return self._seed_loss(out, labels) * 0.5
+
+    def _find_labels(self, out: Tensor) -> Callable[[Tensor], Tensor]:
+        error: Exception | None = None
+        for labels_of in (_classes, _values, _value_a_seed):
+            try:
+                self._seed_loss(out, labels_of(out))
+                return labels_of
+            except (RuntimeError, ValueError, TypeError, IndexError) as refused:
+                error = error or refused
+        raise ValueError(f"loss_fn takes neither classes nor values for an output {tuple(out.shape)}: {error}")
+
+    @contextmanager
+    def _apart(self, mb: MiniBatch) -> Iterator[None]:
+        """Random numbers end as they began, garbage stays until after, and errors say where they come from."""
+        collects, device = gc.isenabled(), self._device
+        gc.disable()
+        try:
+            with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.enable_grad():
+                torch.manual_seed(self._seed)
+                yield
+        except MemoryError:
+            raise
+        except Exception as error:
+            raise ValueError(
+                f"a training step of {type(self.model).__name__} on {mb.num_seeds} of the seeds ({mb.num_inputs} inputs "
+                f"of in_dim {self._in_dim}) failed, so its memory can't be estimated: {type(error).__name__}: {error}"
+            ) from error
+        finally:
+            if collects:
+                gc.enable()
+
+
+def _copies(
+    model: nn.Module, optimizer: str | torch.optim.Optimizer
+) -> tuple[nn.Module, torch.optim.Optimizer]:
+    given = None if isinstance(optimizer, str) else optimizer
+    try:
+        copied, own = copy.deepcopy((model, given))
+    except Exception as error:
+        raise ValueError(
+            f"a {type(model).__name__} can't be copied, so its memory can't be estimated apart from it: {error}"
+        ) from error
+    copied.zero_grad()
+    if own is not None:
+        return copied, own
+    check_choice("optimizer", str(optimizer), _OPTIMIZERS)
+    return copied, _OPTIMIZERS[str(optimizer)]([p for p in copied.parameters() if p.requires_grad])
+
+
+def _held_bytes(tensors: "Iterator[Tensor | None] | list[Tensor]") -> int:
+    """Bytes that the allocator gives to the tensors' storages, each once."""
+    storages = {s._cdata: s.nbytes() for tensor in tensors for s in _storages(tensor)}
+    return sum(rounded_bytes(nbytes) for nbytes in storages.values())
+
+
+def _classes(out: Tensor) -> Tensor:
+    return torch.zeros(out.shape[0], dtype=torch.int64)
+
+
+def _values(out: Tensor) -> Tensor:
+    return torch.zeros(out.shape, dtype=out.dtype)
+
+
+def _value_a_seed(out: Tensor) -> Tensor:
+    return torch.zeros(out.shape[0], dtype=out.dtype)
