@@ -58,10 +58,10 @@ def wide(itemsize: int) -> int:
     return max(4, itemsize)
 
 
-def _messages(tape: Tape, num_edges: int, row_bytes: int, copies: float = 1) -> None:
-    """Messages of one range of edges; `copies` of them at once."""
+def _messages(tape: Tape, num_edges: int, row_bytes: int, copies: float = 1) -> Storage:
+    """Messages of one range of edges; `copies` of them at once. Whoever does not keep them has them touched."""
     ranges = max(1, MESSAGE_BYTES // max(1, int(row_bytes * max(1, copies))))
-    tape.touch(int(min(num_edges, ranges) * row_bytes * copies))
+    return tape.ledger.hold(int(min(num_edges, ranges) * row_bytes * copies), tape.term)
 
 
 def _sum_rows(tape: Tape, block: ShadowBlock, rows: int, cols: int, itemsize: int, scaled: bool = False) -> Shadow:
@@ -127,9 +127,9 @@ def _max(tape: Tape, block: ShadowBlock, x: Shadow) -> Shadow:
         block.derive_destinations()
         kept = tape.ledger.hold(sizes.num_edges * sizes.edge_bytes, tape.term)
         rows = tape.ledger.hold(sizes.num_edges * 8, tape.term)
-        _messages(tape, sizes.num_edges, cols * itemsize, copies=2.25)
-        del kept, rows
+        messages = _messages(tape, sizes.num_edges, cols * itemsize, copies=2.25)  # with candidates and what wins
         tape.touch(winner.rows * cols)
+        del kept, rows, messages
 
     def backward(grad: Shadow) -> Sequence[Shadow | None]:
         for_x = tape.new(sizes.num_src, cols, itemsize)

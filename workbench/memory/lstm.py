@@ -13,6 +13,7 @@ from workbench.memory.shadow import Shadow, Tape
 
 _PROBE_ROWS = 256
 _NATIVE_KEPT = {"cpu": 7, "cuda": 6}  # four gates, the cell, its tanh (not on CUDA) and the state
+_NATIVE_BACK = 9  # temporaries of a step's gradients, each as large as a state
 
 
 def last_states(tape: Tape, block: ShadowBlock, x: Shadow, lstm: nn.LSTM, weights: Sequence[Shadow | None]) -> Shadow:
@@ -78,64 +79,68 @@ def _last_state(
     width, hidden, itemsize = lstm.input_size, lstm.hidden_size, messages.itemsize
     if steps == 0:
         return tape.new(rows, hidden, itemsize)
-    run = _onednn if tape.kernels.lstm == "onednn" else _native if tape.kernels.lstm == "native" else _cudnn
     as_is = steps == 1 or rows == 1  # else laid out anew, time first
     inputs = messages if as_is else tape.new(rows * steps, width, itemsize)
-    saved, transient, after = run(tape, inputs, steps, rows, hidden)
-    del transient
+    native, step_bytes = tape.kernels.lstm == "native", rows * hidden * itemsize
+    saved = (_run_steps if native else _run_library)(tape, inputs, steps, rows, hidden)
     state = tape.new(rows, hidden, itemsize)
-    tape.touch(state.nbytes)
+    tape.touch(step_bytes)  # the last cell
     shapes = [(rows * steps, width), *((p.rows, p.cols) for p in weights if p is not None)]
-    computed = 4 if run is _onednn else itemsize  # oneDNN gives gradients in float32
+    computed = 4 if tape.kernels.lstm == "onednn" else itemsize  # oneDNN gives gradients in float32
 
     def backward(grad: Shadow) -> Sequence[Shadow | None]:
-        assert saved
+        if native:
+            _back_through_steps(tape, saved, steps, step_bytes)
         made = [tape.new(*shape, computed) for shape in shapes]
-        tape.touch(after)
+        tape.touch(0 if native else 2 * rows * hidden * computed)  # of the first state and cell
         return made if computed == itemsize else [tape.new(*shape, itemsize) for shape in shapes]
 
     tape.record([state], [messages, *(p for p in weights if p is not None)], backward)
     return state
 
 
-_Run = tuple[list[Storage], list[Storage], int]
-"""Kept for the backward pass, temporary, and temporary bytes of the backward pass."""
-
-
-def _onednn(tape: Tape, inputs: Shadow, steps: int, rows: int, hidden: int) -> _Run:
-    """Input, output, first and last states, and the workspace that oneDNN asks for."""
-    state = rows * hidden * inputs.itemsize
+def _run_library(tape: Tape, inputs: Shadow, steps: int, rows: int, hidden: int) -> list[Storage]:
+    """Input, first states, output, last states, and what the library asks for, are saved."""
     assert inputs.storage is not None
-    workspace = onednn_workspace_bytes(inputs.cols, hidden, inputs.itemsize, steps, rows)
+    state, device = rows * hidden * inputs.itemsize, tape.kernels.device
+    workspace = workspace_bytes(inputs.cols, hidden, inputs.itemsize, device, steps=steps, rows=rows)
     sizes = [state, state, steps * state, state, state, workspace]
-    kept = [inputs.storage, *(tape.ledger.hold(size, tape.term) for size in sizes)]
-    return kept, [], 2 * 4 * rows * hidden
+    return [inputs.storage, *(tape.ledger.hold(size, tape.term) for size in sizes)]
 
 
-def _native(tape: Tape, inputs: Shadow, steps: int, rows: int, hidden: int) -> _Run:
-    """torch's own: every step keeps its gates, cell and state; the input's share of all gates is made beforehand."""
-    state = rows * hidden * inputs.itemsize
+def _run_steps(tape: Tape, inputs: Shadow, steps: int, rows: int, hidden: int) -> list[Storage]:
+    """Every step saves its gates, cell and state; the input's share of all gates is made beforehand."""
     assert inputs.storage is not None
-    gates = tape.ledger.hold(4 * steps * state, tape.term)
+    state, hold = rows * hidden * inputs.itemsize, tape.ledger.hold
+    gates = hold(4 * steps * state, tape.term)
     tape.touch(gates.nbytes)
-    kept = [tape.ledger.hold(state * _NATIVE_KEPT[tape.kernels.device], tape.term) for _ in range(steps)]
-    first = [tape.ledger.hold(state, tape.term) for _ in range(2)]
-    output = tape.ledger.hold(steps * state, tape.term)
-    return [inputs.storage, *kept, *first], [gates, output], 10 * state + 4 * steps * state
+    saved = [hold(state, tape.term) for _ in range(2)]
+    saved += [hold(state * _NATIVE_KEPT[tape.kernels.device], tape.term) for _ in range(steps)]
+    output = hold(steps * state, tape.term)
+    del gates, output
+    return [inputs.storage, *saved]
 
 
-def _cudnn(tape: Tape, inputs: Shadow, steps: int, rows: int, hidden: int) -> _Run:
-    """Input, output, first and last states, and the reserve that cuDNN asks for."""
-    state = rows * hidden * inputs.itemsize
-    assert inputs.storage is not None
-    reserve = int(_workspace_rate(inputs.cols, hidden, inputs.itemsize, "cuda")[1] * steps * rows)
-    sizes = [state, state, steps * state, state, state, reserve]
-    return [inputs.storage, *(tape.ledger.hold(size, tape.term) for size in sizes)], [], 2 * state
+def _back_through_steps(tape: Tape, saved: list[Storage], steps: int, step_bytes: int) -> None:
+    """Every step drops what it saved and leaves the gradients of its gates, which are put side by side at the end."""
+    tape.touch(_NATIVE_BACK * step_bytes)
+    del saved[1:]
+    gates = tape.ledger.hold(4 * steps * step_bytes, tape.term)
+    tape.touch(gates.nbytes)
 
 
-def onednn_workspace_bytes(width: int, hidden: int, itemsize: int, steps: int, rows: int) -> int:
-    """Bytes that oneDNN keeps between the passes of an LSTM: by row, by row and step, and whole pages of each piece."""
-    by_row, by_step, least = _workspace_rate(width, hidden, itemsize, "cpu")
+def workspace_bytes(width: int, hidden: int, itemsize: int, device: str, *, steps: int, rows: int) -> int:
+    """Bytes that oneDNN or cuDNN keeps between the passes of an LSTM: by row, by row and step, and whole pages.
+
+    Args:
+        width: channels of the input.
+        hidden: channels of the state.
+        itemsize: bytes of an element.
+        device: "cpu" for oneDNN, "cuda" for cuDNN.
+        steps: length of the sequences.
+        rows: sequences.
+    """
+    by_row, by_step, least = _workspace_rate(width, hidden, itemsize, device)
     return max(least, int(rows * (by_row + by_step * steps)) + least // 2)
 
 
