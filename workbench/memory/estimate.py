@@ -1,19 +1,20 @@
 """`estimate_memory`: what a training step needs on the device, before it runs."""
 
 from collections.abc import Callable
-from typing import Protocol
+from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from workbench.core.minibatch import MiniBatch
+from workbench.memory.analytic.layers import PRICES
+from workbench.memory.analytic.loss import price_of
+from workbench.memory.analytic.step import price_step
 from workbench.memory.kernels import Kernels
-from workbench.memory.layers import PRICES
 from workbench.memory.optimizer import OptimizerMemory
 from workbench.memory.record import MemoryEstimate
 from workbench.memory.sizes import BatchSizes
-from workbench.memory.step import price_step
 from workbench.nn.model import GNN
 from workbench.nn.sage import SAGELayer
 
@@ -23,7 +24,7 @@ Optimizer = str | torch.optim.Optimizer
 class Estimator(Protocol):
     """Estimates micro-batches of one model."""
 
-    def __call__(self, mb: MiniBatch | BatchSizes, /, *, accumulating: bool = False) -> MemoryEstimate: ...
+    def __call__(self, mb: MiniBatch, /, *, accumulating: bool = False) -> MemoryEstimate: ...
 
 
 def estimate_memory(
@@ -37,9 +38,34 @@ def estimate_memory(
     in_dim: int | None = None,
     loss_fn: Callable[..., Tensor] = cross_entropy,
 ) -> MemoryEstimate:
-    return estimator_for(
-        model, mb, optimizer=optimizer, kernels=kernels, recover=recover, in_dim=in_dim, loss_fn=loss_fn
-    )(mb, accumulating=accumulating)
+    """What `workbench.train_step` needs on the device for one micro-batch, by term and by phase.
+
+    Models of `workbench.build_model` are priced from the batch's sizes alone, in a fraction of a millisecond: every
+    tensor of the step is followed from its making to its end, as the kernels and torch's autograd make and drop them.
+    Any other module is traced on small parts of `mb`, the sizes of its tensors are matched to those of the batch, and
+    the estimate says how far off it was on parts held out.
+
+    Args:
+        model: as `train_step` calls it, in the mode (train or eval) that it is in; features come in its dtype.
+        mb: the micro-batch, or the whole batch; all of its seeds have labels.
+        optimizer: "adam", "adamw" or "sgd" with torch's defaults, or an optimizer; its state counts as there.
+        kernels: which to price; None: those of the model's device. A model on the CPU can be priced for a GPU.
+        accumulating: gradients of earlier micro-batches of the same batch are there: true for all but the first.
+        recover: the step is one with `train_step(recover=…)`, which keeps a micro-batch's gradients apart.
+        in_dim: channels of the features, needed for modules that are traced.
+        loss_fn: of torch: `cross_entropy` or `binary_cross_entropy_with_logits`; any for modules that are traced.
+
+    Returns:
+        The estimate; `peak_bytes` is comparable with that of `workbench.profile_epoch`.
+
+    Raises:
+        ValueError: a model of another number of layers than the batch has, an unknown optimizer, a loss that is not
+            priced, kernels for a module that must be traced where it is, or a traced step that fails.
+
+    Source: Betty (ASPLOS 2023), section 4.4, goes by eight terms: `workbench.memory.betty`.
+    """
+    options = {"optimizer": optimizer, "kernels": kernels, "recover": recover, "in_dim": in_dim, "loss_fn": loss_fn}
+    return estimator_for(model, mb, **options)(mb, accumulating=accumulating)
 
 
 def estimator_for(
@@ -52,20 +78,47 @@ def estimator_for(
     in_dim: int | None = None,
     loss_fn: Callable[..., Tensor] = cross_entropy,
 ) -> Estimator:
-    if not is_known(model):
-        from workbench.memory.fit import fit_memory
+    """`estimate_memory` for many micro-batches of one batch: what does not depend on them is found once.
 
-        return fit_memory(model, mb, optimizer=optimizer, in_dim=in_dim, loss_fn=loss_fn, recover=recover)
+    Args:
+        model: see `estimate_memory`, as for all others.
+        mb: the batch that they are parts of; modules that are not known are traced on parts of it.
+
+    Raises:
+        ValueError: see `estimate_memory`.
+    """
+    if not is_known(model):
+        return _traced(model, mb, kernels, optimizer=optimizer, in_dim=in_dim, loss_fn=loss_fn, recover=recover)
     assert isinstance(model, GNN)
-    kernels = kernels or Kernels.of(model)
-    held = OptimizerMemory.of(optimizer, model, on_cuda=kernels.device == "cuda")
+    if len(model.layers) != len(mb.blocks):
+        raise ValueError(
+            f"the model has {len(model.layers)} layers, the batch {len(mb.blocks)} blocks; give it one each"
+        )
+    chosen, price_loss = kernels or Kernels.of(model), price_of(loss_fn)
+    held = OptimizerMemory.of(optimizer, model, on_cuda=chosen.device == "cuda")
     degrees = any(isinstance(layer, SAGELayer) and layer.aggregator == "lstm" for layer in model.layers)
 
-    def estimate(batch: MiniBatch | BatchSizes, /, *, accumulating: bool = False) -> MemoryEstimate:
-        sizes = batch if isinstance(batch, BatchSizes) else BatchSizes.of(batch, degrees=degrees)
-        return price_step(model, sizes, held, kernels, accumulating=accumulating, recover=recover)
+    def estimate(part: MiniBatch, /, *, accumulating: bool = False) -> MemoryEstimate:
+        sizes = BatchSizes.of(part, degrees=degrees)
+        return price_step(model, sizes, held, chosen, price_loss, accumulating=accumulating, recover=recover)
 
     return estimate
+
+
+def _traced(
+    model: nn.Module, mb: MiniBatch, kernels: Kernels | None, *, in_dim: int | None, **options: Any
+) -> Estimator:
+    from workbench.memory.fit import fit_memory
+
+    name = type(model).__name__
+    if in_dim is None:
+        raise ValueError(f"a {name} is not known and must be traced; say how wide its features are: in_dim=x.shape[1]")
+    if kernels is not None and kernels.device != Kernels.of(model).device:
+        raise ValueError(
+            f"kernels are {kernels}, but a {name} is not known and must be traced where it is; move it to that device, or "
+            "leave kernels out"
+        )
+    return fit_memory(model, mb, in_dim=in_dim, **options)
 
 
 def is_known(model: nn.Module) -> bool:

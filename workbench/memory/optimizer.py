@@ -45,6 +45,7 @@ class OptimizerMemory:
             if not wanted:
                 return OptimizerMemory(0, 0)
             optimizer = kinds[optimizer](wanted)  # holds no state before its first step
+        assert isinstance(optimizer, torch.optim.Optimizer)
         groups = [_group_bytes(optimizer, group, on_cuda) for group in optimizer.param_groups]
         return OptimizerMemory(sum(s for s, _ in groups), max((t for _, t in groups), default=0))
 

@@ -4,9 +4,9 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from workbench.kernels.segment import MESSAGE_BYTES
-from workbench.memory.dense import cast
-from workbench.memory.ledger import Storage
-from workbench.memory.shadow import Shadow, Tape
+from workbench.memory.analytic.dense import cast
+from workbench.memory.analytic.ledger import Storage
+from workbench.memory.analytic.tape import Shadow, Tape
 from workbench.memory.sizes import BlockSizes
 
 

@@ -1,6 +1,6 @@
 """Tensors without values, and autograd over them: sizes flow as tensors would, and live as long.
 
-An operation of a shadow holds the room of its results in a ledger, keeps what torch would save for the backward pass, and
+An operation on shadows holds the room of its results in a ledger, keeps what torch would save for the backward pass and
 says what the backward pass makes. Lifetimes are Python's, so code that mirrors a layer frees what the layer frees.
 """
 
@@ -10,8 +10,8 @@ import math
 from collections.abc import Callable, Sequence
 from typing import Any
 
+from workbench.memory.analytic.ledger import Ledger, Storage
 from workbench.memory.kernels import Kernels
-from workbench.memory.ledger import Ledger, Storage
 
 Backward = Callable[..., Sequence["Shadow | None"]]
 

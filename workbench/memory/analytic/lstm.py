@@ -7,9 +7,9 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from workbench.memory.edges import ShadowBlock, gather_edges
-from workbench.memory.ledger import Storage
-from workbench.memory.shadow import Shadow, Tape
+from workbench.memory.analytic.edges import ShadowBlock, gather_edges
+from workbench.memory.analytic.ledger import Storage
+from workbench.memory.analytic.tape import Shadow, Tape
 
 _PROBE_ROWS = 256
 _NATIVE_KEPT = {"cpu": 7, "cuda": 6}  # four gates, the cell, its tanh (not on CUDA) and the state

@@ -1,24 +1,23 @@
 """One training step of a model of `workbench.nn` on a tape: features in, loss, gradients back, optimizer."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 
 import torch
 from torch import Tensor, nn
 
 from workbench.core.cpu_gauge import rounded_bytes
-from workbench.memory.dense import activate, dropout, normalise, parameters_of
-from workbench.memory.edges import ShadowBlock
+from workbench.memory.analytic.dense import activate, dropout, normalise, parameters_of
+from workbench.memory.analytic.edges import ShadowBlock
+from workbench.memory.analytic.layers import PRICES, Parameters
+from workbench.memory.analytic.ledger import Storage
+from workbench.memory.analytic.tape import Shadow, Tape
 from workbench.memory.kernels import Kernels
-from workbench.memory.layers import PRICES, Parameters
-from workbench.memory.ledger import Storage
 from workbench.memory.optimizer import OptimizerMemory
 from workbench.memory.record import MemoryEstimate
-from workbench.memory.shadow import Shadow, Tape
 from workbench.memory.sizes import BatchSizes
 from workbench.nn.dropout import HashDropout
 from workbench.nn.model import GNN
 
-_LABEL_BYTES = 8
 _SCALARS = 2  # the batch's loss so far, and that of the micro-batch
 
 
@@ -27,6 +26,7 @@ def price_step(
     sizes: BatchSizes,
     optimizer: OptimizerMemory,
     kernels: Kernels,
+    price_loss: Callable[[Tape, Shadow], Shadow],
     *,
     accumulating: bool = False,
     recover: bool = False,
@@ -34,10 +34,11 @@ def price_step(
     """What `workbench.train_step` needs for one micro-batch.
 
     Args:
-        model: of layers that are in `workbench.memory.layers.PRICES`.
+        model: of layers that are in `workbench.memory.analytic.layers.PRICES`.
         sizes: of the micro-batch.
         optimizer: what its optimizer takes.
         kernels: which are priced.
+        price_loss: of `workbench.memory.analytic.loss`.
         accumulating: gradients of earlier micro-batches are there.
         recover: gradients of the micro-batch are kept apart from these until they are complete.
     """
@@ -45,7 +46,7 @@ def price_step(
     fixed = _hold_fixed(tape, model, optimizer)
     apart = _gradients(tape, model) if recover and accumulating else []
     parameters = parameters_of(tape, model, accumulating=accumulating and not recover)
-    _micro_batch(tape, model, parameters, sizes)
+    _micro_batch(tape, model, parameters, sizes, price_loss)
     apart.clear()
     tape.ledger.enter("step")
     tape.term = "workspace"
@@ -75,13 +76,15 @@ def _gradients(tape: Tape, model: nn.Module) -> list[Storage]:
     return [tape.ledger.hold(p.nbytes, "gradients") for p in model.parameters() if p.requires_grad]
 
 
-def _micro_batch(tape: Tape, model: GNN, parameters: Parameters, sizes: BatchSizes) -> None:
+def _micro_batch(
+    tape: Tape, model: GNN, parameters: Parameters, sizes: BatchSizes, price_loss: Callable[[Tape, Shadow], Shadow]
+) -> None:
     """Forward and backward; what they made is gone when it returns."""
     blocks = [ShadowBlock(tape, block) for block in sizes.blocks]
     arrays = [tape.ledger.hold(nbytes, "blocks") for nbytes in sizes.array_bytes]
     scalars = [tape.ledger.hold(1, "loss") for _ in range(_SCALARS)]
     x = tape.new(sizes.num_inputs, input_width(model), _itemsize(model), "inputs")
-    loss = _loss(tape, _forward(tape, model, parameters, blocks, x))
+    loss = price_loss(tape, _forward(tape, model, parameters, blocks, x))
     tape.ledger.enter("backward")
     if loss.source is not None:
         tape.backward(loss)
@@ -125,24 +128,3 @@ def _between(tape: Tape, model: GNN, parameters: Parameters, position: int, h: S
     drop = model.dropouts[position]
     assert isinstance(drop, HashDropout)
     return dropout(tape, out) if drop.p > 0 and model.training else out
-
-
-def _loss(tape: Tape, out: Shadow) -> Shadow:
-    """Cross entropy: labels and log-probabilities are saved, losses of seeds are not."""
-    tape.term = "loss"
-    labels = tape.new(out.rows, 1, _LABEL_BYTES, "labels")
-    masks = [tape.ledger.hold(out.rows, "labels") for _ in range(3)]
-    del masks[1:]
-    log_probabilities = tape.like(out)
-    losses, loss = tape.new(out.rows, 1, out.itemsize), tape.new(1, 1, 4)
-    del masks, losses
-
-    def backward(grad: Shadow) -> Sequence[Shadow | None]:
-        assert labels and log_probabilities
-        for_log = tape.like(log_probabilities)
-        made = tape.like(for_log)
-        del for_log
-        return [made]
-
-    tape.record([loss], [out], backward)
-    return loss

@@ -1,12 +1,12 @@
 """What operations on whole tensors hold: linear layers, activations, norms, dropout."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from torch import nn
 
 from workbench.kernels.mask import ROW_WORD_BYTES
 from workbench.kernels.segment import MESSAGE_BYTES
-from workbench.memory.shadow import Shadow, Tape
+from workbench.memory.analytic.tape import Shadow, Tape
 
 _CHANNELS_PER_WORD = 4
 
@@ -110,7 +110,7 @@ def activate(tape: Tape, x: Shadow, module: nn.Module) -> Shadow:
     return out
 
 
-def normalise(tape: Tape, x: Shadow, module: nn.Module, parameters: dict[int, Shadow]) -> Shadow:
+def normalise(tape: Tape, x: Shadow, module: nn.Module, parameters: Mapping[int, Shadow]) -> Shadow:
     """LayerNorm and BatchNorm save their input and its statistics."""
     if isinstance(module, nn.Identity):
         return x

@@ -6,10 +6,10 @@ from typing import Any
 
 from torch import nn
 
-from workbench.memory.dense import activate, add, add_bias, linear, linear_and_own, normalise, scale
-from workbench.memory.edges import ShadowBlock, edge_attention, segment_max, segment_sum_and_own
-from workbench.memory.lstm import last_states
-from workbench.memory.shadow import Shadow, Tape
+from workbench.memory.analytic.dense import activate, add, add_bias, linear, linear_and_own, normalise, scale
+from workbench.memory.analytic.edges import ShadowBlock, edge_attention, segment_max, segment_sum_and_own
+from workbench.memory.analytic.lstm import last_states
+from workbench.memory.analytic.tape import Shadow, Tape
 from workbench.nn.gat import GATLayer
 from workbench.nn.gcn import GCNLayer
 from workbench.nn.gin import GINLayer

@@ -1,0 +1,83 @@
+"""What losses hold: `workbench.core.losses.SeedLoss` over those of torch."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
+from typing import Any
+
+from torch import nn
+from torch.nn import functional
+
+from workbench.memory.analytic.tape import Shadow, Tape
+
+_LABEL_BYTES = 8
+
+PriceLoss = Callable[[Tape, Shadow], Shadow]
+
+
+def price_cross_entropy(tape: Tape, out: Shadow) -> Shadow:
+    """Labels and log-probabilities are saved, losses of seeds are not; all seeds have labels."""
+    tape.term = "loss"
+    labels = tape.new(out.rows, 1, _LABEL_BYTES, "labels")
+    labelled = tape.ledger.hold(out.rows, "labels")
+    tape.ledger.touch(2 * labelled.nbytes, "labels")
+    log_probabilities = tape.like(out)
+    losses, loss = tape.new(out.rows, 1, out.itemsize), tape.new(1, 1, 4)
+    del labelled, losses
+
+    def backward(grad: Shadow) -> Sequence[Shadow | None]:
+        assert labels and log_probabilities
+        picked = tape.like(log_probabilities)
+        made = tape.like(picked)
+        del picked
+        return [made]
+
+    tape.record([loss], [out], backward)
+    return loss
+
+
+def price_binary(tape: Tape, out: Shadow) -> Shadow:
+    """Labels as wide as the output are saved, and the output."""
+    tape.term = "loss"
+    labels = tape.like(out, "labels")
+    losses, loss, saved = tape.like(out), tape.new(1, 1, 4), out.detached()
+    del losses
+
+    def backward(grad: Shadow) -> Sequence[Shadow | None]:
+        assert labels and saved
+        made = tape.like(saved)
+        tape.touch(made.nbytes)
+        return [made]
+
+    tape.record([loss], [out], backward)
+    return loss
+
+
+_PRICES: Mapping[Any, PriceLoss] = MappingProxyType(
+    {
+        functional.cross_entropy: price_cross_entropy,
+        nn.CrossEntropyLoss: price_cross_entropy,
+        functional.binary_cross_entropy_with_logits: price_binary,
+        nn.BCEWithLogitsLoss: price_binary,
+    }
+)
+
+
+def price_of(loss_fn: Callable[..., Any]) -> PriceLoss:
+    """What a loss function holds.
+
+    Args:
+        loss_fn: `cross_entropy` or `binary_cross_entropy_with_logits` of torch, with options bound or not, or their
+            modules.
+
+    Raises:
+        ValueError: another one.
+    """
+    inner = loss_fn.func if isinstance(loss_fn, partial) else loss_fn
+    price = _PRICES.get(type(inner) if isinstance(inner, nn.Module) else inner)
+    if price is None:
+        raise ValueError(
+            f"loss_fn {getattr(inner, '__name__', inner)!r} is not priced; estimate with cross_entropy or "
+            "binary_cross_entropy_with_logits, whichever has labels of the same shape"
+        )
+    return price
