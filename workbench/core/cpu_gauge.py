@@ -5,12 +5,13 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import suppress
 from typing import Any
 
 import torch
 from torch import Tensor, UntypedStorage
-from torch.utils._python_dispatch import TorchDispatchMode
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 from torch.utils._pytree import tree_iter
 
 ALLOCATION_BYTES = 512
@@ -51,14 +52,20 @@ mode is on: then it plays safe and copies."""
 
 
 class CpuGauge(TorchDispatchMode):
-    """Sees every operator's storages, backward passes included, and hears of their end by weak references."""
+    """Sees every operator's storages, backward passes included, and hears of their end by weak references.
 
-    def __init__(self) -> None:
+    Args:
+        refuse: asked of every operator that takes memory, with the bytes it took and the live bytes before it, relative
+            to the start. The error it returns is raised in place of the operator's result, of which nothing is left.
+    """
+
+    def __init__(self, refuse: Callable[[int, int], Exception | None] | None = None) -> None:
         super().__init__()
+        self._refuse = refuse
         self._held: dict[int, _Held] = {}
         self._freed: deque[int] = deque()  # written by whichever thread drops the last reference
         self._copied: tuple[_Held, int] | None = None  # what the engine would have overwritten, and the level with both
-        self._live = self._peak = 0
+        self._live = self._peak = self._peak_before = 0
         self._lock = threading.Lock()  # kernels' threads make tensors too
 
     @classmethod
@@ -68,6 +75,11 @@ class CpuGauge(TorchDispatchMode):
     def start(self) -> None:
         for storage in _all_storages():
             self._hold(storage)
+        for gauge in _open_gauges():  # they know what a frozen collector does not show
+            for held in list(gauge._held.values()):
+                storage = held()
+                if storage is not None:
+                    self._hold(storage)
         self.__enter__()
 
     def take(self) -> int:
@@ -86,15 +98,32 @@ class CpuGauge(TorchDispatchMode):
             self._meet(func, (args, kwargs))
         result = func(*args, **kwargs)
         with self._lock:
-            before = self._live
-            for value in tree_iter((args, kwargs, result)):
-                for storage in _storages(value):
-                    self._add(storage)
-            if self._live > before and func in _IN_PLACE_UNMETERED and not args[0]._is_view() and _called_by_engine():
-                self._copied = self._held[args[0].untyped_storage()._cdata], self._live
-            else:
-                self._peak = max(self._peak, self._live)
-        return result
+            refusal = self._count(func, args, (args, kwargs, result))
+        if refusal is None:
+            return result
+        del result  # the error's traceback would hold it
+        raise refusal
+
+    def _count(self, func: Any, args: Any, values: Any) -> Exception | None:
+        """Take in what an operator made, unless it is refused."""
+        live = reached = self._live
+        self._peak_before = self._peak
+        for value in tree_iter(values):
+            for storage in _storages(value):
+                reached = max(reached, self._add(storage))
+        if self._live > live and func in _IN_PLACE_UNMETERED and not args[0]._is_view() and _called_by_engine():
+            self._copied = self._held[args[0].untyped_storage()._cdata], self._live
+            return None
+        self._peak = max(self._peak, reached)
+        refusal = self._refuse(reached - live, live) if self._refuse is not None and reached > live else None
+        if refusal is not None:
+            for gauge in _open_gauges():  # those entered before this one, which saw the operator
+                gauge._unsee()
+        return refusal
+
+    def _unsee(self) -> None:
+        """The last operator was refused: its result did not count."""
+        self._peak, self._copied = self._peak_before, None
 
     def _meet(self, func: Any, arguments: Any) -> None:
         """Take up what no operator made.
@@ -115,17 +144,23 @@ class CpuGauge(TorchDispatchMode):
         held.key, held.nbytes = storage._cdata, rounded_bytes(storage.nbytes())
         self._held[held.key] = held
 
-    def _add(self, storage: UntypedStorage) -> None:
-        """Count a storage if it is new, or its change of size; NumPy's and files' memory is not the allocator's."""
+    def _add(self, storage: UntypedStorage) -> int:
+        """Count a storage if it is new, or its change of size; NumPy's and files' memory is not the allocator's.
+
+        Returns:
+            Live bytes at most meanwhile: a resize takes the new room before it frees the old.
+        """
+        reached = 0
         held = self._held.get(storage._cdata)
         if held is None and storage.resizable():
             self._hold(storage)
             held = self._held.get(storage._cdata)
             self._live += held.nbytes if held else 0
         elif held is not None and held.nbytes != (nbytes := rounded_bytes(storage.nbytes())):
-            self._peak = max(self._peak, self._live + nbytes)  # a resize takes the new room before it frees the old
+            reached = self._live + nbytes
             self._live += nbytes - held.nbytes
             held.nbytes = nbytes
+        return max(reached, self._live)
 
     def _on_free(self, held: _Held) -> None:
         self._held.pop(held.key, None)  # at once: the address may be reused
@@ -151,13 +186,19 @@ def _called_by_engine() -> bool:
     return frame.f_code.co_name == "_engine_run_backward"
 
 
+def _open_gauges() -> Iterator[CpuGauge]:
+    """Gauges of this thread; within an operator, those entered before the one that runs."""
+    return (mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, CpuGauge))
+
+
 def _all_storages() -> Iterator[UntypedStorage]:
     """Storages of all tensors that Python knows and of their gradients."""
     for obj in gc.get_objects():
         if issubclass(type(obj), Tensor):  # not isinstance: proxies answer for their class with warnings
             yield from _storages(obj)
-            if obj.is_leaf:
-                yield from _storages(obj.grad)
+            with suppress(RuntimeError):  # views that autograd forbids to look at
+                if obj.is_leaf:
+                    yield from _storages(obj.grad)
 
 
 def _storages(value: object) -> Iterator[UntypedStorage]:

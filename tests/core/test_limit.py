@@ -1,0 +1,255 @@
+"""The limit against what the meter measures, and against cases counted by hand."""
+
+from collections.abc import Callable
+from contextlib import nullcontext, suppress
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
+
+from tests.strategies import random_graph, random_minibatch
+from workbench.core.limit import limit_memory
+from workbench.core.meter import PeakMeter, measure_peak
+from workbench.kernels.threads import get_num_threads, run_tasks, set_num_threads
+from workbench.nn.model import build_model
+
+KIB = 1024
+DEVICES = ["cpu", "cuda"][: 1 + torch.cuda.is_available()]
+
+
+def kib(count: int) -> Tensor:
+    return torch.empty(count * KIB, dtype=torch.uint8)
+
+
+def test_what_fits_runs_and_what_does_not_is_refused() -> None:
+    with limit_memory(8 * KIB):
+        a = kib(5)
+        b = kib(3)
+        with pytest.raises(torch.OutOfMemoryError, match=r"tried to allocate 512 B where 8.00 KiB of the limit of 8"):
+            torch.empty(1, dtype=torch.uint8)
+        del a
+        kib(5)
+    assert b.numel() == 3 * KIB
+    kib(99)
+
+
+def test_a_refused_result_is_gone_as_soon_as_the_error_is_there() -> None:
+    with limit_memory(8 * KIB):
+        try:
+            kib(9)
+        except torch.OutOfMemoryError:
+            kib(8)
+
+
+@pytest.mark.parametrize("metered", [False, True])
+def test_what_is_alive_at_entry_makes_room_when_freed(metered: bool) -> None:
+    held = [kib(6)]
+    with PeakMeter() if metered else nullcontext(), limit_memory(8 * KIB, held_bytes=6 * KIB):
+        kib(2)
+        with pytest.raises(torch.OutOfMemoryError, match=r"where 6\.00 KiB of the limit"):
+            kib(3)
+        held.clear()
+        kib(8)
+
+
+def test_over_the_limit_already() -> None:
+    """Nothing is allocated, but operators that allocate nothing go on."""
+    a = torch.ones(4)
+    with limit_memory(KIB, held_bytes=2 * KIB):
+        a.add_(1).view(2, 2)
+        with pytest.raises(torch.OutOfMemoryError):
+            a.clone()
+    assert a[0] == 2
+
+
+def layers(width: int) -> tuple[nn.Module, Tensor]:
+    torch.manual_seed(0)
+    return nn.Sequential(nn.Linear(width, width), nn.Tanh(), nn.Linear(width, width)), torch.randn(64, width)
+
+
+def assert_fits_just_so(work: Callable[[], Any], peak: int) -> None:
+    """It runs with as much memory as was measured, not with less, and can be tried again after that."""
+    for _ in range(2):
+        with pytest.raises(torch.OutOfMemoryError), limit_memory(peak - 512):
+            work()
+        with limit_memory(peak):
+            work()
+
+
+@pytest.mark.parametrize("kind", ["sage-mean", "sage-lstm", "gat", "gin"])
+def test_a_step_fits_into_what_was_measured(kind: str) -> None:
+    torch.manual_seed(0)
+    mb = random_minibatch(random_graph(400, 3200, edge_weight=torch.float32), fanouts=(6, 4), num_seeds=100)
+    model = build_model(kind, in_dim=32, hidden_dim=32, out_dim=5, num_layers=2, dropout=0.5)
+    optimizer = torch.optim.Adam(model.parameters())
+    x, y = torch.randn(400, 32), torch.arange(400) % 5
+
+    def step() -> None:
+        optimizer.zero_grad()
+        F.cross_entropy(model(mb.blocks, x[mb.node_ids], node_ids=mb.node_ids), y[mb.seeds]).backward()
+        optimizer.step()
+        optimizer.zero_grad()
+
+    step()
+    assert_fits_just_so(step, measure_peak(step))
+
+
+def test_refused_within_the_engine() -> None:
+    """The forward pass fits, the backward pass does not: the engine lets go of what it was doing."""
+    model, x = layers(64)
+
+    def step() -> None:
+        model(x).square().sum().backward()
+        model.zero_grad()
+
+    with PeakMeter() as meter:
+        meter.mark("forward")
+        loss = model(x).square().sum()
+        meter.mark("backward")
+        loss.backward()
+    model.zero_grad()
+    assert meter.phase_peak_bytes["forward"] < meter.phase_peak_bytes["backward"] - 512
+    assert_fits_just_so(step, meter.peak_bytes)
+
+
+class _Greedy(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, x: Tensor) -> Tensor:
+        return x.clone()
+
+    @staticmethod
+    def backward(ctx: Any, grad: Tensor) -> Tensor:  # type: ignore[override]
+        kib(64)
+        return grad
+
+
+def test_refused_within_a_functions_own_backward() -> None:
+    x = torch.ones(16, requires_grad=True)
+    with limit_memory(16 * KIB):
+        loss = _Greedy.apply(x).sum()
+        with pytest.raises(torch.OutOfMemoryError, match=r"allocate 64.00 KiB where 1.00 KiB"):
+            loss.backward()
+    assert x.grad is None
+
+
+@pytest.mark.parametrize("capacity", [6 * KIB, 3 * KIB])
+def test_meters_inside_and_outside_see_what_is_there(capacity: int) -> None:
+    """A refused result counts for neither."""
+
+    def work() -> None:
+        held = kib(2)
+        with pytest.raises(torch.OutOfMemoryError):
+            kib(5)
+        kib(1)
+        del held
+
+    with PeakMeter() as outer, limit_memory(capacity), PeakMeter() as inner:
+        work()
+        kib(3)
+    assert outer.peak_bytes == inner.peak_bytes == 3 * KIB
+
+
+def test_the_tightest_of_nested_limits_holds() -> None:
+    for outer, inner in ((2, 4), (4, 2)):
+        with limit_memory(outer * KIB), limit_memory(inner * KIB):
+            kib(2)
+            with pytest.raises(torch.OutOfMemoryError, match=r"limit of 2\.00 KiB"):
+                kib(3)
+        with limit_memory(4 * KIB):
+            kib(3)
+
+
+@pytest.mark.parametrize("threads", [1, 3])
+def test_what_the_kernels_threads_make_is_limited(threads: int) -> None:
+    made: list[Tensor] = []
+    before = get_num_threads()
+    set_num_threads(threads)
+    try:
+        with limit_memory(9 * KIB):
+            with pytest.raises(torch.OutOfMemoryError):
+                run_tasks([lambda: made.append(kib(2)) for _ in range(10)])
+            assert len(made) == 4
+            kib(1)
+    finally:
+        set_num_threads(before)
+
+
+def test_growing_takes_the_new_room_before_it_frees_the_old() -> None:
+    a = torch.empty(0, dtype=torch.uint8)
+    with limit_memory(8 * KIB):
+        a.resize_(3 * KIB)
+        a.resize_(5 * KIB)
+        with pytest.raises(torch.OutOfMemoryError, match=r"tried to allocate 6.00 KiB where 5"):
+            a.resize_(6 * KIB)
+
+
+def test_tensors_that_autograd_forbids_are_passed_over() -> None:
+    base = torch.ones(4, requires_grad=True).clone()
+    with torch.no_grad():
+        view = base[:2]
+    base.mul_(2)
+    with pytest.raises(RuntimeError, match="no_grad mode"):
+        _ = view.is_leaf
+    with limit_memory(KIB):
+        kib(1)
+
+
+def test_an_exception_leaves_no_residue() -> None:
+    modes = len(_get_current_dispatch_mode_stack())
+    with pytest.raises(torch.OutOfMemoryError), limit_memory(KIB):
+        kib(4)
+    assert len(_get_current_dispatch_mode_stack()) == modes
+
+
+def test_other_devices_and_sizes_are_refused() -> None:
+    with pytest.raises(ValueError, match="cpu or cuda"), limit_memory(1, device="meta"):
+        pass
+    for capacity_bytes, held_bytes in ((-1, 0), (1, -1)):
+        with pytest.raises(ValueError, match="whole number"), limit_memory(capacity_bytes, held_bytes=held_bytes):
+            pass
+
+
+class _Allocator:
+    """Stands in for CUDA's caching allocator: 1000 bytes in use, of which 100 came with the model, 2000 in all."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.share = 1.0
+        monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
+        monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 1000)
+        monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: self)
+        monkeypatch.setattr(torch.cuda, "get_per_process_memory_fraction", lambda device: self.share)
+        monkeypatch.setattr(torch.cuda, "set_per_process_memory_fraction", self.allow)
+
+    total_memory = 2000
+
+    def allow(self, share: float, device: torch.device) -> None:
+        self.share = share
+
+
+def test_cudas_allocator_is_told_a_share(monkeypatch: pytest.MonkeyPatch) -> None:
+    allocator = _Allocator(monkeypatch)
+    with suppress(ZeroDivisionError), limit_memory(500, device="cuda:0", held_bytes=100):
+        assert allocator.share == (1000 - 100 + 500) / 2000
+        with limit_memory(600, device="cuda:0", held_bytes=100):
+            assert allocator.share == 1400 / 2000  # the outer one is tighter
+        with limit_memory(10_000, device="cuda:0"), limit_memory(10, device="cuda:0", held_bytes=10_000):
+            assert allocator.share == 0
+        assert allocator.share == 1400 / 2000
+        _ = 1 // 0
+    assert allocator.share == 1.0
+
+
+@pytest.mark.parametrize("device", DEVICES)
+def test_both_devices_refuse_alike(device: str) -> None:
+    mib = 1 << 20
+    held = [torch.empty(64 * mib, dtype=torch.uint8, device=device)]
+    with limit_memory(128 * mib, device=device, held_bytes=32 * mib):
+        torch.empty(64 * mib, dtype=torch.uint8, device=device)
+        with pytest.raises(torch.OutOfMemoryError):
+            torch.empty(160 * mib, dtype=torch.uint8, device=device)
+        torch.empty(96 * mib, dtype=torch.uint8, device=device)
+        assert held
+    torch.empty(160 * mib, dtype=torch.uint8, device=device)

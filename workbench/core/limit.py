@@ -1,0 +1,90 @@
+"""A limit of memory that holds on every device, real or not: what would go beyond it is refused as a GPU refuses it."""
+
+import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import torch
+
+from workbench.core.cpu_gauge import CpuGauge
+from workbench.core.errors import check_at_least
+from workbench.core.units import format_bytes
+
+
+@contextmanager
+def limit_memory(capacity_bytes: int, *, device: torch.device | str = "cpu", held_bytes: int = 0) -> Iterator[None]:
+    """Within the block, refuse what would bring a device's live bytes above a capacity.
+
+    What is alive at entry counts as `held_bytes`, and less as it is freed; what comes after counts in full, each
+    storage once, rounded up to 512 bytes. So a capacity means the same on every device: a step of training whose
+    `measure_peak` is `p` fits into `held_bytes + p`. Limits nest: the tightest holds.
+
+    On the CPU an operator runs before its result is refused, so the process may take more for that moment; what
+    `measure_peak` does not see is not limited. On CUDA the caching allocator refuses: it takes memory in segments of 2
+    MiB and more, which are what is limited, so a peak close to the capacity may not fit.
+
+    Args:
+        capacity_bytes: live bytes allowed on the device.
+        device: "cpu" or a CUDA device.
+        held_bytes: what of the memory alive at entry counts (parameters and optimizer state, say, but not a data set
+            that lies there for convenience).
+
+    Raises:
+        ValueError: another kind of device, or a capacity below 0.
+        torch.OutOfMemoryError: in the block, by what does not fit, with the bytes wanted, live and allowed (on the
+            CPU); work that then needs less goes on.
+    """
+    device = torch.device(device)
+    check_at_least("capacity_bytes", capacity_bytes, 0)
+    check_at_least("held_bytes", held_bytes, 0)
+    if device.type not in ("cpu", "cuda"):
+        raise ValueError(f"can't limit memory of device {str(device)!r}; choose cpu or cuda")
+    limit = _limit_cpu if device.type == "cpu" else _limit_cuda
+    with limit(capacity_bytes, held_bytes, device), _garbage_frozen():
+        yield
+
+
+@contextmanager
+def _limit_cpu(capacity_bytes: int, held_bytes: int, device: torch.device) -> Iterator[None]:
+    def refuse(wanted: int, live: int) -> Exception | None:
+        live += held_bytes
+        if live + wanted <= capacity_bytes:
+            return None
+        return torch.OutOfMemoryError(
+            f"{device} out of memory: tried to allocate {format_bytes(wanted)} where {format_bytes(live)} of the limit "
+            f"of {format_bytes(capacity_bytes)} are live; cut the batch into more micro-batches or raise the limit"
+        )
+
+    gauge = CpuGauge(refuse)
+    gauge.start()
+    try:
+        yield
+    finally:
+        gauge.stop()
+
+
+@contextmanager
+def _limit_cuda(capacity_bytes: int, held_bytes: int, device: torch.device) -> Iterator[None]:
+    """The caching allocator's limit is a share of the device's memory, and of all that it keeps, in use or not."""
+    torch.cuda.empty_cache()
+    before = torch.cuda.get_per_process_memory_fraction(device)
+    allowed = torch.cuda.memory_allocated(device) - held_bytes + capacity_bytes
+    share = allowed / torch.cuda.get_device_properties(device).total_memory
+    torch.cuda.set_per_process_memory_fraction(min(max(share, 0.0), before), device)
+    try:
+        yield
+    finally:
+        torch.cuda.set_per_process_memory_fraction(before, device)
+
+
+@contextmanager
+def _garbage_frozen() -> Iterator[None]:
+    """Garbage of the past, collected within, would make room."""
+    froze = gc.get_freeze_count() == 0
+    if froze:
+        gc.freeze()
+    try:
+        yield
+    finally:
+        if froze:
+            gc.unfreeze()
