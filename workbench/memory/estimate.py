@@ -115,8 +115,8 @@ def _traced(
         raise ValueError(f"a {name} is not known and must be traced; say how wide its features are: in_dim=x.shape[1]")
     if kernels is not None and kernels.device != Kernels.of(model).device:
         raise ValueError(
-            f"kernels are {kernels}, but a {name} is not known and must be traced where it is; move it to that device, or "
-            "leave kernels out"
+            f"kernels are {kernels}, but a {name} is not known and must be traced where it is; move it to that "
+            "device, or leave kernels out"
         )
     return fit_memory(model, mb, in_dim=in_dim, **options)
 

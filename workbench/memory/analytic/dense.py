@@ -23,15 +23,15 @@ def parameters_of(tape: Tape, module: nn.Module, *, accumulating: bool) -> dict[
 def linear(tape: Tape, x: Shadow, out_dim: int, weight: Shadow | None, bias: Shadow | None = None) -> Shadow:
     """`x @ weight + bias`: the input is saved for the weight's gradient. A weight that is frozen is None."""
     out = tape.new(x.rows, out_dim, x.itemsize)
-    saved, shape, wants = (x if weight is not None else None), (x.rows, x.cols), x.source is not None
+    rows, cols, wants = x.rows, x.cols, x.source is not None
 
     def backward(grad: Shadow) -> Sequence[Shadow | None]:
-        for_x = tape.new(*shape, grad.itemsize) if wants else None
-        for_weight = None if saved is None else tape.new(saved.cols, grad.cols, grad.itemsize)
+        for_x = tape.new(rows, cols, grad.itemsize) if wants else None
+        for_weight = None if weight is None else tape.new(cols, grad.cols, grad.itemsize)
         for_bias = None if bias is None else tape.new(grad.cols, 1, grad.itemsize)
         return for_x, for_weight, for_bias
 
-    tape.record([out], [x, weight, bias], backward)
+    tape.record([out], [x, weight, bias], backward, saves=[] if weight is None else [x])
     return out
 
 
@@ -40,21 +40,17 @@ def linear_and_own(
 ) -> tuple[Shadow, Shadow]:
     """`workbench.nn.own.linear_and_own`: the own rows share the room of `x`, their gradient that of its gradient."""
     out, own = tape.new(x.rows, out_dim, x.itemsize), x.view(num_dst, is_view=True).detached()
-    saved = x
-    wants = x.source is not None
+    rows, cols, itemsize, wants = x.rows, x.cols, x.itemsize, x.source is not None
 
-    def backward(grad: Shadow | None, _own: Shadow | None) -> Sequence[Shadow | None]:
-        grad = tape.new(saved.rows, out_dim, saved.itemsize) if grad is None else cast_gradient(tape, grad, saved)
-        for_x = tape.like(saved) if wants else None
-        for_weight = None if weight is None else tape.new(saved.cols, grad.cols, grad.itemsize)
-        return for_x, for_weight, None if bias is None else tape.new(grad.cols, 1, grad.itemsize)
+    def backward(grad: Shadow | None, _own: Shadow | None = None) -> Sequence[Shadow | None]:
+        if grad is None or grad.itemsize != itemsize:
+            grad = tape.new(rows, out_dim, itemsize)
+        for_x = tape.new(rows, cols, itemsize) if wants else None
+        for_weight = None if weight is None else tape.new(cols, out_dim, itemsize)
+        return for_x, for_weight, None if bias is None else tape.new(out_dim, 1, itemsize)
 
-    tape.record([out, own] if wants else [out], [x, weight, bias], backward if wants else lambda g: backward(g, None))
+    tape.record([out, own] if wants else [out], [x, weight, bias], backward, saves=[x])
     return out, own
-
-
-def cast_gradient(tape: Tape, grad: Shadow, to: Shadow) -> Shadow:
-    return grad if grad.itemsize == to.itemsize else tape.new(grad.rows, grad.cols, to.itemsize)
 
 
 def cast(tape: Tape, x: Shadow, itemsize: int) -> Shadow:
@@ -83,30 +79,23 @@ def add_bias(tape: Tape, x: Shadow, bias: Shadow | None) -> Shadow:
 def scale(tape: Tape, x: Shadow, factor: Shadow | None = None) -> Shadow:
     """`x` times one number, or one a row; a factor that is learned needs `x` again."""
     out = tape.like(x)
-    saved = x if factor is not None and factor.source is not None else None
+    learned = factor is not None and factor.source is not None
 
     def backward(grad: Shadow) -> Sequence[Shadow | None]:
         for_x = tape.like(grad)
-        if saved is not None:
-            tape.touch(grad.nbytes)
-        return for_x, None if saved is None else tape.new(1, 1, grad.itemsize)
+        if not learned:
+            return for_x, None
+        tape.touch(grad.nbytes)
+        return for_x, tape.new(1, 1, grad.itemsize)
 
-    tape.record([out], [x, factor], backward)
+    tape.record([out], [x, factor], backward, saves=[x, factor] if learned else [factor])
     return out
 
 
 def activate(tape: Tape, x: Shadow, module: nn.Module) -> Shadow:
     """ReLU saves its result, any other activation what it was given."""
     out = tape.like(x)
-    saved = out if isinstance(module, nn.ReLU) else x
-
-    def backward(grad: Shadow) -> Sequence[Shadow | None]:
-        assert saved is not None
-        return [tape.like(grad)]
-
-    # The result is saved apart from its source, or it would keep itself alive.
-    saved = saved.detached()
-    tape.record([out], [x], backward)
+    tape.record([out], [x], lambda grad: [tape.like(grad)], saves=[out if isinstance(module, nn.ReLU) else x])
     return out
 
 
@@ -116,14 +105,13 @@ def normalise(tape: Tape, x: Shadow, module: nn.Module, parameters: Mapping[int,
         return x
     out, channels = tape.like(x), x.cols
     count = x.rows if isinstance(module, nn.LayerNorm) else channels
-    saved = (x, tape.new(count, 1, x.itemsize), tape.new(count, 1, x.itemsize))
+    statistics = [tape.new(count, 1, x.itemsize) for _ in range(2)]
     weight, bias = (parameters.get(id(p)) for p in (module.weight, module.bias))
 
     def backward(grad: Shadow) -> Sequence[Shadow | None]:
-        assert saved
         return tape.like(grad), tape.new(channels, 1, grad.itemsize), tape.new(channels, 1, grad.itemsize)
 
-    tape.record([out], [x, weight, bias], backward)
+    tape.record([out], [x, weight, bias], backward, saves=[x, *statistics])
     return out
 
 

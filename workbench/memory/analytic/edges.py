@@ -91,24 +91,23 @@ def _sum_and_own(
     cols, itemsize, wants, scaled = x.cols, x.itemsize, x.source is not None, scale is not None
     out = _sum_rows(tape, block, sizes.num_dst, cols, itemsize)
     own = x.view(sizes.num_dst, is_view=True).detached()
-    saved = (x.detached() if weight is not None else None, weight, scale)
+    heads = None if weight is None else weight.cols
 
     def backward(grad: Shadow | None, own_grad: Shadow | None) -> Sequence[Shadow | None]:
-        assert saved
         grad = own_grad if grad is None else grad
         for_x = None
         if wants:
             if not tape.on_cuda:
                 block.derive_transposed()
             for_x = _sum_rows(tape, block, sizes.num_src, cols, itemsize, scaled)
-        return for_x, None if saved[1] is None else _edge_dots(tape, block, saved[1], cols, itemsize)
+        return for_x, None if heads is None else _edge_dots(tape, block, heads, cols, itemsize)
 
-    tape.record([out, own], [x, weight], backward)
+    tape.record([out, own], [x, weight], backward, saves=[scale] if weight is None else [x, weight, scale])
     return out, own
 
 
-def _edge_dots(tape: Tape, block: ShadowBlock, weight: Shadow, cols: int, itemsize: int) -> Shadow:
-    out = tape.like(weight)
+def _edge_dots(tape: Tape, block: ShadowBlock, heads: int, cols: int, itemsize: int) -> Shadow:
+    out = tape.new(block.sizes.num_edges, heads, itemsize)
     if tape.on_cuda:
         _messages(tape, block.sizes.num_edges, cols * itemsize, copies=2)
     return out
@@ -134,16 +133,16 @@ def _max(tape: Tape, block: ShadowBlock, x: Shadow) -> Shadow:
     def backward(grad: Shadow) -> Sequence[Shadow | None]:
         for_x = tape.new(sizes.num_src, cols, itemsize)
         if tape.on_cuda:
-            _scatter_to_winners(tape, block, winner)
+            _scatter_to_winners(tape, block, cols)
         return [for_x]
 
-    tape.record([out], [x], backward)
+    tape.record([out], [x], backward, saves=[winner])
     return out
 
 
-def _scatter_to_winners(tape: Tape, block: ShadowBlock, winner: Shadow) -> None:
-    edges = tape.new(winner.rows, winner.cols, 8)
-    values = tape.new(winner.rows, winner.cols, 4)
+def _scatter_to_winners(tape: Tape, block: ShadowBlock, cols: int) -> None:
+    edges = tape.new(block.sizes.num_dst, cols, 8)
+    values = tape.new(block.sizes.num_dst, cols, 4)
     sources = tape.new(block.sizes.num_edges, 1, 8)
     tape.touch(edges.nbytes)
     del edges, values, sources
@@ -155,13 +154,12 @@ def edge_attention(tape: Tape, block: ShadowBlock, left: Shadow, right: Shadow) 
     left, right = cast(tape, left, wide(narrow)), cast(tape, right, wide(narrow))
     out = tape.new(sizes.num_edges, heads, left.itemsize)
     _score_edges(tape, block, out)
-    saved = (left.detached(), right.detached(), out.detached())
+    wide_bytes = out.itemsize
 
     def backward(grad: Shadow) -> Sequence[Shadow | None]:
-        assert saved
-        return _attention_gradients(tape, block, saved[2])
+        return _attention_gradients(tape, block, heads, wide_bytes)
 
-    tape.record([out], [left, right], backward)
+    tape.record([out], [left, right], backward, saves=[left, right, out])
     return cast(tape, out, narrow)
 
 
@@ -183,23 +181,22 @@ def _line_up_scores(tape: Tape, sizes: BlockSizes, out: Shadow) -> None:
     del left
 
 
-def _attention_gradients(tape: Tape, block: ShadowBlock, attention: Shadow) -> Sequence[Shadow]:
-    sizes, heads, itemsize = block.sizes, attention.cols, attention.itemsize
-    per_edge = tape.like(attention)
+def _attention_gradients(tape: Tape, block: ShadowBlock, heads: int, itemsize: int) -> Sequence[Shadow]:
+    sizes = block.sizes
+    per_edge = tape.new(sizes.num_edges, heads, itemsize)
     for_right = tape.new(sizes.num_dst, heads, itemsize)
     if tape.on_cuda:
-        sums, slopes, chosen = tape.like(attention), tape.like(attention), tape.like(attention)
+        copies = [tape.like(per_edge) for _ in range(3)]  # sums, what leaky_relu makes of them, the choice
         tape.touch(sizes.num_edges * heads)
-        del sums, slopes, chosen
-    else:
-        _line_up_scores(tape, sizes, attention)
-        block.derive_transposed()
-    for_left = tape.new(sizes.num_src, heads, itemsize)
-    if tape.on_cuda:
+        del copies
         edges = tape.new(sizes.num_edges, 1, 8)
+        for_left = tape.new(sizes.num_src, heads, itemsize)
         _messages(tape, sizes.num_edges, heads * itemsize)
         del edges
-    del per_edge
+    else:
+        _line_up_scores(tape, sizes, per_edge)
+        block.derive_transposed()
+        for_left = tape.new(sizes.num_src, heads, itemsize)
     return for_left, for_right
 
 
@@ -211,7 +208,6 @@ def gather_edges(tape: Tape, block: ShadowBlock, x: Shadow, order: Storage) -> S
     del sources
 
     def backward(grad: Shadow) -> Sequence[Shadow | None]:
-        assert order
         grad = cast(tape, grad.detached(), wide(itemsize))
         if tape.on_cuda:
             for_x = tape.new(sizes.num_src, cols, grad.itemsize)
@@ -225,5 +221,5 @@ def gather_edges(tape: Tape, block: ShadowBlock, x: Shadow, order: Storage) -> S
             del position, listed
         return [cast(tape, for_x, itemsize)]
 
-    tape.record([out], [x], backward)
+    tape.record([out], [x], backward, saves=[order])
     return out

@@ -67,14 +67,8 @@ def _own_rows(tape: Tape, h: Shadow, num_dst: int) -> Shadow:
 
 
 def _relu_in_place(tape: Tape, x: Shadow) -> Shadow:
-    saved = x.detached()
     out = x.view().detached()
-
-    def backward(grad: Shadow) -> list[Shadow | None]:
-        assert saved
-        return [tape.like(grad)]
-
-    tape.record([out], [x], backward)
+    tape.record([out], [x], lambda grad: [tape.like(grad)], saves=[out])
     return out
 
 

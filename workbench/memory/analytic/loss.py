@@ -25,14 +25,13 @@ def price_cross_entropy(tape: Tape, out: Shadow) -> Shadow:
     losses, loss = tape.new(out.rows, 1, out.itemsize), tape.new(1, 1, 4)
     del labelled, losses
 
-    def backward(grad: Shadow) -> Sequence[Shadow | None]:
-        assert labels and log_probabilities
-        picked = tape.like(log_probabilities)
-        made = tape.like(picked)
-        del picked
-        return [made]
+    rows, cols, itemsize = out.rows, out.cols, out.itemsize
 
-    tape.record([loss], [out], backward)
+    def backward(grad: Shadow) -> Sequence[Shadow | None]:
+        picked = tape.new(rows, cols, itemsize)
+        return [tape.like(picked)]
+
+    tape.record([loss], [out], backward, saves=[labels, log_probabilities])
     return loss
 
 
@@ -40,16 +39,16 @@ def price_binary(tape: Tape, out: Shadow) -> Shadow:
     """Labels as wide as the output are saved, and the output."""
     tape.term = "loss"
     labels = tape.like(out, "labels")
-    losses, loss, saved = tape.like(out), tape.new(1, 1, 4), out.detached()
+    losses, loss = tape.like(out), tape.new(1, 1, 4)
     del losses
+    rows, cols, itemsize = out.rows, out.cols, out.itemsize
 
     def backward(grad: Shadow) -> Sequence[Shadow | None]:
-        assert labels and saved
-        made = tape.like(saved)
+        made = tape.new(rows, cols, itemsize)
         tape.touch(made.nbytes)
         return [made]
 
-    tape.record([loss], [out], backward)
+    tape.record([loss], [out], backward, saves=[labels, out])
     return loss
 
 

@@ -65,11 +65,7 @@ def _cat(tape: Tape, states: Sequence[Shadow], rows: int, cols: int, itemsize: i
 def _permuted(tape: Tape, x: Shadow) -> Shadow:
     out, order = tape.like(x), tape.ledger.hold(x.rows * 8, tape.term)
 
-    def backward(grad: Shadow) -> Sequence[Shadow | None]:
-        assert order
-        return [tape.like(grad)]
-
-    tape.record([out], [x], backward)
+    tape.record([out], [x], lambda grad: [tape.like(grad)], saves=[order])
     return out
 
 
@@ -88,9 +84,11 @@ def _last_state(
     shapes = [(rows * steps, width), *((p.rows, p.cols) for p in weights if p is not None)]
     computed = 4 if tape.kernels.lstm == "onednn" else itemsize  # oneDNN gives gradients in float32
 
-    def backward(grad: Shadow) -> Sequence[Shadow | None]:
+    def backward(grad: Shadow) -> Sequence[Shadow | None]:  # what is saved lives as long as this function
         if native:
-            _back_through_steps(tape, saved, steps, step_bytes)
+            tape.touch(_NATIVE_BACK * step_bytes)
+            del saved[1:]  # all but the input, which the weights' gradients read
+            _back_through_steps(tape, steps, step_bytes)
         made = [tape.new(*shape, computed) for shape in shapes]
         tape.touch(0 if native else 2 * rows * hidden * computed)  # of the first state and cell
         return made if computed == itemsize else [tape.new(*shape, itemsize) for shape in shapes]
@@ -121,10 +119,8 @@ def _run_steps(tape: Tape, inputs: Shadow, steps: int, rows: int, hidden: int) -
     return [inputs.storage, *saved]
 
 
-def _back_through_steps(tape: Tape, saved: list[Storage], steps: int, step_bytes: int) -> None:
+def _back_through_steps(tape: Tape, steps: int, step_bytes: int) -> None:
     """Every step drops what it saved and leaves the gradients of its gates, which are put side by side at the end."""
-    tape.touch(_NATIVE_BACK * step_bytes)
-    del saved[1:]
     gates = tape.ledger.hold(4 * steps * step_bytes, tape.term)
     tape.touch(gates.nbytes)
 

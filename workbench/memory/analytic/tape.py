@@ -58,12 +58,17 @@ class Shadow:
 class Node:
     """An operation that gradients pass backwards."""
 
-    __slots__ = ("backward", "grads", "order", "targets")
+    __slots__ = ("backward", "grads", "order", "saved", "targets")
 
     def __init__(
-        self, order: float, targets: list["tuple[Node, int] | None"], backward: Backward, outputs: int
+        self,
+        order: float,
+        targets: "Sequence[tuple[Node, int] | None]",
+        backward: Backward,
+        outputs: int = 1,
+        saved: Sequence[Any] = (),
     ) -> None:
-        self.order, self.targets, self.backward = order, targets, backward
+        self.order, self.targets, self.backward, self.saved = order, targets, backward, saved
         self.grads: list[Shadow | None] = [None] * outputs
 
 
@@ -101,14 +106,28 @@ class Tape:
         rows = shape[0] if len(shape) else 1
         leaf = Shadow(None, rows, math.prod(shape[1:]), itemsize)
         self.gradients.append(_Accumulate(self, self.like(leaf, "gradients") if accumulating else None))
-        leaf.source = (Node(math.inf, [], self.gradients[-1], 1), 0)
+        leaf.source = (Node(math.inf, [], self.gradients[-1]), 0)
         return leaf
 
-    def record(self, outputs: Sequence[Shadow], inputs: Sequence[Shadow | None], backward: Backward) -> None:
-        """Say where the outputs come from. `backward` gets a gradient each output and gives one each input."""
+    def record(
+        self,
+        outputs: Sequence[Shadow],
+        inputs: Sequence[Shadow | None],
+        backward: Backward,
+        saves: Sequence["Shadow | Storage | None"] = (),
+    ) -> None:
+        """Say where the outputs come from.
+
+        Args:
+            outputs: of the operation.
+            inputs: what it was given that may need a gradient.
+            backward: gets a gradient each output and gives one each input.
+            saves: what lives until it has run.
+        """
         targets = [None if t is None else t.source for t in inputs]
         if any(target is not None for target in targets):
-            node = Node(next(self._orders), targets, backward, len(outputs))
+            kept = [t.storage if isinstance(t, Shadow) else t for t in saves]  # not the shadow: an output's is its node
+            node = Node(next(self._orders), targets, backward, len(outputs), kept)
             for slot, output in enumerate(outputs):
                 output.source = (node, slot)
 
@@ -134,8 +153,7 @@ class Tape:
         missing = all(grad is None for grad in grads)
         made = [None] * len(targets) if missing else node.backward(*grads)
         del grads
-        node.backward = _released
-        node.targets = []
+        node.backward, node.targets, node.saved = _released, [], ()
         for target, grad in zip(targets, made, strict=True):
             if target is not None and grad is not None:
                 _deliver(*target, grad)
