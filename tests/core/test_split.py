@@ -11,7 +11,7 @@ from tests.strategies import minibatches, random_graph, random_minibatch
 from workbench.core.block import Block
 from workbench.core.exchange import Exchange
 from workbench.core.minibatch import MiniBatch
-from workbench.core.split import _seeds_by_part, split_batch
+from workbench.core.split import _seeds_by_part, select_seeds, split_batch
 from workbench.core.split_compiled import split_rows_compiled
 from workbench.core.split_torch import split_rows_torch
 from workbench.kernels.threads import get_num_threads, set_num_threads
@@ -74,6 +74,22 @@ def test_split_equals_brute_force(drawn: tuple[MiniBatch, Tensor]) -> None:
     for m in micro:
         for block in m.blocks:
             block.validate()
+
+
+@given(batches_and_parts())
+def test_groups_of_seeds_may_overlap_and_leave_seeds_out(drawn: tuple[MiniBatch, Tensor]) -> None:
+    mb, part = drawn
+    groups = [(part == label).nonzero()[:, 0] for label in part.unique().tolist()[1:]]
+    expected = brute_force_split(mb, part.tolist())[1:]
+    assert_same(select_seeds(mb, [*groups, *groups]), expected + expected)
+
+
+def test_seeds_of_a_group_keep_its_order(middling: MiniBatch) -> None:
+    (micro,) = select_seeds(middling, [torch.tensor([5, 2])])
+    assert micro.seeds.tolist() == middling.seeds[[5, 2]].tolist()
+    assert select_seeds(middling, []) == []
+    with pytest.raises(IndexError, match="group holds"):
+        select_seeds(middling, [torch.tensor([middling.num_seeds])])
 
 
 @given(batches_and_parts())

@@ -4,13 +4,15 @@ Betty (Yang et al., ASPLOS 2023), section 4.2: from the output block inwards a p
 destinations; these, then the new sources, are the next block's destinations. Nothing is sampled again.
 """
 
+from collections.abc import Sequence
 from dataclasses import replace
+from itertools import accumulate
 
 import torch
 from torch import Tensor
 
 from workbench.core.block import Block
-from workbench.core.errors import ID_DTYPES, check_vector
+from workbench.core.errors import ID_DTYPES, check_ids, check_vector
 from workbench.core.minibatch import MiniBatch
 from workbench.core.split_compiled import split_rows_compiled
 from workbench.core.split_torch import split_rows_torch
@@ -36,12 +38,37 @@ def split_batch(mb: MiniBatch, part: Tensor) -> list[MiniBatch]:
 
     Source: Betty (ASPLOS 2023), section 4.2.
     """
+    _check_alone(mb)
+    return _split(mb, *_seeds_by_part(part, mb.num_seeds))
+
+
+def select_seeds(mb: MiniBatch, groups: Sequence[Tensor]) -> list[MiniBatch]:
+    """The micro-batch of each group of seeds, as `split_batch` makes it; groups may overlap and leave seeds out.
+
+    Args:
+        mb: the batch, on any device; without `exchanges`.
+        groups: int64 [n] each, positions of seeds, each once, in the order that they shall have.
+
+    Raises:
+        ValueError: the batch has exchanges.
+        IndexError: a position that no seed has.
+    """
+    _check_alone(mb)
+    rows = [check_ids("group", group, mb.num_seeds, unique=True) for group in groups]
+    bounds = list(accumulate((len(group) for group in rows), initial=0))
+    return _split(mb, torch.cat(rows), bounds) if rows else []
+
+
+def _check_alone(mb: MiniBatch) -> None:
     if mb.exchanges is not None:
         raise ValueError(
             f"the batch has {len(mb.exchanges)} exchanges: its blocks read rows of other processes, so it can't be cut "
             "from one process alone; split before the batch is made cooperative"
         )
-    order, bounds = _seeds_by_part(part, mb.num_seeds)
+
+
+def _split(mb: MiniBatch, order: Tensor, bounds: list[int]) -> list[MiniBatch]:
+    """A micro-batch of each run of seeds."""
     order = order.to(mb.device)
     micro = (split_rows_compiled if _is_compiled(mb) else split_rows_torch)(mb, order, bounds)
     shared = [layer for layer in range(1, len(mb.blocks)) if _is_row_prefix(mb.blocks[layer], mb.blocks[layer - 1])]
