@@ -1,6 +1,6 @@
 """The memory of a module that the analytic model does not know, fitted from traces on small sub-batches."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -12,16 +12,14 @@ from workbench.core.cpu_gauge import rounded_bytes
 from workbench.core.minibatch import MiniBatch
 from workbench.memory.record import TERMS, MemoryEstimate
 from workbench.memory.rehearse import Rehearsal
-from workbench.memory.relation import Relation, fit_non_negative, fit_relation, size_vector
-from workbench.memory.sample import sub_batches
+from workbench.memory.phases import PhaseTerms, fit_phases
+from workbench.memory.relation import size_vector
+from workbench.memory.sample import batches_of_all_degrees, sub_batches, work
 from workbench.memory.sizes import BatchSizes
-from workbench.memory.trace import Recording, Script, Terms
+from workbench.memory.trace import Recording, Terms
 from workbench.nn.losses import LossFunction
 
 _RUNNING_LOSS_BYTES = 512
-
-PhaseTerms = Callable[[np.ndarray], Mapping[str, Terms]]
-"""From the sizes of a batch, live bytes by term at the peak of "forward" and of "backward", what was there left out."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,13 +91,12 @@ def fit_memory(
     recover: bool = False,
     seed: int = 0,
 ) -> Fitted:
-    parts = sub_batches(mb, seed=seed)
     rehearsal = Rehearsal(model, optimizer=optimizer, in_dim=in_dim, loss_fn=loss_fn, seed=seed)
-    rehearsal.warm_up(parts[0])
-    both = [[rehearsal.record(part, accumulating=later) for later in (False, True)] for part in parts]
-    sizes = np.array([size_vector(BatchSizes.of(part, degrees=True)) for part in parts])
+    seen = _Seen(rehearsal, sub_batches(mb, seed=seed))
+    if seen.order_varies():
+        seen.add(batches_of_all_degrees(mb, seed=seed))
     whole = size_vector(BatchSizes.of(mb, degrees=True))
-    fresh, accumulating = (_fit(sizes, [pair[later] for pair in both], whole) for later in (0, 1))
+    fresh, accumulating = (fit_phases(seen.sizes(), seen.recordings(later), whole) for later in (False, True))
     return Fitted(
         fresh=fresh[0],
         accumulating=accumulating[0],
@@ -112,42 +109,28 @@ def fit_memory(
     )
 
 
-def _fit(sizes: np.ndarray, recordings: Sequence[Recording], whole: np.ndarray) -> tuple[PhaseTerms, float]:
-    """A fit to all, and the error of one that has not seen some."""
-    held_out = np.zeros(len(sizes), dtype=bool)
-    if len(sizes) > 1:
-        held_out[-1::-4] = True
-    kept = [r for r, out in zip(recordings, held_out, strict=True) if not out]
-    trial = _fit_all(sizes[~held_out], kept, whole)
-    error = max(
-        (_error(trial(sizes[i]), recordings[i].peaks()) for i in np.flatnonzero(held_out)),
-        default=0.0,
-    )
-    return _fit_all(sizes, recordings, whole), error
+class _Seen:
+    """Sub-batches and what a step on each of them made, without and with gradients that are there; smallest first."""
 
+    def __init__(self, rehearsal: Rehearsal, parts: Sequence[MiniBatch]) -> None:
+        self._rehearsal = rehearsal
+        self._steps: list[tuple[MiniBatch, Recording, Recording]] = []
+        rehearsal.warm_up(parts[0])
+        self.add(parts)
 
-def _fit_all(sizes: np.ndarray, recordings: Sequence[Recording], whole: np.ndarray) -> PhaseTerms:
-    scripts = {recording.script for recording in recordings}
-    if len(scripts) == 1:
-        values = np.stack([recording.nbytes for recording in recordings])
-        return Replayed(recordings[0].script, fit_relation(sizes, values, whole))
-    raise NotImplementedError
+    def add(self, parts: Sequence[MiniBatch]) -> None:
+        record = self._rehearsal.record
+        self._steps += [(part, record(part, accumulating=False), record(part, accumulating=True)) for part in parts]
+        self._steps.sort(key=lambda step: work(step[0]))
 
+    def order_varies(self) -> bool:
+        return len({fresh.script for _, fresh, _ in self._steps}) > 1
 
-@dataclass(frozen=True, eq=False)
-class Replayed:
-    """Every storage follows the sizes, in an order that does not depend on them."""
+    def sizes(self) -> np.ndarray:
+        return np.stack([size_vector(BatchSizes.of(part, degrees=True)) for part, _, _ in self._steps])
 
-    script: Script
-    relation: Relation
-
-    def __call__(self, sizes: np.ndarray) -> Mapping[str, Terms]:
-        return self.script.replay(self.relation(sizes))
-
-
-def _error(predicted: Mapping[str, Terms], measured: Mapping[str, Terms]) -> float:
-    peaks = [max(sum(terms.values()) for terms in phases.values()) for phases in (predicted, measured)]
-    return abs(peaks[0] - peaks[1]) / max(1, peaks[1])
+    def recordings(self, accumulating: bool) -> list[Recording]:
+        return [later if accumulating else fresh for _, fresh, later in self._steps]
 
 
 def _added(a: Terms, b: Terms) -> Terms:

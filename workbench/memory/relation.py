@@ -9,29 +9,32 @@ import numpy as np
 from workbench.memory.sizes import BatchSizes, BlockSizes
 
 _MOST_SIZES = 3
-_BLOCK_SIZES = 11
+_BUCKETS = 32
+_BASIC = 4
+_BLOCK_SIZES = 9
+_SIZES = _BLOCK_SIZES + 2 * _BUCKETS
 
 
 def size_vector(sizes: BatchSizes) -> np.ndarray:
-    """int64 [11 · layers + 1]: the sizes that tensors of a model may have.
+    """int64 [73 · layers + 1]: the sizes that tensors of a model may have.
 
     Of each block: sources, destinations, edges; destinations with in-edges; the largest in-degree, it and its square
     times the destinations (padded neighbours and their pairs); edges paired within destinations; distinct in-degrees;
-    edges and destinations of the largest bucket of equal in-degrees. Last: edges of all blocks.
+    destinations of in-degree 1, …, 32; destinations of at least these. Last: edges of all blocks.
 
     Args:
         sizes: with `degree_counts`.
     """
-    blocks = [_of_block(block) for block in sizes.blocks]
-    return np.array([*(size for block in blocks for size in block), sum(b.num_edges for b in sizes.blocks)], np.int64)
+    parts = [_of_block(block) for block in sizes.blocks]
+    return np.concatenate([*parts, [sum(block.num_edges for block in sizes.blocks)]]).astype(np.int64)
 
 
-def _of_block(block: BlockSizes) -> tuple[int, ...]:
+def _of_block(block: BlockSizes) -> np.ndarray:
     assert block.degree_counts is not None
     counts = block.degree_counts.numpy()
     degrees = np.arange(len(counts))
     largest, empty = max(len(counts) - 1, 0), int(counts[0]) if len(counts) else 0
-    return (
+    sizes = (
         block.num_src,
         block.num_dst,
         block.num_edges,
@@ -41,9 +44,11 @@ def _of_block(block: BlockSizes) -> tuple[int, ...]:
         block.num_dst * largest**2,
         int((counts * degrees**2).sum()),
         int((counts > 0).sum()),
-        int((counts * degrees).max(initial=0)),
-        int(counts.max(initial=0)),
     )
+    buckets = np.zeros(_BUCKETS + 1, np.int64)
+    buckets[: len(counts)] = counts[: _BUCKETS + 1]
+    at_least = block.num_dst - np.cumsum(buckets[:-1])
+    return np.concatenate([sizes, buckets[1:], at_least])
 
 
 @dataclass(frozen=True, eq=False)
@@ -96,9 +101,10 @@ def fit_relation(sizes: np.ndarray, values: np.ndarray, whole: np.ndarray) -> Re
 def _candidates(sizes: np.ndarray) -> Iterator[np.ndarray]:
     """Sets of columns of [1, sizes], of equal length at a time, the simplest first."""
     columns = _distinct_columns(sizes)
-    blocks = {c: c // _BLOCK_SIZES for c in columns}
+    plain = [c for c in columns if c % _SIZES < _BLOCK_SIZES]
     for count in range(1, _MOST_SIZES + 1):
-        near = [s for s in combinations(columns, count) if blocks[s[-1]] - blocks[s[0]] <= 1]
+        sets = combinations(plain if count > 1 else columns, count)
+        near = [s for s in sets if s[-1] // _SIZES - s[0] // _SIZES <= 1]
         if not near or len(sizes) < count + 3:
             return
         yield np.array(near) + 1
@@ -108,9 +114,8 @@ def _candidates(sizes: np.ndarray) -> Iterator[np.ndarray]:
 def _distinct_columns(sizes: np.ndarray) -> list[int]:
     """Columns that vary, of equal ones the first."""
     seen: dict[bytes, int] = {}
-    for column in range(sizes.shape[1]):
-        if (sizes[:, column] != sizes[0, column]).any():
-            seen.setdefault(sizes[:, column].tobytes(), column)
+    for column in np.flatnonzero((sizes != sizes[:1]).any(0)):
+        seen.setdefault(sizes[:, column].tobytes(), int(column))
     return list(seen.values())
 
 
@@ -132,8 +137,12 @@ def _match(
 
 
 def fit_non_negative(sizes: np.ndarray, values: np.ndarray) -> np.ndarray:
-    """[1 + sizes]: coefficients ≥ 0 with the least squares of relative errors, a constant first."""
-    columns = _distinct_columns(sizes)
+    """[1 + sizes]: coefficients ≥ 0 with the least squares of relative errors, a constant first.
+
+    Only sources, destinations, edges and destinations with in-edges are asked: with more, few observations are followed
+    closely and larger batches are missed.
+    """
+    columns = [c for c in _distinct_columns(sizes) if c % _SIZES < _BASIC]
     weight = 1 / (values + 0.05 * values.max() + 1)
     design = np.concatenate([np.ones((len(sizes), 1)), sizes[:, columns]], 1) * weight[:, None]
     scale = design.max(0) + 1e-300

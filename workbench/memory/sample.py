@@ -1,21 +1,28 @@
 """Small sub-batches of a batch, of many sizes."""
 
+from collections.abc import Callable
+
 import torch
 from torch import Tensor
 
 from workbench.core.minibatch import MiniBatch
+from workbench.core.split import select_seeds
 
 _MOST_WORK = 40_000
-_LEAST_WORK = 2_000
+_LEAST_WORK = 8_000
 _SHARE = 1 / 16
 _COUNT = 8
+_TRIES = 3
+
+_Pick = Callable[[int], Tensor]
+"""From a number of seeds so many positions of seeds."""
 
 
 def sub_batches(mb: MiniBatch, *, seed: int = 0) -> list[MiniBatch]:
-    """Parts of the batch, half of them on random seeds and half on seeds of neighbouring ids, smallest first.
+    """Parts of the batch, half of them of random seeds and half of seeds with neighbouring ids, smallest first.
 
-    A part has at most a sixteenth of the batch's nodes and edges, and not more than some ten thousands, as far as a few
-    seeds don't reach more. A batch of some hundreds of nodes and edges is a part itself.
+    A part has at most a sixteenth of the batch's nodes and edges, and not more than some ten thousands, as far as two
+    seeds don't reach more. A batch of some thousands of nodes and edges is a part itself.
 
     Args:
         mb: the batch.
@@ -24,16 +31,42 @@ def sub_batches(mb: MiniBatch, *, seed: int = 0) -> list[MiniBatch]:
     if mb.num_seeds <= 2:
         return [mb]
     generator = torch.Generator().manual_seed(seed)
-    by_id = torch.argsort(mb.seeds.cpu()).roll(int(torch.randint(mb.num_seeds, (), generator=generator)))
-    limit = min(_MOST_WORK, max(_LEAST_WORK, _SHARE * work(mb)))
-    parts = [
-        part
-        for order in (torch.randperm(mb.num_seeds, generator=generator), by_id)
-        for part in _ladder(mb, order, limit)
-    ]
-    if work(mb) <= limit:
+    by_id = torch.argsort(mb.seeds.cpu())
+
+    def neighbours(count: int) -> Tensor:
+        begin = int(torch.randint(mb.num_seeds - count + 1, (), generator=generator))
+        return by_id[begin : begin + count]
+
+    def scattered(count: int) -> Tensor:
+        return torch.randperm(mb.num_seeds, generator=generator)[:count]
+
+    parts = _ladder(mb, scattered, 2) + _ladder(mb, neighbours, 2)
+    if work(mb) <= _limit(mb):
         parts.append(mb)
-    return sorted(parts, key=work)
+    return sorted(parts or select_seeds(mb, [scattered(2)]), key=work)
+
+
+def batches_of_all_degrees(mb: MiniBatch, *, seed: int = 0) -> list[MiniBatch]:
+    """Parts of the batch with seeds of every in-degree that its last block has, none where these reach too much.
+
+    Args:
+        mb: the batch.
+        seed: of the random choice.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    degrees = mb.blocks[-1].in_degrees().cpu()
+    num_degrees = len(torch.unique(degrees))
+
+    def stratified(count: int) -> Tensor:
+        order = torch.randperm(mb.num_seeds, generator=generator)
+        by_degree = order[torch.argsort(degrees[order], stable=True)]
+        is_first = torch.ones(mb.num_seeds, dtype=torch.bool)
+        is_first[1:] = degrees[by_degree].diff() > 0
+        first = by_degree[is_first]
+        others = order[~torch.isin(order, first)]
+        return torch.cat([first, others])[:count]
+
+    return _ladder(mb, stratified, num_degrees) + _ladder(mb, stratified, num_degrees)
 
 
 def work(mb: MiniBatch) -> int:
@@ -41,31 +74,25 @@ def work(mb: MiniBatch) -> int:
     return sum(block.num_src + block.num_edges for block in mb.blocks)
 
 
-def _ladder(mb: MiniBatch, order: Tensor, limit: float) -> list[MiniBatch]:
-    """Parts of rising size up to about the limit; those beyond it are dropped, but for a few."""
-    most = mb.num_seeds * min(1.0, limit / max(1, work(mb)))
-    for _ in range(2):
-        parts = _cut(mb, order, _rungs(most))
+def _limit(mb: MiniBatch) -> float:
+    return min(_MOST_WORK, max(_LEAST_WORK, _SHARE * work(mb)))
+
+
+def _ladder(mb: MiniBatch, pick: _Pick, least: int) -> list[MiniBatch]:
+    """Parts of rising numbers of seeds up to about the limit; no more than a few where all but those exceed it."""
+    limit = _limit(mb)
+    most = max(least, int(mb.num_seeds * min(1.0, limit / max(1, work(mb)))))
+    kept: list[MiniBatch] = []
+    for _ in range(_TRIES):
+        parts = select_seeds(mb, [pick(count).sort().values for count in _rungs(least, most)])
         kept = [part for part in parts if work(part) <= limit]
-        if len(kept) >= _COUNT // 2 or not kept:
+        if 2 * len(kept) > _COUNT:
             break
-        most = kept[-1].num_seeds
-    return kept or parts[:2]
+        most = max([least, *(part.num_seeds for part in kept)])
+    return kept
 
 
-def _rungs(most: float) -> list[int]:
-    """Whole numbers from 2 to `most`, evenly spaced by ratio."""
-    ratio = max(1.0, most / 2) ** (1 / (_COUNT - 1))
-    return sorted({round(2 * ratio**i) for i in range(_COUNT)})
-
-
-def _cut(mb: MiniBatch, order: Tensor, sizes: list[int]) -> list[MiniBatch]:
-    """The next so many seeds of an order for each part, as far as they go; at least two remain in each."""
-    part = torch.full((mb.num_seeds,), len(sizes))
-    begin, used = 0, 0
-    for size in sizes:
-        if begin + size > mb.num_seeds:
-            break
-        part[order[begin : begin + size]] = used
-        begin, used = begin + size, used + 1
-    return mb.split(part)[:used]
+def _rungs(least: int, most: int) -> list[int]:
+    """Whole numbers evenly spaced by ratio."""
+    ratio = (most / least) ** (1 / (_COUNT - 1))
+    return sorted({round(least * ratio**i) for i in range(_COUNT)})
