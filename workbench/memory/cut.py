@@ -3,10 +3,10 @@
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
-import torch
 from torch import Tensor
 
 from workbench.core.minibatch import MiniBatch
+from workbench.core.split import select_seeds
 from workbench.core.stopwatch import Stopwatch
 from workbench.memory.estimate import Estimator
 from workbench.memory.record import MemoryEstimate
@@ -15,7 +15,7 @@ from workbench.memory.room import tree_edges
 Partition = Callable[[MiniBatch, int], Tensor]
 """int64 [num_seeds] from a batch and a number of parts."""
 
-_NEEDIEST = 16
+_NEEDIEST = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -78,11 +78,8 @@ class Cutter:
         Args:
             mb: a batch of two seeds or more.
         """
-        count = min(_NEEDIEST, mb.num_seeds)
         with self.watch.phase("split"):
-            part = torch.full((mb.num_seeds,), count)
-            part[tree_edges(mb).topk(count).indices] = torch.arange(count)
-            alone = mb.split(part)[:count]
+            alone = select_seeds(mb, tree_edges(mb).topk(min(_NEEDIEST, mb.num_seeds)).indices.split(1))
         return self._estimated(alone, first=False)
 
     def _estimated(self, micro: Sequence[MiniBatch], *, first: bool) -> Cut:
