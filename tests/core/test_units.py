@@ -25,13 +25,14 @@ def test_format(count, text):
 
 @pytest.mark.parametrize(
     ("text", "count"),
-    [("0", 0), ("12", 12), ("12 B", 12), (" 1.5KiB ", 1536), ("8GiB", 8 * 2**30), ("2 TiB", 2**41), ("1e3", 1000)],
+    [("0", 0), ("12", 12), ("12 B", 12), (" 1.5KiB ", 1536), ("8GiB", 8 * 2**30), ("2 TiB", 2**41), ("1e3", 1000)]
+    + [("8GB", 8 * 10**9), ("500 MB", 5 * 10**8), ("1.5 kB", 1500), ("2TB", 2 * 10**12)],
 )
 def test_parse(text, count):
     assert parse_bytes(text) == count
 
 
-@pytest.mark.parametrize("text", ["", "GiB", "8GB", "8 gib", "eight", "1 KiB KiB"])
+@pytest.mark.parametrize("text", ["", "GiB", "8Gb", "8 gib", "eight", "1 KiB KiB"])
 def test_parse_refuses_other_words(text):
     with pytest.raises(ValueError, match=f"{text!r} is not a number of bytes; write 8GiB"):
         parse_bytes(text)

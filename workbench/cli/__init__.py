@@ -4,7 +4,7 @@ import argparse
 import sys
 from collections.abc import Sequence
 
-from workbench.cli import data, experiments
+from workbench.cli import data, experiments, plan
 from workbench.core.errors import CapacityError
 
 INTERRUPTED = 130
@@ -19,7 +19,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     asked = _parser().parse_args(arguments)
     try:
         outcome = asked.run(asked)
-    except (ValueError, OSError, RuntimeError, CapacityError, ModuleNotFoundError) as error:
+    except (ValueError, OSError, RuntimeError, CapacityError, ImportError) as error:
         sys.stderr.write(f"workbench: {error}\n")
         return 1
     except KeyboardInterrupt:
@@ -37,4 +37,5 @@ def _parser() -> argparse.ArgumentParser:
     areas = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
     experiments.add(areas)
     data.add(areas)
+    plan.add(areas)
     return parser

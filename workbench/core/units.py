@@ -1,6 +1,10 @@
 """Units for readers: inside the library everything is bytes and seconds."""
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
+_DECIMAL = ("kB", "MB", "GB", "TB")
+_BYTES = {unit: 1000**power for power, unit in enumerate(_DECIMAL, 1)} | {
+    unit: 1024**power for power, unit in reversed(list(enumerate(_BINARY)))
+}
 
 
 def format_bytes(count: float) -> str:
@@ -18,20 +22,22 @@ def format_bytes(count: float) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes from a number with an optional binary unit.
+    """Bytes from a number with an optional unit: KiB, MiB, GiB, TiB of 1024, or kB, MB, GB, TB of 1000.
 
     Raises:
         ValueError: not such a number.
 
     >>> parse_bytes("8GiB") == 8 * 2**30
     True
+    >>> parse_bytes("500 MB")
+    500000000
     """
     stripped = text.strip()
-    unit = next((unit for unit in reversed(_BINARY) if stripped.endswith(unit)), "")
+    unit = next((unit for unit in _BYTES if stripped.endswith(unit)), "")
     try:
-        value = float(stripped.removesuffix(unit)) * 1024 ** (_BINARY.index(unit) if unit else 0)
+        value = float(stripped.removesuffix(unit)) * _BYTES.get(unit, 1)
     except ValueError:
-        raise ValueError(f"{text!r} is not a number of bytes; write 8GiB, 512 MiB or a plain number") from None
+        raise ValueError(f"{text!r} is not a number of bytes; write 8GiB, 500 MB or a plain number") from None
     if not 0 <= value < float("inf"):
         raise ValueError(f"{text!r} is not a number of bytes; it must be finite and not negative")
     return int(value)
