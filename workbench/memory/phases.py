@@ -1,5 +1,6 @@
 """From the sizes of a batch to the peaks of a step's phases, learnt from recordings."""
 
+import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -63,6 +64,10 @@ class Regressed:
             {phase: {t: n / max(1, sum(terms.values())) for t, n in terms.items()} for phase, terms in peaks[-1].items()},
         )
 
+    def raised(self, share: float) -> "Regressed":
+        """With all peaks higher by a share of themselves."""
+        return Regressed({phase: c * (1 + share) for phase, c in self.coefficients.items()}, self.shares)
+
     def __call__(self, sizes: np.ndarray) -> Mapping[str, Terms]:
         with_one = np.concatenate([[1], sizes])
         totals = {phase: float(c @ with_one) for phase, c in self.coefficients.items()}
@@ -73,7 +78,10 @@ class Regressed:
 
 
 def fit_phases(sizes: np.ndarray, recordings: Sequence[Recording], whole: np.ndarray) -> tuple[PhaseTerms, float]:
-    """What predicts recordings best that it was not shown, and its largest relative error on them.
+    """What predicts recordings that it was not shown, and its largest relative error on them.
+
+    One order of all storages is preferred where it does well, since it holds for larger batches too. Else peaks are
+    raised by what they fell short of at most.
 
     Args:
         sizes: int64 [recordings, sizes], smallest batch first.
@@ -83,21 +91,33 @@ def fit_phases(sizes: np.ndarray, recordings: Sequence[Recording], whole: np.nda
     held_out = np.zeros(len(sizes), dtype=bool)
     if len(sizes) > 1:
         held_out[len(sizes) : len(sizes) // 2 - 1 : -3] = True  # the largest, and others of the larger half
-    best: tuple[PhaseTerms, float] | None = None
-    for kind in (Replayed, Regressed):
-        kept = [recording for recording, out in zip(recordings, held_out, strict=True) if not out]
-        trial, final = kind.of(sizes[~held_out], kept, whole), kind.of(sizes, recordings, whole)
-        if trial is None or final is None:
-            continue
-        error = max((_error(trial(sizes[i]), recordings[i].peaks()) for i in np.flatnonzero(held_out).tolist()), default=0.0)
-        if best is None or error < best[1]:
-            best = final, error
-        if error <= _WELL:  # an order that is known holds for larger batches too
-            break
-    assert best is not None
-    return best
+    replayed, error, _ = _tried(Replayed.of, sizes, recordings, whole, held_out)
+    if replayed is not None and error <= _WELL:
+        return replayed, error
+    regressed, other_error, shortfall = _tried(Regressed.of, sizes, recordings, whole, held_out)
+    if replayed is not None and error <= other_error:
+        return replayed, error
+    assert isinstance(regressed, Regressed)
+    return regressed.raised(shortfall), other_error
+
+
+def _tried(
+    kind: Callable[[np.ndarray, Sequence[Recording], np.ndarray], "Replayed | Regressed | None"],
+    sizes: np.ndarray,
+    recordings: Sequence[Recording],
+    whole: np.ndarray,
+    held_out: np.ndarray,
+) -> tuple["Replayed | Regressed | None", float, float]:
+    """A fit to all recordings; relative to what was, how far one that was not shown some is off, and falls short."""
+    shown = [recording for recording, out in zip(recordings, held_out, strict=True) if not out]
+    trial, final = kind(sizes[~held_out], shown, whole), kind(sizes, recordings, whole)
+    if trial is None or final is None:
+        return None, math.inf, 0.0
+    errors = [_error(trial(sizes[i]), recordings[i].peaks()) for i in np.flatnonzero(held_out).tolist()]
+    return final, max(map(abs, errors), default=0.0), -min([*errors, 0.0])
 
 
 def _error(predicted: Mapping[str, Terms], measured: Mapping[str, Terms]) -> float:
+    """Of the higher peak, relative."""
     peaks = [max(sum(terms.values()) for terms in phases.values()) for phases in (predicted, measured)]
-    return abs(peaks[0] - peaks[1]) / max(1, peaks[1])
+    return (peaks[0] - peaks[1]) / max(1, peaks[1])

@@ -10,17 +10,17 @@ from workbench.memory.sizes import BatchSizes, BlockSizes
 
 _MOST_SIZES = 3
 _BUCKETS = 32
-_BASIC = 4
-_BLOCK_SIZES = 9
+_BASIC = (0, 1, 2, 3, 8, 9)
+_BLOCK_SIZES = 10
 _SIZES = _BLOCK_SIZES + 2 * _BUCKETS
 
 
 def size_vector(sizes: BatchSizes) -> np.ndarray:
-    """int64 [73 · layers + 1]: the sizes that tensors of a model may have.
+    """int64 [74 · layers + 1]: the sizes that tensors of a model may have.
 
     Of each block: sources, destinations, edges; destinations with in-edges; the largest in-degree, it and its square
-    times the destinations (padded neighbours and their pairs); edges paired within destinations; distinct in-degrees;
-    destinations of in-degree 1, …, 32; destinations of at least these. Last: edges of all blocks.
+    times the destinations (padded neighbours and their pairs); edges paired within destinations; distinct in-degrees, and
+    their sum; destinations of in-degree 1, …, 32; destinations of at least these. Last: edges of all blocks.
 
     Args:
         sizes: with `degree_counts`.
@@ -44,6 +44,7 @@ def _of_block(block: BlockSizes) -> np.ndarray:
         block.num_dst * largest**2,
         int((counts * degrees**2).sum()),
         int((counts > 0).sum()),
+        int(degrees[counts > 0].sum()),
     )
     buckets = np.zeros(_BUCKETS + 1, np.int64)
     buckets[: len(counts)] = counts[: _BUCKETS + 1]
@@ -139,10 +140,10 @@ def _match(
 def fit_non_negative(sizes: np.ndarray, values: np.ndarray) -> np.ndarray:
     """[1 + sizes]: coefficients ≥ 0 with the least squares of relative errors, a constant first.
 
-    Only sources, destinations, edges and destinations with in-edges are asked: with more, few observations are followed
-    closely and larger batches are missed.
+    Only sources, destinations, edges, destinations with in-edges and what hardly grows (distinct in-degrees, their sum)
+    are asked: with more, few observations are followed closely and larger batches are missed.
     """
-    columns = [c for c in _distinct_columns(sizes) if c % _SIZES < _BASIC]
+    columns = [c for c in _distinct_columns(sizes) if c % _SIZES in _BASIC]
     weight = 1 / (values + 0.05 * values.max() + 1)
     design = np.concatenate([np.ones((len(sizes), 1)), sizes[:, columns]], 1) * weight[:, None]
     scale = design.max(0) + 1e-300

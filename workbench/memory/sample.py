@@ -11,7 +11,7 @@ from workbench.core.split import select_seeds
 _MOST_WORK = 40_000
 _LEAST_WORK = 8_000
 _SHARE = 1 / 16
-_COUNT = 8
+_COUNT = 6
 _TRIES = 3
 
 _Pick = Callable[[int], Tensor]
