@@ -28,6 +28,9 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it against the 
     from workbench.experiment.load import load_experiment as load_experiment
     from workbench.kernels.threads import get_num_threads as get_num_threads
     from workbench.kernels.threads import set_num_threads as set_num_threads
+    from workbench.memory.estimate import estimate_memory as estimate_memory
+    from workbench.memory.kernels import Kernels as Kernels
+    from workbench.memory.record import MemoryEstimate as MemoryEstimate
     from workbench.nn.dropout import HashDropout as HashDropout
     from workbench.nn.model import build_model as build_model
     from workbench.nn.norm import symmetric_norm as symmetric_norm
@@ -65,6 +68,9 @@ _NAMES = {
     "experiment.finding": ["Finding"],
     "experiment.load": ["load_experiment"],
     "kernels.threads": ["get_num_threads", "set_num_threads"],
+    "memory.estimate": ["estimate_memory"],
+    "memory.kernels": ["Kernels"],
+    "memory.record": ["MemoryEstimate"],
     "nn.dropout": ["HashDropout"],
     "nn.model": ["build_model"],
     "nn.norm": ["symmetric_norm"],

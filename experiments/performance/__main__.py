@@ -1,4 +1,4 @@
-"""Run the benchmarks: `python -m experiments.performance [--quick] [sampling splitting aggregation]`."""
+"""Run the benchmarks: `python -m experiments.performance [--quick] [NAME …]`."""
 
 import argparse
 import csv
@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-BENCHMARKS = ("sampling", "splitting", "aggregation")
+BENCHMARKS = ("sampling", "splitting", "aggregation", "estimate")
 
 
 def _text(value: Any) -> str:
@@ -20,6 +20,12 @@ def _table(rows: list[dict[str, Any]]) -> str:
     return "\n".join("  ".join(text.rjust(width) for text, width in zip(line, widths, strict=True)) for line in cells)
 
 
+def _ratios(rows: list[dict[str, Any]]) -> str:
+    ratios = [row["ratio_best"] for row in rows]
+    median = statistics.median(ratios)
+    return f"ratio of best times: median {median:.2f}, from {min(ratios):.2f} to {max(ratios):.2f}"
+
+
 def _save(rows: list[dict[str, Any]], path: Path) -> None:
     with path.open("w", newline="") as file:
         writer = csv.DictWriter(file, list(rows[0]))
@@ -28,7 +34,9 @@ def _save(rows: list[dict[str, Any]], path: Path) -> None:
 
 
 def main() -> None:
-    parser = argparse.ArgumentParser(prog="experiments.performance", description="Compare the library with DGL.")
+    parser = argparse.ArgumentParser(
+        prog="experiments.performance", description="Compare with peers, and estimates with measurements."
+    )
     parser.add_argument(
         "names", nargs="*", choices=[[], *BENCHMARKS], default=[], help="benchmarks to run (default: all)"
     )
@@ -36,11 +44,9 @@ def main() -> None:
     parser.add_argument("--save", type=Path, metavar="FOLDER", help="write one CSV file per benchmark")
     options = parser.parse_args()
     for name in options.names or BENCHMARKS:
-        rows = importlib.import_module(f"experiments.performance.{name}").run(quick=options.quick)
-        ratios = [row["ratio_best"] for row in rows]
-        print(f"\n{name}\n{_table(rows)}")
-        median = statistics.median(ratios)
-        print(f"ratio of best times: median {median:.2f}, from {min(ratios):.2f} to {max(ratios):.2f}")
+        module = importlib.import_module(f"experiments.performance.{name}")
+        rows = module.run(quick=options.quick)
+        print(f"\n{name}\n{_table(rows)}\n{getattr(module, 'summary', _ratios)(rows)}")
         if options.save:
             options.save.mkdir(parents=True, exist_ok=True)
             _save(rows, options.save / f"{name}.csv")

@@ -53,29 +53,28 @@ class OptimizerMemory:
 def _group_bytes(optimizer: torch.optim.Optimizer, group: dict, on_cuda: bool) -> tuple[int, int]:
     """State and temporaries of one group."""
     sizes = [rounded_bytes(p.nbytes) for p in group["params"] if p.requires_grad]
+    decays = ["grad"] * (group.get("weight_decay", 0) != 0 and not group.get("decoupled_weight_decay", False))
     if isinstance(optimizer, torch.optim.Adam):  # AdamW is one
-        states, copies = 2 + bool(group["amsgrad"]), 2
+        states, made, made_together = 2 + bool(group["amsgrad"]), [*decays, "root", "denominator"], [*decays, "root"]
     elif isinstance(optimizer, torch.optim.SGD):
-        states, copies = int(group["momentum"] != 0), int(bool(group["nesterov"]))
+        states, made_together = int(group["momentum"] != 0), decays
+        made = decays + ["grad"] * bool(group["nesterov"])
     else:
         return _other_bytes(optimizer, group)
-    decays = group["weight_decay"] != 0 and not group.get("decoupled_weight_decay", False)
-    return states * sum(sizes), _step_bytes(sizes, copies, group, decays, on_cuda)
-
-
-def _step_bytes(sizes: Sequence[int], copies: int, group: dict, decays: bool, on_cuda: bool) -> int:
-    """One parameter's temporaries, which live until the next one's are made; or all of them at once.
-
-    Adam's are the root of the second moment and that root divided; all together it is divided in place.
-    """
     if group.get("fused"):
-        return 0
-    if group["foreach"] or (group["foreach"] is None and on_cuda):
-        return sum(sizes) * (min(copies, 1) + decays)
-    left = most = 0
+        return states * sum(sizes), 0
+    together = group["foreach"] or (group["foreach"] is None and on_cuda)
+    return states * sum(sizes), len(made_together) * sum(sizes) if together else _one_by_one(sizes, made)
+
+
+def _one_by_one(sizes: Sequence[int], made: Sequence[str]) -> int:
+    """Most bytes of a loop over parameters whose variables are made in this order and live until made anew."""
+    held, most = {"": 0}, 0
     for size in sizes:
-        most = max(most, left + (copies + decays) * size)
-        left = (min(copies, 1) + decays) * size
+        for name in made:
+            most = max(most, sum(held.values()) + size)
+            held[name] = size
+        held.pop("root", None)  # only a part of an expression
     return most
 
 

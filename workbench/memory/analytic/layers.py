@@ -134,7 +134,8 @@ def _directions(tape: Tape, layer: GATLayer, parameters: Parameters, itemsize: i
     out, weights = tape.new(layer.in_dim, 2 * layer.heads, itemsize), (layer.fc.weight, layer.attn_l, layer.attn_r)
 
     def backward(grad: Shadow) -> list[Shadow | None]:
-        return [tape.new(p.shape[0], p.numel() // p.shape[0], itemsize) for p in weights]
+        made = (tape.new(p.shape[0], p.numel() // p.shape[0], itemsize) for p in weights)
+        return [grad.view(is_view=True) for grad in made]  # of W head by head, of both vectors side by side
 
     tape.record([out], [parameters.get(id(p)) for p in weights], backward)
     return out

@@ -7,6 +7,7 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
+from workbench.memory.analytic.dense import cast
 from workbench.memory.analytic.edges import ShadowBlock, gather_edges
 from workbench.memory.analytic.ledger import Storage
 from workbench.memory.analytic.tape import Shadow, Tape
@@ -82,6 +83,7 @@ def _last_state(
     state = tape.new(rows, hidden, itemsize)
     tape.touch(step_bytes)  # the last cell
     shapes = [(rows * steps, width), *((p.rows, p.cols) for p in weights if p is not None)]
+    wants = messages.source is not None
     computed = 4 if tape.kernels.lstm == "onednn" else itemsize  # oneDNN gives gradients in float32
 
     def backward(grad: Shadow) -> Sequence[Shadow | None]:  # what is saved lives as long as this function
@@ -89,9 +91,13 @@ def _last_state(
             tape.touch(_NATIVE_BACK * step_bytes)
             del saved[1:]  # all but the input, which the weights' gradients read
             _back_through_steps(tape, steps, step_bytes)
-        made = [tape.new(*shape, computed) for shape in shapes]
+        made: list[Shadow | None] = [tape.new(*shape, computed) for shape in shapes]
         tape.touch(0 if native else 2 * rows * hidden * computed)  # of the first state and cell
-        return made if computed == itemsize else [tape.new(*shape, itemsize) for shape in shapes]
+        if not wants:
+            made[0] = None
+        for position, grad_of in enumerate(made):
+            made[position] = None if grad_of is None else cast(tape, grad_of.detached(), itemsize)
+        return made
 
     tape.record([state], [messages, *(p for p in weights if p is not None)], backward)
     return state

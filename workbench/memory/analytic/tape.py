@@ -156,7 +156,7 @@ class Tape:
         node.backward, node.targets, node.saved = _released, [], ()
         for target, grad in zip(targets, made, strict=True):
             if target is not None and grad is not None:
-                _deliver(*target, grad)
+                _deliver(self, *target, grad)
         return [target[0] for target in targets if target is not None]
 
 
@@ -164,10 +164,13 @@ def _released(*_: Any) -> Sequence[None]:
     raise RuntimeError("a shadow's gradients run back once")
 
 
-def _deliver(node: Node, slot: int, grad: Shadow) -> None:
-    """Into the node's buffer; a second one is added in place, as the engine does with gradients that it alone holds."""
-    if node.grads[slot] is None:
+def _deliver(tape: Tape, node: Node, slot: int, grad: Shadow) -> None:
+    """Into the node's buffer; the second is added in place, unless the first is part of something else."""
+    first = node.grads[slot]
+    if first is None:
         node.grads[slot] = grad
+    elif first.is_view:
+        node.grads[slot] = tape.like(first)
 
 
 def _dependencies(root: Node) -> dict[Node, int]:
