@@ -92,45 +92,27 @@ def fit_memory(
     seed: int = 0,
 ) -> Fitted:
     rehearsal = Rehearsal(model, optimizer=optimizer, in_dim=in_dim, loss_fn=loss_fn, seed=seed)
-    seen = _Seen(rehearsal, sub_batches(mb, seed=seed))
-    if seen.order_varies():
-        seen.add(batches_of_all_degrees(mb, seed=seed))
+    parts = sub_batches(mb, seed=seed)
+    rehearsal.warm_up(parts[0])
+    fresh = [rehearsal.record(part, accumulating=False) for part in parts]
+    if len({recording.script for recording in fresh}) > 1:
+        more = batches_of_all_degrees(mb, seed=seed)
+        parts, fresh = parts[len(parts) // 2 :] + more, fresh[len(parts) // 2 :]
+        fresh += [rehearsal.record(part, accumulating=False) for part in more]
+    later = [rehearsal.record(part, accumulating=True) for part in parts]
     whole = size_vector(BatchSizes.of(mb, degrees=True))
-    fresh, accumulating = (fit_phases(seen.sizes(), seen.recordings(later), whole) for later in (False, True))
+    sizes = np.stack([size_vector(BatchSizes.of(part, degrees=True)) for part in parts])
+    (fresh_fit, error), (later_fit, later_error) = (fit_phases(sizes, r, whole) for r in (fresh, later))
     return Fitted(
-        fresh=fresh[0],
-        accumulating=accumulating[0],
+        fresh=fresh_fit,
+        accumulating=later_fit,
         held=rehearsal.held_bytes(),
         gradient_bytes=rehearsal.gradient_bytes,
         update_bytes=rehearsal.update_bytes,
         recover=recover,
         kernels="cpu (traced)",
-        error=max(fresh[1], accumulating[1]),
+        error=float(max(error, later_error)),
     )
-
-
-class _Seen:
-    """Sub-batches and what a step on each of them made, without and with gradients that are there; smallest first."""
-
-    def __init__(self, rehearsal: Rehearsal, parts: Sequence[MiniBatch]) -> None:
-        self._rehearsal = rehearsal
-        self._steps: list[tuple[MiniBatch, Recording, Recording]] = []
-        rehearsal.warm_up(parts[0])
-        self.add(parts)
-
-    def add(self, parts: Sequence[MiniBatch]) -> None:
-        record = self._rehearsal.record
-        self._steps += [(part, record(part, accumulating=False), record(part, accumulating=True)) for part in parts]
-        self._steps.sort(key=lambda step: work(step[0]))
-
-    def order_varies(self) -> bool:
-        return len({fresh.script for _, fresh, _ in self._steps}) > 1
-
-    def sizes(self) -> np.ndarray:
-        return np.stack([size_vector(BatchSizes.of(part, degrees=True)) for part, _, _ in self._steps])
-
-    def recordings(self, accumulating: bool) -> list[Recording]:
-        return [later if accumulating else fresh for _, fresh, later in self._steps]
 
 
 def _added(a: Terms, b: Terms) -> Terms:

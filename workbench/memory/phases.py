@@ -14,7 +14,7 @@ PhaseTerms = Callable[[np.ndarray], Mapping[str, Terms]]
 """From the sizes of a batch to live bytes by term at the peak of each phase, without what was there before."""
 
 _LEAST_ALIKE = 6
-_WELL = 0.05
+_WELL = 0.1
 
 
 @dataclass(frozen=True, eq=False)
@@ -59,9 +59,10 @@ class Regressed:
     def of(sizes: np.ndarray, recordings: Sequence[Recording], whole: np.ndarray) -> "Regressed":
         peaks = [recording.peaks() for recording in recordings]
         totals = {phase: np.array([sum(peak[phase].values()) for peak in peaks]) for phase in peaks[0]}
+        largest = int(sizes[:, -1].argmax())
         return Regressed(
             {phase: fit_non_negative(sizes, values) for phase, values in totals.items()},
-            {phase: {t: n / max(1, sum(terms.values())) for t, n in terms.items()} for phase, terms in peaks[-1].items()},
+            {phase: {t: n / max(1, sum(terms.values())) for t, n in terms.items()} for phase, terms in peaks[largest].items()},
         )
 
     def raised(self, share: float) -> "Regressed":
@@ -84,21 +85,25 @@ def fit_phases(sizes: np.ndarray, recordings: Sequence[Recording], whole: np.nda
     raised by what they fell short of at most.
 
     Args:
-        sizes: int64 [recordings, sizes], smallest batch first.
+        sizes: int64 [recordings, sizes].
         recordings: of a step's phases on each.
         whole: int64 [sizes], of the largest batch that is asked for.
     """
     held_out = np.zeros(len(sizes), dtype=bool)
     if len(sizes) > 1:
-        held_out[len(sizes) : len(sizes) // 2 - 1 : -3] = True  # the largest, and others of the larger half
-    replayed, error, _ = _tried(Replayed.of, sizes, recordings, whole, held_out)
+        rising = np.argsort(sizes[:, -1])
+        held_out[rising[len(sizes) : len(sizes) // 2 - 1 : -3]] = True  # that of most edges, others of the larger half
+    replayed, errors = _tried(Replayed.of, sizes, recordings, whole, held_out)
+    error = max(np.abs(errors), default=0.0)
     if replayed is not None and error <= _WELL:
         return replayed, error
-    regressed, other_error, shortfall = _tried(Regressed.of, sizes, recordings, whole, held_out)
+    regressed, errors = _tried(Regressed.of, sizes, recordings, whole, held_out)
+    raised = max(0.0, *-errors)
+    other_error = max(np.abs((1 + raised) * (1 + errors) - 1))
     if replayed is not None and error <= other_error:
         return replayed, error
     assert isinstance(regressed, Regressed)
-    return regressed.raised(shortfall), other_error
+    return regressed.raised(raised), other_error
 
 
 def _tried(
@@ -107,14 +112,14 @@ def _tried(
     recordings: Sequence[Recording],
     whole: np.ndarray,
     held_out: np.ndarray,
-) -> tuple["Replayed | Regressed | None", float, float]:
-    """A fit to all recordings; relative to what was, how far one that was not shown some is off, and falls short."""
+) -> tuple["Replayed | Regressed | None", np.ndarray]:
+    """A fit to all recordings, and the relative errors on those that another such fit was not shown."""
     shown = [recording for recording, out in zip(recordings, held_out, strict=True) if not out]
     trial, final = kind(sizes[~held_out], shown, whole), kind(sizes, recordings, whole)
     if trial is None or final is None:
-        return None, math.inf, 0.0
+        return None, np.array([math.inf])
     errors = [_error(trial(sizes[i]), recordings[i].peaks()) for i in np.flatnonzero(held_out).tolist()]
-    return final, max(map(abs, errors), default=0.0), -min([*errors, 0.0])
+    return final, np.array(errors)
 
 
 def _error(predicted: Mapping[str, Terms], measured: Mapping[str, Terms]) -> float:

@@ -11,6 +11,8 @@ from workbench.memory.sizes import BatchSizes, BlockSizes
 _MOST_SIZES = 3
 _BUCKETS = 32
 _BASIC = (0, 1, 2, 3, 8, 9)
+_PLAIN = 4
+_FAR_OFF = 0.1
 _BLOCK_SIZES = 10
 _SIZES = _BLOCK_SIZES + 2 * _BUCKETS
 
@@ -94,9 +96,38 @@ def fit_relation(sizes: np.ndarray, values: np.ndarray, whole: np.ndarray) -> Re
         open_ = np.flatnonzero(np.isnan(found[:, 0]))
         if len(open_):
             _match(found, open_, chosen, sizes, distinct, whole)
-    for function in np.flatnonzero(np.isnan(found[:, 0])):
-        found[function] = fit_non_negative(sizes, distinct[:, function])
+    _approximate(found, function_of.reshape(-1), sizes, distinct)
     return Relation(found, function_of.reshape(-1))
+
+
+def _approximate(found: np.ndarray, function_of: np.ndarray, sizes: np.ndarray, values: np.ndarray) -> None:
+    """Fill in the functions that nothing gives exactly.
+
+    Storages come in the order of the work, so what stands next to one that follows a block's sizes does so too; sizes of
+    other blocks, which rise with these while batches are small, would mislead about large ones.
+    """
+    exact = np.flatnonzero((found[:, 1:] > 0).any(1)[function_of])
+    for function in np.flatnonzero(np.isnan(found[:, 0])):
+        position = np.flatnonzero(function_of == function)[0]
+        nearest = exact[np.abs(exact - position).argmin()] if len(exact) else None
+        found[function] = (
+            fit_non_negative(sizes, values[:, function])
+            if nearest is None
+            else _best_multiple(sizes, values[:, function], int(found[function_of[nearest], 1:].argmax()) // _SIZES)
+        )
+
+
+def _best_multiple(sizes: np.ndarray, values: np.ndarray, block: int) -> np.ndarray:
+    """[1 + sizes]: the multiple of one size of a block that is off least; several sizes of all where that is far off."""
+    columns = [block * _SIZES + size for size in range(_PLAIN) if block * _SIZES + size < sizes.shape[1]]
+    multiples = [values.sum() / max(1, sizes[:, column].sum()) for column in columns]
+    off = [np.abs(m * sizes[:, c] - values).sum() for c, m in zip(columns, multiples, strict=True)]
+    best = int(np.argmin(off))
+    if off[best] > _FAR_OFF * values.sum():
+        return fit_non_negative(sizes, values)
+    result = np.zeros(1 + sizes.shape[1])
+    result[1 + columns[best]] = multiples[best]
+    return result
 
 
 def _candidates(sizes: np.ndarray) -> Iterator[np.ndarray]:

@@ -13,6 +13,7 @@ _LEAST_WORK = 8_000
 _SHARE = 1 / 16
 _COUNT = 6
 _TRIES = 3
+_OF_A_DEGREE = 2
 
 _Pick = Callable[[int], Tensor]
 """From a number of seeds so many positions of seeds."""
@@ -47,7 +48,8 @@ def sub_batches(mb: MiniBatch, *, seed: int = 0) -> list[MiniBatch]:
 
 
 def batches_of_all_degrees(mb: MiniBatch, *, seed: int = 0) -> list[MiniBatch]:
-    """Parts of the batch with seeds of every in-degree that its last block has, none where these reach too much.
+    """Parts of the batch with two seeds or more of every in-degree that its last block has; none where these reach too
+    much.
 
     Args:
         mb: the batch.
@@ -55,18 +57,17 @@ def batches_of_all_degrees(mb: MiniBatch, *, seed: int = 0) -> list[MiniBatch]:
     """
     generator = torch.Generator().manual_seed(seed)
     degrees = mb.blocks[-1].in_degrees().cpu()
-    num_degrees = len(torch.unique(degrees))
+    fewest = int(torch.bincount(degrees).clamp(max=_OF_A_DEGREE).sum())
 
     def stratified(count: int) -> Tensor:
         order = torch.randperm(mb.num_seeds, generator=generator)
         by_degree = order[torch.argsort(degrees[order], stable=True)]
-        is_first = torch.ones(mb.num_seeds, dtype=torch.bool)
-        is_first[1:] = degrees[by_degree].diff() > 0
-        first = by_degree[is_first]
-        others = order[~torch.isin(order, first)]
-        return torch.cat([first, others])[:count]
+        rising = degrees[by_degree]
+        rank = torch.arange(mb.num_seeds) - torch.searchsorted(rising, rising)
+        first = by_degree[rank < _OF_A_DEGREE]
+        return torch.cat([first, order[~torch.isin(order, first)]])[:count]
 
-    return _ladder(mb, stratified, num_degrees) + _ladder(mb, stratified, num_degrees)
+    return _ladder(mb, stratified, fewest) + _ladder(mb, stratified, fewest)
 
 
 def work(mb: MiniBatch) -> int:
