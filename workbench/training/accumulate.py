@@ -4,6 +4,7 @@ import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import torch
@@ -12,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from workbench.core.minibatch import MiniBatch
 from workbench.nn.call import model_device, wanted_names
+from workbench.training.recover import Recovery, backward_apart, check_recoverable, run_or_cut
 
 Phase = Callable[[str], AbstractContextManager[Any]]
 """What times or meters a step: called with a phase's name, entered while the phase runs (`Stopwatch.phase`, say)."""
@@ -26,6 +28,7 @@ def accumulate(
     loss_of: Callable[[Any, MiniBatch], Tensor],
     *,
     phase: Phase | None = None,
+    recover: Recovery | None = None,
 ) -> Tensor:
     """Add the gradients of a batch to `.grad`, micro-batch by micro-batch.
 
@@ -40,13 +43,24 @@ def accumulate(
         loss_of: from the model's output [num_seeds, …] and the micro-batch as it stands in `micro`, a scalar: its share
             of the batch's loss. The shares add up to the loss, so a mean divides by the count of the *whole* batch.
         phase: entered, for each micro-batch in this order, as "fetch" (features are read), "transfer" (they and the
-            blocks go to the device), "forward" (model and loss) and "backward".
+            blocks go to the device), "forward" (model and loss) and "backward". With `recover` an attempt that fails
+            enters them too, up to where it fails, and each part then enters all of them.
+        recover: None: a micro-batch that runs out of memory ends the batch, its gradients partly added. Else, wherever
+            it runs out, it is cut, and its parts (whose `parent` says where they were in the same batch) take its
+            place: the sum of gradients stays the same, up to rounding. Buffers and torch's random state (of the CPU and
+            the model's device) are put back first, and nothing of the failed attempt is left. This takes room for the
+            gradients twice, from the second micro-batch on, or from the first if `.grad` held any: see
+            `workbench.training.recover.backward_apart`; and for a copy of the buffers.
 
     Returns:
         The batch's loss, detached; 0 without micro-batches.
 
     Raises:
-        ValueError: `loss_of` returned something else than a scalar, or a batch has exchanges.
+        ValueError: `loss_of` returned something else than a scalar, a batch has exchanges, or `recover` is asked for a
+            data-parallel model or edge weights that learn.
+        torch.OutOfMemoryError: memory ran out; with `recover`, for a single seed. Then, as with any other error,
+            `.grad` holds the micro-batches (and parts) that were complete; buffers and random state are as before the
+            seed. MemoryError and the RuntimeError of torch's CPU allocator are taken, and raised, likewise.
 
     Warns:
         RuntimeWarning: a BatchNorm would take the statistics of each micro-batch instead of the batch's.
@@ -60,10 +74,18 @@ def accumulate(
         _warn_of_batch_statistics(model)
     names = wanted_names(model)
     device = model_device(model)
+    backward = Tensor.backward if recover is None else partial(backward_apart, model)
+
+    def run(mb: MiniBatch) -> Tensor:
+        return _backward(model, mb, read, loss_of, names, device, phase or unmeasured, backward)
+
+    if recover is not None:
+        check_recoverable(model, batches)
+        run = partial(run_or_cut, run, model, device, recover, partial(_warn_of_batch_statistics, model))
     total = torch.zeros((), device=device)
     for position, mb in enumerate(batches):
         with _reduced_later(model, position + 1 < len(batches)):
-            total = total + _backward(model, mb, read, loss_of, names, device, phase or unmeasured)
+            total = total + run(mb)
     return total
 
 
@@ -80,6 +102,7 @@ def _backward(
     names: list[str],
     device: torch.device | None,
     phase: Phase,
+    backward: Callable[[Tensor], object],
 ) -> Tensor:
     """A function of its own, so that all it made dies with it."""
     with phase("fetch"):
@@ -95,7 +118,7 @@ def _backward(
     if loss.dim() != 0:
         raise ValueError(f"loss_of returned shape {tuple(loss.shape)}; return a scalar, its share of the batch's loss")
     with phase("backward"):
-        loss.backward()
+        backward(loss)
     return loss.detach()
 
 

@@ -10,6 +10,8 @@ from workbench.core.errors import check_choice
 from workbench.core.minibatch import MiniBatch
 from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.training.accumulate import Phase, accumulate, unmeasured
+from workbench.training.recover import Recovery
+from workbench.training.recover_step import step_or_put_back
 from workbench.training.rows import check_covers, read_rows
 
 
@@ -23,6 +25,7 @@ def train_step(
     *,
     reduction: str = "mean",
     phase: Phase | None = None,
+    recover: Recovery | None = None,
 ) -> Tensor:
     """Train on one batch: zero the gradients, add up those of its micro-batches, take one optimizer step.
 
@@ -42,6 +45,10 @@ def train_step(
         reduction: "mean" over labelled seeds (and classes, where `loss_fn` gives one loss each; class weights divide by
             the sum of weights, as in torch), or "sum".
         phase: see `workbench.accumulate`; entered besides as "step", around zeroing and around the optimizer's step.
+        recover: see `workbench.accumulate` for what runs out of memory before the step. For the optimizer's step, what
+            it changes is copied to the host first: on the CPU that takes memory, as much as parameters, gradients and
+            optimizer state. If it runs out of memory, all that is put back and it is tried once more, one parameter
+            at a time (`foreach=False`).
 
     Returns:
         The batch's loss, detached. The gradients stay in `.grad`.
@@ -49,6 +56,9 @@ def train_step(
     Raises:
         ValueError: no labelled seeds, or a `loss_fn` that gives no loss a seed.
         IndexError: features or labels end before the ids of the batch.
+        torch.OutOfMemoryError: memory ran out; with `recover`, for a single seed or twice in the optimizer's step. Then
+            no step was taken: parameters and optimizer state are as before. `.grad` may hold a part of the batch, which
+            the next step zeroes.
     """
     check_choice("reduction", reduction, ("mean", "sum"))
     batches = [micro] if isinstance(micro, MiniBatch) else list(micro)
@@ -69,7 +79,10 @@ def train_step(
     with phase("step"):
         optimizer.zero_grad()
         model.zero_grad()  # the optimizer may hold some of the parameters only
-    loss = accumulate(model, batches, lambda mb: read_rows(x, mb.node_ids), loss_of, phase=phase)
+    loss = accumulate(model, batches, lambda mb: read_rows(x, mb.node_ids), loss_of, phase=phase, recover=recover)
     with phase("step"):
-        optimizer.step()
+        if recover is None:
+            optimizer.step()
+        else:
+            step_or_put_back(optimizer)
     return loss

@@ -1,0 +1,270 @@
+"""An optimizer's step that runs out of memory: the oracle is the same step without the fault, or no step at all."""
+
+import copy
+from collections.abc import Callable
+from contextlib import nullcontext
+from functools import cache, partial
+from typing import Any
+
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.training.faults import FailAt, cpu_allocator_error, out_of_memory
+from tests.training.toys import PlainModel, relative_difference, toy_batch
+from workbench.core.limit import limit_memory
+from workbench.core.meter import measure_peak
+from workbench.training.recover import Recovery
+from workbench.training.recover_step import step_or_put_back
+from workbench.training.step import train_step
+
+X = torch.linspace(-1, 1, 160, dtype=torch.float64).sin().view(40, 4)
+Y = torch.arange(40) % 3
+MICRO = toy_batch().split(torch.arange(13) % 2)
+
+Maker = Callable[[list[dict[str, Any]]], torch.optim.Optimizer]
+
+OPTIMIZERS: dict[str, Maker] = {
+    "adam": partial(torch.optim.Adam, lr=0.01),
+    "adam foreach": partial(torch.optim.Adam, lr=0.01, foreach=True, weight_decay=0.1, amsgrad=True),
+    "adam single": partial(torch.optim.AdamW, lr=0.01, foreach=False),
+    "adam fused": partial(torch.optim.Adam, lr=0.01, fused=True),
+    "nesterov": partial(torch.optim.SGD, lr=0.1, momentum=0.9, nesterov=True, foreach=True),  # changes gradients
+    "momentum": partial(torch.optim.SGD, lr=0.1, momentum=0.9, foreach=False),
+    "sgd": partial(torch.optim.SGD, lr=0.1),
+}
+
+
+class Nested(torch.optim.Optimizer):
+    """State as lists of tensors and plain numbers, options that change, gradients that are scaled in place."""
+
+    def __init__(self, groups: Any) -> None:
+        super().__init__(groups, {"lr": 0.1, "steps": 0})
+
+    @torch.no_grad()
+    def step(self, closure: Any = None) -> None:
+        for group in self.param_groups:
+            group["steps"] += 1
+            group["seen"] = group["steps"]
+            for p in group["params"]:
+                past = self.state[p].setdefault("past", [])
+                past.append(p.grad.clone())
+                past[0].mul_(0.5)
+                p.grad.mul_(2)
+                self.state[p]["norm"] = float(sum(g.norm() for g in past))
+                p.sub_(sum(g * group["lr"] for g in past))
+
+
+OPTIMIZERS["nested"] = Nested
+
+
+def start(name: str, steps: int) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """A model after some steps; its parameters are in two groups, and one has no gradient."""
+    torch.manual_seed(3)
+    model = PlainModel().double()
+    first, second = model.layers
+    optimizer = OPTIMIZERS[name]([{"params": list(first.parameters())}, {"params": second.parameters(), "lr": 0.02}])
+    for _ in range(steps):
+        train_step(model, MICRO, X, Y, F.cross_entropy, optimizer)
+    return model, optimizer
+
+
+def flat(model: nn.Module, optimizer: torch.optim.Optimizer) -> list[Any]:
+    """All that a step changes, by value; gradients and state too."""
+    parameters = list(model.parameters())
+    state = copy.deepcopy(optimizer.state_dict())
+    return [[p.detach().clone() for p in parameters], [copy.deepcopy(p.grad) for p in parameters], state]
+
+
+def assert_alike(ours: Any, theirs: Any, tolerance: float = 0.0) -> None:
+    assert type(ours) is type(theirs)
+    if isinstance(ours, Tensor):
+        assert ours.dtype == theirs.dtype
+        assert torch.equal(ours, theirs) or relative_difference(ours, theirs) <= tolerance
+    elif isinstance(ours, dict):
+        assert ours.keys() == theirs.keys()
+        for key in ours:
+            assert_alike(ours[key], theirs[key], tolerance)
+    elif isinstance(ours, (list, tuple)):
+        assert len(ours) == len(theirs)
+        for a, b in zip(ours, theirs, strict=True):
+            assert_alike(a, b, tolerance)
+    else:
+        assert ours == theirs or abs(ours - theirs) <= tolerance * abs(theirs)
+
+
+def twin(model: nn.Module, optimizer: torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
+    """A deep copy, gradients included, which torch leaves out."""
+    both = copy.deepcopy((model, optimizer))
+    for p, q in zip(both[0].parameters(), model.parameters(), strict=True):
+        p.grad = copy.deepcopy(q.grad)
+    return both
+
+
+def step(name: str, steps: int, faults: FailAt | None = None) -> tuple[nn.Module, torch.optim.Optimizer]:
+    model, optimizer = twin(*ready(name, steps))
+    faults = faults or FailAt()
+    with faults:
+        train_step(model, MICRO, X, Y, F.cross_entropy, optimizer, phase=faults.watch, recover=Recovery())
+    return model, optimizer
+
+
+ready = cache(start)
+
+
+@cache
+def clean(name: str, steps: int) -> tuple[list[Any], int]:
+    """What a step without faults gives, and how often it allocates for the copy and the step itself."""
+    faults = FailAt(phases=["step"])
+    ours = flat(*step(name, steps, faults))
+    model, optimizer = twin(*ready(name, steps))
+    train_step(model, MICRO, X, Y, F.cross_entropy, optimizer)
+    assert_alike(ours, flat(model, optimizer))
+    return ours, faults.count
+
+
+def num_copies(name: str, steps: int) -> int:
+    model, optimizer = ready(name, steps)
+    state = optimizer.state_dict()["state"].values()
+    in_state = sum(isinstance(v, Tensor) + len(v if isinstance(v, list) else ()) for s in state for v in s.values())
+    return 2 * len(list(model.parameters())) + in_state
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+@pytest.mark.parametrize("name", OPTIMIZERS)
+def test_any_allocation_of_the_step_may_fail(name: str, steps: int) -> None:
+    """State that is made in the first step too; some parameters have been updated by then, and some gradients."""
+    expected, count = clean(name, steps)
+    copies = num_copies(name, steps)
+    assert count > copies or "adam" not in name or (name, steps) == ("adam fused", 2)
+    for position in range(copies, count):
+        faults = FailAt([position], phases=["step"])
+        ours = flat(*step(name, steps, faults))
+        assert faults.refused == 1
+        assert_alike(ours[0], expected[0], 1e-13)
+        assert_alike(ours[2], expected[2], 1e-13)
+
+
+@pytest.mark.parametrize("steps", [0, 2])
+@pytest.mark.parametrize("name", ["adam foreach", "adam single", "nesterov", "nested"])
+def test_a_step_that_fails_twice_has_not_been(name: str, steps: int) -> None:
+    """Wherever it fails, all is as before, to the bit; and so it is where there is no room for the copy."""
+    before = twin(*ready(name, steps))
+    train_step(*before[:1], MICRO, X, Y, F.cross_entropy, torch.optim.SGD(before[0].parameters(), lr=0.0))
+    expected = flat(*before)
+    for position in range(clean(name, steps)[1]):
+        model, optimizer = twin(*before)
+        faults = FailAt(range(position, 10_000), phases=["step"], error=cpu_allocator_error)
+        with pytest.raises(RuntimeError, match="can't allocate memory") as caught, faults, faults.watch("step"):
+            step_or_put_back(optimizer)
+        assert "No step was taken" in caught.value.__notes__[0]
+        assert faults.refused >= (1 if position < num_copies(name, steps) else 2)
+        assert_alike(flat(model, optimizer), expected)
+        step_or_put_back(optimizer)
+        again, same = twin(*before)
+        same.step()
+        assert_alike(flat(model, optimizer), flat(again, same))
+
+
+class Halfway(torch.optim.SGD):
+    """Fails once some parameters are updated, as often as it is told."""
+
+    def __init__(self, params: Any, errors: list[Exception]) -> None:
+        super().__init__(params, lr=0.5)
+        self.errors = errors
+        self.foreach: list[Any] = []
+
+    def step(self, closure: Any = None) -> None:
+        self.foreach.append([group["foreach"] for group in self.param_groups])
+        with torch.no_grad():
+            for number, p in enumerate(p for group in self.param_groups for p in group["params"]):
+                if number == 3 and self.errors:
+                    raise self.errors.pop()
+                p.sub_(p.grad)
+
+
+def halfway(errors: list[Exception]) -> tuple[nn.Module, Halfway]:
+    torch.manual_seed(3)
+    model = PlainModel().double()
+    optimizer = Halfway(model.parameters(), errors)
+    for p in model.parameters():
+        p.grad = torch.ones_like(p)
+    return model, optimizer
+
+
+def test_the_second_try_is_without_foreach() -> None:
+    model, optimizer = halfway([out_of_memory()])
+    before = [p.detach().clone() for p in model.parameters()]
+    optimizer.param_groups[0]["foreach"] = True
+    step_or_put_back(optimizer)
+    assert optimizer.foreach == [[True], [False]]
+    assert optimizer.param_groups[0]["foreach"] is True
+    assert all(torch.equal(p, q - 1) for p, q in zip(model.parameters(), before, strict=True))
+
+
+def test_other_errors_pass() -> None:
+    raised = RuntimeError("expected all tensors on one device")
+    _, optimizer = halfway([raised])
+    with pytest.raises(RuntimeError) as caught:
+        step_or_put_back(optimizer)
+    assert caught.value is raised
+    assert len(optimizer.foreach) == 1
+
+
+def test_tensors_stay_where_they_were() -> None:
+    """Others may hold them: parameters, gradients, state and groups are the same objects."""
+    model, optimizer = twin(*ready("adam foreach", 2))
+    train_step(model, MICRO, X, Y, F.cross_entropy, torch.optim.SGD(model.parameters(), lr=0.0))
+    groups, state = list(optimizer.param_groups), optimizer.state
+    tensors = [t for p in model.parameters() for t in (p, p.grad, *state[p].values())]
+    faults = FailAt(range(num_copies("adam foreach", 2), 10_000), phases=["step"])
+    with pytest.raises(torch.OutOfMemoryError), faults, faults.watch("step"):
+        step_or_put_back(optimizer)
+    assert optimizer.state is state
+    assert all(a is b for a, b in zip(optimizer.param_groups, groups, strict=True))
+    now = [t for p in model.parameters() for t in (p, p.grad, *state[p].values())]
+    assert all(a is b for a, b in zip(now, tensors, strict=True))
+
+
+def test_a_budget_for_one_parameter_at_a_time() -> None:
+    """With foreach the step needs more than there is, and without it less."""
+    nbytes, results = 4096 * 8, []
+    for limited in (False, True):
+        weights = nn.ParameterList(torch.linspace(-1, 1, 4096, dtype=torch.float64) + i for i in range(4))
+        optimizer = torch.optim.Adam(weights, lr=0.1, foreach=True)
+        for _ in range(3):
+            for p in weights:
+                p.grad = p.detach().sin()
+            peak = measure_peak(partial(step_or_put_back, twin(weights, optimizer)[1]))
+            if limited:
+                with limit_memory(peak - nbytes):
+                    step_or_put_back(optimizer)
+            else:
+                step_or_put_back(optimizer)
+        results.append([p.detach() for p in weights])
+    assert_alike(results[1], results[0], 1e-13)
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("options", [{}, {"foreach": True}, {"fused": True}])
+def test_what_a_gpu_changed_is_put_back(options: dict[str, Any]) -> None:
+    model = nn.Linear(2048, 2048, device="cuda")
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.1, **options)
+    for errors in ([], [out_of_memory()], [out_of_memory(), out_of_memory()]):
+        for p in model.parameters():
+            p.grad = torch.ones_like(p)
+        before, twice = flat(model, optimizer), len(errors) == 2
+        other, same = twin(model, optimizer)
+        same.step()
+
+        def fail(*_: Any, errors: list[Exception] = errors) -> None:
+            if errors:
+                raise errors.pop()
+
+        handle = optimizer.register_step_post_hook(fail)
+        with pytest.raises(torch.OutOfMemoryError) if twice else nullcontext():
+            step_or_put_back(optimizer)
+        handle.remove()
+        assert not errors
+        assert_alike(flat(model, optimizer), before if twice else flat(other, same), 0.0 if twice else 1e-6)

@@ -1,0 +1,249 @@
+"""Going on where a micro-batch runs out of memory: nothing of it is left, it is cut, and its parts take its place."""
+
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from workbench.core.errors import check_at_least, check_choice
+from workbench.core.minibatch import MiniBatch
+from workbench.partition.batch import PARTITION_METHODS, partition_batch
+
+T = TypeVar("T")
+
+_SAY_OUT_OF_MEMORY = (
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
+
+_ONE_SEED = (
+    "This micro-batch has one seed, so it can't be cut: the model needs more memory than there is. No step was taken, "
+    "and .grad holds the micro-batches that were complete. Use smaller fanouts or layers, or leave the seed out."
+)
+
+_NO_ROOM_TO_CUT = "This came where a micro-batch that did not fit was to be cut: its parts take memory where it lies."
+
+
+@dataclass(frozen=True, eq=False)
+class Recovery:
+    """How training goes on where a micro-batch runs out of memory: it is cut, and its parts take its place.
+
+    Args:
+        parts: micro-batches that one is cut into, at least 2; of these, those that don't fit are cut again, down to a
+            seed each.
+        method: see `workbench.partition_batch`. Where the method itself lacks memory, or "auto" lacks pymetis, "range".
+        seed: likewise.
+        node_parts: likewise.
+        on_split: called after each cut with the micro-batch, its parts and the error, to count them, say, or to plan
+            the next batch with more; nothing of the failed attempt is alive by then.
+
+    Raises:
+        ValueError: an unknown method, or fewer than 2 parts.
+    """
+
+    parts: int = 2
+    method: str = "auto"
+    seed: int = 0
+    node_parts: Tensor | None = None
+    on_split: Callable[[MiniBatch, list[MiniBatch], Exception], object] | None = None
+
+    def __post_init__(self) -> None:
+        check_at_least("parts", self.parts, 2)
+        check_choice("method", self.method, ("auto", *PARTITION_METHODS))
+
+
+def check_recoverable(model: nn.Module, batches: list[MiniBatch]) -> None:
+    """Refuse what can't be tried twice.
+
+    Raises:
+        ValueError: a data-parallel model, or edge weights that learn.
+    """
+    if hasattr(model, "no_sync"):
+        raise ValueError(
+            f"recover can't serve {type(model).__name__}: its processes take equally many micro-batches, and one that "
+            "cuts its own would leave the others waiting; plan with more parts and pass recover=None"
+        )
+    if any(b.edge_weight is not None and b.edge_weight.requires_grad for mb in batches for b in mb.blocks):
+        raise ValueError(
+            "recover can't serve edge weights that learn: a failed backward pass frees what leads back to them; plan "
+            "with more parts and pass recover=None"
+        )
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an error says that memory ran out, on the device or the host."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _SAY_OUT_OF_MEMORY)
+
+
+def run_or_cut(
+    run: Callable[[MiniBatch], Tensor],
+    model: nn.Module,
+    device: torch.device | None,
+    recover: Recovery,
+    before_cut: Callable[[], object],
+    mb: MiniBatch,
+) -> Tensor:
+    """Run a micro-batch, or, where memory runs out, its parts.
+
+    Args:
+        run: forward and backward pass of a micro-batch, after which its gradients are added or, on an error, are not.
+        model: whose buffers are put back before another attempt, with torch's random state.
+        device: of the model.
+        recover: how to cut.
+        before_cut: called before each cut.
+        mb: the micro-batch.
+
+    Returns:
+        Sum of what `run` returned.
+
+    Raises:
+        What `run` raises that is not for lack of memory, or from one seed.
+    """
+    waiting, total = [mb], None
+    while waiting:
+        part = waiting.pop()
+        put_back, last_note = _remember(model, device), _ONE_SEED if part.num_seeds <= 1 else None
+        result = attempt(partial(run, part), put_back, last_note)
+        if isinstance(result, Tensor):
+            total = result if total is None else total + result
+            continue
+        before_cut()
+        parts = attempt(partial(_cut, part, recover), last_note=_NO_ROOM_TO_CUT)
+        assert isinstance(parts, list)
+        if recover.on_split is not None:
+            recover.on_split(part, parts, result)
+        waiting += reversed(parts)
+    assert total is not None
+    return total
+
+
+def attempt(
+    work: Callable[[], T], put_back: Callable[[], object] = lambda: None, last_note: str | None = None
+) -> T | Exception:
+    """Call `work`; if memory runs out, put back what it changed and free what it made.
+
+    Args:
+        work: called once.
+        put_back: called where memory ran out.
+        last_note: added to the error, which is then raised; None: it is returned.
+
+    Returns:
+        What `work` returned, or the error, which holds no frames and so no tensors.
+    """
+    try:
+        return work()
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        put_back()
+        if last_note is not None:
+            error.add_note(last_note)
+            raise
+        failure = error
+    failure.__traceback__ = failure.__context__ = failure.__cause__ = None
+    with suppress(MemoryError, RuntimeError):  # autograd drops tasks left waiting when it next runs
+        torch.zeros((), requires_grad=True, device="cpu").backward()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    return failure
+
+
+def backward_apart(model: nn.Module, loss: Tensor) -> None:
+    """Add the gradients of a loss to `.grad` once all of them are there; on an error `.grad` stays as it was.
+
+    In this order: what `.grad` holds is put aside; the backward pass makes fresh gradients (hooks see these); they are
+    added to the earlier ones in place, one parameter at a time, each freed when it is added. So for the length of a
+    backward pass there is room for the gradients twice, if there were any before.
+
+    Args:
+        model: its parameters, and other leaves that the loss depends on, get gradients.
+        loss: scalar.
+    """
+    leaves = dict.fromkeys([*(p for p in model.parameters() if p.requires_grad), *_leaves(loss)])
+    earlier = [(leaf, leaf.grad) for leaf in leaves]
+    for leaf in leaves:
+        leaf.grad = None
+    try:
+        loss.backward()
+    except BaseException:
+        for leaf, grad in earlier:
+            leaf.grad = grad
+        raise
+    while earlier:
+        _add(*earlier.pop())
+
+
+@torch.no_grad()
+def _add(leaf: Tensor, earlier: Tensor | None) -> None:
+    fresh = leaf.grad
+    if earlier is None or fresh is None:
+        leaf.grad = fresh if earlier is None else earlier
+    elif earlier.is_sparse:  # a dense one can't be added to it in place
+        fresh.add_(earlier)
+    else:
+        leaf.grad = earlier.add_(fresh)
+
+
+def _leaves(loss: Tensor) -> Iterator[Tensor]:
+    """Leaves that get gradients in the backward pass: a model's parameters, but also features that learn."""
+    waiting, seen = [loss.grad_fn], set()
+    while waiting:
+        node = waiting.pop()
+        if node is None or node in seen:
+            continue
+        seen.add(node)
+        if node.name() == "torch::autograd::AccumulateGrad":
+            yield node.variable  # pyright: ignore[reportAttributeAccessIssue]
+        waiting += [before for before, _ in node.next_functions]
+
+
+def _remember(model: nn.Module, device: torch.device | None) -> Callable[[], None]:
+    """A function that puts buffers (BatchNorm's statistics, say) and torch's random state back."""
+    buffers = [
+        (module._buffers, name, buffer, buffer.detach().clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    random = torch.get_rng_state()
+    random_there = torch.cuda.get_rng_state(device) if device is not None and device.type == "cuda" else None
+
+    def put_back() -> None:
+        for place, name, buffer, value in buffers:
+            place[name] = buffer  # a module may have put another in its place
+            with torch.no_grad():
+                buffer.copy_(value)
+        torch.set_rng_state(random)
+        if random_there is not None and device is not None:
+            torch.cuda.set_rng_state(random_there, device)
+
+    return put_back
+
+
+def _cut(mb: MiniBatch, recover: Recovery) -> list[MiniBatch]:
+    """At least two parts; each has as parent the batch that the micro-batch was split from, if it was."""
+    parts = mb.split(_parts_of_seeds(mb, min(recover.parts, mb.num_seeds), recover))
+    return parts if mb.parent is None else [replace(part, parent=mb.parent[part.parent]) for part in parts]
+
+
+def _parts_of_seeds(mb: MiniBatch, num_parts: int, recover: Recovery) -> Tensor:
+    try:
+        part = partition_batch(mb, num_parts, method=recover.method, seed=recover.seed, node_parts=recover.node_parts)
+        if part.unique().numel() > 1:  # else the same micro-batch would come again
+            return part
+    except ImportError:
+        if recover.method != "auto":
+            raise
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+    return partition_batch(mb, num_parts, method="range")
