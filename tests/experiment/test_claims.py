@@ -75,3 +75,22 @@ def test_series_with_gaps_are_compared_across_them():
 def test_one_point_is_no_series():
     with pytest.raises(ValueError, match="at least two"):
         monotone([1])
+
+
+def within(values, **bounds):
+    table = pd.DataFrame({"data": list("xyz"[: len(values)]), "error": values})
+    return claims.within("name", "statement", table, value="error", by=["data"], form=".0%", **bounds)
+
+
+def test_within_needs_every_case_and_tells_the_ends():
+    found = within([0.02, 0.07, 0.01], most=0.07)
+    assert found.held
+    assert found.evidence == "3 of 3 cases; median 2%; least data z: 1%; most data y: 7%"
+    assert not within([0.02, 0.08], most=0.07).held
+    assert not within([0.02, 0.08], least=0.03, most=1).held
+
+
+def test_within_leaves_out_what_has_no_value_but_not_everything():
+    assert within([0.02, None, 0.01], most=0.07).evidence.startswith("2 of 2 cases")
+    with pytest.raises(ValueError, match="no row of the table has error"):
+        within([None, None])

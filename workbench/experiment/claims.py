@@ -1,4 +1,4 @@
-"""The shapes that claims have — who is least, what falls or rises — held against a table."""
+"""The shapes that claims have — who is least, what falls or rises, what stays within bounds — held against a table."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -95,6 +95,50 @@ def monotone(
         f"largest step back {max(0.0, -float(worst[at])):.1%}"
     )
     return Finding(name, statement, kept == len(worst), evidence, timed)
+
+
+def within(
+    name: str,
+    statement: str,
+    table: pd.DataFrame,
+    *,
+    value: str,
+    by: Sequence[str],
+    least: float = float("-inf"),
+    most: float = float("inf"),
+    form: str = ".4g",
+    timed: bool = False,
+) -> Finding:
+    """A value lies between bounds in every case.
+
+    Args:
+        name: see `Finding`, like `statement` and `timed`.
+        statement: ·
+        table: of an experiment; rows without the value are left out.
+        value: column of it.
+        by: columns that make a case.
+        least: the value is at least this.
+        most: and at most this.
+        form: in which values are told, of Python's format().
+        timed: ·
+
+    Raises:
+        ValueError: no row has the value.
+    """
+    known = table.dropna(subset=[value])
+    if not len(known):
+        raise ValueError(f"nothing to hold against bounds: no row of the table has {value}")
+    values: Any = known.set_index(list(by))[value].astype(float)
+    kept = int(values.between(least, most).sum())
+    ends = ((end, values.index[place], values.iloc[place]) for end, place in _ends(values))
+    told = "; ".join(f"{end} {_case(by, at)}: {format(found, form)}" for end, at, found in ends)
+    evidence = f"{kept} of {len(values)} cases; median {format(values.median(), form)}; {told}"
+    return Finding(name, statement, kept == len(values), evidence, timed)
+
+
+def _ends(values: pd.Series) -> list[tuple[str, int]]:
+    numbers = values.to_numpy()
+    return [("least", int(numbers.argmin())), ("most", int(numbers.argmax()))]
 
 
 def _pivot(table: pd.DataFrame, value: str, columns: str, by: Sequence[str]) -> pd.DataFrame:

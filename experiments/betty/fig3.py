@@ -1,0 +1,145 @@
+"""Betty, Figure 3: shares of a training step's memory by component, as we and as Betty count them."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+import torch
+from pydantic import PositiveInt
+from torch.nn.functional import cross_entropy
+
+import workbench as wb
+from workbench.core.device_memory import free_bytes
+from workbench.experiment import claims
+from workbench.experiment.config import ModelKind, PointConfig
+from workbench.experiment.finding import Finding
+from workbench.memory.betty import betty_terms
+from workbench.memory.estimate import estimate_memory
+from workbench.training.profile import profile_epoch
+
+NAMES = {"ours": "our terms", "betty": "Betty's terms"}
+HALF = 0.5
+CLOSE = 0.03
+
+
+class Config(PointConfig):
+    """All training nodes are one batch; fanouts input layer first."""
+
+    model: ModelKind
+    fanouts: tuple[int, ...]
+    hidden_dim: PositiveInt
+    learning_rate: float
+
+
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    data = config.dataset.load()
+    batch = wb.NeighborSampler(config.fanouts, seed=config.seed).sample(data.graph, data.train_idx)
+    model = wb.build_model(
+        config.model,
+        in_dim=data.num_features,
+        hidden_dim=config.hidden_dim,
+        out_dim=data.num_classes,
+        num_layers=len(config.fanouts),
+        seed=config.seed,
+    ).to(config.device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
+    counts = {
+        "ours": estimate_memory(model, batch, optimizer=optimizer),
+        "betty": betty_terms(model, batch, optimizer=optimizer),
+    }
+    peak_bytes = None
+    if counts["ours"].peak_bytes <= free_bytes(config.device):
+        peak_bytes = profile_epoch(model, [[batch]], data.x, data.y, cross_entropy, optimizer).peak_bytes
+    for counted, estimate in counts.items():
+        for term, size in estimate.terms.items():
+            yield {
+                "counted": counted,
+                "term": term,
+                "term_bytes": size,
+                "share": size / estimate.peak_bytes,
+                "estimate_bytes": estimate.peak_bytes,
+                "peak_bytes": peak_bytes,
+            }
+
+
+def totals(table: pd.DataFrame) -> pd.DataFrame:
+    """What was counted and what was measured, in bytes, and the error of the former."""
+    points = table.groupby(["dataset", "model"], sort=False)
+    found = table.pivot_table("estimate_bytes", ["dataset", "model"], "counted", sort=False).rename(columns=NAMES)
+    found["measured"] = points.peak_bytes.first()
+    return found.assign(**{f"error of {name}": found[name] / found["measured"] - 1 for name in NAMES.values()})
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.components import component_bars
+
+    mean = table.query("model == 'sage-mean' and counted == 'ours' and term == 'inputs'").share
+    spread = " to ".join(dict.fromkeys([f"{mean.min():.0%}", f"{mean.max():.0%}"]))
+    title = f"Input features are {spread} of the memory with the mean aggregator"
+    return component_bars([bar for _, point in _points(table) for bar in _bars(point)], title=title)
+
+
+def _points(table: pd.DataFrame) -> Any:
+    return table.groupby(["model", "dataset"], sort=False)
+
+
+def _bars(point: pd.DataFrame) -> Iterator[Any]:
+    """Those of one model on one data set."""
+    from workbench.plots.components import Component
+
+    at, peak = (point.model.iloc[0], point.dataset.iloc[0]), point.peak_bytes.iloc[0]
+    for counted, terms in point.groupby("counted", sort=False).groups.items():
+        rows = point.loc[terms]
+        sizes = dict(zip(rows.term, rows.term_bytes.astype(int), strict=True))
+        yield Component(*at, NAMES[str(counted)], sizes, sum(sizes.values()))
+    if pd.notna(peak):
+        yield Component(*at, "measured", None, int(peak))
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    by = ["dataset", "model", "counted"]
+    inputs = table.assign(place=table.groupby(by).term_bytes.rank(ascending=False)).query("term == 'inputs'")
+    mean, lstm = inputs.query("model == 'sage-mean'"), inputs.query("model == 'sage-lstm'")
+    ours = totals(table).reset_index().assign(error=lambda rows: rows[f"error of {NAMES['ours']}"].abs())
+    return [
+        claims.within(
+            "inputs-largest",
+            "with the mean aggregator, input features are the largest part",
+            mean,
+            value="place",
+            by=by,
+            most=1,
+        ),
+        claims.within(
+            "inputs-half", "and at least half of the memory", mean, value="share", by=by, least=HALF, form=".1%"
+        ),
+        claims.within(
+            "inputs-second",
+            "with LSTM's aggregator, input features come second",
+            lstm,
+            value="place",
+            by=by,
+            least=2,
+            most=2,
+        ),
+        claims.within(
+            "terms-add-up",
+            "our terms add up to the measured peak, within 3 %",
+            ours,
+            value="error",
+            by=["dataset", "model"],
+            most=CLOSE,
+            form=".2%",
+        ),
+    ]
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Shares of the components; the paper gives one of them in numbers, of ogbn-products and the mean aggregator."""
+    shares = table.assign(counted=table.counted.map(NAMES)).pivot_table(
+        "share", "term", ["model", "dataset", "counted"], sort=False
+    )
+    shares.columns = [", ".join(column) for column in shares.columns]
+    shares = shares[(shares > 0).any(axis=1)]
+    shares.insert(0, "sage-mean, ogbn-products, paper", reported.set_index("term")["share"])
+    return shares.rename_axis("component").reset_index()

@@ -1,0 +1,145 @@
+"""Betty, Table 7: what is estimated before a step of micro-batches, by us and by Betty, against what is measured."""
+
+from collections.abc import Iterator
+from contextlib import AbstractContextManager, ExitStack
+from typing import Any
+
+import pandas as pd
+import torch
+from pydantic import PositiveInt, model_validator
+from torch.nn.functional import cross_entropy
+
+import workbench as wb
+from workbench.core.device_memory import free_bytes
+from workbench.experiment import claims
+from workbench.experiment.config import ModelKind, PartitionMethod, PointConfig
+from workbench.experiment.finding import Finding
+from workbench.memory.betty import betty_terms
+from workbench.memory.estimate import estimator_for
+from workbench.memory.kernels import Kernels
+from workbench.training.profile import profile_epoch
+
+MOST, MEDIAN, PAPERS_MOST = 0.07, 0.03, 0.082
+NATIVE = "sage-lstm, native"
+
+
+class Config(PointConfig):
+    """All training nodes are one batch, cut into `num_parts` micro-batches; fanouts input layer first. `native_lstm`:
+    torch's own LSTM, without oneDNN or cuDNN, whose tensors Betty counted."""
+
+    method: PartitionMethod
+    num_parts: PositiveInt
+    model: ModelKind
+    native_lstm: bool = False
+    fanouts: tuple[int, ...]
+    heads: PositiveInt = 1
+    hidden_dim: PositiveInt
+    learning_rate: float
+
+    @model_validator(mode="after")
+    def _native_is_for_lstm(self) -> "Config":
+        if self.native_lstm and self.model != "sage-lstm":
+            raise ValueError(f"native_lstm is set, but {self.model} has no LSTM; leave it out or take sage-lstm")
+        return self
+
+
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    data = config.dataset.load()
+    batch = wb.NeighborSampler(config.fanouts, seed=config.seed).sample(data.graph, data.train_idx)
+    micro = batch.split(wb.partition_batch(batch, config.num_parts, method=config.method, seed=config.seed))
+    model = wb.build_model(
+        config.model,
+        in_dim=data.num_features,
+        hidden_dim=config.hidden_dim,
+        out_dim=data.num_classes,
+        num_layers=len(config.fanouts),
+        heads=config.heads,
+        seed=config.seed,
+    ).to(config.device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
+    with lstm_kernels(config.native_lstm):
+        kernels = Kernels(Kernels.of(model).device, "native") if config.native_lstm else None
+        estimate = estimator_for(model, batch, optimizer=optimizer, kernels=kernels)
+        ours = max(estimate(mb, accumulating=part > 0).peak_bytes for part, mb in enumerate(micro))
+        betty = max(betty_terms(model, mb, optimizer=optimizer).peak_bytes for mb in micro)
+        peak = None
+        if ours <= free_bytes(config.device):
+            peak = profile_epoch(model, [micro], data.x, data.y, cross_entropy, optimizer).peak_bytes
+    yield {
+        "peak_bytes": peak,
+        "ours_bytes": ours,
+        "betty_bytes": betty,
+        "ours_error": ours / peak - 1 if peak else None,
+        "betty_error": betty / peak - 1 if peak else None,
+    }
+
+
+def lstm_kernels(native: bool) -> AbstractContextManager[Any]:
+    """Within it torch runs its own LSTM, if asked to."""
+    stack = ExitStack()
+    if native:
+        stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
+        stack.enter_context(torch.backends.cudnn.flags(enabled=False))
+    return stack
+
+
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """Every point twice, with our estimate's error and with Betty's: signed, and its size."""
+    native: Any = table["native_lstm"].map(str) == "True"
+    rows = table.assign(layers=table.model.where(~native, NATIVE))
+    both = [rows.assign(estimate=name, error=rows[f"{name}_error"].astype(float)) for name in ("ours", "betty")]
+    return pd.concat(both, ignore_index=True).assign(size=lambda rows: rows.error.abs())
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.errors import error_dots
+
+    rows, names = shown(table), {"ours": "our estimate", "betty": "Betty's terms"}
+    largest: Any = rows.groupby("estimate")["size"].max()
+    title = f"Ours is at most {largest.ours:.2%} off, Betty's up to {largest.betty:.0%}"
+    rows = rows.assign(estimate=rows.estimate.map(names))
+    counts = ", ".join(map(str, sorted(rows.num_parts.unique())))
+    subtitle = f"against the measured peak; a dot for each of K = {counts} micro-batches; shaded: {MOST:.0%} around it"
+    return error_dots(rows, x="layers", group="estimate", facet="dataset", within=MOST, title=title, subtitle=subtitle)
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    rows, by = shown(table), ["dataset", "layers", "num_parts"]
+    ours, lstm = rows.query("estimate == 'ours'"), rows.query("estimate == 'betty' and layers == @NATIVE")
+    median = pd.DataFrame({"over": ["all cases"], "size": [ours["size"].median()]})
+    return [
+        claims.within(
+            "ours-within-7-percent", "ours is at most 7 % off", ours, value="size", by=by, most=MOST, form=".2%"
+        ),
+        claims.within(
+            "ours-median-3-percent", "and 3 % at the median", median, value="size", by=["over"], most=MEDIAN, form=".2%"
+        ),
+        claims.least(
+            "ours-below-betty",
+            "ours is less off than Betty's for every kind of layer",
+            rows.dropna(subset=["size"]),
+            value="size",
+            among="estimate",
+            winner="ours",
+            rivals=["betty"],
+            by=by,
+        ),
+        claims.within(
+            "betty-lstm",
+            "Betty's terms are at most 8.2 % off for the LSTM that they were made for",
+            lstm,
+            value="size",
+            by=by,
+            most=PAPERS_MOST,
+            form=".1%",
+        ),
+    ]
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Errors for the LSTM aggregator, as shares; the paper's have no sign."""
+    lstm = shown(table).query("model == 'sage-lstm'")
+    names = lstm.estimate.map({"ours": "ours", "betty": "Betty's"}) + lstm.layers.str.removeprefix("sage-lstm")
+    here = lstm.assign(names=names).pivot_table("error", ["dataset", "num_parts"], "names", sort=False)
+    paper = reported.set_index(["dataset", "num_parts"])[["betty_error"]].set_axis(["Betty's, paper"], axis=1)
+    return pd.concat([paper, here], axis=1).rename_axis(["data set", "K"]).reset_index()
