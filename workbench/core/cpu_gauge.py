@@ -12,7 +12,6 @@ from typing import Any
 import torch
 from torch import Tensor, UntypedStorage
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
-from torch.utils._pytree import tree_iter
 
 ALLOCATION_BYTES = 512
 """Grain of CUDA's caching allocator, to which every storage is rounded up on every device."""
@@ -108,7 +107,7 @@ class CpuGauge(TorchDispatchMode):
         """Take in what an operator made, unless it is refused."""
         live = reached = self._live
         self._peak_before = self._peak
-        for value in tree_iter(values):
+        for value in _leaves(values):
             for storage in _storages(value):
                 reached = max(reached, self._add(storage))
         if self._live > live and func in _IN_PLACE_UNMETERED and not args[0]._is_view() and _called_by_engine():
@@ -132,7 +131,7 @@ class CpuGauge(TorchDispatchMode):
         torch.tensor(...), which hands a fresh tensor to lift_fresh.
         """
         take_up = self._add if func is _aten.lift_fresh.default else self._hold
-        for value in tree_iter(arguments):
+        for value in _leaves(arguments):
             for storage in _storages(value):
                 take_up(storage)
 
@@ -199,6 +198,17 @@ def _all_storages() -> Iterator[UntypedStorage]:
             with suppress(RuntimeError):  # views that autograd forbids to look at
                 if obj.is_leaf:
                     yield from _storages(obj.grad)
+
+
+def _leaves(values: object) -> Iterator[object]:
+    """What an operator's arguments and results are made of; torch's own walk takes as long as a small operator."""
+    if isinstance(values, (tuple, list)):
+        for value in values:
+            yield from _leaves(value)
+    elif isinstance(values, dict):
+        yield from _leaves(list(values.values()))
+    else:
+        yield values
 
 
 def _storages(value: object) -> Iterator[UntypedStorage]:
