@@ -146,9 +146,7 @@ class Buckets(nn.Module):
     def __init__(self, in_dim: int, hidden_dim: int, out_dim: int, num_layers: int) -> None:
         super().__init__()
         dims = [in_dim, *[hidden_dim] * num_layers]
-        self.cells = nn.ModuleList(
-            [nn.GRU(i, o, batch_first=True) for i, o in zip(dims, dims[1:], strict=False)]
-        )
+        self.cells = nn.ModuleList([nn.GRU(i, o, batch_first=True) for i, o in zip(dims, dims[1:], strict=False)])
         self.own = nn.ModuleList([nn.Linear(i, o) for i, o in zip(dims, dims[1:], strict=False)])
         self.out = nn.Linear(hidden_dim, out_dim)
 

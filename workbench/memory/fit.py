@@ -97,7 +97,7 @@ def fit_memory(
     fresh = [rehearsal.record(part, accumulating=False) for part in parts]
     if len({recording.script for recording in fresh}) > 1:
         more = batches_of_all_degrees(mb, seed=seed)
-        parts, fresh = parts[len(parts) // 2 :] + more, fresh[len(parts) // 2 :]
+        parts = parts + more
         fresh += [rehearsal.record(part, accumulating=False) for part in more]
     later = [rehearsal.record(part, accumulating=True) for part in parts]
     whole = size_vector(BatchSizes.of(mb, degrees=True))

@@ -4,10 +4,11 @@ import math
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 
-from workbench.memory.relation import Relation, fit_non_negative, fit_relation
+from workbench.memory.relation import Relation, bucket_columns, fit_non_negative, fit_relation
 from workbench.memory.trace import Recording, Script, Terms
 
 PhaseTerms = Callable[[np.ndarray], Mapping[str, Terms]]
@@ -15,6 +16,7 @@ PhaseTerms = Callable[[np.ndarray], Mapping[str, Terms]]
 
 _LEAST_ALIKE = 6
 _WELL = 0.1
+_HELD_OUT_OF = 4
 
 
 @dataclass(frozen=True, eq=False)
@@ -62,7 +64,10 @@ class Regressed:
         largest = int(sizes[:, -1].argmax())
         return Regressed(
             {phase: fit_non_negative(sizes, values) for phase, values in totals.items()},
-            {phase: {t: n / max(1, sum(terms.values())) for t, n in terms.items()} for phase, terms in peaks[largest].items()},
+            {
+                phase: {t: n / max(1, sum(terms.values())) for t, n in terms.items()}
+                for phase, terms in peaks[largest].items()
+            },
         )
 
     def raised(self, share: float) -> "Regressed":
@@ -78,11 +83,50 @@ class Regressed:
         }
 
 
+@dataclass(frozen=True, eq=False)
+class Either:
+    """One order where a batch has the in-degrees that the order was seen with, else the peaks as well.
+
+    A loop over in-degrees goes another way where some are missing: going through the order seen then gives too much.
+
+    Args:
+        replayed: the order.
+        regressed: the peaks.
+        needed: columns of the sizes that were above 0 wherever this order was seen.
+        foreign: columns that never were.
+    """
+
+    replayed: Replayed
+    regressed: Regressed
+    needed: np.ndarray
+    foreign: np.ndarray
+
+    @staticmethod
+    def of(sizes: np.ndarray, recordings: Sequence[Recording], whole: np.ndarray) -> "Either | None":
+        replayed, regressed = Replayed.of(sizes, recordings, whole), Regressed.of(sizes, recordings, whole)
+        if replayed is None:
+            return None
+        alike = np.array([recording.script == replayed.script for recording in recordings])
+        seen, buckets = sizes[alike] > 0, bucket_columns(sizes.shape[1])
+        return Either(replayed, regressed, buckets & seen.all(0), buckets & ~seen.any(0))
+
+    def raised(self, share: float) -> "Either":
+        return Either(self.replayed, self.regressed.raised(share), self.needed, self.foreign)
+
+    def __call__(self, sizes: np.ndarray) -> Mapping[str, Terms]:
+        by_order = self.replayed(sizes)
+        lacks, exceeds = (sizes[self.needed] == 0).any(), (sizes[self.foreign] > 0).any()
+        if not lacks and not exceeds:
+            return by_order
+        both = sorted((by_order, self.regressed(sizes)), key=_peak)
+        return both[1] if exceeds else both[0]
+
+
 def fit_phases(sizes: np.ndarray, recordings: Sequence[Recording], whole: np.ndarray) -> tuple[PhaseTerms, float]:
     """What predicts recordings that it was not shown, and its largest relative error on them.
 
-    One order of all storages is preferred where it does well, since it holds for larger batches too. Else peaks are
-    raised by what they fell short of at most.
+    One order of all storages is preferred where it does well, since it holds for larger batches too. Where it does not
+    hold, peaks are raised by what they fell short of at most.
 
     Args:
         sizes: int64 [recordings, sizes].
@@ -91,38 +135,42 @@ def fit_phases(sizes: np.ndarray, recordings: Sequence[Recording], whole: np.nda
     """
     held_out = np.zeros(len(sizes), dtype=bool)
     if len(sizes) > 1:
-        rising = np.argsort(sizes[:, -1])
-        held_out[rising[len(sizes) : len(sizes) // 2 - 1 : -3]] = True  # that of most edges, others of the larger half
-    replayed, errors = _tried(Replayed.of, sizes, recordings, whole, held_out)
-    error = max(np.abs(errors), default=0.0)
-    if replayed is not None and error <= _WELL:
-        return replayed, error
-    regressed, errors = _tried(Regressed.of, sizes, recordings, whole, held_out)
-    raised = max(0.0, *-errors)
-    other_error = max(np.abs((1 + raised) * (1 + errors) - 1))
-    if replayed is not None and error <= other_error:
-        return replayed, error
-    assert isinstance(regressed, Regressed)
-    return regressed.raised(raised), other_error
+        held_out[np.argsort(sizes[:, -1])[::-_HELD_OUT_OF]] = True  # that of most edges first
+    if len({recording.script for recording in recordings}) == 1:
+        fitted, errors = _tried(Replayed.of, sizes, recordings, whole, held_out)
+        return fitted, max(np.abs(errors), default=0.0)
+    peaks_only, errors = _tried(Regressed.of, sizes, recordings, whole, held_out)
+    raise_by = max(0.0, *-errors)
+    error = max(np.abs((1 + raise_by) * (1 + errors) - 1))
+    either, errors = _tried(_raising(raise_by), sizes, recordings, whole, held_out)
+    if either is not None and max(np.abs(errors)) <= max(error, _WELL):
+        return either, max(np.abs(errors))
+    return peaks_only.raised(raise_by), error
+
+
+def _raising(share: float) -> Callable[..., Either | None]:
+    def of(sizes: np.ndarray, recordings: Sequence[Recording], whole: np.ndarray) -> Either | None:
+        either = Either.of(sizes, recordings, whole)
+        return None if either is None else either.raised(share)
+
+    return of
 
 
 def _tried(
-    kind: Callable[[np.ndarray, Sequence[Recording], np.ndarray], "Replayed | Regressed | None"],
+    kind: Callable[[np.ndarray, Sequence[Recording], np.ndarray], Any],
     sizes: np.ndarray,
     recordings: Sequence[Recording],
     whole: np.ndarray,
     held_out: np.ndarray,
-) -> tuple["Replayed | Regressed | None", np.ndarray]:
+) -> tuple[Any, np.ndarray]:
     """A fit to all recordings, and the relative errors on those that another such fit was not shown."""
     shown = [recording for recording, out in zip(recordings, held_out, strict=True) if not out]
     trial, final = kind(sizes[~held_out], shown, whole), kind(sizes, recordings, whole)
     if trial is None or final is None:
         return None, np.array([math.inf])
-    errors = [_error(trial(sizes[i]), recordings[i].peaks()) for i in np.flatnonzero(held_out).tolist()]
-    return final, np.array(errors)
+    pairs = ((trial(sizes[i]), recordings[i].peaks()) for i in np.flatnonzero(held_out).tolist())
+    return final, np.array([_peak(predicted) / max(1, _peak(measured)) - 1 for predicted, measured in pairs])
 
 
-def _error(predicted: Mapping[str, Terms], measured: Mapping[str, Terms]) -> float:
-    """Of the higher peak, relative."""
-    peaks = [max(sum(terms.values()) for terms in phases.values()) for phases in (predicted, measured)]
-    return (peaks[0] - peaks[1]) / max(1, peaks[1])
+def _peak(phases: Mapping[str, Terms]) -> int:
+    return max(sum(terms.values()) for terms in phases.values())

@@ -154,9 +154,7 @@ class Rehearsal:
                 gc.enable()
 
 
-def _copies(
-    model: nn.Module, optimizer: str | torch.optim.Optimizer
-) -> tuple[nn.Module, torch.optim.Optimizer]:
+def _copies(model: nn.Module, optimizer: str | torch.optim.Optimizer) -> tuple[nn.Module, torch.optim.Optimizer]:
     given = None if isinstance(optimizer, str) else optimizer
     try:
         copied, own = copy.deepcopy((model, given))

@@ -54,6 +54,12 @@ def _of_block(block: BlockSizes) -> np.ndarray:
     return np.concatenate([sizes, buckets[1:], at_least])
 
 
+def bucket_columns(num_sizes: int) -> np.ndarray:
+    """bool [sizes]: those that are destinations of one in-degree."""
+    size = np.arange(num_sizes) % _SIZES
+    return (size >= _BLOCK_SIZES) & (size < _BLOCK_SIZES + _BUCKETS)
+
+
 @dataclass(frozen=True, eq=False)
 class Relation:
     """Linear functions of the sizes of a batch.
@@ -107,8 +113,8 @@ def _approximate(found: np.ndarray, function_of: np.ndarray, sizes: np.ndarray, 
     other blocks, which rise with these while batches are small, would mislead about large ones.
     """
     exact = np.flatnonzero((found[:, 1:] > 0).any(1)[function_of])
-    for function in np.flatnonzero(np.isnan(found[:, 0])):
-        position = np.flatnonzero(function_of == function)[0]
+    for function in np.flatnonzero(np.isnan(found[:, 0])).tolist():
+        position = int(np.flatnonzero(function_of == function)[0])
         nearest = exact[np.abs(exact - position).argmin()] if len(exact) else None
         found[function] = (
             fit_non_negative(sizes, values[:, function])

@@ -10,6 +10,7 @@ from workbench.core.split import select_seeds
 
 _MOST_WORK = 40_000
 _LEAST_WORK = 8_000
+_FOR_ALL_DEGREES = 16_000
 _SHARE = 1 / 16
 _COUNT = 6
 _TRIES = 3
@@ -41,33 +42,53 @@ def sub_batches(mb: MiniBatch, *, seed: int = 0) -> list[MiniBatch]:
     def scattered(count: int) -> Tensor:
         return torch.randperm(mb.num_seeds, generator=generator)[:count]
 
-    parts = _ladder(mb, scattered, 2) + _ladder(mb, neighbours, 2)
-    if work(mb) <= _limit(mb):
+    limit = _limit(mb)
+    parts = _ladder(mb, scattered, 2, limit) + _ladder(mb, neighbours, 2, limit)
+    if work(mb) <= limit:
         parts.append(mb)
     return sorted(parts or select_seeds(mb, [scattered(2)]), key=work)
 
 
 def batches_of_all_degrees(mb: MiniBatch, *, seed: int = 0) -> list[MiniBatch]:
-    """Parts of the batch with two seeds or more of every in-degree that its last block has; none where these reach too
-    much.
+    """Parts of the batch in which every block has two destinations or more of every in-degree that it has in the batch,
+    as far as there are two; none where these reach too much.
 
     Args:
         mb: the batch.
         seed: of the random choice.
     """
     generator = torch.Generator().manual_seed(seed)
-    degrees = mb.blocks[-1].in_degrees().cpu()
-    fewest = int(torch.bincount(degrees).clamp(max=_OF_A_DEGREE).sum())
+    above = _seeds_above(mb)
+    degrees = [block.in_degrees().cpu() for block in mb.blocks]
 
     def stratified(count: int) -> Tensor:
+        pairs = zip(above, degrees, strict=True)
+        first = torch.cat([seeds[_some_of_each(values, generator)] for seeds, values in pairs]).unique()
         order = torch.randperm(mb.num_seeds, generator=generator)
-        by_degree = order[torch.argsort(degrees[order], stable=True)]
-        rising = degrees[by_degree]
-        rank = torch.arange(mb.num_seeds) - torch.searchsorted(rising, rising)
-        first = by_degree[rank < _OF_A_DEGREE]
-        return torch.cat([first, order[~torch.isin(order, first)]])[:count]
+        return torch.cat([first, order[~torch.isin(order, first)]])[: max(count, len(first))]
 
-    return _ladder(mb, stratified, fewest) + _ladder(mb, stratified, fewest)
+    fewest = len(stratified(0))
+    limit = max(_limit(mb), _FOR_ALL_DEGREES)
+    return _ladder(mb, stratified, fewest, limit) + _ladder(mb, stratified, fewest, limit)
+
+
+def _seeds_above(mb: MiniBatch) -> list[Tensor]:
+    """For each block a seed that reaches each destination."""
+    above = [torch.arange(mb.num_seeds)]
+    for block in reversed(mb.blocks[1:]):
+        of_source = torch.empty(block.num_src, dtype=torch.int64)
+        of_source[block.indices.long().cpu()] = above[0][block.destinations.long().cpu()]
+        of_source[: block.num_dst] = above[0]
+        above.insert(0, of_source)
+    return above
+
+
+def _some_of_each(values: Tensor, generator: torch.Generator) -> Tensor:
+    """Positions of two of each value, where there are two, chosen at random."""
+    order = torch.randperm(len(values), generator=generator)
+    order = order[torch.argsort(values[order], stable=True)]
+    rising = values[order]
+    return order[torch.arange(len(values)) - torch.searchsorted(rising, rising) < _OF_A_DEGREE]
 
 
 def work(mb: MiniBatch) -> int:
@@ -79,9 +100,8 @@ def _limit(mb: MiniBatch) -> float:
     return min(_MOST_WORK, max(_LEAST_WORK, _SHARE * work(mb)))
 
 
-def _ladder(mb: MiniBatch, pick: _Pick, least: int) -> list[MiniBatch]:
+def _ladder(mb: MiniBatch, pick: _Pick, least: int, limit: float) -> list[MiniBatch]:
     """Parts of rising numbers of seeds up to about the limit; no more than a few where all but those exceed it."""
-    limit = _limit(mb)
     most = max(least, int(mb.num_seeds * min(1.0, limit / max(1, work(mb)))))
     kept: list[MiniBatch] = []
     for _ in range(_TRIES):
