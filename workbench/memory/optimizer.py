@@ -55,16 +55,15 @@ def _group_bytes(optimizer: torch.optim.Optimizer, group: dict, on_cuda: bool) -
     sizes = [rounded_bytes(p.nbytes) for p in group["params"] if p.requires_grad]
     decays = ["grad"] * (group.get("weight_decay", 0) != 0 and not group.get("decoupled_weight_decay", False))
     if isinstance(optimizer, torch.optim.Adam):  # AdamW is one
-        states, made, made_together = 2 + bool(group["amsgrad"]), [*decays, "root", "denominator"], [*decays, "root"]
+        states, copies, made = 2 + bool(group["amsgrad"]), 1, [*decays, "root", "denominator"]
     elif isinstance(optimizer, torch.optim.SGD):
-        states, made_together = int(group["momentum"] != 0), decays
-        made = decays + ["grad"] * bool(group["nesterov"])
+        states, copies, made = int(group["momentum"] != 0), len(decays), decays + ["grad"] * bool(group["nesterov"])
     else:
         return _other_bytes(optimizer, group)
     if group.get("fused"):
         return states * sum(sizes), 0
     together = group["foreach"] or (group["foreach"] is None and on_cuda)
-    return states * sum(sizes), len(made_together) * sum(sizes) if together else _one_by_one(sizes, made)
+    return states * sum(sizes), copies * sum(sizes) if together else _one_by_one(sizes, made)
 
 
 def _one_by_one(sizes: Sequence[int], made: Sequence[str]) -> int:

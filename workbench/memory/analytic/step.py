@@ -18,8 +18,6 @@ from workbench.memory.sizes import BatchSizes
 from workbench.nn.dropout import HashDropout
 from workbench.nn.model import GNN
 
-_SCALARS = 2  # the batch's loss so far, and that of the micro-batch
-
 
 def price_step(
     model: GNN,
@@ -44,6 +42,7 @@ def price_step(
     """
     tape = Tape(kernels)
     fixed = _hold_fixed(tape, model, optimizer)
+    total = tape.ledger.hold(1, "loss")
     apart = _gradients(tape, model) if recover and accumulating else []
     parameters = parameters_of(tape, model, accumulating=accumulating and not recover)
     _micro_batch(tape, model, parameters, sizes, price_loss)
@@ -53,6 +52,7 @@ def price_step(
     if recover:
         tape.touch(_host_copy_bytes(fixed, kernels))
     tape.touch(optimizer.step_bytes)
+    del total
     return MemoryEstimate(
         terms=tape.ledger.terms_at_peak,
         phase_bytes=tape.ledger.peaks,
@@ -82,13 +82,13 @@ def _micro_batch(
     """Forward and backward; what they made is gone when it returns."""
     blocks = [ShadowBlock(tape, block) for block in sizes.blocks]
     arrays = [tape.ledger.hold(nbytes, "blocks") for nbytes in sizes.array_bytes]
-    scalars = [tape.ledger.hold(1, "loss") for _ in range(_SCALARS)]
+    so_far = tape.ledger.hold(1, "loss")
     x = tape.new(sizes.num_inputs, input_width(model), _itemsize(model), "inputs")
     loss = price_loss(tape, _forward(tape, model, parameters, blocks, x))
     tape.ledger.enter("backward")
     if loss.source is not None:
         tape.backward(loss)
-    del arrays, scalars
+    del arrays, so_far
 
 
 def input_width(model: GNN) -> int:

@@ -1,0 +1,77 @@
+"""A training step measured and estimated side by side."""
+
+from collections.abc import Callable, Sequence
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn.functional import cross_entropy
+
+import workbench as wb
+from workbench.memory.estimate import estimator_for
+from workbench.memory.record import PHASES
+from workbench.training.epoch_memory import EpochMemory, meter_epoch
+
+
+def skewed_graph(num_nodes: int = 3000, num_edges: int = 30_000) -> wb.Graph:
+    """Most edges come from few nodes; some nodes have no in-edges."""
+    draw = torch.Generator().manual_seed(0)
+    src = (torch.rand(num_edges, generator=draw) ** 3 * num_nodes).long()
+    dst = (torch.rand(num_edges, generator=draw) ** 2 * num_nodes).long()
+    return wb.Graph.from_edges(src, dst, num_nodes=num_nodes)
+
+
+GRAPH = skewed_graph()
+
+
+def sample(fanouts: Sequence[int], num_seeds: int = 300) -> wb.MiniBatch:
+    return wb.NeighborSampler(fanouts, seed=0).sample(GRAPH, torch.arange(num_seeds))
+
+
+def measure(
+    model: nn.Module,
+    micro: Sequence[wb.MiniBatch],
+    optimizer: torch.optim.Optimizer,
+    *,
+    in_dim: int,
+    y: torch.Tensor,
+    loss_fn: Callable[..., torch.Tensor] = cross_entropy,
+    **options: Any,
+) -> EpochMemory:
+    """What a step takes, warmed up; features in the dtype of the model."""
+    x = torch.zeros(GRAPH.num_nodes, in_dim, dtype=next(model.parameters()).dtype)
+
+    def run(step: Sequence[wb.MiniBatch], phase: Any) -> torch.Tensor:
+        return wb.train_step(model, step, x, y, loss_fn, optimizer, phase=phase, **options)
+
+    wb.train_step(model, micro[:1], x, y, loss_fn, optimizer)
+    optimizer.zero_grad()
+    return meter_epoch(model, optimizer, [micro], run)
+
+
+def compare(
+    model: nn.Module,
+    micro: Sequence[wb.MiniBatch],
+    optimizer: torch.optim.Optimizer,
+    *,
+    in_dim: int,
+    num_classes: int,
+    loss_fn: Callable[..., torch.Tensor] = cross_entropy,
+    kernels: wb.Kernels | None = None,
+    **options: Any,
+) -> dict[str, tuple[int, int]]:
+    """Estimated and measured peak of each phase, the most over the micro-batches."""
+    y = torch.arange(GRAPH.num_nodes) % num_classes
+    measured = measure(model, micro, optimizer, in_dim=in_dim, y=y, loss_fn=loss_fn, **options).by_phase
+    estimate = estimator_for(
+        model, micro[0], optimizer=optimizer, kernels=kernels, loss_fn=loss_fn, recover="recover" in options
+    )
+    estimates = [estimate(mb, accumulating=position > 0) for position, mb in enumerate(micro)]
+    there = {**measured, "forward": max(measured[phase] for phase in ("fetch", "transfer", "forward"))}
+    return {phase: (max(e.phase_bytes[phase] for e in estimates), there[phase]) for phase in PHASES}
+
+
+def is_close(pair: tuple[int, int], tolerance: float, scalars: int = 4) -> bool:
+    """Whether an estimate is within a tolerance of the measured bytes, or a few of the allocator's grains."""
+    estimated, measured = pair
+    return abs(estimated - measured) <= max(tolerance * measured, scalars * 512)

@@ -1,0 +1,305 @@
+"""The analytic model against the meter, which sees every allocation of a real training step."""
+
+import importlib
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
+
+import workbench as wb
+from tests.memory.measured import GRAPH, compare, is_close, measure, sample
+from workbench.kernels import mask
+from workbench.memory.analytic import lstm as shadow_lstm
+from workbench.memory.estimate import estimate_memory, estimator_for
+from workbench.memory.record import PHASES, TERMS
+from workbench.nn import dropout
+from workbench.nn.gcn import GCNLayer
+from workbench.nn.gin import GINLayer
+from workbench.nn.model import GNN, MODEL_KINDS
+
+FANOUTS = [4, 6, 8]
+IN, CLASSES = 24, 7
+NARROW, WIDE = 16, 40
+"""Hidden widths on both sides of the features': layers choose what to multiply first."""
+
+
+def build(kind: str, num_layers: int, hidden_dim: int, dtype: torch.dtype = torch.float32, **options: Any) -> GNN:
+    model = wb.build_model(
+        kind, in_dim=IN, hidden_dim=hidden_dim, out_dim=CLASSES, num_layers=num_layers, seed=1, **options
+    )
+    return model.to(dtype)
+
+
+def thirds(batch: wb.MiniBatch) -> list[wb.MiniBatch]:
+    return batch.split(torch.arange(batch.num_seeds) % 3)
+
+
+def check(
+    model: GNN, micro: list[wb.MiniBatch], optimizer: torch.optim.Optimizer | None = None, **options: Any
+) -> None:
+    """Within 1 % in every phase."""
+    optimizer = optimizer or torch.optim.Adam(model.parameters())
+    found = compare(model, micro, optimizer, in_dim=IN, num_classes=CLASSES, **options)
+    assert all(is_close(pair, 0.01) for pair in found.values()), found
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("hidden_dim", [NARROW, WIDE])
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+@pytest.mark.parametrize("kind", MODEL_KINDS)
+def test_is_what_the_meter_sees(kind: str, num_layers: int, hidden_dim: int, dtype: torch.dtype) -> None:
+    check(build(kind, num_layers, hidden_dim, dtype), thirds(sample(FANOUTS[:num_layers])))
+
+
+@pytest.mark.parametrize("kind", MODEL_KINDS)
+def test_of_one_batch_without_gradients_before(kind: str) -> None:
+    check(build(kind, 2, NARROW), [sample(FANOUTS[:2])])
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("norm", [None, "layer", "batch"])
+@pytest.mark.parametrize("kind", ["sage-mean", "gin", "gat"])
+@pytest.mark.filterwarnings("ignore:layers:RuntimeWarning", "ignore:norms:RuntimeWarning")
+def test_with_dropout_and_norms(kind: str, norm: str | None, dtype: torch.dtype) -> None:
+    check(build(kind, 3, WIDE, dtype, dropout=0.4, norm=norm), thirds(sample(FANOUTS)))
+
+
+def test_of_many_layers_and_heads() -> None:
+    check(build("gat", 5, WIDE, heads=4), thirds(sample([2] * 5, 60)))
+
+
+@pytest.mark.parametrize("kind", MODEL_KINDS)
+def test_with_whole_neighbourhoods(kind: str) -> None:
+    check(build(kind, 2, NARROW), thirds(sample([-1, -1], 60)))
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        torch.optim.SGD,
+        partial(torch.optim.SGD, momentum=0.9),
+        partial(torch.optim.SGD, momentum=0.9, nesterov=True, weight_decay=0.1),
+        partial(torch.optim.SGD, momentum=0.9, weight_decay=0.1, foreach=True),
+        partial(torch.optim.Adam, foreach=True),
+        partial(torch.optim.Adam, amsgrad=True, weight_decay=0.1),
+        partial(torch.optim.Adam, foreach=True, weight_decay=0.1),
+        partial(torch.optim.Adam, fused=True),
+        torch.optim.AdamW,
+    ],
+    ids=lambda make: str(getattr(make, "keywords", getattr(make, "__name__", ""))),
+)
+def test_of_an_optimizer_whose_step_is_the_peak(make: Any) -> None:
+    model = build("sage-mean", 2, 512)
+    optimizer = make(model.parameters(), lr=0.1)
+    found = compare(model, [sample([1, 1], 3)], optimizer, in_dim=IN, num_classes=CLASSES)
+    assert is_close(found["step"], 0.01), found
+
+
+@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
+def test_an_optimizer_by_name_is_torchs(name: str) -> None:
+    model, batch = build("gcn", 2, WIDE), sample(FANOUTS[:2])
+    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+    by_name = estimate_memory(model, batch, optimizer=name)
+    assert by_name == estimate_memory(model, batch, optimizer=kinds[name](model.parameters()))
+
+
+def test_edge_weights_and_ids_count(request: pytest.FixtureRequest) -> None:
+    graph = wb.Graph.from_edges(
+        torch.arange(2000) % 500, torch.arange(2000) % 37, num_nodes=500, edge_weight=torch.rand(2000)
+    )
+    batch = wb.NeighborSampler([5, 5], edge_ids=True).sample(graph, torch.arange(37))
+    for kind in ("sage-mean", "sage-pool", "gcn", "gat"):
+        check(build(kind, 2, WIDE), thirds(batch))
+
+
+def test_layers_that_build_model_does_not_make() -> None:
+    layers = [GCNLayer(IN, WIDE, norm="both", bias=False), GINLayer(WIDE, CLASSES, learn_eps=True, norm="layer")]
+    model = GNN(layers, [torch.nn.LayerNorm(WIDE)], torch.nn.ELU(), [dropout.HashDropout(0.2)])
+    check(model, thirds(sample(FANOUTS[:2])))
+
+
+def test_frozen_parameters_get_no_gradients() -> None:
+    model = build("sage-mean", 2, WIDE)
+    for parameter in model.layers[0].parameters():
+        parameter.requires_grad_(False)
+    check(model, thirds(sample(FANOUTS[:2])), torch.optim.Adam(p for p in model.parameters() if p.requires_grad))
+
+
+def test_dropout_is_free_in_eval_mode() -> None:
+    check(build("gcn", 2, WIDE, dropout=0.5).eval(), thirds(sample(FANOUTS[:2])))
+
+
+def test_multi_labels() -> None:
+    model, micro = build("sage-mean", 1, WIDE), [sample([5], 2000)]
+    optimizer, y = torch.optim.Adam(model.parameters()), torch.ones(GRAPH.num_nodes, CLASSES)
+    measured = measure(model, micro, optimizer, in_dim=IN, y=y, loss_fn=binary_cross_entropy_with_logits)
+    estimate = estimate_memory(model, micro[0], loss_fn=binary_cross_entropy_with_logits)
+    for phase in ("forward", "backward"):
+        assert is_close((estimate.phase_bytes[phase], measured.by_phase[phase]), 0.01)
+
+
+def test_blocks_that_share_storage_count_once() -> None:
+    """As a DENSE sample's blocks do: the outer one is a row prefix of the inner one."""
+    inner = wb.NeighborSampler([5]).sample(GRAPH, torch.arange(400)).blocks[0]
+    inner = replace(inner, indices=inner.indices % 400, num_src=400)
+    outer = wb.Block(inner.indptr[:301], inner.indices[: int(inner.indptr[300])], 400, 300)
+    shared = wb.MiniBatch(torch.arange(400), (inner, outer))
+    apart = replace(shared, blocks=(inner, replace(outer, indptr=outer.indptr.clone(), indices=outer.indices.clone())))
+    model = build("gcn", 2, WIDE)
+    saved = estimate_memory(model, apart).terms["blocks"] - estimate_memory(model, shared).terms["blocks"]
+    assert abs(saved - outer.nbytes) <= 1024
+    check(model, [shared])
+
+
+@pytest.fixture
+def without_onednn() -> Iterator[None]:
+    torch._C._set_mkldnn_enabled(False)  # torch.backends.mkldnn.flags warns of what is not touched here
+    yield
+    torch._C._set_mkldnn_enabled(True)
+
+
+@pytest.fixture
+def torch_forms(monkeypatch: pytest.MonkeyPatch, without_onednn: None) -> wb.Kernels:
+    """The CPU runs what CUDA would, LSTM's steps apart, which CUDA fuses."""
+    for name in ("segment_sum", "segment_max", "edge_softmax", "gather"):
+        monkeypatch.setattr(importlib.import_module(f"workbench.kernels.{name}"), "use_compiled", lambda x: False)
+
+    def in_torch(x: torch.Tensor, ids: torch.Tensor, key: int, threshold: int) -> torch.Tensor:
+        return mask._apply_mask_torch(x, ids, key, threshold, 2.0)
+
+    monkeypatch.setattr(dropout, "apply_mask", in_torch)
+    monkeypatch.setitem(shadow_lstm._NATIVE_KEPT, "cuda", shadow_lstm._NATIVE_KEPT["cpu"])
+    return wb.Kernels("cuda")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("num_layers", [1, 3])
+@pytest.mark.parametrize("kind", MODEL_KINDS)
+def test_the_torch_forms_are_priced_for_cuda(
+    torch_forms: wb.Kernels, kind: str, num_layers: int, dtype: torch.dtype
+) -> None:
+    model, micro = build(kind, num_layers, WIDE, dtype, dropout=0.5), thirds(sample(FANOUTS[:num_layers]))
+    optimizer = torch.optim.Adam(model.parameters(), foreach=True)
+    found = compare(model, micro, optimizer, in_dim=IN, num_classes=CLASSES, kernels=torch_forms)
+    for phase in ("forward", "backward"):
+        assert is_close(found[phase], 0.15 if kind == "sage-lstm" else 0.01), found
+
+
+def test_torch_forms_work_in_ranges_of_edges(torch_forms: wb.Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("kernels.segment", "memory.analytic.edges", "memory.analytic.dense"):
+        monkeypatch.setattr(importlib.import_module(f"workbench.{name}"), "MESSAGE_BYTES", 1 << 14)
+    for kind in ("sage-mean", "gat"):
+        model = build(kind, 2, WIDE, dropout=0.5)
+        found = compare(
+            model, thirds(sample(FANOUTS[:2])), torch.optim.Adam(model.parameters(), foreach=True), in_dim=IN,
+            num_classes=CLASSES, kernels=torch_forms,
+        )  # fmt: skip
+        assert is_close(found["forward"], 0.01) and is_close(found["backward"], 0.01), found
+
+
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_torchs_own_lstm(without_onednn: None, num_layers: int) -> None:
+    model = build("sage-lstm", num_layers, WIDE)
+    assert wb.Kernels.of(model).lstm == "native"
+    found = compare(
+            model, thirds(sample(FANOUTS[:num_layers])), torch.optim.Adam(model.parameters()), in_dim=IN,
+            num_classes=CLASSES,
+        )  # fmt: skip
+    assert is_close(found["forward"], 0.03), found
+    assert is_close(found["backward"], 0.15), found  # not where the peak is
+
+
+def test_terms_add_up_and_name_what_they_are() -> None:
+    model, batch = build("sage-lstm", 2, WIDE), sample(FANOUTS[:2])
+    estimate = estimate_memory(model, batch)
+    assert tuple(estimate.terms) == TERMS
+    assert tuple(estimate.phase_bytes) == PHASES
+    assert sum(estimate.terms.values()) == estimate.peak_bytes == max(estimate.phase_bytes.values())
+    assert estimate.terms["parameters"] + estimate.terms["optimizer"] == estimate.fixed_bytes
+    assert estimate.step_bytes == estimate.peak_bytes - estimate.fixed_bytes
+    inputs = batch.num_inputs * IN * 4
+    assert inputs <= estimate.terms["inputs"] < inputs + 512
+    assert estimate.terms["aggregator"] > estimate.terms["hidden"]
+    assert "lstm" in estimate.kernels
+    assert estimate.error is None
+
+
+def test_nothing_is_left_on_the_ledger() -> None:
+    from workbench.memory.analytic.ledger import Ledger
+
+    ledger = Ledger()
+    kept = [ledger.hold(size, "hidden") for size in (1, 512, 513)]
+    assert (ledger.total, ledger.peak) == (2048, 2048)
+    kept[2].book("loss")
+    assert ledger.live["hidden"] == 1024
+    assert ledger.live["loss"] == 1024
+    kept.clear()
+    assert ledger.total == 0
+    assert not any(ledger.live.values())
+    assert ledger.peak == 2048
+
+
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(
+    kind=st.sampled_from(MODEL_KINDS),
+    fanouts=st.lists(st.sampled_from([1, 3, 10, -1]), min_size=1, max_size=3),
+    num_seeds=st.integers(20, 300),
+    hidden_dim=st.sampled_from([8, 24, 48]),
+    parts=st.integers(1, 5),
+)
+def test_any_configuration(kind: str, fanouts: list[int], num_seeds: int, hidden_dim: int, parts: int) -> None:
+    batch = sample(fanouts, num_seeds)
+    model = build(kind, len(fanouts), hidden_dim)
+    micro = batch.split(torch.arange(num_seeds) % parts)
+    found = compare(model, micro, torch.optim.Adam(model.parameters()), in_dim=IN, num_classes=CLASSES)
+    assert all(is_close(pair, 0.03) for pair in found.values()), found
+
+
+def test_more_of_anything_takes_more() -> None:
+    batch = sample(FANOUTS[:2])
+    small = estimate_memory(build("gat", 2, NARROW), batch)
+    assert estimate_memory(build("gat", 2, WIDE), batch).peak_bytes > small.peak_bytes
+    assert estimate_memory(build("gat", 2, NARROW), sample(FANOUTS[:2], 600)).peak_bytes > small.peak_bytes
+    assert estimate_memory(build("gat", 2, NARROW), batch, optimizer="sgd").fixed_bytes < small.fixed_bytes
+    later = estimate_memory(build("gat", 2, NARROW), batch, accumulating=True)
+    assert later.terms["gradients"] >= small.terms["gradients"]
+
+
+def test_what_cannot_be_priced_is_refused() -> None:
+    batch = sample(FANOUTS[:2])
+    with pytest.raises(ValueError, match="3 layers, the batch 2 blocks"):
+        estimate_memory(build("gcn", 3, WIDE), batch)
+    with pytest.raises(ValueError, match="optimizer 'lion' is not known; choose from adam, adamw, sgd"):
+        estimate_memory(build("gcn", 2, WIDE), batch, optimizer="lion")
+    with pytest.raises(ValueError, match="loss_fn 'mse_loss' is not priced"):
+        estimate_memory(build("gcn", 2, WIDE), batch, loss_fn=mse_loss)
+    with pytest.raises(ValueError, match="say how wide its features are: in_dim"):
+        estimate_memory(torch.nn.Linear(2, 2), batch)
+    with pytest.raises(ValueError, match="must be traced where it is"):
+        estimate_memory(torch.nn.Linear(2, 2), batch, in_dim=2, kernels=wb.Kernels("cuda"))
+    with pytest.raises(ValueError, match="device 'tpu' is not known"):
+        wb.Kernels("tpu")
+    with pytest.raises(ValueError, match="choose native"):
+        wb.Kernels("cuda", "onednn")
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="asked of a GPU"):
+            wb.Kernels("cuda", "cudnn")
+
+
+def test_bound_and_module_losses_are_known() -> None:
+    model, batch = build("gcn", 2, WIDE), sample(FANOUTS[:2])
+    plain = estimate_memory(model, batch)
+    assert estimate_memory(model, batch, loss_fn=partial(cross_entropy, ignore_index=3)) == plain
+    assert estimate_memory(model, batch, loss_fn=torch.nn.CrossEntropyLoss()) == plain
+
+
+def test_an_estimator_serves_all_parts() -> None:
+    model, micro = build("sage-lstm", 2, WIDE), thirds(sample(FANOUTS[:2]))
+    estimate = estimator_for(model, micro[0])
+    assert [estimate(mb) for mb in micro] == [estimate_memory(model, mb) for mb in micro]
