@@ -49,10 +49,9 @@ def price_step(
     apart.clear()
     tape.ledger.enter("step")
     tape.term = "workspace"
-    if recover:
-        tape.touch(_host_copy_bytes(fixed, kernels))
+    copies = tape.ledger.hold(_copy_bytes(model, optimizer, kernels) if recover else 0, tape.term)
     tape.touch(optimizer.step_bytes)
-    del total
+    del total, copies
     return MemoryEstimate(
         terms=tape.ledger.terms_at_peak,
         phase_bytes=tape.ledger.peaks,
@@ -67,9 +66,10 @@ def _hold_fixed(tape: Tape, model: nn.Module, optimizer: OptimizerMemory) -> lis
     return [tape.ledger.hold(held, "parameters"), tape.ledger.hold(optimizer.state_bytes, "optimizer")]
 
 
-def _host_copy_bytes(fixed: Sequence[Storage], kernels: Kernels) -> int:
-    """A recovering step copies parameters and optimizer state to the host, which on the CPU is the device."""
-    return 0 if kernels.device == "cuda" else sum(storage.nbytes for storage in fixed)
+def _copy_bytes(model: nn.Module, optimizer: OptimizerMemory, kernels: Kernels) -> int:
+    """A recovering step copies parameters, gradients and state to the host, which on the CPU is the device."""
+    sizes = [rounded_bytes(p.nbytes) for p in model.parameters() if p.requires_grad]
+    return 0 if kernels.device == "cuda" else 2 * sum(sizes) + optimizer.state_bytes
 
 
 def _gradients(tape: Tape, model: nn.Module) -> list[Storage]:
