@@ -16,6 +16,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it against the 
     from workbench.core.exchange import Exchange as Exchange
     from workbench.core.graph import Graph as Graph
     from workbench.core.knowledge import KnowledgeGraph as KnowledgeGraph
+    from workbench.core.limit import limit_memory as limit_memory
     from workbench.core.linksplit import LinkSplit as LinkSplit
     from workbench.core.meter import PeakMeter as PeakMeter
     from workbench.core.meter import measure_peak as measure_peak
@@ -30,6 +31,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it against the 
     from workbench.kernels.threads import set_num_threads as set_num_threads
     from workbench.memory.estimate import estimate_memory as estimate_memory
     from workbench.memory.kernels import Kernels as Kernels
+    from workbench.memory.plan import Plan as Plan
+    from workbench.memory.plan import plan_micro_batches as plan_micro_batches
     from workbench.memory.record import MemoryEstimate as MemoryEstimate
     from workbench.nn.dropout import HashDropout as HashDropout
     from workbench.nn.model import build_model as build_model
@@ -49,6 +52,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it against the 
     from workbench.training.micro import micro_batches as micro_batches
     from workbench.training.profile import EpochProfile as EpochProfile
     from workbench.training.profile import profile_epoch as profile_epoch
+    from workbench.training.recover import Recovery as Recovery
     from workbench.training.step import train_step as train_step
 
 _NAMES = {
@@ -59,6 +63,7 @@ _NAMES = {
     "core.exchange": ["Exchange"],
     "core.graph": ["Graph"],
     "core.knowledge": ["KnowledgeGraph"],
+    "core.limit": ["limit_memory"],
     "core.linksplit": ["LinkSplit"],
     "core.meter": ["PeakMeter", "measure_peak"],
     "core.minibatch": ["MiniBatch"],
@@ -70,6 +75,7 @@ _NAMES = {
     "kernels.threads": ["get_num_threads", "set_num_threads"],
     "memory.estimate": ["estimate_memory"],
     "memory.kernels": ["Kernels"],
+    "memory.plan": ["Plan", "plan_micro_batches"],
     "memory.record": ["MemoryEstimate"],
     "nn.dropout": ["HashDropout"],
     "nn.model": ["build_model"],
@@ -84,6 +90,7 @@ _NAMES = {
     "training.accumulate": ["accumulate"],
     "training.micro": ["micro_batches"],
     "training.profile": ["EpochProfile", "profile_epoch"],
+    "training.recover": ["Recovery"],
     "training.step": ["train_step"],
 }
 _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
