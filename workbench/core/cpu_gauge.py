@@ -58,6 +58,9 @@ class CpuGauge(TorchDispatchMode):
             to the start. The error it returns is raised in place of the operator's result, of which nothing is left.
     """
 
+    device_type = "cpu"
+    """Of the storages that count; on others the allocator's own counters know more, but not which storage is which."""
+
     def __init__(self, refuse: Callable[[int, int], Exception | None] | None = None) -> None:
         super().__init__()
         self._refuse = refuse
@@ -137,7 +140,7 @@ class CpuGauge(TorchDispatchMode):
 
     def _hold(self, storage: UntypedStorage) -> None:
         """Count the storage when it is freed."""
-        if storage.device.type != "cpu" or storage._cdata in self._held:
+        if storage.device.type != self.device_type or storage._cdata in self._held:
             return
         held = _Held(storage, self._on_free)
         held.key, held.nbytes = storage._cdata, rounded_bytes(storage.nbytes())
@@ -182,7 +185,8 @@ def _called_by_engine() -> bool:
     frame = sys._getframe(1)
     while frame.f_back is not None and frame.f_code.co_filename.endswith(_PLUMBING):
         frame = frame.f_back
-    return frame.f_code.co_name == "_engine_run_backward"
+    in_its_thread = frame.f_back is None and frame.f_code.co_filename.endswith(_PLUMBING)  # as it has one a GPU
+    return in_its_thread or frame.f_code.co_name == "_engine_run_backward"
 
 
 def _open_gauges() -> Iterator[CpuGauge]:
