@@ -1,6 +1,7 @@
 """Models that a user may bring, in plain torch: attention, propagation, concatenation, padding, loops over buckets."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 import torch.nn.functional as F
@@ -25,7 +26,7 @@ class Attention(nn.Module):
         super().__init__()
         dims = [in_dim, *[hidden_dim] * num_layers]
         self.heads = heads
-        self.qkv = nn.ModuleList([nn.Linear(i, 3 * o) for i, o in zip(dims, dims[1:], strict=False)])
+        self.qkv = nn.ModuleList([nn.Linear(i, 3 * o) for i, o in pairwise(dims)])
         self.out = nn.Linear(hidden_dim, out_dim)
 
     def forward(self, blocks: Blocks, x: Tensor) -> Tensor:
@@ -63,7 +64,7 @@ class Jumping(nn.Module):
     def __init__(self, in_dim: int, hidden_dim: int, out_dim: int, num_layers: int) -> None:
         super().__init__()
         dims = [in_dim, *[hidden_dim] * num_layers]
-        self.layers = nn.ModuleList([nn.Linear(2 * i, o) for i, o in zip(dims, dims[1:], strict=False)])
+        self.layers = nn.ModuleList([nn.Linear(2 * i, o) for i, o in pairwise(dims)])
         self.out = nn.Linear(in_dim + num_layers * hidden_dim, out_dim)
 
     def forward(self, blocks: Blocks, x: Tensor) -> Tensor:
@@ -101,7 +102,7 @@ class EdgeMLP(nn.Module):
         self.layers = nn.ModuleList(
             [
                 nn.Sequential(nn.Linear(2 * i, hidden_dim), nn.SiLU(), nn.Linear(hidden_dim, o))
-                for i, o in zip(dims, dims[1:], strict=False)
+                for i, o in pairwise(dims)
             ]
         )
 
@@ -146,8 +147,8 @@ class Buckets(nn.Module):
     def __init__(self, in_dim: int, hidden_dim: int, out_dim: int, num_layers: int) -> None:
         super().__init__()
         dims = [in_dim, *[hidden_dim] * num_layers]
-        self.cells = nn.ModuleList([nn.GRU(i, o, batch_first=True) for i, o in zip(dims, dims[1:], strict=False)])
-        self.own = nn.ModuleList([nn.Linear(i, o) for i, o in zip(dims, dims[1:], strict=False)])
+        self.cells = nn.ModuleList([nn.GRU(i, o, batch_first=True) for i, o in pairwise(dims)])
+        self.own = nn.ModuleList([nn.Linear(i, o) for i, o in pairwise(dims)])
         self.out = nn.Linear(hidden_dim, out_dim)
 
     def forward(self, blocks: Blocks, x: Tensor) -> Tensor:
@@ -169,7 +170,7 @@ class Sparse(nn.Module):
     def __init__(self, in_dim: int, hidden_dim: int, out_dim: int, num_layers: int) -> None:
         super().__init__()
         dims = [in_dim, *[hidden_dim] * num_layers]
-        self.layers = nn.ModuleList([nn.Linear(i, o) for i, o in zip(dims, dims[1:], strict=False)])
+        self.layers = nn.ModuleList([nn.Linear(i, o) for i, o in pairwise(dims)])
         self.norms = nn.ModuleList([nn.BatchNorm1d(hidden_dim) for _ in range(num_layers)])
         self.out = nn.Linear(hidden_dim, out_dim)
 
@@ -191,12 +192,12 @@ class Thresholded(nn.Module):
     def __init__(self, in_dim: int, hidden_dim: int, out_dim: int, num_layers: int) -> None:
         super().__init__()
         dims = [in_dim, *[hidden_dim] * num_layers]
-        self.layers = nn.ModuleList([nn.Linear(i, o + 1) for i, o in zip(dims, dims[1:], strict=False)])
-        self.out = nn.Linear(hidden_dim, out_dim)
+        self.layers = nn.ModuleList([nn.Linear(i, o + 1) for i, o in pairwise(dims)])
+        self.hidden_dim, self.out = hidden_dim, nn.Linear(hidden_dim, out_dim)
 
     def forward(self, blocks: Blocks, x: Tensor) -> Tensor:
         for block, layer in zip(blocks, self.layers, strict=True):
-            values, score = layer(x).split([layer.out_features - 1, 1], 1)
+            values, score = layer(x).split([self.hidden_dim, 1], 1)
             messages, gate = values[block.indices], score[block.indices, 0]
             chosen = (gate > 0).nonzero()[:, 0]
             weighted = messages[chosen] * gate[chosen].sigmoid()[:, None]

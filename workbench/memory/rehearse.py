@@ -2,7 +2,7 @@
 
 import copy
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
@@ -45,7 +45,7 @@ class Rehearsal:
     ) -> None:
         check_at_least("in_dim", in_dim, 1)
         self.model, self._optimizer = _copies(model, optimizer)
-        self._device = model_device(model) or torch.device("cpu")
+        self.device = model_device(model) or torch.device("cpu")
         self._names = wanted_names(model)
         self._in_dim, self._seed = in_dim, seed
         self._seed_loss, self._labels_of = SeedLoss.of(loss_fn, "mean"), _classes
@@ -60,12 +60,12 @@ class Rehearsal:
             ValueError: the step fails; the message says how.
         """
         with self._apart(mb):
-            moved = replace(mb, parent=None).to(self._device)
+            moved = replace(mb, parent=None).to(self.device)
             self._labels_of = self._find_labels(self._forward(moved, self._features(mb)).detach())
-            self._step(moved, AllocationTrace())
+            self._step(moved, AllocationTrace(self.device.type))
             self.gradient_bytes = _held_bytes(p.grad for p in self.model.parameters())
             self._optimizer.step()
-            self.update_bytes = measure_peak(self._optimizer.step, device=self._device)
+            self.update_bytes = measure_peak(self._optimizer.step, device=self.device)
 
     def record(self, mb: MiniBatch, *, accumulating: bool) -> Recording:
         """What a micro-batch allocates in the phases "forward" and "backward".
@@ -80,7 +80,7 @@ class Rehearsal:
         with self._apart(mb):
             if not accumulating:
                 self.model.zero_grad()
-            moved, trace = replace(mb, parent=None).to(self._device), AllocationTrace()
+            moved, trace = replace(mb, parent=None).to(self.device), AllocationTrace(self.device.type)
             trace.start()
             try:
                 self._step(moved, trace)
@@ -90,15 +90,29 @@ class Rehearsal:
 
     def held_bytes(self) -> dict[str, int]:
         """Bytes by term of what is there before a step: parameters with buffers, and the optimizer's state."""
-        groups = (p for group in self._optimizer.param_groups for p in group["params"])
-        state = (
-            value
-            for values in self._optimizer.state.values()
-            for name, value in values.items()
-            if isinstance(value, Tensor) and (name != "step" or value.is_cuda)  # Adam counts steps on the host
-        )
-        parameters = _held_bytes([*self.model.parameters(), *self.model.buffers(), *groups])
+        parameters = _held_bytes([*self.model.parameters(), *self.model.buffers(), *self._updated()])
+        state = self._state(lambda name, value: name != "step" or value.is_cuda)  # Adam counts steps on the host
         return {"parameters": parameters, "optimizer": _held_bytes(state)}
+
+    def backup_bytes(self) -> tuple[int, int]:
+        """Bytes on the device of what a recovering step copies: of a micro-batch, and of an optimizer's step.
+
+        See `workbench.training.recover`: buffers and torch's random state; parameters, gradients and optimizer state,
+        which go to the host.
+        """
+        buffers = _held_bytes(self.model.buffers())
+        if self.device.type != "cpu":
+            return buffers, 0
+        updated = self._updated()
+        copied = [*updated, *(p.grad for p in updated), *self._state(lambda name, value: True)]
+        return buffers + rounded_bytes(torch.get_rng_state().nbytes), sum(_held_bytes([t]) for t in copied)
+
+    def _updated(self) -> list[Tensor]:
+        return [p for group in self._optimizer.param_groups for p in group["params"]]
+
+    def _state(self, wanted: Callable[[str, Tensor], bool]) -> list[Tensor]:
+        named = (item for values in self._optimizer.state.values() for item in values.items())
+        return [value for name, value in named if isinstance(value, Tensor) and wanted(name, value)]
 
     def _step(self, moved: MiniBatch, trace: AllocationTrace) -> None:
         """As `workbench.accumulate` does it; what it made dies with it."""
@@ -112,7 +126,7 @@ class Rehearsal:
             trace.book(parameter.grad, "gradients")
 
     def _features(self, mb: MiniBatch) -> Tensor:
-        return torch.randn(mb.num_inputs, self._in_dim, dtype=self._dtype, device=self._device)
+        return torch.randn(mb.num_inputs, self._in_dim, dtype=self._dtype, device=self.device)
 
     def _forward(self, moved: MiniBatch, x: Tensor) -> Tensor:
         return self.model(moved.blocks, x, **{name: getattr(moved, name) for name in self._names})
@@ -136,18 +150,19 @@ class Rehearsal:
     @contextmanager
     def _apart(self, mb: MiniBatch) -> Iterator[None]:
         """Random numbers end as they began, garbage stays until after, and errors say where they come from."""
-        collects, device = gc.isenabled(), self._device
+        collects, device = gc.isenabled(), self.device
         gc.disable()
         try:
             with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.enable_grad():
                 torch.manual_seed(self._seed)
                 yield
-        except MemoryError:
+        except (MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
             raise ValueError(
-                f"a training step of {type(self.model).__name__} on {mb.num_seeds} of the seeds ({mb.num_inputs} inputs "
-                f"of in_dim {self._in_dim}) failed, so its memory can't be estimated: {type(error).__name__}: {error}"
+                f"a training step of {type(self.model).__name__} on {mb.num_seeds} of the seeds ({mb.num_inputs} "
+                f"inputs of in_dim {self._in_dim}) failed, so its memory can't be estimated: "
+                f"{type(error).__name__}: {error}"
             ) from error
         finally:
             if collects:
@@ -169,7 +184,7 @@ def _copies(model: nn.Module, optimizer: str | torch.optim.Optimizer) -> tuple[n
     return copied, _OPTIMIZERS[str(optimizer)]([p for p in copied.parameters() if p.requires_grad])
 
 
-def _held_bytes(tensors: "Iterator[Tensor | None] | list[Tensor]") -> int:
+def _held_bytes(tensors: Iterable[Tensor | None]) -> int:
     """Bytes that the allocator gives to the tensors' storages, each once."""
     storages = {s._cdata: s.nbytes() for tensor in tensors for s in _storages(tensor)}
     return sum(rounded_bytes(nbytes) for nbytes in storages.values())

@@ -21,8 +21,8 @@ def size_vector(sizes: BatchSizes) -> np.ndarray:
     """int64 [74 · layers + 1]: the sizes that tensors of a model may have.
 
     Of each block: sources, destinations, edges; destinations with in-edges; the largest in-degree, it and its square
-    times the destinations (padded neighbours and their pairs); edges paired within destinations; distinct in-degrees, and
-    their sum; destinations of in-degree 1, …, 32; destinations of at least these. Last: edges of all blocks.
+    times the destinations (padded neighbours and their pairs); edges paired within destinations; distinct in-degrees
+    and their sum; destinations of in-degree 1, …, 32; destinations of at least these. Last: edges of all blocks.
 
     Args:
         sizes: with `degree_counts`.
@@ -109,12 +109,12 @@ def fit_relation(sizes: np.ndarray, values: np.ndarray, whole: np.ndarray) -> Re
 def _approximate(found: np.ndarray, function_of: np.ndarray, sizes: np.ndarray, values: np.ndarray) -> None:
     """Fill in the functions that nothing gives exactly.
 
-    Storages come in the order of the work, so what stands next to one that follows a block's sizes does so too; sizes of
-    other blocks, which rise with these while batches are small, would mislead about large ones.
+    Storages come in the order of the work, so what stands next to one that follows a block's sizes does so too. Sizes
+    of other blocks rise with these while batches are small, and would mislead about large ones.
     """
-    exact = np.flatnonzero((found[:, 1:] > 0).any(1)[function_of])
+    exact = np.flatnonzero(np.any(found[:, 1:] > 0, axis=1)[function_of])
     for function in np.flatnonzero(np.isnan(found[:, 0])).tolist():
-        position = int(np.flatnonzero(function_of == function)[0])
+        position = function_of.tolist().index(function)
         nearest = exact[np.abs(exact - position).argmin()] if len(exact) else None
         found[function] = (
             fit_non_negative(sizes, values[:, function])
@@ -124,7 +124,7 @@ def _approximate(found: np.ndarray, function_of: np.ndarray, sizes: np.ndarray, 
 
 
 def _best_multiple(sizes: np.ndarray, values: np.ndarray, block: int) -> np.ndarray:
-    """[1 + sizes]: the multiple of one size of a block that is off least; several sizes of all where that is far off."""
+    """[1 + sizes]: the multiple of one size of a block that is least off; sizes of all where it is far off."""
     columns = [block * _SIZES + size for size in range(_PLAIN) if block * _SIZES + size < sizes.shape[1]]
     multiples = [values.sum() / max(1, sizes[:, column].sum()) for column in columns]
     off = [np.abs(m * sizes[:, c] - values).sum() for c, m in zip(columns, multiples, strict=True)]

@@ -1,4 +1,4 @@
-"""What a piece of work allocates and frees, in order, and its peak when the same order is gone through at other sizes."""
+"""What a piece of work allocates and frees, in order, and its peak when that order is gone through at other sizes."""
 
 from collections import deque
 from collections.abc import Mapping
@@ -88,10 +88,14 @@ class AllocationTrace(CpuGauge):
     """Writes down what the gauge counts: `start`, `enter` phases and set `term` on the way, `stop`, `recording`.
 
     Storages that were there before, and are freed, are left out.
+
+    Args:
+        device_type: of the storages to write down; workspace inside an operator is not seen on any.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, device_type: str = "cpu") -> None:
         super().__init__()
+        self.device_type = device_type
         self.term = "workspace"
         self._events: list[int] = []
         self._nbytes: list[int] = []
