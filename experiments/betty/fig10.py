@@ -1,0 +1,107 @@
+"""Betty, Figure 10: the settings of Figure 2, cut so that they fit into the capacity. Rows are those of Figure 2."""
+
+from typing import Any
+
+import pandas as pd
+
+from workbench.experiment import claims
+from workbench.experiment.finding import Finding
+from workbench.experiment.load import load_experiment
+
+
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows as in Figure 2, and the share of the capacity that was measured: beyond all where no number of parts fits,
+    nothing where the machine had no room to try."""
+    rows = of_figure_2("shown", table)
+    fills = rows.cut_peak_bytes.astype(float) / rows.capacity_bytes
+    refused = rows.refused.notna() if "refused" in rows else False
+    return rows.assign(fills=fills.mask(refused, float("inf")))
+
+
+def of_figure_2(name: str, *given: Any) -> Any:
+    """Call a function of its module."""
+    return getattr(load_experiment("betty/fig2").module, name)(*given)
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.bars import bars
+
+    rows = shown(table)
+    fit, over = int((rows.fills <= 1).sum()), int((rows.needed_bytes > rows.capacity_bytes).sum())
+    return bars(
+        [_bar(row) for row in rows.itertuples()],
+        capacity_bytes=int(rows.capacity_bytes.iloc[0]),
+        axes=of_figure_2("axes_of", rows),
+        title=f"{fit} of {len(rows)} settings fit when cut into K parts, {len(rows) - over} in one piece",
+    )
+
+
+def _bar(row: Any) -> Any:
+    from workbench.plots.bars import Bar
+
+    at = of_figure_2("title_of", row), row.setting
+    if pd.isna(row.num_parts):
+        return Bar(*at, 0, "no K fits", run=False)
+    run, k = pd.notna(row.cut_peak_bytes), f"K = {row.num_parts:.0f}"
+    about = f"{k}, planned for {row.plan_bytes / 2**20:,.1f} MiB<br>inputs {row.inputs_ratio:.2f} × the batch's"
+    return Bar(*at, int(row.cut_peak_bytes if run else row.plan_bytes), k, run, about)
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    rows = shown(table)
+    over = rows.query("needed_bytes > capacity_bytes")
+    case = ["dataset", "panel", "setting"]
+    return [
+        claims.within(
+            "all-fit",
+            "the measured peak of every setting is within the capacity",
+            rows,
+            value="fills",
+            by=case,
+            most=1,
+            form=".1%",
+        ),
+        claims.within(
+            "over-is-cut",
+            "what Figure 2 shows beyond the capacity is cut, into two or more",
+            over,
+            value="num_parts",
+            by=case,
+            least=2,
+            form=".0f",
+        ),
+        claims.monotone(
+            "more-parts",
+            "richer aggregators, more and wider layers and larger fanouts need no fewer micro-batches",
+            rows,
+            value="num_parts",
+            along="place",
+            by=["dataset", "panel"],
+        ),
+        claims.within(
+            "as-planned",
+            "no micro-batch ran out of memory and was cut again",
+            rows,
+            value="cut_again",
+            by=case,
+            most=0,
+            form=".0f",
+        ),
+    ]
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Micro-batches in the paper and here; what the whole batch needs and what is left of it, over the capacity."""
+    rows = shown(table)
+    here = rows[["panel", "dataset", "setting"]].assign(
+        **{
+            "K, here": rows.num_parts,
+            "whole ÷ capacity": rows.needed_bytes / rows.capacity_bytes,
+            "cut ÷ capacity": rows.fills,
+            "inputs, parts ÷ batch": rows.inputs_ratio,
+        }
+    )
+    paper = reported.assign(setting=reported.setting.astype(str)).rename(columns={"num_parts": "K, paper"})
+    both = here.merge(paper[["panel", "setting", "K, paper"]], "left", ["panel", "setting"])
+    both.insert(3, "K, paper", both.pop("K, paper"))
+    return both

@@ -1,0 +1,237 @@
+"""Betty, Figure 2: memory of a whole batch by aggregator, depth, width and fanout. Figure 10 shows the same settings,
+cut to fit into a capacity, from the same sweep."""
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal
+
+import pandas as pd
+import torch
+from pydantic import PositiveInt
+from torch.nn.functional import cross_entropy
+
+import workbench as wb
+from workbench.core.device_memory import free_bytes
+from workbench.core.errors import CapacityError
+from workbench.core.limit import limit_memory
+from workbench.core.meter import PeakMeter
+from workbench.core.stopwatch import Stopwatch
+from workbench.experiment import claims
+from workbench.experiment.config import ModelKind, PartitionMethod, PointConfig
+from workbench.experiment.finding import Finding
+from workbench.memory.estimate import estimate_memory
+from workbench.memory.plan import Plan, plan_micro_batches
+from workbench.memory.record import MemoryEstimate
+from workbench.training.recover import Recovery
+from workbench.training.step import train_step
+
+WARM_UP_SEEDS = 64
+USABLE = 0.8  # of what is free: running out of the host's memory may end more than this process
+CLOSE = 0.03
+AXES = {"aggregator": "aggregator", "layers": "layers", "hidden": "hidden width", "fanout": "fanout"}
+
+Epoch = Callable[..., None]
+
+
+class Config(PointConfig):
+    """All training nodes are one batch: whole, and cut by `method` to fit into `capacity_bytes`. Fanouts input layer
+    first. `panel`: of the figure, named by what varies in it."""
+
+    panel: Literal["aggregator", "layers", "hidden", "fanout"]
+    model: ModelKind
+    fanouts: tuple[int, ...]
+    hidden_dim: PositiveInt
+    learning_rate: float
+    method: PartitionMethod
+    capacity_bytes: PositiveInt
+
+    @property
+    def setting(self) -> str:
+        """The value of what varies."""
+        values = {
+            "aggregator": self.model.removeprefix("sage-"),
+            "layers": len(self.fanouts),
+            "hidden": self.hidden_dim,
+            "fanout": self.fanouts[0],
+        }
+        return str(values[self.panel])
+
+
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    data, sampler = config.dataset.load(), wb.NeighborSampler(config.fanouts, seed=config.seed)
+    model = wb.build_model(
+        config.model,
+        in_dim=data.num_features,
+        hidden_dim=config.hidden_dim,
+        out_dim=data.num_classes,
+        num_layers=len(config.fanouts),
+        seed=config.seed,
+    ).to(config.device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
+
+    def epoch(micro: Sequence[wb.MiniBatch], recover: Recovery | None = None) -> None:
+        train_step(model, micro, data.x, data.y, cross_entropy, optimizer, recover=recover)
+        optimizer.zero_grad()  # else they would be there when the next one is measured
+
+    epoch([sampler.sample(data.graph, data.train_idx[:WARM_UP_SEEDS])])  # makes optimizer state, loads machine code
+    batch = sampler.sample(data.graph, data.train_idx)
+    estimate = estimate_memory(model, batch, optimizer=optimizer)
+    options = {"capacity_bytes": config.capacity_bytes, "method": config.method, "seed": config.seed}
+    try:
+        plan, refused = plan_micro_batches(model, batch, optimizer=optimizer, recover=True, **options), None
+    except CapacityError as error:
+        plan, refused = None, str(error)
+    yield {
+        "setting": config.setting,
+        "estimate_bytes": estimate.peak_bytes,
+        **{f"{term}_bytes": size for term, size in estimate.terms.items()},
+        **whole(config, epoch, batch, estimate),
+        "refused": refused,
+        **({} if plan is None else within_capacity(config, epoch, plan)),
+    }
+
+
+def whole(config: Config, epoch: Epoch, batch: wb.MiniBatch, estimate: MemoryEstimate) -> dict[str, Any]:
+    """An epoch of the whole batch; None where it was not begun for want of room."""
+    if not may_run(config, estimate):
+        return {"peak_bytes": None, "epoch_seconds": None}
+    return measure(config, lambda: epoch([batch]), held_bytes(config, batch, estimate))
+
+
+def within_capacity(config: Config, epoch: Epoch, plan: Plan) -> dict[str, Any]:
+    """An epoch of the planned micro-batches, which is refused more than the capacity."""
+    found: dict[str, Any] = {
+        "num_parts": plan.num_parts,
+        "inputs_ratio": plan.redundancy.ratio,
+        "plan_bytes": plan.peak_bytes,
+        "plan_seconds": sum(plan.seconds.values()),
+    }
+    estimate, largest = max(zip(plan.estimates, plan.micro, strict=True), key=lambda pair: pair[0].peak_bytes)
+    if not may_run(config, estimate):
+        return found
+    again, held = [], held_bytes(config, largest, estimate)
+    recover = Recovery(method=config.method, seed=config.seed, on_split=lambda *_: again.append(1))
+    with limit_memory(config.capacity_bytes, device=config.device, held_bytes=held):
+        measured = measure(config, lambda: epoch(plan.micro, recover), held)
+    return {**found, **{f"cut_{name}": value for name, value in measured.items()}, "cut_again": len(again)}
+
+
+def may_run(config: Config, estimate: MemoryEstimate) -> bool:
+    """Whether the device has ample room for the step."""
+    return estimate.peak_bytes <= USABLE * free_bytes(config.device)
+
+
+def held_bytes(config: Config, mb: wb.MiniBatch, estimate: MemoryEstimate) -> int:
+    """What a step needs that is there before it: parameters, optimizer state, and blocks that are not moved."""
+    return estimate.fixed_bytes + (replace(mb, parent=None).nbytes if config.device == "cpu" else 0)
+
+
+def measure(config: Config, epoch: Callable[[], None], held: int) -> dict[str, Any]:
+    """Peak and time of an epoch under the meter, which makes it a little slower."""
+    watch = Stopwatch(config.device)
+    with PeakMeter(config.device) as meter, watch.phase("epoch"):
+        epoch()
+    return {"peak_bytes": held + meter.peak_bytes, "epoch_seconds": watch.seconds["epoch"]}
+
+
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """One row a setting, with its place in its panel and what the whole batch needs: measured, else estimated."""
+    rows = table.dropna(subset=["setting"]).assign(setting=lambda rows: rows.setting.astype(str))
+    place = rows.groupby(["dataset", "panel"], sort=False).setting.transform(lambda found: pd.factorize(found)[0])
+    return rows.assign(place=place, needed_bytes=rows.peak_bytes.astype(float).fillna(rows.estimate_bytes))
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.bars import bars
+
+    rows = shown(table)
+    over = rows[rows.needed_bytes > rows.capacity_bytes]
+    given = [_bar(row) for row in rows.itertuples()]
+    title = f"{len(over)} of {len(rows)} settings need more than the capacity, in one piece"
+    return bars(given, capacity_bytes=int(rows.capacity_bytes.iloc[0]), axes=axes_of(rows), title=title)
+
+
+def _bar(row: Any) -> Any:
+    from workbench.plots.bars import Bar
+
+    run, about = pd.notna(row.peak_bytes), f"estimated {row.estimate_bytes / 2**20:,.1f} MiB"
+    return Bar(title_of(row), row.setting, int(row.needed_bytes), run=run, about=about)
+
+
+def title_of(row: Any) -> str:
+    """Of the panel that shows a row."""
+    return f"by {AXES[row.panel]} · {row.dataset}"
+
+
+def axes_of(rows: pd.DataFrame) -> dict[str, str]:
+    """Panel's title → what its x axis shows."""
+    return {title_of(row): _axis_of(row) for row in rows.itertuples()}
+
+
+def _axis_of(row: Any) -> str:
+    """What varies in a row's panel, and what does not."""
+    model, fanouts = row.model.removeprefix("sage-"), row.fanouts.strip("[]")
+    shared = {
+        "aggregator": f"fanouts {fanouts}, width {row.hidden_dim}",
+        "layers": f"{model}, width {row.hidden_dim}",
+        "hidden": f"{model}, fanouts {fanouts}",
+        "fanout": f"{model}, one layer",
+    }
+    return f"{AXES[row.panel]} ({shared[row.panel]})"
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    rows = shown(table)
+    largest = rows.assign(fills=rows.needed_bytes / rows.capacity_bytes)
+    largest = largest.groupby(["dataset", "panel"], sort=False).fills.max().reset_index()
+    measured = rows.assign(error=rows.estimate_bytes / rows.peak_bytes.astype(float) - 1)
+    return [
+        claims.monotone(
+            f"{panel}-rises",
+            f"memory rises {how}",
+            rows.query("panel == @panel"),
+            value="needed_bytes",
+            along="place",
+            by=["dataset"],
+        )
+        for panel, how in (
+            ("aggregator", "from mean to pool to LSTM"),
+            ("layers", "with every layer"),
+            ("hidden", "with the hidden width"),
+            ("fanout", "with the fanout"),
+        )
+    ] + [
+        claims.within(
+            "over-the-capacity",
+            "in every panel, a setting needs more than the capacity",
+            largest,
+            value="fills",
+            by=["panel", "dataset"],
+            least=1,
+            form=".0%",
+        ),
+        claims.within(
+            "estimate-close",
+            "where it was measured, the estimate is within 3 % of it",
+            measured,
+            value="error",
+            by=["panel", "setting"],
+            least=-CLOSE,
+            most=CLOSE,
+            form="+.2%",
+        ),
+    ]
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """What each setting needs, and how many times what the first of its panel needs."""
+    rows, paper = shown(table), reported.assign(setting=reported.setting.astype(str))
+    here = rows[["panel", "dataset", "setting"]].assign(
+        here_bytes=rows.needed_bytes,
+        times_here=rows.needed_bytes / rows.groupby(["dataset", "panel"]).needed_bytes.transform("first"),
+    )
+    paper["times_paper"] = paper.peak_gb / paper.groupby("panel").peak_gb.transform("first")
+    both = here.merge(paper.drop(columns="source"), "left", ["panel", "setting"])
+    names = {"peak_gb": "paper, GB", "times_paper": "÷ first, paper", "times_here": "÷ first, here"}
+    columns: Any = both[["panel", "dataset", "setting", "peak_gb", "here_bytes", "times_paper", "times_here"]]
+    return columns.rename(columns=names)

@@ -1,0 +1,78 @@
+"""Betty, Figure 9: in-degrees of a batch's destinations, and of its two micro-batches'. Rows are those of Table 2."""
+
+from typing import Any
+
+import pandas as pd
+
+from workbench.experiment import claims
+from workbench.experiment.finding import Finding
+
+HALF_OF_THE_PAPERS = 0.095
+
+
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """A line an in-degree: destinations of the whole batch and of each of two parts; how far these are apart."""
+    names = [column for column in table if column.startswith("degree_")]
+    rows = table.query("num_parts <= 2").melt(
+        ["dataset", "num_parts", "part"], names, var_name="degree", value_name="destinations"
+    )
+    rows = rows.assign(degree=rows.degree.str.removeprefix("degree_").astype(int))
+    name = rows.num_parts.map({1: "batch", 2: "part "}) + rows.part.astype(str).where(rows.num_parts == 2, "")
+    wide = rows.assign(name=name).pivot_table(
+        "destinations", ["dataset", "degree"], "name", sort=False, aggfunc="first"
+    )
+    parts = wide[["part 0", "part 1"]]
+    wide = wide.assign(apart=1 - parts.min(axis=1) / parts.max(axis=1)).reset_index()
+    return wide.query("batch > 0")
+
+
+def last(table: pd.DataFrame) -> pd.DataFrame:
+    """The last bucket of each data set, and how many times the largest of the others it is."""
+    rows = shown(table)
+    end = rows.degree == rows.groupby("dataset").degree.transform("max")
+    others = rows[~end].groupby("dataset").batch.max()
+    return rows[end].assign(times=lambda found: found.batch / found.dataset.map(others))
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.degrees import degree_bars
+
+    panels = {}
+    for dataset, rows in shown(table).groupby("dataset", sort=False):
+        counts = rows.set_index("degree").astype({"batch": int, "part 0": int, "part 1": int})
+        panels[f"{dataset} · batch"] = {"batch": counts["batch"].to_dict()}
+        panels[f"{dataset} · two micro-batches"] = {name: counts[name].to_dict() for name in ("part 0", "part 1")}
+    found = " and ".join(f"{share:.0%}" for share in last(table).apart)
+    return degree_bars(panels, title=f"REG's two parts are {found} apart in the last bucket, which holds the most")
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    rows = last(table)
+    return [
+        claims.within(
+            "last-is-largest",
+            "the last bucket is larger than any other",
+            rows,
+            value="times",
+            by=["dataset", "degree"],
+            least=1,
+            form=".2f",
+        ),
+        claims.within(
+            "last-is-unequal",
+            "REG's two parts are at least half as far apart in it as the paper's 19 %",
+            rows,
+            value="apart",
+            by=["dataset", "degree"],
+            least=HALF_OF_THE_PAPERS,
+            form=".1%",
+        ),
+    ]
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Destinations by in-degree: ogbn-arxiv's by the paper, and those here; how far two parts are apart."""
+    paper = reported.set_index("degree")[["destinations", "apart"]].add_suffix(", ogbn-arxiv (paper)")
+    wide = shown(table).pivot(index="degree", columns="dataset", values=["batch", "part 0", "part 1", "apart"])
+    wide.columns = [f"{what}, {dataset}" for what, dataset in wide.columns]
+    return paper.join(wide, how="outer").rename_axis("in-degree").reset_index()

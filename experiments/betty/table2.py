@@ -1,0 +1,130 @@
+"""Betty, Table 2: memory of the micro-batches that REG cuts. Figure 9 shows in-degrees of the same micro-batches."""
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import pandas as pd
+import torch
+from pydantic import PositiveInt
+from torch.nn.functional import cross_entropy
+
+import workbench as wb
+from workbench.core.device_memory import free_bytes
+from workbench.experiment import claims
+from workbench.experiment.config import ModelKind, PartitionMethod, PointConfig
+from workbench.experiment.finding import Finding
+from workbench.memory.estimate import estimator_for
+from workbench.training.profile import profile_epoch
+
+USABLE = 0.8  # of what is free: running out of the host's memory may end more than this process
+
+
+class Config(PointConfig):
+    """All training nodes are one batch, cut into `num_parts` micro-batches; fanouts input layer first."""
+
+    method: PartitionMethod
+    num_parts: PositiveInt
+    model: ModelKind
+    fanouts: tuple[int, ...]
+    hidden_dim: PositiveInt
+    learning_rate: float
+
+
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    data = config.dataset.load()
+    batch = wb.NeighborSampler(config.fanouts, seed=config.seed).sample(data.graph, data.train_idx)
+    micro = batch.split(wb.partition_batch(batch, config.num_parts, method=config.method, seed=config.seed))
+    model = wb.build_model(
+        config.model,
+        in_dim=data.num_features,
+        hidden_dim=config.hidden_dim,
+        out_dim=data.num_classes,
+        num_layers=len(config.fanouts),
+        seed=config.seed,
+    ).to(config.device)
+    optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
+    estimate = estimator_for(model, batch, optimizer=optimizer)
+    needed = [estimate(mb, accumulating=part > 0).peak_bytes for part, mb in enumerate(micro)]
+    peaks: Sequence[int | None] = [None] * len(micro)
+    if max(needed) <= USABLE * free_bytes(config.device):
+        peaks = profile_epoch(model, [micro], data.x, data.y, cross_entropy, optimizer).part_peak_bytes
+    for part, mb in enumerate(micro):
+        yield {
+            "part": part,
+            "num_seeds": mb.num_seeds,
+            "num_inputs": mb.num_inputs,
+            "num_edges": mb.num_edges,
+            "estimate_bytes": needed[part],
+            "peak_bytes": peaks[part],
+            **degrees(mb, config.fanouts[-1]),
+        }
+
+
+def degrees(mb: wb.MiniBatch, fanout: int) -> dict[str, int]:
+    """Outputs of a micro-batch by their in-degree in it, up to the fanout."""
+    counts = torch.bincount(mb.blocks[-1].indptr.diff(), minlength=fanout + 1)
+    return {f"degree_{degree}": int(count) for degree, count in enumerate(counts)}
+
+
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """Micro-batches of a batch that is cut, with what each needs: measured, else estimated."""
+    rows = table.query("num_parts > 1")
+    return rows.assign(needed_bytes=rows.peak_bytes.astype(float).fillna(rows.estimate_bytes))
+
+
+def apart(table: pd.DataFrame) -> pd.DataFrame:
+    """How far the parts of a cut are apart in memory and in outputs: (most − least) ÷ most."""
+    columns = {"memory": "needed_bytes", "outputs": "num_seeds"}
+    cuts: Any = shown(table).groupby(["dataset", "num_parts"], sort=False)
+    found = {name: 1 - cuts[column].min() / cuts[column].max() for name, column in columns.items()}
+    return pd.DataFrame(found).reset_index()
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.bars import bars
+
+    rows, found = shown(table), apart(table)
+    given = [_bar(row) for row in rows.itertuples()]
+    title = f"REG's parts are up to {found.memory.max():.0%} apart in memory, {found.outputs.max():.0%} in outputs"
+    return bars(given, axes={bar.panel: "micro-batch" for bar in given}, title=title)
+
+
+def _bar(row: Any) -> Any:
+    from workbench.plots.bars import Bar
+
+    panel, run = f"{row.dataset} · K = {row.num_parts}", pd.notna(row.peak_bytes)
+    about = f"{row.num_seeds:,} outputs, {row.num_edges:,} edges, {row.num_inputs:,} inputs"
+    return Bar(panel, str(row.part), int(row.needed_bytes), run=run, about=about)
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    found = apart(table)
+    return [
+        claims.least(
+            "unequal-in-memory",
+            "the parts of a cut are farther apart in memory than in outputs",
+            found.melt(["dataset", "num_parts"], ["memory", "outputs"], "of", "apart"),
+            value="apart",
+            among="of",
+            winner="outputs",
+            rivals=["memory"],
+            by=["dataset", "num_parts"],
+        ),
+        claims.monotone(
+            "more-apart",
+            "four parts are farther apart than two",
+            found,
+            value="memory",
+            along="num_parts",
+            by=["dataset"],
+        ),
+    ]
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """How far the parts are apart, (most − least) ÷ most, in the paper and here, and by what we estimated."""
+    paper = reported.groupby("num_parts").peak_gb.agg(lambda sizes: 1 - sizes.min() / sizes.max())
+    estimated = apart(table.assign(peak_bytes=float("nan")))
+    here = apart(table).assign(**{"memory, estimated": estimated.memory})
+    here.insert(2, "memory, paper", here.num_parts.map(paper))
+    return here.rename(columns={"num_parts": "K", "memory": "memory, here", "outputs": "outputs, here"})
