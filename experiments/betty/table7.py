@@ -1,7 +1,7 @@
 """Betty, Table 7: what is estimated before a step of micro-batches, by us and by Betty, against what is measured."""
 
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, ExitStack
+from contextlib import contextmanager
 from typing import Any
 
 import pandas as pd
@@ -74,13 +74,18 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     }
 
 
-def lstm_kernels(native: bool) -> AbstractContextManager[Any]:
+@contextmanager
+def lstm_kernels(native: bool) -> Iterator[None]:
     """Within it torch runs its own LSTM, if asked to."""
-    stack = ExitStack()
-    if native:
-        stack.enter_context(torch.backends.mkldnn.flags(enabled=False))
-        stack.enter_context(torch.backends.cudnn.flags(enabled=False))
-    return stack
+    libraries: list[Any] = [torch.backends.mkldnn, torch.backends.cudnn]  # their flags() warn of what is not touched
+    before = [library.enabled for library in libraries]
+    try:
+        for library, enabled in zip(libraries, before, strict=True):
+            library.enabled = enabled and not native
+        yield
+    finally:
+        for library, enabled in zip(libraries, before, strict=True):
+            library.enabled = enabled
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:

@@ -1,28 +1,13 @@
-"""Interactive cells: a control moved draws anew, and the pure function behind them measures what it says."""
+"""Interactive cells: a control moved draws anew, or a button pressed; what does not matter is hidden."""
 
 import sys
 from typing import Any
 
 import ipywidgets
 import pytest
-import torch
-from torch.nn.functional import cross_entropy
 
-import workbench as wb
-from tests.strategies import random_graph
-from workbench.core.dataset import Dataset
-from workbench.training.profile import profile_epoch
-from workbench.widgets import explore, micro_batch_explorer, micro_batch_view
-
-
-@pytest.fixture
-def dataset() -> Dataset:
-    graph = random_graph(300, 1500, edge_ids=False)
-    nodes = torch.arange(300)
-    x = torch.randn(300, 8, generator=torch.Generator().manual_seed(0))
-    return Dataset.build(
-        graph, x, nodes % 3, train_idx=nodes[:200], val_idx=nodes[200:250], test_idx=nodes[250:], name="toy"
-    )
+from workbench.core.errors import CapacityError
+from workbench.widgets import explore
 
 
 class Drawn:
@@ -93,32 +78,40 @@ def test_without_ipywidgets_the_figure_to_begin_with(monkeypatch: pytest.MonkeyP
     assert draw.calls == [{"k": 2, "fanout": (1, 2), "shown": ("x", "y"), "log": False}]
 
 
-@pytest.mark.parametrize("method", ["range", "cluster"])
-def test_view_shows_what_is_measured(dataset: Dataset, method: str) -> None:
-    options = {"method": method, "fanout": (3, 4), "hidden_dim": 16, "num_seeds": 50}
-    figure: Any = micro_batch_view(dataset, num_parts=4, budget_bytes=10**9, **options)
-    batch = wb.NeighborSampler((3, 4), seed=0).sample(dataset.graph, dataset.train_idx[:50])
-    node_parts = wb.partition_graph(dataset.graph, 4, seed=0) if method == "cluster" else None
-    micro = batch.split(wb.partition_batch(batch, 4, method=method, node_parts=node_parts))
-    model = wb.build_model("sage-mean", in_dim=8, hidden_dim=16, out_dim=3)
-    optimizer = torch.optim.Adam(model.parameters())
-    peaks = profile_epoch(model, [micro], dataset.x, dataset.y, cross_entropy, optimizer).part_peak_bytes
-    (bars,) = figure.data
-    assert [f"({peak:,} bytes)" in said for peak, said in zip(peaks, bars.customdata, strict=True)] == [True] * len(
-        micro
-    )
-    ratio = sum(m.num_inputs for m in micro) / batch.num_inputs
-    assert f"input nodes {ratio:.2f} × the batch's" in figure.layout.title.text
-    assert f"K = {len(micro)}, fanouts 3, 4" in figure.layout.title.text
+def test_a_button_draws_when_it_is_pressed() -> None:
+    draw = Drawn()
+    box = explore(draw, button="Plan", k=[1, 2, 3])
+    assert draw.calls == [{"k": 1}]
+    control(box, "k").value = 3
+    assert len(draw.calls) == 1
+    press = box.children[1]
+    assert press.description == "Plan"
+    press.click()
+    assert draw.calls[1:] == [{"k": 3}] and not press.disabled
 
 
-def test_view_has_no_more_parts_than_seeds(dataset: Dataset) -> None:
-    figure: Any = micro_batch_view(dataset, method="range", num_parts=8, fanout=(2,), num_seeds=3)
-    assert len(figure.data[0].x) == 3
+def test_controls_that_do_not_matter_are_hidden() -> None:
+    box = explore(Drawn(), shown_if={"heads": lambda values: values["model"] == "gat"}, model=["gcn", "gat"], heads=[1])
+    heads = control(box, "heads")
+    assert heads.layout.display == "none"
+    control(box, "model").value = "gat"
+    assert heads.layout.display is None
 
 
-def test_explorer_offers_what_it_was_given(dataset: Dataset) -> None:
-    box = micro_batch_explorer(dataset, methods=["range"], num_parts=[2, 1], fanouts=[(2, 3)], num_seeds=20)
-    assert control(box, "method").options == ("range",)
-    assert control(box, "num parts").value == 2
-    assert control(box, "fanout").value == (2, 3)
+def test_names_of_numbers_are_a_slider() -> None:
+    box = explore(Drawn(), capacity={"2 GiB": 2**31, "1 GiB": 2**30}, k=[5, 1000])
+    slider = control(box, "capacity")
+    assert isinstance(slider, ipywidgets.SelectionSlider) and slider.value == 2**31
+    assert slider.options == (("1 GiB", 2**30), ("2 GiB", 2**31))
+    assert control(box, "k").options == (("5", 5), ("1,000", 1000))
+
+
+def test_a_capacity_too_small_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+
+    def draw(k: int) -> str:
+        raise CapacityError(f"{k} bytes are too few")
+
+    explore(draw, k=[7])
+    assert shown[0].data == "**This does not fit:** 7 bytes are too few."
