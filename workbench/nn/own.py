@@ -28,8 +28,8 @@ class _LinearAndOwn(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor | None, own: Tensor | None) -> Any:  # type: ignore[override]
         h, weight = ctx.saved_tensors
         if grad is None:  # only the own rows were used
-            grad = h.new_zeros(h.shape[0], weight.shape[0])
-        grad = grad.to(h.dtype)  # autocast computes forward in less precision
+            grad = torch.zeros(h.shape[0], weight.shape[0])
+        grad = grad.to(h)  # autocast computes forward in less precision
         for_h = grad @ weight if ctx.needs_input_grad[0] else None
         if for_h is not None and own is not None:
             for_h[: own.shape[0]] += own
