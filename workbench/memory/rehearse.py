@@ -97,15 +97,12 @@ class Rehearsal:
     def backup_bytes(self) -> tuple[int, int]:
         """Bytes on the device of what a recovering step copies: of a micro-batch, and of an optimizer's step.
 
-        See `workbench.training.recover`: buffers and torch's random state; parameters, gradients and optimizer state,
-        which go to the host.
+        See `workbench.training.recover`: buffers; parameters, gradients and optimizer state, which go to the host.
         """
-        buffers = _held_bytes(self.model.buffers())
-        if self.device.type != "cpu":
-            return buffers, 0
         updated = self._updated()
         copied = [*updated, *(p.grad for p in updated), *self._state(lambda name, value: True)]
-        return buffers + rounded_bytes(torch.get_rng_state().nbytes), sum(_held_bytes([t]) for t in copied)
+        on_host = sum(_held_bytes([tensor]) for tensor in copied)
+        return _held_bytes(self.model.buffers()), on_host if self.device.type == "cpu" else 0
 
     def _updated(self) -> list[Tensor]:
         return [p for group in self._optimizer.param_groups for p in group["params"]]
@@ -143,7 +140,7 @@ class Rehearsal:
             try:
                 self._seed_loss(out, labels_of(out))
                 return labels_of
-            except (RuntimeError, ValueError, TypeError, IndexError) as refused:
+            except Exception as refused:  # a loss of the user's may refuse in its own way
                 error = error or refused
         raise ValueError(f"loss_fn takes neither classes nor values for an output {tuple(out.shape)}: {error}")
 

@@ -23,6 +23,9 @@ _Pick = Callable[[int], Tensor]
 def sub_batches(mb: MiniBatch, *, seed: int = 0) -> list[MiniBatch]:
     """Parts of the batch, half of them of random seeds and half of seeds with neighbouring ids, smallest first.
 
+    Random parts of some seeds have destinations of the least and the largest in-degree of every block: sizes that are
+    equal without (destinations, and those with in-edges) are told apart.
+
     A part has at most a sixteenth of the batch's nodes and edges, and not more than some ten thousands, as far as two
     seeds don't reach more. A batch of some thousands of nodes and edges is a part itself.
 
@@ -33,14 +36,16 @@ def sub_batches(mb: MiniBatch, *, seed: int = 0) -> list[MiniBatch]:
     if mb.num_seeds <= 2:
         return [mb]
     generator = torch.Generator().manual_seed(seed)
-    by_id = torch.argsort(mb.seeds.cpu())
+    by_id, pairs = torch.argsort(mb.seeds.cpu()), _seeds_above(mb)
 
     def neighbours(count: int) -> Tensor:
         begin = int(torch.randint(mb.num_seeds - count + 1, (), generator=generator))
         return by_id[begin : begin + count]
 
     def scattered(count: int) -> Tensor:
-        return torch.randperm(mb.num_seeds, generator=generator)[:count]
+        ends = [_one_of(seeds[d == end], generator) for seeds, d in pairs for end in torch.aminmax(d)]
+        order = torch.randperm(mb.num_seeds, generator=generator)
+        return _first_then(torch.cat(ends) if len(ends) <= count else order[:0], order, count)
 
     limit = _limit(mb)
     parts = _ladder(mb, scattered, 2, limit) + _ladder(mb, neighbours, 2, limit)
@@ -58,29 +63,37 @@ def batches_of_all_degrees(mb: MiniBatch, *, seed: int = 0) -> list[MiniBatch]:
         seed: of the random choice.
     """
     generator = torch.Generator().manual_seed(seed)
-    above = _seeds_above(mb)
-    degrees = [block.in_degrees().cpu() for block in mb.blocks]
+    pairs = _seeds_above(mb)
 
     def stratified(count: int) -> Tensor:
-        pairs = zip(above, degrees, strict=True)
-        first = torch.cat([seeds[_some_of_each(values, generator)] for seeds, values in pairs]).unique()
-        order = torch.randperm(mb.num_seeds, generator=generator)
-        return torch.cat([first, order[~torch.isin(order, first)]])[: max(count, len(first))]
+        first = torch.cat([seeds[_some_of_each(degrees, generator)] for seeds, degrees in pairs])
+        return _first_then(first, torch.randperm(mb.num_seeds, generator=generator), count)
 
     fewest = len(stratified(0))
     limit = max(_limit(mb), _FOR_ALL_DEGREES)
     return _ladder(mb, stratified, fewest, limit) + _ladder(mb, stratified, fewest, limit)
 
 
-def _seeds_above(mb: MiniBatch) -> list[Tensor]:
-    """For each block a seed that reaches each destination."""
-    above = [torch.arange(mb.num_seeds)]
-    for block in reversed(mb.blocks[1:]):
+def _seeds_above(mb: MiniBatch) -> list[tuple[Tensor, Tensor]]:
+    """For each block a seed that reaches each destination, and its in-degree."""
+    seeds, pairs = torch.arange(mb.num_seeds), []
+    for block in reversed(mb.blocks):
+        pairs.append((seeds, block.in_degrees().cpu()))
         of_source = torch.empty(block.num_src, dtype=torch.int64)
-        of_source[block.indices.long().cpu()] = above[0][block.destinations.long().cpu()]
-        of_source[: block.num_dst] = above[0]
-        above.insert(0, of_source)
-    return above
+        of_source[block.indices.long().cpu()] = seeds[block.destinations.long().cpu()]
+        of_source[: block.num_dst] = seeds
+        seeds = of_source
+    return pairs
+
+
+def _first_then(first: Tensor, order: Tensor, count: int) -> Tensor:
+    """So many values of `order`, or those of `first` where they are more, these included."""
+    first = first.unique()
+    return torch.cat([first, order[~torch.isin(order, first)]])[: max(count, len(first))]
+
+
+def _one_of(values: Tensor, generator: torch.Generator) -> Tensor:
+    return values[torch.randint(len(values), (1,), generator=generator)]
 
 
 def _some_of_each(values: Tensor, generator: torch.Generator) -> Tensor:

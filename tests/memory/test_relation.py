@@ -1,0 +1,86 @@
+"""Which sizes of a batch bytes follow: relations that were put in are found, and hold for batches not shown."""
+
+import numpy as np
+import pytest
+import torch
+
+from tests.strategies import random_graph, random_minibatch
+from workbench.core.block import Block
+from workbench.core.minibatch import MiniBatch
+from workbench.memory.relation import fit_non_negative, fit_relation, size_vector
+from workbench.memory.sizes import BatchSizes
+
+SRC, DST, EDGES, FED, LARGEST, PADDED, SQUARE, PAIRS, DEGREES, SUM = range(10)
+
+
+def sizes_of(mb: MiniBatch) -> np.ndarray:
+    return size_vector(BatchSizes.of(mb, degrees=True))
+
+
+def observed(counts: range) -> np.ndarray:
+    graph = random_graph(400, 2400, seed=3)
+    batches = [random_minibatch(graph, fanouts=(6, 4), num_seeds=n, seed=n) for n in counts]
+    return np.stack([sizes_of(mb) for mb in batches])
+
+
+SEEN, LARGE = observed(range(4, 40, 3)), observed(range(120, 200, 20))
+STRIDE = (SEEN.shape[1] - 1) // 2
+
+
+def fitted(*functions: np.ndarray) -> np.ndarray:
+    """Values of functions of the large batches, learnt from the small ones; functions are columns over both."""
+    values = np.stack(functions, 1)
+    relation = fit_relation(SEEN, values[: len(SEEN)], LARGE[-1])
+    return np.stack([relation(sizes) for sizes in LARGE]) - values[len(SEEN) :]
+
+
+BOTH = np.concatenate([SEEN, LARGE])
+
+
+def test_sizes_of_a_block_by_hand() -> None:
+    """In-degrees 3, 2, 1, 0, 2."""
+    block = Block(torch.tensor([0, 3, 5, 6, 6, 8]), torch.arange(8, dtype=torch.int32), 9, 5)
+    sizes = sizes_of(MiniBatch(torch.arange(9), (block,)))
+    assert sizes[:10].tolist() == [9, 5, 8, 4, 3, 15, 45, 18, 4, 6]
+    assert sizes[10:14].tolist() == [1, 2, 1, 0]  # destinations of in-degree 1, 2, …
+    assert sizes[42:46].tolist() == [4, 3, 1, 0]  # of at least these
+    assert sizes[-1] == 8 and len(sizes) == 10 + 64 + 1
+
+
+@pytest.mark.parametrize("layer", [0, 1])
+def test_whole_multiples_are_found_exactly(layer: int) -> None:
+    at = BOTH[:, layer * STRIDE :]
+    differences = fitted(
+        np.full(len(BOTH), 4096),
+        512 * at[:, EDGES],
+        8 * (at[:, DST] + 1),
+        256 * (at[:, SRC] + at[:, EDGES]) + 12,
+        64 * at[:, PADDED],
+        4 * (at[:, SQUARE] + 2 * at[:, PADDED] + at[:, DST]),
+        128 * at[:, FED],
+        32 * at[:, 11],
+    )
+    assert not differences.any()
+
+
+def test_least_squares_follow_the_block_of_the_neighbours_in_order() -> None:
+    """About half of the inner edges, next to a storage of all of them; the outer edges grow with these at first."""
+    rng = np.random.default_rng(0)
+    edges, outer = BOTH[:, EDGES], BOTH[:, STRIDE + EDGES]
+    half = rng.binomial(edges, 0.5) * 16
+    off = fitted(4 * outer, 16 * edges, half)[:, 2]
+    assert np.abs(off).max() < 0.1 * half[-1]
+
+
+def test_coefficients_of_least_squares_are_not_negative() -> None:
+    rng = np.random.default_rng(1)
+    values = (100 * SEEN[:, EDGES] + 5000 + rng.normal(0, 200, len(SEEN))).round()
+    coefficients = fit_non_negative(SEEN, values)
+    assert (coefficients >= 0).all()
+    predicted = LARGE @ coefficients[1:] + coefficients[0]
+    assert np.abs(predicted / (100 * LARGE[:, EDGES] + 5000) - 1).max() < 0.1
+
+
+def test_one_observation_gives_itself() -> None:
+    relation = fit_relation(SEEN[:1], np.array([[512, 77]]), SEEN[0])
+    assert relation(SEEN[0]).tolist() == [512, 77]
