@@ -6,6 +6,7 @@ A notebook that is reopened untrusted, or seen on a git host, shows no widget: p
 from workbench.widgets.explore import explore
 from workbench.widgets.micro_batch import micro_batch_explorer, micro_batch_view
 from workbench.widgets.plan import Workload, make_plan, plan_explorer, plan_table, plan_view
+from workbench.widgets.terms import terms_explorer, terms_view
 
 __all__ = [
     "Workload",
@@ -16,4 +17,6 @@ __all__ = [
     "plan_explorer",
     "plan_table",
     "plan_view",
+    "terms_explorer",
+    "terms_view",
 ]
