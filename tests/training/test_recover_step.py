@@ -52,6 +52,7 @@ class Nested(torch.optim.Optimizer):
                 past.append(p.grad.clone())
                 past[0].mul_(0.5)
                 p.grad.mul_(2)
+                p.grad = p.grad.clone()
                 self.state[p]["norm"] = float(sum(g.norm() for g in past))
                 p.sub_(sum(g * group["lr"] for g in past))
 

@@ -69,7 +69,7 @@ def _limit_cuda(capacity_bytes: int, held_bytes: int, device: torch.device) -> I
     torch.cuda.empty_cache()
     before = torch.cuda.get_per_process_memory_fraction(device)
     allowed = torch.cuda.memory_allocated(device) - held_bytes + capacity_bytes
-    share = allowed / torch.cuda.get_device_properties(device).total_memory
+    share = (allowed + 0.5) / torch.cuda.get_device_properties(device).total_memory  # it rounds down to whole bytes
     torch.cuda.set_per_process_memory_fraction(min(max(share, 0.0), before), device)
     try:
         yield
