@@ -1,5 +1,6 @@
 """Betty, Figure 10: the settings of Figure 2, cut so that they fit into the capacity. Rows are those of Figure 2."""
 
+from functools import cache
 from typing import Any
 
 import pandas as pd
@@ -12,15 +13,16 @@ from workbench.experiment.load import load_experiment
 def shown(table: pd.DataFrame) -> pd.DataFrame:
     """Rows as in Figure 2, and the share of the capacity that was measured: beyond all where no number of parts fits,
     nothing where the machine had no room to try."""
-    rows = of_figure_2("shown", table)
+    rows = figure_2().shown(table)
     fills = rows.cut_peak_bytes.astype(float) / rows.capacity_bytes
     refused = rows.refused.notna() if "refused" in rows else False
     return rows.assign(fills=fills.mask(refused, float("inf")))
 
 
-def of_figure_2(name: str, *given: Any) -> Any:
-    """Call a function of its module."""
-    return getattr(load_experiment("betty/fig2").module, name)(*given)
+@cache
+def figure_2() -> Any:
+    """Its module."""
+    return load_experiment("betty/fig2").module
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
@@ -31,7 +33,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     return bars(
         [_bar(row) for row in rows.itertuples()],
         capacity_bytes=int(rows.capacity_bytes.iloc[0]),
-        axes=of_figure_2("axes_of", rows),
+        axes=figure_2().axes_of(rows),
         title=f"{fit} of {len(rows)} settings fit when cut into K parts, {len(rows) - over} in one piece",
     )
 
@@ -39,7 +41,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 def _bar(row: Any) -> Any:
     from workbench.plots.bars import Bar
 
-    at = of_figure_2("title_of", row), row.setting
+    at = figure_2().title_of(row), row.setting
     if pd.isna(row.num_parts):
         return Bar(*at, 0, "no K fits", run=False)
     run, k = pd.notna(row.cut_peak_bytes), f"K = {row.num_parts:.0f}"

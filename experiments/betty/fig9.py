@@ -8,6 +8,7 @@ from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 
 HALF_OF_THE_PAPERS = 0.095
+PARTS = ["part 0", "part 1"]
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
@@ -21,8 +22,7 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     wide = rows.assign(name=name).pivot_table(
         "destinations", ["dataset", "degree"], "name", sort=False, aggfunc="first"
     )
-    parts = wide[["part 0", "part 1"]]
-    wide = wide.assign(apart=1 - parts.min(axis=1) / parts.max(axis=1)).reset_index()
+    wide = wide.assign(apart=1 - wide[PARTS].min(axis=1) / wide[PARTS].max(axis=1)).reset_index()
     return wide.query("batch > 0")
 
 
@@ -37,13 +37,14 @@ def last(table: pd.DataFrame) -> pd.DataFrame:
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.degrees import degree_bars
 
-    panels = {}
+    panels: dict[str, dict[str, dict[int, int]]] = {}
     for dataset, rows in shown(table).groupby("dataset", sort=False):
-        counts = rows.set_index("degree").astype({"batch": int, "part 0": int, "part 1": int})
-        panels[f"{dataset} · batch"] = {"batch": counts["batch"].to_dict()}
-        panels[f"{dataset} · two micro-batches"] = {name: counts[name].to_dict() for name in ("part 0", "part 1")}
+        counts = {name: dict(zip(rows.degree, rows[name].astype(int), strict=True)) for name in ("batch", *PARTS)}
+        panels[f"{dataset} · batch"] = {"batch": counts["batch"]}
+        panels[f"{dataset} · two micro-batches"] = {name: counts[name] for name in PARTS}
     found = " and ".join(f"{share:.0%}" for share in last(table).apart)
-    return degree_bars(panels, title=f"REG's two parts are {found} apart in the last bucket, which holds the most")
+    title = f"Most destinations are in the last bucket, in which REG's two parts are {found} apart"
+    return degree_bars(panels, title=title)
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
@@ -73,6 +74,6 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Destinations by in-degree: ogbn-arxiv's by the paper, and those here; how far two parts are apart."""
     paper = reported.set_index("degree")[["destinations", "apart"]].add_suffix(", ogbn-arxiv (paper)")
-    wide = shown(table).pivot(index="degree", columns="dataset", values=["batch", "part 0", "part 1", "apart"])
+    wide = shown(table).pivot(index="degree", columns="dataset", values=["batch", *PARTS, "apart"])
     wide.columns = [f"{what}, {dataset}" for what, dataset in wide.columns]
     return paper.join(wide, how="outer").rename_axis("in-degree").reset_index()

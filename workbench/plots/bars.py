@@ -1,4 +1,4 @@
-"""Memory of several settings as bars, a panel a series, against the capacity that all share."""
+"""Memory of several settings as bars, a panel a series, against the capacity that they share."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import NamedTuple
@@ -11,6 +11,7 @@ from workbench.plots.style import FAINT, INK, PALETTE, label, titled, traces_of,
 
 _HEAD, _TEXT = 1.16, 0.1  # of a panel's highest: room above it; height of what is written on a bar
 _COLORS = {"fits": PALETTE[0], "over the capacity": PALETTE[1], "estimated, not run": FAINT}
+_LINE = {"color": INK, "width": 1.5, "dash": "dash"}
 _SHAPES = {"fits": "", "over the capacity": "/", "estimated, not run": "."}
 
 
@@ -21,7 +22,7 @@ class Bar(NamedTuple):
         panel: that it stands in, and the panel's title; "" where there is one without.
         setting: named below it.
         nbytes: its height; 0 leaves the text alone.
-        text: written on it; "": the bytes.
+        text: written on it; "": its height in the unit of its panel.
         run: whether it was measured; else `nbytes` is an estimate.
         about: more for the hover.
     """
@@ -57,23 +58,26 @@ def bars(
     if not given:
         raise ValueError("there are no bars to draw; run the experiment first")
     panels = list(dict.fromkeys(bar.panel for bar in given))
-    unit = unit_of("peak_bytes", max(max(bar.nbytes for bar in given), capacity_bytes or 0))
     grid = Grid(tuple(panels), 1)
     figure = grid.figure()
     for place, panel in enumerate(panels):
         here = [bar for bar in given if bar.panel == panel]
         ((row, col),) = grid.places(place)
         highest = max(*(bar.nbytes for bar in here), capacity_bytes or 0, 1)
-        for trace in _traces(here, capacity_bytes, unit[1], _TEXT * highest):
+        unit, factor = unit_of("peak_bytes", highest)
+        for trace in _traces(here, capacity_bytes, factor, _TEXT * highest):
             figure.add_trace(trace, row=row, col=col)
-        top = [0, _HEAD * highest / unit[1]]
-        figure.update_yaxes(title_text=label("peak_bytes", unit[0]), range=top, row=row, col=col)
+        if capacity_bytes is not None:
+            figure.add_hline(y=capacity_bytes / factor, line=_LINE, row=row, col=col)  # pyright: ignore[reportArgumentType]
+        title_y, top = label("peak_bytes", unit), [0, _HEAD * highest / factor]
+        figure.update_yaxes(title_text=title_y, range=top, row=row, col=col)
         order = [bar.setting for bar in here]
         axis = {"type": "category", "categoryorder": "array", "categoryarray": order, "showgrid": False}
         figure.update_xaxes(title_text=(axes or {}).get(panel, ""), range=[-0.6, len(order) - 0.4], row=row, col=col)
         figure.update_xaxes(axis, row=row, col=col)
     if capacity_bytes is not None:
-        _draw_capacity(figure, capacity_bytes, unit[1])
+        name = f"capacity {format_bytes(capacity_bytes)}"
+        figure.add_trace(go.Scatter(x=[None], y=[None], mode="lines", line=_LINE, name=name), row=1, col=1)
     name_once(figure)
     figure.update_layout(barmode="overlay", bargap=0.35, showlegend=capacity_bytes is not None)
     return titled(figure, title, height=grid.height, subtitle=subtitle)
@@ -104,7 +108,7 @@ def _trace(chosen: Sequence[Bar], kind: str, factor: float) -> go.Bar:
             "color": _COLORS[kind],
             "pattern": {"shape": _SHAPES[kind], "fgcolor": "white", "fillmode": "overlay"},
         },
-        text=[bar.text or _short(bar.nbytes) for bar in chosen],
+        text=[bar.text or _short(bar.nbytes / factor) for bar in chosen],
         insidetextanchor="end",
         insidetextfont={"size": 12, "color": "white"},
         outsidetextfont={"size": 12, "color": INK},
@@ -116,20 +120,13 @@ def _trace(chosen: Sequence[Bar], kind: str, factor: float) -> go.Bar:
     )
 
 
-def _short(nbytes: int) -> str:
-    """Three digits with their unit.
+def _short(value: float) -> str:
+    """Three digits.
 
-    >>> _short(2_655_794_688), _short(37_871_104), _short(1023 * 2**20)
-    ('2.47 GiB', '36.1 MiB', '1023 MiB')
+    >>> _short(2.4733), _short(0.03527), _short(1023.4)
+    ('2.47', '0.0353', '1,023')
     """
-    number, unit = format_bytes(nbytes).split()
-    return f"{float(number):.{max(0, 3 - len(number.split('.')[0]))}f} {unit}"
-
-
-def _draw_capacity(figure: go.Figure, capacity_bytes: int, factor: float) -> None:
-    line, name = {"color": INK, "width": 1.5, "dash": "dash"}, f"capacity {format_bytes(capacity_bytes)}"
-    figure.add_hline(y=capacity_bytes / factor, line=line)
-    figure.add_trace(go.Scatter(x=[None], y=[None], mode="lines", line=line, name=name), row=1, col=1)  # the legend's
+    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
 def name_once(figure: go.Figure) -> None:

@@ -1,6 +1,6 @@
 """Histograms of in-degrees: how many destinations a block has of each."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 
 import plotly.graph_objects as go
 
@@ -20,8 +20,8 @@ def degree_bars(
     """A bar an in-degree, those of several parts side by side.
 
     Args:
-        given: panel → name → destinations by in-degree; at most seven names a panel. The last in-degree's numbers are
-            written on its bars.
+        given: panel → name → destinations by in-degree; at most seven names. The last in-degree's numbers stand below
+            the axis.
         title: of the figure.
         subtitle: below it.
 
@@ -42,13 +42,17 @@ def degree_bars(
         degrees = sorted({degree for counts in panel.values() for degree in counts})
         most = max(value for counts in panel.values() for value in counts.values())
         step = None if len(degrees) > 20 else 1
-        figure.update_xaxes(
-            title_text="in-degree in the batch", tickformat="d", dtick=step, showgrid=False, row=row, col=col
-        )
-        figure.update_yaxes(title_text="destinations", range=[0, 1.12 * max(most, 1)], row=row, col=col)
+        title_x = f"in-degree (of {degrees[-1]}: {' and '.join(_last_of(panel, degrees[-1]))})"
+        figure.update_xaxes(title_text=title_x, tickformat="d", dtick=step, showgrid=False, row=row, col=col)
+        figure.update_yaxes(title_text="destinations", range=[0, 1.05 * max(most, 1)], row=row, col=col)
     name_once(figure)
     figure.update_layout(barmode="group", bargap=0.2, showlegend=len(names) > 1)
     return titled(figure, title, height=grid.height, subtitle=subtitle)
+
+
+def _last_of(panel: Mapping[str, Counts], degree: int) -> list[str]:
+    """Numbers that the height of a bar tells only roughly."""
+    return [f"{counts.get(degree, 0):,}" for counts in panel.values()]
 
 
 def _bars(name: str, counts: Counts, place: int) -> go.Bar:
@@ -62,14 +66,5 @@ def _bars(name: str, counts: Counts, place: int) -> go.Bar:
             "color": PALETTE[place],
             "pattern": {"shape": _PATTERNS[place], "fgcolor": "white", "fillmode": "overlay"},
         },
-        text=_on_last([counts[degree] for degree in degrees]),
-        textposition="outside",
-        textangle=0,
-        constraintext="none",
-        cliponaxis=False,
         hovertemplate=f"<b>{name}</b><br>in-degree %{{x}}: %{{y:,}} destinations<extra></extra>",
     )
-
-
-def _on_last(values: Sequence[int]) -> list[str]:
-    return [*("" for _ in values[1:]), f"{values[-1]:,}"]
