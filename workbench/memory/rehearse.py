@@ -11,7 +11,6 @@ from torch import Tensor, nn
 
 from workbench.core.cpu_gauge import _storages, rounded_bytes
 from workbench.core.errors import check_at_least, check_choice
-from workbench.core.meter import measure_peak
 from workbench.core.minibatch import MiniBatch
 from workbench.memory.trace import AllocationTrace, Recording
 from workbench.nn.call import model_device, wanted_names
@@ -65,7 +64,7 @@ class Rehearsal:
             self._step(moved, AllocationTrace(self.device.type))
             self.gradient_bytes = _held_bytes(p.grad for p in self.model.parameters())
             self._optimizer.step()
-            self.update_bytes = measure_peak(self._optimizer.step, device=self.device)
+            self.update_bytes = self._trace(self._update).highest_peak()
 
     def record(self, mb: MiniBatch, *, accumulating: bool) -> Recording:
         """What a micro-batch allocates in the phases "forward" and "backward".
@@ -80,13 +79,8 @@ class Rehearsal:
         with self._apart(mb):
             if not accumulating:
                 self.model.zero_grad()
-            moved, trace = replace(mb, parent=None).to(self.device), AllocationTrace(self.device.type)
-            trace.start()
-            try:
-                self._step(moved, trace)
-                return trace.recording()
-            finally:
-                trace.stop()
+            moved = replace(mb, parent=None).to(self.device)
+            return self._trace(lambda trace: self._step(moved, trace))
 
     def held_bytes(self) -> dict[str, int]:
         """Bytes by term of what is there before a step: parameters with buffers, and the optimizer's state."""
@@ -121,6 +115,19 @@ class Rehearsal:
         loss.backward()
         for parameter in self.model.parameters():
             trace.book(parameter.grad, "gradients")
+
+    def _update(self, trace: AllocationTrace) -> None:
+        trace.enter("step", "workspace")
+        self._optimizer.step()
+
+    def _trace(self, work: Callable[[AllocationTrace], object]) -> Recording:
+        trace = AllocationTrace(self.device.type)
+        trace.start()
+        try:
+            work(trace)
+            return trace.recording()
+        finally:
+            trace.stop()
 
     def _features(self, mb: MiniBatch) -> Tensor:
         return torch.randn(mb.num_inputs, self._in_dim, dtype=self._dtype, device=self.device)

@@ -45,7 +45,7 @@ def sub_batches(mb: MiniBatch, *, seed: int = 0) -> list[MiniBatch]:
     def scattered(count: int) -> Tensor:
         ends = [_one_of(seeds[d == end], generator) for seeds, d in pairs for end in torch.aminmax(d)]
         order = torch.randperm(mb.num_seeds, generator=generator)
-        return _first_then(torch.cat(ends) if len(ends) <= count else order[:0], order, count)
+        return _first_then(torch.cat([order[:0], *ends]) if len(ends) <= count else order[:0], order, count)
 
     limit = _limit(mb)
     parts = _ladder(mb, scattered, 2, limit) + _ladder(mb, neighbours, 2, limit)

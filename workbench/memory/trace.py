@@ -83,6 +83,10 @@ class Recording:
         """As it was, for each phase the live bytes by term at its peak."""
         return self.script.replay(self.nbytes)
 
+    def highest_peak(self) -> int:
+        """Of all phases."""
+        return max(sum(terms.values()) for terms in self.peaks().values())
+
 
 class AllocationTrace(CpuGauge):
     """Writes down what the gauge counts: `start`, `enter` phases and set `term` on the way, `stop`, `recording`.
