@@ -250,7 +250,7 @@ class Fails(nn.Module):
 def test_what_can_not_be_traced_is_refused() -> None:
     mb = BATCHES[1]
     with pytest.raises(
-        ValueError, match=r"step of Fails on 2 of the seeds .* can't be estimated: RuntimeError: too few"
+        ValueError, match=r"step of Fails on 4 of the seeds .* can't be estimated: RuntimeError: too few"
     ):
         fit_memory(Fails(), mb, in_dim=24)
     with pytest.raises(ValueError, match=r"of in_dim 23.*mat1 and mat2"):

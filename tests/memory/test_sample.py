@@ -25,7 +25,7 @@ def test_parts_are_of_many_sizes_and_small() -> None:
     assert len({work(part) for part in parts}) >= 8
     assert [work(part) for part in parts] == sorted(work(part) for part in parts)
     assert max(map(work, parts)) <= max(8_000, work(BATCH) / 16)
-    assert all(part.num_seeds >= 2 for part in parts)
+    assert all(part.num_seeds >= 4 for part in parts)
 
 
 def test_half_of_the_parts_are_runs_of_ids() -> None:
@@ -57,6 +57,12 @@ def test_a_small_batch_is_a_part_itself() -> None:
     assert sub_batches(mb)[-1] is mb
     tiny = skewed_batch(200, 2, [2, 3])
     assert sub_batches(tiny) == [tiny]
+
+
+def test_parts_of_a_few_seeds_where_these_reach_more() -> None:
+    mb = skewed_batch(3_000, 500, [-1, -1, -1])
+    parts = sub_batches(mb)
+    assert len(parts) >= 8 and all(part.num_seeds <= 4 for part in parts)
 
 
 def test_every_block_has_every_in_degree_twice() -> None:

@@ -8,11 +8,12 @@ from torch import Tensor
 from workbench.core.minibatch import MiniBatch
 from workbench.core.split import select_seeds
 
-_MOST_WORK = 40_000
+_MOST_WORK = 16_000
 _LEAST_WORK = 8_000
 _FOR_ALL_DEGREES = 16_000
 _SHARE = 1 / 16
-_COUNT = 6
+_COUNT = 8
+_LEAST_SEEDS = 4
 _TRIES = 3
 _OF_A_DEGREE = 2
 
@@ -26,14 +27,14 @@ def sub_batches(mb: MiniBatch, *, seed: int = 0) -> list[MiniBatch]:
     Random parts of some seeds have destinations of the least and the largest in-degree of every block: sizes that are
     equal without (destinations, and those with in-edges) are told apart.
 
-    A part has at most a sixteenth of the batch's nodes and edges, and not more than some ten thousands, as far as two
-    seeds don't reach more. A batch of some thousands of nodes and edges is a part itself.
+    A part has at most a sixteenth of the batch's nodes and edges, and not more than some ten thousands, unless a
+    few seeds reach more. A batch of some thousands of nodes and edges is a part itself.
 
     Args:
         mb: the batch.
         seed: of the random choice.
     """
-    if mb.num_seeds <= 2:
+    if mb.num_seeds <= _LEAST_SEEDS:
         return [mb]
     generator = torch.Generator().manual_seed(seed)
     by_id, pairs = torch.argsort(mb.seeds.cpu()), _seeds_above(mb)
@@ -48,10 +49,10 @@ def sub_batches(mb: MiniBatch, *, seed: int = 0) -> list[MiniBatch]:
         return _first_then(torch.cat([order[:0], *ends]) if len(ends) <= count else order[:0], order, count)
 
     limit = _limit(mb)
-    parts = _ladder(mb, scattered, 2, limit) + _ladder(mb, neighbours, 2, limit)
+    parts = _ladder(mb, scattered, _LEAST_SEEDS, limit) + _ladder(mb, neighbours, _LEAST_SEEDS, limit)
     if work(mb) <= limit:
         parts.append(mb)
-    return sorted(parts or select_seeds(mb, [scattered(2)]), key=work)
+    return sorted(parts if len(parts) >= _COUNT else parts + _smallest(mb, scattered), key=work)
 
 
 def batches_of_all_degrees(mb: MiniBatch, *, seed: int = 0) -> list[MiniBatch]:
@@ -126,7 +127,12 @@ def _ladder(mb: MiniBatch, pick: _Pick, least: int, limit: float) -> list[MiniBa
     return kept
 
 
+def _smallest(mb: MiniBatch, pick: _Pick) -> list[MiniBatch]:
+    """Parts of a few seeds, whatever these reach: without several parts nothing is learnt."""
+    return select_seeds(mb, [pick(count).sort().values for count in (2, 3, 4) for _ in range(_COUNT // 2)])
+
+
 def _rungs(least: int, most: int) -> list[int]:
     """Whole numbers evenly spaced by ratio."""
     ratio = (most / least) ** (1 / (_COUNT - 1))
-    return sorted({round(least * ratio**i) for i in range(_COUNT)})
+    return [round(least * ratio**i) for i in range(_COUNT)]
