@@ -32,7 +32,9 @@ def degree_bars(
     if not names or any(not counts for panel in given.values() for counts in panel.values()):
         raise ValueError("there are no in-degrees to draw; pass at least one panel, none without counts")
     if len(names) > len(PALETTE):
-        raise ValueError(f"there are {len(names)} parts; the picture has colours for {len(PALETTE)}")
+        raise ValueError(
+            f"there are {len(names)} parts, the batch included; the picture has colours for {len(PALETTE)}"
+        )
     grid = Grid(tuple(given), 1)
     figure = grid.figure()
     for place, panel in enumerate(given.values()):

@@ -3,6 +3,7 @@
 A notebook that is reopened untrusted, or seen on a git host, shows no widget: place a plain figure beside each.
 """
 
+from workbench.widgets.degrees import degree_explorer, degree_view
 from workbench.widgets.explore import explore
 from workbench.widgets.micro_batch import micro_batch_explorer, micro_batch_view
 from workbench.widgets.plan import Workload, make_plan, plan_explorer, plan_table, plan_view
@@ -10,6 +11,8 @@ from workbench.widgets.terms import terms_explorer, terms_view
 
 __all__ = [
     "Workload",
+    "degree_explorer",
+    "degree_view",
     "explore",
     "make_plan",
     "micro_batch_explorer",
