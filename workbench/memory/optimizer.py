@@ -1,7 +1,10 @@
 """What an optimizer holds between steps, and what its step makes."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from types import MappingProxyType
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -9,8 +12,9 @@ from torch import Tensor, nn
 from workbench.core.cpu_gauge import rounded_bytes
 from workbench.core.errors import check_choice
 
-_STATES = {"adam": 2, "adamw": 2, "sgd": 0}
-OPTIMIZERS = tuple(_STATES)
+OPTIMIZERS: Mapping[str, type[torch.optim.Optimizer]] = MappingProxyType(
+    {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
+)
 
 
 @dataclass(frozen=True)
@@ -40,26 +44,33 @@ class OptimizerMemory:
         """
         if isinstance(optimizer, str):
             check_choice("optimizer", optimizer, OPTIMIZERS)
-            kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
-            wanted = [p for p in model.parameters() if p.requires_grad]
-            if not wanted:
-                return OptimizerMemory(0, 0)
-            optimizer = kinds[optimizer](wanted)  # holds no state before its first step
-        assert isinstance(optimizer, torch.optim.Optimizer)
-        groups = [_group_bytes(optimizer, group, on_cuda) for group in optimizer.param_groups]
+            kind = OPTIMIZERS[optimizer]
+            groups = [_group_bytes(kind, _defaults(kind, model), {}, on_cuda)]
+        else:
+            kind = type(optimizer)
+            groups = [_group_bytes(kind, group, optimizer.state, on_cuda) for group in optimizer.param_groups]
         return OptimizerMemory(sum(s for s, _ in groups), max((t for _, t in groups), default=0))
 
 
-def _group_bytes(optimizer: torch.optim.Optimizer, group: dict, on_cuda: bool) -> tuple[int, int]:
+def _defaults(kind: type[torch.optim.Optimizer], model: nn.Module) -> dict[str, Any]:
+    """The options of a new optimizer of the model's parameters; making one would import torch's compiler."""
+    options = {name: option.default for name, option in inspect.signature(kind).parameters.items()}
+    decoupled = kind is torch.optim.AdamW
+    return {**options, "params": list(model.parameters()), "decoupled_weight_decay": decoupled}
+
+
+def _group_bytes(
+    kind: type[torch.optim.Optimizer], group: Mapping[str, Any], state: Mapping[Any, Any], on_cuda: bool
+) -> tuple[int, int]:
     """State and temporaries of one group."""
     sizes = [rounded_bytes(p.nbytes) for p in group["params"] if p.requires_grad]
     decays = ["grad"] * (group.get("weight_decay", 0) != 0 and not group.get("decoupled_weight_decay", False))
-    if isinstance(optimizer, torch.optim.Adam):  # AdamW is one
+    if issubclass(kind, torch.optim.Adam):  # AdamW is one
         states, copies, made = 2 + bool(group["amsgrad"]), 1, [*decays, "root", "denominator"]
-    elif isinstance(optimizer, torch.optim.SGD):
+    elif issubclass(kind, torch.optim.SGD):
         states, copies, made = int(group["momentum"] != 0), len(decays), decays + ["grad"] * bool(group["nesterov"])
     else:
-        return _other_bytes(optimizer, group)
+        return _other_bytes(group, state)
     if group.get("fused"):
         return states * sum(sizes), 0
     together = group["foreach"] or (group["foreach"] is None and on_cuda)
@@ -77,11 +88,11 @@ def _one_by_one(sizes: Sequence[int], made: Sequence[str]) -> int:
     return most
 
 
-def _other_bytes(optimizer: torch.optim.Optimizer, group: dict) -> tuple[int, int]:
-    state = sum(
+def _other_bytes(group: Mapping[str, Any], state: Mapping[Any, Any]) -> tuple[int, int]:
+    held = sum(
         rounded_bytes(value.nbytes)
         for p in group["params"]
-        for value in optimizer.state.get(p, {}).values()
+        for value in state.get(p, {}).values()
         if isinstance(value, Tensor) and value.numel() > 1
     )
-    return state, sum(rounded_bytes(p.nbytes) for p in group["params"])
+    return held, sum(rounded_bytes(p.nbytes) for p in group["params"])
