@@ -96,7 +96,7 @@ def plan_explorer(
         batch_size=_named(batch_size or len(work.seeds), [*_powers(len(work.seeds)), len(work.seeds)], "{:,}".format),
         capacity=_named(capacity_bytes, _CAPACITIES, format_bytes),
         method=_first(method, methods),
-        optimizer=OPTIMIZERS,
+        optimizer=tuple(OPTIMIZERS),
         kernels=_first(kernels, ("cpu", "cuda")),
     )
 
