@@ -87,6 +87,7 @@ def test_within_needs_every_case_and_tells_the_ends():
     assert found.held
     assert found.evidence == "3 of 3 cases; median 2%; least data z: 1%; most data y: 7%"
     assert not within([0.02, 0.08], most=0.07).held
+    assert within([0.5, 0.5]).evidence == "2 of 2 cases; median 50%; 50% in all"
     assert not within([0.02, 0.08], least=0.03, most=1).held
 
 

@@ -44,7 +44,7 @@ def test_bars_by_term_below_the_capacity() -> None:
 def test_title_and_what_is_said_below_it() -> None:
     title = plan_bars(plan([3, 5])).layout.title.text  # pyright: ignore[reportAttributeAccessIssue]
     assert title.startswith("The batch fits as 2 micro-batches: the largest is expected to need 6.00 MiB<br>")
-    assert "method reg · input nodes 1.30 × the batch's, the largest part's 40% of them · planned in 1.75 s" in title
+    assert "method reg · input nodes 1.30 × the batch's, largest part's 40% · planned in 1.75 s" in title
     whole: Any = plan_bars(plan([3]))
     assert whole.layout.title.text.startswith("The batch fits whole: its step is expected to need 4.00 MiB")
     own: Any = plan_bars(plan([3]), title="Mine")

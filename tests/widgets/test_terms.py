@@ -30,7 +30,7 @@ def test_view_shows_estimates_of_the_largest_part_and_what_is_measured(dataset: 
     heights = [trace.y[0] for trace in figure.data if trace.type == "bar" and trace.name != "measured"]
     assert sum(heights) / measured.y[0] == pytest.approx(ours / peak)
     title = figure.layout.title.text
-    assert "gcn, the largest of 3 micro-batches: " in title and f"our terms {ours / peak - 1:+.2%}" in title
+    assert "gcn, the largest of 3 parts: " in title and f"our terms {ours / peak - 1:+.2%}" in title
 
 
 def test_what_does_not_fit_is_not_measured(dataset: Dataset, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -130,15 +130,12 @@ def within(
         raise ValueError(f"nothing to hold against bounds: no row of the table has {value}")
     values: Any = known.set_index(list(by))[value].astype(float)
     kept = int(values.between(least, most).sum())
-    ends = ((end, values.index[place], values.iloc[place]) for end, place in _ends(values))
-    told = "; ".join(f"{end} {_case(by, at)}: {format(found, form)}" for end, at, found in ends)
-    evidence = f"{kept} of {len(values)} cases; median {format(values.median(), form)}; {told}"
+    ends = {"least": values.argmin(), "most": values.argmax()}
+    told = [f"{end} {_case(by, values.index[at])}: {format(values.iloc[at], form)}" for end, at in ends.items()]
+    if values.nunique() == 1:
+        told = [f"{format(values.iloc[0], form)} in all"]
+    evidence = f"{kept} of {len(values)} cases; median {format(values.median(), form)}; {'; '.join(told)}"
     return Finding(name, statement, kept == len(values), evidence, timed)
-
-
-def _ends(values: pd.Series) -> list[tuple[str, int]]:
-    numbers = values.to_numpy()
-    return [("least", int(numbers.argmin())), ("most", int(numbers.argmax()))]
 
 
 def _pivot(table: pd.DataFrame, value: str, columns: str, by: Sequence[str]) -> pd.DataFrame:

@@ -113,5 +113,5 @@ def _said(plan: Plan) -> str:
     largest = plan.redundancy.largest / max(1, plan.redundancy.full_inputs)
     return (
         f"method {plan.method} · input nodes {plan.redundancy.ratio:.2f} × the batch's, "
-        f"the largest part's {largest:.0%} of them · planned in {sum(plan.seconds.values()):.2f} s"
+        f"largest part's {largest:.0%} · planned in {sum(plan.seconds.values()):.2f} s"
     )

@@ -102,9 +102,8 @@ def _found(model: str, num_parts: int, ours: MemoryEstimate) -> str:
     from workbench.plots.terms import TERM_LOOKS
 
     term = max(ours.terms, key=lambda term: ours.terms[term])
-    of = f"the largest of {num_parts} micro-batches" if num_parts > 1 else "the batch"
-    share = ours.terms[term] / ours.peak_bytes
-    return f"{model}, {of}: {TERM_LOOKS[term].name} {share:.0%} of the memory, {ours.phase} its peak"
+    of = f"the largest of {num_parts} parts" if num_parts > 1 else "the batch"
+    return f"{model}, {of}: {TERM_LOOKS[term].name} are {ours.terms[term] / ours.peak_bytes:.0%}, the most"
 
 
 def _errors(counts: Mapping[str, MemoryEstimate], peak: int | None) -> str:
