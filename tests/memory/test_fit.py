@@ -119,11 +119,12 @@ class BucketMeans(nn.Module):
         return out
 
 
-def test_in_degrees_too_many_for_one_order() -> None:
+def test_a_loop_over_many_in_degrees() -> None:
     mb, model = skewed_batch(6_000, 1_000, [-1]), BucketMeans()
+    assert mb.blocks[0].in_degrees().unique().numel() > 40
     fitted = fit_memory(model, mb, in_dim=24)
-    assert 0 < fitted.error < 0.5
-    assert max(map(abs, errors(fitted, model, mb, 3))) <= max(WITHIN, fitted.error)
+    assert not any(errors(fitted, model, mb, 1))
+    assert max(map(abs, errors(fitted, model, mb, 3))) <= WITHIN
 
 
 def test_sizes_that_the_data_decide() -> None:

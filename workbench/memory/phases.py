@@ -16,7 +16,7 @@ PhaseTerms = Callable[[np.ndarray], Mapping[str, Terms]]
 
 _LEAST_ALIKE = 6
 _WELL = 0.1
-_HELD_OUT_OF = 4
+_HELD_OUT_OF = 3
 
 
 @dataclass(frozen=True, eq=False)
@@ -135,7 +135,10 @@ def fit_phases(sizes: np.ndarray, recordings: Sequence[Recording], whole: np.nda
     """
     held_out = np.zeros(len(sizes), dtype=bool)
     if len(sizes) > 1:
-        held_out[np.argsort(sizes[:, -1])[::-_HELD_OUT_OF]] = True  # that of most edges first
+        falling = np.argsort(-sizes[:, -1])
+        held_out[falling[: (len(sizes) + 1) // 2 : _HELD_OUT_OF]] = (
+            True  # that of most edges, others of the larger half
+        )
     if len({recording.script for recording in recordings}) == 1:
         fitted, errors = _tried(Replayed.of, sizes, recordings, whole, held_out)
         return fitted, max(np.abs(errors), default=0.0)

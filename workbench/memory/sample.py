@@ -70,7 +70,7 @@ def batches_of_all_degrees(mb: MiniBatch, *, seed: int = 0) -> list[MiniBatch]:
         first = torch.cat([seeds[_some_of_each(degrees, generator)] for seeds, degrees in pairs])
         return _first_then(first, torch.randperm(mb.num_seeds, generator=generator), count)
 
-    fewest = len(stratified(0))
+    fewest = max(len(stratified(0)) for _ in range(_TRIES))
     limit = max(_limit(mb), _FOR_ALL_DEGREES)
     return _ladder(mb, stratified, fewest, limit) + _ladder(mb, stratified, fewest, limit)
 
@@ -98,11 +98,12 @@ def _one_of(values: Tensor, generator: torch.Generator) -> Tensor:
 
 
 def _some_of_each(values: Tensor, generator: torch.Generator) -> Tensor:
-    """Positions of two of each value, where there are two, chosen at random."""
+    """Positions of two to four of each value, where there are so many, chosen at random."""
     order = torch.randperm(len(values), generator=generator)
     order = order[torch.argsort(values[order], stable=True)]
     rising = values[order]
-    return order[torch.arange(len(values)) - torch.searchsorted(rising, rising) < _OF_A_DEGREE]
+    wanted = torch.randint(_OF_A_DEGREE, 2 * _OF_A_DEGREE + 1, (int(rising[-1]) + 1,), generator=generator)
+    return order[torch.arange(len(values)) - torch.searchsorted(rising, rising) < wanted[rising]]
 
 
 def work(mb: MiniBatch) -> int:
