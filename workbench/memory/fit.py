@@ -133,7 +133,7 @@ def fit_memory(
         backup_bytes=rehearsal.backup_bytes() if recover else (0, 0),
         recover=recover,
         kernels=f"{rehearsal.device.type} (traced)",
-        error=float(max(error, later_error)),
+        error=max(error, later_error),
     )
 
 

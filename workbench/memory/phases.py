@@ -133,22 +133,25 @@ def fit_phases(sizes: np.ndarray, recordings: Sequence[Recording], whole: np.nda
         recordings: of a step's phases on each.
         whole: int64 [sizes], of the largest batch that is asked for.
     """
-    held_out = np.zeros(len(sizes), dtype=bool)
-    if len(sizes) > 1:
-        falling = np.argsort(-sizes[:, -1])
-        held_out[falling[: (len(sizes) + 1) // 2 : _HELD_OUT_OF]] = (
-            True  # that of most edges, others of the larger half
-        )
+    held_out = _held_out(sizes)
     if len({recording.script for recording in recordings}) == 1:
         fitted, errors = _tried(Replayed.of, sizes, recordings, whole, held_out)
-        return fitted, max(np.abs(errors), default=0.0)
+        return fitted, float(max(np.abs(errors), default=0.0))
     peaks_only, errors = _tried(Regressed.of, sizes, recordings, whole, held_out)
     raise_by = max(0.0, *-errors)
-    error = max(np.abs((1 + raise_by) * (1 + errors) - 1))
+    error = float(max(np.abs((1 + raise_by) * (1 + errors) - 1)))
     either, errors = _tried(_raising(raise_by), sizes, recordings, whole, held_out)
     if either is not None and max(np.abs(errors)) <= max(error, _WELL):
-        return either, max(np.abs(errors))
+        return either, float(max(np.abs(errors)))
     return peaks_only.raised(raise_by), error
+
+
+def _held_out(sizes: np.ndarray) -> np.ndarray:
+    """bool [recordings]: that of most edges, and others of the larger half."""
+    held_out = np.zeros(len(sizes), dtype=bool)
+    if len(sizes) > 1:
+        held_out[np.argsort(-sizes[:, -1])[: (len(sizes) + 1) // 2 : _HELD_OUT_OF]] = True
+    return held_out
 
 
 def _raising(share: float) -> Callable[..., Either | None]:
