@@ -182,9 +182,10 @@ def test_losses_of_any_kind(loss_fn: Callable[..., Tensor], y: Tensor) -> None:
     assert fitted(mb).peak_bytes == measure(model, [mb], adam(model), y, loss_fn).peak_bytes
 
 
-def test_recovery_is_priced() -> None:
+@pytest.mark.parametrize("model_of", [lambda: Sparse(24, 96, 5, 2).eval(), lambda: Jumping(24, 1024, 5, 2)])
+def test_recovery_is_priced(model_of: Callable[[], nn.Module]) -> None:
     """Gradients twice, buffers before each micro-batch, and all that a step changes before it."""
-    model, parts = Sparse(24, 96, 5, 2).eval(), cut(BATCHES[2], 4)
+    model, parts = model_of(), cut(BATCHES[2], 4)
     fitted = fit_memory(model, BATCHES[2], in_dim=24, recover=True)
     measured, expected = measure(model, parts, adam(model), recover=Recovery()), estimates(fitted, parts)
     assert [before_the_step(estimate) for estimate in expected] == list(measured.by_part)

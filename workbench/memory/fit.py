@@ -101,6 +101,9 @@ def fit_memory(
     one exactly, and the estimate is to the byte. If storages come in another order from part to part (a loop over the
     in-degrees that there are, say), parts that have all in-degrees are tried, and peaks are fitted to the sizes.
 
+    Where no order holds at all, peaks of a batch whose neighbourhoods overlap far more than those of its parts (most of
+    a dense graph, say) have been missed by a fifth, which `error` can't tell.
+
     Not learnt: what a model keeps from batch to batch, seeds without labels (a loss then takes rows of the labelled
     ones), and paths that only batches far larger than the parts take.
 
