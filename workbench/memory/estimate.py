@@ -108,7 +108,7 @@ def estimator_for(
 def _traced(
     model: nn.Module, mb: MiniBatch, kernels: Kernels | None, *, in_dim: int | None, **options: Any
 ) -> Estimator:
-    from workbench.memory.fit import fit_memory
+    from workbench.memory.traced.fit import fit_memory
 
     name = type(model).__name__
     if in_dim is None:

@@ -14,12 +14,12 @@ from workbench.core.errors import check_at_least, check_choice
 from workbench.core.minibatch import MiniBatch
 from workbench.core.stopwatch import Stopwatch
 from workbench.core.units import format_bytes
-from workbench.memory.cut import Cut, Cutter
 from workbench.memory.estimate import Estimator, Optimizer, estimator_for
 from workbench.memory.kernels import Kernels
+from workbench.memory.planning.cut import Cut, Cutter
+from workbench.memory.planning.room import Room
+from workbench.memory.planning.strategy import STRATEGIES, Limit, fitting_cut
 from workbench.memory.record import MemoryEstimate
-from workbench.memory.room import Room
-from workbench.memory.strategy import STRATEGIES, Limit, fitting_cut
 from workbench.partition.batch import PARTITION_METHODS, partition_batch
 from workbench.partition.redundancy import Redundancy, redundancy
 

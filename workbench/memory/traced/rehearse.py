@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from workbench.core.cpu_gauge import _storages, rounded_bytes
 from workbench.core.errors import check_at_least, check_choice
 from workbench.core.minibatch import MiniBatch
-from workbench.memory.trace import AllocationTrace, Recording
+from workbench.memory.traced.trace import AllocationTrace, Recording
 from workbench.nn.call import model_device, wanted_names
 from workbench.nn.losses import LossFunction, SeedLoss
 

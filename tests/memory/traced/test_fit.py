@@ -8,15 +8,15 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
+from tests.memory.traced.test_sample import skewed_batch
 from torch import Tensor, nn
 
-from tests.memory.own_models import OWN_MODELS, Attention, Buckets, Jumping, Residual, Sparse, Thresholded
-from tests.memory.test_sample import skewed_batch
+from tests.memory.traced.own_models import OWN_MODELS, Attention, Buckets, Jumping, Residual, Sparse, Thresholded
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
 from workbench.memory.estimate import estimate_memory, estimator_for
-from workbench.memory.fit import Fitted, fit_memory
 from workbench.memory.record import TERMS, MemoryEstimate
+from workbench.memory.traced.fit import Fitted, fit_memory
 from workbench.training.epoch_memory import EpochMemory, meter_epoch
 from workbench.training.recover import Recovery
 from workbench.training.step import train_step

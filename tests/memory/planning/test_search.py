@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.memory.search import smallest_fitting
+from workbench.memory.planning.search import smallest_fitting
 
 
 def traced(load: Callable[[int], float], upper: int) -> tuple[int | None, list[int]]:

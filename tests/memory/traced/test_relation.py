@@ -7,8 +7,8 @@ import torch
 from tests.strategies import random_graph, random_minibatch
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
-from workbench.memory.relation import fit_non_negative, fit_relation, size_vector
 from workbench.memory.sizes import BatchSizes
+from workbench.memory.traced.relation import fit_non_negative, fit_relation, size_vector
 
 SRC, DST, EDGES, FED, LARGEST, PADDED, SQUARE, PAIRS, DEGREES, SUM = range(10)
 

@@ -10,13 +10,13 @@ from torch.nn.functional import cross_entropy
 
 from workbench.core.cpu_gauge import rounded_bytes
 from workbench.core.minibatch import MiniBatch
-from workbench.memory.phases import PhaseTerms, fit_phases
 from workbench.memory.record import TERMS, MemoryEstimate
-from workbench.memory.rehearse import Rehearsal
-from workbench.memory.relation import size_vector
-from workbench.memory.sample import batches_of_all_degrees, sub_batches
 from workbench.memory.sizes import BatchSizes
-from workbench.memory.trace import Recording, Terms
+from workbench.memory.traced.phases import PhaseTerms, fit_phases
+from workbench.memory.traced.rehearse import Rehearsal
+from workbench.memory.traced.relation import size_vector
+from workbench.memory.traced.sample import batches_of_all_degrees, sub_batches
+from workbench.memory.traced.trace import Recording, Terms
 from workbench.nn.losses import LossFunction
 
 _RUNNING_LOSS_BYTES = 512

@@ -8,7 +8,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.meter import PeakMeter
-from workbench.memory.trace import AllocationTrace, Recording, Script
+from workbench.memory.traced.trace import AllocationTrace, Recording, Script
 
 
 def record(work: Callable[[], object], device_type: str = "cpu") -> Recording:

@@ -7,10 +7,10 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from workbench.core.minibatch import MiniBatch
-from workbench.memory.cut import Cut, Cutter
+from workbench.memory.planning.cut import Cut, Cutter
+from workbench.memory.planning.room import Room
+from workbench.memory.planning.search import smallest_fitting
 from workbench.memory.record import MemoryEstimate
-from workbench.memory.room import Room
-from workbench.memory.search import smallest_fitting
 
 Piece = tuple[MiniBatch, MemoryEstimate]
 

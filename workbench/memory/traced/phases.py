@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from workbench.memory.relation import Relation, bucket_columns, fit_non_negative, fit_relation
-from workbench.memory.trace import Recording, Script, Terms
+from workbench.memory.traced.relation import Relation, bucket_columns, fit_non_negative, fit_relation
+from workbench.memory.traced.trace import Recording, Script, Terms
 
 PhaseTerms = Callable[[np.ndarray], Mapping[str, Terms]]
 """From the sizes of a batch to live bytes by term at the peak of each phase, without what was there before."""

@@ -4,12 +4,12 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+from tests.memory.traced.test_relation import DST, EDGES, LARGE, SEEN, sizes_of
+from tests.memory.traced.test_sample import BATCH
 
-from tests.memory.test_relation import DST, EDGES, LARGE, SEEN, sizes_of
-from tests.memory.test_sample import BATCH
-from workbench.memory.phases import Either, Regressed, Replayed, fit_phases
-from workbench.memory.sample import sub_batches
-from workbench.memory.trace import Recording, Script, Terms
+from workbench.memory.traced.phases import Either, Regressed, Replayed, fit_phases
+from workbench.memory.traced.sample import sub_batches
+from workbench.memory.traced.trace import Recording, Script, Terms
 
 IN_ORDER = Script((0, 1, 0, 2, 1, 2), ("inputs", "hidden", "workspace"), (("forward", 0), ("backward", 3)))
 OF_DEGREE_ONE = 10

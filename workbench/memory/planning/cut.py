@@ -9,8 +9,8 @@ from workbench.core.minibatch import MiniBatch
 from workbench.core.split import select_seeds
 from workbench.core.stopwatch import Stopwatch
 from workbench.memory.estimate import Estimator
+from workbench.memory.planning.room import tree_edges
 from workbench.memory.record import MemoryEstimate
-from workbench.memory.room import tree_edges
 
 Partition = Callable[[MiniBatch, int], Tensor]
 """int64 [num_seeds] from a batch and a number of parts."""
