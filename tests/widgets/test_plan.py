@@ -24,7 +24,7 @@ def work() -> Workload:
 @pytest.mark.parametrize("size", [None, 300, 5000])
 def test_the_plan_is_that_of_the_batch_and_model_asked_for(work: Workload, size: int | None) -> None:
     made = make_plan(work, capacity_bytes=MIB // 4, batch_size=size, method="range", optimizer="sgd", **FEW)
-    seeds = work.seeds[permutation(0, 1000)[:size]]
+    seeds = work.seeds[permutation(0, 1000)[:size]] if size == 300 else work.seeds
     batch = wb.NeighborSampler((3, 4), seed=0).sample(work.graph, seeds)
     model = wb.build_model("sage-mean", in_dim=32, hidden_dim=16, out_dim=5)
     expected = plan_micro_batches(model, batch, capacity_bytes=MIB // 4, method="range", optimizer="sgd")

@@ -137,7 +137,7 @@ def make_plan(
         work: the graph.
         capacity_bytes: memory that every micro-batch's step must fit into.
         fanouts: neighbours a layer, input layer first; as many layers as there are.
-        batch_size: seeds drawn at random, all if there are no more; None: all.
+        batch_size: seeds, drawn at random; None, or more than there are: all.
         model: of `workbench.build_model`.
         hidden_dim: width of hidden layers.
         heads: of gat; other models have none and leave this out of account.
@@ -150,8 +150,7 @@ def make_plan(
         CapacityError: no number of micro-batches fits.
         ValueError: what sampling, model or planning refuse.
     """
-    chosen = permutation(seed, len(work.seeds))[: _batch_size(work, batch_size)]
-    batch = NeighborSampler(fanouts, seed=seed).sample(work.graph, work.seeds[chosen])
+    batch = NeighborSampler(fanouts, seed=seed).sample(work.graph, _seeds(work, batch_size, seed))
     net = build_model(
         model,
         in_dim=work.in_dim,
@@ -202,11 +201,12 @@ def _is_a_layer(place: int, values: Mapping[str, Any]) -> bool:
     return place <= values["layers"]
 
 
-def _batch_size(work: Workload, batch_size: int | None) -> int:
-    if batch_size is None:
-        return len(work.seeds)
+def _seeds(work: Workload, batch_size: int | None, seed: int) -> Tensor:
+    """As `workbench plan` takes them."""
+    if batch_size is None or batch_size >= len(work.seeds):
+        return work.seeds
     check_at_least("batch_size", batch_size, 1)
-    return batch_size
+    return work.seeds[permutation(seed, len(work.seeds))[:batch_size]]
 
 
 def _powers(limit: int) -> list[int]:
