@@ -2,6 +2,7 @@
 
 import copy
 import gc
+import re
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, nullcontext
 from dataclasses import replace
@@ -500,10 +501,41 @@ def test_edge_weights_that_learn_are_refused() -> None:
         run(faulty(nothing), learned, Recovery())
 
 
-@pytest.mark.parametrize("wrong", [{"method": "best"}, {"parts": 1}])
-def test_a_recovery_that_can_not_be(wrong: dict[str, Any]) -> None:
-    with pytest.raises(ValueError, match=f"{next(iter(wrong))}"):
+@pytest.mark.parametrize(
+    ("wrong", "error", "message"),
+    [
+        ({"method": "best"}, ValueError, "method 'best' is not known"),
+        ({"parts": 1}, ValueError, "parts is 1"),
+        ({"seed": "x"}, ValueError, "seed is 'x'; it must be a whole number"),
+        ({"seed": 0.5}, ValueError, "seed is 0.5"),
+        (
+            {"method": "cluster"},
+            ValueError,
+            "method is 'cluster' and node_parts is not given; method 'cluster' needs them",
+        ),
+        (
+            {"method": "reg", "node_parts": torch.zeros(40).long()},
+            ValueError,
+            "method is 'reg' and node_parts is given",
+        ),
+        ({"method": "cluster", "node_parts": torch.zeros(40)}, TypeError, "node_parts must be a tensor of torch.int64"),
+    ],
+)
+def test_a_recovery_that_can_not_be(wrong: dict[str, Any], error: type[Exception], message: str) -> None:
+    """It says so where it is made, not where memory has run out."""
+    with pytest.raises(error, match=re.escape(message)):
         Recovery(**wrong)
+
+
+@pytest.mark.parametrize("wrong", [True, False, 2, Recovery])
+def test_what_is_no_recovery_is_refused_before_anything_happens(wrong: Any) -> None:
+    model, optimizer = copy.deepcopy(trained("sage-mean"))
+    before = gradients(model)
+    with pytest.raises(TypeError, match=r"recover is .*; pass workbench.Recovery\(\)"):
+        train_step(model, MICRO, X, Y, F.cross_entropy, optimizer, recover=wrong)
+    with pytest.raises(TypeError, match=r"recover is .*; pass workbench.Recovery\(\)"):
+        run(faulty(nothing), toy_batch(), wrong)
+    assert torch.equal(gradients(model), before)
 
 
 @pytest.mark.parametrize("method", PARTITION_METHODS)

@@ -13,7 +13,8 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from workbench.core.minibatch import MiniBatch
 from workbench.nn.call import model_device, wanted_names
-from workbench.training.recover import Recovery, backward_apart, check_recoverable, run_or_cut
+from workbench.training.backward_apart import backward_apart
+from workbench.training.recover import Recovery, check_recover, check_recoverable, run_or_cut
 
 Phase = Callable[[str], AbstractContextManager[Any]]
 """What times or meters a step: called with a phase's name, entered while the phase runs (`Stopwatch.phase`, say)."""
@@ -50,7 +51,7 @@ def accumulate(
             place: the sum of gradients stays the same, up to rounding. Buffers and torch's random state (of the CPU and
             the model's device) are put back first, and nothing of the failed attempt is left. This takes room for the
             gradients twice, from the second micro-batch on, or from the first if `.grad` held any: see
-            `workbench.training.recover.backward_apart`; and for a copy of the buffers.
+            `workbench.training.backward_apart`; and for a copy of the buffers.
 
     Returns:
         The batch's loss, detached; 0 without micro-batches.
@@ -58,6 +59,7 @@ def accumulate(
     Raises:
         ValueError: `loss_of` returned something else than a scalar, a batch has exchanges, or `recover` is asked for a
             data-parallel model or edge weights that learn.
+        TypeError: `recover` is neither a Recovery nor None.
         torch.OutOfMemoryError: memory ran out; with `recover`, for a single seed. Then, as with any other error,
             `.grad` holds the micro-batches (and parts) that were complete; buffers and random state are as before the
             seed. MemoryError and the RuntimeError of torch's CPU allocator are taken, and raised, likewise.
@@ -67,6 +69,7 @@ def accumulate(
 
     Source: Betty (ASPLOS 2023), section 4.2: gradients are those of the whole batch.
     """
+    check_recover(recover)
     batches = [micro] if isinstance(micro, MiniBatch) else list(micro)
     if any(mb.exchanges is not None for mb in batches):
         raise ValueError("a batch has exchanges: its blocks read rows of other processes, not fetched here")

@@ -1,10 +1,11 @@
 """Going on where a micro-batch runs out of memory: nothing of it is left, it is cut, and its parts take its place."""
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
-from typing import TypeVar
+from numbers import Integral
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -12,6 +13,7 @@ from torch import Tensor, nn
 from workbench.core.errors import check_at_least, check_choice
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch import PARTITION_METHODS, partition_batch
+from workbench.partition.batch.options import check_method
 
 T = TypeVar("T")
 
@@ -38,14 +40,17 @@ class Recovery:
     Args:
         parts: micro-batches that one is cut into, at least 2; of these, those that don't fit are cut again, down to a
             seed each.
-        method: see `workbench.partition_batch`. Where the method itself lacks memory, or "auto" lacks pymetis, "range".
+        method: see `workbench.partition_batch`. "range" takes its place where the method itself lacks memory, where
+            "auto" lacks pymetis, and where the method leaves all seeds in one part, as "cluster" may.
         seed: likewise.
         node_parts: likewise.
         on_split: called after each cut with the micro-batch, its parts and the error, to count them, say, or to plan
             the next batch with more; nothing of the failed attempt is alive by then.
 
     Raises:
-        ValueError: an unknown method, or fewer than 2 parts.
+        ValueError: an unknown method, fewer than 2 parts, a seed that is no whole number, `node_parts` missing for
+            "cluster" or given to a method that would not use them.
+        TypeError: `node_parts` are no integers.
     """
 
     parts: int = 2
@@ -57,6 +62,19 @@ class Recovery:
     def __post_init__(self) -> None:
         check_at_least("parts", self.parts, 2)
         check_choice("method", self.method, ("auto", *PARTITION_METHODS))
+        check_method(self.method, self.node_parts)
+        if isinstance(self.seed, bool) or not isinstance(self.seed, Integral):
+            raise ValueError(f"seed is {self.seed!r}; it must be a whole number")
+
+
+def check_recover(recover: Any) -> None:
+    """Refuse what says neither how to go on nor not to.
+
+    Raises:
+        TypeError: neither a Recovery nor None.
+    """
+    if recover is not None and not isinstance(recover, Recovery):
+        raise TypeError(f"recover is {recover!r}; pass workbench.Recovery() to go on where memory runs out, or None")
 
 
 def check_recoverable(model: nn.Module, batches: list[MiniBatch]) -> None:
@@ -155,55 +173,6 @@ def attempt(
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
     return failure
-
-
-def backward_apart(model: nn.Module, loss: Tensor) -> None:
-    """Add the gradients of a loss to `.grad` once all of them are there; on an error `.grad` stays as it was.
-
-    In this order: what `.grad` holds is put aside; the backward pass makes fresh gradients (hooks see these); they are
-    added to the earlier ones in place, one parameter at a time, each freed when it is added. So for the length of a
-    backward pass there is room for the gradients twice, if there were any before.
-
-    Args:
-        model: its parameters, and other leaves that the loss depends on, get gradients.
-        loss: scalar.
-    """
-    leaves = dict.fromkeys([*(p for p in model.parameters() if p.requires_grad), *_leaves(loss)])
-    earlier = [(leaf, leaf.grad) for leaf in leaves]
-    for leaf in leaves:
-        leaf.grad = None
-    try:
-        loss.backward()
-    except BaseException:
-        for leaf, grad in earlier:
-            leaf.grad = grad
-        raise
-    while earlier:
-        _add(*earlier.pop())
-
-
-@torch.no_grad()
-def _add(leaf: Tensor, earlier: Tensor | None) -> None:
-    fresh = leaf.grad
-    if earlier is None or fresh is None:
-        leaf.grad = fresh if earlier is None else earlier
-    elif earlier.is_sparse:  # a dense one can't be added to it in place
-        fresh.add_(earlier)
-    else:
-        leaf.grad = earlier.add_(fresh)
-
-
-def _leaves(loss: Tensor) -> Iterator[Tensor]:
-    """Leaves that get gradients in the backward pass: a model's parameters, but also features that learn."""
-    waiting, seen = [loss.grad_fn], set()
-    while waiting:
-        node = waiting.pop()
-        if node is None or node in seen:
-            continue
-        seen.add(node)
-        if node.name() == "torch::autograd::AccumulateGrad":
-            yield node.variable  # pyright: ignore[reportAttributeAccessIssue]
-        waiting += [before for before, _ in node.next_functions]
 
 
 def _remember(model: nn.Module, device: torch.device | None) -> Callable[[], None]:

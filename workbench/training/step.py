@@ -10,7 +10,7 @@ from workbench.core.errors import check_choice
 from workbench.core.minibatch import MiniBatch
 from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.training.accumulate import Phase, accumulate, unmeasured
-from workbench.training.recover import Recovery
+from workbench.training.recover import Recovery, check_recover
 from workbench.training.recover_step import step_or_put_back
 from workbench.training.rows import check_covers, read_rows
 
@@ -55,12 +55,14 @@ def train_step(
 
     Raises:
         ValueError: no labelled seeds, or a `loss_fn` that gives no loss a seed.
+        TypeError: `recover` is neither a Recovery nor None.
         IndexError: features or labels end before the ids of the batch.
         torch.OutOfMemoryError: memory ran out; with `recover`, for a single seed or twice in the optimizer's step. Then
             no step was taken: parameters and optimizer state are as before. `.grad` may hold a part of the batch, which
             the next step zeroes.
     """
     check_choice("reduction", reduction, ("mean", "sum"))
+    check_recover(recover)
     batches = [micro] if isinstance(micro, MiniBatch) else list(micro)
     seed_loss = SeedLoss.of(loss_fn, reduction)
     for mb in batches:

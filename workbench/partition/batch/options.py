@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from workbench.core.errors import ID_DTYPES, check_vector
 from workbench.core.minibatch import MiniBatch
 
 
@@ -23,6 +24,21 @@ class PartitionOptions:
     weights: Tensor | None = None
     node_parts: Tensor | None = None
     max_bytes: int | None = None
+
+
+def check_method(method: str, node_parts: Tensor | None) -> None:
+    """Refuse a partition of the whole graph that is missing, or that the method would not use, before any work.
+
+    Raises:
+        ValueError: "cluster" without `node_parts`, another method than it and "auto" with them, or not a vector.
+        TypeError: `node_parts` are no integers.
+    """
+    check_vector("node_parts", node_parts, None, ID_DTYPES)
+    if (method == "cluster") if node_parts is None else (method not in ("auto", "cluster")):
+        raise ValueError(
+            f"method is {method!r} and node_parts is {'not ' if node_parts is None else ''}given; method 'cluster' "
+            "needs them (partition_graph), 'auto' may have them, others would not use them"
+        )
 
 
 def output_rows(mb: MiniBatch) -> tuple[Tensor, Tensor, int]:
