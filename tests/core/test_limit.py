@@ -220,11 +220,21 @@ def test_other_devices_and_sizes_are_refused() -> None:
             pass
 
 
+@pytest.mark.skipif(torch.cuda.is_available(), reason="needs a machine without a GPU")
+def test_a_gpu_that_is_not_there_is_refused() -> None:
+    with (
+        pytest.raises(ValueError, match="memory of device 'cuda': torch sees 0 CUDA devices"),
+        limit_memory(1, device="cuda"),
+    ):
+        pass
+
+
 class _Allocator:
     """Stands in for CUDA's caching allocator: 1000 bytes in use, of which 100 came with the model, 2000 in all."""
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.share = 1.0
+        monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
         monkeypatch.setattr(torch.cuda, "empty_cache", lambda: None)
         monkeypatch.setattr(torch.cuda, "memory_allocated", lambda device: 1000)
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: self)

@@ -30,7 +30,7 @@ def limit_memory(capacity_bytes: int, *, device: torch.device | str = "cpu", hel
             that lies there for convenience).
 
     Raises:
-        ValueError: another kind of device, or a capacity below 0.
+        ValueError: another kind of device, one that is not there, or a capacity below 0.
         torch.OutOfMemoryError: in the block, by what does not fit, with the bytes wanted, live and allowed (on the
             CPU); work that then needs less goes on.
     """
@@ -39,6 +39,11 @@ def limit_memory(capacity_bytes: int, *, device: torch.device | str = "cpu", hel
     check_at_least("held_bytes", held_bytes, 0)
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"can't limit memory of device {str(device)!r}; choose cpu or cuda")
+    if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():
+        raise ValueError(
+            f"can't limit memory of device {str(device)!r}: torch sees {torch.cuda.device_count()} CUDA devices; "
+            "needed are a GPU, its driver and a build of torch for CUDA, or choose cpu"
+        )
     limit = _limit_cpu if device.type == "cpu" else _limit_cuda
     with limit(capacity_bytes, held_bytes, device), _garbage_frozen():
         yield
