@@ -6,16 +6,20 @@ import torch
 from torch import nn
 
 from workbench.core.block import Block
+from workbench.core.errors import check_choice
 from workbench.core.minibatch import MiniBatch
+from workbench.memory.analytic.step import input_width
+from workbench.memory.optimizer import OPTIMIZERS
 from workbench.memory.record import TERMS, MemoryEstimate
 from workbench.nn.gat import GATLayer
 from workbench.nn.gin import GINLayer
 from workbench.nn.model import GNN
+from workbench.nn.sage import SAGELayer
+
+_ADAMS = (torch.optim.Adam, torch.optim.AdamW)
 
 LSTM_TENSORS = 18
 """Tensors of [rows, width] that PyTorch's LSTM without cuDNN keeps a step of the sequence (the paper's constant)."""
-
-_STATES = {"adam": 2, "adamw": 2, "sgd": 0}
 
 
 def betty_terms(model: nn.Module, mb: MiniBatch, *, optimizer: str | torch.optim.Optimizer = "adam") -> MemoryEstimate:
@@ -40,12 +44,13 @@ def betty_terms(model: nn.Module, mb: MiniBatch, *, optimizer: str | torch.optim
 
     Source: Betty (ASPLOS 2023), section 4.4.3, table 3 and equation 5.
     """
-    layers = _layers(model, mb)
+    gnn = _checked(model, mb)
+    layers = gnn.layers
     parameters = sum(p.numel() for p in model.parameters())
     elements = {
         "parameters": parameters,
         "optimizer": _states(optimizer) * parameters,
-        "inputs": mb.num_inputs * _in_dim(layers[0]),
+        "inputs": mb.num_inputs * input_width(gnn),
         "blocks": sum(3 * block.num_edges for block in mb.blocks),
         "labels": mb.num_seeds,
         "hidden": sum(b.num_dst * _out_dim(layer) for b, layer in zip(mb.blocks, layers, strict=True)),
@@ -69,12 +74,12 @@ def betty_lstm_bytes(degree_counts: Mapping[int, int], width: int, itemsize: int
     return sum(degree * count for degree, count in degree_counts.items()) * width * LSTM_TENSORS * itemsize
 
 
-def _layers(model: nn.Module, mb: MiniBatch) -> list[nn.Module]:
+def _checked(model: nn.Module, mb: MiniBatch) -> GNN:
     if not isinstance(model, GNN):
         raise ValueError(f"the paper's terms are those of build_model's models, not of a {type(model).__name__}")
     if len(mb.blocks) != len(model.layers):
         raise ValueError(f"{len(mb.blocks)} blocks given; this model of {len(model.layers)} layers needs one a layer")
-    return list(model.layers)
+    return model
 
 
 def _estimate(held: Mapping[str, int], aggregator: int, gradients: int) -> MemoryEstimate:
@@ -90,14 +95,10 @@ def _estimate(held: Mapping[str, int], aggregator: int, gradients: int) -> Memor
 
 
 def _aggregator_bytes(layer: nn.Module, block: Block, itemsize: int) -> int:
-    if not hasattr(layer, "lstm"):
+    if not isinstance(layer, SAGELayer) or layer.aggregator != "lstm":
         return 0
     degrees, counts = torch.unique(block.in_degrees(), return_counts=True)
-    return betty_lstm_bytes(dict(zip(degrees.tolist(), counts.tolist(), strict=True)), _in_dim(layer), itemsize)
-
-
-def _in_dim(layer: nn.Module) -> int:
-    return layer.mlp[0].in_features if isinstance(layer, GINLayer) else layer.in_dim  # pyright: ignore
+    return betty_lstm_bytes(dict(zip(degrees.tolist(), counts.tolist(), strict=True)), layer.in_dim, itemsize)
 
 
 def _out_dim(layer: nn.Module) -> int:
@@ -110,10 +111,12 @@ def _out_dim(layer: nn.Module) -> int:
 
 def _states(optimizer: str | torch.optim.Optimizer) -> int:
     """States a parameter."""
+    if isinstance(optimizer, str):
+        check_choice("optimizer", optimizer, OPTIMIZERS)
+        return 2 if issubclass(OPTIMIZERS[optimizer], _ADAMS) else 0
     if isinstance(optimizer, torch.optim.SGD):
         return int(any(group["momentum"] for group in optimizer.param_groups))
-    if isinstance(optimizer, (torch.optim.Adam, torch.optim.AdamW)):
+    if isinstance(optimizer, _ADAMS):
         return 2 + any(group["amsgrad"] for group in optimizer.param_groups)
-    if not isinstance(optimizer, str) or optimizer not in _STATES:
-        raise ValueError(f"optimizer {optimizer!r} is not known here; choose from {', '.join(_STATES)}, Adam and SGD")
-    return _STATES[optimizer]
+    known = ", ".join(kind.__name__ for kind in OPTIMIZERS.values())
+    raise ValueError(f"optimizer is a {type(optimizer).__name__}, whose states are not known; pass one of {known}")
