@@ -8,10 +8,10 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from tests.memory.traced.test_sample import skewed_batch
 from torch import Tensor, nn
 
 from tests.memory.traced.own_models import OWN_MODELS, Attention, Buckets, Jumping, Residual, Sparse, Thresholded
+from tests.memory.traced.test_sample import skewed_batch
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
 from workbench.memory.estimate import estimate_memory, estimator_for

@@ -12,7 +12,7 @@ from workbench.core.cpu_gauge import rounded_bytes
 from workbench.core.minibatch import MiniBatch
 from workbench.memory.record import TERMS, MemoryEstimate
 from workbench.memory.sizes import BatchSizes
-from workbench.memory.traced.phases import PhaseTerms, fit_phases
+from workbench.memory.traced.peaks import PhaseTerms, fit_peaks
 from workbench.memory.traced.rehearse import Rehearsal
 from workbench.memory.traced.relation import size_vector
 from workbench.memory.traced.sample import batches_of_all_degrees, sub_batches
@@ -126,7 +126,7 @@ def fit_memory(
     parts, fresh = _record(rehearsal, mb, seed)
     later = [rehearsal.record(part, accumulating=True) for part in parts]
     sizes, whole = np.stack([_sizes(part) for part in parts]), _sizes(mb)
-    (fresh_fit, error), (later_fit, later_error) = (fit_phases(sizes, made, whole) for made in (fresh, later))
+    (fresh_fit, error), (later_fit, later_error) = (fit_peaks(sizes, made, whole) for made in (fresh, later))
     return Fitted(
         fresh=fresh_fit,
         accumulating=later_fit,

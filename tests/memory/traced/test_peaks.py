@@ -4,10 +4,10 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 import numpy as np
+
 from tests.memory.traced.test_relation import DST, EDGES, LARGE, SEEN, sizes_of
 from tests.memory.traced.test_sample import BATCH
-
-from workbench.memory.traced.phases import Either, Regressed, Replayed, fit_phases
+from workbench.memory.traced.peaks import Either, Regressed, Replayed, fit_peaks
 from workbench.memory.traced.sample import sub_batches
 from workbench.memory.traced.trace import Recording, Script, Terms
 
@@ -42,7 +42,7 @@ def peak(phases: Mapping[str, Terms]) -> int:
 
 
 def test_one_order_is_gone_through_at_any_size() -> None:
-    fitted, error = fit_phases(SEEN, [recording(sizes) for sizes in SEEN], LARGE[-1])
+    fitted, error = fit_peaks(SEEN, [recording(sizes) for sizes in SEEN], LARGE[-1])
     assert isinstance(fitted, Replayed) and error == 0
     for sizes in LARGE:
         assert fitted(sizes) == recording(sizes).peaks()
@@ -51,7 +51,7 @@ def test_one_order_is_gone_through_at_any_size() -> None:
 def test_without_an_order_peaks_follow_the_sizes() -> None:
     seen, whole = np.stack([sizes_of(part) for part in sub_batches(BATCH)]), sizes_of(BATCH)
     recordings = [detoured(sizes, number) for number, sizes in enumerate(seen)]
-    fitted, error = fit_phases(seen, recordings, whole)
+    fitted, error = fit_peaks(seen, recordings, whole)
     assert isinstance(fitted, Regressed) and 0 < error < 0.1
     for sizes in (seen[-1], whole):
         assert -0.05 < peak(fitted(sizes)) / peak(recording(sizes).peaks()) - 1 < 0.1
@@ -64,7 +64,7 @@ def test_an_order_that_most_have_holds_where_in_degrees_are_there() -> None:
     sizes[len(SEEN) :, OF_DEGREE_ONE] = 0
     assert (SEEN[:, OF_DEGREE_ONE] > 0).all()
     recordings = [recording(row) if row[OF_DEGREE_ONE] else detoured(row, 1) for row in sizes]
-    fitted, _ = fit_phases(sizes, recordings, LARGE[-1])
+    fitted, _ = fit_peaks(sizes, recordings, LARGE[-1])
     assert isinstance(fitted, Either)
     for row in LARGE:
         assert fitted(row) == recording(row).peaks()
@@ -76,5 +76,5 @@ def test_an_order_that_most_have_holds_where_in_degrees_are_there() -> None:
 
 
 def test_one_recording_is_all_there_is() -> None:
-    fitted, error = fit_phases(SEEN[:1], [recording(SEEN[0])], SEEN[0])
+    fitted, error = fit_peaks(SEEN[:1], [recording(SEEN[0])], SEEN[0])
     assert fitted(SEEN[0]) == recording(SEEN[0]).peaks() and error == 0

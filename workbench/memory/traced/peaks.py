@@ -122,7 +122,7 @@ class Either:
         return both[1] if exceeds else both[0]
 
 
-def fit_phases(sizes: np.ndarray, recordings: Sequence[Recording], whole: np.ndarray) -> tuple[PhaseTerms, float]:
+def fit_peaks(sizes: np.ndarray, recordings: Sequence[Recording], whole: np.ndarray) -> tuple[PhaseTerms, float]:
     """What predicts recordings that it was not shown, and its largest relative error on them.
 
     One order of all storages is preferred where it does well, since it holds for larger batches too. Where it does not
