@@ -64,7 +64,13 @@ def compare(
     y = torch.arange(GRAPH.num_nodes) % num_classes
     measured = measure(model, micro, optimizer, in_dim=in_dim, y=y, loss_fn=loss_fn, **options).by_phase
     estimate = estimator_for(
-        model, micro[0], optimizer=optimizer, kernels=kernels, loss_fn=loss_fn, recover="recover" in options
+        model,
+        micro[0],
+        optimizer=optimizer,
+        kernels=kernels,
+        loss_fn=loss_fn,
+        recover="recover" in options,
+        in_dim=in_dim,
     )
     estimates = [estimate(mb, accumulating=position > 0) for position, mb in enumerate(micro)]
     there = {**measured, "forward": max(measured[phase] for phase in ("fetch", "transfer", "forward"))}

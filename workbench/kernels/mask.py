@@ -15,8 +15,8 @@ from workbench.kernels.segment import edge_ranges
 from workbench.kernels.threads import parallel_rows
 
 _LEVELS = 1 << 16
-_CHANNELS_PER_WORD = 4
-ROW_WORD_BYTES = 2 * 8 * _CHANNELS_PER_WORD
+CHANNELS_PER_WORD = 4
+ROW_WORD_BYTES = 2 * 8 * CHANNELS_PER_WORD
 """Bytes that the torch form takes at once for every row and word of variates: two integers a channel."""
 
 _S16 = np.uint64(16)
@@ -40,16 +40,16 @@ def _apply_mask(x, ids, key, threshold, scale, out, lo, hi):
     for row in range(lo, hi):
         row_key = hash_index(key, ids[row])
         values, kept = x[row], out[row]
-        for first in range(0, len(values), _CHANNELS_PER_WORD):
-            bits = hash_index(row_key, first // _CHANNELS_PER_WORD)
-            for c in range(first, min(first + _CHANNELS_PER_WORD, len(values))):
+        for first in range(0, len(values), CHANNELS_PER_WORD):
+            bits = hash_index(row_key, first // CHANNELS_PER_WORD)
+            for c in range(first, min(first + CHANNELS_PER_WORD, len(values))):
                 kept[c] = values[c] * scale if (bits & _LOW_16) >= threshold else values.dtype.type(0)
                 bits >>= _S16
 
 
 def kept_torch(ids: Tensor, channels: int, key: int, threshold: int) -> Tensor:
     """bool [ids, channels]: which values are kept, in plain torch for any device."""
-    words = torch.arange(-(-channels // _CHANNELS_PER_WORD), device=ids.device)
+    words = torch.arange(-(-channels // CHANNELS_PER_WORD), device=ids.device)
     bits = hash_index_torch(hash_index_torch(key, ids)[:, None], words)
     shifts = torch.arange(0, 64, 16, device=ids.device)
     levels = (bits[:, :, None] >> shifts) & (_LEVELS - 1)
@@ -78,7 +78,7 @@ def apply_mask(x: Tensor, ids: Tensor, key: int, threshold: int) -> Tensor:
 def _apply_mask_torch(x: Tensor, ids: Tensor, key: int, threshold: int, scale: float) -> Tensor:
     """In ranges of rows: the hash of a value takes 16 bytes and more, several times the value itself."""
     out = torch.empty_like(x)
-    for rows in edge_ranges(x.shape[0], ROW_WORD_BYTES * -(-x.shape[1] // _CHANNELS_PER_WORD)):
+    for rows in edge_ranges(x.shape[0], ROW_WORD_BYTES * -(-x.shape[1] // CHANNELS_PER_WORD)):
         kept = kept_torch(ids[rows], x.shape[1], key, threshold)
         out[rows] = torch.where(kept, x[rows] * scale, 0)
     return out

@@ -46,8 +46,13 @@ class Kernels:
         if first is not None and first.is_cuda:
             return Kernels("cuda", "cudnn" if torch.backends.cudnn.is_available() else "native")
         onednn = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
-        narrow = first is not None and first.dtype in (torch.float32, torch.bfloat16)
-        return Kernels("cpu", "onednn" if onednn and narrow else "native")
+        return Kernels("cpu", "onednn" if onednn else "native").serving(model)
+
+    def serving(self, model: nn.Module) -> "Kernels":
+        """These, but torch's own LSTM where oneDNN has none for the model's dtype."""
+        first = next(model.parameters(), None)
+        narrow = first is None or first.dtype in (torch.float32, torch.bfloat16)
+        return self if narrow or self.lstm != "onednn" else Kernels(self.device, "native")
 
     def __str__(self) -> str:
         return f"{self.device} ({self.lstm} lstm)"

@@ -4,11 +4,14 @@ from collections.abc import Mapping, Sequence
 
 from torch import nn
 
-from workbench.kernels.mask import ROW_WORD_BYTES
+from workbench.kernels.mask import CHANNELS_PER_WORD, ROW_WORD_BYTES
 from workbench.kernels.segment import MESSAGE_BYTES
 from workbench.memory.analytic.tape import Shadow, Tape
 
-_CHANNELS_PER_WORD = 4
+NORMS: tuple[type[nn.Module], ...] = (nn.Identity, nn.BatchNorm1d, nn.LayerNorm)
+SAVE_RESULT: tuple[type[nn.Module], ...] = (nn.ReLU, nn.Tanh, nn.Sigmoid)
+SAVE_INPUT: tuple[type[nn.Module], ...] = (nn.ELU, nn.LeakyReLU, nn.GELU, nn.SiLU)
+"""Activations by what they keep for the backward pass; no others are known."""
 
 
 def parameters_of(tape: Tape, module: nn.Module, *, accumulating: bool) -> dict[int, Shadow]:
@@ -68,11 +71,17 @@ def add(tape: Tape, a: Shadow, b: Shadow) -> Shadow:
     return out
 
 
-def add_bias(tape: Tape, x: Shadow, bias: Shadow | None) -> Shadow:
+def add_bias(tape: Tape, x: Shadow, bias: nn.Parameter | None, parameters: Mapping[int, Shadow]) -> Shadow:
+    """`x + bias`, whether the bias learns or not; `x` itself without one."""
     if bias is None:
         return x
     out = tape.like(x)
-    tape.record([out], [x, bias], lambda grad: [grad, tape.new(grad.cols, 1, grad.itemsize)])
+    learned = parameters.get(id(bias))
+
+    def backward(grad: Shadow) -> Sequence[Shadow | None]:
+        return grad, None if learned is None else tape.new(grad.cols, 1, grad.itemsize)
+
+    tape.record([out], [x, learned], backward)
     return out
 
 
@@ -93,9 +102,9 @@ def scale(tape: Tape, x: Shadow, factor: Shadow | None = None) -> Shadow:
 
 
 def activate(tape: Tape, x: Shadow, module: nn.Module) -> Shadow:
-    """ReLU saves its result, any other activation what it was given."""
+    """An activation of `SAVE_RESULT` or `SAVE_INPUT`."""
     out = tape.like(x)
-    tape.record([out], [x], lambda grad: [tape.like(grad)], saves=[out if isinstance(module, nn.ReLU) else x])
+    tape.record([out], [x], lambda grad: [tape.like(grad)], saves=[out if type(module) in SAVE_RESULT else x])
     return out
 
 
@@ -126,9 +135,9 @@ def _masked(tape: Tape, x: Shadow) -> Shadow:
     """The compiled form makes the result alone; the torch form hashes a range of rows at a time."""
     out = tape.like(x)
     if tape.on_cuda or x.itemsize < 4:
-        words = -(-x.cols // _CHANNELS_PER_WORD)
+        words = -(-x.cols // CHANNELS_PER_WORD)
         rows = min(x.rows, max(1, MESSAGE_BYTES // (ROW_WORD_BYTES * words)))
         bits = tape.ledger.hold(rows * words * 8, tape.term)
-        tape.touch(2 * rows * words * _CHANNELS_PER_WORD * 8)
+        tape.touch(2 * rows * words * CHANNELS_PER_WORD * 8)
         del bits
     return out

@@ -75,16 +75,17 @@ def _relu_in_place(tape: Tape, x: Shadow) -> Shadow:
 def _add_self(tape: Tape, layer: SAGELayer, parameters: Parameters, h_dst: Shadow, neighbours: Shadow) -> Shadow:
     if layer.aggregator != "gcn":
         return add(tape, _linear(tape, h_dst, layer.fc_self, parameters), neighbours)
-    return add_bias(tape, neighbours, None if layer.bias is None else parameters.get(id(layer.bias)))
+    return add_bias(tape, neighbours, layer.bias, parameters)
 
 
 def price_gcn(tape: Tape, layer: GCNLayer, parameters: Parameters, block: ShadowBlock, h: Shadow) -> Shadow:
     """`workbench.nn.gcn.GCNLayer`."""
     weight = parameters.get(id(layer.weight))
-    bias = None if layer.bias is None else parameters.get(id(layer.bias))
     if layer.out_dim < layer.in_dim:
-        return add_bias(tape, _gcn_aggregate(tape, layer, block, linear(tape, h, layer.out_dim, weight)), bias)
-    return add_bias(tape, linear(tape, _gcn_aggregate(tape, layer, block, h), layer.out_dim, weight), bias)
+        narrow = _gcn_aggregate(tape, layer, block, linear(tape, h, layer.out_dim, weight))
+        return add_bias(tape, narrow, layer.bias, parameters)
+    aggregated = _gcn_aggregate(tape, layer, block, h)
+    return add_bias(tape, linear(tape, aggregated, layer.out_dim, weight), layer.bias, parameters)
 
 
 def _gcn_aggregate(tape: Tape, layer: GCNLayer, block: ShadowBlock, h: Shadow) -> Shadow:
@@ -97,7 +98,8 @@ def _gcn_aggregate(tape: Tape, layer: GCNLayer, block: ShadowBlock, h: Shadow) -
 def price_gin(tape: Tape, layer: GINLayer, parameters: Parameters, block: ShadowBlock, h: Shadow) -> Shadow:
     """`workbench.nn.gin.GINLayer`."""
     aggregated, h_dst = segment_sum_and_own(tape, block, h)
-    h = add(tape, scale(tape, h_dst, parameters.get(id(layer.eps))), aggregated)
+    given = add(tape, scale(tape, h_dst, parameters.get(id(layer.eps))), aggregated)
+    h = given
     for module in layer.mlp:
         if isinstance(module, nn.Linear):
             h = _linear(tape, h, module, parameters)
@@ -117,7 +119,7 @@ def price_gat(tape: Tape, layer: GATLayer, parameters: Parameters, block: Shadow
     if block.sizes.weight_bytes is not None:
         attention = scale(tape, attention)
     out = segment_sum_and_own(tape, block, values, weight=attention)[0]
-    out = add_bias(tape, out, None if layer.bias is None else parameters.get(id(layer.bias)))
+    out = add_bias(tape, out, layer.bias, parameters)
     return out if layer.concat else _mean_of_heads(tape, out, heads, width)
 
 

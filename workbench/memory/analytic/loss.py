@@ -1,4 +1,4 @@
-"""What losses hold: `workbench.core.losses.SeedLoss` over those of torch."""
+"""What losses hold: `workbench.nn.losses.SeedLoss` over those of torch."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -60,17 +60,20 @@ _PRICES: Mapping[Any, PriceLoss] = MappingProxyType(
         nn.BCEWithLogitsLoss: price_binary,
     }
 )
+_DEAR = ("label_smoothing", "pos_weight")
+_DEAR_OF_BINARY = ("weight", *_DEAR)
+"""Options that make more tensors than are priced."""
 
 
 def price_of(loss_fn: Callable[..., Any]) -> PriceLoss:
-    """What a loss function holds.
+    """What a loss function holds, with labels of classes, or for the binary one labels in the model's dtype.
 
     Args:
-        loss_fn: `cross_entropy` or `binary_cross_entropy_with_logits` of torch, with options bound or not, or their
-            modules.
+        loss_fn: `cross_entropy` or `binary_cross_entropy_with_logits` of torch, or their modules; `ignore_index` and
+            the class weights of `cross_entropy` may be set.
 
     Raises:
-        ValueError: another one.
+        ValueError: another one, or other options.
     """
     inner = loss_fn.func if isinstance(loss_fn, partial) else loss_fn
     price = _PRICES.get(type(inner) if isinstance(inner, nn.Module) else inner)
@@ -79,4 +82,13 @@ def price_of(loss_fn: Callable[..., Any]) -> PriceLoss:
             f"loss_fn {getattr(inner, '__name__', inner)!r} is not priced; estimate with cross_entropy or "
             "binary_cross_entropy_with_logits, whichever has labels of the same shape"
         )
+    options = loss_fn.keywords if isinstance(loss_fn, partial) else vars(inner)
+    options = {**options, **getattr(inner, "_buffers", {})}
+    dear = _DEAR if price is price_cross_entropy else _DEAR_OF_BINARY
+    if used := [name for name in dear if _is_set(options.get(name))]:
+        raise ValueError(f"loss_fn with {used[0]} is not priced; estimate without it, and leave room for its tensors")
     return price
+
+
+def _is_set(option: Any) -> bool:
+    return option is not None and not (isinstance(option, float) and option == 0)

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.cpu_gauge import rounded_bytes
+from workbench.kernels.mask import drop_threshold
 from workbench.memory.analytic.dense import activate, dropout, normalise, parameters_of
 from workbench.memory.analytic.edges import ShadowBlock
 from workbench.memory.analytic.layers import PRICES, Parameters
@@ -44,12 +45,17 @@ def price_step(
     fixed = _hold_fixed(tape, model, optimizer)
     total = tape.ledger.hold(1, "loss")
     apart = _gradients(tape, model) if recover and accumulating else []
+    if recover:
+        tape.ledger.enter("step")  # copied before features are fetched
+        apart += [tape.ledger.hold(buffer.nbytes, "workspace") for buffer in model.buffers()]
+    tape.ledger.enter("forward")
     parameters = parameters_of(tape, model, accumulating=accumulating and not recover)
     _micro_batch(tape, model, parameters, sizes, price_loss)
     apart.clear()
     tape.ledger.enter("step")
     tape.term = "workspace"
-    copies = tape.ledger.hold(_copy_bytes(model, optimizer, kernels) if recover else 0, tape.term)
+    copied = optimizer.copied_bytes if recover and not tape.on_cuda else 0  # to the host
+    copies = tape.ledger.hold(copied, tape.term)
     tape.touch(optimizer.step_bytes)
     del total, copies
     return MemoryEstimate(
@@ -64,12 +70,6 @@ def _hold_fixed(tape: Tape, model: nn.Module, optimizer: OptimizerMemory) -> lis
     tensors = {t.untyped_storage()._cdata: t for t in (*model.parameters(), *model.buffers())}
     held = sum(rounded_bytes(t.untyped_storage().nbytes()) for t in tensors.values())
     return [tape.ledger.hold(held, "parameters"), tape.ledger.hold(optimizer.state_bytes, "optimizer")]
-
-
-def _copy_bytes(model: nn.Module, optimizer: OptimizerMemory, kernels: Kernels) -> int:
-    """A recovering step copies parameters, gradients and state to the host, which on the CPU is the device."""
-    sizes = [rounded_bytes(p.nbytes) for p in model.parameters() if p.requires_grad]
-    return 0 if kernels.device == "cuda" else 2 * sum(sizes) + optimizer.state_bytes
 
 
 def _gradients(tape: Tape, model: nn.Module) -> list[Storage]:
@@ -127,4 +127,4 @@ def _between(tape: Tape, model: GNN, parameters: Parameters, position: int, h: S
     out = activate(tape, normalise(tape, h, model.norms[position], parameters), model.activation)
     drop = model.dropouts[position]
     assert isinstance(drop, HashDropout)
-    return dropout(tape, out) if drop.p > 0 and model.training else out
+    return dropout(tape, out) if drop.training and drop_threshold(drop.p) else out
