@@ -44,7 +44,8 @@ class Kernels:
         """What torch would run for this model where it is now."""
         first = next(model.parameters(), None)
         if first is not None and first.is_cuda:
-            return Kernels("cuda", "cudnn" if torch.backends.cudnn.is_available() else "native")
+            there = torch.backends.cudnn.is_available() and torch.backends.cudnn.enabled
+            return Kernels("cuda", "cudnn" if there else "native")
         onednn = torch.backends.mkldnn.is_available() and torch.backends.mkldnn.enabled
         return Kernels("cpu", "onednn" if onednn else "native").serving(model)
 
