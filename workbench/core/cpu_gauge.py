@@ -26,7 +26,7 @@ def rounded_bytes(nbytes: int) -> int:
     return -(-nbytes // ALLOCATION_BYTES) * ALLOCATION_BYTES
 
 
-class _Held(weakref.ref):
+class Held(weakref.ref):
     """A storage that counts, until it is freed."""
 
     __slots__ = ("key", "nbytes")
@@ -64,9 +64,9 @@ class CpuGauge(TorchDispatchMode):
     def __init__(self, refuse: Callable[[int, int], Exception | None] | None = None) -> None:
         super().__init__()
         self._refuse = refuse
-        self._held: dict[int, _Held] = {}
+        self._held: dict[int, Held] = {}
         self._freed: deque[int] = deque()  # written by whichever thread drops the last reference
-        self._copied: tuple[_Held, int] | None = None  # what the engine would have overwritten, and the level with both
+        self._copied: tuple[Held, int] | None = None  # what the engine would have overwritten, and the level with both
         self._live = self._peak = self._peak_before = 0
         self._lock = threading.Lock()  # kernels' threads make tensors too
 
@@ -111,7 +111,7 @@ class CpuGauge(TorchDispatchMode):
         live = reached = self._live
         self._peak_before = self._peak
         for value in _leaves(values):
-            for storage in _storages(value):
+            for storage in storages_of(value):
                 reached = max(reached, self._add(storage))
         if self._live > live and func in _IN_PLACE_UNMETERED and not args[0]._is_view() and _called_by_engine():
             self._copied = self._held[args[0].untyped_storage()._cdata], self._live
@@ -135,14 +135,14 @@ class CpuGauge(TorchDispatchMode):
         """
         take_up = self._add if func is _aten.lift_fresh.default else self._hold
         for value in _leaves(arguments):
-            for storage in _storages(value):
+            for storage in storages_of(value):
                 take_up(storage)
 
     def _hold(self, storage: UntypedStorage) -> None:
         """Count the storage when it is freed."""
         if storage.device.type != self.device_type or storage._cdata in self._held:
             return
-        held = _Held(storage, self._on_free)
+        held = Held(storage, self._on_free)
         held.key, held.nbytes = storage._cdata, rounded_bytes(storage.nbytes())
         self._held[held.key] = held
 
@@ -164,7 +164,7 @@ class CpuGauge(TorchDispatchMode):
             held.nbytes = nbytes
         return max(reached, self._live)
 
-    def _on_free(self, held: _Held) -> None:
+    def _on_free(self, held: Held) -> None:
         self._held.pop(held.key, None)  # at once: the address may be reused
         self._freed.append(held.nbytes)
 
@@ -198,10 +198,10 @@ def _all_storages() -> Iterator[UntypedStorage]:
     """Storages of all tensors that Python knows and of their gradients."""
     for obj in gc.get_objects():
         if issubclass(type(obj), Tensor):  # not isinstance: proxies answer for their class with warnings
-            yield from _storages(obj)
+            yield from storages_of(obj)
             with suppress(RuntimeError):  # views that autograd forbids to look at
                 if obj.is_leaf:
-                    yield from _storages(obj.grad)
+                    yield from storages_of(obj.grad)
 
 
 def _leaves(values: object) -> Iterator[object]:
@@ -215,7 +215,7 @@ def _leaves(values: object) -> Iterator[object]:
         yield values
 
 
-def _storages(value: object) -> Iterator[UntypedStorage]:
+def storages_of(value: object) -> Iterator[UntypedStorage]:
     """Storages of a tensor: one, or those of a sparse tensor's parts; none of anything else."""
     if not isinstance(value, Tensor):
         return

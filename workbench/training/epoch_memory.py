@@ -1,15 +1,15 @@
 """Peak memory of an epoch by phase and by micro-batch, as the device would hold it."""
 
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 
 import torch
-from torch import Tensor, nn
+from torch import nn
 
-from workbench.core.cpu_gauge import rounded_bytes
 from workbench.core.meter import PeakMeter
 from workbench.core.minibatch import MiniBatch
+from workbench.core.resident import allocated_bytes, parameter_tensors, state_tensors
 from workbench.nn.call import model_device
 from workbench.training.accumulate import Phase
 
@@ -90,22 +90,10 @@ class _Marks:
 
 def _resident_bytes(mb: MiniBatch, device: torch.device) -> int:
     """Bytes of a micro-batch that the meter does not see arrive, since it is there."""
-    return _rounded(replace(mb, parent=None).to("meta")._tensors().values()) if mb.device == device else 0
+    return allocated_bytes(replace(mb, parent=None).to("meta")._tensors().values()) if mb.device == device else 0
 
 
 def _fixed_bytes(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> int:
-    """Parameters, buffers and optimizer state; Adam's step counts are on the host unless made on a GPU."""
-    state = (
-        value
-        for values in optimizer.state.values()
-        for name, value in values.items()
-        if isinstance(value, Tensor) and (name != "step" or value.is_cuda)
-    )
-    held = [*model.parameters(), *model.buffers(), *(p for g in optimizer.param_groups for p in g["params"]), *state]
-    return _rounded(t for t in held if t.device == device)
-
-
-def _rounded(tensors: Iterable[Tensor | None]) -> int:
-    """Bytes that the allocator gives to the tensors' storages, each once."""
-    storages = {t.untyped_storage()._cdata: t.untyped_storage().nbytes() for t in tensors if t is not None}
-    return sum(rounded_bytes(nbytes) for nbytes in storages.values())
+    """Parameters, buffers and optimizer state."""
+    held = [*parameter_tensors(model, optimizer), *state_tensors(optimizer)]
+    return allocated_bytes(t for t in held if t.device == device)

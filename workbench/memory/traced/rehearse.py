@@ -2,21 +2,20 @@
 
 import copy
 import gc
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
 
 import torch
 from torch import Tensor, nn
 
-from workbench.core.cpu_gauge import _storages, rounded_bytes
 from workbench.core.errors import check_at_least, check_choice
 from workbench.core.minibatch import MiniBatch
+from workbench.core.resident import allocated_bytes, parameter_tensors, state_tensors
+from workbench.memory.optimizer import OPTIMIZERS
 from workbench.memory.traced.trace import AllocationTrace, Recording
 from workbench.nn.call import model_device, wanted_names
 from workbench.nn.losses import LossFunction, SeedLoss
-
-_OPTIMIZERS = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 
 
 class Rehearsal:
@@ -62,7 +61,7 @@ class Rehearsal:
             moved = replace(mb, parent=None).to(self.device)
             self._labels_of = self._find_labels(self._forward(moved, self._features(mb)).detach())
             self._step(moved, AllocationTrace(self.device.type))
-            self.gradient_bytes = _held_bytes(p.grad for p in self.model.parameters())
+            self.gradient_bytes = allocated_bytes(p.grad for p in self.model.parameters())
             self._optimizer.step()
             self.update_bytes = self._trace(self._update).highest_peak()
 
@@ -84,26 +83,22 @@ class Rehearsal:
 
     def held_bytes(self) -> dict[str, int]:
         """Bytes by term of what is there before a step: parameters with buffers, and the optimizer's state."""
-        parameters = _held_bytes([*self.model.parameters(), *self.model.buffers(), *self._updated()])
-        state = self._state(lambda name, value: name != "step" or value.is_cuda)  # Adam counts steps on the host
-        return {"parameters": parameters, "optimizer": _held_bytes(state)}
+        parameters = parameter_tensors(self.model, self._optimizer)
+        return {
+            "parameters": allocated_bytes(parameters),
+            "optimizer": allocated_bytes(state_tensors(self._optimizer)),
+        }
 
     def backup_bytes(self) -> tuple[int, int]:
         """Bytes on the device of what a recovering step copies: of a micro-batch, and of an optimizer's step.
 
         See `workbench.training.recover`: buffers; parameters, gradients and optimizer state, which go to the host.
         """
-        updated = self._updated()
-        copied = [*updated, *(p.grad for p in updated), *self._state(lambda name, value: True)]
-        on_host = sum(_held_bytes([tensor]) for tensor in copied)
-        return _held_bytes(self.model.buffers()), on_host if self.device.type == "cpu" else 0
-
-    def _updated(self) -> list[Tensor]:
-        return [p for group in self._optimizer.param_groups for p in group["params"]]
-
-    def _state(self, wanted: Callable[[str, Tensor], bool]) -> list[Tensor]:
-        named = (item for values in self._optimizer.state.values() for item in values.items())
-        return [value for name, value in named if isinstance(value, Tensor) and wanted(name, value)]
+        updated = [p for group in self._optimizer.param_groups for p in group["params"]]
+        state = [value for values in self._optimizer.state.values() for value in values.values()]
+        copied = [*updated, *(p.grad for p in updated), *(value for value in state if isinstance(value, Tensor))]
+        on_host = sum(allocated_bytes([tensor]) for tensor in copied)
+        return allocated_bytes(self.model.buffers()), on_host if self.device.type == "cpu" else 0
 
     def _step(self, moved: MiniBatch, trace: AllocationTrace) -> None:
         """As `workbench.accumulate` does it; what it made dies with it."""
@@ -184,14 +179,9 @@ def _copies(model: nn.Module, optimizer: str | torch.optim.Optimizer) -> tuple[n
     copied.zero_grad()
     if own is not None:
         return copied, own
-    check_choice("optimizer", str(optimizer), _OPTIMIZERS)
-    return copied, _OPTIMIZERS[str(optimizer)]([p for p in copied.parameters() if p.requires_grad])
-
-
-def _held_bytes(tensors: Iterable[Tensor | None]) -> int:
-    """Bytes that the allocator gives to the tensors' storages, each once."""
-    storages = {s._cdata: s.nbytes() for tensor in tensors for s in _storages(tensor)}
-    return sum(rounded_bytes(nbytes) for nbytes in storages.values())
+    check_choice("optimizer", str(optimizer), OPTIMIZERS)
+    kind: Callable[..., torch.optim.Optimizer] = OPTIMIZERS[str(optimizer)]
+    return copied, kind([p for p in copied.parameters() if p.requires_grad])
 
 
 def _classes(out: Tensor) -> Tensor:

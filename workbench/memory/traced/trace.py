@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 from torch import Tensor, UntypedStorage
 
-from workbench.core.cpu_gauge import ALLOCATION_BYTES, CpuGauge, _Held, _storages
+from workbench.core.cpu_gauge import ALLOCATION_BYTES, CpuGauge, Held, storages_of
 
 Terms = Mapping[str, int]
 
@@ -106,8 +106,8 @@ class AllocationTrace(CpuGauge):
         self._terms: list[str] = []
         self._phases: list[tuple[str, int]] = []
         self._number: dict[int, int] = {}  # of a storage, by the identity of what holds it
-        self._kept: list[_Held] = []  # so that identities stay unique
-        self._ended: deque[_Held] = deque()
+        self._kept: list[Held] = []  # so that identities stay unique
+        self._ended: deque[Held] = deque()
         self._operator_began = 0
 
     def start(self) -> None:
@@ -122,7 +122,7 @@ class AllocationTrace(CpuGauge):
 
     def book(self, tensor: Tensor | None, term: str) -> None:
         """Count a tensor's storage under another term."""
-        for storage in _storages(tensor):
+        for storage in storages_of(tensor):
             number = self._number.get(id(self._held.get(storage._cdata)))
             if number is not None:
                 self._terms[number] = term
@@ -142,7 +142,7 @@ class AllocationTrace(CpuGauge):
             self._make(held, storage.nbytes())
         return reached
 
-    def _make(self, held: _Held, nbytes: int) -> None:
+    def _make(self, held: Held, nbytes: int) -> None:
         resized = self._number.get(id(held))
         self._number[id(held)] = len(self._nbytes)
         self._events.append(len(self._nbytes))
@@ -152,7 +152,7 @@ class AllocationTrace(CpuGauge):
         self._nbytes.append(nbytes)
         self._terms.append(self.term)
 
-    def _on_free(self, held: _Held) -> None:
+    def _on_free(self, held: Held) -> None:
         super()._on_free(held)
         self._ended.append(held)
 
