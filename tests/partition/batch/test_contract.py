@@ -8,8 +8,11 @@ from torch import Tensor
 
 from tests.strategies import random_graph, random_minibatch
 from workbench.core.block import Block
+from workbench.core.errors import CapacityError
 from workbench.core.minibatch import MiniBatch
-from workbench.partition.batch import PARTITION_METHODS, partition_batch
+from workbench.partition import batch as batch_partitions
+from workbench.partition.batch import PARTITION_METHODS, partition_batch, reg, resolve_method
+from workbench.partition.batch.reg import BYTES_PER_NONZERO, shared_neighbours
 from workbench.partition.graph import partition_graph
 
 GRAPH = random_graph(300, 1500, seed=2)
@@ -115,7 +118,29 @@ def test_auto_prefers_metis_among_neighbours_and_reg_otherwise() -> None:
     everyone, few = random_minibatch(GRAPH, range(300), (5,)), random_minibatch(GRAPH, range(200, 260), (5,))
     for mb, method in ((everyone, "metis"), (few, "reg")):
         assert torch.equal(partition_batch(mb, 4), partition_batch(mb, 4, method=method))
+        assert resolve_method(mb) == method
     assert torch.equal(partition_batch(few, 4, max_bytes=0), partition_batch(few, 4, method="metis"))
+
+
+def test_auto_takes_reg_exactly_where_reg_may_be_built() -> None:
+    pytest.importorskip("pymetis")
+    few = random_minibatch(GRAPH, range(200, 260), (5,))
+    needed = len(shared_neighbours(few).indices) * BYTES_PER_NONZERO
+    assert resolve_method(few, max_bytes=needed) == "reg" and resolve_method(few, max_bytes=needed - 1) == "metis"
+    partition_batch(few, 4, method="reg", max_bytes=needed)
+    with pytest.raises(CapacityError):
+        partition_batch(few, 4, method="reg", max_bytes=needed - 1)
+    assert resolve_method(few, node_parts=torch.zeros(300, dtype=torch.int64)) == "cluster"
+
+
+def test_auto_with_too_little_memory_for_shared_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What the machine has left counts once, although it changes meanwhile."""
+    pytest.importorskip("pymetis")
+    few = random_minibatch(GRAPH, range(200, 260), (5,))
+    left = iter([10**9])
+    monkeypatch.setattr(batch_partitions, "available_bytes", lambda: next(left))
+    monkeypatch.setattr(reg, "available_bytes", lambda: 0)
+    assert torch.equal(partition_batch(few, 4), partition_batch(few, 4, method="reg", max_bytes=10**9))
 
 
 @pytest.mark.parametrize("method", ["range", "random", "cluster"])

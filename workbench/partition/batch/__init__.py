@@ -7,14 +7,15 @@ import torch
 from torch import Tensor
 
 from workbench.core.block import FLOATS
-from workbench.core.errors import ID_DTYPES, CapacityError, check_at_least, check_choice, check_vector
+from workbench.core.errors import ID_DTYPES, check_at_least, check_choice, check_vector
+from workbench.core.host_memory import available_bytes
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch.cluster import cluster_parts
 from workbench.partition.batch.metis import metis_parts, share_among_outputs
 from workbench.partition.batch.options import PartitionOptions
 from workbench.partition.batch.random import random_parts
 from workbench.partition.batch.range import range_parts
-from workbench.partition.batch.reg import reg_parts, reg_unweighted_parts
+from workbench.partition.batch.reg import reg_fits, reg_parts, reg_unweighted_parts
 
 Rule = Callable[[MiniBatch, int, PartitionOptions], Tensor]
 
@@ -47,8 +48,7 @@ def partition_batch(
     Args:
         mb: the batch, on any device.
         num_parts: parts, 1 to the number of seeds.
-        method: a name of `PARTITION_METHODS`, or "auto": cluster where `node_parts` is given; else metis where a third
-            or more of the output block's edges come from outputs, or where reg's graph exceeds `max_bytes`; else reg.
+        method: a name of `PARTITION_METHODS`, or "auto": what `resolve_method` says.
         seed: the same seed gives the same parts; range and cluster do not depend on it.
         node_parts: integer [num_graph_nodes], a partition of the whole graph (`partition_graph`), for cluster.
         weights: integer or floating [num_seeds], non-negative weight of every seed, so that parts are equal in weight
@@ -75,23 +75,35 @@ def partition_batch(
         )
     if node_parts is not None and method not in ("auto", "cluster"):
         raise ValueError(f"node_parts serves method 'cluster'; method {method!r} would not use it")
-    options = PartitionOptions(seed, check_weights(weights, mb.num_seeds), node_parts, max_bytes)
+    weights = check_weights(weights, mb.num_seeds)
     if num_parts == 1:
         return torch.zeros(mb.num_seeds, dtype=torch.int64, device=mb.device)
-    rule = _auto if method == "auto" else PARTITION_METHODS[method]
-    return rule(mb, num_parts, options).to(mb.device)
+    if method == "auto":
+        max_bytes = available_bytes() if max_bytes is None else max_bytes
+        method = resolve_method(mb, node_parts=node_parts, max_bytes=max_bytes)
+    options = PartitionOptions(seed, weights, node_parts, max_bytes)
+    return PARTITION_METHODS[method](mb, num_parts, options).to(mb.device)
 
 
-def _auto(mb: MiniBatch, num_parts: int, options: PartitionOptions) -> Tensor:
-    """On six real graphs metis was as good as reg, in a tenth of the time, where outputs are each other's sources."""
-    if options.node_parts is not None:
-        return cluster_parts(mb, num_parts, options)
+def resolve_method(mb: MiniBatch, *, node_parts: Tensor | None = None, max_bytes: int | None = None) -> str:
+    """The method that "auto" stands for.
+
+    On six real graphs metis was as good as reg, in a tenth of the time, where outputs are each other's sources.
+
+    Args:
+        mb: the batch.
+        node_parts: see `partition_batch`.
+        max_bytes: see `partition_batch`.
+
+    Returns:
+        "cluster" where `node_parts` is given; else "metis" where a third or more of the output block's edges come from
+        outputs, or where reg's graph exceeds `max_bytes`; else "reg".
+    """
+    if node_parts is not None:
+        return "cluster"
     if share_among_outputs(mb) >= _METIS_FROM:
-        return metis_parts(mb, num_parts, options)
-    try:
-        return reg_parts(mb, num_parts, options)
-    except CapacityError:
-        return metis_parts(mb, num_parts, options)
+        return "metis"
+    return "reg" if reg_fits(mb, available_bytes() if max_bytes is None else max_bytes) else "metis"
 
 
 def check_weights(weights: Tensor | None, count: int) -> Tensor | None:

@@ -80,6 +80,23 @@ def shared_neighbours(mb: MiniBatch, *, max_bytes: int | None = None) -> SharedN
     return _fill(rows, columns, out_indptr)
 
 
+def reg_fits(mb: MiniBatch, max_bytes: int) -> bool:
+    """Whether `shared_neighbours` of a batch would take `max_bytes` or less; nothing of that size is built to know.
+
+    Args:
+        mb: the batch.
+        max_bytes: see `shared_neighbours`.
+    """
+    indptr, indices, num_src = output_rows(mb)
+    rows = _binary(indptr, indices, num_src)
+    columns = transpose(*rows, num_src)
+    pairs = columns.indptr.diff() * (columns.indptr.diff() - 1)
+    most = max_bytes // BYTES_PER_NONZERO
+    if int(pairs.sum()) <= most:  # each pair counted once for every source that it shares
+        return True
+    return int(pairs.max()) <= most and int(_count(rows, columns)[-1]) <= most
+
+
 def _check(nonzeros: int, limit: int, at_least: str) -> None:
     needed = nonzeros * BYTES_PER_NONZERO
     if needed > limit:
