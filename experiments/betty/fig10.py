@@ -44,7 +44,7 @@ def _bar(row: Any) -> Any:
     at = figure_2().title_of(row), row.setting
     if pd.isna(row.num_parts):
         return Bar(*at, 0, "no K fits", run=False)
-    run, k = pd.notna(row.cut_peak_bytes), f"K = {row.num_parts:.0f}"
+    run, k = pd.notna(row.cut_peak_bytes), f"K={row.num_parts:.0f}"
     about = f"{k}, planned for {row.plan_bytes / 2**20:,.1f} MiB<br>inputs {row.inputs_ratio:.2f} × the batch's"
     return Bar(*at, int(row.cut_peak_bytes if run else row.plan_bytes), k, run, about)
 

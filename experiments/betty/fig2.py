@@ -26,7 +26,7 @@ from workbench.training.recover import Recovery
 from workbench.training.step import train_step
 
 WARM_UP_SEEDS = 64
-USABLE = 0.8  # of what is free: running out of the host's memory may end more than this process
+USABLE = {"cpu": 0.8, "cuda": 0.95}  # of what is free: running out of the host's may end more than this process
 CLOSE = 0.03
 AXES = {"aggregator": "aggregator", "layers": "layers", "hidden": "hidden width", "fanout": "fanout"}
 
@@ -118,7 +118,7 @@ def within_capacity(config: Config, epoch: Epoch, plan: Plan) -> dict[str, Any]:
 
 def may_run(config: Config, estimate: MemoryEstimate) -> bool:
     """Whether the device has ample room for the step."""
-    return estimate.peak_bytes <= USABLE * free_bytes(config.device)
+    return estimate.peak_bytes <= USABLE[config.device.partition(":")[0]] * free_bytes(config.device)
 
 
 def held_bytes(config: Config, mb: wb.MiniBatch, estimate: MemoryEstimate) -> int:

@@ -16,7 +16,7 @@ def test_parts_stand_side_by_side_with_their_last_numbers_below() -> None:
     assert (first.y, second.y) == ((4, 1000), (1, 2000)) and figure.layout.barmode == "group"
     assert first.xaxis == second.xaxis != batch.xaxis
     assert figure.layout.xaxis.title.text == "in-degree (of 2: 3,000)"
-    assert figure.layout.xaxis2.title.text == "in-degree (of 2: 1,000 and 2,000)"
+    assert figure.layout.xaxis2.title.text == "in-degree (of 2: 1,000, 2,000)"
     assert len({trace.marker.color for trace in figure.data}) == 3
     assert len({trace.marker.pattern.shape for trace in figure.data}) == 3
 

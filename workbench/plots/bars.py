@@ -113,7 +113,7 @@ def _trace(chosen: Sequence[Bar], kind: str, factor: float) -> go.Bar:
         insidetextfont={"size": 12, "color": "white"},
         outsidetextfont={"size": 12, "color": INK},
         textangle=0,
-        constraintext="none",
+        constraintext="inside",
         cliponaxis=False,
         customdata=about,
         hovertemplate=f"<b>%{{x}}</b>, {kind}<br>%{{customdata}}<extra></extra>",

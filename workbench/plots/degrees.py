@@ -44,7 +44,7 @@ def degree_bars(
         degrees = sorted({degree for counts in panel.values() for degree in counts})
         most = max(value for counts in panel.values() for value in counts.values())
         step = None if len(degrees) > 20 else 1
-        title_x = f"in-degree (of {degrees[-1]}: {' and '.join(_last_of(panel, degrees[-1]))})"
+        title_x = f"in-degree (of {degrees[-1]}: {', '.join(_last_of(panel, degrees[-1]))})"
         figure.update_xaxes(title_text=title_x, tickformat="d", dtick=step, showgrid=False, row=row, col=col)
         figure.update_yaxes(title_text="destinations", range=[0, 1.05 * max(most, 1)], row=row, col=col)
     name_once(figure)

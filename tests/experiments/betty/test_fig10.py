@@ -49,7 +49,7 @@ def test_fewer_parts_for_more_layers_lose_that_claim() -> None:
 def test_numbers_of_parts_are_written_on_the_bars() -> None:
     figure = load_experiment("betty/fig10").draw(settings())
     drawn = [trace for trace in figure.data if trace.type == "bar"]
-    assert sorted(text for trace in drawn for text in trace.text) == ["K = 1"] * 10 + ["K = 2"] * 4
+    assert sorted(text for trace in drawn for text in trace.text) == ["K=1"] * 10 + ["K=2"] * 4
     assert all(trace.name == "fits" for trace in drawn)
     assert "14 of 14 settings fit when cut into K parts, 10 in one piece" in figure.layout.title.text
 
@@ -61,7 +61,7 @@ def test_what_does_not_fit_or_was_not_run_looks_so() -> None:
     table = spoiled(LSTM, cut_peak_bytes=None)
     assert all(verdicts(table).values())
     (planned,) = [t for t in load_experiment("betty/fig10").draw(table).data if t.name == "estimated, not run"]
-    assert (planned.y, planned.text) == ((8,), ("K = 2",))
+    assert (planned.y, planned.text) == ((8,), ("K=2",))
 
 
 def test_the_papers_parts_stand_beside_ours() -> None:
