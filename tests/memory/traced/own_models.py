@@ -205,4 +205,22 @@ class Thresholded(nn.Module):
         return self.out(x)
 
 
-OWN_MODELS = (Attention, Propagation, Jumping, Residual, EdgeMLP, Padded, Buckets, Sparse, Thresholded)
+class AllToAll(nn.Module):
+    """Every destination attends to every other, and sums its sources by a dense adjacency."""
+
+    def __init__(self, in_dim: int, hidden_dim: int, out_dim: int, num_layers: int) -> None:
+        super().__init__()
+        dims = [in_dim, *[hidden_dim] * num_layers]
+        self.layers = nn.ModuleList([nn.Linear(i, o) for i, o in pairwise(dims)])
+        self.out = nn.Linear(hidden_dim, out_dim)
+
+    def forward(self, blocks: Blocks, x: Tensor) -> Tensor:
+        for block, layer in zip(blocks, self.layers, strict=True):
+            adjacency = x.new_zeros(block.num_dst, block.num_src)
+            adjacency[block.destinations.long(), block.indices.long()] = 1.0
+            own = x[: block.num_dst]
+            x = layer(torch.softmax(own @ own.T, 1) @ own + adjacency @ x).relu()
+        return self.out(x)
+
+
+OWN_MODELS = (Attention, Propagation, Jumping, Residual, EdgeMLP, Padded, Buckets, Sparse, Thresholded, AllToAll)

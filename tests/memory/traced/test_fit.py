@@ -17,6 +17,7 @@ from workbench.core.minibatch import MiniBatch
 from workbench.memory.estimate import estimate_memory, estimator_for
 from workbench.memory.record import TERMS, MemoryEstimate
 from workbench.memory.traced.fit import Fitted, fit_memory
+from workbench.memory.traced.sample import sub_batches
 from workbench.training.epoch_memory import EpochMemory, meter_epoch
 from workbench.training.recover import Recovery
 from workbench.training.step import train_step
@@ -125,6 +126,27 @@ def test_a_loop_over_many_in_degrees() -> None:
     fitted = fit_memory(model, mb, in_dim=24)
     assert not any(errors(fitted, model, mb, 1))
     assert max(map(abs, errors(fitted, model, mb, 3))) <= WITHIN
+
+
+class EdgesByDestinations(nn.Module):
+    """Attention over all edges of the batch: of a size that is not tried."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(24, 5)
+
+    def forward(self, blocks: Sequence[Block], x: Tensor) -> Tensor:
+        (block,) = blocks
+        messages = x[block.indices.long()]
+        return self.linear(torch.softmax(messages @ x[: block.num_dst].T, 0).T @ messages)
+
+
+def test_bytes_of_a_size_not_tried_are_said_to_be_unknown() -> None:
+    """What they are on the largest part is within the error, as a planner's margin takes it."""
+    model, mb = EdgesByDestinations(), skewed_batch(NODES, 400, [7])
+    fitted, part = fit_memory(model, mb, in_dim=24), sub_batches(mb)[-1]
+    needed = measure(model, [part], adam(model)).by_part[0] / before_the_step(fitted(part))
+    assert 1.5 < needed < 1 + fitted.error
 
 
 def test_sizes_that_the_data_decide() -> None:

@@ -12,7 +12,7 @@ from workbench.memory.traced.sample import sub_batches
 from workbench.memory.traced.trace import Recording, Script, Terms
 
 IN_ORDER = Script((0, 1, 0, 2, 1, 2), ("inputs", "hidden", "workspace"), (("forward", 0), ("backward", 3)))
-OF_DEGREE_ONE = 10
+OF_DEGREE_ONE = 13
 
 
 def bytes_of(sizes: np.ndarray) -> np.ndarray:
@@ -73,6 +73,17 @@ def test_an_order_that_most_have_holds_where_in_degrees_are_there() -> None:
     assert peak(fitted(without)) <= peak(recording(without).peaks())
     assert peak(replace(fitted, regressed=lower)(without)) == 0
     assert peak(replace(fitted, regressed=lower)(SEEN[-1])) == peak(recording(SEEN[-1]).peaks())
+
+
+def test_what_no_size_gives_is_stated_as_the_share_that_estimates_lack() -> None:
+    """So that with a margin of the error the largest part fits: of a fifth of the truth, four times as much more."""
+    values = SEEN[:, EDGES] ** 2 * SEEN[:, DST]
+    recordings = [Recording(IN_ORDER, np.array([512, v, 512])) for v in values]
+    fitted, error = fit_peaks(SEEN, recordings, LARGE[-1])
+    largest = SEEN[:, -1].argmax()
+    lowest = peak(fitted(SEEN[largest])) / peak(recordings[largest].peaks())
+    assert lowest < 0.5 and error > 1
+    assert (1 + error) * lowest >= 1
 
 
 def test_one_recording_is_all_there_is() -> None:

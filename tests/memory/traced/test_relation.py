@@ -10,7 +10,8 @@ from workbench.core.minibatch import MiniBatch
 from workbench.memory.sizes import BatchSizes
 from workbench.memory.traced.relation import fit_non_negative, fit_relation, size_vector
 
-SRC, DST, EDGES, FED, LARGEST, PADDED, SQUARE, PAIRS, DEGREES, SUM = range(10)
+SRC, DST, EDGES, FED, LARGEST, PADDED, SQUARE, PAIRS, DEGREES, SUM, ALL, DENSE, OUTER = range(13)
+OF_DEGREE_TWO = 14
 
 
 def sizes_of(mb: MiniBatch) -> np.ndarray:
@@ -41,10 +42,10 @@ def test_sizes_of_a_block_by_hand() -> None:
     """In-degrees 3, 2, 1, 0, 2."""
     block = Block(torch.tensor([0, 3, 5, 6, 6, 8]), torch.arange(8, dtype=torch.int32), 9, 5)
     sizes = sizes_of(MiniBatch(torch.arange(9), (block,)))
-    assert sizes[:10].tolist() == [9, 5, 8, 4, 3, 15, 45, 18, 4, 6]
-    assert sizes[10:14].tolist() == [1, 2, 1, 0]  # destinations of in-degree 1, 2, …
-    assert sizes[42:46].tolist() == [4, 3, 1, 0]  # of at least these
-    assert sizes[-1] == 8 and len(sizes) == 10 + 64 + 1
+    assert sizes[:13].tolist() == [9, 5, 8, 4, 3, 15, 45, 18, 4, 6, 81, 45, 25]
+    assert sizes[13:17].tolist() == [1, 2, 1, 0]  # destinations of in-degree 1, 2, …
+    assert sizes[45:49].tolist() == [4, 3, 1, 0]  # of at least these
+    assert sizes[-1] == 8 and len(sizes) == 13 + 64 + 1
 
 
 @pytest.mark.parametrize("layer", [0, 1])
@@ -58,7 +59,10 @@ def test_whole_multiples_are_found_exactly(layer: int) -> None:
         64 * at[:, PADDED],
         4 * (at[:, SQUARE] + 2 * at[:, PADDED] + at[:, DST]),
         128 * at[:, FED],
-        32 * at[:, 11],
+        32 * at[:, OF_DEGREE_TWO],
+        4 * at[:, ALL] + 8 * at[:, SRC],
+        at[:, DENSE],
+        4 * at[:, OUTER],
     )
     assert not differences.any()
 

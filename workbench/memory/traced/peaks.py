@@ -123,7 +123,7 @@ class Either:
 
 
 def fit_peaks(sizes: np.ndarray, recordings: Sequence[Recording], whole: np.ndarray) -> tuple[PhaseTerms, float]:
-    """What predicts recordings that it was not shown, and its largest relative error on them.
+    """What predicts recordings that it was not shown, and how far off it was on them: see `MemoryEstimate.error`.
 
     One order of all storages is preferred where it does well, since it holds for larger batches too. Where it does not
     hold, peaks are raised by what they fell short of at most.
@@ -136,13 +136,13 @@ def fit_peaks(sizes: np.ndarray, recordings: Sequence[Recording], whole: np.ndar
     held_out = _held_out(sizes)
     if len({recording.script for recording in recordings}) == 1:
         fitted, errors = _tried(Replayed.of, sizes, recordings, whole, held_out)
-        return fitted, float(max(np.abs(errors), default=0.0))
+        return fitted, _off(errors)
     peaks_only, errors = _tried(Regressed.of, sizes, recordings, whole, held_out)
     raise_by = max(0.0, *-errors)
-    error = float(max(np.abs((1 + raise_by) * (1 + errors) - 1)))
+    error = _off((1 + raise_by) * (1 + errors) - 1)
     either, errors = _tried(_raising(raise_by), sizes, recordings, whole, held_out)
-    if either is not None and max(np.abs(errors)) <= max(error, _WELL):
-        return either, float(max(np.abs(errors)))
+    if either is not None and _off(errors) <= max(error, _WELL):
+        return either, _off(errors)
     return peaks_only.raised(raise_by), error
 
 
@@ -176,6 +176,12 @@ def _tried(
         return None, np.array([math.inf])
     pairs = ((trial(sizes[i]), recordings[i].peaks()) for i in np.flatnonzero(held_out).tolist())
     return final, np.array([_peak(predicted) / max(1, _peak(measured)) - 1 for predicted, measured in pairs])
+
+
+def _off(errors: np.ndarray) -> float:
+    """From relative errors the largest share by which the truth and what was predicted exceed each other."""
+    factors = np.maximum(1 + errors, 1e-9)
+    return float(max(np.maximum(factors, 1 / factors) - 1, default=0.0))
 
 
 def _peak(phases: Mapping[str, Terms]) -> int:

@@ -180,8 +180,8 @@ def _copies(model: nn.Module, optimizer: str | torch.optim.Optimizer) -> tuple[n
     if own is not None:
         return copied, own
     check_choice("optimizer", str(optimizer), OPTIMIZERS)
-    kind: Callable[..., torch.optim.Optimizer] = OPTIMIZERS[str(optimizer)]
-    return copied, kind([p for p in copied.parameters() if p.requires_grad])
+    kind, updated = OPTIMIZERS[str(optimizer)], [p for p in copied.parameters() if p.requires_grad]
+    return copied, kind(updated)  # pyright: ignore[reportCallIssue] (of its kinds each has defaults)
 
 
 def _classes(out: Tensor) -> Tensor:

@@ -13,16 +13,17 @@ _BUCKETS = 32
 _BASIC = (0, 1, 2, 3, 8, 9)
 _PLAIN = 4
 _FAR_OFF = 0.1
-_BLOCK_SIZES = 10
+_BLOCK_SIZES = 13
 _SIZES = _BLOCK_SIZES + 2 * _BUCKETS
 
 
 def size_vector(sizes: BatchSizes) -> np.ndarray:
-    """int64 [74 · layers + 1]: the sizes that tensors of a model may have.
+    """int64 [77 · layers + 1]: the sizes that tensors of a model may have.
 
     Of each block: sources, destinations, edges; destinations with in-edges; the largest in-degree, it and its square
     times the destinations (padded neighbours and their pairs); edges paired within destinations; distinct in-degrees
-    and their sum; destinations of in-degree 1, …, 32; destinations of at least these. Last: edges of all blocks.
+    and their sum; sources times sources, destinations times sources and times destinations (dense adjacencies, all
+    attending to all); destinations of in-degree 1, …, 32; destinations of at least these. Last: edges of all blocks.
 
     Args:
         sizes: with `degree_counts`.
@@ -47,6 +48,9 @@ def _of_block(block: BlockSizes) -> np.ndarray:
         int((counts * degrees**2).sum()),
         int((counts > 0).sum()),
         int(degrees[counts > 0].sum()),
+        block.num_src**2,
+        block.num_src * block.num_dst,
+        block.num_dst**2,
     )
     buckets = np.zeros(_BUCKETS + 1, np.int64)
     buckets[: len(counts)] = counts[: _BUCKETS + 1]
