@@ -3,7 +3,6 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from functools import partial
 from numbers import Real
 
 import torch
@@ -17,6 +16,7 @@ from workbench.core.units import format_bytes
 from workbench.memory.estimate import Estimator, Optimizer, estimator_for
 from workbench.memory.kernels import Kernels
 from workbench.memory.planning.cut import Cut, Cutter
+from workbench.memory.planning.partitioner import Partitioner
 from workbench.memory.planning.room import Room
 from workbench.memory.planning.strategy import STRATEGIES, Limit, fitting_cut
 from workbench.memory.record import MemoryEstimate
@@ -34,12 +34,13 @@ class Plan:
         assignment: int64 [num_seeds], label of every seed in [0, num_parts); `mb.split` of it gives `micro`.
         micro: the micro-batches.
         estimates: what each needs; all but the first find gradients of those before them.
-        method: that partitioned.
+        method: that partitioned, never "auto"; of a batch that is not cut, that was asked for.
         strategy: "even" or "split".
         capacity_bytes: that each must fit into.
         redundancy: input nodes of the micro-batches against the batch's.
         seconds: of planning, by stage: "estimate", "partition", "split".
         tried: numbers of parts and what the largest part needed, in the order tried.
+        asked: the method that was asked for; None: `method`.
     """
 
     assignment: Tensor
@@ -51,10 +52,16 @@ class Plan:
     redundancy: Redundancy
     seconds: Mapping[str, float]
     tried: tuple[tuple[int, int], ...]
+    asked: str | None = None
 
     @property
     def num_parts(self) -> int:
         return len(self.micro)
+
+    @property
+    def method_name(self) -> str:
+        """For people: "reg", or "auto (reg)" where "auto" was asked for."""
+        return self.method if self.asked in (None, self.method) else f"{self.asked} ({self.method})"
 
     @property
     def peak_bytes(self) -> int:
@@ -63,7 +70,7 @@ class Plan:
 
     def __repr__(self) -> str:
         sizes = f"{format_bytes(self.peak_bytes)} of {format_bytes(self.capacity_bytes)}"
-        return f"Plan({self.num_parts} parts by {self.method}, {sizes}, redundancy {self.redundancy.ratio:.2f})"
+        return f"Plan({self.num_parts} parts by {self.method_name}, {sizes}, redundancy {self.redundancy.ratio:.2f})"
 
 
 def plan_micro_batches(
@@ -85,23 +92,25 @@ def plan_micro_batches(
 ) -> Plan:
     """Cut a batch into as few micro-batches as it takes for each one's training step to fit.
 
-    Partitions are made, split and estimated for about five numbers of parts (`smallest_fitting`); the model is not run.
+    Partitions are made, split and estimated for five to seven numbers of parts on average, 21 at most in 500 batches
+    (`smallest_fitting`); the model is not run.
 
     Args:
         model: see `workbench.estimate_memory`, as `optimizer`, `kernels`, `recover`, `in_dim` and `loss_fn`.
         mb: the batch.
         capacity_bytes: memory that everything of the step must fit into.
-        method: see `workbench.partition_batch`, as `seed` and `node_parts`.
-        margin: share by which an estimate may be too low: what needs at most capacity / (1 + margin) fits. Where a
-            traced module's own error is larger, that counts.
+        method: see `workbench.partition_batch`, as `seed` and `node_parts`; "auto" is settled once, for all partitions.
+        margin: share by which an estimate may be too low: what needs at most capacity / (1 + margin) fits. Of a traced
+            module what a step adds, over 1 - its error, must fit as well.
         strategy: "even" partitions the batch anew for every number of parts. "split" partitions it once, into fewer
-            parts, and then only parts that do not fit, each by the same method.
+            parts, and then only parts that do not fit, each by the same method; where that takes too many, "even".
         max_parts: the most there may be; None: one a seed.
 
     Raises:
         CapacityError: one output node alone does not fit, or parameters, optimizer state and the optimizer's step do
-            not; or `max_parts`, or the clusters of `node_parts`, are too few. The message gives the bytes.
-        ValueError: bad options, or what `workbench.partition_batch` and `workbench.estimate_memory` refuse.
+            not; or `max_parts`, or the clusters of `node_parts`, are too few. The message gives a capacity that does.
+        ValueError: bad options, a traced module whose estimates were off by more than 25 %, or what
+            `workbench.partition_batch` and `workbench.estimate_memory` refuse.
 
     Source: Betty (ASPLOS 2023), section 4.4.3, which adds one part at a time.
     """
@@ -150,7 +159,7 @@ def plan_with(
         ValueError: likewise.
     """
     check_options(capacity_bytes, method, margin, node_parts, strategy, max_parts)
-    partition = partial(partition_batch, method=method, seed=seed, node_parts=node_parts)
+    partition = Partitioner(mb, method, seed, node_parts)
     cutter = Cutter(estimator, partition, watch or Stopwatch())
     cut, tried = Cut((), ()), ()
     if mb.num_seeds:
@@ -160,12 +169,13 @@ def plan_with(
         assignment=_assignment(cut, mb),
         micro=cut.micro,
         estimates=cut.estimates,
-        method=method,
+        method=partition.resolved if len(cut.micro) > 1 else method,
         strategy=strategy,
         capacity_bytes=capacity_bytes,
         redundancy=redundancy(cut.micro, mb),
         seconds={stage: cutter.watch.seconds.get(stage, 0.0) for stage in STAGES},
         tried=tried,
+        asked=method,
     )
 
 

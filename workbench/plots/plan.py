@@ -112,6 +112,6 @@ def _found(plan: Plan) -> str:
 def _said(plan: Plan) -> str:
     largest = plan.redundancy.largest / max(1, plan.redundancy.full_inputs)
     return (
-        f"method {plan.method} · input nodes {plan.redundancy.ratio:.2f} × the batch's, "
+        f"method {plan.method_name} · input nodes {plan.redundancy.ratio:.2f} × the batch's, "
         f"largest part's {largest:.0%} · planned in {sum(plan.seconds.values()):.2f} s"
     )

@@ -179,7 +179,7 @@ def plan_table(plans: Iterable[Plan]) -> pd.DataFrame:
     """
     rows = [
         {
-            "method": plan.method,
+            "method": plan.method_name,
             "micro-batches": plan.num_parts,
             "largest needs": format_bytes(plan.peak_bytes),
             "input nodes, parts ÷ batch": round(plan.redundancy.ratio, 2),

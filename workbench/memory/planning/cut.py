@@ -9,13 +9,10 @@ from workbench.core.minibatch import MiniBatch
 from workbench.core.split import select_seeds
 from workbench.core.stopwatch import Stopwatch
 from workbench.memory.estimate import Estimator
-from workbench.memory.planning.room import tree_edges
 from workbench.memory.record import MemoryEstimate
 
 Partition = Callable[[MiniBatch, int], Tensor]
 """int64 [num_seeds] from a batch and a number of parts."""
-
-_NEEDIEST = 32
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,15 +69,27 @@ class Cutter:
             micro = mb.split(part)
         return self._estimated(micro, first=first)
 
-    def neediest_seeds(self, mb: MiniBatch) -> Cut:
-        """The seeds with the largest trees, each on its own.
+    def each_alone(self, mb: MiniBatch, seeds: Tensor) -> Cut:
+        """Seeds each on its own, after other parts.
 
         Args:
             mb: a batch of two seeds or more.
+            seeds: int64, their positions.
         """
         with self.watch.phase("split"):
-            alone = select_seeds(mb, tree_edges(mb).topk(min(_NEEDIEST, mb.num_seeds)).indices.split(1))
+            alone = select_seeds(mb, seeds.split(1))
         return self._estimated(alone, first=False)
+
+    def first_part(self, mb: MiniBatch, seeds: Tensor) -> Cut:
+        """One part of some seeds, before all others.
+
+        Args:
+            mb: the batch.
+            seeds: int64, their positions.
+        """
+        with self.watch.phase("split"):
+            part = select_seeds(mb, [seeds])
+        return self._estimated(part, first=True)
 
     def _estimated(self, micro: Sequence[MiniBatch], *, first: bool) -> Cut:
         with self.watch.phase("estimate"):

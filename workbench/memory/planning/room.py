@@ -3,11 +3,7 @@
 import math
 from dataclasses import dataclass
 
-import torch
-from torch import Tensor
-
 from workbench.core.errors import CapacityError
-from workbench.core.minibatch import MiniBatch
 from workbench.core.units import format_bytes
 from workbench.memory.record import MemoryEstimate
 
@@ -18,63 +14,56 @@ class Room:
 
     Args:
         capacity_bytes: of the device.
-        margin: share by which an estimate may be too low.
+        margin: share of an estimate by which it may be too low.
+        error: share of what a step adds by which its estimate may differ from what is measured, in [0, 1).
     """
 
     capacity_bytes: int
     margin: float
+    error: float = 0.0
 
-    @property
-    def nbytes(self) -> int:
-        """The largest estimate that fits."""
-        return math.floor(self.capacity_bytes / (1 + self.margin))
+    def claim(self, peak_bytes: int, fixed_bytes: int) -> int:
+        """The capacity that a peak takes: what is measured may be estimate / (1 − error), fixed bytes apart.
+
+        Args:
+            peak_bytes: estimated.
+            fixed_bytes: of these, what is there before the step.
+        """
+        unsure = math.ceil((peak_bytes - fixed_bytes) / (1 - self.error))
+        return max(math.ceil(peak_bytes * (1 + self.margin)), fixed_bytes + unsure)
+
+    def claim_of(self, estimate: MemoryEstimate) -> int:
+        return self.claim(estimate.peak_bytes, estimate.fixed_bytes)
 
     def fits(self, estimate: MemoryEstimate) -> bool:
-        return estimate.peak_bytes <= self.nbytes
+        return self.claim_of(estimate) <= self.capacity_bytes
 
     def load(self, estimate: MemoryEstimate) -> float:
         """What parts share among them, over the room there is for it: fits if at most 1."""
-        return estimate.step_bytes / (self.nbytes - estimate.fixed_bytes)
+        fixed = self.claim(estimate.fixed_bytes, estimate.fixed_bytes)
+        return (self.claim_of(estimate) - fixed) / (self.capacity_bytes - fixed)
 
-    def lacks(self, what: str, needed: int, remedy: str) -> CapacityError:
-        """The error that `what` needs more than there is."""
-        capacity = math.ceil(needed * (1 + self.margin))
+    def lacks(self, what: str, needed: int, fixed: int, remedy: str, enough: MemoryEstimate) -> CapacityError:
+        """The error that `what` needs more than there is.
+
+        Args:
+            what: with a verb.
+            needed: bytes at its peak.
+            fixed: of these, what is there before the step.
+            remedy: without a larger capacity.
+            enough: the estimate that must fit for a plan to be found.
+        """
+        claim = self.claim(needed, fixed)
+        with_margin = f", or {claim:,} with {self._reserve()}" if claim > needed else ""
         return CapacityError(
-            f"{what} {_exact(needed)}, more than the {_exact(self.nbytes)} that a capacity of "
-            f"{_exact(self.capacity_bytes)} leaves after a margin of {self.margin:.1%}: {remedy}, or a capacity of "
-            f"{_exact(capacity)}"
+            f"{what} {_exact(needed)}{with_margin}, more than the capacity of {_exact(self.capacity_bytes)}: {remedy}, "
+            f"or a capacity of {_exact(self.claim_of(enough))}"
         )
 
-    def check_fixed(self, whole: MemoryEstimate) -> None:
-        """Refuse a capacity that no number of parts makes suffice, whatever the batch.
-
-        Raises:
-            CapacityError: with what parameters and optimizer take.
-        """
-        remedy = "use a narrower model or optimizer='sgd'"
-        if whole.fixed_bytes >= self.nbytes:
-            raise self.lacks("parameters and optimizer state alone take", whole.fixed_bytes, remedy)
-        step = whole.phase_bytes["step"]
-        if step > self.nbytes:
-            what = "the optimizer's step takes, into however many parts the batch is cut,"
-            raise self.lacks(what, step, remedy)
+    def _reserve(self) -> str:
+        margin = f"a margin of {self.margin:.1%}"
+        return f"{margin} and an error of up to {self.error:.0%} of what was traced" if self.error else margin
 
 
 def _exact(nbytes: int) -> str:
     return f"{nbytes:,} bytes ({format_bytes(nbytes)})"
-
-
-def tree_edges(mb: MiniBatch) -> Tensor:
-    """float64 [num_seeds]: edges of each seed's tree, those that are reached twice counted twice.
-
-    >>> from workbench.core.block import Block
-    >>> block = Block(torch.tensor([0, 2, 3]), torch.tensor([0, 1, 1], dtype=torch.int32), num_src=2, num_dst=2)
-    >>> tree_edges(MiniBatch(torch.tensor([7, 8]), (block, block))).tolist()
-    [5.0, 2.0]
-    """
-    below = torch.zeros(mb.num_inputs, dtype=torch.float64)
-    for block in mb.blocks:
-        ends = torch.zeros(block.num_edges + 1, dtype=torch.float64)
-        torch.cumsum(1 + below[block.indices.cpu().long()], 0, out=ends[1:])
-        below = ends[block.indptr.cpu()].diff()
-    return below
