@@ -34,9 +34,8 @@ class MemoryEstimate:
         phase_bytes: peak bytes of each of `PHASES`; reading the features belongs to forward.
         fixed_bytes: parameters, buffers and optimizer state, there before the step.
         kernels: which kernels are priced.
-        error: for a module that had to be traced, the most by which an estimate and the truth exceed each other, as
-            a share of the smaller, over the sub-batches held out from the fit; None for the analytic model. These are
-            small: what a large batch does besides, no error tells.
+        error: for a module that had to be traced, the largest relative error over the sub-batches held out from the
+            fit; None for the analytic model.
     """
 
     terms: Mapping[str, int]

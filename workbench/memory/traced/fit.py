@@ -35,8 +35,7 @@ class Fitted:
         backup_bytes: of what is copied before a micro-batch, and before the optimizer's step, where memory may run out.
         recover: gradients of a micro-batch are kept apart until they are complete.
         kernels: which were traced.
-        error: of what a step adds: the most by which an estimate and the truth exceed each other, as a share of the
-            smaller, over the sub-batches held out from the fit.
+        error: largest relative error of what a step adds, over the sub-batches held out from the fit.
     """
 
     fresh: PhaseTerms
@@ -106,12 +105,12 @@ def fit_memory(
     two of sources and destinations. Bytes that follow another product (edges times destinations, say) are matched to a
     sum that is too low for larger batches.
 
-    `error` is found on the larger parts, each held out from a fit to the others: an estimate times 1 + `error` was
-    enough for them. It covers what the sizes of such parts do not tell. It does not cover what comes with size: where
-    bytes follow no size tried, which a large error shows, a batch far larger than the parts lacks a larger share still.
-    Nor does it cover chance: parts see a few draws of random choices (of edges that are dropped, say), so that an error
-    of 0.0 has stood against 1 %; nor a batch whose neighbourhoods overlap far more than those of its parts (most of a
-    dense graph, say), whose peaks have been missed by a fifth where storages come in no order.
+    `error` is found on the larger parts, each held out from a fit to the others: what a step added was at most the
+    estimate / (1 − `error`). It covers what the sizes of such parts do not tell. It does not cover what comes with
+    size: where bytes follow no size tried, which a large error shows, a batch far larger than the parts lacks a larger
+    share still. Nor does it cover chance: parts see a few draws of random choices (of edges that are dropped, say), so
+    that an error of 0.0 has stood against 1 %; nor a batch whose neighbourhoods overlap far more than those of its
+    parts (most of a dense graph, say), whose peaks have been missed by a fifth where storages come in no order.
 
     Not learnt: what a model keeps from batch to batch, seeds without labels (a loss then takes rows of the labelled
     ones), and paths that only batches far larger than the parts take.

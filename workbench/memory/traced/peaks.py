@@ -179,9 +179,8 @@ def _tried(
 
 
 def _off(errors: np.ndarray) -> float:
-    """From relative errors the largest share by which the truth and what was predicted exceed each other."""
-    factors = np.maximum(1 + errors, 1e-9)
-    return float(max(np.maximum(factors, 1 / factors) - 1, default=0.0))
+    """The largest of relative errors, too much or too little."""
+    return float(max(np.abs(errors), default=0.0))
 
 
 def _peak(phases: Mapping[str, Terms]) -> int:
