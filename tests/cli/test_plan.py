@@ -5,9 +5,16 @@ import pytest
 
 import workbench as wb
 from workbench.cli import main
+from workbench.cli import plan as command
 from workbench.cli.plan import answer, columns
 from workbench.core.randomness import permutation
 from workbench.memory import plan as planning
+from workbench.memory.kernels import LSTMS, Kernels
+from workbench.memory.optimizer import OPTIMIZERS
+from workbench.memory.planning import partitioner
+from workbench.memory.planning.strategy import STRATEGIES
+from workbench.nn.model import MODEL_KINDS
+from workbench.partition.batch import PARTITION_METHODS
 
 SMALL = ("--dataset", "tiny", "--hidden", "8", "--fanouts", "3,3", "--device", "cpu")
 
@@ -68,7 +75,7 @@ def test_the_answer_and_the_table(plan):
     assert lines[0] == answer({"range": made})
     assert f"The batch fits into 24.41 KiB as {made.num_parts} micro-batches (partitioned by range)" in lines[0]
     assert lines[2].startswith(f"batch: 30 training nodes of tiny, fanouts 3,3: {batch.num_inputs} input nodes")
-    assert lines[3] == "model: sage-mean, 2 layers, 16 → 8 → 4 channels, adam; priced for cpu"
+    assert lines[3] == "model: sage-mean, 2 layers, 16 → 8 → 4 channels, adam; priced for " + str(Kernels("cpu"))
     rows = cells(out)
     assert rows["micro-batches"] == [str(made.num_parts)]
     assert rows["largest one's peak"] == [wb.format_bytes(made.peak_bytes)]
@@ -89,7 +96,8 @@ def test_all_methods_beside_each_other(plan):
     numbers = dict(zip(head, map(int, cells(out)["micro-batches"]), strict=True))
     fewest = min(numbers.values())
     assert f"as {fewest} micro-batches" in out and numbers["range"] == planned(25_000)[1].num_parts
-    assert any(f"({name} needs the fewest)" in out for name, number in numbers.items() if number == fewest)
+    made = {name: planned(25_000, method=name)[1] for name in head}
+    assert out.splitlines()[0] == answer(made)
 
 
 def test_a_batch_that_fits_whole(plan):
@@ -103,14 +111,14 @@ def test_a_batch_that_fits_whole(plan):
 
 
 def test_a_method_that_fails_is_named_beside_the_others(plan, monkeypatch):
-    real = planning.partition_batch
+    real = partitioner.partition_batch
 
     def without_metis(batch, num_parts, *, method, **options):
         if method == "metis":
             raise ImportError("this partition needs METIS")
         return real(batch, num_parts, method=method, **options)
 
-    monkeypatch.setattr(planning, "partition_batch", without_metis)
+    monkeypatch.setattr(partitioner, "partition_batch", without_metis)
     status, out, _ = plan(*SMALL, "--capacity", "25kB", "--method", "all")
     assert status == 0 and out.splitlines()[-1] == "metis: this partition needs METIS"
     assert "metis" not in "".join(columns({"range": planned(25_000)[1]}))
@@ -142,8 +150,7 @@ def test_other_models_and_sets(plan):
         (("--capacity", "2kB"), "parameters and optimizer state alone take"),
         (("--batch-size", 31), "batch-size is 31, but tiny has 30 training nodes"),
         (("--batch-size", 0), "batch-size is 0"),
-        (("--method", "best"), "method 'best' is not known"),
-        (("--model", "mlp"), "kind 'mlp' is not known"),
+        (("--lstm", "cudnn"), "lstm is 'cudnn'"),
         (("--dataset", "absent"), "absent.npz"),
         (("--heads", 2), "heads is 2, but sage-mean has none"),
     ],
@@ -151,3 +158,91 @@ def test_other_models_and_sets(plan):
 def test_what_can_not_be_is_said(plan, arguments, message):
     status, out, err = plan(*SMALL, "--capacity", "25kB", *arguments)
     assert status == 1 and not out and err.startswith("workbench: ") and message in err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "offered"),
+    [
+        ("--method", "cluster", "'auto', 'range', 'random', 'metis', 'reg', 'reg_unweighted', 'all'"),
+        ("--strategy", "odd", "'even', 'split'"),
+        ("--optimizer", "lion", "'adam', 'adamw', 'sgd'"),
+        ("--model", "mlp", "'gat'"),
+        ("--lstm", "own", "'onednn', 'native', 'cudnn'"),
+    ],
+)
+def test_names_that_are_not_offered(plan, capsys, option, value, offered):
+    with pytest.raises(SystemExit):
+        plan(*SMALL, "--capacity", "25kB", option, value)
+    assert offered in capsys.readouterr().err.replace("choose from ", "")
+
+
+def test_the_names_offered_are_those_there_are():
+    assert set(command.METHODS) == {*PARTITION_METHODS} - {"cluster"}
+    assert command.KINDS == MODEL_KINDS and command.LSTMS == LSTMS
+    assert (tuple(OPTIMIZERS), tuple(STRATEGIES)) == (command.OPTIMIZERS, command.STRATEGIES)
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--margin", -1, "margin is -1.0"),
+        ("--capacity", 0, "capacity_bytes is 0"),
+        ("--lstm", "cudnn", "no"),
+        ("--fanouts", "a", "fan"),
+    ],
+)
+def test_bad_options_are_refused_before_anything_is_loaded(plan, monkeypatch, option, value, message):
+    monkeypatch.setattr(command, "_load", lambda _: pytest.fail("loaded"))
+    status, _, err = plan(*SMALL, "--capacity", "25kB", option, value)
+    assert status == 1 and message in err
+
+
+def test_fanouts_that_begin_with_all_neighbours(plan):
+    status, out, _ = plan(*SMALL, "--capacity", "1GiB", "--fanouts", "-1,3")
+    assert status == 0 and "fanouts -1,3:" in out
+    assert plan(*SMALL, "--capacity", "1GiB", "--fanouts", "3,-1")[0] == 0
+    assert "fanouts -1,-1:" in plan(*SMALL, "--capacity", "1GiB", "--fanouts", "-1,-1")[1]
+
+
+def test_the_method_behind_auto_is_named(plan):
+    _, out, _ = plan(*SMALL, "--capacity", "25kB")
+    name = planned(25_000, method="auto")[1].method_name
+    assert name.startswith("auto (") and f"(partitioned by {name})" in out.splitlines()[0]
+    assert name in next(line for line in out.splitlines() if line.startswith(" "))
+
+
+def test_the_lstm_priced_is_chosen_and_named(plan):
+    lstm = ("--model", "sage-lstm", "--capacity", "1GiB")
+    lines = {name: plan(*SMALL, *lstm, "--lstm", name)[1].splitlines() for name in ("native", "onednn")}
+    assert all(lines[name][3].endswith(f"priced for cpu ({name} lstm)") for name in lines)
+    assert lines["native"][0] != lines["onednn"][0]
+    assert plan(*SMALL, *lstm, "--device", "cuda", "--lstm", "native")[1].splitlines()[3].endswith("cuda (native lstm)")
+
+
+class Made:
+    """What the answer reads of a plan."""
+
+    capacity_bytes = 2**20
+    redundancy = wb.Redundancy(13, 10, 1.3, 4)
+
+    def __init__(self, method_name: str, num_parts: int, peak_bytes: int) -> None:
+        self.method_name, self.num_parts, self.peak_bytes = method_name, num_parts, peak_bytes
+
+
+@pytest.mark.parametrize(
+    ("made", "why"),
+    [
+        (
+            [("range", 4, 9), ("reg", 3, 10)],
+            "3 micro-batches (reg needs the fewest): the largest is expected to need 10 B",
+        ),
+        ([("range", 4, 9), ("reg", 4, 8)], "(all methods need as many, and reg has the smallest peak): the largest"),
+        ([("range", 4, 9), ("reg", 4, 9)], "(all methods need as many; these are by range)"),
+        (
+            [("range", 5, 9), ("reg", 4, 9), ("metis", 4, 7)],
+            "(2 methods need the fewest, and metis has the smallest peak)",
+        ),
+    ],
+)
+def test_ties_are_told(made, why):
+    assert why in answer({name: Made(name, *numbers) for name, *numbers in made})
