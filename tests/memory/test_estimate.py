@@ -156,8 +156,8 @@ def test_frozen_layers_get_no_gradients(kind: str) -> None:
 def test_recovery_copies_what_the_optimizer_has() -> None:
     model = build("sage-mean", 2, 128)
     model.layers[0].requires_grad_(False)
-    for parameters in (model.parameters(), model.layers[1].fc_self.parameters()):
-        optimizer = torch.optim.Adam(parameters)
+    for learned in (model, model.layers[1]):
+        optimizer = torch.optim.Adam(learned.parameters())
         found = compare(
             model, [sample([1, 1], 9)], optimizer, in_dim=IN, num_classes=CLASSES, recover=Recovery()
         )  # fmt: skip
