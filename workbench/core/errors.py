@@ -17,6 +17,10 @@ class CorruptFileError(ValueError):
     """A stored file does not hold what its header says."""
 
 
+class PartitionError(RuntimeError):
+    """A partitioner failed, crashed or overran its time; the message names it, how it ended and what to do."""
+
+
 class DataError(ValueError):
     """A data file holds what it may not; the message names the file, the key and the value."""
 

@@ -1,13 +1,12 @@
 """METIS (Karypis and Kumar, SIAM J. Sci. Comput. 20(1), 1998) through pymetis, as batch and graph partitions use it."""
 
-from typing import Any
-
 import torch
 from torch import Tensor
 
 from workbench.core.randomness import Purpose, stream
 from workbench.kernels.csr import symmetric_rows
 from workbench.partition.even import cut_evenly, fill_empty_parts
+from workbench.partition.worker import METIS, run_program
 
 _MEAN_WEIGHT = 1000  # of weights that are not whole numbers yet: a thousandth of the mean is finer than METIS balances
 _MOST_TOTAL = 1 << 40
@@ -21,13 +20,14 @@ def metis(
     edge_weight: Tensor | None = None,
     weights: Tensor | None = None,
     seed: int = 0,
+    time_limit_seconds: float | None = None,
 ) -> Tensor:
     """Cut a symmetric graph into parts of equal weight with few (or light) edges between them.
 
-    METIS's k-way method with its defaults: minimum edge cut, parts up to 3 % heavier than the mean. Where it leaves
-    parts empty (many parts for few nodes; its C library may print so) they get nodes of the largest ones, so every part
-    has a node. Without edges there is nothing to cut, and the nodes are cut evenly in order. Seeds make a difference
-    from about 30 nodes a part on: smaller graphs are cut without coarsening.
+    METIS's k-way method with its defaults, in a process of its own: minimum edge cut, parts up to 3 % heavier than the
+    mean. Where it leaves parts empty (many parts for few nodes) they get nodes of the largest ones, so every part has a
+    node. Without edges there is nothing to cut, and the nodes are cut evenly in order. Seeds make a difference from
+    about 30 nodes a part on: smaller graphs are cut without coarsening.
 
     Args:
         indptr: int64 [n + 1].
@@ -36,36 +36,31 @@ def metis(
         edge_weight: int64 [num_edges], positive, the same in both directions; None: 1 each.
         weights: [n], non-negative weight of every node; None: 1 each.
         seed: the same seed gives the same parts.
+        time_limit_seconds: end METIS after that; None: never.
 
     Returns:
         int64 [n], in [0, num_parts).
 
     Raises:
         ImportError: pymetis is not installed.
+        PartitionError: METIS failed, crashed or overran its time.
     """
     count = len(indptr) - 1
     if num_parts in (1, count) or not len(indices):
         return cut_evenly(torch.arange(count), num_parts, weights)
-    pymetis = _import_pymetis()
-    part = pymetis.part_graph(
-        num_parts,
-        pymetis.CSRAdjacency(indptr.numpy(), indices.numpy()),
-        vweights=None if weights is None else whole_weights(weights).numpy(),
-        eweights=None if edge_weight is None else edge_weight.numpy(),
-        recursive=False,  # pymetis would bisect for up to 8 parts; the papers cut k ways
-        options=pymetis.Options(seed=stream(seed, Purpose.PARTITION) & 0x7FFFFFFF),
-    )[1]
-    return fill_empty_parts(torch.tensor(part, dtype=torch.int64), num_parts)
-
-
-def _import_pymetis() -> Any:
-    try:
-        import pymetis
-    except ImportError:
-        raise ImportError(
-            "this partition needs METIS: pip install pymetis, or choose a method without it (range, random, cluster)"
-        ) from None
-    return pymetis
+    part = run_program(
+        METIS,
+        {
+            "indptr": indptr,
+            "indices": indices,
+            "vertex_weights": None if weights is None else whole_weights(weights),
+            "edge_weights": edge_weight,
+        },
+        {"num_parts": num_parts, "seed": stream(seed, Purpose.PARTITION) & 0x7FFFFFFF},
+        num_results=count,
+        time_limit_seconds=time_limit_seconds,
+    )
+    return fill_empty_parts(part, num_parts)
 
 
 def whole_weights(weights: Tensor) -> Tensor:

@@ -1,0 +1,25 @@
+"""METIS, as `server.py` runs it: nothing of the workbench is imported here."""
+
+from array import array
+from collections.abc import Mapping
+
+import pymetis
+
+
+def run(arrays: Mapping[str, memoryview], *, num_parts: int, seed: int) -> None:
+    """Cut k ways and write the part of every node to `arrays["part"]`.
+
+    Args:
+        arrays: int64: `indptr`, `indices`, `part`, and `vertex_weights`, `edge_weights` where they are not 1 each.
+        num_parts: parts.
+        seed: of METIS.
+    """
+    _, part = pymetis.part_graph(
+        num_parts,
+        pymetis.CSRAdjacency(arrays["indptr"], arrays["indices"]),
+        vweights=arrays.get("vertex_weights"),
+        eweights=arrays.get("edge_weights"),
+        recursive=False,  # pymetis would bisect for up to 8 parts; the papers cut k ways
+        options=pymetis.Options(seed=seed),
+    )
+    arrays["part"][:] = array("q", part)
