@@ -21,6 +21,7 @@ from workbench.memory.planning.room import Room
 from workbench.memory.planning.strategy import STRATEGIES, Limit, fitting_cut
 from workbench.memory.record import MemoryEstimate
 from workbench.partition.batch import PARTITION_METHODS, partition_batch
+from workbench.partition.batch.options import check_method
 from workbench.partition.redundancy import Redundancy, redundancy
 
 STAGES: tuple[str, ...] = ("estimate", "partition", "split")
@@ -111,6 +112,7 @@ def plan_micro_batches(
             not; or `max_parts`, or the clusters of `node_parts`, are too few. The message gives a capacity that does.
         ValueError: bad options, a traced module whose estimates were off by more than 25 %, or what
             `workbench.partition_batch` and `workbench.estimate_memory` refuse.
+        TypeError: `node_parts` are no integers, or what these refuse so.
 
     Source: Betty (ASPLOS 2023), section 4.4.3, which adds one part at a time.
     """
@@ -157,6 +159,7 @@ def plan_with(
     Raises:
         CapacityError: see `plan_micro_batches`.
         ValueError: likewise.
+        TypeError: likewise.
     """
     check_options(capacity_bytes, method, margin, node_parts, strategy, max_parts)
     partition = Partitioner(mb, method, seed, node_parts)
@@ -202,19 +205,16 @@ def check_options(
 
     Raises:
         ValueError: with what would do.
+        TypeError: `node_parts` are no integers.
     """
     check_at_least("capacity_bytes", capacity_bytes, 1)
     check_choice("method", method, ("auto", *PARTITION_METHODS))
+    check_method(method, node_parts)
     check_choice("strategy", strategy, STRATEGIES)
     if not isinstance(margin, Real) or not 0 <= margin < math.inf:
         raise ValueError(f"margin is {margin!r}; it must be a share of at least 0, such as 0.02")
     if max_parts is not None:
         check_at_least("max_parts", max_parts, 1)
-    if (method == "cluster") if node_parts is None else (method not in ("auto", "cluster")):
-        raise ValueError(
-            f"method is {method!r} and node_parts is {'not ' if node_parts is None else ''}given; method 'cluster' "
-            "needs them (partition_graph), 'auto' may have them, others would not use them"
-        )
 
 
 def _assignment(cut: Cut, mb: MiniBatch) -> Tensor:
