@@ -42,7 +42,8 @@ def test_a_refused_result_is_gone_as_soon_as_the_error_is_there() -> None:
         try:
             kib(9)
         except torch.OutOfMemoryError:
-            kib(8)
+            all_there_is = kib(8)
+    assert all_there_is.nbytes == 8 * KIB
 
 
 @pytest.mark.parametrize("metered", [False, True])
