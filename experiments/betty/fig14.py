@@ -1,0 +1,49 @@
+"""Betty, Figure 14: epoch time, data movement included, over the number of micro-batches. Rows are Figure 11's."""
+
+from typing import Any
+
+import pandas as pd
+
+from workbench.experiment import claims
+from workbench.experiment.finding import Finding
+
+SPREAD = {"epoch_seconds": ("epoch_seconds_min", "epoch_seconds_max")}
+
+
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of this figure: two-layer GraphSAGE with the mean aggregator, cut by REG.
+
+    Data movement is gathering features and, on a GPU, copying them and the blocks there.
+    """
+    rows = table.query("method == 'reg' and model == 'sage-mean' and fanouts == '[10, 25]'")
+    return rows.assign(data_movement_seconds=rows.fetch_seconds + rows.transfer_seconds)
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.lines import panels
+
+    quantities = ["epoch_seconds", "data_movement_seconds"]
+    return panels(shown(table), x="num_parts", log_x=True, y=quantities, error=SPREAD, group="method", facet="dataset")
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    def rises(name: str, statement: str, value: str, *, timed: bool) -> Finding:
+        return claims.monotone(
+            name, statement, shown(table), value=value, along="num_parts", by=["dataset"], timed=timed
+        )
+
+    return [
+        rises("time-rises", "an epoch takes longer with more micro-batches", "epoch_seconds", timed=True),
+        rises("data-time-rises", "so does its data movement alone", "data_movement_seconds", timed=True),
+        rises("inputs-grow", "more input nodes are loaded with more micro-batches", "total_inputs", timed=False),
+    ]
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Epoch time and input nodes relative to the whole batch; the paper's are of Table 6, this sweep on
+    ogbn-products, whose time is without data preparation."""
+    paper = reported.assign(dataset="ogbn-products (paper)")
+    names = {"epoch_seconds": "time", "total_inputs": "inputs"}
+    wide = pd.concat([paper, shown(table)]).pivot_table(list(names), "num_parts", "dataset", aggfunc="median")
+    columns = {f"{names[value]}, {where}": wide[value][where] / wide[value][where][1] for value, where in wide}
+    return pd.DataFrame(columns).rename_axis("K").reset_index()
