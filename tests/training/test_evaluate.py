@@ -1,0 +1,159 @@
+"""Layer-wise evaluation against the model on one batch of all neighbours."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from tests.strategies import random_graph
+from workbench.core.dataset import Dataset
+from workbench.core.graph import Graph
+from workbench.nn.gcn import GCNLayer
+from workbench.nn.model import GNN, MODEL_KINDS, build_model
+from workbench.sampling.neighbor import FullNeighborSampler
+from workbench.training import evaluate
+from workbench.training.evaluate import accuracy, full_neighbour_logits, split_accuracies
+
+NODES, IN_DIM, CLASSES = 60, 5, 4
+GRAPH = random_graph(NODES, 400, seed=3)  # with hubs, repeated edges, self-loops and nodes without in-edges
+WEIGHTED = random_graph(NODES, 400, seed=4, edge_weight=torch.float64)
+X = torch.linspace(-9, 9, NODES * IN_DIM, dtype=torch.float64).sin().view(NODES, IN_DIM)
+SOME = torch.tensor([7, 3, 59, 0, 21])
+
+
+def new_model(kind: str, num_layers: int = 2, **options: Any) -> GNN:
+    heads = 2 if kind == "gat" else 1
+    sizes = {"in_dim": IN_DIM, "hidden_dim": 6, "out_dim": CLASSES, "num_layers": num_layers, "heads": heads}
+    return build_model(kind, **sizes, dropout=0.5, seed=2, **options).double()
+
+
+def on_one_batch(model: nn.Module, graph: Graph, nodes: Tensor) -> Tensor:
+    mb = FullNeighborSampler(len(model.layers)).sample(graph, nodes)  # pyright: ignore[reportArgumentType]
+    with torch.no_grad():
+        return model.eval()(mb.blocks, X[mb.node_ids])
+
+
+def difference(a: Tensor, b: Tensor) -> float:
+    assert a.shape == b.shape and a.dtype == b.dtype
+    return float((a - b).abs().max())
+
+
+@pytest.mark.parametrize("graph", [GRAPH, WEIGHTED], ids=["plain", "weighted"])
+@pytest.mark.parametrize("num_layers", [1, 2, 3])
+@pytest.mark.parametrize("kind", MODEL_KINDS)
+def test_every_layer_kind(kind: str, num_layers: int, graph: Graph) -> None:
+    model = new_model(kind, num_layers)
+    expected = on_one_batch(model, graph, torch.arange(NODES))
+    assert expected.abs().max() > 0.01
+    for chunk_edges in (1, 37, 10_000):
+        found = full_neighbour_logits(model, graph, X, chunk_edges=chunk_edges)
+        assert difference(found, expected) <= 1e-10
+
+
+@pytest.mark.parametrize("norm", ["batch", "layer"])
+def test_norms_use_what_they_learned(norm: str) -> None:
+    model = new_model("gin", 3, norm=norm)
+    mb = FullNeighborSampler(3).sample(GRAPH, torch.arange(NODES))
+    model(mb.blocks, X[mb.node_ids])  # running statistics of batch norm
+    found = full_neighbour_logits(model, GRAPH, X, chunk_edges=50)
+    assert difference(found, on_one_batch(model, GRAPH, torch.arange(NODES))) <= 1e-10
+
+
+@pytest.mark.parametrize("kind", ["sage-mean", "gat"])
+@pytest.mark.parametrize("chunk_edges", [1, 25, 10_000])
+def test_some_nodes_in_the_order_asked_for(kind: str, chunk_edges: int) -> None:
+    model = new_model(kind, 3)
+    found = full_neighbour_logits(model, GRAPH, X, nodes=SOME, chunk_edges=chunk_edges)
+    assert difference(found, on_one_batch(model, GRAPH, SOME)) <= 1e-10
+    assert full_neighbour_logits(model, GRAPH, X, nodes=SOME[:0]).shape == (0, CLASSES)
+
+
+def test_rows_that_nothing_reads_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+    far = Graph.from_edges(torch.tensor([1, 2, 4, 5]), torch.tensor([0, 1, 3, 4]), num_nodes=6)
+    computed, run = [], evaluate._rows_of
+
+    def noted(model: GNN, layer: int, graph: Graph, ids: Tensor, *more: Any) -> Tensor:
+        computed.append(ids)
+        return run(model, layer, graph, ids, *more)
+
+    monkeypatch.setattr(evaluate, "_rows_of", noted)
+    full_neighbour_logits(new_model("sage-mean", 3), far, X[:6], nodes=torch.tensor([0]))
+    assert [ids.tolist() for ids in computed] == [[0, 1, 2], [0, 1], [0]]
+
+
+@pytest.mark.parametrize("chunk_edges", [1, 30, 100])
+def test_a_chunk_holds_what_it_may(chunk_edges: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    model, blocks = new_model("sage-mean", 1), []
+    model.layers[0].register_forward_pre_hook(lambda _, given: blocks.append(given))
+    full_neighbour_logits(model, GRAPH, X, chunk_edges=chunk_edges)
+    assert sum(block.num_dst for block, _ in blocks) == NODES
+    for block, h in blocks:
+        last = 1 + int(block.in_degrees()[-1])
+        assert block.num_edges + block.num_dst - last < chunk_edges
+        assert len(h) == block.num_src <= block.num_edges + block.num_dst
+    assert len(blocks) >= (NODES + GRAPH.num_edges) / (chunk_edges + int(GRAPH.in_degrees().max()) + 1)
+
+
+def test_mode_of_every_module_and_gradients_are_as_before() -> None:
+    model = new_model("gin", norm="batch").train()
+    model.norms[0].eval()
+    out = full_neighbour_logits(model, GRAPH, X)
+    assert not out.requires_grad and all(p.grad is None for p in model.parameters())
+    assert model.training and model.layers[0].training and not model.norms[0].training
+    with pytest.raises(IndexError, match="x has 10 rows"):
+        full_neighbour_logits(model, GRAPH, X[:10])
+    assert model.training
+
+
+def test_dropout_is_off() -> None:
+    model = new_model("sage-mean").train()
+    assert torch.equal(full_neighbour_logits(model, GRAPH, X), full_neighbour_logits(model, GRAPH, X))
+
+
+def test_features_come_from_anything_that_reads() -> None:
+    class Store:
+        def read(self, ids: Tensor) -> Tensor:
+            return X[ids]
+
+    model = new_model("gcn")
+    expected = full_neighbour_logits(model, GRAPH, X)
+    assert torch.equal(full_neighbour_logits(model, GRAPH, Store()), expected)
+    assert torch.equal(full_neighbour_logits(model, GRAPH, X.numpy()), expected)
+
+
+def test_what_can_not_be_run_layer_by_layer_is_refused() -> None:
+    with pytest.raises(TypeError, match=r"model is a Linear; pass one of workbench\.build_model"):
+        full_neighbour_logits(nn.Linear(2, 2), GRAPH, X)
+    both = GNN([GCNLayer(IN_DIM, 2, norm="both").double()], [], nn.ReLU(), [])
+    with pytest.raises(ValueError, match="layer 0 divides by out-degrees in the batch"):
+        full_neighbour_logits(both, GRAPH, X)
+    with pytest.raises(ValueError, match="chunk_edges"):
+        full_neighbour_logits(new_model("gcn"), GRAPH, X, chunk_edges=0)
+    with pytest.raises(ValueError, match="nodes holds 7 more than once"):
+        full_neighbour_logits(new_model("gcn"), GRAPH, X, nodes=torch.tensor([7, 7]))
+
+
+def test_accuracy_counts_labelled_nodes() -> None:
+    logits = torch.tensor([[1.0, 2], [3, 0], [0, 1], [5, 5]])
+    assert accuracy(logits, torch.tensor([1, 1, -1, 0])) == pytest.approx(2 / 3)
+    with pytest.raises(ValueError, match="none of 4 nodes has a label"):
+        accuracy(logits, torch.full((4,), -1))
+    with pytest.raises(ValueError, match="4 rows of outputs for 3 labels"):
+        accuracy(logits, torch.zeros(3, dtype=torch.int64))
+    with pytest.raises(TypeError, match="several labels"):
+        accuracy(logits, logits)
+
+
+def test_accuracies_of_a_split() -> None:
+    y = torch.arange(NODES) % CLASSES
+    y[40] = -1
+    val_idx = torch.tensor([50, 31, 40])
+    data = Dataset.build(GRAPH, X, y, train_idx=torch.arange(30), val_idx=val_idx, test_idx=val_idx[:0])
+    model = new_model("sage-mean")
+    right = on_one_batch(model, GRAPH, torch.arange(NODES)).argmax(1) == y
+    found = split_accuracies(model, data, chunk_edges=30)
+    assert found == {
+        "train_accuracy": pytest.approx(float(right[:30].double().mean())),
+        "val_accuracy": pytest.approx(float(right[[50, 31]].double().mean())),
+    }
