@@ -18,8 +18,8 @@ from torch import Tensor, nn
 
 from tests.strategies import random_graph, random_minibatch
 from tests.training.faults import WORK, FailAt, cpu_allocator_error, out_of_memory
-from tests.training.toys import PlainModel, gradients, relative_difference, toy_batch
-from workbench.core.cpu_gauge import rounded_bytes
+from tests.training.faulty import FEATURES, LABELS, Faulty, above, assert_same, faulty, nothing, run
+from tests.training.toys import PlainModel, gradients, toy_batch
 from workbench.core.errors import CapacityError
 from workbench.core.limit import limit_memory
 from workbench.core.meter import PeakMeter, measure_peak
@@ -28,12 +28,10 @@ from workbench.core.stopwatch import Stopwatch
 from workbench.nn.model import build_model
 from workbench.partition.batch import PARTITION_METHODS, partition_batch
 from workbench.training import recover as recover_module
-from workbench.training.accumulate import accumulate
 from workbench.training.recover import Recovery, is_out_of_memory
 from workbench.training.step import train_step
 
 KINDS = ("sage-mean", "sage-lstm", "gat", "gin")
-TOLERANCE = 1e-10
 X = torch.linspace(-9, 9, 720, dtype=torch.float64).sin().view(120, 6)
 Y = torch.where(torch.arange(120) % 3 == 0, -1, torch.arange(120) % 4)
 BATCH = random_minibatch(
@@ -80,11 +78,6 @@ def num_allocations(kind: str) -> int:
     faults = FailAt()
     step(kind, faults, Recovery())
     return faults.count
-
-
-def assert_same(ours: tuple[Tensor, ...], theirs: tuple[Tensor, ...]) -> None:
-    for a, b in zip(ours, theirs, strict=True):
-        assert relative_difference(a, b) <= TOLERANCE
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -185,60 +178,6 @@ def test_a_budget_on_a_gpu(kind: str) -> None:
         ours = run()
     assert splits
     assert_same(ours, expected)
-
-
-class Faulty(PlainModel):
-    """Calls `fault(batch size)` in the forward pass, and where the gradient of the hidden layer has been computed."""
-
-    def __init__(self, fault: Callable[[str, int], object]) -> None:
-        super().__init__()
-        self.fault = fault
-        self.double()
-
-    def forward(self, blocks: Any, x: Tensor) -> Tensor:
-        first, second = self.layers
-        self.fault("forward", blocks[-1].num_dst)
-        h = first(blocks[0], x).tanh()
-        if h.requires_grad:
-            h.register_hook(lambda _: self._in_backward(blocks[-1].num_dst))
-        return second(blocks[1], h)
-
-    def _in_backward(self, num_seeds: int) -> None:
-        self.fault("backward", num_seeds)
-
-
-def faulty(fault: Callable[[str, int], object]) -> Faulty:
-    torch.manual_seed(3)
-    return Faulty(fault)
-
-
-FEATURES = torch.linspace(-1, 1, 160, dtype=torch.float64).sin().view(40, 4)
-LABELS = torch.arange(40) % 3
-
-
-def run(model: nn.Module, micro: Any, recover: Recovery | None = None, **options: Any) -> Tensor:
-    return accumulate(
-        model,
-        micro,
-        lambda m: FEATURES[m.node_ids],
-        lambda out, m: (out.square().sum(1) * (1 + m.seeds)).sum(),
-        recover=recover,
-        **options,
-    )
-
-
-def nothing(where: str, num_seeds: int) -> None:
-    pass
-
-
-def above(limit: int, where: str, error: Callable[[], Exception] = out_of_memory) -> Callable[[str, int], None]:
-    """A fault wherever more than so many seeds come."""
-
-    def fault(here: str, num_seeds: int) -> None:
-        if here == where and num_seeds > limit:
-            raise error()
-
-    return fault
 
 
 @pytest.mark.parametrize("where", ["forward", "backward"])
@@ -402,88 +341,6 @@ def test_phases_of_attempts_and_of_parts() -> None:
     events.clear()
     run(faulty(above(7, "forward")), toy_batch(), Recovery(), phase=phase)
     assert [e for e in events if e[0] != "/"] == [*WORK[:3], *WORK, *WORK]
-
-
-def test_other_leaves_get_their_gradients_once() -> None:
-    """Features that learn are no parameters of the model; it fails when they, the last, have their gradient already."""
-    mb, results = toy_batch(), []
-    for recover in (None, Recovery(parts=3)):
-        faults = iter([None] if recover is None else [None, out_of_memory(), None])
-        model, x = faulty(nothing), nn.Parameter(FEATURES.clone())
-
-        def fail(_: Tensor, faults: Iterator[Exception | None] = faults) -> None:
-            error = next(faults, None)
-            if error is not None:
-                raise error
-
-        x.register_post_accumulate_grad_hook(fail)
-        optimizer = torch.optim.SGD([x], lr=0.0)
-        loss = train_step(model, mb.split(torch.arange(13) % 3), x, LABELS, F.cross_entropy, optimizer, recover=recover)
-        assert next(faults, "all") == "all"
-        assert x.grad is not None
-        results.append((loss, x.grad, gradients(model)))
-    assert_same(results[1], results[0])
-
-
-@pytest.mark.parametrize("kind", ["sparse", "dense", "sparse, then dense"])
-def test_sparse_gradients_and_parameters_that_only_some_micro_batches_use(kind: str) -> None:
-    class Embedded(Faulty):
-        def __init__(self) -> None:
-            super().__init__(nothing)
-            self.rows = nn.Embedding(40, 4, sparse=kind != "dense", dtype=torch.float64)
-            self.odd = nn.Parameter(torch.ones((), dtype=torch.float64))
-
-        def forward(self, blocks: Any, x: Tensor, *, node_ids: Tensor) -> Tensor:
-            h = self.rows(node_ids) * (self.odd if blocks[-1].num_dst % 2 else 1)
-            dense = kind == "sparse, then dense" and blocks[-1].num_dst == 6
-            return super().forward(blocks, h) + (self.rows.weight.sum() if dense else 0)
-
-    results = []
-    for recover in (None, Recovery()):
-        torch.manual_seed(5)
-        model = Embedded()
-        run(model, toy_batch().split(torch.tensor([0] * 4 + [1] * 3 + [2] * 6)), recover)
-        grad = model.rows.weight.grad
-        assert grad is not None and model.odd.grad is not None and grad.is_sparse == (kind == "sparse")
-        results.append((grad.to_dense(), gradients(model.layers), model.odd.grad))
-    assert all(torch.equal(a, b) for a, b in zip(*results, strict=True))
-
-
-def test_gradients_of_before_are_kept() -> None:
-    ours, theirs, mb = faulty(nothing), faulty(nothing), toy_batch()
-    for model in (ours, theirs):
-        run(model, mb)
-    ours.fault = above(7, "backward")
-    run(ours, mb, Recovery())
-    run(theirs, mb)
-    assert_same((gradients(ours),), (gradients(theirs),))
-
-
-class Heavy(nn.Module):
-    """Four parameters, whose gradients are nearly all that a step needs."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.weights = nn.ParameterList(torch.ones(4096) for _ in range(4))
-
-    def forward(self, blocks: Any, x: Tensor) -> Tensor:
-        return torch.stack([(x.sum() * w).sum() for w in self.weights]).sum().expand(blocks[-1].num_dst, 1)
-
-
-def test_room_for_the_gradients_twice() -> None:
-    """From the second micro-batch on; without recovery there is one gradient at a time beside those in place."""
-    model, mb = Heavy().double(), toy_batch()
-    each = 4096 * 8
-    little = rounded_bytes(torch.get_rng_state().nbytes) + 2048
-
-    def peak(num_parts: int, recover: Recovery | None) -> int:
-        micro = mb.split(torch.arange(13) % num_parts)
-        run(model, micro, recover)
-        model.zero_grad()
-        return measure_peak(lambda: run(model, micro, recover))
-
-    assert abs(peak(1, Recovery()) - peak(1, None)) <= little
-    assert abs(peak(3, Recovery()) - peak(3, None) - 3 * each) <= little
 
 
 def test_data_parallel_models_are_refused() -> None:
