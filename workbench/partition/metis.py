@@ -9,7 +9,6 @@ from workbench.partition.even import cut_evenly, fill_empty_parts
 from workbench.partition.worker import METIS, run_program
 
 _MEAN_WEIGHT = 1000  # of weights that are not whole numbers yet: a thousandth of the mean is finer than METIS balances
-_MOST_TOTAL = 1 << 40
 
 
 def metis(
@@ -63,19 +62,21 @@ def metis(
     return fill_empty_parts(part, num_parts)
 
 
-def whole_weights(weights: Tensor) -> Tensor:
-    """Weights as the positive whole numbers METIS takes: as they are if they are such, else scaled to a mean of 1000.
+def whole_weights(weights: Tensor, most_total: int = 1 << 40) -> Tensor:
+    """Weights as the positive whole numbers partitioners take: as they are if they are such, else scaled.
 
     Args:
         weights: [n], non-negative, not all zero.
+        most_total: their sum may not be more, by far; the mean is 1000 or what this leaves.
 
     >>> whole_weights(torch.tensor([0.5, 1.5])).tolist()
     [500, 1500]
     """
     total = float(weights.sum(dtype=torch.float64))
-    if not weights.is_floating_point() and int(weights.min()) >= 1 and total <= _MOST_TOTAL:
+    if not weights.is_floating_point() and int(weights.min()) >= 1 and total <= most_total:
         return weights.to(torch.int64)
-    scaled = weights.to(torch.float64) * (_MEAN_WEIGHT * len(weights) / total)
+    mean = min(_MEAN_WEIGHT, most_total / len(weights))
+    scaled = weights.to(torch.float64) * (mean * len(weights) / total)
     return scaled.round().to(torch.int64).clamp_(min=1)
 
 

@@ -65,7 +65,8 @@ def nothing_is_left() -> Iterator[None]:
     yield
     process._end_all()
     wait_for(lambda: not own_processes())  # those of other processes end once these are gone
-    assert psutil.Process().num_fds() == files and shared_memory() <= names
+    wait_for(lambda: shared_memory() <= names)
+    assert psutil.Process().num_fds() == files
 
 
 def shared_memory() -> set[str]:

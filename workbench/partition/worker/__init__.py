@@ -24,6 +24,7 @@ from workbench.core.host_memory import available_bytes
 from workbench.core.units import format_bytes
 from workbench.partition.worker.process import borrowed_server
 
+_FORMATS = {torch.int64: "q", torch.int32: "i"}
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
@@ -92,7 +93,7 @@ def run_program(
 
     Args:
         program: what to run.
-        arrays: int64 vectors by name; None is left out.
+        arrays: int64 or int32 vectors by name; None is left out.
         options: keywords of the program's `run`, as JSON has them.
         num_results: length of its array "part", which is the result.
         time_limit_seconds: end it after that; None: never.
@@ -133,8 +134,9 @@ def _write(file: BinaryIO, arrays: Mapping[str, Tensor], header: Mapping[str, An
     try:
         for name, array in arrays.items():
             file.write(array.numpy().data)
-            places[name], end = end, end + array.nbytes
-        spans = {name: (place, place + arrays[name].nbytes) for name, place in places.items()}
+            file.write(bytes(-array.nbytes % 8))  # the next one begins where any kind of number may
+            places[name], end = end, file.tell()
+        spans = {name: (places[name], places[name] + a.nbytes, _FORMATS[a.dtype]) for name, a in arrays.items()}
         file.write(json.dumps({**header, "arrays": spans}).encode())
         file.flush()
     except OSError as error:

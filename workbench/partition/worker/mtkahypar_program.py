@@ -25,7 +25,7 @@ def run(
     """Cut for the connectivity objective and write the part of every vertex to `arrays["part"]`.
 
     Args:
-        arrays: int64: `indptr` and `pins` of the nets, `net_weights`, `vertex_weights`, `part`.
+        arrays: int64: `indptr` of the nets, `net_weights`, `vertex_weights`, `part`; int32: `pins`.
         num_parts: parts.
         seed: of Mt-KaHyPar.
         imbalance: how much heavier than the mean a part may be, as a share.

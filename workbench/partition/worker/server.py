@@ -78,7 +78,7 @@ def _work(program: ModuleType, header: dict, memory: mmap.mmap, writer: int, ser
     """Run the program and end: in the forked process."""
     try:
         _attach(writer, server)
-        arrays = {name: memoryview(memory)[lo:hi].cast("q") for name, (lo, hi) in header["arrays"].items()}
+        arrays = {name: memoryview(memory)[lo:hi].cast(kind) for name, (lo, hi, kind) in header["arrays"].items()}
         program.run(arrays, **header["options"])
         os._exit(0)  # a library's own threads and destructors have no say
     except BaseException:
