@@ -5,14 +5,14 @@ from typing import Any
 
 import pandas as pd
 import torch
-from pydantic import PositiveInt, model_validator
+from pydantic import PositiveInt
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
 from workbench.core.stopwatch import Stopwatch
 from workbench.experiment import claims
-from workbench.experiment.config import ModelKind, PartitionMethod, PointConfig
+from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
 from workbench.partition.batch.metis import share_among_outputs
 from workbench.training.profile import profile_epoch
@@ -21,23 +21,13 @@ WARM_UP_SEEDS = 256
 RIVALS = ["range", "random", "metis"]
 
 
-class Config(PointConfig):
+class Config(ModelConfig):
     """All training nodes are one batch, cut into `num_parts` micro-batches; fanouts input layer first."""
 
     method: PartitionMethod
     num_parts: PositiveInt
-    model: ModelKind
-    fanouts: tuple[int, ...]
-    heads: PositiveInt = 1
-    hidden_dim: PositiveInt
     learning_rate: float
     timed_passes: PositiveInt = 3
-
-    @model_validator(mode="after")
-    def _heads_are_for_attention(self) -> "Config":
-        if self.heads > 1 and self.model != "gat":
-            raise ValueError(f"heads is {self.heads}, but {self.model} has none; leave it out or set model to gat")
-        return self
 
 
 def run(config: Config) -> Iterator[dict[str, Any]]:
@@ -48,15 +38,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
             node_parts = wb.partition_graph(data.graph, config.num_parts, seed=config.seed)
     prepare(config, data, data.train_idx[: max(WARM_UP_SEEDS, config.num_parts)], node_parts, Stopwatch())  # loads code
     batch, micro = prepare(config, data, data.train_idx, node_parts, watch)
-    model = wb.build_model(
-        config.model,
-        in_dim=data.num_features,
-        hidden_dim=config.hidden_dim,
-        out_dim=data.num_classes,
-        num_layers=len(config.fanouts),
-        heads=config.heads,
-        seed=config.seed,
-    ).to(config.device)
+    model = config.build(data)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
     profile = profile_epoch(model, [micro], data.x, data.y, cross_entropy, optimizer, repetitions=config.timed_passes)
     inputs = wb.redundancy(micro, batch)

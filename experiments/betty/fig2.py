@@ -17,7 +17,7 @@ from workbench.core.limit import limit_memory
 from workbench.core.meter import PeakMeter
 from workbench.core.stopwatch import Stopwatch
 from workbench.experiment import claims
-from workbench.experiment.config import ModelKind, PartitionMethod, PointConfig
+from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
 from workbench.memory.estimate import estimate_memory
 from workbench.memory.plan import Plan, plan_micro_batches
@@ -33,14 +33,11 @@ AXES = {"aggregator": "aggregator", "layers": "layers", "hidden": "hidden width"
 Epoch = Callable[..., None]
 
 
-class Config(PointConfig):
+class Config(ModelConfig):
     """All training nodes are one batch: whole, and cut by `method` to fit into `capacity_bytes`. Fanouts input layer
     first. `panel`: of the figure, named by what varies in it."""
 
     panel: Literal["aggregator", "layers", "hidden", "fanout"]
-    model: ModelKind
-    fanouts: tuple[int, ...]
-    hidden_dim: PositiveInt
     learning_rate: float
     method: PartitionMethod
     capacity_bytes: PositiveInt
@@ -59,14 +56,7 @@ class Config(PointConfig):
 
 def run(config: Config) -> Iterator[dict[str, Any]]:
     data, sampler = config.dataset.load(), wb.NeighborSampler(config.fanouts, seed=config.seed)
-    model = wb.build_model(
-        config.model,
-        in_dim=data.num_features,
-        hidden_dim=config.hidden_dim,
-        out_dim=data.num_classes,
-        num_layers=len(config.fanouts),
-        seed=config.seed,
-    ).to(config.device)
+    model = config.build(data)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
 
     def epoch(micro: Sequence[wb.MiniBatch], recover: Recovery | None = None) -> None:

@@ -5,13 +5,12 @@ from typing import Any
 
 import pandas as pd
 import torch
-from pydantic import PositiveInt
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
 from workbench.core.device_memory import free_bytes
 from workbench.experiment import claims
-from workbench.experiment.config import ModelKind, PointConfig
+from workbench.experiment.config import ModelConfig
 from workbench.experiment.finding import Finding
 from workbench.memory.betty import betty_terms
 from workbench.memory.estimate import estimate_memory
@@ -22,26 +21,16 @@ HALF = 0.5
 CLOSE = 0.03
 
 
-class Config(PointConfig):
+class Config(ModelConfig):
     """All training nodes are one batch; fanouts input layer first."""
 
-    model: ModelKind
-    fanouts: tuple[int, ...]
-    hidden_dim: PositiveInt
     learning_rate: float
 
 
 def run(config: Config) -> Iterator[dict[str, Any]]:
     data = config.dataset.load()
     batch = wb.NeighborSampler(config.fanouts, seed=config.seed).sample(data.graph, data.train_idx)
-    model = wb.build_model(
-        config.model,
-        in_dim=data.num_features,
-        hidden_dim=config.hidden_dim,
-        out_dim=data.num_classes,
-        num_layers=len(config.fanouts),
-        seed=config.seed,
-    ).to(config.device)
+    model = config.build(data)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
     counts = {
         "ours": estimate_memory(model, batch, optimizer=optimizer),

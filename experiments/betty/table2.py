@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 import workbench as wb
 from workbench.core.device_memory import free_bytes
 from workbench.experiment import claims
-from workbench.experiment.config import ModelKind, PartitionMethod, PointConfig
+from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
 from workbench.memory.estimate import estimator_for
 from workbench.training.profile import profile_epoch
@@ -19,14 +19,11 @@ from workbench.training.profile import profile_epoch
 USABLE = 0.8  # of what is free: running out of the host's memory may end more than this process
 
 
-class Config(PointConfig):
+class Config(ModelConfig):
     """All training nodes are one batch, cut into `num_parts` micro-batches; fanouts input layer first."""
 
     method: PartitionMethod
     num_parts: PositiveInt
-    model: ModelKind
-    fanouts: tuple[int, ...]
-    hidden_dim: PositiveInt
     learning_rate: float
 
 
@@ -34,14 +31,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     data = config.dataset.load()
     batch = wb.NeighborSampler(config.fanouts, seed=config.seed).sample(data.graph, data.train_idx)
     micro = batch.split(wb.partition_batch(batch, config.num_parts, method=config.method, seed=config.seed))
-    model = wb.build_model(
-        config.model,
-        in_dim=data.num_features,
-        hidden_dim=config.hidden_dim,
-        out_dim=data.num_classes,
-        num_layers=len(config.fanouts),
-        seed=config.seed,
-    ).to(config.device)
+    model = config.build(data)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
     estimate = estimator_for(model, batch, optimizer=optimizer)
     needed = [estimate(mb, accumulating=part > 0).peak_bytes for part, mb in enumerate(micro)]

@@ -12,7 +12,7 @@ import workbench as wb
 from workbench.core.randomness import permutation
 from workbench.core.stopwatch import Stopwatch
 from workbench.experiment import claims
-from workbench.experiment.config import ModelKind, PartitionMethod, PointConfig
+from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
 from workbench.training.profile import profile_epoch
 
@@ -20,16 +20,13 @@ WARM_UP_SEEDS = 256
 SPREAD = {"epoch_seconds": ("epoch_seconds_min", "epoch_seconds_max")}
 
 
-class Config(PointConfig):
+class Config(ModelConfig):
     """All training nodes in an epoch: one step in `num_parts` micro-batches, cut by `method`, or `num_parts` steps on
     mini-batches of equal size."""
 
     approach: Literal["micro", "mini"]
     num_parts: PositiveInt
     method: PartitionMethod | None = None
-    model: ModelKind
-    fanouts: tuple[int, ...]
-    hidden_dim: PositiveInt
     learning_rate: float
     timed_passes: PositiveInt = 3
 
@@ -38,14 +35,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     data = config.dataset.load()
     prepare(config, data, data.train_idx[: max(WARM_UP_SEEDS, config.num_parts)])  # loads machine code
     steps, seconds = prepare(config, data, data.train_idx)
-    model = wb.build_model(
-        config.model,
-        in_dim=data.num_features,
-        hidden_dim=config.hidden_dim,
-        out_dim=data.num_classes,
-        num_layers=len(config.fanouts),
-        seed=config.seed,
-    ).to(config.device)
+    model = config.build(data)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
     profile = profile_epoch(model, steps, data.x, data.y, cross_entropy, optimizer, repetitions=config.timed_passes)
     inputs = [mb.num_inputs for step in steps for mb in step]

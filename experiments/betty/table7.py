@@ -12,7 +12,7 @@ from torch.nn.functional import cross_entropy
 import workbench as wb
 from workbench.core.device_memory import free_bytes
 from workbench.experiment import claims
-from workbench.experiment.config import ModelKind, PartitionMethod, PointConfig
+from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
 from workbench.memory.betty import betty_terms
 from workbench.memory.estimate import estimator_for
@@ -23,17 +23,13 @@ MOST, MEDIAN, PAPERS_MOST = 0.07, 0.03, 0.082
 NATIVE = "sage-lstm, native"
 
 
-class Config(PointConfig):
+class Config(ModelConfig):
     """All training nodes are one batch, cut into `num_parts` micro-batches; fanouts input layer first. `native_lstm`:
     torch's own LSTM, without oneDNN or cuDNN, whose tensors Betty counted."""
 
     method: PartitionMethod
     num_parts: PositiveInt
-    model: ModelKind
     native_lstm: bool = False
-    fanouts: tuple[int, ...]
-    heads: PositiveInt = 1
-    hidden_dim: PositiveInt
     learning_rate: float
 
     @model_validator(mode="after")
@@ -47,15 +43,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     data = config.dataset.load()
     batch = wb.NeighborSampler(config.fanouts, seed=config.seed).sample(data.graph, data.train_idx)
     micro = batch.split(wb.partition_batch(batch, config.num_parts, method=config.method, seed=config.seed))
-    model = wb.build_model(
-        config.model,
-        in_dim=data.num_features,
-        hidden_dim=config.hidden_dim,
-        out_dim=data.num_classes,
-        num_layers=len(config.fanouts),
-        heads=config.heads,
-        seed=config.seed,
-    ).to(config.device)
+    model = config.build(data)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
     with lstm_kernels(config.native_lstm):
         kernels = Kernels(Kernels.of(model).device, "native") if config.native_lstm else None

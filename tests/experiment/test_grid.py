@@ -11,6 +11,7 @@ from workbench.experiment.config import PointConfig
 from workbench.experiment.grid import Grid, configs, grids, parse_overrides
 from workbench.experiment.load import load_experiment
 from workbench.experiment.problems import ConfigError
+from workbench.experiment.spec import SizeSpec, Spec
 
 names = st.sampled_from("abcdef")
 axes = st.dictionaries(names, st.lists(st.integers(0, 9), min_size=1, max_size=3), max_size=3)
@@ -47,6 +48,15 @@ def test_several_grids_are_joined_without_repeats(toys):
         for repetition in (0, 1)
     ]
     assert numbers("toys/fig1", "real") == expected
+
+
+def test_a_grid_has_seeds_of_its_own_or_those_of_its_size():
+    size = SizeSpec(sweep=[{"number": [1]}, {"number": [2], "seed": [7, 8]}], seeds=[0, 1])
+    spec = Spec(paper="Toys", title="x", source="x", claim="x", sizes={"smoke": size})
+    points = [point for grid in grids(spec, "smoke") for point in grid.points()]
+    assert [(point["number"], point["seed"]) for point in points] == [(1, 0), (1, 1), (2, 7), (2, 8)]
+    chosen = [point for grid in grids(spec, "smoke", overrides={"seed": 8}) for point in grid.points()]
+    assert [(point["number"], point["seed"]) for point in chosen] == [(2, 8)]
 
 
 def test_overrides_reach_every_grid(toys):

@@ -1,8 +1,8 @@
-"""What every grid point is told: its data set, device and seed. Experiments add their own fields."""
+"""What every grid point is told: its data set, device and seed; and its model. Experiments add their own fields."""
 
-from typing import Annotated, Any
+from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, NonNegativeInt, field_validator
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from workbench.core.errors import check_choice
 from workbench.experiment.spec import Strict
@@ -78,3 +78,47 @@ PartitionMethod = Annotated[str, AfterValidator(_partition_method)]
 
 ModelKind = Annotated[str, AfterValidator(_model_kind)]
 """A name that `build_model` takes."""
+
+
+class ModelConfig(PointConfig):
+    """A grid point that trains a model.
+
+    Args:
+        model: kind of layer.
+        fanouts: neighbours that are sampled in each layer, input layer first; as many as the model has layers.
+        hidden_dim: total width of hidden layers.
+        heads: of gat.
+        dropout: probability of dropping a hidden value.
+    """
+
+    model: ModelKind
+    fanouts: tuple[int, ...] = Field(min_length=1)
+    hidden_dim: PositiveInt
+    heads: PositiveInt = 1
+    dropout: float = Field(default=0.0, ge=0, lt=1)
+
+    @model_validator(mode="after")
+    def _heads_are_for_attention(self) -> Self:
+        if self.heads > 1 and self.model != "gat":
+            raise ValueError(f"heads is {self.heads}, but {self.model} has none; leave it out or set model to gat")
+        return self
+
+    def build(self, data: Any) -> Any:
+        """The model, from features to classes, its weights drawn by the point's seed, on the point's device.
+
+        Args:
+            data: a `Dataset`, for its widths.
+        """
+        from workbench.nn.model import build_model
+
+        model = build_model(
+            self.model,
+            in_dim=data.num_features,
+            hidden_dim=self.hidden_dim,
+            out_dim=data.num_classes,
+            num_layers=len(self.fanouts),
+            dropout=self.dropout,
+            heads=self.heads,
+            seed=self.seed,
+        )
+        return model.to(self.device)

@@ -217,9 +217,10 @@ class Experiment:
 
 
 def resolved(config: PointConfig) -> dict[str, Any]:
-    """JSON values; the experiment's own keys before those that all have, since they tell its runs apart."""
+    """JSON values; the experiment's own keys before those that more have, since they tell its runs apart."""
     plain = config.model_dump(mode="json", exclude={"dataset": {"otherwise"}})
-    return dict(sorted(plain.items(), key=lambda item: item[0] in PointConfig.model_fields))
+    kinds = [kind for kind in type(config).__mro__ if issubclass(kind, PointConfig)]
+    return dict(sorted(plain.items(), key=lambda item: sum(item[0] in kind.model_fields for kind in kinds)))
 
 
 def _as_text(config: Mapping[str, Any]) -> str:

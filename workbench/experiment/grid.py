@@ -85,7 +85,8 @@ def _set_all(found: list[Grid], key: str, value: Any) -> list[Grid]:
 
 
 def _all_axes(axes: Axes, seeds: list[int], repetitions: int) -> Axes:
-    return {**axes, "seed": seeds, "repetition": list(range(repetitions))}
+    """A grid's own seeds go before those of its size."""
+    return {**axes, "seed": axes.get("seed", seeds), "repetition": list(range(repetitions))}
 
 
 def configs(found: list[Grid], model: type[PointConfig], where: str) -> list[PointConfig]:

@@ -27,7 +27,7 @@ class SizeSpec(Strict):
         device: that it is meant for, "cpu" or "cuda"; a run may choose another.
         fixed: configuration that all points share; goes before the experiment's own.
         sweep: axes, name to values, of which every combination is a point; or a list of such grids.
-        seeds: an axis too.
+        seeds: an axis too, of grids without a `seed` of their own.
         repetitions: times that each point is run, for the spread of its seconds.
         deviations: name of a finding that does not hold at this size, to the reason that was found.
         note: what a reader must know of this size.
