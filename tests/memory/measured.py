@@ -10,6 +10,7 @@ from torch.nn.functional import cross_entropy
 import workbench as wb
 from workbench.memory.estimate import estimator_for
 from workbench.memory.record import PHASES
+from workbench.nn.model import GNN
 from workbench.training.epoch_memory import EpochMemory, meter_epoch
 
 
@@ -22,6 +23,10 @@ def skewed_graph(num_nodes: int = 3000, num_edges: int = 30_000) -> wb.Graph:
 
 
 GRAPH = skewed_graph()
+FANOUTS = [4, 6, 8]
+IN, CLASSES = 24, 7
+NARROW, WIDE = 16, 40
+"""Hidden widths on both sides of the features': layers choose what to multiply first."""
 
 
 def sample(fanouts: Sequence[int], num_seeds: int = 300) -> wb.MiniBatch:
@@ -81,3 +86,27 @@ def is_close(pair: tuple[int, int], tolerance: float, scalars: int = 4) -> bool:
     """Whether an estimate is within a tolerance of the measured bytes, or a few of the allocator's grains."""
     estimated, measured = pair
     return abs(estimated - measured) <= max(tolerance * measured, scalars * 512)
+
+
+def build(kind: str, num_layers: int, hidden_dim: int, dtype: torch.dtype = torch.float32, **options: Any) -> GNN:
+    model = wb.build_model(
+        kind, in_dim=IN, hidden_dim=hidden_dim, out_dim=CLASSES, num_layers=num_layers, seed=1, **options
+    )
+    return model.to(dtype)
+
+
+def thirds(batch: wb.MiniBatch) -> list[wb.MiniBatch]:
+    return batch.split(torch.arange(batch.num_seeds) % 3)
+
+
+def check(
+    model: GNN,
+    micro: list[wb.MiniBatch],
+    optimizer: torch.optim.Optimizer | None = None,
+    scalars: int = 4,
+    **options: Any,
+) -> None:
+    """Within 1 % in every phase."""
+    optimizer = optimizer or torch.optim.Adam(model.parameters())
+    found = compare(model, micro, optimizer, in_dim=IN, num_classes=CLASSES, **options)
+    assert all(is_close(pair, 0.01, scalars) for pair in found.values()), found

@@ -1,7 +1,5 @@
 """The analytic model against the meter, which sees every allocation of a real training step."""
 
-import importlib
-from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -13,9 +11,21 @@ from hypothesis import strategies as st
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 import workbench as wb
-from tests.memory.measured import GRAPH, compare, is_close, measure, sample
-from workbench.kernels import mask
-from workbench.memory.analytic import lstm as shadow_lstm
+from tests.memory.measured import (
+    CLASSES,
+    FANOUTS,
+    GRAPH,
+    IN,
+    NARROW,
+    WIDE,
+    build,
+    check,
+    compare,
+    is_close,
+    measure,
+    sample,
+    thirds,
+)
 from workbench.memory.estimate import estimate_memory, estimator_for, is_known
 from workbench.memory.record import PHASES, TERMS
 from workbench.nn import dropout
@@ -23,35 +33,6 @@ from workbench.nn.gcn import GCNLayer
 from workbench.nn.gin import GINLayer
 from workbench.nn.model import GNN, MODEL_KINDS
 from workbench.training.recover import Recovery
-
-FANOUTS = [4, 6, 8]
-IN, CLASSES = 24, 7
-NARROW, WIDE = 16, 40
-"""Hidden widths on both sides of the features': layers choose what to multiply first."""
-
-
-def build(kind: str, num_layers: int, hidden_dim: int, dtype: torch.dtype = torch.float32, **options: Any) -> GNN:
-    model = wb.build_model(
-        kind, in_dim=IN, hidden_dim=hidden_dim, out_dim=CLASSES, num_layers=num_layers, seed=1, **options
-    )
-    return model.to(dtype)
-
-
-def thirds(batch: wb.MiniBatch) -> list[wb.MiniBatch]:
-    return batch.split(torch.arange(batch.num_seeds) % 3)
-
-
-def check(
-    model: GNN,
-    micro: list[wb.MiniBatch],
-    optimizer: torch.optim.Optimizer | None = None,
-    scalars: int = 4,
-    **options: Any,
-) -> None:
-    """Within 1 % in every phase."""
-    optimizer = optimizer or torch.optim.Adam(model.parameters())
-    found = compare(model, micro, optimizer, in_dim=IN, num_classes=CLASSES, **options)
-    assert all(is_close(pair, 0.01, scalars) for pair in found.values()), found
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
@@ -82,44 +63,6 @@ def test_of_many_layers_and_heads() -> None:
 @pytest.mark.parametrize("kind", MODEL_KINDS)
 def test_with_whole_neighbourhoods(kind: str) -> None:
     check(build(kind, 2, NARROW), thirds(sample([-1, -1], 60)))
-
-
-@pytest.mark.parametrize(
-    "make",
-    [
-        torch.optim.SGD,
-        partial(torch.optim.SGD, momentum=0.9),
-        partial(torch.optim.SGD, momentum=0.9, nesterov=True, weight_decay=0.1),
-        partial(torch.optim.SGD, momentum=0.9, weight_decay=0.1, foreach=True),
-        partial(torch.optim.Adam, foreach=True),
-        partial(torch.optim.Adam, amsgrad=True, weight_decay=0.1),
-        partial(torch.optim.Adam, foreach=True, weight_decay=0.1),
-        partial(torch.optim.Adam, fused=True),
-        partial(torch.optim.Adam, maximize=True, weight_decay=0.1),
-        partial(torch.optim.SGD, momentum=0.9, nesterov=True),
-        partial(torch.optim.SGD, maximize=True),
-        partial(torch.optim.SGD, maximize=True, foreach=True),
-        partial(torch.optim.SGD, weight_decay=0.1),
-        torch.optim.AdamW,
-        torch.optim.NAdam,
-        torch.optim.RMSprop,
-        torch.optim.Adadelta,
-    ],
-    ids=lambda make: str(getattr(make, "keywords", getattr(make, "__name__", ""))),
-)
-def test_of_an_optimizer_whose_step_is_the_peak(make: Any) -> None:
-    model = build("sage-mean", 2, 512)
-    optimizer = make(model.parameters(), lr=0.1)
-    found = compare(model, [sample([1, 1], 3)], optimizer, in_dim=IN, num_classes=CLASSES)
-    assert is_close(found["step"], 0.01), found
-
-
-@pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
-def test_an_optimizer_by_name_is_torchs(name: str) -> None:
-    model, batch = build("gcn", 2, WIDE), sample(FANOUTS[:2])
-    kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
-    by_name = estimate_memory(model, batch, optimizer=name)
-    assert by_name == estimate_memory(model, batch, optimizer=kinds[name](model.parameters()))
 
 
 def test_edge_weights_and_ids_count(request: pytest.FixtureRequest) -> None:
@@ -153,17 +96,6 @@ def test_frozen_layers_get_no_gradients(kind: str) -> None:
     assert all(is_close(pair, 0.02) for pair in found.values()), found
 
 
-def test_recovery_copies_what_the_optimizer_has() -> None:
-    model = build("sage-mean", 2, 128)
-    model.layers[0].requires_grad_(False)
-    for learned in (model, model.layers[1]):
-        optimizer = torch.optim.Adam(learned.parameters())
-        found = compare(
-            model, [sample([1, 1], 9)], optimizer, in_dim=IN, num_classes=CLASSES, recover=Recovery()
-        )  # fmt: skip
-        assert is_close(found["step"], 0.01, scalars=8), found
-
-
 def test_recovery_copies_buffers() -> None:
     model = build("gin", 1, WIDE)
     model.layers[0].register_buffer("table", torch.zeros(20_000))
@@ -188,14 +120,6 @@ def test_other_activations(activation: torch.nn.Module) -> None:
     model.activation = activation
     assert is_known(model)
     check(model, thirds(sample(FANOUTS)))
-
-
-def test_double_precision_runs_torchs_own_lstm() -> None:
-    model = build("sage-lstm", 1, WIDE, torch.float64)
-    estimate = estimate_memory(model, sample(FANOUTS[:1]), kernels="cpu")
-    assert "native" in estimate.kernels
-    found = compare(model, [sample(FANOUTS[:1])], torch.optim.SGD(model.parameters()), in_dim=IN, num_classes=CLASSES)
-    assert is_close(found["forward"], 0.01), found
 
 
 def test_what_is_not_as_built_is_traced() -> None:
@@ -242,64 +166,6 @@ def test_blocks_that_share_storage_count_once() -> None:
     check(model, [shared])
 
 
-@pytest.fixture
-def without_onednn() -> Iterator[None]:
-    torch._C._set_mkldnn_enabled(False)  # torch.backends.mkldnn.flags warns of what is not touched here
-    yield
-    torch._C._set_mkldnn_enabled(True)
-
-
-@pytest.fixture
-def torch_forms(monkeypatch: pytest.MonkeyPatch, without_onednn: None) -> wb.Kernels:
-    """The CPU runs what CUDA would, LSTM's steps apart, which CUDA fuses."""
-    for name in ("segment_sum", "segment_max", "edge_softmax", "gather"):
-        monkeypatch.setattr(importlib.import_module(f"workbench.kernels.{name}"), "use_compiled", lambda x: False)
-
-    def in_torch(x: torch.Tensor, ids: torch.Tensor, key: int, threshold: int) -> torch.Tensor:
-        return mask._apply_mask_torch(x, ids, key, threshold, 2.0)
-
-    monkeypatch.setattr(dropout, "apply_mask", in_torch)
-    monkeypatch.setitem(shadow_lstm._NATIVE_KEPT, "cuda", shadow_lstm._NATIVE_KEPT["cpu"])
-    return wb.Kernels("cuda")
-
-
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
-@pytest.mark.parametrize("num_layers", [1, 3])
-@pytest.mark.parametrize("kind", MODEL_KINDS)
-def test_the_torch_forms_are_priced_for_cuda(
-    torch_forms: wb.Kernels, kind: str, num_layers: int, dtype: torch.dtype
-) -> None:
-    model, micro = build(kind, num_layers, WIDE, dtype, dropout=0.5), thirds(sample(FANOUTS[:num_layers]))
-    optimizer = torch.optim.Adam(model.parameters(), foreach=True)
-    found = compare(model, micro, optimizer, in_dim=IN, num_classes=CLASSES, kernels=torch_forms)
-    for phase in ("forward", "backward"):
-        assert is_close(found[phase], 0.15 if kind == "sage-lstm" else 0.01), found
-
-
-def test_torch_forms_work_in_ranges_of_edges(torch_forms: wb.Kernels, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("kernels.segment", "memory.analytic.edges", "memory.analytic.dense"):
-        monkeypatch.setattr(importlib.import_module(f"workbench.{name}"), "MESSAGE_BYTES", 1 << 14)
-    for kind in ("sage-mean", "gat"):
-        model = build(kind, 2, WIDE, dropout=0.5)
-        found = compare(
-            model, thirds(sample(FANOUTS[:2])), torch.optim.Adam(model.parameters(), foreach=True), in_dim=IN,
-            num_classes=CLASSES, kernels=torch_forms,
-        )  # fmt: skip
-        assert is_close(found["forward"], 0.01) and is_close(found["backward"], 0.01), found
-
-
-@pytest.mark.parametrize("num_layers", [1, 2])
-def test_torchs_own_lstm(without_onednn: None, num_layers: int) -> None:
-    model = build("sage-lstm", num_layers, WIDE)
-    assert wb.Kernels.of(model).lstm == "native"
-    found = compare(
-            model, thirds(sample(FANOUTS[:num_layers])), torch.optim.Adam(model.parameters()), in_dim=IN,
-            num_classes=CLASSES,
-        )  # fmt: skip
-    assert is_close(found["forward"], 0.03), found
-    assert is_close(found["backward"], 0.15), found  # not where the peak is
-
-
 def test_terms_add_up_and_name_what_they_are() -> None:
     model, batch = build("sage-lstm", 2, WIDE), sample(FANOUTS[:2])
     estimate = estimate_memory(model, batch)
@@ -313,21 +179,6 @@ def test_terms_add_up_and_name_what_they_are() -> None:
     assert estimate.terms["aggregator"] > estimate.terms["hidden"]
     assert "lstm" in estimate.kernels
     assert estimate.error is None
-
-
-def test_nothing_is_left_on_the_ledger() -> None:
-    from workbench.memory.analytic.ledger import Ledger
-
-    ledger = Ledger()
-    kept = [ledger.hold(size, "hidden") for size in (1, 512, 513)]
-    assert (ledger.total, ledger.peak) == (2048, 2048)
-    kept[2].book("loss")
-    assert ledger.live["hidden"] == 1024
-    assert ledger.live["loss"] == 1024
-    kept.clear()
-    assert ledger.total == 0
-    assert not any(ledger.live.values())
-    assert ledger.peak == 2048
 
 
 @settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
@@ -360,12 +211,6 @@ def test_what_cannot_be_priced_is_refused() -> None:
     batch = sample(FANOUTS[:2])
     with pytest.raises(ValueError, match="3 layers, the batch 2 blocks"):
         estimate_memory(build("gcn", 3, WIDE), batch)
-    with pytest.raises(ValueError, match="optimizer 'lion' is not known; choose from adam, adamw, sgd"):
-        estimate_memory(build("gcn", 2, WIDE), batch, optimizer="lion")
-    with pytest.raises(TypeError, match=r"optimizer is None; pass a name \(adam, adamw, sgd\) or an optimizer"):
-        estimate_memory(build("gcn", 2, WIDE), batch, optimizer=None)  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="none of the model's parameters"):
-        estimate_memory(build("gcn", 2, WIDE), batch, optimizer=torch.optim.SGD(build("gcn", 2, WIDE).parameters()))
     with pytest.raises(ValueError, match=f"in_dim is 3, but the model reads {IN} channels"):
         estimate_memory(build("gcn", 2, WIDE), batch, in_dim=3)
     with pytest.raises(TypeError, match="mb is a list; pass a MiniBatch"):
@@ -379,13 +224,6 @@ def test_what_cannot_be_priced_is_refused() -> None:
         estimate_memory(torch.nn.Linear(2, 2), batch)
     with pytest.raises(ValueError, match="must be traced where it is"):
         estimate_memory(torch.nn.Linear(2, 2), batch, in_dim=2, kernels=wb.Kernels("cuda"))
-    with pytest.raises(ValueError, match="device 'tpu' is not known"):
-        wb.Kernels("tpu")
-    with pytest.raises(ValueError, match="choose native"):
-        wb.Kernels("cuda", "onednn")
-    if not torch.cuda.is_available():
-        with pytest.raises(ValueError, match="asked of a GPU"):
-            wb.Kernels("cuda", "cudnn")
 
 
 def test_bound_and_module_losses_are_known() -> None:
