@@ -50,6 +50,41 @@ def test_least_without_the_winner_says_what_there_is():
         least(rivals=["spectral"])
 
 
+def ratio(table=TABLE, rivals=("metis", "range"), **bounds):
+    asked = {"value": "bytes", "among": "method", "winner": "reg", "rivals": list(rivals), "by": ["data", "k"]}
+    return claims.ratio("name", "statement", table, **asked, **bounds)
+
+
+def test_ratio_is_to_the_best_rival_of_each_case():
+    best, worst = 10 / 12, 8 / 6
+    assert ratio(median=(best + worst) / 2 + 0.01).held
+    assert not ratio(median=(best + worst) / 2 - 0.01).held
+    assert ratio(median=1.2, worst=1.34).held
+    lost = ratio(median=1.2, worst=1.33)
+    assert not lost.held
+    assert lost.evidence == (
+        "median 1.08 (wanted: 1.2), 1 of 2 cases within it; best 0.833, data x, k 2; worst 1.33 (wanted: 1.33), "
+        "data x, k 4"
+    )
+    assert ratio(rivals=["range", "spectral"], median=0.5, worst=0.5).held
+
+
+def test_a_ratio_of_nothing_to_nothing_is_1_and_to_something_infinite():
+    none = TABLE.assign(bytes=0)
+    assert ratio(none, median=1, worst=1).held and not ratio(none, median=0.99).held
+    some = none.assign(bytes=(none.method == "reg").astype(int))
+    assert ratio(some, median=2).evidence.startswith("median inf")
+
+
+def test_a_case_that_the_winner_failed_counts_and_one_without_rivals_does_not():
+    failed = TABLE.query("method != 'reg' or k != 4")
+    assert not ratio(failed, median=2).held
+    alone = TABLE.query("method == 'reg' or k != 4")
+    assert ratio(alone, median=0.84, worst=0.84).held
+    with pytest.raises(ValueError, match="nothing to compare"):
+        ratio(rivals=["spectral"], median=1)
+
+
 def monotone(values, tolerance=0.0, falling=True, k=None):
     table = pd.DataFrame({"data": "x", "k": k or range(1, len(values) + 1), "bytes": values})
     asked = {"value": "bytes", "along": "k", "by": ["data"], "falling": falling, "tolerance": tolerance}

@@ -1,4 +1,5 @@
-"""The shapes that claims have — who is least, what falls or rises, what stays within bounds — held against a table."""
+"""The shapes that claims have, held against a table: who is least and by how much, what falls or rises, what stays
+within bounds."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -37,11 +38,7 @@ def least(
     Raises:
         ValueError: the table has no case with the winner and a rival.
     """
-    cases: Any = _pivot(table, value, among, by)
-    rivals = [rival for rival in rivals if rival in cases]
-    if winner not in cases or not rivals:
-        raise ValueError(f"nothing to compare: the table's {among} are {', '.join(map(str, cases))}")
-    cases = cases.dropna(subset=rivals, how="all")
+    cases, rivals = _rivalry(table, value, among, by, winner, rivals)
     ratios = (cases[winner] / cases[rivals].min(axis=1)).fillna(float("inf"))  # where the winner failed it lost
     won = int((ratios <= 1).sum())
     worst, best = (
@@ -50,6 +47,50 @@ def least(
     )
     evidence = f"{won} of {len(ratios)} cases; best {best}; worst {worst}"
     return Finding(name, statement, won == len(ratios), evidence, timed)
+
+
+def ratio(
+    name: str,
+    statement: str,
+    table: pd.DataFrame,
+    *,
+    value: str,
+    among: str,
+    winner: str,
+    rivals: Sequence[str],
+    by: Sequence[str],
+    median: float,
+    worst: float = float("inf"),
+    timed: bool = False,
+) -> Finding:
+    """One way's value over the least of others': at most so much in the median over cases, and in each of them.
+
+    Args:
+        name: see `Finding`, like `statement` and `timed`.
+        statement: ·
+        table: of an experiment.
+        value: column to compare, not negative; repeated rows of a case count by their median. Both 0 are a ratio of 1.
+            A case that only the winner lacks has an infinite ratio, one that the rivals lack does not count.
+        among: column of the ways.
+        winner: way that is claimed to be so much less.
+        rivals: ways to compare with; those that the table lacks are left out.
+        by: columns that make a case.
+        median: that the ratio's median is at most.
+        worst: that no ratio is beyond.
+        timed: ·
+
+    Raises:
+        ValueError: the table has no case with the winner and a rival.
+    """
+    cases, rivals = _rivalry(table, value, among, by, winner, rivals)
+    ratios = _over(cases[winner], cases[rivals].min(axis=1)).fillna(float("inf"))
+    middle, most = float(ratios.median()), float(ratios.max())
+    evidence = (
+        f"median {middle:.3g} (wanted: {median:g}), {int((ratios <= median).sum())} of {len(ratios)} cases within it; "
+        f"best {ratios.min():.3g}, {_case(by, ratios.idxmin())}; worst {most:.3g}"
+        f"{'' if worst == float('inf') else f' (wanted: {worst:g})'}, {_case(by, ratios.idxmax())}"
+    )
+    return Finding(name, statement, middle <= median and most <= worst, evidence, timed)
 
 
 def monotone(
@@ -136,6 +177,21 @@ def within(
         told = [f"{format(values.iloc[0], form)} in all"]
     evidence = f"{kept} of {len(values)} cases; median {format(values.median(), form)}; {'; '.join(told)}"
     return Finding(name, statement, kept == len(values), evidence, timed)
+
+
+def _rivalry(
+    table: pd.DataFrame, value: str, among: str, by: Sequence[str], winner: str, rivals: Sequence[str]
+) -> tuple[Any, list[str]]:
+    """A line a case that any rival has, a column a way; and the rivals that there are."""
+    cases: Any = _pivot(table, value, among, by)
+    rivals = [rival for rival in rivals if rival in cases]
+    if winner not in cases or not rivals:
+        raise ValueError(f"nothing to compare: the table's {among} are {', '.join(map(str, cases))}")
+    return cases.dropna(subset=rivals, how="all"), rivals
+
+
+def _over(value: Any, other: Any) -> Any:
+    return (value / other).mask((value == 0) & (other == 0), 1.0)
 
 
 def _pivot(table: pd.DataFrame, value: str, columns: str, by: Sequence[str]) -> pd.DataFrame:
