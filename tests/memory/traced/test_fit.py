@@ -10,7 +10,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from tests.memory.traced.own_models import OWN_MODELS, Attention, Buckets, Jumping, Residual, Sparse, Thresholded
+from experiments.performance.own_models import OWN_MODELS, Attention, Buckets, Jumping, Residual, Sparse, Thresholded
 from tests.memory.traced.test_sample import skewed_batch
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
