@@ -1,7 +1,6 @@
 """Permuted sets: the same edges, rows and split under other ids."""
 
 from dataclasses import replace
-
 from typing import Any
 
 import pytest
