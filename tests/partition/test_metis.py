@@ -1,6 +1,8 @@
 """The METIS call that batch and graph partitions share."""
 
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -9,6 +11,7 @@ from hypothesis import given
 from tests.strategies import graphs
 from workbench.core.graph import Graph
 from workbench.partition.metis import metis, symmetric_adjacency, whole_weights
+from workbench.partition.worker import METIS, run_program
 
 
 def edges(indptr: torch.Tensor, indices: torch.Tensor) -> list[tuple[int, int]]:
@@ -67,6 +70,18 @@ def test_a_seed_repeats() -> None:
     assert 1 < len(runs) <= 4
 
 
+def test_large_graphs_go_another_way_to_the_same_parts(tmp_path: Path) -> None:
+    pytest.importorskip("pymetis")
+    script = tmp_path / "program.py"
+    script.write_text(METIS.script.read_text().replace("_NUMPY_FROM = 1 << 20", "_NUMPY_FROM = 0"))
+    indptr, indices = ring_of_cliques(40, 8)
+    heavy = {"edge_weights": torch.ones_like(indices), "vertex_weights": torch.arange(320) % 7 + 1}
+    given = {"indptr": indptr, "indices": indices, **heavy}
+    programs = (METIS, replace(METIS, script=script))
+    small, large = (run_program(p, given, {"num_parts": 5, "seed": 3}, num_results=320) for p in programs)
+    assert torch.equal(small, large) and len(small.unique()) == 5
+
+
 def test_without_edges_the_order_is_cut() -> None:
     empty = torch.zeros(7, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
     assert metis(*empty, 3).tolist() == [0, 0, 1, 1, 2, 2]
@@ -78,6 +93,8 @@ def test_whole_weights_stay_and_others_are_scaled() -> None:
     assert whole_weights(torch.tensor([0, 2])).tolist() == [1, 2000]
     assert whole_weights(torch.tensor([1e-9, 1.0], dtype=torch.float64)).tolist() == [1, 2000]
     assert whole_weights(torch.tensor([2**50, 2**50])).tolist() == [1000, 1000]
+    assert whole_weights(torch.tensor([2**50, 2**50]), most_total=500).tolist() == [250, 250]
+    assert whole_weights(torch.tensor([200, 301]), most_total=500).tolist() == [200, 300]
 
 
 def test_a_missing_pymetis_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -9,12 +9,13 @@ from tests.strategies import random_graph, random_minibatch
 from workbench.core.block import Block
 from workbench.core.errors import CapacityError
 from workbench.core.minibatch import MiniBatch
-from workbench.partition.batch.hypergraph import hypergraph_deep_parts, hypergraph_parts
+from workbench.partition.batch.hypergraph import hypergraph_deep_parts, hypergraph_fast_parts, hypergraph_parts
+from workbench.partition.batch.nets import batch_nets
 from workbench.partition.batch.options import PartitionOptions
 from workbench.partition.batch.random import random_parts
 from workbench.partition.redundancy import redundancy
 
-RULES = [hypergraph_parts, hypergraph_deep_parts]
+RULES = [hypergraph_parts, hypergraph_fast_parts, hypergraph_deep_parts]
 GRAPH = random_graph(300, 1500, seed=2)
 
 
@@ -70,3 +71,18 @@ def test_weights_are_balanced_and_memory_is_kept(rule) -> None:
     assert float(loads.max()) <= 1.12 * float(loads.mean())
     with pytest.raises(CapacityError, match=r"pins"):
         rule(mb, 4, PartitionOptions(max_bytes=1000))
+
+
+def test_many_parts_take_memory_of_their_own() -> None:
+    mb = random_minibatch(GRAPH, fanouts=(3, 5), num_seeds=120, seed=4)
+    options = PartitionOptions(max_bytes=100 * len(batch_nets(mb, hops=1).pins) + 20_000)
+    assert len(hypergraph_parts(mb, 8, options)) == len(hypergraph_fast_parts(mb, 100, options)) == 120
+    with pytest.raises(CapacityError, match=r"pins"):
+        hypergraph_parts(mb, 100, options)
+
+
+@pytest.mark.parametrize("rule", RULES)
+def test_a_seed_repeats(rule) -> None:
+    mb = random_minibatch(GRAPH, fanouts=(3, 5), num_seeds=200, seed=4)
+    runs = [tuple(rule(mb, 6, PartitionOptions(seed=seed)).tolist()) for seed in (0, 1, 1, 0)]
+    assert runs[:2] == runs[:1:-1] and runs[0] != runs[1]

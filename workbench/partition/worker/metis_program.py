@@ -5,6 +5,8 @@ from collections.abc import Mapping
 
 import pymetis
 
+_NUMPY_FROM = 1 << 20
+
 
 def run(arrays: Mapping[str, memoryview], *, num_parts: int, seed: int) -> None:
     """Cut k ways and write the part of every node to `arrays["part"]`.
@@ -14,6 +16,7 @@ def run(arrays: Mapping[str, memoryview], *, num_parts: int, seed: int) -> None:
         num_parts: parts.
         seed: of METIS.
     """
+    arrays = _as_pymetis_takes_them(arrays)
     _, part = pymetis.part_graph(
         num_parts,
         pymetis.CSRAdjacency(arrays["indptr"], arrays["indices"]),
@@ -23,3 +26,12 @@ def run(arrays: Mapping[str, memoryview], *, num_parts: int, seed: int) -> None:
         options=pymetis.Options(seed=seed),
     )
     arrays["part"][:] = array("q", part)
+
+
+def _as_pymetis_takes_them(arrays: Mapping[str, memoryview]) -> Mapping:
+    """pymetis copies all buffers but numpy's; to import numpy takes longer than to copy and cut a small graph."""
+    if len(arrays["indices"]) < _NUMPY_FROM:
+        return arrays
+    import numpy as np
+
+    return {name: np.frombuffer(array, dtype=np.int64) for name, array in arrays.items()}
