@@ -127,6 +127,30 @@ def test_error_columns() -> None:
     assert figure.layout.yaxis.title.text == "epoch time (s)"
 
 
+def test_errors_as_a_band() -> None:
+    table = [{"k": k, "m": "reg", "epoch_seconds": 3.0 * k, "low": 2.0, "high": 4.0 + k} for k in (1, 2)]
+    figure: Any = lines(table, x="k", y="epoch_seconds", group="m", error=("low", "high"), band=True)
+    line, band = figure.data
+    assert (line.x, line.y, line.mode, line.error_y.array) == ((1, 2), (3, 6), "lines", None)
+    assert (band.x, band.y, band.fill) == ((1, 2, 2, 1), (5, 6, 2, 2), "toself")
+    assert (line.showlegend, band.showlegend, band.legendgroup, band.hoverinfo) == (True, False, line.name, "skip")
+    assert band.fillcolor == "rgba(0, 114, 178, 0.18)" and line.line.color == "#0072B2"
+
+
+def test_a_band_is_in_the_lines_unit_and_has_no_width_where_it_is_not_known() -> None:
+    table = [{"k": k, "m": "reg", "peak_bytes": 2 * GIB, "low": low, "high": None} for k, low in ((1, None), (2, GIB))]
+    figure: Any = lines(pd.DataFrame(table), x="k", y="peak_bytes", group="m", error=("low", "high"), band=True)
+    assert [t.y for t in figure.data] == [(2, 2)]
+    table[1]["high"] = 3 * GIB
+    figure = lines(pd.DataFrame(table), x="k", y="peak_bytes", group="m", error=("low", "high"), band=True)
+    assert figure.data[1].y == (2, 3, 1, 2)
+
+
+def test_a_curve_of_one_point_is_a_mark() -> None:
+    figure: Any = lines([row("reg", 1, 2)], x="num_parts", y="peak_bytes", group="method", band=True)
+    assert [t.mode for t in figure.data] == ["lines+markers"]
+
+
 def test_rows_without_a_value_are_no_points() -> None:
     table = pd.DataFrame([*TABLE, {"method": "metis", "num_parts": 1}, {"method": "reg", "num_parts": 8}])
     figure: Any = draw(table)

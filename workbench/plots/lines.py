@@ -25,6 +25,7 @@ def lines(
     scale: str | None = None,
     reported: Table | None = None,
     error: tuple[str, str] | None = None,
+    band: bool = False,
     title: str | None = None,
 ) -> go.Figure:
     """One quantity over another, a line for every group: `panels` of one `y`, whose unit and errors are given plainly.
@@ -44,6 +45,7 @@ def lines(
         scale=scales,
         reported=reported,
         error=errors,
+        band=band,
         title=title,
     )
 
@@ -60,6 +62,7 @@ def panels(
     scale: Mapping[str, str] | None = None,
     reported: Table | None = None,
     error: Mapping[str, tuple[str, str]] | None = None,
+    band: bool = False,
     title: str | None = None,
 ) -> go.Figure:
     """Several quantities over one, each in a panel of its own, one above the other; facets side by side.
@@ -78,6 +81,7 @@ def panels(
         scale: column → unit; the others by size, each panel its own.
         reported: the paper's rows, with those of the columns that it has; hollow and dotted, in the facets they name.
         error: column → those of its least and most.
+        band: show least and most as a shaded band around a line without marks: for curves of many points.
         title: of the figure.
 
     Raises:
@@ -87,7 +91,7 @@ def panels(
     spread, scale = error or {}, scale or {}
     _check(data, [x, *y, group, *facets, *(column for pair in spread.values() for column in pair)])
     own = looks(data[group].dropna().unique())
-    series = [_Series(data, own, spread)]
+    series = [_Series(data, own, spread, band)]
     if reported is not None and len(reported):
         values = pd.DataFrame(reported)
         _check(values, [x, group])
@@ -120,6 +124,7 @@ class _Series:
     table: pd.DataFrame
     looks: Mapping[Any, Look]
     error: Mapping[str, tuple[str, str]]
+    band: bool = False
 
     def at(self, where: Mapping[str, Any]) -> "_Series":
         """The rows of a facet; a column that the source lacks excludes none."""
@@ -136,7 +141,9 @@ class _Series:
             rows = self.table.loc[self.table[group] == value]
             points = self._points(rows, x, y) if y in rows else rows.head(0)
             if len(points):
-                yield _trace(points, look, label(x), label(y), unit)
+                yield _trace(points, look, label(x), label(y), unit, band=self.band)
+                if self.band and bool((points["most"] > points["least"]).any()):
+                    yield _band(points, look, unit[1])
 
     def _points(self, rows: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
         """A line a value of x: y, least, most."""
@@ -147,18 +154,18 @@ class _Series:
         )
 
 
-def _trace(points: pd.DataFrame, look: Look, x: str, y: str, unit: tuple[str, float]) -> go.Scatter:
+def _trace(points: pd.DataFrame, look: Look, x: str, y: str, unit: tuple[str, float], *, band: bool) -> go.Scatter:
     name, factor = unit
     values = points["y"] / factor
     above, below = points["most"] / factor - values, values - points["least"] / factor
-    spread = bool((above + below).max() > 0)
+    spread = not band and bool((above + below).max() > 0)
     exact = [f" ({v:,.0f} bytes)" for v in points["y"]] if name.endswith("B") else [""] * len(points)
     return go.Scatter(
         x=points["x"].tolist(),
         y=values.tolist(),
         name=look.name,
         legendgroup=look.name,
-        mode="lines+markers",
+        mode="lines" if band and len(points) > 1 else "lines+markers",
         line={"color": look.color, "dash": look.dash, "width": 1.5 if _is_open(look) else 2},
         marker={"symbol": look.symbol, "size": 9, "color": look.color, "line": {"width": 1.5, "color": look.color}},
         error_y={"array": above.tolist(), "arrayminus": below.tolist(), "thickness": 1.2, "width": 4}
@@ -166,6 +173,23 @@ def _trace(points: pd.DataFrame, look: Look, x: str, y: str, unit: tuple[str, fl
         else None,
         customdata=exact,
         hovertemplate=f"<b>{look.name}</b><br>{x}: %{{x}}<br>{y}: %{{y:.4~g}} {name}%{{customdata}}<extra></extra>",
+    )
+
+
+def _band(points: pd.DataFrame, look: Look, factor: float) -> go.Scatter:
+    """The area between least and most, in the line's colour; of no width where they are not known."""
+    least, most = (points[end].fillna(points["y"]) / factor for end in ("least", "most"))
+    red, green, blue = (int(look.color[i : i + 2], 16) for i in (1, 3, 5))
+    return go.Scatter(
+        x=[*points["x"], *points["x"][::-1]],
+        y=[*most, *least[::-1]],
+        name=look.name,
+        legendgroup=look.name,
+        fill="toself",
+        fillcolor=f"rgba({red}, {green}, {blue}, 0.18)",
+        line={"width": 0},
+        mode="lines",
+        hoverinfo="skip",
     )
 
 

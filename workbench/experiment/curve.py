@@ -1,0 +1,157 @@
+"""Curves of training, whole batch against micro- and mini-batches: their configuration, rows, means and differences."""
+
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from typing import Any, Literal, Self
+
+import pandas as pd
+from pydantic import PositiveInt, model_validator
+
+from workbench.experiment import claims
+from workbench.experiment.config import ModelConfig, PartitionMethod
+from workbench.experiment.finding import Finding
+from workbench.experiment.interval import mean_intervals
+
+LOSS_TOLERANCE = {"float32": 1e-4, "float64": 1e-8}
+"""How far the losses of the same batches may be apart, by what parameters and features are stored in.
+
+Parts are added up in another order than the whole, so the last bits of loss and gradients differ. Counted as 16
+roundings an epoch (log2 of the terms of a sum of 10⁵) of a loss of the order of 1, that is 16 · 2⁻²⁴ = 1e-6 in float32;
+a hundred epochs, if training neither damps nor amplifies it, add up to 1e-4. In float64 the same count gives 2e-13.
+"""
+
+ACCURACY_TOLERANCE = 0.001
+"""How far accuracies of the same batches may be apart: a node whose best two classes tie within rounding may flip."""
+
+_SAME = ["dataset", "model", "precision", "seed"]
+
+
+class CurveConfig(ModelConfig):
+    """Training over epochs of all training nodes, by Adam: one step an epoch on the whole batch; the same, in
+    `num_parts` micro-batches cut by `method`; or `num_parts` steps on mini-batches.
+
+    Args:
+        approach: of these.
+        num_parts: micro- or mini-batches; 1 for the whole batch.
+        method: see `workbench.partition_batch`.
+        precision: of parameters and features.
+        learning_rate: ·
+        epochs: ·
+        evaluate_every: epochs from one evaluation to the next; the last epoch always has one.
+    """
+
+    approach: Literal["whole", "micro", "mini"]
+    num_parts: PositiveInt = 1
+    method: PartitionMethod = "auto"
+    precision: Literal["float32", "float64"] = "float32"
+    learning_rate: float
+    epochs: PositiveInt
+    evaluate_every: PositiveInt = 1
+
+    @model_validator(mode="after")
+    def _whole_is_one_part(self) -> Self:
+        if (self.approach == "whole") != (self.num_parts == 1):
+            raise ValueError(
+                f"approach is {self.approach!r} and num_parts is {self.num_parts}; the whole batch has one part, the "
+                "others have two or more"
+            )
+        return self
+
+
+def training_curve(config: CurveConfig) -> Iterator[dict[str, Any]]:
+    """The rows of a point, one an epoch: `epoch`, `num_steps`, `loss`, and where it was evaluated, over all neighbours,
+    `train_accuracy`, `val_accuracy`, `test_accuracy`."""
+    import torch
+    from torch.nn.functional import cross_entropy
+
+    from workbench.sampling.neighbor import NeighborSampler
+    from workbench.training.epoch import epoch_steps, train_epochs
+    from workbench.training.evaluate import split_accuracies
+
+    data, dtype = config.dataset.load(), getattr(torch, config.precision)
+    data = replace(data, x=data.x.to(dtype))
+    model = config.build(data).to(dtype)
+    cut = {"mini": "num_batches", "micro": "num_parts", "whole": "num_parts"}[config.approach]
+    options = {cut: config.num_parts, "method": config.method, "seed": config.seed}
+    sampler = NeighborSampler(config.fanouts, seed=config.seed)
+    yield from train_epochs(
+        model,
+        lambda epoch: epoch_steps(data.graph, data.train_idx, sampler=sampler, epoch=epoch, **options),
+        data.x,
+        data.y,
+        cross_entropy,
+        torch.optim.Adam(model.parameters(), lr=config.learning_rate),
+        epochs=config.epochs,
+        evaluate=lambda: split_accuracies(model, data),
+        evaluate_every=config.evaluate_every,
+    )
+
+
+def curve_gaps(table: pd.DataFrame, *, value: str = "loss", among: str = "micro") -> pd.DataFrame:
+    """How far curves are from that of the whole batch with the same data set, model, precision and seed.
+
+    Args:
+        table: rows of `training_curve`.
+        value: column to compare.
+        among: approach to compare with the whole batch.
+
+    Returns:
+        A row a curve: what they have in common, `num_parts`, and `gap`, the largest difference over the epochs that
+        both have.
+    """
+    whole, other = (table[table.approach == approach] for approach in ("whole", among))
+    both = other.merge(whole, on=[*_SAME, "epoch"], suffixes=("", "_whole"))
+    both["gap"] = (both[value] - both[f"{value}_whole"]).abs()
+    return both.groupby([*_SAME, "num_parts"], sort=False).gap.max().reset_index()
+
+
+def mean_curves(table: pd.DataFrame, *, values: Sequence[str], by: Sequence[str]) -> pd.DataFrame:
+    """Means over the seeds at every epoch, each with the ends of its confidence interval in `…_low` and `…_high`.
+
+    Args:
+        table: rows of `training_curve`.
+        values: columns to average.
+        by: columns that tell the curves apart.
+    """
+    found = None
+    for value in values:
+        names = {"low": f"{value}_low", "high": f"{value}_high"}
+        mean = mean_intervals(table, value=value, by=[*by, "epoch"]).rename(columns=names)
+        mean = mean.drop(columns=["half_width", "runs"])
+        found = mean if found is None else found.merge(mean, on=[*by, "epoch"], how="outer")
+    assert found is not None, "there are values"
+    return found
+
+
+def same_curves(table: pd.DataFrame) -> list[Finding]:
+    """That micro-batches follow the whole batch: losses for each precision that the table has, and accuracies.
+
+    Args:
+        table: rows of `training_curve`.
+    """
+    losses, by = curve_gaps(table), ["dataset", "model", "num_parts", "seed"]
+    found = [
+        claims.within(
+            f"same-losses-{precision}",
+            f"micro-batches follow the losses of the whole batch: largest difference {most:g} in {precision}",
+            losses.query("precision == @precision"),
+            value="gap",
+            by=by,
+            most=most,
+            form=".1e",
+        )
+        for precision, most in LOSS_TOLERANCE.items()
+        if (losses.precision == precision).any()
+    ]
+    return [
+        *found,
+        claims.within(
+            "same-accuracies",
+            f"and its test accuracy: largest difference {ACCURACY_TOLERANCE:.1%}",
+            curve_gaps(table, value="test_accuracy"),
+            value="gap",
+            by=[*by, "precision"],
+            most=ACCURACY_TOLERANCE,
+            form=".2%",
+        ),
+    ]
