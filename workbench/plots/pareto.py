@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import product
-from math import isnan, log10
+from math import ceil, floor, isnan, log10
 from typing import Any
 
 import pandas as pd
@@ -16,7 +16,8 @@ from workbench.plots.style import FAINT, PALETTE, SYMBOLS, Look, label, looks, t
 _PANEL, _GAP, _AROUND = 230, 62, 96  # pixels: height of a panel, between two with the axis title, title and ends
 _LEGEND_ROW, _NAMES_A_ROW = 22, 4
 _FEW, _MANY = 3, 7  # ticks of an axis
-_STEPS = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7), tuple(n / 10 for n in range(10, 100)))
+_STEPS = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7))
+_NARROW = 4  # a range whose ends are nearer than this many times is read like a linear one
 _FRONT = "not beaten in both"
 
 
@@ -176,14 +177,23 @@ def _log_axis(values: Iterable[float], name: str) -> dict[str, Any]:
 
 
 def _ticks(low: float, high: float) -> list[float]:
-    """The coarsest round values of which some lie in the range, thinned where the finest are too many."""
+    """Round values in the range, evenly spaced where it is narrow, else the coarsest steps of a decade that do."""
+    if high / low < _NARROW:
+        return _even_ticks(low, high)
     powers = range(int(log10(low)) - 2, int(log10(high)) + 2)
+    ticks = []
     for steps in _STEPS:
         ticks = [float(f"{step * 10.0**power:.3g}") for power in powers for step in steps]
         ticks = [tick for tick in ticks if low <= tick <= high]
         if len(ticks) >= _FEW:
             break
     return ticks[:: -(-len(ticks) // _MANY) or 1]
+
+
+def _even_ticks(low: float, high: float) -> list[float]:
+    power = 10.0 ** floor(log10((high - low) / _FEW))
+    step = next(size for size in (5 * power, 2 * power, power) if (high - low) / size >= _FEW)
+    return [float(f"{n * step:.6g}") for n in range(ceil(low / step), floor(high / step) + 1)]
 
 
 def _name_once(figure: go.Figure) -> None:
