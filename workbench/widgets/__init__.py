@@ -3,6 +3,7 @@
 A notebook that is reopened untrusted, or seen on a git host, shows no widget: place a plain figure beside each.
 """
 
+from workbench.widgets.curves import curve_explorer, curve_view
 from workbench.widgets.degrees import degree_explorer, degree_view
 from workbench.widgets.explore import explore
 from workbench.widgets.micro_batch import micro_batch_explorer, micro_batch_view
@@ -11,6 +12,8 @@ from workbench.widgets.terms import terms_explorer, terms_view
 
 __all__ = [
     "Workload",
+    "curve_explorer",
+    "curve_view",
     "degree_explorer",
     "degree_view",
     "explore",
