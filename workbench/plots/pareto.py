@@ -128,7 +128,12 @@ def _traces(
             name=look.name,
             legendgroup=look.name,
             mode="markers",
-            marker={"symbol": look.symbol, "size": 10, "color": look.color, "line": {"width": 1.5}},
+            marker={
+                "symbol": look.symbol,
+                "size": 10,
+                "color": look.color,
+                "line": {"width": 1.5, "color": look.color},
+            },
             hovertemplate=f"{told[place]}<extra></extra>",
         )
         for place, look in enumerate(own[value] for value in rows[group])
