@@ -9,7 +9,19 @@ from workbench.cli.tables import table
 
 # Named here for torch not to be imported where other commands are run.
 KINDS = ("sage-mean", "sage-gcn", "sage-pool", "sage-lstm", "gcn", "gin", "gat")
-METHODS = ("range", "random", "metis", "reg", "reg_unweighted")
+METHODS = (
+    "range",
+    "random",
+    "metis",
+    "reg",
+    "reg_unweighted",
+    "reg_normalized",
+    "star",
+    "star_refined",
+    "hypergraph",
+    "hypergraph_deep",
+    "hypergraph_refined",
+)
 OPTIMIZERS = ("adam", "adamw", "sgd")
 STRATEGIES = ("even", "split")
 LSTMS = ("onednn", "native", "cudnn")
@@ -42,7 +54,7 @@ def add(areas: argparse._SubParsersAction) -> None:
     plan.add_argument(
         "--method",
         default="auto",
-        choices=("auto", *METHODS, "all"),
+        choices=("auto", "fast", *METHODS, "all"),
         help="of partitioning; all: one beside the other (default: auto)",
     )
     plan.add_argument(

@@ -60,9 +60,9 @@ class PointConfig(Strict):
 
 
 def _partition_method(name: str) -> str:
-    from workbench.partition.batch import PARTITION_METHODS
+    from workbench.partition.batch import PARTITION_CHOICES
 
-    check_choice("method", name, ("auto", *PARTITION_METHODS))
+    check_choice("method", name, PARTITION_CHOICES)
     return name
 
 

@@ -20,7 +20,7 @@ from workbench.memory.planning.partitioner import Partitioner
 from workbench.memory.planning.room import Room
 from workbench.memory.planning.strategy import STRATEGIES, Limit, fitting_cut
 from workbench.memory.record import MemoryEstimate
-from workbench.partition.batch import PARTITION_METHODS, partition_batch
+from workbench.partition.batch import PARTITION_CHOICES, partition_batch
 from workbench.partition.batch.options import check_method
 from workbench.partition.redundancy import Redundancy, redundancy
 
@@ -208,7 +208,7 @@ def check_options(
         TypeError: `node_parts` are no integers.
     """
     check_at_least("capacity_bytes", capacity_bytes, 1)
-    check_choice("method", method, ("auto", *PARTITION_METHODS))
+    check_choice("method", method, PARTITION_CHOICES)
     check_method(method, node_parts)
     check_choice("strategy", strategy, STRATEGIES)
     if not isinstance(margin, Real) or not 0 <= margin < math.inf:

@@ -8,7 +8,6 @@ from workbench.partition.even import cut_evenly, fill_empty_parts
 from workbench.partition.metis import whole_weights
 from workbench.partition.worker import MT_KAHYPAR, run_program
 
-_IMBALANCE = 0.03  # as METIS's
 _MOST_TOTAL = 1 << 30  # Mt-KaHyPar adds weights up in 32 bits
 
 
@@ -21,6 +20,7 @@ def cut_nets(
     *,
     weights: Tensor | None = None,
     seed: int = 0,
+    imbalance: float = 0.03,
     preset: str = "DEFAULT",
     threads: int = 1,
     time_limit_seconds: float | None = None,
@@ -35,6 +35,7 @@ def cut_nets(
         num_parts: parts, 1 to `count`; each gets a vertex.
         weights: [count], non-negative weight of every vertex; None: 1 each.
         seed: the same seed gives the same parts.
+        imbalance: by which share parts may be heavier than the mean.
         preset: of Mt-KaHyPar: DEFAULT, QUALITY, LARGE_K, DETERMINISTIC, …
         threads: threads; with more than one, only the deterministic presets repeat.
         time_limit_seconds: end it after that; None: never.
@@ -55,7 +56,7 @@ def cut_nets(
         {
             "num_parts": num_parts,
             "seed": stream(seed, Purpose.PARTITION) & 0x7FFFFFFF,
-            "imbalance": _IMBALANCE,
+            "imbalance": imbalance,
             "preset": preset,
             "threads": threads,
         },

@@ -19,6 +19,7 @@ def metis(
     edge_weight: Tensor | None = None,
     weights: Tensor | None = None,
     seed: int = 0,
+    imbalance: float = 0.03,
     time_limit_seconds: float | None = None,
 ) -> Tensor:
     """Cut a symmetric graph into parts of equal weight with few (or light) edges between them.
@@ -35,6 +36,7 @@ def metis(
         edge_weight: int64 [num_edges], positive, the same in both directions; None: 1 each.
         weights: [n], non-negative weight of every node; None: 1 each.
         seed: the same seed gives the same parts.
+        imbalance: by which share parts may be heavier than the mean; METIS's own is 0.03.
         time_limit_seconds: end METIS after that; None: never.
 
     Returns:
@@ -55,7 +57,7 @@ def metis(
             "vertex_weights": None if weights is None else whole_weights(weights),
             "edge_weights": edge_weight,
         },
-        {"num_parts": num_parts, "seed": stream(seed, Purpose.PARTITION) & 0x7FFFFFFF},
+        {"num_parts": num_parts, "seed": stream(seed, Purpose.PARTITION) & 0x7FFFFFFF, "imbalance": imbalance},
         num_results=count,
         time_limit_seconds=time_limit_seconds,
     )

@@ -10,9 +10,9 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
-from workbench.core.errors import check_at_least, check_choice
+from workbench.core.errors import PartitionError, check_at_least, check_choice
 from workbench.core.minibatch import MiniBatch
-from workbench.partition.batch import PARTITION_METHODS, partition_batch
+from workbench.partition.batch import PARTITION_CHOICES, partition_batch
 from workbench.partition.batch.options import check_method
 
 T = TypeVar("T")
@@ -41,7 +41,7 @@ class Recovery:
         parts: micro-batches that one is cut into, at least 2; of these, those that don't fit are cut again, down to a
             seed each.
         method: see `workbench.partition_batch`. "range" takes its place where the method itself lacks memory, where
-            "auto" lacks pymetis, and where the method leaves all seeds in one part, as "cluster" may.
+            "auto" lacks pymetis or METIS fails, and where the method leaves all seeds in one part, as "cluster" may.
         seed: likewise.
         node_parts: likewise.
         on_split: called after each cut with the micro-batch, its parts and the error, to count them, say, or to plan
@@ -61,7 +61,7 @@ class Recovery:
 
     def __post_init__(self) -> None:
         check_at_least("parts", self.parts, 2)
-        check_choice("method", self.method, ("auto", *PARTITION_METHODS))
+        check_choice("method", self.method, PARTITION_CHOICES)
         check_method(self.method, self.node_parts)
         if isinstance(self.seed, bool) or not isinstance(self.seed, Integral):
             raise ValueError(f"seed is {self.seed!r}; it must be a whole number")
@@ -209,7 +209,7 @@ def _parts_of_seeds(mb: MiniBatch, num_parts: int, recover: Recovery) -> Tensor:
         part = partition_batch(mb, num_parts, method=recover.method, seed=recover.seed, node_parts=recover.node_parts)
         if part.unique().numel() > 1:  # else the same micro-batch would come again
             return part
-    except ImportError:
+    except (ImportError, PartitionError):
         if recover.method != "auto":
             raise
     except (MemoryError, RuntimeError) as error:

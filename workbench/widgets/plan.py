@@ -17,7 +17,7 @@ from workbench.memory.kernels import Kernels
 from workbench.memory.optimizer import OPTIMIZERS
 from workbench.memory.plan import Plan, plan_micro_batches
 from workbench.nn.model import MODEL_KINDS, build_model
-from workbench.partition.batch import PARTITION_METHODS
+from workbench.partition.batch import PARTITION_CHOICES
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.widgets.explore import explore
 
@@ -78,7 +78,7 @@ def plan_explorer(
     Returns:
         See `explore`.
     """
-    methods = [name for name in ("auto", *PARTITION_METHODS) if name != "cluster"]  # which needs a partition of its own
+    methods = [name for name in PARTITION_CHOICES if name != "cluster"]  # which needs a partition of its own
     places = {f"fanout_{place}": place for place in range(1, _DEEPEST + 1)}
     given = dict(zip(places, (*fanouts, *[10] * _DEEPEST), strict=False))
     return explore(

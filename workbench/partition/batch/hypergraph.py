@@ -10,7 +10,7 @@ from torch import Tensor
 from workbench.core.host_memory import available_bytes
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch.nets import batch_nets, check_room
-from workbench.partition.batch.options import PartitionOptions
+from workbench.partition.batch.options import PartitionOptions, byte_weights
 from workbench.partition.hypergraph import cut_nets
 
 _MANY_PARTS = 128  # from here on the default takes too long
@@ -20,25 +20,17 @@ _BYTES_PER_NODE_AND_PART = 4
 
 def hypergraph_parts(mb: MiniBatch, num_parts: int, options: PartitionOptions) -> Tensor:
     """Cut so that few sources of the output block are loaded by several parts: exact for a batch of one layer."""
-    return _cut(mb, num_parts, options, 1, _preset(num_parts))
-
-
-def hypergraph_fast_parts(mb: MiniBatch, num_parts: int, options: PartitionOptions) -> Tensor:
-    """Like `hypergraph_parts`, with the preset that is made for many parts whatever their number."""
-    return _cut(mb, num_parts, options, 1, "LARGE_K")
+    return _cut(mb, num_parts, options, 1)
 
 
 def hypergraph_deep_parts(mb: MiniBatch, num_parts: int, options: PartitionOptions) -> Tensor:
     """Cut so that few inputs of the batch are loaded by several parts: exact for any number of layers."""
-    return _cut(mb, num_parts, options, None, _preset(num_parts))
+    return _cut(mb, num_parts, options, None)
 
 
-def _preset(num_parts: int) -> str:
-    return "DEFAULT" if num_parts < _MANY_PARTS else "LARGE_K"
-
-
-def _cut(mb: MiniBatch, num_parts: int, options: PartitionOptions, hops: int | None, preset: str) -> Tensor:
+def _cut(mb: MiniBatch, num_parts: int, options: PartitionOptions, hops: int | None) -> Tensor:
     limit = available_bytes() if options.max_bytes is None else options.max_bytes
+    preset = "DEFAULT" if num_parts < _MANY_PARTS else "LARGE_K"
     nets = batch_nets(mb, hops=hops, max_bytes=limit)
     nodes = mb.num_seeds + len(nets.weights)
     check_room(len(nets.pins), limit, nodes * num_parts * _BYTES_PER_NODE_AND_PART if preset == "DEFAULT" else 0)
@@ -48,7 +40,9 @@ def _cut(mb: MiniBatch, num_parts: int, options: PartitionOptions, hops: int | N
         nets.weights,
         mb.num_seeds,
         num_parts,
-        weights=options.weights,
+        weights=byte_weights(mb, options),
         seed=options.seed,
+        imbalance=options.imbalance,
         preset=preset,
+        time_limit_seconds=options.time_limit_seconds,
     )

@@ -15,7 +15,13 @@ def metis_parts(mb: MiniBatch, num_parts: int, options: PartitionOptions) -> Ten
     kept = torch.zeros(len(indices) + 1, dtype=torch.int64)
     torch.cumsum(among, 0, out=kept[1:])
     adjacency = symmetric_adjacency(kept[indptr], indices[among])
-    return metis(*adjacency, num_parts, weights=options.weights, seed=options.seed)
+    return metis(
+        *adjacency,
+        num_parts,
+        weights=options.weights,
+        seed=options.seed,
+        time_limit_seconds=options.time_limit_seconds,
+    )
 
 
 def share_among_outputs(mb: MiniBatch) -> float:

@@ -1,12 +1,19 @@
-"""What every rule that partitions a batch may be told, and the part of the batch that it looks at."""
+"""What every rule that partitions a batch may be told, what that means, and the part of the batch that it looks at."""
 
 from dataclasses import dataclass
 
 import torch
 from torch import Tensor
 
-from workbench.core.errors import ID_DTYPES, check_vector
+from workbench.core.errors import ID_DTYPES, check_choice, check_vector
 from workbench.core.minibatch import MiniBatch
+from workbench.partition.refine import OBJECTIVES
+from workbench.partition.refine.trees import computation_trees, fair_shares
+
+POLICIES = ("auto", "fast")
+"""Names that choose a method."""
+
+_UNEVEN = {"largest": 0.03, "total": 0.1}
 
 
 @dataclass(frozen=True, eq=False)
@@ -18,26 +25,49 @@ class PartitionOptions:
         weights: [num_seeds] on the CPU, non-negative weight of every seed to balance; None: 1 each.
         node_parts: integer [num_graph_nodes], a partition of the whole graph.
         max_bytes: memory that the partition's own arrays may take; None: what the machine has left.
+        objective: "largest" or "total", see `partition_batch`.
+        time_limit_seconds: METIS or Mt-KaHyPar are ended after that; None: never.
     """
 
     seed: int = 0
     weights: Tensor | None = None
     node_parts: Tensor | None = None
     max_bytes: int | None = None
+    objective: str = "largest"
+    time_limit_seconds: float | None = None
+
+    @property
+    def imbalance(self) -> float:
+        """The share by which parts may be heavier than the mean: 3 %, METIS's own, or 10 % where only the total counts."""
+        return _UNEVEN[self.objective]
+
+
+def byte_weights(mb: MiniBatch, options: PartitionOptions) -> Tensor:
+    """The seeds' weights, or else their fair shares of the bytes of all inputs and edges of the batch: [num_seeds]."""
+    return fair_shares(computation_trees(mb))[: mb.num_seeds] if options.weights is None else options.weights
+
+
+def check_objective(objective: str) -> None:
+    """Refuse an unknown objective.
+
+    Raises:
+        ValueError: it is not known.
+    """
+    check_choice("objective", objective, OBJECTIVES)
 
 
 def check_method(method: str, node_parts: Tensor | None) -> None:
     """Refuse a partition of the whole graph that is missing, or that the method would not use, before any work.
 
     Raises:
-        ValueError: "cluster" without `node_parts`, another method than it and "auto" with them, or not a vector.
+        ValueError: "cluster" without `node_parts`, or a method that does not read them with them; not a vector.
         TypeError: `node_parts` are no integers.
     """
     check_vector("node_parts", node_parts, None, ID_DTYPES)
-    if (method == "cluster") if node_parts is None else (method not in ("auto", "cluster")):
+    if (method == "cluster") if node_parts is None else (method not in (*POLICIES, "cluster")):
         raise ValueError(
             f"method is {method!r} and node_parts is {'not ' if node_parts is None else ''}given; method 'cluster' "
-            "needs them (partition_graph), 'auto' may have them, others would not use them"
+            "needs them (partition_graph), 'auto' and 'fast' may have them, others would not use them"
         )
 
 

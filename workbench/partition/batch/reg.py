@@ -19,9 +19,10 @@ from workbench.kernels.transpose import Transposed, transpose
 from workbench.partition.batch.options import PartitionOptions, output_rows
 from workbench.partition.metis import metis
 
-# 16 are 64-bit neighbours and weights, which pymetis takes without a copy; with METIS's own graphs the peak measured on
-# ogbn-arxiv (29 million nonzeros, 8 to 256 parts) is 38.
-BYTES_PER_NONZERO = 40
+# 16 are 64-bit neighbours and weights; METIS's process, which maps them, has a peak of 39 more on ogbn-arxiv (29
+# million nonzeros, 32 parts).
+BYTES_PER_NONZERO = 56
+WHOLE = 1000  # what a source of two outputs counts where weights are normalized: METIS takes whole numbers
 
 
 @dataclass(frozen=True, eq=False)
@@ -31,7 +32,7 @@ class SharedNeighbours:
     Args:
         indptr: int64 [num_outputs + 1].
         indices: int64 [nonzeros], the outputs that share an in-neighbour with the row's; in no order.
-        counts: int64 [nonzeros], how many they share (multi-edges count once).
+        counts: int64 [nonzeros], how many they share (multi-edges count once), or the sum of these sources' weights.
     """
 
     indptr: Tensor
@@ -49,17 +50,34 @@ def reg_unweighted_parts(mb: MiniBatch, num_parts: int, options: PartitionOption
     return _cut(replace(shared_neighbours(mb, max_bytes=options.max_bytes), counts=None), num_parts, options)
 
 
+def reg_normalized_parts(mb: MiniBatch, num_parts: int, options: PartitionOptions) -> Tensor:
+    """Like `reg_parts`, but a source that n outputs need counts 1/(n - 1) for each pair of them.
+
+    A source's pairs then weigh n/2 together and not n²/2: what a cut saves is at most n - 1 copies. An output that is a
+    source needs itself.
+    """
+    return _cut(shared_neighbours(mb, normalized=True, max_bytes=options.max_bytes), num_parts, options)
+
+
 def _cut(graph: SharedNeighbours, num_parts: int, options: PartitionOptions) -> Tensor:
     return metis(
-        graph.indptr, graph.indices, num_parts, edge_weight=graph.counts, weights=options.weights, seed=options.seed
+        graph.indptr,
+        graph.indices,
+        num_parts,
+        edge_weight=graph.counts,
+        weights=options.weights,
+        seed=options.seed,
+        time_limit_seconds=options.time_limit_seconds,
     )
 
 
-def shared_neighbours(mb: MiniBatch, *, max_bytes: int | None = None) -> SharedNeighbours:
+def shared_neighbours(mb: MiniBatch, *, normalized: bool = False, max_bytes: int | None = None) -> SharedNeighbours:
     """Count for every pair of outputs the sources that both have in the output block.
 
     Args:
         mb: the batch; its output block is what counts.
+        normalized: a source of n outputs counts `WHOLE` / (n - 1), rounded, at least 1; an output is a source of its
+            own, too.
         max_bytes: memory the graph and METIS's work on it may take; None: what the machine has left.
 
     Raises:
@@ -68,7 +86,7 @@ def shared_neighbours(mb: MiniBatch, *, max_bytes: int | None = None) -> SharedN
     Source: Betty (ASPLOS 2023), Algorithm 1.
     """
     indptr, indices, num_src = output_rows(mb)
-    rows = _binary(indptr, indices, num_src)
+    rows = _binary(indptr, indices, num_src, normalized)
     columns = transpose(*rows, num_src)
     limit = available_bytes() if max_bytes is None else max_bytes
     degrees = columns.indptr.diff()
@@ -77,24 +95,11 @@ def shared_neighbours(mb: MiniBatch, *, max_bytes: int | None = None) -> SharedN
     )  # outputs of one source, all pairs
     out_indptr = _count(rows, columns)
     _check(int(out_indptr[-1]), limit, "")
-    return _fill(rows, columns, out_indptr)
+    return _fill(rows, columns, out_indptr, _weights(degrees) if normalized else torch.ones_like(degrees))
 
 
-def reg_fits(mb: MiniBatch, max_bytes: int) -> bool:
-    """Whether `shared_neighbours` of a batch would take `max_bytes` or less; nothing of that size is built to know.
-
-    Args:
-        mb: the batch.
-        max_bytes: see `shared_neighbours`.
-    """
-    indptr, indices, num_src = output_rows(mb)
-    rows = _binary(indptr, indices, num_src)
-    columns = transpose(*rows, num_src)
-    pairs = columns.indptr.diff() * (columns.indptr.diff() - 1)
-    most = max_bytes // BYTES_PER_NONZERO
-    if int(pairs.sum()) <= most:  # each pair counted once for every source that it shares
-        return True
-    return int(pairs.max()) <= most and int(_count(rows, columns)[-1]) <= most
+def _weights(degrees: Tensor) -> Tensor:
+    return (WHOLE / (degrees - 1).clamp(min=1)).round().to(torch.int64).clamp(min=1)
 
 
 def _check(nonzeros: int, limit: int, at_least: str) -> None:
@@ -107,11 +112,12 @@ def _check(nonzeros: int, limit: int, at_least: str) -> None:
         )
 
 
-def _binary(indptr: Tensor, indices: Tensor, num_src: int) -> tuple[Tensor, Tensor]:
-    """The CSR with every source once a row."""
-    out_indptr, out = torch.empty_like(indptr), torch.empty_like(indices)
+def _binary(indptr: Tensor, indices: Tensor, num_src: int, own: bool) -> tuple[Tensor, Tensor]:
+    """The CSR with every source once a row, and the row's own output if it is to be there."""
+    out_indptr = torch.empty_like(indptr)
+    out = torch.empty(len(indices) + own * (len(indptr) - 1), dtype=indices.dtype)
     seen = torch.full((num_src,), -1, dtype=torch.int64)
-    kept = _unique_per_row(indptr.numpy(), indices.numpy(), seen.numpy(), out_indptr.numpy(), out.numpy())
+    kept = _unique_per_row(indptr.numpy(), indices.numpy(), seen.numpy(), own, out_indptr.numpy(), out.numpy())
     return out_indptr, out[:kept]
 
 
@@ -124,10 +130,10 @@ def _count(rows: tuple[Tensor, Tensor], columns: Transposed) -> Tensor:
     return indptr.cumsum_(0)
 
 
-def _fill(rows: tuple[Tensor, Tensor], columns: Transposed, indptr: Tensor) -> SharedNeighbours:
+def _fill(rows: tuple[Tensor, Tensor], columns: Transposed, indptr: Tensor, weights: Tensor) -> SharedNeighbours:
     num_rows = len(indptr) - 1
     indices, counts = torch.empty(int(indptr[-1]), dtype=torch.int64), torch.empty(int(indptr[-1]), dtype=torch.int64)
-    arrays = [t.numpy() for t in (*rows, columns.indptr, columns.rows, indptr, indices, counts)]
+    arrays = [t.numpy() for t in (*rows, columns.indptr, columns.rows, weights, indptr, indices, counts)]
     parallel_rows(lambda lo, hi: _fill_rows(*arrays, _no_slots(num_rows), lo, hi), num_rows)
     return SharedNeighbours(indptr, indices, counts)
 
@@ -137,10 +143,14 @@ def _no_slots(num_rows: int):
 
 
 @compiled
-def _unique_per_row(indptr, indices, seen, out_indptr, out):
+def _unique_per_row(indptr, indices, seen, own, out_indptr, out):
     kept = 0
     out_indptr[0] = 0
     for row in range(len(indptr) - 1):
+        if own:
+            seen[row] = row
+            out[kept] = row
+            kept += 1
         for e in range(indptr[row], indptr[row + 1]):
             if seen[indices[e]] != row:
                 seen[indices[e]] = row
@@ -166,7 +176,7 @@ def _count_rows(indptr, indices, col_indptr, col_rows, counts, last_row, lo, hi)
 
 
 @compiled
-def _fill_rows(indptr, indices, col_indptr, col_rows, out_indptr, out, counts, slots, lo, hi):
+def _fill_rows(indptr, indices, col_indptr, col_rows, weights, out_indptr, out, counts, slots, lo, hi):
     """Rows [lo, hi) of the product; an output's slot is of this row if it is not before where the row begins."""
     for row in range(lo, hi):
         begin = out_indptr[row]
@@ -183,4 +193,4 @@ def _fill_rows(indptr, indices, col_indptr, col_rows, out_indptr, out, counts, s
                     out[slot] = other
                     counts[slot] = 0
                     end += 1
-                counts[slot] += 1
+                counts[slot] += weights[indices[e]]

@@ -8,13 +8,14 @@ import pymetis
 _NUMPY_FROM = 1 << 20
 
 
-def run(arrays: Mapping[str, memoryview], *, num_parts: int, seed: int) -> None:
+def run(arrays: Mapping[str, memoryview], *, num_parts: int, seed: int, imbalance: float) -> None:
     """Cut k ways and write the part of every node to `arrays["part"]`.
 
     Args:
         arrays: int64: `indptr`, `indices`, `part`, and `vertex_weights`, `edge_weights` where they are not 1 each.
         num_parts: parts.
         seed: of METIS.
+        imbalance: by which share parts may be heavier than the mean.
     """
     arrays = _as_pymetis_takes_them(arrays)
     _, part = pymetis.part_graph(
@@ -23,7 +24,7 @@ def run(arrays: Mapping[str, memoryview], *, num_parts: int, seed: int) -> None:
         vweights=arrays.get("vertex_weights"),
         eweights=arrays.get("edge_weights"),
         recursive=False,  # pymetis would bisect for up to 8 parts; the papers cut k ways
-        options=pymetis.Options(seed=seed),
+        options=pymetis.Options(seed=seed, ufactor=round(1000 * imbalance)),
     )
     arrays["part"][:] = array("q", part)
 
