@@ -8,6 +8,7 @@ import torch
 from pydantic import ValidationError
 
 import workbench as wb
+from workbench.experiment import curve
 from workbench.experiment.curve import CurveConfig, curve_gaps, mean_curves, same_curves, training_curve
 from workbench.training.evaluate import full_neighbour_logits
 
@@ -52,7 +53,7 @@ def test_rows_of_the_whole_batch_are_those_of_a_loop_of_ones_own() -> None:
 
 def table_of(**points: dict[str, Any]) -> pd.DataFrame:
     """Rows of several points with the configuration that tells them apart."""
-    common = {"dataset": "x", "model": GIVEN["model"], "seed": 0, "num_parts": 1, "precision": "float32"}
+    common = {"dataset": "x", "model": GIVEN["model"], "seed": 0, "num_parts": 1, "moved": 0, "precision": "float32"}
     return pd.DataFrame([{**common, **point, **row} for point in points.values() for row in rows(**point)])
 
 
@@ -75,12 +76,41 @@ def test_mini_batches_take_several_steps_and_another_way() -> None:
     assert curve_gaps(table, among="mini").gap.item() > 0.01
 
 
-@pytest.mark.parametrize(
-    ("approach", "num_parts"), [("whole", 4), ("micro", 1), ("mini", 1)]
-)  # fmt: skip
+@pytest.mark.parametrize(("approach", "num_parts"), [("whole", 4), ("micro", 1), ("mini", 1)])
 def test_parts_that_do_not_suit_the_approach_are_refused(approach: str, num_parts: int) -> None:
     with pytest.raises(ValidationError, match="the whole batch has one part"):
         CurveConfig(**GIVEN, approach=approach, num_parts=num_parts)  # pyright: ignore[reportArgumentType]
+
+
+def test_a_unit_in_the_last_place_moves_the_losses_a_little() -> None:
+    whole = {"approach": "whole"}
+    table = table_of(a=whole, b={**whole, "moved": 1}, c={**whole, "moved": 2}, d={"approach": "micro", "num_parts": 5})
+    gaps = curve_gaps(table, among="moved")
+    assert gaps.moved.tolist() == [1, 2] and 0 < gaps.gap.max() < 1e-4
+    (finding,) = [f for f in same_curves(table) if f.name == "no-farther-than-rounding"]
+    assert finding.held
+
+
+def test_half_of_the_weights_are_moved_by_one_unit() -> None:
+    before, after, other = (torch.nn.Linear(40, 30) for _ in range(3))
+    for number, model in enumerate((before, after, other)):
+        model.load_state_dict(before.state_dict())
+        if number:
+            curve._move(model, number)
+    changed = after.weight != before.weight
+    assert 0.4 < changed.double().mean() < 0.6 and not torch.equal(after.weight, other.weight)
+    larger = torch.nextafter(before.weight, torch.tensor(torch.inf))
+    assert torch.equal(after.weight[changed], larger[changed])
+
+
+@pytest.mark.parametrize(("gap", "off", "held"), [(1e-3, 9e-3, 1), (1e-3, 1.1e-2, 0), (0, 9e-5, 1), (0, 2e-4, 0)])
+def test_what_rounding_does_not_explain_is_found(gap: float, off: float, held: bool) -> None:
+    table = by_hand()
+    whole, micro = table.query("num_parts == 1"), table.query("num_parts == 2")
+    moved = [whole.assign(loss=whole.loss + share * gap, moved=number) for number, share in ((1, 0.3), (2, 1))]
+    rows = pd.concat([whole, micro.assign(loss=micro.loss + off), *moved])
+    (finding,) = [f for f in same_curves(rows) if f.name == "no-farther-than-rounding"]
+    assert finding.held == held
 
 
 def by_hand() -> pd.DataFrame:
@@ -94,6 +124,7 @@ def by_hand() -> pd.DataFrame:
             "epoch": epoch,
             "approach": approach,
             "num_parts": parts,
+            "moved": 0,
             "loss": 3.0 - epoch + seed + (5e-5 * parts if epoch == 2 and parts > 2 else 0),
             "test_accuracy": None if epoch == 1 else 0.1 * epoch,
         }

@@ -130,7 +130,7 @@ def test_error_columns() -> None:
 def test_errors_as_a_band() -> None:
     table = [{"k": k, "m": "reg", "epoch_seconds": 3.0 * k, "low": 2.0, "high": 4.0 + k} for k in (1, 2)]
     figure: Any = lines(table, x="k", y="epoch_seconds", group="m", error=("low", "high"), band=True)
-    line, band = figure.data
+    band, line = figure.data
     assert (line.x, line.y, line.mode, line.error_y.array) == ((1, 2), (3, 6), "lines", None)
     assert (band.x, band.y, band.fill) == ((1, 2, 2, 1), (5, 6, 2, 2), "toself")
     assert (line.showlegend, band.showlegend, band.legendgroup, band.hoverinfo) == (True, False, line.name, "skip")
@@ -143,7 +143,18 @@ def test_a_band_is_in_the_lines_unit_and_has_no_width_where_it_is_not_known() ->
     assert [t.y for t in figure.data] == [(2, 2)]
     table[1]["high"] = 3 * GIB
     figure = lines(pd.DataFrame(table), x="k", y="peak_bytes", group="m", error=("low", "high"), band=True)
-    assert figure.data[1].y == (2, 3, 1, 2)
+    assert figure.data[0].y == (2, 3, 1, 2)
+
+
+def test_bands_lie_below_all_lines() -> None:
+    table = [{"k": k, "m": m, "v": 3.0, "low": 2.0, "high": 4.0} for k in (1, 2) for m in "ab"]
+    figure: Any = lines(table, x="k", y="v", group="m", error=("low", "high"), band=True)
+    assert [(t.name, t.fill, t.showlegend) for t in figure.data] == [
+        ("a", "toself", False),
+        ("b", "toself", False),
+        ("a", None, True),
+        ("b", None, True),
+    ]
 
 
 def test_a_curve_of_one_point_is_a_mark() -> None:

@@ -5,7 +5,7 @@ from dataclasses import replace
 from typing import Any, Literal, Self
 
 import pandas as pd
-from pydantic import PositiveInt, model_validator
+from pydantic import NonNegativeInt, PositiveInt, model_validator
 
 from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig, PartitionMethod
@@ -23,6 +23,8 @@ a hundred epochs, if training neither damps nor amplifies it, add up to 1e-4. In
 ACCURACY_TOLERANCE = 0.001
 """How far accuracies of the same batches may be apart: a node whose best two classes tie within rounding may flip."""
 
+ROUNDING_TIMES = 10
+
 _SAME = ["dataset", "model", "precision", "seed"]
 
 
@@ -33,6 +35,8 @@ class CurveConfig(ModelConfig):
     Args:
         approach: of these.
         num_parts: micro- or mini-batches; 1 for the whole batch.
+        moved: 0, or to see what rounding makes of a run, a random half of the initial weights is one unit in the last
+            place larger; another number is another half.
         method: see `workbench.partition_batch`.
         precision: of parameters and features.
         learning_rate: ·
@@ -42,6 +46,7 @@ class CurveConfig(ModelConfig):
 
     approach: Literal["whole", "micro", "mini"]
     num_parts: PositiveInt = 1
+    moved: NonNegativeInt = 0
     method: PartitionMethod = "auto"
     precision: Literal["float32", "float64"] = "float32"
     learning_rate: float
@@ -71,7 +76,9 @@ def training_curve(config: CurveConfig) -> Iterator[dict[str, Any]]:
     data, dtype = config.dataset.load(), getattr(torch, config.precision)
     data = replace(data, x=data.x.to(dtype))
     model = config.build(data).to(dtype)
-    cut = {"mini": "num_batches", "micro": "num_parts", "whole": "num_parts"}[config.approach]
+    if config.moved:
+        _move(model, config.moved)
+    cut = "num_batches" if config.approach == "mini" else "num_parts"
     options = {cut: config.num_parts, "method": config.method, "seed": config.seed}
     sampler = NeighborSampler(config.fanouts, seed=config.seed)
     yield from train_epochs(
@@ -87,22 +94,38 @@ def training_curve(config: CurveConfig) -> Iterator[dict[str, Any]]:
     )
 
 
+def _move(model: Any, number: int) -> None:
+    """A random half of the parameters to the next larger number."""
+    import torch
+
+    from workbench.core.randomness import uniform
+
+    with torch.no_grad():
+        for place, values in enumerate(model.parameters()):
+            chosen = uniform(number * 1000 + place, torch.arange(values.numel())) < 0.5
+            larger = torch.nextafter(values, torch.full_like(values, torch.inf))
+            values.copy_(torch.where(chosen.view_as(values).to(values.device), larger, values))
+
+
 def curve_gaps(table: pd.DataFrame, *, value: str = "loss", among: str = "micro") -> pd.DataFrame:
     """How far curves are from that of the whole batch with the same data set, model, precision and seed.
 
     Args:
         table: rows of `training_curve`.
         value: column to compare.
-        among: approach to compare with the whole batch.
+        among: approach to compare with the whole batch: "micro" or "mini"; or "moved", the whole batch itself from
+            weights that were moved.
 
     Returns:
-        A row a curve: what they have in common, `num_parts`, and `gap`, the largest difference over the epochs that
-        both have.
+        A row a curve: what they have in common, `num_parts`, `moved`, and `gap`, the largest difference over the epochs
+        that both have.
     """
-    whole, other = (table[table.approach == approach] for approach in ("whole", among))
-    both = other.merge(whole, on=[*_SAME, "epoch"], suffixes=("", "_whole"))
+    moved, whole = table.moved > 0, table.approach == "whole"
+    chosen = whole & moved if among == "moved" else (table.approach == among) & ~moved
+    columns = [*_SAME, "epoch", value]
+    both = table[chosen].merge(table.loc[whole & ~moved, columns], on=columns[:-1], suffixes=("", "_whole"))
     both["gap"] = (both[value] - both[f"{value}_whole"]).abs()
-    return both.groupby([*_SAME, "num_parts"], sort=False).gap.max().reset_index()
+    return both.groupby([*_SAME, "num_parts", "moved"], sort=False).gap.max().reset_index()
 
 
 def mean_curves(table: pd.DataFrame, *, values: Sequence[str], by: Sequence[str]) -> pd.DataFrame:
@@ -124,7 +147,8 @@ def mean_curves(table: pd.DataFrame, *, values: Sequence[str], by: Sequence[str]
 
 
 def same_curves(table: pd.DataFrame) -> list[Finding]:
-    """That micro-batches follow the whole batch: losses for each precision that the table has, and accuracies.
+    """That micro-batches follow the whole batch: losses for each precision that the table has, and accuracies; and
+    where it has runs from weights that were moved, that rounding explains what is left.
 
     Args:
         table: rows of `training_curve`.
@@ -143,15 +167,29 @@ def same_curves(table: pd.DataFrame) -> list[Finding]:
         for precision, most in LOSS_TOLERANCE.items()
         if (losses.precision == precision).any()
     ]
-    return [
-        *found,
-        claims.within(
-            "same-accuracies",
-            f"and its test accuracy: largest difference {ACCURACY_TOLERANCE:.1%}",
-            curve_gaps(table, value="test_accuracy"),
-            value="gap",
-            by=[*by, "precision"],
-            most=ACCURACY_TOLERANCE,
-            form=".2%",
-        ),
-    ]
+    accuracies = claims.within(
+        "same-accuracies",
+        f"and its test accuracy: largest difference {ACCURACY_TOLERANCE:.1%}",
+        curve_gaps(table, value="test_accuracy"),
+        value="gap",
+        by=[*by, "precision"],
+        most=ACCURACY_TOLERANCE,
+        form=".2%",
+    )
+    return [*found, accuracies, *([_no_farther_than_rounding(table, losses)] if (table.moved > 0).any() else [])]
+
+
+def _no_farther_than_rounding(table: pd.DataFrame, losses: pd.DataFrame) -> Finding:
+    moved = curve_gaps(table, among="moved").groupby(_SAME).gap.max().reset_index()
+    both = losses.merge(moved, on=_SAME, suffixes=("", "_moved"))
+    least = both.precision.map(LOSS_TOLERANCE)
+    return claims.within(
+        "no-farther-than-rounding",
+        f"in any case micro-batches are no farther off than {ROUNDING_TIMES} times what moving half of the initial "
+        "weights by one unit in the last place does to the whole batch, or than above",
+        both.assign(times=both.gap / both.gap_moved.clip(lower=least / ROUNDING_TIMES)),
+        value="times",
+        by=["dataset", "model", "precision"],
+        most=ROUNDING_TIMES,
+        form=".2g",
+    )

@@ -137,13 +137,17 @@ class _Series:
         return max(self.table[column].dropna(), default=0.0) if column in self.table else 0.0
 
     def traces(self, x: str, y: str, group: str, unit: tuple[str, float]) -> Iterator[go.Scatter]:
+        """Bands first: they lie below all lines."""
+        drawn = []
         for value, look in self.looks.items():
             rows = self.table.loc[self.table[group] == value]
             points = self._points(rows, x, y) if y in rows else rows.head(0)
             if len(points):
-                yield _trace(points, look, label(x), label(y), unit, band=self.band)
-                if self.band and bool((points["most"] > points["least"]).any()):
-                    yield _band(points, look, unit[1])
+                drawn.append((points, look))
+        if self.band:
+            known = [(points, look) for points, look in drawn if bool((points["most"] > points["least"]).any())]
+            yield from (_band(points, look, unit[1]) for points, look in known)
+        yield from (_trace(points, look, label(x), label(y), unit, band=self.band) for points, look in drawn)
 
     def _points(self, rows: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
         """A line a value of x: y, least, most."""
@@ -190,6 +194,7 @@ def _band(points: pd.DataFrame, look: Look, factor: float) -> go.Scatter:
         line={"width": 0},
         mode="lines",
         hoverinfo="skip",
+        showlegend=False,
     )
 
 
@@ -217,8 +222,9 @@ def _name_once(figure: go.Figure) -> None:
     """One legend entry a name; clicking it hides all its lines."""
     named: set[str] = set()
     for trace in traces_of(figure):
-        trace.showlegend = trace.name not in named
-        named.add(trace.name)
+        if trace.fill is None:
+            trace.showlegend = trace.name not in named
+            named.add(trace.name)
 
 
 def _check(table: pd.DataFrame, columns: Sequence[str]) -> None:

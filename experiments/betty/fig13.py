@@ -1,0 +1,79 @@
+"""Betty, Figure 13: test accuracy over epochs, of the whole batch and of it in 2, 4 and 8 micro-batches."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from workbench.experiment import claims
+from workbench.experiment.curve import CurveConfig, curve_gaps, mean_curves, same_curves, training_curve
+from workbench.experiment.finding import Finding
+
+Config = CurveConfig
+
+
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    yield from training_curve(config)
+
+
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the curves: those in float32."""
+    return table.query("precision == 'float32'")
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.lines import lines
+
+    curves = mean_curves(shown(table), values=["test_accuracy"], by=["dataset", "num_parts"])
+    return lines(
+        curves.assign(cut=curves.num_parts.map(_name)),
+        x="epoch",
+        y="test_accuracy",
+        error=("test_accuracy_low", "test_accuracy_high"),
+        band=True,
+        group="cut",
+        facet="dataset",
+    )
+
+
+def _name(num_parts: int) -> str:
+    return "whole batch" if num_parts == 1 else f"K = {num_parts}"
+
+
+def ends(table: pd.DataFrame) -> pd.DataFrame:
+    """First and last loss and test accuracy of each run."""
+    runs: Any = shown(table).sort_values("epoch").groupby(["dataset", "num_parts", "seed"], sort=False)
+    columns = {f"{end}_{value}": getattr(runs[value], end)() for value in ("loss", "test_accuracy") for end in ENDS}
+    return pd.DataFrame(columns).reset_index()
+
+
+ENDS = ("first", "last")
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    found = ends(table)
+    return [
+        *same_curves(table),
+        claims.within(
+            "converges",
+            "and it is a curve of convergence: the last test accuracy is above the first",
+            found.assign(gain=found.last_test_accuracy - found.first_test_accuracy),
+            value="gain",
+            by=["dataset", "num_parts", "seed"],
+            least=0.01,
+            form=".1%",
+        ),
+    ]
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """How far each curve is from the whole batch's, in words in the paper and in numbers here, and how it ends."""
+    gaps = {name: curve_gaps(shown(table), value=name) for name in ("loss", "test_accuracy")}
+    here: Any = {
+        f"largest difference, {name.replace('_', ' ')}": gap.groupby(["dataset", "num_parts"]).gap.max()
+        for name, gap in gaps.items()
+    }
+    last: Any = ends(table).groupby(["dataset", "num_parts"])[["last_loss", "last_test_accuracy"]].mean()
+    both = pd.DataFrame(here).join(last, how="right").reset_index()
+    both.insert(2, "paper", both.num_parts.map(reported.set_index("num_parts").statement))
+    return both.rename(columns={"num_parts": "K", "last_loss": "last loss", "last_test_accuracy": "last test accuracy"})

@@ -1,0 +1,112 @@
+"""Betty, Figure 4: loss and test accuracy over epochs, of the whole batch, of mini-batches, and of the whole batch cut
+into micro-batches."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+from workbench.experiment import claims
+from workbench.experiment.curve import CurveConfig, curve_gaps, mean_curves, same_curves, training_curve
+from workbench.experiment.finding import Finding
+
+Config = CurveConfig
+NAMES = {"whole": "whole batch", "micro": "micro-batch", "mini": "mini-batch"}
+FIRST_EPOCHS = 3
+APART = 0.1  # a thousand times what micro-batches may be apart
+
+
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    yield from training_curve(config)
+
+
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows of the curves: those in float32."""
+    return table.query("precision == 'float32'")
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.lines import panels
+
+    values = ["loss", "test_accuracy"]
+    curves = mean_curves(shown(table), values=values, by=["dataset", "approach"])
+    return panels(
+        curves.assign(approach=curves.approach.map(NAMES)),
+        x="epoch",
+        y=values,
+        error={value: (f"{value}_low", f"{value}_high") for value in values},
+        band=True,
+        group="approach",
+        facet="dataset",
+    )
+
+
+def per_run(table: pd.DataFrame) -> pd.DataFrame:
+    """A row a run: how much its loss fluctuates, and its last test accuracy."""
+    runs: Any = shown(table).sort_values("epoch").groupby(["dataset", "approach", "seed"], sort=False)
+    found = {"fluctuation": runs.loss.agg(fluctuation), "test_accuracy": runs.test_accuracy.last()}
+    return pd.DataFrame(found).reset_index().assign(test_error=lambda rows: 1 - rows.test_accuracy)
+
+
+def fluctuation(losses: pd.Series) -> float:
+    """In the second half of a run, how far a loss is from the middle of its neighbours, on average and as a share."""
+    late = losses.iloc[len(losses) // 2 :]
+    middle = (late.shift(1) + late.shift(-1)) / 2
+    return float(((late - middle).abs() / middle).mean())
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    runs, by = per_run(table), ["dataset"]
+    first = shown(table).query("epoch <= @FIRST_EPOCHS").assign(test_error=lambda rows: 1 - rows.test_accuracy)
+    return [
+        *same_curves(table),
+        claims.within(
+            "mini-batches-differ",
+            f"mini-batches do not: their losses differ by {APART} and more",
+            curve_gaps(shown(table), among="mini"),
+            value="gap",
+            by=["dataset", "seed"],
+            least=APART,
+            form=".2f",
+        ),
+        claims.least(
+            "mini-batches-first",
+            f"in the first {FIRST_EPOCHS} epochs mini-batches have the higher test accuracy",
+            first,
+            value="test_error",
+            among="approach",
+            winner="mini",
+            rivals=["whole"],
+            by=["dataset", "epoch"],
+        ),
+        claims.least(
+            "mini-batches-fluctuate",
+            "in the second half the whole batch's losses fluctuate less, in proportion",
+            runs,
+            value="fluctuation",
+            among="approach",
+            winner="whole",
+            rivals=["mini"],
+            by=by,
+        ),
+        claims.least(
+            "mini-batches-end-lower",
+            "in the end the whole batch has the higher test accuracy",
+            runs,
+            value="test_error",
+            among="approach",
+            winner="whole",
+            rivals=["mini"],
+            by=by,
+        ),
+    ]
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Steps an epoch in the paper and here, and how each training ends here; the paper gives no other numbers."""
+    columns = ["num_steps", "loss", "train_accuracy", "test_accuracy"]
+    last: Any = shown(table).sort_values("epoch").groupby(["dataset", "approach", "seed"], sort=False)[columns].last()
+    here = last.groupby(["dataset", "approach"], sort=False).mean().reset_index()
+    here.insert(2, "steps, paper", here.approach.map(reported.set_index("approach").num_steps))
+    names = {"num_steps": "steps, here", "loss": "last loss", "train_accuracy": "last train accuracy"}
+    return here.rename(columns={**names, "test_accuracy": "last test accuracy"})
