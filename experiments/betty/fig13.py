@@ -37,7 +37,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def _name(num_parts: int) -> str:
-    return "whole batch" if num_parts == 1 else f"K = {num_parts}"
+    return "K = 1 (whole)" if num_parts == 1 else f"K = {num_parts}"
 
 
 def ends(table: pd.DataFrame) -> pd.DataFrame:

@@ -17,7 +17,7 @@ DASHES = ("solid", "dash", "dashdot", "longdash", "dot", "longdashdot", "solid")
 
 @dataclass(frozen=True)
 class Look:
-    """What marks a line: colour, dash and symbol, each enough by itself.
+    """What marks a line: colour, dash and symbol; the symbol is enough by itself, and so are colour and dash together.
 
     Args:
         name: for the legend.
@@ -32,8 +32,8 @@ class Look:
     symbol: str
 
 
-def _look(name: str, place: int) -> Look:
-    return Look(name, PALETTE[place % 7], DASHES[place % 7], SYMBOLS[place % 7])
+def _look(name: str, place: int, dash: str | None = None, symbol: str | None = None) -> Look:
+    return Look(name, PALETTE[place % 7], dash or DASHES[place % 7], symbol or SYMBOLS[place % 7])
 
 
 _LOOKS = {
@@ -43,8 +43,15 @@ _LOOKS = {
     "metis": _look("METIS", 3),
     "cluster": _look("cluster", 4),
     "reg_unweighted": _look("REG, unweighted", 5),
+    "reg_normalized": _look("REG, normalized", 0, "dash", "hourglass"),
+    "star": _look("star", 6),
+    "star_refined": _look("star, refined", 1, "solid", "triangle-down"),
+    "hypergraph": _look("hypergraph", 2, "solid", "pentagon"),
+    "hypergraph_deep": _look("hypergraph, all hops", 3, "dash", "hexagon"),
+    "hypergraph_refined": _look("hypergraph, refined", 4, "solid", "bowtie"),
     "micro-batch": _look("micro-batches", 0),
     "mini-batch": _look("mini-batches", 1),
+    "whole batch": Look("whole batch", PALETTE[6], "dot", SYMBOLS[6]),  # seen on the solid line of what equals it
 }
 
 

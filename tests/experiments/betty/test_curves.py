@@ -84,7 +84,7 @@ def test_figure_4_shows_means_and_intervals_of_three_trainings() -> None:
 
 def test_figure_13_shows_a_curve_for_every_number_of_parts() -> None:
     figure = load_experiment("betty/fig13").draw(by_number_of_parts())
-    assert [trace.name for trace in lines_of(figure)] == ["whole batch", "K = 2", "K = 4", "K = 8"]
+    assert [trace.name for trace in lines_of(figure)] == ["K = 1 (whole)", "K = 2", "K = 4", "K = 8"]
     first, *others = (trace.y for trace in lines_of(figure))
     assert all(y == first for y in others)
 
