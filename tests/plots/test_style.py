@@ -6,14 +6,17 @@ import plotly.io as pio
 import pytest
 
 from workbench.partition.batch import PARTITION_METHODS
-from workbench.plots.style import TEMPLATE, label, looks, unit_of
+from workbench.plots.style import PALETTE, TEMPLATE, label, looks, unit_of
 
 
 def test_every_partitioner_has_a_look_of_its_own_in_every_figure() -> None:
     together = looks(PARTITION_METHODS)
     assert set(together) == set(PARTITION_METHODS)
-    for part in ("color", "symbol", "dash", "name"):
-        assert len({getattr(look, part) for look in together.values()}) == len(PARTITION_METHODS), part
+    found = together.values()
+    for parts in ("name", "symbol", ("color", "dash")):
+        names = (parts,) if isinstance(parts, str) else parts
+        assert len({tuple(getattr(look, name) for name in names) for look in found}) == len(PARTITION_METHODS), parts
+    assert {look.color for look in found} == set(PALETTE)
     assert all(looks([method])[method] == together[method] for method in PARTITION_METHODS)
 
 

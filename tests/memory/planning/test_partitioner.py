@@ -1,37 +1,33 @@
 """All partitions of a plan are by one method, which the plan names."""
 
+import pytest
 import torch
 
 from tests.memory.counting import alone, batch, count
-from tests.strategies import random_graph, random_minibatch
 from workbench.memory.plan import plan_with
-from workbench.memory.planning import partitioner
-from workbench.partition import batch as batch_partitions
-from workbench.partition.batch import reg
 
 
-def test_the_method_is_that_which_partitioned():
-    among, apart = batch(200, 200), random_minibatch(random_graph(300, 1500), range(200, 260), (5,))
-    for mb, method in ((among, "metis"), (apart, "reg")):
-        capacity = max(max(alone(mb)), count(mb).peak_bytes // 2)
-        made = plan_with(count, mb, capacity_bytes=capacity)
-        assert (made.method, made.asked, made.method_name) == (method, "auto", f"auto ({method})")
-        assert f"parts by auto ({method})" in repr(made)
-        same = plan_with(count, mb, capacity_bytes=capacity, method=method)
-        assert same.method_name == method and torch.equal(same.assignment, made.assignment)
-        assert plan_with(count, mb, capacity_bytes=10**9).method_name == "auto"
-        clusters = plan_with(count, mb, capacity_bytes=capacity, node_parts=torch.arange(400))
-        assert clusters.method_name == "auto (cluster)"
+@pytest.mark.parametrize(("asked", "method"), [("auto", "star_refined"), ("fast", "star")])
+def test_the_method_is_that_which_partitioned(asked: str, method: str) -> None:
+    pytest.importorskip("pymetis")
+    mb = batch(200, 200)
+    capacity = max(max(alone(mb)), count(mb).peak_bytes // 2)
+    made = plan_with(count, mb, capacity_bytes=capacity, method=asked)
+    assert (made.method, made.asked, made.method_name) == (method, asked, f"{asked} ({method})")
+    assert f"parts by {asked} ({method})" in repr(made)
+    same = plan_with(count, mb, capacity_bytes=capacity, method=method)
+    assert same.method_name == method and torch.equal(same.assignment, made.assignment)
+    assert plan_with(count, mb, capacity_bytes=10**9, method=asked).method_name == asked
+    clusters = plan_with(count, mb, capacity_bytes=capacity, method=asked, node_parts=torch.arange(400))
+    assert clusters.method_name == f"{asked} (cluster)"
 
 
-def test_auto_is_settled_once(monkeypatch):
-    """Whatever else takes the memory that reg's graph would need, all tries are by one method."""
-    mb = random_minibatch(random_graph(300, 1500), range(200, 260), (5,))
-    capacity = max(alone(mb)) + 1000
-    expected = plan_with(count, mb, capacity_bytes=capacity, method="reg")
-    left = iter([10**9])
-    monkeypatch.setattr(partitioner, "available_bytes", lambda: next(left))
-    for module in (batch_partitions, reg):
-        monkeypatch.setattr(module, "available_bytes", lambda: 0)
+def test_auto_plans_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As `partition_batch` does: by star, where there is no room for the refinement."""
+    pytest.importorskip("pymetis")
+    mb = batch(200, 200)
+    capacity = max(max(alone(mb)), count(mb).peak_bytes // 2)
+    expected = plan_with(count, mb, capacity_bytes=capacity, method="star")
+    monkeypatch.setattr("workbench.partition.refine.available_bytes", lambda: 0)
     made = plan_with(count, mb, capacity_bytes=capacity)
-    assert len(made.tried) > 2 and made.method == "reg" and torch.equal(made.assignment, expected.assignment)
+    assert torch.equal(made.assignment, expected.assignment)

@@ -1,6 +1,8 @@
 """What every rule that partitions a batch must do."""
 
 import sys
+from dataclasses import replace
+from pathlib import Path
 
 import pytest
 import torch
@@ -8,16 +10,23 @@ from torch import Tensor
 
 from tests.strategies import random_graph, random_minibatch
 from workbench.core.block import Block
-from workbench.core.errors import CapacityError
+from workbench.core.errors import CapacityError, PartitionError
 from workbench.core.minibatch import MiniBatch
-from workbench.partition import batch as batch_partitions
-from workbench.partition.batch import PARTITION_METHODS, partition_batch, reg, resolve_method
-from workbench.partition.batch.reg import BYTES_PER_NONZERO, shared_neighbours
+from workbench.partition import hypergraph, metis
+from workbench.partition.batch import PARTITION_CHOICES, partition_batch
 from workbench.partition.graph import partition_graph
+from workbench.partition.refine import OBJECTIVES
 
 GRAPH = random_graph(300, 1500, seed=2)
-METHODS = [*PARTITION_METHODS, "auto"]
-USES_METIS = ("metis", "reg", "reg_unweighted", "auto")
+METHODS = PARTITION_CHOICES
+NEEDS = {"range": None, "random": None, "cluster": None} | {
+    name: "mtkahypar" if name.startswith("hypergraph") else "pymetis"
+    for name in PARTITION_CHOICES
+    if name not in ("range", "random", "cluster")
+}
+EVEN = ["range", "random", "metis", "reg", "reg_unweighted", "reg_normalized"]
+"""Methods that make parts equal in number where there are no weights."""
+SEEDED = [name for name in METHODS if name not in ("range", "cluster")]
 
 
 def batch(num_seeds: int = 120, step: int = 0) -> MiniBatch:
@@ -25,8 +34,8 @@ def batch(num_seeds: int = 120, step: int = 0) -> MiniBatch:
 
 
 def partition(mb: MiniBatch, num_parts: int, method: str, *, seed: int = 0, weights: Tensor | None = None) -> Tensor:
-    if method in USES_METIS:
-        pytest.importorskip("pymetis")
+    if (library := NEEDS[method]) is not None:
+        pytest.importorskip(library)
     node_parts = partition_graph(GRAPH, num_parts, method="random", seed=1) if method == "cluster" else None
     return partition_batch(mb, num_parts, method=method, seed=seed, node_parts=node_parts, weights=weights)
 
@@ -50,7 +59,7 @@ def test_a_seed_repeats(method: str) -> None:
     assert torch.equal(first, second)
 
 
-@pytest.mark.parametrize("method", ["random", "metis", "reg", "reg_unweighted", "auto"])
+@pytest.mark.parametrize("method", SEEDED)
 def test_seeds_differ(method: str) -> None:
     # METIS decides nothing at random before it coarsens, which it does from about 30 nodes a part on.
     assert len({tuple(partition(batch(), 2, method, seed=seed).tolist()) for seed in range(4)}) > 1
@@ -64,13 +73,13 @@ def test_random_differs_between_steps_and_follows_the_node() -> None:
     assert torch.equal(partition_batch(turned, 6, method="random").flip(0), first)
 
 
-@pytest.mark.parametrize("method", ["range", "random", "metis", "reg", "reg_unweighted", "auto"])
+@pytest.mark.parametrize("method", EVEN)
 def test_numbers_of_seeds_are_balanced(method: str) -> None:
     sizes = torch.bincount(partition(batch(), 4, method), minlength=4)
     assert int(sizes.max()) <= (30 if method in ("range", "random") else 33)
 
 
-@pytest.mark.parametrize("method", ["range", "random", "metis", "reg", "reg_unweighted", "auto"])
+@pytest.mark.parametrize("method", ["range", *SEEDED])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.int64])
 def test_weights_are_balanced(method: str, dtype: torch.dtype) -> None:
     weights = (torch.arange(120) % 7 + 1).to(dtype)
@@ -101,7 +110,7 @@ def test_one_seed_and_none(method: str) -> None:
     assert partition(MiniBatch(torch.empty(0, dtype=torch.int64), ()), 1, method).tolist() == []
 
 
-@pytest.mark.parametrize("method", ["range", "random", "metis", "reg", "reg_unweighted", "auto"])
+@pytest.mark.parametrize("method", ["range", *SEEDED])
 def test_as_many_parts_as_seeds(method: str) -> None:
     part = partition(batch(30), 30, method)
     assert sorted(part.tolist()) == list(range(30))
@@ -113,34 +122,70 @@ def test_auto_reads_a_partition_of_the_graph() -> None:
     assert torch.equal(partition_batch(mb, 4, node_parts=node_parts), node_parts[mb.seeds])
 
 
-def test_auto_prefers_metis_among_neighbours_and_reg_otherwise() -> None:
+def test_auto_falls_back_to_star_where_memory_is_short() -> None:
     pytest.importorskip("pymetis")
-    everyone, few = random_minibatch(GRAPH, range(300), (5,)), random_minibatch(GRAPH, range(200, 260), (5,))
-    for mb, method in ((everyone, "metis"), (few, "reg")):
-        assert torch.equal(partition_batch(mb, 4), partition_batch(mb, 4, method=method))
-        assert resolve_method(mb) == method
-    assert torch.equal(partition_batch(few, 4, max_bytes=0), partition_batch(few, 4, method="metis"))
+    mb = batch()
+    with pytest.raises(CapacityError, match=r"the refinement would take .* a method without it \(star\)"):
+        partition_batch(mb, 4, method="star_refined", max_bytes=1000)
+    assert torch.equal(partition_batch(mb, 4, max_bytes=1000), partition_batch(mb, 4, method="star"))
 
 
-def test_auto_takes_reg_exactly_where_reg_may_be_built() -> None:
+def test_auto_and_fast_are_the_methods_that_they_stand_for() -> None:
     pytest.importorskip("pymetis")
-    few = random_minibatch(GRAPH, range(200, 260), (5,))
-    needed = len(shared_neighbours(few).indices) * BYTES_PER_NONZERO
-    assert resolve_method(few, max_bytes=needed) == "reg" and resolve_method(few, max_bytes=needed - 1) == "metis"
-    partition_batch(few, 4, method="reg", max_bytes=needed)
-    with pytest.raises(CapacityError):
-        partition_batch(few, 4, method="reg", max_bytes=needed - 1)
-    assert resolve_method(few, node_parts=torch.zeros(300, dtype=torch.int64)) == "cluster"
+    mb = batch()
+    assert torch.equal(partition_batch(mb, 4), partition_batch(mb, 4, method="star_refined"))
+    assert torch.equal(partition_batch(mb, 4, method="fast"), partition_batch(mb, 4, method="star"))
+    hurried = partition_batch(mb, 4, time_budget_seconds=1e-9)
+    assert torch.equal(hurried, partition_batch(mb, 4, method="range"))
 
 
-def test_auto_with_too_little_memory_for_shared_neighbours(monkeypatch: pytest.MonkeyPatch) -> None:
-    """What the machine has left counts once, although it changes meanwhile."""
-    pytest.importorskip("pymetis")
-    few = random_minibatch(GRAPH, range(200, 260), (5,))
-    left = iter([10**9])
-    monkeypatch.setattr(batch_partitions, "available_bytes", lambda: next(left))
-    monkeypatch.setattr(reg, "available_bytes", lambda: 0)
-    assert torch.equal(partition_batch(few, 4), partition_batch(few, 4, method="reg", max_bytes=10**9))
+@pytest.mark.parametrize("method", METHODS)
+def test_very_many_parts(method: str) -> None:
+    graph = random_graph(800, 4000, seed=2)
+    mb = random_minibatch(graph, fanouts=(3,), num_seeds=600, seed=4)
+    if (library := NEEDS[method]) is not None:
+        pytest.importorskip(library)
+    node_parts = partition_graph(graph, 512, method="random", seed=1) if method == "cluster" else None
+    part = partition_batch(mb, 512, method=method, node_parts=node_parts)
+    assert int(part.max()) < 512
+    if method != "cluster":
+        assert len(part.unique()) == 512
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("method", METHODS)
+def test_both_objectives(method: str, objective: str) -> None:
+    if (library := NEEDS[method]) is not None:
+        pytest.importorskip(library)
+    node_parts = torch.arange(300) % 5 if method == "cluster" else None
+    part = partition_batch(batch(), 5, method=method, node_parts=node_parts, objective=objective)
+    assert len(part.unique()) == 5
+
+
+@pytest.mark.parametrize(("method", "library"), [("reg", "pymetis"), ("hypergraph", "mtkahypar")])
+def test_a_partitioner_that_overruns_its_budget_is_ended(method: str, library: str) -> None:
+    pytest.importorskip(library)
+    large = random_minibatch(random_graph(3000, 30_000), fanouts=(8,), num_seeds=1500)
+    with pytest.raises(PartitionError, match=r"over its limit of 1e-06 s"):
+        partition_batch(large, 4, method=method, time_budget_seconds=1e-6)
+    assert len(partition_batch(batch(), 4, method=method)) == 120
+
+
+@pytest.mark.parametrize(
+    ("name", "method"), [("METIS", "star_refined"), ("METIS", "auto"), ("MT_KAHYPAR", "hypergraph")]
+)
+def test_a_partitioner_that_crashes_leaves_this_process(
+    name: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    script = tmp_path / "program.py"
+    script.write_text("import os, signal\n\ndef run(arrays, **options):\n    os.kill(os.getpid(), signal.SIGSEGV)\n")
+    user = metis if name == "METIS" else hypergraph
+    pytest.importorskip(getattr(user, name).module)
+    with monkeypatch.context() as patch:
+        patch.setattr(user, name, replace(getattr(user, name), script=script))
+        with pytest.raises(PartitionError, match=r"was ended by signal 11 \(SIGSEGV\).*another method"):
+            partition_batch(batch(), 4, method=method)
+    assert len(partition_batch(batch(), 4, method=method)) == 120
 
 
 @pytest.mark.parametrize("method", ["range", "random", "cluster"])
@@ -153,18 +198,23 @@ def test_rules_without_metis_need_no_pymetis(method: str, monkeypatch: pytest.Mo
 
 def test_bad_arguments_are_refused() -> None:
     mb = batch()
-    with pytest.raises(ValueError, match=r"method 'best' is not known; choose from auto, cluster, metis"):
+    with pytest.raises(ValueError, match=r"method 'best' is not known; choose from auto, "):
         partition_batch(mb, 2, method="best")
     with pytest.raises(ValueError, match=r"num_parts is 121, but the batch has 120 seeds"):
         partition_batch(mb, 121)
     with pytest.raises(ValueError, match=r"num_parts is 0"):
         partition_batch(mb, 0)
-    with pytest.raises(ValueError, match=r"method 'range' would not use it"):
+    with pytest.raises(ValueError, match=r"method is 'range' and node_parts is given"):
         partition_batch(mb, 2, method="range", node_parts=torch.zeros(300, dtype=torch.int64))
     with pytest.raises(ValueError, match=r"weights"):
         partition_batch(mb, 2, method="range", weights=torch.ones(7))
     with pytest.raises(TypeError, match=r"weights"):
         partition_batch(mb, 2, method="range", weights=torch.ones(120, dtype=torch.bool))
+    with pytest.raises(ValueError, match=r"objective 'least' is not known; choose from largest, total"):
+        partition_batch(mb, 2, method="range", objective="least")
+    for seconds in (0, -1.0, float("nan")):
+        with pytest.raises(ValueError, match=r"time_budget_seconds is .*; it must be positive"):
+            partition_batch(mb, 2, method="range", time_budget_seconds=seconds)
 
 
 @pytest.mark.parametrize("bad", [-1.0, float("nan"), float("inf")])
