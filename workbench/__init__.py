@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it against the 
     from workbench.core.errors import CapacityError as CapacityError
     from workbench.core.errors import CorruptFileError as CorruptFileError
     from workbench.core.errors import DataError as DataError
+    from workbench.core.errors import PartitionError as PartitionError
     from workbench.core.exchange import Exchange as Exchange
     from workbench.core.graph import Graph as Graph
     from workbench.core.knowledge import KnowledgeGraph as KnowledgeGraph
@@ -42,6 +43,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it against the 
     from workbench.partition.graph import partition_graph as partition_graph
     from workbench.partition.redundancy import Redundancy as Redundancy
     from workbench.partition.redundancy import redundancy as redundancy
+    from workbench.partition.refine import refine_parts as refine_parts
     from workbench.sampling.neighbor import FullNeighborSampler as FullNeighborSampler
     from workbench.sampling.neighbor import NeighborSampler as NeighborSampler
     from workbench.sampling.stream import batches as batches
@@ -59,7 +61,7 @@ _NAMES = {
     "core.block": ["Block"],
     "core.dataset": ["Dataset"],
     "core.edgebatch": ["EdgeBatch"],
-    "core.errors": ["CapacityError", "CorruptFileError", "DataError"],
+    "core.errors": ["CapacityError", "CorruptFileError", "DataError", "PartitionError"],
     "core.exchange": ["Exchange"],
     "core.graph": ["Graph"],
     "core.knowledge": ["KnowledgeGraph"],
@@ -83,6 +85,7 @@ _NAMES = {
     "partition.batch": ["PARTITION_METHODS", "partition_batch"],
     "partition.graph": ["partition_graph"],
     "partition.redundancy": ["Redundancy", "redundancy"],
+    "partition.refine": ["refine_parts"],
     "sampling.neighbor": ["FullNeighborSampler", "NeighborSampler"],
     "sampling.stream": ["batches", "prefetch"],
     "tracking.compare": ["compare"],

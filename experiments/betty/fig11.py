@@ -91,6 +91,13 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             rivals=["range", "random"],
             **least,
         ),
+        claims.least(
+            "refined-least-memory",
+            "Beyond the paper: star, refined needs the least peak memory at every K",
+            cut,
+            rivals=[*RIVALS, "reg", "cluster"],
+            **(least | {"winner": "star_refined"}),
+        ),
         claims.monotone(
             "memory-falls",
             "more micro-batches by REG need less peak memory",

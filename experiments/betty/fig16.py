@@ -41,6 +41,13 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             rivals=["range", "random"],
             **least,
         ),
+        claims.least(
+            "refined-fewer-inputs",
+            "Beyond the paper: star, refined makes fewer redundant inputs than REG at every K",
+            rows.query("num_parts > 1"),
+            rivals=["reg"],
+            **(least | {"winner": "star_refined"}),
+        ),
         claims.monotone(
             "redundancy-grows",
             "every partitioner makes more redundant inputs with more micro-batches",
