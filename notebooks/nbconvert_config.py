@@ -28,7 +28,7 @@ class SmallImages(Preprocessor):
 def _smaller(png):
     small = io.BytesIO()
     image = Image.open(io.BytesIO(base64.b64decode(png))).convert("RGB")
-    image.quantize(64, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
+    image.quantize(64, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE).save(small, "PNG", optimize=True)
     return base64.b64encode(small.getvalue()).decode()
 
 

@@ -20,6 +20,7 @@ def metis(
     weights: Tensor | None = None,
     seed: int = 0,
     imbalance: float = 0.03,
+    rounds: int = 10,
     time_limit_seconds: float | None = None,
 ) -> Tensor:
     """Cut a symmetric graph into parts of equal weight with few (or light) edges between them.
@@ -37,6 +38,7 @@ def metis(
         weights: [n], non-negative weight of every node; None: 1 each.
         seed: the same seed gives the same parts.
         imbalance: by which share parts may be heavier than the mean; METIS's own is 0.03.
+        rounds: of refinement at every level; METIS's own number is 10.
         time_limit_seconds: end METIS after that; None: never.
 
     Returns:
@@ -57,7 +59,12 @@ def metis(
             "vertex_weights": None if weights is None else whole_weights(weights),
             "edge_weights": edge_weight,
         },
-        {"num_parts": num_parts, "seed": stream(seed, Purpose.PARTITION) & 0x7FFFFFFF, "imbalance": imbalance},
+        {
+            "num_parts": num_parts,
+            "seed": stream(seed, Purpose.PARTITION) & 0x7FFFFFFF,
+            "imbalance": imbalance,
+            "rounds": rounds,
+        },
         num_results=count,
         time_limit_seconds=time_limit_seconds,
     )

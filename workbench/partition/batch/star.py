@@ -14,6 +14,8 @@ from workbench.partition.even import cut_evenly, fill_empty_parts
 from workbench.partition.metis import metis
 from workbench.partition.refine.trees import computation_trees, fair_shares
 
+_ROUNDS = 2  # instead of 10: a fifth of the time less, for 1 % more inputs on four real graphs
+
 
 def star_parts(mb: MiniBatch, num_parts: int, options: PartitionOptions) -> Tensor:
     """Cut the output block's bipartite graph; a destination and its own row as a source are one vertex."""
@@ -30,6 +32,7 @@ def star_parts(mb: MiniBatch, num_parts: int, options: PartitionOptions) -> Tens
         weights=_weights(mb, block.num_src, options.weights),
         seed=options.seed,
         imbalance=options.imbalance,
+        rounds=_ROUNDS,
         time_limit_seconds=options.time_limit_seconds,
     )
     return fill_empty_parts(part[: mb.num_seeds], num_parts)

@@ -8,7 +8,7 @@ import pymetis
 _NUMPY_FROM = 1 << 20
 
 
-def run(arrays: Mapping[str, memoryview], *, num_parts: int, seed: int, imbalance: float) -> None:
+def run(arrays: Mapping[str, memoryview], *, num_parts: int, seed: int, imbalance: float, rounds: int) -> None:
     """Cut k ways and write the part of every node to `arrays["part"]`.
 
     Args:
@@ -16,6 +16,7 @@ def run(arrays: Mapping[str, memoryview], *, num_parts: int, seed: int, imbalanc
         num_parts: parts.
         seed: of METIS.
         imbalance: by which share parts may be heavier than the mean.
+        rounds: of refinement at every level.
     """
     arrays = _as_pymetis_takes_them(arrays)
     _, part = pymetis.part_graph(
@@ -24,7 +25,7 @@ def run(arrays: Mapping[str, memoryview], *, num_parts: int, seed: int, imbalanc
         vweights=arrays.get("vertex_weights"),
         eweights=arrays.get("edge_weights"),
         recursive=False,  # pymetis would bisect for up to 8 parts; the papers cut k ways
-        options=pymetis.Options(seed=seed, ufactor=round(1000 * imbalance)),
+        options=pymetis.Options(seed=seed, ufactor=round(1000 * imbalance), niter=rounds),
     )
     arrays["part"][:] = array("q", part)
 
