@@ -156,5 +156,6 @@ def test_means_over_seeds_at_every_epoch() -> None:
     whole = found.query("num_parts == 1").set_index("epoch")
     assert whole.loss.tolist() == [2.5, 1.5, 0.5]
     assert (whole.loss_high - whole.loss).tolist() == pytest.approx([12.706 * 0.5] * 3, rel=1e-4)
+    assert whole.loss_low.tolist() == [0] * 3, "no loss is below 0"
     assert pd.isna(whole.test_accuracy[1]) and whole.test_accuracy[3] == pytest.approx(0.3)
     assert len(found) == 9

@@ -1,5 +1,7 @@
 """Recorded tables: written whole, read back, refused when they are something else."""
 
+from dataclasses import replace
+
 import pytest
 
 from workbench.core.errors import CorruptFileError
@@ -22,6 +24,14 @@ def test_round_trip(runs, toys):
     assert "4 nodes, 3 edges, archive, sha256" in back.about["datasets"]["tiny"]  # pyright: ignore[reportIndexIssue]
     assert {"date", "commit", "device", "version.torch"} <= set(back.about)
     assert [f.name for f in file.parent.iterdir()] == ["smoke-cpu.csv"]
+
+
+def test_losses_are_kept_to_the_last_digit(runs):
+    rows = [replace(run, rows=tuple({**row, "loss": 1 / 3, "other": 1 / 3} for row in run.rows)) for run in runs]
+    record(rows)
+    (back,) = recorded("toys/fig1")
+    assert back.table.loss.tolist() == [1 / 3] * 3
+    assert back.table.other.tolist() == [0.333333] * 3
 
 
 def test_a_table_with_failed_points_is_not_recorded(toys, store):

@@ -129,7 +129,8 @@ def curve_gaps(table: pd.DataFrame, *, value: str = "loss", among: str = "micro"
 
 
 def mean_curves(table: pd.DataFrame, *, values: Sequence[str], by: Sequence[str]) -> pd.DataFrame:
-    """Means over the seeds at every epoch, each with the ends of its confidence interval in `…_low` and `…_high`.
+    """Means over the seeds at every epoch, each with the ends of its confidence interval in `…_low` and `…_high`, cut
+    off where no loss or accuracy can be.
 
     Args:
         table: rows of `training_curve`.
@@ -138,9 +139,10 @@ def mean_curves(table: pd.DataFrame, *, values: Sequence[str], by: Sequence[str]
     """
     found = None
     for value in values:
-        names = {"low": f"{value}_low", "high": f"{value}_high"}
-        mean = mean_intervals(table, value=value, by=[*by, "epoch"]).rename(columns=names)
-        mean = mean.drop(columns=["half_width", "runs"])
+        mean = mean_intervals(table, value=value, by=[*by, "epoch"]).drop(columns=["half_width", "runs"])
+        most = 1.0 if value.endswith("accuracy") else None
+        mean[["low", "high"]] = mean[["low", "high"]].clip(0.0, most)
+        mean = mean.rename(columns={"low": f"{value}_low", "high": f"{value}_high"})
         found = mean if found is None else found.merge(mean, on=[*by, "epoch"], how="outer")
     assert found is not None, "there are values"
     return found

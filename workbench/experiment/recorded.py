@@ -17,6 +17,7 @@ from workbench.tracking.record import FINISHED, Run
 
 SCHEMA = 1
 _NOT_KEPT = ["status", "error", "run_id"]
+_EXACT = ["loss"]  # runs that should be equal are compared in its last digits; of others six digits are enough
 
 
 @dataclass(frozen=True)
@@ -58,7 +59,10 @@ def record(runs: list[Run]) -> Path:
     file = folder / f"{about['size']}-{_slug(device)}.csv"
     folder.mkdir(parents=True, exist_ok=True)
     head = "".join(f"# {line}\n" for line in yaml.safe_dump(about, sort_keys=False, width=10_000).splitlines())
-    body = table_of(runs).drop(columns=_NOT_KEPT).to_csv(index=False, float_format="%.6g")
+    table = table_of(runs).drop(columns=_NOT_KEPT)
+    for column in set(_EXACT) & set(table):
+        table[column] = table[column].map(repr, na_action="ignore")
+    body = table.to_csv(index=False, float_format="%.6g")
     half = file.with_suffix(".part")
     half.write_text(head + body, encoding="utf-8")
     half.replace(file)
@@ -79,7 +83,7 @@ def read_recorded(file: Path) -> Recorded:
         about = {}
     if not isinstance(about, dict) or about.get("schema") != SCHEMA:
         raise CorruptFileError(f"{relative(file)}: its head must say schema: {SCHEMA}; record the table again")
-    table = pd.read_csv(StringIO("".join(lines[len(head) :])))
+    table = pd.read_csv(StringIO("".join(lines[len(head) :])), float_precision="round_trip")
     return Recorded(file, about, table.assign(status=FINISHED))
 
 
