@@ -83,7 +83,7 @@ def read_recorded(file: Path) -> Recorded:
         about = {}
     if not isinstance(about, dict) or about.get("schema") != SCHEMA:
         raise CorruptFileError(f"{relative(file)}: its head must say schema: {SCHEMA}; record the table again")
-    table = pd.read_csv(StringIO("".join(lines[len(head) :])), float_precision="round_trip")
+    table = pd.read_csv(StringIO("".join(lines[len(head) :])))
     return Recorded(file, about, table.assign(status=FINISHED))
 
 
