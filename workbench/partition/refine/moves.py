@@ -57,7 +57,7 @@ def sweep(trees, presence, state, rule, scratch, begin):
                         touched[num_touched] = other
                         num_touched += 1
                     shared[other] += 1
-        best, best_gain, saved, drop_gain = -1, 1e-12, -1.0, 0.0
+        best, best_gain, best_new, saved, drop_gain = -1, 1e-12, 0, -1.0, 0.0
         if alone > 0 and fresh and members[home] > 1:
             clock[0] += 1
             seen[v] = clock[0]
@@ -77,12 +77,15 @@ def sweep(trees, presence, state, rule, scratch, begin):
                 there = part_bytes[other] / scale
                 limit = (there**power + drop_gain - best_gain) ** (1 / power) * scale - part_bytes[other]
                 limit = min(limit, most_bytes - part_bytes[other])
-                added = _added(trees, presence, v, other, limit, stack, stamp, clock)
+                added, new = _added(trees, presence, v, other, limit, stack, stamp, clock)
                 gain = drop_gain + there**power - (there + added / scale) ** power
                 if added <= limit and gain > best_gain:
-                    best, best_gain = other, gain
+                    best, best_gain, best_new = other, gain, new
         for i in range(num_touched):
             shared[touched[i]] = 0
+        if best >= 0 and filled[0] + best_new >= len(table):
+            seen[v] = 0  # it is looked at again
+            return moves, v
         if best >= 0:
             _move(trees, presence, v, home, best, part_bytes, stack, changed, clock[0])
             part[v] = best
@@ -128,10 +131,10 @@ def _saved(trees, presence, output, part, stack, stamp, drops, clock):
 
 @compiled
 def _added(trees, presence, output, part, limit, stack, stamp, clock):
-    """Bytes that an output adds to a part; counting ends beyond `limit`."""
+    """Bytes and nodes that an output adds to a part; counting ends beyond `limit`."""
     first, indptr, children, cost = trees
     clock[1] += 1
-    stack[0], top, total = output, 1, 0.0
+    stack[0], top, total, new = output, 1, 0.0, 0
     while top > 0 and total <= limit:
         top -= 1
         node = stack[top]
@@ -139,8 +142,9 @@ def _added(trees, presence, output, part, limit, stack, stamp, clock):
             stamp[node] = clock[1]
             if node < first[1] or count_in(presence, node, part) == 0:
                 total += cost[node]
+                new += 1
                 top = _push_children(first, indptr, children, node, stack, top)
-    return total
+    return total, new
 
 
 @compiled
