@@ -1,6 +1,7 @@
 """Trees against lists and dense matrices made from the blocks in plain Python."""
 
 from collections import Counter
+from itertools import pairwise
 
 import pytest
 import torch
@@ -56,7 +57,7 @@ def test_shares_are_fair(mb: MiniBatch) -> None:
 @given(minibatches())
 def test_shares_of_a_hop_are_all_that_lies_behind_it(mb: MiniBatch) -> None:
     shares, cost, first = fair_shares(computation_trees(mb)), costs(mb), firsts(mb)
-    for begin, end in zip(first, first[1:], strict=False):
+    for begin, end in pairwise(first):
         if mb.num_seeds:
             assert float(shares[begin:end].sum()) == pytest.approx(sum(cost[begin:]))
 

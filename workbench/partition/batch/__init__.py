@@ -6,8 +6,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from workbench.core.block import FLOATS
-from workbench.core.errors import ID_DTYPES, CapacityError, check_at_least, check_choice, check_vector
+from workbench.core.errors import CapacityError, check_at_least, check_choice
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch.choice import resolve_method
 from workbench.partition.batch.cluster import cluster_parts
@@ -19,6 +18,7 @@ from workbench.partition.batch.range import range_parts
 from workbench.partition.batch.refined import Rule, hypergraph_refined_parts, star_refined_parts
 from workbench.partition.batch.reg import reg_normalized_parts, reg_parts, reg_unweighted_parts
 from workbench.partition.batch.star import star_parts
+from workbench.partition.weights import check_weights
 
 PARTITION_METHODS: Mapping[str, Rule] = MappingProxyType(
     {
@@ -109,19 +109,3 @@ def partition_batch(
             raise
         part = star_parts(mb, num_parts, options)  # of linear size, and all that is left to try
     return part.to(mb.device)
-
-
-def check_weights(weights: Tensor | None, count: int) -> Tensor | None:
-    """The weights on the CPU, if they can be balanced.
-
-    Raises:
-        TypeError: neither integers nor floats.
-        ValueError: another length, a negative, infinite or missing number, or all zero.
-    """
-    check_vector("weights", weights, count, (*ID_DTYPES, *FLOATS))
-    if weights is None or not count:
-        return None
-    low, high = (float(v) for v in torch.aminmax(weights))
-    if not (low >= 0 and 0 < high < float("inf")):
-        raise ValueError(f"weights lie in [{low}, {high}]; they must be finite, not negative and not all zero")
-    return weights.detach().cpu()

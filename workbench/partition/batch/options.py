@@ -38,7 +38,7 @@ class PartitionOptions:
 
     @property
     def imbalance(self) -> float:
-        """The share by which parts may be heavier than the mean: 3 %, METIS's own, or 10 % where only the total counts."""
+        """The share by which parts may be heavier than the mean: METIS's own 3 %, or 10 % where only the total counts."""
         return _UNEVEN[self.objective]
 
 

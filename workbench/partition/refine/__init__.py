@@ -12,6 +12,7 @@ from workbench.core.minibatch import MiniBatch
 from workbench.partition.refine.moves import sweep
 from workbench.partition.refine.presence import Presence, count_presence
 from workbench.partition.refine.trees import Trees, computation_trees
+from workbench.partition.weights import check_weights
 
 OBJECTIVES = ("largest", "total")
 _POWER = {"largest": 4.0, "total": 1.0}  # of a part's cost, by which larger ones count more
@@ -50,7 +51,7 @@ def refine_parts(
         int64 [num_seeds], on the batch's device.
 
     Raises:
-        ValueError: an unknown objective, another length, a negative label.
+        ValueError: an unknown objective, another length, a negative label, weights that can't be balanced.
         TypeError: tensors of another dtype.
         CapacityError: it would take more than `max_bytes`.
 
@@ -59,6 +60,7 @@ def refine_parts(
     """
     check_choice("objective", objective, OBJECTIVES)
     check_vector("part", part, mb.num_seeds, ID_DTYPES)
+    weights = check_weights(weights, mb.num_seeds)
     if not mb.num_seeds or not mb.blocks:
         return part.to(mb.device, torch.int64)
     if int(part.min()) < 0:

@@ -105,7 +105,8 @@ def _most_promising(home, alone, sources, price, shared, touched, promise):
     best, best_gain = -1, -promise * sources * price[home]
     for other in touched:
         gain = price[home] * alone - price[other] * (sources - shared[other])
-        if shared[other] > 0 and gain > best_gain:
+        better = gain > best_gain or (gain == best_gain and other < best)  # `touched` is in no order
+        if shared[other] > 0 and better:
             best, best_gain = other, gain
     return best
 

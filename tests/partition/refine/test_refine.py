@@ -1,0 +1,197 @@
+"""What holds of any refinement, and partitions whose best is known."""
+
+from collections.abc import Callable
+
+import pytest
+import torch
+from hypothesis import assume, given, settings
+from hypothesis import strategies as st
+
+from tests.partition.refine.oracles import batch_of, part_bytes, partitioned
+from tests.strategies import random_graph, random_minibatch
+from workbench.core.block import Block
+from workbench.core.errors import CapacityError
+from workbench.core.minibatch import MiniBatch
+from workbench.kernels.threads import get_num_threads, set_num_threads
+from workbench.partition import refine
+from workbench.partition.refine import OBJECTIVES, refine_parts
+
+Case = tuple[MiniBatch, torch.Tensor, int]
+
+
+def large(num_seeds: int = 200, fanouts: tuple[int, ...] = (3, 4), step: int = 0) -> MiniBatch:
+    return random_minibatch(random_graph(400, 2400, seed=3), fanouts=fanouts, num_seeds=num_seeds, seed=step)
+
+
+def check(mb: MiniBatch, part: torch.Tensor, found: torch.Tensor, objective: str) -> int:
+    """Outputs that moved; the objective is no worse, and every part that was there still is."""
+    assert found.dtype == torch.int64 and found.shape == part.shape
+    assert torch.equal(found.unique(), part.unique().long())
+    before, after = ([b for b in part_bytes(mb, p.long(), int(part.max()) + 1) if b] for p in (part, found))
+    if objective == "total":
+        assert sum(after) <= sum(before) and max(after) <= 1.05 * max(before)
+    else:
+        assert sum(b**4 for b in after) <= sum(b**4 for b in before)
+    return int((found != part).sum())
+
+
+@settings(max_examples=100)
+@given(partitioned(), st.sampled_from(OBJECTIVES))
+def test_no_objective_gets_worse_and_no_part_is_emptied(case: Case, objective: str) -> None:
+    mb, part, _ = case
+    assume(mb.num_seeds)
+    before = part.clone()
+    check(mb, part, refine_parts(mb, part, objective=objective), objective)
+    assert torch.equal(part, before)
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("num_parts", [2, 7, 50])
+@pytest.mark.parametrize("fanouts", [(4,), (3, 4), (2, 2, 3)])
+def test_a_random_partition_gets_better(fanouts: tuple[int, ...], num_parts: int, objective: str) -> None:
+    mb = large(fanouts=fanouts)
+    part = torch.randint(num_parts, (200,), generator=torch.Generator().manual_seed(1))
+    assert check(mb, part, refine_parts(mb, part, objective=objective), objective) > 10
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_labels_with_gaps_are_kept(objective: str) -> None:
+    mb, part = large(), torch.arange(200) % 5
+    names = torch.tensor([2, 3, 70, 71, 1000])
+    found = refine_parts(mb, names[part], objective=objective)
+    assert torch.equal(found, names[refine_parts(mb, part, objective=objective)])
+    assert torch.equal(refine_parts(mb, names[part].int(), objective=objective), found)
+
+
+@settings(max_examples=50)
+@given(partitioned(), st.sampled_from(OBJECTIVES), st.integers(0, 2**16), st.booleans())
+def test_weights_limit_what_a_part_takes(case: Case, objective: str, seed: int, whole: bool) -> None:
+    mb, part, num_parts = case
+    assume(mb.num_seeds)
+    weights = torch.randint(0, 9, (mb.num_seeds,), generator=torch.Generator().manual_seed(seed))
+    weights = weights if whole else weights / 7
+    loads = [
+        torch.bincount(p, weights=weights.double(), minlength=num_parts)
+        for p in (part, refine_parts(mb, part, objective=objective, weights=weights))
+    ]
+    there = len(part.unique())
+    limit = max(float(loads[0].max()), 1.03 * float(weights.double().sum()) / there)
+    assert float(loads[1].max()) <= limit * (1 + 1e-12)
+
+
+def test_weights_that_can_not_be_balanced_hold_outputs_back() -> None:
+    mb, part = large(), torch.arange(200) % 2
+    free, held = refine_parts(mb, part), refine_parts(mb, part, weights=torch.ones(200))
+    assert int((held != part).sum()) > 0 and not torch.equal(free, held)
+    assert int(torch.bincount(held).max()) <= 103
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_threads_do_not_change_the_result(objective: str, num_threads: int) -> None:
+    mb, part = large(), torch.arange(200) % 9
+    found = [refine_parts(mb, part, objective=objective) for _ in range(2)]
+    before = get_num_threads()
+    set_num_threads(1)
+    try:
+        alone = refine_parts(mb, part, objective=objective)
+    finally:
+        set_num_threads(before)
+    assert torch.equal(found[0], alone) and torch.equal(found[1], alone)
+
+
+def counting_with(spare: int, calls: list[int]) -> Callable[..., refine.Presence]:
+    """`count_presence` whose table has room for `spare` entries before it counts as full."""
+    real = refine.count_presence
+
+    def count(*arguments):
+        found = real(*arguments)
+        found.filled[0] = max(int(found.filled[0]), int(0.85 * len(found.table)) - spare)
+        calls.append(int(found.filled[0]))
+        return found
+
+    return count
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_a_table_that_fills_up_is_made_anew(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    mb, part = large(fanouts=(2, 2, 3)), torch.arange(200) % 8
+    wanted, calls = refine_parts(mb, part, objective=objective), []
+    monkeypatch.setattr(refine, "count_presence", counting_with(5, calls))
+    assert torch.equal(refine_parts(mb, part, objective=objective), wanted)
+    assert len(calls) > 5
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+@pytest.mark.parametrize("seed", range(3))
+def test_communities_whose_outputs_were_swapped_are_put_together(objective: str, seed: int) -> None:
+    """Outputs of two groups read sources of their own, so that the cut between them has no redundancy."""
+    rng = torch.Generator().manual_seed(seed)
+    rows = [(100 + 30 * (v % 2) + torch.randint(30, (6,), generator=rng)).tolist() for v in range(100)]
+    mb, best = batch_of(rows), torch.arange(100) % 2
+    mixed = best.clone()
+    swapped = torch.randperm(50, generator=rng)[:4]
+    mixed[2 * swapped], mixed[2 * swapped + 1] = 1, 0
+    assert torch.equal(refine_parts(mb, mixed, objective=objective), best)
+    assert torch.equal(refine_parts(mb, best, objective=objective), best)
+
+
+def test_the_largest_part_gives_away_what_the_other_has() -> None:
+    """Outputs 2 and 3 need source 5 alone, as 4 does: the part of four outputs is the larger one until they go."""
+    mb = batch_of([[6], [6], [5], [5], [5]])
+    part = torch.tensor([0, 0, 0, 0, 1])
+    assert sorted(part_bytes(mb, part, 2)) == [1040, 3136]
+    found = refine_parts(mb, part)
+    assert sorted(part_bytes(mb, found, 2)) == [1568, 2096] and len(set(found[:2].tolist())) == 1
+
+
+def test_batches_with_nothing_to_do() -> None:
+    nothing = MiniBatch(torch.empty(0, dtype=torch.int64), ())
+    assert refine_parts(nothing, torch.empty(0, dtype=torch.int64)).tolist() == []
+    assert refine_parts(nothing, torch.empty(0, dtype=torch.int32)).dtype == torch.int64
+    flat = MiniBatch(torch.arange(4), ())
+    assert refine_parts(flat, torch.tensor([3, 0, 0, 1])).tolist() == [3, 0, 0, 1]
+    empty = Block(torch.zeros(1, dtype=torch.int64), torch.empty(0, dtype=torch.int32), 0, 0)
+    assert (
+        len(refine_parts(MiniBatch(torch.empty(0, dtype=torch.int64), (empty,)), torch.empty(0, dtype=torch.int64)))
+        == 0
+    )
+    mb = large(30)
+    assert refine_parts(mb, torch.full((30,), 7)).tolist() == [7] * 30
+    assert refine_parts(mb, torch.arange(30).flip(0)).tolist() == list(range(29, -1, -1))
+
+
+@pytest.mark.parametrize("objective", OBJECTIVES)
+def test_degenerate_batches(objective: str) -> None:
+    no_edges, hub, own_hub = batch_of([[]] * 5), batch_of([[5]] * 5), batch_of([[0]] * 5)
+    loops = batch_of([[v, v] for v in range(5)])
+    for mb in (no_edges, hub, own_hub, loops):
+        for part in ([0, 0, 0, 0, 1], [0, 1, 2, 3, 4], [0, 1, 0, 1, 2]):
+            before = torch.tensor(part)
+            check(mb, before, refine_parts(mb, before, objective=objective), objective)
+    assert sorted(torch.bincount(refine_parts(hub, torch.tensor([0, 0, 0, 0, 1]))).tolist()) == [2, 3]
+
+
+def test_bad_arguments_are_refused() -> None:
+    mb, part = large(30), torch.arange(30) % 3
+    with pytest.raises(ValueError, match=r"objective 'least' is not known; choose from largest, total"):
+        refine_parts(mb, part, objective="least")
+    with pytest.raises(ValueError, match=r"part has shape \(29,\); its first dimension must be 30"):
+        refine_parts(mb, part[:29])
+    with pytest.raises(TypeError, match=r"part must be a tensor of torch.int64"):
+        refine_parts(mb, part.float())
+    with pytest.raises(ValueError, match=r"part holds -1; labels are not negative"):
+        refine_parts(mb, part - 1)
+    with pytest.raises(ValueError, match=r"weights has shape \(29,\); its first dimension must be 30"):
+        refine_parts(mb, part, weights=torch.ones(29))
+    with pytest.raises(TypeError, match=r"weights must be a tensor"):
+        refine_parts(mb, part, weights=torch.ones(30, dtype=torch.bool))
+    for bad in (-1.0, float("nan"), float("inf")):
+        with pytest.raises(ValueError, match=r"weights lie in .* finite, not negative"):
+            refine_parts(mb, part, weights=torch.where(part == 1, bad, 1.0))
+
+
+def test_what_does_not_fit_is_refused() -> None:
+    mb, part = large(), torch.arange(200) % 3
+    with pytest.raises(CapacityError, match=r"the refinement would take .*, more than the 1000 B it may"):
+        refine_parts(mb, part, max_bytes=1000)
+    assert torch.equal(refine_parts(mb, part, max_bytes=10**7), refine_parts(mb, part))
