@@ -1,9 +1,12 @@
 """The redundancy-embedded graph against its dense definition, and a worked example like Betty's figure 8."""
 
+from itertools import permutations
+
 import pytest
 import torch
 from hypothesis import given
 
+from tests.partition.refine.oracles import batch_of
 from tests.strategies import minibatches, random_graph, random_minibatch
 from workbench.core.block import Block
 from workbench.core.errors import CapacityError
@@ -54,6 +57,43 @@ def test_threads_do_not_change_the_graph(count: int, monkeypatch: pytest.MonkeyP
         assert a is not None and b is not None and torch.equal(a, b)
 
 
+def normalized_by_definition(mb: MiniBatch) -> torch.Tensor:
+    """For every pair of outputs the sum of round(1000 / (n - 1)), at least 1, over the sources of n that both need."""
+    block = mb.blocks[-1]
+    nets = [{source} if source < block.num_dst else set() for source in range(block.num_src)]
+    for source, destination in zip(block.indices.tolist(), block.destinations.tolist(), strict=True):
+        nets[source].add(destination)
+    c = torch.zeros(block.num_dst, block.num_dst, dtype=torch.int64)
+    for net in nets:
+        for a, b in permutations(net, 2):
+            c[a, b] += max(1, round(1000 / (len(net) - 1)))
+    return c
+
+
+@given(minibatches())
+def test_normalized_weights_equal_the_definition(mb: MiniBatch) -> None:
+    assert torch.equal(dense(shared_neighbours(mb, normalized=True)), normalized_by_definition(mb))
+
+
+def test_normalized_weights_of_a_source_of_very_many() -> None:
+    indptr = torch.arange(2003)
+    block = Block(indptr, torch.full((2002,), 2002, dtype=torch.int32), 2003, 2002)
+    graph = shared_neighbours(MiniBatch(torch.arange(2003), (block,)), normalized=True)
+    assert graph.counts is not None and graph.counts.unique().tolist() == [1]
+
+
+def test_a_hub_outweighs_pairs_unless_weights_are_normalized() -> None:
+    """Six outputs share four hubs; 0-1, 2-3 and 4-5 share a source besides, and the order of the rest is nobody's."""
+    pytest.importorskip("pymetis")
+    mb = batch_of([[6, 7, 8, 9, 10 + v // 2] for v in range(6)])
+    by_pair = dense(shared_neighbours(mb, normalized=True))
+    assert by_pair[0, 1] == 4 * 200 + 1000 and by_pair[0, 2] == 4 * 200
+    plain = dense(shared_neighbours(mb))
+    assert plain[0, 1] == 5 and plain[0, 2] == 4
+    for seed in range(4):
+        assert partition_batch(mb, 3, method="reg_normalized", seed=seed).view(3, 2).diff(dim=1).eq(0).all()
+
+
 def figure_8() -> MiniBatch:
     """Outputs 0-7: the even ones read sources 8-11, the odd ones 12-15, and 0 and 1 share one source, 16."""
     rows = [[8 + 4 * (node % 2) + k for k in range(4)] + [16] * (node < 2) for node in range(8)]
@@ -62,7 +102,7 @@ def figure_8() -> MiniBatch:
     return MiniBatch(torch.arange(17), (Block(indptr, indices, 17, 8),))
 
 
-@pytest.mark.parametrize("method", ["reg", "reg_unweighted"])
+@pytest.mark.parametrize("method", ["reg", "reg_unweighted", "reg_normalized"])
 def test_outputs_with_shared_sources_stay_together(method: str) -> None:
     pytest.importorskip("pymetis")
     mb = figure_8()

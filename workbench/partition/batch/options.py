@@ -38,7 +38,7 @@ class PartitionOptions:
 
     @property
     def imbalance(self) -> float:
-        """The share by which parts may be heavier than the mean: METIS's own 3 %, or 10 % where only the total counts."""
+        """By what share parts may be heavier than the mean: METIS's own 3 %, or 10 % where only the total counts."""
         return _UNEVEN[self.objective]
 
 
