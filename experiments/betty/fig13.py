@@ -42,7 +42,7 @@ def _name(num_parts: int) -> str:
 
 def ends(table: pd.DataFrame) -> pd.DataFrame:
     """First and last loss and test accuracy of each run."""
-    runs: Any = shown(table).sort_values("epoch").groupby(["dataset", "num_parts", "seed"], sort=False)
+    runs: Any = shown(table).sort_values("epoch", kind="stable").groupby(["dataset", "num_parts", "seed"], sort=False)
     columns = {f"{end}_{value}": getattr(runs[value], end)() for value in ("loss", "test_accuracy") for end in ENDS}
     return pd.DataFrame(columns).reset_index()
 

@@ -43,7 +43,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 def per_run(table: pd.DataFrame) -> pd.DataFrame:
     """A row a run: how much its loss fluctuates, and its last test accuracy."""
-    runs: Any = shown(table).sort_values("epoch").groupby(["dataset", "approach", "seed"], sort=False)
+    runs: Any = shown(table).sort_values("epoch", kind="stable").groupby(["dataset", "approach", "seed"], sort=False)
     found = {"fluctuation": runs.loss.agg(fluctuation), "test_accuracy": runs.test_accuracy.last()}
     return pd.DataFrame(found).reset_index().assign(test_error=lambda rows: 1 - rows.test_accuracy)
 
@@ -105,7 +105,12 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Steps an epoch in the paper and here, and how each training ends here; the paper gives no other numbers."""
     columns = ["num_steps", "loss", "train_accuracy", "test_accuracy"]
-    last: Any = shown(table).sort_values("epoch").groupby(["dataset", "approach", "seed"], sort=False)[columns].last()
+    last: Any = (
+        shown(table)
+        .sort_values("epoch", kind="stable")
+        .groupby(["dataset", "approach", "seed"], sort=False)[columns]
+        .last()
+    )
     here = last.groupby(["dataset", "approach"], sort=False).mean().reset_index()
     here.insert(2, "steps, paper", here.approach.map(reported.set_index("approach").num_steps))
     names = {"num_steps": "steps, here", "loss": "last loss", "train_accuracy": "last train accuracy"}

@@ -22,8 +22,8 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 def shown(table: pd.DataFrame) -> pd.DataFrame:
     """A row a run: the last one of each, in float32. Micro-batches with a seed of the whole batch are left out: they
     are not independent of it."""
-    runs = table.query("precision == 'float32' and moved == 0").sort_values("epoch")
-    last: Any = runs.groupby([*CASE, "approach", "seed"], sort=False).tail(1)
+    runs = table.query("precision == 'float32' and moved == 0").sort_values("epoch", kind="stable")
+    last: Any = runs.groupby([*CASE, "approach", "seed"], sort=False).tail(1).sort_index()
     seeds = last[last.approach == "whole"].groupby(CASE).seed.agg(set)
     return last[[row.approach == "whole" or row.seed not in seeds[row.dataset, row.model] for row in last.itertuples()]]
 

@@ -30,6 +30,13 @@ def test_a_dot_a_row_beside_the_other_group_with_its_bar() -> None:
     assert whole.marker.symbol != micro.marker.symbol and whole.marker.color != micro.marker.color
 
 
+def test_bars_end_where_no_share_can_be() -> None:
+    wide = [{"case": "x", "way": way, "accuracy": 0.3, "half_width": half} for way, half in (("a", 0.4), ("b", 0.8))]
+    first, second = drawn(wide).data
+    assert (first.error_y.array, first.error_y.arrayminus) == ((0.4,), (0.3,))
+    assert (second.error_y.array, second.error_y.arrayminus) == ((0.7,), (0.3,))
+
+
 def test_hover_says_the_interval_where_there_is_one() -> None:
     assert drawn().data[0].customdata == ("cora: 80.00% ± 1.00%", "x: 50.00%")
 

@@ -29,7 +29,7 @@ def interval_dots(
         x: column of names.
         y: column of means, shares of 1.
         group: column whose values have a colour and symbol each.
-        half_width: column of half the intervals; NaN where there is none.
+        half_width: column of half the intervals, drawn within 0 and 1; NaN where there is none.
         title: of the figure.
         subtitle: below it.
 
@@ -62,7 +62,13 @@ def _dots(rows: pd.DataFrame, places: Sequence[float], x: str, y: str, half_widt
         name=look.name,
         mode="markers",
         marker={"symbol": look.symbol, "size": 9, "color": look.color},
-        error_y={"array": rows[half_width].fillna(0).tolist(), "thickness": 1.5, "width": 5},
+        error_y=_bars(rows[y], rows[half_width].fillna(0)),
         customdata=about,
         hovertemplate=f"<b>{look.name}</b><br>%{{customdata}}<extra></extra>",
     )
+
+
+def _bars(means: Any, halves: Any) -> dict[str, Any]:
+    """Intervals of shares, cut off at 0 and 1."""
+    above, below = halves.clip(upper=1 - means), halves.clip(upper=means)
+    return {"array": above.tolist(), "arrayminus": below.tolist(), "thickness": 1.5, "width": 5}

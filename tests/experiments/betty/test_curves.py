@@ -98,6 +98,8 @@ def test_table_5_is_of_independent_runs() -> None:
     assert {trace.name for trace in figure.data} == {"micro-batches", "whole batch"}
     assert all(len(trace.y) == 4 for trace in figure.data)
     assert "Largest difference of two means: 1.50%" in figure.layout.title.text
+    cases = ("cora<br>sage-mean", "cora<br>gat", "y<br>sage-mean", "y<br>gat")
+    assert figure.layout.xaxis.ticktext == cases, "in the table's order"
 
 
 def test_comparisons_stand_beside_the_paper() -> None:
