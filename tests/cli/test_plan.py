@@ -112,6 +112,7 @@ def test_a_batch_that_fits_whole(plan):
 
 
 def test_a_method_that_fails_is_named_beside_the_others(plan, monkeypatch):
+    pytest.importorskip("mtkahypar")
     real = partitioner.partition_batch
 
     def without_metis(batch, num_parts, *, method, **options):

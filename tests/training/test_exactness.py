@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tests.partitioners import skip_without_library
 from tests.strategies import random_graph, random_minibatch
 from tests.training.toys import gradients, relative_difference
 from workbench.core.minibatch import MiniBatch
@@ -32,8 +33,7 @@ MULTI = (X[:, :CLASSES] > 0.2).double()
 
 @cache
 def cut(method: str, num_parts: int) -> list[MiniBatch]:
-    if method in ("metis", "reg", "reg_unweighted"):
-        pytest.importorskip("pymetis")
+    skip_without_library(method)
     node_parts = partition_graph(GRAPH, 8, method="random", seed=0) if method == "cluster" else None
     return BATCH.split(partition_batch(BATCH, num_parts, method=method, seed=1, node_parts=node_parts))
 

@@ -16,11 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor, nn
 
+from tests.partitioners import skip_without_library
 from tests.strategies import random_graph, random_minibatch
 from tests.training.faults import WORK, FailAt, cpu_allocator_error, out_of_memory
 from tests.training.faulty import FEATURES, LABELS, Faulty, above, assert_same, faulty, nothing, run
 from tests.training.toys import PlainModel, gradients, toy_batch
-from workbench.core.errors import CapacityError
+from workbench.core.errors import CapacityError, PartitionError
 from workbench.core.limit import limit_memory
 from workbench.core.meter import PeakMeter, measure_peak
 from workbench.core.minibatch import MiniBatch
@@ -397,6 +398,7 @@ def test_what_is_no_recovery_is_refused_before_anything_happens(wrong: Any) -> N
 
 @pytest.mark.parametrize("method", PARTITION_METHODS)
 def test_every_method_cuts(method: str) -> None:
+    skip_without_library(method)
     node_parts = torch.arange(40) % 2 if method == "cluster" else None
     ours, theirs, splits = faulty(above(4, "backward")), faulty(nothing), Splits()
     run(ours, toy_batch(), Recovery(method=method, node_parts=node_parts, on_split=splits))
@@ -404,7 +406,7 @@ def test_every_method_cuts(method: str) -> None:
     assert_same((gradients(ours),), (gradients(theirs),))
 
 
-@pytest.mark.parametrize("trouble", [ImportError, MemoryError, "one part"])
+@pytest.mark.parametrize("trouble", [ImportError, PartitionError, MemoryError, "one part"])
 def test_a_method_that_can_not_cut_gives_way_to_range(monkeypatch: pytest.MonkeyPatch, trouble: Any) -> None:
     def partition(mb: MiniBatch, num_parts: int, *, method: str, **options: Any) -> Tensor:
         if method == "range":
@@ -418,6 +420,6 @@ def test_a_method_that_can_not_cut_gives_way_to_range(monkeypatch: pytest.Monkey
     run(faulty(above(7, "forward")), toy_batch(), Recovery(on_split=splits))
     first, second = splits[0][1]
     assert first.seeds.max() < second.seeds.min()
-    if trouble is ImportError:  # what was asked for by name is not replaced
-        with pytest.raises(ImportError):
+    if trouble in (ImportError, PartitionError):  # what was asked for by name is not replaced
+        with pytest.raises(trouble):
             run(faulty(above(7, "forward")), toy_batch(), Recovery(method="metis"))

@@ -8,6 +8,7 @@ import pytest
 import torch
 from torch import Tensor
 
+from tests.partitioners import skip_without_library
 from tests.strategies import random_graph, random_minibatch
 from workbench.core.block import Block
 from workbench.core.errors import CapacityError, PartitionError
@@ -19,11 +20,6 @@ from workbench.partition.refine import OBJECTIVES
 
 GRAPH = random_graph(300, 1500, seed=2)
 METHODS = PARTITION_CHOICES
-NEEDS = {"range": None, "random": None, "cluster": None} | {
-    name: "mtkahypar" if name.startswith("hypergraph") else "pymetis"
-    for name in PARTITION_CHOICES
-    if name not in ("range", "random", "cluster")
-}
 EVEN = ["range", "random", "metis", "reg", "reg_unweighted", "reg_normalized"]
 """Methods that make parts equal in number where there are no weights."""
 SEEDED = [name for name in METHODS if name not in ("range", "cluster")]
@@ -34,8 +30,7 @@ def batch(num_seeds: int = 120, step: int = 0) -> MiniBatch:
 
 
 def partition(mb: MiniBatch, num_parts: int, method: str, *, seed: int = 0, weights: Tensor | None = None) -> Tensor:
-    if (library := NEEDS[method]) is not None:
-        pytest.importorskip(library)
+    skip_without_library(method)
     node_parts = partition_graph(GRAPH, num_parts, method="random", seed=1) if method == "cluster" else None
     return partition_batch(mb, num_parts, method=method, seed=seed, node_parts=node_parts, weights=weights)
 
@@ -143,8 +138,7 @@ def test_auto_and_fast_are_the_methods_that_they_stand_for() -> None:
 def test_very_many_parts(method: str) -> None:
     graph = random_graph(800, 4000, seed=2)
     mb = random_minibatch(graph, fanouts=(3,), num_seeds=600, seed=4)
-    if (library := NEEDS[method]) is not None:
-        pytest.importorskip(library)
+    skip_without_library(method)
     node_parts = partition_graph(graph, 512, method="random", seed=1) if method == "cluster" else None
     part = partition_batch(mb, 512, method=method, node_parts=node_parts)
     assert int(part.max()) < 512
@@ -155,8 +149,7 @@ def test_very_many_parts(method: str) -> None:
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("method", METHODS)
 def test_both_objectives(method: str, objective: str) -> None:
-    if (library := NEEDS[method]) is not None:
-        pytest.importorskip(library)
+    skip_without_library(method)
     node_parts = torch.arange(300) % 5 if method == "cluster" else None
     part = partition_batch(batch(), 5, method=method, node_parts=node_parts, objective=objective)
     assert len(part.unique()) == 5
