@@ -72,11 +72,29 @@ def test_a_sweep_leaves_what_a_fresh_count_finds(case: Case, objective: str, wei
     assert read(mb, presence) == read(mb, count_presence(trees, now, num_parts, LIMIT))
 
 
-@pytest.mark.parametrize("far", [(440, 110, 60), (449, 110, 60), (220, 60, 20)])
-def test_one_output_with_most_of_the_batch_behind_it(far: tuple[int, ...]) -> None:
-    """Its move takes more entries than the table of presence had room for when most of it was in use."""
+def far_batch(*far: int) -> MiniBatch:
+    """Three outputs, each with a source of its own with `far` in-neighbours; the first and the last share a source."""
     out = Block(torch.tensor([0, 2, 3, 5]), torch.tensor([3, 6, 4, 5, 6], dtype=torch.int32), 7, 3)
     indptr = torch.tensor([0, 0, 0, 0, *far, 0]).cumsum(0)
     inner = Block(indptr, torch.arange(7, 7 + sum(far), dtype=torch.int32), 7 + sum(far), 7)
-    mb = MiniBatch(torch.arange(7 + sum(far)), (inner, out))
-    assert refine_parts(mb, torch.tensor([0, 0, 1])).tolist() == [1, 0, 1]
+    return MiniBatch(torch.arange(7 + sum(far)), (inner, out))
+
+
+@pytest.mark.parametrize("far", [(440, 110, 60), (449, 110, 60), (220, 60, 20)])
+def test_one_output_with_most_of_the_batch_behind_it(far: tuple[int, ...]) -> None:
+    """Its move takes more entries than the table of presence had room for when most of it was in use."""
+    assert refine_parts(far_batch(*far), torch.tensor([0, 0, 1])).tolist() == [1, 0, 1]
+
+
+def test_the_table_is_made_anew_for_a_move_that_it_has_no_room_for(monkeypatch: pytest.MonkeyPatch) -> None:
+    found, real = [], refine.count_presence
+
+    def nearly_full_at_first(*arguments: Any) -> Presence:
+        found.append(real(*arguments))
+        if len(found) == 1:
+            found[0].filled[0] = int(0.8 * len(found[0].table))
+        return found[-1]
+
+    monkeypatch.setattr(refine, "count_presence", nearly_full_at_first)
+    assert refine_parts(far_batch(440, 110, 60), torch.tensor([0, 0, 1])).tolist() == [1, 0, 1]
+    assert len(found) == 2
