@@ -131,7 +131,7 @@ def test_threads_do_not_change_the_counts(num_threads: int) -> None:
 def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     mb, part = random_minibatch(fanouts=(3, 3)), torch.arange(5) % 2
     trees, found = computation_trees(mb), counted(mb, part, 2)
-    needed = found.table.nbytes + found.slots.nbytes
+    needed = found.table.nbytes + found.slots.nbytes + 8 * sum(map(len, presence(mb, part.tolist(), 2)))
     count_presence(trees, part, 2, needed)
     with pytest.raises(CapacityError, match=r"would take .*, more than the .* it may: use fewer parts"):
         count_presence(trees, part, 2, needed - 1)

@@ -70,8 +70,9 @@ def count_presence(trees: Trees, part: Tensor, num_parts: int, max_bytes: int) -
     capacities = edges[int(trees.first[1]) : int(trees.first[min(2, len(trees.first) - 1)])].clamp(max=num_parts)
     start = torch.zeros(len(capacities) + 1, dtype=torch.int64)
     torch.cumsum(capacities, 0, out=start[1:])
-    size = 1 << max(4, (2 * sum(map(len, reached)) + num_parts).bit_length())  # of any move all nodes may be new
-    _check(edges, num_deep * num_parts, num_parts, 8 * (size + int(start[-1])), max_bytes)
+    entries = sum(map(len, reached))
+    size = 1 << max(4, (2 * entries + num_parts).bit_length())  # of any move all nodes may be new
+    _check(edges, num_deep * num_parts, num_parts, 8 * (entries + size + int(start[-1])), max_bytes)
     presence = Presence(
         trees.first[[1, min(2, len(trees.first) - 1)]].numpy(),
         num_parts,
