@@ -157,11 +157,11 @@ def _move(trees, presence, output, home, other, part_bytes, stack, changed, now)
             top -= 1
             node = stack[top]
             if node >= first[1]:
+                changed[node] = now
                 turned = drop_parent(presence, node, part) if sign < 0 else add_parent(presence, node, part)
                 if not turned:
                     continue
             part_bytes[part] += sign * cost[node]
-            changed[node] = now
             top = _push_children(first, indptr, children, node, stack, top)
 
 
