@@ -51,6 +51,10 @@ if TYPE_CHECKING:  # for type checkers and editors; a test holds it against the 
     from workbench.tracking.compare import compare as compare
     from workbench.tracking.store import open_store as open_store
     from workbench.training.accumulate import accumulate as accumulate
+    from workbench.training.epoch import epoch_steps as epoch_steps
+    from workbench.training.epoch import train_epochs as train_epochs
+    from workbench.training.evaluate import accuracy as accuracy
+    from workbench.training.evaluate import full_neighbour_logits as full_neighbour_logits
     from workbench.training.micro import micro_batches as micro_batches
     from workbench.training.profile import EpochProfile as EpochProfile
     from workbench.training.profile import profile_epoch as profile_epoch
@@ -91,6 +95,8 @@ _NAMES = {
     "tracking.compare": ["compare"],
     "tracking.store": ["open_store"],
     "training.accumulate": ["accumulate"],
+    "training.epoch": ["epoch_steps", "train_epochs"],
+    "training.evaluate": ["accuracy", "full_neighbour_logits"],
     "training.micro": ["micro_batches"],
     "training.profile": ["EpochProfile", "profile_epoch"],
     "training.recover": ["Recovery"],

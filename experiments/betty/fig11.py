@@ -96,7 +96,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             "Beyond the paper: star, refined needs the least peak memory at every K",
             cut,
             rivals=[*RIVALS, "reg", "cluster"],
-            **(least | {"winner": "star_refined"}),
+            **beyond,
         ),
         claims.monotone(
             "memory-falls",
