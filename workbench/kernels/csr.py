@@ -32,6 +32,47 @@ def index_dtype(num_nodes: int) -> torch.dtype:
     return torch.int32 if num_nodes < 2**31 else torch.int64
 
 
+def distinct_rows(indptr: Tensor, indices: Tensor, num_columns: int, *, own: str = "keep") -> tuple[Tensor, Tensor]:
+    """Every column once a row, in order of first appearance.
+
+    Args:
+        indptr: int64 [rows + 1].
+        indices: int32 or int64 [edges], in [0, num_columns).
+        num_columns: columns, as many as rows or more.
+        own: the column of a row's own number: "keep" it where it is, "add" it first to every row, or "drop" it.
+
+    Returns:
+        `indptr` and `indices`.
+
+    >>> distinct_rows(torch.tensor([0, 3]), torch.tensor([2, 0, 2]), 3, own="drop")[1].tolist()
+    [2]
+    """
+    out_indptr = torch.empty_like(indptr)
+    out = torch.empty(len(indices) + (own == "add") * (len(indptr) - 1), dtype=indices.dtype)
+    seen = torch.full((num_columns,), -1, dtype=torch.int64)
+    arrays = [t.numpy() for t in (indptr, indices, seen, out_indptr, out)]
+    return out_indptr, out[: _distinct(*arrays, own == "add", own == "drop")]
+
+
+@compiled
+def _distinct(indptr, indices, seen, out_indptr, out, add_own, drop_own):
+    kept = 0
+    out_indptr[0] = 0
+    for row in range(len(indptr) - 1):
+        if add_own or drop_own:
+            seen[row] = row
+        if add_own:
+            out[kept] = row
+            kept += 1
+        for e in range(indptr[row], indptr[row + 1]):
+            if seen[indices[e]] != row:
+                seen[indices[e]] = row
+                out[kept] = indices[e]
+                kept += 1
+        out_indptr[row + 1] = kept
+    return kept
+
+
 @compiled
 def _rises(values):
     at = 1

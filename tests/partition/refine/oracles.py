@@ -33,17 +33,18 @@ def firsts(mb: MiniBatch) -> list[int]:
 
 
 def children(mb: MiniBatch) -> list[list[int]]:
-    """For every node before the last hop those that it reads, itself one hop on first; several edges are several."""
+    """For every node before the last hop those that it reads, itself one hop on first; several edges are one."""
     first, found = firsts(mb), []
     for hop, block in enumerate(reversed(mb.blocks)):
         bounds, sources = block.indptr.tolist(), block.indices.tolist()
         for node in range(block.num_dst):
-            found.append([first[hop + 1] + s for s in (node, *sources[bounds[node] : bounds[node + 1]])])
+            read = dict.fromkeys((node, *sources[bounds[node] : bounds[node + 1]]))
+            found.append([first[hop + 1] + source for source in read])
     return found
 
 
 def presence(mb: MiniBatch, part: Sequence[int], num_parts: int) -> list[Counter[int]]:
-    """For every part how many edges from nodes that it has lead to a node; its outputs are left out."""
+    """For every part how many of its nodes need a node; its outputs are left out."""
     below, found = children(mb), []
     for label in range(num_parts):
         counts: Counter[int] = Counter()

@@ -31,7 +31,7 @@ def check(mb: MiniBatch, part: torch.Tensor, found: torch.Tensor, objective: str
     if objective == "total":
         assert sum(after) <= sum(before) and max(after) <= 1.05 * max(before)
     else:
-        assert sum(b**4 for b in after) <= sum(b**4 for b in before)
+        assert sum(b**4 for b in after) <= sum(b**4 for b in before) and max(after) <= max(before)
     return int((found != part).sum())
 
 

@@ -16,7 +16,7 @@ from workbench.partition.refine.trees import computation_trees, fair_shares, par
 
 def costs(mb: MiniBatch, input_bytes: int = INPUT, edge_bytes: int = EDGE) -> list[int]:
     first = firsts(mb)
-    inner = [edge_bytes * (len(found) - 1) for found in children(mb)]
+    inner = [edge_bytes * degree for block in reversed(mb.blocks) for degree in block.indptr.diff().tolist()]
     return [*inner, *[input_bytes] * (first[-1] - len(inner))]
 
 
@@ -63,9 +63,9 @@ def test_shares_of_a_hop_are_all_that_lies_behind_it(mb: MiniBatch) -> None:
 
 
 def test_shares_of_a_worked_example() -> None:
-    """Output 0 reads 2 twice, 1 reads itself and 2: of source 2 the first has two thirds."""
+    """Output 0 reads 2 twice, 1 reads itself and 2: each has half of source 2."""
     shares = fair_shares(computation_trees(batch_of([[2, 2], [1, 2]])))
-    assert shares.tolist() == pytest.approx([512 * 5 / 3 + 32, 512 * 4 / 3 + 32, 512, 512, 512])
+    assert shares.tolist() == pytest.approx([512 * 3 / 2 + 32, 512 * 3 / 2 + 32, 512, 512, 512])
 
 
 def test_a_batch_without_layers_costs_its_nodes() -> None:

@@ -13,6 +13,7 @@ from workbench.core.errors import CapacityError
 from workbench.core.host_memory import available_bytes
 from workbench.core.minibatch import MiniBatch
 from workbench.core.units import format_bytes
+from workbench.kernels.csr import distinct_rows
 from workbench.kernels.jit import compiled
 from workbench.kernels.threads import parallel_rows
 from workbench.kernels.transpose import Transposed, transpose
@@ -86,7 +87,7 @@ def shared_neighbours(mb: MiniBatch, *, normalized: bool = False, max_bytes: int
     Source: Betty (ASPLOS 2023), Algorithm 1.
     """
     indptr, indices, num_src = output_rows(mb)
-    rows = _binary(indptr, indices, num_src, normalized)
+    rows = distinct_rows(indptr, indices, num_src, own="add" if normalized else "keep")
     columns = transpose(*rows, num_src)
     limit = available_bytes() if max_bytes is None else max_bytes
     degrees = columns.indptr.diff()
@@ -112,15 +113,6 @@ def _check(nonzeros: int, limit: int, at_least: str) -> None:
         )
 
 
-def _binary(indptr: Tensor, indices: Tensor, num_src: int, own: bool) -> tuple[Tensor, Tensor]:
-    """The CSR with every source once a row, and the row's own output if it is to be there."""
-    out_indptr = torch.empty_like(indptr)
-    out = torch.empty(len(indices) + own * (len(indptr) - 1), dtype=indices.dtype)
-    seen = torch.full((num_src,), -1, dtype=torch.int64)
-    kept = _unique_per_row(indptr.numpy(), indices.numpy(), seen.numpy(), own, out_indptr.numpy(), out.numpy())
-    return out_indptr, out[:kept]
-
-
 def _count(rows: tuple[Tensor, Tensor], columns: Transposed) -> Tensor:
     """`indptr` of the product."""
     num_rows = len(rows[0]) - 1
@@ -140,24 +132,6 @@ def _fill(rows: tuple[Tensor, Tensor], columns: Transposed, indptr: Tensor, weig
 
 def _no_slots(num_rows: int):
     return torch.full((num_rows,), -1, dtype=torch.int64).numpy()
-
-
-@compiled
-def _unique_per_row(indptr, indices, seen, own, out_indptr, out):
-    kept = 0
-    out_indptr[0] = 0
-    for row in range(len(indptr) - 1):
-        if own:
-            seen[row] = row
-            out[kept] = row
-            kept += 1
-        for e in range(indptr[row], indptr[row + 1]):
-            if seen[indices[e]] != row:
-                seen[indices[e]] = row
-                out[kept] = indices[e]
-                kept += 1
-        out_indptr[row + 1] = kept
-    return kept
 
 
 @compiled

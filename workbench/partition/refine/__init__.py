@@ -16,7 +16,7 @@ from workbench.partition.weights import check_weights
 
 OBJECTIVES = ("largest", "total")
 _POWER = {"largest": 4.0, "total": 1.0}  # of a part's cost, by which larger ones count more
-_GROWTH = {"largest": float("inf"), "total": 1.05}  # of the largest part, at most
+_GROWTH = {"largest": 1.0, "total": 1.05}  # of the largest part, at most
 _PROMISE = {"largest": 0.1, "total": 0.25}  # share of its sources by which an output's candidate may fall short
 _CANDIDATES = 2
 _SWEEPS = 3
@@ -35,9 +35,10 @@ def refine_parts(
     """Move outputs between micro-batches, one by one, so that the largest one shrinks, or all together.
 
     What an output saves where it leaves and costs where it goes is worked out over all layers: bytes of the input nodes
-    and edges of every layer that no other output of the part needs. "largest" lowers the sum over parts of the 4th
-    power of their bytes, "total" the sum of bytes while no part grows 5 % beyond what the largest was. No part loses
-    its last output. Up to three sweeps over the outputs.
+    and edges of every layer that no other output of the part needs. An input counts 512 bytes (128
+    features in float32) and an edge 16. "largest" lowers the sum over parts of the 4th power of their bytes, and no
+    part grows beyond what the largest was; "total" lowers the sum of bytes, and no part grows 5 % beyond that. No part
+    loses its last output. Up to three sweeps over the outputs.
 
     Args:
         mb: the batch.

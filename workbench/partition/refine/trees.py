@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.minibatch import MiniBatch
+from workbench.kernels.csr import distinct_rows, index_dtype
 from workbench.kernels.jit import compiled
 
 INPUT_BYTES = 512
@@ -18,12 +19,13 @@ class Trees:
     """One node for every node of a batch and hop from the outputs that it stands at; hop 0 are the outputs.
 
     Children of node v at one hop are its in-neighbours at the next hop, and v itself there (a layer reads its
-    destinations' own rows too); that one is not listed. Nodes of the last hop are the input nodes.
+    destinations' own rows too); that one is not listed, the others once each. Nodes of the last hop are the
+    input nodes.
 
     Args:
         first: int64 [hops + 2], the number of the first node of every hop, and of none.
         indptr: int64 [nodes before the last hop + 1].
-        children: int32 or int64 [edges of all blocks], numbers of nodes.
+        children: int32 or int64, numbers of nodes; at most one an edge.
         cost: int64 [nodes], the bytes a part needs for a node that it has.
     """
 
@@ -56,14 +58,14 @@ def computation_trees(mb: MiniBatch, *, input_bytes: int = INPUT_BYTES, edge_byt
     sizes = torch.tensor([mb.num_seeds, *(b.num_src for b in blocks)])
     first = torch.zeros(len(sizes) + 1, dtype=torch.int64)
     torch.cumsum(sizes, 0, out=first[1:])
-    dtype = torch.int32 if int(first[-1]) < 2**31 else torch.int64
-    children = [(b.indices + int(start)).to(dtype) for b, start in zip(blocks, first[1:-1], strict=True)]
-    degrees = [torch.zeros(0, dtype=torch.int64), *(b.indptr.diff() for b in blocks)]
+    rows = [distinct_rows(b.indptr, b.indices, b.num_src, own="drop") for b in blocks]
+    dtype, none = index_dtype(int(first[-1])), torch.zeros(0, dtype=torch.int64)
+    children = [found.to(dtype) + int(start) for (_, found), start in zip(rows, first[1:-1], strict=True)]
     indptr = torch.zeros(int(first[-2]) + 1, dtype=torch.int64)
-    torch.cumsum(torch.cat(degrees), 0, out=indptr[1:])
+    torch.cumsum(torch.cat([none, *(bounds.diff() for bounds, _ in rows)]), 0, out=indptr[1:])
     cost = torch.full((int(first[-1]),), input_bytes, dtype=torch.int64)
-    cost[: len(indptr) - 1] = indptr.diff() * edge_bytes
-    return Trees(first, indptr, torch.cat([torch.zeros(0, dtype=dtype), *children]), cost)
+    cost[: len(indptr) - 1] = torch.cat([none, *(b.indptr.diff() for b in blocks)]) * edge_bytes
+    return Trees(first, indptr, torch.cat([none.to(dtype), *children]), cost)
 
 
 def fair_shares(trees: Trees) -> Tensor:
@@ -81,7 +83,7 @@ def fair_shares(trees: Trees) -> Tensor:
 
 
 def parents(trees: Trees) -> Tensor:
-    """int64 [nodes]: how many edges lead to a node, its own from the hop before included; an output has none."""
+    """int64 [nodes]: how many nodes of the hop before need a node, itself included; an output has none."""
     counts = torch.zeros(len(trees.cost), dtype=torch.int64)
     _count_parents(*(t.numpy() for t in (trees.first, trees.children, counts)))
     return counts
