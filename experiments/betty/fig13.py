@@ -1,24 +1,23 @@
 """Betty, Figure 13: test accuracy over epochs, of the whole batch and of it in 2, 4 and 8 micro-batches."""
 
-from collections.abc import Iterator
 from typing import Any
 
 import pandas as pd
 
 from workbench.experiment import claims
-from workbench.experiment.curve import CurveConfig, curve_gaps, mean_curves, same_curves, training_curve
+from workbench.experiment.curve import (
+    CurveConfig,
+    curve_gaps,
+    float32_rows,
+    mean_curves,
+    same_curves,
+    training_curve,
+)
 from workbench.experiment.finding import Finding
 
 Config = CurveConfig
-
-
-def run(config: Config) -> Iterator[dict[str, Any]]:
-    yield from training_curve(config)
-
-
-def shown(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of the curves: those in float32."""
-    return table.query("precision == 'float32'")
+run = training_curve
+shown = float32_rows
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:

@@ -141,6 +141,41 @@ def test_gaps_are_the_largest_over_epochs_of_each_pair() -> None:
     assert curve_gaps(by_hand(), value="test_accuracy").gap.tolist() == [0] * 4
 
 
+BROKEN = "approach == 'micro' and num_parts == 2 and seed == 1"
+
+
+def test_a_run_that_breaks_off_or_turns_nan_is_infinitely_far_off() -> None:
+    table = by_hand()
+    nan = table.assign(loss=table.loss.mask(table.index.isin(table.query(f"{BROKEN} and epoch == 3").index)))
+    short = table.drop(table.query(f"{BROKEN} and epoch == 3").index)
+    failed = pd.concat([table.query(f"not ({BROKEN})"), table.query(f"{BROKEN} and epoch == 1").assign(epoch=None)])
+    for spoiled in (nan, short, failed):
+        gaps = curve_gaps(spoiled).set_index(["seed", "num_parts"]).gap
+        assert gaps[1, 2] == float("inf") and gaps.drop((1, 2)).max() == pytest.approx(2e-4)
+        assert "same-losses-float32" in {finding.name for finding in same_curves(spoiled) if not finding.held}
+    accuracy = curve_gaps(short, value="test_accuracy").set_index(["seed", "num_parts"]).gap
+    assert accuracy[1, 2] == float("inf")
+
+
+def test_what_the_whole_batch_lacks_is_a_gap_too_unless_it_failed_or_was_not_run() -> None:
+    table = by_hand()
+    assert (curve_gaps(table.query("not (approach == 'whole' and epoch == 2)")).gap == float("inf")).all()
+    first = table.query("approach != 'whole' or seed == 0")
+    assert curve_gaps(first).seed.tolist() == [0, 0]
+    failed = table.query("approach == 'whole' and seed == 1 and epoch == 1").assign(epoch=None, loss=None)
+    assert curve_gaps(pd.concat([first, failed])).seed.tolist() == [0, 0]
+
+
+def test_a_moved_run_that_broke_off_explains_nothing() -> None:
+    table = by_hand()
+    whole, micro = table.query("num_parts == 1"), table.query("num_parts == 2")
+    moved = whole.assign(moved=1, loss=whole.loss + 1e-6)
+    nan = whole.assign(moved=2, loss=None)
+    rows = pd.concat([whole, micro.assign(loss=micro.loss + 1e-3), moved, nan])
+    (finding,) = [f for f in same_curves(rows) if f.name == "no-farther-than-rounding"]
+    assert not finding.held
+
+
 def test_what_is_too_far_apart_is_found() -> None:
     found = {finding.name: finding for finding in same_curves(by_hand())}
     assert set(found) == {"same-losses-float32", "same-accuracies"}, "no claim on a precision that was not run"

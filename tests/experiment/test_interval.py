@@ -1,11 +1,12 @@
 """Confidence intervals against a textbook's table of Student's t, and against coverage."""
 
 import math
+from typing import Any
 
 import pandas as pd
 import pytest
 
-from workbench.experiment.interval import mean_intervals
+from workbench.experiment.interval import mean_differences, mean_intervals
 
 # Two-sided 95 % points of Student's t by degrees of freedom, as printed in tables.
 T_95 = {1: 12.706, 2: 4.303, 4: 2.776, 9: 2.262}
@@ -40,3 +41,46 @@ def test_more_confidence_is_wider() -> None:
     assert widths == sorted(widths) and widths[0] < widths[2]
     with pytest.raises(ValueError, match="confidence is 95; it must lie between 0 and 1"):
         mean_intervals(table, value="v", by=["a"], confidence=95)
+
+
+def two_ways(*cases: tuple[str, list[float], list[float]]) -> pd.DataFrame:
+    rows = [
+        (case, way, value) for case, *both in cases for way, values in zip("mn", both, strict=True) for value in values
+    ]
+    return pd.DataFrame(rows, columns=["case", "way", "v"])
+
+
+HAND = (
+    "hand",
+    [7.0, 11, 11, 11],
+    [0.0, 2],
+)  # s²/n is 4/4 and 2/2: standard error √2, by Welch 4 / (1/3 + 1/1) = 3 degrees
+SETTINGS: dict[str, Any] = {"value": "v", "by": ["case"], "among": "way", "between": ("m", "n")}
+
+
+def test_a_difference_of_means_has_welchs_interval() -> None:
+    (row,) = mean_differences(two_ways(HAND), **SETTINGS).to_dict("records")
+    assert row["case"] == "hand" and row["difference"] == 9
+    assert row["half_width"] == pytest.approx(3.182 * math.sqrt(2), rel=2e-4)
+    assert (row["low"], row["high"]) == pytest.approx((9 - row["half_width"], 9 + row["half_width"]))
+    (turned,) = mean_differences(two_ways(HAND), **{**SETTINGS, "between": ("n", "m")}).to_dict("records")
+    assert (turned["low"], turned["high"]) == pytest.approx((-row["high"], -row["low"]))
+
+
+def test_intervals_of_several_cases_hold_at_once() -> None:
+    """Of two cases each interval is at 97.5 %; cases without an interval don't count."""
+    table = two_ways(HAND, ("z", [1.0, 2, 3], [1.0, 2, 4]), ("one", [5.0], [3.0, 4]), ("none", [], [1.0, 2]))
+    found = mean_differences(table, **SETTINGS)
+    assert found.case.tolist() == ["hand", "z", "one"]
+    assert found.half_width[0] == pytest.approx(4.177 * math.sqrt(2), rel=2e-4)
+    assert found.difference[2] == 1.5 and math.isnan(found.half_width[2])
+
+
+def test_values_that_are_all_the_same_have_an_interval_without_width() -> None:
+    (row,) = mean_differences(two_ways(("a", [2.0, 2], [1.0, 1, 1])), **SETTINGS).to_dict("records")
+    assert (row["low"], row["high"], row["half_width"]) == (1, 1, 0)
+
+
+def test_differences_refuse_a_confidence_in_percent() -> None:
+    with pytest.raises(ValueError, match="confidence is 95"):
+        mean_differences(two_ways(HAND), **SETTINGS, confidence=95)

@@ -49,6 +49,15 @@ def test_every_id_is_in_one_micro_batch(batches: int, parts: int, sizes: list[in
     assert sorted(node for step in found for part in step for node in part) == IDS.tolist()
 
 
+@pytest.mark.parametrize("count", [4, 6, 9, 10])
+def test_there_are_as_many_batches_as_asked_for(count: int) -> None:
+    """Batches of ⌈10 / 6⌉ = 2 would be five."""
+    found = seeds(epoch_steps(GRAPH, IDS[:10], sampler=SAMPLER, num_batches=count))
+    sizes = [len(part) for (part,) in found]
+    assert len(sizes) == count and max(sizes) - min(sizes) <= 1
+    assert sorted(node for (part,) in found for node in part) == IDS[:10].tolist()
+
+
 def test_an_epoch_samples_anew_and_the_cut_changes_nothing() -> None:
     (first,), (again,), (later,) = (next(steps_of(epoch=epoch)) for epoch in (0, 0, 1))
     assert torch.equal(first.node_ids, again.node_ids)
@@ -68,6 +77,11 @@ def test_impossible_numbers_of_batches_are_refused() -> None:
     for count, message in ((0, "num_batches"), (76, "num_batches is 76 for 75 ids")):
         with pytest.raises(ValueError, match=message):
             next(steps_of(num_batches=count))
+    with pytest.raises(ValueError, match="num_batches is 1 for 0 ids"):
+        next(epoch_steps(GRAPH, IDS[:0], sampler=SAMPLER))
+    for wrong, error in ((torch.tensor([1, 1]), ValueError), (torch.tensor([NODES]), IndexError)):
+        with pytest.raises(error, match="ids"):
+            next(epoch_steps(GRAPH, wrong, sampler=SAMPLER))
 
 
 @pytest.mark.parametrize("kind", ["sage-mean", "sage-lstm", "gcn", "gin", "gat"])
@@ -111,6 +125,25 @@ def test_rows_are_those_of_a_loop_of_ones_own() -> None:
     assert found == pytest.approx(expected, rel=1e-10)
     for a, b in zip(model.parameters(), trained.parameters(), strict=True):
         assert float((a - b).detach().abs().max()) <= 1e-8
+
+
+def test_the_loss_of_an_epoch_is_the_mean_over_labelled_seeds() -> None:
+    y = torch.where(torch.arange(NODES) % 3 == 0, -1, Y)
+    y[IDS[:9]] = -1  # so that batches differ in how many of their seeds have a label
+    model = new_model("sage-mean")
+    frozen = torch.optim.SGD(model.parameters(), lr=0.0)
+    batches = [mb for (mb,) in steps_of(num_batches=4)]
+    losses = torch.cat([unreduced(model, mb, y) for mb in batches])
+    labelled = [int((y[mb.seeds] >= 0).sum()) for mb in batches]
+    assert len({mb.num_seeds / count for mb, count in zip(batches, labelled, strict=True)}) > 1
+    (row,) = train_epochs(model, lambda epoch: [[mb] for mb in batches], X, y, cross_entropy, frozen, epochs=1)
+    assert len(losses) == sum(labelled) < len(IDS)
+    assert row["loss"] == pytest.approx(float(losses.mean()), rel=1e-10)
+
+
+def unreduced(model: nn.Module, mb: MiniBatch, y: Tensor) -> Tensor:
+    out, labels = model(mb.blocks, X[mb.node_ids], node_ids=mb.node_ids, step=mb.step).detach(), y[mb.seeds]
+    return cross_entropy(out[labels >= 0], labels[labels >= 0], reduction="none")
 
 
 def test_evaluation_when_it_is_due_and_after_the_last_epoch() -> None:

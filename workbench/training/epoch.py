@@ -1,18 +1,19 @@
 """Training over epochs: the batches of an epoch and how they are cut, and a row for each epoch."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from math import ceil
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from workbench.core.errors import check_at_least
+from workbench.core.errors import check_at_least, check_ids
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
-from workbench.nn.losses import LossFunction
-from workbench.sampling.stream import Sampler, batches
+from workbench.core.randomness import Purpose, permutation, stream
+from workbench.nn.losses import LossFunction, SeedLoss
+from workbench.sampling.stream import Sampler
 from workbench.training.micro import micro_batches
+from workbench.training.rows import read_rows
 from workbench.training.step import train_step
 
 Steps = Iterable[Sequence[MiniBatch]]
@@ -38,7 +39,7 @@ def epoch_steps(
         graph: to sample from.
         ids: int64 or int32 training node ids, each once.
         sampler: has `sample(graph, seeds, step=…)`.
-        num_batches: batches of ⌈ids / num_batches⌉ seeds, the last one smaller; up to the number of ids.
+        num_batches: batches, whose sizes differ by one seed at most; up to the number of ids.
         num_parts: micro-batches of each batch.
         method: see `workbench.partition_batch`.
         epoch: number of the epoch, from 0.
@@ -51,11 +52,13 @@ def epoch_steps(
         ValueError: no batches, more than ids, or what `workbench.batches` and `workbench.partition_batch` refuse.
     """
     check_at_least("num_batches", num_batches, 1)
-    if num_batches > max(1, len(ids)):
+    check_at_least("epoch", epoch, 0)
+    ids = check_ids("ids", ids, graph.num_nodes, unique=True)
+    if num_batches > len(ids):
         raise ValueError(f"num_batches is {num_batches} for {len(ids)} ids; ask for at most one batch an id")
-    size = max(1, ceil(len(ids) / num_batches))
-    for _, mb in batches(graph, ids, sampler=sampler, batch_size=size, epoch=epoch, seed=seed):
-        yield micro_batches(mb, num_parts, method=method, seed=seed)
+    order = ids[permutation(stream(seed, Purpose.SHUFFLE, epoch), len(ids)).to(ids.device)]
+    for step, seeds in enumerate(order.tensor_split(num_batches), epoch * num_batches):
+        yield micro_batches(sampler.sample(graph, seeds, step=step), num_parts, method=method, seed=seed)
 
 
 def train_epochs(
@@ -84,22 +87,23 @@ def train_epochs(
         evaluate_every: epochs from one evaluation to the next; the last epoch has one always.
 
     Yields:
-        `epoch` (from 1), `num_steps`, `loss` (mean over the seeds, of the losses before each step) and what `evaluate`
-        returned.
+        `epoch` (from 1), `num_steps`, `loss` (mean over the labelled seeds, of the losses before each step) and what
+        `evaluate` returned.
 
     Raises:
         ValueError: no epochs, an epoch without steps, or what `workbench.train_step` refuses.
     """
     check_at_least("epochs", epochs, 1)
     check_at_least("evaluate_every", evaluate_every, 1)
+    seed_loss = SeedLoss.of(loss_fn, "mean")
     for epoch in range(epochs):
-        losses, seeds = [], []
+        losses, weights = [], []
         for micro in steps(epoch):
             losses.append(float(train_step(model, micro, x, y, loss_fn, optimizer)))
-            seeds.append(sum(mb.num_seeds for mb in micro))
+            weights.append(sum(seed_loss.weigh(read_rows(y, mb.seeds)) for mb in micro))
         if not losses:
             raise ValueError(f"epoch {epoch} has no steps; return at least one from steps({epoch})")
-        loss = sum(loss * count for loss, count in zip(losses, seeds, strict=True)) / sum(seeds)
+        loss = sum(loss * weight for loss, weight in zip(losses, weights, strict=True)) / sum(weights)
         row = {"epoch": epoch + 1, "num_steps": len(losses), "loss": loss}
         if evaluate is not None and ((epoch + 1) % evaluate_every == 0 or epoch + 1 == epochs):
             row |= evaluate()
