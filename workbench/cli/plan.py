@@ -22,6 +22,7 @@ METHODS = (
     "hypergraph_deep",
     "hypergraph_refined",
 )
+QUICK = tuple(name for name in METHODS if not name.startswith("hypergraph"))
 OPTIMIZERS = ("adam", "adamw", "sgd")
 STRATEGIES = ("even", "split")
 LSTMS = ("onednn", "native", "cudnn")
@@ -55,7 +56,7 @@ def add(areas: argparse._SubParsersAction) -> None:
         "--method",
         default="auto",
         choices=("auto", "fast", *METHODS, "all"),
-        help="of partitioning; all: one beside the other (default: auto)",
+        help="of partitioning; all: those that take seconds, one beside the other (default: auto)",
     )
     plan.add_argument(
         "--strategy", default="even", choices=STRATEGIES, help="split: cut only what overflows (default: even)"
@@ -172,11 +173,11 @@ def _plans(
     asked: argparse.Namespace, model: Any, batch: Any, capacity: int, kernels: Any
 ) -> tuple[dict[str, Any], list[str]]:
     """Plans by method, and what is to be said of methods that failed; an error if all did."""
-    from workbench.core.errors import CapacityError
+    from workbench.core.errors import CapacityError, PartitionError
     from workbench.memory.plan import plan_micro_batches
 
     plans, errors = {}, {}
-    for method in METHODS if asked.method == "all" else [asked.method]:
+    for method in QUICK if asked.method == "all" else [asked.method]:
         try:
             plans[method] = plan_micro_batches(
                 model,
@@ -189,7 +190,7 @@ def _plans(
                 kernels=kernels,
                 strategy=asked.strategy,
             )
-        except (CapacityError, ImportError) as error:
+        except (CapacityError, ImportError, PartitionError) as error:
             errors[method] = error
     if not plans:
         raise next(iter(errors.values()))

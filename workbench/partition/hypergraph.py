@@ -22,7 +22,6 @@ def cut_nets(
     seed: int = 0,
     imbalance: float = 0.03,
     preset: str = "DEFAULT",
-    threads: int = 1,
     time_limit_seconds: float | None = None,
 ) -> Tensor:
     """Cut vertices into parts of equal weight so that nets touch few: least Σ net weight · (parts touched − 1).
@@ -37,7 +36,6 @@ def cut_nets(
         seed: the same seed gives the same parts.
         imbalance: by which share parts may be heavier than the mean.
         preset: of Mt-KaHyPar: DEFAULT, QUALITY, LARGE_K, DETERMINISTIC, …
-        threads: threads; with more than one, only the deterministic presets repeat.
         time_limit_seconds: end it after that; None: never.
 
     Returns:
@@ -58,7 +56,6 @@ def cut_nets(
             "seed": stream(seed, Purpose.PARTITION) & 0x7FFFFFFF,
             "imbalance": imbalance,
             "preset": preset,
-            "threads": threads,
         },
         num_results=count,
         time_limit_seconds=time_limit_seconds,

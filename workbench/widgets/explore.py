@@ -3,7 +3,7 @@
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from workbench.core.errors import CapacityError
+from workbench.core.errors import CapacityError, PartitionError
 
 Values = Mapping[str, Any]
 
@@ -85,7 +85,7 @@ def _show(draw: Callable[..., Any], values: Mapping[str, Any]) -> None:
 
     try:
         display(draw(**values))
-    except (ValueError, MemoryError) as error:
+    except (ValueError, MemoryError, ImportError, PartitionError) as error:
         display(Markdown(_sentence(error)))
 
 

@@ -23,7 +23,7 @@ if TYPE_CHECKING:
 def micro_batch_explorer(
     dataset: Dataset,
     *,
-    methods: Sequence[str] = ("reg", "metis", "random", "range"),
+    methods: Sequence[str] = ("reg", "star_refined", "metis", "random", "range"),
     num_parts: Sequence[int] = (4, 1, 2, 8, 16, 32),
     fanouts: Sequence[Sequence[int]] = ((10, 25), (5, 5)),
     **options: Any,

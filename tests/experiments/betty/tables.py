@@ -2,7 +2,7 @@
 
 import pandas as pd
 
-SHARE = {"reg": 1.0, "metis": 1.2, "range": 1.5, "random": 1.6}
+SHARE = {"reg": 1.0, "metis": 1.2, "range": 1.5, "random": 1.6, "star_refined": 0.5}
 COUNTS = [1, 2, 4, 8, 16]
 
 

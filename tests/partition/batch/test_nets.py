@@ -34,10 +34,10 @@ def as_counter(nets: Nets) -> Counter[frozenset[int]]:
 
 @given(minibatches(), st.integers(1, 3))
 def test_nets_are_the_outputs_that_need_a_node(mb: MiniBatch, hops: int) -> None:
-    hops = min(hops, len(mb.blocks))
-    wanted = Counter(frozenset(outputs) for outputs in needed_by(mb, hops) if len(outputs) > 1)
+    there = min(hops, len(mb.blocks))
+    wanted = Counter(frozenset(outputs) for outputs in needed_by(mb, there) if len(outputs) > 1)
     assert as_counter(batch_nets(mb, hops=hops)) == wanted
-    if hops == len(mb.blocks):
+    if there == len(mb.blocks):
         assert as_counter(batch_nets(mb)) == wanted
 
 
@@ -73,5 +73,5 @@ def test_what_does_not_fit_is_refused_before_it_is_built() -> None:
     stored = sum(map(len, {frozenset(outputs) for outputs in needed_by(mb, 2)}))
     needed = max(stored, sum(map(len, {frozenset(outputs) for outputs in needed_by(mb, 1)}))) * BYTES_PER_PIN
     assert len(batch_nets(mb, max_bytes=needed).weights)
-    with pytest.raises(CapacityError, match=rf"has {stored:,} pins and takes .* to build and cut, more than .*'metis'"):
+    with pytest.raises(CapacityError, match=rf"has {stored:,} pins and takes .*, more than .*'star_refined'"):
         batch_nets(mb, max_bytes=needed - 1)

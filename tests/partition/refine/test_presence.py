@@ -135,7 +135,7 @@ def test_what_does_not_fit_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     count_presence(trees, part, 2, needed)
     with pytest.raises(CapacityError, match=r"would take .*, more than the .* it may: use fewer parts"):
         count_presence(trees, part, 2, needed - 1)
-    monkeypatch.setattr(module, "_COUNT", 1)
+    monkeypatch.setattr(module, "_COUNT_MASK", 1)
     with pytest.raises(CapacityError, match=r"counts up to 65,536 parts.*and 1 parents of a node"):
         count_presence(trees, part, 2, LIMIT)
     monkeypatch.undo()

@@ -58,7 +58,8 @@ def partition_batch(
     Args:
         mb: the batch, on any device.
         num_parts: parts, 1 to the number of seeds.
-        method: a name of `PARTITION_METHODS`; "auto": star_refined, or what `resolve_method` says; "fast": star.
+        method: a name of `PARTITION_METHODS`; "auto": star_refined, or star where that lacks memory, or what the budget
+            allows; "fast": star.
         seed: the same seed gives the same parts; range and cluster do not depend on it.
         node_parts: integer [num_graph_nodes], a partition of the whole graph (`partition_graph`), for cluster.
         weights: integer or floating [num_seeds], non-negative weight of every seed, so that parts are equal in weight
@@ -67,8 +68,9 @@ def partition_batch(
             refinement lowers bytes themselves.
         objective: "largest": parts need few bytes, the largest one above all; "total": all of them together need few
             inputs, and may be 10 % heavier than the mean rather than 3 %. For star, hypergraph and the refinement.
-        time_budget_seconds: "auto" chooses by what it expects to take at most so long; METIS and Mt-KaHyPar are ended
-            when they overrun it. None: no limit.
+        time_budget_seconds: "auto" takes the best of hypergraph_refined (for "total"), star_refined, star and range
+            that it expects to take at most so long, by the batch's edges; METIS and Mt-KaHyPar are ended when they
+            overrun it (a refinement is not). None: no limit.
         max_bytes: memory that the partition itself may take; None: what the machine has left.
 
     Returns:
@@ -79,7 +81,8 @@ def partition_batch(
             weights, `node_parts` missing or not used.
         TypeError: tensors of another dtype.
         IndexError: a seed beyond `node_parts`.
-        CapacityError: reg, hypergraph or a refinement would need more than `max_bytes`; nothing has been built then.
+        CapacityError: reg, hypergraph or a refinement would need more than `max_bytes`; what that is about has not been
+            built then.
         ImportError: metis, reg or star without pymetis, hypergraph without mtkahypar.
         PartitionError: METIS or Mt-KaHyPar failed, crashed or overran the budget.
 

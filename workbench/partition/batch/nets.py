@@ -57,14 +57,14 @@ def batch_nets(mb: MiniBatch, *, hops: int | None = None, max_bytes: int | None 
 
     Args:
         mb: the batch.
-        hops: layers to look back from the outputs: 1 has a net for every source of the output block; None: all layers,
-            a net for every input node.
+        hops: layers to look back from the outputs, as far as there are any: 1 has a net for every source of the output
+            block; None: all layers, a net for every input node.
         max_bytes: memory that the nets and Mt-KaHyPar's work on them may take; None: what the machine has left.
 
     Raises:
         CapacityError: they would take more; these nets have not been built then.
     """
-    blocks = mb.blocks if hops is None else mb.blocks[len(mb.blocks) - hops :]
+    blocks = mb.blocks if hops is None else mb.blocks[max(0, len(mb.blocks) - hops) :]
     limit = available_bytes() if max_bytes is None else max_bytes
     own = torch.arange(mb.num_seeds)
     reach = _Reach(torch.arange(mb.num_seeds + 1), own.to(torch.int32), own)
@@ -138,8 +138,8 @@ def check_room(pins: int, limit: int, more_bytes: int = 0) -> None:
     if needed > limit:
         raise CapacityError(
             f"the hypergraph has {pins:,} pins and takes {format_bytes(needed)} to build and cut, more than the "
-            f"{format_bytes(limit)} it may: use method='hypergraph' (one hop) or 'metis', a smaller batch or fanout, "
-            "or raise max_bytes"
+            f"{format_bytes(limit)} it may: use method='star_refined' or 'star', a smaller batch or fanout, or raise "
+            "max_bytes"
         )
 
 

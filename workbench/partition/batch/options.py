@@ -22,7 +22,8 @@ class PartitionOptions:
 
     Args:
         seed: of every random decision.
-        weights: [num_seeds] on the CPU, non-negative weight of every seed to balance; None: 1 each.
+        weights: [num_seeds] on the CPU, non-negative weight of every seed to balance; None: 1 each, or what
+            `byte_weights` says where a rule takes that.
         node_parts: integer [num_graph_nodes], a partition of the whole graph.
         max_bytes: memory that the partition's own arrays may take; None: what the machine has left.
         objective: "largest" or "total", see `partition_batch`.

@@ -20,9 +20,9 @@ from workbench.kernels.threads import parallel_rows
 from workbench.partition.refine.trees import Trees, parents, self_child
 
 MOST_PARTS = 1 << 16
-_PART_BITS = 16  # of a row's entry: count above, part below
+PART_BITS = 16  # of a row's entry: count above, part below
 _COUNT_BITS = 24  # of the table's: key above, count below
-_PART, _COUNT = (1 << _PART_BITS) - 1, (1 << _COUNT_BITS) - 1
+PART_MASK, _COUNT_MASK = (1 << PART_BITS) - 1, (1 << _COUNT_BITS) - 1
 
 
 @dataclass(frozen=True, eq=False)
@@ -93,11 +93,11 @@ def _check(edges: Tensor, keys: int, num_parts: int, needed: int, limit: int) ->
             f"the refinement would take {format_bytes(needed)}, more than the {format_bytes(limit)} it may: use fewer "
             "parts, a method without it (star), or raise max_bytes"
         )
-    if num_parts > MOST_PARTS or keys >= 1 << (63 - _COUNT_BITS) or (len(edges) and int(edges.max()) > _COUNT):
+    if num_parts > MOST_PARTS or keys >= 1 << (63 - _COUNT_BITS) or (len(edges) and int(edges.max()) > _COUNT_MASK):
         raise CapacityError(
             f"the refinement counts up to {MOST_PARTS:,} parts, {1 << (63 - _COUNT_BITS):,} nodes times parts and "
-            f"{_COUNT:,} parents of a node, not {num_parts:,}, {keys:,} and {int(edges.max()):,}: use a method without "
-            "it (star), fewer parts or a smaller batch"
+            f"{_COUNT_MASK:,} parents of a node, not {num_parts:,}, {keys:,} and {int(edges.max()):,}: use a method "
+            "without it (star), fewer parts or a smaller batch"
         )
 
 
@@ -156,7 +156,7 @@ def _enter(presence, nodes, part):
             i = start[node - bounds[0]]
             while slots[i] != 0:
                 i += 1
-            slots[i] = (count << _PART_BITS) | part
+            slots[i] = (count << PART_BITS) | part
         else:
             key = (node - bounds[1]) * num_parts + part + 1
             table[_place(table, key)] = (key << _COUNT_BITS) | count
@@ -178,13 +178,13 @@ def count_in(presence, node, part):
     """How many parents of a node beyond the outputs are in a part."""
     bounds, num_parts, start, slots, table, _ = presence
     if node >= bounds[1]:
-        return table[_place(table, (node - bounds[1]) * num_parts + part + 1)] & _COUNT
+        return table[_place(table, (node - bounds[1]) * num_parts + part + 1)] & _COUNT_MASK
     row = node - bounds[0]
     for i in range(start[row], start[row + 1]):
         if slots[i] == 0:
             return 0
-        if slots[i] & _PART == part:
-            return slots[i] >> _PART_BITS
+        if slots[i] & PART_MASK == part:
+            return slots[i] >> PART_BITS
     return 0
 
 
@@ -199,14 +199,14 @@ def add_parent(presence, node, part):
             table[i] = key << _COUNT_BITS
             filled[0] += 1
         table[i] += 1
-        return table[i] & _COUNT == 1
+        return table[i] & _COUNT_MASK == 1
     i = start[node - bounds[0]]
-    while slots[i] != 0 and slots[i] & _PART != part:
+    while slots[i] != 0 and slots[i] & PART_MASK != part:
         i += 1
     if slots[i] == 0:
         slots[i] = part
-    slots[i] += 1 << _PART_BITS
-    return slots[i] >> _PART_BITS == 1
+    slots[i] += 1 << PART_BITS
+    return slots[i] >> PART_BITS == 1
 
 
 @compiled
@@ -216,12 +216,12 @@ def drop_parent(presence, node, part):
     if node >= bounds[1]:
         i = _place(table, (node - bounds[1]) * num_parts + part + 1)
         table[i] -= 1
-        return table[i] & _COUNT == 0
+        return table[i] & _COUNT_MASK == 0
     i = start[node - bounds[0]]
-    while slots[i] & _PART != part:
+    while slots[i] & PART_MASK != part:
         i += 1
-    slots[i] -= 1 << _PART_BITS
-    if slots[i] >> _PART_BITS != 0:
+    slots[i] -= 1 << PART_BITS
+    if slots[i] >> PART_BITS != 0:
         return False
     last, end = i, start[node - bounds[0] + 1]
     while last + 1 < end and slots[last + 1] != 0:

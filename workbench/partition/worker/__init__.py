@@ -165,7 +165,7 @@ def _check(program: Program, reply: Mapping[str, Any], time_limit_seconds: float
     if reply["overran"]:
         raise PartitionError(
             f"{program.name} was ended after {reply['seconds']:.1f} s, over its limit of {time_limit_seconds} s: allow "
-            "more time, or choose a cheaper method (metis, range, random)"
+            "more time, or choose a cheaper method (fast, range, random)"
         )
     if reply["status"]:
         raise PartitionError(f"{program.name} {_ending(reply)}")
@@ -180,7 +180,7 @@ def _ending(reply: Mapping[str, Any]) -> str:
     what = f"failed with exit code {code}" if code >= 0 else f"was ended by {_signal_name(-code)}"
     remedy = "partition with another method, seed or number of parts"
     if -code == signal.SIGKILL or "MemoryError" in said or "bad_alloc" in said:
-        remedy = "memory may have run out; partition a smaller batch, or with another method (metis, range, random)"
+        remedy = "memory may have run out; partition a smaller batch, or with another method (fast, range, random)"
     return f"{what} after {reply['seconds']:.1f} s{said and f', saying {said!r}'}: {remedy}"
 
 
@@ -198,5 +198,5 @@ def _last_line(reply: Mapping[str, Any]) -> str:
 def _missing(program: Program) -> str:
     return (
         f"this partition needs {program.name}: pip install {program.module}, or choose a method without it "
-        "(range, random, cluster)"
+        "(range, random; cluster with node_parts of your own)"
     )

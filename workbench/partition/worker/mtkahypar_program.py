@@ -19,9 +19,7 @@ class _Nets(Sequence):
         return self._pins[self._indptr[net] : self._indptr[net + 1]]
 
 
-def run(
-    arrays: Mapping[str, memoryview], *, num_parts: int, seed: int, imbalance: float, preset: str, threads: int
-) -> None:
+def run(arrays: Mapping[str, memoryview], *, num_parts: int, seed: int, imbalance: float, preset: str) -> None:
     """Cut for the connectivity objective and write the part of every vertex to `arrays["part"]`.
 
     Args:
@@ -30,10 +28,9 @@ def run(
         seed: of Mt-KaHyPar.
         imbalance: how much heavier than the mean a part may be, as a share.
         preset: name of a preset.
-        threads: threads.
     """
     mtkahypar.set_seed(seed)
-    library = mtkahypar.initialize(threads, print_warnings=False)
+    library = mtkahypar.initialize(1, print_warnings=False)
     context = library.context_from_preset(getattr(mtkahypar.PresetType, preset))
     context.set_partitioning_parameters(num_parts, imbalance, mtkahypar.Objective.KM1)
     context.logging = False
