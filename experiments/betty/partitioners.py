@@ -153,7 +153,7 @@ def medians(table: pd.DataFrame) -> pd.DataFrame:
     REG's."""
     rows = shown(table)
     rows = rows.assign(ran=rows.groupby(CASE).choice.transform("nunique"))
-    rows = rows[rows.ran >= rows.groupby("dataset").ran.transform("max") - 1]  # hypergraph_deep may have one alone
+    rows = rows.loc[rows.ran >= rows.groupby("dataset").ran.transform("max") - 1]  # hypergraph_deep may have one alone
     reg = rows[rows.choice == "reg"].groupby(CASE)[["excess", "largest_inputs"]].median()
     rows = rows.join(reg.add_suffix("_of_reg"), on=CASE)
     rows = rows.assign(excess_to_reg=rows.excess / rows.excess_of_reg)
