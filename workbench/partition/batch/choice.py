@@ -3,12 +3,13 @@
 from torch import Tensor
 
 from workbench.core.minibatch import MiniBatch
+from workbench.partition.batch.options import POLICIES
 
-# Seconds of wall time an edge, from a benchmark of 32 cases on four real graphs (experiments/betty/partitioners, two
-# cores, 4 to 32 parts): about the slowest of them.
-STAR_SECONDS_PER_EDGE = 1e-6  # of the output block
+# Seconds of wall time an edge on two cores, rounded up from the slowest of 32 cases on four real graphs with 4 to 32
+# parts (experiments/betty/partitioners) and of one with 196,615 outputs.
+STAR_SECONDS_PER_EDGE = 1.5e-6  # of the output block
 REFINE_SECONDS_PER_EDGE = 1e-6  # of all blocks
-HYPERGRAPH_SECONDS_PER_EDGE = 2e-5  # of the output block
+HYPERGRAPH_SECONDS_PER_EDGE = 2.5e-5  # of the output block
 
 
 def resolve_method(
@@ -33,7 +34,7 @@ def resolve_method(
         keep it: for "total" "hypergraph_refined", then "star_refined", "star", and "range" if nothing does. "fast" is
         "star".
     """
-    if method not in ("auto", "fast"):
+    if method not in POLICIES:
         return method
     if node_parts is not None:
         return "cluster"
