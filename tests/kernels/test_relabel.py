@@ -1,5 +1,8 @@
 """Relabelling: numba against torch against a dictionary, and maps that are reused."""
 
+import os
+import signal
+
 import pytest
 import torch
 from hypothesis import given
@@ -55,3 +58,50 @@ def test_maps_are_as_many_as_are_in_use_at_once(monkeypatch: pytest.MonkeyPatch)
         with relabeler(5, torch.tensor([1])):
             pass
     assert len(relabel._free) <= 2
+
+
+@pytest.mark.parametrize("stage", ["_register", "_relabel"])
+def test_an_interrupt_after_a_kernel_spoils_no_later_batch(monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+    """The kernel has filled the map, but nothing else knows: the map must not return to the pool."""
+    monkeypatch.setattr(relabel, "_free", [])
+    with relabeler(10, torch.tensor([1, 2])) as labels:
+        labels(torch.tensor([3, 4]))
+    kernel = getattr(relabel, stage)
+
+    def interrupted(*args):
+        kernel(*args)
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(relabel, stage, interrupted)
+    with pytest.raises(KeyboardInterrupt), relabeler(10, torch.tensor([5, 6])) as labels:
+        labels(torch.tensor([7, 0, 8]))
+    monkeypatch.setattr(relabel, stage, kernel)
+    with relabeler(10, torch.tensor([6, 5])) as labels:
+        assert labels(torch.tensor([0, 7, 9])).tolist() == [2, 3, 4]
+        assert labels.node_ids.tolist() == [6, 5, 0, 7, 9]
+
+
+@pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
+def test_an_error_of_the_caller_spoils_no_later_batch(monkeypatch: pytest.MonkeyPatch, error: type) -> None:
+    monkeypatch.setattr(relabel, "_free", [])
+    with pytest.raises(error), relabeler(10, torch.tensor([5, 6])) as labels:
+        labels(torch.tensor([7, 0, 8]))
+        raise error
+    with relabeler(10, torch.tensor([6, 7])) as labels:
+        assert labels(torch.tensor([0, 5])).tolist() == [2, 3]
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_forked_process_can_sample_while_its_parent_holds_the_lock() -> None:
+    reader, writer = os.pipe()
+    with relabel._lock:
+        child = os.fork()
+        if not child:
+            signal.alarm(10)  # a deadlock ends here
+            with relabeler(10, torch.tensor([1])) as labels:
+                os.write(writer, bytes(labels(torch.tensor([4, 1])).tolist()))
+            os._exit(0)
+    os.waitpid(child, 0)
+    os.close(writer)
+    assert os.read(reader, 10) == bytes([1, 0])
+    os.close(reader)

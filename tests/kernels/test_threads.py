@@ -4,6 +4,7 @@ import os
 import subprocess
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from contextlib import contextmanager
 
@@ -105,17 +106,24 @@ def test_tasks_run_at_once():
 
 
 @pytest.mark.parametrize("failing", [0, 3])
-def test_an_error_comes_back_after_all_are_done(num_threads, failing):
-    done = []
+def test_an_error_comes_back_when_no_task_runs_any_more(num_threads, failing):
+    started, ended = [], []
 
     def task(number):
-        if number == failing:
-            raise KeyError(number)
-        done.append(number)
+        started.append(number)
+        try:
+            if number == failing:
+                raise KeyError(number)
+            time.sleep(0.01)
+        finally:
+            ended.append(number)
 
     with pytest.raises(KeyError, match=str(failing)):
-        run_tasks([lambda number=number: task(number) for number in range(4)])
-    assert num_threads == 1 or sorted(done) == [number for number in range(4) if number != failing]
+        run_tasks([lambda number=number: task(number) for number in range(40)])
+    assert sorted(started) == sorted(ended)
+    assert len(ended) < 40
+    if num_threads == 1:
+        assert ended == list(range(failing + 1))
 
 
 def test_nested_tasks_finish():
@@ -167,3 +175,35 @@ def test_environment_is_checked(monkeypatch, value):
     monkeypatch.setenv("WORKBENCH_NUM_THREADS", value)
     with pytest.raises(ValueError, match=f"WORKBENCH_NUM_THREADS is {value!r}; it must be a whole number"):
         threads._default_threads()
+
+
+def test_tasks_run_in_the_calling_thread_where_no_thread_can_be_started(monkeypatch):
+    def refuse(self) -> None:
+        raise RuntimeError("can't start new thread")
+
+    with num_threads_set(3):
+        monkeypatch.setattr(threading.Thread, "start", refuse)
+        ran = []
+        run_tasks([lambda n=n: ran.append((n, threading.current_thread())) for n in range(20)])
+        assert ran == [(n, threading.main_thread()) for n in range(20)]
+        monkeypatch.undo()
+        hits = torch.zeros(100, dtype=torch.int64)
+        parallel_rows(lambda lo, hi: hits[lo:hi].add_(1), 100, min_rows=1)
+        assert bool((hits == 1).all())  # nothing is left of the failed start
+
+
+def test_an_interrupt_while_waiting_leaves_the_pool_usable():
+    with num_threads_set(2):
+        release = threading.Event()
+
+        def task(number: int) -> None:
+            if threading.current_thread() is threading.main_thread():
+                raise KeyboardInterrupt
+            release.wait(30)
+
+        threading.Timer(0.2, release.set).start()
+        with pytest.raises(KeyboardInterrupt):
+            run_tasks([lambda n=n: task(n) for n in range(4)])
+        hits = torch.zeros(100, dtype=torch.int64)
+        parallel_rows(lambda lo, hi: hits[lo:hi].add_(1), 100, min_rows=1)
+        assert bool((hits == 1).all())

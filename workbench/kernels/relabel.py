@@ -4,6 +4,7 @@ A pass over the edges looks every id up in a map from raw to local ids. Entries 
 entry counts only if it is at least the map's base, which moves up by the number of ids that a batch used.
 """
 
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -74,19 +75,31 @@ _free: list[_Map] = []
 _lock = threading.Lock()
 
 
+def _forget_lock() -> None:
+    """In a forked child the lock may be held for ever by a thread that does not exist there."""
+    global _lock
+    _lock = threading.Lock()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_forget_lock)
+
+
 @contextmanager
 def _borrowed_map(size: int) -> Iterator[_Map]:
-    """A map for ids below `size`, given back afterwards; the largest few are kept for the batches to come."""
+    """A map for ids below `size`; the largest few are kept for later batches.
+
+    It returns to the pool only if the block succeeds: an interrupt between a kernel and the update of `base` would leave
+    entries that later batches take for their own.
+    """
     with _lock:
         found = next((i for i, m in enumerate(_free) if len(m.entries) >= size), None)
         scratch = _free.pop(found) if found is not None else None
     scratch = scratch or _Map(size)
     scratch.start()
-    try:
-        yield scratch
-    finally:
-        with _lock:
-            _free[:] = sorted([*_free, scratch], key=lambda m: -len(m.entries))[:_MOST_KEPT]
+    yield scratch
+    with _lock:
+        _free[:] = sorted([*_free, scratch], key=lambda m: -len(m.entries))[:_MOST_KEPT]
 
 
 class Relabeler:
@@ -95,12 +108,11 @@ class Relabeler:
     def __init__(self, scratch: _Map, num_nodes: int) -> None:
         self._map, self._num_nodes = scratch, num_nodes
         self._nodes = torch.empty(0, dtype=torch.int64)
-        self._count = self._most = 0
+        self._count = 0
 
     def add_seeds(self, seeds: Tensor) -> None:
         self._nodes = torch.empty(len(seeds), dtype=torch.int64)
         self._count = _register(seeds.numpy(), self._map.entries, self._map.base, self._nodes.numpy())
-        self._most = self._count
         if self._count < len(seeds):
             raise ValueError(_twice(int(seeds[self._count])))
 
@@ -120,14 +132,14 @@ class Relabeler:
             ids.numpy(), self._num_nodes, scratch.entries, scratch.base, self._count, nodes.numpy(), local.numpy()
         )
         if count < 0:
-            self._most, bad = self._num_nodes, int(ids[-1 - count])
+            bad = int(ids[-1 - count])
             raise IndexError(f"the graph's indices hold {bad}; sources lie in [0, {self._num_nodes}): graph.validate()")
-        self._nodes, self._count, self._most = nodes, count, count
+        self._nodes, self._count = nodes, count
         return local
 
     def close(self) -> None:
-        """Leave the map as if this batch had never been: what comes later has a higher base."""
-        self._map.base += self._most
+        """Invalidate this batch's entries: later batches have a higher base."""
+        self._map.base += self._count
 
 
 def local_dtype(size: int) -> torch.dtype:
@@ -173,8 +185,6 @@ def relabeler(num_nodes: int, seeds: Tensor) -> Iterator[Relabeler | TorchRelabe
         return
     with _borrowed_map(num_nodes) as scratch:
         labels = Relabeler(scratch, num_nodes)
-        try:
-            labels.add_seeds(seeds)
-            yield labels
-        finally:
-            labels.close()
+        labels.add_seeds(seeds)
+        yield labels
+        labels.close()

@@ -7,8 +7,10 @@ Python thread, so kernels are plain functions over a row range that release the 
 import os
 import threading
 from bisect import bisect_left
-from collections.abc import Callable, Sequence
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import Future, ThreadPoolExecutor
+from contextlib import suppress
 from itertools import pairwise
 
 from torch import Tensor
@@ -79,44 +81,73 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_forget_pool)
 
 
-def _submit(tasks: Sequence[Callable[[], object]]) -> list[Future[None]]:
+def _submit(work: Callable[[], object], helpers: int) -> list[Future[None]]:
+    """Queue `work` for up to `helpers` pool threads; fewer where the system starts no more threads."""
     global _pool
-    with _lock:  # held until all are queued: another thread may be replacing the pool
+    futures: list[Future[None]] = []
+    with _lock, suppress(RuntimeError):  # held until all are queued: another thread may be replacing the pool
         if _pool is None:
             _pool = ThreadPoolExecutor(max(1, _threads - 1), thread_name_prefix="workbench")
         modes = _get_current_dispatch_mode_stack()
-        return [_pool.submit(_in_worker, task, modes) for task in tasks]
+        for _ in range(helpers):
+            futures.append(_pool.submit(_in_worker, work, modes))
+    return futures
 
 
-def _in_worker(task: Callable[[], object], modes: Sequence[TorchDispatchMode]) -> None:
-    """Modes, such as the memory meter, belong to a thread: they follow the task, to see the tensors that it makes."""
+def _in_worker(work: Callable[[], object], modes: Sequence[TorchDispatchMode]) -> None:
+    """Modes, such as the memory meter, belong to a thread: they follow the work, to see the tensors that it makes."""
     _local.is_worker = True
-    for mode in modes:
-        _push_mode(mode)
+    pushed = 0
     try:
-        task()
+        for mode in modes:
+            _push_mode(mode)
+            pushed += 1
+        work()
     finally:
-        for _ in modes:
+        for _ in range(pushed):
             _pop_mode()
 
 
-def run_tasks(tasks: Sequence[Callable[[], object]]) -> None:
-    """Run the tasks at once, the first in the calling thread; return when all are done.
+def _taken(waiting: "deque[Callable[[], object]]") -> Iterator[Callable[[], object]]:
+    """The tasks that this thread gets; others may take from the same ones."""
+    while True:
+        try:
+            task = waiting.popleft()
+        except IndexError:
+            return
+        yield task
 
-    A task that starts tasks runs them in its own thread, so that the pool can't wait for itself.
+
+def run_tasks(tasks: Sequence[Callable[[], object]]) -> None:
+    """Run the tasks in the calling thread and the pool's; return when all are done.
+
+    Every thread takes the next task when it is free, so the call succeeds with however many threads the system starts.
+    A task that starts tasks runs them in its own thread, so that the pool can't wait for itself. After an error or an
+    interrupt no further task starts.
     """
+    waiting = deque(tasks)
+
+    def work() -> None:
+        try:
+            for task in _taken(waiting):
+                task()
+        except BaseException:
+            waiting.clear()
+            raise
+
     if len(tasks) <= 1 or _threads == 1 or getattr(_local, "is_worker", False):
-        for task in tasks:
-            task()
+        work()
         return
-    futures = _submit(tasks[1:])
+    futures = _submit(work, min(len(tasks), _threads) - 1)
     try:
-        tasks[0]()
+        work()
     finally:
+        waiting.clear()
         for future in futures:
-            future.exception()  # wait for all: a kernel must not outlive the arrays it was given
+            future.cancel() or future.exception()  # wait for those that run: their kernels use the caller's arrays
     for future in futures:
-        future.result()
+        if not future.cancelled():
+            future.result()
 
 
 def num_chunks(rows: int, min_rows: int = MIN_ROWS_PER_THREAD) -> int:
@@ -150,17 +181,7 @@ def parallel_edges(kernel: Callable[[int, int], object], indptr: Tensor, work_pe
     pieces = threads * _PIECES_PER_THREAD if threads > 1 else 1
     targets = [work * i // pieces for i in range(1, pieces)]
     bounds = [0, *(bisect_left(range(rows), t, key=lambda row: int(starts[row]) + row) for t in targets), rows]
-    ranges = list(pairwise(bounds))
-
-    def take() -> None:
-        while ranges:
-            try:
-                lo, hi = ranges.pop()
-            except IndexError:  # another thread took the last one
-                return
-            kernel(lo, hi)
-
-    run_tasks([take] * threads)
+    _run_ranges(kernel, bounds)
 
 
 def _run_ranges(kernel: Callable[[int, int], object], bounds: list[int]) -> None:
