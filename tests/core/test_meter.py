@@ -1,6 +1,8 @@
 """The meter against the CPU allocator's own events, and against cases counted by hand."""
 
 import gc
+import os
+import signal
 import threading
 import weakref
 from collections.abc import Callable
@@ -15,7 +17,8 @@ from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from tests.strategies import random_graph, random_minibatch
-from workbench.core.cpu_gauge import ALLOCATION_BYTES, rounded_bytes
+from workbench.core.cpu_gauge import ALLOCATION_BYTES, CpuGauge, rounded_bytes
+from workbench.core.limit import limit_memory
 from workbench.core.meter import PeakMeter, measure_peak
 from workbench.kernels.threads import get_num_threads, run_tasks, set_num_threads
 from workbench.nn.model import MODEL_KINDS, build_model
@@ -442,3 +445,36 @@ def test_both_devices_count_alike(device: str) -> None:
         torch.empty(9 * KIB, dtype=torch.uint8, device=device)
 
     assert measure_peak(fn, device=device) == KIB
+
+
+def test_a_meter_is_entered_once_at_a_time() -> None:
+    meter = PeakMeter()
+    with meter:
+        with pytest.raises(RuntimeError, match="is measuring already"), meter:
+            pass
+        held = kib(3)
+    assert meter.peak_bytes == held.nbytes
+    assert not _get_current_dispatch_mode_stack() and not gc.get_freeze_count()
+    with meter:
+        kib(5)
+    assert meter.peak_bytes == 5 * KIB
+
+
+@pytest.mark.parametrize("block", [PeakMeter, lambda: limit_memory(1 << 40)])
+@pytest.mark.parametrize("moment", ["start", "take", "stop"])
+def test_an_interrupt_at_entry_or_exit_leaves_no_mode_behind(
+    monkeypatch: pytest.MonkeyPatch, block: Callable[[], Any], moment: str
+) -> None:
+    original = getattr(CpuGauge, moment)
+
+    def interrupted(gauge: CpuGauge) -> Any:
+        result = original(gauge)
+        os.kill(os.getpid(), signal.SIGINT)
+        return result
+
+    monkeypatch.setattr(CpuGauge, moment, interrupted)
+    with pytest.raises(KeyboardInterrupt) as caught, block() as meter:  # noqa: PT012
+        if moment == "take":
+            os.kill(os.getpid(), signal.SIGINT) if meter is None else meter.peak_bytes
+    assert caught.traceback  # which keeps the frames of the block
+    assert not _get_current_dispatch_mode_stack() and not gc.get_freeze_count()

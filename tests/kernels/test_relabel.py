@@ -84,7 +84,7 @@ def test_an_interrupt_after_a_kernel_spoils_no_later_batch(monkeypatch: pytest.M
 @pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
 def test_an_error_of_the_caller_spoils_no_later_batch(monkeypatch: pytest.MonkeyPatch, error: type) -> None:
     monkeypatch.setattr(relabel, "_free", [])
-    with pytest.raises(error), relabeler(10, torch.tensor([5, 6])) as labels:
+    with pytest.raises(error), relabeler(10, torch.tensor([5, 6])) as labels:  # noqa: PT012
         labels(torch.tensor([7, 0, 8]))
         raise error
     with relabeler(10, torch.tensor([6, 7])) as labels:

@@ -1,5 +1,7 @@
 """batches and prefetch: what an epoch holds, in which order, and how a stream ends."""
 
+import os
+import signal
 import threading
 import time
 
@@ -8,6 +10,7 @@ import torch
 
 import workbench as wb
 from tests.strategies import random_graph
+from workbench.sampling import stream
 
 GRAPH = random_graph(40, 300, seed=3)
 IDS = torch.arange(2, 39)
@@ -108,3 +111,42 @@ def test_leaving_early_ends_the_thread_and_closes_the_source() -> None:
 def test_what_cannot_be_iterated_is_refused_at_the_call() -> None:
     with pytest.raises(TypeError, match="not iterable"):
         wb.prefetch(5)  # pyright: ignore[reportArgumentType]
+
+
+def test_leaving_does_not_wait_for_ever_for_a_source_that_hangs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "_LEAVE_SECONDS", 0.05)
+    release = threading.Event()
+
+    def produce():
+        yield 1
+        release.wait(60)
+
+    ahead = wb.prefetch(produce())
+    assert next(ahead) == 1
+    with pytest.warns(RuntimeWarning, match=r"has not returned for 0\.05 s; its thread keeps running"):
+        ahead.close()
+    release.set()
+
+
+@pytest.mark.filterwarnings("ignore:This process .* is multi-threaded")
+def test_a_forked_process_is_told_that_the_thread_is_gone(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(stream, "_LOOK_SECONDS", 0.05)
+    release = threading.Event()
+
+    def produce():
+        yield 1
+        release.wait(60)
+
+    ahead = wb.prefetch(produce())
+    assert next(ahead) == 1
+    child = os.fork()
+    if not child:
+        signal.alarm(20)  # waiting for ever ends here
+        try:
+            next(ahead)
+        except RuntimeError as error:
+            os._exit(0 if "as after a fork" in str(error) else 1)
+        os._exit(2)
+    assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
+    release.set()
+    assert list(ahead) == []

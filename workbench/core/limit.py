@@ -1,18 +1,19 @@
 """A limit of memory that holds on every device, real or not: what would go beyond it is refused as a GPU refuses it."""
 
-import gc
-from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import AbstractContextManager, ExitStack
 
 import torch
 
 from workbench.core.cpu_gauge import CpuGauge
 from workbench.core.errors import check_at_least
+from workbench.core.frozen_garbage import FrozenGarbage
+from workbench.core.interrupts import deferred_interrupt
 from workbench.core.units import format_bytes
 
 
-@contextmanager
-def limit_memory(capacity_bytes: int, *, device: torch.device | str = "cpu", held_bytes: int = 0) -> Iterator[None]:
+def limit_memory(
+    capacity_bytes: int, *, device: torch.device | str = "cpu", held_bytes: int = 0
+) -> AbstractContextManager[None]:
     """Within the block, refuse what would bring a device's live bytes above a capacity.
 
     What is alive at entry counts as `held_bytes`, and less as it is freed; what comes after counts in full, each
@@ -44,52 +45,51 @@ def limit_memory(capacity_bytes: int, *, device: torch.device | str = "cpu", hel
             f"can't limit memory of device {str(device)!r}: torch sees {torch.cuda.device_count()} CUDA devices; "
             "needed are a GPU, its driver and a build of torch for CUDA, or choose cpu"
         )
-    limit = _limit_cpu if device.type == "cpu" else _limit_cuda
-    with limit(capacity_bytes, held_bytes, device), _garbage_frozen():
-        yield
+    return _Limit(device, capacity_bytes, held_bytes)
 
 
-@contextmanager
-def _limit_cpu(capacity_bytes: int, held_bytes: int, device: torch.device) -> Iterator[None]:
-    def refuse(wanted: int, live: int) -> Exception | None:
-        live += held_bytes
-        if live + wanted <= capacity_bytes:
+class _Limit(AbstractContextManager[None]):
+    """The `with` block of `limit_memory`; an interrupt never leaves it half open."""
+
+    def __init__(self, device: torch.device, capacity_bytes: int, held_bytes: int) -> None:
+        self._device, self._capacity_bytes, self._held_bytes = device, capacity_bytes, held_bytes
+        self._blocks: list[ExitStack] = []
+
+    def __enter__(self) -> None:
+        self._blocks.append(ExitStack())
+        try:
+            with deferred_interrupt():
+                (self._limit_cpu if self._device.type == "cpu" else self._limit_cuda)(self._blocks[-1])
+                self._blocks[-1].enter_context(FrozenGarbage())
+        except BaseException:
+            self.__exit__()
+            raise
+
+    def __exit__(self, *_: object) -> None:
+        with deferred_interrupt():
+            self._blocks.pop().close()
+
+    def _limit_cpu(self, block: ExitStack) -> None:
+        gauge = CpuGauge(self._refuse)
+        gauge.start()
+        block.callback(gauge.stop)
+
+    def _refuse(self, wanted: int, live: int) -> Exception | None:
+        live += self._held_bytes
+        if live + wanted <= self._capacity_bytes:
             return None
         return torch.OutOfMemoryError(
-            f"{device} out of memory: tried to allocate {format_bytes(wanted)} where {format_bytes(live)} of the limit "
-            f"of {format_bytes(capacity_bytes)} are live; cut the batch into more micro-batches or raise the limit"
+            f"{self._device} out of memory: tried to allocate {format_bytes(wanted)} where {format_bytes(live)} of the "
+            f"limit of {format_bytes(self._capacity_bytes)} are live; cut the batch into more micro-batches or raise "
+            "the limit"
         )
 
-    gauge = CpuGauge(refuse)
-    gauge.start()
-    try:
-        yield
-    finally:
-        gauge.stop()
-
-
-@contextmanager
-def _limit_cuda(capacity_bytes: int, held_bytes: int, device: torch.device) -> Iterator[None]:
-    """The caching allocator's limit is a share of the device's memory, and of all that it keeps, in use or not."""
-    torch.cuda.empty_cache()
-    before = torch.cuda.get_per_process_memory_fraction(device)
-    allowed = torch.cuda.memory_allocated(device) - held_bytes + capacity_bytes
-    share = (allowed + 0.5) / torch.cuda.get_device_properties(device).total_memory  # it rounds down to whole bytes
-    torch.cuda.set_per_process_memory_fraction(min(max(share, 0.0), before), device)
-    try:
-        yield
-    finally:
-        torch.cuda.set_per_process_memory_fraction(before, device)
-
-
-@contextmanager
-def _garbage_frozen() -> Iterator[None]:
-    """Garbage of the past, collected within, would make room."""
-    froze = gc.get_freeze_count() == 0
-    if froze:
-        gc.freeze()
-    try:
-        yield
-    finally:
-        if froze:
-            gc.unfreeze()
+    def _limit_cuda(self, block: ExitStack) -> None:
+        """The caching allocator's limit is a share of the device's memory, and of all that it keeps, in use or not."""
+        torch.cuda.empty_cache()
+        before = torch.cuda.get_per_process_memory_fraction(self._device)
+        allowed = torch.cuda.memory_allocated(self._device) - self._held_bytes + self._capacity_bytes
+        # The allocator rounds down to whole bytes.
+        share = (allowed + 0.5) / torch.cuda.get_device_properties(self._device).total_memory
+        block.callback(torch.cuda.set_per_process_memory_fraction, before, self._device)
+        torch.cuda.set_per_process_memory_fraction(min(max(share, 0.0), before), self._device)

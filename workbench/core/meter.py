@@ -1,12 +1,14 @@
 """Peak memory, one meaning on every device: the maximum of live bytes minus live bytes at entry."""
 
-import gc
 from collections.abc import Callable
+from contextlib import ExitStack
 from typing import ClassVar, Protocol, Self
 
 import torch
 
 from workbench.core.cpu_gauge import CpuGauge
+from workbench.core.frozen_garbage import FrozenGarbage
+from workbench.core.interrupts import deferred_interrupt
 
 
 def measure_peak(fn: Callable[[], object], *, device: torch.device | str = "cpu") -> int:
@@ -41,13 +43,15 @@ class PeakMeter:
             loss.backward()
         meter.peak_bytes, meter.phase_peak_bytes["backward"]
 
-    Meters nest: the inner one takes nothing from what the outer one sees. Entering one again starts it anew.
+    Meters nest: the inner one takes nothing from what the outer one sees. One that was left can be entered again, and
+    starts anew.
 
     Args:
         device: "cpu" or a CUDA device.
 
     Raises:
         ValueError: another kind of device.
+        RuntimeError: entered while it is measuring.
     """
 
     def __init__(self, device: torch.device | str = "cpu") -> None:
@@ -58,6 +62,7 @@ class PeakMeter:
         self._phase: str | None = None
         self._peak = 0
         self._gauge: _Gauge | None = None
+        self._open = ExitStack()
 
     @property
     def peak_bytes(self) -> int:
@@ -76,21 +81,31 @@ class PeakMeter:
         self._phase = phase
 
     def __enter__(self) -> Self:
+        if self._gauge is not None:
+            raise RuntimeError("this PeakMeter is measuring already; make another one for a block within its block")
         self._peak, self._phase, self.phase_peak_bytes = 0, None, {}
-        self._gauge = CpuGauge() if self.device.type == "cpu" else _CudaGauge(self.device)
-        self._gauge.start()
-        self._froze = gc.get_freeze_count() == 0
-        if self._froze:
-            gc.freeze()  # garbage of the past, collected in between, would make room; collecting it now is slow
+        try:
+            with deferred_interrupt():
+                self._start()
+        except BaseException:
+            self.__exit__()
+            raise
         return self
 
     def __exit__(self, *_: object) -> None:
-        self._absorb()
-        if self._froze:
-            gc.unfreeze()
-        if self._gauge is not None:
-            self._gauge.stop()
-        self._gauge = None
+        with deferred_interrupt():
+            try:
+                self._absorb()
+            finally:
+                self._gauge = None
+                self._open.close()
+
+    def _start(self) -> None:
+        gauge = CpuGauge() if self.device.type == "cpu" else _CudaGauge(self.device)
+        gauge.start()
+        self._open.callback(gauge.stop)
+        self._open.enter_context(FrozenGarbage())
+        self._gauge = gauge
 
     def _absorb(self) -> None:
         if self._gauge is None:

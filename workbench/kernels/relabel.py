@@ -89,8 +89,8 @@ if hasattr(os, "register_at_fork"):
 def _borrowed_map(size: int) -> Iterator[_Map]:
     """A map for ids below `size`; the largest few are kept for later batches.
 
-    It returns to the pool only if the block succeeds: an interrupt between a kernel and the update of `base` would leave
-    entries that later batches take for their own.
+    It returns to the pool only if the block succeeds: an interrupt between a kernel and the update of `base` would
+    leave entries that later batches take for their own.
     """
     with _lock:
         found = next((i for i, m in enumerate(_free) if len(m.entries) >= size), None)

@@ -2,6 +2,7 @@
 
 import queue
 import threading
+import warnings
 from collections.abc import Iterable, Iterator
 from typing import Protocol, TypeVar
 
@@ -13,6 +14,9 @@ from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose, permutation, stream
 
 T = TypeVar("T")
+
+_LEAVE_SECONDS = 5.0
+_LOOK_SECONDS = 1.0
 
 
 class Sampler(Protocol):
@@ -79,8 +83,8 @@ def prefetch(iterable: Iterable[T], depth: int = 2) -> Iterator[T]:
     """Run an iterable in a thread of its own, up to `depth` items ahead.
 
     Samplers release the interpreter lock, so sampling overlaps with training. Order is kept; an error in the iterable
-    comes out where its item would have; leaving the loop early ends the thread. The thread does not inherit
-    `torch.no_grad()`.
+    comes out where its item would have; leaving the loop early ends the thread once its current item is there. The
+    thread does not inherit `torch.no_grad()`.
 
     Args:
         iterable: what to run ahead.
@@ -88,6 +92,11 @@ def prefetch(iterable: Iterable[T], depth: int = 2) -> Iterator[T]:
 
     Raises:
         ValueError: `depth` below 1.
+        RuntimeError: the process was forked, so that the thread is gone.
+
+    Warns:
+        RuntimeWarning: the loop was left, and the iterable did not return from its current item within 5 seconds: the
+            thread keeps running in the background until it does.
     """
     check_at_least("depth", depth, 1)
     return _prefetched(iter(iterable), depth)
@@ -122,10 +131,28 @@ def _prefetched(iterator: Iterator[T], depth: int) -> Iterator[T]:
     thread = threading.Thread(target=produce, name="workbench-prefetch", daemon=True)
     thread.start()
     try:
-        while not isinstance(item := ready.get(), _End):
+        while not isinstance(item := _next(ready, thread), _End):
             yield item
         if item.error is not None:
             raise item.error
     finally:
         stopped.set()
-        thread.join()
+        thread.join(_LEAVE_SECONDS)
+        if thread.is_alive():
+            warnings.warn(
+                f"prefetch was left, but its iterable has not returned for {_LEAVE_SECONDS:g} s; its thread keeps "
+                "running until it does",
+                RuntimeWarning,
+                stacklevel=2,
+            )
+
+
+def _next(ready: "queue.Queue[T | _End]", thread: threading.Thread) -> T | _End:
+    while True:
+        try:
+            return ready.get(timeout=_LOOK_SECONDS)
+        except queue.Empty:
+            if not thread.is_alive() and ready.empty():
+                raise RuntimeError(
+                    "the thread of prefetch is gone, as after a fork; call prefetch in the process that iterates"
+                ) from None

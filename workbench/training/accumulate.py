@@ -62,7 +62,7 @@ def accumulate(
         TypeError: `recover` is neither a Recovery nor None.
         torch.OutOfMemoryError: memory ran out; with `recover`, for a single seed. Then, as with any other error,
             `.grad` holds the micro-batches (and parts) that were complete; buffers and random state are as before the
-            seed. MemoryError and the RuntimeError of torch's CPU allocator are taken, and raised, likewise.
+            one that failed. MemoryError and the RuntimeError of torch's CPU allocator are taken, and raised, likewise.
 
     Warns:
         RuntimeWarning: a BatchNorm would take the statistics of each micro-batch instead of the batch's.

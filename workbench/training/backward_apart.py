@@ -5,6 +5,8 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor, nn
 
+from workbench.core.interrupts import deferred_interrupt
+
 
 def backward_apart(model: nn.Module, loss: Tensor) -> None:
     """Add the gradients of a loss to `.grad` once all of them are there; on an error `.grad` stays as it was.
@@ -19,16 +21,17 @@ def backward_apart(model: nn.Module, loss: Tensor) -> None:
     """
     leaves = dict.fromkeys([*(p for p in model.parameters() if p.requires_grad), *_leaves(loss)])
     earlier = [(leaf, leaf.grad) for leaf in leaves]
-    for leaf in leaves:
-        leaf.grad = None
     try:
+        for leaf in leaves:
+            leaf.grad = None
         loss.backward()
+        with deferred_interrupt():
+            while earlier:
+                _add(*earlier.pop())
     except BaseException:
         for leaf, grad in earlier:
             leaf.grad = grad
         raise
-    while earlier:
-        _add(*earlier.pop())
 
 
 @torch.no_grad()

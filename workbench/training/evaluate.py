@@ -10,6 +10,7 @@ from torch import Tensor, nn
 from workbench.core.dataset import Dataset
 from workbench.core.errors import check_at_least, check_ids
 from workbench.core.graph import Graph
+from workbench.core.interrupts import deferred_interrupt
 from workbench.core.minibatch import MiniBatch
 from workbench.nn.call import model_device
 from workbench.nn.model import GNN
@@ -172,10 +173,11 @@ def _by_id(rows: Tensor, ids: Tensor, every: Tensor) -> Read:
 def _evaluating(model: nn.Module) -> Iterator[None]:
     """Without gradients and in evaluation mode; each module's own mode is put back."""
     training = {module: module.training for module in model.modules()}
-    model.eval()
     try:
+        model.eval()
         with torch.no_grad():
             yield
     finally:
-        for module, mode in training.items():
-            module.training = mode
+        with deferred_interrupt():
+            for module, mode in training.items():
+                module.training = mode

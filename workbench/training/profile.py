@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import check_at_least
+from workbench.core.interrupts import deferred_interrupt
 from workbench.core.minibatch import MiniBatch
 from workbench.core.stopwatch import Stopwatch
 from workbench.nn.call import model_device
@@ -179,4 +180,5 @@ def _end_with(restore: Callable[..., None]) -> Iterator[None]:
     try:
         yield
     finally:
-        restore()
+        with deferred_interrupt():
+            restore()

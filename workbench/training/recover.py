@@ -147,22 +147,25 @@ def run_or_cut(
 def attempt(
     work: Callable[[], T], put_back: Callable[[], object] = lambda: None, last_note: str | None = None
 ) -> T | Exception:
-    """Call `work`; if memory runs out, put back what it changed and free what it made.
+    """Call `work`; if it fails, put back what it changed, and if memory ran out, free what it made.
 
     Args:
         work: called once.
-        put_back: called where memory ran out.
-        last_note: added to the error, which is then raised; None: it is returned.
+        put_back: called after any error, interrupts included.
+        last_note: added to the error where memory ran out, which is then raised; None: it is returned.
 
     Returns:
         What `work` returned, or the error, which holds no frames and so no tensors.
+
+    Raises:
+        What `work` raises that is not for lack of memory.
     """
     try:
         return work()
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
+    except BaseException as error:
         put_back()
+        if not isinstance(error, Exception) or not is_out_of_memory(error):
+            raise
         if last_note is not None:
             error.add_note(last_note)
             raise

@@ -32,8 +32,8 @@ def step_or_put_back(optimizer: torch.optim.Optimizer) -> None:
         optimizer: with gradients in place; its step takes no closure.
 
     Raises:
-        torch.OutOfMemoryError: memory ran out again, or for the copy (or another error that says so); all is as before.
-            Other errors pass, and leave what the optimizer leaves.
+        torch.OutOfMemoryError: memory ran out again, or for the copy (or another error that says so). As after any
+            other error, all is as before.
     """
     put_back = attempt(partial(_copy, optimizer), last_note=_NO_ROOM)
     assert not isinstance(put_back, Exception)

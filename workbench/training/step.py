@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import check_choice
+from workbench.core.interrupts import deferred_interrupt
 from workbench.core.minibatch import MiniBatch
 from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.training.accumulate import Phase, accumulate, unmeasured
@@ -29,7 +30,8 @@ def train_step(
 ) -> Tensor:
     """Train on one batch: zero the gradients, add up those of its micro-batches, take one optimizer step.
 
-    Loss, gradients and step are those of the whole batch, up to rounding.
+    Loss, gradients and step are those of the whole batch, up to rounding. An interrupt (Ctrl-C) leaves the step taken
+    whole or not at all.
 
     Args:
         model: see `workbench.accumulate`.
@@ -82,7 +84,7 @@ def train_step(
         optimizer.zero_grad()
         model.zero_grad()  # the optimizer may hold some of the parameters only
     loss = accumulate(model, batches, lambda mb: read_rows(x, mb.node_ids), loss_of, phase=phase, recover=recover)
-    with phase("step"):
+    with phase("step"), deferred_interrupt():
         if recover is None:
             optimizer.step()
         else:

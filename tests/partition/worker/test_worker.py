@@ -249,3 +249,13 @@ def test_a_full_disk_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(tempfile, "TemporaryFile", partial(open, "/dev/full", "w+b", buffering=0))
     with pytest.raises(CapacityError, match=r"arrays of a partition, 16 B, could not be stored \(No space left"):
         double(1)
+
+
+def test_a_server_that_is_stopped_overruns_the_limit_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(worker, "_ANSWER_SECONDS", 0.2)
+    double(1)
+    (server,) = own_processes()
+    server.suspend()
+    with pytest.raises(PartitionError, match=r"gave no answer within 0\.2 s of its limit of 0\.1 s and was ended"):
+        act("double", time_limit_seconds=0.1)
+    assert double(1) == [2]

@@ -150,8 +150,8 @@ class Rehearsal:
     def _apart(self, mb: MiniBatch) -> Iterator[None]:
         """Random numbers end as they began, garbage stays until after, and errors say where they come from."""
         collects, device = gc.isenabled(), self.device
-        gc.disable()
         try:
+            gc.disable()
             with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.enable_grad():
                 torch.manual_seed(self._seed)
                 yield

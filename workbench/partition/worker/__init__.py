@@ -25,6 +25,8 @@ from workbench.core.units import format_bytes
 from workbench.partition.worker.process import borrowed_server
 
 _FORMATS = {torch.int64: "q", torch.int32: "i"}
+_ANSWER_SECONDS = 20.0
+"""Beyond a call's limit, for what the limit does not cover: starting, importing METIS, answering."""
 _RSS_UNIT = 1 if sys.platform == "darwin" else 1024
 
 
@@ -113,7 +115,7 @@ def run_program(
         header = {"program": str(program.script), "path": [path for path in sys.path if os.path.isabs(path)]}
         header |= {"options": dict(options), "time_limit_seconds": time_limit_seconds}
         places = _write(file, present, header)
-        reply = _ask(program, file.fileno(), places["header"])
+        reply = _ask(program, file.fileno(), places["header"], time_limit_seconds)
         _check(program, reply, time_limit_seconds)
         file.seek(places["part"])
         file.readinto(present["part"].numpy())  # pyright: ignore[reportAttributeAccessIssue]
@@ -147,9 +149,16 @@ def _write(file: BinaryIO, arrays: Mapping[str, Tensor], header: Mapping[str, An
     return {**places, "header": end}
 
 
-def _ask(program: Program, file: int, header_place: int) -> dict[str, Any]:
+def _ask(program: Program, file: int, header_place: int, time_limit_seconds: float | None) -> dict[str, Any]:
+    limit = None if time_limit_seconds is None else time_limit_seconds + _ANSWER_SECONDS
     with borrowed_server() as server:
-        line = server.ask(file, header_place)
+        try:
+            line = server.ask(file, header_place, limit)
+        except TimeoutError:
+            raise PartitionError(
+                f"the process that was to run {program.name} gave no answer within {_ANSWER_SECONDS:g} s of its limit "
+                f"of {time_limit_seconds} s and was ended: call again, or allow more time"
+            ) from None
         if not line:
             raise PartitionError(
                 f"the process that was to run {program.name} ended with status {server.kill()}: call again, and if it "

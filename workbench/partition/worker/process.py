@@ -37,8 +37,21 @@ class Server:
     def alive(self) -> bool:
         return self._process.poll() is None
 
-    def ask(self, file: int, header_place: int) -> bytes:
-        """Send a file whose header says what to do; the line that comes back, empty if the server died."""
+    def ask(self, file: int, header_place: int, limit_seconds: float | None = None) -> bytes:
+        """Send a file whose header says what to do.
+
+        Args:
+            file: descriptor.
+            header_place: where in the file the header begins.
+            limit_seconds: how long to wait for the answer; None: without limit.
+
+        Returns:
+            The line that comes back, empty if the server died.
+
+        Raises:
+            TimeoutError: no answer in time.
+        """
+        self._channel.settimeout(limit_seconds)
         with suppress(BrokenPipeError, ConnectionResetError):
             socket.send_fds(self._channel, [header_place.to_bytes(8, "little")], [file])
             return self._channel.makefile("rb").readline()
