@@ -144,7 +144,8 @@ def run_tasks(tasks: Sequence[Callable[[], object]]) -> None:
     finally:
         waiting.clear()
         for future in futures:
-            future.cancel() or future.exception()  # wait for those that run: their kernels use the caller's arrays
+            if not future.cancel():
+                future.exception()  # wait for those that run: their kernels use the caller's arrays
     for future in futures:
         if not future.cancelled():
             future.result()
