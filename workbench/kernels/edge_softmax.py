@@ -8,6 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from workbench.kernels.buffers import uninitialised
+from workbench.kernels.eager import runs_eagerly
 from workbench.kernels.jit import compiled
 from workbench.kernels.prefetch import prefetch_row, rows_ahead
 from workbench.kernels.segment import Adjacency, arrays, check_rows, compute_dtype, use_compiled
@@ -152,6 +153,7 @@ class _Attention(torch.autograd.Function):
         return for_left, for_right, None, None
 
 
+@runs_eagerly
 def edge_attention(adjacency: Adjacency, left: Tensor, right: Tensor, slope: float = 0.2) -> Tensor:
     """Softmax over each destination's in-edges of leaky_relu(left[source] + right[destination]).
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from workbench.kernels.buffers import uninitialised
+from workbench.kernels.eager import runs_eagerly
 from workbench.kernels.jit import compiled
 from workbench.kernels.prefetch import prefetch_columns, prefetch_row, rows_ahead
 from workbench.kernels.segment import (
@@ -162,6 +163,7 @@ class _Max(torch.autograd.Function):
         return for_x, for_weight, None
 
 
+@runs_eagerly
 def segment_max(adjacency: Adjacency, x: Tensor, weight: Tensor | None = None) -> Tensor:
     """For each destination and channel the largest weighted source value; zeros without in-edges.
 

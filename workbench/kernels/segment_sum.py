@@ -13,6 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from workbench.kernels.buffers import uninitialised
+from workbench.kernels.eager import runs_eagerly
 from workbench.kernels.jit import compiled
 from workbench.kernels.prefetch import prefetch_row, rows_ahead
 from workbench.kernels.segment import (
@@ -185,6 +186,7 @@ class _Sum(torch.autograd.Function):
         return for_x, for_weight, None, None
 
 
+@runs_eagerly
 def segment_sum_and_own(
     adjacency: Adjacency, x: Tensor, weight: Tensor | None = None, *, scale: Tensor | None = None
 ) -> tuple[Tensor, Tensor]:

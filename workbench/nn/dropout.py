@@ -7,6 +7,7 @@ from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
 from workbench.core.randomness import Purpose, stream
+from workbench.kernels.eager import runs_eagerly
 from workbench.kernels.mask import apply_mask, drop_threshold
 
 
@@ -24,6 +25,11 @@ class _Masked(torch.autograd.Function):
     def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
         (node_ids,) = ctx.saved_tensors
         return apply_mask(grad, node_ids, ctx.key, ctx.threshold), None, None, None
+
+
+@runs_eagerly
+def _masked(h: Tensor, node_ids: Tensor, key: tuple[int, Purpose, int, int], threshold: int) -> Tensor:
+    return _Masked.apply(h, node_ids, stream(*key), threshold)
 
 
 class HashDropout(nn.Module):
@@ -64,7 +70,7 @@ class HashDropout(nn.Module):
             return nn.functional.dropout(h, self.p)
         if node_ids.shape != h.shape[:1]:
             raise ValueError(f"{node_ids.shape[0]} node ids for {h.shape[0]} rows; give one id a row")
-        return _Masked.apply(h, node_ids, stream(self.seed, Purpose.DROPOUT, step, self.layer), self._threshold)
+        return _masked(h, node_ids, (self.seed, Purpose.DROPOUT, step, self.layer), self._threshold)
 
     def extra_repr(self) -> str:
         return f"p={self.p}, layer={self.layer}, seed={self.seed}"

@@ -4,9 +4,11 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.block import Block
+from workbench.kernels.eager import runs_eagerly
 from workbench.kernels.gather import gather_edges
 
 
+@runs_eagerly
 def last_states(lstm: nn.LSTM, block: Block, h: Tensor) -> Tensor:
     """Run the LSTM over the messages of every destination; destinations of equal in-degree run as one bucket.
 

@@ -6,6 +6,8 @@ import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from workbench.kernels.eager import runs_eagerly
+
 
 class _LinearAndOwn(torch.autograd.Function):
     """The gradient of the own rows is added in place: a slice would fill and add a second array of all sources.
@@ -37,6 +39,7 @@ class _LinearAndOwn(torch.autograd.Function):
         return for_h, for_weight, grad.sum(0) if ctx.needs_input_grad[2] else None, None
 
 
+@runs_eagerly
 def linear_and_own(linear: nn.Linear, h: Tensor, num_dst: int) -> tuple[Tensor, Tensor]:
     """`linear(h)` and `h[:num_dst]`.
 
