@@ -1,0 +1,36 @@
+"""After interrupts at random moments every result is that of a process that was never interrupted."""
+
+import json
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+QUICK = ("wide_sample", "split", "recover", "evaluate", "cache")
+
+
+def run(*options: str) -> dict[str, Any]:
+    done = subprocess.run(
+        [sys.executable, "-m", "tests.interrupted", *options], capture_output=True, text=True, timeout=1800
+    )
+    assert done.returncode == 0, done.stderr[-3000:]
+    return json.loads(done.stdout)
+
+
+def assert_as_uninterrupted(found: dict[str, Any], expected: dict[str, Any]) -> None:
+    assert found["broken"] == []
+    assert found["results"] == {name: [result] for name, result in expected.items()}
+
+
+def test_a_few_interrupts() -> None:
+    found = run("--interrupts", "30", "--scenarios", *QUICK)
+    assert_as_uninterrupted(found, run("--scenarios", *QUICK))
+    assert sum(found["hits"].values()) >= 5  # the others came when the work was done
+
+
+@pytest.mark.slow
+def test_two_thousand_interrupts() -> None:
+    found = run("--interrupts", "2000")
+    assert_as_uninterrupted(found, run())
+    assert all(hits >= 50 for hits in found["hits"].values())
