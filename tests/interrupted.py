@@ -156,13 +156,13 @@ class Scenarios:
         """A set that is built, kept and mapped anew each time."""
         self.built += 1
         found = cached("set", "a rule", (), {"number": self.built}, self.dataset)
+        assert isinstance(found, wb.Dataset)
         return digest([found.x, found.y, found.graph.indices])
 
     def dataset(self) -> wb.Dataset:
-        none = torch.empty(0, dtype=torch.int64)
-        ids = {"train_idx": torch.arange(10), "val_idx": none, "test_idx": none}
+        some, none = torch.arange(10), torch.empty(0, dtype=torch.int64)
         return wb.Dataset.build(
-            self.plain, self.x.float(), self.y, **ids, num_classes=5, name="set", split="given", features="given"
+            self.plain, self.x.float(), self.y, train_idx=some, val_idx=none, test_idx=none, num_classes=5, name="set"
         )
 
 

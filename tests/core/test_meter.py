@@ -478,3 +478,24 @@ def test_an_interrupt_at_entry_or_exit_leaves_no_mode_behind(
             os.kill(os.getpid(), signal.SIGINT) if meter is None else meter.peak_bytes
     assert caught.traceback  # which keeps the frames of the block
     assert not _get_current_dispatch_mode_stack() and not gc.get_freeze_count()
+
+
+def test_what_a_failed_backward_left_waiting_is_freed_before_the_meter_starts() -> None:
+    """Autograd keeps the tasks of a backward pass that failed until it next runs; freed in the block they would count."""
+
+    def fail(grad: Tensor) -> None:
+        raise KeyboardInterrupt
+
+    def abandoned() -> None:
+        leaf = torch.ones(100 * KIB, requires_grad=True)
+        waiting, failing = leaf.sin().exp(), leaf.cos()
+        failing.register_hook(fail)
+        with pytest.raises(KeyboardInterrupt):
+            (waiting + failing).sum().backward()
+
+    abandoned()
+    with PeakMeter() as meter:
+        torch.zeros((), requires_grad=True).backward()
+        meter.mark("afterwards")
+        held = kib(3)
+    assert meter.phase_peak_bytes["afterwards"] == held.nbytes

@@ -26,6 +26,12 @@ def rounded_bytes(nbytes: int) -> int:
     return -(-nbytes // ALLOCATION_BYTES) * ALLOCATION_BYTES
 
 
+def drop_abandoned_backward() -> None:
+    """Free what an interrupted or failed backward pass holds: autograd keeps its waiting tasks until it next runs."""
+    with suppress(MemoryError, RuntimeError), torch.enable_grad():
+        torch.zeros((), requires_grad=True, device="cpu").backward()
+
+
 class Held(weakref.ref):
     """A storage that counts, until it is freed."""
 
@@ -75,6 +81,7 @@ class CpuGauge(TorchDispatchMode):
         return False  # else every call passes through torch._dynamo, which takes seconds to import
 
     def start(self) -> None:
+        drop_abandoned_backward()
         for storage in _all_storages():
             self._hold(storage)
         for gauge in _open_gauges():  # they know what a frozen collector does not show

@@ -1,7 +1,6 @@
 """Going on where a micro-batch runs out of memory: nothing of it is left, it is cut, and its parts take its place."""
 
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import partial
 from numbers import Integral
@@ -10,6 +9,7 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor, nn
 
+from workbench.core.cpu_gauge import drop_abandoned_backward
 from workbench.core.errors import PartitionError, check_at_least, check_choice
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch import PARTITION_CHOICES, partition_batch
@@ -171,8 +171,7 @@ def attempt(
             raise
         failure = error
     failure.__traceback__ = failure.__context__ = failure.__cause__ = None
-    with suppress(MemoryError, RuntimeError):  # autograd drops tasks left waiting when it next runs
-        torch.zeros((), requires_grad=True, device="cpu").backward()
+    drop_abandoned_backward()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
     return failure
