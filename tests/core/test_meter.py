@@ -481,7 +481,7 @@ def test_an_interrupt_at_entry_or_exit_leaves_no_mode_behind(
 
 
 def test_what_a_failed_backward_left_waiting_is_freed_before_the_meter_starts() -> None:
-    """Autograd keeps the tasks of a backward pass that failed until it next runs; freed in the block they would count."""
+    """Autograd keeps the tasks of a failed backward pass until it next runs; freed in the block they would count."""
 
     def fail(grad: Tensor) -> None:
         raise KeyboardInterrupt
