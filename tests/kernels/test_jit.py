@@ -9,8 +9,7 @@ from pathlib import Path
 import numba.core.config
 import pytest
 
-from workbench import files
-from workbench.kernels import code_cache, jit
+from workbench.kernels import jit
 
 HELPER = "from workbench.kernels.jit import compiled\n\n@compiled\ndef helper(x):\n    return x + {}\n"
 KERNEL = """
@@ -31,10 +30,9 @@ def package(tmp_path) -> Path:
     (root / "kernels").mkdir(parents=True)
     for empty in (root / "__init__.py", root / "kernels" / "__init__.py"):
         empty.touch()
-    for module in (files, jit, code_cache):
-        (root / Path(module.__file__).relative_to(Path(files.__file__).parent)).write_text(
-            Path(module.__file__).read_text()
-        )
+    library = Path(str(jit.__file__)).parent.parent
+    for file in ("files.py", "kernels/jit.py", "kernels/code_cache.py"):
+        (root / file).write_text((library / file).read_text())
     (root / "kernel.py").write_text(KERNEL)
     (root / "helper.py").write_text(HELPER.format(1))
     return root

@@ -9,7 +9,6 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from numba.core.dispatcher import Dispatcher
 
 from workbench import files
 from workbench.kernels.code_cache import SUFFIX, CodeCache
@@ -83,7 +82,7 @@ def compiled(function: Any = None, **options: Any) -> Any:
     if function is None:
         return lambda f: compiled(f, **options)
     kernel: Any = numba.njit(nogil=True, **options)(function)
-    if _CACHE is not None and isinstance(kernel, Dispatcher):  # NUMBA_DISABLE_JIT leaves the function as it is
+    if _CACHE is not None and hasattr(kernel, "enable_caching"):  # NUMBA_DISABLE_JIT: the function itself
         with suppress(OSError, RuntimeError):  # no room, or no source file: compile in every process
             kernel._cache = CodeCache(function, _CACHE)
     return kernel
