@@ -117,8 +117,8 @@ def restore(target: Path) -> bool:
     Returns:
         Whether it was brought back.
     """
-    for path, replaced, state in _unfinished(target.parent):
-        if state == "old" and replaced == target.name and not target.exists():
+    for path, replaced, state in [] if target.exists() else _unfinished(target.parent):
+        if state == "old" and replaced == target.name:
             with suppress(OSError), _abandoned(path) as abandoned:
                 if abandoned:
                     path.rename(target)
@@ -219,9 +219,10 @@ def _publish(draft: Path, target: Path) -> None:
 
 def _unfinished(folder: Path) -> list[tuple[Path, str, str]]:
     """Drafts and replaced folders, each with the name of its target and its state."""
-    children = sorted(folder.iterdir()) if folder.is_dir() else []
-    matches = [(path, re.fullmatch(_UNFINISHED, path.name)) for path in children]
-    return [(path, match["target"], match["state"]) for path, match in matches if match]
+    found = []
+    with suppress(OSError):  # a folder that is missing, or must not be listed
+        found = [(path, re.fullmatch(_UNFINISHED, path.name)) for path in sorted(folder.iterdir())]
+    return [(path, match["target"], match["state"]) for path, match in found if match]
 
 
 @contextmanager
