@@ -2,6 +2,7 @@ import json
 import multiprocessing
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -44,7 +45,8 @@ class Builder:
     """Counts how often it had to work."""
 
     def __init__(self, result=None):
-        self.result, self.calls = result or a_dataset(), 0
+        self.result: Any = result or a_dataset()
+        self.calls = 0
 
     def __call__(self):
         self.calls += 1
