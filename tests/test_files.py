@@ -40,10 +40,10 @@ def content(folder: Path) -> list[str]:
 
 
 @contextmanager
-def in_another_process(code: str, *args: object) -> Iterator[subprocess.Popen[str]]:
+def in_another_process(code: str, *args: object, after: str = "") -> Iterator[subprocess.Popen[str]]:
     """Run code that prints a line when it is ready and then waits for the end of its input."""
-    command = [sys.executable, "-c", f"import sys\n{code}\nprint('ready', flush=True)\nsys.stdin.read()"]
-    with subprocess.Popen([*command, *map(str, args)], stdin=-1, stdout=-1, text=True) as process:
+    whole = f"import sys\n{code}\nprint('ready', flush=True)\nsys.stdin.read()\n{after}"
+    with subprocess.Popen([sys.executable, "-c", whole, *map(str, args)], stdin=-1, stdout=-1, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         yield process
 
@@ -198,6 +198,19 @@ def test_drafts_of_the_living_are_spared(tmp_path):
         assert names(tmp_path) == before
         process.kill()
     assert files.remove_unfinished(tmp_path) == 1 and names(tmp_path) == ["graph"]
+
+
+def test_writers_and_a_sweeper_at_once(tmp_path):
+    code = "from pathlib import Path; from workbench import files; import threading; stop = threading.Event()"
+    sweep = "while not stop.is_set(): files.remove_unfinished(Path(sys.argv[1]))"
+    start = f"threading.Thread(target=exec, args=({sweep!r}, globals())).start()"
+    with in_another_process(f"{code}\n{start}", tmp_path, after="stop.set()"):
+        for count in range(60):
+            replace_folder(tmp_path / "graph", str(count))
+            files.write_file(tmp_path / "file", str(count))
+            assert content(tmp_path / "graph") == [str(count)] * 2
+            assert (tmp_path / "file").read_text() == str(count)
+    assert names(tmp_path) == ["file", "graph"]
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])

@@ -1,7 +1,6 @@
 """Files the library makes: written atomically, locked, and deleted only inside folders it owns, under names it made.
 
-Every deletion, every replacement and every lock of the library goes through this module; a test walks all call sites.
-It imports the standard library alone, so that any package may use it.
+Every deletion, replacement and lock of the library goes through this module; a test walks all call sites.
 """
 
 import fcntl
@@ -32,9 +31,7 @@ def digest(*parts: Any) -> str:
 
 
 def remove(path: Path, *, inside: Path, named: str) -> None:
-    """Delete a file or folder that the library made; nothing happens if it does not exist.
-
-    A symbolic link is deleted, never followed.
+    """Delete a file or folder that the library made, if it exists; a symbolic link is deleted, never followed.
 
     Args:
         path: a direct child of `inside`.
@@ -64,7 +61,7 @@ def write_file(file: Path, content: Content) -> str:
         sha256 of the content.
 
     Raises:
-        OSError: it cannot be written; what was there before is unchanged.
+        OSError: it cannot be written; `file` is unchanged.
     """
     with _draft(file, Path.touch) as draft:
         checksum = write_new_file(draft, content)
@@ -90,8 +87,7 @@ def write_new_file(file: Path, content: Content) -> str:
 def new_folder(target: Path) -> Iterator[Path]:
     """A folder to fill that takes the place of `target` when the block succeeds; otherwise `target` is as it was.
 
-    Until then it is a hidden sibling of `target`. A process killed between the two renames that replace an existing
-    `target` leaves none: `restore` brings the old one back.
+    A process killed between the two renames that replace an existing `target` leaves none until `restore` is called.
 
     Args:
         target: to create or replace; the caller has checked that it may be replaced.
@@ -127,9 +123,7 @@ def restore(target: Path) -> bool:
 
 
 def remove_unfinished(folder: Path) -> int:
-    """Clean up after processes that were killed while they wrote: delete drafts, bring back what they replaced.
-
-    Drafts of processes that are still alive are left alone.
+    """Clean up after killed processes: delete drafts, bring back what they replaced; those of the living are spared.
 
     Args:
         folder: whose direct children `write_file` and `new_folder` write.
@@ -171,8 +165,8 @@ def locked(file: Path, *, wait: bool = True) -> Iterator[bool]:
             try:
                 yield held
             finally:
-                if held:
-                    with suppress(OSError):
+                with suppress(OSError):
+                    if held:
                         remove(file, inside=file.parent, named=re.escape(file.name))
             return
 
@@ -219,29 +213,27 @@ def _publish(draft: Path, target: Path) -> None:
 
 def _unfinished(folder: Path) -> list[tuple[Path, str, str]]:
     """Drafts and replaced folders, each with the name of its target and its state."""
-    found = []
     with suppress(OSError):  # a folder that is missing, or must not be listed
         found = [(path, re.fullmatch(_UNFINISHED, path.name)) for path in sorted(folder.iterdir())]
-    return [(path, match["target"], match["state"]) for path, match in found if match]
+        return [(path, match["target"], match["state"]) for path, match in found if match]
+    return []
 
 
 @contextmanager
 def _abandoned(path: Path) -> Iterator[bool]:
     """Whether the process that made a draft, or moved a folder aside for one, has ended."""
     with ExitStack() as stack:
-        abandoned = True
+        abandoned, flags = True, os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
         with suppress(FileNotFoundError):
-            flags = os.O_RDONLY | os.O_NOFOLLOW | os.O_NONBLOCK
             abandoned = _lock(stack.enter_context(_opened(path.with_suffix(".new"), flags)), wait=False)
         yield abandoned
 
 
 def _lock(descriptor: int, wait: bool) -> bool:
-    try:
+    with suppress(BlockingIOError):
         fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
         return True
-    except BlockingIOError:
-        return False
+    return False
 
 
 @contextmanager

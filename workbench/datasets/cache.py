@@ -94,7 +94,7 @@ def checksum(path: Path) -> str:
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
-    if time.time() - stat.st_mtime > _SETTLED_SECONDS:  # else it may change again and keep its time
+    if time.time() - stat.st_mtime > _SETTLED_SECONDS:  # one that changed just now may change again and keep its time
         _write_note(note, now | {"sha256": digest.hexdigest()})
     return digest.hexdigest()
 
