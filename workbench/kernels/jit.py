@@ -47,9 +47,9 @@ def _prepare(folder: Path) -> Path:
     folder.mkdir(parents=True, exist_ok=True)
     os.utime(folder)
     with suppress(OSError):  # another process may be deleting the same ones
-        caches = [path for path in folder.parent.iterdir() if re.fullmatch(_FOLDER, path.name) and _is_cache(path)]
+        caches = [path for path in folder.parent.iterdir() if re.fullmatch(_FOLDER, path.name)]
         for old in sorted(caches, key=_modified, reverse=True)[_KEPT_CACHES:]:
-            if time.time() - _modified(old) > _DAY_SECONDS:
+            if time.time() - _modified(old) > _DAY_SECONDS and _is_cache(old):
                 files.remove(old, inside=folder.parent, named=_FOLDER)  # a process that still uses it compiles again
     for kernels in folder.iterdir():
         files.remove_unfinished(kernels)
