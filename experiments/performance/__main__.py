@@ -3,9 +3,12 @@
 import argparse
 import csv
 import importlib
+import io
 import statistics
 from pathlib import Path
 from typing import Any
+
+from workbench import files
 
 BENCHMARKS = ("sampling", "splitting", "aggregation", "estimate", "traced", "plan")
 
@@ -27,10 +30,11 @@ def _ratios(rows: list[dict[str, Any]]) -> str:
 
 
 def _save(rows: list[dict[str, Any]], path: Path) -> None:
-    with path.open("w", newline="") as file:
-        writer = csv.DictWriter(file, list(rows[0]))
-        writer.writeheader()
-        writer.writerows(rows)
+    text = io.StringIO(newline="")
+    writer = csv.DictWriter(text, list(rows[0]))
+    writer.writeheader()
+    writer.writerows(rows)
+    files.write_file(path, text.getvalue())
 
 
 def main() -> None:

@@ -1,11 +1,15 @@
 import hashlib
 import json
 import multiprocessing
+import random
 import warnings
+from contextlib import suppress
+from pathlib import Path
 
 import pytest
 import torch
 
+from tests.killed import killed_at_each_operation
 from tests.strategies import random_graph
 from workbench.core.array_store import HEADER, content_digest, open_arrays, save_arrays
 from workbench.core.errors import CorruptFileError
@@ -125,6 +129,42 @@ def test_failed_save_leaves_what_was_there(tmp_path, monkeypatch, existing):
         assert_same(Graph.open(tmp_path / "graph", verify=True), example())
 
 
+def test_killed_while_replacing_a_graph(tmp_path):
+    """Every load after a kill finds the old graph or the new one, and the next save leaves nothing hidden behind."""
+    target, new, found = tmp_path / "graph", random_graph(3, 3), []
+    example().save(target)
+    for _ in killed_at_each_operation(lambda: new.save(target, overwrite=True), tmp_path):
+        opened = Graph.open(target, verify=True)
+        found.append(opened.num_nodes)
+        assert_same(opened, example() if opened.num_nodes == 9 else new)
+        example().save(target, overwrite=True)
+        assert [path.name for path in tmp_path.iterdir()] == ["graph"]
+    assert len(found) > 8 and set(found) == {9, 3}
+    assert_same(Graph.open(target, verify=True), new)
+
+
+def test_killed_while_saving_a_first_graph(tmp_path):
+    target, moments = tmp_path / "graph", 0
+    for _ in killed_at_each_operation(lambda: example().save(target), tmp_path):
+        if target.exists():
+            assert_same(Graph.open(target, verify=True), example())
+        else:
+            with pytest.raises(FileNotFoundError, match="does not exist; save the graph first"):
+                Graph.open(target)
+        example().save(target, overwrite=True)
+        assert [path.name for path in tmp_path.iterdir()] == ["graph"]
+        target.rename(tmp_path.parent / f"moved {moments}")
+        moments += 1
+    assert moments > 6
+
+
+def test_names_that_are_no_file_names_are_refused(tmp_path):
+    for name in ("../x", "a/b", "", "a b"):
+        with pytest.raises(ValueError, match="is not an identifier; use letters"):
+            save_arrays(tmp_path / "arrays", {name: torch.ones(1)}, kind="test")
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_truncated_file(saved):
     path = saved / "indices.bin"
     path.write_bytes(path.read_bytes()[:-1])
@@ -186,6 +226,25 @@ def test_file_instead_of_folder(saved):
         ),
         (lambda h: h["arrays"]["indices"].update(shape=[7]), True, r"array 'indices' that can't be: .*\[7\]"),
         (
+            lambda h: h["arrays"]["indices"].update(shape=[-3, -10]),
+            True,
+            r"array 'indices' that can't be: .*\[-3, -10\]",
+        ),
+        (lambda h: h["arrays"]["indices"].update(shape=[30.0]), True, r"array 'indices' that can't be: .*\[30.0\]"),
+        (lambda h: h["arrays"]["indices"].update(shape=[True, 30]), True, "array 'indices' that can't be"),
+        (lambda h: h["arrays"]["indices"].update(shape=30), True, "array 'indices' that can't be"),
+        (lambda h: h["arrays"]["indices"].update(shape=["30"]), True, "array 'indices' that can't be"),
+        (lambda h: h["arrays"]["indices"].update(shape=[0, 2**62, 2**62], bytes=0), True, "'indices' that can't be"),
+        (lambda h: h["arrays"]["indices"].update(shape=[2**50], bytes=2**52), True, "indices.bin has 120 bytes, its"),
+        (lambda h: h["arrays"]["indices"].update(bytes=120.0), True, "array 'indices' that can't be"),
+        (lambda h: h["arrays"]["indices"].update(dtype=["int32"]), True, "array 'indices' that can't be"),
+        (lambda h: h["arrays"]["indices"].update(sha256=7), True, "array 'indices' that can't be"),
+        (lambda h: h["arrays"]["indices"].pop("sha256"), True, "array 'indices' that can't be"),
+        (lambda h: h["arrays"]["indices"].update(offset=1), True, "array 'indices' that can't be"),
+        (lambda h: h["arrays"].update(indices=7), True, "array 'indices' that can't be"),
+        (lambda h: h.update(arrays=[1, 2]), True, r"has arrays \[1, 2\], not a description by name"),
+        (lambda h: h.pop("arrays"), True, "has arrays None, not a description by name"),
+        (
             lambda h: h["arrays"].update({"../indices": h["arrays"]["indices"]}),
             True,
             r"an array '../indices' that can't be",
@@ -220,3 +279,26 @@ def test_content_digest_sees_names_shapes_and_dtypes():
     assert content_digest({"a": torch.ones(12, dtype=torch.int64)[::2]}) == same
     others = [{"b": ones}, {"a": ones.view(2, 3)}, {"a": ones.int()}, {"a": ones + 1}]
     assert len({same, *(content_digest(other) for other in others)}) == 5
+
+
+def damaged_at_random(folder: Path, generator: random.Random) -> None:
+    """Flip one bit of one file, or cut its end off."""
+    path = generator.choice([path for path in sorted(folder.iterdir()) if path.stat().st_size])
+    content = bytearray(path.read_bytes())
+    position = generator.randrange(len(content))
+    if generator.random() < 0.1:
+        path.write_bytes(content[:position])
+    else:
+        content[position] ^= 1 << generator.randrange(8)
+        path.write_bytes(content)
+
+
+@pytest.mark.parametrize("attempts", [400, pytest.param(6000, marks=pytest.mark.slow)])
+def test_damage_never_goes_unnoticed(saved, attempts):
+    intact = {path: path.read_bytes() for path in saved.iterdir()}
+    for seed in range(attempts):
+        damaged_at_random(saved, random.Random(seed))
+        with suppress(CorruptFileError):
+            assert_same(Graph.open(saved, verify=True), example())
+        for path, content in intact.items():
+            path.write_bytes(content)

@@ -1,4 +1,9 @@
+import io
 import pickle
+import random
+import zipfile
+from contextlib import suppress
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -173,3 +178,148 @@ def test_more_than_memory_is_refused_unread(write, monkeypatch):
     monkeypatch.setattr(npz, "available_bytes", lambda: 100)
     with pytest.raises(CapacityError, match=r"tiny.npz needs about .* of memory to read, 100 B is free"):
         read_archive(path)
+
+
+def header(**change):
+    """The header of a `.npy` as NumPy writes it, with what is given instead; nothing follows it."""
+    stream = io.BytesIO()
+    entries = {"descr": "<f8", "fortran_order": False, "shape": (3,)} | change
+    np.lib.format.write_array_header_1_0(stream, entries)
+    return stream.getvalue()
+
+
+def with_entry(path, name, content, method=zipfile.ZIP_DEFLATED):
+    with zipfile.ZipFile(path, "a", method) as archive:
+        archive.writestr(name, content)
+    return path
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        (header(shape=(2**50,)), r"x claims 8192\.00 TiB, but 0 B are there; the file is damaged"),
+        (header(shape=(2**200, 2**200)) + bytes(8), "x claims .* but 8 B are there"),
+        (header(shape=(0,)) + bytes(8), "x claims 0 B, but 8 B are there"),
+        (header(shape=(-2, -3)) + bytes(48), r"x has dtype float64 and shape \[-2, -3\]; it must hold numbers"),
+        (header(shape=(2**60,), descr="<U0"), "x has dtype <U0 and shape"),
+        (header(descr="|V8") + bytes(24), r"x has dtype \|V8 and shape"),
+        (header(descr="<M8[s]") + bytes(24), "x has dtype datetime64"),
+        (header(descr=("<f4", (2,))) + bytes(24), "x has dtype"),
+        (header(descr="|O") + bytes(24), "x holds pickled objects, which are never loaded"),
+        (header(shape=[3]) + bytes(24), "x can't be read"),
+        (header()[:-40], "x can't be read"),
+        (header().replace(b"{", b"("), "x can't be read"),
+        (header().replace(b"\x93NUMPY\x01", b"\x93NUMPY\x09"), "x can't be read"),
+        (b"", "x can't be read"),
+        (b"no array", "x can't be read"),
+    ],
+)
+@pytest.mark.parametrize("method", [zipfile.ZIP_STORED, zipfile.ZIP_DEFLATED])
+def test_headers_that_can_not_be_true(write, content, message, method):
+    path = with_entry(write(x=None), "x.npy", content, method)
+    with pytest.raises(DataError, match=message):
+        read_archive(path)
+
+
+@pytest.mark.parametrize(
+    ("key", "message"),
+    [
+        ("w", r"tiny\.npz: unknown key 'w'; rename or drop it \(known: edge_index, num_nodes, x, .*node_year\)"),
+        ("train_idy", r"unknown key 'train_idy'"),
+        ("train", r"unknown key 'train'"),
+        ("num_entitiez", r"unknown key 'num_entitiez'"),
+    ],
+)
+def test_unknown_keys_are_refused(write, key, message):
+    with pytest.raises(DataError, match=message):
+        read_archive(write(**{key: np.zeros(2)}))
+
+
+def test_unknown_keys_of_knowledge_graphs_are_refused(write_triples):
+    with pytest.raises(DataError, match=r"unknown key 'y'; rename or drop it \(known: train, valid, test, "):
+        read_archive(write_triples(y=np.zeros(2)))
+
+
+def test_key_that_is_known_and_not_read(write):
+    assert node_set(write(node_year=np.zeros(6, np.int16))).num_nodes == 6
+
+
+def test_entries_that_are_no_arrays(write):
+    with pytest.raises(DataError, match=r"it has an entry 'readme\.txt'"):
+        read_archive(with_entry(write(), "readme.txt", b"hello"))
+    with pytest.warns(UserWarning, match="Duplicate name"):
+        path = with_entry(write(), "x.npy", header() + bytes(24))
+    with pytest.raises(DataError, match=r"it has an entry 'x\.npy', or has it twice"):
+        read_archive(path)
+    with pytest.raises(DataError, match=r"x\.npy is compressed by method 12; it must be stored or deflated"):
+        read_archive(with_entry(write(x=None), "x.npy", header() + bytes(24), zipfile.ZIP_BZIP2))
+
+
+def table_of_contents(path, name):
+    """Where an entry begins in the table of contents."""
+    return path.read_bytes().rindex(name) - 46
+
+
+def test_size_that_no_compression_reaches_is_refused_unread(write):
+    path = write()
+    field = table_of_contents(path, b"y.npy") + 24
+    content = path.read_bytes()
+    path.write_bytes(content[:field] + (2**32 - 2).to_bytes(4, "little") + content[field + 4 :])
+    with pytest.raises(DataError, match=r"y claims 4\.00 GiB, but .* compressed are there"):
+        read_archive(path)
+
+
+def test_entries_hidden_by_a_length_are_missed(write):
+    """One bit of the length of an entry's comment, and zipfile takes the entries that follow for that comment."""
+    path = write()
+    content = bytearray(path.read_bytes())
+    content[table_of_contents(path, b"num_nodes.npy") + 33] ^= 1 << 4
+    path.write_bytes(content)
+    with pytest.raises(DataError, match=r"tiny\.npz lists 2 of its 7 entries; it is damaged"):
+        read_archive(path)
+
+
+def test_names_that_differ_between_entry_and_table_of_contents(write):
+    path = write()
+    content = path.read_bytes()
+    path.write_bytes(content.replace(b"val_idx.npy", b"val_idy.npy", 1))
+    with pytest.raises(DataError, match=r"val_idx can't be read \(File name in directory .* differ"):
+        read_archive(path)
+
+
+def contents(found):
+    """All values of what was read, as one that can be compared."""
+    if isinstance(found, torch.Tensor):
+        return str(found.dtype), tuple(found.shape), found.tolist()
+    if isinstance(found, KnowledgeGraph):
+        return found.fingerprint, found.entity_names, found.relation_names
+    if isinstance(found, RawSet):
+        return tuple(map(contents, vars(found).values()))
+    return tuple(map(contents, found)) if isinstance(found, tuple) else found
+
+
+def damage(path: Path, intact: bytes, generator: random.Random) -> None:
+    """Flip one bit, or cut the end off."""
+    content, position = bytearray(intact), generator.randrange(len(intact))
+    content[position] ^= 1 << generator.randrange(8)
+    path.write_bytes(intact[:position] if generator.random() < 0.1 else content)
+
+
+@pytest.mark.parametrize("attempts", [200, pytest.param(2500, marks=pytest.mark.slow)])
+@pytest.mark.parametrize("kind", ["nodes", "sparse", "triples"])
+def test_damage_never_goes_unnoticed(write, write_triples, kind, attempts):
+    masks = {f"{part}_masks": np.eye(6, dtype=bool)[:2] for part in ("train", "val", "test")}
+    sparse = {"x_indptr": np.arange(7), "x_indices": np.arange(6), "x_data": np.ones(6), "x_shape": np.array([6, 7])}
+    path = {
+        "nodes": lambda: write(class_names=np.array(["a", "b", "c"]), node_year=np.zeros(6, np.int16)),
+        "sparse": lambda: write(x=None, **sparse, **masks, gpt_pred=None),
+        "triples": lambda: write_triples(relation_names=np.array(["r", "s"])),
+    }[kind]()
+    intact, wanted = path.read_bytes(), contents(read_archive(path))
+    loaded = 0
+    for seed in range(attempts):
+        damage(path, intact, random.Random(seed))
+        with suppress(DataError):
+            assert contents(read_archive(path)) == wanted, seed
+            loaded += 1
+    assert 0 < loaded < attempts / 2

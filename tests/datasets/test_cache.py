@@ -2,10 +2,12 @@ import json
 import multiprocessing
 import os
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
 
+from tests.killed import killed_at_each_operation
 from workbench.core.dataset import Dataset
 from workbench.core.graph import Graph
 from workbench.core.knowledge import KnowledgeGraph
@@ -32,11 +34,19 @@ def a_dataset(value=0.0):
     )
 
 
+def a_knowledge_graph():
+    triples = torch.tensor([[0, 0, 1], [1, 1, 0]])
+    return KnowledgeGraph.build(
+        triples, triples[:1], triples[1:], num_entities=2, num_relations=2, name="k", entity_names=["ä", "b"]
+    )
+
+
 class Builder:
     """Counts how often it had to work."""
 
     def __init__(self, result=None):
-        self.result, self.calls = result or a_dataset(), 0
+        self.result: Any = result or a_dataset()
+        self.calls = 0
 
     def __call__(self):
         self.calls += 1
@@ -48,7 +58,7 @@ def load(builder, files=(), **options):
 
 
 def folders():
-    return [path for path in (cache.cache_folder() / "datasets" / "set").iterdir() if path.is_dir()]
+    return [path for path in (cache.cache_folder() / "datasets" / "set").glob("*") if path.is_dir()]
 
 
 def arrays(record):
@@ -69,16 +79,11 @@ def test_second_load_opens_what_the_first_wrote():
 
 
 def test_knowledge_graphs_are_kept_too():
-    triples = torch.tensor([[0, 0, 1], [1, 1, 0]])
-    builder = Builder(
-        KnowledgeGraph.build(
-            triples, triples[:1], triples[1:], num_entities=2, num_relations=2, name="k", entity_names=["ä", "b"]
-        )
-    )
+    builder = Builder(a_knowledge_graph())
     load(builder)
     kg = load(builder)
     assert builder.calls == 1 and isinstance(kg, KnowledgeGraph)
-    assert kg.fingerprint == builder.result.fingerprint and torch.equal(kg.train, triples)
+    assert kg.fingerprint == builder.result.fingerprint and torch.equal(kg.train, builder.result.train)
     assert kg.entity_names == ["ä", "b"] and kg.relation_names is None
 
 
@@ -160,6 +165,35 @@ def test_cache_that_can_not_be_written_is_done_without(tmp_path, monkeypatch):
         with pytest.warns(UserWarning, match=r"can't be written .* set is read anew each time; set WORKBENCH_CACHE"):
             assert load(builder) is builder.result
         assert builder.calls == calls
+
+
+def test_killed_while_it_is_cached(tmp_path):
+    """Killed at any moment: the next load gives the set, and neither drafts nor what was replaced are left."""
+    source, root, moments = tmp_path / "source", cache.cache_folder(), 0
+    builder, wanted = Builder(a_knowledge_graph()), a_knowledge_graph().fingerprint
+    source.write_bytes(b"first")
+    os.utime(source, ns=(1, 1))
+    load(builder, (source,))
+    source.write_bytes(b"second")
+    for _ in killed_at_each_operation(lambda: load(builder, (source,)), root):
+        moments += 1
+        loaded = load(builder, (source,))
+        assert isinstance(loaded, KnowledgeGraph) and loaded.fingerprint == wanted
+        assert len(folders()) == 1 and not list(root.rglob(".*")), moments
+        source.write_bytes(b"contents %d" % moments)
+    assert moments > 20
+
+
+def test_folders_of_other_names_are_left_alone():
+    load(Builder())
+    (kept,) = folders()
+    place = kept.name.partition("-")[0]
+    others = [kept.with_name(name) for name in (f"{place}-mine", f"{place}-", "thesis", f"{place}-{'g' * 16}")]
+    for other in others:
+        other.mkdir()
+    kept.rename(kept.with_name(f"{place}-{'0' * 16}"))
+    load(Builder())
+    assert set(folders()) == {kept, *others}
 
 
 def test_error_while_building_leaves_nothing(monkeypatch):

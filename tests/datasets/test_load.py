@@ -165,6 +165,8 @@ def test_folder_may_be_given(write, tmp_path, monkeypatch):
         ("cora", {}, FileNotFoundError, "put cora.npz there"),
         ("ogbn-products", {}, FileNotFoundError, "workbench data get ogbn-products"),
         ("../tiny", {}, ValueError, "is no name of a data set"),
+        ("x" * 300, {}, ValueError, "is no name of a data set: up to 100 letters"),
+        ("tiny\n", {}, ValueError, "is no name of a data set"),
         ("tiny", {"scale": 0.5}, ValueError, "scale is 0.5, but tiny is no stand-in"),
         ("tiny", {"features": "one-hot"}, ValueError, "features 'one-hot' is not known"),
         ("tiny", {"split": 1}, ValueError, "split is 1; this set has 1 public splits"),

@@ -1,5 +1,8 @@
 import builtins
+import hashlib
 import importlib
+import io
+import json
 import socket
 import sys
 import threading
@@ -12,6 +15,7 @@ import pytest
 import torch
 
 from tests.datasets.ogb_folder import EDGES, FEATURES, SPLIT, needs_ogb, write_binary_set, write_csv, write_set
+from tests.killed import killed_at_each_operation
 from workbench.core.errors import CapacityError, DataError
 from workbench.datasets import download as download_module
 from workbench.datasets import ogb
@@ -174,7 +178,7 @@ def offline(url, *args, **kwargs):
 
 def test_offline_download_says_so(folder, monkeypatch):
     monkeypatch.setattr(urllib.request, "urlopen", offline)
-    with pytest.raises(ConnectionError, match=r"ogbn-products can't be downloaded from http.*: no route to host; run"):
+    with pytest.raises(ConnectionError, match=r"ogbn-products can't be downloaded from https:.*: no route to host"):
         download("ogbn-products")
     assert list(folder.iterdir()) == []
 
@@ -184,27 +188,117 @@ def serve(monkeypatch, name, url):
     monkeypatch.setattr(download_module, "ogb_meta", lambda name: meta)
 
 
-def test_download_unpacks_and_loads(folder, tmp_path, monkeypatch, capfd):
+@pytest.fixture
+def packed(tmp_path, monkeypatch):
+    """The archive that the publisher serves."""
     original = write_set(tmp_path / "published", "ogbn-arxiv", "time", LABELS)
-    packed = tmp_path / "arxiv.zip"
-    with zipfile.ZipFile(packed, "w") as archive:
-        for path in original.rglob("*"):
-            archive.write(path, "arxiv" / path.relative_to(original))
-    serve(monkeypatch, "ogbn-arxiv", packed.as_uri())
+    path = tmp_path / "arxiv.zip"
+    with zipfile.ZipFile(path, "w") as archive:
+        for file in original.rglob("*"):
+            archive.write(file, "arxiv" / file.relative_to(original))
+    serve(monkeypatch, "ogbn-arxiv", path.as_uri())
+    return path
+
+
+def test_download_unpacks_and_loads(folder, packed):
     target = download("ogbn-arxiv")
     assert target == folder / "ogbn_arxiv" and [p.name for p in folder.iterdir()] == ["ogbn_arxiv"]
     assert load_dataset("ogbn-arxiv").y.tolist() == LABELS
+    note = json.loads((target / "download.json").read_text())
+    content = packed.read_bytes()
+    expected = {"url": packed.as_uri(), "bytes": len(content), "sha256": hashlib.sha256(content).hexdigest()}
+    assert note == expected
     packed.unlink()
     assert download("ogbn-arxiv") == target
 
 
-def test_broken_download_leaves_nothing(folder, tmp_path, monkeypatch):
-    packed = tmp_path / "arxiv.zip"
-    packed.write_bytes(b"this is an error page")
-    serve(monkeypatch, "ogbn-arxiv", packed.as_uri())
+def test_entries_that_lead_elsewhere_stay_in_the_folder_or_are_left_out(folder, packed, tmp_path):
+    with zipfile.ZipFile(packed, "a") as archive:
+        for name in ("arxiv/../../../outside", "../outside", "/outside", "outside", "arxiv//etc/outside"):
+            archive.writestr(name, "x")
+    target = download("ogbn-arxiv")
+    assert [p.name for p in folder.iterdir()] == ["ogbn_arxiv"] and not (tmp_path / "outside").exists()
+    assert {p.relative_to(target).as_posix() for p in target.rglob("outside")} == {"outside", "etc/outside"}
+
+
+@pytest.mark.parametrize("cut", [0, 10, 500])
+def test_broken_download_leaves_nothing(folder, packed, cut):
+    packed.write_bytes(packed.read_bytes()[:-cut] if cut else b"this is an error page")
     with pytest.raises(ConnectionError, match="can't be downloaded from file:"):
         download("ogbn-arxiv")
     assert list(folder.iterdir()) == []
+
+
+def test_altered_download_leaves_nothing(folder, packed):
+    content = bytearray(packed.read_bytes())
+    content[content.index(b"\x1f\x8b") + 12] ^= 1
+    packed.write_bytes(content)
+    with pytest.raises(ConnectionError, match="Bad CRC-32"):
+        download("ogbn-arxiv")
+    assert list(folder.iterdir()) == []
+
+
+class Reply(io.BytesIO):
+    """An answer over the network."""
+
+    def __init__(self, content, url, size):
+        super().__init__(content)
+        self.url, self.headers = url, {"Content-Length": str(size)}
+
+    def geturl(self):
+        return self.url
+
+
+@pytest.mark.parametrize(
+    ("url", "missing", "message"),
+    [
+        ("http://elsewhere/arxiv.zip", 0, "redirected to http://elsewhere/arxiv.zip, which is not encrypted"),
+        ("https://elsewhere/arxiv.zip", 7, r"the transfer ended after [\d,]+ of [\d,]+ bytes"),
+    ],
+)
+def test_transfers_are_encrypted_and_complete(folder, packed, monkeypatch, url, missing, message):
+    content, asked = packed.read_bytes(), []
+
+    def urlopen(url_asked, **options):
+        asked.append(url_asked)
+        return Reply(content, url, len(content) + missing)
+
+    monkeypatch.undo()
+    monkeypatch.setenv("WORKBENCH_DATA", str(folder))
+    monkeypatch.setattr(urllib.request, "urlopen", urlopen)
+    with pytest.raises(ConnectionError, match=message):
+        download("ogbn-arxiv")
+    assert asked == ["https://snap.stanford.edu/ogb/data/nodeproppred/arxiv.zip"] and list(folder.iterdir()) == []
+
+
+def test_killed_while_unpacking(folder, packed):
+    """Drafts are gigabytes: the next download deletes those of killed ones."""
+    moments = 0
+    for _ in killed_at_each_operation(lambda: download("ogbn-arxiv"), folder):
+        moments += 1
+        assert download("ogbn-arxiv") == folder / "ogbn_arxiv"
+        assert [p.name for p in folder.iterdir()] == ["ogbn_arxiv"]
+        assert load_dataset("ogbn-arxiv").y.tolist() == LABELS
+        (folder / "ogbn_arxiv").rename(folder.parent / f"moved {moments}")
+    assert moments > 12
+
+
+def test_names_of_paths_from_ogbs_table_are_checked(monkeypatch):
+    monkeypatch.setattr(ogb.csv, "DictReader", lambda text: [{"": "download_name", "ogbn-arxiv": "../arxiv"}])
+    with pytest.raises(ValueError, match=r"'\.\./arxiv' is no name of a data set"):
+        ogb.ogb_meta("ogbn-arxiv")
+
+
+def test_binary_header_that_claims_too_much(folder):
+    path = write_binary_set(folder) / "raw" / "data.npz"
+    with zipfile.ZipFile(path) as archive:
+        entries = {name: archive.read(name) for name in archive.namelist()}
+    entries["node_feat.npy"] = entries["node_feat.npy"].replace(b"(6, 3), }      ", b"(6, 3000000), }")
+    with zipfile.ZipFile(path, "w") as archive:
+        for name, content in entries.items():
+            archive.writestr(name, content)
+    with pytest.raises(DataError, match=r"data\.npz: node_feat claims 68.66 MiB, but 72 B are there"):
+        load_dataset("ogbn-papers100M")
 
 
 def test_download_refuses_what_is_in_the_way_unknown_or_too_large(folder, tmp_path, monkeypatch):

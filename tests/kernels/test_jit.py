@@ -30,18 +30,33 @@ def package(tmp_path) -> Path:
     (root / "kernels").mkdir(parents=True)
     for empty in (root / "__init__.py", root / "kernels" / "__init__.py"):
         empty.touch()
-    (root / "kernels" / "jit.py").write_text(Path(jit.__file__).read_text())
+    library = Path(str(jit.__file__)).parent.parent
+    for file in ("files.py", "kernels/jit.py", "kernels/code_cache.py"):
+        (root / file).write_text((library / file).read_text())
     (root / "kernel.py").write_text(KERNEL)
     (root / "helper.py").write_text(HELPER.format(1))
     return root
 
 
-def run(package: Path, cache: Path) -> tuple[int, int]:
+def run(package: Path, cache: Path, first: str = "") -> tuple[int, int]:
     """What the kernel returns for 1, in a new process, and how many kernels came from the disk."""
     env = os.environ | {"PYTHONPATH": str(package.parent), "NUMBA_CACHE_DIR": str(cache)}
-    command = [sys.executable, "-P", "-c", RUN]
+    command = [sys.executable, "-P", "-c", f"{first}\n{RUN}"]
     result, hits = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.split()
     return int(result), int(hits)
+
+
+def age(path: Path, days: float) -> None:
+    os.utime(path, (0, time.time() - days * 86400))
+
+
+def cache_of(home: Path, number: int, days: float) -> Path:
+    """A folder of machine code as some sources left it."""
+    folder = home / f"{number:016x}"
+    (folder / "kernels_0").mkdir(parents=True)
+    (folder / "kernels_0" / "f-1.nbi").touch()
+    age(folder, days)
+    return folder
 
 
 def test_edited_helper_is_compiled_again(package, tmp_path):
@@ -65,19 +80,63 @@ def test_digest_covers_files_with_kernels_only(package):
 
 
 def test_old_caches_are_dropped_unless_they_may_be_in_use(tmp_path):
-    for days in (0.1, 0.2, 0.3, 0.4, 2, 3):
-        (tmp_path / str(days)).mkdir()
-        os.utime(tmp_path / str(days), (0, time.time() - days * 86400))
+    caches = [cache_of(tmp_path, number, days) for number, days in enumerate((0.1, 0.2, 0.3, 0.4, 2, 3))]
     jit._prepare(tmp_path / "new")
-    assert {path.name for path in tmp_path.iterdir()} == {"new", "0.1", "0.2", "0.3", "0.4"}
+    assert [path.exists() for path in caches] == [True] * 4 + [False] * 2
 
 
 def test_the_newest_caches_are_kept_however_old(tmp_path):
-    for days in (2, 3, 4):
-        (tmp_path / str(days)).mkdir()
-        os.utime(tmp_path / str(days), (0, time.time() - days * 86400))
-    jit._prepare(tmp_path / "new")
-    assert {path.name for path in tmp_path.iterdir()} == {"new", "2", "3"}
+    caches = [cache_of(tmp_path, number, days) for number, days in enumerate((2, 3, 4, 5))]
+    jit._prepare(tmp_path / f"{9:016x}")
+    assert [path.exists() for path in caches] == [True, True, False, False]
+
+
+def test_what_is_no_cache_is_never_dropped(tmp_path):
+    for number in range(4):
+        cache_of(tmp_path, number, 0)
+    others = [
+        tmp_path / name
+        for name in (".git", "data", "tests", "datasets", f"{10:015x}", f"{11:016x}", "ABCDEF0123456789")
+    ]
+    for other in others:
+        (other / "x").mkdir(parents=True)
+        (other / "x" / "precious.txt").touch()
+        (other / "x" / "f.nbi").touch()
+        age(other, 30)
+    (tmp_path / f"{12:016x}").touch()
+    (tmp_path / f"{13:016x}").symlink_to(cache_of(tmp_path.parent / "elsewhere", 13, 30))
+    jit._prepare(tmp_path / f"{9:016x}")
+    assert all((other / "x" / "precious.txt").exists() for other in others)
+    assert (tmp_path / f"{12:016x}").exists() and (tmp_path / f"{13:016x}" / "kernels_0" / "f-1.nbi").exists()
+
+
+@pytest.mark.parametrize("variable", ["NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "HOME"])
+def test_everything_else_in_the_cache_folder_is_spared(tmp_path, monkeypatch, variable):
+    """Machine code used to share its folder with converted data sets, or a checkout in NUMBA_CACHE_DIR."""
+    home = tmp_path / "cache home"
+    below = home / ".cache" if variable == "HOME" else home
+    precious = [below / "workbench" / name / "file" for name in (".git", "data", "tests", "datasets", "checksums")]
+    for file in precious:
+        file.parent.mkdir(parents=True)
+        file.touch()
+        age(file.parent, 30)
+    for name in ("NUMBA_CACHE_DIR", "XDG_CACHE_HOME"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv(variable, str(home))
+    for edit in range(5):
+        monkeypatch.setattr(jit, "_sources_digest", lambda edit=edit: f"{edit:016x}")
+        jit._prepare(jit.cache_folder())
+        age(jit.cache_folder(), 10 - edit)
+    assert all(file.exists() for file in precious)
+    folder = home / "workbench-kernels" if variable == "NUMBA_CACHE_DIR" else below / "workbench" / "kernels"
+    assert len(list(folder.iterdir())) == 3
+
+
+def test_drafts_that_a_killed_process_left_are_dropped(tmp_path):
+    folder = cache_of(tmp_path, 1, 0)
+    (folder / "kernels_0" / f".f-1.nbi.{0:032x}.new").touch()
+    jit._prepare(folder)
+    assert [path.name for path in (folder / "kernels_0").iterdir()] == ["f-1.nbi"]
 
 
 def test_other_users_of_numba_keep_their_setting():

@@ -4,9 +4,7 @@ import hashlib
 import json
 import math
 import os
-import shutil
 import sys
-import uuid
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
@@ -14,6 +12,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from workbench import files
 from workbench.core.errors import CorruptFileError
 
 VERSION = 1
@@ -33,6 +32,7 @@ _DTYPES = {
     )
 }
 _CHUNK = 1 << 24
+_MOST_ELEMENTS = 1 << 60
 
 
 def chunks(tensor: Tensor) -> Iterator[memoryview]:
@@ -58,24 +58,12 @@ def _header_digest(header: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def _write_file(path: Path, pieces: Iterator[memoryview]) -> str:
-    """Write the pieces so that they survive a power cut; their sha256."""
-    digest = hashlib.sha256()
-    with path.open("wb") as file:
-        for piece in pieces:
-            digest.update(piece)
-            file.write(piece)
-        file.flush()
-        os.fsync(file.fileno())
-    return digest.hexdigest()
-
-
 def _write_array(folder: Path, name: str, tensor: Tensor) -> dict[str, Any]:
     return {
         "dtype": str(tensor.dtype).removeprefix("torch."),
         "shape": list(tensor.shape),
         "bytes": tensor.numel() * tensor.element_size(),
-        "sha256": _write_file(folder / f"{name}.bin", chunks(tensor)),
+        "sha256": files.write_new_file(folder / f"{name}.bin", chunks(tensor)),
     }
 
 
@@ -96,7 +84,8 @@ def save_arrays(
 ) -> None:
     """Write named tensors; a reader finds the whole folder or none.
 
-    The files are written to a hidden sibling of `folder` that is renamed when all of them are on disk.
+    The files are written to a hidden sibling of `folder` that is renamed when all of them are on disk. Hidden siblings
+    that killed processes left behind are deleted.
 
     Args:
         folder: to create; missing parents are created too.
@@ -106,28 +95,17 @@ def save_arrays(
 
     Raises:
         FileExistsError: `folder` exists, or holds something else than arrays.
+        ValueError: a name that is no identifier.
     """
+    if bad := [name for name in arrays if not name.isidentifier()]:
+        raise ValueError(f"array name {bad[0]!r} is not an identifier; use letters, digits and underscores")
     target = Path(folder).absolute()
+    files.remove_unfinished(target.parent)
     _check_free(target, overwrite)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    building = target.with_name(f".{target.name}.{uuid.uuid4().hex}.new")
-    replaced = building.with_suffix(".old")
-    building.mkdir()
-    try:
-        entries = {name: _write_array(building, name, tensor) for name, tensor in arrays.items() if tensor is not None}
+    with files.new_folder(target) as draft:
+        entries = {name: _write_array(draft, name, tensor) for name, tensor in arrays.items() if tensor is not None}
         header = {"kind": kind, "version": VERSION, "byte_order": sys.byteorder, "arrays": entries}
-        text = json.dumps(header | {"sha256": _header_digest(header)}, indent=1)
-        _write_file(building / HEADER, iter([memoryview(text.encode())]))
-        if target.exists():
-            target.rename(replaced)
-        building.rename(target)
-    except BaseException:
-        if replaced.exists() and not target.exists():
-            replaced.rename(target)
-        raise
-    finally:
-        shutil.rmtree(building, ignore_errors=True)
-        shutil.rmtree(replaced, ignore_errors=True)
+        files.write_new_file(draft / HEADER, json.dumps(header | {"sha256": _header_digest(header)}, indent=1))
 
 
 def _read_header(folder: Path, kind: str) -> dict[str, Any]:
@@ -142,7 +120,7 @@ def _read_header(folder: Path, kind: str) -> dict[str, Any]:
     try:
         header = json.loads(path.read_text(encoding="utf-8"))
         intact = header["sha256"] == _header_digest(header)
-    except (ValueError, KeyError, TypeError) as error:
+    except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptFileError(f"{path} is not a header of arrays ({error!r}); save the {kind} again") from error
     expected = {"version": VERSION, "kind": kind, "byte_order": sys.byteorder}
     for key, value in expected.items():
@@ -153,12 +131,32 @@ def _read_header(folder: Path, kind: str) -> dict[str, Any]:
     return header
 
 
+def _check_entries(path: Path, entries: Any) -> dict[str, dict[str, Any]]:
+    """The description of every array, checked before anything is opened or allocated by it."""
+    if not isinstance(entries, dict):
+        raise CorruptFileError(f"{path} has arrays {entries!r}, not a description by name; save again")
+    for name, entry in entries.items():
+        if not name.isidentifier() or not _is_possible(entry):
+            raise CorruptFileError(f"{path} has an array {name!r} that can't be: {entry}; save again")
+    return entries
+
+
+def _is_possible(entry: Any) -> bool:
+    if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "bytes", "sha256"}:
+        return False
+    shape, dtype, checksum = entry["shape"], entry["dtype"], entry["sha256"]
+    if not isinstance(dtype, str) or dtype not in _DTYPES or not isinstance(checksum, str):
+        return False
+    if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
+        return False
+    if math.prod(max(1, size) for size in shape) > _MOST_ELEMENTS or type(entry["bytes"]) is not int:
+        return False
+    return math.prod(shape) * _DTYPES[dtype].itemsize == entry["bytes"]
+
+
 def _open_array(folder: Path, name: str, entry: Mapping[str, Any]) -> Tensor:
     """Map one file privately: pages are read when touched, and a write to the tensor copies the page, not the file."""
-    path = folder / f"{name}.bin"
-    dtype = _DTYPES.get(entry["dtype"])
-    if not name.isidentifier() or dtype is None or math.prod(entry["shape"]) * dtype.itemsize != entry["bytes"]:
-        raise CorruptFileError(f"{folder / HEADER} has an array {name!r} that can't be: {dict(entry)}; save again")
+    path, dtype = folder / f"{name}.bin", _DTYPES[entry["dtype"]]
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; restore it or save again")
     size = path.stat().st_size
@@ -193,7 +191,8 @@ def open_arrays(folder: str | os.PathLike[str], *, kind: str, verify: bool = Fal
         CorruptFileError: a file is not what the header says, or the header is of another kind or version.
     """
     root = Path(folder).absolute()
-    entries = _read_header(root, kind)["arrays"]
+    files.restore(root)
+    entries = _check_entries(root / HEADER, _read_header(root, kind).get("arrays"))
     arrays = {name: _open_array(root, name, entry) for name, entry in entries.items()}
     if verify:
         for name, tensor in arrays.items():

@@ -9,10 +9,13 @@ Node sets and topologies hold
   `class_names`, one a class, if known (needed by `gpt_pred`);
 - a split, if any: `train_idx`, `val_idx`, `test_idx`, node ids; or several as `train_masks`, `val_masks`, `test_masks`
   [splits, num_nodes] bool, which then count instead;
-- `valid_edge`, `valid_edge_neg`, `test_edge`, `test_edge_neg` [2, any] of a link prediction set.
+- `valid_edge`, `valid_edge_neg`, `test_edge`, `test_edge_neg` [2, any] of a link prediction set;
+- `node_year`, if any, which is not read.
 
 Knowledge graphs hold `train`, `valid`, `test` [any, 3] (head, relation, tail), `num_entities`, `num_relations` and may
 hold `entity_names`, `relation_names`.
+
+Any other key is an error: it may be one of these, misspelt or damaged.
 """
 
 from pathlib import Path
@@ -27,8 +30,12 @@ from workbench.datasets.npz import Npz
 from workbench.datasets.raw import RankedClasses, RawSet, SparseRows, Split
 
 _SPLIT = ("train", "val", "test")
+_IDS, _MASKS = (tuple(f"{part}_{form}" for part in _SPLIT) for form in ("idx", "masks"))
 _LINKS = ("valid_edge", "valid_edge_neg", "test_edge", "test_edge_neg")
 _CSR = ("x_indptr", "x_indices", "x_data", "x_shape")
+_UNREAD = ("node_year",)
+_NODE_KEYS = ("edge_index", "num_nodes", "x", *_CSR, "gpt_pred", "y", "class_names", *_IDS, *_MASKS, *_LINKS, *_UNREAD)
+_TRIPLE_KEYS = ("train", "valid", "test", "num_entities", "num_relations", "entity_names", "relation_names")
 STORED_ONCE = ("tolokers", "ogbl-ddi")
 """Sets whose archive holds each undirected edge once; others hold directed edges, or both directions."""
 
@@ -45,7 +52,9 @@ def read_archive(path: Path) -> RawSet | KnowledgeGraph:
     """
     npz = Npz(path)
     if "num_entities" in npz.keys:
+        npz.allow(_TRIPLE_KEYS)
         return _read_triples(npz)
+    npz.allow(_NODE_KEYS)
     nodes = npz.count("num_nodes", least=1)
     edges = npz.ids("edge_index", (2, None), nodes)
     if not edges.shape[1]:
@@ -121,17 +130,16 @@ def _read_sparse(npz: Npz, nodes: int) -> SparseRows:
 
 
 def _read_splits(npz: Npz, nodes: int) -> tuple[Split, ...]:
-    masks, ids = [f"{part}_masks" for part in _SPLIT], [f"{part}_idx" for part in _SPLIT]
-    if not npz.keys.isdisjoint(masks):
-        npz.require(masks)
-        rows = [npz.flags(key, (None, nodes)) for key in masks]
+    if not npz.keys.isdisjoint(_MASKS):
+        npz.require(_MASKS)
+        rows = [npz.flags(key, (None, nodes)) for key in _MASKS]
         if len({len(r) for r in rows}) > 1:
-            npz.fail(f"{', '.join(masks)} hold {', '.join(str(len(r)) for r in rows)} splits, not equally many")
+            npz.fail(f"{', '.join(_MASKS)} hold {', '.join(str(len(r)) for r in rows)} splits, not equally many")
         return tuple(Split(*(mask.nonzero().squeeze(1) for mask in split)) for split in zip(*rows, strict=True))
-    if npz.keys.isdisjoint(ids):
+    if npz.keys.isdisjoint(_IDS):
         return ()
-    npz.require(ids)
-    return (Split(*(npz.ids(key, (None,), nodes).to(torch.int64) for key in ids)),)
+    npz.require(_IDS)
+    return (Split(*(npz.ids(key, (None,), nodes).to(torch.int64) for key in _IDS)),)
 
 
 def _read_links(npz: Npz, nodes: int, edges: Tensor) -> LinkSplit | None:

@@ -4,13 +4,10 @@ A folder's name says what it was made from: the source's contents (sha256), the 
 a changed archive, option or rule is another folder, and what it replaces is dropped.
 """
 
-import fcntl
 import hashlib
 import json
-import os
-import shutil
+import re
 import time
-import uuid
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,6 +19,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from workbench import files
 from workbench.core.array_store import HEADER, open_arrays, save_arrays
 from workbench.core.dataset import Dataset
 from workbench.core.graph import Graph
@@ -30,6 +28,8 @@ from workbench.core.linksplit import LinkSplit
 from workbench.datasets.folders import cache_folder
 
 _STAMP = "stamp.json"
+_FOLDER = "[0-9a-f]{16}-[0-9a-f]{16}"
+"""Names of the folders of sets: where from, and what they were made of."""
 _CHUNK = 1 << 22
 _SETTLED_SECONDS = 2.0
 
@@ -37,7 +37,7 @@ _SETTLED_SECONDS = 2.0
 def cached(
     name: str,
     location: str,
-    files: tuple[Path, ...],
+    sources: tuple[Path, ...],
     options: Mapping[str, Any],
     build: Callable[[], Any],
     *,
@@ -50,7 +50,7 @@ def cached(
     Args:
         name: of the set.
         location: what is read (a path, a rule); with the options, the place in the cache.
-        files: whose contents decide.
+        sources: files whose contents decide.
         options: that change the result.
         build: called without arguments.
         code: files of Python whose contents decide too.
@@ -58,19 +58,19 @@ def cached(
     Returns:
         Memory-mapped where the cache can be written, else (with a warning) as built.
     """
-    place = _digest(location, sorted(options.items()))
-    folder = cache_folder() / "datasets" / name / f"{place}-{_digest([checksum(f) for f in files], _code_digest(code))}"
+    place = files.digest(location, sorted(options.items()))
+    contents = files.digest([checksum(source) for source in sources], _code_digest(code))
+    folder = cache_folder() / "datasets" / name / f"{place}-{contents}"
     found = _open(folder)
     if found is not None:
         return found
-    with _locked(folder.with_name(f".{place}.lock")):
+    with _alone(cache_folder() / "locks" / files.digest(name, place)):
         found = _open(folder)
         if found is not None:
             return found
         built = build()
         try:
-            _keep(folder, built)
-            _drop_others(folder, place)
+            _keep(folder, place, built)
         except OSError as error:
             message = (
                 f"{folder} can't be written ({error}): {name} is read anew each time; set WORKBENCH_CACHE elsewhere"
@@ -85,7 +85,7 @@ def checksum(path: Path) -> str:
     """sha256 of a file, computed again when its size or time of change did."""
     stat = path.stat()
     now = {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns}
-    note = cache_folder() / "checksums" / f"{_digest(str(path.absolute()))}.json"
+    note = cache_folder() / "checksums" / f"{files.digest(str(path.absolute()))}.json"
     with suppress(OSError, ValueError, KeyError, TypeError):
         known = json.loads(note.read_text())
         if {key: known[key] for key in now} == now:
@@ -94,42 +94,35 @@ def checksum(path: Path) -> str:
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
-    if time.time() - stat.st_mtime > _SETTLED_SECONDS:  # else it may change again and keep its time
+    if time.time() - stat.st_mtime > _SETTLED_SECONDS:  # one that changed just now may change again and keep its time
         _write_note(note, now | {"sha256": digest.hexdigest()})
     return digest.hexdigest()
 
 
-def _digest(*parts: Any) -> str:
-    return hashlib.sha256(json.dumps(parts).encode()).hexdigest()[:16]
-
-
 @cache
 def _code_digest(code: tuple[Path, ...]) -> str:
-    return _digest([hashlib.sha256(file.read_bytes()).hexdigest() for file in code])
+    return files.digest([hashlib.sha256(file.read_bytes()).hexdigest() for file in code])
 
 
 def _write_note(path: Path, note: Mapping[str, Any]) -> None:
-    """Write a small file whole or not at all; what can't be noted is computed again."""
-    temporary = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
+    """Write a small file; what can't be noted is computed again."""
     with suppress(OSError):
-        path.parent.mkdir(parents=True, exist_ok=True)
-        temporary.write_text(json.dumps(note))
-        os.replace(temporary, path)
+        files.remove_unfinished(path.parent)
+        files.write_file(path, json.dumps(note))
 
 
 @contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    """Hold a lock that ends with the process, however that ends; where nothing can be written there is none to hold."""
+def _alone(lock: Path) -> Iterator[None]:
+    """Hold a lock; where nothing can be written there is none to hold."""
     with ExitStack() as stack:
         with suppress(OSError):
-            path.parent.mkdir(parents=True, exist_ok=True)
-            fcntl.flock(stack.enter_context(path.open("w")), fcntl.LOCK_EX)
+            stack.enter_context(files.locked(lock))
         yield
 
 
 def _stamp(folder: Path) -> dict[str, list[int]]:
     """Sizes and times of the files as they were when they were known to be intact."""
-    stats = {path.name: path.stat() for path in folder.iterdir() if path.name != _STAMP}
+    stats = {path.name: path.stat() for path in folder.iterdir() if path.name != _STAMP and path.name[0] != "."}
     return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in sorted(stats.items())}
 
 
@@ -152,17 +145,13 @@ def _open(folder: Path) -> Dataset | KnowledgeGraph | None:
         return None
 
 
-def _keep(folder: Path, built: Dataset | KnowledgeGraph) -> None:
-    shutil.rmtree(folder, ignore_errors=True)
+def _keep(folder: Path, place: str, built: Dataset | KnowledgeGraph) -> None:
+    """Write a set in place of what is damaged or was made of earlier contents; who has that open keeps it."""
+    for outdated in folder.parent.glob(f"{place}-*"):
+        if re.fullmatch(_FOLDER, outdated.name):
+            files.remove(outdated, inside=folder.parent, named=_FOLDER)
     save_arrays(folder, _pack(built), kind="dataset")
     _write_note(folder / _STAMP, _stamp(folder))
-
-
-def _drop_others(folder: Path, place: str) -> None:
-    """Drop what earlier contents and code left in the same place; who has it open keeps it until the process ends."""
-    for other in folder.parent.glob(f"{place}-*"):
-        if other != folder:
-            shutil.rmtree(other, ignore_errors=True)
 
 
 def _pack(built: Dataset | KnowledgeGraph) -> dict[str, Tensor | None]:

@@ -4,7 +4,7 @@ import os
 import re
 from pathlib import Path
 
-_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 
 
 def data_folder(root: str | os.PathLike[str] | None = None) -> Path:
@@ -26,5 +26,8 @@ def check_name(name: str) -> str:
         ValueError: anything else.
     """
     if not _NAME.fullmatch(name):
-        raise ValueError(f"{name!r} is no name of a data set: letters, digits, '.', '-' and '_'; pass folders as root=")
+        raise ValueError(
+            f"{name!r} is no name of a data set: up to 100 letters, digits, '.', '-' and '_', "
+            "the first a letter or a digit; pass folders as root="
+        )
     return name

@@ -22,6 +22,7 @@ from torch import Tensor
 from workbench.core.errors import CapacityError, DataError
 from workbench.core.host_memory import available_bytes
 from workbench.core.units import format_bytes
+from workbench.datasets.folders import check_name
 from workbench.datasets.known import OGB_SETS
 from workbench.datasets.npz import Npz
 from workbench.datasets.raw import RawSet, Split
@@ -84,7 +85,10 @@ def ogb_meta(name: str) -> dict[str, str]:
         raise ValueError(f"{name!r} is not one of the OGB sets that are read here: {', '.join(OGB_SETS)}")
     import_ogb("ogb")
     table = resources.files("ogb").joinpath("nodeproppred/master.csv").read_text(encoding="utf-8")
-    return {row[""]: row[name] for row in csv.DictReader(io.StringIO(table))}
+    meta = {row[""]: row[name] for row in csv.DictReader(io.StringIO(table))}
+    for key in ("download_name", "split", "version"):  # parts of paths
+        check_name(meta[key])
+    return meta
 
 
 def read_ogb(name: str, folder: Path) -> RawSet:
@@ -147,7 +151,10 @@ def _check_complete(name: str, folder: Path, meta: dict[str, str]) -> None:
 def _raw_bytes(folder: Path, meta: dict[str, str]) -> int:
     """Bytes of the arrays once they are read: 8 for an id, and for a feature while it is text."""
     if meta["binary"] == "True":
-        return Npz(folder / "raw" / "data.npz").nbytes
+        archive = Npz(folder / "raw" / "data.npz")
+        for key in archive.keys:
+            archive.check_header(key)
+        return archive.nbytes
     try:
         nodes, edges = (int(_first_line(folder / "raw" / f"num-{kind}-list.csv.gz")) for kind in ("node", "edge"))
         features = folder / "raw" / "node-feat.csv.gz"
@@ -174,8 +181,7 @@ def _read_raw(folder: Path, meta: dict[str, str]) -> tuple[dict[str, Any], np.nd
     with _quiet():
         graph = (reader.read_binary_graph_raw if binary else reader.read_csv_graph_raw)(raw)[0]
     if binary:
-        with np.load(folder / "raw" / "node-label.npz", allow_pickle=False) as archive:
-            labels = archive["node_label"]
+        labels = Npz(folder / "raw" / "node-label.npz").array("node_label")
     else:
         labels = table(folder / "raw" / "node-label.csv.gz")
     return graph, labels, [table(folder / "split" / meta["split"] / f"{part}.csv.gz").reshape(-1) for part in _PARTS]

@@ -1,15 +1,14 @@
 """The page: an overview, then every figure beside the paper's numbers; one file that needs no network."""
 
-import os
 import re
-import uuid
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
+from importlib import resources
 from itertools import groupby
 from pathlib import Path
 
+from workbench import files
 from workbench.report.cells import Column, columns
 from workbench.report.figures import caption, embed, least_width, plotly_js
 from workbench.report.sections import SYMBOLS, Section, by_figure
@@ -79,13 +78,8 @@ def write(
     """
     path = Path(path)
     text = render(sections, title=title, made_at=made_at, summary=summary)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    draft = path.with_name(f".{path.name}.{uuid.uuid4().hex}")
-    try:
-        draft.write_text(text, encoding="utf-8")
-        os.replace(draft, path)
-    finally:
-        draft.unlink(missing_ok=True)
+    files.remove_unfinished(path.parent)
+    files.write_file(path, text)
     return path
 
 
@@ -121,4 +115,4 @@ def _counts(groups: Iterable[Sequence[Section]]) -> list[tuple[str, str, int]]:
 
 
 def _part(name: str) -> str:
-    return files("workbench.report").joinpath(name).read_text(encoding="utf-8")
+    return resources.files("workbench.report").joinpath(name).read_text(encoding="utf-8")

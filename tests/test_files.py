@@ -1,0 +1,299 @@
+"""Deletion, atomic replacement and locks: what a killed process, a full disk or a second process leaves behind."""
+
+import fcntl
+import hashlib
+import os
+import subprocess
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from tests.killed import killed_at_each_operation
+from workbench import files
+
+DRAFT = f".graph.{'0' * 32}.new"
+REPLACED = f".graph.{'0' * 32}.old"
+
+
+def names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir())
+
+
+def folder_of(path: Path, text: str) -> Path:
+    path.mkdir()
+    (path / "a").write_text(text)
+    (path / "b").write_text(text)
+    return path
+
+
+def replace_folder(target: Path, text: str) -> None:
+    with files.new_folder(target) as draft:
+        for name in ("a", "b"):
+            files.write_new_file(draft / name, text)
+
+
+def content(folder: Path) -> list[str]:
+    return [(folder / name).read_text() for name in ("a", "b")]
+
+
+@contextmanager
+def in_another_process(code: str, *args: object, after: str = "") -> Iterator[subprocess.Popen[str]]:
+    """Run code that prints a line when it is ready and then waits for the end of its input."""
+    whole = f"import sys\n{code}\nprint('ready', flush=True)\nsys.stdin.read()\n{after}"
+    with subprocess.Popen([sys.executable, "-c", whole, *map(str, args)], stdin=-1, stdout=-1, text=True) as process:
+        assert process.stdout is not None and process.stdout.readline() == "ready\n"
+        yield process
+
+
+def test_digest_is_that_of_the_values():
+    assert files.digest("../x", 1) == hashlib.sha256(b'["../x", 1]').hexdigest()[:16]
+    assert files.digest({"b": 1, "a": 2}) == files.digest({"a": 2, "b": 1}) != files.digest({"a": 1, "b": 2})
+
+
+@pytest.mark.parametrize("path", ["..", ".", "a/b", "../outside", "owned", "other.txt", "a.nbi\n", "/"])
+def test_remove_refuses_what_is_not_a_named_child(tmp_path, path):
+    owned, outside = tmp_path / "owned", tmp_path / "outside"
+    for folder in (owned, outside, owned / "a"):
+        folder.mkdir()
+    for file in (outside / "b.nbi", owned / "other.txt", owned / "a" / "b"):
+        file.touch()
+    with pytest.raises(ValueError, match="is not deleted: it is not a child of"):
+        files.remove(owned / path, inside=owned, named=r"[a-z]+\.nbi")
+    assert names(tmp_path) == ["outside", "owned"] and names(owned) == ["a", "other.txt"]
+    assert names(outside) == ["b.nbi"]
+
+
+def test_remove_deletes_files_folders_and_links_but_not_what_links_point_to(tmp_path):
+    outside = folder_of(tmp_path / "outside", "kept")
+    folder_of(tmp_path / "folder", "gone")
+    (tmp_path / "folder" / "link").symlink_to(outside)
+    (tmp_path / "file").touch()
+    (tmp_path / "link").symlink_to(outside)
+    for name in ("folder", "file", "link", "absent"):
+        files.remove(tmp_path / name, inside=tmp_path, named="[a-z]+")
+    assert names(tmp_path) == ["outside"] and content(outside) == ["kept", "kept"]
+
+
+def test_remove_of_what_another_process_is_removing(tmp_path, monkeypatch):
+    target, before = folder_of(tmp_path / "target", "x"), files.shutil.rmtree
+
+    def rmtree(path):
+        monkeypatch.setattr(files.shutil, "rmtree", before)
+        (path / "a").unlink()
+        raise FileNotFoundError(path / "a")
+
+    monkeypatch.setattr(files.shutil, "rmtree", rmtree)
+    files.remove(target, inside=tmp_path, named="target")
+    assert names(tmp_path) == []
+
+
+@pytest.mark.parametrize("text", ["", "café", b"\0\xff", [b"one", memoryview(b"two")]])
+def test_write_file_gives_the_content_and_its_checksum(tmp_path, text):
+    expected = text.encode() if isinstance(text, str) else text if isinstance(text, bytes) else b"".join(text)
+    for _ in range(2):
+        checksum = files.write_file(tmp_path / "new" / "file", text)
+        assert checksum == hashlib.sha256(expected).hexdigest()
+        assert (tmp_path / "new" / "file").read_bytes() == expected and names(tmp_path / "new") == ["file"]
+
+
+def test_write_file_is_readable_as_any_new_file_is(tmp_path):
+    (tmp_path / "usual").touch()
+    files.write_file(tmp_path / "file", "x")
+    assert (tmp_path / "file").stat().st_mode == (tmp_path / "usual").stat().st_mode
+
+
+def test_failed_write_leaves_what_was_there(tmp_path):
+    def pieces():
+        yield b"half"
+        raise OSError(28, "No space left on device")
+
+    (tmp_path / "file").write_text("old")
+    with pytest.raises(OSError, match="No space left"):
+        files.write_file(tmp_path / "file", pieces())
+    assert names(tmp_path) == ["file"] and (tmp_path / "file").read_text() == "old"
+
+
+def fail_in_mid_folder(target: Path, error: BaseException) -> None:
+    with files.new_folder(target) as draft:
+        (draft / "a").write_text("new")
+        raise error
+
+
+def test_failed_folder_leaves_what_was_there(tmp_path):
+    folder_of(tmp_path / "graph", "old")
+    for error in (OSError("No space left"), KeyboardInterrupt()):
+        with pytest.raises(type(error)):
+            fail_in_mid_folder(tmp_path / "graph", error)
+        assert names(tmp_path) == ["graph"] and content(tmp_path / "graph") == ["old", "old"]
+
+
+def test_failed_second_rename_brings_the_old_folder_back(tmp_path):
+    folder_of(tmp_path / "graph", "old")
+    with pytest.raises(FileNotFoundError), files.new_folder(tmp_path / "graph") as draft:
+        draft.rmdir()
+    assert names(tmp_path) == ["graph"] and content(tmp_path / "graph") == ["old", "old"]
+
+
+@pytest.mark.parametrize("existing", [False, True])
+def test_killed_while_a_folder_is_replaced(tmp_path, existing):
+    target, moments, restored = tmp_path / "graph", 0, 0
+    if existing:
+        folder_of(target, "0")
+    for moment in killed_at_each_operation(lambda: replace_folder(target, "new"), tmp_path):
+        restored += files.restore(target)
+        found = content(target) if target.exists() else None
+        assert found in ([["0", "0"], ["new", "new"]] if existing else [None, ["new", "new"]]), moment
+        files.remove_unfinished(tmp_path)
+        assert names(tmp_path) == (["graph"] if found else []) and (found is None or content(target) == found)
+        moments += 1
+        if found:
+            files.remove(target, inside=tmp_path, named="graph")
+        if existing:
+            folder_of(target, "0")
+    assert moments >= 5 and restored == existing and content(target) == ["new", "new"]
+
+
+def test_killed_while_a_file_is_replaced(tmp_path):
+    file, moments = tmp_path / "file", 0
+    file.write_text("old")
+    for _ in killed_at_each_operation(lambda: files.write_file(file, "new"), tmp_path):
+        assert file.read_text() in ("old", "new")
+        files.remove_unfinished(tmp_path)
+        assert names(tmp_path) == ["file"]
+        moments += 1
+    assert moments >= 3 and file.read_text() == "new"
+
+
+def test_the_only_copy_is_restored_and_an_outdated_one_deleted(tmp_path):
+    folder_of(tmp_path / REPLACED, "only copy")
+    assert files.remove_unfinished(tmp_path) == 0
+    assert names(tmp_path) == ["graph"] and content(tmp_path / "graph") == ["only copy", "only copy"]
+    folder_of(tmp_path / REPLACED, "outdated")
+    assert not files.restore(tmp_path / "graph")
+    assert files.remove_unfinished(tmp_path) == 1
+    assert names(tmp_path) == ["graph"] and content(tmp_path / "graph") == ["only copy", "only copy"]
+
+
+def test_the_only_copy_is_kept_where_it_can_not_be_restored(tmp_path, monkeypatch):
+    folder_of(tmp_path / REPLACED, "only copy")
+
+    def refuse(*args):
+        raise PermissionError("read-only")
+
+    monkeypatch.setattr(Path, "rename", refuse)
+    assert files.remove_unfinished(tmp_path) == 0
+    assert names(tmp_path) == [REPLACED] and content(tmp_path / REPLACED) == ["only copy", "only copy"]
+
+
+def test_drafts_of_the_living_are_spared(tmp_path):
+    code = "from pathlib import Path; from workbench import files\ndraft = files.new_folder(Path(sys.argv[1]))"
+    with in_another_process(f"{code}\ndraft.__enter__()", tmp_path / "graph") as process:
+        (living,) = names(tmp_path)
+        folder_of(tmp_path / living.replace(".new", ".old"), "moved aside a moment ago")
+        before = names(tmp_path)
+        assert files.remove_unfinished(tmp_path) == 0 and not files.restore(tmp_path / "graph")
+        assert names(tmp_path) == before
+        process.kill()
+    assert files.remove_unfinished(tmp_path) == 1 and names(tmp_path) == ["graph"]
+
+
+def test_writers_and_a_sweeper_at_once(tmp_path):
+    code = "from pathlib import Path; from workbench import files; import threading; stop = threading.Event()"
+    sweep = "while not stop.is_set(): files.remove_unfinished(Path(sys.argv[1]))"
+    start = f"threading.Thread(target=exec, args=({sweep!r}, globals())).start()"
+    with in_another_process(f"{code}\n{start}", tmp_path, after="stop.set()"):
+        for count in range(60):
+            replace_folder(tmp_path / "graph", str(count))
+            files.write_file(tmp_path / "file", str(count))
+            assert content(tmp_path / "graph") == [str(count)] * 2
+            assert (tmp_path / "file").read_text() == str(count)
+    assert names(tmp_path) == ["file", "graph"]
+
+
+@pytest.mark.parametrize("kind", ["file", "folder"])
+def test_draft_deleted_before_it_was_locked_is_made_again(tmp_path, monkeypatch, kind):
+    before, calls = files._lock, []
+
+    def delete_then_lock(descriptor, wait):
+        if not calls:
+            calls.append(files.remove_unfinished)
+            monkeypatch.setattr(files, "_lock", before)
+            assert files.remove_unfinished(tmp_path) == 1
+        return before(descriptor, wait)
+
+    monkeypatch.setattr(files, "_lock", delete_then_lock)
+    if kind == "file":
+        files.write_file(tmp_path / "target", "new")
+        assert (tmp_path / "target").read_text() == "new"
+    else:
+        replace_folder(tmp_path / "target", "new")
+        assert content(tmp_path / "target") == ["new", "new"]
+    assert calls and names(tmp_path) == ["target"]
+
+
+def test_file_system_without_locks(tmp_path, monkeypatch):
+    def refuse(*args):
+        raise OSError(95, "Operation not supported")
+
+    monkeypatch.setattr(fcntl, "flock", refuse)
+    replace_folder(tmp_path / "graph", "new")
+    files.write_file(tmp_path / "file", "new")
+    (tmp_path / DRAFT).mkdir()
+    assert files.remove_unfinished(tmp_path) == 0
+    assert names(tmp_path) == [DRAFT, "file", "graph"]
+
+
+def test_other_names_are_left_alone(tmp_path):
+    others = [
+        ".graph.new",
+        "graph.old",
+        f"graph.{'0' * 32}.new",
+        f".graph.{'0' * 31}.new",
+        ".git",
+        f".graph.{'g' * 32}.new",
+    ]
+    for name in others:
+        (tmp_path / name).mkdir()
+    (tmp_path / DRAFT).symlink_to(folder_of(tmp_path / "elsewhere", "kept"))
+    os.mkfifo(tmp_path / f".pipe.{'0' * 32}.new")
+    files.remove_unfinished(tmp_path)
+    assert set(others) < set(names(tmp_path)) and content(tmp_path / "elsewhere") == ["kept", "kept"]
+    assert files.remove_unfinished(tmp_path / "missing") == 0
+
+
+HOLD = "from pathlib import Path; from workbench import files\nlock = files.locked(Path(sys.argv[1]))\nlock.__enter__()"
+
+
+def test_lock_is_held_by_one_and_released_by_death(tmp_path):
+    lock = tmp_path / "locks" / "key"
+    with in_another_process(HOLD, lock) as process:
+        with files.locked(lock, wait=False) as held:
+            assert not held
+        assert lock.exists()
+        process.kill()
+    with files.locked(lock) as held, files.locked(lock, wait=False) as again:
+        assert held and not again
+    assert names(tmp_path / "locks") == []
+
+
+def test_lock_whose_file_is_deleted_before_it_is_locked_is_taken_again(tmp_path, monkeypatch):
+    lock, before = tmp_path / "key", files._lock
+
+    def delete_then_lock(descriptor, wait):
+        monkeypatch.setattr(files, "_lock", before)
+        lock.unlink()
+        return before(descriptor, wait)
+
+    monkeypatch.setattr(files, "_lock", delete_then_lock)
+    with files.locked(lock) as held, files.locked(lock, wait=False) as again:
+        assert held and not again and lock.exists()
+
+
+def test_error_under_a_lock_releases_it(tmp_path):
+    with pytest.raises(KeyError), files.locked(tmp_path / "key"):
+        raise KeyError("x")
+    with files.locked(tmp_path / "key", wait=False) as held:
+        assert held

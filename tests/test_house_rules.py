@@ -1,0 +1,144 @@
+"""Rules that hold for every file of the library and the experiments; each exception is named, with its reason."""
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+
+# What deletes, replaces, locks or writes files, by what it is called on.
+ANYWHERE = {"write_text", "write_bytes", "unlink", "rmdir", "removedirs", "rmtree", "tofile", "truncate"}
+ANYWHERE |= {"symlink_to", "hardlink_to", "extract", "extractall", "chmod", "utime", "flock", "lockf", "copytree"}
+ANYWHERE |= {"mkstemp", "mkdtemp", "memfd_create", "TemporaryFile", "NamedTemporaryFile", "TemporaryDirectory"}
+ANYWHERE |= {"SpooledTemporaryFile", "savez", "savez_compressed", "savetxt", "to_parquet", "to_pickle", "write_html"}
+ANYWHERE |= {"write_image", "write_json", "copyfile", "copyfileobj", "copy2"}
+OF_MODULES = {"os": {"remove", "rename", "replace", "renames", "link", "symlink", "ftruncate"}}
+OF_MODULES |= {"shutil": {"move", "copy"}, "np": {"save", "memmap"}, "torch": {"save"}, "json": {"dump"}}
+OF_MODULES |= {"pickle": {"dump"}}
+
+ALLOWED = {
+    ("workbench/cli/runs.py", "compare", "to_csv"): "--csv names the file, which may be /dev/stdout",
+    ("workbench/core/host_memory.py", "_restart_peak", "write_text"): "/proc/self/clear_refs is no file on a disk",
+    ("workbench/datasets/download.py", "download", "TemporaryFile"): "it has no name",
+    ("workbench/datasets/download.py", "_unpack", "extract"): "into a draft; zipfile keeps every path inside it",
+    ("workbench/kernels/jit.py", "_prepare", "utime"): "the folder's age says when it was last used",
+    ("workbench/partition/worker/__init__.py", "_anonymous_file", "memfd_create"): "it has no name",
+    ("workbench/partition/worker/__init__.py", "_anonymous_file", "open"): "it has no name",
+    ("workbench/partition/worker/__init__.py", "_anonymous_file", "TemporaryFile"): "it has no name",
+    ("workbench/partition/worker/server.py", "_attach", "open"): "/proc/self/oom_score_adj is no file on a disk",
+    ("experiments/betty/fig15.py", "_efficient", "rename"): "of a table",
+}
+# tracking: routed through files.py separately
+SEPARATELY = ("workbench/tracking/", "workbench/experiment/recorded.py")
+
+
+def may_write(mode: ast.expr) -> bool:
+    """Whether a mode or flags of `open` are for writing, or not known here."""
+    if isinstance(mode, ast.Constant):
+        return bool(set(str(mode.value)) & set("wax+"))
+    flags = {node.attr for node in ast.walk(mode) if isinstance(node, ast.Attribute)}
+    return not flags or not flags <= {"O_RDONLY", "O_NOFOLLOW", "O_NONBLOCK", "O_DIRECTORY", "O_CLOEXEC"}
+
+
+def opens_to_write(call: ast.Call, owner: str) -> bool:
+    """Whether a call of something named `open` can change a file."""
+    modes = [keyword.value for keyword in call.keywords if keyword.arg in ("mode", "flags")]
+    if isinstance(call.func, ast.Name) or owner in ("os", "io", "gzip", "bz2", "lzma", "codecs"):
+        modes += call.args[1:2]
+    else:  # of a path; the argument of `Graph.open` and the like is no mode
+        modes += [argument for argument in call.args[:1] if isinstance(argument, ast.Constant)]
+    return any(map(may_write, modes))
+
+
+def touches_files(call: ast.Call) -> str:
+    """The name of what is called if it deletes, replaces, locks or writes files, else \"\"."""
+    owner = ""
+    if isinstance(call.func, ast.Attribute):
+        name, owner = call.func.attr, getattr(call.func.value, "id", "")
+    else:
+        name = getattr(call.func, "id", "")
+    alone = isinstance(call.func, ast.Attribute) and len(call.args) == 1 and not call.keywords  # as of paths only
+    found = name in ANYWHERE or name in OF_MODULES.get(owner, ())
+    found |= name == "to_csv" and bool(call.args)
+    found |= name in ("rename", "replace") and alone
+    found |= name in ("open", "fdopen") and opens_to_write(call, owner)
+    return name if found else ""
+
+
+def call_sites(source: str, function: str = "") -> Iterator[tuple[str, str]]:
+    """Every call that touches files: the function it is in, and what it calls."""
+
+    def walk(node: ast.AST, function: str) -> Iterator[tuple[str, str]]:
+        if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
+            function = node.name
+        if isinstance(node, ast.Call) and (name := touches_files(node)):
+            yield function, name
+        for child in ast.iter_child_nodes(node):
+            yield from walk(child, function)
+
+    return walk(ast.parse(source), function)
+
+
+def test_files_are_deleted_replaced_locked_and_written_by_one_module():
+    found = {
+        (file.relative_to(ROOT).as_posix(), *site)
+        for package in ("workbench", "experiments")
+        for file in (ROOT / package).rglob("*.py")
+        for site in call_sites(file.read_text(encoding="utf-8"))
+    }
+    elsewhere = {site for site in found if site[0] != "workbench/files.py" and not site[0].startswith(SEPARATELY)}
+    assert elsewhere == set(ALLOWED), "go through workbench/files.py, or give a reason above"
+    assert {name for file, _, name in found if file == "workbench/files.py"} >= {"unlink", "rmtree", "replace", "flock"}
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "os.remove(x)",
+        "path.unlink()",
+        "shutil.rmtree(x, ignore_errors=True)",
+        "rmtree(x)",
+        "path.rename(target)",
+        "os.replace(a, b)",
+        "path.replace(target)",
+        "open(x, 'w')",
+        "open(x, mode='ab')",
+        "open(x, mode)",
+        "path.open('r+b')",
+        "gzip.open(x, 'wt')",
+        "os.open(x, os.O_RDWR | os.O_CREAT)",
+        "os.open(x, flags)",
+        "path.write_text(x)",
+        "file.truncate(0)",
+        "array.tofile(x)",
+        "np.save(x, y)",
+        "table.to_csv(x, index=False)",
+        "json.dump(x, file)",
+        "fcntl.flock(x, y)",
+    ],
+)
+def test_walker_finds(code):
+    assert len(list(call_sites(f"def f():\n    return {code}"))) == 1
+    assert [function for function, _ in call_sites(f"def f():\n    return {code}")] == ["f"]
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "open(x)",
+        "path.open()",
+        "path.open('rb')",
+        "os.open(x, os.O_RDONLY)",
+        "Graph.open(folder)",
+        "names.remove(x)",
+        "text.replace(a, b)",
+        "replace(record, x=1)",
+        "table.rename(columns=names)",
+        "table.to_csv(index=False)",
+        "json.dumps(x)",
+    ],
+)
+def test_walker_passes(code):
+    assert list(call_sites(code)) == []
