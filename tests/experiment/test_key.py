@@ -25,12 +25,26 @@ def test_another_value_is_another_key(toys):
     assert set(key_of(number=[2, 4])) & set(key_of()), "the point that both grids have is the same point"
 
 
-@pytest.mark.parametrize("half", ["fig1.yaml", "fig1.py"])
-def test_code_of_the_pair_counts(toys, half):
+def test_code_that_makes_the_rows_counts(toys):
     before = key_of()
-    with (toys / half).open("a") as file:
-        file.write("\n# a comment\n")
+    (toys / "fig1.py").write_text((toys / "fig1.py").read_text().replace("**2 +", "**3 +"))
     assert not set(before) & set(key_of())
+
+
+@pytest.mark.parametrize(
+    ("half", "old", "new"),
+    [
+        ("fig1.yaml", "title: Squares", "title: Cubes"),
+        ("fig1.yaml", "claim: The square grows", "claim: It falls"),
+        ("fig1.py", "it grows", "it rises"),
+        ("fig1.py", "x=table.number", "x=table.square"),
+    ],
+)
+def test_presentation_does_not_count(toys, half, old, new):
+    before, text = key_of(), (toys / half).read_text()
+    assert old in text
+    (toys / half).write_text(text.replace(old, new))
+    assert key_of() == before
 
 
 def test_the_other_figures_code_does_not_count(toys):

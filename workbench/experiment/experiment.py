@@ -9,12 +9,13 @@ from typing import Any
 
 import pandas as pd
 
+from workbench.experiment.closure import closure, closure_digest
 from workbench.experiment.config import PointConfig
 from workbench.experiment.data import alternatives, at_hand, describe_dataset
 from workbench.experiment.environment import check_device, device_name, environment_tags
 from workbench.experiment.finding import Finding
 from workbench.experiment.grid import configs, grids
-from workbench.experiment.key import code_digest, point_key
+from workbench.experiment.key import figure_digest, point_key
 from workbench.experiment.places import project_root, relative
 from workbench.experiment.problems import ConfigError
 from workbench.experiment.spec import Spec
@@ -179,13 +180,17 @@ class Experiment:
         known = self.deviations(size)
         return [f for f in self.check(table) if not f.held and not f.timed and f.name not in known]
 
-    def own_digest(self) -> str:
+    def figure_digest(self) -> str:
         """sha256 over the library and the figure's own pair."""
-        return code_digest((self.file, self.file.with_suffix(".py")))
+        return figure_digest((self.file, self.file.with_suffix(".py")))
+
+    def code(self) -> dict[str, str]:
+        """The code that decides the rows: sha256 by module or definition; see `workbench.experiment.closure`."""
+        return closure(self.sweep.file.with_suffix(".py"), ("run", "Config"))
 
     def code_digest(self) -> str:
-        """sha256 over the library and the pair that makes the rows."""
-        return self.sweep.own_digest()
+        """sha256 over the code that decides the rows."""
+        return closure_digest(self.code())
 
     def note(self, size: str) -> str:
         """What a reader must know of a size: the sweep's note and the figure's own."""

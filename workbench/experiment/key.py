@@ -31,8 +31,8 @@ def files_digest(files: Iterable[Path], folder: Path) -> str:
     return digest.hexdigest()
 
 
-def code_digest(pair: Iterable[Path]) -> str:
-    """sha256 over the library and an experiment's pair of files."""
+def figure_digest(pair: Iterable[Path]) -> str:
+    """sha256 over the library and an experiment's pair of files: all that decides how a figure looks."""
     pair = list(pair)
     return _sha256(library_digest(), files_digest(pair, pair[0].parent))
 
@@ -41,7 +41,7 @@ def point_key(code: str, config: Mapping[str, Any], fingerprint: str) -> str:
     """The key of a grid point.
 
     Args:
-        code: of `code_digest`.
+        code: of `workbench.experiment.closure.closure_digest`.
         config: resolved, JSON values.
         fingerprint: of the data set.
     """

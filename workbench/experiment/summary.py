@@ -28,7 +28,7 @@ def log_summary(figure: Experiment, size: str, runs: Sequence[Run], store: Store
     """
     finished = [run for run in runs if run.status == FINISHED]
     table = table_of(finished)
-    parts = [figure.name, figure.own_digest(), *(run.run_id for run in finished)]
+    parts = [figure.name, figure.figure_digest(), *(run.run_id for run in finished)]
     key = hashlib.sha256("".join(parts).encode()).hexdigest()
     findings = pd.DataFrame([vars(finding) for finding in figure.check(table)])
     artifacts = {"table.csv": table.to_csv(index=False), "findings.csv": findings.to_csv(index=False)}
