@@ -11,9 +11,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores; tests of
     os.environ.setdefault("WORKBENCH_NUM_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-settings.register_profile("default", deadline=None)
-settings.register_profile("ci", deadline=None, derandomize=True)
-settings.load_profile("ci" if os.environ.get("CI") else "default")
+# The same examples on every machine; `pytest --hypothesis-profile=explore` looks for rare counterexamples.
+settings.register_profile("default", deadline=None, derandomize=True)
+settings.register_profile("explore", deadline=None, max_examples=2000)
+settings.load_profile("default")
 
 
 @pytest.fixture(params=[1, 2, 7])

@@ -1,7 +1,7 @@
 """Bytes as people write them."""
 
 import pytest
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from workbench.core.units import format_bytes, parse_bytes
@@ -45,5 +45,8 @@ def test_parse_refuses_what_no_memory_has(text):
 
 
 @given(count=st.integers(0, 2**50))
+@example(count=1111)  # 0.54 % from the 1.08 KiB that is written
 def test_parse_reads_what_format_writes(count):
-    assert parse_bytes(format_bytes(count)) == pytest.approx(count, rel=0.005, abs=0.5)
+    text = format_bytes(count)
+    unit = parse_bytes(f"1 {text.split()[1]}")
+    assert abs(parse_bytes(text) - count) <= 0.005 * unit + 1  # two decimals, and whole bytes
