@@ -81,7 +81,7 @@ def test_reproduce_runs_every_sweep_once_and_writes_the_report(run, calls, tmp_p
     status, out, err = run("reproduce", "--output", page)
     assert status == 0 and len(calls()) == 3 and "[1/1] toys/fig1: toys/fig1, toys/fig2" in err
     assert page.read_text().count("The square grows with the number.") >= 1
-    overview = [line.split() for line in out.splitlines() if line.startswith("toys/fig")]
+    overview = [line.split() for line in out.splitlines() if line.startswith("toys/fig") and "not run" not in line]
     assert [row[:2] for row in overview[-2:]] == [["toys/fig1", "smoke"], ["toys/fig2", "smoke"]]
     assert str(page) in out and "✓ held" in out
 
@@ -89,21 +89,45 @@ def test_reproduce_runs_every_sweep_once_and_writes_the_report(run, calls, tmp_p
 def test_report_shows_what_ran_what_is_recorded_and_what_did_not_run(run, toys, tmp_path):
     page = tmp_path / "page.html"
     status, out, _ = run("report", "--output", page)
-    assert status == 0 and out.count("not run") == 2
+    assert status == 0 and out.count("○ not run") == 6
     run("run", "toys/fig1", "--record")
     status, out, _ = run("report", "--output", page)
     assert out.count("smoke (recorded)") == 2 and out.count("✓ held") == 4
     with (toys / "fig1.py").open("a") as code:
-        code.write("\n# another version\n")
+        code.write("\nrun = lambda config: [{'square': 1}]\n")
     status, out, _ = run("report", "--output", page)
     assert out.count("smoke (recorded)") == 2 and out.count("✓ held") == 2, "runs of other code are not shown"
+
+
+def test_a_part_of_the_grid_is_no_verdict(run, tmp_path):
+    _, out, _ = run("run", "toys/fig1", "--set", "number=[1,3]")
+    assert "no verdict on the figure" in out
+    status, out, _ = run("report", "--output", tmp_path / "page.html")
+    (line,) = [line for line in out.splitlines() if line.startswith("toys/fig1 smoke")]
+    assert status == 0 and "◌ incomplete" in line and "2 of 3 points" in line and "held" not in line
+    assert "2 of 3 points have ended" in (tmp_path / "page.html").read_text()
+    run("run", "toys/fig1")
+    _, out, _ = run("report", "--output", tmp_path / "page.html")
+    assert out.count("✓ held") == 2 and "incomplete" not in out
+
+
+@pytest.mark.parametrize("part", ["draw", "check", "compare"])
+def test_nothing_stops_the_report(run, toys, tmp_path, part):
+    run("run", "toys/fig1")
+    with (toys / "fig1.py").open("a") as code:
+        code.write(f"\n\ndef {part}(table, reported):\n    raise RuntimeError('no such column')\n")
+    status, out, _ = run("report", "--output", tmp_path / "page.html")
+    (line,) = [line for line in out.splitlines() if line.startswith("toys/fig1 smoke")]
+    assert status == 0 and "1 problem" in line
+    assert "ing failed: RuntimeError: no such column" in (tmp_path / "page.html").read_text()
+    assert [line for line in out.splitlines() if line.startswith("toys/fig2 smoke") and "✓ held" in line]
 
 
 def test_report_shows_failed_points(run, toys, tmp_path):
     (toys / "fig1.yaml").write_text((toys / "fig1.yaml").read_text().replace("offset: 0", "offset: 3"))
     run("run", "toys/fig1")
     _, out, _ = run("report", "--output", tmp_path / "page.html")
-    assert "1 failed point" in out
+    assert "1 problem" in out
     assert "number 3: MemoryError: no room for 3" in (tmp_path / "page.html").read_text()
 
 
@@ -164,8 +188,8 @@ def test_a_figure_that_needs_what_failed_is_reported_as_failed(run, toys, tmp_pa
     status, out, _ = run("run", "toys/fig1", "--record")
     assert status == 1 and "not checked on this grid: 2" in out and "not recorded: some points failed" in out
     _, out, _ = run("report", "--output", tmp_path / "page.html")
-    (line,) = [line for line in out.splitlines() if line.startswith("toys/fig1")]
-    assert "failed" in line and "1 failed point" in line
+    (line,) = [line for line in out.splitlines() if line.startswith("toys/fig1 smoke")]
+    assert "failed" in line and "1 problem" in line
 
 
 def test_report_shows_runs_of_devices_and_data_that_are_not_here(run, toys, tmp_path):
@@ -179,7 +203,7 @@ def test_report_shows_runs_of_devices_and_data_that_are_not_here(run, toys, tmp_
         assert box.add(replace(made, point=point))
     (tmp_path / "data" / "tiny.npz").unlink()
     status, out, _ = run("report", "--output", tmp_path / "page.html")
-    rows = [line for line in out.splitlines() if line.startswith("toys/fig1")]
+    rows = [line for line in out.splitlines() if line.startswith("toys/fig1 smoke")]
     assert status == 0 and len(rows) == 1 and "H200" in rows[0] and "held" in rows[0]
 
 

@@ -86,8 +86,9 @@ def test_overview_has_a_row_per_size(whole: BeautifulSoup) -> None:
     rows = [" ".join(row.get_text(" ").split()) for row in whole.select(".overview tbody tr:not(.paper)")]
     assert len(rows) == len(everything())
     assert "smoke run here ✓ held cpu (2 cores)" in rows[0] and "real recorded ✓ held NVIDIA H200" in rows[1]
-    assert rows[4].endswith(failed().claim) and "! failed 2 failed points" in rows[4]
+    assert rows[4].endswith(failed().claim) and "! failed 2 problems" in rows[4]
     assert "real ○ not run –" in rows[6] and "run here" not in rows[6]
+    assert "◐ held in part seconds differ: faster did not hold: memory" in rows[2]
 
 
 def test_counts_of_statuses(whole: BeautifulSoup) -> None:
@@ -115,9 +116,18 @@ def test_facts_that_are_not_known_are_left_out() -> None:
 def test_findings() -> None:
     held, timed, documented = texts(parsed([inputs()]), ".findings li")
     assert held.startswith("✓ held: Micro-batches read fewer") and "4.28× against 15.3×" in held and "Why" not in held
-    assert timed.startswith("✗ did not hold:") and "◷ timed" in timed and "not explained yet" in timed
+    assert timed.startswith("◷ seconds differ:") and "decide nothing" in timed and "Why" not in timed
     assert documented.startswith("✗ did not hold:") and "Why: Parameters and Adam's state" in documented
-    assert "timed" not in documented
+    assert "seconds depend" not in documented
+
+
+def test_a_part_of_the_grid_says_how_much_of_it() -> None:
+    page = parsed([replace(memory(), points=(4, 12))])
+    (row,) = [" ".join(row.get_text(" ").split()) for row in page.select(".overview tbody tr:not(.paper)")]
+    assert "◌ incomplete 4 of 12 points" in row
+    assert (
+        "4 of 12 points have ended" in page.get_text() and "workbench run betty/fig11 --size smoke" in page.get_text()
+    )
 
 
 def test_a_deviation_that_is_none_any_more_shows() -> None:

@@ -24,8 +24,16 @@ def test_findings_decide(findings: tuple, status: str, after_failures: str) -> N
     assert replace(memory(), findings=findings, problems=("a point failed",)).status == after_failures
 
 
-def test_a_timed_finding_counts() -> None:
-    assert replace(memory(), findings=(GOOD, replace(BAD, timed=True))).status == "held in part"
+def test_findings_on_seconds_decide_nothing() -> None:
+    slow = replace(BAD, timed=True)
+    assert replace(memory(), findings=(GOOD, slow)).status == "held"
+    assert replace(memory(), findings=(BAD, replace(GOOD, timed=True))).status == "did not hold"
+    assert replace(memory(), findings=(slow,)).status == "not checked"
+
+
+@pytest.mark.parametrize(("points", "status"), [((4, 12), "incomplete"), ((12, 12), "held"), (None, "held")])
+def test_a_part_of_a_grid_is_no_verdict(points: tuple[int, int] | None, status: str) -> None:
+    assert replace(memory(), findings=(GOOD,), points=points).status == status
 
 
 def test_without_findings() -> None:
@@ -36,7 +44,7 @@ def test_without_findings() -> None:
 
 
 def test_every_status_has_a_sign_of_its_own() -> None:
-    assert len(set(SYMBOLS.values())) == len(SYMBOLS) == 6
+    assert len(set(SYMBOLS.values())) == len(SYMBOLS) == 7
     assert not_held().symbol == SYMBOLS["did not hold"]
 
 

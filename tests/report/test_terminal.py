@@ -9,7 +9,7 @@ def test_one_line_per_figure_and_size() -> None:
     assert lines[0].split() == ["figure", "size", "device", "status", "what", "did", "not", "hold"]
     assert len(lines) == 1 + len(everything())
     assert lines[1].split() == ["betty/fig11", "smoke", "cpu", "(2", "cores)", "✓", "held"]
-    assert lines[5].endswith("! failed       2 failed points")
+    assert lines[5].endswith("! failed       2 problems")
 
 
 def test_columns_are_aligned_on_the_left() -> None:
@@ -19,7 +19,7 @@ def test_columns_are_aligned_on_the_left() -> None:
 
 
 def test_timed_and_documented_ones_are_told_apart() -> None:
-    assert status_lines([inputs()])[1].endswith("◐ held in part faster (timed); memory (documented)")
+    assert status_lines([inputs()])[1].endswith("◐ held in part faster (seconds); memory (documented)")
 
 
 def test_nothing_is_cut_off() -> None:

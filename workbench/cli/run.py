@@ -67,8 +67,9 @@ def _run_one(
     lines = [*readable(to_read(runs, experiment.sweep.spec.columns)), ""]
     if finished:
         made, partial = table_of(finished), bool(overrides or failed)
+        chosen = " (on the points you chose: no verdict on the figure)" if overrides else ""
         for figure in [experiment] if overrides else _views(experiment):
-            lines += [f"{figure.name}: {figure.spec.claim}", *_findings(figure, asked.size, made, partial), ""]
+            lines += [f"{figure.name}: {figure.spec.claim}{chosen}", *_findings(figure, asked.size, made, partial), ""]
             if not partial:
                 log_summary(figure, asked.size, runs, store)
     lines += ["slowest points:", *(f"  {run.seconds:8.2f} s  {label[run.run_id]}" for run in slowest(runs))]
@@ -89,8 +90,8 @@ def _findings(figure: Any, size: str, made: Any, partial: bool) -> list[str]:
     known = figure.deviations(size)
     lines = []
     for finding in found:
-        sign = "✓" if finding.held else "✗"
-        lines.append(f"  {sign} {finding.statement}{' (timed)' if finding.timed else ''} — {finding.evidence}")
+        timed = f" ({finding.verdict})" if finding.timed else ""
+        lines.append(f"  {finding.symbol} {finding.statement}{timed} — {finding.evidence}")
         if not finding.held and finding.name in known:
             lines.append(f"    known: {known[finding.name]}")
     return lines

@@ -36,6 +36,11 @@ def device_name(device: str) -> str:
     return torch.cuda.get_device_name(device)
 
 
+def load_average() -> str:
+    """Processes that wanted a core during the last minute, and the cores; seconds measured under load say little."""
+    return f"{os.getloadavg()[0]:.1f} of {os.cpu_count()} cores" if hasattr(os, "getloadavg") else ""
+
+
 @cache
 def _cpu_name() -> str:
     info = Path("/proc/cpuinfo")

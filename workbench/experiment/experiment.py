@@ -3,16 +3,17 @@
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from itertools import chain
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Any, NamedTuple
 
 import pandas as pd
 
 from workbench.experiment.closure import closure, closure_digest
 from workbench.experiment.config import PointConfig
 from workbench.experiment.data import alternatives, at_hand, describe_dataset
-from workbench.experiment.environment import check_device, device_name, environment_tags
+from workbench.experiment.environment import check_device, device_name, environment_tags, load_average
 from workbench.experiment.finding import Finding
 from workbench.experiment.grid import configs, grids
 from workbench.experiment.key import figure_digest, point_key
@@ -23,6 +24,20 @@ from workbench.experiment.sweep import Task, run_sweep
 from workbench.experiment.table import table_of
 from workbench.tracking.record import Point, Run
 from workbench.tracking.store import Store, open_store
+
+
+class GridRuns(NamedTuple):
+    """Runs of one grid on one device.
+
+    Args:
+        runs: of its points, in order; two data sets may have one run, of what stands in for both.
+        ended: points that have a run.
+        points: of the grid.
+    """
+
+    runs: list[Run]
+    ended: int
+    points: int
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -84,8 +99,8 @@ class Experiment:
             check_device(config.device)
         return [at_hand(config, relative(self.sweep.file)) for config in found]
 
-    def select(self, runs: Iterable[Run], *, size: str) -> list[list[Run]]:
-        """Of runs, those of the size's own grid made by the code as it is: for each device a list in the grid's order.
+    def select(self, runs: Iterable[Run], *, size: str) -> list[GridRuns]:
+        """Of runs, those of the size's own grid made by the code as it is, for each device in the grid's order.
 
         Neither devices nor data sets need to be here; of a point's runs the last one counts.
 
@@ -96,9 +111,18 @@ class Experiment:
         code = self.code_digest()
         newest = {_as_text(run.point.config): run for run in runs if run.point.tags.get("code") == code}
         devices = dict.fromkeys(str(run.point.config["device"]) for run in newest.values())
-        wanted = [self.sweep._validated(size, device, None) for device in devices]
-        keys = [[_as_text(resolved(either)) for config in found for either in alternatives(config)] for found in wanted]
-        return [[newest[key] for key in dict.fromkeys(own) if key in newest] for own in keys]
+        grids = [self.sweep._validated(size, device, None) for device in devices]
+        points = [
+            [[_as_text(resolved(either)) for either in alternatives(config)] for config in grid] for grid in grids
+        ]
+        return [
+            GridRuns(
+                [newest[key] for key in dict.fromkeys(chain.from_iterable(own)) if key in newest],
+                sum(any(key in newest for key in either) for either in own),
+                len(own),
+            )
+            for own in points
+        ]
 
     def run(
         self,
@@ -164,11 +188,10 @@ class Experiment:
     def findings(self, table: pd.DataFrame, *, size: str) -> pd.DataFrame:
         """The claim's parts as a table: statement, verdict, evidence, and the reason of documented deviations."""
         known = self.deviations(size)
-        verdicts = {True: "held", False: "did not hold"}
         return pd.DataFrame(
             {
                 "statement": finding.statement,
-                "verdict": verdicts[finding.held] + (" (timed)" if finding.timed else ""),
+                "verdict": finding.verdict,
                 "evidence": finding.evidence,
                 "why": "" if finding.held else known.get(finding.name, ""),
             }
@@ -217,6 +240,7 @@ class Experiment:
         plain = resolved(config)
         dataset = describe_dataset(config.dataset)  # pyright: ignore[reportArgumentType]  # frozen, so it can be hashed
         tags = {**environment_tags(project_root()), "device": device_name(config.device), "code": code}
+        tags["load"] = load_average()
         key = point_key(code, plain, dataset.fingerprint)
         return Point(self.name, size, key, plain, self.views, dataset, tags)
 

@@ -20,3 +20,15 @@ class Finding:
     held: bool
     evidence: str
     timed: bool = False
+
+    @property
+    def verdict(self) -> str:
+        """In words; seconds are no verdict on the claim, since they depend on what else the machine does."""
+        if self.timed:
+            return "seconds agree" if self.held else "seconds differ"
+        return "held" if self.held else "did not hold"
+
+    @property
+    def symbol(self) -> str:
+        """A sign for the verdict."""
+        return "✓" if self.held else "◷" if self.timed else "✗"

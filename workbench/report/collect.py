@@ -8,7 +8,7 @@ from typing import Any
 
 import pandas as pd
 
-from workbench.experiment.experiment import Experiment
+from workbench.experiment.experiment import Experiment, GridRuns
 from workbench.experiment.places import project_root
 from workbench.experiment.recorded import Recorded, recorded
 from workbench.experiment.table import labels, table_of
@@ -17,18 +17,21 @@ from workbench.tracking.record import FAILED, FINISHED, Run
 from workbench.tracking.store import Store
 
 
-def section_of_runs(experiment: Experiment, size: str, runs: Sequence[Run], *, page: Path | None = None) -> Section:
-    """One figure from the runs of its sweep.
+def section_of_runs(experiment: Experiment, size: str, grid: GridRuns, *, page: Path | None = None) -> Section:
+    """One figure from the runs of its sweep; of a part of the grid there is no verdict.
 
     Args:
         experiment: the figure.
         size: that the runs are of.
-        runs: of all points; failed ones become problems.
+        grid: the runs; failed ones become problems.
         page: file that links to the notebook.
     """
+    runs = grid.runs
     finished = [run for run in runs if run.status == FINISHED]
-    problems = tuple(f"{what}: {run.error}" for what, run in zip(labels(runs), runs, strict=True) if run.error)
-    return _section(experiment, size, table_of(finished), page, provenance=_provenance(runs), problems=problems)
+    problems = [f"{what}: {run.error}" for what, run in zip(labels(runs), runs, strict=True) if run.error]
+    provenance = _provenance(grid)
+    points = grid.ended, grid.points
+    return _section(experiment, size, table_of(finished), page, provenance=provenance, problems=problems, points=points)
 
 
 def sections_of_recorded(experiment: Experiment, *, page: Path | None = None) -> list[Section]:
@@ -40,7 +43,7 @@ def sections_of_recorded(experiment: Experiment, *, page: Path | None = None) ->
 
 
 def collect(experiments: Iterable[Experiment], store: Store, *, page: Path | None = None) -> list[Section]:
-    """All figures at all sizes that ran with the code as it is now, and what is recorded; at least one section each.
+    """All figures at all sizes: what ran with the code as it is now, what is recorded, and what was not run.
 
     Args:
         experiments: the figures.
@@ -50,13 +53,15 @@ def collect(experiments: Iterable[Experiment], store: Store, *, page: Path | Non
     found = []
     for experiment in experiments:
         sections = [
-            section_of_runs(experiment, size, runs, page=page)
+            section_of_runs(experiment, size, grid, page=page)
             for size in experiment.sweep.spec.sizes
-            for runs in experiment.select(_ended(experiment.sweep.name, size, store), size=size)
-            if runs
+            for grid in experiment.select(_ended(experiment.sweep.name, size, store), size=size)
+            if grid.runs
         ]
         sections += sections_of_recorded(experiment, page=page)
-        found += sections or [_section(experiment, next(iter(experiment.sweep.spec.sizes)), pd.DataFrame(), page)]
+        shown = {section.size for section in sections}
+        absent = [size for size in experiment.sweep.spec.sizes if size not in shown]
+        found += [*sections, *(_section(experiment, size, pd.DataFrame(), page) for size in absent)]
     return found
 
 
@@ -72,18 +77,24 @@ def _section(
     page: Path | None,
     *,
     provenance: dict[str, str] | None = None,
-    problems: tuple[str, ...] = (),
+    problems: Sequence[str] = (),
+    points: tuple[int, int] | None = None,
     recorded: bool = False,
 ) -> Section:
-    def part(of: Callable[[pd.DataFrame], Any]) -> Any:
-        """A part may need points that failed."""
+    problems, some_failed = list(problems), bool(problems)
+    incomplete = points is not None and points[0] < points[1]
+
+    def part(what: str, of: Callable[[pd.DataFrame], Any]) -> Any:
+        """A part may need points that failed or are not there yet; whatever goes wrong with it, the page is written."""
         try:
             return of(table) if len(table) else None
-        except (ValueError, KeyError, AttributeError):
-            if not problems:
-                raise
+        except Exception as error:
+            if not (incomplete or some_failed):
+                problems.append(f"{what} failed: {type(error).__name__}: {error}")
             return None
 
+    figure, comparison = part("drawing", experiment.draw), part("comparing", experiment.compare)
+    findings = () if incomplete else tuple(part("checking", experiment.check) or ())
     spec = experiment.spec
     return Section(
         name=experiment.name,
@@ -92,18 +103,20 @@ def _section(
         claim=spec.claim,
         source=spec.source,
         size=size,
-        figure=part(experiment.draw),
-        findings=tuple(part(experiment.check) or ()),
+        figure=figure,
+        findings=findings,
         deviations=experiment.deviations(size),
-        comparison=part(experiment.compare),
+        comparison=comparison,
         provenance={**(provenance or {}), "note": experiment.note(size)},
-        problems=problems,
+        problems=tuple(problems),
+        points=points,
         recorded=recorded,
         notebook=_notebook(experiment.name, page),
     )
 
 
-def _provenance(runs: Sequence[Run]) -> dict[str, str]:
+def _provenance(grid: GridRuns) -> dict[str, str]:
+    runs = grid.runs
     newest = max(runs, key=lambda run: run.started_at)
     tags = newest.point.tags
     datasets = sorted({run.point.dataset for run in runs if run.point.dataset}, key=lambda d: d.name)
@@ -118,7 +131,8 @@ def _provenance(runs: Sequence[Run]) -> dict[str, str]:
         "commit": tags.get("commit", "")[:12] + dirty,
         "versions": _versions(tags),
         "threads": tags.get("threads", ""),
-        "points": f"{len(runs)} in {sum(run.seconds or 0.0 for run in runs):.1f} s",
+        "load": tags.get("load", ""),
+        "points": f"{grid.ended} of {grid.points} in {sum(run.seconds or 0.0 for run in runs):.1f} s",
     }
 
 

@@ -28,6 +28,15 @@ class _Shown:
     columns: tuple[Column, ...]
 
     @property
+    def complaints(self) -> list[str]:
+        """What a reader of the overview must know beside the status."""
+        section = self.section
+        parts = ["{} of {} points".format(*section.points)] if section.is_incomplete and section.points else []
+        parts += [f"{finding.verdict}: {finding.name}" for finding in section.not_held]
+        count = len(section.problems)
+        return parts + ([f"{count} problem{'s' * (count > 1)}"] if count else [])
+
+    @property
     def beside(self) -> bool:
         """Plot and table have room beside each other on a wide screen."""
         return bool(self.figure and 0 < len(self.columns) <= _MOST_COLUMNS and self.least_width <= _WIDEST)

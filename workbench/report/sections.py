@@ -11,9 +11,9 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HELD, IN_PART, NOT_HELD = "held", "held in part", "did not hold"
-NOT_CHECKED, NOT_RUN, FAILED = "not checked", "not run", "failed"
+NOT_CHECKED, NOT_RUN, FAILED, INCOMPLETE = "not checked", "not run", "failed", "incomplete"
 
-SYMBOLS = {HELD: "✓", IN_PART: "◐", NOT_HELD: "✗", NOT_CHECKED: "–", NOT_RUN: "○", FAILED: "!"}
+SYMBOLS = {HELD: "✓", IN_PART: "◐", NOT_HELD: "✗", NOT_CHECKED: "–", INCOMPLETE: "◌", NOT_RUN: "○", FAILED: "!"}
 """A sign for every status, so that colour alone never tells one from another."""
 
 _SIZES = ("smoke", "real", "paper")
@@ -37,7 +37,8 @@ class Section:
             in units for people.
         provenance: device, data, versions, commit, date and the like, by the words shown; "device" also stands in the
             overview, and "modelled" marks values that were simulated, saying how.
-        problems: points that failed, in words.
+        problems: points that failed and parts of the section that could not be made, in words.
+        points: how many of the grid's points ended, and how many there are; None: not known.
         recorded: read from a recorded table, not run here.
         notebook: its path, relative to the page.
     """
@@ -54,22 +55,31 @@ class Section:
     comparison: "pd.DataFrame | None" = None
     provenance: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
+    points: tuple[int, int] | None = None
     recorded: bool = False
     notebook: str | None = None
 
     @property
     def status(self) -> str:
-        """ "held", "held in part" or "did not hold" where something was checked, timed findings included; with failed
-        points at most "held in part". Otherwise "failed" (points failed), "not checked" (drawn, nothing to hold at this
-        size) or "not run"."""
-        if self.findings:
-            held = [finding.held for finding in self.findings]
+        """ "held", "held in part" or "did not hold" where something was checked; with failed points at most "held in
+        part". Findings on seconds have no say: they differ with what else the machine does. Otherwise "incomplete" (a
+        part of the grid ended, which decides nothing), "failed" (points failed), "not checked" (nothing to hold at this
+        size, but on seconds) or "not run"."""
+        if self.is_incomplete:
+            return INCOMPLETE
+        held = [finding.held for finding in self.findings if not finding.timed]
+        if held:
             if all(held):
                 return IN_PART if self.problems else HELD
             return IN_PART if any(held) else NOT_HELD
         if self.problems:
             return FAILED
         return NOT_RUN if self.figure is None else NOT_CHECKED
+
+    @property
+    def is_incomplete(self) -> bool:
+        """Whether some points of the grid have not ended."""
+        return self.points is not None and 0 < self.points[0] < self.points[1]
 
     @property
     def symbol(self) -> str:

@@ -33,9 +33,11 @@ def _row(section: Section) -> dict[str, str]:
 
 def _complaints(section: Section) -> list[str]:
     lines = []
+    if section.is_incomplete and section.points is not None:
+        lines.append("{} of {} points".format(*section.points))
     for finding in section.not_held:
-        notes = ["timed"] * finding.timed + ["documented"] * (finding.name in section.deviations)
+        notes = ["seconds"] * finding.timed + ["documented"] * (finding.name in section.deviations)
         lines.append(finding.name + (f" ({', '.join(notes)})" if notes else ""))
     if section.problems:
-        lines.append(f"{len(section.problems)} failed point{'s' * (len(section.problems) > 1)}")
+        lines.append(f"{len(section.problems)} problem{'s' * (len(section.problems) > 1)}")
     return lines
