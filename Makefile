@@ -16,8 +16,10 @@ PYTHON = $(firstword $(foreach python,python3.11 python3 python3.12 python3.13 p
 export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Published archives; tests that read them are left out where there are none.
+# Published archives beside the checkout; without them the data folder is the user's own, as for the `workbench` command.
+ifneq ($(wildcard ../shared/data),)
 export WORKBENCH_DATA ?= $(abspath ../shared/data)
+endif
 # Else DGL writes a settings file into the home folder.
 export DGLBACKEND := pytorch
 
