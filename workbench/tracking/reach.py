@@ -11,7 +11,7 @@ from workbench.tracking.database import ELSEWHERE, has_no_runs
 from workbench.tracking.store import TRACKING_URI, StoreError, database_file, shown_uri
 
 _OTHER_FILES = "rename it there, so that a new one is made whose files the server takes"
-_REASON_LENGTH = 200
+_REASON_LENGTH = 300
 _REMEDIES = {  # words of a reason, to what helps
     "is locked": "end the process that holds it",
     "is full": "free space there",
