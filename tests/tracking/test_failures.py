@@ -2,17 +2,15 @@
 
 import errno
 import resource
-import socket
 import sqlite3
-import threading
-from collections.abc import Callable, Iterator
-from contextlib import closing, contextmanager, suppress
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from tests.tracking.failures import serve
 from tests.tracking.points import ended, make_point
 from workbench.tracking import waiting
 from workbench.tracking.file_store import FileStore
@@ -150,49 +148,6 @@ def test_a_database_that_is_deleted_while_it_is_written_is_noticed(mlflow_store:
     monkeypatch.setattr(mlflow.MlflowClient, "set_terminated", end)
     with pytest.raises(StoreError, match="was deleted or replaced"):
         mlflow_store.finish(run_id, [{"x": 1}])
-
-
-class _Server(BaseHTTPRequestHandler):
-    """Answers like MLflow up to a number of requests, then as `failure` says."""
-
-    def do_GET(self) -> None:
-        server: Any = self.server
-        server.seen += 1
-        if server.failure == "slow":
-            server.released.wait(20)
-        body = {"500": b'{"error_code": "INTERNAL_ERROR", "message": "oops"}', "no MLflow": b"<p>hello"}
-        self.send_response(500 if server.failure == "500" else 200)
-        answer = body.get(server.failure, b"")
-        self.send_header("Content-Length", str(len(answer)))
-        self.end_headers()
-        with suppress(BrokenPipeError):  # nobody waits for it any more
-            self.wfile.write(answer)
-
-    do_POST = do_GET
-
-    def log_message(self, *_: object) -> None:
-        """Nothing."""
-
-
-@contextmanager
-def serve(failure: str) -> Iterator[str]:
-    """The URI of a server that fails."""
-    if failure == "refused":
-        with socket.create_server(("127.0.0.1", 0)) as listening:
-            port = listening.getsockname()[1]
-        yield f"http://127.0.0.1:{port}"
-        return
-    server = ThreadingHTTPServer(("127.0.0.1", 0), _Server)
-    server.failure, server.seen, server.released = failure, 0, threading.Event()  # pyright: ignore
-    thread = threading.Thread(target=server.serve_forever, kwargs={"poll_interval": 0.02})
-    thread.start()
-    try:
-        yield f"http://me:secret@127.0.0.1:{server.server_port}"
-    finally:
-        server.released.set()  # pyright: ignore[reportAttributeAccessIssue]
-        server.shutdown()
-        server.server_close()
-        thread.join()
 
 
 @pytest.fixture

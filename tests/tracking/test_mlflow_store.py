@@ -182,6 +182,18 @@ def test_what_a_killed_process_was_running_is_closed_and_nothing_else(mlflow_sto
     assert {run.run_id for run in mlflow_store.runs(statuses=(RUNNING,))} == {own, elsewhere}
 
 
+def test_a_run_whose_key_is_locked_is_alive_and_what_finishes_has_no_error(mlflow_store: Store, client: Any) -> None:
+    """From a container of the same host name its process cannot be seen."""
+    run_id = mlflow_store.start(make_point("aa"))
+    client.set_tag(run_id, PID, "4194304")
+    with mlflow_store.claim("aa"):
+        assert open_store(mlflow_store.location).close_orphans() == 0
+    assert open_store(mlflow_store.location).close_orphans() == 1
+    mlflow_store.finish(run_id, [{"x": 1}])
+    (run,) = mlflow_store.runs(statuses=(RUNNING, FINISHED, FAILED, KILLED))
+    assert (run.status, run.error, run.rows) == (FINISHED, None, ({"x": 1},))
+
+
 CREATE = """
 import sys
 from tests.tracking.points import make_point

@@ -4,6 +4,7 @@ import subprocess
 import sys
 
 import psutil
+import pytest
 
 from tests.tracking.points import start_python
 from workbench.tracking.process import BOOT, HOST, PID, STARTED, is_dead, process_started, this_process
@@ -46,3 +47,11 @@ def test_nothing_survives_a_restart_of_the_machine() -> None:
 def test_nothing_is_known_of_other_hosts() -> None:
     assert not is_dead({**this_process(), HOST: "elsewhere", PID: "4194304"})
     assert not is_dead({})
+
+
+def test_a_clock_that_is_set_kills_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    """psutil derives when a process began from the machine's time."""
+    tags = this_process()
+    own = psutil.Process.create_time
+    monkeypatch.setattr(psutil.Process, "create_time", lambda self: own(self) - 7200)
+    assert not is_dead(tags)

@@ -11,7 +11,7 @@ from workbench.tracking.database import ELSEWHERE, has_no_runs
 from workbench.tracking.store import TRACKING_URI, StoreError, database_file, shown_uri
 
 _OTHER_FILES = "rename it there, so that a new one is made whose files the server takes"
-_REASON_LENGTH = 300
+_REASON_HEAD, _REASON_TAIL = 120, 200  # characters; the cause comes last
 _REMEDIES = {  # words of a reason, to what helps
     "is locked": "end the process that holds it",
     "is full": "free space there",
@@ -69,9 +69,14 @@ def check_files(location: str, experiment: str, place: str) -> None:
 def unreachable(location: str, error: Exception) -> StoreError:
     """What a user can do about an error of MLflow's, its database, its server or its files."""
     text = " ".join(str(error).partition("[SQL:")[0].split())
-    reason = shown_uri(text)[:_REASON_LENGTH]
+    reason = _shorten(shown_uri(text))
     remedy = _remedy(location, reason)
     return StoreError(f"{shown_uri(location)} can't be used; {remedy} ({type(error).__name__}: {reason})")
+
+
+def _shorten(text: str) -> str:
+    whole = len(text) <= _REASON_HEAD + _REASON_TAIL
+    return text if whole else f"{text[:_REASON_HEAD]} … {text[-_REASON_TAIL:]}"
 
 
 def _remedy(location: str, reason: str) -> str:
