@@ -38,7 +38,9 @@ def test_any_number_of_failed_points_is_a_failure(toys, uri, monkeypatch):
 
 def test_an_axis_without_values_is_refused(toys, uri, calls, capsys):
     assert main(["run", "toys/fig1", "--store", uri, "--set", "number=[]"]) == 1
-    assert "number: is [], which leaves no points; give at least one value, such as number=[1]" in capsys.readouterr().err
+    assert (
+        "number: is [], which leaves no points; give at least one value, such as number=[1]" in capsys.readouterr().err
+    )
     assert calls() == []
 
 

@@ -70,8 +70,9 @@ def _with_an_experiment_that_is_created() -> None:
     own = MlflowClient.create_experiment
 
     def create(self, *args, **kwargs):
-        own(self, *args, **kwargs)
+        found = own(self, *args, **kwargs)
         _die()
+        return found
 
     MlflowClient.create_experiment = create
 

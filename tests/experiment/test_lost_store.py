@@ -46,13 +46,37 @@ def break_at(monkeypatch, store, step, number, error):
 def test_a_point_that_the_store_refuses_is_imported_and_not_run_again(kept, calls, monkeypatch, capsys, problem):
     with monkeypatch.context() as patch:
         break_at(patch, kept, "finish", 2, problem)
-        with pytest.raises(StoreError, match=rf"{problem}; .* `workbench import \S*unsent\.jsonl --store") as caught:
+        with pytest.raises(StoreError, match=rf"{problem}; .* `workbench import \S*\.unsent\.jsonl --store") as caught:
             load_experiment("toys/fig1").run(store=kept)
     assert calls() == ["1 0", "2 0"] and "\n" not in str(caught.value)
     command = str(caught.value).partition("`workbench ")[2].partition("`")[0]
     assert main(command.split()) == 0 and capsys.readouterr().out.startswith("1 of 1 runs were new")
     assert load_experiment("toys/fig1").run(store=kept).square.tolist() == [1, 4, 9]
     assert calls() == ["1 0", "2 0", "3 0"]
+
+
+@pytest.mark.parametrize("name", ["mlflow.db", "runs.jsonl"])
+def test_a_folder_that_is_gone_is_one_message_and_the_point_is_kept(
+    toys, tmp_path, empty_database, monkeypatch, name, capsys
+):
+    """With the store go its locks: to release them must not hide what happened."""
+    folder = tmp_path / "store"
+    folder.mkdir()
+    shutil.copyfile(empty_database, folder / "mlflow.db")
+    uri = f"sqlite:///{folder}/mlflow.db" if name == "mlflow.db" else str(folder / name)
+    experiment = load_experiment("toys/fig1")
+
+    def lose(config):
+        shutil.move(folder, tmp_path / "away")
+        folder.write_text("")
+        return [{"square": 1}]
+
+    monkeypatch.setattr(experiment.module, "run", lose)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    with pytest.raises(StoreError, match=rf"{name}.* `workbench import {tmp_path}/\S+\.unsent\.jsonl"):
+        experiment.run(store=open_store(uri))
+    (file,) = tmp_path.glob("workbench-*/*.unsent.jsonl")
+    assert [run.rows for run in FileStore(file).runs()] == [({"square": 1},)]
 
 
 def test_a_store_that_refuses_to_start_a_run_stops_before_the_work(toys, kept, calls, monkeypatch):
@@ -91,7 +115,7 @@ def test_where_no_file_can_be_written_beside_the_store_it_is_kept_elsewhere(toys
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "elsewhere"))
     (tmp_path / "elsewhere").mkdir()
     told = str(keep_unsent(run, store, StoreError("no")))
-    (file,) = (tmp_path / "elsewhere").rglob("unsent.jsonl")
+    (file,) = (tmp_path / "elsewhere").rglob("*.unsent.jsonl")
     assert str(file) in told and [kept.rows for kept in FileStore(file).runs()] == [run.rows]
     shutil.rmtree(tmp_path / "elsewhere")
     assert "[{'square': 1, 'nodes': 4}]" in str(keep_unsent(run, store, StoreError("no")))

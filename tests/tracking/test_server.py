@@ -5,8 +5,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -164,3 +166,25 @@ def test_the_charts_of_the_first_paper_are_opened_if_asked(monkeypatch, capsys, 
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["betty", "marius", "Default"]
     assert [link.split("workflowType")[0] for link in links] == opened
     assert all("workflowType=machine_learning" in link for link in links)
+
+
+def test_a_password_is_sent_and_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+
+    class Server(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found.append(self.headers["Authorization"])
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"experiments": [{"name": "betty", "experiment_id": "7"}]}')
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        assert main(["--store", f"http://me:secret@127.0.0.1:{server.server_port}"]) == 0
+        thread.join()
+    assert found == ["Basic bWU6c2VjcmV0"] and "http://me:***@127.0.0.1" in capsys.readouterr().out
+    assert main(["--store", "http://me:secret@127.0.0.1:1"]) == 1 and "secret" not in capsys.readouterr().err

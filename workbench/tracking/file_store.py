@@ -4,20 +4,21 @@ import json
 import os
 import time
 import uuid
-from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workbench.files import digest, locked
+from workbench.files import digest
 from workbench.tracking.artifacts import write_artifacts
 from workbench.tracking.checks import check_point, check_summary, parse_run
 from workbench.tracking.mirror import plain_rows
 from workbench.tracking.reach import reporting
 from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING, Point, Row, Run
 from workbench.tracking.store import NOTHING, Artifacts, StoreError
-from workbench.tracking.waiting import locked_soon
+from workbench.tracking.waiting import claimed, locked_soon
 
 _SCHEMA = 1
 
@@ -73,14 +74,8 @@ class FileStore:
     def sweeps(self) -> list[str]:
         return sorted({run.point.sweep for run in self._read()})
 
-    @contextmanager
-    def claim(self, key: str, *, wait: bool = False) -> Iterator[bool]:
-        with ExitStack() as stack:
-            yield self._lock(stack, key, wait)
-
-    @_reports
-    def _lock(self, stack: ExitStack, key: str, wait: bool) -> bool:
-        return stack.enter_context(locked(self._locks / digest(key), wait=wait))
+    def claim(self, key: str, *, wait: bool = False) -> AbstractContextManager[bool]:
+        return claimed(self._locks / digest(key), wait, partial(_unusable, self.location))
 
     def start(self, point: Point) -> str:
         check_point(point)

@@ -7,14 +7,15 @@ import json
 import os
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from contextlib import AbstractContextManager
+from functools import partial
 from pathlib import Path
 
 import yaml
 
 from workbench.datasets.folders import cache_folder
-from workbench.files import digest, locked
+from workbench.files import digest
 from workbench.tracking.artifacts import in_a_folder, write_artifacts
 from workbench.tracking.checks import check_point, check_summary
 from workbench.tracking.connection import Connection, quiet
@@ -28,7 +29,7 @@ from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING, Dataset
 from workbench.tracking.searching import search_runs
 from workbench.tracking.store import NOTHING, Artifacts, database_file, database_uri
 from workbench.tracking.tags import ERROR, POINT, SUMMARY, TAG_LENGTH, summary_tags, tags_of
-from workbench.tracking.waiting import locked_soon
+from workbench.tracking.waiting import claimed, locked_soon
 
 # MLflow reads these at every call; what the user has set counts.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nothing leaves the machine unasked
@@ -62,7 +63,7 @@ class MlflowStore:
         self.location = uri
         database = database_file(uri)
         folder = database.parent if database else root
-        self.unsent = folder / "unsent.jsonl"
+        self.unsent = folder / f"{database.stem if database else digest(uri)}.unsent.jsonl"
         self._artifacts = folder / "mlruns"
         self._locks = (self._artifacts if database else cache_folder()) / ".locks" / digest(uri)
         self._connection = Connection(uri, self._locks, connect=_new_client, build=self._build, disconnect=_disconnect)
@@ -93,14 +94,8 @@ class MlflowStore:
     def sweeps(self) -> list[str]:
         return sorted({run.data.tags.get("sweep", "") for run in self._search(None, kind=POINT)} - {""})
 
-    @contextmanager
-    def claim(self, key: str, *, wait: bool = False) -> Iterator[bool]:
-        with ExitStack() as stack:
-            yield self._lock(stack, key, wait)
-
-    @_reports
-    def _lock(self, stack: ExitStack, key: str, wait: bool) -> bool:
-        return stack.enter_context(locked(self._locks / digest(key), wait=wait))
+    def claim(self, key: str, *, wait: bool = False) -> AbstractContextManager[bool]:
+        return claimed(self._locks / digest(key), wait, partial(unreachable, self.location))
 
     @_reports
     def start(self, point: Point) -> str:

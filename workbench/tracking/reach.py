@@ -1,5 +1,6 @@
 """Errors of MLflow's stores as one line: the store, the reason, the remedy."""
 
+import re
 from collections.abc import Callable
 from functools import wraps
 from pathlib import Path
@@ -12,6 +13,7 @@ from workbench.tracking.store import TRACKING_URI, StoreError, database_file, sh
 
 _OTHER_FILES = "rename it there, so that a new one is made whose files the server takes"
 _REASON_HEAD, _REASON_TAIL = 120, 200  # characters; the cause comes last
+_NOISE = re.compile(r"\(raised as a result of [^)]*\)")  # SQLAlchemy's advice to those who write queries
 _REMEDIES = {  # words of a reason, to what helps
     "is locked": "end the process that holds it",
     "is full": "free space there",
@@ -68,7 +70,7 @@ def check_files(location: str, experiment: str, place: str) -> None:
 
 def unreachable(location: str, error: Exception) -> StoreError:
     """What a user can do about an error of MLflow's, its database, its server or its files."""
-    text = " ".join(str(error).partition("[SQL:")[0].split())
+    text = " ".join(_NOISE.sub("", str(error).partition("[SQL:")[0]).split())
     reason = _shorten(shown_uri(text))
     remedy = _remedy(location, reason)
     return StoreError(f"{shown_uri(location)} can't be used; {remedy} ({type(error).__name__}: {reason})")

@@ -35,8 +35,8 @@ def _beside(store: Store) -> Path:
     return store.unsent
 
 
-def _temporary(_: Store) -> Path:
-    return Path(tempfile.mkdtemp(prefix="workbench-")) / "unsent.jsonl"
+def _temporary(store: Store) -> Path:
+    return Path(tempfile.mkdtemp(prefix="workbench-")) / store.unsent.name
 
 
 def _remedy(file: Path, store: Store) -> str:

@@ -1,8 +1,8 @@
-"""Locks that are waited for only so long: a stopped process that holds one must not stop all others."""
+"""Locks of a store: those of points, and those waited for only so long that no stopped process stops all others."""
 
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
 
 from workbench.files import locked
@@ -36,3 +36,30 @@ def locked_soon(file: Path, seconds: float | None = None) -> Iterator[None]:
                 f"{file.parent} is locked: another process has held {file.name} for {limit:.0f} s; end it and try again"
             )
         time.sleep(_POLL_SECONDS)
+
+
+@contextmanager
+def claimed(file: Path, wait: bool, explain: Callable[[OSError], StoreError]) -> Iterator[bool]:
+    """Hold the lock of a point; errors of the block pass, whatever happens to the lock.
+
+    Args:
+        file: of the lock.
+        wait: until it is free.
+        explain: from an error of the operating system.
+
+    Yields:
+        Whether the lock is held.
+
+    Raises:
+        StoreError: the file cannot be created or locked.
+    """
+    lock = ExitStack()
+    try:
+        mine = lock.enter_context(locked(file, wait=wait))
+    except OSError as error:
+        raise explain(error) from None
+    try:
+        yield mine
+    finally:
+        with suppress(OSError):  # if its folder is gone, so is the lock
+            lock.close()
