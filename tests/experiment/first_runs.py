@@ -10,7 +10,17 @@ from pathlib import Path
 SWEEP = "toys/fig1"
 
 _forkserver = get_context("forkserver")
-_forkserver.set_forkserver_preload(["tests.experiment.first_runs", "workbench.cli", "workbench.tracking.mlflow_store"])
+_forkserver.set_forkserver_preload(
+    [
+        "tests.experiment.first_runs",
+        "workbench.cli",
+        "workbench.experiment.load",
+        "workbench.experiment.summary",
+        "workbench.tracking.mlflow_store",
+        "mlflow.store.tracking.sqlalchemy_store",
+        "plotly.graph_objects",
+    ]
+)
 
 
 def start(uri: str, log: Path, *, die_at: str | None = None) -> BaseProcess:
@@ -58,8 +68,14 @@ def _at_the_third_migration() -> None:
 
 
 def _when_it_is_published() -> None:
+    """A database that was built before is copied: to build one takes seconds."""
     from workbench.tracking import database
+    from workbench.tracking.mlflow_store import MlflowStore
 
+    def build(self, draft: Path) -> None:
+        draft.write_bytes(Path(os.environ["BUILT_DATABASE"]).read_bytes())
+
+    MlflowStore._build = build
     own = database.write_file
     database.write_file = lambda *args: (own(*args), _die())
 

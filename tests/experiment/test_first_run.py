@@ -24,8 +24,9 @@ def check_whole(uri: str) -> None:
     assert store.runs(SWEEP, statuses=(RUNNING,)) == []
 
 
-def test_killed_at_every_step_of_creation_and_resumed(toys, tmp_path, monkeypatch):
+def test_killed_at_every_step_of_creation_and_resumed(toys, tmp_path, empty_database, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setenv("BUILT_DATABASE", str(empty_database))
     uri, log = f"sqlite:///{tmp_path}/store/mlflow.db", tmp_path / "log"
     for moment in MOMENTS:
         process = start(uri, log, die_at=moment)

@@ -21,6 +21,7 @@ def closed_port() -> int:
 def test_a_server_that_is_not_there(closed_port: int, monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_TRACKING_URI", f"http://127.0.0.1:{closed_port}")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with pytest.raises(StoreError, match=rf"127.0.0.1:{closed_port} can't be used; start the server.*TRACKING_URI"):
         open_store().check()
 
@@ -28,6 +29,7 @@ def test_a_server_that_is_not_there(closed_port: int, monkeypatch: pytest.Monkey
 def test_a_server_that_accepts_and_says_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("mlflow")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
     with socket.create_server(("127.0.0.1", 0)) as silent:
         uri = f"http://127.0.0.1:{silent.getsockname()[1]}"
         with pytest.raises(StoreError, match="can't be used; start the server"):
