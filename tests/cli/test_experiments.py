@@ -198,7 +198,10 @@ def test_report_shows_runs_of_devices_and_data_that_are_not_here(run, toys, tmp_
     for made in experiment.runs(store=FileStore(tmp_path / "other.jsonl")):
         config = {**made.point.config, "device": "cuda"}
         point = replace(
-            made.point, key=f"gpu {made.point.key}", config=config, tags={**made.point.tags, "device": "H200"}
+            made.point,
+            key=f"{made.point.key[:-1]}0" if made.point.key[-1] != "0" else f"{made.point.key[:-1]}1",
+            config=config,
+            tags={**made.point.tags, "device": "H200"},
         )
         assert box.add(replace(made, point=point))
     (tmp_path / "data" / "tiny.npz").unlink()

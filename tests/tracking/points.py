@@ -9,14 +9,14 @@ from workbench.tracking.record import FINISHED, DatasetInfo, Point, Row, Run
 DATASET = DatasetInfo("cora", "0123456789abcdef" * 4, "a folder of the user's", 2708, 10556)
 
 
-def make_point(key: str = "k1", sweep: str = "betty/fig11", size: str = "smoke", **config: Any) -> Point:
+def make_point(key: str = "c1", sweep: str = "betty/fig11", size: str = "smoke", **config: Any) -> Point:
     """Nested configuration with every kind of JSON value."""
     full = {"dataset": {"name": "cora", "undirected": None}, "method": "reg", "num_parts": 8, "fanouts": [10, 25]}
     tags = {"device": "a CPU", "commit": "c0ffee", "dirty": "false"}
     return Point(sweep, size, key, {**full, "rate": 1e-5, **config}, (sweep, "betty/fig12"), DATASET, tags)
 
 
-def ended(key: str = "k1", *rows: Row, started_at: float = 1000.25, **kwargs: Any) -> Run:
+def ended(key: str = "c1", *rows: Row, started_at: float = 1000.25, **kwargs: Any) -> Run:
     """A run from elsewhere."""
     return Run(make_point(key, **kwargs), f"of-{key}", FINISHED, rows, started_at=started_at, seconds=1.5)
 

@@ -10,7 +10,7 @@ from workbench.tracking.store import Store
 
 def test_what_differs_stands_beside_the_rows(store: Store) -> None:
     for number, method in enumerate(["reg", "metis"]):
-        store.add(ended(method, {"peak_bytes": 10 + number}, method=method, started_at=1.0 + number))
+        store.add(ended(str(number), {"peak_bytes": 10 + number}, method=method, started_at=1.0 + number))
     table = compare(store)
     assert list(table.columns) == ["method", "peak_bytes", "status", "seconds", "started", "run_id"]
     assert table[["method", "peak_bytes", "seconds"]].values.tolist() == [["reg", 10, 1.5], ["metis", 11, 1.5]]

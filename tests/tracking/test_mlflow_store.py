@@ -12,6 +12,7 @@ import pytest
 import yaml
 
 from tests.tracking.points import DATASET, ended, make_point, start_python
+from workbench.tracking.papers import create_experiment
 from workbench.tracking.process import PID, STARTED
 from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING
 from workbench.tracking.store import Store, StoreError, open_store
@@ -41,7 +42,7 @@ def test_a_point_is_a_flat_run_in_its_papers_experiment(mlflow_store: Store, cli
     assert client.get_experiment(run.info.experiment_id).name == "betty"
     assert run.info.status == FINISHED and run.info.run_name == "fig11 · reg · parts=8 · rate=1e-05 · cora"
     expected = {"figure": "fig11", "figures": "betty/fig11, betty/fig12", "sweep": "betty/fig11", "size": "smoke"}
-    expected |= {"key": "k1", "kind": "point", "dataset": "cora", "dataset_fingerprint": DATASET.fingerprint}
+    expected |= {"key": "c1", "kind": "point", "dataset": "cora", "dataset_fingerprint": DATASET.fingerprint}
     expected |= {"device": "a CPU", "commit": "c0ffee", "mlflow.source.git.commit": "c0ffee"}
     assert expected.items() <= run.data.tags.items()
     assert "mlflow.parentRunId" not in run.data.tags
@@ -80,9 +81,9 @@ def test_more_and_longer_than_a_call_takes(mlflow_store: Store, client: Any) -> 
 
 
 def test_more_runs_than_a_page(mlflow_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbench.tracking import mlflow_store as module
+    from workbench.tracking import searching
 
-    monkeypatch.setattr(module, "_PAGE", 3)
+    monkeypatch.setattr(searching, "PAGE", 3)
     for number in range(8):
         mlflow_store.add(ended(str(number), started_at=1.0 + number))
     assert [run.point.key for run in mlflow_store.runs()] == list("01234567")
@@ -97,7 +98,7 @@ def test_runs_deleted_in_the_ui_are_gone(mlflow_store: Store, client: Any) -> No
 def test_a_finished_run_without_its_rows_is_none(mlflow_store: Store, client: Any) -> None:
     mlflow_store.add(ended())
     (folder(only(client)) / "rows.json").unlink()
-    with pytest.warns(UserWarning, match=r"is left out: rows\.json is missing"):
+    with pytest.warns(UserWarning, match=r"is left out, its point runs again: rows\.json is missing"):
         assert mlflow_store.runs() == []
 
 
@@ -116,14 +117,14 @@ def test_a_deleted_experiment_is_not_made_anew(mlflow_store: Store, client: Any)
 
 def test_an_experiment_that_another_process_makes_at_the_same_moment_is_used(mlflow_store: Store, client: Any) -> None:
     mlflow_store.add(ended())
-    late: Any = open_store(mlflow_store.location)
-    assert late._make_experiment("betty") == only(client).info.experiment_id
+    found = create_experiment(client, mlflow_store.location, "betty", None)
+    assert found == only(client).info.experiment_id
 
 
 def test_a_figure_is_a_run_of_its_own(mlflow_store: Store, client: Any) -> None:
-    mlflow_store.log_summary("betty/fig12", "betty/fig11", "smoke", "s", {"figure.html": "<p>"}, {"held": "true"})
+    mlflow_store.log_summary("betty/fig12", "betty/fig11", "smoke", "5", {"figure.html": "<p>"}, {"held": "true"})
     run = only(client)
-    assert {"kind": "summary", "figure": "fig12", "key": "s", "held": "true"}.items() <= run.data.tags.items()
+    assert {"kind": "summary", "figure": "fig12", "key": "5", "held": "true"}.items() <= run.data.tags.items()
     assert run.info.status == FINISHED and (folder(run) / "figure.html").read_text() == "<p>"
 
 
@@ -149,36 +150,48 @@ from tests.tracking.points import make_point
 from workbench.tracking.store import open_store
 store = open_store(sys.argv[1])
 store.check()
-with store.claim("orphan"):
-    store.start(make_point("orphan"))
+with store.claim("0d"):
+    store.start(make_point("0d"))
     print("started", flush=True)
     time.sleep(600)
 """
 
 
 def test_what_a_killed_process_was_running_is_closed_and_nothing_else(mlflow_store: Store, client: Any) -> None:
-    own = mlflow_store.start(make_point("own"))
-    reused = mlflow_store.start(make_point("reused"))
+    own = mlflow_store.start(make_point("0a"))
+    reused = mlflow_store.start(make_point("0b"))
     client.set_tag(reused, STARTED, str(float(client.get_run(reused).data.tags[STARTED]) - 3600))
-    elsewhere = mlflow_store.start(make_point("elsewhere"))
+    elsewhere = mlflow_store.start(make_point("0c"))
     client.set_tag(elsewhere, "workbench.host", "elsewhere")
     client.set_tag(elsewhere, PID, "4194304")
     with start_python(ORPHAN, mlflow_store.location) as process:
         try:
             assert process.stdout is not None and process.stdout.readline() == "started\n"
             running = {run.point.key for run in mlflow_store.runs(statuses=(RUNNING,))}
-            assert running == {"own", "reused", "elsewhere", "orphan"}
+            assert running == {"0a", "0b", "0c", "0d"}
             assert mlflow_store.close_orphans() == 1  # the one whose process number is another's by now
-            with mlflow_store.claim("orphan") as mine:
+            with mlflow_store.claim("0d") as mine:
                 assert not mine
         finally:
             process.send_signal(signal.SIGKILL)
     assert mlflow_store.close_orphans() == 1 and mlflow_store.close_orphans() == 0
-    with mlflow_store.claim("orphan") as mine:
+    with mlflow_store.claim("0d") as mine:
         assert mine
     killed = {run.point.key: run.error for run in mlflow_store.runs(statuses=(KILLED,))}
-    assert set(killed) == {"reused", "orphan"} and all(killed.values())
+    assert set(killed) == {"0b", "0d"} and all(killed.values())
     assert {run.run_id for run in mlflow_store.runs(statuses=(RUNNING,))} == {own, elsewhere}
+
+
+def test_a_run_whose_key_is_locked_is_alive_and_what_finishes_has_no_error(mlflow_store: Store, client: Any) -> None:
+    """From a container of the same host name its process cannot be seen."""
+    run_id = mlflow_store.start(make_point("aa"))
+    client.set_tag(run_id, PID, "4194304")
+    with mlflow_store.claim("aa"):
+        assert open_store(mlflow_store.location).close_orphans() == 0
+    assert open_store(mlflow_store.location).close_orphans() == 1
+    mlflow_store.finish(run_id, [{"x": 1}])
+    (run,) = mlflow_store.runs(statuses=(RUNNING, FINISHED, FAILED, KILLED))
+    assert (run.status, run.error, run.rows) == (FINISHED, None, ({"x": 1},))
 
 
 CREATE = """

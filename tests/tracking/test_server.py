@@ -5,8 +5,10 @@ import signal
 import socket
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
 import pytest
@@ -125,9 +127,9 @@ def server_port(mlflow_uri: str, tmp_path: Path) -> Iterator[int]:
 def test_a_real_server(server_port: int, mlflow_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Logged to and read from as from another machine, beside what was logged to its database directly."""
     local = open_store(mlflow_uri)
-    local.add(ended("local", {"x": 1}))
+    local.add(ended("0a", {"x": 1}))
     log_from_afar(server_port, monkeypatch, tmp_path)
-    assert {run.point.key for run in local.runs("betty/fig11")} == {"local"}
+    assert {run.point.key for run in local.runs("betty/fig11")} == {"0a"}
     with pytest.raises(StoreError, match=r"a server keeps the files of 'far'; set MLFLOW_TRACKING_URI to that server"):
         local.runs("far/fig1")
     assert list((tmp_path / "served").rglob("note.txt"))
@@ -139,17 +141,17 @@ def log_from_afar(port: int, monkeypatch: pytest.MonkeyPatch, tmp_path: Path) ->
     store = open_store()
     store.check()
     assert store.location == f"http://127.0.0.1:{port}"
-    assert [run.point.key for run in store.runs("betty/fig11")] == ["local"]
-    point = make_point("far", sweep="far/fig1")
+    assert [run.point.key for run in store.runs("betty/fig11")] == ["0a"]
+    point = make_point("0f", sweep="far/fig1")
     rows = [{"epoch": 0, "loss": 2.0, "best": None}, {"epoch": 1, "loss": 1.0, "best": True}]
-    with store.claim("far") as mine:
+    with store.claim("0f") as mine:
         assert mine
         run_id = store.start(point)
         assert [run.rows for run in store.runs(statuses=(RUNNING,))] == [()]
         store.finish(run_id, rows, {"deep/note.txt": "ä"})
     (run,) = open_store().runs("far/fig1")
     assert (run.point, run.rows, run.status) == (point, tuple(rows), FINISHED) and run.point.dataset == DATASET
-    assert store.add(ended("added", sweep="far/fig1")) and not store.add(ended("added", sweep="far/fig1"))
+    assert store.add(ended("ad", sweep="far/fig1")) and not store.add(ended("ad", sweep="far/fig1"))
     assert store.close_orphans() == 0
 
 
@@ -164,3 +166,25 @@ def test_the_charts_of_the_first_paper_are_opened_if_asked(monkeypatch, capsys, 
     assert [line.split()[0] for line in capsys.readouterr().out.splitlines()] == ["betty", "marius", "Default"]
     assert [link.split("workflowType")[0] for link in links] == opened
     assert all("workflowType=machine_learning" in link for link in links)
+
+
+def test_a_password_is_sent_and_not_shown(capsys: pytest.CaptureFixture[str]) -> None:
+    found = []
+
+    class Server(BaseHTTPRequestHandler):
+        def do_GET(self) -> None:
+            found.append(self.headers["Authorization"])
+            self.send_response(200)
+            self.end_headers()
+            self.wfile.write(b'{"experiments": [{"name": "betty", "experiment_id": "7"}]}')
+
+        def log_message(self, *_: object) -> None:
+            """Nothing."""
+
+    with ThreadingHTTPServer(("127.0.0.1", 0), Server) as server:
+        thread = threading.Thread(target=server.handle_request)
+        thread.start()
+        assert main(["--store", f"http://me:secret@127.0.0.1:{server.server_port}"]) == 0
+        thread.join()
+    assert found == ["Basic bWU6c2VjcmV0"] and "http://me:***@127.0.0.1" in capsys.readouterr().out
+    assert main(["--store", "http://me:secret@127.0.0.1:1"]) == 1 and "secret" not in capsys.readouterr().err

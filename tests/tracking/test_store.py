@@ -7,7 +7,7 @@ import pytest
 
 from workbench.tracking import store as stores
 from workbench.tracking.file_store import FileStore
-from workbench.tracking.store import StoreError, open_store, project_root, tracking_uri
+from workbench.tracking.store import StoreError, open_store, project_root, shown_uri, tracking_uri
 
 
 @pytest.fixture(autouse=True)
@@ -70,3 +70,32 @@ def test_folders_are_refused(uri: str) -> None:
 def test_opening_makes_nothing(tmp_path: Path) -> None:
     open_store(root=tmp_path)
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize(
+    ("uri", "shown"),
+    [
+        ("http://me:pa@ss@host:5000/x", "http://me:***@host:5000/x"),
+        (
+            "postgresql+psycopg2://me:secret@host/db?sslpassword=s&x=1",
+            "postgresql+psycopg2://me:***@host/db?sslpassword=***&x=1",
+        ),
+        ("http://host/?Token=abc", "http://host/?Token=***"),
+        ("http://host:5000/a@b", "http://host:5000/a@b"),
+        ("sqlite:////a:b/c@d.db", "sqlite:////a:b/c@d.db"),
+        ("told by http://a:b@c and http://d:e@f: no", "told by http://a:***@c and http://d:***@f: no"),
+    ],
+)
+def test_passwords_are_not_shown(uri: str, shown: str) -> None:
+    assert shown_uri(uri) == shown
+
+
+@pytest.mark.parametrize(
+    "uri", ["http://me:secret@127.0.0.1:1", "ftp:me:secret", "file://me:secret@host/x", "sqlite://me:secret@x/y"]
+)
+def test_no_message_shows_a_password(uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path))
+    with pytest.raises(StoreError) as caught:
+        open_store(uri, root=tmp_path).check()
+    assert "secret@" not in str(caught.value)

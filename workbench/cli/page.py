@@ -13,9 +13,7 @@ def report(asked: argparse.Namespace) -> list[str]:
     from workbench.report.terminal import status_lines
     from workbench.tracking.store import open_store
 
-    store = open_store(asked.store)
-    store.check()
-    sections = collect(figures_of(asked.papers), store, page=place(asked))
+    sections = collect(figures_of(asked.papers), open_store(asked.store), page=place(asked))
     return [*status_lines(sections), "", f"report: {write(asked, sections)}"]
 
 

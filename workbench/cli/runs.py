@@ -14,8 +14,13 @@ def compare(asked: argparse.Namespace) -> list[str]:
         raise ValueError(f"--where {bad[0]!r}: write KEY=VALUE, such as --where method=reg")
     where = dict(text.partition("=")[::2] for text in asked.where)
     store = open_store(asked.store)
-    store.check()
     found = side_by_side.compare(store, sweep=asked.figure and _home(asked.figure), size=asked.size, where=where)
+    if found.empty:
+        return [
+            "no finished runs like that"
+            if where or asked.size or asked.figure
+            else "no finished runs yet; try `workbench run`"
+        ]
     if asked.columns:
         wanted = asked.columns.split(",")
         if missing := [name for name in wanted if name not in found]:
@@ -24,12 +29,6 @@ def compare(asked: argparse.Namespace) -> list[str]:
     if asked.csv:
         found.to_csv(asked.csv, index=False)
         return [f"{len(found)} rows in {asked.csv}"]
-    if found.empty:
-        return [
-            "no finished runs like that"
-            if where or asked.size or asked.figure
-            else "no finished runs yet; try `workbench run`"
-        ]
     constant = ", ".join(f"{key} {value}" for key, value in found.attrs.get("constant", {}).items())
     return [*readable(found), *(["", f"in common: {constant}"] if constant else [])]
 
@@ -38,7 +37,7 @@ def log(asked: argparse.Namespace) -> list[str]:
     """Log the runs of a file."""
     from workbench.tracking.file_store import FileStore
     from workbench.tracking.record import FAILED, FINISHED
-    from workbench.tracking.store import open_store
+    from workbench.tracking.store import open_store, shown_uri
 
     if not asked.file.exists():
         raise FileNotFoundError(f"there is no file {asked.file}; runs are written to one by --store FILE.jsonl")
@@ -46,7 +45,7 @@ def log(asked: argparse.Namespace) -> list[str]:
     store.check()
     runs = FileStore(asked.file).runs(statuses=(FINISHED, FAILED))
     added = sum(store.add(run) for run in runs)
-    return [f"{added} of {len(runs)} runs were new to {store.location}"]
+    return [f"{added} of {len(runs)} runs were new to {shown_uri(store.location)}"]
 
 
 def _home(name: str) -> str:

@@ -75,11 +75,15 @@ def _set_all(found: list[Grid], key: str, value: Any) -> list[Grid]:
     two models, setting one leaves the other's grid away."""
     values = value if isinstance(value, list) else [value]
     offered = [v for grid in found for v in grid.axes.get(key, [])]
+    if offered and not values:
+        raise ConfigError(
+            f"{key}: is [], which leaves no points; give at least one value, such as {key}=[{offered[0]}]"
+        )
     changed = []
     for grid in found:
         own = grid.axes.get(key)
         kept = values if own is None else [v for v in values if v in own or v not in offered]
-        if kept:
+        if kept or own is None:
             changed.append(grid.set(key, value if own is None else kept))
     return changed
 

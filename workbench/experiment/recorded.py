@@ -13,6 +13,7 @@ import yaml
 from workbench.core.errors import CorruptFileError
 from workbench.experiment.places import relative, results_folder
 from workbench.experiment.table import table_of
+from workbench.files import write_file
 from workbench.tracking.record import FINISHED, Run
 
 SCHEMA = 1
@@ -55,17 +56,13 @@ def record(runs: list[Run]) -> Path:
         )
     about = _about(runs)
     device = str(about["device"]) if runs[0].point.config.get("device") != "cpu" else "cpu"
-    folder = results_folder() / runs[0].point.sweep
-    file = folder / f"{about['size']}-{_slug(device)}.csv"
-    folder.mkdir(parents=True, exist_ok=True)
+    file = results_folder() / runs[0].point.sweep / f"{about['size']}-{_slug(device)}.csv"
     head = "".join(f"# {line}\n" for line in yaml.safe_dump(about, sort_keys=False, width=10_000).splitlines())
     table = table_of(runs).drop(columns=_NOT_KEPT)
     for column in set(_EXACT) & set(table):
         table[column] = table[column].map(repr, na_action="ignore")
     body = table.to_csv(index=False, float_format="%.6g")
-    half = file.with_suffix(".part")
-    half.write_text(head + body, encoding="utf-8")
-    half.replace(file)
+    write_file(file, head + body)
     return file
 
 

@@ -5,14 +5,18 @@ import sys
 import time
 import traceback
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from tqdm import tqdm
 
+from workbench.core.interrupts import deferred_interrupt
 from workbench.experiment.config import PointConfig
+from workbench.tracking.mirror import encodable, plain_rows
 from workbench.tracking.record import FAILED, FINISHED, KILLED, Point, Run
-from workbench.tracking.store import Store
+from workbench.tracking.store import NOTHING, Artifacts, Store, StoreError
+from workbench.tracking.unsent import keep_unsent
 
 RunFunction = Callable[[Any], Iterable[Mapping[str, Any]]]
 
@@ -32,7 +36,8 @@ def run_sweep(tasks: Sequence[Task], run: RunFunction, store: Store, *, progress
     """Bring every point to an end, in this process or in others that run the same sweep on the same store.
 
     A point that was finished before is not run again. One that fails is kept as failed and the others go on; it is
-    tried again when the sweep is next started. Interrupted, the point being run is lost, and no other.
+    tried again when the sweep is next started. Interrupted, the point being run is lost, and no other. If the store
+    fails, the sweep stops; the point that was just computed is kept in a file that `workbench import` reads.
 
     Args:
         tasks: points in order.
@@ -42,6 +47,9 @@ def run_sweep(tasks: Sequence[Task], run: RunFunction, store: Store, *, progress
 
     Returns:
         One run a task, in their order: the newest finished one, else what failed.
+
+    Raises:
+        StoreError: the store failed; the message names the file that keeps the point just computed.
     """
     keys = [task.point.key for task in tasks]
     done = _finished(tasks, store)
@@ -99,28 +107,42 @@ def _claim_and_run(task: Task, run: RunFunction, store: Store) -> Run | None:
 
 
 def _run(task: Task, run: RunFunction, store: Store) -> Run:
-    started_at, began = time.time(), time.perf_counter()
+    started_at, began = time.time(), time.monotonic()
     run_id = store.start(task.point)
 
     def ended(status: str, rows: Sequence[Mapping[str, Any]] = (), error: str | None = None) -> Run:
-        return Run(task.point, run_id, status, tuple(rows), error, started_at, time.perf_counter() - began)
+        return Run(task.point, run_id, status, tuple(rows), error, started_at, time.monotonic() - began)
 
     try:
-        rows = [dict(row) for row in run(task.config)]
-        store.finish(run_id, rows)
-        return ended(FINISHED, rows)
+        rows = plain_rows(run(task.config))
     except Exception as error:
-        text = _one_line(error)
-        store.fail(run_id, text, status=FAILED, artifacts={"traceback.txt": traceback.format_exc()})
+        reason, trace = _one_line(error), traceback.format_exc()
     except BaseException as stop:
-        store.fail(run_id, f"stopped by {type(stop).__name__}", status=KILLED)
+        with suppress(StoreError):  # the interruption is what the user waits for
+            store.fail(run_id, f"stopped by {type(stop).__name__}", status=KILLED)
         raise
+    else:
+        return _keep(ended(FINISHED, rows), store)
+    failed = _keep(ended(FAILED, error=reason), store, {"traceback.txt": trace})
     _release_memory()  # here, since the error holds what the point had until it is dropped
-    return ended(FAILED, error=text)
+    return failed
+
+
+def _keep(run: Run, store: Store, artifacts: Artifacts = NOTHING) -> Run:
+    """Store a run that ended, or write it to a file if the store fails."""
+    with deferred_interrupt():
+        try:
+            if run.status == FINISHED:
+                store.finish(run.run_id, run.rows, artifacts)
+            else:
+                store.fail(run.run_id, run.error or "", run.status, artifacts)
+        except Exception as problem:  # of any kind: what was computed must not be lost
+            raise keep_unsent(run, store, problem) from None
+    return run
 
 
 def _one_line(error: Exception) -> str:
-    return f"{type(error).__name__}: {' '.join(str(error).split())}"
+    return encodable(f"{type(error).__name__}: {' '.join(str(error).split())}")
 
 
 def _release_memory() -> None:

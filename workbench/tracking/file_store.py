@@ -5,19 +5,30 @@ import os
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import asdict, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from workbench.core.errors import CorruptFileError
-from workbench.tracking.artifacts import write_artifact
-from workbench.tracking.locks import locked
+from workbench.files import digest
+from workbench.tracking.artifacts import write_artifacts
+from workbench.tracking.checks import check_point, check_summary, parse_run
 from workbench.tracking.mirror import plain_rows
-from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING, DatasetInfo, Point, Row, Run
+from workbench.tracking.reach import reporting
+from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING, Point, Row, Run
 from workbench.tracking.store import NOTHING, Artifacts, StoreError
+from workbench.tracking.waiting import claimed, locked_soon
 
 _SCHEMA = 1
+
+
+def _unusable(location: str, error: OSError) -> StoreError:
+    remedy = "free space or give permission there, or name another .jsonl file"
+    return StoreError(f"{location} can't be used ({error.strerror or error}); {remedy}")
+
+
+_reports = reporting((OSError,), _unusable)
 
 
 class FileStore:
@@ -32,16 +43,16 @@ class FileStore:
     def __init__(self, file: str | Path) -> None:
         self._file = Path(file).absolute()
         self.location = str(self._file)
-        self._started: dict[str, Run] = {}
+        self.unsent = self._file.with_name(f"{self._file.stem}.unsent.jsonl")
+        self._started: dict[str, tuple[Run, float]] = {}
 
+    @_reports
     def check(self) -> None:
-        try:
-            self._file.parent.mkdir(parents=True, exist_ok=True)
-            self._file.open("a").close()
-        except OSError as error:
-            raise StoreError(f"{self.location} can't be written ({error.strerror}); name another .jsonl file") from None
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        self._file.open("a").close()
         self._read()
 
+    @_reports
     def runs(
         self,
         sweep: str | None = None,
@@ -59,39 +70,47 @@ class FileStore:
             and run.status in statuses
         ]
 
+    @_reports
     def sweeps(self) -> list[str]:
         return sorted({run.point.sweep for run in self._read()})
 
     def claim(self, key: str, *, wait: bool = False) -> AbstractContextManager[bool]:
-        return locked(self._beside("locks") / key, wait=wait)
+        return claimed(self._locks / digest(key), wait, partial(_unusable, self.location))
 
     def start(self, point: Point) -> str:
+        check_point(point)
         run_id = uuid.uuid4().hex
-        self._started[run_id] = Run(point, run_id, RUNNING, started_at=time.time())
+        self._started[run_id] = Run(point, run_id, RUNNING, started_at=time.time()), time.monotonic()
         return run_id
 
+    @_reports
     def finish(self, run_id: str, rows: Iterable[Row], artifacts: Artifacts = NOTHING) -> None:
         self._end(run_id, artifacts, status=FINISHED, rows=tuple(plain_rows(rows)))
 
+    @_reports
     def fail(self, run_id: str, error: str, status: str = FAILED, artifacts: Artifacts = NOTHING) -> None:
         self._end(run_id, artifacts, status=status, error=error)
 
     def close_orphans(self) -> int:
         return 0
 
+    @_reports
     def add(self, run: Run) -> bool:
         if run.status == RUNNING:
             raise ValueError(f"run {run.run_id} is {RUNNING}; only runs that ended can be added")
-        with self.claim(run.point.key, wait=True):
+        check_point(run.point)
+        with locked_soon(self._locks / "add"):
             present = self.runs(run.point.sweep, keys={run.point.key}, statuses=(FINISHED, FAILED, KILLED))
             if any((r.started_at, r.status) == (run.started_at, run.status) for r in present):
                 return False
             self._append(replace(run, rows=tuple(plain_rows(run.rows))))
             return True
 
+    @_reports
     def log_summary(
         self, figure: str, sweep: str, size: str, key: str, artifacts: Artifacts, tags: Mapping[str, str] = NOTHING
     ) -> str:
+        check_summary(figure, sweep, size, key)
         name = f"{figure}/{size}/{key}"
         about = json.dumps({"figure": figure, "sweep": sweep, "size": size, "key": key, "tags": dict(tags)}, indent=1)
         self._keep(name, {**artifacts, "summary.json": about})
@@ -100,40 +119,41 @@ class FileStore:
     def _end(self, run_id: str, artifacts: Artifacts, **outcome: Any) -> None:
         if run_id not in self._started:
             raise ValueError(f"run {run_id!r} was not started by this store, or has ended; start it first")
-        run = self._started[run_id]
+        run, began = self._started[run_id]
         self._keep(run_id, artifacts)
-        self._append(replace(run, seconds=time.time() - run.started_at, **outcome))
+        self._append(replace(run, seconds=time.monotonic() - began, **outcome))
         del self._started[run_id]
 
     def _append(self, run: Run) -> None:
-        line = json.dumps(_record(run), ensure_ascii=False).encode() + b"\n"
-        with locked(self._beside("locks") / "append"), self._file.open("a+b") as file:
+        """Add a line, or leave the file as it was; what a killed writer left of its line goes first."""
+        line = json.dumps(_record(run), ensure_ascii=False).encode(errors="replace") + b"\n"
+        self._file.parent.mkdir(parents=True, exist_ok=True)
+        with locked_soon(self._locks / "append"), self._file.open("a+b", buffering=0) as file:
             tail = _tail(file)
             if tail and _is_whole(tail):
                 line = b"\n" + line
             elif tail:
                 file.truncate(file.seek(-len(tail), os.SEEK_END))
-            file.write(line)
-            file.flush()
-            os.fsync(file.fileno())
+            end = file.seek(0, os.SEEK_END)
+            try:
+                _write(file, line)
+            except BaseException:
+                with suppress(OSError):
+                    file.truncate(end)
+                raise
 
     def _read(self) -> list[Run]:
         lines = self._file.read_bytes().split(b"\n") if self._file.exists() else [b""]
         if not _is_whole(lines[-1]):
             lines.pop()
-        return [self._run(number, line) for number, line in enumerate(lines, 1) if line.strip()]
-
-    def _run(self, number: int, line: bytes) -> Run:
-        try:
-            return _run(json.loads(line))
-        except (ValueError, KeyError, TypeError, AttributeError) as error:
-            raise CorruptFileError(
-                f"{self.location}, line {number} holds no run ({error}); remove the line or restore the file"
-            ) from None
+        return [parse_run(line, f"{self.location}, line {n}") for n, line in enumerate(lines, 1) if line.strip()]
 
     def _keep(self, folder: str, artifacts: Artifacts) -> None:
-        for name, content in artifacts.items():
-            write_artifact(self._beside("artifacts") / folder, name, content)
+        write_artifacts(self._beside("artifacts") / folder, artifacts)
+
+    @property
+    def _locks(self) -> Path:
+        return self._beside("locks")
 
     def _beside(self, what: str) -> Path:
         return self._file.with_name(f"{self._file.name}.{what}")
@@ -143,21 +163,11 @@ def _record(run: Run) -> dict[str, Any]:
     return {"schema": _SCHEMA, **asdict(run)}
 
 
-def _run(record: Any) -> Run:
-    if record.pop("schema") != _SCHEMA:
-        raise ValueError(f"its schema is not {_SCHEMA}")
-    point = record.pop("point")
-    dataset = point.pop("dataset")
-    info = None if dataset is None else DatasetInfo(**dataset)
-    figures = tuple(point.pop("figures"))
-    return Run(Point(**point, figures=figures, dataset=info), rows=tuple(record.pop("rows")), **record)
-
-
 def _is_whole(line: bytes) -> bool:
     """Of a line without an end: a part of an object is no object."""
     try:
         return isinstance(json.loads(line), dict)
-    except ValueError:
+    except (ValueError, RecursionError):
         return False
 
 
@@ -165,3 +175,11 @@ def _tail(file: Any) -> bytes:
     """What follows the last end of a line."""
     file.seek(0)
     return file.read().rpartition(b"\n")[2]
+
+
+def _write(file: Any, line: bytes) -> None:
+    """All of it, down to the disk."""
+    rest = memoryview(line)
+    while rest:
+        rest = rest[file.write(rest) :]
+    os.fsync(file.fileno())

@@ -4,7 +4,7 @@ import json
 import math
 import posixpath
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 from workbench.tracking.record import Point, Row
@@ -64,6 +64,15 @@ def shorten(value: str, length: int = VALUE_LENGTH) -> str:
     return value if len(value) <= length else value[: length - 1] + "…"
 
 
+def encodable(value: str) -> str:
+    """Text that can be written as UTF-8: names of files may contain bytes that are no text.
+
+    >>> encodable("caf\\udce9")
+    'caf?'
+    """
+    return value.encode(errors="replace").decode()
+
+
 def safe_name(name: str) -> str:
     """A name that MLflow takes for a parameter, a metric or a tag.
 
@@ -103,6 +112,16 @@ def metrics(rows: Sequence[Row]) -> list[Value]:
     ]
 
 
+def milliseconds(seconds: float) -> int:
+    """A time as MLflow takes it; 0 would mean now."""
+    return max(1, round(seconds * 1000))
+
+
+def batches(items: list[Any], size: int) -> Iterator[list[Any]]:
+    """Parts of a list of at most `size` items."""
+    return (items[first : first + size] for first in range(0, len(items), size))
+
+
 def run_name(point: Point) -> str:
     """Short, from what the configuration holds in single values; what may be cut off comes last.
 
@@ -125,7 +144,9 @@ def run_name(point: Point) -> str:
 def _plain(name: str, value: Any) -> Any:
     if getattr(value, "ndim", None) == 0:
         value = value.item()
-    if value is None or isinstance(value, bool | int | float | str):
+    if isinstance(value, str):
+        return encodable(value)
+    if value is None or isinstance(value, bool | int | float):
         return value
     raise TypeError(f"column {name!r} holds a {type(value).__name__}; rows hold numbers, strings, bools and None")
 

@@ -4,40 +4,50 @@ Rows and configuration are artifacts and are read back from there; parameters an
 """
 
 import json
-import logging
 import os
+import sqlite3
 import time
-import warnings
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
-from functools import cached_property
-from hashlib import sha256
+from functools import partial
 from pathlib import Path
-from typing import Any
 
 import yaml
 
 from workbench.datasets.folders import cache_folder
-from workbench.tracking.artifacts import in_a_folder
-from workbench.tracking.locks import locked
-from workbench.tracking.mirror import metrics, parameters, plain_rows, shorten
+from workbench.files import digest
+from workbench.tracking.artifacts import in_a_folder, write_artifacts
+from workbench.tracking.checks import check_point, check_summary
+from workbench.tracking.connection import Connection, quiet
+from workbench.tracking.durations import Durations
+from workbench.tracking.mirror import batches, metrics, milliseconds, parameters, plain_rows, shorten
+from workbench.tracking.papers import create_experiment, find_experiment
 from workbench.tracking.process import HOST, host, is_dead, this_process
-from workbench.tracking.reach import check_database, check_files, impatient, unreachable
-from workbench.tracking.reading import CONFIG, ROWS, read_runs
+from workbench.tracking.reach import reporting, unreachable
+from workbench.tracking.reading import CONFIG, ROWS, local_folder, read_runs
 from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING, DatasetInfo, Point, Row, Run
-from workbench.tracking.store import NOTHING, Artifacts, StoreError, database_file
-from workbench.tracking.tags import ERROR, POINT, SUMMARY, TAG_LENGTH, quoted, summary_tags, tags_of
+from workbench.tracking.searching import search_runs
+from workbench.tracking.store import NOTHING, Artifacts, database_file, database_uri
+from workbench.tracking.tags import ERROR, POINT, SUMMARY, TAG_LENGTH, summary_tags, tags_of
+from workbench.tracking.waiting import claimed, locked_soon
 
+# MLflow reads these at every call; what the user has set counts.
 os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nothing leaves the machine unasked
 os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # two lines a run, in the midst of a table
 os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # one for every file
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")  # seconds, not 120: report a lost server within a minute
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # not 7, which take minutes
+os.environ.setdefault("MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER", "false")  # a server may ask for hours
 
 from mlflow import MlflowClient, entities
 from mlflow.artifacts import download_artifacts
 from mlflow.exceptions import MlflowException
+from sqlalchemy.exc import SQLAlchemyError
 
-_PAGE, _METRICS, _PARAMS = 1000, 1000, 100  # the API's limits
+_METRICS, _PARAMS = 1000, 100  # the API's limits
 _DIGEST = 12  # stands in a narrow column; the whole one is a tag
+
+_reports = reporting((MlflowException, SQLAlchemyError, sqlite3.Error, OSError), unreachable)
 
 
 class MlflowStore:
@@ -51,20 +61,20 @@ class MlflowStore:
 
     def __init__(self, uri: str, *, root: Path) -> None:
         self.location = uri
-        self._database = database_file(uri)
-        self._artifacts = (self._database.parent if self._database else root) / "mlruns"
-        self._locks = (self._artifacts if self._database else cache_folder()) / ".locks" / _digest(uri)
-        self._experiments: dict[str, str] = {}
+        database = database_file(uri)
+        folder = database.parent if database else root
+        self.unsent = folder / f"{database.stem if database else digest(uri)}.unsent.jsonl"
+        self._artifacts = folder / "mlruns"
+        self._locks = (self._artifacts if database else cache_folder()) / ".locks" / digest(uri)
+        self._connection = Connection(uri, self._locks, connect=_new_client, build=self._build, disconnect=_disconnect)
+        self._durations = Durations()
 
+    @_reports
     def check(self) -> None:
-        try:
-            with impatient():
-                self._client.search_experiments(max_results=1)
-        except StoreError:
-            raise
-        except Exception as error:
-            raise unreachable(self.location, error) from None
+        self._connection.check_writable()
+        self._client.search_experiments(max_results=1)
 
+    @_reports
     def runs(
         self,
         sweep: str | None = None,
@@ -76,77 +86,101 @@ class MlflowStore:
         key = next(iter(keys)) if keys is not None and len(keys) == 1 else None
         found = self._search(sweep and sweep.split("/")[0], kind=POINT, sweep=sweep, size=size, key=key)
         wanted = [
-            run for run in found if run.info.status in statuses and (keys is None or run.data.tags["key"] in keys)
+            run for run in found if run.info.status in statuses and (keys is None or run.data.tags.get("key") in keys)
         ]
         return read_runs(wanted, self._download)
 
+    @_reports
     def sweeps(self) -> list[str]:
-        return sorted({run.data.tags["sweep"] for run in self._search(None, kind=POINT)})
+        return sorted({run.data.tags.get("sweep", "") for run in self._search(None, kind=POINT)} - {""})
 
     def claim(self, key: str, *, wait: bool = False) -> AbstractContextManager[bool]:
-        return locked(self._locks / key, wait=wait)
+        return claimed(self._locks / digest(key), wait, partial(unreachable, self.location))
 
+    @_reports
     def start(self, point: Point) -> str:
+        check_point(point)
         return self._begin(point, time.time())
 
+    @_reports
     def finish(self, run_id: str, rows: Iterable[Row], artifacts: Artifacts = NOTHING) -> None:
         self._keep_rows(run_id, plain_rows(rows), time.time(), artifacts)
-        self._client.set_terminated(run_id, FINISHED)
+        if ERROR in self._client.get_run(run_id).data.tags:  # it was taken for dead meanwhile
+            self._client.delete_tag(run_id, ERROR)
+        self._end(run_id, FINISHED)
 
+    @_reports
     def fail(self, run_id: str, error: str, status: str = FAILED, artifacts: Artifacts = NOTHING) -> None:
         self._keep_failure(run_id, error, artifacts)
-        self._client.set_terminated(run_id, status)
+        self._end(run_id, status)
 
+    @_reports
     def close_orphans(self) -> int:
         running = self._search(None, status=RUNNING, **{HOST: host()})
-        dead = [run.info.run_id for run in running if is_dead(run.data.tags)]
-        for run_id in dead:
-            self.fail(run_id, "its process ended without a word", status=KILLED)
-        return len(dead)
+        return sum(self._close_orphan(run) for run in running if is_dead(run.data.tags))
 
+    @_reports
     def add(self, run: Run) -> bool:
         if run.status == RUNNING:
             raise ValueError(f"run {run.run_id} is {RUNNING}; only runs that ended can be added")
-        with self.claim(run.point.key, wait=True):
+        check_point(run.point)
+        with locked_soon(self._locks / "add"):
             present = self._search(run.point.paper, status=run.status, kind=POINT, key=run.point.key)
-            if any(other.info.start_time == _milliseconds(run.started_at) for other in present):
+            if any(other.info.start_time == milliseconds(run.started_at) for other in present):
                 return False
             run_id = self._begin(run.point, run.started_at)
             if run.status == FINISHED:
                 self._keep_rows(run_id, plain_rows(run.rows), run.started_at, NOTHING)
             else:
                 self._keep_failure(run_id, run.error or "", NOTHING)
-            self._client.set_terminated(run_id, run.status, _milliseconds(run.started_at + (run.seconds or 0.0)))
+            self._end(run_id, run.status, seconds=run.seconds or 0.0)
             return True
 
+    @_reports
     def log_summary(
         self, figure: str, sweep: str, size: str, key: str, artifacts: Artifacts, tags: Mapping[str, str] = NOTHING
     ) -> str:
+        check_summary(figure, sweep, size, key)
         paper = figure.split("/")[0]
-        with self.claim(_digest(f"{figure} {sweep} {size} {key}"), wait=True):
+        with locked_soon(self._locks / digest(figure, sweep, size, key)):
             of_it = {"figures": figure, "sweep": sweep, "size": size, "key": key}
             if present := self._search(paper, status=FINISHED, kind=SUMMARY, **of_it):
                 return present[-1].info.run_id
             about = summary_tags(figure, sweep, size, key, tags) | this_process()
             run_id = self._client.create_run(self._experiment(paper), tags=about).info.run_id
             self._log_artifacts(run_id, artifacts)
-            self._client.set_terminated(run_id, FINISHED)
+            self._end(run_id, FINISHED)
             return run_id
 
-    @cached_property
+    @property
     def _client(self) -> MlflowClient:
-        if self._database is None:
-            return _new_client(self.location)
-        check_database(self._database)
-        # Of two processes that make the tables of one new database at once, one may die.
-        with locked(self._locks / "database"):
-            return _new_client(self.location)
+        return self._connection.client()
+
+    def _build(self, draft: Path) -> None:
+        with quiet():
+            from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
+
+            SqlAlchemyStore(database_uri(draft), self._artifacts.as_uri()).engine.dispose()
+
+    def _close_orphan(self, run: entities.Run) -> bool:
+        with self.claim(run.data.tags.get("key", "")) as mine:  # who holds it lives, in a container perhaps
+            if mine:
+                self.fail(run.info.run_id, "its process ended without a word", status=KILLED)
+        return mine
+
+    def _end(self, run_id: str, status: str, seconds: float | None = None) -> None:
+        """Mark a run as ended; MLflow takes the machine's time for one of another process."""
+        ends_at = self._durations.ends_at(run_id, seconds)
+        self._client.set_terminated(run_id, status, None if ends_at is None else milliseconds(ends_at))
+        self._connection.check_same()
+        self._durations.forget(run_id)
 
     def _begin(self, point: Point, started_at: float) -> str:
         about = tags_of(point) | this_process()
-        run = self._client.create_run(self._experiment(point.paper), start_time=_milliseconds(started_at), tags=about)
+        run = self._client.create_run(self._experiment(point.paper), start_time=milliseconds(started_at), tags=about)
         run_id = run.info.run_id
-        for params in _batches([entities.Param(*item) for item in parameters(point.config).items()], _PARAMS):
+        self._durations.begin(run_id, started_at)
+        for params in batches([entities.Param(*item) for item in parameters(point.config).items()], _PARAMS):
             self._client.log_batch(run_id, params=params)
         if point.dataset is not None:
             self._client.log_inputs(run_id, [_input(point.dataset)])
@@ -155,8 +189,8 @@ class MlflowStore:
         return run_id
 
     def _keep_rows(self, run_id: str, rows: Sequence[Row], now: float, artifacts: Artifacts) -> None:
-        found = [entities.Metric(name, value, _milliseconds(now), step) for name, value, step in metrics(rows)]
-        for batch in _batches(found, _METRICS):
+        found = [entities.Metric(name, value, milliseconds(now), step) for name, value, step in metrics(rows)]
+        for batch in batches(found, _METRICS):
             self._client.log_batch(run_id, metrics=batch)
         self._log_artifacts(run_id, {**artifacts, ROWS: json.dumps(rows, ensure_ascii=False, indent=1)})
 
@@ -165,84 +199,47 @@ class MlflowStore:
         self._log_artifacts(run_id, artifacts)
 
     def _log_artifacts(self, run_id: str, artifacts: Artifacts) -> None:
-        with in_a_folder(artifacts) as folder:
-            self._client.log_artifacts(run_id, folder)
+        """Down to the disk where they lie on this machine: the database that refers to them is, too."""
+        if not artifacts:
+            return
+        if (folder := local_folder(self._client.get_run(run_id))) is not None:
+            write_artifacts(folder, artifacts)
+            return
+        with in_a_folder(artifacts) as copies:
+            self._client.log_artifacts(run_id, copies)
 
     def _download(self, run: entities.Run, name: str, folder: str) -> None:
+        if not any(entry.path == name for entry in self._client.list_artifacts(run.info.run_id)):
+            raise FileNotFoundError(name)
         uri = f"{run.info.artifact_uri}/{name}"
-        try:
-            download_artifacts(artifact_uri=uri, dst_path=folder, tracking_uri=self.location)
-        except MlflowException:
-            if any(entry.path == name for entry in self._client.list_artifacts(run.info.run_id)):
-                raise
-            raise FileNotFoundError(uri) from None
+        download_artifacts(artifact_uri=uri, dst_path=folder, tracking_uri=self.location)
 
     def _experiment(self, paper: str) -> str:
-        """Its id; made if need be."""
-        if paper not in self._experiments:
-            self._experiments[paper] = self._find_experiment(paper) or self._make_experiment(paper)
-        return self._experiments[paper]
+        """Its id; the experiment is created if there is none."""
+        files = None if self.location.startswith("http") else (self._artifacts / paper).as_uri()
+        found = find_experiment(self._client, self.location, paper)
+        return found or create_experiment(self._client, self.location, paper, files)
 
-    def _find_experiment(self, paper: str) -> str | None:
-        found = self._client.get_experiment_by_name(paper)
-        if found is not None and found.lifecycle_stage != entities.LifecycleStage.ACTIVE:
-            restore = f"mlflow experiments restore --experiment-id {found.experiment_id}"
-            raise StoreError(f"{self.location}: experiment {paper!r} was deleted; `{restore}`, or `mlflow gc` for good")
-        if found is None:
-            return None
-        check_files(self.location, paper, found.artifact_location)
-        return found.experiment_id
-
-    def _make_experiment(self, paper: str) -> str:
-        place = None if self.location.startswith("http") else (self._artifacts / paper).as_uri()
-        try:
-            return self._client.create_experiment(paper, artifact_location=place)
-        except MlflowException:
-            by_another = self._find_experiment(paper)
-            if by_another is None:
-                raise
-            return by_another
-
-    def _search(self, paper: str | None, *, status: str | None = None, **tags: str | None) -> list[entities.Run]:
-        """Runs of one experiment, or of all, that have these tags."""
-        if paper is None:
-            experiments = [experiment.experiment_id for experiment in self._client.search_experiments()]
-        else:
-            experiments = list(filter(None, [self._find_experiment(paper)]))
-        terms = [f"tags.`{name}` = {quoted(value)}" for name, value in tags.items() if value is not None]
-        terms += [f"attributes.status = '{status}'"] if status else []
-        return list(self._pages(experiments, " and ".join(terms))) if experiments else []
-
-    def _pages(self, experiments: list[str], terms: str) -> Iterator[entities.Run]:
-        order, token = ["attributes.start_time ASC"], None
-        while True:
-            page = self._client.search_runs(experiments, terms, max_results=_PAGE, order_by=order, page_token=token)
-            yield from page
-            token = page.token
-            if not token:
-                return
+    def _search(self, paper: str | None, **wanted: str | None) -> list[entities.Run]:
+        """A database that does not exist is not created for it."""
+        return search_runs(self._client, self.location, paper, **wanted) if self._connection.exists() else []
 
 
 def _new_client(uri: str) -> MlflowClient:
-    logging.getLogger("mlflow.store.db.utils").setLevel(logging.WARNING)  # else it tells of tables it makes
-    with warnings.catch_warnings():
-        warnings.filterwarnings("ignore", "The ``noload`` loader strategy")  # MLflow's models under SQLAlchemy 2.1
+    with quiet():
+        if not uri.startswith(("http", "sqlite")):
+            from mlflow.store.db.utils import create_sqlalchemy_engine
+
+            create_sqlalchemy_engine(uri).connect().close()  # fails at once; MLflow tries for minutes
         return MlflowClient(uri, registry_uri=uri)
 
 
-def _batches(items: list[Any], size: int) -> Iterator[list[Any]]:
-    return (items[first : first + size] for first in range(0, len(items), size))
+def _disconnect(client: MlflowClient) -> None:
+    if (engine := getattr(client._tracking_client.store, "engine", None)) is not None:
+        engine.dispose()
 
 
 def _input(dataset: DatasetInfo) -> entities.DatasetInput:
     profile = json.dumps({"num_nodes": dataset.num_nodes, "num_edges": dataset.num_edges})
     logged = entities.Dataset(dataset.name, dataset.fingerprint[:_DIGEST], "local", dataset.source, profile=profile)
     return entities.DatasetInput(logged, [entities.InputTag("mlflow.data.context", "training")])
-
-
-def _milliseconds(seconds: float) -> int:
-    return max(1, round(seconds * 1000))  # MLflow takes 0 for now
-
-
-def _digest(text: str) -> str:
-    return sha256(text.encode()).hexdigest()[:16]

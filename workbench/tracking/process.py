@@ -10,14 +10,13 @@ import psutil
 
 HOST, PID, STARTED, BOOT = "workbench.host", "workbench.pid", "workbench.process_started", "workbench.boot"
 
-_CLOCK_SECONDS = 5.0
-"""The time a process began is told from the clock, which may be set right later by that much."""
+_START_FIELD = 19  # of /proc/PID/stat, counted from the one that follows the name in brackets
 
 
 def this_process() -> dict[str, str]:
     """Tags by which a run's process is found again."""
-    own = psutil.Process(os.getpid())
-    return {HOST: host(), PID: str(own.pid), STARTED: f"{own.create_time():.2f}", BOOT: _boot()}
+    pid = os.getpid()
+    return {HOST: host(), PID: str(pid), STARTED: process_started(pid), BOOT: _boot()}
 
 
 def is_dead(tags: Mapping[str, str]) -> bool:
@@ -31,13 +30,29 @@ def is_dead(tags: Mapping[str, str]) -> bool:
     if tags.get(BOOT, "") != _boot():
         return True
     try:
-        process = psutil.Process(int(tags[PID]))
-        ended = process.status() == psutil.STATUS_ZOMBIE
-        return ended or abs(process.create_time() - float(tags[STARTED])) > _CLOCK_SECONDS  # else the number is reused
-    except (KeyError, ValueError, psutil.NoSuchProcess):
+        pid = int(tags[PID])
+        ended = psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        return ended or process_started(pid) != tags[STARTED]  # else the number is reused
+    except (KeyError, ValueError, FileNotFoundError, psutil.NoSuchProcess):
         return True
-    except psutil.AccessDenied:
+    except (PermissionError, psutil.AccessDenied):
         return False
+
+
+def process_started(pid: int) -> str:
+    """When a process began: on Linux in ticks since the machine started, which no setting of the clock changes.
+
+    Args:
+        pid: of a living process.
+
+    Raises:
+        FileNotFoundError: there is no such process.
+        psutil.NoSuchProcess: likewise, on other systems.
+    """
+    if not Path("/proc/self/stat").exists():
+        return f"{psutil.Process(pid).create_time():.2f}"
+    about = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    return about.rpartition(")")[2].split()[_START_FIELD]
 
 
 @cache

@@ -1,52 +1,53 @@
-"""Whether MLflow's store can be reached and written, told quickly and with a remedy."""
+"""Errors of MLflow's stores as one line: the store, the reason, the remedy."""
 
-import os
-import sqlite3
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
+import re
+from collections.abc import Callable
+from functools import wraps
 from pathlib import Path
+from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
-from workbench.tracking.store import TRACKING_URI, StoreError
+from workbench.tracking.database import ELSEWHERE, has_no_runs
+from workbench.tracking.store import TRACKING_URI, StoreError, database_file, shown_uri
 
-_ELSEWHERE = f"or set {TRACKING_URI} to another store"
 _OTHER_FILES = "rename it there, so that a new one is made whose files the server takes"
-_WAIT_SECONDS = 10.0
-_REASON_LENGTH = 200
-_QUICKLY = {"MLFLOW_HTTP_REQUEST_MAX_RETRIES": "0", "MLFLOW_HTTP_REQUEST_TIMEOUT": "5"}
+_REASON_HEAD, _REASON_TAIL = 120, 200  # characters; the cause comes last
+_NOISE = re.compile(r"\(raised as a result of [^)]*\)")  # SQLAlchemy's advice to those who write queries
+_REMEDIES = {  # words of a reason, to what helps
+    "is locked": "end the process that holds it",
+    "is full": "free space there",
+    "No space left": "free space there",
+    "Disk quota": "free space there",
+    "readonly": "make it and its folder writable",
+    "Read-only": "make it and its folder writable",
+    "Permission": "make it and its folder writable",
+}
+
+_F = TypeVar("_F", bound=Callable[..., Any])
 
 
-def check_database(file: Path) -> None:
-    """See that an SQLite database is whole and can be written, before MLflow opens it and says less clearly what fails.
+def reporting(errors: tuple[type[Exception], ...], explain: Callable[[str, Any], StoreError]) -> Callable[[_F], _F]:
+    """Decorator of a store's methods: these errors become StoreErrors of one line.
 
     Args:
-        file: made, empty, if need be.
-
-    Raises:
-        StoreError: with the remedy.
+        errors: that mean that the store failed; others are the caller's.
+        explain: from the store's location and the error.
     """
-    try:
-        file.parent.mkdir(parents=True, exist_ok=True)
-        file.open("ab").close()
-        found = _examine(file)
-    except OSError as error:
-        raise StoreError(
-            f"{file} can't be written ({error.strerror}); make its folder writable, {_ELSEWHERE}"
-        ) from None
-    except sqlite3.OperationalError as error:
-        raise StoreError(f"{file} can't be written ({error}); end the process that holds it, {_ELSEWHERE}") from None
-    except sqlite3.DatabaseError as error:
-        found = str(error)
-    if found != "ok":
-        raise StoreError(f"{file} is no intact SQLite database ({found}); move it away or restore it, {_ELSEWHERE}")
 
+    def decorate(method: _F) -> _F:
+        @wraps(method)
+        def call(self: Any, *args: Any, **kwargs: Any) -> Any:
+            try:
+                return method(self, *args, **kwargs)
+            except StoreError:
+                raise
+            except errors as error:
+                raise explain(self.location, error) from None
 
-def _examine(file: Path) -> str:
-    with closing(sqlite3.connect(file, timeout=_WAIT_SECONDS, isolation_level=None)) as connection:
-        connection.execute("BEGIN IMMEDIATE")  # fails where nothing can be written
-        connection.execute("ROLLBACK")
-        return str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+        return cast(_F, call)
+
+    return decorate
 
 
 def check_files(location: str, experiment: str, place: str) -> None:
@@ -60,32 +61,34 @@ def check_files(location: str, experiment: str, place: str) -> None:
     Raises:
         StoreError: a server keeps them, or they lie on another machine.
     """
-    parts, through_server = urlsplit(place), location.startswith("http")
+    parts, through_server, shown = urlsplit(place), location.startswith("http"), shown_uri(location)
     if parts.scheme == "mlflow-artifacts" and not through_server:
-        raise StoreError(f"{location}: a server keeps the files of {experiment!r}; set {TRACKING_URI} to that server")
+        raise StoreError(f"{shown}: a server keeps the files of {experiment!r}; set {TRACKING_URI} to that server")
     if through_server and parts.scheme in ("", "file") and not Path(url2pathname(parts.path)).parent.exists():
-        raise StoreError(f"{location}: {experiment!r} keeps its files in {place}, which is not here; {_OTHER_FILES}")
-
-
-@contextmanager
-def impatient() -> Iterator[None]:
-    """In the block MLflow gives up on a server after seconds, not minutes, unless the environment says how long."""
-    ours = {name: value for name, value in _QUICKLY.items() if name not in os.environ}
-    os.environ.update(ours)
-    try:
-        yield
-    finally:
-        for name in ours:
-            os.environ.pop(name, None)
+        raise StoreError(f"{shown}: {experiment!r} keeps its files in {place}, which is not here; {_OTHER_FILES}")
 
 
 def unreachable(location: str, error: Exception) -> StoreError:
-    """What a user can do about an error of MLflow's."""
-    reason = " ".join(str(error).split())
+    """What a user can do about an error of MLflow's, its database, its server or its files."""
+    text = " ".join(_NOISE.sub("", str(error).partition("[SQL:")[0]).split())
+    reason = _shorten(shown_uri(text))
+    remedy = _remedy(location, reason)
+    return StoreError(f"{shown_uri(location)} can't be used; {remedy} ({type(error).__name__}: {reason})")
+
+
+def _shorten(text: str) -> str:
+    whole = len(text) <= _REASON_HEAD + _REASON_TAIL
+    return text if whole else f"{text[:_REASON_HEAD]} … {text[-_REASON_TAIL:]}"
+
+
+def _remedy(location: str, reason: str) -> str:
+    file, shown = database_file(location), shown_uri(location)
     if "out-of-date database schema" in reason:
-        remedy = f"it was made by an older MLflow: keep a copy and run `python -m mlflow db upgrade {location}`"
-    elif location.startswith("http"):
-        remedy = f"start the server, check address and credentials, {_ELSEWHERE}"
-    else:
-        remedy = f"check the address, {_ELSEWHERE}"
-    return StoreError(f"{location} can't be used; {remedy} ({type(error).__name__}: {reason[:_REASON_LENGTH]})")
+        return f"it was made by an older MLflow: keep a copy and run `python -m mlflow db upgrade {shown}`"
+    if known := next((remedy for words, remedy in _REMEDIES.items() if words in reason), None):
+        return f"{known}, {ELSEWHERE}"
+    if location.startswith("http"):
+        return f"start the server, check address and credentials, {ELSEWHERE}"
+    if file is not None and file.exists() and has_no_runs(file):
+        return f"it is incomplete and contains no runs: move {file} away, and a new one is created"
+    return f"check the address, {ELSEWHERE}"

@@ -13,6 +13,8 @@ from urllib.request import url2pathname
 
 import yaml
 
+from workbench.core.errors import CorruptFileError
+from workbench.tracking.checks import check_run
 from workbench.tracking.record import FINISHED, Run
 from workbench.tracking.tags import ERROR, dataset_of, point_of
 
@@ -25,8 +27,12 @@ _AT_ONCE = 8
 _LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
+class _DamagedError(Exception):
+    """A file of a run is missing or does not hold what it should."""
+
+
 def read_runs(entities: Iterable[Any], download: Download) -> list[Run]:
-    """Runs by their start; finished ones whose rows are gone are left out, with a warning.
+    """Runs by their start; those whose rows or tags are missing or damaged are left out, with a warning.
 
     Args:
         entities: runs as MLflow returns them.
@@ -34,7 +40,7 @@ def read_runs(entities: Iterable[Any], download: Download) -> list[Run]:
     """
     entities = list(entities)
     read = partial(_read, download=download)
-    if all(_folder(entity) for entity in entities):
+    if all(local_folder(entity) for entity in entities):
         found = [read(entity) for entity in entities]
     else:
         with ThreadPoolExecutor(_AT_ONCE) as pool:
@@ -43,30 +49,57 @@ def read_runs(entities: Iterable[Any], download: Download) -> list[Run]:
 
 
 def _read(entity: Any, download: Download) -> Run | None:
-    info, tags = entity.info, entity.data.tags
-    config = _text(entity, CONFIG, download)
-    rows = _text(entity, ROWS, download) if info.status == FINISHED else "[]"
-    if rows is None or (config is None and info.status == FINISHED):
-        missing = f"{CONFIG if config is None else ROWS} is missing in {info.artifact_uri}"
-        warnings.warn(f"run {info.run_id} is left out: {missing}; delete it or restore the file", stacklevel=2)
-        return None
+    """None, and a warning, if the run must be run again: a power cut may have emptied its files."""
+    try:
+        return check_run(_run(entity, download), "it")
+    except _DamagedError as error:
+        problem = str(error)
+    except (CorruptFileError, KeyError, TypeError) as error:
+        problem = f"its tags are not those of a point ({error})"
+    warnings.warn(
+        f"run {entity.info.run_id} is left out, its point runs again: {problem}; delete the run or restore the file",
+        stacklevel=2,
+    )
+    return None
+
+
+def _run(entity: Any, download: Download) -> Run:
+    info, tags, finished = entity.info, entity.data.tags, entity.info.status == FINISHED
+    config = _parsed(entity, CONFIG, download, lambda text: yaml.load(text, _LOADER), dict)
+    rows = _parsed(entity, ROWS, download, json.loads, list) if finished else []
     inputs = [entry.dataset for entry in (entity.inputs.dataset_inputs if entity.inputs else ())]
     dataset = dataset_of(tags, inputs[0].source, inputs[0].profile) if inputs else None
     return Run(
-        point_of(tags, yaml.load(config or "{}", _LOADER), dataset),
+        point_of(tags, config, dataset),
         info.run_id,
         info.status,
-        tuple(json.loads(rows)),
+        tuple(rows),
         tags.get(ERROR),
         info.start_time / 1000,
-        None if info.end_time is None else (info.end_time - info.start_time) / 1000,
+        None if info.end_time is None else max(0.0, (info.end_time - info.start_time) / 1000),
     )
+
+
+def _parsed(entity: Any, name: str, download: Download, parse: Callable[[str], Any], kind: type) -> Any:
+    """What an artifact contains; a run that did not finish may lack it."""
+    place = entity.info.artifact_uri
+    try:
+        if (text := _text(entity, name, download)) is None:
+            if entity.info.status != FINISHED:
+                return kind()
+            raise _DamagedError(f"{name} is missing in {place}")
+        found = parse(text)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise _DamagedError(f"{name} is damaged in {place} ({' '.join(str(error).split())})") from None
+    if not isinstance(found, kind):
+        raise _DamagedError(f"{name} is {'damaged' if text else 'empty'} in {place}")
+    return found
 
 
 def _text(entity: Any, name: str, download: Download) -> str | None:
     """An artifact's contents; None if there is none of that name."""
     try:
-        if (folder := _folder(entity)) is not None:
+        if (folder := local_folder(entity)) is not None:
             return (folder / name).read_text(encoding="utf-8")
         with tempfile.TemporaryDirectory() as copy:
             download(entity, name, copy)
@@ -75,7 +108,11 @@ def _text(entity: Any, name: str, download: Download) -> str | None:
         return None
 
 
-def _folder(entity: Any) -> Path | None:
-    """Where a run's artifacts lie, if on this machine: MLflow's own way to local files is slow."""
+def local_folder(entity: Any) -> Path | None:
+    """Folder of a run's artifacts, if it is on this machine: MLflow's own way to local files is slow.
+
+    Args:
+        entity: a run as MLflow returns it.
+    """
     parts = urlsplit(entity.info.artifact_uri)
     return Path(url2pathname(parts.path)) if parts.scheme in ("", "file") else None

@@ -1,13 +1,37 @@
-"""What is kept of a grid point: before it runs (`Point`) and afterwards (`Run`)."""
+"""What is kept of a grid point: before it runs (`Point`) and afterwards (`Run`).
 
-from collections.abc import Mapping, Sequence
+Constructors do not check the fields; `checks.py` does, wherever a record enters from a file or a server.
+"""
+
+from collections.abc import Mapping
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import AfterValidator, ConfigDict, Field
 
 Row = Mapping[str, Any]
 
 RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"
 """States of a run, as MLflow calls them."""
+
+Key = Annotated[str, Field(pattern=r"^[0-9a-f]{1,64}$")]
+Size = Annotated[str, Field(pattern="^(smoke|real|paper)$")]
+FigureName = Annotated[str, Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$")]
+"""paper/figure: both become names of folders, so neither may lead out of one."""
+
+_STRICT = ConfigDict(strict=True, extra="forbid", revalidate_instances="always")
+_LAST_SECOND = 1e11  # since 1970: beyond it there are no dates
+
+
+def plain_value(value: Any) -> Any:
+    """A value that a row may hold: a number, a string, a bool or None.
+
+    Raises:
+        ValueError: anything else.
+    """
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    raise ValueError(f"rows hold numbers, strings, bools and None, not a {type(value).__name__}")
 
 
 @dataclass(frozen=True)
@@ -25,8 +49,10 @@ class DatasetInfo:
     name: str
     fingerprint: str
     source: str
-    num_nodes: int
-    num_edges: int
+    num_nodes: Annotated[int, Field(ge=0)]
+    num_edges: Annotated[int, Field(ge=0)]
+
+    __pydantic_config__ = _STRICT
 
 
 @dataclass(frozen=True)
@@ -43,13 +69,15 @@ class Point:
         tags: device, commit, versions and the like, for people and for searches.
     """
 
-    sweep: str
-    size: str
-    key: str
+    sweep: FigureName
+    size: Size
+    key: Key
     config: Mapping[str, Any]
-    figures: Sequence[str] = ()
+    figures: tuple[FigureName, ...] = ()
     dataset: DatasetInfo | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+
+    __pydantic_config__ = _STRICT
 
     @property
     def paper(self) -> str:
@@ -72,9 +100,11 @@ class Run:
     """
 
     point: Point
-    run_id: str
-    status: str
-    rows: tuple[Row, ...] = ()
+    run_id: Annotated[str, Field(pattern=r"^[\w-]{1,64}$")]
+    status: Annotated[str, Field(pattern=f"^({RUNNING}|{FINISHED}|{FAILED}|{KILLED})$")]
+    rows: tuple[Mapping[str, Annotated[Any, AfterValidator(plain_value)]], ...] = ()
     error: str | None = None
-    started_at: float = 0.0
-    seconds: float | None = None
+    started_at: Annotated[float, Field(ge=0, le=_LAST_SECOND, allow_inf_nan=False)] = 0.0
+    seconds: Annotated[float, Field(allow_inf_nan=False)] | None = None
+
+    __pydantic_config__ = _STRICT

@@ -10,11 +10,13 @@ import sys
 import time
 import urllib.request
 import webbrowser
+from base64 import b64encode
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.error import URLError
+from urllib.parse import unquote, urlsplit, urlunsplit
 
-from workbench.tracking.store import StoreError, database_file, tracking_uri
+from workbench.tracking.store import StoreError, database_file, shown_uri, tracking_uri
 
 HOST = "127.0.0.1"
 
@@ -74,9 +76,19 @@ def experiment_ids(base: int | str, *, timeout_seconds: float = 5.0) -> dict[str
         OSError: it does not answer.
     """
     url = f"http://{HOST}:{base}" if isinstance(base, int) else base.rstrip("/")
-    with urllib.request.urlopen(f"{url}/{_EXPERIMENTS}", timeout=timeout_seconds) as answer:
+    with urllib.request.urlopen(_request(f"{url}/{_EXPERIMENTS}"), timeout=timeout_seconds) as answer:
         found = json.load(answer).get("experiments", [])
     return {experiment["name"]: experiment["experiment_id"] for experiment in found}
+
+
+def _request(url: str) -> urllib.request.Request:
+    """With a URL's user and password as a header: urllib would take them for a part of the host."""
+    parts = urlsplit(url)
+    if parts.username is None:
+        return urllib.request.Request(url)
+    account = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    header = {"Authorization": f"Basic {b64encode(account.encode()).decode()}"}
+    return urllib.request.Request(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])), headers=header)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -95,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check_free(options.port)
         return _serve(ui(store, options.port), options.open)
     except OSError as error:
-        sys.stderr.write(f"{error}\n")
+        sys.stderr.write(f"{shown_uri(str(error))}\n")
         return 1
 
 
@@ -138,7 +150,7 @@ def _show(url: str, in_browser: bool) -> int:
     """Links to the papers' charts; MLflow's own "Default" comes last."""
     found = sorted(experiment_ids(url).items(), key=lambda item: (item[0] == "Default", item[0]))
     for name, number in found:
-        sys.stdout.write(f"{name:>12}  {ml_view(url, number)}\n")
+        sys.stdout.write(f"{name:>12}  {shown_uri(ml_view(url, number))}\n")
     sys.stdout.flush()
     if in_browser and found:
         webbrowser.open(ml_view(url, found[0][1]))

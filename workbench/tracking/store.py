@@ -2,6 +2,7 @@
 
 import importlib.util
 import os
+import re
 from collections.abc import Collection, Iterable, Mapping
 from contextlib import AbstractContextManager
 from pathlib import Path
@@ -18,6 +19,9 @@ NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 TRACKING_URI = "MLFLOW_TRACKING_URI"
 
+_PASSWORD = re.compile(r"(\w://[^\s/:@]*:)[^\s/]*@")  # a password may contain "@"
+_SECRET = re.compile(r"([?&][\w.-]*(?:password|passwd|pwd|token|secret|key)=)[^\s&]*", re.IGNORECASE)
+
 _PACKAGE = Path(__file__).resolve().parents[1]
 _DATABASE = "sqlite:///"
 
@@ -27,13 +31,19 @@ class StoreError(OSError):
 
 
 class Store(Protocol):
-    """Keeps runs. Several processes may use one at once, and any may be killed at any time."""
+    """Keeps runs. Several processes may use one at once, and any may be killed at any time.
+
+    Every method raises StoreError, within a minute, if the store cannot be reached, read or written.
+    """
 
     location: str
-    """URI, or path of a file."""
+    """URI, or path of a file. A URI may hold a password: messages name `shown_uri(location)`."""
+
+    unsent: Path
+    """File for runs that were computed, but that the store did not accept; see `keep_unsent`."""
 
     def check(self) -> None:
-        """Make the store if need be, and see that it can be reached and written.
+        """Create the store if it does not exist, and check that it can be reached and written.
 
         Raises:
             StoreError: it can't; within seconds.
@@ -48,7 +58,10 @@ class Store(Protocol):
         keys: Collection[str] | None = None,
         statuses: Collection[str] = (FINISHED,),
     ) -> list[Run]:
-        """Runs of points, newest last; None, anywhere: all."""
+        """Runs of points, newest last; None, anywhere: all.
+
+        Only reads: a store that does not exist is not created and has no runs.
+        """
         ...
 
     def sweeps(self) -> list[str]:
@@ -68,11 +81,15 @@ class Store(Protocol):
         ...
 
     def start(self, point: Point) -> str:
-        """Begin a run of this process; returns its id."""
+        """Begin a run of this process; returns its id.
+
+        Raises:
+            ValueError: the point has a key, sweep or size that could not be read back.
+        """
         ...
 
     def finish(self, run_id: str, rows: Iterable[Row], artifacts: Artifacts = NOTHING) -> None:
-        """Keep what a run gave, then mark it finished.
+        """Keep what a run gave, then mark it finished; an error recorded meanwhile is cleared.
 
         Raises:
             TypeError: a row holds something else than numbers, strings, bools and None.
@@ -84,7 +101,10 @@ class Store(Protocol):
         ...
 
     def close_orphans(self) -> int:
-        """Mark as killed what processes of this host were running when they ended; returns how many there were."""
+        """Mark as killed what processes of this host were running when they ended; returns how many there were.
+
+        A run whose key is locked is alive, even if its process cannot be seen from here.
+        """
         ...
 
     def add(self, run: Run) -> bool:
@@ -130,7 +150,9 @@ def open_store(uri: str | None = None, *, root: Path | None = None) -> Store:
 
         return FileStore(location)
     if not _has_mlflow():
-        raise StoreError(f"{location}: MLflow is not installed; install it, or name a file that ends in .jsonl")
+        raise StoreError(
+            f"{shown_uri(location)}: MLflow is not installed; install it, or name a file that ends in .jsonl"
+        )
     from workbench.tracking.mlflow_store import MlflowStore
 
     return MlflowStore(location, root=root or project_root())
@@ -148,6 +170,7 @@ def tracking_uri(uri: str | None = None, *, root: Path | None = None) -> str:
         StoreError: a relative database, or a folder: MLflow keeps no runs in folders any more.
     """
     given = uri or os.environ.get(TRACKING_URI)
+    shown = shown_uri(given or "")
     if not given:
         folder = (root or project_root()).absolute()
         return database_uri(folder / "mlflow.db") if _has_mlflow() else str(folder / "runs.jsonl")
@@ -155,10 +178,20 @@ def tracking_uri(uri: str | None = None, *, root: Path | None = None) -> str:
         return str(Path(given.removeprefix("file://")).expanduser().absolute())
     if given.startswith("sqlite:") and database_file(given) is None:
         # MLflow would take it from the current folder, which differs between notebooks, terminals and the UI.
-        raise StoreError(f"{given!r} is relative to the current folder; write {_DATABASE}/absolute/path.db (4 slashes)")
+        raise StoreError(f"{shown!r} is relative to the current folder; write {_DATABASE}/absolute/path.db (4 slashes)")
     if "://" not in given or given.startswith("file:"):
-        raise StoreError(f"{given!r} is no store: write sqlite:////absolute/path.db, http://host:port or a .jsonl file")
+        raise StoreError(f"{shown!r} is no store: write sqlite:////absolute/path.db, http://host:port or a .jsonl file")
     return given
+
+
+def shown_uri(text: str) -> str:
+    """A URI, or a message that contains URIs, without their passwords and tokens.
+
+    >>> shown_uri("no answer from http://me:secret@host:5000/api?token=abc")
+    'no answer from http://me:***@host:5000/api?token=***'
+    """
+    hidden = _PASSWORD.sub(r"\1***@", text)
+    return _SECRET.sub(r"\1***", hidden)
 
 
 def database_uri(file: Path) -> str:

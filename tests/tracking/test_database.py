@@ -1,0 +1,147 @@
+"""The file of a database: complete or not there, whatever was left in its place."""
+
+import shutil
+import sqlite3
+import warnings
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from tests.tracking.points import ended, make_point
+from workbench.tracking.database import create_database, has_no_runs, is_new
+from workbench.tracking.store import StoreError, open_store
+
+pytest.importorskip("mlflow")
+
+
+def test_what_is_built_appears_when_it_is_complete(tmp_path: Path) -> None:
+    file = tmp_path / "new" / "mlflow.db"
+
+    def build(draft: Path) -> None:
+        draft.write_bytes(b"whole")
+        assert not file.exists() and draft.parent != file.parent
+
+    create_database(file, build)
+    assert file.read_bytes() == b"whole" and list(file.parent.iterdir()) == [file]
+
+
+def test_what_fails_to_be_built_leaves_nothing(tmp_path: Path) -> None:
+    def build(draft: Path) -> None:
+        draft.write_bytes(b"half")
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        create_database(tmp_path / "mlflow.db", build)
+    assert is_new(tmp_path / "mlflow.db")
+
+
+@pytest.fixture
+def quick_build(monkeypatch: pytest.MonkeyPatch, empty_database: Path) -> None:
+    """A database is copied, not built."""
+    from workbench.tracking.mlflow_store import MlflowStore
+
+    monkeypatch.setattr(MlflowStore, "_build", lambda _, draft: shutil.copyfile(empty_database, draft))
+
+
+@pytest.mark.usefixtures("quick_build")
+def test_an_empty_file_is_built_and_the_journal_of_another_database_is_not_played_back(tmp_path: Path) -> None:
+    """Those are what a killed first run of earlier versions left."""
+    (tmp_path / "mlflow.db").touch()
+    with closing(sqlite3.connect(tmp_path / "other.db", isolation_level=None)) as other:
+        other.executescript("PRAGMA cache_size = 1; CREATE TABLE t (x); BEGIN;")
+        other.executemany("INSERT INTO t VALUES (?)", [("x" * 900,)] * 200)
+        shutil.copyfile(tmp_path / "other.db-journal", tmp_path / "mlflow.db-journal")
+    assert (tmp_path / "mlflow.db-journal").stat().st_size > 0
+    store = open_store(f"sqlite:///{tmp_path}/mlflow.db")
+    store.check()
+    assert store.add(ended()) and len(open_store(store.location).runs()) == 1
+
+
+def test_a_half_made_database_without_runs_is_to_be_moved_away(tmp_path: Path, empty_database: Path) -> None:
+    """What a kill left of a database that an earlier version built in place: "table guardrails already exists"."""
+    shutil.copyfile(empty_database, tmp_path / "mlflow.db")
+    with closing(sqlite3.connect(tmp_path / "mlflow.db")) as half, half:
+        half.execute("DROP TABLE trace_info")
+        half.execute("DELETE FROM alembic_version")
+    store = open_store(f"sqlite:///{tmp_path}/mlflow.db")
+    for operation in (store.check, store.runs):
+        with pytest.raises(StoreError, match=r"is incomplete and contains no runs: move \S+mlflow.db away"):
+            operation()
+
+
+def test_whether_a_database_has_runs(tmp_path: Path, mlflow_uri: str) -> None:
+    assert has_no_runs(tmp_path / "mlflow.db")
+    open_store(mlflow_uri).add(ended())
+    assert not has_no_runs(tmp_path / "mlflow.db")
+    sqlite3.connect(tmp_path / "none.db").close()
+    assert has_no_runs(tmp_path / "none.db")
+
+
+def test_reading_creates_nothing(tmp_path: Path) -> None:
+    for uri in (f"sqlite:///{tmp_path}/mlflow.db", str(tmp_path / "runs.jsonl")):
+        store = open_store(uri)
+        assert store.runs() == [] and store.sweeps() == []
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_database_that_may_only_be_read(tmp_path: Path, mlflow_uri: str) -> None:
+    """Beside it nothing is written either: no lock, no journal."""
+    store = open_store(mlflow_uri)
+    store.add(ended("a", {"x": 1}))
+    shutil.rmtree(tmp_path / "mlruns" / ".locks")
+    before = {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*")}
+    reader = open_store(mlflow_uri)
+    assert [run.rows for run in reader.runs()] == [({"x": 1},)] and reader.sweeps() == ["betty/fig11"]
+    assert {file: file.stat().st_mtime_ns for file in tmp_path.rglob("*")} == before
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [("rows.json", ""), ("rows.json", "[{"), ("rows.json", "{}"), ("config.yaml", ""), ("config.yaml", "{")],
+)
+def test_a_run_whose_files_a_power_cut_emptied_is_left_out_by_name(
+    tmp_path: Path, mlflow_uri: str, name: str, content: str
+) -> None:
+    store = open_store(mlflow_uri)
+    store.add(ended("a", {"x": 1}, started_at=1.0))
+    (file,) = tmp_path.rglob(name)
+    store.add(ended("b", {"x": 2}, started_at=2.0))
+    file.write_text(content)
+    with pytest.warns(UserWarning, match=rf"run \w+ is left out, its point runs again: {name} is (empty|damaged) in"):
+        assert [run.rows for run in store.runs()] == [({"x": 2},)]
+    run_id = store.start(make_point("a"))
+    store.finish(run_id, [{"x": 3}])
+    with pytest.warns(UserWarning, match="is left out"):
+        assert [run.rows[0]["x"] for run in store.runs()] == [2, 3]
+
+
+def test_a_run_with_tags_that_lead_elsewhere_is_left_out(mlflow_uri: str) -> None:
+    import mlflow
+
+    store = open_store(mlflow_uri)
+    store.add(ended("a", {"x": 1}))
+    client = mlflow.MlflowClient(mlflow_uri)
+    with warnings.catch_warnings(record=True):
+        (run,) = client.search_runs([experiment.experiment_id for experiment in client.search_experiments()])
+    client.set_tag(run.info.run_id, "key", "../../victim")
+    with pytest.warns(UserWarning, match=r"its tags are not those of a point \(.*point.key is '../../victim'"):
+        assert store.runs() == []
+
+
+def test_files_of_a_run_are_on_the_disk_before_it_is_finished(mlflow_uri: str, monkeypatch) -> None:
+    import mlflow
+
+    from workbench import files
+
+    synced, at_end = [], []
+    own_sync, own_end = files.os.fsync, mlflow.MlflowClient.set_terminated
+    monkeypatch.setattr(files.os, "fsync", lambda fd: (synced.append(fd), own_sync(fd)))
+    monkeypatch.setattr(
+        mlflow.MlflowClient, "set_terminated", lambda *args: (at_end.append(len(synced)), own_end(*args))
+    )
+    store = open_store(mlflow_uri)
+    run_id = store.start(make_point())
+    after_start = len(synced)
+    store.finish(run_id, [{"x": 1}])
+    assert 0 < after_start < at_end[0] == len(synced)
