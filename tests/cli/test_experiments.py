@@ -137,6 +137,8 @@ def test_compare(run, tmp_path):
     _, out, _ = run("compare", "toys/fig2", "--columns", "number,square")
     assert [line.split() for line in out.splitlines()[:2]] == [["number", "square"], ["1", "1"]]
     assert "offset 0" in out.splitlines()[-1]
+    _, out, _ = run("compare", "toys/fig1", "--where", "number=2", "--columns", "number,offset,square")
+    assert [line.split() for line in out.splitlines()[:2]] == [["number", "offset", "square"], ["2", "0", "4"]]
     _, out, _ = run("compare", "toys/fig1", "--where", "number=2", "--csv", tmp_path / "rows.csv")
     assert pd.read_csv(tmp_path / "rows.csv").square.tolist() == [4] and out.startswith("1 rows in")
     assert run("compare", "--where", "number=17")[1] == "no finished runs like that\n"

@@ -59,6 +59,16 @@ def test_a_grid_has_seeds_of_its_own_or_those_of_its_size():
     assert [(point["number"], point["seed"]) for point in chosen] == [(2, 8)]
 
 
+def test_a_list_chooses_where_the_axis_exists():
+    spec = load_experiment("betty/fig13").spec
+    found = grids(spec, "smoke", overrides={"num_parts": [2]})
+    assert [grid.axes.get("num_parts") for grid in found] == [None, [2], None, [2]]
+    assert all("num_parts" not in grid.fixed for grid in found)
+    assert all(
+        point["num_parts"] == 3 for grid in grids(spec, "smoke", overrides={"num_parts": 3}) for point in grid.points()
+    )
+
+
 def test_overrides_reach_every_grid(toys):
     found = numbers("toys/fig1", "real", {"number": 7, "seed": [1]})
     assert found == [(7, word, 1, repetition) for word in "ab" for repetition in (0, 1)]

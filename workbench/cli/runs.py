@@ -22,10 +22,10 @@ def compare(asked: argparse.Namespace) -> list[str]:
             else "no finished runs yet; try `workbench run`"
         ]
     if asked.columns:
-        wanted = asked.columns.split(",")
-        if missing := [name for name in wanted if name not in found]:
-            raise ValueError(f"there is no column {missing[0]!r}; choose from {', '.join(found)}")
-        found = found[wanted]
+        wanted, constant = asked.columns.split(","), found.attrs["constant"]
+        if missing := [name for name in wanted if name not in found and name not in constant]:
+            raise ValueError(f"there is no column {missing[0]!r}; choose from {', '.join([*found, *constant])}")
+        found = found.assign(**{name: constant[name] for name in wanted if name not in found})[wanted]
     if asked.csv:
         found.to_csv(asked.csv, index=False)
         return [f"{len(found)} rows in {asked.csv}"]

@@ -72,7 +72,7 @@ def grids(
 
 def _set_all(found: list[Grid], key: str, value: Any) -> list[Grid]:
     """Set a key in every grid. A value that some grids have on that axis stays out of those that don't: of a sweep over
-    two models, setting one leaves the other's grid away."""
+    two models, setting one leaves the other's grid away. A list chooses values of an axis, where the axis exists."""
     values = value if isinstance(value, list) else [value]
     offered = [v for grid in found for v in grid.axes.get(key, [])]
     if offered and not values:
@@ -82,6 +82,9 @@ def _set_all(found: list[Grid], key: str, value: Any) -> list[Grid]:
     changed = []
     for grid in found:
         own = grid.axes.get(key)
+        if own is None and offered and isinstance(value, list):
+            changed.append(grid)
+            continue
         kept = values if own is None else [v for v in values if v in own or v not in offered]
         if kept or own is None:
             changed.append(grid.set(key, value if own is None else kept))
