@@ -33,7 +33,11 @@ def drop_abandoned_backward() -> None:
 
 
 class Held(weakref.ref):
-    """A storage that counts, until it is freed."""
+    """A storage that counts, until it is freed.
+
+    When it is, its callback, `deque.append`, runs without the interpreter: an interrupt within a callback written in
+    Python would be lost, and the storage's bytes with it.
+    """
 
     __slots__ = ("key", "nbytes")
     key: int
@@ -71,7 +75,7 @@ class CpuGauge(TorchDispatchMode):
         super().__init__()
         self._refuse = refuse
         self._held: dict[int, Held] = {}
-        self._freed: deque[int] = deque()  # written by whichever thread drops the last reference
+        self._freed: deque[Held] = deque()  # written by whichever thread drops the last reference
         self._copied: tuple[Held, int] | None = None  # what the engine would have overwritten, and the level with both
         self._live = self._peak = self._peak_before = 0
         self._lock = threading.Lock()  # kernels' threads make tensors too
@@ -147,11 +151,16 @@ class CpuGauge(TorchDispatchMode):
 
     def _hold(self, storage: UntypedStorage) -> None:
         """Count the storage when it is freed."""
-        if storage.device.type != self.device_type or storage._cdata in self._held:
+        if storage.device.type != self.device_type or self._find(storage) is not None:
             return
-        held = Held(storage, self._on_free)
+        held = Held(storage, self._freed.append)
         held.key, held.nbytes = storage._cdata, rounded_bytes(storage.nbytes())
         self._held[held.key] = held
+
+    def _find(self, storage: UntypedStorage) -> Held | None:
+        """The entry of a storage; one of a freed storage, whose address it has, is not its own."""
+        held = self._held.get(storage._cdata)
+        return None if held is None or held() is None else held
 
     def _add(self, storage: UntypedStorage) -> int:
         """Count a storage if it is new, or its change of size; NumPy's and files' memory is not the allocator's.
@@ -160,10 +169,10 @@ class CpuGauge(TorchDispatchMode):
             Live bytes at most meanwhile: a resize takes the new room before it frees the old.
         """
         reached = 0
-        held = self._held.get(storage._cdata)
+        held = self._find(storage)
         if held is None and storage.resizable():
             self._hold(storage)
-            held = self._held.get(storage._cdata)
+            held = self._find(storage)
             self._live += held.nbytes if held else 0
         elif held is not None and held.nbytes != (nbytes := rounded_bytes(storage.nbytes())):
             reached = self._live + nbytes
@@ -171,17 +180,19 @@ class CpuGauge(TorchDispatchMode):
             held.nbytes = nbytes
         return max(reached, self._live)
 
-    def _on_free(self, held: Held) -> None:
-        self._held.pop(held.key, None)  # at once: the address may be reused
-        self._freed.append(held.nbytes)
-
     def _settle(self) -> None:
         """Take in what happened since the last operator."""
         if self._copied is not None:
             (held, level), self._copied = self._copied, None
             self._peak = max(self._peak, level - (held.nbytes if held() is None else 0))
         while self._freed:
-            self._live -= self._freed.popleft()
+            self._release(self._freed.popleft())
+
+    def _release(self, held: Held) -> None:
+        """Take in that a storage was freed."""
+        self._live -= held.nbytes
+        if self._held.get(held.key) is held:  # else another storage has the address now
+            del self._held[held.key]
 
 
 _PLUMBING = (__file__, "torch/_ops.py", "torch/_compile.py", "torch/_dynamo/eval_frame.py")

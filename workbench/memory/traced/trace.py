@@ -1,10 +1,8 @@
 """What a piece of work allocates and frees, in order, and its peak when that order is gone through at other sizes."""
 
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any
 
 import numpy as np
 from torch import Tensor, UntypedStorage
@@ -107,7 +105,7 @@ class AllocationTrace(CpuGauge):
         self._phases: list[tuple[str, int]] = []
         self._number: dict[int, int] = {}  # of a storage, by the identity of what holds it
         self._kept: list[Held] = []  # so that identities stay unique
-        self._ended: deque[Held] = deque()
+        self._overwritten: Held | None = None
         self._operator_began = 0
 
     def start(self) -> None:
@@ -123,7 +121,7 @@ class AllocationTrace(CpuGauge):
     def book(self, tensor: Tensor | None, term: str) -> None:
         """Count a tensor's storage under another term."""
         for storage in storages_of(tensor):
-            number = self._number.get(id(self._held.get(storage._cdata)))
+            number = self._number.get(id(self._find(storage)))
             if number is not None:
                 self._terms[number] = term
 
@@ -134,10 +132,10 @@ class AllocationTrace(CpuGauge):
         return Recording(script, np.array(self._nbytes, dtype=np.int64))
 
     def _add(self, storage: UntypedStorage) -> int:
-        before = self._held.get(storage._cdata)
+        before = self._find(storage)
         had = None if before is None else before.nbytes
         reached = super()._add(storage)
-        held = self._held.get(storage._cdata)
+        held = self._find(storage)
         if held is not None and (held is not before or held.nbytes != had):
             self._make(held, storage.nbytes())
         return reached
@@ -152,17 +150,14 @@ class AllocationTrace(CpuGauge):
         self._nbytes.append(nbytes)
         self._terms.append(self.term)
 
-    def _on_free(self, held: Held) -> None:
-        super()._on_free(held)
-        self._ended.append(held)
-
     def _settle(self) -> None:
-        overwritten: Any = None if self._copied is None else self._copied[0]
+        self._overwritten = None if self._copied is None else self._copied[0]
         super()._settle()
-        while self._ended:
-            held = self._ended.popleft()
-            number = self._number.pop(id(held), None)
-            if number is not None:  # what autograd would have overwritten is freed before the copy is made
-                at = self._operator_began if held is overwritten else len(self._events)
-                self._events.insert(at, number)
         self._operator_began = len(self._events)
+
+    def _release(self, held: Held) -> None:
+        super()._release(held)
+        number = self._number.pop(id(held), None)
+        if number is not None:  # what autograd would have overwritten is freed before the copy is made
+            at = self._operator_began if held is self._overwritten else len(self._events)
+            self._events.insert(at, number)
