@@ -10,8 +10,9 @@ from torch import Tensor
 
 from workbench.core.array_store import HEADER, open_arrays, save_arrays
 from workbench.core.block import FLOATS, check_rises, check_sources
+from workbench.core.capacity import check_fits
 from workbench.core.errors import ID_DTYPES, INT64_MAX, CorruptFileError, check_finite, check_ids, check_vector
-from workbench.core.graph_build import TYPE_DTYPES, ArrayLike, as_vector, check_room, edges_to_csr
+from workbench.core.graph_build import TYPE_DTYPES, ArrayLike, as_vector, edges_to_csr
 from workbench.core.storage import move_all, total_bytes
 from workbench.core.units import format_bytes
 from workbench.kernels.pairs import find_pairs
@@ -208,7 +209,7 @@ class Graph:
         if self.edge_ids is None or not self.num_edges:
             return torch.empty(0, dtype=torch.int64, device=self.device)
         size = int(self.edge_ids.max()) + 1
-        check_room(f"finding edges by ids up to {size - 1:,}", 8 * size, "number the edges without gaps")
+        check_fits(f"finding edges by ids up to {size - 1:,}", 8 * size, "number the edges without gaps")
         positions = torch.full((size,), -1, dtype=torch.int64, device=self.device)
         positions[self.edge_ids] = torch.arange(self.num_edges, device=self.device)
         return positions

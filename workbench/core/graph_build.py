@@ -9,13 +9,11 @@ import torch
 from torch import Tensor
 
 from workbench.core.block import FLOATS
-from workbench.core.errors import ID_DTYPES, CapacityError, check_at_least, check_finite, check_ids, check_vector
-from workbench.core.host_memory import available_bytes
-from workbench.core.units import format_bytes
+from workbench.core.capacity import check_fits
+from workbench.core.errors import ID_DTYPES, check_at_least, check_finite, check_ids, check_vector
 from workbench.kernels.csr import Csr, group_rows, symmetric_rows
 
 ArrayLike: TypeAlias = Tensor | np.ndarray | Sequence[int] | Sequence[float]
-_MUCH_BYTES = 1 << 28  # what is less is allocated without asking the system
 _BYTES_PER_NODE = 3 * 8  # offsets, counts and write positions
 TYPE_DTYPES = (*ID_DTYPES, torch.int16, torch.uint8)
 
@@ -38,16 +36,6 @@ def as_vector(name: str, values: ArrayLike) -> Tensor:
     if vector.dim() != 1:
         raise ValueError(f"{name} must be a vector, not of shape {tuple(vector.shape)}; flatten it with .reshape(-1)")
     return vector.detach().contiguous()
-
-
-def check_room(what: str, nbytes: int, remedy: str) -> None:
-    """Refuse arrays that this machine has no memory for, before they are allocated.
-
-    Raises:
-        CapacityError: with both numbers.
-    """
-    if nbytes > _MUCH_BYTES and nbytes > (free := available_bytes()):
-        raise CapacityError(f"{what} takes {format_bytes(nbytes)}, and {format_bytes(free)} are free; {remedy}")
 
 
 def _as_ids(name: str, values: ArrayLike) -> Tensor:
@@ -79,7 +67,7 @@ def _check_edges(src: Tensor, dst: Tensor, num_nodes: int | None) -> int:
     if needed > count:
         raise IndexError(f"the edges hold node {needed - 1}, num_nodes is {count}; pass num_nodes={needed} or more")
     if src.device.type == "cpu":
-        check_room(f"a graph of {count:,} nodes", _BYTES_PER_NODE * count, "number the nodes without gaps")
+        check_fits(f"a graph of {count:,} nodes", _BYTES_PER_NODE * count, "number the nodes without gaps")
     return int(count)
 
 

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from workbench.core.errors import check_type
 from workbench.core.minibatch import MiniBatch
 from workbench.memory.analytic.dense import NORMS, SAVE_INPUT, SAVE_RESULT
 from workbench.memory.analytic.layers import PRICES
@@ -93,6 +94,7 @@ def estimator_for(
     Raises:
         ValueError: see `estimate_memory`.
     """
+    check_type("model", model, nn.Module, "pass the torch.nn.Module first, then the batch")
     if not isinstance(mb, MiniBatch):
         raise TypeError(f"mb is a {type(mb).__name__}; pass a MiniBatch (MiniBatch.from_dgl makes one of DGL's blocks)")
     wanted = Kernels(kernels) if isinstance(kernels, str) else kernels

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from workbench.core.errors import check_at_least, check_choice
+from workbench.core.errors import check_at_least, check_bytes, check_choice
 from workbench.core.minibatch import MiniBatch
 from workbench.core.stopwatch import Stopwatch
 from workbench.core.units import format_bytes
@@ -207,7 +207,7 @@ def check_options(
         ValueError: with what would do.
         TypeError: `node_parts` are no integers.
     """
-    check_at_least("capacity_bytes", capacity_bytes, 1)
+    check_bytes("capacity_bytes", capacity_bytes)
     check_choice("method", method, PARTITION_CHOICES)
     check_method(method, node_parts)
     check_choice("strategy", strategy, STRATEGIES)

@@ -7,7 +7,50 @@ from typing import Any
 import torch
 from torch import nn
 
+from workbench.core.minibatch import MiniBatch
+
 _FROM_BATCH = ("node_ids", "step")
+_OTHERS = {"dgl": "DGL", "torch_geometric": "PyG"}
+
+
+def call_model(model: nn.Module, mb: MiniBatch, x: Any, names: list[str]) -> Any:
+    """The model's output for a batch on its device.
+
+    Args:
+        model: called with `(mb.blocks, x)` and what of the batch it names.
+        mb: the batch.
+        x: features of its inputs.
+        names: from `wanted_names`.
+
+    Raises:
+        TypeError: a model that can't be called so, or layers of another library, which do not take our blocks.
+    """
+    given = {name: getattr(mb, name) for name in names}
+    try:
+        return model(mb.blocks, x, **given)
+    except (AttributeError, TypeError, ValueError) as error:
+        remedy = _why_not_callable(model, mb, x, given)
+        if remedy is None:
+            raise
+        raise TypeError(f"{remedy}. It raised {type(error).__name__}: {error}") from error
+
+
+def _why_not_callable(model: nn.Module, mb: MiniBatch, x: Any, given: dict[str, Any]) -> str | None:
+    """What is wrong with calling the model on blocks, as far as that can be told; None: its own code failed."""
+    for part in model.modules():
+        library = _OTHERS.get(type(part).__module__.partition(".")[0])
+        if library is not None:
+            return (
+                f"{type(part).__name__} is a layer of {library}, which does not take the workbench's blocks: wrap it in "
+                "a module whose forward(blocks, x) converts them (MiniBatch(torch.arange(len(x)), blocks).to_dgl() or "
+                ".to_pyg()), or cut its loader's batches with micro_batches and call it yourself"
+            )
+    try:
+        inspect.signature(model.forward).bind(mb.blocks, x, **given)
+    except TypeError:
+        arguments = inspect.signature(model.forward)
+        return f"{type(model).__name__}.forward{arguments} can't be called with (blocks, x); give it these arguments"
+    return None
 
 
 def model_device(model: nn.Module) -> torch.device | None:

@@ -15,6 +15,7 @@ from workbench.core.stopwatch import Stopwatch
 from workbench.nn.call import model_device
 from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.training.accumulate import Phase
+from workbench.training.arguments import as_batches, check_model, check_optimizer, check_trains
 from workbench.training.epoch_memory import PHASES, EpochMemory, Steps, meter_epoch
 from workbench.training.rows import read_rows
 from workbench.training.step import train_step
@@ -102,6 +103,9 @@ def profile_epoch(
     if not steps or not all(steps):
         empty = sum(not step for step in steps)
         raise ValueError(f"{empty} of {len(steps)} steps have no micro-batch; pass at least one step, none empty")
+    check_model(model)
+    check_optimizer(optimizer)
+    check_trains(optimizer, model, [mb for step in steps for mb in as_batches(step)], x, loss_fn)
     device = model_device(model) or torch.device("cpu")
     restore = _snapshot(model, optimizer, device)
 
