@@ -41,9 +41,9 @@ def _why_not_callable(model: nn.Module, mb: MiniBatch, x: Any, given: dict[str, 
         library = _OTHERS.get(type(part).__module__.partition(".")[0])
         if library is not None:
             return (
-                f"{type(part).__name__} is a layer of {library}, which does not take the workbench's blocks: wrap it in "
-                "a module whose forward(blocks, x) converts them (MiniBatch(torch.arange(len(x)), blocks).to_dgl() or "
-                ".to_pyg()), or cut its loader's batches with micro_batches and call it yourself"
+                f"{type(part).__name__} is a layer of {library}, which does not take the workbench's blocks: wrap it "
+                "in a module whose forward(blocks, x) converts them (MiniBatch(torch.arange(len(x)), blocks).to_dgl() "
+                "or .to_pyg()), or cut its loader's batches with micro_batches and call it yourself"
             )
     try:
         inspect.signature(model.forward).bind(mb.blocks, x, **given)

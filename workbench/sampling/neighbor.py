@@ -10,6 +10,7 @@ from typing import Any
 
 from torch import Tensor
 
+from workbench.core.capacity import check_fits
 from workbench.core.errors import check_at_least, check_seed, check_type
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
@@ -18,8 +19,14 @@ from workbench.sampling.layers import Drawn, candidates, excluded_positions, sam
 from workbench.sampling.race import draw_weighted
 from workbench.sampling.subset import draw_uniform
 
+_MOST, _MOST_LAYERS = 2**62, 1000
+_BYTES_PER_DRAW = 4 + 8  # a source and what picks it
 
-_MOST, _MOST_LAYERS = 2**31 - 1, 1000
+
+def _kinds(fanouts: Any) -> str:
+    """What cannot be read off the values: 10.0 may be a float or a tensor."""
+    values = fanouts if isinstance(fanouts, list | tuple) else [fanouts]
+    return ", ".join(dict.fromkeys(type(value).__name__ for value in values))
 
 
 def _whole_numbers(fanouts: Any) -> tuple[int, ...]:
@@ -29,7 +36,8 @@ def _whole_numbers(fanouts: Any) -> tuple[int, ...]:
         return tuple(operator.index(fanout) for fanout in fanouts)
     except TypeError:
         raise TypeError(
-            f"fanouts are {fanouts!r}; pass a list of whole numbers, input layer first: [10, 25], or -1 for all neighbours"
+            f"fanouts are {fanouts!r} ({_kinds(fanouts)}); pass a list of whole numbers, input layer first: [10, 25], "
+            "or -1 for all neighbours"
         ) from None
 
 
@@ -72,8 +80,8 @@ class NeighborSampler:
         wrong = [fanout for fanout in self.fanouts if not (fanout == -1 or 1 <= fanout <= _MOST)]
         if wrong or not 1 <= len(self.fanouts) <= _MOST_LAYERS:
             raise ValueError(
-                f"fanouts are {list(self.fanouts[:9])}; give one per layer (up to {_MOST_LAYERS}), each from 1 to {_MOST}, "
-                "or -1 for all"
+                f"fanouts are {list(self.fanouts[:9])}; give one per layer (1 to {_MOST_LAYERS} layers), each at least "
+                f"1 (and at most {_MOST}), or -1 for all"
             )
 
     def sample(self, graph: Graph, seeds: Tensor, *, step: int = 0, exclude_edges: Tensor | None = None) -> MiniBatch:
@@ -101,6 +109,9 @@ class NeighborSampler:
             rows = candidates(graph, nodes, excluded)
             key = stream(self.seed, Purpose.SAMPLING, step, layer)
             fanout = self.fanouts[layer]
+            if self.replace and fanout > 0:
+                what = f"drawing {fanout} neighbours of each of {len(nodes)} nodes with replacement"
+                check_fits(what, _BYTES_PER_DRAW * fanout * len(nodes), "use smaller fanouts, or replace=False")
             if self.weighted:
                 return draw_weighted(graph, rows, fanout, replace=self.replace, key=key)
             return draw_uniform(rows, graph.indices, fanout, replace=self.replace, key=key, positions=positions)

@@ -50,8 +50,8 @@ def check_optimizer(optimizer: Any) -> None:
         check_type("optimizer", optimizer, torch.optim.Optimizer, remedy)
     if _needs_closure(optimizer):
         raise ValueError(
-            f"{type(optimizer).__name__}.step takes a closure that computes the loss again and again, which one step on "
-            "accumulated gradients does not offer; use an optimizer whose step takes none, such as Adam or SGD"
+            f"{type(optimizer).__name__}.step takes a closure that computes the loss again and again, which one step "
+            "on accumulated gradients does not offer; use an optimizer whose step takes none, such as Adam or SGD"
         )
 
 
