@@ -119,7 +119,5 @@ def test_functions_without_a_signature_are_taken_as_they_are() -> None:
 
 
 def test_labels_out_of_range_name_label_and_classes() -> None:
-    with pytest.raises(
-        IndexError, match=r"class 4, but the model's output has 4 columns; classes lie in \[0, 4\)"
-    ):
+    with pytest.raises(IndexError, match=r"class 4, but the model's output has 4 columns; classes lie in \[0, 4\)"):
         SeedLoss.of(F.cross_entropy, "mean")(OUT[:1], torch.tensor([CLASSES]))

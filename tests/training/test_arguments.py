@@ -81,6 +81,16 @@ CASES = {
     ),
     "exchanged x and y": (lambda: {"x": Y, "y": X}, ValueError, r"features have shape \(.*,\), but the model reads"),
     "width": (lambda: {"x": X[:, :3]}, ValueError, r"features have shape \(.*, 3\), .* reads \[nodes, 4\]; build it"),
+    "double features of an own model": (
+        lambda: {"model": PlainModel(), "x": X.double()},
+        ValueError,
+        r"PlainModel failed on features of torch.float64 \(.*, 4\), its parameters being torch.float32: .* convert them",
+    ),
+    "width of an own model": (
+        lambda: {"model": PlainModel(), "x": X[:, :3]},
+        ValueError,
+        r"PlainModel failed on features of torch.float32 \(.*, 3\).* the width that they have",
+    ),
     "labels as a column": (lambda: {"y": Y[:, None]}, ValueError, r"labels of torch.int64 \(13, 1\).*y\[:, 0\]"),
     "labels as floats": (lambda: {"y": Y.double()}, ValueError, r"labels of torch.float64 \(13,\).*y\.long\(\)"),
     "too many classes": (

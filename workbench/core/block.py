@@ -7,7 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workbench.core.errors import ID_DTYPES, check_at_least, check_vector, first_outside
+from workbench.core.errors import ID_DTYPES, check_at_least, check_tensors, check_vector, first_outside
 from workbench.core.storage import move_all, total_bytes
 from workbench.core.units import format_bytes
 from workbench.kernels.checks import first_fall
@@ -73,6 +73,7 @@ class Block:
     def __post_init__(self) -> None:
         check_at_least("num_dst", self.num_dst, 0)
         check_at_least("num_src (destinations are a prefix of the sources)", self.num_src, self.num_dst)
+        check_tensors(indptr=self.indptr, indices=self.indices)
         check_vector("indptr", self.indptr, self.num_dst + 1, (torch.int64,))
         check_vector("indices", self.indices, None, ID_DTYPES)
         check_vector("edge_ids", self.edge_ids, self.num_edges, ID_DTYPES)

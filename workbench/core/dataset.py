@@ -9,7 +9,15 @@ from torch import Tensor
 
 from workbench.core.array_store import content_digest
 from workbench.core.block import FLOATS
-from workbench.core.errors import check_at_least, check_finite, check_ids, check_type, check_vector, first_outside
+from workbench.core.errors import (
+    check_at_least,
+    check_finite,
+    check_ids,
+    check_tensors,
+    check_type,
+    check_vector,
+    first_outside,
+)
 from workbench.core.graph import Graph
 from workbench.core.linksplit import LinkSplit
 from workbench.core.storage import total_bytes
@@ -28,6 +36,7 @@ def _check_rows(name: str, values: Tensor, rows: int, width: int | str | None, d
 
 
 def _count_classes(y: Tensor) -> int:
+    check_tensors(y=y)
     check_vector("y", y, None, (torch.int64, *FLOATS), columns=True)
     if y.is_floating_point():
         return y.shape[1] if y.dim() == 2 else 1
@@ -78,6 +87,7 @@ class Dataset:
 
     def __post_init__(self) -> None:
         check_type("graph", self.graph, Graph, "pass a Graph (Graph.from_edges, graph_from_dgl, graph_from_pyg)")
+        check_tensors(x=self.x, y=self.y, **{name: getattr(self, name) for name in _SPLITS})
         check_at_least("num_classes", self.num_classes, 0)
         _check_rows("x", self.x, self.graph.num_nodes, "any", FLOATS)
         several = self.y.is_floating_point()

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workbench.core.errors import ID_DTYPES, INT64_MAX, check_ids, check_type, check_vector
+from workbench.core.errors import ID_DTYPES, INT64_MAX, check_ids, check_tensors, check_type, check_vector
 from workbench.core.graph import Graph
 from workbench.core.storage import move_all, total_bytes
 from workbench.core.units import format_bytes
@@ -74,12 +74,16 @@ class EdgeBatch:
     relation: Tensor | None = None
 
     def __post_init__(self) -> None:
+        check_tensors(seeds=self.seeds, src=self.src, dst=self.dst)
         check_vector("seeds", self.seeds, None, (torch.int64,))
         check_vector("src", self.src, None, (torch.int64,))
         check_vector("dst", self.dst, self.num_pairs, (torch.int64,))
         check_vector("relation", self.relation, self.num_pairs, ID_DTYPES)
         if (self.neg_src is None) != (self.neg_dst is None):
             raise ValueError("neg_src and neg_dst go together; EdgeBatch.from_pairs fills in the end that is not given")
+        if self.neg_src is not None:
+            check_tensors(neg_src=self.neg_src, neg_dst=self.neg_dst)
+            check_vector("neg_src", self.neg_src, None, (torch.int64,))
         count = self.num_pairs * self.num_negatives
         check_vector("neg_src", self.neg_src, count, (torch.int64,))
         check_vector("neg_dst", self.neg_dst, count, (torch.int64,))

@@ -134,7 +134,7 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
         ValueError: with the names that are known.
     """
     known = sorted(choices)
-    if value not in known:
+    if not isinstance(value, str) or value not in known:
         raise ValueError(f"{name} {value!r} is not known; choose from {', '.join(known)}")
 
 
@@ -183,6 +183,16 @@ def check_type(name: str, value: object, kind: type | tuple[type, ...], remedy: 
     """
     if not isinstance(value, kind):
         raise TypeError(f"{name} is {_article(type(value).__name__)}; {remedy}")
+
+
+def check_tensors(**values: object) -> None:
+    """Check that arguments that may not be None are tensors.
+
+    Raises:
+        TypeError: the first that is none.
+    """
+    for name, value in values.items():
+        check_type(name, value, Tensor, f"pass a tensor: torch.as_tensor({name})")
 
 
 def _article(noun: str) -> str:

@@ -1,12 +1,13 @@
 """`Exchange`: the rows that processes send each other before a layer of a cooperative batch."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
-from workbench.core.errors import INT64_MAX, check_at_least, check_ids, check_vector
+from workbench.core.errors import INT64_MAX, check_at_least, check_ids, check_tensors, check_type, check_vector
 from workbench.core.storage import move_all
 
 
@@ -31,7 +32,9 @@ class Exchange:
     halo_ids: Tensor
 
     def __post_init__(self) -> None:
+        check_tensors(send_index=self.send_index, halo_ids=self.halo_ids)
         for name in ("send_counts", "receive_counts"):
+            check_type(name, getattr(self, name), Sequence, "pass a tuple of whole numbers, one per process")
             for count in getattr(self, name):
                 check_at_least(f"a number of {name}", count, 0)
         check_vector("send_index", self.send_index, sum(self.send_counts), (torch.int64,))

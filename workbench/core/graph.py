@@ -11,7 +11,15 @@ from torch import Tensor
 from workbench.core.array_store import HEADER, open_arrays, save_arrays
 from workbench.core.block import FLOATS, check_rises, check_sources
 from workbench.core.capacity import check_fits
-from workbench.core.errors import ID_DTYPES, INT64_MAX, CorruptFileError, check_finite, check_ids, check_vector
+from workbench.core.errors import (
+    ID_DTYPES,
+    INT64_MAX,
+    CorruptFileError,
+    check_finite,
+    check_ids,
+    check_tensors,
+    check_vector,
+)
 from workbench.core.graph_build import TYPE_DTYPES, ArrayLike, as_vector, edges_to_csr
 from workbench.core.storage import move_all, total_bytes
 from workbench.core.units import format_bytes
@@ -51,6 +59,7 @@ class Graph:
     node_type: Tensor | None = None
 
     def __post_init__(self) -> None:
+        check_tensors(indptr=self.indptr, indices=self.indices)
         check_vector("indptr", self.indptr, None, (torch.int64,))
         check_vector("indices", self.indices, None, ID_DTYPES)
         if not self.indptr.numel():

@@ -14,6 +14,7 @@ from workbench.core.graph import Graph
 from workbench.core.pair_index import PairIndex
 from workbench.core.units import format_bytes
 
+_MOST = 2**31 - 1  # so that pairs of two are numbered in 63 bits
 _PARTS = ("train", "valid", "test")
 
 
@@ -56,7 +57,7 @@ class KnowledgeGraph:
             if triples.dim() != 2 or triples.shape[1] != 3:
                 raise ValueError(f"{part} has shape {tuple(triples.shape)}; it must be [number of triples, 3]")
         for field, count in (("num_entities", self.num_entities), ("num_relations", self.num_relations)):
-            check_at_least(field, count, 0)
+            check_at_least(field, count, 0, most=_MOST)
         for field, count in (("entity_names", self.num_entities), ("relation_names", self.num_relations)):
             names = getattr(self, field)
             if names is not None and len(names) != count:

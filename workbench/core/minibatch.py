@@ -8,7 +8,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.block import Block
-from workbench.core.errors import INT64_MAX, check_ids, check_seed, check_type, check_vector
+from workbench.core.errors import INT64_MAX, check_ids, check_seed, check_tensors, check_type, check_vector
 from workbench.core.exchange import Exchange
 from workbench.core.storage import move_all, total_bytes
 from workbench.core.units import format_bytes
@@ -55,6 +55,7 @@ class MiniBatch:
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "blocks", _records_of("blocks", self.blocks, Block))
+        check_tensors(node_ids=self.node_ids)
         check_vector("node_ids", self.node_ids, None, (torch.int64,))
         check_vector("parent", self.parent, self.num_inputs, (torch.int64,))
         check_seed(self.step, "step")

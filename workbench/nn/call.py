@@ -5,11 +5,12 @@ from itertools import chain
 from typing import Any
 
 import torch
-from torch import nn
+from torch import Tensor, nn
 
 from workbench.core.minibatch import MiniBatch
 
 _FROM_BATCH = ("node_ids", "step")
+_MISMATCH = ("mat1 and mat2", "m1 and m2", "expected scalar type")  # of torch's matrix products
 _OTHERS = {"dgl": "DGL", "torch_geometric": "PyG"}
 
 
@@ -23,6 +24,7 @@ def call_model(model: nn.Module, mb: MiniBatch, x: Any, names: list[str]) -> Any
         names: from `wanted_names`.
 
     Raises:
+        ValueError: features of a dtype or a width that a matrix product of the model refuses.
         TypeError: a model that can't be called so, or layers of another library, which do not take our blocks.
     """
     given = {name: getattr(mb, name) for name in names}
@@ -33,6 +35,14 @@ def call_model(model: nn.Module, mb: MiniBatch, x: Any, names: list[str]) -> Any
         if remedy is None:
             raise
         raise TypeError(f"{remedy}. It raised {type(error).__name__}: {error}") from error
+    except RuntimeError as error:
+        if not any(text in str(error) for text in _MISMATCH) or not isinstance(x, Tensor):
+            raise
+        dtype = next((p.dtype for p in model.parameters()), None)
+        raise ValueError(
+            f"{type(model).__name__} failed on features of {x.dtype} {tuple(x.shape)}, its parameters being {dtype}: "
+            f"{error}; convert them, x.to({dtype}), and build the model for the width that they have"
+        ) from error
 
 
 def _why_not_callable(model: nn.Module, mb: MiniBatch, x: Any, given: dict[str, Any]) -> str | None:

@@ -73,7 +73,7 @@ class GNN(nn.Module):
         """
         first = 0 if aggregated is None else 1
         self._check(len(blocks) + first, blocks, exchanges, aggregated)
-        self._check_features(x)
+        self.check_features(x)
         h = x if aggregated is None else self._between(0, self.layers[0].update(x, aggregated), node_ids, step)  # type: ignore[operator]
         for position, block in enumerate(blocks):
             layer = position + first
@@ -98,8 +98,16 @@ class GNN(nn.Module):
         if aggregated is not None and not self.layers[0].is_linear:
             raise ValueError("aggregated= needs a first layer with a linear aggregate: sage-mean, sage-gcn, gcn or gin")
 
-    def _check_features(self, x: Tensor) -> None:
-        """The matrix product's own errors name neither features nor model."""
+    def check_features(self, x: Tensor) -> None:
+        """Refuse features that the first layer can't read: the matrix product's own errors name neither of them.
+
+        Args:
+            x: floating [nodes, in_dim].
+
+        Raises:
+            ValueError: another width.
+            TypeError: another dtype than that of the parameters (unless autocast converts it).
+        """
         if torch.compiler.is_compiling():
             return
         check_type("x", x, Tensor, "pass the features of the batch's inputs, x[batch.node_ids]")

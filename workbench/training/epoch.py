@@ -119,7 +119,9 @@ def train_epochs(
     def generate() -> Iterator[dict[str, float]]:
         for epoch in range(epochs):
             losses, weights = [], []
-            for micro in map(as_batches, steps(epoch)):
+            asked = steps(epoch)
+            check_type(f"what steps({epoch}) returned", asked, Iterable, "return a list of steps: [[mb], …]")
+            for micro in map(as_batches, asked):
                 losses.append(float(train_step(model, micro, x, y, loss_fn, optimizer)))
                 weights.append(sum(seed_loss.weigh(read_rows(y, mb.seeds)) for mb in micro))
             if not losses:
@@ -127,7 +129,13 @@ def train_epochs(
             loss = sum(loss * weight for loss, weight in zip(losses, weights, strict=True)) / sum(weights)
             row = {"epoch": epoch + 1, "num_steps": len(losses), "loss": loss}
             if evaluate is not None and ((epoch + 1) % evaluate_every == 0 or epoch + 1 == epochs):
-                row |= evaluate()
+                row |= _measured(evaluate)
             yield row
 
     return generate()
+
+
+def _measured(evaluate: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
+    measured = evaluate()
+    check_type("what evaluate returned", measured, Mapping, "return a dict from names to numbers")
+    return measured

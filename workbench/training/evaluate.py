@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.dataset import Dataset
-from workbench.core.errors import check_at_least, check_ids, check_type
+from workbench.core.errors import INT64_MAX, check_at_least, check_ids, check_type
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.nn.call import model_device
@@ -50,7 +50,7 @@ def full_neighbour_logits(
             "both").
         IndexError: ids out of range, or features that end before them.
     """
-    check_at_least("chunk_edges", chunk_edges, 1)
+    check_at_least("chunk_edges", chunk_edges, 1, most=INT64_MAX)
     check_type("graph", graph, Graph, "pass a Graph (workbench.core.interop makes one of DGL's and PyG's)")
     gnn = _layered(model)
     every = torch.arange(graph.num_nodes, device=graph.indices.device)
@@ -172,6 +172,8 @@ def _rows_of(model: GNN, layer: int, graph: Graph, ids: Tensor, read: Read, chun
     rows, done = torch.empty(0), 0
     for chunk in _chunks(graph, ids, chunk_edges):
         h = read(chunk.node_ids).to(device)
+        if not layer:
+            model.check_features(h)
         out = model._between(layer, model.layers[layer](chunk.blocks[0].to(device), h), None, 0)
         if not done:  # the first chunk says how wide rows are
             rows = torch.empty(len(ids), out.shape[1], dtype=out.dtype, device=ids.device)

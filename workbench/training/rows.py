@@ -30,7 +30,8 @@ def check_covers(name: str, source: Any, ids: Tensor) -> None:
         TypeError: nothing that rows can be read from.
         IndexError: with the id that is too large.
     """
-    if isinstance(source, list | tuple | str | dict) or not (hasattr(source, "read") or hasattr(source, "__getitem__")):
+    has_rows = hasattr(source, "read") or hasattr(source, "__getitem__")
+    if not has_rows or isinstance(source, list | tuple | str | bytes | dict | type):
         raise TypeError(
             f"{name} is a {type(source).__name__}; pass a tensor with a row per node of the graph (torch.as_tensor), "
             "an array, or an object with .read(ids)"

@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.block import Block
-from workbench.core.errors import ID_DTYPES, check_at_least, check_ids, check_type, check_vector
+from workbench.core.errors import ID_DTYPES, check_at_least, check_ids, check_tensors, check_type, check_vector
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.kernels.csr import group_rows
@@ -44,7 +44,10 @@ def block_from_edges(
     check_local("destinations", dst, num_dst)
     check_vector("the destinations", dst, len(src), ID_DTYPES)
     for name, value in attributes.items():
-        if value is not None and value.shape[:1] != src.shape:
+        if value is None:
+            continue
+        check_tensors(**{name: value})
+        if value.shape[:1] != src.shape:
             raise ValueError(f"{name} has shape {tuple(value.shape)} for {len(src)} edges; give one value per edge")
     csr = group_rows(dst.contiguous(), src.contiguous(), num_dst, num_src)
     order = slice(None) if csr.order is None else csr.order

@@ -2,13 +2,14 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from workbench.core.block import Block
-from workbench.core.errors import INT64_MAX, check_ids
+from workbench.core.errors import INT64_MAX, check_at_least, check_ids, check_type
 from workbench.core.graph import Graph
 from workbench.core.interop.edges import (
     block_from_edges,
@@ -113,7 +114,19 @@ def to_pyg(mb: MiniBatch) -> Any:
     return Data(**vars(batch), num_nodes=mb.num_inputs)
 
 
+def _is_row(value: Any, length: int) -> bool:
+    return isinstance(value, tuple | list) and len(value) == length
+
+
 def _from_layers(batch: Any) -> list[Block]:
+    for name in ("adjs", "adj_weights", "adj_types"):
+        value = getattr(batch, name, None)
+        check_type(name, value, (list, tuple, NoneType), "pass a list with one entry per layer, as to_pyg gives it")
+    for layer, adj in enumerate(batch.adjs):
+        if not (_is_row(adj, 3) and _is_row(adj[2], 2)):
+            raise ValueError(f"adjs[{layer}] is {adj!r:.99}; give (edge_index, e_id, (num_src, num_dst)) per layer")
+        for count in adj[2]:
+            check_at_least(f"a size of adjs[{layer}]", count, 0, most=len(batch.n_id))
     none = [None] * len(batch.adjs)
     weights, types = getattr(batch, "adj_weights", None) or none, getattr(batch, "adj_types", None) or none
     if not len(batch.adjs) == len(weights) == len(types):

@@ -1,5 +1,6 @@
 """Blocks of PyG's `NeighborLoader` batches: hop after hop, one sample per node for all layers."""
 
+import operator
 from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any
@@ -11,32 +12,43 @@ from workbench.core.interop.edges import block_from_edges, check_edge_index
 _UNCHANGED = "pass the batch as NeighborLoader gave it"
 
 
+def _counts(name: str, values: Any) -> list[int]:
+    """Numbers that PyG gives as a list of integers or of tensors, or as one tensor."""
+    try:
+        counts = [operator.index(value) for value in values]
+    except TypeError as error:
+        raise TypeError(f"{name} is {values!r}, not whole numbers; {_UNCHANGED}") from error
+    for count in counts:
+        check_at_least(f"a number of {name}", count, 0)
+    return counts
+
+
 def _nodes_met(batch: Any) -> list[int]:
     """How many nodes were met after each hop, if the hops are those of the batch's nodes."""
-    counts = [int(count) for count in batch.num_sampled_nodes]
+    counts = _counts("num_sampled_nodes", batch.num_sampled_nodes)
     if len(counts) < 2:
         raise ValueError(f"num_sampled_nodes is {counts}; it must count the seeds and the new nodes of each hop")
-    for count in counts:
-        check_at_least("a number of num_sampled_nodes", count, 0)
     if sum(counts) != len(batch.n_id):
         raise ValueError(
             f"num_sampled_nodes {counts} add up to {sum(counts)}, but n_id has {len(batch.n_id)} nodes; {_UNCHANGED}"
         )
-    if (seeds := getattr(batch, "batch_size", None)) not in (None, counts[0]):
+    if (seeds := getattr(batch, "batch_size", None)) is None:
+        return list(accumulate(counts))
+    if _counts("batch_size", [seeds]) != counts[:1]:
         raise ValueError(f"batch_size is {seeds}, but num_sampled_nodes begins with {counts[0]} seeds; {_UNCHANGED}")
     return list(accumulate(counts))
 
 
 def _check_hops(batch: Any, whole: Block, met: list[int]) -> None:
     """Every hop must have the edges into the nodes first met one hop before, and no other."""
-    if (counts := getattr(batch, "num_sampled_edges", None)) is None:
+    if getattr(batch, "num_sampled_edges", None) is None:
         return
+    counts = _counts("num_sampled_edges", batch.num_sampled_edges)
     ends = [int(whole.indptr[count]) for count in met[:-1]]
-    if list(accumulate(int(count) for count in counts)) != ends:
+    if list(accumulate(counts)) != ends:
         found = [end - start for start, end in pairwise([0, *ends])]
         raise ValueError(
-            f"num_sampled_edges are {[int(count) for count in counts]}, but edge_index has {found} edges into the "
-            f"nodes of each hop; {_UNCHANGED}"
+            f"num_sampled_edges are {counts}, but edge_index has {found} edges into the nodes of each hop; {_UNCHANGED}"
         )
 
 
