@@ -7,7 +7,7 @@ import statistics
 from pathlib import Path
 from typing import Any
 
-BENCHMARKS = ("sampling", "splitting", "aggregation", "estimate", "traced", "plan")
+BENCHMARKS = ("sampling", "splitting", "aggregation", "estimate", "traced", "plan", "boundaries")
 
 
 def _text(value: Any) -> str:

@@ -84,7 +84,7 @@ CASES = {
     "double features of an own model": (
         lambda: {"model": PlainModel(), "x": X.double()},
         ValueError,
-        r"PlainModel failed on features of torch.float64 \(.*, 4\), its parameters being torch.float32: .* convert them",
+        r"PlainModel failed on features of torch.float64 \(.*, 4\), its parameters being torch.float32: .* convert",
     ),
     "width of an own model": (
         lambda: {"model": PlainModel(), "x": X[:, :3]},

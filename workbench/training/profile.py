@@ -17,7 +17,7 @@ from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.training.accumulate import Phase
 from workbench.training.arguments import as_batches, check_model, check_optimizer, check_trains
 from workbench.training.epoch_memory import PHASES, EpochMemory, Steps, meter_epoch
-from workbench.training.rows import read_rows
+from workbench.training.rows import check_covers, read_rows
 from workbench.training.step import train_step
 
 _OTHER = "other"
@@ -108,6 +108,9 @@ def profile_epoch(
     check_model(model)
     check_optimizer(optimizer)
     check_trains(optimizer, model, [mb for step in steps for mb in step], x, loss_fn)
+    for mb in (mb for step in steps for mb in step):
+        check_covers("x", x, mb.node_ids)
+        check_covers("y", y, mb.seeds)
     device = model_device(model) or torch.device("cpu")
     restore = _snapshot(model, optimizer, device)
 
