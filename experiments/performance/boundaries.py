@@ -60,9 +60,10 @@ def _check_block(ours: Block, src: Tensor, dst: Tensor) -> None:
 def _dgl_step(graph: Graph, x: Tensor, y: Tensor, seeds: Callable[[], Tensor]) -> tuple[Callable, Callable]:
     """A step of README's loop with DGL's layers, and the checks of one of its batches."""
     import dgl
+    from dgl.nn import SAGEConv
 
     peer, sampler = graph_to_dgl(graph).formats("csc"), dgl.dataloading.NeighborSampler(FANOUTS)
-    layers = nn.ModuleList([dgl.nn.SAGEConv(WIDTH, HIDDEN, "mean"), dgl.nn.SAGEConv(HIDDEN, CLASSES, "mean")])
+    layers = nn.ModuleList([SAGEConv(WIDTH, HIDDEN, "mean"), SAGEConv(HIDDEN, CLASSES, "mean")])
     optimizer = torch.optim.Adam(layers.parameters())
 
     def step() -> None:

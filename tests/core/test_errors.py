@@ -129,9 +129,9 @@ def test_check_at_least_has_a_most():
 def test_check_bytes_names_parse_bytes():
     e.check_bytes("capacity_bytes", 1)
     with pytest.raises(ValueError, match=r"workbench\.parse_bytes\('64MiB'\)"):
-        e.check_bytes("capacity_bytes", "64MiB")
+        e.check_bytes("capacity_bytes", "64MiB")  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match=r"capacity_bytes is 1\.5; it must be a whole number of at least 1"):
-        e.check_bytes("capacity_bytes", 1.5)
+        e.check_bytes("capacity_bytes", 1.5)  # pyright: ignore[reportArgumentType]
 
 
 def test_check_type_names_type_and_remedy():

@@ -440,10 +440,11 @@ def pyg_layers(**changes):
         (lambda e, e_id, size: (e + 1000, e_id, size), IndexError, "sources holds .*positions in the batch's list"),
         (lambda e, e_id, size: (e - 1000, e_id, size), IndexError, "sources holds -"),
         (lambda e, e_id, size: (e, e_id, (size[0], 1)), IndexError, "destinations holds"),
-        (lambda e, e_id, size: (e, e_id, (size[0] + 1, size[1])), ValueError, "sources, but the batch provides"),
+        (lambda e, e_id, size: (e, e_id, (size[0] + 1, size[1])), ValueError, r"a size of adjs\[0\] is"),
+        (lambda e, e_id, size: (e[:, :0], None, (size[0] - 1, 0)), ValueError, "sources, but the batch provides"),
         (lambda e, e_id, size: (e, e_id[:1], size), ValueError, r"edge_ids has shape \(1,\) for"),
         (lambda e, e_id, size: (e.T, e_id, size), ValueError, "edge_index has shape"),
-        (lambda e, e_id, size: (e, e_id, (size[0], 2.5)), ValueError, "the number of destinations is 2.5"),
+        (lambda e, e_id, size: (e, e_id, (size[0], 2.5)), ValueError, r"a size of adjs\[0\] is 2\.5"),
     ],
 )
 def test_layers_of_pyg_are_checked(change, error, message):

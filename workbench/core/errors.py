@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from numbers import Integral
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -175,7 +176,7 @@ def check_seed(seed: int, name: str = "seed") -> int:
     return int(seed)
 
 
-def check_type(name: str, value: object, kind: type | tuple[type, ...], remedy: str) -> None:
+def check_type(name: str, value: object, kind: Any, remedy: str) -> None:
     """Check what an argument is.
 
     Raises:

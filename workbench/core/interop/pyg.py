@@ -137,7 +137,8 @@ def _from_layers(batch: Any) -> list[Block]:
     blocks = []
     for (edges, e_id, (num_src, num_dst)), weight, kind in zip(batch.adjs, weights, types, strict=True):
         attributes = {"edge_ids": e_id, "edge_weight": weight, "edge_type": kind}
-        blocks.append(block_from_edges(*check_edge_index(edges), num_src, num_dst, attributes))
+        src, dst = check_edge_index(edges)
+        blocks.append(block_from_edges(src, dst, num_src, num_dst, attributes))
     return blocks
 
 
