@@ -60,7 +60,7 @@ def _check_block(ours: Block, src: Tensor, dst: Tensor) -> None:
 def _dgl_step(graph: Graph, x: Tensor, y: Tensor, seeds: Callable[[], Tensor]) -> tuple[Callable, Callable]:
     """A step of README's loop with DGL's layers, and the checks of one of its batches."""
     import dgl
-    from dgl.nn import SAGEConv
+    from dgl.nn import SAGEConv  # pyright: ignore[reportAttributeAccessIssue]
 
     peer, sampler = graph_to_dgl(graph).formats("csc"), dgl.dataloading.NeighborSampler(FANOUTS)
     layers = nn.ModuleList([SAGEConv(WIDTH, HIDDEN, "mean"), SAGEConv(HIDDEN, CLASSES, "mean")])

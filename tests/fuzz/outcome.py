@@ -9,7 +9,7 @@ import workbench
 from workbench.core.errors import PartitionError
 
 PACKAGE = str(Path(workbench.__file__).parent)
-KINDS = (ValueError, TypeError, LookupError, MemoryError, PartitionError)
+KINDS = (ValueError, TypeError, LookupError, MemoryError, OverflowError, PartitionError)
 _REMEDY = re.compile(
     r"\b(pass|reshape|must|give|use|choose|convert|ask|make|lie|lies|write|move|install|build|needs?|drop|replace|sample|set|"
     r"save|return|take|number|leave|unfreeze|call|put|cut|wrap|flatten|may|allow|train|find|fits?|smaller|only|go)\b"

@@ -41,4 +41,5 @@ def test_a_crash_and_a_hang_are_seen(monkeypatch) -> None:
 
 
 def test_cases_are_functions_of_category_and_seed() -> None:
-    assert run(1, first=3) == run(1, first=3)
+    first, second = ([(*r[:3], r.detail.partition(":")[0]) for r in run(1, first=3)] for _ in range(2))
+    assert first == second

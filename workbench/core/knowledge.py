@@ -14,7 +14,7 @@ from workbench.core.graph import Graph
 from workbench.core.pair_index import PairIndex
 from workbench.core.units import format_bytes
 
-_MOST = 2**31 - 1  # so that pairs of two are numbered in 63 bits
+_MOST = 2**62
 _PARTS = ("train", "valid", "test")
 
 

@@ -10,7 +10,8 @@ from torch import Tensor, nn
 from workbench.core.minibatch import MiniBatch
 
 _FROM_BATCH = ("node_ids", "step")
-_MISMATCH = ("mat1 and mat2", "m1 and m2", "expected scalar type")  # of torch's matrix products
+_MISMATCH = ("shapes cannot be multiplied (", "have the same dtype")  # of torch's matrix products
+_OF_OTHERS = ("'Block' object", "'tuple' object", "MessagePassing", "edge_index")  # their layers on our blocks
 _OTHERS = {"dgl": "DGL", "torch_geometric": "PyG"}
 
 
@@ -31,7 +32,7 @@ def call_model(model: nn.Module, mb: MiniBatch, x: Any, names: list[str]) -> Any
     try:
         return model(mb.blocks, x, **given)
     except (AttributeError, TypeError, ValueError) as error:
-        remedy = _why_not_callable(model, mb, x, given)
+        remedy = _why_not_callable(model, mb, x, given, str(error))
         if remedy is None:
             raise
         raise TypeError(f"{remedy}. It raised {type(error).__name__}: {error}") from error
@@ -45,11 +46,11 @@ def call_model(model: nn.Module, mb: MiniBatch, x: Any, names: list[str]) -> Any
         ) from error
 
 
-def _why_not_callable(model: nn.Module, mb: MiniBatch, x: Any, given: dict[str, Any]) -> str | None:
+def _why_not_callable(model: nn.Module, mb: MiniBatch, x: Any, given: dict[str, Any], error: str) -> str | None:
     """What is wrong with calling the model on blocks, as far as that can be told; None: its own code failed."""
     for part in model.modules():
         library = _OTHERS.get(type(part).__module__.partition(".")[0])
-        if library is not None:
+        if library is not None and any(text in error for text in _OF_OTHERS):
             return (
                 f"{type(part).__name__} is a layer of {library}, which does not take the workbench's blocks: wrap it "
                 "in a module whose forward(blocks, x) converts them (MiniBatch(torch.arange(len(x)), blocks).to_dgl() "

@@ -14,6 +14,7 @@ from workbench.core.errors import first_outside
 
 LossFunction = Callable[..., Tensor]
 UNLABELLED = -1
+_NO_MEMORY = ("out of memory", "enough memory", "allocate memory", "ALLOC_FAILED")
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,7 @@ class SeedLoss:
         try:
             losses = self.unreduced(out, labels)
         except (TypeError, ValueError, IndexError, RuntimeError) as error:
-            if any(word in str(error).lower() for word in ("memory", "alloc")):
+            if isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in _NO_MEMORY):
                 raise
             raise ValueError(
                 f"loss_fn failed for an output of {out.dtype} {tuple(out.shape)} and labels of {labels.dtype} "
