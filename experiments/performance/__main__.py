@@ -10,7 +10,7 @@ from typing import Any
 
 from workbench import files
 
-BENCHMARKS = ("sampling", "splitting", "aggregation", "estimate", "traced", "plan")
+BENCHMARKS = ("sampling", "splitting", "aggregation", "estimate", "traced", "plan", "boundaries")
 
 
 def _text(value: Any) -> str:

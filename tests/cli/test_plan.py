@@ -146,6 +146,8 @@ def test_other_models_and_sets(plan):
     ("arguments", "message"),
     [
         (("--layers", 3), "layers is 3, but 2 fanouts are given; give one a layer"),
+        (("--fanouts", "99999999999999999999,5"), "fanouts are [99999999999999999999, 5]; give one per layer"),
+        (("--fanouts", "3,0"), "fanouts are [3, 0]; give one per layer"),
         (("--fanouts", "3;3"), "fanouts are '3;3'; write whole numbers with commas"),
         (("--capacity", "lots"), "'lots' is not a number of bytes; write 8GiB"),
         (("--capacity", "0"), "capacity_bytes is 0"),

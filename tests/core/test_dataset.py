@@ -1,5 +1,6 @@
 from dataclasses import replace
 
+import numpy as np
 import pytest
 import torch
 
@@ -69,7 +70,12 @@ def test_moves_all_and_keeps_fingerprint():
         ({"x": torch.zeros(12, 2, 2)}, ValueError, r"x has shape \(12, 2, 2\)"),
         ({"x": torch.zeros(12, 2, dtype=torch.int64)}, TypeError, "x must be a tensor of torch.float32"),
         ({"x": torch.full((12, 2), float("nan"))}, ValueError, "x holds nan at position 0"),
-        ({"y": torch.zeros(12, 1, dtype=torch.int64)}, ValueError, r"y has shape \(12, 1\); it must be a vector"),
+        ({"y": torch.zeros(12, 1, dtype=torch.int64)}, ValueError, r"\(12, 1\); it must be a vector: pass y\[:, 0\]"),
+        ({"y": np.zeros(12)}, TypeError, r"y is a ndarray; pass a tensor: torch\.as_tensor\(y\)"),
+        ({"x": np.zeros((12, 2))}, TypeError, r"x is a ndarray; pass a tensor: torch\.as_tensor\(x\)"),
+        ({"train_idx": np.arange(2)}, TypeError, r"train_idx must be .* not ndarray; convert with torch\.as_tensor"),
+        ({"train_idx": np.ones(12, bool)}, TypeError, r"a mask becomes ids by torch\.as_tensor\(train_idx\)\.nonzero"),
+        ({"graph": object()}, TypeError, r"graph is an object; pass a Graph"),
         ({"y": torch.zeros(12)}, ValueError, r"y has shape \(12,\); it must be a matrix of width 1"),
         ({"y": torch.zeros(12, 4), "num_classes": 3}, ValueError, r"\(12, 4\); it must be a matrix of width 3"),
         ({"y": torch.full((12, 2), float("inf"))}, ValueError, "y holds inf"),

@@ -85,3 +85,56 @@ def test_check_at_least_passes(value):
 def test_check_at_least_refuses(value):
     with pytest.raises(ValueError, match=f"num_parts is {value!r}; it must be a whole number of at least 1"):
         e.check_at_least("num_parts", value, 1)
+
+
+@pytest.mark.parametrize("mask", [torch.tensor([True, False]), np.array([True, False])])
+def test_a_mask_is_told_how_to_become_ids(mask):
+    with pytest.raises(TypeError, match=r"a mask becomes ids by torch\.as_tensor\(train\)\.nonzero\(\)\[:, 0\]"):
+        e.check_ids("train", mask, 5)
+
+
+@pytest.mark.parametrize("limit", [2**31, 2**40, 2**63 - 1])
+@pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.int16, torch.uint8])
+def test_limits_wider_than_the_dtype_do_not_wrap(dtype, limit):
+    values = torch.tensor([0, 7, 3], dtype=dtype)
+    assert e.first_outside(values, -1, limit) is None
+    assert e.first_outside(values, 0, 7) == 7
+    assert e.first_outside(values, 1, limit) == 0
+    assert e.first_outside(values[:0], 0, 0) is None
+
+
+@pytest.mark.parametrize("seed", [0, -1, 2**63 - 1, -(2**63), np.int32(7)])
+def test_check_seed_passes(seed):
+    assert e.check_seed(seed) == seed
+
+
+@pytest.mark.parametrize("seed", [1.5, 1.0, "7", True, None, torch.tensor(3)])
+def test_check_seed_refuses_what_is_no_whole_number(seed):
+    with pytest.raises(ValueError, match=r"step is .*; it must be a whole number, such as step=0"):
+        e.check_seed(seed, "step")
+
+
+@pytest.mark.parametrize("seed", [2**63, 2**64, -(2**63) - 1])
+def test_check_seed_refuses_what_64_bits_do_not_hold(seed):
+    with pytest.raises(ValueError, match=rf"seed is {seed}; it must lie in \[-2\*\*63, 2\*\*63\)"):
+        e.check_seed(seed)
+
+
+def test_check_at_least_has_a_most():
+    e.check_at_least("depth", 7, 1, most=7)
+    with pytest.raises(ValueError, match="depth is 8; it must be a whole number from 1 to 7"):
+        e.check_at_least("depth", 8, 1, most=7)
+
+
+def test_check_bytes_names_parse_bytes():
+    e.check_bytes("capacity_bytes", 1)
+    with pytest.raises(ValueError, match=r"workbench\.parse_bytes\('64MiB'\)"):
+        e.check_bytes("capacity_bytes", "64MiB")  # pyright: ignore[reportArgumentType]
+    with pytest.raises(ValueError, match=r"capacity_bytes is 1\.5; it must be a whole number of at least 1"):
+        e.check_bytes("capacity_bytes", 1.5)  # pyright: ignore[reportArgumentType]
+
+
+def test_check_type_names_type_and_remedy():
+    e.check_type("mb", [], (list, tuple), "pass a list")
+    with pytest.raises(TypeError, match="mb is an int; pass a list"):
+        e.check_type("mb", 3, list, "pass a list")

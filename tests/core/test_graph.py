@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import edges_by_destination, graphs, random_edges, random_graph
+from workbench.core.errors import CorruptFileError
 from workbench.core.graph import Graph
 from workbench.kernels.threads import get_num_threads, set_num_threads
 
@@ -115,7 +116,20 @@ def test_no_edges_and_no_nodes(undirected):
 @pytest.mark.parametrize(
     ("arguments", "error", "message"),
     [
-        ({"src": [0.5], "dst": [0]}, TypeError, r"src must hold int64 or int32 ids, not torch.float32"),
+        ({"src": [0.5], "dst": [0]}, TypeError, r"src must be an int64 or int32 tensor, not torch.float32; convert"),
+        (
+            {"src": ["a"], "dst": [0]},
+            TypeError,
+            r"src is list and no vector of numbers .*; pass a tensor, an array or a l",
+        ),
+        ({"src": object(), "dst": [0]}, TypeError, r"src is object and no vector"),
+        ({"src": torch.tensor([True]), "dst": [0]}, TypeError, r"src must be .* not torch.bool; a mask becomes ids"),
+        (
+            {"src": [0], "dst": [1], "num_nodes": 2**62},
+            MemoryError,
+            r"a graph of .* nodes takes .* are free; number the",
+        ),
+        ({"src": [0], "dst": [2**62]}, MemoryError, r"a graph of 4,611,.* nodes takes"),
         ({"src": [0], "dst": [-3]}, IndexError, r"dst holds -3"),
         ({"src": [0, 9], "dst": [0, 1], "num_nodes": 5}, IndexError, r"node 9, num_nodes is 5; pass num_nodes=10"),
         ({"src": [0, 1], "dst": [0]}, ValueError, r"src has 2 ids and dst 1"),
@@ -155,7 +169,7 @@ def test_construction_refuses(change, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"indptr": torch.tensor([0, 4, 3])}, "indptr falls after row 1"),
+        ({"indptr": torch.tensor([0, 4, 3])}, "indptr must be non-decreasing, but it decreases after row 1"),
         ({"indices": torch.tensor([0, 2, 0])}, r"indices hold 2; sources lie in \[0, 2\)"),
         ({"indices": torch.tensor([0, -1, 0])}, "indices hold -1"),
         ({"edge_ids": torch.tensor([0, 1, 1])}, "edge_ids holds 1 more than once"),
@@ -191,10 +205,13 @@ def test_find_edges_refuses():
 def test_edge_positions_refuses_unknown_ids():
     graph = Graph(torch.tensor([0, 2]), torch.tensor([0, 0]), edge_ids=torch.tensor([5, 2]))
     assert graph.edge_positions(torch.tensor([2, 5, 5], dtype=torch.int32)).tolist() == [1, 0, 0]
-    with pytest.raises(IndexError, match="holds 3, the id of no edge"):
+    with pytest.raises(IndexError, match="contains 3, which is not an edge of this graph"):
         graph.edge_positions(torch.tensor([2, 3]))
     with pytest.raises(IndexError, match="holds 6"):
         graph.edge_positions(torch.tensor([6]))
+    sparse = Graph(torch.tensor([0, 1]), torch.tensor([0]), edge_ids=torch.tensor([2**60]))
+    with pytest.raises(MemoryError, match=r"finding edges by ids up to .* number the edges without gaps"):
+        sparse.edge_positions(torch.tensor([6]))
 
 
 def test_to_moves_every_array_and_keeps_shared_storage():
@@ -210,3 +227,12 @@ def test_html_shows_sizes_and_degrees():
     assert "<th>mean in-degree</th><td>1.00</td>" in html
     assert "<th>largest in-degree</th><td>2</td>" in html
     assert "<td>0</td>" in Graph.from_edges([], [])._repr_html_()
+
+
+def test_open_reads_indptr(tmp_path):
+    """A graph written with offsets that fall: opening refuses it, which kernels would follow out of the file."""
+    good = random_graph(4, 8)
+    fallen = Graph(torch.tensor([0, 8, 2, 4, 8]), good.indices)
+    fallen.save(tmp_path / "graph")
+    with pytest.raises(CorruptFileError, match="non-decreasing, but it decreases after row 1, from 8 to 2"):
+        Graph.open(tmp_path / "graph")

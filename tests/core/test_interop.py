@@ -2,7 +2,7 @@
 
 import sys
 from dataclasses import replace
-from types import ModuleType
+from types import ModuleType, SimpleNamespace
 
 import numpy as np
 import pytest
@@ -184,6 +184,10 @@ def swap_first(ids):
             lambda dgl, b: b[0].dstdata.update({dgl.NID: swap_first(b[0].dstdata[dgl.NID])}),
             "destinations of block 0 are no prefix",
         ),
+        (
+            lambda dgl, b: b[0].srcdata.update({dgl.NID: b[0].srcdata[dgl.NID] * 0}),
+            r"srcdata\['_ID'\] of block 0 holds 0",
+        ),
         (lambda dgl, b: b[0].srcdata.pop(dgl.NID), "block 0 has no raw-graph ids"),
         (lambda dgl, b: b[1].dstdata.pop(dgl.NID), "block 1 has no raw-graph ids"),
         (
@@ -283,7 +287,7 @@ def test_pyg_data_where_it_is_installed(monkeypatch):
 def test_pyg_refuses():
     with pytest.raises(ValueError, match="the batch has no blocks"):
         to_pyg(MiniBatch(torch.arange(3), ()))
-    with pytest.raises(ValueError, match="neither adjs nor num_sampled_nodes"):
+    with pytest.raises(ValueError, match="the batch has no n_id"):
         from_pyg(object())
 
 
@@ -341,3 +345,140 @@ def test_scipy_refuses_and_widens():
     with pytest.raises(ValueError, match=r"shape \(2, 3\)"):
         from_scipy(sparse.csr_array((2, 3)))
     assert to_scipy(random_graph(edge_weight=torch.bfloat16)).dtype == np.float32
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda dgl, b: [3], TypeError, "block 0 is an int; pass what DGL made"),
+        (lambda dgl, b: [b], TypeError, "block 0 is a list; pass what DGL made"),
+        (
+            lambda dgl, b: b[0].srcdata.update({dgl.NID: b[0].srcdata[dgl.NID].float()}),
+            TypeError,
+            "_ID of block 0 must be an int64 or int32 tensor",
+        ),
+        (
+            lambda dgl, b: b[0].srcdata.update({dgl.NID: b[0].srcdata[dgl.NID][:, None]}),
+            ValueError,
+            "_ID of block 0 must be a vector",
+        ),
+        (
+            lambda dgl, b: b[0].srcdata.update({dgl.NID: -b[0].srcdata[dgl.NID] - 1}),
+            IndexError,
+            "_ID of block 0 holds -",
+        ),
+        (lambda dgl, b: b[0].edata.update({dgl.EID: b[0].edata[dgl.EID].float()}), TypeError, "_ID must be an int64"),
+        (lambda dgl, b: b[0].edata.update({dgl.EID: b[0].edata[dgl.EID] * 0 - 1}), IndexError, "_ID holds -1"),
+    ],
+)
+def test_from_dgl_refuses_foreign_values(change, error, message):
+    with pytest.raises(error, match=message):
+        from_dgl(spoil(change))
+
+
+def pyg_hops(**changes):
+    """A batch as NeighborLoader gives it: seeds 5, 9; 4 and 7 in the first hop; 8 in the second."""
+    fields = {
+        "n_id": torch.tensor([5, 9, 4, 7, 8]),
+        "edge_index": torch.tensor([[2, 3, 1, 4, 4, 0], [0, 0, 1, 2, 3, 3]]),
+        "num_sampled_nodes": [2, 2, 1],
+        "num_sampled_edges": [3, 3],
+        "batch_size": 2,
+    }
+    return SimpleNamespace(**(fields | changes))
+
+
+def test_batches_of_hops_are_row_prefixes():
+    mb = from_pyg(pyg_hops())
+    assert [(b.num_src, b.num_dst, b.num_edges) for b in mb.blocks] == [(5, 4, 6), (4, 2, 3)]
+    assert from_pyg(pyg_hops(num_sampled_edges=None, batch_size=None)).num_seeds == 2
+    assert from_pyg(pyg_hops(num_sampled_nodes=[torch.tensor(n) for n in (2, 2, 1)])).num_inputs == 5
+
+
+@pytest.mark.parametrize(
+    ("changes", "error", "message"),
+    [
+        ({"n_id": [5, 9, 4, 7, 8]}, TypeError, "n_id must be an int64 or int32 tensor, not list"),
+        ({"n_id": torch.tensor([5, 9, 4, 7, 5])}, ValueError, "node_ids holds 5 more than once"),
+        ({"n_id": torch.tensor([5, 9, 4, 7, -1])}, IndexError, "n_id holds -1"),
+        ({"n_id": torch.arange(4)}, ValueError, r"num_sampled_nodes \[2, 2, 1\] add up to 5, but n_id has 4 nodes"),
+        ({"n_id": None}, ValueError, "the batch has no n_id"),
+        ({"edge_index": None}, TypeError, "edge_index is a NoneType; pass an int64 tensor"),
+        ({"edge_index": torch.zeros(3, 6, dtype=torch.int64)}, ValueError, r"edge_index has shape \(3, 6\)"),
+        ({"edge_index": torch.zeros(2, 6)}, TypeError, "sources must be an int64 or int32 tensor, not torch.float32"),
+        ({"edge_index": torch.tensor([[0], [4]])}, ValueError, "an edge into node 4, .* subgraph_type"),
+        ({"edge_index": torch.tensor([[0], [5]])}, IndexError, "destinations holds 5"),
+        ({"edge_index": torch.tensor([[9], [1]])}, IndexError, "sources holds 9; .* not raw-graph ids"),
+        ({"edge_index": torch.tensor([[-9], [1]])}, IndexError, "sources holds -9"),
+        ({"edge_index": torch.tensor([[4, 3, 1, 4, 4, 0], [0, 0, 1, 2, 3, 3]])}, ValueError, "block 1: indices hold 4"),
+        ({"num_sampled_nodes": [2, 2, 7]}, ValueError, "add up to 11, but n_id has 5 nodes"),
+        ({"num_sampled_nodes": [5]}, ValueError, r"num_sampled_nodes is \[5\]; it must count the seeds and"),
+        ({"num_sampled_nodes": [6, -2, 1]}, ValueError, "a number of num_sampled_nodes is -2"),
+        ({"num_sampled_nodes": None}, ValueError, "pyg-lib .*not with torch-sparse.* subgraph_type=.directional"),
+        ({"num_sampled_edges": [2, 4]}, ValueError, r"are \[2, 4\], but edge_index has \[3, 3\] edges"),
+        ({"batch_size": 3}, ValueError, "batch_size is 3, but num_sampled_nodes begins with 2 seeds"),
+        ({"e_id": torch.arange(7)}, ValueError, r"edge_ids has shape \(7,\) for 6 edges; give one value per edge"),
+    ],
+)
+def test_batches_of_hops_are_checked(changes, error, message):
+    with pytest.raises(error, match=message):
+        from_pyg(pyg_hops(**changes))
+
+
+def test_disjoint_batches_may_hold_a_node_twice():
+    ids = torch.tensor([5, 9, 4, 4, 8])
+    assert torch.equal(from_pyg(pyg_hops(n_id=ids, batch=torch.tensor([0, 1, 0, 1, 1]))).node_ids, ids)
+
+
+def pyg_layers(**changes):
+    return SimpleNamespace(**(vars(to_pyg(random_minibatch(fanouts=(3, 2)))) | changes))
+
+
+@pytest.mark.parametrize(
+    ("change", "error", "message"),
+    [
+        (lambda e, e_id, size: (e + 1000, e_id, size), IndexError, "sources holds .*positions in the batch's list"),
+        (lambda e, e_id, size: (e - 1000, e_id, size), IndexError, "sources holds -"),
+        (lambda e, e_id, size: (e, e_id, (size[0], 1)), IndexError, "destinations holds"),
+        (lambda e, e_id, size: (e, e_id, (size[0] + 1, size[1])), ValueError, r"a size of adjs\[0\] is"),
+        (lambda e, e_id, size: (e[:, :0], None, (size[0] - 1, 0)), ValueError, "sources, but the batch provides"),
+        (lambda e, e_id, size: (e, e_id[:1], size), ValueError, r"edge_ids has shape \(1,\) for"),
+        (lambda e, e_id, size: (e.T, e_id, size), ValueError, "edge_index has shape"),
+        (lambda e, e_id, size: (e, e_id, (size[0], 2.5)), ValueError, r"a size of adjs\[0\] is 2\.5"),
+    ],
+)
+def test_layers_of_pyg_are_checked(change, error, message):
+    good = pyg_layers()
+    with pytest.raises(error, match=message):
+        from_pyg(pyg_layers(adjs=[change(*good.adjs[0]), *good.adjs[1:]]))
+    with pytest.raises(ValueError, match="2 adjs, 1 adj_weights and 2 adj_types; give one of each per layer"):
+        from_pyg(pyg_layers(adj_weights=[None]))
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        ({}, ValueError, "the SimpleNamespace has no edge_index; pass a PyG Data of one node and edge type"),
+        ({"edge_index": [[0], [0]]}, TypeError, "edge_index is a list"),
+        ({"edge_index": torch.zeros(1, 4, dtype=torch.int64)}, ValueError, r"edge_index has shape \(1, 4\)"),
+        ({"edge_index": torch.tensor([[0], [9]]), "num_nodes": 3}, IndexError, "the edges hold node 9, num_nodes is 3"),
+    ],
+)
+def test_graph_from_pyg_refuses(fields, error, message):
+    with pytest.raises(error, match=message):
+        graph_from_pyg(SimpleNamespace(**fields))
+
+
+def test_from_scipy_checks_structure():
+    sparse = pytest.importorskip("scipy.sparse")
+    with pytest.raises(TypeError, match=r"matrix is a ndarray; pass a sparse one: scipy.sparse.csr_array\(matrix\)"):
+        from_scipy(np.eye(2))
+    with pytest.raises(TypeError, match=r"holds int64, which are no weights; .* weighted=False"):
+        from_scipy(sparse.csr_array(np.eye(2, dtype=np.int64)))
+    matrix = sparse.csr_array(np.ones((3, 3)))
+    matrix.indices[4] = 7
+    with pytest.raises(ValueError, match=r"indices hold 7; sources lie in \[0, 3\)"):
+        from_scipy(matrix)
+    matrix.indptr[1] = 8
+    with pytest.raises(ValueError, match="indptr must be non-decreasing, but it decreases after row 1, from 8 to 6"):
+        from_scipy(matrix)

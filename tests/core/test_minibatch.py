@@ -44,8 +44,8 @@ def dense_batch() -> MiniBatch:
         ({"num_src": 1}, ValueError, r"num_src \(destinations are a prefix of the sources\) is 1; .* at least 2"),
         ({"indptr": ids(0, 3)}, ValueError, r"indptr has shape \(2,\); its first dimension must be 3"),
         ({"indptr": ids(0, 2, 3).int()}, TypeError, "indptr must be a tensor of torch.int64, not torch.int32"),
-        ({"indptr": [0, 2, 3]}, TypeError, "indptr must be a tensor of torch.int64, not list"),
-        ({"indices": [2, 0, 2]}, TypeError, "indices must be a tensor of torch.int64 or torch.int32, not list"),
+        ({"indptr": [0, 2, 3]}, TypeError, "indptr is a list; pass a tensor"),
+        ({"indices": [2, 0, 2]}, TypeError, "indices is a list; pass a tensor"),
         ({"indices": torch.zeros(3)}, TypeError, "not torch.float32"),
         ({"indices": ids(2, 0, 2)[:, None]}, ValueError, r"indices has shape \(3, 1\); it must have one dimension"),
         ({"edge_ids": ids(1, 2)}, ValueError, r"edge_ids has shape \(2,\); its first dimension must be 3"),
@@ -66,7 +66,7 @@ def test_block_refuses(changes, error, message):
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"indptr": ids(0, 4, 3)}, "indptr must rise from 0"),
+        ({"indptr": ids(0, 4, 3)}, "indptr must be non-decreasing, but it decreases after row 1, from 4 to 3"),
         ({"indices": ids(2, 3, 2)}, r"indices hold 3; sources lie in \[0, 3\)"),
         ({"indices": ids(2, -1, 2)}, r"indices hold -1; sources lie in \[0, 3\)"),
     ],
@@ -82,6 +82,8 @@ def test_validate_reads_all(changes, message):
     [
         ({"send_counts": (1, 1)}, ValueError, r"send_index has shape \(1,\); its first dimension must be 2"),
         ({"halo_ids": ids(4)}, ValueError, r"halo_ids has shape \(1,\); its first dimension must be 2"),
+        ({"send_counts": (2, -1)}, ValueError, "a number of send_counts is -1; it must be a whole"),
+        ({"receive_counts": (0, 2.0)}, ValueError, "a number of receive_counts is 2.0"),
         ({"halo_ids": ids(4, 5).int()}, TypeError, "halo_ids must be a tensor of torch.int64"),
         (
             {"send_counts": (0, 0, 1)},
@@ -98,18 +100,69 @@ def test_exchange_refuses(changes, error, message):
 @pytest.mark.parametrize(
     ("fields", "error", "message"),
     [
-        ({"node_ids": ids(1, 2)}, ValueError, "block 0 has 3 sources; 2 nodes and a halo of 0 come in"),
-        ({"blocks": (block(), block())}, ValueError, "block 1 has 3 sources; 2 nodes and a halo of 0 come in"),
+        ({"node_ids": ids(1, 2)}, ValueError, r"block 0 has 3 sources, but the batch provides 2 \(2 owned \+ 0 halo\)"),
+        ({"blocks": (block(), block())}, ValueError, r"block 1 has 3 sources, but the batch provides 2 \(2 owned"),
         ({"node_ids": ids(1, 2, 3).int()}, TypeError, "node_ids must be a tensor of torch.int64, not torch.int32"),
-        ({"node_ids": [1, 2, 3]}, TypeError, "node_ids must be a tensor of torch.int64, not list"),
+        ({"node_ids": [1, 2, 3]}, TypeError, "node_ids is a list; pass a tensor"),
         ({"parent": ids(0, 1)}, ValueError, r"parent has shape \(2,\); its first dimension must be 3"),
-        ({"exchanges": ()}, ValueError, "0 exchanges for 1 blocks; there is one a block"),
-        ({"exchanges": (exchange(),)}, ValueError, "block 0 has 3 sources; 3 nodes and a halo of 2 come in"),
+        ({"exchanges": ()}, ValueError, "0 exchanges for 1 blocks; give one per block"),
+        ({"exchanges": (block(),)}, TypeError, r"exchanges\[0\] is a Block; pass a list of Exchanges"),
+        ({"blocks": (object(),)}, TypeError, r"blocks\[0\] is an object; .*MiniBatch\.from_dgl"),
+        ({"blocks": 3}, TypeError, "blocks is an int; pass a list of Blocks"),
+        ({"step": 1.5}, ValueError, "step is 1.5; it must be a whole number"),
+        ({"exchanges": (exchange(),)}, ValueError, r"the batch provides 5 \(3 owned \+ 2 halo\)"),
     ],
 )
 def test_minibatch_refuses(fields, error, message):
     with pytest.raises(error, match=message):
         MiniBatch(**({"node_ids": ids(7, 8, 9), "blocks": (block(),)} | fields))
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        ({"node_ids": ids(7, 8, 7)}, ValueError, "node_ids holds 7 more than once"),
+        ({"node_ids": ids(7, 8, -9)}, IndexError, r"node_ids holds -9; ids must lie in \[0, 10\)"),
+        ({"node_ids": ids(7, 8, 10)}, IndexError, r"node_ids holds 10; ids must lie in \[0, 10\)"),
+        ({"parent": ids(0, 1, -1)}, IndexError, "parent holds -1"),
+        ({"parent": ids(0, 1, 1)}, ValueError, "parent holds 1 more than once"),
+        ({"blocks": (block(indptr=ids(0, 4, 3)),)}, ValueError, "block 0: indptr must be non-decreasing"),
+        ({"blocks": (block(), block(num_src=2, num_dst=2))}, ValueError, "block 1: indices hold 2; sources lie in"),
+    ],
+)
+def test_minibatch_validate_reads_all(fields, error, message):
+    batch = MiniBatch(**({"node_ids": ids(7, 8, 9), "blocks": (block(),)} | fields))
+    with pytest.raises(error, match=message):
+        batch.validate(num_nodes=10)
+
+
+@given(minibatches())
+def test_minibatch_validate_passes_what_samplers_make(batch):
+    assert batch.validate() is batch
+
+
+def test_disjoint_batches_hold_a_node_twice():
+    batch = MiniBatch(ids(7, 8, 7), (block(),))
+    assert batch.validate(unique=False) is batch
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"send_index": ids(1)}, r"send_index holds 1; ids must lie in \[0, 1\)"),
+        ({"halo_ids": ids(4, -5), "send_index": ids(0)}, "halo_ids holds -5"),
+    ],
+)
+def test_validate_reads_exchanges(changes, message):
+    blocks = (block(num_dst=1, indptr=ids(0, 3)),)
+    batch = MiniBatch(ids(7), blocks, exchanges=(exchange(**changes),))
+    with pytest.raises(IndexError, match=message):
+        batch.validate()
+
+
+def test_a_block_on_two_devices_is_refused():
+    with pytest.raises(ValueError, match="indptr is on meta, indices on cpu; move both to one device"):
+        block(indptr=ids(0, 2, 3).to("meta"))
 
 
 @pytest.mark.parametrize("record", [block(), exchange(), dense_batch()])

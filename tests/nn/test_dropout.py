@@ -81,3 +81,23 @@ def test_rates_out_of_range_are_refused(p: float) -> None:
 def test_one_id_a_row() -> None:
     with pytest.raises(ValueError, match="4 node ids for 5 rows"):
         HashDropout(0.5)(torch.ones(5, 2), torch.arange(4))
+
+
+@pytest.mark.parametrize(
+    ("h", "ids", "error", "message"),
+    [
+        (torch.ones(4), torch.arange(4), ValueError, r"h has shape \(4,\); reshape it to \[nodes, channels\]"),
+        (torch.ones(4, 2, 2), torch.arange(4), ValueError, r"h has shape \(4, 2, 2\); reshape"),
+        (torch.ones(4, 2), torch.ones(4), TypeError, "node_ids must be a tensor of torch.int64 or torch.int32"),
+        (torch.ones(4, 2), [0, 1, 2, 3], TypeError, "not list; pass torch.as_tensor"),
+    ],
+)
+def test_rows_and_ids_of_another_form_are_refused(h, ids, error, message) -> None:
+    with pytest.raises(error, match=message):
+        HashDropout(0.5)(h, ids)
+
+
+@pytest.mark.parametrize("seed", [1.5, "7", 2**64, None])
+def test_a_seed_that_is_no_whole_number_is_refused(seed) -> None:
+    with pytest.raises(ValueError, match="seed is "):
+        HashDropout(0.5, seed=seed)

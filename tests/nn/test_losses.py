@@ -118,6 +118,6 @@ def test_functions_without_a_signature_are_taken_as_they_are() -> None:
     assert SeedLoss.of(torch.dist, "mean").ignore_index == -1
 
 
-def test_labels_out_of_range_are_torchs_error() -> None:
-    with pytest.raises(IndexError, match="out of bounds"):
+def test_labels_out_of_range_name_label_and_classes() -> None:
+    with pytest.raises(IndexError, match=r"class 4, but the model's output has 4 columns; classes lie in \[0, 4\)"):
         SeedLoss.of(F.cross_entropy, "mean")(OUT[:1], torch.tensor([CLASSES]))

@@ -168,3 +168,29 @@ def test_edge_weights_of_ones_change_nothing(batch: MiniBatch) -> None:
     for kind in MODEL_KINDS:
         model = model_of(kind)
         torch.testing.assert_close(model(ones, x), model(batch.blocks, x))
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        ({"seed": 1.5}, ValueError, "seed is 1.5; it must be a whole number"),
+        ({"seed": 2**64}, ValueError, "seed is 18446744073709551616; it must lie in"),
+        ({"dropout": "0.5"}, ValueError, "dropout probability is '0.5'; it must be a number"),
+        ({"num_layers": 10**9}, ValueError, "num_layers is 1000000000; it must be a whole number from 1 to 1000"),
+        ({"in_dim": 2**31 - 1, "hidden_dim": 2**31 - 1}, MemoryError, r"a model with .* takes .* free; use narrower"),
+    ],
+)
+def test_models_that_can_not_be_are_refused(options, error, message) -> None:
+    sizes = {"in_dim": 4, "hidden_dim": 4, "out_dim": 4}
+    with pytest.raises(error, match=message):
+        build_model("sage-mean", **(sizes | options))
+
+
+@pytest.mark.parametrize("kind", MODEL_KINDS)
+def test_features_of_another_dtype_or_width_are_named(kind) -> None:
+    mb = random_minibatch()
+    model = build_model(kind, in_dim=4, hidden_dim=4, out_dim=4)
+    with pytest.raises(TypeError, match=r"features are torch.float64, the model's parameters torch.float32"):
+        model(mb.blocks, torch.ones(mb.num_inputs, 4, dtype=torch.float64))
+    with pytest.raises(ValueError, match=r"features have shape \(.*, 5\), but the model reads \[nodes, 4\]"):
+        model(mb.blocks, torch.ones(mb.num_inputs, 5))

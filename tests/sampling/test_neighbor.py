@@ -128,7 +128,7 @@ def test_rows_and_layers_and_steps_are_independent() -> None:
     fanout=st.sampled_from([-1, 1, 2, 5, 70]),
     replace=st.booleans(),
     exclude=st.booleans(),
-    seed=st.integers(-(2**70), 2**70),
+    seed=st.integers(-(2**63), 2**63 - 1),
     data=st.data(),
 )
 def test_numba_equals_torch(
@@ -342,10 +342,16 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0 and take() == bef
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: NeighborSampler([]), "one a layer"),
+        (lambda: NeighborSampler([]), "one per layer"),
         (lambda: NeighborSampler([3, 0]), r"\[3, 0\]"),
-        (lambda: NeighborSampler([-2]), "at least 1, or -1"),
-        (lambda: FullNeighborSampler(0), "one a layer"),
+        (lambda: NeighborSampler([-2]), r"at least 1 \(and at most .*\), or -1 for all"),
+        (lambda: FullNeighborSampler(0), "num_layers is 0; it must be a whole number of at least 1"),
+        (lambda: FullNeighborSampler(10**12), "num_layers is 1000000000000; .* from 1 to 1000"),
+        (lambda: NeighborSampler([99999999999999999999, 5]), "fanouts are .99999999999999999999, 5."),
+        (lambda: NeighborSampler([2], seed=1.5), r"seed is 1\.5; it must be a whole number"),  # pyright: ignore
+        (lambda: NeighborSampler([2], seed="7"), "seed is '7'; it must be a whole number"),  # pyright: ignore
+        (lambda: NeighborSampler([2], seed=2**64), r"seed is 18446744073709551616; it must lie in \[-2\*\*63"),
+        (lambda: NeighborSampler([2]).sample(star(3), torch.tensor([1]), step=0.5), "step is 0.5"),  # pyright: ignore
         (lambda: NeighborSampler([2]).sample(star(3), torch.tensor([1, 2, 1])), "1 more than once"),
         (lambda: NeighborSampler([2], weighted=True).sample(star(3), torch.tensor([0])), "edge_weight.*missing"),
         (
@@ -358,6 +364,25 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0 and take() == bef
 def test_bad_values_are_named(call, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         call()
+
+
+@pytest.mark.parametrize("fanouts", ["10,25", 10, [True], ["3"], None, [[3]]])
+def test_fanouts_of_another_type_are_named(fanouts) -> None:
+    with pytest.raises(TypeError, match=r"fanouts are .*; pass a list of whole numbers, input layer first: \[10, 25\]"):
+        NeighborSampler(fanouts)
+
+
+def test_draws_that_no_memory_holds_are_refused() -> None:
+    sampler = NeighborSampler([2**61], replace=True)
+    with pytest.raises(MemoryError, match=r"neighbours of each of 1 nodes with replacement takes .* replace=False"):
+        sampler.sample(star(3), torch.tensor([0]))
+
+
+def test_a_graph_of_another_library_is_named() -> None:
+    with pytest.raises(TypeError, match="graph is an object; pass a Graph"):
+        NeighborSampler([2]).sample(object(), torch.tensor([0]))  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="exclude_edges must be an int64 or int32 tensor, not list"):
+        NeighborSampler([2]).sample(star(3), torch.tensor([0]), exclude_edges=[1])  # pyright: ignore
 
 
 def test_bad_ids_are_named() -> None:

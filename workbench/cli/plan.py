@@ -92,10 +92,13 @@ def run(asked: argparse.Namespace) -> list[str]:
 
 
 def _fanouts(asked: argparse.Namespace) -> list[int]:
+    from workbench.sampling.neighbor import NeighborSampler
+
     try:
         fanouts = [int(fanout) for fanout in asked.fanouts.split(",")]
     except ValueError:
         raise ValueError(f"fanouts are {asked.fanouts!r}; write whole numbers with commas, such as 10,25") from None
+    NeighborSampler(fanouts, seed=asked.seed)  # checks both before the set is loaded
     if asked.layers not in (None, len(fanouts)):
         raise ValueError(f"layers is {asked.layers}, but {len(fanouts)} fanouts are given; give one a layer")
     return fanouts

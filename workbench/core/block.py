@@ -7,13 +7,37 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workbench.core.errors import ID_DTYPES, check_at_least, check_vector
+from workbench.core.errors import ID_DTYPES, check_at_least, check_tensors, check_vector, first_outside
 from workbench.core.storage import move_all, total_bytes
 from workbench.core.units import format_bytes
+from workbench.kernels.checks import first_fall
 from workbench.kernels.transpose import Transposed, transpose
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _EDGE_FIELDS = ("edge_ids", "edge_weight", "edge_type")
+
+
+def check_rises(indptr: Tensor) -> None:
+    """Refuse row offsets that fall: a kernel would read outside of the edges.
+
+    Raises:
+        ValueError: with the row.
+    """
+    if (row := first_fall(indptr)) is not None:
+        raise ValueError(
+            f"indptr must be non-decreasing, but it decreases after row {row}, from {int(indptr[row])} to "
+            f"{int(indptr[row + 1])}; build it as the running sum of the in-degrees"
+        )
+
+
+def check_sources(indices: Tensor, num_nodes: int, kind: type[Exception] = ValueError) -> None:
+    """Refuse a source that is no node.
+
+    Raises:
+        ValueError: (or another kind of error) with the source.
+    """
+    if (bad := first_outside(indices, 0, num_nodes)) is not None:
+        raise kind(f"indices hold {bad}; sources lie in [0, {num_nodes}): pass local ids, or count all nodes")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -49,14 +73,21 @@ class Block:
     def __post_init__(self) -> None:
         check_at_least("num_dst", self.num_dst, 0)
         check_at_least("num_src (destinations are a prefix of the sources)", self.num_src, self.num_dst)
+        check_tensors(indptr=self.indptr, indices=self.indices)
         check_vector("indptr", self.indptr, self.num_dst + 1, (torch.int64,))
         check_vector("indices", self.indices, None, ID_DTYPES)
         check_vector("edge_ids", self.edge_ids, self.num_edges, ID_DTYPES)
         check_vector("edge_weight", self.edge_weight, self.num_edges, FLOATS)
         check_vector("edge_type", self.edge_type, self.num_edges, (*ID_DTYPES, torch.int16, torch.uint8))
-        if self.device.type == "cpu" and not (int(self.indptr[0]) == 0 and int(self.indptr[-1]) == self.num_edges):
-            ends = f"{int(self.indptr[0])} to {int(self.indptr[-1])}"
-            raise ValueError(f"indptr runs from {ends}; it must run from 0 to the {self.num_edges} edges")
+        if self.indptr.device != self.device:
+            raise ValueError(f"indptr is on {self.indptr.device}, indices on {self.device}; move both to one device")
+        if self.device.type == "cpu":
+            self._check_ends()
+
+    def _check_ends(self) -> None:
+        first, last = int(self.indptr[0]), int(self.indptr[-1])
+        if first != 0 or last != self.num_edges:
+            raise ValueError(f"indptr runs from {first} to {last}; it must run from 0 to the {self.num_edges} edges")
 
     @property
     def num_edges(self) -> int:
@@ -87,17 +118,14 @@ class Block:
         return transpose(self.indptr, self.indices, self.num_src)
 
     def validate(self) -> "Block":
-        """Read all of it and return it.
+        """Read all that kernels trust, and return the block.
 
         Raises:
             ValueError: `indptr` falls or does not span the edges, or a source is out of range.
         """
-        if int(self.indptr[0]) != 0 or int(self.indptr[-1]) != self.num_edges or bool((self.indptr.diff() < 0).any()):
-            raise ValueError(f"indptr must rise from 0 to the number of edges, {self.num_edges}")
-        if self.num_edges:
-            low, high = (int(v) for v in torch.aminmax(self.indices))
-            if low < 0 or high >= self.num_src:
-                raise ValueError(f"indices hold {low if low < 0 else high}; sources lie in [0, {self.num_src})")
+        self._check_ends()
+        check_rises(self.indptr)
+        check_sources(self.indices, self.num_src)
         return self
 
     def to(self, device: Any, *, non_blocking: bool = False) -> "Block":

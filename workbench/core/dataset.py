@@ -9,7 +9,15 @@ from torch import Tensor
 
 from workbench.core.array_store import content_digest
 from workbench.core.block import FLOATS
-from workbench.core.errors import check_at_least, check_finite, check_ids, check_vector
+from workbench.core.errors import (
+    check_at_least,
+    check_finite,
+    check_ids,
+    check_tensors,
+    check_type,
+    check_vector,
+    first_outside,
+)
 from workbench.core.graph import Graph
 from workbench.core.linksplit import LinkSplit
 from workbench.core.storage import total_bytes
@@ -23,10 +31,13 @@ def _check_rows(name: str, values: Tensor, rows: int, width: int | str | None, d
     check_vector(name, values, rows, dtypes, columns=True)
     if list(values.shape[1:]) != ([] if width is None else [values.shape[-1] if width == "any" else width]):
         needed = "a vector" if width is None else f"a matrix of width {width}"
-        raise ValueError(f"{name} has shape {tuple(values.shape)}; it must be {needed}")
+        remedy = f": pass {name}[:, 0]" if width is None and values.shape[1:] == (1,) else ""
+        raise ValueError(f"{name} has shape {tuple(values.shape)}; it must be {needed}{remedy}")
 
 
 def _count_classes(y: Tensor) -> int:
+    check_tensors(y=y)
+    check_vector("y", y, None, (torch.int64, *FLOATS), columns=True)
     if y.is_floating_point():
         return y.shape[1] if y.dim() == 2 else 1
     return max(0, 1 + int(y.max())) if y.numel() else 0
@@ -75,6 +86,8 @@ class Dataset:
     link_split: LinkSplit | None = None
 
     def __post_init__(self) -> None:
+        check_type("graph", self.graph, Graph, "pass a Graph (Graph.from_edges, graph_from_dgl, graph_from_pyg)")
+        check_tensors(x=self.x, y=self.y, **{name: getattr(self, name) for name in _SPLITS})
         check_at_least("num_classes", self.num_classes, 0)
         _check_rows("x", self.x, self.graph.num_nodes, "any", FLOATS)
         several = self.y.is_floating_point()
@@ -118,6 +131,7 @@ class Dataset:
             ValueError: sizes that do not fit each other, features that are not finite, nodes that stand twice.
             IndexError: a node or a class out of range.
         """
+        check_type("graph", graph, Graph, "pass a Graph (Graph.from_edges, graph_from_dgl, graph_from_pyg)")
         splits = {"train_idx": train_idx, "val_idx": val_idx, "test_idx": test_idx}
         splits = {part: check_ids(part, ids, graph.num_nodes, unique=True) for part, ids in splits.items()}
         if num_classes is None:
@@ -152,10 +166,8 @@ class Dataset:
         check_finite("x", self.x)
         if self.y.is_floating_point():
             check_finite("y", self.y)
-        elif self.y.numel():
-            low, high = (int(value) for value in torch.aminmax(self.y))
-            if low < -1 or high >= self.num_classes:
-                raise IndexError(f"y holds {low if low < -1 else high}; classes lie in [0, {self.num_classes})")
+        elif (bad := first_outside(self.y, -1, self.num_classes)) is not None:
+            raise IndexError(f"y holds {bad}; classes lie in [0, {self.num_classes}), and -1 means none")
         check_ids("the split", torch.cat([getattr(self, name) for name in _SPLITS]), self.graph.num_nodes, unique=True)
         if self.link_split is not None:
             self.link_split.validate(self.graph.num_nodes)

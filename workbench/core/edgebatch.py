@@ -6,12 +6,11 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workbench.core.errors import ID_DTYPES, check_ids, check_vector
+from workbench.core.errors import ID_DTYPES, INT64_MAX, check_ids, check_tensors, check_type, check_vector
 from workbench.core.graph import Graph
 from workbench.core.storage import move_all, total_bytes
 from workbench.core.units import format_bytes
 
-_INT64_MAX = torch.iinfo(torch.int64).max
 _FIELDS = ("seeds", "src", "dst", "neg_src", "neg_dst", "relation")
 
 
@@ -34,8 +33,15 @@ def _negatives(num_pairs: int, name: str, ids: Tensor | None, positive: Tensor, 
     if ids is None:
         return positive.repeat_interleave(per_pair)
     if ids.numel() != num_pairs * per_pair:
-        raise ValueError(f"{name} has {ids.numel()} ids; {num_pairs} pairs with {per_pair} negatives each need as many")
+        raise ValueError(
+            f"{name} has {ids.numel()} ids; {num_pairs} pairs with {per_pair} negatives each need "
+            f"{num_pairs * per_pair}: give every pair equally many"
+        )
     return ids.reshape(-1)
+
+
+def _flat_ids(name: str, ids: Tensor) -> Tensor:
+    return check_ids(name, ids.reshape(-1) if isinstance(ids, Tensor) else ids, INT64_MAX)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -68,12 +74,16 @@ class EdgeBatch:
     relation: Tensor | None = None
 
     def __post_init__(self) -> None:
+        check_tensors(seeds=self.seeds, src=self.src, dst=self.dst)
         check_vector("seeds", self.seeds, None, (torch.int64,))
         check_vector("src", self.src, None, (torch.int64,))
         check_vector("dst", self.dst, self.num_pairs, (torch.int64,))
         check_vector("relation", self.relation, self.num_pairs, ID_DTYPES)
         if (self.neg_src is None) != (self.neg_dst is None):
             raise ValueError("neg_src and neg_dst go together; EdgeBatch.from_pairs fills in the end that is not given")
+        if self.neg_src is not None:
+            check_tensors(neg_src=self.neg_src, neg_dst=self.neg_dst)
+            check_vector("neg_src", self.neg_src, None, (torch.int64,))
         count = self.num_pairs * self.num_negatives
         check_vector("neg_src", self.neg_src, count, (torch.int64,))
         check_vector("neg_dst", self.neg_dst, count, (torch.int64,))
@@ -103,11 +113,11 @@ class EdgeBatch:
             ValueError: lengths that do not fit each other.
             IndexError: a negative id.
         """
-        sources, destinations = check_ids("src", src, _INT64_MAX), check_ids("dst", dst, _INT64_MAX)
+        sources, destinations = check_ids("src", src, INT64_MAX), check_ids("dst", dst, INT64_MAX)
         pairs = len(sources)
         check_vector("dst", destinations, pairs, (torch.int64,))
         named = {"negative_src": negative_src, "negative_dst": negative_dst}
-        given = {name: check_ids(name, ids.reshape(-1), _INT64_MAX) for name, ids in named.items() if ids is not None}
+        given = {name: _flat_ids(name, ids) for name, ids in named.items() if ids is not None}
         ends = [sources, destinations]
         if given:
             per_pair = max(ids.numel() for ids in given.values()) // max(1, pairs)
@@ -144,6 +154,7 @@ class EdgeBatch:
         Returns:
             int64 edge ids, each once.
         """
+        check_type("graph", graph, Graph, "pass the Graph to be sampled (graph_from_dgl and graph_from_pyg make one)")
         src, dst = self.seeds[self.src], self.seeds[self.dst]
         found = [graph.find_edges(src, dst)] + ([graph.find_edges(dst, src)] if reverse else [])
         return torch.unique(torch.cat(found))
@@ -176,7 +187,7 @@ class EdgeBatch:
             ValueError: another length.
             IndexError: a negative part.
         """
-        labels = check_ids("part", part, _INT64_MAX)
+        labels = check_ids("part", part, INT64_MAX)
         check_vector("part", labels, self.num_pairs, (torch.int64,))
         order = torch.argsort(labels, stable=True)
         _, counts = torch.unique_consecutive(labels[order], return_counts=True)
@@ -189,7 +200,7 @@ class EdgeBatch:
             IndexError: a position that is no seed's.
             ValueError: a seed that stands twice.
         """
-        check_ids("seeds", self.seeds, _INT64_MAX, unique=True)
+        check_ids("seeds", self.seeds, INT64_MAX, unique=True)
         for name in ("src", "dst", "neg_src", "neg_dst"):
             positions = getattr(self, name)
             if positions is not None:

@@ -9,8 +9,17 @@ import torch
 from torch import Tensor
 
 from workbench.core.array_store import HEADER, open_arrays, save_arrays
-from workbench.core.block import FLOATS
-from workbench.core.errors import ID_DTYPES, CorruptFileError, check_finite, check_ids, check_vector
+from workbench.core.block import FLOATS, check_rises, check_sources
+from workbench.core.capacity import check_fits
+from workbench.core.errors import (
+    ID_DTYPES,
+    INT64_MAX,
+    CorruptFileError,
+    check_finite,
+    check_ids,
+    check_tensors,
+    check_vector,
+)
 from workbench.core.graph_build import TYPE_DTYPES, ArrayLike, as_vector, edges_to_csr
 from workbench.core.storage import move_all, total_bytes
 from workbench.core.units import format_bytes
@@ -50,6 +59,7 @@ class Graph:
     node_type: Tensor | None = None
 
     def __post_init__(self) -> None:
+        check_tensors(indptr=self.indptr, indices=self.indices)
         check_vector("indptr", self.indptr, None, (torch.int64,))
         check_vector("indices", self.indices, None, ID_DTYPES)
         if not self.indptr.numel():
@@ -109,6 +119,8 @@ class Graph:
     def open(folder: str | os.PathLike[str], *, verify: bool = False) -> "Graph":
         """A saved graph, memory-mapped: pages are read when touched, and writing to them never alters the files.
 
+        Read are the header and `indptr`, which kernels follow: it must rise. Samplers check each source they meet.
+
         Args:
             folder: what `save` wrote.
             verify: read everything, compare checksums and `validate`.
@@ -120,6 +132,7 @@ class Graph:
         arrays = open_arrays(folder, kind="graph", verify=verify)
         try:
             graph = Graph(**arrays)
+            check_rises(graph.indptr)
             return graph.validate() if verify else graph
         except (TypeError, ValueError, IndexError) as error:
             raise CorruptFileError(
@@ -193,7 +206,10 @@ class Graph:
             return check_ids("edge_ids", edge_ids, self.num_edges)
         positions = self._positions[check_ids("edge_ids", edge_ids, self._positions.shape[0])]
         if bool((positions < 0).any()):
-            raise IndexError(f"edge_ids holds {int(edge_ids[positions < 0][0])}, the id of no edge of this graph")
+            raise IndexError(
+                f"edge_ids contains {int(edge_ids[positions < 0][0])}, which is not an edge of this graph; pass ids "
+                "from its edge_ids"
+            )
         return positions
 
     @cached_property
@@ -201,7 +217,9 @@ class Graph:
         """int64 [largest edge id + 1]: position of each edge id, −1 for none; kept once asked for."""
         if self.edge_ids is None or not self.num_edges:
             return torch.empty(0, dtype=torch.int64, device=self.device)
-        positions = torch.full((int(self.edge_ids.max()) + 1,), -1, dtype=torch.int64, device=self.device)
+        size = int(self.edge_ids.max()) + 1
+        check_fits(f"finding edges by ids up to {size - 1:,}", 8 * size, "number the edges without gaps")
+        positions = torch.full((size,), -1, dtype=torch.int64, device=self.device)
         positions[self.edge_ids] = torch.arange(self.num_edges, device=self.device)
         return positions
 
@@ -213,15 +231,10 @@ class Graph:
             ValueError: `indptr` falls, edge ids repeat, or a weight is not finite.
         """
         self._check_ends()
-        if bool((self.indptr[1:] < self.indptr[:-1]).any()):
-            row = int((self.indptr.diff() < 0).nonzero()[0, 0])
-            raise ValueError(f"indptr falls after row {row}; it must not fall")
-        if self.num_edges:
-            low, high = (int(value) for value in torch.aminmax(self.indices))
-            if low < 0 or high >= self.num_nodes:
-                raise IndexError(f"indices hold {low if low < 0 else high}; sources lie in [0, {self.num_nodes})")
+        check_rises(self.indptr)
+        check_sources(self.indices, self.num_nodes, IndexError)
         if self.edge_ids is not None:
-            check_ids("edge_ids", self.edge_ids, torch.iinfo(torch.int64).max, unique=True)
+            check_ids("edge_ids", self.edge_ids, INT64_MAX, unique=True)
         if self.edge_weight is not None:
             check_finite("edge_weight", self.edge_weight)
         return self

@@ -9,10 +9,12 @@ import torch
 from torch import Tensor
 
 from workbench.core.block import FLOATS
-from workbench.core.errors import ID_DTYPES, check_at_least, check_finite, check_vector
+from workbench.core.capacity import check_fits
+from workbench.core.errors import ID_DTYPES, check_at_least, check_finite, check_ids, check_vector
 from workbench.kernels.csr import Csr, group_rows, symmetric_rows
 
 ArrayLike: TypeAlias = Tensor | np.ndarray | Sequence[int] | Sequence[float]
+_BYTES_PER_NODE = 3 * 8  # offsets, counts and write positions
 TYPE_DTYPES = (*ID_DTYPES, torch.int16, torch.uint8)
 
 
@@ -24,9 +26,15 @@ def as_vector(name: str, values: ArrayLike) -> Tensor:
     """
     with warnings.catch_warnings():  # a read-only array is only read here
         warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
-        vector = torch.as_tensor(np.ascontiguousarray(values) if isinstance(values, np.ndarray) else values)
+        try:
+            vector = torch.as_tensor(np.ascontiguousarray(values) if isinstance(values, np.ndarray) else values)
+        except (TypeError, ValueError, RuntimeError) as error:
+            raise TypeError(
+                f"{name} is {type(values).__name__} and no vector of numbers ({error}); pass a tensor, an array or a "
+                "list of numbers"
+            ) from error
     if vector.dim() != 1:
-        raise ValueError(f"{name} must be a vector, not of shape {tuple(vector.shape)}")
+        raise ValueError(f"{name} must be a vector, not of shape {tuple(vector.shape)}; flatten it with .reshape(-1)")
     return vector.detach().contiguous()
 
 
@@ -34,9 +42,7 @@ def _as_ids(name: str, values: ArrayLike) -> Tensor:
     ids = as_vector(name, values)
     if isinstance(values, list | tuple) and not values:
         return ids.to(torch.int64)
-    if ids.dtype not in ID_DTYPES:
-        raise TypeError(f"{name} must hold int64 or int32 ids, not {ids.dtype}; convert them first (.long())")
-    return ids
+    return ids if ids.dtype in ID_DTYPES else check_ids(name, ids, 0)
 
 
 def _largest(name: str, ids: Tensor) -> int:
@@ -45,7 +51,7 @@ def _largest(name: str, ids: Tensor) -> int:
         return -1
     low, high = (int(value) for value in torch.aminmax(ids))
     if low < 0:
-        raise IndexError(f"{name} holds {low}; node ids are not negative")
+        raise IndexError(f"{name} holds {low}; node ids are not negative: number the nodes from 0")
     return high
 
 
@@ -56,12 +62,13 @@ def _check_edges(src: Tensor, dst: Tensor, num_nodes: int | None) -> int:
     if src.device != dst.device:
         raise ValueError(f"src is on {src.device} and dst on {dst.device}; move them to one device")
     needed = 1 + max(_largest("src", src), _largest("dst", dst))
-    if num_nodes is None:
-        return needed
-    check_at_least("num_nodes", num_nodes, 0)
-    if needed > num_nodes:
-        raise IndexError(f"the edges hold node {needed - 1}, num_nodes is {num_nodes}; pass num_nodes={needed} or more")
-    return int(num_nodes)
+    count = needed if num_nodes is None else num_nodes
+    check_at_least("num_nodes", count, 0)
+    if needed > count:
+        raise IndexError(f"the edges hold node {needed - 1}, num_nodes is {count}; pass num_nodes={needed} or more")
+    if src.device.type == "cpu":
+        check_fits(f"a graph of {count:,} nodes", _BYTES_PER_NODE * count, "number the nodes without gaps")
+    return int(count)
 
 
 def _in_order(values: Tensor | None, order: Tensor | None) -> Tensor | None:

@@ -9,11 +9,12 @@ import torch
 from torch import Tensor
 
 from workbench.core.array_store import content_digest
-from workbench.core.errors import check_at_least, check_ids
+from workbench.core.errors import check_at_least, check_ids, kind_of
 from workbench.core.graph import Graph
 from workbench.core.pair_index import PairIndex
 from workbench.core.units import format_bytes
 
+_MOST = 2**62
 _PARTS = ("train", "valid", "test")
 
 
@@ -51,12 +52,12 @@ class KnowledgeGraph:
         for part, triples in self._tensors().items():
             if not isinstance(triples, Tensor) or triples.dtype != torch.int64:
                 raise TypeError(
-                    f"{part} must be int64 triples, not {getattr(triples, 'dtype', type(triples).__name__)}"
+                    f"{part} must be int64 triples, not {kind_of(triples)}; convert with torch.as_tensor({part}).long()"
                 )
             if triples.dim() != 2 or triples.shape[1] != 3:
                 raise ValueError(f"{part} has shape {tuple(triples.shape)}; it must be [number of triples, 3]")
         for field, count in (("num_entities", self.num_entities), ("num_relations", self.num_relations)):
-            check_at_least(field, count, 0)
+            check_at_least(field, count, 0, most=_MOST)
         for field, count in (("entity_names", self.num_entities), ("relation_names", self.num_relations)):
             names = getattr(self, field)
             if names is not None and len(names) != count:
@@ -92,7 +93,7 @@ class KnowledgeGraph:
             ValueError: another shape.
             IndexError: an entity or a relation out of range.
         """
-        triples = [t.to(torch.int64) if t.dtype == torch.int32 else t for t in (train, valid, test)]
+        triples = [t.to(torch.int64) if kind_of(t) == "torch.int32" else t for t in (train, valid, test)]
         graph = cls(
             *triples,
             num_entities=num_entities,

@@ -6,7 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workbench.core.errors import check_ids
+from workbench.core.errors import check_ids, kind_of
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -34,9 +34,11 @@ class LinkSplit:
     def __post_init__(self) -> None:
         for name, pairs in self.tensors().items():
             if not isinstance(pairs, Tensor) or pairs.dtype != torch.int64:
-                raise TypeError(f"{name} must be an int64 tensor, not {getattr(pairs, 'dtype', type(pairs).__name__)}")
+                raise TypeError(f"{name} must be an int64 tensor, not {kind_of(pairs)}; convert with .long()")
             if pairs.dim() != 2 or pairs.shape[0] != 2:
-                raise ValueError(f"{name} has shape {tuple(pairs.shape)}; it must be [2, number of pairs]")
+                raise ValueError(
+                    f"{name} has shape {tuple(pairs.shape)}; it must be [2, number of pairs] (pairs in rows: .T)"
+                )
 
     def tensors(self) -> dict[str, Tensor]:
         """Its edges by name."""

@@ -1,6 +1,6 @@
 """`MiniBatch`: the nodes of a sampled batch and one block a layer."""
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -8,10 +8,23 @@ import torch
 from torch import Tensor
 
 from workbench.core.block import Block
-from workbench.core.errors import check_vector
+from workbench.core.errors import INT64_MAX, check_ids, check_seed, check_tensors, check_type, check_vector
 from workbench.core.exchange import Exchange
 from workbench.core.storage import move_all, total_bytes
 from workbench.core.units import format_bytes
+
+
+def _records_of(name: str, records: Iterable[Any], kind: type) -> tuple[Any, ...]:
+    """The records as a tuple.
+
+    Raises:
+        TypeError: one of another kind.
+    """
+    remedy = f"pass a list of {kind.__name__}s" + " (MiniBatch.from_dgl takes those of DGL)" * (kind is Block)
+    check_type(name, records, Iterable, remedy)
+    for position, record in enumerate(records := tuple(records)):
+        check_type(f"{name}[{position}]", record, kind, remedy)
+    return records
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -30,7 +43,8 @@ class MiniBatch:
         step: number of the batch, part of the key of every random decision made for it.
 
     Raises:
-        ValueError: blocks that do not fit each other or `node_ids`.
+        TypeError: a tensor of another dtype, or something else than blocks.
+        ValueError: blocks that do not fit each other or `node_ids`, or a step that is no whole number.
     """
 
     node_ids: Tensor
@@ -40,18 +54,30 @@ class MiniBatch:
     step: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "blocks", tuple(self.blocks))
+        object.__setattr__(self, "blocks", _records_of("blocks", self.blocks, Block))
+        check_tensors(node_ids=self.node_ids)
         check_vector("node_ids", self.node_ids, None, (torch.int64,))
         check_vector("parent", self.parent, self.num_inputs, (torch.int64,))
-        if self.exchanges is not None and len(self.exchanges) != len(self.blocks):
-            raise ValueError(f"{len(self.exchanges)} exchanges for {len(self.blocks)} blocks; there is one a block")
-        owned = self.num_inputs
-        for layer, block in enumerate(self.blocks):
-            halo = self.exchanges[layer].halo_ids.shape[0] if self.exchanges else 0
+        check_seed(self.step, "step")
+        if self.exchanges is not None:
+            object.__setattr__(self, "exchanges", _records_of("exchanges", self.exchanges, Exchange))
+            self._check_one_per_block(len(self.exchanges))
+        for layer, (block, owned, halo) in enumerate(self._layers()):
             if block.num_src != owned + halo:
                 raise ValueError(
-                    f"block {layer} has {block.num_src} sources; {owned} nodes and a halo of {halo} come in"
+                    f"block {layer} has {block.num_src} sources, but the batch provides {owned + halo} ({owned} owned "
+                    f"+ {halo} halo); pass blocks input layer first, each one's destinations the next one's sources"
                 )
+
+    def _check_one_per_block(self, count: int) -> None:
+        if count != len(self.blocks):
+            raise ValueError(f"{count} exchanges for {len(self.blocks)} blocks; give one per block")
+
+    def _layers(self) -> Iterator[tuple[Block, int, int]]:
+        """For every block the rows that it finds: owned ones, and the halo."""
+        owned = self.num_inputs
+        for layer, block in enumerate(self.blocks):
+            yield block, owned, self.exchanges[layer].halo_ids.shape[0] if self.exchanges else 0
             owned = block.num_dst
 
     @property
@@ -81,6 +107,29 @@ class MiniBatch:
     def nbytes(self) -> int:
         """Bytes of all its arrays, each storage once."""
         return total_bytes(self._tensors().values())
+
+    def validate(self, *, num_nodes: int | None = None, unique: bool = True) -> "MiniBatch":
+        """Read all that kernels trust, and return the batch; for batches made by hand.
+
+        Args:
+            num_nodes: of the graph; None: any id that is not negative will do.
+            unique: refuse a node that occurs twice; PyG's disjoint batches hold one copy per seed.
+
+        Raises:
+            ValueError: a block that is not valid (see `Block.validate`), or a node that occurs twice.
+            IndexError: a node, a position in the parent or a row to send that is out of range.
+        """
+        check_ids("node_ids", self.node_ids, INT64_MAX if num_nodes is None else num_nodes, unique=unique)
+        if self.parent is not None:
+            check_ids("parent", self.parent, INT64_MAX, unique=True)
+        for layer, (block, owned, _) in enumerate(self._layers()):
+            try:
+                block.validate()
+            except ValueError as error:
+                raise ValueError(f"block {layer}: {error}") from error
+            if self.exchanges is not None:
+                self.exchanges[layer].validate(owned)
+        return self
 
     def to(self, device: Any, *, non_blocking: bool = False) -> "MiniBatch":
         """The batch on another device; blocks that share storage go on sharing it."""

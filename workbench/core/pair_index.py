@@ -32,7 +32,9 @@ class PairIndex:
             OverflowError: more possible pairs than 63 bits number.
         """
         if first.numel() and (int(first.max()) + 1) * num_second >= 2**63:
-            raise OverflowError(f"{int(first.max()) + 1} × {num_second} pairs can't be numbered in 63 bits")
+            raise OverflowError(
+                f"{int(first.max()) + 1} × {num_second} pairs can't be numbered in 63 bits; number both without gaps"
+            )
         key = first * num_second + second
         order = torch.argsort(value, stable=True)
         order = order[torch.argsort(key[order], stable=True)]

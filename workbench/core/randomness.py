@@ -5,6 +5,7 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
+from workbench.core.errors import check_seed
 from workbench.kernels.hash import derive_key, hash_index_torch, unit_interval_torch
 
 
@@ -23,12 +24,15 @@ def stream(seed: int, purpose: Purpose, step: int = 0, layer: int = 0) -> int:
     """Key of the stream of one (seed, purpose, step, layer).
 
     Args:
-        seed: any whole number.
+        seed: any whole number of 64 bits.
         purpose: what the variates are for.
         step: number of the batch.
         layer: number of the layer, input layer first.
+
+    Raises:
+        ValueError: a seed or a step that is no whole number of 64 bits.
     """
-    return derive_key(seed, purpose, step, layer)
+    return derive_key(check_seed(seed), purpose, check_seed(step, "step"), layer)
 
 
 def uniform(key: int | Tensor, ids: Tensor) -> Tensor:

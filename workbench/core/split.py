@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.block import Block
-from workbench.core.errors import ID_DTYPES, check_ids, check_vector
+from workbench.core.errors import ID_DTYPES, check_ids, check_tensors, check_vector
 from workbench.core.minibatch import MiniBatch
 from workbench.core.split_compiled import split_rows_compiled
 from workbench.core.split_torch import split_rows_torch
@@ -84,6 +84,7 @@ def _is_compiled(mb: MiniBatch) -> bool:
 
 def _seeds_by_part(part: Tensor, num_seeds: int) -> tuple[Tensor, list[int]]:
     """Seeds grouped by label, on the CPU, and where each non-empty group begins and ends."""
+    check_tensors(part=part)
     check_vector("part", part, num_seeds, ID_DTYPES)
     if not num_seeds:
         return torch.empty(0, dtype=torch.int64), [0]

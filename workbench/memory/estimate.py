@@ -1,19 +1,21 @@
 """`estimate_memory`: what a training step needs on the device, before it runs."""
 
 from collections.abc import Callable
+from types import NoneType
 from typing import Any, Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from workbench.core.errors import check_at_least, check_type
 from workbench.core.minibatch import MiniBatch
 from workbench.memory.analytic.dense import NORMS, SAVE_INPUT, SAVE_RESULT
 from workbench.memory.analytic.layers import PRICES
 from workbench.memory.analytic.loss import price_of
 from workbench.memory.analytic.step import input_width, price_step
 from workbench.memory.kernels import Kernels
-from workbench.memory.optimizer import OptimizerMemory
+from workbench.memory.optimizer import OPTIMIZERS, OptimizerMemory
 from workbench.memory.record import MemoryEstimate
 from workbench.memory.sizes import BatchSizes
 from workbench.nn.dropout import HashDropout
@@ -93,8 +95,14 @@ def estimator_for(
     Raises:
         ValueError: see `estimate_memory`.
     """
+    check_type("model", model, nn.Module, "pass the torch.nn.Module first, then the batch")
     if not isinstance(mb, MiniBatch):
         raise TypeError(f"mb is a {type(mb).__name__}; pass a MiniBatch (MiniBatch.from_dgl makes one of DGL's blocks)")
+    check_type("kernels", kernels, (Kernels, str, NoneType), 'pass "cpu", "cuda", a Kernels, or None')
+    if not isinstance(optimizer, str | torch.optim.Optimizer):
+        raise TypeError(f"optimizer is {optimizer!r}; pass a name ({', '.join(OPTIMIZERS)}) or an optimizer")
+    if in_dim is not None:
+        check_at_least("in_dim", in_dim, 1, most=2**31 - 1)
     wanted = Kernels(kernels) if isinstance(kernels, str) else kernels
     if not is_known(model):
         return _traced(model, mb, wanted, optimizer=optimizer, in_dim=in_dim, loss_fn=loss_fn, recover=recover)

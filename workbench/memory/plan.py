@@ -9,7 +9,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from workbench.core.errors import check_at_least, check_choice
+from workbench.core.errors import check_at_least, check_bytes, check_choice, check_seed
 from workbench.core.minibatch import MiniBatch
 from workbench.core.stopwatch import Stopwatch
 from workbench.core.units import format_bytes
@@ -117,6 +117,7 @@ def plan_micro_batches(
     Source: Betty (ASPLOS 2023), section 4.4.3, which adds one part at a time.
     """
     check_options(capacity_bytes, method, margin, node_parts, strategy, max_parts)
+    check_seed(seed)
     watch = Stopwatch()
     with watch.phase("estimate"):
         estimator = estimator_for(
@@ -162,6 +163,7 @@ def plan_with(
         TypeError: likewise.
     """
     check_options(capacity_bytes, method, margin, node_parts, strategy, max_parts)
+    check_seed(seed)
     partition = Partitioner(mb, method, seed, node_parts)
     cutter = Cutter(estimator, partition, watch or Stopwatch())
     cut, tried = Cut((), ()), ()
@@ -207,7 +209,7 @@ def check_options(
         ValueError: with what would do.
         TypeError: `node_parts` are no integers.
     """
-    check_at_least("capacity_bytes", capacity_bytes, 1)
+    check_bytes("capacity_bytes", capacity_bytes)
     check_choice("method", method, PARTITION_CHOICES)
     check_method(method, node_parts)
     check_choice("strategy", strategy, STRATEGIES)

@@ -1,11 +1,13 @@
 """Dropout whose mask is a function of the node, so that it is the same in every micro-batch."""
 
+from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.autograd.function import once_differentiable
 
+from workbench.core.errors import ID_DTYPES, check_at_least, check_seed, check_vector
 from workbench.core.randomness import Purpose, stream
 from workbench.kernels.eager import runs_eagerly
 from workbench.kernels.mask import apply_mask, drop_threshold
@@ -45,12 +47,15 @@ class HashDropout(nn.Module):
         seed: of the model.
 
     Raises:
-        ValueError: `p` out of range.
+        ValueError: `p` out of range, or a layer or a seed that is no whole number.
     """
 
     def __init__(self, p: float, layer: int = 0, seed: int = 0) -> None:
         super().__init__()
-        self.p, self.layer, self.seed = p, layer, seed
+        check_at_least("layer", layer, 0)
+        if isinstance(p, bool) or not isinstance(p, Real):
+            raise ValueError(f"dropout probability is {p!r}; it must be a number, such as 0.5")
+        self.p, self.layer, self.seed = p, layer, check_seed(seed)
         self._threshold = drop_threshold(p)
 
     def forward(self, h: Tensor, node_ids: Tensor | None, step: int = 0) -> Tensor:
@@ -62,12 +67,16 @@ class HashDropout(nn.Module):
             step: number of the batch.
 
         Raises:
-            ValueError: another number of ids than rows.
+            ValueError: rows that are no matrix, or another number of ids than rows.
+            TypeError: ids that are no integers.
         """
         if not self.training or self._threshold == 0:
             return h
         if node_ids is None:
             return nn.functional.dropout(h, self.p)
+        if h.dim() != 2:
+            raise ValueError(f"h has shape {tuple(h.shape)}; reshape it to [nodes, channels]: h.reshape(len(h), -1)")
+        check_vector("node_ids", node_ids, None, ID_DTYPES)
         if node_ids.shape != h.shape[:1]:
             raise ValueError(f"{node_ids.shape[0]} node ids for {h.shape[0]} rows; give one id a row")
         return _masked(h, node_ids, (self.seed, Purpose.DROPOUT, step, self.layer), self._threshold)

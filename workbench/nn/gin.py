@@ -24,6 +24,10 @@ class GINLayer(nn.Module):
 
     is_linear = True
 
+    @property
+    def in_dim(self) -> int:
+        return self.mlp[0].in_features  # pyright: ignore[reportReturnType]
+
     def __init__(
         self,
         in_dim: int,

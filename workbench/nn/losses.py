@@ -10,8 +10,11 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from workbench.core.errors import first_outside
+
 LossFunction = Callable[..., Tensor]
 UNLABELLED = -1
+_NO_MEMORY = ("out of memory", "enough memory", "allocate memory", "ALLOC_FAILED")
 
 
 @dataclass(frozen=True)
@@ -23,20 +26,27 @@ class SeedLoss:
         ignore_index: a label that means none, besides −1.
         class_weight: floating [classes], weight of a seed of each class in the mean; None: 1.
         mean: divide by losses a seed.
+        by_class: labels that are vectors of integers are classes, numbers of the output's columns.
     """
 
     unreduced: LossFunction
     ignore_index: int
     class_weight: Tensor | None
     mean: bool
+    by_class: bool = False
 
     @staticmethod
     def of(loss_fn: LossFunction, reduction: str) -> "SeedLoss":
         """Read what there is to know from a loss function.
 
         Raises:
+            TypeError: nothing that can be called, or a class instead of an instance.
             ValueError: a module, or a function with a bound `reduction`, that reduces otherwise than asked.
         """
+        if inspect.isclass(loss_fn):
+            raise TypeError(f"loss_fn is the class {loss_fn.__name__}; pass an instance of it: {loss_fn.__name__}()")
+        if not callable(loss_fn):
+            raise TypeError(f"loss_fn is {loss_fn!r}; pass a function such as torch.nn.functional.cross_entropy")
         own = _option(loss_fn, "reduction")
         bound = isinstance(loss_fn, nn.Module) or "reduction" in getattr(loss_fn, "keywords", {})
         if bound and own not in (None, "none", reduction):
@@ -48,6 +58,7 @@ class SeedLoss:
             ignore_index=ignore_index if by_class else UNLABELLED,
             class_weight=_option(loss_fn, "weight") if by_class else None,
             mean=reduction == "mean",
+            by_class=by_class,
         )
 
     def weigh(self, labels: Tensor) -> float:
@@ -56,8 +67,15 @@ class SeedLoss:
         count = labels.shape[0] if labelled is None else int(labelled.sum())
         if self.class_weight is None or labelled is None or not count:
             return count
-        weight = self.class_weight.to(labels.device, torch.float64)
-        return float(weight[labels[labelled].long()].sum())
+        weight, classes = self.class_weight.to(labels.device, torch.float64), labels[labelled].long()
+        check_classes(classes, len(weight), "loss_fn has {} class weights")
+        total = float(weight[classes].sum())
+        if not 0 < total < float("inf"):
+            raise ValueError(
+                f"the class weights of the batch's {count} labelled seeds add up to {total}, which their mean divides "
+                "by; give every class that occurs a positive weight"
+            )
+        return total
 
     def labelled(self, labels: Tensor) -> Tensor | None:
         """bool [n]; None: all."""
@@ -74,13 +92,18 @@ class SeedLoss:
             labels: [n, …], on any device.
 
         Raises:
-            ValueError: another number of losses than seeds.
+            TypeError: an output that is no tensor.
+            ValueError: another number of rows or losses than seeds, or what the loss function refuses.
+            IndexError: a class that the output has no column for.
         """
+        _check_output(out, labels)
         labelled = self.labelled(labels)
         if labelled is not None and not labelled.all():
             rows = labelled.nonzero()[:, 0]
             out, labels = out.index_select(0, rows.to(out.device)), labels.index_select(0, rows)
-        losses = self.unreduced(out, (labels if labelled is None else labels.long()).to(out.device))
+        if self.by_class and labelled is not None and out.dim() > 1:
+            check_classes(labels, out.shape[1], "the model's output has {} columns")
+        losses = self._losses(out, (labels if labelled is None else labels.long()).to(out.device))
         if losses.dim() == 0 or losses.shape[0] != out.shape[0]:
             raise ValueError(
                 f"loss_fn returned shape {tuple(losses.shape)} for {out.shape[0]} seeds; pass a function that takes "
@@ -88,6 +111,60 @@ class SeedLoss:
             )
         total = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
         return total / losses.shape[1:].numel() if self.mean else total
+
+    def _losses(self, out: Tensor, labels: Tensor) -> Tensor:
+        """The losses, or what the function refused them for, with what it was given."""
+        try:
+            losses = self.unreduced(out, labels)
+        except (TypeError, ValueError, IndexError, RuntimeError) as error:
+            if isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in _NO_MEMORY):
+                raise
+            raise ValueError(
+                f"loss_fn failed for an output of {out.dtype} {tuple(out.shape)} and labels of {labels.dtype} "
+                f"{tuple(labels.shape)}: {error}. {_remedy(out, labels)}"
+            ) from error
+        if not isinstance(losses, Tensor):
+            raise TypeError(f"loss_fn returned a {type(losses).__name__}; return one loss per seed, a tensor")
+        return losses
+
+
+def check_classes(labels: Tensor, columns: int, limit: str) -> None:
+    """Refuse a class that there is no column, or no weight, for: on a GPU it would end the process's CUDA context.
+
+    Args:
+        labels: integer vector, without unlabelled seeds.
+        columns: number of classes.
+        limit: what has `{}` of them, for the message.
+
+    Raises:
+        IndexError: with the label.
+    """
+    if (bad := first_outside(labels, 0, columns)) is not None:
+        raise IndexError(
+            f"y holds class {bad}, but {limit.format(columns)}; classes lie in [0, {columns}), -1 means none: number "
+            "them from 0, or build the model with out_dim = largest class + 1"
+        )
+
+
+def _check_output(out: Any, labels: Tensor) -> None:
+    if not isinstance(out, Tensor):
+        raise TypeError(
+            f"the model returned a {type(out).__name__}; return one tensor, a row per seed, or use "
+            "workbench.accumulate, whose loss_of takes any output"
+        )
+    if out.dim() == 0 or out.shape[0] != labels.shape[0]:
+        raise ValueError(
+            f"the model returned shape {tuple(out.shape)} for {labels.shape[0]} seeds; return a row per seed: those of "
+            "the last block's destinations"
+        )
+
+
+def _remedy(out: Tensor, labels: Tensor) -> str:
+    if labels.shape[1:] == (1,) and (out.dim() == 1 or out.shape[1] != 1):
+        return "Pass labels without the second dimension: y[:, 0]"
+    if labels.is_floating_point() and labels.dim() == 1 and out.dim() == 2:
+        return "Pass classes as integers, y.long(), or (for values) an output and labels of one shape"
+    return "Pass labels of the shape and dtype that it takes for this output"
 
 
 def _parameters(loss_fn: LossFunction) -> Mapping[str, inspect.Parameter]:

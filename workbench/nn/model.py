@@ -1,12 +1,14 @@
 """Models: layers of one kind, with norm, activation and dropout between them."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor, nn
 
 from workbench.core.block import Block
-from workbench.core.errors import check_at_least, check_choice
+from workbench.core.capacity import check_fits
+from workbench.core.errors import check_at_least, check_choice, check_seed, check_type
 from workbench.nn.dropout import HashDropout
 from workbench.nn.gat import GATLayer
 from workbench.nn.gcn import GCNLayer
@@ -15,6 +17,7 @@ from workbench.nn.norm import build_norm
 from workbench.nn.sage import SAGE_AGGREGATORS, SAGELayer
 
 MODEL_KINDS = (*(f"sage-{aggregator}" for aggregator in SAGE_AGGREGATORS), "gcn", "gin", "gat")
+_MOST, _MOST_LAYERS = 2**31 - 1, 1000
 Exchanger = Callable[[Tensor], Tensor]
 
 
@@ -64,10 +67,13 @@ class GNN(nn.Module):
             [num_seeds, out_dim].
 
         Raises:
-            ValueError: another number of blocks or exchanges, or `aggregated` for a layer without a linear aggregate.
+            ValueError: another number of blocks or exchanges, features of another width, or `aggregated` for a layer
+                without a linear aggregate.
+            TypeError: features of another dtype than the model's parameters (unless autocast converts them).
         """
         first = 0 if aggregated is None else 1
         self._check(len(blocks) + first, blocks, exchanges, aggregated)
+        self.check_features(x)
         h = x if aggregated is None else self._between(0, self.layers[0].update(x, aggregated), node_ids, step)  # type: ignore[operator]
         for position, block in enumerate(blocks):
             layer = position + first
@@ -92,6 +98,32 @@ class GNN(nn.Module):
         if aggregated is not None and not self.layers[0].is_linear:
             raise ValueError("aggregated= needs a first layer with a linear aggregate: sage-mean, sage-gcn, gcn or gin")
 
+    def check_features(self, x: Tensor) -> None:
+        """Refuse features that the first layer can't read: the matrix product's own errors name neither of them.
+
+        Args:
+            x: floating [nodes, in_dim].
+
+        Raises:
+            ValueError: another width.
+            TypeError: another dtype than that of the parameters (unless autocast converts it).
+        """
+        if torch.compiler.is_compiling():
+            return
+        check_type("x", x, Tensor, "pass the features of the batch's inputs, x[batch.node_ids]")
+        width, parameter = getattr(self.layers[0], "in_dim", None), next(self.parameters(), None)
+        if width is not None and (x.dim() != 2 or x.shape[1] != width):
+            raise ValueError(
+                f"features have shape {tuple(x.shape)}, but the model reads [nodes, {width}]; build it with "
+                "in_dim=x.shape[1]"
+            )
+        if parameter is None or x.dtype == parameter.dtype or torch.is_autocast_enabled(x.device.type):
+            return
+        raise TypeError(
+            f"features are {x.dtype}, the model's parameters {parameter.dtype}; convert the features, "
+            f"x.to({parameter.dtype}), or the model, model.to({x.dtype})"
+        )
+
 
 def _build_layer(
     kind: str, in_dim: int, out_dim: int, hidden_dim: int, norm: str | None, heads: int, last: bool
@@ -103,6 +135,14 @@ def _build_layer(
     if kind == "gat":
         return GATLayer(in_dim, out_dim, heads=heads, concat=not last)
     return SAGELayer(in_dim, out_dim, aggregator=kind.removeprefix("sage-"))
+
+
+def _check_room(sizes: Mapping[str, int]) -> None:
+    """Refuse weights that do not fit into memory, by the least that any kind of layer has."""
+    dims = [sizes["in_dim"], *[sizes["hidden_dim"]] * min(2, sizes["num_layers"] - 1), sizes["out_dim"]]
+    products = [rows * columns for rows, columns in pairwise(dims)]
+    hidden = products[1] * (sizes["num_layers"] - 3) if len(dims) == 4 else 0
+    check_fits(f"a model with {dict(sizes)}", 4 * (sum(products) + hidden), "use narrower or fewer layers")
 
 
 def build_model(
@@ -131,7 +171,9 @@ def build_model(
         seed: of the initial weights and of dropout; torch's own generator is left as it is.
 
     Raises:
-        ValueError: an unknown kind or norm, sizes below 1, heads that do not divide or on a kind without heads.
+        ValueError: an unknown kind or norm, sizes below 1, heads that do not divide or on a kind without heads, a seed
+            that is no whole number.
+        CapacityError: weights that this machine has no memory for.
 
     >>> build_model("gcn", in_dim=8, hidden_dim=4, out_dim=2).layers[1]
     GCNLayer(4, 2, norm='right')
@@ -139,9 +181,11 @@ def build_model(
     check_choice("kind", kind, MODEL_KINDS)
     sizes = {"in_dim": in_dim, "hidden_dim": hidden_dim, "out_dim": out_dim, "num_layers": num_layers, "heads": heads}
     for name, size in sizes.items():
-        check_at_least(name, size, 1)
+        check_at_least(name, size, 1, most=_MOST_LAYERS if name == "num_layers" else _MOST)
     if heads > 1 and kind != "gat":
         raise ValueError(f"heads is {heads}, but {kind} has none; leave it at 1 or use gat")
+    check_seed(seed)
+    _check_room(sizes)
     dims = [in_dim, *[hidden_dim] * (num_layers - 1), out_dim]
     with torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)

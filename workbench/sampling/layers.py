@@ -7,7 +7,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.block import Block
-from workbench.core.errors import check_ids
+from workbench.core.errors import INT64_MAX, check_ids
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.kernels.jit import compiled
@@ -75,7 +75,8 @@ def excluded_positions(graph: Graph, edge_ids: Tensor | None) -> Tensor | None:
     """Ascending CSR positions of the edges not to be drawn, each once."""
     if edge_ids is None:
         return None
-    return torch.unique(graph.edge_positions(edge_ids.to(graph.indices.device)))
+    ids = check_ids("exclude_edges", edge_ids, INT64_MAX)
+    return torch.unique(graph.edge_positions(ids.to(graph.indices.device)))
 
 
 @compiled

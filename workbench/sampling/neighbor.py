@@ -6,15 +6,39 @@ Hamilton, Ying, Leskovec: "Inductive representation learning on large graphs", N
 import operator
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
+from typing import Any
 
 from torch import Tensor
 
+from workbench.core.capacity import check_fits
+from workbench.core.errors import check_at_least, check_seed, check_type
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose, stream
 from workbench.sampling.layers import Drawn, candidates, excluded_positions, sample_layers
 from workbench.sampling.race import draw_weighted
 from workbench.sampling.subset import draw_uniform
+
+_MOST, _MOST_LAYERS = 2**62, 1000
+_BYTES_PER_DRAW = 4 + 8  # a source and what picks it
+
+
+def _kinds(fanouts: Any) -> str:
+    """What cannot be read off the values: 10.0 may be a float or a tensor."""
+    values = fanouts if isinstance(fanouts, list | tuple) else [fanouts]
+    return ", ".join(dict.fromkeys(type(value).__name__ for value in values))
+
+
+def _whole_numbers(fanouts: Any) -> tuple[int, ...]:
+    try:
+        if isinstance(fanouts, str) or any(isinstance(fanout, bool) for fanout in fanouts):
+            raise TypeError
+        return tuple(operator.index(fanout) for fanout in fanouts)
+    except TypeError:
+        raise TypeError(
+            f"fanouts are {fanouts!r} ({_kinds(fanouts)}); pass a list of whole numbers, input layer first: [10, 25], "
+            "or -1 for all neighbours"
+        ) from None
 
 
 @dataclass(frozen=True)
@@ -31,10 +55,10 @@ class NeighborSampler:
             weights. With `replace` a plain mean over the drawn edges estimates the weighted mean; without, it does not:
             rows kept whole count each edge alike.
         edge_ids: whether the blocks carry raw-graph edge ids.
-        seed: any whole number.
+        seed: any whole number of 64 bits.
 
     Raises:
-        ValueError: no fanouts, or one that is neither positive nor -1.
+        ValueError: no fanouts, one that is neither positive nor -1, or a seed that is no whole number.
         TypeError: a fanout that is not a whole number.
 
     >>> import torch, workbench as wb
@@ -51,10 +75,14 @@ class NeighborSampler:
     seed: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fanouts", tuple(operator.index(fanout) for fanout in self.fanouts))
-        wrong = [fanout for fanout in self.fanouts if fanout < 1 and fanout != -1]
-        if wrong or not self.fanouts:
-            raise ValueError(f"fanouts are {list(self.fanouts)}; give one a layer, each at least 1, or -1 for all")
+        object.__setattr__(self, "fanouts", _whole_numbers(self.fanouts))
+        check_seed(self.seed)
+        wrong = [fanout for fanout in self.fanouts if not (fanout == -1 or 1 <= fanout <= _MOST)]
+        if wrong or not 1 <= len(self.fanouts) <= _MOST_LAYERS:
+            raise ValueError(
+                f"fanouts are {list(self.fanouts[:9])}; give one per layer (1 to {_MOST_LAYERS} layers), each at least "
+                f"1 (and at most {_MOST}), or -1 for all"
+            )
 
     def sample(self, graph: Graph, seeds: Tensor, *, step: int = 0, exclude_edges: Tensor | None = None) -> MiniBatch:
         """Sample the batch of some seeds.
@@ -69,6 +97,10 @@ class NeighborSampler:
             TypeError, ValueError, IndexError: ids of another dtype, twice, or out of range; weights that are missing,
                 negative or not finite.
         """
+        check_type(
+            "graph", graph, Graph, "pass a Graph (graph_from_dgl and graph_from_pyg make one of other libraries')"
+        )
+        check_seed(step, "step")
         excluded = excluded_positions(graph, exclude_edges)
         carried = None if self.weighted else graph.edge_weight
         positions = self.edge_ids or carried is not None or graph.edge_type is not None
@@ -77,6 +109,9 @@ class NeighborSampler:
             rows = candidates(graph, nodes, excluded)
             key = stream(self.seed, Purpose.SAMPLING, step, layer)
             fanout = self.fanouts[layer]
+            if self.replace and fanout > 0:
+                what = f"drawing {fanout} neighbours of each of {len(nodes)} nodes with replacement"
+                check_fits(what, _BYTES_PER_DRAW * fanout * len(nodes), "use smaller fanouts, or replace=False")
             if self.weighted:
                 return draw_weighted(graph, rows, fanout, replace=self.replace, key=key)
             return draw_uniform(rows, graph.indices, fanout, replace=self.replace, key=key, positions=positions)
@@ -94,6 +129,7 @@ def FullNeighborSampler(num_layers: int, *, edge_ids: bool = False) -> NeighborS
         edge_ids: whether the blocks carry raw-graph edge ids.
 
     Raises:
-        ValueError: fewer than one layer.
+        ValueError: fewer than one layer, or more than 1000.
     """
+    check_at_least("num_layers", num_layers, 1, most=_MOST_LAYERS)
     return NeighborSampler([-1] * num_layers, edge_ids=edge_ids)

@@ -11,8 +11,10 @@ import torch
 from torch import Tensor, nn
 from torch.nn.modules.batchnorm import _BatchNorm
 
+from workbench.core.errors import check_type
 from workbench.core.minibatch import MiniBatch
-from workbench.nn.call import model_device, wanted_names
+from workbench.nn.call import call_model, model_device, wanted_names
+from workbench.training.arguments import as_batches, check_differentiable, check_model
 from workbench.training.backward_apart import backward_apart
 from workbench.training.recover import Recovery, check_recover, check_recoverable, run_or_cut
 
@@ -57,9 +59,10 @@ def accumulate(
         The batch's loss, detached; 0 without micro-batches.
 
     Raises:
-        ValueError: `loss_of` returned something else than a scalar, a batch has exchanges, or `recover` is asked for a
-            data-parallel model or edge weights that learn.
-        TypeError: `recover` is neither a Recovery nor None.
+        ValueError: `loss_of` returned something else than a scalar, or a loss without a gradient (`torch.no_grad`, a
+            frozen model); a batch has exchanges; or `recover` is asked for a data-parallel model or edge weights that
+            learn.
+        TypeError: an argument of another kind, or a model that can't be called so, as layers of other libraries.
         torch.OutOfMemoryError: memory ran out; with `recover`, for a single seed. Then, as with any other error,
             `.grad` holds the micro-batches (and parts) that were complete; buffers and random state are as before the
             one that failed. MemoryError and the RuntimeError of torch's CPU allocator are taken, and raised, likewise.
@@ -70,7 +73,8 @@ def accumulate(
     Source: Betty (ASPLOS 2023), section 4.2: gradients are those of the whole batch.
     """
     check_recover(recover)
-    batches = [micro] if isinstance(micro, MiniBatch) else list(micro)
+    check_model(model)
+    batches = as_batches(micro)
     if any(mb.exchanges is not None for mb in batches):
         raise ValueError("a batch has exchanges: its blocks read rows of other processes, not fetched here")
     if len(batches) > 1:
@@ -117,9 +121,11 @@ def _backward(
         if isinstance(x, Tensor) and device is not None:
             x = x.to(device)
     with phase("forward"):
-        loss = loss_of(model(moved.blocks, x, **{name: getattr(moved, name) for name in names}), mb)
+        loss = loss_of(call_model(model, moved, x, names), mb)
+    check_type("what loss_of returned", loss, Tensor, "return a scalar tensor, its share of the batch's loss")
     if loss.dim() != 0:
         raise ValueError(f"loss_of returned shape {tuple(loss.shape)}; return a scalar, its share of the batch's loss")
+    check_differentiable(loss)
     with phase("backward"):
         backward(loss)
     return loss.detach()

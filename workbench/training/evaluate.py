@@ -1,5 +1,6 @@
 """Evaluation over all neighbours, layer by layer: every node's hidden row is computed once, however many need it."""
 
+import warnings
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from functools import partial
@@ -8,11 +9,12 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.dataset import Dataset
-from workbench.core.errors import check_at_least, check_ids
+from workbench.core.errors import INT64_MAX, check_at_least, check_ids, check_type
 from workbench.core.graph import Graph
 from workbench.core.interrupts import deferred_interrupt
 from workbench.core.minibatch import MiniBatch
 from workbench.nn.call import model_device
+from workbench.nn.losses import check_classes
 from workbench.nn.model import GNN
 from workbench.sampling.neighbor import FullNeighborSampler
 from workbench.training.rows import check_covers, read_rows
@@ -49,7 +51,8 @@ def full_neighbour_logits(
             "both").
         IndexError: ids out of range, or features that end before them.
     """
-    check_at_least("chunk_edges", chunk_edges, 1)
+    check_at_least("chunk_edges", chunk_edges, 1, most=INT64_MAX)
+    check_type("graph", graph, Graph, "pass a Graph (workbench.core.interop makes one of DGL's and PyG's)")
     gnn = _layered(model)
     every = torch.arange(graph.num_nodes, device=graph.indices.device)
     check_covers("x", x, every)
@@ -76,18 +79,36 @@ def accuracy(logits: Tensor, y: Tensor) -> float:
         y: integer [nodes], −1 for no label.
 
     Raises:
-        TypeError: several labels a node.
+        TypeError: several labels a node, or no tensors.
         ValueError: another number of rows, or no labels.
+        IndexError: a class that no output stands for.
+
+    Warns:
+        RuntimeWarning: outputs that are NaN, which count as wrong.
     """
+    for name, values in (("logits", logits), ("y", y)):
+        check_type(name, values, Tensor, f"pass torch.as_tensor({name})")
     if y.is_floating_point():
         raise TypeError(f"y is {y.dtype}: several labels a node have no accuracy; pass one class a node, as integers")
-    if logits.shape[:1] != y.shape:
-        raise ValueError(f"{logits.shape[0]} rows of outputs for {y.shape[0]} labels; give one a node")
+    if logits.dim() != 2 or logits.shape[:1] != y.shape:
+        raise ValueError(
+            f"logits have shape {tuple(logits.shape)} and y {tuple(y.shape)}; pass [nodes, classes] and [nodes] "
+            "(labels of shape [nodes, 1] as y[:, 0])"
+        )
     labelled = y >= 0
     if not bool(labelled.any()):
         raise ValueError(f"none of {len(y)} nodes has a label; pass nodes with y of 0 or more")
-    right = logits.argmax(1).to(y.device) == y
-    return float(right[labelled].double().mean())
+    check_classes(y[labelled], logits.shape[1], "logits have {} columns")
+    largest, predicted = (values.to(y.device)[labelled] for values in logits.max(1))
+    undefined = largest.isnan()  # which torch takes as the largest, so that the first column would win
+    if bool(undefined.any()):
+        warnings.warn(
+            f"logits are NaN at {int(undefined.sum())} of {len(undefined)} labelled nodes, which count as wrong; the "
+            "training diverged (lower the learning rate) or features are not finite",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+    return float(((predicted == y[labelled]) & ~undefined).double().mean())
 
 
 def split_accuracies(model: nn.Module, data: Dataset, *, chunk_edges: int = CHUNK_EDGES) -> dict[str, float]:
@@ -152,6 +173,8 @@ def _rows_of(model: GNN, layer: int, graph: Graph, ids: Tensor, read: Read, chun
     rows, done = torch.empty(0), 0
     for chunk in _chunks(graph, ids, chunk_edges):
         h = read(chunk.node_ids).to(device)
+        if not layer:
+            model.check_features(h)
         out = model._between(layer, model.layers[layer](chunk.blocks[0].to(device), h), None, 0)
         if not done:  # the first chunk says how wide rows are
             rows = torch.empty(len(ids), out.shape[1], dtype=out.dtype, device=ids.device)

@@ -5,6 +5,7 @@ from typing import Any
 
 from torch import Tensor
 
+from workbench.core.errors import check_at_least
 from workbench.core.interop import from_dgl, from_pyg, to_dgl, to_pyg
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch import partition_batch
@@ -23,8 +24,8 @@ def micro_batches(
             `NeighborLoader`, or from `MiniBatch.to_pyg`).
         num_parts: micro-batches, at least 1; a batch with fewer seeds gives one a seed.
         method: see `workbench.partition_batch`.
-        seed: likewise.
-        node_parts: likewise.
+        seed: see `workbench.partition_batch`.
+        node_parts: see `workbench.partition_batch`.
 
     Returns:
         Micro-batches with raw-graph ids. DGL's are lists of blocks, whose source and destination data (prefetched
@@ -37,6 +38,7 @@ def micro_batches(
 
     Source: Betty (ASPLOS 2023).
     """
+    check_at_least("num_parts", num_parts, 1)
     options = {"method": method, "seed": seed, "node_parts": node_parts}
     if isinstance(batch, MiniBatch):
         return _cut(batch, num_parts, options)
@@ -44,7 +46,11 @@ def micro_batches(
         return [to_pyg(part) for part in _cut(from_pyg(batch), num_parts, options)]
     if isinstance(batch, Sequence) and all(hasattr(block, "srcdata") for block in batch):
         return [_with_data(part, batch) for part in _cut(from_dgl(batch), num_parts, options)]
-    raise TypeError(f"can't cut a {type(batch).__name__}; pass a MiniBatch, a list of DGL blocks or a batch of PyG")
+    kinds = f" of {', '.join(type(part).__name__ for part in batch)}" if isinstance(batch, list | tuple) else ""
+    raise TypeError(
+        f"can't cut a {type(batch).__name__}{kinds}; pass a MiniBatch (the second of what workbench.batches yields), a "
+        "list of DGL blocks (the third of what DGL's DataLoader yields) or a batch of PyG's NeighborLoader"
+    )
 
 
 def _cut(mb: MiniBatch, num_parts: int, options: dict[str, Any]) -> list[MiniBatch]:

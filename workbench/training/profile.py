@@ -9,15 +9,16 @@ from statistics import fmean, median
 import torch
 from torch import Tensor, nn
 
-from workbench.core.errors import check_at_least
+from workbench.core.errors import check_at_least, check_type
 from workbench.core.interrupts import deferred_interrupt
 from workbench.core.minibatch import MiniBatch
 from workbench.core.stopwatch import Stopwatch
 from workbench.nn.call import model_device
 from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.training.accumulate import Phase
+from workbench.training.arguments import as_batches, check_model, check_optimizer, check_trains
 from workbench.training.epoch_memory import PHASES, EpochMemory, Steps, meter_epoch
-from workbench.training.rows import read_rows
+from workbench.training.rows import check_covers, read_rows
 from workbench.training.step import train_step
 
 _OTHER = "other"
@@ -100,9 +101,17 @@ def profile_epoch(
         ValueError: no repetitions, no micro-batches, a step without any, or what `workbench.train_step` refuses.
     """
     check_at_least("repetitions", repetitions, 1)
+    check_type("steps", steps, Sequence, "pass a list of steps, each a list of micro-batches: [[mb1, mb2], …]")
+    steps = [as_batches(step) for step in steps]
     if not steps or not all(steps):
         empty = sum(not step for step in steps)
         raise ValueError(f"{empty} of {len(steps)} steps have no micro-batch; pass at least one step, none empty")
+    check_model(model)
+    check_optimizer(optimizer)
+    check_trains(optimizer, model, [mb for step in steps for mb in step], x, loss_fn)
+    for mb in (mb for step in steps for mb in step):
+        check_covers("x", x, mb.node_ids)
+        check_covers("y", y, mb.seeds)
     device = model_device(model) or torch.device("cpu")
     restore = _snapshot(model, optimizer, device)
 

@@ -27,8 +27,17 @@ def check_covers(name: str, source: Any, ids: Tensor) -> None:
     """Check that a source has rows for all ids, as far as its length is known.
 
     Raises:
+        TypeError: nothing that rows can be read from.
         IndexError: with the id that is too large.
     """
+    has_rows = hasattr(source, "read") or hasattr(source, "__getitem__")
+    if not has_rows or isinstance(source, list | tuple | str | bytes | dict | type):
+        raise TypeError(
+            f"{name} is a {type(source).__name__}; pass a tensor with a row per node of the graph (torch.as_tensor), "
+            "an array, or an object with .read(ids)"
+        )
+    if isinstance(source, Tensor) and source.dim() == 0:
+        raise ValueError(f"{name} is a single number; pass a row per node of the graph")
     if not ids.numel() or not hasattr(source, "__len__"):
         return
     highest = int(ids.max())

@@ -11,6 +11,7 @@ from workbench.core.interrupts import deferred_interrupt
 from workbench.core.minibatch import MiniBatch
 from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.training.accumulate import Phase, accumulate, unmeasured
+from workbench.training.arguments import as_batches, check_model, check_optimizer, check_trains
 from workbench.training.recover import Recovery, check_recover
 from workbench.training.recover_step import step_or_put_back
 from workbench.training.rows import check_covers, read_rows
@@ -56,17 +57,23 @@ def train_step(
         The batch's loss, detached. The gradients stay in `.grad`.
 
     Raises:
-        ValueError: no labelled seeds, or a `loss_fn` that gives no loss a seed.
-        TypeError: `recover` is neither a Recovery nor None.
-        IndexError: features or labels end before the ids of the batch.
+        ValueError: no labelled seeds, class weights that add up to 0, a `loss_fn` that gives no loss a seed or refuses
+            the labels, gradients switched off; or, before any work, an optimizer that takes a closure (LBFGS) or holds
+            none of the model's parameters that require a gradient.
+        TypeError: an argument of another kind, features of another dtype than the model's parameters, or layers of
+            another library.
+        IndexError: features or labels end before the ids of the batch, or a class beyond the model's output.
         torch.OutOfMemoryError: memory ran out; with `recover`, for a single seed or twice in the optimizer's step. Then
             no step was taken: parameters and optimizer state are as before. `.grad` may hold a part of the batch, which
             the next step zeroes.
     """
     check_choice("reduction", reduction, ("mean", "sum"))
     check_recover(recover)
-    batches = [micro] if isinstance(micro, MiniBatch) else list(micro)
+    check_model(model)
+    batches = as_batches(micro)
     seed_loss = SeedLoss.of(loss_fn, reduction)
+    check_optimizer(optimizer)
+    check_trains(optimizer, model, batches, x, loss_fn)
     for mb in batches:
         check_covers("x", x, mb.node_ids)
         check_covers("y", y, mb.seeds)

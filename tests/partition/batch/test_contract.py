@@ -206,7 +206,7 @@ def test_bad_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match=r"objective 'least' is not known; choose from largest, total"):
         partition_batch(mb, 2, method="range", objective="least")
     for seconds in (0, -1.0, float("nan")):
-        with pytest.raises(ValueError, match=r"time_budget_seconds is .*; it must be positive"):
+        with pytest.raises(ValueError, match=r"time_budget_seconds is .*; it must be a positive number"):
             partition_batch(mb, 2, method="range", time_budget_seconds=seconds)
 
 

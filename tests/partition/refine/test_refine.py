@@ -180,7 +180,7 @@ def test_bad_arguments_are_refused() -> None:
         refine_parts(mb, part[:29])
     with pytest.raises(TypeError, match=r"part must be a tensor of torch.int64"):
         refine_parts(mb, part.float())
-    with pytest.raises(ValueError, match=r"part holds -1; labels are not negative"):
+    with pytest.raises(ValueError, match=r"part holds -1; labels must not be negative"):
         refine_parts(mb, part - 1)
     with pytest.raises(ValueError, match=r"weights has shape \(29,\); its first dimension must be 30"):
         refine_parts(mb, part, weights=torch.ones(29))

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.block import Block
+from workbench.core.errors import INT64_MAX, check_ids, check_type, check_unique
 from workbench.core.graph import Graph
 from workbench.core.interop.edges import block_from_edges, check_edge_ids, in_callers_order, refuse_halo
 from workbench.core.minibatch import MiniBatch
@@ -51,6 +52,9 @@ def to_dgl(mb: MiniBatch) -> list[Any]:
 
 
 def _check_one_type(name: str, graph: Any, node_types: Sequence[str]) -> None:
+    import dgl
+
+    check_type(name, graph, dgl.DGLGraph, "pass what DGL made (of its loader's triple the third, blocks)")
     if len(graph.canonical_etypes) != 1 or len(node_types) != 1:
         raise ValueError(f"{name} has several node or edge types; convert it first (dgl.to_homogeneous)")
 
@@ -60,13 +64,13 @@ def _raw_ids(frame: Mapping[str, Tensor], layer: int) -> Tensor:
 
     if dgl.NID not in frame:
         raise ValueError(f"block {layer} has no raw-graph ids; set srcdata[dgl.NID] and dstdata[dgl.NID]")
-    return frame[dgl.NID].to(torch.int64)
+    return check_ids(f"{dgl.NID} of block {layer}", frame[dgl.NID], INT64_MAX)
 
 
 def _check_prefix(block: Any, layer: int, node_ids: Tensor) -> None:
     """The block's nodes must be those that one list of ids gives to every layer."""
     num_src, num_dst = block.num_src_nodes(), block.num_dst_nodes()
-    if not torch.equal(_raw_ids(block.srcdata, layer), node_ids[:num_src]):
+    if layer and not torch.equal(_raw_ids(block.srcdata, layer), node_ids[:num_src]):
         raise ValueError(f"sources of block {layer} are not the destinations before it; pass the input layer first")
     if not torch.equal(_raw_ids(block.dstdata, layer), node_ids[:num_dst]):
         raise ValueError(f"destinations of block {layer} are no prefix of its sources; use include_dst_in_src=True")
@@ -79,7 +83,7 @@ def _block_from_dgl(block: Any) -> Block:
     edata = dict(block.edata)
     edge_ids = edata.get(dgl.EID)
     attributes = {
-        "edge_ids": None if edge_ids is None else edge_ids.to(torch.int64),
+        "edge_ids": None if edge_ids is None else check_ids(dgl.EID, edge_ids, INT64_MAX),
         "edge_weight": edata.get("edge_weight", edata.get("edge_weights")),  # the plural is that of DGL's LaborSampler
         "edge_type": edata.get(dgl.ETYPE),
     }
@@ -90,6 +94,7 @@ def from_dgl(blocks: Sequence[Any], step: int = 0) -> MiniBatch:
     """The batch of DGL blocks as DGL's samplers make them: the inverse of `to_dgl`.
 
     Edges are taken in the order of their ids; where that does not group them by destination, they are sorted stably.
+    All that kernels trust is checked.
 
     Args:
         blocks: input layer first, with raw-graph ids in `dgl.NID`; destinations are the prefix of sources, and the
@@ -97,16 +102,23 @@ def from_dgl(blocks: Sequence[Any], step: int = 0) -> MiniBatch:
         step: number of the batch.
 
     Raises:
-        ValueError: no blocks, several types, no raw-graph ids, or blocks that do not fit each other.
+        TypeError: something else than DGL blocks, or raw-graph ids that are no integers.
+        ValueError: no blocks, several types, no raw-graph ids, ids that occur twice, or blocks that do not fit each
+            other.
+        IndexError: a negative raw-graph id.
     """
+    check_type("blocks", blocks, Sequence, "pass the list of blocks that DGL's sampler made, input layer first")
     if not len(blocks):
         raise ValueError("blocks is empty; pass at least one DGL block")
+    import dgl
+
     for layer, block in enumerate(blocks):
-        _check_one_type(f"block {layer}", block, block.srctypes)
+        _check_one_type(f"block {layer}", block, getattr(block, "srctypes", ()))
     node_ids = _raw_ids(blocks[0].srcdata, 0)
+    check_unique(f"srcdata[{dgl.NID!r}] of block 0", node_ids)
     for layer, block in enumerate(blocks):
         _check_prefix(block, layer, node_ids)
-    return MiniBatch(node_ids, tuple(_block_from_dgl(block) for block in blocks), step=step)
+    return MiniBatch(node_ids, tuple(_block_from_dgl(block).validate() for block in blocks), step=step)
 
 
 def graph_to_dgl(graph: Graph) -> Any:
@@ -140,7 +152,7 @@ def graph_from_dgl(graph: Any) -> Graph:
     """
     import dgl
 
-    _check_one_type("the graph", graph, graph.ntypes)
+    _check_one_type("the graph", graph, getattr(graph, "ntypes", ()))
     src, dst = graph.edges(order="eid")
     edata, ndata = dict(graph.edata), dict(graph.ndata)
     return Graph.from_edges(

@@ -1,15 +1,24 @@
 """Exchange with PyTorch Geometric: batches and graphs in its `edge_index` form."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
+from types import NoneType
 from typing import Any
 
 import torch
 from torch import Tensor
 
 from workbench.core.block import Block
+from workbench.core.errors import INT64_MAX, check_at_least, check_ids, check_type
 from workbench.core.graph import Graph
-from workbench.core.interop.edges import block_from_edges, check_edge_ids, in_callers_order, refuse_halo
+from workbench.core.interop.edges import (
+    block_from_edges,
+    check_edge_ids,
+    check_edge_index,
+    in_callers_order,
+    refuse_halo,
+)
+from workbench.core.interop.pyg_hops import blocks_of_hops
 from workbench.core.minibatch import MiniBatch
 
 Adj = tuple[Tensor, Tensor | None, tuple[int, int]]
@@ -105,27 +114,31 @@ def to_pyg(mb: MiniBatch) -> Any:
     return Data(**vars(batch), num_nodes=mb.num_inputs)
 
 
+def _is_row(value: Any, length: int) -> bool:
+    return isinstance(value, tuple | list) and len(value) == length
+
+
 def _from_layers(batch: Any) -> list[Block]:
+    for name in ("adjs", "adj_weights", "adj_types"):
+        value = getattr(batch, name, None)
+        check_type(name, value, (list, tuple, NoneType), "pass a list with one entry per layer, as to_pyg gives it")
+    for layer, adj in enumerate(batch.adjs):
+        if not (_is_row(adj, 3) and _is_row(adj[2], 2)):
+            raise ValueError(f"adjs[{layer}] is {adj!r:.99}; give (edge_index, e_id, (num_src, num_dst)) per layer")
+        for count in adj[2]:
+            check_at_least(f"a size of adjs[{layer}]", count, 0, most=len(batch.n_id))
     none = [None] * len(batch.adjs)
     weights, types = getattr(batch, "adj_weights", None) or none, getattr(batch, "adj_types", None) or none
+    if not len(batch.adjs) == len(weights) == len(types):
+        raise ValueError(
+            f"the batch has {len(batch.adjs)} adjs, {len(weights)} adj_weights and {len(types)} adj_types; give one of "
+            "each per layer"
+        )
     blocks = []
     for (edges, e_id, (num_src, num_dst)), weight, kind in zip(batch.adjs, weights, types, strict=True):
         attributes = {"edge_ids": e_id, "edge_weight": weight, "edge_type": kind}
-        blocks.append(block_from_edges(edges[0], edges[1], num_src, num_dst, attributes))
-    return blocks
-
-
-def _from_hops(batch: Any) -> list[Block]:
-    """One block a layer, row prefixes of one CSR."""
-    met = torch.tensor(batch.num_sampled_nodes).cumsum(0).tolist()
-    theirs = {"edge_ids": "e_id", "edge_weight": "edge_weight", "edge_type": "edge_type"}
-    attributes = {name: getattr(batch, other, None) for name, other in theirs.items()}
-    whole = block_from_edges(batch.edge_index[0], batch.edge_index[1], met[-1], met[-2], attributes)
-    blocks = []
-    for num_dst, num_src in zip(met[-2::-1], met[:0:-1], strict=True):
-        indptr = whole.indptr[: num_dst + 1]
-        fields = {name: t[: int(indptr[-1])] for name, t in whole._tensors().items() if t is not None}
-        blocks.append(replace(whole, **fields | {"indptr": indptr}, num_src=num_src, num_dst=num_dst))
+        src, dst = check_edge_index(edges)
+        blocks.append(block_from_edges(src, dst, num_src, num_dst, attributes))
     return blocks
 
 
@@ -134,17 +147,29 @@ def from_pyg(batch: Any, step: int = 0) -> MiniBatch:
 
     Args:
         batch: with `n_id` and either `adjs` or, as `NeighborLoader` gives them, `edge_index` and `num_sampled_nodes`.
-            Of the latter the blocks are views of one CSR, as of a DENSE sample.
+            Of the latter the blocks are views of one CSR, as of a DENSE sample. All that kernels trust is checked;
+            a node may occur twice only in a disjoint batch (one that has `batch`).
         step: number of the batch.
 
     Raises:
-        ValueError: a batch that has neither.
+        TypeError: ids or edges that are no integer tensors.
+        ValueError: a batch that has neither, or whose parts do not fit each other.
+        IndexError: an edge that joins no positions in `n_id`.
     """
+    if getattr(batch, "n_id", None) is None:
+        raise ValueError("the batch has no n_id; pass a batch of PyG's NeighborLoader, or what to_pyg returned")
+    node_ids = check_ids("n_id", batch.n_id, INT64_MAX)
     if getattr(batch, "adjs", None) is not None:
-        return MiniBatch(batch.n_id, tuple(_from_layers(batch)), step=step)
-    if getattr(batch, "num_sampled_nodes", None) is None:
-        raise ValueError("the batch has neither adjs nor num_sampled_nodes; take it from to_pyg or NeighborLoader")
-    return MiniBatch(batch.n_id, tuple(_from_hops(batch)), step=step)
+        blocks = _from_layers(batch)
+    elif getattr(batch, "num_sampled_nodes", None) is not None:
+        blocks = blocks_of_hops(batch)
+    else:
+        raise ValueError(
+            "the batch has neither adjs nor num_sampled_nodes; NeighborLoader gives the latter with pyg-lib (not with "
+            'torch-sparse) and subgraph_type="directional". Install pyg-lib, or take the batch from to_pyg'
+        )
+    disjoint = getattr(batch, "batch", None) is not None
+    return MiniBatch(node_ids, tuple(blocks), step=step).validate(unique=not disjoint)
 
 
 def graph_to_pyg(graph: Graph) -> dict[str, Any]:
@@ -170,7 +195,16 @@ def graph_to_pyg(graph: Graph) -> dict[str, Any]:
 
 
 def graph_from_pyg(data: Any) -> Graph:
-    """The graph of a PyG `Data`: its `edge_index`, `num_nodes`, `edge_weight`, `edge_type` and `node_type`."""
-    src, dst = data.edge_index
+    """The graph of a PyG `Data`: its `edge_index`, `num_nodes`, `edge_weight`, `edge_type` and `node_type`.
+
+    Raises:
+        TypeError: an `edge_index` that is no integer tensor.
+        ValueError: no `edge_index`, or one that has not two rows.
+        IndexError: an id out of range.
+    """
+    if getattr(data, "edge_index", None) is None:
+        raise ValueError(f"the {type(data).__name__} has no edge_index; pass a PyG Data of one node and edge type")
+    src, dst = check_edge_index(data.edge_index)
     weight, kind, node_kind = (getattr(data, name, None) for name in ("edge_weight", "edge_type", "node_type"))
-    return Graph.from_edges(src, dst, num_nodes=data.num_nodes, edge_weight=weight, edge_type=kind, node_type=node_kind)
+    nodes = getattr(data, "num_nodes", None)
+    return Graph.from_edges(src, dst, num_nodes=nodes, edge_weight=weight, edge_type=kind, node_type=node_kind)

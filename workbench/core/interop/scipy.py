@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 
+from workbench.core.block import Block
 from workbench.core.graph import Graph
 
 
@@ -31,14 +32,25 @@ def from_scipy(matrix: Any, *, weighted: bool = True) -> Graph:
         weighted: take the entries as `edge_weight`.
 
     Raises:
-        ValueError: not square, or an entry that is not finite.
-        TypeError: entries that are no floats, with `weighted`.
+        ValueError: not square, an entry that is not finite, or offsets that fall or do not span the entries.
+        TypeError: no sparse matrix; or entries that are no floats, with `weighted`.
+        IndexError: a column out of range.
     """
-    rows, columns = matrix.shape
-    if rows != columns:
+    from scipy.sparse import issparse
+
+    if not issparse(matrix):
+        raise TypeError(f"matrix is a {type(matrix).__name__}; pass a sparse one: scipy.sparse.csr_array(matrix)")
+    if len(matrix.shape) != 2 or matrix.shape[0] != matrix.shape[1]:
         raise ValueError(f"the matrix has shape {matrix.shape}; a graph's has as many rows as columns")
     csr = matrix.tocsr()
-    lengths = torch.as_tensor(csr.indptr).to(torch.int64).diff()
-    destinations = torch.repeat_interleave(torch.arange(rows), lengths)
-    weight = torch.as_tensor(csr.data) if weighted else None
-    return Graph.from_edges(csr.indices, destinations, num_nodes=rows, edge_weight=weight)
+    rows = Block(torch.as_tensor(csr.indptr).long(), torch.as_tensor(csr.indices), *csr.shape[::-1]).validate()
+    weight = _weights(csr) if weighted else None
+    return Graph.from_edges(rows.indices, rows.destinations, num_nodes=rows.num_dst, edge_weight=weight)
+
+
+def _weights(csr: Any) -> torch.Tensor:
+    if csr.data.dtype.kind != "f":
+        raise TypeError(
+            f"the matrix holds {csr.data.dtype}, which are no weights; pass matrix.astype('float32'), or weighted=False"
+        )
+    return torch.as_tensor(csr.data)

@@ -14,7 +14,7 @@ from workbench.core.minibatch import MiniBatch
 from workbench.core.resident import allocated_bytes, parameter_tensors, state_tensors
 from workbench.memory.optimizer import OPTIMIZERS
 from workbench.memory.traced.trace import AllocationTrace, Recording
-from workbench.nn.call import model_device, wanted_names
+from workbench.nn.call import call_model, model_device, wanted_names
 from workbench.nn.losses import LossFunction, SeedLoss
 
 
@@ -128,7 +128,7 @@ class Rehearsal:
         return torch.randn(mb.num_inputs, self._in_dim, dtype=self._dtype, device=self.device)
 
     def _forward(self, moved: MiniBatch, x: Tensor) -> Tensor:
-        return self.model(moved.blocks, x, **{name: getattr(moved, name) for name in self._names})
+        return call_model(self.model, moved, x, self._names)
 
     def _loss(self, out: Tensor, trace: AllocationTrace) -> Tensor:
         trace.term = "labels"

@@ -1,18 +1,19 @@
 """Partitions of a batch's seeds into micro-batches: one file a rule, `partition_batch` over all of them."""
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
-from workbench.core.errors import CapacityError, check_at_least, check_choice
+from workbench.core.errors import CapacityError, check_at_least, check_choice, check_type
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch.choice import resolve_method
 from workbench.partition.batch.cluster import cluster_parts
 from workbench.partition.batch.hypergraph import hypergraph_deep_parts, hypergraph_parts
 from workbench.partition.batch.metis import metis_parts
-from workbench.partition.batch.options import POLICIES, PartitionOptions, check_method, check_objective
+from workbench.partition.batch.options import POLICIES, PartitionOptions, check_method
 from workbench.partition.batch.random import random_parts
 from workbench.partition.batch.range import range_parts
 from workbench.partition.batch.refined import Rule, hypergraph_refined_parts, star_refined_parts
@@ -89,10 +90,9 @@ def partition_batch(
     Source: Betty (ASPLOS 2023), sections 4.3 and 6.
     """
     check_choice("method", method, PARTITION_CHOICES)
-    check_objective(objective)
+    check_type("mb", mb, MiniBatch, "pass a MiniBatch; workbench.micro_batches cuts batches of DGL and PyG")
     check_at_least("num_parts", num_parts, 1)
-    if time_budget_seconds is not None and not time_budget_seconds > 0:
-        raise ValueError(f"time_budget_seconds is {time_budget_seconds}; it must be positive, or None for no limit")
+    options = PartitionOptions(seed, None, node_parts, max_bytes, objective, time_budget_seconds)
     if num_parts > max(1, mb.num_seeds):
         raise ValueError(
             f"num_parts is {num_parts}, but the batch has {mb.num_seeds} seeds; ask for at most one part a seed"
@@ -101,7 +101,7 @@ def partition_batch(
     weights = check_weights(weights, mb.num_seeds)
     if num_parts == 1:
         return torch.zeros(mb.num_seeds, dtype=torch.int64, device=mb.device)
-    options = PartitionOptions(seed, weights, node_parts, max_bytes, objective, time_budget_seconds)
+    options = replace(options, weights=weights)
     chosen = resolve_method(
         mb, method=method, node_parts=node_parts, objective=objective, time_budget_seconds=time_budget_seconds
     )

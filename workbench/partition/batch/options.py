@@ -1,11 +1,12 @@
 """What every rule that partitions a batch may be told, what that means, and the part of the batch that it looks at."""
 
 from dataclasses import dataclass
+from numbers import Real
 
 import torch
 from torch import Tensor
 
-from workbench.core.errors import ID_DTYPES, check_choice, check_vector
+from workbench.core.errors import ID_DTYPES, check_bytes, check_choice, check_seed, check_vector
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.refine import OBJECTIVES
 from workbench.partition.refine.trees import computation_trees, fair_shares
@@ -36,6 +37,15 @@ class PartitionOptions:
     max_bytes: int | None = None
     objective: str = "largest"
     time_limit_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        check_seed(self.seed)
+        check_objective(self.objective)
+        if self.max_bytes is not None:
+            check_bytes("max_bytes", self.max_bytes, 0)
+        limit = self.time_limit_seconds
+        if limit is not None and not (isinstance(limit, Real) and limit > 0):
+            raise ValueError(f"time_budget_seconds is {limit!r}; it must be a positive number, or None for no limit")
 
     @property
     def imbalance(self) -> float:

@@ -6,7 +6,7 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from workbench.core.errors import check_at_least, check_choice
+from workbench.core.errors import check_at_least, check_choice, check_seed, check_type
 from workbench.core.graph import Graph
 from workbench.partition.graph.metis import metis_nodes
 from workbench.partition.graph.random import random_nodes
@@ -35,6 +35,8 @@ def partition_graph(g: Graph, num_parts: int, *, method: str = "metis", seed: in
         ImportError: metis without pymetis.
     """
     check_choice("method", method, GRAPH_PARTITION_METHODS)
+    check_type("g", g, Graph, "pass a Graph (graph_from_dgl and graph_from_pyg make one of other libraries')")
+    check_seed(seed)
     check_at_least("num_parts", num_parts, 1)
     if num_parts > max(1, g.num_nodes):
         raise ValueError(

@@ -6,7 +6,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.core.errors import ID_DTYPES, check_choice, check_vector
+from workbench.core.errors import ID_DTYPES, check_bytes, check_choice, check_tensors, check_type, check_vector
 from workbench.core.host_memory import available_bytes
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.refine.moves import sweep
@@ -60,13 +60,17 @@ def refine_parts(
     Fiduccia and Mattheyses (DAC 1982), without negative ones.
     """
     check_choice("objective", objective, OBJECTIVES)
+    check_type("mb", mb, MiniBatch, "pass the MiniBatch, then its partition")
+    check_tensors(part=part)
     check_vector("part", part, mb.num_seeds, ID_DTYPES)
     weights = check_weights(weights, mb.num_seeds)
     if not mb.num_seeds or not mb.blocks:
         return part.to(mb.device, torch.int64)
     if int(part.min()) < 0:
-        raise ValueError(f"part holds {int(part.min())}; labels are not negative")
+        raise ValueError(f"part holds {int(part.min())}; labels must not be negative")
     labels, compact = torch.unique(part.cpu(), return_inverse=True)  # labels without outputs are no parts
+    if max_bytes is not None:
+        check_bytes("max_bytes", max_bytes, 0)
     limit = available_bytes() if max_bytes is None else max_bytes
     trees = computation_trees(mb)
     moved = _refine(trees, compact, len(labels), objective, weights, limit)

@@ -1,0 +1,249 @@
+"""What people try first: exchanged arguments, frozen models, other libraries' layers; refused with a remedy."""
+
+from functools import partial
+
+import numpy as np
+import pytest
+import torch
+import torch.nn.functional as F
+from torch import Tensor, nn
+
+from tests.training.toys import PlainModel, toy_batch
+from workbench.memory.estimate import estimate_memory
+from workbench.nn.model import build_model
+from workbench.training.accumulate import accumulate
+from workbench.training.epoch import epoch_steps, train_epochs
+from workbench.training.evaluate import accuracy
+from workbench.training.profile import profile_epoch
+from workbench.training.step import train_step
+
+X, Y = torch.linspace(-1, 1, 160).sin().view(40, 4), torch.arange(40) % 3
+
+
+def arguments(**changes) -> dict:
+    """A step that works, changed."""
+    model = changes.pop("model", None) or build_model("sage-mean", in_dim=4, hidden_dim=5, out_dim=3)
+    own = list(model.parameters()) if isinstance(model, nn.Module) else []
+    fields = {"model": model, "micro": toy_batch(), "x": X, "y": Y, "loss_fn": F.cross_entropy}
+    return {**fields, "optimizer": torch.optim.Adam(own or [torch.zeros(1, requires_grad=True)])} | changes
+
+
+def frozen() -> nn.Module:
+    return PlainModel().requires_grad_(False)
+
+
+class Tuples(PlainModel):
+    def forward(self, blocks, x):
+        return super().forward(blocks, x), None
+
+
+class Everywhere(PlainModel):
+    def forward(self, blocks, x):
+        return self.layers[0](blocks[0], x)
+
+
+class EdgeIndex(PlainModel):
+    def forward(self, x, edge_index, size):  # pyright: ignore
+        return x
+
+
+CASES = {
+    "frozen": (lambda: {"model": frozen()}, ValueError, "none of the model's 6 parameters requires a gradient.*unfree"),
+    "another model's optimizer": (
+        lambda: {"optimizer": torch.optim.Adam(PlainModel().parameters())},
+        ValueError,
+        r"holds none of the model's 6 parameters that require a gradient.*torch\.optim\.Adam\(model\.parameters\(\)\)",
+    ),
+    "LBFGS": (
+        lambda: {"optimizer": torch.optim.LBFGS(PlainModel().parameters())},
+        ValueError,
+        "LBFGS.step takes a closure .* such as Adam or SGD",
+    ),
+    "optimizer class": (lambda: {"optimizer": torch.optim.Adam}, TypeError, "optimizer is a type; pass an optimizer"),
+    "optimizer's name": (lambda: {"optimizer": "adam"}, TypeError, "optimizer is a str; pass an optimizer"),
+    "model class": (lambda: {"model": PlainModel}, TypeError, "model is the class PlainModel; pass an instance"),
+    "no model": (lambda: {"model": toy_batch()}, TypeError, "model is a MiniBatch; pass a torch.nn.Module first"),
+    "loss class": (
+        lambda: {"loss_fn": nn.CrossEntropyLoss},
+        TypeError,
+        r"the class CrossEntropyLoss; pass an instance of it: CrossEntropyLoss\(\)",
+    ),
+    "no loss": (lambda: {"loss_fn": "mse"}, TypeError, "loss_fn is 'mse'; pass a function"),
+    "pair": (lambda: {"micro": (3, toy_batch())}, TypeError, r"micro\[0\] is an int; .* yields pairs \(step, batch\)"),
+    "blocks": (lambda: {"micro": toy_batch().blocks}, TypeError, r"micro\[0\] is a Block; pass a MiniBatch"),
+    "no batch": (lambda: {"micro": 7}, TypeError, "micro is an int; pass a MiniBatch"),
+    "features as a list": (lambda: {"x": X.tolist()}, TypeError, "x is a list; pass a tensor with a row per node"),
+    "labels as a number": (lambda: {"y": torch.tensor(1)}, ValueError, "y is a single number"),
+    "double features": (
+        lambda: {"x": X.double()},
+        TypeError,
+        r"features are torch.float64, the model's parameters torch.float32; convert the features",
+    ),
+    "exchanged x and y": (lambda: {"x": Y, "y": X}, ValueError, r"features have shape \(.*,\), but the model reads"),
+    "width": (lambda: {"x": X[:, :3]}, ValueError, r"features have shape \(.*, 3\), .* reads \[nodes, 4\]; build it"),
+    "double features of an own model": (
+        lambda: {"model": PlainModel(), "x": X.double()},
+        ValueError,
+        r"PlainModel failed on features of torch.float64 \(.*, 4\), its parameters being torch.float32: .* convert",
+    ),
+    "width of an own model": (
+        lambda: {"model": PlainModel(), "x": X[:, :3]},
+        ValueError,
+        r"PlainModel failed on features of torch.float32 \(.*, 3\).* the width that they have",
+    ),
+    "labels as a column": (lambda: {"y": Y[:, None]}, ValueError, r"labels of torch.int64 \(13, 1\).*y\[:, 0\]"),
+    "labels as floats": (lambda: {"y": Y.double()}, ValueError, r"labels of torch.float64 \(13,\).*y\.long\(\)"),
+    "too many classes": (
+        lambda: {"y": Y + 1},
+        IndexError,
+        r"y holds class 3, but the model's output has 3 columns; classes lie in \[0, 3\)",
+    ),
+    "zero weights": (
+        lambda: {"loss_fn": partial(F.cross_entropy, weight=torch.zeros(3))},
+        ValueError,
+        "class weights of the batch's 13 labelled seeds add up to 0.0.* positive weight",
+    ),
+    "few weights": (
+        lambda: {"loss_fn": partial(F.cross_entropy, weight=torch.ones(2))},
+        IndexError,
+        "y holds class 2, but loss_fn has 2 class weights",
+    ),
+    "tuple": (lambda: {"model": Tuples()}, TypeError, "the model returned a tuple; return one tensor, a row per seed"),
+    "all rows": (lambda: {"model": Everywhere()}, ValueError, r"the model returned shape \(.*, 5\) for 13 seeds"),
+    "other arguments": (
+        lambda: {"model": EdgeIndex()},
+        TypeError,
+        r"EdgeIndex.forward\(x, edge_index, size\) can't be called with \(blocks, x\)",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_step_that_can_not_train_is_refused(case: str) -> None:
+    changes, error, message = CASES[case]
+    with pytest.raises(error, match=message):
+        train_step(**arguments(**changes()))
+
+
+@pytest.mark.parametrize("switch", [torch.no_grad, torch.inference_mode])
+def test_gradients_switched_off(switch) -> None:
+    with switch(), pytest.raises(ValueError, match=r"gradients are switched off here .* call it outside"):
+        train_step(**arguments())
+
+
+def test_a_detached_loss() -> None:
+    with pytest.raises(ValueError, match="the loss depends on nothing that requires a gradient"):
+        accumulate(PlainModel(), toy_batch(), lambda mb: X[mb.node_ids], lambda out, mb: out.detach().sum())
+    with pytest.raises(TypeError, match="what loss_of returned is a float; return a scalar tensor"):
+        accumulate(PlainModel(), toy_batch(), lambda mb: X[mb.node_ids], lambda out, mb: 0.5)  # pyright: ignore
+
+
+def test_an_optimizer_of_some_parameters_trains_them() -> None:
+    model = PlainModel()
+    optimizer = torch.optim.SGD(model.layers[1].parameters(), lr=0.1)
+    before = [p.clone() for p in model.parameters()]
+    train_step(**arguments(model=model, optimizer=optimizer))
+    moved = [not torch.equal(p, q) for p, q in zip(model.parameters(), before, strict=True)]
+    assert moved == [False] * 3 + [True] * 3
+
+
+def test_an_optimizer_of_features_trains_them() -> None:
+    x = X.clone().requires_grad_()
+    train_step(**arguments(model=frozen(), x=x, optimizer=torch.optim.SGD([x], lr=0.1)))
+    assert not torch.equal(x, X)
+
+
+def test_arrays_are_features() -> None:
+    assert train_step(**arguments(x=X.numpy(), y=Y.numpy())).isfinite()
+
+
+def test_autocast_may_convert_features() -> None:
+    with torch.autocast("cpu", dtype=torch.bfloat16):
+        assert train_step(**arguments(x=X.bfloat16())).isfinite()
+
+
+class HoldsDglLayer(nn.Module):
+    def __init__(self, layer: nn.Module) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def forward(self, blocks, x: Tensor) -> Tensor:
+        return self.layer(blocks[0], x)
+
+
+def test_layers_of_dgl_are_named_in_step_and_estimate() -> None:
+    dgl_nn = pytest.importorskip("dgl.nn")
+    model = HoldsDglLayer(dgl_nn.SAGEConv(4, 3, "mean"))
+    with pytest.raises(TypeError, match=r"SAGEConv is a layer of DGL, which does not take .* micro_batches"):
+        train_step(**arguments(model=model))
+    with pytest.raises(ValueError, match=r"can't be estimated: TypeError: SAGEConv is a layer of DGL"):
+        estimate_memory(model, toy_batch(), in_dim=4)
+
+
+def test_a_converted_block_serves_layers_of_dgl() -> None:
+    """The remedy that the message names."""
+    dgl_nn = pytest.importorskip("dgl.nn")
+    from workbench.core.minibatch import MiniBatch
+
+    class Adapter(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.layers = nn.ModuleList([dgl_nn.SAGEConv(4, 5, "mean"), dgl_nn.SAGEConv(5, 3, "mean")])
+
+        def forward(self, blocks, x):
+            for layer, block in zip(self.layers, MiniBatch(torch.arange(len(x)), blocks).to_dgl(), strict=True):
+                x = layer(block, x)
+            return x
+
+    assert train_step(**arguments(model=Adapter())).isfinite()
+
+
+def test_generators_check_at_the_call() -> None:
+    given = arguments()
+    given.pop("micro")
+    batch = toy_batch()
+    with pytest.raises(ValueError, match="epochs is 0"):
+        train_epochs(given.pop("model"), lambda epoch: [[batch]], *given.values(), epochs=0)
+    given = arguments(optimizer=torch.optim.LBFGS(PlainModel().parameters()))
+    given.pop("micro")
+    with pytest.raises(ValueError, match=r"LBFGS\.step takes a closure"):
+        train_epochs(given.pop("model"), lambda epoch: [[batch]], *given.values(), epochs=1)
+    from tests.strategies import random_graph
+    from workbench.sampling.neighbor import NeighborSampler
+
+    for changes, message in (
+        ({"seed": 1.5}, "seed is 1.5"),
+        ({"num_batches": 0}, "num_batches is 0"),
+        ({"num_parts": "4"}, "num_parts is '4'"),
+        ({"method": "best"}, "method 'best' is not known"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            epoch_steps(random_graph(), torch.arange(4), sampler=NeighborSampler([2]), **changes)  # pyright: ignore
+    with pytest.raises(TypeError, match="a mask becomes ids by"):
+        epoch_steps(random_graph(), torch.ones(12, dtype=torch.bool), sampler=NeighborSampler([2]))
+
+
+def test_a_profile_checks_before_it_copies() -> None:
+    given = arguments(optimizer=torch.optim.Adam(PlainModel().parameters()))
+    with pytest.raises(ValueError, match="the optimizer holds none of the model's 6 parameters"):
+        profile_epoch(given["model"], [[given["micro"]]], X, Y, F.cross_entropy, given["optimizer"])
+
+
+def test_nan_logits_count_as_wrong_and_warn() -> None:
+    logits = torch.tensor([[0.0, 1.0], [float("nan"), 0.0], [float("nan")] * 2, [float("nan")] * 2])
+    with pytest.warns(RuntimeWarning, match="logits are NaN at 2 of 3 labelled nodes, which count as wrong"):
+        assert accuracy(logits, torch.tensor([1, 0, 0, -1])) == pytest.approx(1 / 3)
+
+
+@pytest.mark.parametrize(
+    ("logits", "y", "error", "message"),
+    [
+        (torch.zeros(2, 3), torch.tensor([[0], [1]]), ValueError, r"y \(2, 1\); .* as y\[:, 0\]"),
+        (torch.zeros(2), torch.tensor([0, 1]), ValueError, r"logits have shape \(2,\)"),
+        (torch.zeros(2, 3), torch.tensor([0, 3]), IndexError, "y holds class 3, but logits have 3 columns"),
+        (np.zeros((2, 3)), torch.tensor([0, 3]), TypeError, r"logits is a ndarray; pass torch.as_tensor\(logits\)"),
+    ],
+)
+def test_accuracy_refuses(logits, y, error, message: str) -> None:
+    with pytest.raises(error, match=message):
+        accuracy(logits, y)
