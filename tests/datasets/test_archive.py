@@ -31,6 +31,21 @@ def test_reads_what_was_written(write):
     assert (raw.num_nodes, raw.stored_once, raw.num_classes, raw.link_split) == (6, False, None, None)
 
 
+@pytest.mark.parametrize("dtype", [np.int32, np.int16, np.int8])
+def test_labels_of_narrow_integers(write, dtype):
+    """The limit of a label, 2⁶³ − 1, would wrap in their dtype."""
+    raw = node_set(write(y=np.array([0, 1, 0, 1, -1, 2], dtype)))
+    assert raw.y is not None and raw.y.tolist() == [0, 1, 0, 1, -1, 2]
+    with pytest.raises(DataError, match=r"y\[4\] is -2; it must lie in \[-1, "):
+        read_archive(write(y=np.array([0, 1, 0, 1, -2, 2], dtype)))
+
+
+def test_narrow_ids_of_a_huge_graph_are_in_range(write):
+    edges = np.array([[0, 1, 2], [1, 0, 2**31 - 1]], np.int32)
+    reader = npz.Npz(write(edge_index=edges))
+    assert reader.ids("edge_index", (2, None), 2**31 + 5).tolist() == edges.tolist()
+
+
 def test_sparse_features(write):
     indptr, indices = np.array([0, 2, 2, 3, 3, 3, 3]), np.array([0, 4, 1])
     raw = node_set(

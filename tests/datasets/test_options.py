@@ -141,3 +141,9 @@ def test_public_splits_by_number():
     assert choose_split(raw_set([(0, 1)]), y, number=0, seed=5)[1] == "seeded:5"
     with pytest.raises(ValueError, match="has 0 public splits"):
         choose_split(raw_set([(0, 1)]), y, number=1, seed=0)
+
+
+@pytest.mark.parametrize("seed", [1.5, "7", True, 2**64])
+def test_a_seed_is_a_whole_number_of_64_bits(seed):
+    with pytest.raises(ValueError, match=r"^seed is .*; it must (be a whole number|lie in)"):
+        Options(seed=seed)

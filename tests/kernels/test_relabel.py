@@ -82,7 +82,9 @@ def test_an_interrupt_after_a_kernel_spoils_no_later_batch(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
-def test_an_error_of_the_caller_spoils_no_later_batch(monkeypatch: pytest.MonkeyPatch, error: type) -> None:
+def test_an_error_of_the_caller_spoils_no_later_batch(
+    monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
+) -> None:
     monkeypatch.setattr(relabel, "_free", [])
     with pytest.raises(error), relabeler(10, torch.tensor([5, 6])) as labels:  # noqa: PT012
         labels(torch.tensor([7, 0, 8]))

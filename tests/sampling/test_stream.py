@@ -124,7 +124,7 @@ def test_leaving_does_not_wait_for_ever_for_a_source_that_hangs(monkeypatch: pyt
     ahead = wb.prefetch(produce())
     assert next(ahead) == 1
     with pytest.warns(RuntimeWarning, match=r"has not returned for 0\.05 s; its thread keeps running"):
-        ahead.close()
+        ahead.close()  # type: ignore[attr-defined]
     release.set()
 
 
@@ -150,3 +150,9 @@ def test_a_forked_process_is_told_that_the_thread_is_gone(monkeypatch: pytest.Mo
     assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 0
     release.set()
     assert list(ahead) == []
+
+
+@pytest.mark.parametrize("shuffle", [True, False])
+def test_a_seed_is_a_whole_number_at_the_call(shuffle: bool) -> None:
+    with pytest.raises(ValueError, match=r"seed is 1\.5; it must be a whole number"):
+        wb.batches(GRAPH, IDS, sampler=SAMPLER, batch_size=2, shuffle=shuffle, seed=1.5)  # type: ignore[arg-type]

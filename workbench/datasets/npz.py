@@ -14,7 +14,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.core.errors import CapacityError, DataError
+from workbench.core.errors import CapacityError, DataError, first_outside
 from workbench.core.host_memory import available_bytes
 from workbench.core.units import format_bytes
 
@@ -165,9 +165,9 @@ class Npz:
     def ids(self, key: str, shape: tuple[int | None, ...], limit: int, least: int = 0) -> Tensor:
         """Whole numbers in [least, limit)."""
         values = self.integers(key, shape)
-        outside = (values < least) | (values >= limit)
-        if bool(outside.any()):
-            position = outside.nonzero()[0]
+        if first_outside(values, least, limit) is not None:
+            wide = values.to(torch.int64)  # a limit of 2³¹ or more would wrap in the dtype of the values
+            position = ((wide < least) | (wide >= limit)).nonzero()[0]
             value = int(values[tuple(position)])
             self.fail(f"{key}{position.tolist()} is {value}; it must lie in [{least}, {limit})")
         return values

@@ -6,9 +6,10 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from workbench.core.errors import check_at_least
+from workbench.core.errors import check_at_least, check_seed
 from workbench.core.graph import Graph
 from workbench.core.linksplit import LinkSplit
+from workbench.kernels.csr import index_dtype
 
 
 class SparseRows(NamedTuple):
@@ -72,7 +73,7 @@ class Options:
 
     Raises:
         TypeError: a flag that is neither None nor a bool.
-        ValueError: a split that is no number, or features that are not known.
+        ValueError: a split or a seed that is no whole number, or features that are not known.
     """
 
     undirected: bool | None = None
@@ -86,6 +87,7 @@ class Options:
             if getattr(self, name) not in (None, True, False):
                 raise TypeError(f"{name} is {getattr(self, name)!r}; it must be True, False or None (as published)")
         check_at_least("split", self.split, 0)
+        check_seed(self.seed)
         parse_features(self.features)
 
     def as_dict(self) -> dict[str, Any]:
@@ -127,7 +129,7 @@ def shape_graph(raw: RawSet, *, undirected: bool | None, self_loops: bool | None
     if self_loops:
         if types is not None:
             raise ValueError("self_loops=True needs a type for the new loops, and this set's edges are typed")
-        nodes = torch.arange(raw.num_nodes, dtype=src.dtype)
+        nodes = torch.arange(raw.num_nodes, dtype=torch.promote_types(src.dtype, index_dtype(raw.num_nodes)))
         src, dst = torch.cat((src, nodes)), torch.cat((dst, nodes))
     both = raw.stored_once if undirected is None else undirected
     graph = Graph.from_edges(src, dst, num_nodes=raw.num_nodes, undirected=both, edge_type=types)

@@ -8,7 +8,7 @@ from typing import Protocol, TypeVar
 
 from torch import Tensor
 
-from workbench.core.errors import check_at_least, check_ids
+from workbench.core.errors import check_at_least, check_ids, check_seed
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose, permutation, stream
@@ -60,6 +60,7 @@ def batches(
     """
     check_at_least("batch_size", batch_size, 1)
     check_at_least("epoch", epoch, 0)
+    check_seed(seed)
     ids = check_ids("ids", ids, graph.num_nodes, unique=True)
     order = ids[permutation(stream(seed, Purpose.SHUFFLE, epoch), len(ids)).to(ids.device)] if shuffle else ids
     starts = range(0, len(ids) - batch_size + 1 if drop_last else len(ids), batch_size)

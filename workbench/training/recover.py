@@ -3,14 +3,13 @@
 from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import partial
-from numbers import Integral
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
 from workbench.core.cpu_gauge import drop_abandoned_backward
-from workbench.core.errors import PartitionError, check_at_least, check_choice
+from workbench.core.errors import PartitionError, check_at_least, check_choice, check_seed
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch import PARTITION_CHOICES, partition_batch
 from workbench.partition.batch.options import check_method
@@ -63,8 +62,7 @@ class Recovery:
         check_at_least("parts", self.parts, 2)
         check_choice("method", self.method, PARTITION_CHOICES)
         check_method(self.method, self.node_parts)
-        if isinstance(self.seed, bool) or not isinstance(self.seed, Integral):
-            raise ValueError(f"seed is {self.seed!r}; it must be a whole number")
+        check_seed(self.seed)
 
 
 def check_recover(recover: Any) -> None:

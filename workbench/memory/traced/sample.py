@@ -80,8 +80,9 @@ def _seeds_above(mb: MiniBatch) -> list[tuple[Tensor, Tensor]]:
     seeds, pairs = torch.arange(mb.num_seeds), []
     for block in reversed(mb.blocks):
         pairs.append((seeds, block.in_degrees().cpu()))
-        of_source = torch.empty(block.num_src, dtype=torch.int64)
-        of_source[block.indices.long().cpu()] = seeds[block.destinations.long().cpu()]
+        of_source = torch.full((block.num_src,), mb.num_seeds)
+        reached = seeds[block.destinations.long().cpu()]
+        of_source.scatter_reduce_(0, block.indices.long().cpu(), reached, "amin")  # the first, whatever the threads
         of_source[: block.num_dst] = seeds
         seeds = of_source
     return pairs
