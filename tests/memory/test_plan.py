@@ -111,6 +111,7 @@ def test_an_empty_batch():
         ({"strategy": "odd"}, "strategy 'odd' is not known; choose from even, split"),
         ({"margin": -0.1}, "margin is -0.1"),
         ({"margin": float("nan")}, "margin is nan"),
+        ({"margin": 5}, "margin is 5; it must be a share between 0 and 1, such as 0.02 for 2 %"),
         ({"max_parts": 0}, "max_parts is 0"),
         ({"method": "cluster"}, "needs them"),
         ({"method": "reg", "node_parts": torch.zeros(400).long()}, "others would not use them"),

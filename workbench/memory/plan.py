@@ -1,6 +1,5 @@
 """`plan_micro_batches`: into how many micro-batches a batch is cut so that each fits, without a trial run."""
 
-import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from numbers import Real
@@ -213,8 +212,8 @@ def check_options(
     check_choice("method", method, PARTITION_CHOICES)
     check_method(method, node_parts)
     check_choice("strategy", strategy, STRATEGIES)
-    if not isinstance(margin, Real) or not 0 <= margin < math.inf:
-        raise ValueError(f"margin is {margin!r}; it must be a share of at least 0, such as 0.02")
+    if not isinstance(margin, Real) or not 0 <= margin <= 1:
+        raise ValueError(f"margin is {margin!r}; it must be a share between 0 and 1, such as 0.02 for 2 %")
     if max_parts is not None:
         check_at_least("max_parts", max_parts, 1)
 
