@@ -4,7 +4,7 @@ from pathlib import Path
 
 from traitlets.config import get_config
 
-from workbench.tracking.server import ui
+from workbench.tracking.server import start_page, ui
 from workbench.tracking.store import tracking_uri
 
 c = get_config()
@@ -24,7 +24,8 @@ if not _uri.endswith(".jsonl") and not _uri.startswith("http"):
             "environment": dict(_ui.environment),
             "absolute_url": False,
             "timeout": 60,
-            "launcher_entry": {"title": "MLflow", "enabled": True},
+            # The UI's own start page is for language models.
+            "launcher_entry": {"title": "MLflow", "enabled": True, "path_info": f"mlflow/{start_page(_uri)}"},
             "new_browser_tab": True,
         }
     }

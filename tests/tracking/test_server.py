@@ -15,8 +15,8 @@ import pytest
 
 from tests.tracking.points import DATASET, ended, make_point
 from workbench.tracking.record import FINISHED, RUNNING
-from workbench.tracking.server import experiment_ids, main, ml_view, ui
-from workbench.tracking.store import StoreError, open_store
+from workbench.tracking.server import experiment_ids, main, ml_view, start_page, ui
+from workbench.tracking.store import StoreError, database_uri, open_store
 
 
 def free_port() -> int:
@@ -32,6 +32,27 @@ def test_the_command() -> None:
     assert "--host 127.0.0.1 --port 5005 --workers 1 --backend-store-uri sqlite:////data/mlflow.db" in line
     assert "--default-artifact-root file:///data/mlruns" in line and "--no-serve-artifacts" in line
     assert found.environment["MLFLOW_SERVER_ENABLE_JOB_EXECUTION"] == "false"
+
+
+def test_the_first_page_is_of_the_paper_that_was_run_last(mlflow_uri: str) -> None:
+    from mlflow import MlflowClient
+
+    store = open_store(mlflow_uri)
+    for key, paper, started_at in (("c1", "betty", 1000.0), ("c2", "batchgnn", 3000.0), ("c3", "betty", 2000.0)):
+        assert store.add(ended(key, {"rows": 1}, sweep=f"{paper}/fig1", started_at=started_at))
+    last = MlflowClient(mlflow_uri).get_experiment_by_name("batchgnn")
+    assert last is not None
+    charts = "runs?workflowType=machine_learning&compareRunsMode=CHART"
+    assert start_page(mlflow_uri) == f"#/experiments/{last.experiment_id}/{charts}"
+
+
+@pytest.mark.parametrize("content", [None, b"", b"no database"])
+def test_without_runs_the_first_page_lists_experiments(tmp_path: Path, content: bytes | None) -> None:
+    file = tmp_path / "mlflow.db"
+    if content is not None:
+        file.write_bytes(content)
+    assert start_page(database_uri(file)) == "#/experiments?workflowType=machine_learning"
+    assert file.exists() == (content is not None)
 
 
 def test_links_lead_to_the_charts() -> None:

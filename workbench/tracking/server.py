@@ -5,6 +5,7 @@ import json
 import os
 import signal
 import socket
+import sqlite3
 import subprocess
 import sys
 import time
@@ -12,6 +13,7 @@ import urllib.request
 import webbrowser
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
 from dataclasses import dataclass
 from urllib.error import URLError
 from urllib.parse import unquote, urlsplit, urlunsplit
@@ -21,6 +23,7 @@ from workbench.tracking.store import StoreError, database_file, shown_uri, track
 HOST = "127.0.0.1"
 
 _START_SECONDS, _STOP_SECONDS, _POLL_SECONDS = 90.0, 10.0, 0.3
+_LAST_RUN = "SELECT experiment_id FROM runs WHERE lifecycle_stage = 'active' ORDER BY start_time DESC LIMIT 1"
 _EXPERIMENTS = "api/2.0/mlflow/experiments/search?max_results=1000"
 
 
@@ -66,7 +69,25 @@ def ml_view(base: int | str, experiment_id: str) -> str:
         experiment_id: of MLflow's.
     """
     url = f"http://{HOST}:{base}" if isinstance(base, int) else base.rstrip("/")
-    return f"{url}/#/experiments/{experiment_id}/runs?workflowType=machine_learning&compareRunsMode=CHART"
+    return f"{url}/{_charts(experiment_id)}"
+
+
+def start_page(store_uri: str) -> str:
+    """The page to open first, below the UI's address: charts of the paper that was run last, else all experiments.
+
+    Args:
+        store_uri: nothing is created where there is no database yet.
+    """
+    file = database_file(store_uri)
+    with suppress(sqlite3.Error, TypeError):
+        if file is not None and file.is_file():
+            with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as database:
+                return _charts(str(database.execute(_LAST_RUN).fetchone()[0]))
+    return "#/experiments?workflowType=machine_learning"
+
+
+def _charts(experiment_id: str) -> str:
+    return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning&compareRunsMode=CHART"
 
 
 def experiment_ids(base: int | str, *, timeout_seconds: float = 5.0) -> dict[str, str]:
