@@ -99,6 +99,15 @@ def test_report_shows_what_ran_what_is_recorded_and_what_did_not_run(run, toys, 
     assert out.count("smoke (recorded)") == 2 and out.count("✓ held") == 2, "runs of other code are not shown"
 
 
+@pytest.mark.parametrize("command", [("run", "toys/fig1"), ("reproduce",), ("report",)])
+def test_without_a_checkout_the_message_says_what_to_do(run, monkeypatch, tmp_path, command):
+    monkeypatch.setenv("WORKBENCH_EXPERIMENTS", str(tmp_path / "elsewhere"))
+    status, out, err = run(*command)
+    assert (status, out) == (1, "") and "they come with a checkout of the repository" in err
+    assert "set WORKBENCH_EXPERIMENTS" in err and not list(tmp_path.glob("*.db"))
+    assert main(["list"]) == 1
+
+
 def test_a_part_of_the_grid_is_no_verdict(run, tmp_path):
     _, out, _ = run("run", "toys/fig1", "--set", "number=[1,3]")
     assert "no verdict on the figure" in out

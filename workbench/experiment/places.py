@@ -4,6 +4,7 @@ import os
 import re
 from pathlib import Path
 
+from workbench.experiment.problems import UnknownExperimentError
 from workbench.tracking.store import project_root
 
 
@@ -19,7 +20,17 @@ def results_folder() -> Path:
 
 
 def experiment_names() -> list[str]:
-    """All "paper/figure" below the experiments' folder, sorted naturally (fig2 before fig11)."""
+    """All "paper/figure" below the experiments' folder, sorted naturally (fig2 before fig11).
+
+    Raises:
+        UnknownExperimentError: there is no such folder, as where the library is installed without a checkout.
+    """
+    if not experiments_folder().is_dir():
+        raise UnknownExperimentError(
+            f"there are no experiments in {experiments_folder()}: they come with a checkout of the repository, not "
+            "with the installed package; run the command inside one, or set WORKBENCH_EXPERIMENTS to its experiments "
+            "folder"
+        )
     files = experiments_folder().glob("*/*.yaml")
     return sorted((f"{file.parent.name}/{file.stem}" for file in files), key=_natural)
 
