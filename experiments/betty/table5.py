@@ -11,6 +11,8 @@ from workbench.experiment.interval import mean_differences, mean_intervals
 Config = CurveConfig
 run = training_curve
 CASE = ["dataset", "model"]
+RESOLUTION = 0.02
+"""Half width of an interval that could show the largest difference the paper reports, 2.2 points (GAT on Cora)."""
 NAMES = {"whole": "whole batch", "micro": "micro-batch"}
 
 
@@ -45,31 +47,40 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         x="case",
         y="test_accuracy",
         group="approach",
-        title=f"Largest difference of two means: {differences(table).difference.abs().max():.2%}",
+        title=f"The same batches end at most {same_seed_gaps(table).max():.2%} apart in accuracy",
         subtitle="test accuracy, mean and 95 % confidence interval over independent seeds",
     )
 
 
+def same_seed_gaps(table: pd.DataFrame) -> pd.Series:
+    """For each case the largest difference in test accuracy between the whole batch and micro-batches of one seed."""
+    return curve_gaps(float32_rows(table), value="test_accuracy").groupby(CASE).gap.max()
+
+
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
-    return [*same_curves(table), no_difference(differences(table).dropna(subset=["half_width"]))]
+    """The same batches give the same, exactly; independent seeds count where they could say otherwise."""
+    apart = differences(table)
+    return [*same_curves(table), *no_difference(apart[apart.half_width <= RESOLUTION])]
 
 
-def no_difference(known: pd.DataFrame) -> Finding:
-    """Whether all intervals hold 0, and how large a difference would have had to be to be seen."""
+def no_difference(known: pd.DataFrame) -> list[Finding]:
+    """Whether all intervals hold 0, and how large a difference would have had to be to be seen; without cases nothing:
+    intervals wider than what the paper reports could not fail to hold it."""
     if known.empty:
-        raise ValueError("no case has two independent runs of each way; run more seeds")
+        return []
     held = (known.low <= 0) & (known.high >= 0)
     far = (known.difference.abs() / known.half_width).fillna(0).idxmax()
     wide, narrow = known.half_width.idxmax(), known.half_width.idxmin()
     told = {at: f"{known.dataset[at]}, {known.model[at]}: {_points(known.loc[at])}" for at in (far, wide, narrow)}
-    return Finding(
+    finding = Finding(
         "no-difference-seen",
-        "with independent seeds no difference of the two means is seen: its 95 % confidence interval (Welch's, widened "
-        "by Bonferroni to hold in all cases at once) contains 0",
+        f"where independent seeds could show a difference of {RESOLUTION:.0%}, none is seen: the 95 % confidence "
+        "interval of the difference (Welch's, widened by Bonferroni to hold in all cases at once) contains 0",
         bool(held.all()),
         f"{held.sum()} of {len(known)} cases; farthest from 0 for its width {told[far]}; can't see differences "
         f"below the half width: narrowest {told[narrow]}; widest {told[wide]} points",
     )
+    return [finding]
 
 
 def _points(row: Any) -> str:
@@ -90,6 +101,5 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     columns |= {f"{name}, here": ours[way] for way, name in NAMES.items()}
     apart = differences(table).set_index(CASE)
     columns["difference, independent seeds"] = apart.apply(_points, axis=1)
-    same = curve_gaps(float32_rows(table), value="test_accuracy").groupby(CASE).gap.max()
-    columns["same seed, difference"] = 100 * same
+    columns["same seed, difference"] = 100 * same_seed_gaps(table)
     return pd.DataFrame(columns).rename_axis(CASE).reset_index()
