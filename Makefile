@@ -31,7 +31,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 .PHONY: test lint format reproduce ui lab notebooks bench docs clean
 
 test: lint
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --cov --cov-report term $(PYTEST_ARGS)
+	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --cov --cov-report term --durations 20 $(PYTEST_ARGS)
 	$(BIN)/python -m pytest notebooks --nbval-lax --nbval-current-env --numprocesses $(WORKERS) --dist loadfile
 
 reproduce: $(INSTALLED)
