@@ -6,7 +6,8 @@ import threading
 
 import pytest
 
-from workbench.core.interrupts import deferred_interrupt
+from workbench.core import interrupts
+from workbench.core.interrupts import deferred_interrupt, surely
 
 
 def interrupt() -> None:
@@ -79,3 +80,32 @@ def test_other_threads_run_as_always() -> None:
     thread.start()
     thread.join()
     assert ran == [signal.default_int_handler]
+
+
+def test_work_is_surely_done_when_the_interrupt_comes_before_its_deferral(monkeypatch: pytest.MonkeyPatch) -> None:
+    enter = deferred_interrupt.__enter__
+    moments = iter([interrupt])
+
+    def interrupted_enter(block: deferred_interrupt) -> deferred_interrupt:
+        next(moments, lambda: None)()
+        return enter(block)
+
+    done = []
+    monkeypatch.setattr(interrupts.deferred_interrupt, "__enter__", interrupted_enter)
+    with pytest.raises(KeyboardInterrupt):
+        surely(lambda: done.append(1))
+    assert done == [1]
+
+
+def test_work_is_done_and_the_interrupt_raised_when_it_comes_in_it() -> None:
+    done = []
+
+    def work() -> None:
+        interrupt()
+        done.append(1)
+
+    with pytest.raises(KeyboardInterrupt):
+        surely(work)
+    assert done[0] == 1
+    surely(lambda: done.clear())
+    assert done == []

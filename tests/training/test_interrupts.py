@@ -151,15 +151,22 @@ def test_an_error_of_the_callers_own_spoils_no_later_step(error: type[BaseExcept
     assert losses(spoiled=True) == losses(spoiled=False)
 
 
-def test_an_interrupted_evaluation_leaves_the_mode_of_every_module(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_does_not_touch_the_mode_of_any_module(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.strategies import random_graph
 
     model = build_model("sage-mean", in_dim=4, hidden_dim=8, out_dim=3, num_layers=2, norm="layer").double()
     model.layers[0].eval()
     modes = [module.training for module in model.modules()]
-    monkeypatch.setattr(type(model.layers[1]), "forward", interrupt)
+    meanwhile = []
+
+    def forward(layer: nn.Module, *_: Any) -> None:
+        meanwhile.append((layer.training, [module.training for module in model.modules()]))
+        interrupt()
+
+    monkeypatch.setattr(type(model.layers[1]), "forward", forward)
     with pytest.raises(KeyboardInterrupt):
         full_neighbour_logits(model, random_graph(40, 300, seed=3), X)
+    assert meanwhile == [(False, modes)]
     assert [module.training for module in model.modules()] == modes
 
 

@@ -2,6 +2,7 @@
 
 import signal
 import threading
+from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
 
@@ -35,3 +36,21 @@ class deferred_interrupt:
         if self._received is not None:
             self._before(number, frame)
         self._received = number, frame
+
+
+def surely(work: Callable[[], object]) -> None:
+    """Do what must be done at the end of a block, such as restoring state, even if an interrupt arrives just then.
+
+    An interrupt before the deferral is in place would skip the work: it is then done all the same, and the interrupt
+    raised afterwards.
+
+    Args:
+        work: short, and harmless when done twice.
+    """
+    try:
+        with deferred_interrupt():
+            work()
+    except KeyboardInterrupt:
+        with deferred_interrupt():
+            work()
+        raise

@@ -7,7 +7,7 @@ import torch
 from workbench.core.cpu_gauge import CpuGauge
 from workbench.core.errors import check_at_least
 from workbench.core.frozen_garbage import FrozenGarbage
-from workbench.core.interrupts import deferred_interrupt
+from workbench.core.interrupts import deferred_interrupt, surely
 from workbench.core.units import format_bytes
 
 
@@ -53,21 +53,19 @@ class _Limit(AbstractContextManager[None]):
 
     def __init__(self, device: torch.device, capacity_bytes: int, held_bytes: int) -> None:
         self._device, self._capacity_bytes, self._held_bytes = device, capacity_bytes, held_bytes
-        self._blocks: list[ExitStack] = []
+        self._block = ExitStack()
 
     def __enter__(self) -> None:
-        self._blocks.append(ExitStack())
         try:
             with deferred_interrupt():
-                (self._limit_cpu if self._device.type == "cpu" else self._limit_cuda)(self._blocks[-1])
-                self._blocks[-1].enter_context(FrozenGarbage())
+                (self._limit_cpu if self._device.type == "cpu" else self._limit_cuda)(self._block)
+                self._block.enter_context(FrozenGarbage())
         except BaseException:
             self.__exit__()
             raise
 
     def __exit__(self, *_: object) -> None:
-        with deferred_interrupt():
-            self._blocks.pop().close()
+        surely(self._block.close)
 
     def _limit_cpu(self, block: ExitStack) -> None:
         gauge = CpuGauge(self._refuse)

@@ -8,7 +8,7 @@ import torch
 
 from workbench.core.cpu_gauge import CpuGauge
 from workbench.core.frozen_garbage import FrozenGarbage
-from workbench.core.interrupts import deferred_interrupt
+from workbench.core.interrupts import deferred_interrupt, surely
 
 
 def measure_peak(fn: Callable[[], object], *, device: torch.device | str = "cpu") -> int:
@@ -93,12 +93,14 @@ class PeakMeter:
         return self
 
     def __exit__(self, *_: object) -> None:
-        with deferred_interrupt():
-            try:
-                self._absorb()
-            finally:
-                self._gauge = None
-                self._open.close()
+        surely(self._stop)
+
+    def _stop(self) -> None:
+        try:
+            self._absorb()
+        finally:
+            self._gauge = None
+            self._open.close()
 
     def _start(self) -> None:
         gauge = CpuGauge() if self.device.type == "cpu" else _CudaGauge(self.device)

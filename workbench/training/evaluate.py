@@ -1,9 +1,10 @@
 """Evaluation over all neighbours, layer by layer: every node's hidden row is computed once, however many need it."""
 
+import copy
 import warnings
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from functools import partial
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -11,7 +12,6 @@ from torch import Tensor, nn
 from workbench.core.dataset import Dataset
 from workbench.core.errors import INT64_MAX, check_at_least, check_ids, check_type
 from workbench.core.graph import Graph
-from workbench.core.interrupts import deferred_interrupt
 from workbench.core.minibatch import MiniBatch
 from workbench.nn.call import model_device
 from workbench.nn.losses import check_classes
@@ -23,6 +23,7 @@ CHUNK_EDGES = 1 << 20
 """In-edges of the destinations that are computed at a time, unless one destination alone has more."""
 
 Read = Callable[[Tensor], Tensor]
+M = TypeVar("M", bound=nn.Module)
 
 
 def full_neighbour_logits(
@@ -64,7 +65,8 @@ def full_neighbour_logits(
 
     read: Read = partial(read_rows, x)
     rows = torch.empty(0)
-    with _evaluating(gnn):
+    gnn = _evaluating(gnn)
+    with torch.no_grad():
         for layer, ids in enumerate(wanted):
             rows = _rows_of(gnn, layer, graph, ids, read, chunk_edges)
             read = _by_id(rows, ids, every)
@@ -192,15 +194,9 @@ def _by_id(rows: Tensor, ids: Tensor, every: Tensor) -> Read:
     return lambda wanted: rows.index_select(0, place[wanted])
 
 
-@contextmanager
-def _evaluating(model: nn.Module) -> Iterator[None]:
-    """Without gradients and in evaluation mode; each module's own mode is put back."""
-    training = {module: module.training for module in model.modules()}
-    try:
-        model.eval()
-        with torch.no_grad():
-            yield
-    finally:
-        with deferred_interrupt():
-            for module, mode in training.items():
-                module.training = mode
+def _evaluating(module: M) -> M:
+    """The module in evaluation mode: a copy that shares all but the modes, so that nothing has to be put back."""
+    twin = copy.copy(module)
+    twin.training = False
+    twin._modules = {name: child and _evaluating(child) for name, child in module._modules.items()}
+    return twin

@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import check_at_least, check_type
-from workbench.core.interrupts import deferred_interrupt
+from workbench.core.interrupts import surely
 from workbench.core.minibatch import MiniBatch
 from workbench.core.stopwatch import Stopwatch
 from workbench.nn.call import model_device
@@ -189,5 +189,4 @@ def _end_with(restore: Callable[..., None]) -> Iterator[None]:
     try:
         yield
     finally:
-        with deferred_interrupt():
-            restore()
+        surely(restore)
