@@ -242,6 +242,7 @@ def interrupt(
             hits[name] += stop.__traceback__ is not None and stop.__traceback__.tb_next is not None
         killer.stdout.readline()
         broken += [f"{name}: {what}" for what in broken_state()]
+        torch.set_grad_enabled(True)  # so that what follows still runs
         if [module.training for module in scenarios.evaluated.modules()] != modes:
             broken.append(f"{name}: a module is in another mode")
         if name == "steps":

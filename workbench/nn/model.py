@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from workbench.core.block import Block
 from workbench.core.capacity import check_fits
 from workbench.core.errors import check_at_least, check_choice, check_seed, check_type
+from workbench.core.interrupts import deferred_interrupt
 from workbench.nn.dropout import HashDropout
 from workbench.nn.gat import GATLayer
 from workbench.nn.gcn import GCNLayer
@@ -187,7 +188,7 @@ def build_model(
     check_seed(seed)
     _check_room(sizes)
     dims = [in_dim, *[hidden_dim] * (num_layers - 1), out_dim]
-    with torch.random.fork_rng(devices=[]):
+    with deferred_interrupt(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         layers = [
             _build_layer(kind, dims[i], dims[i + 1], hidden_dim, norm, heads, last=i == num_layers - 1)

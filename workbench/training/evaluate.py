@@ -65,11 +65,14 @@ def full_neighbour_logits(
 
     read: Read = partial(read_rows, x)
     rows = torch.empty(0)
-    gnn = _evaluating(gnn)
-    with torch.no_grad():
+    gnn, gradients = _evaluating(gnn), torch.is_grad_enabled()
+    try:
+        torch._C._set_grad_enabled(False)
         for layer, ids in enumerate(wanted):
             rows = _rows_of(gnn, layer, graph, ids, read, chunk_edges)
             read = _by_id(rows, ids, every)
+    finally:  # torch.no_grad is left in Python, where an interrupt could come first
+        torch._C._set_grad_enabled(gradients)
     return rows
 
 

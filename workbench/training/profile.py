@@ -10,7 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import check_at_least, check_type
-from workbench.core.interrupts import surely
+from workbench.core.interrupts import deferred_interrupt, surely
 from workbench.core.minibatch import MiniBatch
 from workbench.core.stopwatch import Stopwatch
 from workbench.nn.call import model_device
@@ -172,14 +172,15 @@ def _snapshot(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.
     random_there = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 
     def restore(*, keep_optimizer: bool = False) -> None:
-        model.load_state_dict(before[0])
-        if not keep_optimizer:
-            optimizer.load_state_dict(copy.deepcopy(before[1]))  # which else would hold the snapshot and change it
-        optimizer.zero_grad()
-        model.zero_grad()
-        torch.set_rng_state(random)
-        if random_there is not None:
-            torch.cuda.set_rng_state(random_there, device)
+        with deferred_interrupt():
+            model.load_state_dict(before[0])
+            if not keep_optimizer:
+                optimizer.load_state_dict(copy.deepcopy(before[1]))  # which else would hold the snapshot and change it
+            optimizer.zero_grad()
+            model.zero_grad()
+            torch.set_rng_state(random)
+            if random_there is not None:
+                torch.cuda.set_rng_state(random_there, device)
 
     return restore
 

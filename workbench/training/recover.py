@@ -10,6 +10,7 @@ from torch import Tensor, nn
 
 from workbench.core.cpu_gauge import drop_abandoned_backward
 from workbench.core.errors import PartitionError, check_at_least, check_choice, check_seed
+from workbench.core.interrupts import surely
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch import PARTITION_CHOICES, partition_batch
 from workbench.partition.batch.options import check_method
@@ -161,7 +162,7 @@ def attempt(
     try:
         return work()
     except BaseException as error:
-        put_back()
+        surely(put_back)
         if not isinstance(error, Exception) or not is_out_of_memory(error):
             raise
         if last_note is not None:
