@@ -33,4 +33,5 @@ def test_a_few_interrupts() -> None:
 def test_two_thousand_interrupts() -> None:
     found = run("--interrupts", "2000")
     assert_as_uninterrupted(found, run())
-    assert all(hits >= 50 for hits in found["hits"].values())
+    assert all(hits >= 25 for hits in found["hits"].values())
+    assert sum(found["hits"].values()) >= 1000
