@@ -60,7 +60,7 @@ def same_seed_gaps(table: pd.DataFrame) -> pd.Series:
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     """The same batches give the same, exactly; independent seeds count where they could say otherwise."""
     apart = differences(table)
-    return [*same_curves(table), *no_difference(apart[apart.half_width <= RESOLUTION])]
+    return [*same_curves(table), *no_difference(apart.query("half_width <= @RESOLUTION"))]
 
 
 def no_difference(known: pd.DataFrame) -> list[Finding]:
