@@ -8,27 +8,27 @@ INSTALLED := $(VENV)/.installed
 WORKERS ?= 2
 PYTEST_ARGS ?=
 
-# The first Python that is new enough and can make environments. 3.11 comes first: DGL has no wheel for later ones.
+# The first Python that is recent enough and can create environments; 3.11 first, because DGL has no wheels for later ones.
 PYTHON = $(firstword $(foreach python,python3.11 python3 python3.12 python3.13 python3.14,\
 	$(shell $(python) -c 'import sys, venv, ensurepip; sys.exit(sys.version_info < (3, 11))' 2>/dev/null && echo $(python))))
 
-# Newer versions of pip read the second one for the packages a build needs.
+# Newer versions of pip read the second one for build dependencies.
 export PIP_CONSTRAINT := constraints.txt
 export PIP_BUILD_CONSTRAINT := constraints.txt
 export PIP_DISABLE_PIP_VERSION_CHECK := 1
-# Published archives beside the checkout; without them the data folder is the user's own, as for the `workbench` command.
+# Use the published archives beside the checkout if there are any, else the user's own data folder, as `workbench` does.
 ifneq ($(wildcard ../shared/data),)
 export WORKBENCH_DATA ?= $(abspath ../shared/data)
 endif
-# Else DGL writes a settings file into the home folder.
+# Keeps DGL from writing a settings file into the home folder.
 export DGLBACKEND := pytorch
 
 # smoke (synthetic data, seconds), real (WORKBENCH_DATA, minutes) or paper (a CUDA GPU).
 SIZE ?= smoke
-# No reports to the outside, and short tracebacks of unreachable stores.
+# Disables usage reports, and shortens tracebacks of unreachable stores.
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: test lint format reproduce ui lab notebooks bench docs clean
+.PHONY: test lint format reproduce ui lab notebooks figures bench docs clean
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --cov --cov-report term --durations 20 $(PYTEST_ARGS)
@@ -38,12 +38,12 @@ reproduce: $(INSTALLED)
 	$(BIN)/workbench reproduce --size $(SIZE)
 
 ui: $(INSTALLED)
-	$(BIN)/python -m workbench.tracking.server --open
+	$(BIN)/python -m workbench.tracking.ui --open
 
 lab: $(INSTALLED)
 	$(BIN)/jupyter lab --config notebooks/jupyter_config.py
 
-# Runs all in place; the static images need chromium.
+# Executes all notebooks in place; the static images need chromium.
 notebooks: $(INSTALLED)
 	PLOTLY_RENDERER=plotly_mimetype+png $(BIN)/jupyter nbconvert --config notebooks/nbconvert_config.py notebooks/*.ipynb notebooks/*/*.ipynb
 
@@ -57,8 +57,13 @@ format: $(INSTALLED)
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
+# Regenerates the verdicts, tables and picture of README.md and docs/; the picture needs chromium.
+figures: $(INSTALLED)
+	$(BIN)/python -m workbench.report.generated_docs --smoke
+	$(BIN)/python docs/pictures.py
+
 bench: $(INSTALLED)
-	$(BIN)/python -m experiments.performance
+	$(BIN)/workbench reproduce performance --size real
 
 docs: $(INSTALLED)
 	$(BIN)/pdoc --docformat google --output-directory build/docs workbench

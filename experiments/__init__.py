@@ -1,1 +1,1 @@
-"""Experiments: one folder per paper, and the performance benchmarks."""
+"""One package per paper, and the performance benchmarks."""

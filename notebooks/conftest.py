@@ -1,4 +1,4 @@
-"""Notebooks under test share one fresh store; static images, which need a browser, are left out."""
+"""Notebooks under test share one fresh store and draw no static images, which would need a browser."""
 
 import os
 import tempfile
@@ -10,7 +10,7 @@ collect_ignore = ["jupyter_config.py", "nbconvert_config.py"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Before workers start, so that they and their kernels find the same store."""
+    """Runs before workers start, so that they and their kernels use the same store."""
     os.environ.update(
         DGLBACKEND="pytorch",
         MLFLOW_DISABLE_TELEMETRY="true",
@@ -20,7 +20,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if hasattr(config, "workerinput"):  # workers share the cores
         os.environ.update(WORKBENCH_NUM_THREADS="1", OMP_NUM_THREADS="1")
         return
-    from workbench.tracking.store import open_store
+    from workbench.tracking.opening import open_store
 
     folder = tempfile.TemporaryDirectory(prefix="workbench-notebooks-")
     config.add_cleanup(folder.cleanup)

@@ -4,8 +4,8 @@ from pathlib import Path
 
 from traitlets.config import get_config
 
-from workbench.tracking.server import start_page, ui
-from workbench.tracking.store import tracking_uri
+from workbench.tracking.ui import start_page, ui
+from workbench.tracking.uri import tracking_uri
 
 c = get_config()
 c.ServerApp.ip = "127.0.0.1"

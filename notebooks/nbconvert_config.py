@@ -1,4 +1,4 @@
-"""`jupyter nbconvert --config notebooks/nbconvert_config.py NOTEBOOK…` runs in place, keeps what a reader can see."""
+"""`jupyter nbconvert --config notebooks/nbconvert_config.py NOTEBOOK…` executes in place, without volatile metadata."""
 
 import base64
 import io
@@ -13,7 +13,7 @@ from PIL import Image
 
 
 class SmallImages(Preprocessor):
-    """Static images in 64 colours: a fifth of the bytes, and figures have no more."""
+    """Reduces static images to 64 colours, enough for figures: a fifth of the bytes."""
 
     enabled = True
 
@@ -37,7 +37,8 @@ c.NbConvertApp.export_format = "notebook"
 c.NbConvertApp.use_output_suffix = False
 c.FilesWriter.build_directory = ""  # beside the source
 
-# In this order: a stored widget shows an error until it is run again, and time stamps change with every run.
+# Order matters. Widgets are dropped because a saved one shows an error until it is run again, time stamps because they
+# change with every run.
 c.NotebookExporter.preprocessors = [
     ExecutePreprocessor,
     TagRemovePreprocessor,

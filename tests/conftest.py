@@ -1,4 +1,4 @@
-"""What must be set before the first import of the libraries under test, and fixtures that every room uses."""
+"""Settings required before the first import of the tested libraries, and fixtures shared by all packages."""
 
 import os
 from collections.abc import Iterator
@@ -19,7 +19,7 @@ settings.load_profile("default")
 
 @pytest.fixture(params=[1, 2, 7])
 def num_threads(request: pytest.FixtureRequest) -> Iterator[int]:
-    """The test runs with each of these numbers of kernel threads."""
+    """Run the test with each of these numbers of kernel threads."""
     from workbench.kernels.threads import get_num_threads, set_num_threads
 
     before = get_num_threads()

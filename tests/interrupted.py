@@ -1,10 +1,10 @@
-"""Interrupts at random moments of sampling, training and so on, and what the same work gives afterwards.
+"""Interrupts sampling, training etc. at random moments and checks the results of the same work afterwards.
 
     python -m tests.interrupted --interrupts 2000 --seed 0
 
-prints as JSON how many interrupts hit each scenario, what was found broken, and the results after the interrupts;
-without `--interrupts`, the results of a process that is not interrupted. Another process sends real SIGINTs to this
-one; after each, the process's state is checked and the same scenario runs again.
+prints as JSON how many interrupts hit each scenario, which state was broken, and the results after the interrupts;
+without `--interrupts`, the results of an uninterrupted process. Another process sends real SIGINTs to this one; after
+each, the process's state is checked and the same scenario runs again.
 """
 
 import argparse
@@ -69,7 +69,7 @@ SCENARIOS = (
 
 
 class Scenarios:
-    """What is interrupted. Graph, features and models stay for the life of the process, as in a notebook."""
+    """The work to interrupt. Graph, features and models live as long as the process, as in a notebook."""
 
     def __init__(self, cache: Path) -> None:
         os.environ["WORKBENCH_CACHE"] = str(cache)
@@ -121,7 +121,7 @@ class Scenarios:
         return digest(model.parameters())
 
     def recover(self) -> str:
-        """The limit holds a third of the batch in two parts, not whole."""
+        """Run out of memory: a third of the batch fits in two parts, but not in one."""
         model = self.new_model("sage-pool")
         micro = self.batch.split(torch.arange(600) // 200)
         optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -142,7 +142,7 @@ class Scenarios:
         return digest([full_neighbour_logits(self.evaluated, self.plain, self.x, chunk_edges=5000)])
 
     def estimate(self) -> str:
-        class Own(torch.nn.Module):
+        class UserModel(torch.nn.Module):
             def __init__(self) -> None:
                 super().__init__()
                 self.inner = torch.nn.Linear(16, 5, dtype=torch.float64)
@@ -151,10 +151,10 @@ class Scenarios:
                 return self.inner(x)[: blocks[-1].num_dst]
 
         torch.manual_seed(0)
-        return str(wb.estimate_memory(Own(), self.batch, in_dim=16).peak_bytes)
+        return str(wb.estimate_memory(UserModel(), self.batch, in_dim=16).peak_bytes)
 
     def cache(self) -> str:
-        """A set that is built, kept and mapped anew each time."""
+        """Build, cache and map a new data set each time."""
         self.built += 1
         found = cached("set", "a rule", (), {"number": self.built}, self.dataset)
         assert isinstance(found, wb.Dataset)
@@ -168,37 +168,37 @@ class Scenarios:
 
 
 def atomic_steps(scenarios: Scenarios) -> tuple[Callable[[], str], Callable[[], bool]]:
-    """Steps on a model that stays; whether its state is that after some number of whole steps."""
+    """Return a function that trains a persistent model, and a check that its state is that of complete steps."""
     micro = scenarios.batch.split(torch.arange(600) % 2)
     model, optimizer = scenarios.kept, scenarios.kept_optimizer
     twin = scenarios.new_model("gcn")
     twin_optimizer = torch.optim.Adam(twin.parameters(), lr=0.01)
 
-    def take(of: GNN, by: torch.optim.Optimizer) -> str:
-        wb.train_step(of, micro, scenarios.x, scenarios.y, F.cross_entropy, by)
-        return digest(of.parameters())
+    def step(network: GNN, network_optimizer: torch.optim.Optimizer) -> str:
+        wb.train_step(network, micro, scenarios.x, scenarios.y, F.cross_entropy, network_optimizer)
+        return digest(network.parameters())
 
-    def is_whole() -> bool:
+    def is_complete() -> bool:
         state = digest(model.parameters())
         for _ in range(100):
             if digest(twin.parameters()) == state:
                 return True
-            take(twin, twin_optimizer)
+            step(twin, twin_optimizer)
         return False
 
-    return lambda: take(model, optimizer), is_whole
+    return lambda: step(model, optimizer), is_complete
 
 
 def broken_state() -> list[str]:
-    """What an interrupt must not leave changed in a process."""
-    found = {
-        "a dispatch mode is on": bool(_get_current_dispatch_mode_stack()),
+    """Return descriptions of global state that an interrupt left changed."""
+    problems = {
+        "a dispatch mode is active": bool(_get_current_dispatch_mode_stack()),
         "the garbage collector is frozen": gc.get_freeze_count() > 0,
-        "the garbage collector is off": not gc.isenabled(),
-        "gradients are off": not torch.is_grad_enabled(),
+        "the garbage collector is disabled": not gc.isenabled(),
+        "gradients are disabled": not torch.is_grad_enabled(),
         "numba's cache folder is ours": "workbench" in str(numba_config.CACHE_DIR),  # type: ignore[attr-defined]
     }
-    return [what for what, is_so in found.items() if is_so]
+    return [problem for problem, present in problems.items() if present]
 
 
 def main() -> None:
@@ -206,21 +206,21 @@ def main() -> None:
     parser.add_argument("--interrupts", type=int, default=0)
     parser.add_argument("--seed", type=int, default=0)
     parser.add_argument("--scenarios", nargs="+", default=SCENARIOS, choices=SCENARIOS)
-    asked = parser.parse_args()
+    options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         scenarios = Scenarios(Path(folder))
-        runs: dict[str, Callable[[], str]] = {name: getattr(scenarios, name) for name in asked.scenarios}
+        runs: dict[str, Callable[[], str]] = {name: getattr(scenarios, name) for name in options.scenarios}
         results: dict[str, object] = {name: run() for name, run in runs.items()}
-        if asked.interrupts:
-            results = interrupt(runs, scenarios, asked.interrupts, random.Random(asked.seed))
+        if options.interrupts:
+            results = interrupt(runs, scenarios, options.interrupts, random.Random(options.seed))
         sys.stdout.write(json.dumps(results))
 
 
 def interrupt(
     runs: dict[str, Callable[[], str]], scenarios: Scenarios, interrupts: int, draw: random.Random
 ) -> dict[str, object]:
-    """How many interrupts hit each scenario, what each then gave, and what was found broken."""
-    steps, is_whole = atomic_steps(scenarios)
+    """Interrupt each scenario in turn; return the number of hits, broken state, and results by scenario."""
+    steps, is_complete = atomic_steps(scenarios)
     runs = {**runs, "steps": steps}
     seconds = {name: timed(run) for name, run in runs.items()}
     modes = [module.training for module in scenarios.evaluated.modules()]
@@ -235,18 +235,18 @@ def interrupt(
             killer.stdin.flush()
             result = runs[name]()
             if name != "steps":
-                results[name].add(result)  # an interrupt that Python lost, in a destructor say, must not spoil it
-            select.select([killer.stdout], [], [])  # it ended before the interrupt came
+                results[name].add(result)  # an interrupt that Python lost, e.g. in a destructor, must not affect it
+            select.select([killer.stdout], [], [])  # the scenario ended before the interrupt
             time.sleep(0.1)
         except KeyboardInterrupt as stop:
             hits[name] += stop.__traceback__ is not None and stop.__traceback__.tb_next is not None
         killer.stdout.readline()
-        broken += [f"{name}: {what}" for what in broken_state()]
-        torch.set_grad_enabled(True)  # so that what follows still runs
+        broken += [f"{name}: {problem}" for problem in broken_state()]
+        torch.set_grad_enabled(True)  # so that later scenarios still run
         if [module.training for module in scenarios.evaluated.modules()] != modes:
             broken.append(f"{name}: a module is in another mode")
         if name == "steps":
-            broken += [] if is_whole() else ["steps: a step was taken in part"]
+            broken += [] if is_complete() else ["steps: a step was applied partially"]
         else:
             results[name].add(runs[name]())
     killer.stdin.close()

@@ -1,4 +1,4 @@
-"""Work in a child process that is killed (SIGKILL) before each of its file operations in turn."""
+"""Kills (SIGKILL) work in a child process before each of its file operations in turn."""
 
 import os
 import signal
@@ -13,17 +13,17 @@ _OPERATIONS = ("open", "os.mkdir", "os.rename", "os.remove", "os.rmdir", "os.tru
 
 
 def killed_at_each_operation(work: Callable[[], object], root: Path) -> Iterator[int]:
-    """Run `work` again and again, killed one operation later each time, until it ends by itself.
+    """Run `work` repeatedly, killing it one operation later each time, until it completes.
 
     Args:
-        work: must succeed where it is not killed.
-        root: operations on paths below it count.
+        work: function that succeeds unless killed.
+        root: folder; only operations on paths in it count.
 
     Yields:
-        The number of the operation that the process did not live to do; prepare the next run before resuming.
+        The number of the operation before which the process was killed; prepare the next run before resuming.
     """
     for moment in count(1):
-        with warnings.catch_warnings():  # threads do not survive the fork, which is what Python warns of
+        with warnings.catch_warnings():  # Python warns that threads do not survive the fork
             warnings.filterwarnings("ignore", message=".*use of fork.*", category=DeprecationWarning)
             pid = os.fork()
         if pid == 0:

@@ -1,11 +1,11 @@
-"""What partitioners need beyond the workbench."""
+"""Optional libraries of the partitioners."""
 
 import pytest
 
-_WITHOUT = ("range", "random", "cluster")
+_WITHOUT_LIBRARY = ("range", "random", "cluster")
 
 
 def skip_without_library(method: str) -> None:
-    """Skip the test where what a method of `PARTITION_CHOICES` needs is not installed."""
-    if method not in _WITHOUT:
+    """Skip the test if the library that a method of `PARTITION_CHOICES` needs is not installed."""
+    if method not in _WITHOUT_LIBRARY:
         pytest.importorskip("mtkahypar" if method.startswith("hypergraph") else "pymetis")

@@ -1,7 +1,7 @@
-"""Tiny random graphs and mini-batches for all tests, built by brute force in plain Python: no sampler, no kernel.
+"""Tiny random graphs and mini-batches for all tests, built by brute force in plain Python, without samplers or kernels.
 
-`random_graph` and `random_minibatch` are functions of their seed; `graphs()` and `minibatches()` are the hypothesis
-strategies over them. Multi-edges, self loops and nodes without in-edges occur.
+`random_graph` and `random_minibatch` are functions of their seed; `graphs()` and `minibatches()` are hypothesis
+strategies over them. They include multi-edges, self loops and nodes without in-edges.
 """
 
 import random
@@ -19,7 +19,7 @@ Edge = tuple[int, int, int]  # source, destination, id
 
 
 def random_edges(num_nodes: int, num_edges: int, seed: int) -> tuple[list[int], list[int]]:
-    """Sources and destinations in no order; small ids are hubs, so degrees are uneven and pairs repeat."""
+    """Return unordered sources and destinations; small ids are hubs, so degrees are uneven and pairs repeat."""
     rng = random.Random(seed)
     src = [rng.randrange(num_nodes) for _ in range(num_edges)]
     dst = [int(num_nodes * rng.random() ** 2) for _ in range(num_edges)]
@@ -27,7 +27,7 @@ def random_edges(num_nodes: int, num_edges: int, seed: int) -> tuple[list[int], 
 
 
 def edges_by_destination(num_nodes: int, src: Sequence[int], dst: Sequence[int]) -> list[list[Edge]]:
-    """For every node its in-edges, in the caller's order."""
+    """Return the in-edges of each node, in the caller's order."""
     rows: list[list[Edge]] = [[] for _ in range(num_nodes)]
     for position, (s, d) in enumerate(zip(src, dst, strict=True)):
         rows[d].append((s, d, position))
@@ -49,17 +49,17 @@ def random_graph(
     num_edge_types: int = 0,
     num_node_types: int = 0,
 ) -> Graph:
-    """A random directed graph.
+    """Build a random directed graph.
 
     Args:
-        num_nodes: nodes, at least 1 where there are edges.
-        num_edges: edges.
-        seed: of Python's generator.
-        index_dtype: of `indices`.
-        edge_ids: keep the position of each edge in the unsorted list; else the ids are CSR positions.
-        edge_weight: dtype of weights in (0, 1]; None: none.
-        num_edge_types: types of edges; 0: none.
-        num_node_types: types of nodes; 0: none.
+        num_nodes: number of nodes, at least 1 if there are edges.
+        num_edges: number of edges.
+        seed: seed of Python's generator.
+        index_dtype: dtype of `indices`.
+        edge_ids: set edge ids to positions in the unsorted list; otherwise they are CSR positions.
+        edge_weight: dtype of weights in (0, 1]; None for an unweighted graph.
+        num_edge_types: number of edge types; 0 for none.
+        num_node_types: number of node types; 0 for none.
     """
     rows = edges_by_destination(num_nodes, *random_edges(num_nodes, num_edges, seed))
     flat = [edge for row in rows for edge in row]
@@ -78,23 +78,23 @@ def random_graph(
 def brute_force_block(
     graph: Graph, node_ids: list[int], fanout: int, rng: random.Random, *, edge_ids: bool
 ) -> tuple[Block, list[int]]:
-    """One layer over destinations `node_ids`, and its sources: the destinations, then new ones by first appearance."""
+    """Sample a layer for the destinations `node_ids`; also return its sources: destinations, then new ones in order."""
     indptr, sources = graph.indptr.tolist(), graph.indices.tolist()
     local = {node: i for i, node in enumerate(node_ids)}
-    chosen: list[int] = []
+    sampled: list[int] = []
     degrees = []
     for node in node_ids:
         row = range(indptr[node], indptr[node + 1])
-        kept = list(row) if fanout < 0 or len(row) <= fanout else sorted(rng.sample(row, fanout))
-        degrees.append(len(kept))
-        chosen += kept
-        for position in kept:
+        drawn = list(row) if fanout < 0 or len(row) <= fanout else sorted(rng.sample(row, fanout))
+        degrees.append(len(drawn))
+        sampled += drawn
+        for position in drawn:
             local.setdefault(sources[position], len(local))
-    positions = torch.tensor(chosen, dtype=torch.int64)
+    positions = torch.tensor(sampled, dtype=torch.int64)
     raw_ids = positions if graph.edge_ids is None else graph.edge_ids[positions]
     block = Block(
         torch.tensor([0, *degrees], dtype=torch.int64).cumsum(0),
-        torch.tensor([local[sources[p]] for p in chosen], dtype=torch.int32),
+        torch.tensor([local[sources[p]] for p in sampled], dtype=torch.int32),
         num_src=len(local),
         num_dst=len(node_ids),
         edge_ids=raw_ids if edge_ids else None,
@@ -114,21 +114,21 @@ def random_minibatch(
     edge_ids: bool = True,
     step: int = 0,
 ) -> MiniBatch:
-    """A mini-batch sampled by brute force.
+    """Sample a mini-batch by brute force.
 
     Args:
-        graph: default: `random_graph(seed=seed)`.
-        seeds: unique raw ids; default: `num_seeds` random ones.
-        fanouts: per layer, input layer first; −1 = all.
-        seed: of Python's generator.
-        num_seeds: how many seeds when none are given.
-        edge_ids: fill `Block.edge_ids`.
+        graph: the graph; by default `random_graph(seed=seed)`.
+        seeds: unique raw-graph ids; by default `num_seeds` random nodes.
+        fanouts: fanout per layer, input layer first; −1 for all neighbours.
+        seed: seed of Python's generator.
+        num_seeds: number of random seeds.
+        edge_ids: set `Block.edge_ids`.
         step: number of the batch.
     """
     graph = random_graph(seed=seed) if graph is None else graph
     rng = random.Random(seed)
-    given = seeds.tolist() if isinstance(seeds, Tensor) else seeds
-    node_ids = rng.sample(range(graph.num_nodes), num_seeds) if given is None else list(given)
+    seed_list = seeds.tolist() if isinstance(seeds, Tensor) else seeds
+    node_ids = rng.sample(range(graph.num_nodes), num_seeds) if seed_list is None else list(seed_list)
     blocks: list[Block] = []
     for fanout in reversed(fanouts):
         block, node_ids = brute_force_block(graph, node_ids, fanout, rng, edge_ids=edge_ids)
@@ -138,7 +138,7 @@ def random_minibatch(
 
 @st.composite
 def graphs(draw: st.DrawFn, max_nodes: int = 12, max_edges: int = 40) -> Graph:
-    """Random graphs of all kinds: int32 or int64 ids, with or without edge ids, weights and types."""
+    """Draw random graphs: int32 or int64 ids, with or without edge ids, weights and types."""
     return random_graph(
         draw(st.integers(1, max_nodes)),
         draw(st.integers(0, max_edges)),
@@ -152,7 +152,7 @@ def graphs(draw: st.DrawFn, max_nodes: int = 12, max_edges: int = 40) -> Graph:
 
 @st.composite
 def minibatches(draw: st.DrawFn, max_layers: int = 3, max_nodes: int = 12, max_edges: int = 40) -> MiniBatch:
-    """Random mini-batches of random graphs; there may be no seeds, no edges and no edge ids."""
+    """Draw random mini-batches of random graphs, possibly without seeds, edges or edge ids."""
     graph = draw(graphs(max_nodes, max_edges))
     return random_minibatch(
         graph,

@@ -1,4 +1,4 @@
-"""Deletion, atomic replacement and locks: what a killed process, a full disk or a second process leaves behind."""
+"""Deletion, atomic replacement and locks under kills, full disks and concurrent processes."""
 
 import fcntl
 import hashlib
@@ -13,6 +13,8 @@ import pytest
 
 from tests.killed import killed_at_each_operation
 from workbench import files
+from workbench.files import atomic, removal
+from workbench.files import lock as lock_module
 
 DRAFT = f".graph.{'0' * 32}.new"
 REPLACED = f".graph.{'0' * 32}.old"
@@ -41,32 +43,32 @@ def content(folder: Path) -> list[str]:
 
 @contextmanager
 def in_another_process(code: str, *args: object, after: str = "") -> Iterator[subprocess.Popen[str]]:
-    """Run code that prints a line when it is ready and then waits for the end of its input."""
+    """Run code in another process that prints a line when it is ready, then waits for the end of its input."""
     whole = f"import sys\n{code}\nprint('ready', flush=True)\nsys.stdin.read()\n{after}"
     with subprocess.Popen([sys.executable, "-c", whole, *map(str, args)], stdin=-1, stdout=-1, text=True) as process:
         assert process.stdout is not None and process.stdout.readline() == "ready\n"
         yield process
 
 
-def test_digest_is_that_of_the_values():
+def test_digest_depends_on_the_values():
     assert files.digest("../x", 1) == hashlib.sha256(b'["../x", 1]').hexdigest()[:16]
     assert files.digest({"b": 1, "a": 2}) == files.digest({"a": 2, "b": 1}) != files.digest({"a": 1, "b": 2})
 
 
 @pytest.mark.parametrize("path", ["..", ".", "a/b", "../outside", "owned", "other.txt", "a.nbi\n", "/"])
-def test_remove_refuses_what_is_not_a_named_child(tmp_path, path):
+def test_remove_rejects_other_paths(tmp_path, path):
     owned, outside = tmp_path / "owned", tmp_path / "outside"
     for folder in (owned, outside, owned / "a"):
         folder.mkdir()
     for file in (outside / "b.nbi", owned / "other.txt", owned / "a" / "b"):
         file.touch()
-    with pytest.raises(ValueError, match="is not deleted: it is not a child of"):
+    with pytest.raises(ValueError, match="is not deleted: it must be a child of"):
         files.remove(owned / path, inside=owned, named=r"[a-z]+\.nbi")
     assert names(tmp_path) == ["outside", "owned"] and names(owned) == ["a", "other.txt"]
     assert names(outside) == ["b.nbi"]
 
 
-def test_remove_deletes_files_folders_and_links_but_not_what_links_point_to(tmp_path):
+def test_remove_deletes_links_but_not_their_targets(tmp_path):
     outside = folder_of(tmp_path / "outside", "kept")
     folder_of(tmp_path / "folder", "gone")
     (tmp_path / "folder" / "link").symlink_to(outside)
@@ -77,21 +79,21 @@ def test_remove_deletes_files_folders_and_links_but_not_what_links_point_to(tmp_
     assert names(tmp_path) == ["outside"] and content(outside) == ["kept", "kept"]
 
 
-def test_remove_of_what_another_process_is_removing(tmp_path, monkeypatch):
-    target, before = folder_of(tmp_path / "target", "x"), files.shutil.rmtree
+def test_concurrent_removal(tmp_path, monkeypatch):
+    target, before = folder_of(tmp_path / "target", "x"), removal.shutil.rmtree
 
     def rmtree(path):
-        monkeypatch.setattr(files.shutil, "rmtree", before)
+        monkeypatch.setattr(removal.shutil, "rmtree", before)
         (path / "a").unlink()
         raise FileNotFoundError(path / "a")
 
-    monkeypatch.setattr(files.shutil, "rmtree", rmtree)
+    monkeypatch.setattr(removal.shutil, "rmtree", rmtree)
     files.remove(target, inside=tmp_path, named="target")
     assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("text", ["", "café", b"\0\xff", [b"one", memoryview(b"two")]])
-def test_write_file_gives_the_content_and_its_checksum(tmp_path, text):
+def test_write_file_writes_the_content_and_returns_its_checksum(tmp_path, text):
     expected = text.encode() if isinstance(text, str) else text if isinstance(text, bytes) else b"".join(text)
     for _ in range(2):
         checksum = files.write_file(tmp_path / "new" / "file", text)
@@ -99,13 +101,13 @@ def test_write_file_gives_the_content_and_its_checksum(tmp_path, text):
         assert (tmp_path / "new" / "file").read_bytes() == expected and names(tmp_path / "new") == ["file"]
 
 
-def test_write_file_is_readable_as_any_new_file_is(tmp_path):
+def test_write_file_uses_default_permissions(tmp_path):
     (tmp_path / "usual").touch()
     files.write_file(tmp_path / "file", "x")
     assert (tmp_path / "file").stat().st_mode == (tmp_path / "usual").stat().st_mode
 
 
-def test_failed_write_leaves_what_was_there(tmp_path):
+def test_failed_write_keeps_the_old_file(tmp_path):
     def pieces():
         yield b"half"
         raise OSError(28, "No space left on device")
@@ -116,21 +118,21 @@ def test_failed_write_leaves_what_was_there(tmp_path):
     assert names(tmp_path) == ["file"] and (tmp_path / "file").read_text() == "old"
 
 
-def fail_in_mid_folder(target: Path, error: BaseException) -> None:
+def fail_while_filling_folder(target: Path, error: BaseException) -> None:
     with files.new_folder(target) as draft:
         (draft / "a").write_text("new")
         raise error
 
 
-def test_failed_folder_leaves_what_was_there(tmp_path):
+def test_failed_folder_keeps_the_old_one(tmp_path):
     folder_of(tmp_path / "graph", "old")
     for error in (OSError("No space left"), KeyboardInterrupt()):
         with pytest.raises(type(error)):
-            fail_in_mid_folder(tmp_path / "graph", error)
+            fail_while_filling_folder(tmp_path / "graph", error)
         assert names(tmp_path) == ["graph"] and content(tmp_path / "graph") == ["old", "old"]
 
 
-def test_failed_second_rename_brings_the_old_folder_back(tmp_path):
+def test_failed_second_rename_restores_the_old_folder(tmp_path):
     folder_of(tmp_path / "graph", "old")
     with pytest.raises(FileNotFoundError), files.new_folder(tmp_path / "graph") as draft:
         draft.rmdir()
@@ -177,7 +179,7 @@ def test_the_only_copy_is_restored_and_an_outdated_one_deleted(tmp_path):
     assert names(tmp_path) == ["graph"] and content(tmp_path / "graph") == ["only copy", "only copy"]
 
 
-def test_the_only_copy_is_kept_where_it_can_not_be_restored(tmp_path, monkeypatch):
+def test_the_only_copy_is_kept_if_it_can_not_be_restored(tmp_path, monkeypatch):
     folder_of(tmp_path / REPLACED, "only copy")
 
     def refuse(*args):
@@ -188,7 +190,7 @@ def test_the_only_copy_is_kept_where_it_can_not_be_restored(tmp_path, monkeypatc
     assert names(tmp_path) == [REPLACED] and content(tmp_path / REPLACED) == ["only copy", "only copy"]
 
 
-def test_drafts_of_the_living_are_spared(tmp_path):
+def test_drafts_of_running_processes_are_kept(tmp_path):
     code = "from pathlib import Path; from workbench import files\ndraft = files.new_folder(Path(sys.argv[1]))"
     with in_another_process(f"{code}\ndraft.__enter__()", tmp_path / "graph") as process:
         (living,) = names(tmp_path)
@@ -200,7 +202,7 @@ def test_drafts_of_the_living_are_spared(tmp_path):
     assert files.remove_unfinished(tmp_path) == 1 and names(tmp_path) == ["graph"]
 
 
-def test_writers_and_a_sweeper_at_once(tmp_path):
+def test_concurrent_writers_and_cleanup(tmp_path):
     code = "from pathlib import Path; from workbench import files; import threading; stop = threading.Event()"
     sweep = "while not stop.is_set(): files.remove_unfinished(Path(sys.argv[1]))"
     start = f"threading.Thread(target=exec, args=({sweep!r}, globals())).start()"
@@ -214,17 +216,17 @@ def test_writers_and_a_sweeper_at_once(tmp_path):
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])
-def test_draft_deleted_before_it_was_locked_is_made_again(tmp_path, monkeypatch, kind):
-    before, calls = files._lock, []
+def test_draft_deleted_before_it_was_locked_is_recreated(tmp_path, monkeypatch, kind):
+    before, calls = atomic.lock_descriptor, []
 
     def delete_then_lock(descriptor, wait):
         if not calls:
             calls.append(files.remove_unfinished)
-            monkeypatch.setattr(files, "_lock", before)
+            monkeypatch.setattr(atomic, "lock_descriptor", before)
             assert files.remove_unfinished(tmp_path) == 1
         return before(descriptor, wait)
 
-    monkeypatch.setattr(files, "_lock", delete_then_lock)
+    monkeypatch.setattr(atomic, "lock_descriptor", delete_then_lock)
     if kind == "file":
         files.write_file(tmp_path / "target", "new")
         assert (tmp_path / "target").read_text() == "new"
@@ -246,7 +248,7 @@ def test_file_system_without_locks(tmp_path, monkeypatch):
     assert names(tmp_path) == [DRAFT, "file", "graph"]
 
 
-def test_other_names_are_left_alone(tmp_path):
+def test_other_names_are_kept(tmp_path):
     others = [
         ".graph.new",
         "graph.old",
@@ -267,7 +269,7 @@ def test_other_names_are_left_alone(tmp_path):
 HOLD = "from pathlib import Path; from workbench import files\nlock = files.locked(Path(sys.argv[1]))\nlock.__enter__()"
 
 
-def test_lock_is_held_by_one_and_released_by_death(tmp_path):
+def test_lock_is_exclusive_and_released_by_a_kill(tmp_path):
     lock = tmp_path / "locks" / "key"
     with in_another_process(HOLD, lock) as process:
         with files.locked(lock, wait=False) as held:
@@ -279,15 +281,15 @@ def test_lock_is_held_by_one_and_released_by_death(tmp_path):
     assert names(tmp_path / "locks") == []
 
 
-def test_lock_whose_file_is_deleted_before_it_is_locked_is_taken_again(tmp_path, monkeypatch):
-    lock, before = tmp_path / "key", files._lock
+def test_lock_file_deleted_before_locking_is_recreated(tmp_path, monkeypatch):
+    lock, before = tmp_path / "key", lock_module.lock_descriptor
 
     def delete_then_lock(descriptor, wait):
-        monkeypatch.setattr(files, "_lock", before)
+        monkeypatch.setattr(lock_module, "lock_descriptor", before)
         lock.unlink()
         return before(descriptor, wait)
 
-    monkeypatch.setattr(files, "_lock", delete_then_lock)
+    monkeypatch.setattr(lock_module, "lock_descriptor", delete_then_lock)
     with files.locked(lock) as held, files.locked(lock, wait=False) as again:
         assert held and not again and lock.exists()
 

@@ -1,4 +1,4 @@
-"""Rules that hold for every file of the library and the experiments; each exception is named, with its reason."""
+"""Rules for every file of the library and the experiments; each exception is listed with its reason."""
 
 import ast
 from collections.abc import Iterator
@@ -8,7 +8,7 @@ import pytest
 
 ROOT = Path(__file__).parent.parent
 
-# What deletes, replaces, locks or writes files, by what it is called on.
+# Names of functions that delete, replace, lock or write files, by the object they are called on.
 ANYWHERE = {"write_text", "write_bytes", "unlink", "rmdir", "removedirs", "rmtree", "tofile", "truncate"}
 ANYWHERE |= {"symlink_to", "hardlink_to", "extract", "extractall", "chmod", "utime", "flock", "lockf", "copytree"}
 ANYWHERE |= {"mkstemp", "mkdtemp", "memfd_create", "TemporaryFile", "NamedTemporaryFile", "TemporaryDirectory"}
@@ -19,34 +19,34 @@ OF_MODULES |= {"shutil": {"move", "copy"}, "np": {"save", "memmap"}, "torch": {"
 OF_MODULES |= {"pickle": {"dump"}}
 
 ALLOWED = {
-    ("workbench/cli/runs.py", "compare", "to_csv"): "--csv names the file, which may be /dev/stdout",
-    ("workbench/core/host_memory.py", "_restart_peak", "write_text"): "/proc/self/clear_refs is no file on a disk",
-    ("workbench/datasets/download.py", "download", "TemporaryFile"): "it has no name",
-    ("workbench/datasets/download.py", "_unpack", "extract"): "into a draft; zipfile keeps every path inside it",
-    ("workbench/kernels/jit.py", "_prepare", "utime"): "the folder's age says when it was last used",
-    ("workbench/partition/worker/__init__.py", "_anonymous_file", "memfd_create"): "it has no name",
-    ("workbench/partition/worker/__init__.py", "_anonymous_file", "open"): "it has no name",
-    ("workbench/partition/worker/__init__.py", "_anonymous_file", "TemporaryFile"): "it has no name",
-    ("workbench/partition/worker/server.py", "_attach", "open"): "/proc/self/oom_score_adj is no file on a disk",
-    ("workbench/cli/__init__.py", "_discard_output", "open"): "/dev/null",
+    ("workbench/cli/tracking_commands.py", "compare", "to_csv"): "--csv names the file, which may be /dev/stdout",
+    ("workbench/meter/host_peak.py", "_reset_peak", "write_text"): "/proc/self/clear_refs is not a file on disk",
+    ("workbench/datasets/download.py", "download", "TemporaryFile"): "the file has no name",
+    ("workbench/datasets/download.py", "_unpack", "extract"): "into a draft; zipfile keeps all paths inside it",
+    ("workbench/kernels/jit.py", "_prepare", "utime"): "the folder's age is the time of its last use",
+    ("workbench/partition/isolated/__init__.py", "_anonymous_file", "memfd_create"): "the file has no name",
+    ("workbench/partition/isolated/__init__.py", "_anonymous_file", "open"): "the file has no name",
+    ("workbench/partition/isolated/__init__.py", "_anonymous_file", "TemporaryFile"): "the file has no name",
+    ("workbench/partition/isolated/worker.py", "_attach", "open"): "/proc/self/oom_score_adj is not a file on disk",
+    ("workbench/cli/command_group.py", "_discard_output", "open"): "/dev/null",
     ("workbench/tracking/artifacts.py", "in_a_folder", "TemporaryDirectory"): "MLflow uploads folders",
-    (
-        "workbench/tracking/database.py",
-        "check_writable",
-        "open",
-    ): "appends nothing: may it be written?",
+    ("workbench/tracking/database.py", "check_writable", "open"): "appends nothing, only checks permission",
     ("workbench/tracking/database.py", "create_database", "TemporaryDirectory"): "SQLite writes siblings of its file",
-    ("workbench/tracking/file_store.py", "_append", "open"): "lines are appended, and a torn one is removed",
-    ("workbench/tracking/file_store.py", "_append", "truncate"): "to where the last whole line ends",
-    ("workbench/tracking/file_store.py", "check", "open"): "appends nothing: may it be written?",
-    ("workbench/tracking/reading.py", "_text", "TemporaryDirectory"): "MLflow downloads into folders",
-    ("workbench/tracking/unsent.py", "_temporary", "mkdtemp"): "the last resort for a computed row, kept on purpose",
+    ("workbench/tracking/file_store.py", "_append", "open"): "lines are appended, and an incomplete one is removed",
+    ("workbench/tracking/file_store.py", "_append", "truncate"): "to the end of the last complete line",
+    ("workbench/tracking/file_store.py", "check", "open"): "appends nothing, only checks permission",
+    ("workbench/tracking/mlflow_reader.py", "_text", "TemporaryDirectory"): "MLflow downloads into folders",
+    (
+        "workbench/tracking/unsent.py",
+        "_temporary",
+        "mkdtemp",
+    ): "the last resort for a computed row",
     ("experiments/betty/fig15.py", "_efficient", "rename"): "of a table",
 }
 
 
 def may_write(mode: ast.expr) -> bool:
-    """Whether a mode or flags of `open` are for writing, or not known here."""
+    """Return whether a mode or flags of `open` allow writing, or are unknown."""
     if isinstance(mode, ast.Constant):
         return bool(set(str(mode.value)) & set("wax+"))
     flags = {node.attr for node in ast.walk(mode) if isinstance(node, ast.Attribute)}
@@ -54,23 +54,23 @@ def may_write(mode: ast.expr) -> bool:
 
 
 def opens_to_write(call: ast.Call, owner: str) -> bool:
-    """Whether a call of something named `open` can change a file."""
+    """Return whether a call of a function named `open` can change a file."""
     modes = [keyword.value for keyword in call.keywords if keyword.arg in ("mode", "flags")]
     if isinstance(call.func, ast.Name) or owner in ("os", "io", "gzip", "bz2", "lzma", "codecs"):
         modes += call.args[1:2]
-    else:  # of a path; the argument of `Graph.open` and the like is no mode
+    else:  # a method of a path; the argument of `Graph.open` and the like is not a mode
         modes += [argument for argument in call.args[:1] if isinstance(argument, ast.Constant)]
     return any(map(may_write, modes))
 
 
-def touches_files(call: ast.Call) -> str:
-    """The name of what is called if it deletes, replaces, locks or writes files, else \"\"."""
+def changes_files(call: ast.Call) -> str:
+    """Return the name of the called function if it deletes, replaces, locks or writes files, otherwise \"\"."""
     owner = ""
     if isinstance(call.func, ast.Attribute):
         name, owner = call.func.attr, getattr(call.func.value, "id", "")
     else:
         name = getattr(call.func, "id", "")
-    alone = isinstance(call.func, ast.Attribute) and len(call.args) == 1 and not call.keywords  # as of paths only
+    alone = isinstance(call.func, ast.Attribute) and len(call.args) == 1 and not call.keywords  # a method of paths
     found = name in ANYWHERE or name in OF_MODULES.get(owner, ())
     found |= name == "to_csv" and bool(call.args)
     found |= name in ("rename", "replace") and alone
@@ -79,12 +79,12 @@ def touches_files(call: ast.Call) -> str:
 
 
 def call_sites(source: str, function: str = "") -> Iterator[tuple[str, str]]:
-    """Every call that touches files: the function it is in, and what it calls."""
+    """Yield every call that changes files: the enclosing function and the name of the called one."""
 
     def walk(node: ast.AST, function: str) -> Iterator[tuple[str, str]]:
         if isinstance(node, (ast.FunctionDef, ast.AsyncFunctionDef)):
             function = node.name
-        if isinstance(node, ast.Call) and (name := touches_files(node)):
+        if isinstance(node, ast.Call) and (name := changes_files(node)):
             yield function, name
         for child in ast.iter_child_nodes(node):
             yield from walk(child, function)
@@ -92,16 +92,16 @@ def call_sites(source: str, function: str = "") -> Iterator[tuple[str, str]]:
     return walk(ast.parse(source), function)
 
 
-def test_files_are_deleted_replaced_locked_and_written_by_one_module():
-    found = {
+def test_only_workbench_files_deletes_replaces_locks_and_writes_files():
+    sites = {
         (file.relative_to(ROOT).as_posix(), *site)
         for package in ("workbench", "experiments")
         for file in (ROOT / package).rglob("*.py")
         for site in call_sites(file.read_text(encoding="utf-8"))
     }
-    elsewhere = {site for site in found if site[0] != "workbench/files.py"}
-    assert elsewhere == set(ALLOWED), "go through workbench/files.py, or give a reason above"
-    assert {name for file, _, name in found if file == "workbench/files.py"} >= {"unlink", "rmtree", "replace", "flock"}
+    elsewhere = {site for site in sites if not site[0].startswith("workbench/files/")}
+    assert elsewhere == set(ALLOWED), "go through workbench/files, or add a reason to ALLOWED"
+    assert {name for file, _, name in sites - elsewhere} >= {"unlink", "rmtree", "replace", "flock"}
 
 
 @pytest.mark.parametrize(
@@ -151,5 +151,5 @@ def test_walker_finds(code):
         "json.dumps(x)",
     ],
 )
-def test_walker_passes(code):
+def test_walker_ignores(code):
     assert list(call_sites(code)) == []

@@ -1,4 +1,4 @@
-"""After interrupts at random moments every result is that of a process that was never interrupted."""
+"""After interrupts at random moments, all results equal those of a process that was never interrupted."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ def assert_as_uninterrupted(found: dict[str, Any], expected: dict[str, Any]) -> 
 def test_a_few_interrupts() -> None:
     found = run("--interrupts", "30", "--scenarios", *QUICK)
     assert_as_uninterrupted(found, run("--scenarios", *QUICK))
-    assert sum(found["hits"].values()) >= 5  # the others came when the work was done
+    assert sum(found["hits"].values()) >= 5  # the others arrived after the work was done
 
 
 @pytest.mark.slow

@@ -1,4 +1,4 @@
-"""What the Makefile tells the programs it starts."""
+"""The environment that the Makefile passes to the programs it starts."""
 
 import os
 import shutil
@@ -11,7 +11,7 @@ MAKEFILE = Path(__file__).parents[1] / "Makefile"
 
 
 def data_folder(checkout: Path, **environment: str) -> str:
-    """WORKBENCH_DATA as the programs see it that make starts in a checkout."""
+    """WORKBENCH_DATA as programs see it that make starts in a checkout."""
     checkout.mkdir(parents=True, exist_ok=True)
     shutil.copy(MAKEFILE, checkout)
     show = 'show:\n\t@echo "[$${WORKBENCH_DATA:-}]"\n'

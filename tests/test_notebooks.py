@@ -1,4 +1,4 @@
-"""What the notebooks' texts say of their sweeps, held against the experiments; what their cells give is nbval's."""
+"""The text and closing cells of the figures' notebooks against their experiments; nbval tests their outputs."""
 
 import json
 import re
@@ -6,22 +6,37 @@ from pathlib import Path
 
 import pytest
 
-from workbench.experiment.load import load_experiment
+from workbench.experiment.figure_loader import load_experiment
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*/*.ipynb"))
+NAMES = [f"{file.parent.name}/{file.stem}" for file in NOTEBOOKS]
+CLOSING_CELLS = (
+    "notebook.findings(exp, table, size=SIZE)",
+    "assert not exp.unexplained(table, size=SIZE)",
+    "notebook.recorded_tables(exp",
+    "notebook.logged_runs(",
+)
 
 
-def text_of(notebook: Path) -> str:
+def cells_of(notebook: Path, kind: str) -> list[str]:
     cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
-    return "\n".join("".join(cell["source"]) for cell in cells if cell["cell_type"] == "markdown")
+    return ["".join(cell["source"]) for cell in cells if cell["cell_type"] == kind]
 
 
-@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=[f"{file.parent.name}/{file.stem}" for file in NOTEBOOKS])
-def test_filters_and_views_are_those_of_the_sweep(notebook: Path) -> None:
-    experiment, text = load_experiment(f"{notebook.parent.name}/{notebook.stem}"), text_of(notebook)
-    assert re.findall(r'tags\.sweep = "([^"]+)"', text) == [experiment.sweep.name]
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=NAMES)
+def test_views_are_those_of_the_sweep(notebook: Path) -> None:
+    experiment = load_experiment(f"{notebook.parent.name}/{notebook.stem}")
+    text = "\n".join(cells_of(notebook, "markdown"))
     (said,) = re.findall(r"[^.]*are views of one sweep", text) or [""]
     views = {name.rpartition("/")[2] for name in experiment.sweep.views} - {notebook.stem}
     for view in views:
         assert re.search(rf"\b{re.sub(r'^[a-z]+', '', view)}\b", said), f"{view} is a view of the sweep too"
     assert bool(said) == bool(views)
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=NAMES)
+def test_a_notebook_loads_its_figure_and_closes_like_the_others(notebook: Path) -> None:
+    code = cells_of(notebook, "code")
+    assert f'exp = wb.load_experiment("{notebook.parent.name}/{notebook.stem}")' in code[0]
+    places = [next(i for i, cell in enumerate(code) if cell.startswith(start)) for start in CLOSING_CELLS]
+    assert places == sorted(places)

@@ -1,4 +1,4 @@
-"""The public names: all there, documented, and nothing heavy behind the import."""
+"""Public names: they exist, are documented, and importing the package loads no heavy library."""
 
 import ast
 import inspect
@@ -13,7 +13,7 @@ import workbench as wb
 
 HEAVY = ["torch", "numba", "dgl", "torch_geometric", "mlflow", "plotly", "pymetis", "mtkahypar", "scipy", "pandas"]
 DATA = {"PARTITION_METHODS"}
-ROOMS_OF_TABLES = ("workbench.experiment", "workbench.tracking")  # what is not the core: runs and their tables
+PANDAS_PACKAGES = ("workbench.experiment", "workbench.tracking")  # packages that may load pandas
 
 
 @pytest.mark.parametrize("name", wb.__all__)
@@ -48,6 +48,6 @@ def test_import_loads_no_library():
 
 
 def test_names_load_only_what_the_core_needs():
-    core = [name for name, module in wb._MODULE_OF.items() if not module.startswith(ROOMS_OF_TABLES)]
+    core = [name for name, module in wb._MODULE_OF.items() if not module.startswith(PANDAS_PACKAGES)]
     loaded = loaded_after(f"import workbench as wb; [getattr(wb, n) for n in {core}]")
     assert loaded <= {"torch", "numba", "scipy"}  # numba looks up scipy's version

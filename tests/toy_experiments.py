@@ -6,11 +6,16 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.experiment import data
+from workbench.experiment import point_dataset
 from workbench.tracking.file_store import FileStore
 
-SPEC = """
+INDEX = """
 paper: Toys
+figures: [fig1, fig2]
+views: {fig2: fig1}
+"""
+
+SPEC = """
 title: Squares
 source: Section 1
 claim: The square grows with the number.
@@ -78,11 +83,9 @@ def compare(table, reported):
 """
 
 VIEW = """
-paper: Toys
 title: Squares again
 source: Section 2
 claim: The same.
-rows_from: toys/fig1
 sizes: {smoke: {}}
 """
 
@@ -105,11 +108,12 @@ def toys(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.setenv("WORKBENCH_EXPERIMENTS", str(folder.parent))
     monkeypatch.setenv("WORKBENCH_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "cache"))
+    (folder / "index.yaml").write_text(INDEX)
     for name, spec in (("fig1", SPEC), ("fig2", VIEW)):
         (folder / f"{name}.yaml").write_text(spec)
         (folder / f"{name}.py").write_text(CODE)
     yield folder
-    data.describe_dataset.cache_clear()
+    point_dataset.describe_dataset.cache_clear()
 
 
 @pytest.fixture

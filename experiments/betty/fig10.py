@@ -1,28 +1,21 @@
-"""Betty, Figure 10: the settings of Figure 2, cut so that they fit into the capacity. Rows are those of Figure 2."""
+"""Betty, Figure 10: the settings of Figure 2 as micro-batches that fit the capacity. A view of Figure 2's rows."""
 
-from functools import cache
 from typing import Any
 
 import pandas as pd
 
+from experiments.betty import fig2
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.experiment.load import load_experiment
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows as in Figure 2, and the share of the capacity that was measured: beyond all where no number of parts fits,
-    nothing where the machine had no room to try."""
-    rows = figure_2().shown(table)
+    """Rows of Figure 2 and the measured peak relative to the capacity: infinite if no number of parts fits, missing if
+    the machine had too little memory to run it."""
+    rows = fig2.shown(table)
     fills = rows.cut_peak_bytes.astype(float) / rows.capacity_bytes
     refused = rows.refused.notna() if "refused" in rows else False
     return rows.assign(fills=fills.mask(refused, float("inf")))
-
-
-@cache
-def figure_2() -> Any:
-    """Its module."""
-    return load_experiment("betty/fig2").module
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
@@ -33,7 +26,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     return bars(
         [_bar(row) for row in rows.itertuples()],
         capacity_bytes=int(rows.capacity_bytes.iloc[0]),
-        axes=figure_2().axes_of(rows),
+        axes=fig2.axes_of(rows),
         title=f"{fit} of {len(rows)} settings fit when cut into K parts, {len(rows) - over} in one piece",
     )
 
@@ -41,12 +34,12 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 def _bar(row: Any) -> Any:
     from workbench.plots.bars import Bar
 
-    at = figure_2().title_of(row), row.setting
+    at = fig2.title_of(row), row.setting
     if pd.isna(row.num_parts):
-        return Bar(*at, 0, "no K fits", run=False)
-    run, k = pd.notna(row.cut_peak_bytes), f"K={row.num_parts:.0f}"
-    about = f"{k}, planned for {row.plan_bytes / 2**20:,.1f} MiB<br>inputs {row.inputs_ratio:.2f} × the batch's"
-    return Bar(*at, int(row.cut_peak_bytes if run else row.plan_bytes), k, run, about)
+        return Bar(*at, 0, "no K fits", measured=False)
+    measured, k = pd.notna(row.cut_peak_bytes), f"K={row.num_parts:.0f}"
+    hover = f"{k}, planned for {row.plan_bytes / 2**20:,.1f} MiB<br>inputs {row.inputs_ratio:.2f} × the batch's"
+    return Bar(*at, int(row.cut_peak_bytes if measured else row.plan_bytes), k, measured, hover)
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
@@ -93,7 +86,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
-    """Micro-batches in the paper and here; what the whole batch needs and what is left of it, over the capacity."""
+    """Micro-batches in the paper and here, and peaks of the whole batch and of micro-batches over the capacity."""
     rows = shown(table)
     here = rows[["panel", "dataset", "setting"]].assign(
         **{

@@ -1,4 +1,4 @@
-"""Betty, Figure 11: peak memory by partitioner and number of micro-batches. Figures 12 and 16 show the same rows."""
+"""Betty, Figure 11: peak memory by partitioner and number of micro-batches. Figures 12 and 14 to 16 are views of it."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -10,11 +10,11 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
-from workbench.core.stopwatch import Stopwatch
 from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
-from workbench.partition.batch.metis import share_among_outputs
+from workbench.meter.stopwatch import Stopwatch
+from workbench.partition.batch.metis import share_among_seeds
 from workbench.training.profile import profile_epoch
 
 WARM_UP_SEEDS = 256
@@ -22,7 +22,14 @@ RIVALS = ["range", "random", "metis"]
 
 
 class Config(ModelConfig):
-    """All training nodes are one batch, cut into `num_parts` micro-batches; fanouts input layer first."""
+    """All training nodes form one batch.
+
+    Args:
+        method: of `partition_batch`, which cuts the batch.
+        num_parts: number of micro-batches.
+        learning_rate: of Adam.
+        timed_passes: number of timed epochs.
+    """
 
     method: PartitionMethod
     num_parts: PositiveInt
@@ -33,10 +40,12 @@ class Config(ModelConfig):
 def run(config: Config) -> Iterator[dict[str, Any]]:
     data, watch = config.dataset.load(), Stopwatch()
     node_parts = None
-    if config.method == "cluster":  # once for all batches
+    if config.method == "cluster":  # once, for all batches of the graph
         with watch.phase("partition_graph"):
             node_parts = wb.partition_graph(data.graph, config.num_parts, seed=config.seed)
-    prepare(config, data, data.train_idx[: max(WARM_UP_SEEDS, config.num_parts)], node_parts, Stopwatch())  # loads code
+    prepare(
+        config, data, data.train_idx[: max(WARM_UP_SEEDS, config.num_parts)], node_parts, Stopwatch()
+    )  # loads compiled kernels
     batch, micro = prepare(config, data, data.train_idx, node_parts, watch)
     model = config.build(data)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
@@ -48,7 +57,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
         "largest_inputs": inputs.largest,
         "inputs_ratio": inputs.ratio,
         "largest_ratio": inputs.largest / inputs.full_inputs,
-        "share_among_outputs": share_among_outputs(batch),
+        "share_among_outputs": share_among_seeds(batch),
         **profile.row(),
         **{f"{phase}_seconds": seconds for phase, seconds in watch.seconds.items()},
     }
@@ -57,7 +66,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 def prepare(
     config: Config, data: Any, seeds: Tensor, node_parts: Tensor | None, watch: Stopwatch
 ) -> tuple[wb.MiniBatch, list[wb.MiniBatch]]:
-    """The batch and its micro-batches."""
+    """Sample the batch and cut it into micro-batches."""
     with watch.phase("sample"):
         batch = wb.NeighborSampler(config.fanouts, seed=config.seed).sample(data.graph, seeds)
     with watch.phase("partition"):
@@ -69,7 +78,7 @@ def prepare(
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of this figure: two-layer GraphSAGE with the mean aggregator."""
+    """Rows of two-layer GraphSAGE with the mean aggregator."""
     return table.query("model == 'sage-mean' and fanouts == '[10, 25]'")
 
 
@@ -118,8 +127,8 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
-    """Memory that REG saves against the mean of the three others, at the best K and as a mean over K, and what
-    METIS needs more than REG at K = 8."""
+    """Memory that REG saves relative to the mean of range, random and METIS, at the best K and on average over K, and
+    METIS's excess over REG at K = 8."""
     peaks = shown(table).query("num_parts > 1").pivot_table("peak_bytes", ["dataset", "num_parts"], "method")
     saved = (1 - peaks["reg"] / peaks[RIVALS].mean(axis=1)).groupby("dataset")
     here = pd.DataFrame({"reduction": saved.max(), "mean": saved.mean()})

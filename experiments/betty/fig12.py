@@ -1,4 +1,4 @@
-"""Betty, Figure 12: peak memory and training time over the number of micro-batches. Rows are those of Figure 11."""
+"""Betty, Figure 12: peak memory and training time over the number of micro-batches. A view of Figure 11."""
 
 from typing import Any
 
@@ -11,16 +11,16 @@ PHASES = ["forward_seconds", "backward_seconds", "step_seconds"]
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of this figure, cut by REG or by star, refined; one panel a data set and model. Time is that of
-    computing, without data."""
+    """Rows cut by REG or by star, refined, with a panel per data set and model, and the time of training alone, without
+    data movement."""
     rows = table[table.method.isin(["reg", "star_refined"]) & (table.fanouts == "[10, 25]")]
     return rows.assign(panel=rows.dataset + ", " + rows.model, training_seconds=rows[PHASES].sum(axis=1))
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.lines import panels
+    from workbench.plots.lines import lines
 
-    return panels(
+    return lines(
         shown(table),
         x="num_parts",
         log_x=True,
@@ -55,8 +55,8 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
-    """Peak memory and training time by REG relative to the whole batch; the paper's are of Table 6, which is this sweep
-    on ogbn-products."""
+    """Peak memory and training time with REG relative to the whole batch; the paper's numbers are from Table 6, this
+    sweep on ogbn-products."""
     here = shown(table).query("method == 'reg'").pivot_table(["peak_bytes", "training_seconds"], "num_parts", "panel")
     columns = {"K": here.index}
     paper = reported.set_index("num_parts").reindex(here.index)

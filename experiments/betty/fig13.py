@@ -1,11 +1,10 @@
-"""Betty, Figure 13: test accuracy over epochs, of the whole batch and of it in 2, 4 and 8 micro-batches."""
+"""Betty, Figure 13: test accuracy over epochs, with the whole batch and with 2, 4 and 8 micro-batches."""
 
 from typing import Any
 
 import pandas as pd
 
-from workbench.experiment import claims
-from workbench.experiment.curve import (
+from experiments.betty.curves import (
     CurveConfig,
     curve_gaps,
     float32_rows,
@@ -13,6 +12,7 @@ from workbench.experiment.curve import (
     same_curves,
     training_curve,
 )
+from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 
 Config = CurveConfig
@@ -28,7 +28,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         curves.assign(cut=curves.num_parts.map(_name)),
         x="epoch",
         y="test_accuracy",
-        error=("test_accuracy_low", "test_accuracy_high"),
+        spread={"test_accuracy": ("test_accuracy_low", "test_accuracy_high")},
         band=True,
         group="cut",
         facet="dataset",
@@ -66,7 +66,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
-    """How far each curve is from the whole batch's, in words in the paper and in numbers here, and how it ends."""
+    """Largest difference of each curve from the whole batch's, which the paper puts in words, and its last values."""
     gaps = {name: curve_gaps(shown(table), value=name) for name in ("loss", "test_accuracy")}
     here: Any = {
         f"largest difference, {name.replace('_', ' ')}": gap.groupby(["dataset", "num_parts"]).gap.max()

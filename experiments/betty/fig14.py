@@ -1,4 +1,4 @@
-"""Betty, Figure 14: epoch time, data movement included, over the number of micro-batches. Rows are Figure 11's."""
+"""Betty, Figure 14: epoch time, data movement included, over the number of micro-batches. A view of Figure 11."""
 
 from typing import Any
 
@@ -11,19 +11,19 @@ SPREAD = {"epoch_seconds": ("epoch_seconds_min", "epoch_seconds_max")}
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of this figure: two-layer GraphSAGE with the mean aggregator, cut by REG.
+    """Rows of two-layer GraphSAGE with the mean aggregator, cut by REG.
 
-    Data movement is gathering features and, on a GPU, copying them and the blocks there.
+    Data movement is the gathering of features and, on a GPU, the copy of features and blocks to the device.
     """
     rows = table.query("method == 'reg' and model == 'sage-mean' and fanouts == '[10, 25]'")
     return rows.assign(data_movement_seconds=rows.fetch_seconds + rows.transfer_seconds)
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.lines import panels
+    from workbench.plots.lines import lines
 
     quantities = ["epoch_seconds", "data_movement_seconds"]
-    return panels(shown(table), x="num_parts", log_x=True, y=quantities, error=SPREAD, group="method", facet="dataset")
+    return lines(shown(table), x="num_parts", log_x=True, y=quantities, spread=SPREAD, group="method", facet="dataset")
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
@@ -40,8 +40,8 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
-    """Epoch time and input nodes relative to the whole batch; the paper's are of Table 6, this sweep on
-    ogbn-products, whose time is without data preparation."""
+    """Epoch time and input nodes relative to the whole batch; the paper's numbers are from Table 6, this sweep on
+    ogbn-products, whose times exclude data preparation."""
     paper = reported.assign(dataset="ogbn-products (paper)")
     names = {"epoch_seconds": "time", "total_inputs": "inputs"}
     wide = pd.concat([paper, shown(table)]).pivot_table(list(names), "num_parts", "dataset", aggfunc="median")

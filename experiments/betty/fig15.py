@@ -1,4 +1,4 @@
-"""Betty, Figure 15: input nodes of all micro-batches over epoch time. Rows are those of Figure 11."""
+"""Betty, Figure 15: input nodes of all micro-batches over epoch time. A view of Figure 11."""
 
 from typing import Any
 
@@ -8,12 +8,12 @@ from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 
 RIVALS = ["metis", "range", "random"]
-LEAST, MOST = 0.8, 1.3  # of the whole batch's efficiency
+LEAST, MOST = 0.8, 1.3  # relative to the whole batch's efficiency
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of this figure, two-layer GraphSAGE with the mean aggregator; efficiency in nodes a second, and
-    relative to that of the whole batch."""
+    """Rows of two-layer GraphSAGE with the mean aggregator, with the efficiency in nodes per second and relative to the
+    whole batch's."""
     rows = table.query(f"model == 'sage-mean' and fanouts == '[10, 25]' and method in {['reg', *RIVALS]}")
     return _efficient(rows, ["dataset", "method"])
 
@@ -60,8 +60,8 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
-    """REG's efficiency relative to that of the whole batch at each K, and, as means over K, what it gains over the
-    others; the paper's are of its Table 6 and section 1."""
+    """REG's efficiency relative to the whole batch's at each K, and its mean gains over the other partitioners; the
+    paper's numbers are from Table 6 and section 1."""
     paper = _efficient(reported.dropna(subset="num_parts").assign(dataset="ogbn-products (paper)"), ["dataset"])
     rows = shown(table)
     both = pd.concat([paper, rows.query("method == 'reg'")]).astype({"num_parts": int})

@@ -1,4 +1,4 @@
-"""Betty, Figure 16: redundant input nodes by partitioner and number of micro-batches. Rows are those of Figure 11."""
+"""Betty, Figure 16: redundant input nodes by partitioner and number of micro-batches. A view of Figure 11."""
 
 from typing import Any
 
@@ -11,7 +11,7 @@ RIVALS = ["range", "random", "metis"]
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
-    """The rows of this figure, one panel a data set and depth."""
+    """Rows of GraphSAGE with the mean aggregator, with a panel per data set and depth."""
     rows = table[table.model == "sage-mean"]
     depth = rows.fanouts.str.count(",") + 1
     return rows.assign(panel=rows.dataset + ", " + depth.astype(str) + " layers")

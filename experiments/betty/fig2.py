@@ -1,5 +1,5 @@
-"""Betty, Figure 2: memory of a whole batch by aggregator, depth, width and fanout. Figure 10 shows the same settings,
-cut to fit into a capacity, from the same sweep."""
+"""Betty, Figure 2: peak memory of the whole batch by aggregator, depth, width and fanout. Figure 10 is a view of the
+same rows: the same settings, cut into micro-batches that fit the capacity."""
 
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -11,22 +11,22 @@ from pydantic import PositiveInt
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
-from workbench.core.device_memory import free_bytes
 from workbench.core.errors import CapacityError
-from workbench.core.limit import limit_memory
-from workbench.core.meter import PeakMeter
-from workbench.core.stopwatch import Stopwatch
 from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
-from workbench.memory.estimate import estimate_memory
+from workbench.memory.estimate import MemoryEstimate
+from workbench.memory.estimator import estimate_memory
 from workbench.memory.plan import Plan, plan_micro_batches
-from workbench.memory.record import MemoryEstimate
-from workbench.training.recover import Recovery
+from workbench.meter.device_memory import free_bytes
+from workbench.meter.limit import limit_memory
+from workbench.meter.peak import PeakMeter
+from workbench.meter.stopwatch import Stopwatch
+from workbench.training.oom import Recovery
 from workbench.training.step import train_step
 
 WARM_UP_SEEDS = 64
-USABLE = {"cpu": 0.8, "cuda": 0.95}  # of what is free: running out of the host's may end more than this process
+USABLE = {"cpu": 0.8, "cuda": 0.95}  # share of free memory: the OOM killer may end other processes than this one
 CLOSE = 0.03
 AXES = {"aggregator": "aggregator", "layers": "layers", "hidden": "hidden width", "fanout": "fanout"}
 
@@ -34,8 +34,14 @@ Epoch = Callable[..., None]
 
 
 class Config(ModelConfig):
-    """All training nodes are one batch: whole, and cut by `method` to fit into `capacity_bytes`. Fanouts input layer
-    first. `panel`: of the figure, named by what varies in it."""
+    """All training nodes form one batch, run whole and as micro-batches that fit the capacity.
+
+    Args:
+        panel: of the figure, named after the setting that varies in it.
+        learning_rate: of Adam.
+        method: of `partition_batch`, which cuts the batch.
+        capacity_bytes: of the modelled device.
+    """
 
     panel: Literal["aggregator", "layers", "hidden", "fanout"]
     learning_rate: float
@@ -44,7 +50,7 @@ class Config(ModelConfig):
 
     @property
     def setting(self) -> str:
-        """The value of what varies."""
+        """Value of the setting that varies in the panel."""
         values = {
             "aggregator": self.model.removeprefix("sage-"),
             "layers": len(self.fanouts),
@@ -61,9 +67,11 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 
     def epoch(micro: Sequence[wb.MiniBatch], recover: Recovery | None = None) -> None:
         train_step(model, micro, data.x, data.y, cross_entropy, optimizer, recover=recover)
-        optimizer.zero_grad()  # else they would be there when the next one is measured
+        optimizer.zero_grad()  # else the next measurement would include the gradients
 
-    epoch([sampler.sample(data.graph, data.train_idx[:WARM_UP_SEEDS])])  # makes optimizer state, loads machine code
+    epoch(
+        [sampler.sample(data.graph, data.train_idx[:WARM_UP_SEEDS])]
+    )  # creates optimizer state, loads compiled kernels
     batch = sampler.sample(data.graph, data.train_idx)
     estimate = estimate_memory(model, batch, optimizer=optimizer)
     options = {"capacity_bytes": config.capacity_bytes, "method": config.method, "seed": config.seed}
@@ -82,14 +90,14 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 
 
 def whole(config: Config, epoch: Epoch, batch: wb.MiniBatch, estimate: MemoryEstimate) -> dict[str, Any]:
-    """An epoch of the whole batch; None where it was not begun for want of room."""
+    """Measure an epoch of the whole batch; None if the device has too little free memory for it."""
     if not may_run(config, estimate):
         return {"peak_bytes": None, "epoch_seconds": None}
     return measure(config, lambda: epoch([batch]), held_bytes(config, batch, estimate))
 
 
 def within_capacity(config: Config, epoch: Epoch, plan: Plan) -> dict[str, Any]:
-    """An epoch of the planned micro-batches, which is refused more than the capacity."""
+    """Measure an epoch of the planned micro-batches under a memory limit of the capacity."""
     found: dict[str, Any] = {
         "num_parts": plan.num_parts,
         "inputs_ratio": plan.redundancy.ratio,
@@ -107,17 +115,17 @@ def within_capacity(config: Config, epoch: Epoch, plan: Plan) -> dict[str, Any]:
 
 
 def may_run(config: Config, estimate: MemoryEstimate) -> bool:
-    """Whether the device has ample room for the step."""
+    """The device has enough free memory for the step."""
     return estimate.peak_bytes <= USABLE[config.device.partition(":")[0]] * free_bytes(config.device)
 
 
 def held_bytes(config: Config, mb: wb.MiniBatch, estimate: MemoryEstimate) -> int:
-    """What a step needs that is there before it: parameters, optimizer state, and blocks that are not moved."""
+    """Bytes allocated before the step: parameters, optimizer state, and on a CPU the blocks, which are not copied."""
     return estimate.fixed_bytes + (replace(mb, parent=None).nbytes if config.device == "cpu" else 0)
 
 
 def measure(config: Config, epoch: Callable[[], None], held: int) -> dict[str, Any]:
-    """Peak and time of an epoch under the meter, which makes it a little slower."""
+    """Peak memory and time of an epoch; the meter slows it down a little."""
     watch = Stopwatch(config.device)
     with PeakMeter(config.device) as meter, watch.phase("epoch"):
         epoch()
@@ -125,7 +133,7 @@ def measure(config: Config, epoch: Callable[[], None], held: int) -> dict[str, A
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
-    """One row a setting, with its place in its panel and what the whole batch needs: measured, else estimated."""
+    """One row per setting, with its place in its panel and the whole batch's peak memory, measured or estimated."""
     rows = table.dropna(subset=["setting"]).assign(setting=lambda rows: rows.setting.astype(str))
     place = rows.groupby(["dataset", "panel"], sort=False).setting.transform(lambda found: pd.factorize(found)[0])
     return rows.assign(place=place, needed_bytes=rows.peak_bytes.astype(float).fillna(rows.estimate_bytes))
@@ -144,22 +152,22 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 def _bar(row: Any) -> Any:
     from workbench.plots.bars import Bar
 
-    run, about = pd.notna(row.peak_bytes), f"estimated {row.estimate_bytes / 2**20:,.1f} MiB"
-    return Bar(title_of(row), row.setting, int(row.needed_bytes), run=run, about=about)
+    measured, hover = pd.notna(row.peak_bytes), f"estimated {row.estimate_bytes / 2**20:,.1f} MiB"
+    return Bar(title_of(row), row.setting, int(row.needed_bytes), measured=measured, hover=hover)
 
 
 def title_of(row: Any) -> str:
-    """Of the panel that shows a row."""
+    """Title of the panel that shows a row."""
     return f"by {AXES[row.panel]} · {row.dataset}"
 
 
 def axes_of(rows: pd.DataFrame) -> dict[str, str]:
-    """Panel's title → what its x axis shows."""
+    """Title of a panel to the label of its x axis."""
     return {title_of(row): _axis_of(row) for row in rows.itertuples()}
 
 
 def _axis_of(row: Any) -> str:
-    """What varies in a row's panel, and what does not."""
+    """Label of the x axis: the setting that varies in the panel, and those that do not."""
     model, fanouts = row.model.removeprefix("sage-"), row.fanouts.strip("[]")
     shared = {
         "aggregator": f"fanouts {fanouts}, width {row.hidden_dim}",
@@ -214,7 +222,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
-    """What each setting needs, and how many times what the first of its panel needs."""
+    """Peak memory of each setting, in bytes and relative to the first setting of its panel."""
     rows, paper = shown(table), reported.assign(setting=reported.setting.astype(str))
     here = rows[["panel", "dataset", "setting"]].assign(
         here_bytes=rows.needed_bytes,

@@ -1,4 +1,4 @@
-"""Betty, Figure 3: shares of a training step's memory by component, as we and as Betty count them."""
+"""Betty, Figure 3: memory of a training step by component, by our terms and by Betty's."""
 
 from collections.abc import Iterator
 from typing import Any
@@ -8,12 +8,12 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
-from workbench.core.device_memory import free_bytes
 from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig
 from workbench.experiment.finding import Finding
 from workbench.memory.betty import betty_terms
-from workbench.memory.estimate import estimate_memory
+from workbench.memory.estimator import estimate_memory
+from workbench.meter.device_memory import free_bytes
 from workbench.training.profile import profile_epoch
 
 NAMES = {"ours": "our terms", "betty": "Betty's terms"}
@@ -22,7 +22,7 @@ CLOSE = 0.03
 
 
 class Config(ModelConfig):
-    """All training nodes are one batch; fanouts input layer first."""
+    """All training nodes form one batch."""
 
     learning_rate: float
 
@@ -52,7 +52,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 
 
 def totals(table: pd.DataFrame) -> pd.DataFrame:
-    """What was counted and what was measured, in bytes, and the error of the former."""
+    """Estimated and measured bytes, and the relative errors of the estimates."""
     points = table.groupby(["dataset", "model"], sort=False)
     found = table.pivot_table("estimate_bytes", ["dataset", "model"], "counted", sort=False).rename(columns=NAMES)
     found["measured"] = points.peak_bytes.first()
@@ -60,7 +60,7 @@ def totals(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.components import component_bars
+    from workbench.plots.stacked_bars import component_bars
 
     mean = table.query("model == 'sage-mean' and counted == 'ours' and term == 'inputs'").share
     spread = " to ".join(dict.fromkeys([f"{mean.min():.0%}", f"{mean.max():.0%}"]))
@@ -73,8 +73,8 @@ def _points(table: pd.DataFrame) -> Any:
 
 
 def _bars(point: pd.DataFrame) -> Iterator[Any]:
-    """Those of one model on one data set."""
-    from workbench.plots.components import Component
+    """Bars of one model on one data set."""
+    from workbench.plots.stacked_bars import Component
 
     at, peak = (point.model.iloc[0], point.dataset.iloc[0]), point.peak_bytes.iloc[0]
     for counted, terms in point.groupby("counted", sort=False).groups.items():
@@ -124,7 +124,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
-    """Shares of the components; the paper gives one of them in numbers, of ogbn-products and the mean aggregator."""
+    """Shares of the components; the paper gives one number, for ogbn-products and the mean aggregator."""
     shares = table.assign(counted=table.counted.map(NAMES)).pivot_table(
         "share", "term", ["model", "dataset", "counted"], sort=False
     )

@@ -1,13 +1,11 @@
-"""Betty, Figure 4: loss and test accuracy over epochs, of the whole batch, of mini-batches, and of the whole batch cut
-into micro-batches."""
+"""Betty, Figure 4: loss and test accuracy over epochs, with the whole batch, mini-batches and micro-batches."""
 
 from sys import float_info
 from typing import Any
 
 import pandas as pd
 
-from workbench.experiment import claims
-from workbench.experiment.curve import (
+from experiments.betty.curves import (
     CurveConfig,
     curve_gaps,
     float32_rows,
@@ -15,6 +13,7 @@ from workbench.experiment.curve import (
     same_curves,
     training_curve,
 )
+from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 
 Config = CurveConfig
@@ -22,19 +21,19 @@ run = training_curve
 shown = float32_rows
 NAMES = {"whole": "whole batch", "micro": "micro-batch", "mini": "mini-batch"}
 FIRST_EPOCHS = 3
-APART = 0.1  # a thousand times what micro-batches may be apart
+APART = 0.1  # a thousand times the tolerance of micro-batches
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.lines import panels
+    from workbench.plots.lines import lines
 
     values = ["loss", "test_accuracy"]
     curves = mean_curves(shown(table), values=values, by=["dataset", "approach"])
-    return panels(
+    return lines(
         curves.assign(approach=curves.approach.map(NAMES)),
         x="epoch",
         y=values,
-        error={value: (f"{value}_low", f"{value}_high") for value in values},
+        spread={value: (f"{value}_low", f"{value}_high") for value in values},
         band=True,
         group="approach",
         facet="dataset",
@@ -42,14 +41,14 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def per_run(table: pd.DataFrame) -> pd.DataFrame:
-    """A row a run: how much its loss fluctuates, and its last test accuracy."""
+    """One row per run: the fluctuation of its loss, and its last test accuracy."""
     runs: Any = shown(table).sort_values("epoch", kind="stable").groupby(["dataset", "approach", "seed"], sort=False)
     found = {"fluctuation": runs.loss.agg(fluctuation), "test_accuracy": runs.test_accuracy.last()}
     return pd.DataFrame(found).reset_index().assign(test_error=lambda rows: 1 - rows.test_accuracy)
 
 
 def fluctuation(losses: pd.Series) -> float:
-    """In the second half of a run, how far a loss is from the middle of its neighbours, on average and as a share."""
+    """Mean relative distance of a loss from the mean of its neighbours, over the second half of a run."""
     late = losses.iloc[len(losses) // 2 :]
     middle = (late.shift(1) + late.shift(-1)) / 2
     return float(((late - middle).abs() / middle).mean())
@@ -67,7 +66,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             value="gap",
             by=["dataset", "seed"],
             least=APART,
-            most=float_info.max,  # of a run that broke off the gap is infinite, which shows nothing
+            most=float_info.max,  # the gap of a run that diverged is infinite, which shows nothing
             form=".2f",
         ),
         claims.least(
@@ -104,7 +103,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
-    """Steps an epoch in the paper and here, and how each training ends here; the paper gives no other numbers."""
+    """Steps per epoch in the paper and here, and the last losses and accuracies; the paper gives no other numbers."""
     columns = ["num_steps", "loss", "train_accuracy", "test_accuracy"]
     last: Any = (
         shown(table)

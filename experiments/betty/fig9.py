@@ -1,4 +1,4 @@
-"""Betty, Figure 9: in-degrees of a batch's destinations, and of its two micro-batches'. Rows are those of Table 2."""
+"""Betty, Figure 9: in-degrees of the destinations of a batch and of its two micro-batches. A view of Table 2's rows."""
 
 from typing import Any
 
@@ -12,7 +12,7 @@ PARTS = ["part 0", "part 1"]
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
-    """A line an in-degree: destinations of the whole batch and of each of two parts; how far these are apart."""
+    """One row per in-degree: destinations of the whole batch and of each of two parts, and the parts' difference."""
     names = [column for column in table if column.startswith("degree_")]
     rows = table.query("num_parts <= 2").melt(
         ["dataset", "num_parts", "part"], names, var_name="degree", value_name="destinations"
@@ -27,7 +27,7 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def last(table: pd.DataFrame) -> pd.DataFrame:
-    """The last bucket of each data set, and how many times the largest of the others it is."""
+    """The last bucket of each data set, and its ratio to the largest other bucket."""
     rows = shown(table)
     end = rows.degree == rows.groupby("dataset").degree.transform("max")
     others = rows[~end].groupby("dataset").batch.max()
@@ -35,7 +35,7 @@ def last(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.degrees import degree_bars
+    from workbench.plots.histograms import degree_histogram
 
     panels: dict[str, dict[str, dict[int, int]]] = {}
     for dataset, rows in shown(table).groupby("dataset", sort=False):
@@ -44,7 +44,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         panels[f"{dataset} · two micro-batches"] = {name: counts[name] for name in PARTS}
     found = " and ".join(f"{share:.0%}" for share in last(table).apart)
     title = f"Most destinations are in the last bucket, in which REG's two parts are {found} apart"
-    return degree_bars(panels, title=title)
+    return degree_histogram(panels, title=title)
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
@@ -72,7 +72,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
-    """Destinations by in-degree: ogbn-arxiv's by the paper, and those here; how far two parts are apart."""
+    """Destinations by in-degree, of ogbn-arxiv in the paper and here, and the difference between two parts."""
     paper = reported.set_index("degree")[["destinations", "apart"]].add_suffix(", ogbn-arxiv (paper)")
     wide = shown(table).pivot(index="degree", columns="dataset", values=["batch", *PARTS, "apart"])
     wide.columns = [f"{what}, {dataset}" for what, dataset in wide.columns]

@@ -1,4 +1,4 @@
-"""Beyond Betty's figures: every partitioner of a batch, by what its micro-batches load and what it costs the host."""
+"""Beyond Betty's figures: quality of every batch partitioner, by inputs of its micro-batches, against its host cost."""
 
 import time
 from collections.abc import Callable, Iterator
@@ -13,35 +13,35 @@ from torch import Tensor
 import workbench as wb
 from workbench.core.dataset import Dataset
 from workbench.core.errors import CapacityError
-from workbench.core.host_memory import HostPeak
 from workbench.core.randomness import Purpose, permutation, stream
-from workbench.core.stopwatch import Stopwatch
 from workbench.datasets.permute import permute_nodes
 from workbench.experiment import claims
 from workbench.experiment.config import DataConfig, PartitionMethod, PointConfig
 from workbench.experiment.finding import Finding
-from workbench.partition.batch.reg import shared_neighbours
-from workbench.partition.worker import program_calls
+from workbench.meter.host_peak import HostPeak
+from workbench.meter.stopwatch import Stopwatch
+from workbench.partition.batch.reg import redundancy_embedded_graph
+from workbench.partition.isolated import program_calls
 
 WARM_UP_SEEDS = 256
-PAGE = 4096  # bytes: the least that the kernel tells of, and that a logarithmic axis shows
-LARGE = 1_000_000  # nonzeros of REG from which its time counts
+PAGE = 4096  # bytes: resolution of the host's memory measurement, and the least value on a logarithmic axis
+LARGE = 1_000_000  # nonzeros of REG's graph above which its time counts
 CASE = ["dataset", "fanouts", "num_parts"]
 BASELINES = ["range", "random", "metis", "reg"]
-TOTAL, LARGEST, FAST = "auto (total)", "auto (largest)", "fast (largest)"  # the choices that the targets are for
+TOTAL, LARGEST, FAST = "auto (total)", "auto (largest)", "fast (largest)"  # choices with targets
 
 
 class Config(PointConfig):
-    """One batch of all outputs, cut into `num_parts` by `method`; fanouts input layer first. Node ids are permuted.
+    """All seeds form one batch, of a graph whose node ids are permuted.
 
     Args:
-        method: of `partition_batch`.
-        objective: of it; None for methods that have none.
-        num_parts: micro-batches.
-        fanouts: of the batch.
-        outputs: the training nodes, or a random half of all nodes.
-        timed_passes: partitions and splits that are timed, at most.
-        timed_seconds: no further pass begins after that.
+        method: of `partition_batch`, which cuts the batch.
+        objective: option of `partition_batch`; None for methods without objectives.
+        num_parts: number of micro-batches.
+        fanouts: sampled neighbours per layer, input layer first.
+        outputs: seeds: "train", the training nodes, or "half", a random half of all nodes.
+        timed_passes: maximum number of timed partitions and splits.
+        timed_seconds: time after which no further pass begins.
     """
 
     method: PartitionMethod
@@ -66,7 +66,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     )
     few = batch.seeds[: max(WARM_UP_SEEDS, config.num_parts)]
     small = wb.NeighborSampler(config.fanouts, seed=config.seed).sample(data.graph, few)
-    small.split(partition(small))  # loads code
+    small.split(partition(small))  # loads compiled kernels
     about |= {"full_inputs": batch.num_inputs, "reg_nonzeros": reg_nonzeros(batch)}
     try:
         parts, passes, host_bytes = measure(batch, partition, config.timed_passes, config.timed_seconds)
@@ -94,7 +94,7 @@ def permuted(dataset: DataConfig, seed: int) -> Dataset:
 
 @lru_cache(maxsize=1)
 def sample(data: Dataset, fanouts: tuple[int, ...], outputs: str, seed: int) -> wb.MiniBatch:
-    """The batch of all outputs."""
+    """The batch of all seeds."""
     nodes = permutation(stream(seed, Purpose.SPLIT), data.graph.num_nodes)
     seeds = data.train_idx if outputs == "train" else nodes[: len(nodes) // 2].sort().values
     return wb.NeighborSampler(fanouts, seed=seed).sample(data.graph, seeds)
@@ -102,16 +102,16 @@ def sample(data: Dataset, fanouts: tuple[int, ...], outputs: str, seed: int) -> 
 
 @lru_cache(maxsize=1)
 def reg_nonzeros(batch: wb.MiniBatch) -> int | None:
-    """Of REG's graph; None where it would be too large for this machine."""
+    """Nonzeros of REG's graph; None if the graph is too large for this machine."""
     try:
-        return len(shared_neighbours(batch).indices)
+        return len(redundancy_embedded_graph(batch).indices)
     except CapacityError:
         return None
 
 
 @lru_cache(maxsize=8)
 def graph_parts(graph: wb.Graph, num_parts: int, seed: int) -> tuple[Tensor, float]:
-    """A partition of the whole graph, made once for all batches, and its seconds."""
+    """A partition of the whole graph, computed once for all batches, and its seconds."""
     begin = time.perf_counter()
     return wb.partition_graph(graph, num_parts, seed=seed), time.perf_counter() - begin
 
@@ -119,10 +119,10 @@ def graph_parts(graph: wb.Graph, num_parts: int, seed: int) -> tuple[Tensor, flo
 def measure(
     batch: wb.MiniBatch, partition: Callable[[wb.MiniBatch], Tensor], most_passes: int, most_seconds: float
 ) -> tuple[Tensor, list[dict[str, float]], int | None]:
-    """The parts, seconds of every pass until there are enough passes or seconds, and bytes of the first partition.
+    """The parts, the seconds of every pass, and the peak host memory of the first partition.
 
-    The host's memory is that of this process and, on top of it, the largest of the processes that METIS or Mt-KaHyPar
-    ran in: no more is held at once.
+    The peak is that of this process plus the largest of the subprocesses that METIS or Mt-KaHyPar ran in: these run one
+    after the other.
     """
     watch = Stopwatch()
     with HostPeak() as peak, program_calls() as calls, watch.phase("partition"):
@@ -142,18 +142,20 @@ def measure(
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows with the choice that they are of, a method and its objective, and the host's seconds in all."""
+    """Rows with their choice, a method and its objective, and the total host seconds."""
     objective = table.objective if "objective" in table else pd.Series(None, table.index, dtype=object)
     choice = table.method + (" (" + objective.astype(object) + ")").fillna("")
     return table.assign(choice=choice, host_seconds=table.partition_seconds + table.split_seconds)
 
 
 def medians(table: pd.DataFrame) -> pd.DataFrame:
-    """A row a data set and choice: medians over the cases that most choices ran, of excess and largest part relative to
-    REG's."""
+    """One row per data set and choice: medians, over the cases that most choices ran, of the excess and of the largest
+    part relative to REG's."""
     rows = shown(table)
     rows = rows.assign(ran=rows.groupby(CASE).choice.transform("nunique"))
-    rows = rows.loc[rows.ran >= rows.groupby("dataset").ran.transform("max") - 1]  # hypergraph_deep may have one alone
+    rows = rows.loc[
+        rows.ran >= rows.groupby("dataset").ran.transform("max") - 1
+    ]  # a case may have run hypergraph_deep alone
     reg = rows[rows.choice == "reg"].groupby(CASE)[["excess", "largest_inputs"]].median()
     rows = rows.join(reg.add_suffix("_of_reg"), on=CASE)
     rows = rows.assign(excess_to_reg=rows.excess / rows.excess_of_reg)
@@ -163,7 +165,7 @@ def medians(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.pareto import pareto
+    from workbench.plots.scatter import pareto
 
     rows, excess, largest = medians(table), "excess_to_reg", "largest_to_reg"
     return pareto(
@@ -173,13 +175,13 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         facet="dataset",
         names={"host_seconds": "partition + split", excess: "excess inputs ÷ REG's", largest: "largest part ÷ REG's"},
         title="Less is better everywhere",
-        subtitle="medians over the cases that most choices ran; the line: choices that none beats in both",
+        subtitle="medians over the cases that most choices ran; the line is the Pareto front",
     )
 
 
 class Target(NamedTuple):
-    """How much less than others a choice is wanted to take: at most `median` times in the median over cases, and
-    `worst` in any; of cases in which REG's graph is large, or small, or both."""
+    """Upper bounds of the ratio of a choice's value to its best rival's: `median` over the cases and `worst` in any,
+    among cases with a large or small graph of REG, or all."""
 
     name: str
     choice: str
@@ -206,7 +208,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 
 def _held(target: Target, rows: pd.DataFrame) -> list[Finding]:
-    """Nothing where the grid lacks the choice, or REG."""
+    """No finding if the grid is without the choice or without REG."""
     large = {"all": "index == index", "large": f"reg_nonzeros > {LARGE}", "small": f"reg_nonzeros <= {LARGE}"}
     cases = rows.query(large[target.of])
     if not {target.choice, "reg"} <= set(cases.choice):
@@ -240,8 +242,8 @@ TARGETS = [
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
-    """Input nodes that a choice saves against the mean of range, random and METIS, as a mean over fanouts and K and at
-    best, and how many more METIS has at K = 8; the paper's are REG's."""
+    """Input nodes that a choice saves relative to the mean of range, random and METIS, on average over fanouts and K
+    and at best, and METIS's excess at K = 8; the paper's numbers are REG's."""
     rows = shown(table)
     inputs = rows.pivot_table("total_inputs", CASE, "choice")
     told = reported.set_index("what").reduction

@@ -1,4 +1,4 @@
-"""Betty, Table 2: memory of the micro-batches that REG cuts. Figure 9 shows in-degrees of the same micro-batches."""
+"""Betty, Table 2: memory of REG's micro-batches. Figure 9 is a view of its rows: their in-degrees."""
 
 from collections.abc import Iterator, Sequence
 from typing import Any
@@ -9,18 +9,24 @@ from pydantic import PositiveInt
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
-from workbench.core.device_memory import free_bytes
 from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
-from workbench.memory.estimate import estimator_for
+from workbench.memory.estimator import estimator_for
+from workbench.meter.device_memory import free_bytes
 from workbench.training.profile import profile_epoch
 
-USABLE = 0.8  # of what is free: running out of the host's memory may end more than this process
+USABLE = 0.8  # share of free memory: the OOM killer may end other processes than this one
 
 
 class Config(ModelConfig):
-    """All training nodes are one batch, cut into `num_parts` micro-batches; fanouts input layer first."""
+    """All training nodes form one batch.
+
+    Args:
+        method: of `partition_batch`, which cuts the batch.
+        num_parts: number of micro-batches.
+        learning_rate: of Adam.
+    """
 
     method: PartitionMethod
     num_parts: PositiveInt
@@ -51,19 +57,19 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 
 
 def degrees(mb: wb.MiniBatch, fanout: int) -> dict[str, int]:
-    """Outputs of a micro-batch by their in-degree in it, up to the fanout."""
+    """Number of seeds of a micro-batch by their in-degree in it, up to the fanout."""
     counts = torch.bincount(mb.blocks[-1].indptr.diff(), minlength=fanout + 1)
     return {f"degree_{degree}": int(count) for degree, count in enumerate(counts)}
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
-    """Micro-batches of a batch that is cut, with what each needs: measured, else estimated."""
+    """Micro-batches of two parts and more, with their peak memory, measured or else estimated."""
     rows = table.query("num_parts > 1")
     return rows.assign(needed_bytes=rows.peak_bytes.astype(float).fillna(rows.estimate_bytes))
 
 
 def apart(table: pd.DataFrame) -> pd.DataFrame:
-    """How far the parts of a cut are apart in memory and in outputs: (most − least) ÷ most."""
+    """Imbalance of the parts in memory and in seeds: (most − least) ÷ most."""
     columns = {"memory": "needed_bytes", "outputs": "num_seeds"}
     cuts: Any = shown(table).groupby(["dataset", "num_parts"], sort=False)
     found = {name: 1 - cuts[column].min() / cuts[column].max() for name, column in columns.items()}
@@ -82,9 +88,9 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 def _bar(row: Any) -> Any:
     from workbench.plots.bars import Bar
 
-    panel, run = f"{row.dataset} · K = {row.num_parts}", pd.notna(row.peak_bytes)
-    about = f"{row.num_seeds:,} outputs, {row.num_edges:,} edges, {row.num_inputs:,} inputs"
-    return Bar(panel, str(row.part), int(row.needed_bytes), run=run, about=about)
+    panel, measured = f"{row.dataset} · K = {row.num_parts}", pd.notna(row.peak_bytes)
+    hover = f"{row.num_seeds:,} outputs, {row.num_edges:,} edges, {row.num_inputs:,} inputs"
+    return Bar(panel, str(row.part), int(row.needed_bytes), measured=measured, hover=hover)
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
@@ -112,7 +118,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
-    """How far the parts are apart, (most − least) ÷ most, in the paper and here, and by what we estimated."""
+    """Imbalance of the parts, (most − least) ÷ most, in the paper and here, measured and estimated."""
     paper = reported.groupby("num_parts").peak_gb.agg(lambda sizes: 1 - sizes.min() / sizes.max())
     estimated = apart(table.assign(peak_bytes=float("nan")))
     here = apart(table).assign(**{"memory, estimated": estimated.memory})

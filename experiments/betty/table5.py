@@ -1,10 +1,10 @@
-"""Betty, Table 5: test accuracy of the whole batch and of micro-batches, over independent seeds and with the same."""
+"""Betty, Table 5: test accuracy with the whole batch and with micro-batches, for independent and for equal seeds."""
 
 from typing import Any
 
 import pandas as pd
 
-from workbench.experiment.curve import CurveConfig, curve_gaps, float32_rows, same_curves, training_curve
+from experiments.betty.curves import CurveConfig, curve_gaps, float32_rows, same_curves, training_curve
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import mean_differences, mean_intervals
 
@@ -12,13 +12,13 @@ Config = CurveConfig
 run = training_curve
 CASE = ["dataset", "model"]
 RESOLUTION = 0.02
-"""Half width of an interval that could show the largest difference the paper reports, 2.2 points (GAT on Cora)."""
+"""Half width of an interval that can show the largest difference in the paper, 2.2 points (GAT on Cora)."""
 NAMES = {"whole": "whole batch", "micro": "micro-batch"}
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
-    """A row a run: the last one of each, in float32. Micro-batches with a seed of the whole batch are left out: they
-    are not independent of it."""
+    """The last row of each run in float32, without micro-batches whose seed the whole batch has too: they are not
+    independent of it."""
     runs = float32_rows(table).query("moved == 0").sort_values("epoch", kind="stable")
     last: Any = runs.groupby([*CASE, "approach", "seed"], sort=False).tail(1).sort_index()
     seeds = last[last.approach == "whole"].groupby(CASE).seed.agg(set)
@@ -26,20 +26,20 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def means(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean test accuracy of each way, with its 95 % confidence interval."""
+    """Mean test accuracy of each approach, with its 95 % confidence interval."""
     order = {approach: place for place, approach in enumerate(NAMES)}
     runs = shown(table).sort_values("approach", key=lambda found: found.map(order), kind="stable")
     return mean_intervals(runs, value="test_accuracy", by=[*CASE, "approach"])
 
 
 def differences(table: pd.DataFrame) -> pd.DataFrame:
-    """Mean test accuracy with micro-batches less that of the whole batch, with its 95 % confidence interval; the
-    intervals of all cases hold at once."""
+    """Mean test accuracy with micro-batches minus that with the whole batch, with simultaneous 95 % confidence
+    intervals."""
     return mean_differences(shown(table), value="test_accuracy", by=CASE, among="approach", between=("micro", "whole"))
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.intervals import interval_dots
+    from workbench.plots.dots import interval_dots
 
     found = means(table)
     return interval_dots(
@@ -53,19 +53,21 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def same_seed_gaps(table: pd.DataFrame) -> pd.Series:
-    """For each case the largest difference in test accuracy between the whole batch and micro-batches of one seed."""
+    """Largest difference in test accuracy between the whole batch and micro-batches with the same seed, per case."""
     return curve_gaps(float32_rows(table), value="test_accuracy").groupby(CASE).gap.max()
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
-    """The same batches give the same, exactly; independent seeds count where they could say otherwise."""
+    """Check runs on the same batches exactly, and runs with independent seeds where they can show a difference."""
     apart = differences(table)
     return [*same_curves(table), *no_difference(apart.query("half_width <= @RESOLUTION"))]
 
 
 def no_difference(known: pd.DataFrame) -> list[Finding]:
-    """Whether all intervals hold 0, and how large a difference would have had to be to be seen; without cases nothing:
-    intervals wider than what the paper reports could not fail to hold it."""
+    """Check that all intervals contain 0, and state the smallest differences that they could show.
+
+    Without cases there is no finding: an interval wider than the paper's differences would contain 0 in any case.
+    """
     if known.empty:
         return []
     held = (known.low <= 0) & (known.high >= 0)
@@ -89,8 +91,8 @@ def _points(row: Any) -> str:
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
-    """Percent: the paper's columns, ours over independent seeds, their difference, and the largest difference with the
-    same seed."""
+    """In percent: the paper's accuracies, ours over independent seeds, their difference, and the largest difference
+    with the same seed."""
     found, given = means(table), reported.set_index(CASE)
     columns: dict[str, Any] = {
         f"{name}, paper": given[way].map("{:.2f}".format) + " ± " + given[f"{way}_pm"].map("{:.2f}".format)

@@ -1,4 +1,4 @@
-"""Betty, Table 6: micro-batches of one batch against mini-batches that are sampled on their own."""
+"""Betty, Table 6: micro-batches of one batch against independently sampled mini-batches."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -10,10 +10,10 @@ from torch.nn.functional import cross_entropy
 
 import workbench as wb
 from workbench.core.randomness import permutation
-from workbench.core.stopwatch import Stopwatch
 from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
+from workbench.meter.stopwatch import Stopwatch
 from workbench.training.profile import profile_epoch
 
 WARM_UP_SEEDS = 256
@@ -21,8 +21,16 @@ SPREAD = {"epoch_seconds": ("epoch_seconds_min", "epoch_seconds_max")}
 
 
 class Config(ModelConfig):
-    """All training nodes in an epoch: one step in `num_parts` micro-batches, cut by `method`, or `num_parts` steps on
-    mini-batches of equal size."""
+    """One epoch over all training nodes.
+
+    Args:
+        approach: "micro", one step accumulated over `num_parts` micro-batches; or "mini", `num_parts` steps on
+            mini-batches of equal size.
+        num_parts: number of micro- or mini-batches.
+        method: of `partition_batch`, which cuts the batch into micro-batches.
+        learning_rate: of Adam.
+        timed_passes: number of timed epochs.
+    """
 
     approach: Literal["micro", "mini"]
     num_parts: PositiveInt
@@ -33,7 +41,7 @@ class Config(ModelConfig):
 
 def run(config: Config) -> Iterator[dict[str, Any]]:
     data = config.dataset.load()
-    prepare(config, data, data.train_idx[: max(WARM_UP_SEEDS, config.num_parts)])  # loads machine code
+    prepare(config, data, data.train_idx[: max(WARM_UP_SEEDS, config.num_parts)])  # loads compiled kernels
     steps, seconds = prepare(config, data, data.train_idx)
     model = config.build(data)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
@@ -43,7 +51,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 
 
 def prepare(config: Config, data: Any, seeds: torch.Tensor) -> tuple[list[list[wb.MiniBatch]], dict[str, float]]:
-    """The micro-batches of each optimizer step, and the seconds that making them took."""
+    """The micro-batches of each optimizer step, and the seconds that it took to prepare them."""
     watch, sampler = Stopwatch(), wb.NeighborSampler(config.fanouts, seed=config.seed)
     if config.approach == "mini":
         shuffled = seeds[permutation(config.seed, len(seeds))]
@@ -61,14 +69,14 @@ def prepare(config: Config, data: Any, seeds: torch.Tensor) -> tuple[list[list[w
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.lines import panels
+    from workbench.plots.lines import lines
 
-    return panels(
+    return lines(
         table.assign(approach=table.approach + "-batch"),
         x="num_parts",
         log_x=True,
         y=["total_inputs", "peak_bytes", "epoch_seconds"],
-        error=SPREAD,
+        spread=SPREAD,
         group="approach",
         facet="dataset",
     )
@@ -108,7 +116,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 
 def relative(table: pd.DataFrame) -> pd.DataFrame:
-    """Mini-batches over micro-batches."""
+    """Ratios of mini-batches to micro-batches."""
     values = {"total_inputs": "inputs", "peak_bytes": "memory", "epoch_seconds": "time"}
     wide = table.pivot_table(list(values), ["dataset", "num_parts"], "approach")
     columns = {short: wide[long]["mini"] / wide[long]["micro"] for long, short in values.items()}
@@ -116,7 +124,7 @@ def relative(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
-    """What mini-batches take over what micro-batches take, here and in the paper, and the paper's own values."""
+    """Ratios of mini-batches to micro-batches here and in the paper, and the paper's own values."""
     gigabytes = reported.assign(peak_bytes=reported.peak_gb, dataset="ogbn-products (paper)")
     both = pd.concat([relative(gigabytes), relative(table)])
     ratios = both.pivot_table(["inputs", "memory", "time"], "num_parts", "dataset")[["inputs", "memory", "time"]]

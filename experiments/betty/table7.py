@@ -1,4 +1,4 @@
-"""Betty, Table 7: what is estimated before a step of micro-batches, by us and by Betty, against what is measured."""
+"""Betty, Table 7: memory of a training step as estimated beforehand, by our terms and by Betty's, and as measured."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -10,13 +10,13 @@ from pydantic import PositiveInt, model_validator
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
-from workbench.core.device_memory import free_bytes
 from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
+from workbench.memory.backend import Backend
 from workbench.memory.betty import betty_terms
-from workbench.memory.estimate import estimator_for
-from workbench.memory.kernels import Kernels
+from workbench.memory.estimator import estimator_for
+from workbench.meter.device_memory import free_bytes
 from workbench.training.profile import profile_epoch
 
 MOST, MEDIAN, PAPERS_MOST = 0.07, 0.03, 0.082
@@ -24,8 +24,14 @@ NATIVE = "sage-lstm, native"
 
 
 class Config(ModelConfig):
-    """All training nodes are one batch, cut into `num_parts` micro-batches; fanouts input layer first. `native_lstm`:
-    torch's own LSTM, without oneDNN or cuDNN, whose tensors Betty counted."""
+    """All training nodes form one batch.
+
+    Args:
+        method: of `partition_batch`, which cuts the batch.
+        num_parts: number of micro-batches.
+        native_lstm: run torch's own LSTM, without oneDNN and cuDNN; Betty counted the tensors of that one.
+        learning_rate: of Adam.
+    """
 
     method: PartitionMethod
     num_parts: PositiveInt
@@ -35,7 +41,9 @@ class Config(ModelConfig):
     @model_validator(mode="after")
     def _native_is_for_lstm(self) -> "Config":
         if self.native_lstm and self.model != "sage-lstm":
-            raise ValueError(f"native_lstm is set, but {self.model} has no LSTM; leave it out or take sage-lstm")
+            raise ValueError(
+                f"native_lstm is set, but {self.model} has no LSTM; leave it out or set model to sage-lstm"
+            )
         return self
 
 
@@ -46,8 +54,8 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     model = config.build(data)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
     with lstm_kernels(config.native_lstm):
-        kernels = Kernels(Kernels.of(model).device, "native") if config.native_lstm else None
-        estimate = estimator_for(model, batch, optimizer=optimizer, kernels=kernels)
+        backend = Backend(Backend.of(model).device, "native") if config.native_lstm else None
+        estimate = estimator_for(model, batch, optimizer=optimizer, backend=backend)
         ours = max(estimate(mb, accumulating=part > 0).peak_bytes for part, mb in enumerate(micro))
         betty = max(betty_terms(model, mb, optimizer=optimizer).peak_bytes for mb in micro)
         peak = None
@@ -64,8 +72,11 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 
 @contextmanager
 def lstm_kernels(native: bool) -> Iterator[None]:
-    """Within it torch runs its own LSTM, if asked to."""
-    libraries: list[Any] = [torch.backends.mkldnn, torch.backends.cudnn]  # their flags() warn of what is not touched
+    """Disable oneDNN and cuDNN in the block if `native`, so that torch runs its own LSTM."""
+    libraries: list[Any] = [
+        torch.backends.mkldnn,
+        torch.backends.cudnn,
+    ]  # their flags() warn about settings that stay as they are
     before = [library.enabled for library in libraries]
     try:
         for library, enabled in zip(libraries, before, strict=True):
@@ -85,7 +96,7 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.errors import error_dots
+    from workbench.plots.dots import error_dots
 
     rows, names = shown(table), {"ours": "our estimate", "betty": "Betty's terms"}
     largest: Any = rows.groupby("estimate")["size"].max()

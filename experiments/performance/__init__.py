@@ -1,1 +1,1 @@
-"""Benchmarks of the engine against other libraries, both sides interleaved in one process."""
+"""Benchmarks of the library itself: its speed beside DGL's, its memory estimates and plans beside measurements."""

@@ -1,60 +1,69 @@
-"""Aggregation, forward and backward, against DGL's operators and layers.
+"""Aggregation, forward and backward, beside DGL's operators and layers.
 
-A case of the small block runs twice: with the sparse formats that both sides build lazily already there
-(`formats="cached"`), and on a block made anew for every call (`"fresh"`), as in training, where a batch is used once;
-the large block runs as in training only. A fresh block starts as samplers deliver it: rows (CSR) here, edge pairs in
-`to_block`. Ids are int32 on both sides. Inputs require a gradient, as in every layer but the first. Every destination
-has an in-edge: DGL's bare maximum over none is −∞.
+The small block is timed with the sparse formats that both sides build lazily already there (`formats: cached`), and as
+a block built anew for every call (`fresh`), as in training, where a batch is used once; the large block only fresh. A
+fresh block starts as a sampler delivers it: rows (CSR) here, edge pairs in DGL. Ids are int32 on both sides. Inputs
+require a gradient, as in every layer but the first. Every destination has an in-edge: DGL's maximum over none is −∞.
 
-What explains the ratios: an operator's time is the page faults of its results (huge pages here, see
-`workbench.kernels.buffers`) and the rows it reads at random (prefetched here); a layer's is mostly its dense products,
+Reasons for the ratios: an operator's time consists of the page faults of its results (huge pages here, see
+`workbench.kernels.buffers`) and of random reads of rows (prefetched here); a layer's mostly of its dense products,
 which are torch's on both sides and bound the ratio.
 """
 
 from collections.abc import Callable, Iterator
-from importlib import import_module
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
+import pandas as pd
 import torch
+from pydantic import PositiveInt
 from torch import Tensor, nn
 
-from experiments.performance.timing import interleaved
+from experiments.performance import speedup
+from experiments.performance.timing import beside_dgl, import_dgl
 from workbench.core.block import Block
+from workbench.experiment import claims
+from workbench.experiment.config import DataConfig, PointConfig
+from workbench.experiment.finding import Finding
 from workbench.kernels.edge_softmax import edge_attention
 from workbench.kernels.segment_max import segment_max
 from workbench.kernels.segment_sum import segment_mean, segment_sum
-from workbench.kernels.threads import get_num_threads
 from workbench.nn.gat import GATLayer
 from workbench.nn.sage import SAGELayer
 
-KINDS = ("mean", "pool", "gat")
-WIDTHS = (64, 128, 256)
 HEADS = 4
-SIZES = {"small": (60_000, 20_000, 190_000), "large": (433_000, 195_000, 1_900_000)}  # sources, destinations, edges
-_SKEW = 1.5  # of the sources: those that appear first are drawn most, as in a sampled block
+BLOCKS = {"tiny": (3_000, 1_000, 9_500), "small": (60_000, 20_000, 190_000), "large": (433_000, 195_000, 1_900_000)}
+"""Sources, destinations and edges."""
+_SKEW = 1.5  # of the sources: those that appear first are drawn most often, as in a sampled block
 
 
-def _dgl() -> Any:
-    """DGL, imported when a comparison runs; its modules are attributes that type checkers don't see."""
-    return import_module("dgl")
+class Config(PointConfig):
+    """One block and one operation on it: a bare operator or a whole layer, of `width` inputs and outputs."""
+
+    dataset: DataConfig | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    device: Literal["cpu"] = "cpu"
+    block: Literal["tiny", "small", "large"]
+    level: Literal["operator", "layer"]
+    kind: Literal["mean", "pool", "gat"]
+    width: PositiveInt
+    formats: Literal["cached", "fresh"]
+    repeats: PositiveInt
 
 
-class _Case(NamedTuple):
-    """Both sides of one comparison: called with a block (ours or DGL's), they give what is differentiated."""
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    torch.manual_seed(config.seed)
+    block = sampled_like_block(*BLOCKS[config.block])
+    sides = (_operators if config.level == "operator" else _layers)(config.kind, block, config.width)
+    times = _compare(sides, block, fresh=config.formats == "fresh", repeats=config.repeats)
+    yield {"num_edges": block.num_edges, **times}
 
-    ours: Callable[[Block], Tensor]
-    dgl: Callable[[Any], Tensor]
-    our_inputs: list[Tensor]
-    dgl_inputs: list[Tensor]
 
-
-def sampled_like_block(num_src: int, num_dst: int, num_edges: int, seed: int = 0) -> Block:
-    """A block like a sampler's: in-degrees bounded and uneven, sources by a power law.
+def sampled_like_block(num_src: int, num_dst: int, num_edges: int, *, seed: int = 0) -> Block:
+    """A block like a sampler's: bounded, uneven in-degrees, and sources by a power law.
 
     Args:
-        num_src: sources.
-        num_dst: destinations.
-        num_edges: edges, approximately.
+        num_src: number of sources.
+        num_dst: number of destinations.
+        num_edges: number of edges, approximately.
         seed: of torch's generator.
     """
     generator = torch.Generator().manual_seed(seed)
@@ -64,14 +73,23 @@ def sampled_like_block(num_src: int, num_dst: int, num_edges: int, seed: int = 0
     return Block(indptr, indices, num_src, num_dst)
 
 
-def _operators(kind: str, block: Block, width: int) -> _Case:
+class _Sides(NamedTuple):
+    """Both sides of a comparison, called with their block, and the tensors that gradients are taken of."""
+
+    ours: Callable[[Block], Tensor]
+    dgl: Callable[[Any], Tensor]
+    our_inputs: list[Tensor]
+    dgl_inputs: list[Tensor]
+
+
+def _operators(kind: str, block: Block, width: int) -> _Sides:
     """The bare aggregation, without dense layers."""
-    dgl = _dgl()
+    dgl = import_dgl()
     x = torch.randn(block.num_src, width, requires_grad=True)
     if kind == "mean":
-        return _Case(lambda b: segment_mean(b, x), lambda g: dgl.ops.copy_u_mean(g, x), [x], [x])
+        return _Sides(lambda b: segment_mean(b, x), lambda g: dgl.ops.copy_u_mean(g, x), [x], [x])
     if kind == "pool":
-        return _Case(lambda b: segment_max(b, x), lambda g: dgl.ops.copy_u_max(g, x), [x], [x])
+        return _Sides(lambda b: segment_max(b, x), lambda g: dgl.ops.copy_u_max(g, x), [x], [x])
     values = x.detach().view(-1, HEADS, width // HEADS).requires_grad_()
     left = torch.randn(block.num_src, HEADS, requires_grad=True)
     right = torch.randn(block.num_dst, HEADS, requires_grad=True)
@@ -81,31 +99,24 @@ def _operators(kind: str, block: Block, width: int) -> _Case:
         return dgl.ops.u_mul_e_sum(graph, values, dgl.ops.edge_softmax(graph, scores))
 
     inputs = [values, left, right]
-    return _Case(lambda b: segment_sum(b, values, edge_attention(b, left, right)), theirs, inputs, inputs)
+    return _Sides(lambda b: segment_sum(b, values, edge_attention(b, left, right)), theirs, inputs, inputs)
 
 
-def _layers(kind: str, block: Block, width: int) -> _Case:
-    """Whole layers with the same weights, as users run them."""
-    dgl = _dgl()
+def _layers(kind: str, block: Block, width: int) -> _Sides:
+    """Whole layers with the same weights."""
+    conv = import_dgl().nn
     x = torch.randn(block.num_src, width, requires_grad=True)
     if kind == "gat":
-        ours, theirs = (
-            GATLayer(width, width, heads=HEADS),
-            dgl.nn.GATConv(width, width // HEADS, HEADS, allow_zero_in_degree=True),
-        )
+        ours = GATLayer(width, width, heads=HEADS)
+        theirs = conv.GATConv(width, width // HEADS, HEADS, allow_zero_in_degree=True)
     else:
-        ours, theirs = SAGELayer(width, width, aggregator=kind), dgl.nn.SAGEConv(width, width, kind)
+        ours, theirs = SAGELayer(width, width, aggregator=kind), conv.SAGEConv(width, width, kind)
     ours.load_state_dict(theirs.state_dict())
-    return _Case(
-        lambda b: ours(b, x),
-        lambda g: theirs(g, x).flatten(1),
-        [x, *ours.parameters()],
-        [x, *theirs.parameters()],
-    )
+    our_inputs, dgl_inputs = [x, *ours.parameters()], [x, *theirs.parameters()]
+    return _Sides(lambda b: ours(b, x), lambda g: theirs(g, x).flatten(1), our_inputs, dgl_inputs)
 
 
-def _compare(case: _Case, block: Block, *, fresh: bool, repeats: int) -> dict[str, float]:
-    dgl = _dgl()
+def _compare(sides: _Sides, block: Block, *, fresh: bool, repeats: int) -> dict[str, float]:
     sources, destinations = block.indices, block.destinations
 
     def our_block() -> Block:
@@ -113,50 +124,47 @@ def _compare(case: _Case, block: Block, *, fresh: bool, repeats: int) -> dict[st
 
     def dgl_block() -> Any:
         sizes = {"num_src_nodes": block.num_src, "num_dst_nodes": block.num_dst}
-        return dgl.create_block((sources, destinations), **sizes)
+        return import_dgl().create_block((sources, destinations), **sizes)
 
     kept = dgl_block().formats(["coo", "csr", "csc"])
     kept.create_formats_()
-    out = case.ours(our_block())
-    torch.testing.assert_close(out, case.dgl(kept), rtol=1e-3, atol=1e-3)
+    out = sides.ours(our_block())
+    torch.testing.assert_close(out, sides.dgl(kept), rtol=1e-3, atol=1e-3)
     grad = torch.randn(out.shape)
     del out
-    timed = interleaved(
-        lambda: torch.autograd.grad(case.ours(our_block()), case.our_inputs, grad),
-        lambda: torch.autograd.grad(case.dgl(dgl_block() if fresh else kept), case.dgl_inputs, grad),
+    return beside_dgl(
+        lambda: torch.autograd.grad(sides.ours(our_block()), sides.our_inputs, grad),
+        lambda: torch.autograd.grad(sides.dgl(dgl_block() if fresh else kept), sides.dgl_inputs, grad),
         repeats=repeats,
     )
-    return {name.replace("theirs", "dgl"): value for name, value in timed.items()}
 
 
-def cases(quick: bool = False) -> Iterator[dict[str, Any]]:
-    """The grid: size, level (bare operator or layer), kind, width, formats."""
-    for size in ("small",) if quick else tuple(SIZES):
-        for level in ("operator", "layer"):
-            for kind in KINDS:
-                for width in WIDTHS[:1] if quick else WIDTHS:
-                    for formats in ("fresh",) if size == "large" else ("cached", "fresh"):
-                        yield {"size": size, "level": level, "kind": kind, "width": width, "formats": formats}
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    rows = table.assign(panel=table.block + " block, " + table.level)
+    title = "Aggregation, forward and backward"
+    return speedup.draw_ratios(rows, panel="panel", case=["kind", "width"], group="formats", title=title)
 
 
-def run(quick: bool = False) -> list[dict[str, Any]]:
-    """Measure every case.
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    medians: Any = table.groupby("kind").ratio_best.median()
+    gain = pd.DataFrame({"kind": ["gat"], "gain": [medians["gat"] / medians.drop("gat").max()]})
+    return [
+        *speedup.faster(table, by=["block", "level", "kind", "width", "formats"], least=0.9, median=1.5),
+        claims.within(
+            "attention-gains-most",
+            "the median ratio is higher for GAT than for mean and max-pool",
+            gain,
+            value="gain",
+            by=["kind"],
+            least=1,
+            form=".2f",
+            timed=True,
+        ),
+    ]
 
-    Args:
-        quick: only the small block at the smallest width, with fewer rounds.
 
-    Returns:
-        One flat row a case: its axes, `num_edges`, `num_threads`, `ours_seconds`, `dgl_seconds`, `ratio_best`,
-        `ratio_median`, `ratio_low`, `ratio_high` (dgl / ours; see `interleaved`).
-    """
-    rows = []
-    for axes in cases(quick):
-        torch.manual_seed(0)
-        block = sampled_like_block(*SIZES[axes["size"]])
-        build = _operators if axes["level"] == "operator" else _layers
-        case = build(axes["kind"], block, axes["width"])
-        timed = _compare(
-            case, block, fresh=axes["formats"] == "fresh", repeats=3 if quick or axes["size"] == "large" else 7
-        )
-        rows.append({**axes, "num_edges": block.num_edges, "num_threads": get_num_threads(), **timed})
-    return rows
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Ratios over all cases, and by kind of aggregation."""
+    of = "aggregation forward and backward"
+    kinds = {f"{of}: {kind}": rows for kind, rows in table.groupby("kind", sort=False)}
+    return speedup.summary({f"{of}: mean, max-pool, GAT; operators and whole layers": table, **kinds})

@@ -1,26 +1,28 @@
-"""Estimated against measured peak memory over random configurations.
+"""Estimated beside measured peak memory of the library's models, over random configurations.
 
-A configuration is a graph, a kind of model, layers, widths and heads, precision, dropout, norm, an optimizer,
-fanouts, a number of seeds and a number of micro-batches, all drawn from one seeded generator. Measured is the peak of
-`profile_epoch`, by micro-batch and for the optimizer's step; estimated is `estimate_memory` of the same. The error of a
-configuration is that of the micro-batch farthest off.
+A configuration is a graph, a kind of model, layers, widths and heads, precision, dropout, norm, an optimizer, fanouts,
+a number of seeds and a number of micro-batches, all drawn by one seeded generator. The peak of `profile_epoch` is
+compared with `estimate_memory`, per micro-batch and for the optimizer's step. `worst_error` is the error of the
+micro-batch that is farthest off.
 """
 
 import random
-import statistics
 import time
 import warnings
-from functools import cache, partial
+from collections.abc import Iterator, Sequence
+from functools import partial
 from typing import Any
 
+import pandas as pd
 import torch
-from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
-from experiments.performance.graphs import power_law_graph, real_graph
-from workbench.core.graph import Graph
-from workbench.memory.estimate import estimator_for
+from experiments.performance.cases import Case, CasesPoint, as_row, case_graph, nodes_with_neighbors, random_nodes
+from experiments.performance.estimate_errors import error_summary
+from workbench.experiment import claims
+from workbench.experiment.finding import Finding
+from workbench.memory.estimator import estimator_for
 from workbench.nn.model import MODEL_KINDS
 from workbench.training.profile import profile_epoch
 
@@ -37,9 +39,9 @@ GRAPHS = (
     "tolokers",
     "uk-2007-05-100k",
 )
-CASES = 360
 PLAN_MARGIN = 0.02
 """That of `plan_micro_batches`."""
+MOST, MEDIAN = 0.03, 0.001
 _MOST_BYTES = 3 << 30
 _OPTIMIZERS = {
     "adam": torch.optim.Adam,
@@ -52,46 +54,53 @@ _OPTIMIZERS = {
 }
 
 
-@cache
-def _graph(name: str) -> tuple[Graph, Tensor]:
-    found = real_graph(name)
-    graph = power_law_graph(20_000, 280_000) if found is None else found[0]
-    return graph, graph.indptr.diff().nonzero()[:, 0]
+class Config(CasesPoint):
+    """A range of the random configurations of one graph."""
 
 
-def draw_case(rng: random.Random, names: list[str]) -> dict[str, Any]:
-    """One configuration."""
-    kind, layers = rng.choice(MODEL_KINDS), rng.randint(1, 5)
-    heads = rng.choice([1, 2, 4]) if kind == "gat" else 1
-    return {
-        "graph": rng.choice(names),
-        "kind": kind,
-        "num_layers": layers,
-        "in_dim": rng.choice([8, 32, 100, 128, 300]),
-        "hidden_dim": rng.choice([8, 16, 32, 64, 128, 256]),
-        "out_dim": rng.choice([2, 7, 40, 172]),
-        "heads": heads,
-        "norm": rng.choice([None, None, "batch", "layer"]),
-        "dropout": rng.choice([0.0, 0.0, 0.5]),
-        "dtype": rng.choice(["float32", "float32", "bfloat16"]),
-        "optimizer": rng.choice(list(_OPTIMIZERS)),
-        "fanouts": [rng.choice([1, 2, 5, 10, 25]) for _ in range(layers)]
-        if rng.random() < 0.9
-        else [-1] * min(layers, 2),
-        "num_seeds": int(10 ** rng.uniform(1, 4)),
-        "num_parts": rng.choice([1, 1, 2, 4, 8]),
-        "seed": rng.randrange(10**6),
-    }
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    """One row per configuration whose estimate is at most 3 GiB."""
+    for case in config.cases(sequence, GRAPHS):
+        row = _measure(case)
+        if row is not None:
+            yield row
 
 
-def _prepare(case: dict[str, Any]) -> tuple[Any, list[wb.MiniBatch], torch.optim.Optimizer]:
-    graph, nodes = _graph(case["graph"])
-    case["num_layers"] = len(case["fanouts"])
-    case["num_seeds"] = min(case["num_seeds"], len(nodes))
-    seeds = nodes[
-        torch.randperm(len(nodes), generator=torch.Generator().manual_seed(case["seed"]))[: case["num_seeds"]]
-    ]
-    batch = wb.NeighborSampler(case["fanouts"], seed=case["seed"]).sample(graph, seeds)
+def sequence(rng: random.Random, graphs: Sequence[str]) -> Iterator[Case]:
+    """Random configurations without end.
+
+    Args:
+        rng: that draws.
+        graphs: names to draw from.
+    """
+    while True:
+        kind, layers = rng.choice(MODEL_KINDS), rng.randint(1, 5)
+        heads = rng.choice([1, 2, 4]) if kind == "gat" else 1
+        yield {
+            "graph": rng.choice(graphs),
+            "kind": kind,
+            "num_layers": layers,
+            "in_dim": rng.choice([8, 32, 100, 128, 300]),
+            "hidden_dim": rng.choice([8, 16, 32, 64, 128, 256]),
+            "out_dim": rng.choice([2, 7, 40, 172]),
+            "heads": heads,
+            "norm": rng.choice([None, None, "batch", "layer"]),
+            "dropout": rng.choice([0.0, 0.0, 0.5]),
+            "dtype": rng.choice(["float32", "float32", "bfloat16"]),
+            "optimizer": rng.choice(list(_OPTIMIZERS)),
+            "fanouts": [rng.choice([1, 2, 5, 10, 25]) for _ in range(layers)]
+            if rng.random() < 0.9
+            else [-1] * min(layers, 2),
+            "num_seeds": int(10 ** rng.uniform(1, 4)),
+            "num_parts": rng.choice([1, 1, 2, 4, 8]),
+            "seed": rng.randrange(10**6),
+        }
+
+
+def _prepare(case: Case) -> tuple[Any, list[wb.MiniBatch], torch.optim.Optimizer]:
+    seeds = random_nodes(nodes_with_neighbors(case["graph"]), case["num_seeds"], seed=case["seed"])
+    case |= {"num_layers": len(case["fanouts"]), "num_seeds": len(seeds)}
+    batch = wb.NeighborSampler(case["fanouts"], seed=case["seed"]).sample(case_graph(case["graph"]), seeds)
     names = ("in_dim", "hidden_dim", "out_dim", "num_layers", "heads", "norm", "dropout", "seed")
     model = wb.build_model(case["kind"], **{name: case[name] for name in names}).to(getattr(torch, case["dtype"]))
     optimizer = _OPTIMIZERS[case["optimizer"]](model.parameters())
@@ -100,8 +109,8 @@ def _prepare(case: dict[str, Any]) -> tuple[Any, list[wb.MiniBatch], torch.optim
     return model, micro, optimizer
 
 
-def _measure(case: dict[str, Any]) -> dict[str, Any] | None:
-    """The row of a configuration; None if it would need too much."""
+def _measure(case: Case) -> dict[str, Any] | None:
+    """The row of a configuration; None if its estimate is too large to be measured."""
     model, micro, optimizer = _prepare(case)
     start = time.perf_counter()
     estimate = estimator_for(model, micro[0], optimizer=optimizer)
@@ -109,56 +118,74 @@ def _measure(case: dict[str, Any]) -> dict[str, Any] | None:
     seconds = (time.perf_counter() - start) / len(micro)
     if max(e.peak_bytes for e in estimates) > _MOST_BYTES:
         return None
-    num_nodes = _graph(case["graph"])[0].num_nodes
+    num_nodes = case_graph(case["graph"]).num_nodes
     x = torch.zeros(1, case["in_dim"], dtype=getattr(torch, case["dtype"])).expand(num_nodes, -1)
     y = torch.arange(num_nodes) % case["out_dim"]
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "layers|norms")  # batch statistics differ by micro-batch, memory does not
         profile = profile_epoch(model, [micro], x, y, cross_entropy, optimizer)
-    return {**case, **_errors(estimates, profile), "estimate_seconds": seconds}
+    return {**as_row(case), **_errors(estimates, profile), "estimate_seconds": seconds}
 
 
 def _errors(estimates: list[wb.MemoryEstimate], profile: wb.EpochProfile) -> dict[str, Any]:
     expected = [max(e.phase_bytes["forward"], e.phase_bytes["backward"]) for e in estimates]
-    pairs = list(zip(expected, profile.part_peak_bytes, strict=True))
-    pairs.append((max(e.phase_bytes["step"] for e in estimates), profile.phase_peak_bytes["step"]))
-    pairs.append((max(e.peak_bytes for e in estimates), profile.peak_bytes or 0))
-    worst = max(pairs[:-2] + pairs[-1:], key=lambda pair: abs(pair[0] / pair[1] - 1))
+    parts = list(zip(expected, profile.part_peak_bytes, strict=True))
+    step = max(e.phase_bytes["step"] for e in estimates), profile.phase_peak_bytes["step"]
+    peak = max(e.peak_bytes for e in estimates), profile.peak_bytes or 0
     return {
-        "estimated_bytes": pairs[-1][0],
-        "measured_bytes": pairs[-1][1],
-        "peak_error": pairs[-1][0] / pairs[-1][1] - 1,
-        "worst_error": worst[0] / worst[1] - 1,
-        "step_error": pairs[-2][0] / pairs[-2][1] - 1,
+        "estimated_bytes": peak[0],
+        "measured_bytes": peak[1],
+        "peak_error": _error(*peak),
+        "worst_error": max((_error(*pair) for pair in [*parts, peak]), key=abs),
+        "step_error": _error(*step),
     }
 
 
-def run(quick: bool = False) -> list[dict[str, Any]]:
-    """One row a configuration."""
-    rng = random.Random(0)
-    names = [name for name in GRAPHS if real_graph(name) is not None] if not quick else []
-    rows: list[dict[str, Any]] = []
-    while len(rows) < (20 if quick else CASES):
-        row = _measure(draw_case(rng, names or ["power-law"]))
-        if row is not None:
-            rows.append(row)
-    return rows
+def _error(estimated: int, measured: int) -> float:
+    return estimated / measured - 1
 
 
-def summary(rows: list[dict[str, Any]]) -> str:
-    """Errors over all configurations, and by kind."""
-    lines = [_line("all", rows)]
-    return "\n".join(lines + [_line(kind, [r for r in rows if r["kind"] == kind]) for kind in MODEL_KINDS])
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.dots import error_dots
 
-
-def _line(name: str, rows: list[dict[str, Any]]) -> str:
-    if not rows:
-        return f"{name}: none"
-    errors = [row["worst_error"] for row in rows]
-    sizes = [abs(error) for error in errors]
-    seconds = statistics.median(row["estimate_seconds"] for row in rows)
-    return (
-        f"{name}: {len(rows)} configurations; error median {statistics.median(sizes):.3%}, most {max(sizes):.3%}, "
-        f"from {min(errors):+.3%} to {max(errors):+.3%}, with a plan's margin of {PLAN_MARGIN:.0%} from "
-        f"{(1 + min(errors)) * (1 + PLAN_MARGIN) - 1:+.3%}; {seconds * 1e6:.0f} µs a micro-batch"
+    batch = (table.num_parts == 1).map({True: "whole batch", False: "micro-batches"})
+    largest = table.worst_error.abs().max()
+    return error_dots(
+        table.assign(batch=batch, panel=""),
+        x="kind",
+        group="batch",
+        facet="panel",
+        error="worst_error",
+        within=MOST,
+        title=f"Estimated peak memory is at most {largest:.2%} off",
+        subtitle=f"a dot for the worst micro-batch of each of {len(table)} random configurations; shaded: {MOST:.0%}",
     )
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    rows = table.assign(off=table.worst_error.abs(), covered=(1 + table.worst_error) * (1 + PLAN_MARGIN) - 1)
+    median, by = pd.DataFrame({"over": ["all"], "off": [rows.off.median()]}), ["graph", "kind", "case_seed"]
+    return [
+        claims.within(
+            "within-3-percent", "no micro-batch is more than 3 % off", rows, value="off", by=by, most=MOST, form=".2%"
+        ),
+        claims.within(
+            "median-0.1-percent", "the median is 0.1 % off", median, value="off", by=["over"], most=MEDIAN, form=".3%"
+        ),
+        claims.within(
+            "margin-covers",
+            "with a plan's margin of 2 % no estimate is more than 1 % too low",
+            rows,
+            value="covered",
+            by=by,
+            least=-0.01,
+            form="+.2%",
+        ),
+    ]
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Errors of the worst micro-batches and the median time of an estimate, over all models and by kind."""
+    found = error_summary("estimated peak of the library's layers", table, error="worst_error", by="kind")
+    seconds = table.estimate_seconds
+    return found.assign(estimate_seconds=[seconds.median(), *seconds.groupby(table.kind).median()])

@@ -1,4 +1,4 @@
-"""Models that a user may bring, in plain torch: attention, propagation, concatenation, padding, loops over buckets."""
+"""Models such as a user may bring, in plain torch, which the analytic memory estimate does not know."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -14,13 +14,13 @@ Blocks = Sequence[Block]
 
 
 def mean_of_sources(block: Block, h: Tensor) -> Tensor:
-    """By gather and index_add."""
+    """The mean over each destination's sources, by gather and index_add."""
     total = h.new_zeros(block.num_dst, h.shape[1]).index_add(0, block.destinations, h[block.indices])
     return total / block.in_degrees().clamp(min=1)[:, None]
 
 
 class Attention(nn.Module):
-    """Dot-product attention over edges, several heads."""
+    """Multi-head dot-product attention over edges."""
 
     def __init__(self, in_dim: int, hidden_dim: int, out_dim: int, num_layers: int, heads: int = 4) -> None:
         super().__init__()
@@ -43,7 +43,7 @@ class Attention(nn.Module):
 
 
 class Propagation(nn.Module):
-    """APPNP: an MLP on all inputs, then averages with restarts."""
+    """APPNP: an MLP on all inputs, then mean aggregation with restarts."""
 
     def __init__(self, in_dim: int, hidden_dim: int, out_dim: int, num_layers: int) -> None:
         super().__init__()
@@ -59,7 +59,7 @@ class Propagation(nn.Module):
 
 
 class Jumping(nn.Module):
-    """The seeds' rows of all layers side by side."""
+    """Jumping knowledge: concatenates the seeds' rows of all layers."""
 
     def __init__(self, in_dim: int, hidden_dim: int, out_dim: int, num_layers: int) -> None:
         super().__init__()
@@ -77,7 +77,7 @@ class Jumping(nn.Module):
 
 
 class Residual(nn.Module):
-    """SAGE layers of the library with LayerNorm, GELU, dropout and skips between, and embeddings of nodes."""
+    """SAGE layers of the library with LayerNorm, GELU, dropout, skip connections and node embeddings."""
 
     def __init__(self, in_dim: int, hidden_dim: int, out_dim: int, num_layers: int) -> None:
         super().__init__()
@@ -94,7 +94,7 @@ class Residual(nn.Module):
 
 
 class EdgeMLP(nn.Module):
-    """Messages of both ends and the largest of each channel."""
+    """EdgeConv: an MLP on both ends of an edge, then the maximum per channel."""
 
     def __init__(self, in_dim: int, hidden_dim: int, out_dim: int, num_layers: int) -> None:
         super().__init__()
@@ -142,7 +142,7 @@ class Padded(nn.Module):
 
 
 class Buckets(nn.Module):
-    """A GRU over the sources of every destination, a call for each in-degree."""
+    """A GRU over the sources of every destination, one call per in-degree (bucketing)."""
 
     def __init__(self, in_dim: int, hidden_dim: int, out_dim: int, num_layers: int) -> None:
         super().__init__()
@@ -165,7 +165,7 @@ class Buckets(nn.Module):
 
 
 class Sparse(nn.Module):
-    """Sparse matrix products; only rows with sources are transformed; BatchNorm."""
+    """Sparse matrix products that transform only rows with sources, and BatchNorm."""
 
     def __init__(self, in_dim: int, hidden_dim: int, out_dim: int, num_layers: int) -> None:
         super().__init__()
@@ -187,7 +187,7 @@ class Sparse(nn.Module):
 
 
 class Thresholded(nn.Module):
-    """Only messages with a positive score are summed: sizes that no size of the batch tells."""
+    """Sums only messages with a positive score, so that tensor sizes depend on values, not on the batch's sizes."""
 
     def __init__(self, in_dim: int, hidden_dim: int, out_dim: int, num_layers: int) -> None:
         super().__init__()
@@ -206,7 +206,7 @@ class Thresholded(nn.Module):
 
 
 class AllToAll(nn.Module):
-    """Every destination attends to every other, and sums its sources by a dense adjacency."""
+    """Every destination attends to every other and sums its sources by a dense adjacency matrix."""
 
     def __init__(self, in_dim: int, hidden_dim: int, out_dim: int, num_layers: int) -> None:
         super().__init__()

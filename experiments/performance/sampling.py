@@ -1,59 +1,71 @@
-"""Neighbour sampling against DGL's NeighborSampler: the same seeds, fanouts and graph, both on all cores."""
+"""Neighbour sampling beside DGL's `NeighborSampler`: same graph, seeds and fanouts."""
 
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Any
 
-import torch
+import pandas as pd
+from pydantic import Field, PositiveInt
 
 import workbench as wb
-from experiments.performance.graphs import REAL, power_law_graph, real_graph
-from experiments.performance.timing import interleaved
+from experiments.performance import speedup
+from experiments.performance.graphs import GraphPoint
+from experiments.performance.timing import beside_dgl, import_dgl
 from workbench.core.graph import Graph
-from workbench.core.interop import graph_to_dgl
 from workbench.core.randomness import permutation
+from workbench.experiment.finding import Finding
+from workbench.interop import graph_to_dgl
 
-FANOUTS = ([10], [10, 10], [10, 25], [5, 10, 15], [10, 10, 10], [10] * 4, [10] * 5)
-BATCH_SIZES = (1024, 8192)
-LARGE = "synthetic-products"  # at full size: 2.4 million nodes, 124 million edges
-
-
-def _graphs(quick: bool) -> Iterator[tuple[str, Graph]]:
-    for name in REAL[:1] if quick else REAL:
-        found = real_graph(name)
-        if found is not None:
-            yield name, found[0]
-    yield "power-law", power_law_graph(50_000, 1_000_000) if quick else power_law_graph()
-    if not quick:
-        yield LARGE, wb.load_dataset(LARGE, scale=1).graph
+LARGE = "synthetic-products"
+_TOLERANCE = 0.05
 
 
-def _compare(graph: Graph, peer: Any, fanouts: list[int], batch_size: int, repeats: int) -> dict[str, float]:
-    import dgl
+class Config(GraphPoint):
+    """One batch size and one list of fanouts (input layer first) on one graph."""
 
-    seeds = permutation(batch_size, graph.num_nodes)[:batch_size]
-    ours, theirs = wb.NeighborSampler(fanouts), dgl.dataloading.NeighborSampler(fanouts)
+    batch_size: PositiveInt
+    fanouts: tuple[int, ...] = Field(min_length=1)
+
+
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    """DGL gets int64 ids, its default, and the format that it samples from, built beforehand."""
+    dgl = import_dgl()
+
+    graph, _ = config.load()
+    peer, seeds = _peer(graph), permutation(config.batch_size, graph.num_nodes)[: config.batch_size]
+    ours, theirs = wb.NeighborSampler(config.fanouts), dgl.dataloading.NeighborSampler(list(config.fanouts))
     steps = iter(range(10**9))
-    times = interleaved(
-        lambda: ours.sample(graph, seeds, step=next(steps)), lambda: theirs.sample_blocks(peer, seeds), repeats=repeats
+    times = beside_dgl(
+        lambda: ours.sample(graph, seeds, step=next(steps)),
+        lambda: theirs.sample_blocks(peer, seeds),
+        repeats=config.repeats,
     )
-    batch, peer_inputs = ours.sample(graph, seeds), len(theirs.sample_blocks(peer, seeds)[0])
-    if abs(peer_inputs / batch.num_inputs - 1) > 0.05:  # DGL 1.1.3 loses nodes of int32 graphs from call to call
-        raise RuntimeError(f"DGL sampled {peer_inputs} inputs where {batch.num_inputs} are: its times mean nothing")
-    return {"num_inputs": batch.num_inputs, "num_edges": batch.num_edges, **times}
+    batch, dgl_inputs = ours.sample(graph, seeds), len(theirs.sample_blocks(peer, seeds)[0])
+    if abs(dgl_inputs / batch.num_inputs - 1) > _TOLERANCE:  # DGL 1.1.3 loses nodes of int32 graphs from call to call
+        raise RuntimeError(
+            f"DGL sampled {dgl_inputs} input nodes, this library {batch.num_inputs}, which is not within "
+            f"{_TOLERANCE:.0%}: the times do not compare; use another version of DGL"
+        )
+    sizes = {"num_inputs": batch.num_inputs, "num_edges": batch.num_edges, "dgl_inputs": dgl_inputs}
+    yield {"graph": config.graph, **sizes, **times}
 
 
-def run(quick: bool = False) -> list[dict[str, Any]]:
-    """One row per graph, batch size and fanouts; `ratio` is DGL's seconds over ours.
+@lru_cache(maxsize=1)
+def _peer(graph: Graph) -> Any:
+    return graph_to_dgl(graph).formats("csc")
 
-    DGL gets its default int64 ids and the format that it samples from, built beforehand.
-    """
-    rows = []
-    for name, graph in _graphs(quick):
-        peer = graph_to_dgl(graph).formats("csc")
-        for batch_size in BATCH_SIZES:
-            for fanouts in FANOUTS[:3] if quick else FANOUTS:
-                times = _compare(graph, peer, fanouts, batch_size, repeats=5 if quick or name == LARGE else 15)
-                threads = f"{wb.get_num_threads()}/{torch.get_num_threads()}"
-                case = {"graph": name, "batch_size": batch_size, "fanouts": fanouts, "threads": threads}
-                rows.append(case | times)
-    return rows
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    rows = table.assign(seeds=table.batch_size.map("{:,} seeds".format), fanouts=table.fanouts.str.strip("[]"))
+    return speedup.draw_ratios(rows, panel="graph", case=["fanouts"], group="seeds", title="Neighbour sampling")
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    return speedup.faster(table, by=["graph", "batch_size", "fanouts"], least=1.5, median=2.5)
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Ratios over all smaller graphs together, and on the largest."""
+    smaller, large = table.query("graph != @LARGE"), table.query("graph == @LARGE")
+    graphs = ", ".join(dict.fromkeys(smaller.graph))
+    return speedup.summary({f"neighbour sampling: {graphs}": smaller, f"neighbour sampling: {LARGE}": large})

@@ -1,71 +1,97 @@
-"""How long stand-ins take to generate, in how much memory, and how near they come to their targets.
+"""Generating stand-ins: seconds, memory, and how near the result is to its targets."""
 
-`python -m experiments.performance.standins [--quick] [NAME …]`: each in a process of its own, machine code cached.
-"""
-
-import argparse
-import json
-import resource
-import subprocess
-import sys
 import time
-from typing import Any
+from collections.abc import Iterator
+from typing import Any, Literal
 
-QUICK_SCALE = 0.02
-FIGURES = ("edges", "largest degree", "clustering", "reciprocity", "homophily", "triples")
+import pandas as pd
+from pydantic import Field
 
-
-def _peak_bytes() -> int:
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
-
-
-def measure(name: str, scale: float) -> dict[str, Any]:
-    """Generate one stand-in in this process.
-
-    `peak_bytes` is the resident memory at most, less what the process held before; `missed` names figures outside their
-    tolerance.
-    """
-    from workbench.datasets.standin import build_standin, compare, required_bytes
-
-    before, start = _peak_bytes(), time.perf_counter()
-    data = build_standin(name, scale=scale)
-    seconds, peak = time.perf_counter() - start, _peak_bytes() - before
-    figures = {figure.name: figure for figure in compare(data, scale=scale)}
-    row: dict[str, Any] = {"name": name, "scale": scale, "seconds": seconds, "peak_bytes": peak}
-    row["required_bytes"] = required_bytes(name, scale)[0]
-    for key in FIGURES:
-        label = key.replace(" ", "_")
-        row[label] = figures[key].achieved if key in figures else None
-        row[f"{label}_target"] = figures[key].target if key in figures else None
-    return row | {"missed": [figure.name for figure in figures.values() if not figure.met]}
+from workbench.experiment import claims
+from workbench.experiment.config import DataConfig, PointConfig
+from workbench.experiment.finding import Finding
+from workbench.meter.host_peak import HostPeak
+from workbench.standin import build_standin, required_bytes
+from workbench.standin.comparison import compare as achieved_targets
 
 
-def run(quick: bool = False, names: tuple[str, ...] = ()) -> list[dict[str, Any]]:
-    """One row per stand-in at its default scale, or at a fiftieth of it."""
-    from workbench.datasets.standin import STANDINS
+class Config(PointConfig):
+    """One stand-in, generated at a scale in (0, 1]."""
 
-    rows = []
-    for name in names or STANDINS:
-        scale = STANDINS[name].default_scale * (QUICK_SCALE if quick else 1)
-        if quick and name == "synthetic-reddit":
-            scale = 0.05  # below, its mean degree is more than the nodes can hold
-        command = [sys.executable, "-m", "experiments.performance.standins", "--one", name, str(scale)]
-        rows.append(json.loads(subprocess.run(command, check=True, capture_output=True, text=True).stdout))
-    return rows
+    dataset: DataConfig | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    device: Literal["cpu"] = "cpu"
+    standin: str
+    scale: float = Field(gt=0, le=1)
 
 
-def main() -> None:
-    parser = argparse.ArgumentParser(prog="experiments.performance.standins", description=__doc__)
-    parser.add_argument("names", nargs="*", help="stand-ins (default: all)")
-    parser.add_argument("--quick", action="store_true", help="a fiftieth of the default sizes")
-    parser.add_argument("--one", nargs=2, metavar=("NAME", "SCALE"), help="measure one in this process, as JSON")
-    options = parser.parse_args()
-    if options.one:
-        print(json.dumps(measure(options.one[0], float(options.one[1]))))
-        return
-    for row in run(options.quick, tuple(options.names)):
-        print(json.dumps(row))
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    """One row per target; `peak_bytes` is the resident memory that generation adds to the process."""
+    start = time.perf_counter()
+    with HostPeak() as peak:
+        data = build_standin(config.standin, scale=config.scale, seed=config.seed)
+    seconds = time.perf_counter() - start
+    required, _ = required_bytes(config.standin, config.scale)
+    for target in achieved_targets(data, scale=config.scale):
+        yield {
+            "property": target.name,
+            "target": target.target,
+            "achieved": target.achieved,
+            "tolerance": target.tolerance,
+            "met": target.met,
+            "seconds": seconds,
+            "peak_bytes": peak.nbytes,
+            "required_bytes": required,
+        }
 
 
-if __name__ == "__main__":
-    main()
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.dots import error_dots
+
+    rows = table[table.target > 0]
+    met = rows.met.map(str).map({"True": "within its tolerance", "False": "outside"})
+    return error_dots(
+        rows.assign(error=rows.achieved / rows.target - 1, verdict=met, panel=""),
+        x="standin",
+        group="verdict",
+        facet="panel",
+        title="Stand-ins beside their targets",
+        subtitle="achieved over target, less 1; a dot for each property that is not 0",
+    ).update_yaxes(title_text="deviation from the target")
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    rows = table.assign(reached=(table.met.map(str) == "True").astype(int))
+    costs = _costs(table)
+    return [
+        claims.within(
+            "targets-are-met",
+            "every property is within its tolerance",
+            rows,
+            value="reached",
+            by=["standin", "property"],
+            least=1,
+            form=".0f",
+        ),
+        claims.within(
+            "required-memory-is-enough",
+            "generation needs at most the memory that is checked for beforehand",
+            costs.assign(share=costs.peak_bytes / costs.required_bytes),
+            value="share",
+            by=["standin"],
+            most=1,
+            form=".0%",
+        ),
+    ]
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Seconds, memory and targets met, per stand-in."""
+    costs = _costs(table).rename(columns={"standin": "measured"})
+    met: Any = table.assign(met=table.met.map(str) == "True").groupby("standin", sort=False).met
+    return costs.assign(targets=met.size().to_numpy(), targets_met=met.sum().to_numpy())
+
+
+def _costs(table: pd.DataFrame) -> pd.DataFrame:
+    """One row per stand-in."""
+    columns = ["standin", "scale", "seconds", "peak_bytes", "required_bytes"]
+    return table.drop_duplicates("standin").reset_index(drop=True).filter(columns)

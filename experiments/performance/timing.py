@@ -1,17 +1,91 @@
-"""Two sides timed in turn in one process, so that both meet the same machine."""
+"""Times two implementations alternately in one process, so that both see the same load of the machine."""
 
 import gc
 import statistics
 import time
 from collections.abc import Callable
+from importlib import import_module
 from typing import Any
 
-_SETTLE_SECONDS = 0.02  # OpenMP threads spin for some milliseconds after their work: let the other side's go to sleep
+import torch
+
+from workbench.kernels.threads import get_num_threads
+
+_SETTLE_SECONDS = 0.02  # OpenMP threads spin for some milliseconds after their work: wait until they sleep
 _LONG_SECONDS = 0.1  # a call that warms its own caches
 
 
+def import_dgl() -> Any:
+    """DGL, imported only when a benchmark runs; type checkers don't see its modules as attributes.
+
+    Raises:
+        ModuleNotFoundError: DGL is not installed.
+    """
+    try:
+        return import_module("dgl")
+    except ModuleNotFoundError as error:
+        raise ModuleNotFoundError(
+            f"this benchmark needs DGL ({error}); install gnn-workbench[dgl] on Python 3.11, the last version that DGL "
+            "has a wheel for"
+        ) from None
+
+
+def beside_dgl(ours: Callable[[], Any], dgl: Callable[[], Any], *, repeats: int) -> dict[str, float]:
+    """Columns of a benchmark against DGL: thread counts, and the times of `interleaved`.
+
+    Args:
+        ours: call of this library.
+        dgl: call of DGL that computes the same.
+        repeats: number of rounds that count.
+    """
+    threads = {"num_threads": get_num_threads(), "dgl_threads": torch.get_num_threads()}  # DGL uses torch's number
+    times = interleaved(ours, dgl, repeats=repeats)
+    return threads | {name.replace("theirs", "dgl"): value for name, value in times.items()}
+
+
+def interleaved(
+    ours: Callable[[], Any], theirs: Callable[[], Any], *, repeats: int = 7, warmup: int = 2
+) -> dict[str, float]:
+    """Time two calls alternately; each round gives one ratio theirs / ours.
+
+    Args:
+        ours: first call.
+        theirs: second call.
+        repeats: number of rounds that count; the order within a round alternates.
+        warmup: number of rounds before them (compilation, caches, allocator).
+
+    Returns:
+        `ours_seconds` and `theirs_seconds` (the shortest of the rounds), `ratio_best` (of those two), `ratio_median`,
+        and the quartiles `ratio_low` and `ratio_high` of the rounds' ratios.
+
+    Raises:
+        ValueError: `repeats` is below 1.
+    """
+    if repeats < 1:
+        raise ValueError(f"repeats is {repeats}; it must be at least 1")
+    for _ in range(warmup):
+        ours()
+        theirs()
+    collecting = gc.isenabled()
+    gc.collect()
+    gc.disable()
+    try:
+        return _summary([_round(ours, theirs, flipped=turn % 2 == 1) for turn in range(repeats)])
+    finally:
+        if collecting:
+            gc.enable()
+
+
+def _round(ours: Callable[[], Any], theirs: Callable[[], Any], *, flipped: bool) -> tuple[float, float]:
+    """Seconds of both calls; flipped, the second runs first."""
+    if flipped:
+        second = _seconds(theirs)
+        return _seconds(ours), second
+    return _seconds(ours), _seconds(theirs)
+
+
 def _seconds(call: Callable[[], Any]) -> float:
-    """Seconds of a call; a short one follows one just like it, as in a loop, so that caches and threads are warm."""
+    """Seconds of a call; a short one is run twice and the second run counts, so that caches and threads are warm."""
     time.sleep(_SETTLE_SECONDS)
     elapsed = _once(call)
     return elapsed if elapsed > _LONG_SECONDS else _once(call)
@@ -21,48 +95,8 @@ def _once(call: Callable[[], Any]) -> float:
     start = time.perf_counter()
     result = call()
     elapsed = time.perf_counter() - start
-    del result  # freeing what a side returns is not its work
+    del result  # only now: freeing the result is not part of the call
     return elapsed
-
-
-def interleaved(
-    ours: Callable[[], Any], theirs: Callable[[], Any], *, repeats: int = 7, warmup: int = 2
-) -> dict[str, float]:
-    """Time two calls alternately; each round gives one ratio theirs / ours.
-
-    Args:
-        ours: call to be timed.
-        theirs: call to be timed against it.
-        repeats: rounds counted; the order within a round alternates.
-        warmup: rounds run before (compilation, caches, allocator).
-
-    Returns:
-        `ours_seconds` and `theirs_seconds` (best of the rounds), `ratio_best` (of those two), `ratio_median`, and the
-        quartiles `ratio_low` and `ratio_high` of the rounds' ratios.
-
-    Raises:
-        ValueError: `repeats` is below 1.
-    """
-    if repeats < 1:
-        raise ValueError(f"repeats is {repeats}; at least one round must be counted")
-    for _ in range(warmup):
-        ours()
-        theirs()
-    times: list[tuple[float, float]] = []
-    collecting = gc.isenabled()
-    gc.collect()
-    gc.disable()
-    try:
-        for turn in range(repeats):
-            if turn % 2:
-                second = _seconds(theirs)
-                times.append((_seconds(ours), second))
-            else:
-                times.append((_seconds(ours), _seconds(theirs)))
-    finally:
-        if collecting:
-            gc.enable()
-    return _summary(times)
 
 
 def _summary(times: list[tuple[float, float]]) -> dict[str, float]:

@@ -1,6 +1,22 @@
-"""The toy experiments, and a database that is created once."""
+"""The toy experiments, a database that is created once, and the command on both."""
+
+import pytest
 
 from tests.toy_experiments import calls as calls
 from tests.toy_experiments import store as store
 from tests.toy_experiments import toys as toys
 from tests.tracking.conftest import empty_database as empty_database
+from workbench.cli import main
+
+
+@pytest.fixture
+def run(toys, tmp_path, capsys):
+    """Runs a command on the toys; returns status, stdout and stderr. The store is the test's own."""
+
+    def call(*arguments, store=True):
+        where = ["--store", str(tmp_path / "runs.jsonl")] if store else []
+        status = main([*map(str, arguments), *where])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return call

@@ -1,4 +1,4 @@
-"""The checks at the boundary: what passes, and a message that names value, limit and remedy."""
+"""Argument checks: valid values pass; otherwise the message names the value, the limit and the remedy."""
 
 import numpy as np
 import pytest
@@ -7,7 +7,7 @@ import torch
 from workbench.core import errors as e
 
 
-def test_errors_are_kinds_of_the_builtin_ones():
+def test_errors_subclass_builtin_exceptions():
     assert issubclass(e.CapacityError, MemoryError)
     assert issubclass(e.CorruptFileError, ValueError)
 
@@ -29,12 +29,12 @@ def test_check_ids_returns_a_contiguous_int64_vector():
         (torch.tensor([True]), TypeError, r"not torch.bool"),
         (torch.zeros(2, 2, dtype=torch.int64), ValueError, r"seeds must be a vector, not of shape \(2, 2\)"),
         (torch.tensor(3), ValueError, r"not of shape \(\)"),
-        (torch.tensor([0, 5]), IndexError, r"seeds holds 5; ids must lie in \[0, 5\)"),
-        (torch.tensor([7, -1]), IndexError, r"seeds holds -1; ids must lie in \[0, 5\)"),
-        (torch.tensor([3, 1, 3]), ValueError, r"seeds holds 3 more than once; pass each id once"),
+        (torch.tensor([0, 5]), IndexError, r"seeds contains 5; ids must be in \[0, 5\)"),
+        (torch.tensor([7, -1]), IndexError, r"seeds contains -1; ids must be in \[0, 5\)"),
+        (torch.tensor([3, 1, 3]), ValueError, r"seeds contains 3 more than once; pass each id once"),
     ],
 )
-def test_check_ids_refuses(ids, error, message):
+def test_check_ids_rejects(ids, error, message):
     with pytest.raises(error, match=message):
         e.check_ids("seeds", ids, 5, unique=True)
 
@@ -58,19 +58,19 @@ def test_check_vector_passes():
         (torch.tensor(0), None, ValueError, r"shape \(\); it must have one dimension"),
     ],
 )
-def test_check_vector_refuses(values, length, error, message):
+def test_check_vector_rejects(values, length, error, message):
     with pytest.raises(error, match=message):
         e.check_vector("labels", values, length, e.ID_DTYPES)
 
 
 @pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
-def test_check_finite_names_value_and_place(value):
+def test_check_finite_names_value_and_position(value):
     e.check_finite("edge_weight", torch.tensor([[0.0, -1.5]]))
-    with pytest.raises(ValueError, match=f"edge_weight holds {value} at position 2; replace or drop"):
+    with pytest.raises(ValueError, match=f"edge_weight contains {value} at position 2; replace or drop"):
         e.check_finite("edge_weight", torch.tensor([[0, 1], [value, 3]]))
 
 
-def test_check_choice_lists_what_is_known():
+def test_check_choice_lists_known_names():
     e.check_choice("method", "reg", ["reg", "metis"])
     with pytest.raises(ValueError, match="method 'rag' is not known; choose from metis, reg"):
         e.check_choice("method", "rag", ["reg", "metis"])
@@ -82,14 +82,14 @@ def test_check_at_least_passes(value):
 
 
 @pytest.mark.parametrize("value", [0, -3, 2.0, "4", True, None])
-def test_check_at_least_refuses(value):
+def test_check_at_least_rejects(value):
     with pytest.raises(ValueError, match=f"num_parts is {value!r}; it must be a whole number of at least 1"):
         e.check_at_least("num_parts", value, 1)
 
 
 @pytest.mark.parametrize("mask", [torch.tensor([True, False]), np.array([True, False])])
-def test_a_mask_is_told_how_to_become_ids(mask):
-    with pytest.raises(TypeError, match=r"a mask becomes ids by torch\.as_tensor\(train\)\.nonzero\(\)\[:, 0\]"):
+def test_the_message_for_a_mask_says_how_to_convert_it(mask):
+    with pytest.raises(TypeError, match=r"convert a mask with torch\.as_tensor\(train\)\.nonzero\(\)\[:, 0\]"):
         e.check_ids("train", mask, 5)
 
 
@@ -97,10 +97,10 @@ def test_a_mask_is_told_how_to_become_ids(mask):
 @pytest.mark.parametrize("dtype", [torch.int32, torch.int64, torch.int16, torch.uint8])
 def test_limits_wider_than_the_dtype_do_not_wrap(dtype, limit):
     values = torch.tensor([0, 7, 3], dtype=dtype)
-    assert e.first_outside(values, -1, limit) is None
-    assert e.first_outside(values, 0, 7) == 7
-    assert e.first_outside(values, 1, limit) == 0
-    assert e.first_outside(values[:0], 0, 0) is None
+    assert e.find_out_of_range(values, -1, limit) is None
+    assert e.find_out_of_range(values, 0, 7) == 7
+    assert e.find_out_of_range(values, 1, limit) == 0
+    assert e.find_out_of_range(values[:0], 0, 0) is None
 
 
 @pytest.mark.parametrize("seed", [0, -1, 2**63 - 1, -(2**63), np.int32(7)])
@@ -109,18 +109,18 @@ def test_check_seed_passes(seed):
 
 
 @pytest.mark.parametrize("seed", [1.5, 1.0, "7", True, None, torch.tensor(3)])
-def test_check_seed_refuses_what_is_no_whole_number(seed):
+def test_check_seed_rejects_other_types(seed):
     with pytest.raises(ValueError, match=r"step is .*; it must be a whole number, such as step=0"):
         e.check_seed(seed, "step")
 
 
 @pytest.mark.parametrize("seed", [2**63, 2**64, -(2**63) - 1])
-def test_check_seed_refuses_what_64_bits_do_not_hold(seed):
-    with pytest.raises(ValueError, match=rf"seed is {seed}; it must lie in \[-2\*\*63, 2\*\*63\)"):
+def test_check_seed_rejects_more_than_64_bits(seed):
+    with pytest.raises(ValueError, match=rf"seed is {seed}; it must be in \[-2\*\*63, 2\*\*63\)"):
         e.check_seed(seed)
 
 
-def test_check_at_least_has_a_most():
+def test_check_at_least_has_an_upper_bound():
     e.check_at_least("depth", 7, 1, most=7)
     with pytest.raises(ValueError, match="depth is 8; it must be a whole number from 1 to 7"):
         e.check_at_least("depth", 8, 1, most=7)

@@ -57,9 +57,9 @@ def test_undirected_merges_and_sums(sizes):
     graph = Graph.from_edges(src, dst, num_nodes=sizes[0], undirected=True, edge_weight=np.array(weight)).validate()
     expected = undirected_weights(src, dst, weight)
     assert rows_of(graph) == [sorted(s for s, d in expected if d == v) for v in range(sizes[0])]
-    found = {(s, d): 0.0 for d, row in enumerate(rows_of(graph)) for s in row}
+    edge_ids = {(s, d): 0.0 for d, row in enumerate(rows_of(graph)) for s in row}
     assert graph.edge_weight is not None
-    assert dict(zip(found, graph.edge_weight.tolist(), strict=True)) == expected
+    assert dict(zip(edge_ids, graph.edge_weight.tolist(), strict=True)) == expected
     assert graph.edge_ids is None
     plain = Graph.from_edges(src, dst, num_nodes=sizes[0], undirected=True)
     assert rows_of(plain) == rows_of(graph)
@@ -84,7 +84,7 @@ def test_ids_are_int32_and_copied():
     assert graph.indices.tolist() == [1, 0]
 
 
-def test_read_only_array_is_taken_without_warning():
+def test_read_only_array_is_accepted_without_warning():
     src = np.array([0, 1])
     src.flags.writeable = False
     assert Graph.from_edges(src, src[::-1]).num_edges == 2
@@ -120,29 +120,33 @@ def test_no_edges_and_no_nodes(undirected):
         (
             {"src": ["a"], "dst": [0]},
             TypeError,
-            r"src is list and no vector of numbers .*; pass a tensor, an array or a l",
+            r"src is list, not a vector of numbers .*; pass a tensor, an array or a l",
         ),
-        ({"src": object(), "dst": [0]}, TypeError, r"src is object and no vector"),
-        ({"src": torch.tensor([True]), "dst": [0]}, TypeError, r"src must be .* not torch.bool; a mask becomes ids"),
+        ({"src": object(), "dst": [0]}, TypeError, r"src is object, not a vector"),
+        ({"src": torch.tensor([True]), "dst": [0]}, TypeError, r"src must be .* not torch.bool; convert a mask"),
         (
             {"src": [0], "dst": [1], "num_nodes": 2**62},
             MemoryError,
-            r"a graph of .* nodes takes .* are free; number the",
+            r"a graph of .* nodes needs .* is free; number the",
         ),
-        ({"src": [0], "dst": [2**62]}, MemoryError, r"a graph of 4,611,.* nodes takes"),
-        ({"src": [0], "dst": [-3]}, IndexError, r"dst holds -3"),
-        ({"src": [0, 9], "dst": [0, 1], "num_nodes": 5}, IndexError, r"node 9, num_nodes is 5; pass num_nodes=10"),
-        ({"src": [0, 1], "dst": [0]}, ValueError, r"src has 2 ids and dst 1"),
+        ({"src": [0], "dst": [2**62]}, MemoryError, r"a graph of 4,611,.* nodes needs"),
+        ({"src": [0], "dst": [-3]}, IndexError, r"dst contains -3"),
+        ({"src": [0, 9], "dst": [0, 1], "num_nodes": 5}, IndexError, r"node 9, but num_nodes is 5; pass num_nodes=10"),
+        ({"src": [0, 1], "dst": [0]}, ValueError, r"src has 2 ids, but dst has 1"),
         ({"src": [[0]], "dst": [[0]]}, ValueError, r"src must be a vector, not of shape \(1, 1\)"),
         ({"src": [0], "dst": [0], "num_nodes": -1}, ValueError, r"num_nodes is -1"),
-        ({"src": [0], "dst": [0], "edge_weight": [float("nan")]}, ValueError, r"edge_weight holds nan at position 0"),
+        (
+            {"src": [0], "dst": [0], "edge_weight": [float("nan")]},
+            ValueError,
+            r"edge_weight contains nan at position 0",
+        ),
         ({"src": [0], "dst": [0], "edge_weight": [1.0, 2.0]}, ValueError, r"edge_weight has shape \(2,\)"),
         ({"src": [0], "dst": [0], "edge_weight": [1]}, TypeError, r"edge_weight must be a tensor of torch.float32"),
         ({"src": [0], "dst": [0], "node_type": [1, 2]}, ValueError, r"node_type has shape \(2,\)"),
         ({"src": [0], "dst": [0], "edge_type": [1], "undirected": True}, ValueError, r"edge_type with undirected=True"),
     ],
 )
-def test_from_edges_refuses(arguments, error, message):
+def test_from_edges_rejects(arguments, error, message):
     with pytest.raises(error, match=message):
         Graph.from_edges(**arguments)
 
@@ -160,7 +164,7 @@ def test_from_edges_refuses(arguments, error, message):
         ({"edge_ids": torch.arange(2)}, "edge_ids has shape"),
     ],
 )
-def test_construction_refuses(change, message):
+def test_construction_rejects(change, message):
     fields = {"indptr": torch.tensor([0, 2, 3]), "indices": torch.tensor([0, 1, 0])} | change
     with pytest.raises((TypeError, ValueError), match=message):
         Graph(**fields)
@@ -170,13 +174,13 @@ def test_construction_refuses(change, message):
     ("change", "message"),
     [
         ({"indptr": torch.tensor([0, 4, 3])}, "indptr must be non-decreasing, but it decreases after row 1"),
-        ({"indices": torch.tensor([0, 2, 0])}, r"indices hold 2; sources lie in \[0, 2\)"),
-        ({"indices": torch.tensor([0, -1, 0])}, "indices hold -1"),
-        ({"edge_ids": torch.tensor([0, 1, 1])}, "edge_ids holds 1 more than once"),
-        ({"edge_weight": torch.tensor([0.0, float("inf"), 1.0])}, "edge_weight holds inf at position 1"),
+        ({"indices": torch.tensor([0, 2, 0])}, r"indices contains 2; sources must be in \[0, 2\)"),
+        ({"indices": torch.tensor([0, -1, 0])}, "indices contains -1"),
+        ({"edge_ids": torch.tensor([0, 1, 1])}, "edge_ids contains 1 more than once"),
+        ({"edge_weight": torch.tensor([0.0, float("inf"), 1.0])}, "edge_weight contains inf at position 1"),
     ],
 )
-def test_validate_reads_all(change, message):
+def test_validate_checks_everything(change, message):
     fields = {"indptr": torch.tensor([0, 2, 3]), "indices": torch.tensor([0, 1, 0])} | change
     with pytest.raises((IndexError, ValueError), match=message):
         Graph(**fields).validate()
@@ -189,28 +193,28 @@ def test_find_edges_and_positions(graph, rng):
     ids = list(range(graph.num_edges)) if graph.edge_ids is None else graph.edge_ids.tolist()
     bounds, sources = graph.indptr.tolist(), graph.indices.tolist()
     expected = [p for s, d in pairs for p in range(bounds[d], bounds[d + 1]) if sources[p] == s]
-    found = graph.find_edges(src, dst)
-    assert found.tolist() == [ids[p] for p in expected]
-    assert graph.edge_positions(found).tolist() == expected
+    edge_ids = graph.find_edges(src, dst)
+    assert edge_ids.tolist() == [ids[p] for p in expected]
+    assert graph.edge_positions(edge_ids).tolist() == expected
 
 
-def test_find_edges_refuses():
+def test_find_edges_rejects():
     graph = random_graph(4, 8)
-    with pytest.raises(IndexError, match=r"dst holds 4; ids must lie in \[0, 4\)"):
+    with pytest.raises(IndexError, match=r"dst contains 4; ids must be in \[0, 4\)"):
         graph.find_edges(torch.tensor([0]), torch.tensor([4]))
     with pytest.raises(ValueError, match="dst has shape"):
         graph.find_edges(torch.tensor([0]), torch.tensor([1, 2]))
 
 
-def test_edge_positions_refuses_unknown_ids():
+def test_edge_positions_rejects_unknown_ids():
     graph = Graph(torch.tensor([0, 2]), torch.tensor([0, 0]), edge_ids=torch.tensor([5, 2]))
     assert graph.edge_positions(torch.tensor([2, 5, 5], dtype=torch.int32)).tolist() == [1, 0, 0]
     with pytest.raises(IndexError, match="contains 3, which is not an edge of this graph"):
         graph.edge_positions(torch.tensor([2, 3]))
-    with pytest.raises(IndexError, match="holds 6"):
+    with pytest.raises(IndexError, match="contains 6"):
         graph.edge_positions(torch.tensor([6]))
     sparse = Graph(torch.tensor([0, 1]), torch.tensor([0]), edge_ids=torch.tensor([2**60]))
-    with pytest.raises(MemoryError, match=r"finding edges by ids up to .* number the edges without gaps"):
+    with pytest.raises(MemoryError, match=r"edge ids up to .* number the edges without gaps"):
         sparse.edge_positions(torch.tensor([6]))
 
 
@@ -229,10 +233,10 @@ def test_html_shows_sizes_and_degrees():
     assert "<td>0</td>" in Graph.from_edges([], [])._repr_html_()
 
 
-def test_open_reads_indptr(tmp_path):
-    """A graph written with offsets that fall: opening refuses it, which kernels would follow out of the file."""
-    good = random_graph(4, 8)
-    fallen = Graph(torch.tensor([0, 8, 2, 4, 8]), good.indices)
-    fallen.save(tmp_path / "graph")
+def test_open_checks_indptr(tmp_path):
+    """Opening rejects a graph whose offsets decrease: kernels would read outside the mapped file."""
+    valid = random_graph(4, 8)
+    decreasing = Graph(torch.tensor([0, 8, 2, 4, 8]), valid.indices)
+    decreasing.save(tmp_path / "graph")
     with pytest.raises(CorruptFileError, match="non-decreasing, but it decreases after row 1, from 8 to 2"):
         Graph.open(tmp_path / "graph")

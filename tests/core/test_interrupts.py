@@ -1,4 +1,4 @@
-"""Interrupts that wait: raised when the block is left, in any order of blocks, and never lost."""
+"""Deferred interrupts are raised when the outermost block exits, and never lost."""
 
 import os
 import signal
@@ -7,16 +7,16 @@ import threading
 import pytest
 
 from workbench.core import interrupts
-from workbench.core.interrupts import deferred_interrupt, surely
+from workbench.core.interrupts import complete_despite_interrupt, deferred_interrupt
 
 
 def interrupt() -> None:
-    """A real SIGINT, handled before this returns."""
+    """Send a real SIGINT and return after it was handled."""
     os.kill(os.getpid(), signal.SIGINT)
     sum(range(1000))
 
 
-def test_the_block_ends_before_the_interrupt() -> None:
+def test_the_interrupt_is_raised_after_the_block() -> None:
     done = []
     with pytest.raises(KeyboardInterrupt), deferred_interrupt():  # noqa: PT012
         interrupt()
@@ -41,10 +41,10 @@ def test_blocks_nest() -> None:
     assert done == ["inner", "outer"]
 
 
-def test_an_error_of_the_block_is_the_context() -> None:
+def test_an_exception_of_the_block_becomes_the_context() -> None:
     with pytest.raises(KeyboardInterrupt) as caught, deferred_interrupt():  # noqa: PT012
         interrupt()
-        raise KeyError("own")
+        raise KeyError("of the block")
     assert isinstance(caught.value.__context__, KeyError)
 
 
@@ -60,7 +60,7 @@ def test_a_second_interrupt_is_raised_at_once() -> None:
 
 
 @pytest.mark.parametrize("handler", [signal.SIG_IGN, signal.SIG_DFL])
-def test_what_is_no_python_function_stays(handler: signal.Handlers) -> None:
+def test_handlers_that_are_not_python_functions_stay(handler: signal.Handlers) -> None:
     before = signal.signal(signal.SIGINT, handler)
     try:
         with deferred_interrupt():
@@ -69,7 +69,7 @@ def test_what_is_no_python_function_stays(handler: signal.Handlers) -> None:
         signal.signal(signal.SIGINT, before)
 
 
-def test_other_threads_run_as_always() -> None:
+def test_other_threads_are_not_affected() -> None:
     ran = []
 
     def work() -> None:
@@ -82,7 +82,7 @@ def test_other_threads_run_as_always() -> None:
     assert ran == [signal.default_int_handler]
 
 
-def test_work_is_surely_done_when_the_interrupt_comes_before_its_deferral(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_cleanup_completes_when_the_interrupt_precedes_its_deferral(monkeypatch: pytest.MonkeyPatch) -> None:
     enter = deferred_interrupt.__enter__
     moments = iter([interrupt])
 
@@ -93,11 +93,11 @@ def test_work_is_surely_done_when_the_interrupt_comes_before_its_deferral(monkey
     done = []
     monkeypatch.setattr(interrupts.deferred_interrupt, "__enter__", interrupted_enter)
     with pytest.raises(KeyboardInterrupt):
-        surely(lambda: done.append(1))
+        complete_despite_interrupt(lambda: done.append(1))
     assert done == [1]
 
 
-def test_work_is_done_and_the_interrupt_raised_when_it_comes_in_it() -> None:
+def test_cleanup_completes_before_an_interrupt_during_it_is_raised() -> None:
     done = []
 
     def work() -> None:
@@ -105,7 +105,7 @@ def test_work_is_done_and_the_interrupt_raised_when_it_comes_in_it() -> None:
         done.append(1)
 
     with pytest.raises(KeyboardInterrupt):
-        surely(work)
+        complete_despite_interrupt(work)
     assert done[0] == 1
-    surely(lambda: done.clear())
+    complete_despite_interrupt(lambda: done.clear())
     assert done == []

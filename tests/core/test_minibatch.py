@@ -1,4 +1,4 @@
-"""The records of a batch: frozen, checked at the boundary, moved and counted with each storage once."""
+"""Records of a batch: immutable, validated, and counted and copied with each storage once."""
 
 from dataclasses import FrozenInstanceError, replace
 
@@ -17,19 +17,19 @@ def ids(*values: int, dtype: torch.dtype = torch.int64) -> torch.Tensor:
 
 
 def block(**changes) -> Block:
-    """Three sources, two destinations: 0 ← 2, 0; 1 ← 2."""
+    """Return a block of three sources and two destinations: 0 ← 2, 0; 1 ← 2."""
     fields = {"indptr": ids(0, 2, 3), "indices": ids(2, 0, 2, dtype=torch.int32), "num_src": 3, "num_dst": 2}
     return Block(**(fields | changes))
 
 
 def exchange(**changes) -> Exchange:
-    """Of two processes: sends one row, receives two."""
+    """Return an exchange between two processes that sends one row and receives two."""
     fields = {"send_index": ids(1), "send_counts": (0, 1), "receive_counts": (0, 2), "halo_ids": ids(40, 41)}
     return Exchange(**(fields | changes))
 
 
 def dense_batch() -> MiniBatch:
-    """Two blocks that are row prefixes of one CSR."""
+    """Return a batch of two blocks that are row prefixes of one CSR."""
     indptr, indices = ids(0, 2, 3, 5), ids(1, 2, 0, 3, 4, dtype=torch.int32)
     outer = Block(indptr, indices, num_src=5, num_dst=3)
     inner = Block(indptr[:2], indices[:2], num_src=3, num_dst=1)
@@ -58,7 +58,7 @@ def dense_batch() -> MiniBatch:
         ({"edge_type": torch.ones(3)}, TypeError, "edge_type must be a tensor of .* not torch.float32"),
     ],
 )
-def test_block_refuses(changes, error, message):
+def test_block_rejects(changes, error, message):
     with pytest.raises(error, match=message):
         block(**changes)
 
@@ -67,11 +67,11 @@ def test_block_refuses(changes, error, message):
     ("changes", "message"),
     [
         ({"indptr": ids(0, 4, 3)}, "indptr must be non-decreasing, but it decreases after row 1, from 4 to 3"),
-        ({"indices": ids(2, 3, 2)}, r"indices hold 3; sources lie in \[0, 3\)"),
-        ({"indices": ids(2, -1, 2)}, r"indices hold -1; sources lie in \[0, 3\)"),
+        ({"indices": ids(2, 3, 2)}, r"indices contains 3; sources must be in \[0, 3\)"),
+        ({"indices": ids(2, -1, 2)}, r"indices contains -1; sources must be in \[0, 3\)"),
     ],
 )
-def test_validate_reads_all(changes, message):
+def test_validate_checks_everything(changes, message):
     broken = block(**changes)
     with pytest.raises(ValueError, match=message):
         broken.validate()
@@ -88,11 +88,11 @@ def test_validate_reads_all(changes, message):
         (
             {"send_counts": (0, 0, 1)},
             ValueError,
-            "3 send counts for 2 receive counts; there is one of each per process",
+            "3 send counts but 2 receive counts; pass one of each per process",
         ),
     ],
 )
-def test_exchange_refuses(changes, error, message):
+def test_exchange_rejects(changes, error, message):
     with pytest.raises(error, match=message):
         exchange(**changes)
 
@@ -105,7 +105,7 @@ def test_exchange_refuses(changes, error, message):
         ({"node_ids": ids(1, 2, 3).int()}, TypeError, "node_ids must be a tensor of torch.int64, not torch.int32"),
         ({"node_ids": [1, 2, 3]}, TypeError, "node_ids is a list; pass a tensor"),
         ({"parent": ids(0, 1)}, ValueError, r"parent has shape \(2,\); its first dimension must be 3"),
-        ({"exchanges": ()}, ValueError, "0 exchanges for 1 blocks; give one per block"),
+        ({"exchanges": ()}, ValueError, "0 exchanges for 1 blocks; pass one per block"),
         ({"exchanges": (block(),)}, TypeError, r"exchanges\[0\] is a Block; pass a list of Exchanges"),
         ({"blocks": (object(),)}, TypeError, r"blocks\[0\] is an object; .*MiniBatch\.from_dgl"),
         ({"blocks": 3}, TypeError, "blocks is an int; pass a list of Blocks"),
@@ -113,7 +113,7 @@ def test_exchange_refuses(changes, error, message):
         ({"exchanges": (exchange(),)}, ValueError, r"the batch provides 5 \(3 owned \+ 2 halo\)"),
     ],
 )
-def test_minibatch_refuses(fields, error, message):
+def test_minibatch_rejects(fields, error, message):
     with pytest.raises(error, match=message):
         MiniBatch(**({"node_ids": ids(7, 8, 9), "blocks": (block(),)} | fields))
 
@@ -121,27 +121,31 @@ def test_minibatch_refuses(fields, error, message):
 @pytest.mark.parametrize(
     ("fields", "error", "message"),
     [
-        ({"node_ids": ids(7, 8, 7)}, ValueError, "node_ids holds 7 more than once"),
-        ({"node_ids": ids(7, 8, -9)}, IndexError, r"node_ids holds -9; ids must lie in \[0, 10\)"),
-        ({"node_ids": ids(7, 8, 10)}, IndexError, r"node_ids holds 10; ids must lie in \[0, 10\)"),
-        ({"parent": ids(0, 1, -1)}, IndexError, "parent holds -1"),
-        ({"parent": ids(0, 1, 1)}, ValueError, "parent holds 1 more than once"),
+        ({"node_ids": ids(7, 8, 7)}, ValueError, "node_ids contains 7 more than once"),
+        ({"node_ids": ids(7, 8, -9)}, IndexError, r"node_ids contains -9; ids must be in \[0, 10\)"),
+        ({"node_ids": ids(7, 8, 10)}, IndexError, r"node_ids contains 10; ids must be in \[0, 10\)"),
+        ({"parent": ids(0, 1, -1)}, IndexError, "parent contains -1"),
+        ({"parent": ids(0, 1, 1)}, ValueError, "parent contains 1 more than once"),
         ({"blocks": (block(indptr=ids(0, 4, 3)),)}, ValueError, "block 0: indptr must be non-decreasing"),
-        ({"blocks": (block(), block(num_src=2, num_dst=2))}, ValueError, "block 1: indices hold 2; sources lie in"),
+        (
+            {"blocks": (block(), block(num_src=2, num_dst=2))},
+            ValueError,
+            "block 1: indices contains 2; sources must be in",
+        ),
     ],
 )
-def test_minibatch_validate_reads_all(fields, error, message):
+def test_minibatch_validate_checks_everything(fields, error, message):
     batch = MiniBatch(**({"node_ids": ids(7, 8, 9), "blocks": (block(),)} | fields))
     with pytest.raises(error, match=message):
         batch.validate(num_nodes=10)
 
 
 @given(minibatches())
-def test_minibatch_validate_passes_what_samplers_make(batch):
+def test_minibatch_validate_accepts_sampled_batches(batch):
     assert batch.validate() is batch
 
 
-def test_disjoint_batches_hold_a_node_twice():
+def test_disjoint_batches_may_contain_a_node_twice():
     batch = MiniBatch(ids(7, 8, 7), (block(),))
     assert batch.validate(unique=False) is batch
 
@@ -149,18 +153,18 @@ def test_disjoint_batches_hold_a_node_twice():
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"send_index": ids(1)}, r"send_index holds 1; ids must lie in \[0, 1\)"),
-        ({"halo_ids": ids(4, -5), "send_index": ids(0)}, "halo_ids holds -5"),
+        ({"send_index": ids(1)}, r"send_index contains 1; ids must be in \[0, 1\)"),
+        ({"halo_ids": ids(4, -5), "send_index": ids(0)}, "halo_ids contains -5"),
     ],
 )
-def test_validate_reads_exchanges(changes, message):
+def test_validate_checks_exchanges(changes, message):
     blocks = (block(num_dst=1, indptr=ids(0, 3)),)
     batch = MiniBatch(ids(7), blocks, exchanges=(exchange(**changes),))
     with pytest.raises(IndexError, match=message):
         batch.validate()
 
 
-def test_a_block_on_two_devices_is_refused():
+def test_a_block_on_two_devices_is_rejected():
     with pytest.raises(ValueError, match="indptr is on meta, indices on cpu; move both to one device"):
         block(indptr=ids(0, 2, 3).to("meta"))
 
@@ -172,7 +176,7 @@ def test_records_are_frozen(record):
             setattr(record, field, None)
 
 
-def test_halo_rows_are_further_sources():
+def test_halo_rows_are_additional_sources():
     batch = MiniBatch(ids(7), (block(num_dst=1, indptr=ids(0, 3)),), exchanges=(exchange(),))
     assert (batch.num_inputs, batch.num_seeds) == (1, 1)
 
@@ -188,7 +192,7 @@ def test_block_lists_edges_both_ways():
 
 
 @given(batch=minibatches())
-def test_layers_share_one_list_of_nodes(batch):
+def test_layers_share_one_node_list(batch):
     assert batch.seeds.tolist() == batch.node_ids[: batch.blocks[-1].num_dst].tolist()
     assert batch.num_edges == sum(b.validate().num_edges for b in batch.blocks)
     assert [b.num_src for b in batch.blocks[1:]] == [b.num_dst for b in batch.blocks[:-1]]
@@ -245,7 +249,7 @@ def test_to_keeps_values(batch):
         assert torch.equal(there.indptr, here.indptr)
 
 
-def test_reprs_are_for_people():
+def test_reprs_are_readable():
     assert repr(block()) == "Block(3 → 2 nodes, 3 edges)"
     assert repr(block(edge_weight=torch.ones(3))) == "Block(3 → 2 nodes, 3 edges, edge_weight)"
     assert repr(dense_batch()) == "MiniBatch(5 inputs → 1 seeds: 5→3 (5 edges), 3→1 (2 edges); 92 B)"
@@ -254,14 +258,14 @@ def test_reprs_are_for_people():
     assert html.count("<tr>") == 3
 
 
-def test_blocks_and_exchanges_show_their_sizes_and_not_their_numbers() -> None:
+def test_blocks_and_exchanges_show_sizes_instead_of_values() -> None:
     block = random_minibatch().blocks[-1]
     assert f"<td>{block.num_src:,}</td>" in block._repr_html_()
     exchange = Exchange(torch.arange(3), (1, 2), (4, 0), torch.arange(4))
-    assert repr(exchange) == "Exchange(send [1, 2], receive [4, 0] rows by process)"
+    assert repr(exchange) == "Exchange(send [1, 2], receive [4, 0] rows per process)"
 
 
-def test_a_block_spans_its_edges_and_weighs_each_once() -> None:
+def test_a_block_rejects_wrong_ends_and_matrices() -> None:
     one = torch.tensor([0], dtype=torch.int32)
     with pytest.raises(ValueError, match="runs from 0 to 5"):
         Block(torch.tensor([0, 5]), one, 1, 1)

@@ -1,8 +1,8 @@
 """Variates of sequential ids, seeds, steps and layers behave like independent uniforms.
 
-Every p-value below FALSE_ALARM is a failure. There are fewer than a thousand p-values, so that true uniforms would fail
-with a chance of at most 1e-6 in all; and since everything is a fixed function, the outcome never changes between runs.
-Generators with known faults must fail, each at the tests made for its fault.
+A p-value below FALSE_ALARM is a failure. There are fewer than a thousand p-values, so that true uniforms would fail
+with a probability of at most 1e-6; and since everything is deterministic, the outcome never changes between runs.
+Generators with known defects must fail the tests designed for their defect.
 """
 
 from collections import Counter
@@ -35,17 +35,17 @@ def library(seed: Tensor, step: Tensor, layer: Tensor, ids: Tensor) -> Tensor:
 
 
 def congruential(seed: Tensor, step: Tensor, layer: Tensor, ids: Tensor) -> Tensor:
-    """A linear congruential generator stepped once from an exclusive or of everything."""
+    """One step of a linear congruential generator, from the exclusive or of all arguments."""
     return (ids ^ seed ^ (step << 8) ^ (layer << 16)) * 6364136223846793005 + 1442695040888963407
 
 
 def additive(seed: Tensor, step: Tensor, layer: Tensor, ids: Tensor) -> Tensor:
-    """Well mixed, but of a sum: seed 1, step 2 is seed 2, step 1."""
+    """Well mixed, but a function of the sum: seed 1, step 2 equals seed 2, step 1."""
     return hash_index_torch(0, seed + step + layer + ids)
 
 
 def forgetful(seed: Tensor, step: Tensor, layer: Tensor, ids: Tensor) -> Tensor:
-    """Blind to the layer."""
+    """Independent of the layer."""
     return library(seed, step, torch.zeros_like(layer), ids)
 
 
@@ -56,16 +56,16 @@ def half_mixed(seed: Tensor, step: Tensor, layer: Tensor, ids: Tensor) -> Tensor
 
 
 def low_discrepancy(seed: Tensor, step: Tensor, layer: Tensor, ids: Tensor) -> Tensor:
-    """The golden-ratio sequence: too even to be random."""
+    """The golden-ratio sequence, which is too even to be random."""
     return (seed + step + layer + ids) * -0x61C8864680B583EB
 
 
 def binned(words: Tensor, bits: int, shift: int = 0) -> np.ndarray:
-    """`bits` bits of each word, from the top, or below the upper `shift`."""
+    """Extract `bits` bits of each word, below its upper `shift` bits."""
     return (words >> (64 - bits - shift)).bitwise_and((1 << bits) - 1).numpy()
 
 
-def even_p(values: np.ndarray, bins: int) -> float:
+def equal_frequency_p(values: np.ndarray, bins: int) -> float:
     """Chi-square of equal frequencies. Frequencies that are too equal count as much as unequal ones."""
     statistic = ((np.bincount(values, minlength=bins) - len(values) / bins) ** 2).sum() / (len(values) / bins)
     return 2 * min(float(stats.chi2.sf(statistic, bins - 1)), float(stats.chi2.cdf(statistic, bins - 1)))
@@ -73,7 +73,7 @@ def even_p(values: np.ndarray, bins: int) -> float:
 
 def pair_p(first: Tensor, second: Tensor, shift: int = 0) -> float:
     """Chi-square of 16 × 16 equally frequent pairs."""
-    return even_p(binned(first, 4, shift) * 16 + binned(second, 4, shift), 256)
+    return equal_frequency_p(binned(first, 4, shift) * 16 + binned(second, 4, shift), 256)
 
 
 def lagged(words: Tensor, lag: int) -> tuple[Tensor, Tensor]:
@@ -103,9 +103,9 @@ def bit_pairs_p(words: Tensor) -> float:
 
 
 def line(axis: str, count: int = COUNT, start: int = 0) -> list[Tensor]:
-    """Coordinates that count along one axis; the others stand still."""
-    at = {"seed": 3, "step": 5, "layer": 1, "id": 11}
-    return [torch.arange(start, start + count) if name == axis else torch.full((count,), at[name]) for name in AXES]
+    """Coordinates that count along one axis; the others stay constant."""
+    fixed = {"seed": 3, "step": 5, "layer": 1, "id": 11}
+    return [torch.arange(start, start + count) if name == axis else torch.full((count,), fixed[name]) for name in AXES]
 
 
 def shifted(coordinates: list[Tensor], **by: int) -> list[Tensor]:
@@ -115,8 +115,8 @@ def shifted(coordinates: list[Tensor], **by: int) -> list[Tensor]:
 def along_p(words: Words, axis: str) -> Iterator[tuple[str, float]]:
     """Variates counted along an axis are uniform and independent of those soon after."""
     sequence = words(*line(axis))
-    yield f"even {axis}", even_p(binned(sequence, 8), 256)
-    yield f"even low {axis}", even_p(binned(sequence, 8, shift=56), 256)
+    yield f"even {axis}", equal_frequency_p(binned(sequence, 8), 256)
+    yield f"even low {axis}", equal_frequency_p(binned(sequence, 8, shift=56), 256)
     yield f"kolmogorov {axis}", float(stats.kstest(unit_interval_torch(sequence).numpy(), "uniform").pvalue)
     yield f"runs {axis}", runs_p(sequence)
     yield f"bits {axis}", bits_p(sequence)
@@ -142,7 +142,7 @@ def between_p(words: Words) -> Iterator[tuple[str, float]]:
 
 
 def avalanche_p(words: Words) -> Iterator[tuple[str, float]]:
-    """Flipping one bit of an id or a seed flips each bit of the word with chance one half."""
+    """Flipping one bit of an id or a seed flips each bit of the word with probability one half."""
     for axis in ("id", "seed"):
         for bit in range(0, 40, 1 if axis == "id" else 8):
             counting = torch.arange(4096)
@@ -188,12 +188,12 @@ def test_uniform_is_the_hash_scaled():
 
 @pytest.mark.parametrize("bound", [2, 3, 10, 100, 255, 2**31 - 1])
 @pytest.mark.parametrize("axis", AXES)
-def test_below_is_even(axis, bound):
+def test_below_is_uniform(axis, bound):
     values = below_torch(library(*line(axis)), bound)
     assert int(values.min()) >= 0
     assert int(values.max()) < bound
     bins = min(bound, 255)  # for a large bound the bins differ by one value in eight million
-    assert even_p((values * bins // bound).numpy(), bins) > FALSE_ALARM
+    assert equal_frequency_p((values * bins // bound).numpy(), bins) > FALSE_ALARM
 
 
 def test_every_order_of_four_is_equally_likely():
@@ -202,14 +202,14 @@ def test_every_order_of_four_is_equally_likely():
     assert stats.chisquare(list(orders.values())).pvalue > FALSE_ALARM
 
 
-def test_permutation_of_many_is_one():
+def test_permutation_of_a_thousand_is_a_permutation():
     order = permutation(7, 1000)
     assert torch.equal(order.sort().values, torch.arange(1000))
     assert not torch.equal(order, permutation(8, 1000))
     assert permutation(7, 0).tolist() == []
 
 
-def test_streams_of_a_grid_do_not_meet():
+def test_streams_have_distinct_keys():
     cells = list(product(range(-3, 9), Purpose, range(40), range(8)))
     assert len({stream(*cell) for cell in cells}) == len(cells)
     assert stream(4, Purpose.DROPOUT, 5, 6) == derive_key(4, 2, 5, 6)

@@ -1,4 +1,4 @@
-"""Bytes as people write them."""
+"""Formatting and parsing of sizes."""
 
 import pytest
 from hypothesis import example, given
@@ -33,20 +33,20 @@ def test_parse(text, count):
 
 
 @pytest.mark.parametrize("text", ["", "GiB", "8Gb", "8 gib", "eight", "1 KiB KiB"])
-def test_parse_refuses_other_words(text):
+def test_parse_rejects_other_text(text):
     with pytest.raises(ValueError, match=f"{text!r} is not a number of bytes; write 8GiB"):
         parse_bytes(text)
 
 
 @pytest.mark.parametrize("text", ["-1", "nan", "inf", "1e400 KiB"])
-def test_parse_refuses_what_no_memory_has(text):
+def test_parse_rejects_negative_and_infinite_sizes(text):
     with pytest.raises(ValueError, match="must be finite and not negative"):
         parse_bytes(text)
 
 
 @given(count=st.integers(0, 2**50))
-@example(count=1111)  # 0.54 % from the 1.08 KiB that is written
-def test_parse_reads_what_format_writes(count):
+@example(count=1111)  # formatted as 1.08 KiB, which is off by 0.54 %
+def test_parse_inverts_format(count):
     text = format_bytes(count)
     unit = parse_bytes(f"1 {text.split()[1]}")
     assert abs(parse_bytes(text) - count) <= 0.005 * unit + 1  # two decimals, and whole bytes

@@ -1,5 +1,7 @@
-"""A data folder and a cache of the test's own, and tiny archives to put there."""
+"""A data folder and a cache per test, and tiny archives to write there."""
 
+import builtins
+import socket
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -10,7 +12,7 @@ import pytest
 
 @pytest.fixture(autouse=True)
 def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """The data folder; the cache is beside it."""
+    """Create the data folder, and a cache next to it."""
     monkeypatch.setenv("WORKBENCH_DATA", str(tmp_path / "data"))
     monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "cache"))
     (tmp_path / "data").mkdir()
@@ -19,7 +21,7 @@ def folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 @pytest.fixture
 def write(folder: Path) -> Callable[..., Path]:
-    """Write an archive of 6 nodes and 6 edges with what is given instead of its usual arrays; None leaves one out."""
+    """Write an archive of 6 nodes and 6 edges; arguments replace its arrays, None omits one."""
 
     def write_archive(name: str = "tiny", **change: Any) -> Path:
         arrays = {
@@ -40,7 +42,7 @@ def write(folder: Path) -> Callable[..., Path]:
 
 @pytest.fixture
 def write_triples(folder: Path) -> Callable[..., Path]:
-    """Like `write`, a knowledge graph of 4 entities and 2 relations."""
+    """Write a knowledge graph of 4 entities and 2 relations; arguments replace its arrays, None omits one."""
 
     def write_archive(name: str = "facts", **change: Any) -> Path:
         arrays = {
@@ -56,3 +58,14 @@ def write_triples(folder: Path) -> Callable[..., Path]:
         return path
 
     return write_archive
+
+
+@pytest.fixture
+def no_network(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Fail on any connection, and on any question at the terminal."""
+
+    def refuse(*args: Any, **options: Any) -> None:
+        raise AssertionError("opened a connection, or prompted")
+
+    monkeypatch.setattr(socket.socket, "connect", refuse)
+    monkeypatch.setattr(builtins, "input", refuse)

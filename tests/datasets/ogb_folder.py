@@ -1,4 +1,4 @@
-"""Tiny sets written in OGB's raw layout."""
+"""Writes tiny data sets in OGB's raw form."""
 
 import gzip
 from importlib.util import find_spec
@@ -8,10 +8,11 @@ from typing import Any
 import numpy as np
 import pytest
 
-# not importorskip: the import would start a thread that looks for a newer version on the network
+# not importorskip: the import would start a thread that queries the network for a newer version
 needs_ogb = pytest.mark.skipif(find_spec("ogb") is None, reason="ogb is missing: pip install 'gnn-workbench[ogb]'")
 EDGES = np.array([[0, 1, 2, 3, 3], [1, 2, 0, 4, 5]])
 FEATURES = np.linspace(-1, 1, 18, dtype=np.float32).reshape(6, 3)
+LABELS = [0, 1, 2, 39, 4, 5]
 SPLIT = {"train": [0, 3], "valid": [1, 2], "test": [5]}
 
 
@@ -23,7 +24,7 @@ def write_csv(path: Path, values: Any) -> None:
 
 
 def write_set(root: Path, name: str, split: str, labels: Any, features: np.ndarray | None = FEATURES) -> Path:
-    """A set of 6 nodes and 5 edges as text files."""
+    """Write a data set of 6 nodes and 5 edges as text files."""
     folder = root / name.replace("-", "_")
     tables = {"edge": EDGES.T, "node-label": labels, "num-node-list": [6], "num-edge-list": [5]}
     for file, values in (tables | ({} if features is None else {"node-feat": features})).items():
@@ -33,7 +34,7 @@ def write_set(root: Path, name: str, split: str, labels: Any, features: np.ndarr
 
 
 def write_binary_set(root: Path) -> Path:
-    """The same graph as OGB's largest set is stored."""
+    """Write the same graph in the binary form of OGB's largest data set."""
     folder = root / "ogbn_papers100M"
     (folder / "raw").mkdir(parents=True)
     arrays = {"edge_index": EDGES, "num_nodes_list": np.array([6]), "num_edges_list": np.array([5])}

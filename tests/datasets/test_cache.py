@@ -1,3 +1,5 @@
+"""The cache: hits, changes of the key, damage, kills and concurrent processes."""
+
 import json
 import multiprocessing
 import os
@@ -10,10 +12,10 @@ import torch
 from tests.killed import killed_at_each_operation
 from workbench.core.dataset import Dataset
 from workbench.core.graph import Graph
-from workbench.core.knowledge import KnowledgeGraph
-from workbench.core.linksplit import LinkSplit
+from workbench.core.link_split import LinkSplit
 from workbench.datasets import cache
 from workbench.datasets.cache import cached, checksum
+from workbench.links.knowledge_graph import KnowledgeGraph
 
 
 def a_dataset(value=0.0):
@@ -42,7 +44,7 @@ def a_knowledge_graph():
 
 
 class Builder:
-    """Counts how often it had to work."""
+    """A build function that counts its calls."""
 
     def __init__(self, result=None):
         self.result: Any = result or a_dataset()
@@ -65,7 +67,7 @@ def arrays(record):
     return {name: t for name, t in record._tensors().items() if t is not None}
 
 
-def test_second_load_opens_what_the_first_wrote():
+def test_the_second_load_opens_the_stored_data_set():
     builder = Builder()
     first, second = load(builder), load(builder)
     assert builder.calls == 1
@@ -78,7 +80,7 @@ def test_second_load_opens_what_the_first_wrote():
         assert loaded.validate() is loaded
 
 
-def test_knowledge_graphs_are_kept_too():
+def test_knowledge_graphs_are_stored_too():
     builder = Builder(a_knowledge_graph())
     load(builder)
     kg = load(builder)
@@ -87,14 +89,14 @@ def test_knowledge_graphs_are_kept_too():
     assert kg.entity_names == ["ä", "b"] and kg.relation_names is None
 
 
-def test_options_have_places_of_their_own():
+def test_every_combination_of_options_has_a_folder():
     builder = Builder()
     for seed in (0, 1, 0, 1):
         load(builder, seed=seed)
     assert builder.calls == 2 and len(folders()) == 2
 
 
-def test_changed_source_replaces_what_was_kept(tmp_path):
+def test_a_changed_source_replaces_the_folder(tmp_path):
     source = tmp_path / "source"
     source.write_bytes(b"one")
     builder = Builder()
@@ -109,7 +111,7 @@ def test_changed_source_replaces_what_was_kept(tmp_path):
     assert builder.calls == 2
 
 
-def test_changed_code_replaces_what_was_kept(tmp_path):
+def test_changed_code_replaces_the_folder(tmp_path):
     builder = Builder()
     for text in ("one", "two", "two"):
         code = tmp_path / f"{text}.py"
@@ -120,7 +122,7 @@ def test_changed_code_replaces_what_was_kept(tmp_path):
 
 @pytest.mark.parametrize("file", ["x.bin", "graph__indices.bin", "meta.bin", "header.json"])
 @pytest.mark.parametrize("damage", ["alter", "truncate", "delete"])
-def test_damage_is_noticed_and_repaired(file, damage):
+def test_damage_is_detected_and_repaired(file, damage):
     builder = Builder()
     load(builder)
     path = folders()[0] / file
@@ -137,7 +139,7 @@ def test_damage_is_noticed_and_repaired(file, damage):
     assert torch.equal(repaired.x, builder.result.x) and path.read_bytes() == content
 
 
-def test_touched_files_are_read_once_more_and_kept():
+def test_touched_files_are_verified_and_trusted_again():
     builder = Builder()
     load(builder)
     folder = folders()[0]
@@ -148,7 +150,7 @@ def test_touched_files_are_read_once_more_and_kept():
     assert json.loads((folder / "stamp.json").read_text())["x.bin"] == [32, 5]
 
 
-def test_writing_to_a_loaded_set_leaves_the_cache_alone():
+def test_writing_to_a_loaded_data_set_does_not_change_the_cache():
     builder = Builder()
     loaded = load(builder)
     assert isinstance(loaded, Dataset)
@@ -157,20 +159,22 @@ def test_writing_to_a_loaded_set_leaves_the_cache_alone():
     assert isinstance(again, Dataset) and float(again.x.sum()) == 0 and builder.calls == 1
 
 
-def test_cache_that_can_not_be_written_is_done_without(tmp_path, monkeypatch):
+def test_an_unwritable_cache_is_bypassed(tmp_path, monkeypatch):
     (tmp_path / "file").touch()
     monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "file" / "below"))
     builder = Builder()
     for calls in (1, 2):
-        with pytest.warns(UserWarning, match=r"can't be written .* set is read anew each time; set WORKBENCH_CACHE"):
+        with pytest.warns(
+            UserWarning, match=r"can't be written .* so set is read again each time; set WORKBENCH_CACHE"
+        ):
             assert load(builder) is builder.result
         assert builder.calls == calls
 
 
-def test_killed_while_it_is_cached(tmp_path):
-    """Killed at any moment: the next load gives the set, and neither drafts nor what was replaced are left."""
+def test_killed_while_storing(tmp_path):
+    """After a kill at any moment the next load succeeds, and no drafts or outdated folders remain."""
     source, root, moments = tmp_path / "source", cache.cache_folder(), 0
-    builder, wanted = Builder(a_knowledge_graph()), a_knowledge_graph().fingerprint
+    builder, expected = Builder(a_knowledge_graph()), a_knowledge_graph().fingerprint
     source.write_bytes(b"first")
     os.utime(source, ns=(1, 1))
     load(builder, (source,))
@@ -178,25 +182,25 @@ def test_killed_while_it_is_cached(tmp_path):
     for _ in killed_at_each_operation(lambda: load(builder, (source,)), root):
         moments += 1
         loaded = load(builder, (source,))
-        assert isinstance(loaded, KnowledgeGraph) and loaded.fingerprint == wanted
+        assert isinstance(loaded, KnowledgeGraph) and loaded.fingerprint == expected
         assert len(folders()) == 1 and not list(root.rglob(".*")), moments
         source.write_bytes(b"contents %d" % moments)
     assert moments > 20
 
 
-def test_folders_of_other_names_are_left_alone():
+def test_folders_of_other_names_are_not_removed():
     load(Builder())
-    (kept,) = folders()
-    place = kept.name.partition("-")[0]
-    others = [kept.with_name(name) for name in (f"{place}-mine", f"{place}-", "thesis", f"{place}-{'g' * 16}")]
+    (stored,) = folders()
+    prefix = stored.name.partition("-")[0]
+    others = [stored.with_name(name) for name in (f"{prefix}-mine", f"{prefix}-", "thesis", f"{prefix}-{'g' * 16}")]
     for other in others:
         other.mkdir()
-    kept.rename(kept.with_name(f"{place}-{'0' * 16}"))
+    stored.rename(stored.with_name(f"{prefix}-{'0' * 16}"))
     load(Builder())
-    assert set(folders()) == {kept, *others}
+    assert set(folders()) == {stored, *others}
 
 
-def test_error_while_building_leaves_nothing(monkeypatch):
+def test_an_error_while_building_stores_nothing(monkeypatch):
     def fail():
         raise ValueError("no such thing")
 
@@ -216,7 +220,7 @@ def _load_and_note(notes: Path, barrier) -> None:
     assert isinstance(loaded, Dataset) and float(loaded.x.sum()) == 8
 
 
-def test_processes_that_load_at_once_build_once(tmp_path):
+def test_concurrent_processes_build_once(tmp_path):
     notes = tmp_path / "notes"
     notes.mkdir()
     context = multiprocessing.get_context("spawn")
@@ -230,16 +234,16 @@ def test_processes_that_load_at_once_build_once(tmp_path):
     assert len(list(notes.iterdir())) == 1
 
 
-def test_checksum_is_noted_once_a_file_has_settled(tmp_path):
+def test_a_checksum_is_cached_unless_the_file_was_just_modified(tmp_path):
     file = tmp_path / "file"
     file.write_bytes(b"abc")
-    wanted = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
+    expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     notes = cache.cache_folder() / "checksums"
-    assert checksum(file) == wanted and not notes.exists()
+    assert checksum(file) == expected and not notes.exists()
     os.utime(file, ns=(10**18, 10**18))
-    assert checksum(file) == wanted and len(list(notes.iterdir())) == 1
+    assert checksum(file) == expected and len(list(notes.iterdir())) == 1
     note = next(notes.iterdir())
-    note.write_text(note.read_text().replace(wanted, "noted"))
-    assert checksum(file) == "noted"
+    note.write_text(note.read_text().replace(expected, "cached"))
+    assert checksum(file) == "cached"
     file.write_bytes(b"abcd")
-    assert checksum(file) != "noted"
+    assert checksum(file) != "cached"

@@ -1,3 +1,5 @@
+"""`load_dataset`: published archives, options, cache and errors."""
+
 import os
 import re
 from pathlib import Path
@@ -13,7 +15,7 @@ from workbench.datasets.features import random_features
 from workbench.datasets.known import known_sets
 
 PUBLISHED = Path(os.environ.get("WORKBENCH_DATA", "")).absolute()
-"""Where published archives may be; those that are there are tested, everything else writes its own."""
+"""Folder of published archives; those present are tested, all other tests write their own."""
 
 # name: nodes, edges stored, unique undirected edges without loops, features, classes, split
 NODE_SETS = {
@@ -50,7 +52,7 @@ def parts(ds):
 @pytest.mark.parametrize("name", present(NODE_SETS))
 def test_published_node_sets(name):
     nodes, stored, undirected, width, classes, split = NODE_SETS[name]
-    # dense features of these two would be 0.5 GB written and read
+    # dense features of these two data sets would be 0.5 GB to write and read
     features = "degree" if width > 1500 else "given"
     ds = wb.load_dataset(name, root=PUBLISHED, features=features)
     assert ds.graph.num_nodes == nodes and ds.num_classes == classes
@@ -84,7 +86,7 @@ def test_published_link_split(name):
 
 
 @pytest.mark.parametrize("name", present(["ogbn-arxiv"]))
-def test_ranked_classes_are_as_good_as_published(name):
+def test_ranked_classes_have_the_published_accuracy(name):
     ds = wb.load_dataset(name, root=PUBLISHED)
     assert ds.features == "ranked-classes"
     best = ds.x.argmax(1)
@@ -92,7 +94,7 @@ def test_ranked_classes_are_as_good_as_published(name):
         assert float((best[ids] == ds.y[ids]).float().mean()) == pytest.approx(accuracy, abs=6e-4)
 
 
-def test_loads_cached_and_equal(write):
+def test_the_cached_data_set_is_equal(write):
     write()
     first, second = wb.load_dataset("tiny"), wb.load_dataset("tiny")
     assert first.fingerprint == second.fingerprint and torch.equal(first.x, second.x)
@@ -100,20 +102,20 @@ def test_loads_cached_and_equal(write):
     assert first.graph.indices.tolist() == [1, 0, 3, 2, 4, 4] and first.graph.indptr.tolist() == [0, 1, 2, 3, 4, 5, 6]
 
 
-def test_altered_archive_is_read_again(write):
+def test_a_changed_archive_is_read_again(write):
     write()
     before = wb.load_dataset("tiny")
     write(x=np.ones((6, 2), np.float32))
     after = wb.load_dataset("tiny")
     assert after.fingerprint != before.fingerprint and float(after.x.sum()) == 12
-    assert float(before.x.sum()) == 66  # what is open stays what it was
+    assert float(before.x.sum()) == 66  # an open data set does not change
 
 
-def test_archive_that_broke_is_refused_though_it_was_kept(write):
+def test_a_damaged_archive_is_refused_although_it_is_cached(write):
     path = write()
     wb.load_dataset("tiny")
     path.write_bytes(path.read_bytes()[:-10])
-    with pytest.raises(DataError, match="no complete zip archive"):
+    with pytest.raises(DataError, match="not a complete zip archive"):
         wb.load_dataset("tiny")
 
 
@@ -128,29 +130,29 @@ def test_options_change_what_is_loaded(write):
     assert wb.load_dataset("tiny").graph.num_edges == 6
 
 
-def test_sets_without_labels_features_or_split(write):
+def test_data_sets_without_labels_features_or_split(write):
     write("bare", x=None, y=None, train_idx=None, val_idx=None, test_idx=None)
     ds = wb.load_dataset("bare", seed=2)
     assert ds.x.shape == (6, 0) and ds.y.tolist() == [-1] * 6 and ds.num_classes == 0
     assert (ds.features, ds.split) == ("none", "seeded:2") and sum(parts(ds)) == 6
 
 
-def test_set_that_stores_each_edge_once(write):
+def test_a_data_set_that_stores_each_edge_once(write):
     write("tolokers", edge_index=np.array([[0, 1], [1, 2]]))
     assert wb.load_dataset("tolokers").graph.num_edges == 4
     assert wb.load_dataset("tolokers", undirected=False).graph.num_edges == 2
 
 
-def test_knowledge_graph_takes_no_options_of_graphs(write_triples):
+def test_knowledge_graphs_accept_no_graph_options(write_triples):
     write_triples()
     assert wb.load_dataset("facts").known_tails(0, 0).tolist() == [1, 2, 3]
     refused: list[dict[str, Any]] = [{"undirected": True}, {"features": "degree"}, {"self_loops": False}, {"split": 1}]
     for options in refused:
-        with pytest.raises(ValueError, match="facts is a knowledge graph; it takes no options"):
+        with pytest.raises(ValueError, match="facts is a knowledge graph and accepts no graph options"):
             wb.load_dataset("facts", **options)
 
 
-def test_folder_may_be_given(write, tmp_path, monkeypatch):
+def test_the_data_folder_is_an_option(write, tmp_path, monkeypatch):
     path = write()
     monkeypatch.setenv("WORKBENCH_DATA", str(tmp_path / "elsewhere"))
     with pytest.raises(FileNotFoundError, match=re.escape(str(tmp_path / "elsewhere"))):
@@ -164,12 +166,12 @@ def test_folder_may_be_given(write, tmp_path, monkeypatch):
         ("nothing", {}, FileNotFoundError, r"neither nothing\.npz nor an OGB folder.*known are amazon-computers"),
         ("cora", {}, FileNotFoundError, "put cora.npz there"),
         ("ogbn-products", {}, FileNotFoundError, "workbench data get ogbn-products"),
-        ("../tiny", {}, ValueError, "is no name of a data set"),
-        ("x" * 300, {}, ValueError, "is no name of a data set: up to 100 letters"),
-        ("tiny\n", {}, ValueError, "is no name of a data set"),
-        ("tiny", {"scale": 0.5}, ValueError, "scale is 0.5, but tiny is no stand-in"),
+        ("../tiny", {}, ValueError, "is not a valid data set name"),
+        ("x" * 300, {}, ValueError, "is not a valid data set name: use up to 100 letters"),
+        ("tiny\n", {}, ValueError, "is not a valid data set name"),
+        ("tiny", {"scale": 0.5}, ValueError, "scale is 0.5, but tiny is not a stand-in"),
         ("tiny", {"features": "one-hot"}, ValueError, "features 'one-hot' is not known"),
-        ("tiny", {"split": 1}, ValueError, "split is 1; this set has 1 public splits"),
+        ("tiny", {"split": 1}, ValueError, "split is 1; this data set has 1 public splits"),
         ("synthetic-nothing", {}, ValueError, "synthetic-nothing"),
         ("synthetic-arxiv", {"scale": 2.0}, ValueError, "scale is 2.0"),
     ],
@@ -183,12 +185,12 @@ def test_refused(write, name, options, error, message):
 @pytest.mark.parametrize(
     ("change", "message"),
     [
-        ({"train_idx": np.array([0, 0])}, "train_idx holds 0 more than once"),
-        ({"val_idx": np.array([0])}, "the split holds 0 more than once"),
-        ({"class_names": np.array(["a", "b"])}, r"y holds 2; classes lie in \[0, 2\)"),
+        ({"train_idx": np.array([0, 0])}, "train_idx contains 0 more than once"),
+        ({"val_idx": np.array([0])}, "the split contains 0 more than once"),
+        ({"class_names": np.array(["a", "b"])}, r"y contains 2; classes must be in \[0, 2\)"),
     ],
 )
-def test_parts_that_do_not_fit_are_refused_with_the_file(write, change, message):
+def test_inconsistent_arrays_are_refused_with_the_file(write, change, message):
     path = write(**change)
     with pytest.raises(DataError, match=message) as error:
         wb.load_dataset("tiny")
@@ -198,11 +200,11 @@ def test_parts_that_do_not_fit_are_refused_with_the_file(write, change, message)
 def test_stand_ins_are_generated_once(monkeypatch):
     small: dict[str, Any] = {"scale": 0.005, "seed": 1}
     ds = wb.load_dataset("synthetic-arxiv", **small)
-    monkeypatch.setattr("workbench.datasets.standin.build.build_standin", None)
+    monkeypatch.setattr("workbench.standin.build.build_standin", None)
     assert wb.load_dataset("synthetic-arxiv", **small).fingerprint == ds.fingerprint
 
 
-def test_stand_ins_take_options():
+def test_stand_ins_accept_options():
     small: dict[str, Any] = {"scale": 0.005, "seed": 1}
     ds = wb.load_dataset("synthetic-arxiv", **small)
     both = wb.load_dataset("synthetic-arxiv", **small, undirected=True, features="random:4")
@@ -210,12 +212,12 @@ def test_stand_ins_take_options():
     assert torch.equal(both.y, ds.y) and both.split == ds.split and torch.equal(both.val_idx, ds.val_idx)
 
 
-def test_stand_in_too_large_is_refused_with_both_numbers(monkeypatch):
-    monkeypatch.setattr("workbench.datasets.standin.room.available_bytes", lambda: 1000)
-    with pytest.raises(CapacityError, match=r"needs .* of memory, 1000 B are free"):
+def test_a_stand_in_that_exceeds_memory_is_refused_with_both_numbers(monkeypatch):
+    monkeypatch.setattr("workbench.standin.required_space.available_bytes", lambda: 1000)
+    with pytest.raises(CapacityError, match=r"requires .* of memory, but 1000 B are free"):
         wb.load_dataset("synthetic-products")
 
 
-def test_every_archive_that_is_published_is_known():
+def test_every_published_archive_is_in_the_catalog():
     known = known_sets()
     assert {*NODE_SETS, *KNOWLEDGE} <= known.keys()

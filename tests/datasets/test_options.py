@@ -1,3 +1,5 @@
+"""Options of `load_dataset`: graph, features and splits."""
+
 import math
 
 import pytest
@@ -8,8 +10,8 @@ from hypothesis import strategies as st
 from workbench.core.errors import CapacityError
 from workbench.datasets import features
 from workbench.datasets.features import choose_features, densify, random_features, reciprocal_ranks
+from workbench.datasets.node_split import choose_split, stratified_split
 from workbench.datasets.raw import Options, RankedClasses, RawSet, SparseRows, Split, shape_graph
-from workbench.datasets.split import choose_split, stratified_split
 
 NODES = 5
 PAIRS = st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)), min_size=1, max_size=20)
@@ -21,18 +23,18 @@ def raw_set(pairs, **more):
 
 
 def edges(graph):
-    """Pairs (source, destination), sorted."""
+    """List the pairs (source, destination), sorted."""
     dst = torch.repeat_interleave(torch.arange(graph.num_nodes), graph.in_degrees())
     return sorted(zip(graph.indices.tolist(), dst.tolist(), strict=True))
 
 
 @given(PAIRS, st.sampled_from([None, False, True]), st.sampled_from([None, False, True]), st.booleans())
-def test_graph_is_what_the_options_say(pairs, undirected, self_loops, stored_once):
+def test_options_of_the_graph(pairs, undirected, self_loops, stored_once):
     graph = shape_graph(raw_set(pairs, stored_once=stored_once), undirected=undirected, self_loops=self_loops)
-    wanted = [(s, d) for s, d in pairs if self_loops is None or s != d]
+    expected = [(s, d) for s, d in pairs if self_loops is None or s != d]
     if undirected or (undirected is None and stored_once):
-        wanted = sorted({*wanted, *((d, s) for s, d in wanted)})
-    assert edges(graph) == sorted(wanted + [(i, i) for i in range(NODES)] * (self_loops is True))
+        expected = sorted({*expected, *((d, s) for s, d in expected)})
+    assert edges(graph) == sorted(expected + [(i, i) for i in range(NODES)] * (self_loops is True))
     assert graph.edge_ids is None
 
 
@@ -74,7 +76,7 @@ def test_random_features_are_uniform_and_depend_on_the_seed():
     assert float(correlation.abs().max()) < 5.5 / math.sqrt(4000)
 
 
-def test_random_features_do_not_depend_on_pieces(monkeypatch):
+def test_random_features_do_not_depend_on_the_chunk_size(monkeypatch):
     whole = random_features(300, 7, seed=0)
     monkeypatch.setattr(features, "_CHUNK", 101)
     assert torch.equal(random_features(300, 7, seed=0), whole)
@@ -87,14 +89,14 @@ def test_sparse_features_sum_duplicates():
 
 def test_too_wide_features_are_refused_with_both_numbers(monkeypatch):
     rows = SparseRows(torch.tensor([0, 1]), torch.tensor([5]), torch.ones(1), 1 << 40)
-    with pytest.raises(CapacityError, match=r"take 4\.00 TiB when dense, the limit here is .*random:128"):
+    with pytest.raises(CapacityError, match=r"require 4\.00 TiB when dense, more than the limit of .*random:128"):
         densify(rows)
     monkeypatch.setattr(features, "available_bytes", lambda: 1000)
     with pytest.raises(CapacityError, match="1000 B"):
         random_features(100, 128, seed=0)
 
 
-def test_ranked_classes_keep_their_order():
+def test_ranked_classes_become_reciprocal_ranks():
     ranked = RankedClasses(torch.tensor([[2, 0, -1], [1, -1, -1], [-1, -1, -1]]), 3)
     assert reciprocal_ranks(ranked).tolist() == [[0.5, 0, 1], [0, 1, 0], [0, 0, 0]]
 
@@ -136,7 +138,7 @@ def test_public_splits_by_number():
     y = torch.zeros(NODES, dtype=torch.int64)
     assert choose_split(raw_set([(0, 1)], splits=(one,)), y, number=0, seed=0) == (one, "public")
     assert choose_split(raw_set([(0, 1)], splits=(one, two)), y, number=1, seed=0) == (two, "public:1")
-    with pytest.raises(ValueError, match="split is 2; this set has 2 public splits"):
+    with pytest.raises(ValueError, match="split is 2; this data set has 2 public splits"):
         choose_split(raw_set([(0, 1)], splits=(one, two)), y, number=2, seed=0)
     assert choose_split(raw_set([(0, 1)]), y, number=0, seed=5)[1] == "seeded:5"
     with pytest.raises(ValueError, match="has 0 public splits"):
@@ -144,6 +146,6 @@ def test_public_splits_by_number():
 
 
 @pytest.mark.parametrize("seed", [1.5, "7", True, 2**64])
-def test_a_seed_is_a_whole_number_of_64_bits(seed):
-    with pytest.raises(ValueError, match=r"^seed is .*; it must (be a whole number|lie in)"):
+def test_a_seed_must_be_a_64_bit_integer(seed):
+    with pytest.raises(ValueError, match=r"^seed is .*; it must (be a whole number|be in)"):
         Options(seed=seed)

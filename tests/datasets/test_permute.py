@@ -1,4 +1,4 @@
-"""Permuted sets: the same edges, rows and split under other ids."""
+"""Permuted data sets have the same edges, rows and split under other ids."""
 
 from dataclasses import replace
 from typing import Any
@@ -8,23 +8,23 @@ import torch
 
 import workbench as wb
 from workbench.core.dataset import Dataset
-from workbench.core.linksplit import LinkSplit
+from workbench.core.link_split import LinkSplit
 from workbench.datasets.permute import permute_nodes
 
 
 @pytest.fixture
 def dataset() -> Dataset:
-    """Features and types that say which node and which edge it was."""
+    """Build a data set whose features and types identify every node and edge."""
     src, dst = torch.tensor([3, 1, 0, 2, 4, 3, 3]), torch.tensor([0, 0, 1, 1, 4, 2, 2])
-    given: Any = {"edge_type": torch.arange(7), "edge_weight": torch.arange(7.0), "node_type": torch.arange(5)}
-    graph = wb.Graph.from_edges(src, dst, num_nodes=5, **given)
+    types: Any = {"edge_type": torch.arange(7), "edge_weight": torch.arange(7.0), "node_type": torch.arange(5)}
+    graph = wb.Graph.from_edges(src, dst, num_nodes=5, **types)
     train, val, test = torch.tensor([4, 0]), torch.tensor([2]), torch.tensor([1, 3])
     x, y = torch.arange(5.0)[:, None], torch.arange(5)
     return Dataset.build(graph, x, y, train_idx=train, val_idx=val, test_idx=test, name="five")
 
 
 def edges(graph: wb.Graph, name: torch.Tensor) -> list[tuple]:
-    """Source, destination, type and weight of all edges, nodes by the name given."""
+    """List source, destination, type and weight of all edges, with nodes relabelled by `name`."""
     dst = torch.repeat_interleave(torch.arange(graph.num_nodes), graph.in_degrees())
     assert graph.edge_type is not None and graph.edge_weight is not None
     columns = name[graph.indices.long()], name[dst], graph.edge_type, graph.edge_weight
@@ -43,7 +43,7 @@ def test_edges_rows_and_split_are_those_of_the_same_nodes(dataset: Dataset) -> N
     assert (found.num_classes, found.name, found.split) == (5, "five", dataset.split)
 
 
-def test_nothing_is_left_of_the_old_order() -> None:
+def test_nothing_of_the_old_order_remains() -> None:
     data = wb.load_dataset("synthetic-products", scale=0.001)
     found = permute_nodes(data, seed=3)
     rows = found.graph.indices.split(found.graph.in_degrees().tolist())
@@ -54,7 +54,7 @@ def test_nothing_is_left_of_the_old_order() -> None:
     assert found.fingerprint != data.fingerprint
 
 
-def test_the_seed_decides(dataset: Dataset) -> None:
+def test_ids_depend_on_the_seed(dataset: Dataset) -> None:
     first, again, other = (permute_nodes(dataset, seed=s) for s in (0, 0, 1))
     assert first.fingerprint == again.fingerprint != other.fingerprint
 

@@ -14,7 +14,7 @@ _forkserver.set_forkserver_preload(
     [
         "tests.experiment.first_runs",
         "workbench.cli",
-        "workbench.experiment.load",
+        "workbench.experiment.figure_loader",
         "workbench.experiment.summary",
         "workbench.tracking.mlflow_store",
         "mlflow.store.tracking.sqlalchemy_store",

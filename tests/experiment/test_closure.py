@@ -1,4 +1,4 @@
-"""What counts towards a point's key: what `run` reaches, however late, and nothing else."""
+"""A point's key covers everything that `run` reaches, however late, and nothing else."""
 
 import json
 import subprocess
@@ -9,8 +9,8 @@ import pytest
 
 from workbench.experiment import closure as module
 from workbench.experiment.closure import closure, closure_digest
-from workbench.experiment.load import load_experiment
-from workbench.experiment.places import experiment_names
+from workbench.experiment.figure_loader import load_experiment
+from workbench.experiment.index import experiment_names
 
 FIGURE = '''
 """A figure."""
@@ -50,7 +50,7 @@ def draw(table, reported):
     return lines(table), format_bytes(UNUSED), wb.compare
 '''
 SHARED = """
-import workbench.sampling.stream as stream
+import workbench.sampling.loader as stream
 
 CALLS = []
 
@@ -84,7 +84,7 @@ def test_what_run_reaches_is_found(figure: Path) -> None:
         *(f"experiments.toys.fig1.{name}" for name in ("run", "Config", "helper", "LIMIT")),
         *(f"experiments.toys.shared.{name}" for name in ("measure", "CALLS")),
     }
-    reached = {"kernels.hash", "partition.redundancy", "sampling.stream", "experiment.config", "core.minibatch"}
+    reached = {"kernels.hash", "partition.redundancy", "sampling.loader", "experiment.config", "core.minibatch"}
     assert reached <= {name.removeprefix("workbench.") for name in found}
 
 
@@ -130,17 +130,32 @@ def test_an_edit_of_the_library_counts_where_it_is_reached(figure: Path, monkeyp
 READ_LIBRARY = module._read_library
 
 
-def _edited(name: str):
-    def read(file: Path):
-        digest, imported = READ_LIBRARY(file)
-        return ("edited" if file.as_posix().endswith(f"workbench/{name}") else digest), imported
+def _edited(edited: str):
+    def read(file: Path, name: str):
+        digest, imported = READ_LIBRARY(file, name)
+        return ("edited" if file.as_posix().endswith(f"workbench/{edited}") else digest), imported
 
     return read
 
 
+@pytest.mark.parametrize("statement", ["from .shared import measure", "from experiments.toys.shared import measure"])
+def test_relative_imports_count_like_absolute_ones(figure: Path, statement: str) -> None:
+    text = figure.read_text()
+    figure.write_text(text.replace("from experiments.toys.shared import measure", statement))
+    assert "experiments.toys.shared.measure" in found_in(figure)
+
+
+def test_modules_that_are_imported_from_their_package_count(figure: Path) -> None:
+    text = figure.read_text().replace("from experiments.toys.shared import measure", "from . import shared")
+    figure.write_text(text.replace("+ measure(config)", "+ shared.measure(config)"))
+    assert "experiments.toys.shared.measure" in found_in(figure)
+    figure.with_name("__init__.py").write_text("print()")
+    assert "experiments.toys.<module>" in found_in(figure)
+
+
 def test_scripts_that_run_in_processes_of_their_own_count() -> None:
     found = closure(load_experiment("betty/fig11").file.with_suffix(".py"), ("run", "Config"))
-    assert {"workbench.partition.worker.server", "workbench.partition.worker.metis_program"} <= set(found)
+    assert {"workbench.partition.isolated.worker", "workbench.partition.isolated.metis_program"} <= set(found)
 
 
 @pytest.mark.parametrize("name", [name for name in experiment_names() if load_experiment(name).home is None])
@@ -152,7 +167,7 @@ def test_no_figure_depends_on_how_rows_are_kept_or_shown(name: str) -> None:
 
 LOADED = """
 import json, sys
-from workbench.experiment.load import load_experiment
+from workbench.experiment.figure_loader import load_experiment
 
 experiment = load_experiment("betty/table6")
 task = experiment.tasks(size="smoke")[0]

@@ -1,5 +1,6 @@
 """Configurations of points that train: the model they build, what they refuse, what tells their runs apart."""
 
+import json
 from typing import Any
 
 import pytest
@@ -9,7 +10,10 @@ from pydantic import PositiveInt, ValidationError
 from tests.strategies import random_graph
 from workbench.core.dataset import Dataset
 from workbench.experiment.config import ModelConfig
-from workbench.experiment.experiment import resolved
+from workbench.experiment.figure_loader import load_experiment
+from workbench.experiment.grid import configs, grids, resolved
+from workbench.experiment.index import experiment_names
+from workbench.experiment.point_dataset import alternatives
 from workbench.nn.gat import GATLayer
 from workbench.nn.model import build_model
 
@@ -39,7 +43,7 @@ def test_heads_reach_attention_and_are_refused_elsewhere() -> None:
     attention: dict[str, Any] = {**GIVEN, "model": "gat"}
     layer = ModelConfig(**attention, heads=4).build(DATA).layers[0]
     assert isinstance(layer, GATLayer) and layer.heads == 4
-    with pytest.raises(ValidationError, match="heads is 4, but sage-mean has none"):
+    with pytest.raises(ValidationError, match="heads is 4, but sage-mean has no attention heads"):
         ModelConfig(**GIVEN, heads=4)
 
 
@@ -56,3 +60,12 @@ def test_what_fewer_experiments_have_comes_first() -> None:
     assert names[0] == "num_parts"
     assert names[1:6] == ["model", "fanouts", "hidden_dim", "heads", "dropout"]
     assert set(names[6:]) == {"dataset", "device", "seed", "repetition"}
+
+
+@pytest.mark.parametrize("name", [name for name in experiment_names() if load_experiment(name).home is None])
+def test_a_resolved_configuration_is_the_same_point_in_another_process(name: str) -> None:
+    experiment = load_experiment(name)
+    for size in experiment.spec.sizes:
+        for config in configs(grids(experiment.spec, size), experiment.module.Config, name):
+            for either in alternatives(config):
+                assert experiment.module.Config.model_validate(json.loads(json.dumps(resolved(either)))) == either

@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 
 from tests.experiment.first_runs import MOMENTS, SWEEP, start
+from workbench.tracking.opening import open_store
 from workbench.tracking.record import FINISHED, RUNNING
-from workbench.tracking.store import open_store
 
 pytest.importorskip("mlflow")
 

@@ -8,10 +8,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.experiment.config import PointConfig
+from workbench.experiment.config_errors import ConfigError
+from workbench.experiment.figure_loader import load_experiment
+from workbench.experiment.figure_spec import SizeSpec, Spec
 from workbench.experiment.grid import Grid, configs, grids, parse_overrides
-from workbench.experiment.load import load_experiment
-from workbench.experiment.problems import ConfigError
-from workbench.experiment.spec import SizeSpec, Spec
 
 names = st.sampled_from("abcdef")
 axes = st.dictionaries(names, st.lists(st.integers(0, 9), min_size=1, max_size=3), max_size=3)
@@ -52,7 +52,7 @@ def test_several_grids_are_joined_without_repeats(toys):
 
 def test_a_grid_has_seeds_of_its_own_or_those_of_its_size():
     size = SizeSpec(sweep=[{"number": [1]}, {"number": [2], "seed": [7, 8]}], seeds=[0, 1])
-    spec = Spec(paper="Toys", title="x", source="x", claim="x", sizes={"smoke": size})
+    spec = Spec(title="x", source="x", claim="x", sizes={"smoke": size})
     points = [point for grid in grids(spec, "smoke") for point in grid.points()]
     assert [(point["number"], point["seed"]) for point in points] == [(1, 0), (1, 1), (2, 7), (2, 8)]
     chosen = [point for grid in grids(spec, "smoke", overrides={"seed": 8}) for point in grid.points()]

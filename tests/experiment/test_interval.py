@@ -39,7 +39,7 @@ def test_more_confidence_is_wider() -> None:
     table = pd.DataFrame({"a": "x", "v": [1.0, 2, 4]})
     widths = [mean_intervals(table, value="v", by=["a"], confidence=c).half_width[0] for c in (0.5, 0.95, 0.99)]
     assert widths == sorted(widths) and widths[0] < widths[2]
-    with pytest.raises(ValueError, match="confidence is 95; it must lie between 0 and 1"):
+    with pytest.raises(ValueError, match="confidence is 95; it must be between 0 and 1"):
         mean_intervals(table, value="v", by=["a"], confidence=95)
 
 

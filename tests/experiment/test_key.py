@@ -1,12 +1,9 @@
 """Keys change with everything that decides the rows, and with nothing else."""
 
-import shutil
-
 import pytest
 
-from workbench.experiment import key as keys
-from workbench.experiment.data import describe_dataset
-from workbench.experiment.load import load_experiment
+from workbench.experiment.figure_loader import load_experiment
+from workbench.experiment.point_dataset import describe_dataset
 
 
 def key_of(size="smoke", **overrides):
@@ -60,20 +57,3 @@ def test_contents_of_the_data_set_count(toys, tmp_path):
     edges = np.array([[0, 1], [1, 2]], np.int32)
     np.savez(tmp_path / "data" / "tiny.npz", edge_index=edges, num_nodes=np.int64(4), y=np.array([0, 1, 0, 1]))
     assert not set(before) & set(key_of())
-
-
-def test_library_digest_sees_every_file(tmp_path, monkeypatch):
-    package = tmp_path / "workbench"
-    (package / "deep").mkdir(parents=True)
-    (package / "deep" / "a.py").write_text("x = 1")
-
-    def digest():
-        return keys.files_digest(package.rglob("*.py"), package)
-
-    first = digest()
-    (package / "deep" / "a.txt").write_text("not code")
-    assert digest() == first
-    (package / "deep" / "a.py").write_text("x = 2")
-    second = digest()
-    shutil.move(package / "deep" / "a.py", package / "a.py")
-    assert len({first, second, digest()}) == 3

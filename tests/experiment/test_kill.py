@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from tests.toy_experiments import CODE
+from workbench.tracking.opening import open_store
 from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING
-from workbench.tracking.store import open_store
 
 POINTS = 60
 KILLS = 30
@@ -40,7 +40,7 @@ def start(uri: str, stderr: int | None = None) -> subprocess.Popen:
 
 
 def kill(process: subprocess.Popen) -> bool:
-    """Whether it was still running."""
+    """Return True if it was still running."""
     running = process.poll() is None
     if running:
         process.send_signal(signal.SIGKILL)
@@ -120,7 +120,7 @@ def test_interruption_says_how_to_go_on(uri):
         time.sleep(0.1)
     process.send_signal(signal.SIGINT)
     errors = process.communicate()[1].decode()
-    assert process.returncode == 130 and "the same command goes on from there" in errors
+    assert process.returncode == 130 and "run the same command to resume" in errors
     found = statuses(uri)
     assert 0 < found[FINISHED] < POINTS and found[RUNNING] + found[KILLED] <= 1
     assert start(uri).wait() == 0

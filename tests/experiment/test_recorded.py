@@ -5,8 +5,9 @@ from dataclasses import replace
 import pytest
 
 from workbench.core.errors import CorruptFileError
-from workbench.experiment.load import load_experiment
-from workbench.experiment.recorded import read_recorded, record, recorded
+from workbench.experiment import closure
+from workbench.experiment.figure_loader import load_experiment
+from workbench.experiment.recorded import UNKNOWN, read_recorded, record, recorded
 
 
 @pytest.fixture
@@ -48,3 +49,56 @@ def test_another_schema_is_refused(runs, head):
     file.write_text(head + "number,square\n1,1\n")
     with pytest.raises(CorruptFileError, match="schema: 1"):
         read_recorded(file)
+
+
+def edit(toys, name, old, new):
+    text = (toys / name).read_text()
+    assert old in text
+    (toys / name).write_text(text.replace(old, new))
+
+
+def test_a_table_says_that_its_code_is_unchanged(runs):
+    back = read_recorded(record(runs))
+    assert back.changed_since() == [] and back.provenance() == "its code is unchanged since it was recorded"
+
+
+def test_a_table_names_the_packages_that_changed(runs, toys, monkeypatch):
+    table = read_recorded(record(runs))
+    assert {"experiments.toys.fig1", "workbench.core", "workbench.datasets"} <= set(table.about["packages"])  # pyright: ignore[reportArgumentType]
+    edit(toys, "fig1.py", "it grows", "it rises")
+    assert table.changed_since() == [], "presentation does not count"
+    edit(toys, "fig1.py", "**2 +", "**3 +")
+    assert table.changed_since() == ["experiments.toys.fig1"]
+    own = closure._read_library
+
+    def edited(file, module):
+        digest, imported = own(file, module)
+        return ("edited" if module == "workbench.core.graph" else digest), imported
+
+    monkeypatch.setattr(closure, "_read_library", edited)
+    assert table.changed_since() == ["experiments.toys.fig1", "workbench.core"]
+    assert table.provenance() == "its code has changed since it was recorded: experiments.toys.fig1, workbench.core"
+
+
+def test_packages_that_were_added_or_removed_are_changes(runs):
+    table = read_recorded(record(runs))
+    packages = {**table.about["packages"], "workbench.gone": "0"}  # pyright: ignore[reportGeneralTypeIssues, reportArgumentType]
+    del packages["workbench.core"]
+    changed = replace(table, about={**table.about, "packages": packages, "code": "0"})
+    assert changed.changed_since() == ["workbench.core", "workbench.gone"]
+
+
+def test_a_table_without_digests_of_packages_is_unknown_unless_its_one_digest_matches(runs):
+    table = read_recorded(record(runs))
+    about = {name: value for name, value in table.about.items() if name != "packages"}
+    assert replace(table, about=about).changed_since() == []
+    for code in ("0", ["0", table.about["code"]], None):
+        old = replace(table, about={**about, "code": code})
+        assert old.changed_since() == [UNKNOWN]
+        assert old.provenance() == f"changes of its code since are {UNKNOWN}"
+
+
+def test_runs_of_different_code_record_no_packages(runs, toys, store):
+    edit(toys, "fig1.py", "**2 +", "**3 +")
+    mixed = [runs[0], *load_experiment("toys/fig1").runs(store=store)[1:]]
+    assert read_recorded(record(mixed)).changed_since() == [UNKNOWN]

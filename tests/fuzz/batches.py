@@ -1,4 +1,4 @@
-"""Samplers, splits, partitions: what makes batches and cuts them."""
+"""Fuzz targets: samplers, splits and partitions."""
 
 import random
 from itertools import islice
@@ -11,10 +11,10 @@ from workbench.partition.batch import partition_batch
 from workbench.partition.graph import partition_graph
 from workbench.partition.redundancy import redundancy
 from workbench.partition.refine import refine_parts
+from workbench.sampling.loader import batches
 from workbench.sampling.neighbor import FullNeighborSampler, NeighborSampler
-from workbench.sampling.stream import batches
+from workbench.training.adapters import micro_batches
 from workbench.training.epoch import epoch_steps
-from workbench.training.micro import micro_batches
 
 GRAPH = random_graph(20, 90, edge_weight=torch.float32, num_edge_types=3)
 

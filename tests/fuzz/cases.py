@@ -1,10 +1,10 @@
-"""Cases by category: a public call with mutated arguments, and what its result must be."""
+"""Fuzz cases by category: a public call with mutated arguments, and checks of its result."""
 
 import random
 from collections.abc import Callable
 
 from tests.fuzz import batches, interop, self_test, steps, structures
-from tests.fuzz.outcome import what_is_wrong
+from tests.fuzz.outcome import problem_of
 
 CATEGORIES: dict[str, tuple[Callable[[random.Random], object], ...]] = {
     **structures.CATEGORIES,
@@ -15,14 +15,14 @@ CATEGORIES: dict[str, tuple[Callable[[random.Random], object], ...]] = {
 
 
 def run_case(category: str, seed: int) -> tuple[str, str]:
-    """Outcome and detail of one case, which depends on category and seed alone."""
+    """Run a case, which depends only on category and seed; return its outcome and details."""
     rng = random.Random(f"{category} {seed}")
     targets = CATEGORIES.get(category) or (self_test.TARGETS[seed],)
     target = targets[seed % len(targets)]
     try:
         target(rng)
     except BaseException as error:
-        wrong = what_is_wrong(error)
+        wrong = problem_of(error)
         return (
             ("raised", f"{target.__name__}: {error}") if wrong is None else ("unhelpful", f"{target.__name__}: {wrong}")
         )

@@ -1,4 +1,4 @@
-"""Structure of DGL, PyG and scipy, altered before it comes in."""
+"""Fuzz targets: objects of DGL, PyG and SciPy, mutated before conversion."""
 
 import random
 from types import SimpleNamespace
@@ -10,9 +10,9 @@ import torch
 
 from tests.fuzz.mutate import mutated, wrong
 from tests.strategies import random_graph, random_minibatch
-from workbench.core.interop import from_dgl, from_pyg, from_scipy, graph_from_pyg, to_dgl, to_pyg, to_scipy
 from workbench.core.minibatch import MiniBatch
-from workbench.training.micro import micro_batches
+from workbench.interop import from_scipy, graph_from_pyg, to_scipy
+from workbench.training.adapters import micro_batches
 
 
 def _batch() -> MiniBatch:
@@ -21,34 +21,34 @@ def _batch() -> MiniBatch:
 
 def dgl_blocks(rng: random.Random) -> None:
     dgl = pytest.importorskip("dgl")
-    blocks: list[Any] = to_dgl(_batch())
+    blocks: list[Any] = _batch().to_dgl()
     block = rng.choice(blocks)
     frame, name = rng.choice(((block.srcdata, dgl.NID), (block.dstdata, dgl.NID), (block.edata, dgl.EID)))
     value = mutated(frame[name], rng)
     try:
         frame[name] = value
-    except Exception:  # what DGL itself refuses never comes in
+    except Exception:  # DGL rejects the value itself
         blocks = mutated(blocks, rng)
     if rng.random() < 0.5:
-        from_dgl(blocks).validate()
+        MiniBatch.from_dgl(blocks).validate()
     else:
         for part in micro_batches(blocks, 2, method="random"):
-            from_dgl(part).validate()
+            MiniBatch.from_dgl(part).validate()
 
 
 def pyg_layers(rng: random.Random) -> None:
-    valid = {name: value for name, value in vars(to_pyg(_batch())).items() if name in _PYG}
-    from_pyg(SimpleNamespace(**wrong(valid, rng))).validate(unique=False)
+    valid = {name: value for name, value in vars(_batch().to_pyg()).items() if name in _PYG}
+    MiniBatch.from_pyg(SimpleNamespace(**wrong(valid, rng))).validate(unique=False)
 
 
 def pyg_adjacency(rng: random.Random) -> None:
-    batch = to_pyg(_batch())
+    batch = _batch().to_pyg()
     edges, e_id, (num_src, num_dst) = batch.adjs[0]
     valid = {"edges": edges, "e_id": e_id, "num_src": num_src, "num_dst": num_dst}
     bad = wrong(valid, rng)
     batch.adjs[0] = (bad["edges"], bad["e_id"], (bad["num_src"], bad["num_dst"]))
     for part in micro_batches(batch, 2, method="random"):
-        from_pyg(part).validate()
+        MiniBatch.from_pyg(part).validate()
 
 
 _PYG = ("n_id", "adjs", "adj_weights", "adj_types", "edge_index")
@@ -65,7 +65,7 @@ def pyg_hops(rng: random.Random) -> None:
     }
     batch = SimpleNamespace(**wrong(valid, rng))
     for part in micro_batches(batch, 2, method="random"):
-        from_pyg(part).validate(unique=False)
+        MiniBatch.from_pyg(part).validate(unique=False)
 
 
 def pyg_graph(rng: random.Random) -> None:

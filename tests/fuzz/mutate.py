@@ -1,4 +1,4 @@
-"""Wrong arguments: valid ones with one or two replaced by what people get wrong, from a seeded generator."""
+"""Mutation of arguments: one or two valid ones are replaced by typical mistakes, from a seeded generator."""
 
 import random
 from collections.abc import Callable, Mapping
@@ -59,7 +59,7 @@ EXTREMES = (-1, -(2**63), 2**31, 2**40, 2**63 - 1)
 
 
 def _one_entry(values: Tensor, rng: random.Random) -> Tensor:
-    """One entry out of its range: another integer, NaN or infinity."""
+    """Replace one entry by an extreme integer, NaN or infinity."""
     if not values.numel() or values.dtype == torch.bool:
         return values
     changed = values.detach().clone()
@@ -90,18 +90,18 @@ TENSOR_CHANGES: tuple[Callable[[Tensor, random.Random], Any], ...] = (
 
 
 def mutated(value: Any, rng: random.Random) -> Any:
-    """A value in place of a valid one."""
+    """Return a replacement for a valid value."""
     if isinstance(value, Tensor) and rng.random() < 0.7:
         return rng.choice(TENSOR_CHANGES)(value, rng)
     if isinstance(value, list | tuple) and value and rng.random() < 0.6:
-        place = rng.randrange(len(value))
-        changed = [mutated(part, rng) if i == place else part for i, part in enumerate(value)]
-        return rng.choice((changed, tuple(changed), changed[:place], changed * 2))
+        position = rng.randrange(len(value))
+        changed = [mutated(item, rng) if i == position else item for i, item in enumerate(value)]
+        return rng.choice((changed, tuple(changed), changed[:position], changed * 2))
     return rng.choice(ANYTHING)()
 
 
 def wrong(arguments: Mapping[str, Any], rng: random.Random, *, keep: tuple[str, ...] = ()) -> dict[str, Any]:
-    """The arguments with one or two of them mutated; one case in twenty is left as it is, and must pass."""
+    """Mutate one or two arguments; one case in twenty stays valid and must pass."""
     changed = dict(arguments)
     if rng.random() < 0.05:
         return changed

@@ -1,4 +1,4 @@
-"""What may come of a case: a valid result, or one of a few kinds of errors whose message helps."""
+"""Acceptable outcomes of a case: a valid result, or one of a few error types with a helpful message."""
 
 import dis
 import re
@@ -12,7 +12,8 @@ PACKAGE = str(Path(workbench.__file__).parent)
 KINDS = (ValueError, TypeError, LookupError, MemoryError, OverflowError, PartitionError)
 _REMEDY = re.compile(
     r"\b(pass|reshape|must|give|use|choose|convert|ask|make|lie|lies|write|move|install|build|needs?|drop|replace|sample|set|"
-    r"save|return|take|number|leave|unfreeze|call|put|cut|wrap|flatten|may|allow|train|find|fits?|smaller|only|go)\b"
+    r"save|return|take|number|leave|unfreeze|call|put|cut|wrap|flatten|may|allow|train|find|fits?|smaller|only|go|split|"
+    r"transpose|restore)\b"
 )
 
 
@@ -23,7 +24,7 @@ def _last(traceback: TracebackType) -> TracebackType:
 
 
 def raised_here(error: BaseException) -> bool:
-    """Whether a `raise` of the library made the error: not torch, numpy or the interpreter in one of its lines."""
+    """Return whether a `raise` statement of the library raised the error, as opposed to torch, NumPy or Python."""
     if error.__traceback__ is None:
         return False
     last = _last(error.__traceback__)
@@ -34,8 +35,8 @@ def raised_here(error: BaseException) -> bool:
     )
 
 
-def what_is_wrong(error: BaseException) -> str | None:
-    """Why an error is of no help; None: it is."""
+def problem_of(error: BaseException) -> str | None:
+    """Return why an error is not helpful, or None if it is."""
     name = f"{type(error).__name__}: {error}"
     if not isinstance(error, KINDS):
         return f"kind of error: {name}"

@@ -1,4 +1,4 @@
-"""Sends cases to a worker process, and starts another where one dies or takes too long."""
+"""Runs cases in a worker process, which is restarted if it crashes or hangs."""
 
 import json
 import os
@@ -10,12 +10,12 @@ from pathlib import Path
 from typing import NamedTuple
 
 CASE_SECONDS = 60.0
-START_SECONDS = 300.0  # imports; kernels may have to be compiled
+START_SECONDS = 300.0  # for imports and compilation of kernels
 ROOT = Path(__file__).parents[2]
 
 
 class Result(NamedTuple):
-    """`outcome` is "returned", "raised", "unhelpful", "crashed" or "hung"; `detail` says how."""
+    """`outcome` is "returned", "raised", "unhelpful", "crashed" or "hung"; `detail` explains it."""
 
     category: str
     seed: int
@@ -51,7 +51,7 @@ class _Worker:
 
 
 def run_cases(cases: Iterable[tuple[str, int]]) -> Iterator[Result]:
-    """The results of the cases, one after the other."""
+    """Yield the result of each case."""
     worker = _Worker()
     try:
         for category, seed in cases:

@@ -1,4 +1,4 @@
-"""Cases that the pool must tell apart."""
+"""Targets with the outcomes that the pool must distinguish."""
 
 import os
 import random
@@ -14,7 +14,7 @@ def crashes(rng: random.Random) -> None:
     os.kill(os.getpid(), signal.SIGSEGV)
 
 
-def is_of_no_help(rng: random.Random) -> None:
+def raises_unhelpful_error(rng: random.Random) -> None:
     int("a")
 
 
@@ -22,4 +22,4 @@ def hangs(rng: random.Random) -> None:
     time.sleep(60)
 
 
-TARGETS = (returns, crashes, is_of_no_help, hangs)
+TARGETS = (returns, crashes, raises_unhelpful_error, hangs)

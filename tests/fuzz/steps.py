@@ -1,10 +1,11 @@
-"""Models, training steps, estimates and plans, and the command that plans."""
+"""Fuzz targets: models, training steps, estimates and plans, and the planning command."""
 
 import random
 from contextlib import suppress
 from itertools import islice
 from typing import Any
 
+import click
 import torch
 import torch.nn.functional as F
 from torch import nn
@@ -12,16 +13,16 @@ from torch import nn
 from tests.fuzz.mutate import wrong
 from tests.strategies import random_graph
 from tests.training.toys import PlainModel, toy_batch
-from workbench.cli import _parser
-from workbench.memory.estimate import estimate_memory
+from workbench.cli.plan_command import plan as plan_command
+from workbench.memory.estimator import estimate_memory
 from workbench.memory.plan import plan_micro_batches
 from workbench.nn.dropout import HashDropout
 from workbench.nn.model import build_model
 from workbench.training.accumulate import accumulate
 from workbench.training.epoch import train_epochs
 from workbench.training.evaluate import accuracy, full_neighbour_logits
+from workbench.training.oom import Recovery
 from workbench.training.profile import profile_epoch
-from workbench.training.recover import Recovery
 from workbench.training.step import train_step
 
 X, Y = torch.linspace(-1, 1, 160).sin().view(40, 4), torch.arange(40) % 3
@@ -82,7 +83,7 @@ def evaluation(rng: random.Random) -> None:
     full_neighbour_logits(**wrong(valid, rng))
 
 
-def share_of_right_classes(rng: random.Random) -> None:
+def accuracy_of_logits(rng: random.Random) -> None:
     assert 0 <= accuracy(**wrong({"logits": torch.rand(40, 3), "y": Y}, rng)) <= 1
 
 
@@ -110,7 +111,7 @@ def dropout(rng: random.Random) -> None:
 
 
 def estimate(rng: random.Random) -> None:
-    valid = {"model": _model(rng), "mb": toy_batch(), "optimizer": "adam", "in_dim": 4, "kernels": None}
+    valid = {"model": _model(rng), "mb": toy_batch(), "optimizer": "adam", "in_dim": 4, "backend": None}
     assert estimate_memory(**wrong(valid, rng)).peak_bytes > 0
 
 
@@ -148,7 +149,7 @@ _WORDS = (
 
 
 def planning_command(rng: random.Random) -> None:
-    """As `main` runs it, without its last resort."""
+    """Run the command as `main` does, but without its handler for unexpected errors."""
     valid = {
         "--dataset": "synthetic-cora",
         "--scale": "0.05",
@@ -166,14 +167,13 @@ def planning_command(rng: random.Random) -> None:
         "--optimizer": "adam",
     }
     valid[rng.choice([name for name in valid if name != "--dataset"])] = rng.choice(_WORDS)
-    with suppress(SystemExit):  # by which argparse ends, after it has said what is wrong
-        asked = _parser().parse_args(["plan", *(word for pair in valid.items() for word in pair)])
-        asked.run(asked)
+    with suppress(click.UsageError):  # words that no option accepts
+        plan_command.main([word for pair in valid.items() for word in pair], standalone_mode=False)
 
 
 CATEGORIES = {
     "steps": (step, accumulation, epochs, epoch_profile, recovery),
-    "evaluation": (evaluation, share_of_right_classes),
+    "evaluation": (evaluation, accuracy_of_logits),
     "models": (model, dropout),
     "memory": (estimate, plan),
     "command": (planning_command,),

@@ -1,4 +1,4 @@
-"""Graphs, blocks, edge batches, data sets: records of the core, made by hand, then validated and used."""
+"""Fuzz targets: records (graphs, blocks, edge batches, data sets), built by hand, validated and used."""
 
 import random
 import tempfile
@@ -10,14 +10,14 @@ from tests.fuzz.mutate import wrong
 from tests.strategies import random_graph, random_minibatch
 from workbench.core.block import Block
 from workbench.core.dataset import Dataset
-from workbench.core.edgebatch import EdgeBatch
 from workbench.core.exchange import Exchange
 from workbench.core.graph import Graph
-from workbench.core.knowledge import KnowledgeGraph
-from workbench.core.linksplit import LinkSplit
+from workbench.core.link_split import LinkSplit
 from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.core.units import format_bytes, parse_bytes
+from workbench.links.edge_batch import EdgeBatch
+from workbench.links.knowledge_graph import KnowledgeGraph
 from workbench.nn.sage import SAGELayer
 from workbench.sampling.neighbor import NeighborSampler
 
@@ -27,7 +27,7 @@ def _graph() -> Graph:
 
 
 def _use(graph: Graph) -> None:
-    """Sample it, if there is a node."""
+    """Sample from the graph, if it has a node."""
     seeds = torch.arange(min(3, graph.num_nodes))
     NeighborSampler([2, -1]).sample(graph, seeds).validate(num_nodes=graph.num_nodes)
 
@@ -56,7 +56,7 @@ def graph_edges(rng: random.Random) -> None:
 
 
 def graph_file(rng: random.Random) -> None:
-    """One array of a saved graph altered in place, which opening without `verify` may not see."""
+    """Modify a file of a saved graph in place, which opening without `verify` may not detect."""
     with tempfile.TemporaryDirectory() as folder:
         path = Path(folder) / "graph"
         _graph().save(path)
@@ -71,8 +71,8 @@ def graph_file(rng: random.Random) -> None:
 
 
 def _layer(block: Block) -> None:
-    """Forward and backward pass of a layer over it."""
-    if block.num_src > 10_000:  # features of the test's own would not fit
+    """Run the forward and backward pass of a layer on the block."""
+    if block.num_src > 10_000:  # the test's features would not fit into memory
         return
     x = torch.ones(block.num_src, 4, requires_grad=True)
     SAGELayer(4, 3)(block, x).sum().backward()

@@ -1,4 +1,4 @@
-"""Wrong arguments to the public functions crash no process, hang nowhere, and end in errors that help."""
+"""Invalid arguments of public functions neither crash nor hang, but raise helpful errors."""
 
 from collections import Counter
 
@@ -7,7 +7,7 @@ import pytest
 from tests.fuzz.cases import CATEGORIES
 from tests.fuzz.pool import Result, run_cases
 
-QUICK, WHOLE = 8, 80
+QUICK, FULL = 8, 80
 """Cases per category."""
 
 
@@ -29,20 +29,20 @@ def test_some_cases() -> None:
 
 @pytest.mark.slow
 def test_all_cases() -> None:
-    results = run(WHOLE)
+    results = run(FULL)
     assert len(results) >= 800
     assert failures(results) == []
 
 
 @pytest.mark.slow
-def test_a_crash_and_a_hang_are_seen(monkeypatch) -> None:
+def test_crashes_and_hangs_are_detected(monkeypatch) -> None:
     monkeypatch.setattr("tests.fuzz.pool.CASE_SECONDS", 2.0)
     cases = [("self-test", 0), ("self-test", 1), ("self-test", 2), ("self-test", 3), ("self-test", 0)]
     assert [r.outcome for r in run_cases(cases)] == ["returned", "crashed", "unhelpful", "hung", "returned"]
 
 
-def test_cases_are_functions_of_category_and_seed() -> None:
-    """Also of what ran before in the same process: forwards and backwards give the same."""
+def test_cases_depend_only_on_category_and_seed() -> None:
+    """Outcomes do not depend on earlier cases in the same process, so running them in reverse changes nothing."""
     cases = [(category, 3) for category in CATEGORIES]
     outcomes = [(*r[:3], r.detail.partition(":")[0]) for r in run_cases([*cases, *reversed(cases)])]
     assert outcomes[: len(cases)] == outcomes[: len(cases) - 1 : -1]

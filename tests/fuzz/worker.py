@@ -1,4 +1,4 @@
-"""Runs cases in a process of its own: a line `category seed` in, a line of JSON out, until the input ends."""
+"""Runs fuzz cases in a separate process: it reads lines `category seed` and writes a line of JSON for each."""
 
 import json
 import os
@@ -6,13 +6,13 @@ import resource
 import sys
 import warnings
 
-MOST_BYTES = 12 << 30
+MAX_BYTES = 12 << 30
 
 
 def main() -> None:
     results = os.fdopen(os.dup(1), "w", buffering=1)
-    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # nothing else is to write among the results
-    resource.setrlimit(resource.RLIMIT_AS, (MOST_BYTES, MOST_BYTES))
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)  # only results may go to the original stdout
+    resource.setrlimit(resource.RLIMIT_AS, (MAX_BYTES, MAX_BYTES))
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     warnings.simplefilter("ignore")
 

@@ -1,4 +1,4 @@
-"""Large buffers: like torch's own, whatever the system says to the advice."""
+"""Large buffers behave like torch's, whether or not the system supports the advice."""
 
 import pytest
 import torch
@@ -18,7 +18,7 @@ def test_shape_dtype_and_use(values: int, available: bool, monkeypatch: pytest.M
     assert uninitialised(out, 4, dtype=torch.int32).dtype == torch.int32
 
 
-def test_only_whole_pages_of_the_buffer_are_advised(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_advice_covers_only_whole_pages(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
     monkeypatch.setattr(buffers, "_madvise", lambda: lambda *args: calls.append(args))
     out = uninitialised(torch.empty(0), (1 << 20) + 1000)

@@ -1,5 +1,6 @@
-"""Machine code on disk: a damaged file, a full disk or a second process costs a compilation, never a call."""
+"""Machine code on disk: a damaged file, a full disk or a concurrent process costs a compilation, but never an error."""
 
+import hashlib
 import multiprocessing
 import os
 import pickle
@@ -22,14 +23,14 @@ def double(x):
 
 
 def kernel_in(folder: Path) -> Any:
-    """The kernel as a new process would register it."""
+    """Return the kernel as a new process would create it."""
     kernel: Any = numba.njit(double)
     kernel._cache = CodeCache(double, folder)
     return kernel
 
 
 def compiles(folder: Path, value: Any = 3) -> bool:
-    """Call the kernel; whether it had to be compiled for that."""
+    """Call the kernel, and return whether it had to be compiled."""
     kernel = kernel_in(folder)
     assert kernel(value) == value + value
     return not sum(kernel.stats.cache_hits.values())
@@ -45,7 +46,7 @@ def flip(content: bytes, position: int) -> bytes:
 
 @pytest.fixture
 def stored(tmp_path: Path) -> Path:
-    """The one file of a folder of machine code."""
+    """Return the only file in a folder of machine code."""
     assert compiles(tmp_path) and not compiles(tmp_path)
     (file,) = code_files(tmp_path)
     return file
@@ -66,7 +67,7 @@ def stored(tmp_path: Path) -> Path:
     ],
     ids=["emptied", "cut", "truncated", "random", "zeros", "checksum", "middle", "end", "longer"],
 )
-def test_damaged_file_is_compiled_anew_and_replaced(tmp_path, stored, damage):
+def test_damaged_file_is_recompiled_and_replaced(tmp_path, stored, damage):
     stored.write_bytes(damage(stored.read_bytes()))
     assert compiles(tmp_path)
     assert code_files(tmp_path) == [stored] and not compiles(tmp_path)
@@ -75,8 +76,8 @@ def test_damaged_file_is_compiled_anew_and_replaced(tmp_path, stored, damage):
 @pytest.mark.parametrize(
     "content", [pickle.dumps(None), pickle.dumps((1, 2)), b"no pickle", b"cno.such.module\nname\n."]
 )
-def test_foreign_file_with_a_fitting_checksum(tmp_path, stored, content):
-    stored.write_bytes(files.hashlib.sha256(content).digest() + content)
+def test_invalid_file_with_a_valid_checksum(tmp_path, stored, content):
+    stored.write_bytes(hashlib.sha256(content).digest() + content)
     assert compiles(tmp_path) and not compiles(tmp_path)
 
 
@@ -98,7 +99,7 @@ def test_unreadable_file_and_missing_folder(tmp_path, stored):
 
 
 def test_full_disk(package, tmp_path):  # noqa: F811
-    """Files may have 1,000 bytes: the write of the machine code fails as it does when the disk is full."""
+    """With a limit of 1,000 bytes per file, writing the machine code fails as on a full disk."""
     assert run(package, tmp_path / "cache", FULL_DISK) == (2, 0)
     assert code_files(tmp_path / "cache") == []
     assert run(package, tmp_path / "cache") == (2, 0)
@@ -111,11 +112,11 @@ def _compile(folder: Path, barrier: Any, value: Any) -> None:
     assert kernel(value) == value + value
 
 
-def test_processes_that_compile_different_signatures_at_once(tmp_path):
+def test_processes_compile_different_signatures_concurrently(tmp_path):
     values = (3, 1.5, True, 2j)
     context = multiprocessing.get_context("fork")
     barrier = context.Barrier(len(values))
-    with warnings.catch_warnings():  # threads do not survive the fork, which is what Python warns of
+    with warnings.catch_warnings():  # Python warns that threads do not survive the fork
         warnings.filterwarnings("ignore", message=".*use of fork.*", category=DeprecationWarning)
         processes = [context.Process(target=_compile, args=(tmp_path, barrier, value)) for value in values]
         for process in processes:

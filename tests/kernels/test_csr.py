@@ -5,8 +5,9 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.strategies import graphs, random_edges
-from workbench.kernels.csr import Csr, group_rows, group_rows_torch, index_dtype, symmetric_rows, symmetric_rows_torch
-from workbench.kernels.pairs import find_pairs, find_pairs_torch
+from workbench.kernels.csr import Csr, group_rows, group_rows_torch, index_dtype
+from workbench.kernels.edge_lookup import find_pairs, find_pairs_torch
+from workbench.kernels.symmetric_csr import symmetric_rows, symmetric_rows_torch
 
 
 def assert_equal(left: Csr, right: Csr) -> None:

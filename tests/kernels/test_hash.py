@@ -1,4 +1,4 @@
-"""The hash against its published values, and numba against torch bit for bit."""
+"""The hash compared with published values, and numba with torch bit for bit."""
 
 import math
 
@@ -13,7 +13,7 @@ from workbench.kernels import hash as h
 INT64 = st.integers(-(2**63), 2**63 - 1)
 ID_LISTS = st.lists(INT64, min_size=1, max_size=20)
 BOUNDS = st.integers(1, 2**31 - 1)
-# First outputs of SplitMix64 from seed 1234567, as its authors' C code prints them.
+# First outputs of SplitMix64 for seed 1234567, from its authors' C code.
 SPLITMIX = [6457827717110365317, 3203168211198807973, 9817491932198370423, 4593380528125082431, 16408922859458223821]
 
 
@@ -27,7 +27,7 @@ def test_is_splitmix64():
 
 
 @given(key=INT64, ids=ID_LISTS)
-def test_numba_and_torch_hash_alike(key, ids):
+def test_numba_equals_torch(key, ids):
     assert [int(h.hash_index(key, i)) for i in ids] == unsigned(h.hash_index_torch(key, torch.tensor(ids)))
 
 
@@ -38,7 +38,7 @@ def test_keys_may_be_a_tensor(keys, index):
 
 
 @given(ids=ID_LISTS)
-def test_narrow_ids_hash_like_wide_ones(ids):
+def test_int32_ids_hash_like_int64(ids):
     narrow = torch.tensor(ids).to(torch.int32)
     assert torch.equal(h.hash_index_torch(7, narrow), h.hash_index_torch(7, narrow.long()))
     assert int(h.hash_index(7, np.int32(narrow[0]))) == int(h.hash_index(7, np.int64(narrow[0])))
@@ -55,7 +55,7 @@ def test_unit_interval_is_the_upper_53_bits(words):
 
 @given(words=ID_LISTS, bound=BOUNDS)
 def test_below_is_the_scaled_word(words, bound):
-    """floor(word · bound / 2⁶⁴) in whole numbers of any size: no value is likelier by more than 2⁻⁶⁴."""
+    """Exact arithmetic: floor(word · bound / 2⁶⁴), in which the probabilities differ by at most 2⁻⁶⁴."""
     bits = torch.tensor(words)
     expected = [word * bound >> 64 for word in unsigned(bits)]
     assert h.below_torch(bits, bound).tolist() == expected
@@ -69,7 +69,7 @@ def test_below_reaches_both_ends(bound):
 
 
 @given(words=ID_LISTS)
-def test_exponential_is_alike_and_near_the_logarithm(words):
+def test_exponential_equals_torch_and_approximates_the_logarithm(words):
     bits = torch.tensor(words)
     variates = h.exponential_torch(bits)
     assert [h.exponential(np.uint64(word)) for word in unsigned(bits)] == variates.tolist()
@@ -83,6 +83,6 @@ def test_a_key_of_one_more_part_is_a_variate_of_the_shorter_key(parts, index):
     assert h.derive_key(*parts, index) == h.hash_index_torch(h.derive_key(*parts), torch.tensor(index)).item()
 
 
-def test_keys_of_a_grid_do_not_meet():
+def test_keys_are_distinct():
     grid = torch.cartesian_prod(*(torch.arange(n) for n in (12, 5, 40, 8)))
     assert len({h.derive_key(*cell) for cell in grid.tolist()}) == len(grid)

@@ -1,6 +1,7 @@
-"""Machine code on disk: an edited helper in another file is noticed, an unusable cache folder is no error."""
+"""Machine code on disk: edits of helpers in other files are noticed, and an unusable cache folder is not an error."""
 
 import os
+import shutil
 import subprocess
 import sys
 import time
@@ -25,13 +26,14 @@ RUN = "from workbench.kernel import kernel; print(kernel(1), sum(kernel.stats.ca
 
 @pytest.fixture
 def package(tmp_path) -> Path:
-    """A package like ours: this cache, a kernel, and its helper in another file."""
+    """Create a package with this cache, a kernel, and a helper in another file."""
     root = tmp_path / "site" / "workbench"
     (root / "kernels").mkdir(parents=True)
     for empty in (root / "__init__.py", root / "kernels" / "__init__.py"):
         empty.touch()
     library = Path(str(jit.__file__)).parent.parent
-    for file in ("files.py", "kernels/jit.py", "kernels/code_cache.py"):
+    shutil.copytree(library / "files", root / "files")
+    for file in ("paths.py", "kernels/jit.py", "kernels/code_cache.py"):
         (root / file).write_text((library / file).read_text())
     (root / "kernel.py").write_text(KERNEL)
     (root / "helper.py").write_text(HELPER.format(1))
@@ -39,7 +41,7 @@ def package(tmp_path) -> Path:
 
 
 def run(package: Path, cache: Path, first: str = "") -> tuple[int, int]:
-    """What the kernel returns for 1, in a new process, and how many kernels came from the disk."""
+    """Return the kernel's result for 1 in a new process, and the number of kernels loaded from disk."""
     env = os.environ | {"PYTHONPATH": str(package.parent), "NUMBA_CACHE_DIR": str(cache)}
     command = [sys.executable, "-P", "-c", f"{first}\n{RUN}"]
     result, hits = subprocess.run(command, env=env, capture_output=True, text=True, check=True).stdout.split()
@@ -51,7 +53,7 @@ def age(path: Path, days: float) -> None:
 
 
 def cache_of(home: Path, number: int, days: float) -> Path:
-    """A folder of machine code as some sources left it."""
+    """Create a folder of machine code as left by another version of the sources."""
     folder = home / f"{number:016x}"
     (folder / "kernels_0").mkdir(parents=True)
     (folder / "kernels_0" / "f-1.nbi").touch()
@@ -59,14 +61,14 @@ def cache_of(home: Path, number: int, days: float) -> Path:
     return folder
 
 
-def test_edited_helper_is_compiled_again(package, tmp_path):
+def test_edited_helper_is_recompiled(package, tmp_path):
     assert run(package, tmp_path / "cache") == (2, 0)
     assert run(package, tmp_path / "cache") == (2, 1)
     (package / "helper.py").write_text(HELPER.format(5))
     assert run(package, tmp_path / "cache") == (6, 0)
 
 
-def test_unusable_cache_folder_is_no_error(package, tmp_path):
+def test_unusable_cache_folder_is_not_an_error(package, tmp_path):
     (tmp_path / "file").touch()
     assert run(package, tmp_path / "file" / "cache") == (2, 0)
 
@@ -79,19 +81,19 @@ def test_digest_covers_files_with_kernels_only(package):
     assert jit._sources_digest(package) != before
 
 
-def test_old_caches_are_dropped_unless_they_may_be_in_use(tmp_path):
+def test_old_caches_are_deleted_unless_recently_used(tmp_path):
     caches = [cache_of(tmp_path, number, days) for number, days in enumerate((0.1, 0.2, 0.3, 0.4, 2, 3))]
     jit._prepare(tmp_path / "new")
     assert [path.exists() for path in caches] == [True] * 4 + [False] * 2
 
 
-def test_the_newest_caches_are_kept_however_old(tmp_path):
+def test_the_newest_caches_are_kept(tmp_path):
     caches = [cache_of(tmp_path, number, days) for number, days in enumerate((2, 3, 4, 5))]
     jit._prepare(tmp_path / f"{9:016x}")
     assert [path.exists() for path in caches] == [True, True, False, False]
 
 
-def test_what_is_no_cache_is_never_dropped(tmp_path):
+def test_other_folders_are_never_deleted(tmp_path):
     for number in range(4):
         cache_of(tmp_path, number, 0)
     others = [
@@ -111,8 +113,8 @@ def test_what_is_no_cache_is_never_dropped(tmp_path):
 
 
 @pytest.mark.parametrize("variable", ["NUMBA_CACHE_DIR", "XDG_CACHE_HOME", "HOME"])
-def test_everything_else_in_the_cache_folder_is_spared(tmp_path, monkeypatch, variable):
-    """Machine code used to share its folder with converted data sets, or a checkout in NUMBA_CACHE_DIR."""
+def test_other_contents_of_the_cache_folder_are_kept(tmp_path, monkeypatch, variable):
+    """Earlier versions shared the folder with converted data sets, or with a checkout in NUMBA_CACHE_DIR."""
     home = tmp_path / "cache home"
     below = home / ".cache" if variable == "HOME" else home
     precious = [below / "workbench" / name / "file" for name in (".git", "data", "tests", "datasets", "checksums")]
@@ -132,7 +134,7 @@ def test_everything_else_in_the_cache_folder_is_spared(tmp_path, monkeypatch, va
     assert len(list(folder.iterdir())) == 3
 
 
-def test_drafts_that_a_killed_process_left_are_dropped(tmp_path):
+def test_drafts_of_killed_processes_are_deleted(tmp_path):
     folder = cache_of(tmp_path, 1, 0)
     (folder / "kernels_0" / f".f-1.nbi.{0:032x}.new").touch()
     jit._prepare(folder)

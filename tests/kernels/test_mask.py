@@ -1,10 +1,10 @@
-"""The mask of ids and channels: the compiled and the torch form give the same bits."""
+"""The dropout mask: the compiled and the torch implementation are bit-equal."""
 
 import pytest
 import torch
 
 from workbench.kernels.hash import derive_key
-from workbench.kernels.mask import apply_mask, drop_threshold, kept_torch
+from workbench.kernels.mask import apply_mask, drop_threshold, keep_mask_torch
 
 KEY = derive_key(5, 2)
 
@@ -12,10 +12,10 @@ KEY = derive_key(5, 2)
 @pytest.mark.parametrize("channels", [1, 3, 4, 130])
 @pytest.mark.parametrize("threshold", [1, 20_000, 65_535])
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
-def test_both_forms_agree(channels: int, threshold: int, dtype: torch.dtype, num_threads: int) -> None:
+def test_compiled_equals_torch(channels: int, threshold: int, dtype: torch.dtype, num_threads: int) -> None:
     ids = torch.cat([torch.arange(5000), torch.tensor([2**31, 2**40, 2**62])])
     x = torch.randn(len(ids), channels, dtype=dtype)
-    kept = kept_torch(ids, channels, KEY, threshold)
+    kept = keep_mask_torch(ids, channels, KEY, threshold)
     expected = torch.where(kept, x * (2**16 / (2**16 - threshold)), 0)
     assert torch.equal(apply_mask(x, ids, KEY, threshold), expected)
 

@@ -1,4 +1,4 @@
-"""Relabelling: numba against torch against a dictionary, and maps that are reused."""
+"""Relabelling: numba and torch compared with a dictionary, and reuse of maps."""
 
 import os
 import signal
@@ -30,13 +30,13 @@ def test_ids_are_numbered_by_first_appearance(seeds: list[int], layers: list[lis
 
 
 @pytest.mark.parametrize("make", [TorchRelabeler, lambda seeds: relabeler(9, seeds).__enter__()])
-def test_a_seed_twice_is_refused(make) -> None:
-    with pytest.raises(ValueError, match="seeds hold 4 more than once"):
+def test_a_seed_twice_is_rejected(make) -> None:
+    with pytest.raises(ValueError, match="seeds contain 4 more than once"):
         make(torch.tensor([3, 4, 5, 4]))
 
 
-def test_a_map_starts_afresh_before_its_numbers_run_out(monkeypatch: pytest.MonkeyPatch) -> None:
-    """With room for 100 numbers, forty batches of up to 10 ids need several fresh starts and stay right."""
+def test_a_map_restarts_before_its_numbers_overflow(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With 100 numbers available, forty batches of up to 10 ids require several restarts and stay correct."""
     monkeypatch.setattr(relabel, "_free", [])
     scratch = relabel._Map(10)
     scratch.limit = 100
@@ -49,7 +49,7 @@ def test_a_map_starts_afresh_before_its_numbers_run_out(monkeypatch: pytest.Monk
         assert scratch.base <= 100
 
 
-def test_maps_are_as_many_as_are_in_use_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_concurrent_batches_use_separate_maps(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(relabel, "_free", [])
     with relabeler(10, torch.tensor([1])) as one, relabeler(8, torch.tensor([2])) as other:
         assert one(torch.tensor([2])).tolist() == [1]
@@ -61,8 +61,8 @@ def test_maps_are_as_many_as_are_in_use_at_once(monkeypatch: pytest.MonkeyPatch)
 
 
 @pytest.mark.parametrize("stage", ["_register", "_relabel"])
-def test_an_interrupt_after_a_kernel_spoils_no_later_batch(monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
-    """The kernel has filled the map, but nothing else knows: the map must not return to the pool."""
+def test_an_interrupt_after_a_kernel_does_not_affect_later_batches(monkeypatch: pytest.MonkeyPatch, stage: str) -> None:
+    """If the kernel filled the map but `base` was not updated, the map must not return to the pool."""
     monkeypatch.setattr(relabel, "_free", [])
     with relabeler(10, torch.tensor([1, 2])) as labels:
         labels(torch.tensor([3, 4]))
@@ -82,7 +82,7 @@ def test_an_interrupt_after_a_kernel_spoils_no_later_batch(monkeypatch: pytest.M
 
 
 @pytest.mark.parametrize("error", [KeyError, KeyboardInterrupt])
-def test_an_error_of_the_caller_spoils_no_later_batch(
+def test_an_error_of_the_caller_does_not_affect_later_batches(
     monkeypatch: pytest.MonkeyPatch, error: type[BaseException]
 ) -> None:
     monkeypatch.setattr(relabel, "_free", [])

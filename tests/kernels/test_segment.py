@@ -1,4 +1,4 @@
-"""Sums, maxima, attention and gathering over the rows of a block: both forms against loops in plain Python."""
+"""Sums, maxima, attention and gathering over the rows of a block: both implementations compared with Python loops."""
 
 import math
 from collections.abc import Callable
@@ -17,12 +17,12 @@ from workbench.kernels.gather import gather_edges
 from workbench.kernels.segment import edge_ranges
 from workbench.kernels.segment_max import max_rows, max_rows_torch
 from workbench.kernels.segment_max import segment_max as maximum
-from workbench.kernels.segment_sum import segment_mean, segment_sum_and_own
+from workbench.kernels.segment_sum import segment_mean, segment_sum_with_self
 from workbench.kernels.segment_sum import segment_sum as total
 
 
 def block_of(rows: list[list[int]], num_src: int | None = None) -> Block:
-    """A block from the sources of every destination."""
+    """Build a block from the sources of each destination."""
     flat = [s for row in rows for s in row]
     indptr = torch.tensor([0, *(len(row) for row in rows)], dtype=torch.int64).cumsum(0)
     size = max([len(rows), *(s + 1 for s in flat)]) if num_src is None else num_src
@@ -47,7 +47,7 @@ def normal(*shape: int) -> Tensor:
 
 
 def edges_of(block: Block) -> list[list[tuple[int, int]]]:
-    """For every row its (edge, source) pairs."""
+    """Return the (edge, source) pairs of each row."""
     bounds, sources = block.indptr.tolist(), block.indices.tolist()
     return [[(e, sources[e]) for e in range(lo, hi)] for lo, hi in pairwise(bounds)]
 
@@ -89,12 +89,12 @@ def test_scaled_sums_and_means(form: str, block: Block) -> None:
 
 
 @given(block=blocks)
-def test_own_rows_come_with_the_sum(form: str, block: Block) -> None:
+def test_segment_sum_with_self(form: str, block: Block) -> None:
     x = normal(7, 4).requires_grad_()
     summed = by_loops(block, x, lambda m: torch.stack(m).sum(0))
-    out, own = segment_sum_and_own(block, x)
+    out, own = segment_sum_with_self(block, x)
     assert_same(torch.cat([out, own]), torch.cat([summed, x[: block.num_dst]]), [x])
-    assert_same(segment_sum_and_own(block, x)[1], x[: block.num_dst], [x])
+    assert_same(segment_sum_with_self(block, x)[1], x[: block.num_dst], [x])
 
 
 @given(block=blocks)
@@ -150,7 +150,7 @@ def saved_by(call: Callable[[], Tensor]) -> list[tuple[int, ...]]:
     return shapes
 
 
-def test_only_what_backward_needs_is_saved() -> None:
+def test_only_tensors_needed_by_backward_are_saved() -> None:
     block = block_of([[0, 1], [2, 2, 1]])
     x, weight = normal(3, 4).requires_grad_(), normal(5)
     assert saved_by(lambda: total(block, x)) == []
@@ -169,9 +169,9 @@ def test_wrong_shapes_are_named() -> None:
     block, x = block_of([[0, 1], [2]]), torch.ones(3, 4)
     with pytest.raises(ValueError, match="3 sources"):
         total(block, torch.ones(4, 4))
-    with pytest.raises(ValueError, match="3 edges"):
+    with pytest.raises(ValueError, match="one row per edge: 3"):
         total(block, x, torch.ones(2))
-    with pytest.raises(ValueError, match="3 edges"):
+    with pytest.raises(ValueError, match="one row per edge: 3"):
         maximum(block, x, torch.ones(3, 1))
     with pytest.raises(ValueError, match=r"\(2, 4\)"):
         edge_attention(block, x, x)

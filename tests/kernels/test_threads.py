@@ -1,4 +1,4 @@
-"""The thread pool: same results for any count, errors come back, no deadlock, alive after a fork."""
+"""The thread pool: equal results for any number of threads, errors propagate, no deadlock, usable after a fork."""
 
 import os
 import subprocess
@@ -78,7 +78,7 @@ def test_edge_ranges_cover_all_rows(degrees):
     assert bool((hits == 1).all())
 
 
-def test_an_error_in_one_range_of_edges_reaches_the_caller(num_threads):
+def test_an_error_in_a_range_of_edges_propagates(num_threads):
     def fail(lo, hi):
         if lo <= 700 < hi:
             raise ZeroDivisionError
@@ -87,14 +87,14 @@ def test_an_error_in_one_range_of_edges_reaches_the_caller(num_threads):
         parallel_edges(fail, torch.arange(1000), work_per_edge=1 << 16)
 
 
-def test_work_is_shared_out_but_not_in_crumbs(num_threads):
+def test_small_work_uses_fewer_threads(num_threads):
     assert num_chunks(10_000, min_rows=1) == num_threads
     assert num_chunks(99, min_rows=50) == 1
     assert num_chunks(0) == 1
 
 
-def test_tasks_run_at_once():
-    """Each task waits for the other: only two threads get through."""
+def test_tasks_run_concurrently():
+    """Each task waits for the other, so that only two threads can complete them."""
     meeting = threading.Barrier(2, timeout=20)
 
     def meet() -> None:
@@ -106,7 +106,7 @@ def test_tasks_run_at_once():
 
 
 @pytest.mark.parametrize("failing", [0, 3])
-def test_an_error_comes_back_when_no_task_runs_any_more(num_threads, failing):
+def test_an_error_is_raised_after_all_tasks_stopped(num_threads, failing):
     started, ended = [], []
 
     def task(number):
@@ -160,7 +160,7 @@ def test_pool_works_after_fork():
 
 
 @pytest.mark.parametrize("count", [0, -1])
-def test_set_num_threads_refuses(count):
+def test_set_num_threads_rejects(count):
     with pytest.raises(ValueError, match=f"number of threads is {count}; it must be at least 1"):
         threads.set_num_threads(count)
 
@@ -177,7 +177,7 @@ def test_environment_is_checked(monkeypatch, value):
         threads._default_threads()
 
 
-def test_tasks_run_in_the_calling_thread_where_no_thread_can_be_started(monkeypatch):
+def test_tasks_run_in_the_calling_thread_if_no_thread_can_be_started(monkeypatch):
     def refuse(self) -> None:
         raise RuntimeError("can't start new thread")
 
@@ -189,7 +189,7 @@ def test_tasks_run_in_the_calling_thread_where_no_thread_can_be_started(monkeypa
         monkeypatch.undo()
         hits = torch.zeros(100, dtype=torch.int64)
         parallel_rows(lambda lo, hi: hits[lo:hi].add_(1), 100, min_rows=1)
-        assert bool((hits == 1).all())  # nothing is left of the failed start
+        assert bool((hits == 1).all())  # the failed start leaves no trace
 
 
 def test_an_interrupt_while_waiting_leaves_the_pool_usable():

@@ -1,4 +1,4 @@
-"""Transposition: numba, torch and a loop over edges agree, order included."""
+"""Transposition: numba, torch and a loop over edges agree, including the order."""
 
 import pytest
 import torch
@@ -43,7 +43,7 @@ def test_equals_a_loop_over_edges(form, csr):
 
 
 @given(csr=csrs())
-def test_twice_is_the_csr_with_sorted_rows(csr):
+def test_transposing_twice_sorts_rows(csr):
     indptr, indices, num_src = csr
     there = transpose(indptr, indices, num_src)
     back = transpose(there.indptr, there.rows, len(indptr) - 1)

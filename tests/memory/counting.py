@@ -1,4 +1,4 @@
-"""Plans by an estimator that counts inputs and edges, and what holds of any."""
+"""A toy estimator that counts inputs and edges, and invariants of plans made with it."""
 
 import re
 from typing import Any
@@ -10,14 +10,14 @@ import workbench as wb
 from tests.strategies import random_graph, random_minibatch
 from workbench.core.errors import CapacityError
 from workbench.core.minibatch import MiniBatch
+from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.plan import Plan, plan_with
-from workbench.memory.record import MemoryEstimate
 
 FIXED = 1000
 
 
 def count(mb: MiniBatch, /, *, accumulating: bool = False, error: float | None = None) -> MemoryEstimate:
-    """An estimate that grows with inputs and edges."""
+    """An estimate that grows linearly with inputs and edges."""
     terms = {
         "parameters": FIXED,
         "inputs": 64 * mb.num_inputs,
@@ -25,11 +25,11 @@ def count(mb: MiniBatch, /, *, accumulating: bool = False, error: float | None =
         "gradients": 100 * accumulating,
     }
     phases = {"forward": sum(terms.values()), "backward": FIXED, "step": FIXED + 20}
-    return MemoryEstimate(terms=terms, phase_bytes=phases, fixed_bytes=FIXED, kernels="none", error=error)
+    return MemoryEstimate(terms=terms, phase_bytes=phases, fixed_bytes=FIXED, backend="none", error=error)
 
 
 def alone(mb: MiniBatch) -> list[int]:
-    """Bytes of every seed on its own, not being the first."""
+    """Peak bytes of every seed as a part of its own, after other parts."""
     return [count(m, accumulating=True).peak_bytes for m in mb.split(torch.arange(mb.num_seeds))]
 
 
@@ -45,7 +45,7 @@ def equal(a: MiniBatch, b: MiniBatch) -> bool:
 
 
 def check(made: Plan, mb: MiniBatch, margin: float) -> None:
-    """What holds of any plan."""
+    """Assert the invariants of plans."""
     assert made.assignment.dtype == torch.int64 and made.assignment.shape == (mb.num_seeds,)
     assert made.assignment.unique().tolist() == list(range(made.num_parts))
     assert made.num_parts == len(made.micro) == len(made.estimates)
@@ -69,5 +69,5 @@ def refusal(mb: MiniBatch, estimator: Any = count, **options: Any) -> str:
 
 
 def suggested(message: str) -> int:
-    """The capacity that an error says would do."""
+    """The capacity that an error suggests."""
     return int(re.findall(r"or a capacity of ([\d,]+) bytes", message)[0].replace(",", ""))

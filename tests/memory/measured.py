@@ -1,4 +1,4 @@
-"""A training step measured and estimated side by side."""
+"""Helpers that measure and estimate the memory of the same training step."""
 
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -8,14 +8,14 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
-from workbench.memory.estimate import estimator_for
-from workbench.memory.record import PHASES
+from workbench.memory.estimate import PHASES
+from workbench.memory.estimator import estimator_for
 from workbench.nn.model import GNN
 from workbench.training.epoch_memory import EpochMemory, meter_epoch
 
 
 def skewed_graph(num_nodes: int = 3000, num_edges: int = 30_000) -> wb.Graph:
-    """Most edges come from few nodes; some nodes have no in-edges."""
+    """A graph with skewed degrees, in which some nodes have no in-edges."""
     draw = torch.Generator().manual_seed(0)
     src = (torch.rand(num_edges, generator=draw) ** 3 * num_nodes).long()
     dst = (torch.rand(num_edges, generator=draw) ** 2 * num_nodes).long()
@@ -26,7 +26,7 @@ GRAPH = skewed_graph()
 FANOUTS = [4, 6, 8]
 IN, CLASSES = 24, 7
 NARROW, WIDE = 16, 40
-"""Hidden widths on both sides of the features': layers choose what to multiply first."""
+"""Hidden widths below and above the feature width, since layers choose the order of their products by it."""
 
 
 def sample(fanouts: Sequence[int], num_seeds: int = 300) -> wb.MiniBatch:
@@ -43,7 +43,7 @@ def measure(
     loss_fn: Callable[..., torch.Tensor] = cross_entropy,
     **options: Any,
 ) -> EpochMemory:
-    """What a step takes, warmed up; features in the dtype of the model."""
+    """Metered memory of a step, after a warm-up step; features have the dtype of the model."""
     x = torch.zeros(GRAPH.num_nodes, in_dim, dtype=next(model.parameters()).dtype)
 
     def run(step: Sequence[wb.MiniBatch], phase: Any) -> torch.Tensor:
@@ -62,28 +62,28 @@ def compare(
     in_dim: int,
     num_classes: int,
     loss_fn: Callable[..., torch.Tensor] = cross_entropy,
-    kernels: wb.Kernels | None = None,
+    backend: wb.Backend | None = None,
     **options: Any,
 ) -> dict[str, tuple[int, int]]:
-    """Estimated and measured peak of each phase, the most over the micro-batches."""
+    """Estimated and measured peak of each phase, the maximum over the micro-batches."""
     y = torch.arange(GRAPH.num_nodes) % num_classes
     measured = measure(model, micro, optimizer, in_dim=in_dim, y=y, loss_fn=loss_fn, **options).by_phase
     estimate = estimator_for(
         model,
         micro[0],
         optimizer=optimizer,
-        kernels=kernels,
+        backend=backend,
         loss_fn=loss_fn,
         recover="recover" in options,
         in_dim=in_dim,
     )
     estimates = [estimate(mb, accumulating=position > 0) for position, mb in enumerate(micro)]
-    there = {**measured, "forward": max(measured[phase] for phase in ("fetch", "transfer", "forward"))}
-    return {phase: (max(e.phase_bytes[phase] for e in estimates), there[phase]) for phase in PHASES}
+    by_phase = {**measured, "forward": max(measured[phase] for phase in ("fetch", "transfer", "forward"))}
+    return {phase: (max(e.phase_bytes[phase] for e in estimates), by_phase[phase]) for phase in PHASES}
 
 
 def is_close(pair: tuple[int, int], tolerance: float, scalars: int = 4) -> bool:
-    """Whether an estimate is within a tolerance of the measured bytes, or a few of the allocator's grains."""
+    """Return whether an estimate is within a relative tolerance, or within a few allocation granules."""
     estimated, measured = pair
     return abs(estimated - measured) <= max(tolerance * measured, scalars * 512)
 
@@ -106,7 +106,7 @@ def check(
     scalars: int = 4,
     **options: Any,
 ) -> None:
-    """Within 1 % in every phase."""
+    """Assert that the estimate is within 1 % in every phase."""
     optimizer = optimizer or torch.optim.Adam(model.parameters())
     found = compare(model, micro, optimizer, in_dim=IN, num_classes=CLASSES, **options)
     assert all(is_close(pair, 0.01, scalars) for pair in found.values()), found

@@ -1,4 +1,4 @@
-"""Betty's eight terms: the artifact's worked number, and batches counted by hand."""
+"""Betty's eight terms against the number in the artifact and batches counted by hand."""
 
 from collections.abc import Callable
 
@@ -10,7 +10,7 @@ from tests.training.toys import PlainModel
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
 from workbench.memory.betty import betty_lstm_bytes, betty_terms
-from workbench.memory.record import TERMS
+from workbench.memory.estimate import TERMS
 from workbench.nn.model import MODEL_KINDS, build_model
 
 ARXIV = {1: 13428, 2: 11706, 3: 9277, 4: 7320, 5: 6222, 6: 4868, 7: 4045, 8: 3472, 9: 2976, 10: 27627}
@@ -42,12 +42,12 @@ def test_terms_of_a_mean_model_by_hand() -> None:
         "gradients": 4 * parameters,
     }
     assert {name: size for name, size in estimate.terms.items() if size} == by_hand
-    assert tuple(estimate.terms) == TERMS and estimate.kernels == "betty"
+    assert tuple(estimate.terms) == TERMS and estimate.backend == "betty"
     assert estimate.phase == "backward" and estimate.peak_bytes == estimate.phase_bytes["backward"]
     assert estimate.fixed_bytes == 4 * 3 * parameters
 
 
-def test_an_lstms_intermediates_stand_where_they_exceed_the_gradients() -> None:
+def test_lstm_intermediates_replace_the_gradients_if_they_are_larger() -> None:
     """Both layers' LSTMs: 6 edges of 5 channels and 3 of 2, 18 tensors each; aggregator parameters count too."""
     model = build_model("sage-lstm", in_dim=5, hidden_dim=2, out_dim=3).double()
     parameters = sum(p.numel() for p in model.parameters())
@@ -59,7 +59,7 @@ def test_an_lstms_intermediates_stand_where_they_exceed_the_gradients() -> None:
 
 
 @pytest.mark.parametrize("kind", MODEL_KINDS)
-def test_every_kind_has_the_widths_that_come_out_of_it(kind: str) -> None:
+def test_hidden_counts_the_outputs_of_every_layer(kind: str) -> None:
     model, mb = build_model(kind, in_dim=4, hidden_dim=6, out_dim=3, heads=2 if kind == "gat" else 1), batch()
     widths = []
     for layer in model.layers:
@@ -84,11 +84,11 @@ def test_states_of_optimizers(optimizer: Callable[..., torch.optim.Optimizer], s
     assert terms["optimizer"] == states * terms["parameters"]
 
 
-def test_what_the_paper_has_no_terms_for_is_refused() -> None:
+def test_arguments_without_terms_are_refused() -> None:
     model = build_model("gcn", in_dim=4, hidden_dim=6, out_dim=3)
-    with pytest.raises(ValueError, match="not of a PlainModel"):
+    with pytest.raises(ValueError, match="not for a PlainModel"):
         betty_terms(PlainModel(), batch())
-    with pytest.raises(ValueError, match="1 blocks given; this model of 2"):
+    with pytest.raises(ValueError, match="2 layers, but the batch has 1 blocks"):
         betty_terms(model, MiniBatch(torch.arange(4), batch().blocks[1:]))
     with pytest.raises(ValueError, match="optimizer 'lion' is not known"):
         betty_terms(model, batch(), optimizer="lion")

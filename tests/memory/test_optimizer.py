@@ -1,4 +1,4 @@
-"""The estimate of an optimizer's state and step against the meter."""
+"""Estimates of optimizer state and step temporaries against the memory meter."""
 
 from functools import partial
 from typing import Any
@@ -7,8 +7,8 @@ import pytest
 import torch
 
 from tests.memory.measured import CLASSES, FANOUTS, IN, WIDE, build, compare, is_close, sample
-from workbench.memory.estimate import estimate_memory
-from workbench.training.recover import Recovery
+from workbench.memory.estimator import estimate_memory
+from workbench.training.oom import Recovery
 
 
 @pytest.mark.parametrize(
@@ -34,7 +34,7 @@ from workbench.training.recover import Recovery
     ],
     ids=lambda make: str(getattr(make, "keywords", getattr(make, "__name__", ""))),
 )
-def test_of_an_optimizer_whose_step_is_the_peak(make: Any) -> None:
+def test_optimizers_match_the_meter(make: Any) -> None:
     model = build("sage-mean", 2, 512)
     optimizer = make(model.parameters(), lr=0.1)
     found = compare(model, [sample([1, 1], 3)], optimizer, in_dim=IN, num_classes=CLASSES)
@@ -42,14 +42,14 @@ def test_of_an_optimizer_whose_step_is_the_peak(make: Any) -> None:
 
 
 @pytest.mark.parametrize("name", ["adam", "adamw", "sgd"])
-def test_an_optimizer_by_name_is_torchs(name: str) -> None:
+def test_a_name_means_torchs_defaults(name: str) -> None:
     model, batch = build("gcn", 2, WIDE), sample(FANOUTS[:2])
     kinds = {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
     by_name = estimate_memory(model, batch, optimizer=name)
     assert by_name == estimate_memory(model, batch, optimizer=kinds[name](model.parameters()))
 
 
-def test_recovery_copies_what_the_optimizer_has() -> None:
+def test_oom_recovery_counts_a_backup_of_the_optimizers_parameters() -> None:
     model = build("sage-mean", 2, 128)
     model.layers[0].requires_grad_(False)
     for learned in (model, model.layers[1]):
@@ -60,7 +60,7 @@ def test_recovery_copies_what_the_optimizer_has() -> None:
         assert is_close(found["step"], 0.01, scalars=8), found
 
 
-def test_what_is_no_optimizer_of_the_model_is_refused() -> None:
+def test_unknown_and_foreign_optimizers_are_refused() -> None:
     batch = sample(FANOUTS[:2])
     with pytest.raises(ValueError, match="optimizer 'lion' is not known; choose from adam, adamw, sgd"):
         estimate_memory(build("gcn", 2, WIDE), batch, optimizer="lion")

@@ -1,4 +1,4 @@
-"""`plan_micro_batches` against brute force with an estimator of the test's own, and against measured peaks."""
+"""`plan_micro_batches` against brute force with a toy estimator, and against measured peaks."""
 
 import pytest
 import torch
@@ -10,10 +10,10 @@ from tests.memory.counting import FIXED, alone, batch, check, count, refuse
 from tests.strategies import minibatches
 from workbench.core.errors import CapacityError
 from workbench.core.minibatch import MiniBatch
-from workbench.memory.estimate import estimator_for
+from workbench.memory.estimate import MemoryEstimate
+from workbench.memory.estimator import estimator_for
 from workbench.memory.plan import plan_micro_batches, plan_with
 from workbench.memory.planning import partitioner
-from workbench.memory.record import MemoryEstimate
 from workbench.partition.batch import partition_batch
 from workbench.training.profile import profile_epoch
 
@@ -25,7 +25,7 @@ from workbench.training.profile import profile_epoch
     st.sampled_from(("even", "split")),
     st.sampled_from((0.0, 0.02, 0.3)),
 )
-def test_fits_or_says_why_not(mb, capacity, method, strategy, margin):
+def test_plans_fit_or_no_number_of_parts_does(mb, capacity, method, strategy, margin):
     whole = count(mb).peak_bytes
     try:
         made = plan_with(count, mb, capacity_bytes=capacity, method=method, strategy=strategy, margin=margin)
@@ -45,7 +45,7 @@ def test_fits_or_says_why_not(mb, capacity, method, strategy, margin):
 
 @pytest.mark.parametrize("method", ["range", "random", "metis", "reg", "auto"])
 @pytest.mark.parametrize("share", [0.5, 0.3, 0.2])
-def test_near_the_smallest_number(method, share):
+def test_the_number_of_parts_is_near_the_smallest(method, share):
     mb = batch()
     least = max(alone(mb))
     capacity = int(least + share * (count(mb).peak_bytes - least))
@@ -61,7 +61,7 @@ def test_near_the_smallest_number(method, share):
     assert len({k for k, _ in made.tried}) == len(made.tried) <= 15
 
 
-def test_nothing_is_partitioned_where_the_batch_fits_or_nothing_would_help(monkeypatch):
+def test_nothing_is_partitioned_if_the_batch_fits_or_no_partition_can(monkeypatch):
     monkeypatch.setattr(partitioner, "partition_batch", refuse)
     mb, one = batch(), batch(num_seeds=1)
     need = count(mb).peak_bytes
@@ -72,7 +72,7 @@ def test_nothing_is_partitioned_where_the_batch_fits_or_nothing_would_help(monke
     for capacity in (FIXED, FIXED + 10, max(alone(mb)) - 1):
         with pytest.raises(CapacityError):
             plan_with(count, mb, capacity_bytes=capacity, margin=0.0)
-    with pytest.raises(CapacityError, match=f"output node {int(one.seeds[0])} alone needs"):
+    with pytest.raises(CapacityError, match=f"seed {int(one.seeds[0])} alone needs"):
         plan_with(count, one, capacity_bytes=count(one).peak_bytes - 1, margin=0.0)
 
 
@@ -89,7 +89,7 @@ def test_clusters(method, strategy):
         assert len(made.assignment[labels == cluster].unique()) == 1
     with pytest.raises(CapacityError, match=r"one for each cluster of node_parts .* more clusters"):
         plan_with(count, mb, capacity_bytes=max(alone(mb)) + 500, method=method, node_parts=coarse, strategy=strategy)
-    with pytest.raises(IndexError, match="node_parts has 3 nodes"):
+    with pytest.raises(IndexError, match="node_parts has 3 labels"):
         plan_with(count, mb, capacity_bytes=capacity, method=method, node_parts=coarse[:3], strategy=strategy)
 
 
@@ -111,14 +111,14 @@ def test_an_empty_batch():
         ({"strategy": "odd"}, "strategy 'odd' is not known; choose from even, split"),
         ({"margin": -0.1}, "margin is -0.1"),
         ({"margin": float("nan")}, "margin is nan"),
-        ({"margin": 5}, "margin is 5; it must be a share between 0 and 1, such as 0.02 for 2 %"),
+        ({"margin": 5}, "margin is 5; it must be a fraction between 0 and 1, such as 0.02 for 2 %"),
         ({"max_parts": 0}, "max_parts is 0"),
-        ({"method": "cluster"}, "needs them"),
-        ({"method": "reg", "node_parts": torch.zeros(400).long()}, "others would not use them"),
+        ({"method": "cluster"}, "requires node_parts"),
+        ({"method": "reg", "node_parts": torch.zeros(400).long()}, "other methods don't use them"),
         ({"node_parts": torch.zeros(400)}, "node_parts must be a tensor of torch.int64"),
     ],
 )
-def test_bad_options_come_first(options, message):
+def test_invalid_options_are_refused_before_estimating(options, message):
     def never(mb: MiniBatch, /, *, accumulating: bool = False) -> MemoryEstimate:
         raise AssertionError("estimated")
 

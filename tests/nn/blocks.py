@@ -1,4 +1,4 @@
-"""Random blocks for the tests of layers: hubs, repeated edges, rows without edges."""
+"""Random blocks for tests of layers: hubs, duplicate edges, rows without edges."""
 
 import torch
 
@@ -14,15 +14,15 @@ def random_block(
     weight: torch.dtype | None = None,
     learn_weight: bool = False,
 ) -> Block:
-    """A block whose last destination has no in-edge and whose first edge stands twice.
+    """Build a random block whose last destination has no in-edge and whose first edge is duplicated.
 
     Args:
-        num_src: sources.
-        num_dst: destinations.
-        num_edges: edges; none where there is no destination.
-        seed: of torch's generator.
-        weight: dtype of edge weights in (0.5, 1.5), None: none.
-        learn_weight: let the weights require a gradient.
+        num_src: number of sources.
+        num_dst: number of destinations.
+        num_edges: number of edges; ignored without destinations.
+        seed: seed of torch's generator.
+        weight: dtype of edge weights in (0.5, 1.5); None: no weights.
+        learn_weight: whether the weights require a gradient.
     """
     generator = torch.Generator().manual_seed(seed)
     rows = max(1, num_dst - 1)
@@ -41,6 +41,6 @@ def random_block(
 
 
 def random_rows(count: int, channels: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:
-    """Normal values that require a gradient."""
+    """Draw normal values that require a gradient."""
     generator = torch.Generator().manual_seed(seed)
     return torch.randn(count, channels, generator=generator, dtype=torch.float64).to(dtype).requires_grad_()

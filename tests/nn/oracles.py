@@ -1,4 +1,4 @@
-"""Layers written row by row in plain torch: slow, obvious, differentiable."""
+"""Layers row by row in plain torch: slow, obvious, differentiable."""
 
 from collections.abc import Callable
 
@@ -15,7 +15,7 @@ Messages = Callable[[int], tuple[Tensor, Tensor]]
 
 
 def _messages(block: Block, h: Tensor, row: int) -> tuple[Tensor, Tensor]:
-    """Source rows and weights of one destination's in-edges."""
+    """Return source rows and weights of one destination's in-edges."""
     edges = slice(int(block.indptr[row]), int(block.indptr[row + 1]))
     weight = torch.ones(block.num_edges, dtype=h.dtype) if block.edge_weight is None else block.edge_weight.to(h.dtype)
     return h[block.indices[edges].long()], weight[edges]
@@ -35,35 +35,35 @@ def _mean(block: Block, h: Tensor) -> Tensor:
 
 
 def _sage(layer: SAGELayer, block: Block, h: Tensor) -> Tensor:
-    own, width = h[: block.num_dst], h.shape[1]
+    h_dst, width = h[: block.num_dst], h.shape[1]
     if layer.aggregator == "gcn":
-        total = _stack(block, h, width, lambda row, m, w: ((m * w[:, None]).sum(0) + own[row]) / (len(m) + 1))
+        total = _stack(block, h, width, lambda row, m, w: ((m * w[:, None]).sum(0) + h_dst[row]) / (len(m) + 1))
         return layer.fc_neigh(total) + layer.bias
     if layer.aggregator == "mean":
-        near = _mean(block, h)
+        aggregated = _mean(block, h)
     elif layer.aggregator == "pool":
         pooled = layer.fc_pool(h).relu()
-        near = _stack(
+        aggregated = _stack(
             block,
             pooled,
             width,
             lambda _, m, w: (m * w[:, None]).max(0).values if len(m) else m.new_zeros(width),
         )
     else:
-        near = _stack(block, h, width, lambda _, m, w: _lstm(layer.lstm, m * w[:, None]))
-    return layer.fc_self(own) + layer.fc_neigh(near)
+        aggregated = _stack(block, h, width, lambda _, m, w: _lstm(layer.lstm, m * w[:, None]))
+    return layer.fc_self(h_dst) + layer.fc_neigh(aggregated)
 
 
 def _lstm(lstm: nn.LSTM, messages: Tensor) -> Tensor:
-    """The cell's equations, step by step."""
+    """Unroll the equations of the LSTM cell."""
     hidden = cell = messages.new_zeros(lstm.hidden_size)
     for message in messages:
         gates = (
             lstm.weight_ih_l0 @ message + lstm.bias_ih_l0 + lstm.weight_hh_l0 @ hidden + lstm.bias_hh_l0  # type: ignore[operator]
         )
-        enter, keep, new, show = gates.chunk(4)
-        cell = keep.sigmoid() * cell + enter.sigmoid() * new.tanh()
-        hidden = show.sigmoid() * cell.tanh()
+        enter, forget, cell_input, output = gates.chunk(4)
+        cell = forget.sigmoid() * cell + enter.sigmoid() * cell_input.tanh()
+        hidden = output.sigmoid() * cell.tanh()
     return hidden
 
 
@@ -71,10 +71,10 @@ def _gcn(layer: GCNLayer, block: Block, h: Tensor) -> Tensor:
     assert layer.bias is not None
     if layer.norm == "both":
         h = h / torch.bincount(block.indices, minlength=block.num_src).clamp(min=1).to(h.dtype).sqrt()[:, None]
-    near = _mean(block, h) if layer.norm == "right" else _sum(block, h)
+    aggregated = _mean(block, h) if layer.norm == "right" else _sum(block, h)
     if layer.norm == "both":
-        near = near / block.in_degrees().clamp(min=1).to(h.dtype).sqrt()[:, None]
-    return near @ layer.weight + layer.bias
+        aggregated = aggregated / block.in_degrees().clamp(min=1).to(h.dtype).sqrt()[:, None]
+    return aggregated @ layer.weight + layer.bias
 
 
 def _gat(layer: GATLayer, block: Block, h: Tensor) -> Tensor:
@@ -94,7 +94,7 @@ def _gat(layer: GATLayer, block: Block, h: Tensor) -> Tensor:
 
 
 def by_rows(layer: nn.Module, block: Block, h: Tensor) -> Tensor:
-    """What `layer(block, h)` must be."""
+    """Compute `layer(block, h)` row by row."""
     if isinstance(layer, SAGELayer):
         return _sage(layer, block, h)
     if isinstance(layer, GCNLayer):

@@ -1,4 +1,4 @@
-"""With the same weights, outputs and gradients equal those of DGL's layers."""
+"""Outputs and gradients equal those of DGL's layers with the same weights."""
 
 from typing import Any
 
@@ -24,7 +24,7 @@ def _dgl_block(block: Block) -> Any:
 
 
 def _our_name(name: str) -> str:
-    return name.replace("apply_func", "mlp")  # GIN's MLP is the caller's in DGL
+    return name.replace("apply_func", "mlp")  # DGL's GINConv receives its MLP from the caller
 
 
 def _result_and_gradients(out: Tensor, inputs: list[Tensor]) -> list[Tensor]:
@@ -41,10 +41,10 @@ def _compare(ours: nn.Module, theirs: nn.Module, block: Block) -> None:
     names = [name for name, _ in theirs.named_parameters()]
     mine, other = dict(ours.named_parameters()), dict(theirs.named_parameters())
     out = theirs(_dgl_block(block), h, edge_weight=block.edge_weight)
-    wanted = _result_and_gradients(out.flatten(1), [h, *weights, *(other[n] for n in names)])
+    expected = _result_and_gradients(out.flatten(1), [h, *weights, *(other[n] for n in names)])
     got = _result_and_gradients(ours(block, h), [h, *weights, *(mine[_our_name(n)] for n in names)])
-    largest = max(b.norm() for b in wanted)
-    for a, b in zip(got, wanted, strict=True):  # a gradient may be zero: attention ignores what all of a row share
+    largest = max(b.norm() for b in expected)
+    for a, b in zip(got, expected, strict=True):  # may be zero: softmax ignores a shift of all scores
         assert (a - b).norm() <= TOLERANCE * max(b.norm(), 1e-3 * largest)
 
 
@@ -96,5 +96,5 @@ def test_gat_averages_heads(block: Block) -> None:
     ours = GATLayer(IN, 4, heads=3, concat=False).double()
     ours.load_state_dict(theirs.state_dict())
     h = random_rows(block.num_src, IN)
-    wanted = theirs(_dgl_block(block), h, edge_weight=block.edge_weight).mean(1)
-    torch.testing.assert_close(ours(block, h), wanted, rtol=TOLERANCE, atol=TOLERANCE)
+    expected = theirs(_dgl_block(block), h, edge_weight=block.edge_weight).mean(1)
+    torch.testing.assert_close(ours(block, h), expected, rtol=TOLERANCE, atol=TOLERANCE)

@@ -1,4 +1,4 @@
-"""`torch.compile`: all models give what they give without it, over batches of different sizes."""
+"""`torch.compile`: compiled models equal eager ones, over batches of different sizes."""
 
 import pytest
 import torch
@@ -19,7 +19,7 @@ BATCHES = [
 
 
 def losses(kind: str, backend: str | None, norm: str | None) -> list[float]:
-    """Of steps on every batch, whole and in two parts."""
+    """Train on every batch, whole and in two micro-batches, and return the losses."""
     model = build_model(kind, in_dim=16, hidden_dim=8, out_dim=3, num_layers=2, dropout=0.5, norm=norm).double()
     called = model if backend is None else torch.compile(model, backend=backend)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
@@ -30,9 +30,9 @@ def losses(kind: str, backend: str | None, norm: str | None) -> list[float]:
     return [step(parts) for mb in BATCHES for parts in ([mb], mb.split(torch.arange(mb.num_seeds) % 2))]
 
 
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # the compiler's own look at what it resumes with
+@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # the compiler itself reads .grad
 @pytest.mark.parametrize("kind", MODEL_KINDS)
-def test_compiled_models_train_as_others_do(kind: str) -> None:
+def test_compiled_models_train_like_eager_ones(kind: str) -> None:
     torch.compiler.reset()
     assert losses(kind, "eager", "layer") == losses(kind, None, "layer")
 
@@ -40,6 +40,6 @@ def test_compiled_models_train_as_others_do(kind: str) -> None:
 @pytest.mark.slow
 @pytest.mark.filterwarnings("default")
 @pytest.mark.parametrize("kind", MODEL_KINDS)
-def test_with_inductor_the_rounding_differs_at_most(kind: str) -> None:
+def test_inductor_differs_only_by_rounding(kind: str) -> None:
     torch.compiler.reset()
     torch.testing.assert_close(losses(kind, "inductor", None), losses(kind, None, None), rtol=1e-9, atol=0)

@@ -1,4 +1,4 @@
-"""What holds for every kind of layer."""
+"""Contract of every kind of layer."""
 
 from collections.abc import Callable
 
@@ -46,7 +46,7 @@ BLOCKS: dict[str, Callable[..., Block]] = {
 def layer(request: pytest.FixtureRequest) -> nn.Module:
     torch.manual_seed(0)
     made = LAYERS[request.param]().double()
-    for name, parameter in made.named_parameters():  # zero biases would hide a missing one
+    for name, parameter in made.named_parameters():  # a zero bias would hide that it is missing
         if "bias" in name:
             nn.init.normal_(parameter)
     return made
@@ -62,13 +62,13 @@ def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str
 
 
 def _gradients(layer: nn.Module, call: Callable[[], Tensor], inputs: list[Tensor]) -> list[Tensor]:
-    """The result, and the gradients of a fixed random projection of it."""
+    """Return the result and the gradients of a fixed random projection of it."""
     out = call()
     coefficients = torch.randn(out.shape, generator=torch.Generator().manual_seed(9), dtype=torch.float64)
-    wanted = [*inputs, *layer.parameters()]
-    total = (out * coefficients.to(out.dtype)).sum() + 0 * wanted[0].sum()  # an empty result may not depend on them
-    grads = torch.autograd.grad(total, wanted, allow_unused=True)
-    return [out.detach(), *(torch.zeros_like(w) if g is None else g for w, g in zip(wanted, grads, strict=True))]
+    variables = [*inputs, *layer.parameters()]
+    total = (out * coefficients.to(out.dtype)).sum() + 0 * variables[0].sum()  # an empty result has no gradient
+    grads = torch.autograd.grad(total, variables, allow_unused=True)
+    return [out.detach(), *(torch.zeros_like(w) if g is None else g for w, g in zip(variables, grads, strict=True))]
 
 
 def _assert_equal(ours: list[Tensor], theirs: list[Tensor], tolerance: float = 1e-10) -> None:
@@ -83,7 +83,7 @@ def _assert_equal(ours: list[Tensor], theirs: list[Tensor], tolerance: float = 1
 
 @pytest.mark.parametrize("shape", BLOCKS)
 @pytest.mark.parametrize("weighted", [False, True])
-def test_equals_the_sum_over_rows(layer: nn.Module, form: str, shape: str, weighted: bool) -> None:
+def test_equals_the_oracle_row_by_row(layer: nn.Module, form: str, shape: str, weighted: bool) -> None:
     block = BLOCKS[shape](weight=torch.float64 if weighted else None, learn_weight=weighted)
     h = random_rows(block.num_src, IN)
     inputs = [h] if block.edge_weight is None else [h, block.edge_weight]
@@ -92,7 +92,7 @@ def test_equals_the_sum_over_rows(layer: nn.Module, form: str, shape: str, weigh
     )
 
 
-def test_gradients_equal_differences(layer: nn.Module) -> None:
+def test_gradients_equal_finite_differences(layer: nn.Module) -> None:
     block = random_block(6, 4, 9, weight=torch.float64, learn_weight=True)
     h = random_rows(block.num_src, IN)
     assert block.edge_weight is not None
@@ -117,7 +117,7 @@ def test_same_bits_for_any_number_of_threads(layer: nn.Module, monkeypatch: pyte
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
-def test_keeps_the_dtype_and_comes_close_in_less_precision(layer: nn.Module, form: str, dtype: torch.dtype) -> None:
+def test_dtype_and_accuracy_in_lower_precision(layer: nn.Module, form: str, dtype: torch.dtype) -> None:
     block = random_block(weight=torch.float32)
     h = random_rows(block.num_src, IN, dtype=dtype)
     layer.to(dtype)
@@ -141,7 +141,7 @@ def test_update_of_the_aggregate_is_the_layer(layer: nn.Module) -> None:
     _assert_equal(split, _gradients(layer, lambda: layer(block, h), inputs))  # type: ignore[arg-type]
 
 
-def test_a_linear_aggregate_has_no_parameters_and_adds_up(layer: nn.Module) -> None:
+def test_a_linear_aggregate_is_linear_and_has_no_parameters(layer: nn.Module) -> None:
     block = random_block()
     if not layer.is_linear:
         return

@@ -1,4 +1,4 @@
-"""Dropout by hash: a node's mask is its own, whatever else is in the batch."""
+"""Dropout by hash: a node's mask is independent of the rest of the batch."""
 
 import pytest
 import torch
@@ -12,24 +12,24 @@ def mask(p: float = 0.3, layer: int = 0, seed: int = 0, step: int = 0, ids: torc
     return HashDropout(p, layer, seed)(torch.ones(len(ids), channels, dtype=torch.float64), ids, step) != 0
 
 
-def test_a_node_keeps_its_mask_wherever_it_stands() -> None:
+def test_a_mask_is_independent_of_position() -> None:
     shuffled = torch.randperm(len(IDS), generator=torch.Generator().manual_seed(1))[:500]
     assert torch.equal(mask(ids=IDS[shuffled]), mask()[shuffled])
 
 
-def test_a_channel_keeps_its_mask_whatever_the_width() -> None:
+def test_a_mask_is_independent_of_the_number_of_channels() -> None:
     assert torch.equal(mask(channels=6), mask(channels=10)[:, :6])
 
 
 @pytest.mark.parametrize("p", [0.1, 0.5, 0.9])
 def test_the_rate_is_p(p: float) -> None:
-    """A false alarm is a deviation of five standard errors: below 1 in a million."""
+    """Within five standard errors: a false alarm has a probability below 1e-6."""
     dropped = (~mask(p)).double().mean().item()
     assert abs(dropped - p) < 5 * (p * (1 - p) / mask().numel()) ** 0.5 + 2**-16
 
 
-def test_masks_of_other_steps_layers_seeds_channels_and_neighbours_are_independent() -> None:
-    """Correlations stay below five standard errors."""
+def test_masks_of_steps_layers_seeds_nodes_and_channels_are_uncorrelated() -> None:
+    """Correlations are below five standard errors."""
     base = mask().double()
     others = [mask(step=1), mask(layer=1), mask(seed=1), mask(ids=IDS + 7)]
     pairs = [(base.flatten(), other.double().flatten()) for other in others]
@@ -38,12 +38,12 @@ def test_masks_of_other_steps_layers_seeds_channels_and_neighbours_are_independe
         assert abs(torch.corrcoef(torch.stack([a, b]))[0, 1].item()) < 5 / len(a) ** 0.5
 
 
-def test_what_is_kept_is_scaled_so_that_the_mean_stays() -> None:
+def test_values_are_scaled_by_the_inverse_of_the_keep_probability() -> None:
     out = HashDropout(0.25)(torch.ones(4, 4, dtype=torch.float64), torch.arange(4), 0)
     assert set(out.unique().tolist()) <= {0.0, 1 / 0.75}
 
 
-def test_the_gradient_has_the_same_mask_and_nothing_is_saved_but_ids() -> None:
+def test_the_gradient_has_the_same_mask_and_only_ids_are_saved() -> None:
     h = torch.randn(50, 9, dtype=torch.float64, requires_grad=True)
     saved = []
     with torch.autograd.graph.saved_tensors_hooks(lambda t: saved.append(t.shape) or t, lambda t: t):
@@ -58,7 +58,7 @@ def test_dropped_values_are_zero_even_where_infinite() -> None:
     assert not out.isnan().any()
 
 
-def test_off_in_evaluation_and_at_rate_zero() -> None:
+def test_identity_in_evaluation_mode_and_at_rate_zero() -> None:
     h = torch.randn(5, 3)
     assert HashDropout(0.5).eval()(h, torch.arange(5), 0) is h
     assert HashDropout(0.0)(h, torch.arange(5), 0) is h
@@ -78,7 +78,7 @@ def test_rates_out_of_range_are_refused(p: float) -> None:
         HashDropout(p)
 
 
-def test_one_id_a_row() -> None:
+def test_every_row_needs_an_id() -> None:
     with pytest.raises(ValueError, match="4 node ids for 5 rows"):
         HashDropout(0.5)(torch.ones(5, 2), torch.arange(4))
 
@@ -92,12 +92,12 @@ def test_one_id_a_row() -> None:
         (torch.ones(4, 2), [0, 1, 2, 3], TypeError, "not list; pass torch.as_tensor"),
     ],
 )
-def test_rows_and_ids_of_another_form_are_refused(h, ids, error, message) -> None:
+def test_wrong_shapes_and_dtypes_are_refused(h, ids, error, message) -> None:
     with pytest.raises(error, match=message):
         HashDropout(0.5)(h, ids)
 
 
 @pytest.mark.parametrize("seed", [1.5, "7", 2**64, None])
-def test_a_seed_that_is_no_whole_number_is_refused(seed) -> None:
+def test_a_seed_must_be_an_integer(seed) -> None:
     with pytest.raises(ValueError, match="seed is "):
         HashDropout(0.5, seed=seed)

@@ -1,4 +1,4 @@
-"""Sums over pieces of a batch against torch's own mean and sum over the whole."""
+"""Sums over pieces of a batch against torch's mean and sum over the whole batch."""
 
 from functools import partial
 from typing import Any
@@ -17,7 +17,7 @@ LABELS = torch.tensor([0, 1, 2, 3, -1, 1, 0, -1, -1, -1, 2])
 MULTI = (OUT.flip(0) > 0).double()
 PIECES = [slice(0, 1), slice(1, 7), slice(7, 10), slice(10, 11)]  # the third has no labels
 
-TAKES_CLASSES = [
+FUNCTIONS_OF_CLASSES = [
     F.cross_entropy,
     partial(F.cross_entropy, weight=WEIGHT),
     partial(F.cross_entropy, weight=WEIGHT, label_smoothing=0.1),
@@ -31,7 +31,7 @@ MODULES_OF_CLASSES = [
     nn.NLLLoss,
     partial(nn.MultiMarginLoss, weight=WEIGHT),
 ]
-TAKES_VALUES = [
+FUNCTIONS_OF_VALUES = [
     F.binary_cross_entropy_with_logits,
     partial(F.binary_cross_entropy_with_logits, weight=WEIGHT),
     partial(F.binary_cross_entropy_with_logits, pos_weight=WEIGHT),
@@ -42,7 +42,7 @@ TAKES_VALUES = [
 
 
 def in_pieces(loss_fn: Any, labels: Tensor, reduction: str) -> tuple[Tensor, Tensor]:
-    """Loss of the whole and its gradient, from the pieces."""
+    """Sum the losses of the pieces; return the sum and its gradient."""
     out = OUT.clone().requires_grad_()
     seed_loss = SeedLoss.of(loss_fn, reduction)
     total = sum(seed_loss.weigh(labels[piece]) for piece in PIECES) if reduction == "mean" else 1.0
@@ -63,7 +63,7 @@ def assert_same(loss_fn: Any, reduction: str, labels: Tensor, whole: Any) -> Non
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("loss_fn", TAKES_CLASSES)
+@pytest.mark.parametrize("loss_fn", FUNCTIONS_OF_CLASSES)
 def test_functions_of_classes(loss_fn: Any, reduction: str) -> None:
     assert_same(loss_fn, reduction, LABELS, partial(loss_fn, reduction=reduction))
 
@@ -77,12 +77,12 @@ def test_modules_of_classes(module: Any, reduction: str) -> None:
 
 
 @pytest.mark.parametrize("reduction", ["mean", "sum"])
-@pytest.mark.parametrize("loss_fn", TAKES_VALUES)
+@pytest.mark.parametrize("loss_fn", FUNCTIONS_OF_VALUES)
 def test_functions_of_float_labels(loss_fn: Any, reduction: str) -> None:
     assert_same(loss_fn, reduction, MULTI, partial(loss_fn, reduction=reduction))
 
 
-def test_a_function_may_return_one_loss_a_seed() -> None:
+def test_a_function_may_return_one_loss_per_seed() -> None:
     def hinge(out: Tensor, labels: Tensor) -> Tensor:
         return (1 - out.gather(1, labels[:, None])[:, 0]).relu()
 
@@ -102,11 +102,11 @@ def test_half_precision_is_summed_in_single() -> None:
 
 
 def test_scalar_losses_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"shape \(\) for 7 seeds; pass a function that takes reduction="):
+    with pytest.raises(ValueError, match=r"shape \(\) for 7 seeds; pass a function that accepts reduction="):
         SeedLoss.of(lambda out, labels: F.cross_entropy(out, labels), "mean")(OUT, LABELS)
 
 
-def test_modules_that_reduce_otherwise_are_refused() -> None:
+def test_modules_that_reduce_differently_are_refused() -> None:
     with pytest.raises(ValueError, match="reduces by 'sum', the step by 'mean'"):
         SeedLoss.of(nn.CrossEntropyLoss(reduction="sum"), "mean")
     with pytest.raises(ValueError, match="batchmean"):
@@ -114,10 +114,10 @@ def test_modules_that_reduce_otherwise_are_refused() -> None:
     SeedLoss.of(nn.CrossEntropyLoss(reduction="none"), "mean")
 
 
-def test_functions_without_a_signature_are_taken_as_they_are() -> None:
+def test_functions_without_a_signature_are_accepted() -> None:
     assert SeedLoss.of(torch.dist, "mean").ignore_index == -1
 
 
 def test_labels_out_of_range_name_label_and_classes() -> None:
-    with pytest.raises(IndexError, match=r"class 4, but the model's output has 4 columns; classes lie in \[0, 4\)"):
+    with pytest.raises(IndexError, match=r"class 4, but the model's output has 4 columns; classes must be in \[0, 4\)"):
         SeedLoss.of(F.cross_entropy, "mean")(OUT[:1], torch.tensor([CLASSES]))

@@ -1,4 +1,4 @@
-"""`build_model`, and a model's seams: exchanges, precomputed aggregates, dropout by node."""
+"""`build_model`, and a model's options: exchanges, precomputed aggregates, dropout by node id."""
 
 from dataclasses import replace
 from typing import Any
@@ -51,14 +51,14 @@ def test_shapes_and_norms(kind: str, num_layers: int, norm: str | None) -> None:
 
 
 @pytest.mark.parametrize("kind", MODEL_KINDS)
-def test_a_model_is_its_layers_with_activations_between(kind: str, batch: MiniBatch) -> None:
+def test_a_model_applies_activations_between_its_layers(kind: str, batch: MiniBatch) -> None:
     model, x = model_of(kind), random_rows(batch.num_inputs, IN)
     hidden = model.layers[0](batch.blocks[0], x)
     hidden = nn.functional.elu(hidden) if kind == "gat" else hidden.relu()
     assert torch.equal(model(batch.blocks, x), model.layers[1](batch.blocks[1], hidden))
 
 
-def test_weights_are_those_of_the_seed_and_the_global_generator_stays() -> None:
+def test_weights_depend_on_the_seed_alone_and_the_global_generator_is_unchanged() -> None:
     before = torch.get_rng_state()
     a, b, c = model_of("gat"), model_of("gat"), model_of("gat", seed=1)
     assert torch.equal(torch.get_rng_state(), before)
@@ -68,7 +68,7 @@ def test_weights_are_those_of_the_seed_and_the_global_generator_stays() -> None:
 
 @pytest.mark.parametrize("kind", MODEL_KINDS)
 def test_exchanges_fill_the_halo(kind: str) -> None:
-    """A callable appends the halo to the owned sources: the same as the block whose sources are all there."""
+    """A callable that appends the halo to the owned sources gives the same as a block of all sources."""
     inner, outer = random_block(14, 9, 40, seed=1), random_block(9, 4, 20, seed=2)
     model, x = model_of(kind), random_rows(14, IN)
     plain = model((inner, outer), x)
@@ -76,8 +76,7 @@ def test_exchanges_fill_the_halo(kind: str) -> None:
     def fill(h: Tensor) -> Tensor:
         return torch.cat([h, x[10:]])
 
-    given = x[:10]
-    out = model((inner, outer), given, exchanges=(fill, lambda h: h))
+    out = model((inner, outer), x[:10], exchanges=(fill, lambda h: h))
     assert torch.equal(out, plain)
     for mine, other in zip(gradients(model, out, x), gradients(model, plain, x), strict=True):
         torch.testing.assert_close(mine, other, rtol=1e-12, atol=1e-12)
@@ -92,7 +91,7 @@ def test_a_precomputed_aggregate_replaces_the_first_block(kind: str, batch: Mini
     torch.testing.assert_close(out, model(batch.blocks, x), rtol=1e-12, atol=1e-12)
 
 
-def test_a_precomputed_aggregate_serves_a_model_of_one_layer() -> None:
+def test_a_precomputed_aggregate_in_a_model_of_one_layer() -> None:
     block, model = random_block(), model_of("gcn", num_layers=1)
     x = random_rows(block.num_src, IN)
     out = model((), x[: block.num_dst], aggregated=first_layer(model).aggregate(block, x))
@@ -107,15 +106,15 @@ def test_a_precomputed_aggregate_needs_a_linear_layer(kind: str, batch: MiniBatc
 
 
 def split_rows(block: Block, rows: Tensor) -> tuple[Block, Tensor]:
-    """The destinations `rows` of a block as a block of their own, and its sources."""
+    """Extract some destinations of a block as a block; return its sources, too."""
     edges = torch.cat([torch.arange(int(block.indptr[r]), int(block.indptr[r + 1])) for r in rows.tolist()])
-    wanted = block.indices[edges].long()
-    new = torch.tensor([s for s in dict.fromkeys(wanted.tolist()) if s not in set(rows.tolist())], dtype=torch.int64)
+    old = block.indices[edges].long()
+    new = torch.tensor([s for s in dict.fromkeys(old.tolist()) if s not in set(rows.tolist())], dtype=torch.int64)
     sources = torch.cat([rows, new])
     local = torch.full((block.num_src,), -1)
     local[sources] = torch.arange(len(sources))
     indptr = torch.cat([torch.zeros(1, dtype=torch.int64), block.in_degrees()[rows].cumsum(0)])
-    return Block(indptr, local[wanted].to(torch.int32), len(sources), len(rows)), sources
+    return Block(indptr, local[old].to(torch.int32), len(sources), len(rows)), sources
 
 
 @pytest.mark.parametrize("kind", MODEL_KINDS)
@@ -142,19 +141,19 @@ def test_micro_batches_add_up_with_dropout(kind: str, batch: MiniBatch) -> None:
     [
         ({"kind": "sage"}, "sage-lstm"),
         ({"norm": "group"}, "batch, layer"),
-        ({"kind": "gat", "heads": 3}, "3 heads do not divide 8"),
-        ({"heads": 2}, "gcn has none"),
+        ({"kind": "gat", "heads": 3}, "heads is 3, which does not divide the 8"),
+        ({"heads": 2}, "gcn has no heads"),
         ({"num_layers": 0}, "at least 1"),
         ({"dropout": 1.0}, "dropout probability is 1.0"),
     ],
 )
-def test_bad_arguments_are_named(options: dict, message: str) -> None:
+def test_bad_arguments_are_refused(options: dict, message: str) -> None:
     arguments = {"kind": "gcn", "in_dim": IN, "hidden_dim": HIDDEN, "out_dim": OUT} | options
     with pytest.raises(ValueError, match=message):
         build_model(**arguments)
 
 
-def test_wrong_numbers_of_blocks_and_exchanges_are_named(batch: MiniBatch) -> None:
+def test_wrong_numbers_of_blocks_and_exchanges_are_refused(batch: MiniBatch) -> None:
     model, x = model_of("gcn"), random_rows(batch.num_inputs, IN)
     with pytest.raises(ValueError, match="1 blocks given; this model of 2 layers needs 2"):
         model(batch.blocks[:1], x)
@@ -174,20 +173,20 @@ def test_edge_weights_of_ones_change_nothing(batch: MiniBatch) -> None:
     ("options", "error", "message"),
     [
         ({"seed": 1.5}, ValueError, "seed is 1.5; it must be a whole number"),
-        ({"seed": 2**64}, ValueError, "seed is 18446744073709551616; it must lie in"),
+        ({"seed": 2**64}, ValueError, "seed is 18446744073709551616; it must be in"),
         ({"dropout": "0.5"}, ValueError, "dropout probability is '0.5'; it must be a number"),
         ({"num_layers": 10**9}, ValueError, "num_layers is 1000000000; it must be a whole number from 1 to 1000"),
-        ({"in_dim": 2**31 - 1, "hidden_dim": 2**31 - 1}, MemoryError, r"a model with .* takes .* free; use narrower"),
+        ({"in_dim": 2**31 - 1, "hidden_dim": 2**31 - 1}, MemoryError, r"a model with .* needs .* free; use narrower"),
     ],
 )
-def test_models_that_can_not_be_are_refused(options, error, message) -> None:
+def test_impossible_models_are_refused(options, error, message) -> None:
     sizes = {"in_dim": 4, "hidden_dim": 4, "out_dim": 4}
     with pytest.raises(error, match=message):
         build_model("sage-mean", **(sizes | options))
 
 
 @pytest.mark.parametrize("kind", MODEL_KINDS)
-def test_features_of_another_dtype_or_width_are_named(kind) -> None:
+def test_features_of_another_dtype_or_width_are_refused(kind) -> None:
     mb = random_minibatch()
     model = build_model(kind, in_dim=4, hidden_dim=4, out_dim=4)
     with pytest.raises(TypeError, match=r"features are torch.float64, the model's parameters torch.float32"):

@@ -1,4 +1,4 @@
-"""Symmetric normalisation of a whole batch, and norms over channels."""
+"""Symmetric normalization of a whole batch, and batch and layer normalization."""
 
 import pytest
 import torch
@@ -7,20 +7,21 @@ from torch import nn
 from tests.nn.blocks import random_rows
 from tests.strategies import random_graph, random_minibatch
 from workbench.nn.gcn import GCNLayer
-from workbench.nn.norm import build_norm, symmetric_norm
+from workbench.nn.norm import build_norm
+from workbench.nn.symmetric_norm import symmetric_norm
 
 
 @pytest.mark.parametrize("weight", [None, torch.float64])
-def test_norm_none_on_normalised_blocks_is_norm_both(weight: torch.dtype | None) -> None:
+def test_norm_none_on_normalized_blocks_is_norm_both(weight: torch.dtype | None) -> None:
     batch = random_minibatch(random_graph(25, 120, edge_weight=weight), num_seeds=6)
     both, none = GCNLayer(4, 3, norm="both").double(), GCNLayer(4, 3, norm="none").double()
     none.load_state_dict(both.state_dict())
-    for block, normalised in zip(batch.blocks, symmetric_norm(batch, torch.float64).blocks, strict=True):
+    for block, normalized in zip(batch.blocks, symmetric_norm(batch, torch.float64).blocks, strict=True):
         h = random_rows(block.num_src, 4)
-        torch.testing.assert_close(none(normalised, h), both(block, h), rtol=1e-12, atol=1e-12)
+        torch.testing.assert_close(none(normalized, h), both(block, h), rtol=1e-12, atol=1e-12)
 
 
-def test_dtype_is_that_of_the_weights_it_had() -> None:
+def test_dtype_is_that_of_the_old_weights() -> None:
     batch = random_minibatch(random_graph(edge_weight=torch.float64))
     assert {b.edge_weight.dtype for b in symmetric_norm(batch).blocks if b.edge_weight is not None} == {torch.float64}
     plain = symmetric_norm(random_minibatch())

@@ -1,4 +1,4 @@
-"""The METIS call that batch and graph partitions share."""
+"""METIS, as batch and graph partitions call it."""
 
 import sys
 from dataclasses import replace
@@ -10,8 +10,8 @@ from hypothesis import given
 
 from tests.strategies import graphs
 from workbench.core.graph import Graph
+from workbench.partition.isolated import METIS, run_program
 from workbench.partition.metis import metis, symmetric_adjacency, whole_weights
-from workbench.partition.worker import METIS, run_program
 
 
 def edges(indptr: torch.Tensor, indices: torch.Tensor) -> list[tuple[int, int]]:
@@ -22,10 +22,10 @@ def edges(indptr: torch.Tensor, indices: torch.Tensor) -> list[tuple[int, int]]:
 @given(graphs())
 def test_adjacency_is_the_undirected_simple_graph(g: Graph) -> None:
     given_edges = edges(g.indptr, g.indices)
-    wanted = {(a, b) for a, b in given_edges if a != b} | {(b, a) for a, b in given_edges if a != b}
+    expected = {(a, b) for a, b in given_edges if a != b} | {(b, a) for a, b in given_edges if a != b}
     found = edges(*symmetric_adjacency(g.indptr, g.indices))
     assert len(found) == len(set(found))
-    assert set(found) == wanted
+    assert set(found) == expected
 
 
 def ring_of_cliques(cliques: int, size: int) -> tuple[torch.Tensor, torch.Tensor]:
@@ -37,16 +37,16 @@ def ring_of_cliques(cliques: int, size: int) -> tuple[torch.Tensor, torch.Tensor
 
 
 @pytest.mark.parametrize("num_parts", [2, 4, 12])
-def test_cliques_stay_whole(num_parts: int) -> None:
+def test_cliques_are_not_cut(num_parts: int) -> None:
     pytest.importorskip("pymetis")
     part = metis(*ring_of_cliques(12, 8), num_parts).view(12, 8)
     assert bool((part == part[:, :1]).all())
     assert torch.bincount(part[:, 0]).tolist() == [12 // num_parts] * num_parts
 
 
-def test_heavy_edges_are_kept() -> None:
+def test_heavy_edges_are_not_cut() -> None:
     pytest.importorskip("pymetis")
-    # A square 0-1-2-3 whose edges 0-1 and 2-3 are heavy, then the other two.
+    # A square 0-1-2-3: first its edges 0-1 and 2-3 are heavy, then the other two.
     indptr, indices = torch.tensor([0, 2, 4, 6, 8]), torch.tensor([1, 3, 0, 2, 1, 3, 2, 0])
     heavy = torch.tensor([9, 1, 9, 1, 1, 9, 9, 1])
     first, second = metis(indptr, indices, 2, edge_weight=heavy), metis(indptr, indices, 2, edge_weight=10 - heavy)
@@ -63,14 +63,14 @@ def test_node_weights_are_balanced() -> None:
     assert float(loads.max()) <= 1.1 * float(loads.mean())
 
 
-def test_a_seed_repeats() -> None:
+def test_results_are_reproducible() -> None:
     pytest.importorskip("pymetis")
     indptr, indices = ring_of_cliques(40, 3)
     runs = {tuple(metis(indptr, indices, 3, seed=seed).tolist()) for seed in (0, 1, 2, 3, 0, 1, 2, 3)}
     assert 1 < len(runs) <= 4
 
 
-def test_large_graphs_go_another_way_to_the_same_parts(tmp_path: Path) -> None:
+def test_numpy_buffers_give_the_same_parts(tmp_path: Path) -> None:
     pytest.importorskip("pymetis")
     script = tmp_path / "program.py"
     script.write_text(METIS.script.read_text().replace("_NUMPY_FROM = 1 << 20", "_NUMPY_FROM = 0"))
@@ -85,19 +85,19 @@ def test_large_graphs_go_another_way_to_the_same_parts(tmp_path: Path) -> None:
     assert torch.equal(small, large) and len(small.unique()) == 5
 
 
-def test_without_edges_the_order_is_cut() -> None:
+def test_without_edges_nodes_are_cut_in_order() -> None:
     empty = torch.zeros(7, dtype=torch.int64), torch.empty(0, dtype=torch.int64)
     assert metis(*empty, 3).tolist() == [0, 0, 1, 1, 2, 2]
     assert metis(*empty, 2, weights=torch.tensor([5.0, 1, 1, 1, 1, 1])).tolist() == [0, 1, 1, 1, 1, 1]
 
 
-def test_whole_weights_stay_and_others_are_scaled() -> None:
+def test_integer_weights_are_unchanged_and_others_scaled() -> None:
     assert whole_weights(torch.tensor([3, 1, 2])).tolist() == [3, 1, 2]
     assert whole_weights(torch.tensor([0, 2])).tolist() == [1, 2000]
     assert whole_weights(torch.tensor([1e-9, 1.0], dtype=torch.float64)).tolist() == [1, 2000]
     assert whole_weights(torch.tensor([2**50, 2**50])).tolist() == [1000, 1000]
-    assert whole_weights(torch.tensor([2**50, 2**50]), most_total=500).tolist() == [250, 250]
-    assert whole_weights(torch.tensor([200, 301]), most_total=500).tolist() == [200, 300]
+    assert whole_weights(torch.tensor([2**50, 2**50]), max_total=500).tolist() == [250, 250]
+    assert whole_weights(torch.tensor([200, 301]), max_total=500).tolist() == [200, 300]
 
 
 def test_a_missing_pymetis_is_named(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,10 +1,11 @@
-"""Bars of settings: heights, the capacity, who is over it and who was not run."""
+"""Bars per setting and per micro-batch: heights, units, the capacity line, and which bars exceed it."""
 
 from typing import Any
 
 import pytest
 
-from workbench.plots.bars import Bar, bars
+from workbench.partition.redundancy import Redundancy
+from workbench.plots.bars import Bar, bars, memory_bars
 
 MIB = 2**20
 
@@ -13,13 +14,13 @@ def draw(*given: Bar, **options: Any) -> Any:
     return bars(given, **options)
 
 
-def test_a_panel_has_its_own_unit() -> None:
+def test_each_panel_chooses_its_unit() -> None:
     figure = draw(Bar("a", "1", 3 * 2**30), Bar("b", "1", 300 * MIB), capacity_bytes=512 * MIB)
     assert [axis.title.text for axis in figure.select_yaxes()] == ["peak memory (GiB)", "peak memory (MiB)"]
     assert [shape.y0 for shape in figure.layout.shapes] == [0.5, 512] and figure.data[1].text == ("300",)
 
 
-def test_a_bar_a_setting_in_the_order_given() -> None:
+def test_one_bar_per_setting_in_the_given_order() -> None:
     figure = draw(Bar("a", "lstm", 3 * MIB), Bar("a", "mean", MIB // 2), Bar("b", "7", 2 * MIB), axes={"a": "kind"})
     left, right = figure.data
     assert (left.x, left.y, right.x, right.y) == (("lstm", "mean"), (3, 0.5), ("7",), (2,))
@@ -30,9 +31,12 @@ def test_a_bar_a_setting_in_the_order_given() -> None:
     assert not figure.layout.shapes and not figure.layout.showlegend
 
 
-def test_over_and_not_run_differ_by_colour_and_pattern() -> None:
+def test_bars_over_the_capacity_or_not_measured_differ_in_colour_and_hatch() -> None:
     figure = draw(
-        Bar("a", "1", 2 * MIB), Bar("a", "2", 2 * MIB + 1), Bar("a", "3", 9 * MIB, run=False), capacity_bytes=2 * MIB
+        Bar("a", "1", 2 * MIB),
+        Bar("a", "2", 2 * MIB + 1),
+        Bar("a", "3", 9 * MIB, measured=False),
+        capacity_bytes=2 * MIB,
     )
     named = {trace.name: trace for trace in figure.data}
     assert list(named) == ["fits", "over the capacity", "estimated, not run", "capacity 2.00 MiB"]
@@ -42,13 +46,13 @@ def test_over_and_not_run_differ_by_colour_and_pattern() -> None:
     assert figure.layout.shapes[0].y0 == figure.layout.shapes[0].y1 == 2 and figure.layout.showlegend
 
 
-def test_the_line_crosses_no_text() -> None:
+def test_the_capacity_line_crosses_no_text() -> None:
     given = [Bar("a", str(size), size) for size in (50, 91, 100, 101)]
-    within, over, _ = draw(*given, capacity_bytes=100).data
-    assert within.textposition == ("outside", "inside", "inside") and over.textposition == ("outside",)
+    fits, over, _ = draw(*given, capacity_bytes=100).data
+    assert fits.textposition == ("outside", "inside", "inside") and over.textposition == ("outside",)
 
 
-def test_every_panel_has_the_line_and_room_for_it_and_a_kind_is_named_once() -> None:
+def test_every_panel_shows_the_capacity_and_the_legend_names_each_kind_once() -> None:
     figure = draw(*(Bar(panel, "1", MIB) for panel in "abcd"), capacity_bytes=4 * MIB)
     assert [shape.y0 for shape in figure.layout.shapes] == [4] * 4
     assert all(axis.range[1] > 4 for axis in figure.select_yaxes())
@@ -56,14 +60,59 @@ def test_every_panel_has_the_line_and_room_for_it_and_a_kind_is_named_once() -> 
 
 
 def test_text_and_hover() -> None:
-    (trace,) = draw(Bar("", "1", 1536, text="K = 9", about="planned")).data
+    (trace,) = draw(Bar("", "1", 1536, text="K = 9", hover="planned")).data
     assert trace.text == ("K = 9",) and trace.customdata == ("1.50 KiB (1,536 bytes)<br>planned",)
+    assert draw(Bar("", "1", 1536)).data[0].customdata == ("1.50 KiB (1,536 bytes)",)
 
 
-def test_a_setting_that_needs_nothing_is_only_named() -> None:
-    assert draw(Bar("", "1", 0, "no K fits", run=False)).data[0].text == ("no K fits",)
+def test_a_bar_of_height_0_shows_its_text() -> None:
+    assert draw(Bar("", "1", 0, "no K fits", measured=False)).data[0].text == ("no K fits",)
 
 
 def test_no_bars() -> None:
     with pytest.raises(ValueError, match="no bars to draw"):
         bars([])
+
+
+def test_one_bar_per_micro_batch_in_the_unit_of_the_largest() -> None:
+    figure: Any = memory_bars([3 * MIB, 2 * MIB, MIB // 2])
+    (trace,) = figure.data
+    assert (trace.x, trace.y) == ((0, 1, 2), (3, 2, 0.5))
+    assert figure.layout.yaxis.title.text == "peak memory (MiB)"
+    assert trace.customdata[2] == "512.00 KiB (524,288 bytes)"
+    assert "3 micro-batches" in figure.layout.title.text and "largest 3.00 MiB" in figure.layout.title.text
+    assert not figure.layout.showlegend and not figure.layout.shapes
+
+
+def test_micro_batches_over_the_capacity_differ_in_colour_and_hatch() -> None:
+    figure: Any = memory_bars([3 * MIB, 2 * MIB, 2 * MIB + 1], capacity_bytes=2 * MIB)
+    fits, over = figure.data
+    assert (fits.name, fits.x) == ("fits", (1,))
+    assert (over.name, over.x) == ("over the capacity", (0, 2))
+    assert fits.marker.color != over.marker.color
+    assert (fits.marker.pattern.shape, over.marker.pattern.shape) == ("", "/")
+    assert figure.layout.shapes[0].y0 == figure.layout.shapes[0].y1 == 2
+    assert figure.layout.annotations[0].text == "capacity 2.00 MiB"
+
+
+def test_a_large_capacity_sets_the_unit() -> None:
+    figure: Any = memory_bars([MIB], capacity_bytes=2**30)
+    assert [t.name for t in figure.data] == ["fits"]
+    assert figure.layout.shapes[0].y0 == 1
+    assert "1 micro-batch<" in figure.layout.title.text
+
+
+def test_a_capacity_of_0_is_exceeded() -> None:
+    figure: Any = memory_bars([5], capacity_bytes=0)
+    assert [t.name for t in figure.data] == ["over the capacity"]
+
+
+def test_redundancy_below_the_title() -> None:
+    figure: Any = memory_bars([MIB], redundancy=Redundancy(1300, 1000, 1.3, 400), title="Cora, REG")
+    subtitle = "largest 1.00 MiB · input nodes 1.30 × the batch's · largest part 40% of the batch's"
+    assert figure.layout.title.text.startswith("Cora, REG<br>") and subtitle in figure.layout.title.text
+
+
+def test_no_micro_batches() -> None:
+    with pytest.raises(ValueError, match="no micro-batches to draw"):
+        memory_bars([])

@@ -1,16 +1,15 @@
-"""Lines: every value of the table where it belongs, in the unit that the axis names."""
+"""Lines: every value of the table at its position, in the unit of the axis."""
 
-from itertools import pairwise
 from math import log2, log10
 from typing import Any
 
 import pandas as pd
 import pytest
 
-from workbench.plots.grid import Grid
-from workbench.plots.lines import lines, panels
+from workbench.plots.lines import lines
 
-GIB, MIB = 2**30, 2**20
+GIB = 2**30
+ENDS = ("low", "high")
 
 
 def row(method: str, num_parts: int, gib: float, **more: Any) -> dict[str, Any]:
@@ -32,7 +31,7 @@ def titles(figure: Any) -> list[str]:
     return [a.text for a in figure.layout.annotations]
 
 
-def test_a_line_a_group_in_the_order_of_x() -> None:
+def test_one_line_per_group_sorted_by_x() -> None:
     figure = draw()
     assert [t.name for t in figure.data] == ["REG", "range"]
     assert (trace(figure, "REG").x, trace(figure, "REG").y) == ((1, 2, 4), (6, 3, 1))
@@ -42,13 +41,13 @@ def test_a_line_a_group_in_the_order_of_x() -> None:
     assert figure.layout.yaxis.rangemode == "tozero"
 
 
-def test_unit_by_size_or_as_asked() -> None:
+def test_unit_by_size_or_as_requested() -> None:
     small = [row("reg", 1, 0.5)]
     assert draw(small).layout.yaxis.title.text == "peak memory (MiB)"
     assert draw(small).data[0].y == (512,)
-    assert draw(small, scale="GiB").data[0].y == (0.5,)
+    assert draw(small, units={"peak_bytes": "GiB"}).data[0].y == (0.5,)
     with pytest.raises(ValueError, match="can't be shown in 'GB'"):
-        draw(small, scale="GB")
+        draw(small, units={"peak_bytes": "GB"})
 
 
 def test_hover_names_the_method_and_the_exact_bytes() -> None:
@@ -64,13 +63,11 @@ def test_ticks_at_the_values_present() -> None:
     assert axis.range[0] < 0 and axis.range[1] > log10(4)
 
 
-def test_decimal_ticks_lie_in_range_and_name_their_value() -> None:
+def test_logarithmic_y_axes_have_a_range_and_ticks_of_their_own() -> None:
     axis = draw(log_y=True).layout.yaxis
     assert axis.type == "log" and axis.rangemode is None
-    assert dict(zip(axis.ticktext, axis.tickvals, strict=True)) == {"1": 1, "2": 2, "5": 5}
     assert axis.range[0] < log10(1) and axis.range[1] > log10(6)
-    wide = draw([row("reg", 1, 2), row("reg", 2, 2e-6)], log_y=True, scale="GiB").layout.yaxis
-    assert all(log10(tick) == pytest.approx(round(log10(tick))) for tick in wide.tickvals)
+    assert all(axis.range[0] <= log10(tick) <= axis.range[1] for tick in axis.tickvals) and len(axis.tickvals) >= 2
 
 
 def test_facets_have_titles_axes_and_units_of_their_own() -> None:
@@ -96,7 +93,7 @@ def test_combinations_of_facet_columns_as_they_occur() -> None:
     assert titles(draw(table, facet=("dataset", "model"))) == ["<b>a · gat</b>", "<b>a · gcn</b>", "<b>b · gat</b>"]
 
 
-def test_reported_values_are_hollow_named_and_in_their_facet_alone() -> None:
+def test_reported_values_are_hollow_and_only_in_their_facet() -> None:
     table = [row("reg", 1, 3, dataset="a"), row("reg", 1, 3, dataset="b")]
     figure = draw(table, facet="dataset", reported=[row("reg", 2, 8, dataset="b"), row("mini", 2, 9, dataset="gone")])
     assert [(t.name, t.xaxis) for t in figure.data] == [("REG", "x"), ("REG", "x2"), ("REG, paper", "x2")]
@@ -106,30 +103,30 @@ def test_reported_values_are_hollow_named_and_in_their_facet_alone() -> None:
     assert paper.line.dash == "dot" and paper.line.color == own.line.color
 
 
-def test_reported_values_without_the_facets_column_are_in_all() -> None:
+def test_reported_values_without_the_facet_column_are_in_all_facets() -> None:
     table = [row("reg", 1, 3, dataset="a"), row("reg", 1, 3, dataset="b")]
     figure = draw(table, facet="dataset", reported=[row("other", 2, 8)], log_x=True)
     assert [t.name for t in figure.data].count("other, paper") == 2
     assert figure.layout.xaxis.tickvals == (1, 2)
 
 
-def test_repetitions_are_their_median_with_bars_to_the_ends() -> None:
+def test_repetitions_become_their_median_with_error_bars_from_minimum_to_maximum() -> None:
     reg = draw([row("reg", 1, g) for g in (2, 7, 3)] + [row("reg", 2, 1)]).data[0]
     assert reg.y == (3, 1)
     assert (reg.error_y.array, reg.error_y.arrayminus) == ((4, 0), (1, 0))
     assert draw().data[0].error_y.array is None
 
 
-def test_error_columns() -> None:
+def test_spread_from_columns_as_error_bars() -> None:
     table = [{"k": 1, "m": "reg", "epoch_seconds": 3.0, "low": 2.5, "high": 5.0}]
-    figure: Any = lines(table, x="k", y="epoch_seconds", group="m", error=("low", "high"))
+    figure: Any = lines(table, x="k", y="epoch_seconds", group="m", spread={"epoch_seconds": ENDS})
     assert (figure.data[0].error_y.array, figure.data[0].error_y.arrayminus) == ((2,), (0.5,))
     assert figure.layout.yaxis.title.text == "epoch time (s)"
 
 
-def test_errors_as_a_band() -> None:
+def test_spread_as_a_band() -> None:
     table = [{"k": k, "m": "reg", "epoch_seconds": 3.0 * k, "low": 2.0, "high": 4.0 + k} for k in (1, 2)]
-    figure: Any = lines(table, x="k", y="epoch_seconds", group="m", error=("low", "high"), band=True)
+    figure: Any = lines(table, x="k", y="epoch_seconds", group="m", spread={"epoch_seconds": ENDS}, band=True)
     band, line = figure.data
     assert (line.x, line.y, line.mode, line.error_y.array) == ((1, 2), (3, 6), "lines", None)
     assert (band.x, band.y, band.fill) == ((1, 2, 2, 1), (5, 6, 2, 2), "toself")
@@ -137,18 +134,18 @@ def test_errors_as_a_band() -> None:
     assert band.fillcolor == "rgba(0, 114, 178, 0.18)" and line.line.color == "#0072B2"
 
 
-def test_a_band_is_in_the_lines_unit_and_has_no_width_where_it_is_not_known() -> None:
+def test_a_band_in_the_unit_of_its_line_with_no_width_where_the_spread_is_unknown() -> None:
     table = [{"k": k, "m": "reg", "peak_bytes": 2 * GIB, "low": low, "high": None} for k, low in ((1, None), (2, GIB))]
-    figure: Any = lines(pd.DataFrame(table), x="k", y="peak_bytes", group="m", error=("low", "high"), band=True)
+    figure: Any = lines(pd.DataFrame(table), x="k", y="peak_bytes", group="m", spread={"peak_bytes": ENDS}, band=True)
     assert [t.y for t in figure.data] == [(2, 2)]
     table[1]["high"] = 3 * GIB
-    figure = lines(pd.DataFrame(table), x="k", y="peak_bytes", group="m", error=("low", "high"), band=True)
+    figure = lines(pd.DataFrame(table), x="k", y="peak_bytes", group="m", spread={"peak_bytes": ENDS}, band=True)
     assert figure.data[0].y == (2, 3, 1, 2)
 
 
-def test_bands_lie_below_all_lines() -> None:
+def test_bands_are_drawn_below_all_lines() -> None:
     table = [{"k": k, "m": m, "v": 3.0, "low": 2.0, "high": 4.0} for k in (1, 2) for m in "ab"]
-    figure: Any = lines(table, x="k", y="v", group="m", error=("low", "high"), band=True)
+    figure: Any = lines(table, x="k", y="v", group="m", spread={"v": ENDS}, band=True)
     assert [(t.name, t.fill, t.showlegend) for t in figure.data] == [
         ("a", "toself", False),
         ("b", "toself", False),
@@ -157,21 +154,21 @@ def test_bands_lie_below_all_lines() -> None:
     ]
 
 
-def test_a_curve_of_one_point_is_a_mark() -> None:
+def test_a_curve_of_one_point_has_a_marker() -> None:
     figure: Any = lines([row("reg", 1, 2)], x="num_parts", y="peak_bytes", group="method", band=True)
     assert [t.mode for t in figure.data] == ["lines+markers"]
 
 
-def test_rows_without_a_value_are_no_points() -> None:
+def test_rows_without_a_value_are_skipped() -> None:
     table = pd.DataFrame([*TABLE, {"method": "metis", "num_parts": 1}, {"method": "reg", "num_parts": 8}])
     figure: Any = draw(table)
     assert [t.name for t in figure.data] == ["REG", "range"]
     assert trace(figure, "REG").x == (1, 2, 4)
 
 
-def test_panels_stack_quantities_over_one_x() -> None:
+def test_quantities_are_stacked_above_one_x_axis() -> None:
     table = [row("reg", k, 6 / k, epoch_seconds=0.1 * k, dataset=d) for k in (1, 2) for d in "ab"]
-    figure: Any = panels(table, x="num_parts", y=["peak_bytes", "epoch_seconds"], group="method", facet="dataset")
+    figure: Any = lines(table, x="num_parts", y=["peak_bytes", "epoch_seconds"], group="method", facet="dataset")
     layout = figure.layout
     assert [layout[f"yaxis{n}"].title.text for n in ("", 2, 3, 4)] == ["peak memory (GiB)"] * 2 + [
         "epoch time (ms)"
@@ -183,31 +180,16 @@ def test_panels_stack_quantities_over_one_x() -> None:
     assert [t.y for t in figure.data if t.yaxis == "y3"] == [(100, 200)]
 
 
-@pytest.mark.parametrize(("facets", "columns", "bands"), [(1, 1, 1), (3, 3, 1), (4, 2, 2), (5, 3, 2), (7, 3, 3)])
-@pytest.mark.parametrize("stacked", [1, 2])
-def test_panels_have_one_height_and_do_not_overlap(facets: int, columns: int, bands: int, stacked: int) -> None:
-    grid = Grid(tuple(map(str, range(facets))), stacked)
-    assert (grid.columns, grid.bands) == (columns, bands)
-    figure = grid.figure()
-    axes = [(tuple(y.domain), y) for y in figure.select_yaxes()]
-    assert len(axes) == facets * stacked
-    heights = [round(high - low, 6) for (low, high), _ in axes]
-    assert len(set(heights)) == 1
-    ends = sorted({domain for domain, _ in axes})
-    assert all(below[1] < above[0] for below, above in pairwise(ends))
-    assert len(titles(figure)) == facets
-
-
-def test_what_is_wrong_with_a_table_is_said() -> None:
+def test_invalid_tables() -> None:
     with pytest.raises(ValueError, match="no rows to draw"):
         draw([])
-    with pytest.raises(ValueError, match="lacks dataset; it has method, num_parts, peak_bytes"):
+    with pytest.raises(ValueError, match="no column dataset; it has method, num_parts, peak_bytes"):
         draw(facet="dataset")
-    with pytest.raises(ValueError, match="lacks num_parts"):
+    with pytest.raises(ValueError, match="no column num_parts"):
         draw(reported=[{"method": "reg", "peak_bytes": 1}])
 
 
-def test_title_leaves_room_for_itself() -> None:
+def test_a_title_enlarges_the_top_margin() -> None:
     assert draw(title="Peak").layout.title.text == "Peak"
     assert draw(title="Peak").layout.margin.t > draw().layout.margin.t
     assert log2(draw().layout.height) > 8

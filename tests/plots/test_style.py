@@ -1,15 +1,16 @@
-"""Looks that tell methods apart and stay, units that readers want."""
+"""Style: distinguishable looks that are the same in all figures, legend entries, template."""
 
 from typing import Any
 
+import plotly.graph_objects as go
 import plotly.io as pio
-import pytest
 
+from workbench.memory.estimate import TERMS
 from workbench.partition.batch import PARTITION_METHODS
-from workbench.plots.style import PALETTE, TEMPLATE, label, looks, unit_of
+from workbench.plots.style import PALETTE, TEMPLATE, TERM_LOOKS, looks, merge_legend
 
 
-def test_every_partitioner_has_a_look_of_its_own_in_every_figure() -> None:
+def test_every_partitioner_has_one_look_in_all_figures() -> None:
     together = looks(PARTITION_METHODS)
     assert set(together) == set(PARTITION_METHODS)
     found = together.values()
@@ -26,41 +27,27 @@ def test_order_does_not_depend_on_the_table() -> None:
     )
 
 
-def test_unknown_groups_take_colours_that_are_left() -> None:
+def test_unknown_groups_get_the_remaining_colours() -> None:
     found = looks(["reg", "mine", 7])
     assert found["mine"].name == "mine" and found[7].name == "7"
     assert len({look.color for look in found.values()}) == 3
     assert len(looks(range(20))) == 20
 
 
-@pytest.mark.parametrize(
-    ("column", "largest", "unit", "expected"),
-    [
-        ("peak_bytes", 2**30, None, ("GiB", 2**30)),
-        ("peak_bytes", 2**30 - 1, None, ("MiB", 2**20)),
-        ("peak_bytes", 5, "GiB", ("GiB", 2**30)),
-        ("peak_bytes", 0, None, ("B", 1)),
-        ("epoch_seconds", 0.25, None, ("ms", 1e-3)),
-        ("epoch_seconds", 1.0, None, ("s", 1)),
-        ("epoch_seconds", 90.0, None, ("min", 60)),
-        ("total_inputs", 1e9, None, ("", 1)),
-    ],
-)
-def test_units(column: str, largest: float, unit: str | None, expected: tuple[str, float]) -> None:
-    assert unit_of(column, largest, unit) == expected
+def test_every_memory_term_has_a_look_of_its_own() -> None:
+    assert tuple(TERM_LOOKS) == TERMS
+    marks = [(look.color, look.hatch) for look in TERM_LOOKS.values()]
+    assert len(set(marks)) == len({look.name for look in TERM_LOOKS.values()}) == len(TERMS)
+    assert {color for color, _ in marks} <= set(PALETTE)
 
 
-@pytest.mark.parametrize(("column", "says"), [("peak_bytes", "choose from B, KiB"), ("loss", "choose from none")])
-def test_units_that_a_column_lacks(column: str, says: str) -> None:
-    with pytest.raises(ValueError, match=f"{column} can't be shown in 's'; {says}"):
-        unit_of(column, 1.0, "s")
-
-
-def test_labels() -> None:
-    assert label("num_parts") == "micro-batches K"
-    assert label("peak_bytes", "GiB") == "peak memory (GiB)"
-    assert label("backward_seconds", "ms") == "backward (ms)"
-    assert label("val_accuracy") == "val accuracy"
+def test_traces_of_one_name_share_a_legend_entry() -> None:
+    names = ["a", "b", "a", "", None]
+    figure = go.Figure([go.Scatter(name="a", showlegend=False), *(go.Scatter(name=name) for name in names)])
+    merge_legend(figure)
+    traces: Any = figure.data
+    assert [trace.showlegend for trace in traces] == [False, True, True, False, False, False]
+    assert [trace.legendgroup for trace in traces][:4] == ["a", "a", "b", "a"]
 
 
 def test_template_is_registered_and_readable() -> None:

@@ -1,4 +1,4 @@
-"""Sections as a finished workbench would hand them over: two papers, four figures, every status."""
+"""Example sections: two papers, four figures, most statuses."""
 
 from dataclasses import replace
 
@@ -54,7 +54,7 @@ def memory(size: str = "smoke") -> Section:
 
 
 def inputs() -> Section:
-    """Two plots side by side, recorded; a timed finding, a documented deviation, a missing value."""
+    """Two subplots, recorded; a timed finding, a documented deviation, a missing value."""
     figure = make_subplots(cols=2, subplot_titles=("first-layer inputs", "epoch"), horizontal_spacing=0.12)
     for column, (micro, mini) in enumerate([(MICRO, MINI), (PARTS, PARTS)], start=1):
         shared = {"row": 1, "col": column, "x": PARTS, "mode": "lines+markers", "showlegend": column == 1}
@@ -128,7 +128,7 @@ def not_run() -> Section:
 
 
 def everything() -> list[Section]:
-    """Not in the order of the page."""
+    """All of them, deliberately not in the order of the page."""
     real = replace(memory("real"), recorded=True, provenance=RECORDED)
     smoke = replace(inputs(), size="smoke", recorded=False, provenance=HERE)
     return [real, memory(), not_held(), inputs(), failed(), smoke, not_run()]

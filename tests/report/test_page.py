@@ -1,4 +1,4 @@
-"""The page: whole, self-contained, and what it says of every section."""
+"""The HTML report: structure, self-containedness, and the content of every section."""
 
 import os
 import re
@@ -16,7 +16,7 @@ from plotly.subplots import make_subplots
 
 from tests.report.sections import everything, failed, inputs, memory, not_held, not_run
 from workbench.report import page
-from workbench.report.figures import plotly_js
+from workbench.report.plotly_embed import plotly_js
 from workbench.report.sections import Section
 
 FACTS = {"title": "Report", "made_at": "2025-11-21 00:12 UTC"}
@@ -24,7 +24,7 @@ EVIL = "<script>alert('&')</script>"
 
 
 def parsed(sections: list[Section], **summary: str) -> BeautifulSoup:
-    """Without plotly.js, which takes seconds to parse and has its own test."""
+    """The parsed page without plotly.js, which takes seconds to parse and has its own test."""
     text = page.render(sections, summary=summary, **FACTS)
     return BeautifulSoup(text.replace(plotly_js(), ""), "html.parser")
 
@@ -48,7 +48,7 @@ def test_structure(whole: BeautifulSoup) -> None:
     assert all(figure.get("aria-label") for figure in whole.select("figure"))
 
 
-def test_ids_are_unique_and_links_inside_lead_somewhere(whole: BeautifulSoup) -> None:
+def test_ids_are_unique_and_internal_links_resolve(whole: BeautifulSoup) -> None:
     ids = [tag["id"] for tag in whole.select("[id]")]
     assert len(ids) == len(set(ids))
     inside = [str(tag["href"])[1:] for tag in whole.select('a[href^="#"]')]
@@ -56,12 +56,12 @@ def test_ids_are_unique_and_links_inside_lead_somewhere(whole: BeautifulSoup) ->
     assert {str(tag["aria-labelledby"]) for tag in whole.select("[aria-labelledby]")} <= set(ids)
 
 
-def test_headings_skip_no_level(whole: BeautifulSoup) -> None:
+def test_heading_levels_are_consecutive(whole: BeautifulSoup) -> None:
     levels = [int(tag.name[1]) for tag in whole.select("h1, h2, h3, h4")]
     assert levels[0] == 1 and all(after - before <= 1 for before, after in pairwise(levels))
 
 
-def test_nothing_comes_from_elsewhere(whole: BeautifulSoup) -> None:
+def test_the_page_loads_no_external_resource(whole: BeautifulSoup) -> None:
     addresses = [str(tag.get(key)) for tag in whole.select("[src], [href]") for key in ("src", "href") if tag.get(key)]
     assert not [address for address in addresses if re.match(r"\s*(\w+:)?//", address)]
     assert not whole.select("[src], iframe, object, embed")
@@ -70,14 +70,14 @@ def test_nothing_comes_from_elsewhere(whole: BeautifulSoup) -> None:
     assert policy and "default-src 'none'" in str(policy["content"]) and "http" not in str(policy["content"])
 
 
-def test_plotly_stands_there_once() -> None:
+def test_plotly_js_is_included_once() -> None:
     text = page.render(everything(), summary={}, **FACTS)
     assert text.count(plotly_js()) == 1
     assert len(text) - len(plotly_js()) < 100_000
     assert text.startswith("<!doctype html>")
 
 
-def test_pages_without_figures_go_without_plotly() -> None:
+def test_pages_without_figures_omit_plotly_js() -> None:
     assert len(page.render([failed(), not_run()], summary={}, **FACTS)) < 30_000
 
 
@@ -107,7 +107,7 @@ def test_modelled_values_are_marked(whole: BeautifulSoup) -> None:
     assert badges == {"batchgnn-fig5-smoke"}
 
 
-def test_facts_that_are_not_known_are_left_out() -> None:
+def test_unknown_facts_are_omitted() -> None:
     found = parsed([replace(memory(), provenance={"device": "", "commit": "", "date": "today"})])
     assert texts(found, "dt") == ["date"]
     assert texts(found, ".overview .device") == ["–"] and texts(found, "h3 .badge") == ["run here"]
@@ -116,12 +116,12 @@ def test_facts_that_are_not_known_are_left_out() -> None:
 def test_findings() -> None:
     held, timed, documented = texts(parsed([inputs()]), ".findings li")
     assert held.startswith("✓ held: Micro-batches read fewer") and "4.28× against 15.3×" in held and "Why" not in held
-    assert timed.startswith("◷ seconds differ:") and "decide nothing" in timed and "Why" not in timed
+    assert timed.startswith("◷ seconds differ:") and "does not count" in timed and "Why" not in timed
     assert documented.startswith("✗ did not hold:") and "Why: Parameters and Adam's state" in documented
-    assert "seconds depend" not in documented
+    assert "wall-clock" not in documented
 
 
-def test_a_part_of_the_grid_says_how_much_of_it() -> None:
+def test_an_incomplete_grid_shows_its_progress() -> None:
     page = parsed([replace(memory(), points=(4, 12))])
     (row,) = [" ".join(row.get_text(" ").split()) for row in page.select(".overview tbody tr:not(.paper)")]
     assert "◌ incomplete 4 of 12 points" in row
@@ -130,11 +130,11 @@ def test_a_part_of_the_grid_says_how_much_of_it() -> None:
     )
 
 
-def test_a_deviation_that_is_none_any_more_shows() -> None:
+def test_a_documented_deviation_that_held_is_reported() -> None:
     (text,) = texts(
         parsed([replace(memory(), findings=memory().findings[:1], deviations={"reg-least": "ties"})]), "ul li"
     )[1:]
-    assert text.startswith("✓ held") and "Documented as not holding, yet it held: ties" in text
+    assert text.startswith("✓ held") and "Held, although documented as a deviation: ties" in text
 
 
 def test_paper_and_here_side_by_side() -> None:
@@ -144,7 +144,7 @@ def test_paper_and_here_side_by_side() -> None:
     assert len(found.select(".beside:not(.alone)")) == 1
 
 
-def test_what_is_wide_stands_alone() -> None:
+def test_wide_content_is_not_placed_side_by_side() -> None:
     wide = make_subplots(cols=3)
     many = pd.DataFrame([range(7)], columns=list("abcdefg"))
     sections = [replace(memory(), **{key: value}) for key, value in
@@ -153,13 +153,13 @@ def test_what_is_wide_stands_alone() -> None:
     assert len(found.select(".beside.alone")) == len(found.select(".beside")) == 4
 
 
-def test_failed_points_and_how_to_run(whole: BeautifulSoup) -> None:
+def test_failed_points_and_the_command_to_run(whole: BeautifulSoup) -> None:
     assert texts(whole, ".problems li") == list(failed().problems)
     assert "workbench run batchgnn/fig5 --size real" in texts(whole, "article code")
 
 
-def test_nothing_to_hold_at_this_size() -> None:
-    assert "there is nothing to hold" in parsed([replace(memory(), findings=())]).get_text()
+def test_sizes_without_findings() -> None:
+    assert "No part of the claim is checked" in parsed([replace(memory(), findings=())]).get_text()
 
 
 def test_the_notebook_is_linked(whole: BeautifulSoup) -> None:
@@ -184,26 +184,26 @@ def test_texts_are_escaped() -> None:
     assert found.get_text().count(EVIL) >= 14
 
 
-def test_nothing_was_run() -> None:
+def test_a_page_without_sections() -> None:
     found = parsed([])
-    assert "Nothing was run yet" in texts(found, "h2")
+    assert "No runs yet" in texts(found, "h2")
     assert "make reproduce" in texts(found, "code")
     assert not found.select("table")
 
 
-def test_write_makes_folders_and_replaces(tmp_path: Path) -> None:
+def test_write_creates_folders_and_replaces_atomically(tmp_path: Path) -> None:
     path = page.write(tmp_path / "a" / "b" / "report.html", [], summary={}, **FACTS)
     assert path.read_text(encoding="utf-8") == page.render([], summary={}, **FACTS)
     with path.open(encoding="utf-8") as reader:
         page.write(str(path), [failed()], summary={}, **FACTS)
-        assert "Nothing was run yet" in reader.read()
+        assert "No runs yet" in reader.read()
     assert failed().claim in path.read_text(encoding="utf-8")
     assert os.listdir(path.parent) == ["report.html"]
 
 
 @contextmanager
 def full_disk() -> Iterator[None]:
-    """Files may have 1,000 bytes."""
+    """Limits files to 1,000 bytes."""
     before = resource.getrlimit(resource.RLIMIT_FSIZE)
     resource.setrlimit(resource.RLIMIT_FSIZE, (1000, before[1]))
     try:
@@ -213,7 +213,7 @@ def full_disk() -> Iterator[None]:
 
 
 @pytest.mark.parametrize("existing", [True, False])
-def test_a_write_that_fails_leaves_what_was_there(tmp_path: Path, existing: bool) -> None:
+def test_a_failed_write_keeps_the_previous_file(tmp_path: Path, existing: bool) -> None:
     path = tmp_path / "report.html"
     if existing:
         path.write_text("old")

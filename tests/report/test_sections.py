@@ -1,4 +1,4 @@
-"""Statuses and the order of sections."""
+"""The status of a section and the order of sections."""
 
 from dataclasses import replace
 
@@ -24,7 +24,7 @@ def test_findings_decide(findings: tuple, status: str, after_failures: str) -> N
     assert replace(memory(), findings=findings, problems=("a point failed",)).status == after_failures
 
 
-def test_findings_on_seconds_decide_nothing() -> None:
+def test_timed_findings_do_not_count() -> None:
     slow = replace(BAD, timed=True)
     assert replace(memory(), findings=(GOOD, slow)).status == "held"
     assert replace(memory(), findings=(BAD, replace(GOOD, timed=True))).status == "did not hold"
@@ -32,7 +32,7 @@ def test_findings_on_seconds_decide_nothing() -> None:
 
 
 @pytest.mark.parametrize(("points", "status"), [((4, 12), "incomplete"), ((12, 12), "held"), (None, "held")])
-def test_a_part_of_a_grid_is_no_verdict(points: tuple[int, int] | None, status: str) -> None:
+def test_an_incomplete_grid_has_no_verdict(points: tuple[int, int] | None, status: str) -> None:
     assert replace(memory(), findings=(GOOD,), points=points).status == status
 
 
@@ -43,12 +43,12 @@ def test_without_findings() -> None:
     assert replace(memory(), findings=(), problems=("K = 1: killed",)).status == "failed"
 
 
-def test_every_status_has_a_sign_of_its_own() -> None:
+def test_every_status_has_its_own_symbol() -> None:
     assert len(set(SYMBOLS.values())) == len(SYMBOLS) == 7
     assert not_held().symbol == SYMBOLS["did not hold"]
 
 
-def test_what_did_not_hold() -> None:
+def test_findings_that_did_not_hold() -> None:
     assert [finding.name for finding in inputs().not_held] == ["faster", "memory"]
 
 
@@ -56,7 +56,7 @@ def names(groups: list[list[Section]]) -> list[list[tuple[str, str]]]:
     return [[(section.name, section.size) for section in group] for group in groups]
 
 
-def test_sizes_of_a_figure_stand_together_and_papers_too() -> None:
+def test_sections_are_grouped_by_paper_and_figure() -> None:
     assert names(by_figure(everything())) == [
         [("betty/fig11", "smoke"), ("betty/fig11", "real")],
         [("betty/table6", "smoke"), ("betty/table6", "paper")],
@@ -65,7 +65,7 @@ def test_sizes_of_a_figure_stand_together_and_papers_too() -> None:
     ]
 
 
-def test_run_here_comes_before_recorded() -> None:
+def test_runs_come_before_recorded_tables() -> None:
     recorded = replace(memory(), recorded=True)
     assert [section.recorded for section in by_figure([recorded, memory()])[0]] == [False, True]
     assert by_figure([]) == []

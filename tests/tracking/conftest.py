@@ -1,11 +1,12 @@
-"""Stores in a folder of the test's own. A database is made once and copied: making one takes seconds."""
+"""Stores in temporary folders. The database is created once and copied, because creating one takes seconds."""
 
 import shutil
 from pathlib import Path
 
 import pytest
 
-from workbench.tracking.store import Store, open_store
+from workbench.tracking.opening import open_store
+from workbench.tracking.store import Store
 
 
 @pytest.fixture(scope="session")
@@ -29,7 +30,7 @@ def mlflow_store(mlflow_uri: str) -> Store:
 
 @pytest.fixture(params=["mlflow", "file"])
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
-    """Each kind in turn."""
+    """Run the test with each kind of store."""
     if request.param == "mlflow":
         return request.getfixturevalue("mlflow_store")
     return open_store(str(tmp_path / "runs.jsonl"))

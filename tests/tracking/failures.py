@@ -1,4 +1,4 @@
-"""Servers that fail."""
+"""Failing servers."""
 
 import socket
 import threading
@@ -9,7 +9,7 @@ from typing import Any
 
 
 class _Server(BaseHTTPRequestHandler):
-    """Fails every request as the server's `failure` says."""
+    """Fails every request in the way named by the server's `failure`."""
 
     def do_GET(self) -> None:
         server: Any = self.server
@@ -20,18 +20,18 @@ class _Server(BaseHTTPRequestHandler):
         answer = body.get(server.failure, b"")
         self.send_header("Content-Length", str(len(answer)))
         self.end_headers()
-        with suppress(BrokenPipeError):  # nobody waits for it any more
+        with suppress(BrokenPipeError):  # the client has given up
             self.wfile.write(answer)
 
     do_POST = do_GET
 
     def log_message(self, *_: object) -> None:
-        """Nothing."""
+        """Print nothing."""
 
 
 @contextmanager
 def serve(failure: str) -> Iterator[str]:
-    """The URI of a server that fails."""
+    """Start a failing server and yield its URI."""
     if failure == "refused":
         with socket.create_server(("127.0.0.1", 0)) as listening:
             port = listening.getsockname()[1]

@@ -1,4 +1,4 @@
-"""Runs side by side."""
+"""Comparison of runs."""
 
 import pytest
 
@@ -8,7 +8,7 @@ from workbench.tracking.record import FAILED, FINISHED
 from workbench.tracking.store import Store
 
 
-def test_what_differs_stands_beside_the_rows(store: Store) -> None:
+def test_differing_settings_are_columns(store: Store) -> None:
     for number, method in enumerate(["reg", "metis"]):
         store.add(ended(str(number), {"peak_bytes": 10 + number}, method=method, started_at=1.0 + number))
     table = compare(store)
@@ -27,18 +27,18 @@ def test_numbers_stay_numbers_and_missing_settings_differ(store: Store) -> None:
     assert table["extra"].isna().tolist() == [True, False]
 
 
-def test_the_newest_of_a_key_counts(store: Store) -> None:
+def test_only_the_newest_run_of_a_key_is_used(store: Store) -> None:
     for started_at in (20.0, 10.0):
         store.add(ended("a", {"x": started_at}, started_at=started_at))
     assert compare(store)["x"].tolist() == [20.0]
 
 
-def test_a_curve_has_a_line_for_every_row(store: Store) -> None:
+def test_a_curve_has_a_line_per_row(store: Store) -> None:
     store.add(ended("a", {"epoch": 0, "loss": 2.0}, {"epoch": 1, "loss": 1.0}))
     assert compare(store)[["epoch", "loss"]].values.tolist() == [[0, 2.0], [1, 1.0]]
 
 
-def test_what_failed_is_shown_when_asked_for(store: Store) -> None:
+def test_failed_runs_are_shown_on_request(store: Store) -> None:
     store.add(ended("a", {"x": 1}, num_parts=2))
     store.fail(store.start(make_point("b")), "no memory")
     table = compare(store, statuses=(FINISHED, FAILED)).set_index("num_parts")
@@ -46,7 +46,7 @@ def test_what_failed_is_shown_when_asked_for(store: Store) -> None:
     assert "error" not in compare(store)
 
 
-def test_runs_are_chosen(store: Store) -> None:
+def test_runs_are_selected(store: Store) -> None:
     store.add(ended("a", {"x": 1}, num_parts=2, started_at=1.0))
     store.add(ended("b", {"x": 2}, num_parts=4, started_at=2.0))
     store.add(ended("c", {"x": 3}, num_parts=4, size="real", started_at=3.0))

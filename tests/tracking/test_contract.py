@@ -1,4 +1,4 @@
-"""What every store does, on each of them."""
+"""The contract of all stores, tested on each of them."""
 
 import math
 from dataclasses import replace
@@ -9,14 +9,15 @@ import pytest
 import torch
 
 from tests.tracking.points import ended, make_point
+from workbench.tracking.opening import open_store
 from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING, Point
-from workbench.tracking.store import Store, open_store
+from workbench.tracking.store import Store
 
 ALL = (RUNNING, FINISHED, FAILED, KILLED)
 
 
 def again(store: Store) -> Store:
-    """The store as the next process finds it."""
+    """Open the store again, as another process would."""
     return open_store(store.location)
 
 
@@ -26,7 +27,7 @@ def test_a_new_store_is_empty(store: Store) -> None:
     assert store.close_orphans() == 0
 
 
-def test_a_finished_point_comes_back_as_it_was(store: Store) -> None:
+def test_a_finished_point_round_trips(store: Store) -> None:
     point = make_point()
     rows = [{"peak_bytes": 2**53 + 1, "ratio": 0.1 + 0.2, "name": "ä", "won": True, "limit": None}]
     run_id = store.start(point)
@@ -40,21 +41,21 @@ def test_a_finished_point_comes_back_as_it_was(store: Store) -> None:
     assert run.started_at > 1.7e9 and run.seconds is not None and 0 <= run.seconds < 600
 
 
-def test_a_point_of_little(store: Store) -> None:
+def test_a_minimal_point(store: Store) -> None:
     point = Point("betty/fig11", "smoke", "c", {})
     store.finish(store.start(point), [])
     (run,) = again(store).runs()
     assert run.point == point and run.rows == ()
 
 
-def test_numbers_of_libraries_become_plain_ones(store: Store) -> None:
+def test_scalars_of_libraries_become_python_numbers(store: Store) -> None:
     store.finish(store.start(make_point()), [{"a": np.float32(0.5), "b": torch.tensor(7), "c": np.bool_(True)}])
     (row,) = again(store).runs()[0].rows
     assert row == {"a": 0.5, "b": 7, "c": True}
     assert [type(value) for value in row.values()] == [float, int, bool]
 
 
-def test_what_is_not_finite_is_kept(store: Store) -> None:
+def test_non_finite_values_are_stored(store: Store) -> None:
     store.finish(store.start(make_point()), [{"loss": math.nan, "bound": math.inf}])
     (row,) = again(store).runs()[0].rows
     assert math.isnan(row["loss"]) and row["bound"] == math.inf
@@ -63,21 +64,21 @@ def test_what_is_not_finite_is_kept(store: Store) -> None:
 @pytest.mark.parametrize("value", [[1, 2], {"a": 1}, torch.ones(2), object()])
 def test_rows_are_flat(store: Store, value: object) -> None:
     run_id = store.start(make_point())
-    with pytest.raises(TypeError, match="column 'bad' holds a"):
+    with pytest.raises(TypeError, match="column 'bad' contains a"):
         store.finish(run_id, [{"bad": value}])
     store.fail(run_id, "its rows were not flat")
     assert [run.status for run in store.runs(statuses=ALL)] == [FAILED]
 
 
 @pytest.mark.parametrize("status", [FAILED, KILLED])
-def test_a_failure_is_kept_and_is_not_finished(store: Store, status: str) -> None:
+def test_a_failure_is_stored_and_not_finished(store: Store, status: str) -> None:
     store.fail(store.start(make_point()), "MemoryError: 'too much'", status=status, artifacts={"traceback.txt": "…"})
     assert again(store).runs() == []
     (run,) = again(store).runs("betty/fig11", statuses=(status,))
     assert (run.status, run.error, run.rows, run.point) == (status, "MemoryError: 'too much'", (), make_point())
 
 
-def test_runs_are_chosen_by_sweep_size_and_key(store: Store) -> None:
+def test_runs_are_selected_by_sweep_size_and_key(store: Store) -> None:
     for key, sweep, size in [("a", "betty/fig11", "smoke"), ("b", "betty/fig11", "real"), ("c", "other/t-6", "smoke")]:
         store.finish(store.start(make_point(key, sweep, size)), [{"key": key}])
     store = again(store)
@@ -97,7 +98,7 @@ def test_runs_are_chosen_by_sweep_size_and_key(store: Store) -> None:
     assert store.sweeps() == ["betty/fig11", "other/t-6"]
 
 
-def test_the_newest_run_stands_last(store: Store) -> None:
+def test_the_newest_run_is_last(store: Store) -> None:
     for started_at in (30.0, 10.0, 20.0):
         assert store.add(ended("c", {"x": started_at}, started_at=started_at))
     assert [run.rows[0]["x"] for run in store.runs()] == [10.0, 20.0, 30.0]
@@ -111,19 +112,19 @@ def test_a_run_from_elsewhere_is_added_once(store: Store) -> None:
     assert (found.point, found.rows, found.started_at, found.seconds) == (run.point, run.rows, 1000.25, 1.5)
 
 
-def test_a_failure_from_elsewhere_is_added_beside_what_finished(store: Store) -> None:
+def test_a_failure_from_elsewhere_is_added_to_finished_runs(store: Store) -> None:
     failed = replace(ended("c", started_at=5.0), status=FAILED, error="no memory")
     assert store.add(failed) and store.add(ended("c", {"x": 1}, started_at=6.0)) and not store.add(failed)
     assert [(run.status, run.error) for run in store.runs(statuses=ALL)] == [(FAILED, "no memory"), (FINISHED, None)]
 
 
-def test_a_running_one_is_not_added(store: Store) -> None:
-    with pytest.raises(ValueError, match="only runs that ended"):
+def test_a_running_run_is_not_added(store: Store) -> None:
+    with pytest.raises(ValueError, match="only runs that have ended"):
         store.add(replace(ended("c"), status=RUNNING))
 
 
-def test_stores_hand_runs_on(store: Store, tmp_path: Path) -> None:
-    """What `workbench import` does."""
+def test_runs_are_copied_between_stores(store: Store, tmp_path: Path) -> None:
+    """This is how `workbench import` works."""
     other = open_store(str(tmp_path / "of-another-machine.jsonl"))
     for key in ("a", "b"):
         other.finish(other.start(make_point(key)), [{"x": 1}])
@@ -132,10 +133,10 @@ def test_stores_hand_runs_on(store: Store, tmp_path: Path) -> None:
     assert here == there and len(here) == 2
 
 
-def test_claims_exclude_each_other(store: Store) -> None:
-    with store.claim("a") as mine, store.claim("b") as also, again(store).claim("a") as theirs:
+def test_locks_are_exclusive(store: Store) -> None:
+    with store.lock("a") as mine, store.lock("b") as also, again(store).lock("a") as theirs:
         assert (mine, also, theirs) == (True, True, False)
-    with store.claim("a") as mine:
+    with store.lock("a") as mine:
         assert mine
 
 
@@ -145,14 +146,18 @@ def test_artifacts_stay_in_their_run(store: Store) -> None:
         store.finish(run_id, [], {"../x.txt": "…"})
 
 
-def test_a_summary_is_logged_once_and_is_no_point(store: Store, tmp_path: Path) -> None:
+def test_a_summary_is_logged_once_and_is_not_a_point(store: Store, tmp_path: Path) -> None:
     (tmp_path / "table.csv").write_text("x\n1\n")
     artifacts = {"figure.html": "<p>ä</p>", "tables/table.csv": tmp_path / "table.csv"}
 
     def log(key: str) -> str:
         return store.log_summary("betty/fig12", "betty/fig11", "smoke", key, artifacts, {"held": "true"})
 
+    assert not store.has_summary("betty/fig12", "betty/fig11", "smoke", "d1")
     assert log("d1") == log("d1") != log("d2")
+    assert store.has_summary("betty/fig12", "betty/fig11", "smoke", "d1")
+    for other in (("betty/fig11", "betty/fig11", "smoke", "d1"), ("betty/fig12", "betty/fig11", "real", "d1")):
+        assert not store.has_summary(*other)
     assert store.runs(statuses=ALL) == [] and store.sweeps() == []
     kept = [file for file in tmp_path.rglob("table.csv") if file.parent.name == "tables"]
     assert [file.read_text() for file in kept] == ["x\n1\n"] * 2

@@ -1,4 +1,4 @@
-"""The file of a database: complete or not there, whatever was left in its place."""
+"""The file of a database is created atomically, whatever an earlier process left in its place."""
 
 import shutil
 import sqlite3
@@ -10,12 +10,13 @@ import pytest
 
 from tests.tracking.points import ended, make_point
 from workbench.tracking.database import create_database, has_no_runs, is_new
-from workbench.tracking.store import StoreError, open_store
+from workbench.tracking.opening import open_store
+from workbench.tracking.store import StoreError
 
 pytest.importorskip("mlflow")
 
 
-def test_what_is_built_appears_when_it_is_complete(tmp_path: Path) -> None:
+def test_a_database_appears_when_it_is_complete(tmp_path: Path) -> None:
     file = tmp_path / "new" / "mlflow.db"
 
     def build(draft: Path) -> None:
@@ -26,7 +27,7 @@ def test_what_is_built_appears_when_it_is_complete(tmp_path: Path) -> None:
     assert file.read_bytes() == b"whole" and list(file.parent.iterdir()) == [file]
 
 
-def test_what_fails_to_be_built_leaves_nothing(tmp_path: Path) -> None:
+def test_a_failed_build_leaves_nothing(tmp_path: Path) -> None:
     def build(draft: Path) -> None:
         draft.write_bytes(b"half")
         raise KeyboardInterrupt
@@ -38,15 +39,15 @@ def test_what_fails_to_be_built_leaves_nothing(tmp_path: Path) -> None:
 
 @pytest.fixture
 def quick_build(monkeypatch: pytest.MonkeyPatch, empty_database: Path) -> None:
-    """A database is copied, not built."""
+    """Copy databases instead of building them."""
     from workbench.tracking.mlflow_store import MlflowStore
 
     monkeypatch.setattr(MlflowStore, "_build", lambda _, draft: shutil.copyfile(empty_database, draft))
 
 
 @pytest.mark.usefixtures("quick_build")
-def test_an_empty_file_is_built_and_the_journal_of_another_database_is_not_played_back(tmp_path: Path) -> None:
-    """Those are what a killed first run of earlier versions left."""
+def test_an_empty_file_is_replaced_and_a_stale_journal_ignored(tmp_path: Path) -> None:
+    """Killed first runs of earlier versions left such files."""
     (tmp_path / "mlflow.db").touch()
     with closing(sqlite3.connect(tmp_path / "other.db", isolation_level=None)) as other:
         other.executescript("PRAGMA cache_size = 1; CREATE TABLE t (x); BEGIN;")
@@ -58,8 +59,8 @@ def test_an_empty_file_is_built_and_the_journal_of_another_database_is_not_playe
     assert store.add(ended()) and len(open_store(store.location).runs()) == 1
 
 
-def test_a_half_made_database_without_runs_is_to_be_moved_away(tmp_path: Path, empty_database: Path) -> None:
-    """What a kill left of a database that an earlier version built in place: "table guardrails already exists"."""
+def test_an_incomplete_database_without_runs_can_be_moved_away(tmp_path: Path, empty_database: Path) -> None:
+    """Kills of earlier versions, which built in place, left such databases: "table guardrails already exists"."""
     shutil.copyfile(empty_database, tmp_path / "mlflow.db")
     with closing(sqlite3.connect(tmp_path / "mlflow.db")) as half, half:
         half.execute("DROP TABLE trace_info")
@@ -70,7 +71,7 @@ def test_a_half_made_database_without_runs_is_to_be_moved_away(tmp_path: Path, e
             operation()
 
 
-def test_whether_a_database_has_runs(tmp_path: Path, mlflow_uri: str) -> None:
+def test_has_no_runs(tmp_path: Path, mlflow_uri: str) -> None:
     assert has_no_runs(tmp_path / "mlflow.db")
     open_store(mlflow_uri).add(ended())
     assert not has_no_runs(tmp_path / "mlflow.db")
@@ -85,8 +86,8 @@ def test_reading_creates_nothing(tmp_path: Path) -> None:
     assert list(tmp_path.iterdir()) == []
 
 
-def test_a_database_that_may_only_be_read(tmp_path: Path, mlflow_uri: str) -> None:
-    """Beside it nothing is written either: no lock, no journal."""
+def test_a_read_only_database(tmp_path: Path, mlflow_uri: str) -> None:
+    """Nothing is written next to it either: no lock, no journal."""
     store = open_store(mlflow_uri)
     store.add(ended("a", {"x": 1}))
     shutil.rmtree(tmp_path / "mlruns" / ".locks")
@@ -100,7 +101,7 @@ def test_a_database_that_may_only_be_read(tmp_path: Path, mlflow_uri: str) -> No
     ("name", "content"),
     [("rows.json", ""), ("rows.json", "[{"), ("rows.json", "{}"), ("config.yaml", ""), ("config.yaml", "{")],
 )
-def test_a_run_whose_files_a_power_cut_emptied_is_left_out_by_name(
+def test_a_run_with_files_emptied_by_a_power_cut_is_skipped_with_a_warning(
     tmp_path: Path, mlflow_uri: str, name: str, content: str
 ) -> None:
     store = open_store(mlflow_uri)
@@ -116,7 +117,7 @@ def test_a_run_whose_files_a_power_cut_emptied_is_left_out_by_name(
         assert [run.rows[0]["x"] for run in store.runs()] == [2, 3]
 
 
-def test_a_run_with_tags_that_lead_elsewhere_is_left_out(mlflow_uri: str) -> None:
+def test_a_run_with_unsafe_tags_is_skipped(mlflow_uri: str) -> None:
     import mlflow
 
     store = open_store(mlflow_uri)
@@ -129,16 +130,16 @@ def test_a_run_with_tags_that_lead_elsewhere_is_left_out(mlflow_uri: str) -> Non
         assert store.runs() == []
 
 
-def test_files_of_a_run_are_on_the_disk_before_it_is_finished(mlflow_uri: str, monkeypatch) -> None:
+def test_files_are_synced_before_a_run_is_finished(mlflow_uri: str, monkeypatch) -> None:
     import mlflow
 
-    from workbench import files
+    from workbench.files import atomic
 
     synced, at_end = [], []
-    own_sync, own_end = files.os.fsync, mlflow.MlflowClient.set_terminated
-    monkeypatch.setattr(files.os, "fsync", lambda fd: (synced.append(fd), own_sync(fd)))
+    original_sync, original_end = atomic.os.fsync, mlflow.MlflowClient.set_terminated
+    monkeypatch.setattr(atomic.os, "fsync", lambda fd: (synced.append(fd), original_sync(fd)))
     monkeypatch.setattr(
-        mlflow.MlflowClient, "set_terminated", lambda *args: (at_end.append(len(synced)), own_end(*args))
+        mlflow.MlflowClient, "set_terminated", lambda *args: (at_end.append(len(synced)), original_end(*args))
     )
     store = open_store(mlflow_uri)
     run_id = store.start(make_point())

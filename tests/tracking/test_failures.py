@@ -1,4 +1,4 @@
-"""Every step of a run, on every store, with every way to fail: one message, nothing is lost, and it resumes."""
+"""Failures at every step of a run, on every store: one message, no loss of data, and the run can be resumed."""
 
 import errno
 import resource
@@ -12,10 +12,11 @@ import pytest
 
 from tests.tracking.failures import serve
 from tests.tracking.points import ended, make_point
-from workbench.tracking import waiting
+from workbench.tracking import locks
 from workbench.tracking.file_store import FileStore
+from workbench.tracking.opening import open_store
 from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING
-from workbench.tracking.store import Store, StoreError, open_store
+from workbench.tracking.store import Store, StoreError
 
 mlflow = pytest.importorskip("mlflow")
 
@@ -78,7 +79,7 @@ def test_an_artifact_that_does_not_fit_on_the_disk(mlflow_store: Store, monkeypa
     assert mlflow_store.runs() == []
 
 
-def test_a_database_that_another_process_holds(mlflow_store: Store, tmp_path: Path, monkeypatch) -> None:
+def test_a_database_locked_by_another_process(mlflow_store: Store, tmp_path: Path, monkeypatch) -> None:
     from workbench.tracking import database
 
     monkeypatch.setattr(database, "_WAIT_SECONDS", 0.05)
@@ -91,7 +92,7 @@ def test_a_database_that_another_process_holds(mlflow_store: Store, tmp_path: Pa
 
 
 @pytest.mark.slow
-def test_a_database_that_is_locked_in_the_middle_of_a_run(mlflow_store: Store, tmp_path: Path) -> None:
+def test_a_database_locked_during_a_run(mlflow_store: Store, tmp_path: Path) -> None:
     run_id = mlflow_store.start(make_point())
     with closing(sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)) as other:
         other.execute("BEGIN EXCLUSIVE")
@@ -123,10 +124,8 @@ def test_a_full_database(mlflow_store: Store, monkeypatch) -> None:
     assert len(mlflow_store.runs()) == 1
 
 
-def test_a_database_that_is_deleted_in_the_middle_of_a_run(
-    mlflow_store: Store, tmp_path: Path, empty_database: Path
-) -> None:
-    """An open connection would go on writing into the file without a name."""
+def test_a_database_deleted_during_a_run(mlflow_store: Store, tmp_path: Path, empty_database: Path) -> None:
+    """An open connection would keep writing to the deleted file."""
     run_id = mlflow_store.start(make_point())
     (tmp_path / "mlflow.db").unlink()
     with pytest.raises(StoreError, match=r"mlflow\.db was deleted or replaced while it was in use"):
@@ -137,7 +136,7 @@ def test_a_database_that_is_deleted_in_the_middle_of_a_run(
     assert [run.rows for run in open_store(mlflow_store.location).runs()] == [({"x": 2},)]
 
 
-def test_a_database_that_is_deleted_while_it_is_written_is_noticed(mlflow_store: Store, tmp_path, monkeypatch) -> None:
+def test_a_database_deleted_during_a_write_is_detected(mlflow_store: Store, tmp_path, monkeypatch) -> None:
     run_id = mlflow_store.start(make_point())
     own = mlflow.MlflowClient.set_terminated
 
@@ -152,7 +151,7 @@ def test_a_database_that_is_deleted_while_it_is_written_is_noticed(mlflow_store:
 
 @pytest.fixture
 def hasty(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A second, not ten, and no second try."""
+    """Time out after one second instead of ten, without retries."""
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_TIMEOUT", "1")
     monkeypatch.setenv("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "0")
 
@@ -167,6 +166,7 @@ OPERATIONS: dict[str, Callable[[Store], object]] = {
     "orphans": lambda store: store.close_orphans(),
     "add": lambda store: store.add(ended()),
     "summary": lambda store: store.log_summary("betty/fig12", "betty/fig11", "smoke", "a", {}),
+    "has summary": lambda store: store.has_summary("betty/fig12", "betty/fig11", "smoke", "a"),
 }
 
 
@@ -191,7 +191,7 @@ def test_a_server_that_never_answers(operation: str, tmp_path: Path, monkeypatch
 
 
 def test_mlflow_gives_up_within_a_minute(monkeypatch) -> None:
-    """All its tries and the pauses between them, for one request; nothing asks twice."""
+    """The limit covers all retries of a request and the pauses between them; no request is repeated."""
     from mlflow.environment_variables import (
         MLFLOW_HTTP_REQUEST_BACKOFF_FACTOR,
         MLFLOW_HTTP_REQUEST_BACKOFF_JITTER,
@@ -233,8 +233,8 @@ def test_a_line_that_does_not_fit(file_store: FileStore, monkeypatch, written: i
     assert [run.rows[0]["x"] for run in FileStore(file_store.location).runs()] == [1, 2]
 
 
-def test_a_file_that_may_not_grow(file_store: FileStore) -> None:
-    """The system writes a part of the line and refuses the rest."""
+def test_a_file_with_a_size_limit(file_store: FileStore) -> None:
+    """The system writes a part of the line and rejects the rest."""
     file_store.add(ended("a", {"x": 1}, started_at=1.0))
     before = Path(file_store.location).read_bytes()
     limits = resource.getrlimit(resource.RLIMIT_FSIZE)
@@ -248,7 +248,7 @@ def test_a_file_that_may_not_grow(file_store: FileStore) -> None:
     assert file_store.add(ended("b", {"x": 2}, started_at=2.0))
 
 
-def test_a_folder_that_is_deleted_in_the_middle_of_a_run_is_made_again(file_store: FileStore) -> None:
+def test_a_folder_deleted_during_a_run_is_recreated(file_store: FileStore) -> None:
     import shutil
 
     run_id = file_store.start(make_point())
@@ -264,24 +264,24 @@ def test_a_folder_that_becomes_a_file(file_store: FileStore) -> None:
     for operation in (lambda: file_store.finish(run_id, []), lambda: file_store.fail(run_id, "e"), file_store.check):
         with pytest.raises(StoreError, match=r"runs\.jsonl can't be used"):
             operation()
-    with pytest.raises(StoreError), file_store.claim("a"):
+    with pytest.raises(StoreError), file_store.lock("a"):
         raise AssertionError
 
 
-def test_a_file_whose_lock_a_stopped_process_holds(file_store: FileStore, monkeypatch) -> None:
-    monkeypatch.setattr(waiting, "LOCK_SECONDS", 0.1)
+def test_a_file_locked_by_a_stopped_process(file_store: FileStore, monkeypatch) -> None:
+    monkeypatch.setattr(locks, "LOCK_SECONDS", 0.1)
     run_id = file_store.start(make_point())
-    held = waiting.locked_soon(file_store._locks / "append")
+    held = locks.lock_with_timeout(file_store._locks / "append")
     with held, pytest.raises(StoreError, match=r"is locked: another process has held append for 0 s; end it"):
         file_store.finish(run_id, [{"x": 1}])
     file_store.finish(run_id, [{"x": 1}])
     assert len(file_store.runs()) == 1
 
 
-def test_errors_of_the_caller_are_not_the_stores(store: Store) -> None:
-    with pytest.raises(ZeroDivisionError), store.claim("a"):
+def test_errors_of_the_caller_propagate(store: Store) -> None:
+    with pytest.raises(ZeroDivisionError), store.lock("a"):
         raise ZeroDivisionError
-    with pytest.raises(FileNotFoundError), store.claim("a"):
+    with pytest.raises(FileNotFoundError), store.lock("a"):
         raise FileNotFoundError("of the caller")
-    with store.claim("a") as mine:
+    with store.lock("a") as mine:
         assert mine

@@ -1,4 +1,4 @@
-"""Runs in a file: lines cut off by a kill, damage, two writers."""
+"""Runs in a file: lines truncated by a kill, damage, and concurrent writers."""
 
 import json
 from pathlib import Path
@@ -16,7 +16,7 @@ def keys(file: Path) -> list[str]:
 
 @pytest.fixture
 def file(tmp_path: Path) -> Path:
-    """Two runs."""
+    """Return a file of two runs."""
     store = FileStore(tmp_path / "runs.jsonl")
     store.add(ended("a", {"name": "ä"}, started_at=1.0))
     store.add(ended("b", {"x": 2}, started_at=2.0))
@@ -29,7 +29,7 @@ def test_a_line_is_a_run(file: Path) -> None:
     assert second["point"]["config"]["fanouts"] == [10, 25]
 
 
-def test_wherever_a_kill_cuts_the_last_line_no_other_run_is_lost_and_none_is_twice(file: Path) -> None:
+def test_a_truncated_last_line_loses_and_duplicates_no_other_run(file: Path) -> None:
     whole = file.read_bytes()
     start = whole.index(b"\n") + 1
     for end in range(start, len(whole) + 1):
@@ -41,23 +41,23 @@ def test_wherever_a_kill_cuts_the_last_line_no_other_run_is_lost_and_none_is_twi
         assert all(json.loads(line) for line in file.read_text().splitlines())
 
 
-def test_an_ended_line_without_its_end_is_kept_by_the_next_writer(file: Path) -> None:
+def test_a_complete_line_without_newline_is_kept_by_the_next_writer(file: Path) -> None:
     file.write_bytes(file.read_bytes().rstrip(b"\n"))
     FileStore(file).add(ended("c", started_at=3.0))
     assert keys(file) == ["a", "b", "c"]
 
 
 @pytest.mark.parametrize("bad", ['{"schema": 1', "[]", '{"schema": 2}', '{"schema": 1, "run_id": "x"}', "null"])
-def test_damage_elsewhere_is_named(file: Path, bad: str) -> None:
+def test_other_damage_is_reported(file: Path, bad: str) -> None:
     first, second = file.read_text().splitlines()
     file.write_text(f"{first}\n{bad}\n{second}\n")
-    with pytest.raises(CorruptFileError, match=r"runs\.jsonl, line 2 holds no run"):
+    with pytest.raises(CorruptFileError, match=r"runs\.jsonl, line 2 is not a valid run"):
         FileStore(file).runs()
     with pytest.raises(CorruptFileError):
         FileStore(file).check()
 
 
-def test_only_what_was_started_ends(file: Path) -> None:
+def test_only_started_runs_can_end(file: Path) -> None:
     with pytest.raises(ValueError, match="was not started by this store"):
         FileStore(file).finish("x", [])
 
@@ -71,7 +71,7 @@ for number in range(40):
 """
 
 
-def test_two_writers_at_once(tmp_path: Path) -> None:
+def test_concurrent_writers(tmp_path: Path) -> None:
     file = tmp_path / "runs.jsonl"
     writers = [start_python(WRITE, str(file), name) for name in "ab"]
     assert [writer.wait() for writer in writers] == [0, 0]

@@ -1,4 +1,4 @@
-"""Runs as MLflow sees them: asked of its own client."""
+"""Runs as MLflow's own client sees them."""
 
 import json
 import math
@@ -12,10 +12,11 @@ import pytest
 import yaml
 
 from tests.tracking.points import DATASET, ended, make_point, start_python
-from workbench.tracking.papers import create_experiment
-from workbench.tracking.process import PID, STARTED
+from workbench.tracking.mlflow_experiments import create_experiment
+from workbench.tracking.opening import open_store
+from workbench.tracking.process_identity import PID, STARTED
 from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING
-from workbench.tracking.store import Store, StoreError, open_store
+from workbench.tracking.store import Store, StoreError
 
 mlflow = pytest.importorskip("mlflow")
 
@@ -27,7 +28,7 @@ def client(mlflow_store: Store) -> Any:
 
 
 def only(client: Any) -> Any:
-    """The one run there is."""
+    """Return the only run."""
     (run,) = client.search_runs([e.experiment_id for e in client.search_experiments()])
     return run
 
@@ -36,7 +37,7 @@ def folder(run: Any) -> Path:
     return Path(unquote(urlsplit(run.info.artifact_uri).path))
 
 
-def test_a_point_is_a_flat_run_in_its_papers_experiment(mlflow_store: Store, client: Any, tmp_path: Path) -> None:
+def test_a_point_is_a_flat_run_in_the_experiment_of_its_paper(mlflow_store: Store, client: Any, tmp_path: Path) -> None:
     mlflow_store.finish(mlflow_store.start(make_point()), [{"peak_bytes": 12, "best": True, "method": "reg"}])
     run = only(client)
     assert client.get_experiment(run.info.experiment_id).name == "betty"
@@ -70,7 +71,7 @@ def test_a_curve_is_a_stepped_metric(mlflow_store: Store, client: Any) -> None:
     assert mlflow_store.runs()[0].rows[1199] == rows[1199]
 
 
-def test_more_and_longer_than_a_call_takes(mlflow_store: Store, client: Any) -> None:
+def test_more_and_longer_values_than_one_call_accepts(mlflow_store: Store, client: Any) -> None:
     config = {f"setting {number}/%": "v" * 6100 for number in range(130)}
     mlflow_store.fail(mlflow_store.start(make_point(**config)), "no " * 9000)
     run = only(client)
@@ -95,33 +96,35 @@ def test_runs_deleted_in_the_ui_are_gone(mlflow_store: Store, client: Any) -> No
     assert mlflow_store.runs() == [] and mlflow_store.add(ended())
 
 
-def test_a_finished_run_without_its_rows_is_none(mlflow_store: Store, client: Any) -> None:
+def test_a_finished_run_without_rows_is_skipped(mlflow_store: Store, client: Any) -> None:
     mlflow_store.add(ended())
     (folder(only(client)) / "rows.json").unlink()
     with pytest.warns(UserWarning, match=r"is left out, its point runs again: rows\.json is missing"):
         assert mlflow_store.runs() == []
 
 
-def test_runs_of_others_are_passed_over(mlflow_store: Store, client: Any) -> None:
+def test_other_runs_are_ignored(mlflow_store: Store, client: Any) -> None:
     mlflow_store.add(ended())
     client.create_run("0", tags={"sweep": "betty/fig11"})
     assert len(mlflow_store.runs()) == 1 and mlflow_store.sweeps() == ["betty/fig11"]
 
 
-def test_a_deleted_experiment_is_not_made_anew(mlflow_store: Store, client: Any) -> None:
+def test_a_deleted_experiment_is_not_recreated(mlflow_store: Store, client: Any) -> None:
     mlflow_store.add(ended())
     client.delete_experiment(only(client).info.experiment_id)
-    with pytest.raises(StoreError, match=r"'betty' was deleted; `mlflow experiments restore --experiment-id \d+`"):
+    with pytest.raises(
+        StoreError, match=r"'betty' was deleted; restore it with `mlflow experiments restore --experiment-id \d+`"
+    ):
         open_store(mlflow_store.location).start(make_point())
 
 
-def test_an_experiment_that_another_process_makes_at_the_same_moment_is_used(mlflow_store: Store, client: Any) -> None:
+def test_an_experiment_created_concurrently_is_used(mlflow_store: Store, client: Any) -> None:
     mlflow_store.add(ended())
     found = create_experiment(client, mlflow_store.location, "betty", None)
     assert found == only(client).info.experiment_id
 
 
-def test_a_figure_is_a_run_of_its_own(mlflow_store: Store, client: Any) -> None:
+def test_a_summary_is_a_separate_run(mlflow_store: Store, client: Any) -> None:
     mlflow_store.log_summary("betty/fig12", "betty/fig11", "smoke", "5", {"figure.html": "<p>"}, {"held": "true"})
     run = only(client)
     assert {"kind": "summary", "figure": "fig12", "key": "5", "held": "true"}.items() <= run.data.tags.items()
@@ -147,17 +150,17 @@ def test_a_folder_of_any_name(tmp_path: Path, empty_database: Path) -> None:
 ORPHAN = """
 import sys, time
 from tests.tracking.points import make_point
-from workbench.tracking.store import open_store
+from workbench.tracking.opening import open_store
 store = open_store(sys.argv[1])
 store.check()
-with store.claim("0d"):
+with store.lock("0d"):
     store.start(make_point("0d"))
     print("started", flush=True)
     time.sleep(600)
 """
 
 
-def test_what_a_killed_process_was_running_is_closed_and_nothing_else(mlflow_store: Store, client: Any) -> None:
+def test_only_orphaned_runs_are_closed(mlflow_store: Store, client: Any) -> None:
     own = mlflow_store.start(make_point("0a"))
     reused = mlflow_store.start(make_point("0b"))
     client.set_tag(reused, STARTED, str(float(client.get_run(reused).data.tags[STARTED]) - 3600))
@@ -170,23 +173,23 @@ def test_what_a_killed_process_was_running_is_closed_and_nothing_else(mlflow_sto
             running = {run.point.key for run in mlflow_store.runs(statuses=(RUNNING,))}
             assert running == {"0a", "0b", "0c", "0d"}
             assert mlflow_store.close_orphans() == 1  # the one whose process number is another's by now
-            with mlflow_store.claim("0d") as mine:
+            with mlflow_store.lock("0d") as mine:
                 assert not mine
         finally:
             process.send_signal(signal.SIGKILL)
     assert mlflow_store.close_orphans() == 1 and mlflow_store.close_orphans() == 0
-    with mlflow_store.claim("0d") as mine:
+    with mlflow_store.lock("0d") as mine:
         assert mine
     killed = {run.point.key: run.error for run in mlflow_store.runs(statuses=(KILLED,))}
     assert set(killed) == {"0b", "0d"} and all(killed.values())
     assert {run.run_id for run in mlflow_store.runs(statuses=(RUNNING,))} == {own, elsewhere}
 
 
-def test_a_run_whose_key_is_locked_is_alive_and_what_finishes_has_no_error(mlflow_store: Store, client: Any) -> None:
-    """From a container of the same host name its process cannot be seen."""
+def test_a_run_with_a_locked_key_is_alive_and_finishing_clears_its_error(mlflow_store: Store, client: Any) -> None:
+    """A process in a container with the same host name is not visible."""
     run_id = mlflow_store.start(make_point("aa"))
     client.set_tag(run_id, PID, "4194304")
-    with mlflow_store.claim("aa"):
+    with mlflow_store.lock("aa"):
         assert open_store(mlflow_store.location).close_orphans() == 0
     assert open_store(mlflow_store.location).close_orphans() == 1
     mlflow_store.finish(run_id, [{"x": 1}])
@@ -197,7 +200,7 @@ def test_a_run_whose_key_is_locked_is_alive_and_what_finishes_has_no_error(mlflo
 CREATE = """
 import sys
 from tests.tracking.points import make_point
-from workbench.tracking.store import open_store
+from workbench.tracking.opening import open_store
 print("ready", flush=True)
 sys.stdin.readline()
 store = open_store(sys.argv[1])
@@ -206,7 +209,7 @@ store.finish(store.start(make_point(sys.argv[2])), [{"x": 1}])
 """
 
 
-def test_two_processes_make_one_new_store(tmp_path: Path) -> None:
+def test_two_processes_create_one_store(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/new/mlflow.db"
     makers = [start_python(CREATE, uri, name) for name in "ab"]
     outputs = [maker.communicate("\n", timeout=120)[0] for maker in makers]

@@ -1,4 +1,4 @@
-"""Memory that runs out where a test says: at any one allocation of a training step."""
+"""Fault injection: OOM errors at chosen allocations of a training step."""
 
 import weakref
 from collections.abc import Callable, Collection, Iterator
@@ -18,17 +18,17 @@ def out_of_memory() -> Exception:
 
 
 def cpu_allocator_error() -> Exception:
-    """What torch's CPU allocator raises."""
+    """The error that torch's CPU allocator raises."""
     return RuntimeError("[enforce fail at alloc_cpu.cpp:127] err == 0. DefaultCPUAllocator: can't allocate memory: …")
 
 
 class FailAt(TorchDispatchMode):
-    """Counts the operators that allocate, within phases, and refuses some of them.
+    """Counts the operators that allocate, within phases, and makes some of them fail.
 
     Args:
-        at: numbers of those refused, from 0.
-        phases: in which operators count; use `watch` as the `phase=` of a step.
-        error: makes what is raised.
+        at: numbers, from 0, of the operators that fail.
+        phases: phases in which operators count; pass `watch` as the `phase=` of a step.
+        error: constructs the error to raise.
     """
 
     def __init__(
@@ -40,18 +40,18 @@ class FailAt(TorchDispatchMode):
         super().__init__()
         self.at, self.phases, self.error = at, phases, error
         self.count = self.refused = 0
-        self._made: list[weakref.ref] = []  # since the last fetch
+        self._storages: list[weakref.ref] = []  # since the last fetch
         self._inside = False
 
     @classmethod
     def _should_skip_dynamo(cls) -> bool:
-        return False  # else torch._dynamo is imported, which takes seconds
+        return False  # otherwise torch._dynamo is imported, which takes seconds
 
     @contextmanager
     def watch(self, name: str) -> Iterator[None]:
         self._inside = name in self.phases
         if name == "fetch":
-            self._made.clear()
+            self._storages.clear()
         try:
             yield
         finally:
@@ -59,8 +59,8 @@ class FailAt(TorchDispatchMode):
 
     @property
     def alive(self) -> int:
-        """Storages made since the last fetch, within phases, that are still there."""
-        return sum(made() is not None for made in self._made)
+        """Number of storages allocated since the last fetch, within phases, that are still alive."""
+        return sum(storage() is not None for storage in self._storages)
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         if not self._inside or not _allocates(func):
@@ -70,12 +70,12 @@ class FailAt(TorchDispatchMode):
             self.refused += 1
             raise self.error()
         result = func(*args, **(kwargs or {}))
-        self._made += [weakref.ref(t.untyped_storage()) for t in tree_iter(result) if isinstance(t, Tensor)]
+        self._storages += [weakref.ref(t.untyped_storage()) for t in tree_iter(result) if isinstance(t, Tensor)]
         return result
 
 
 def _allocates(func: Any) -> bool:
-    """Neither in place nor a view, nor an event of the profiler."""
+    """Return whether an operator is neither in-place, nor a view, nor a profiler event."""
     return (
         func.namespace == "aten" and not func._schema.is_mutable and not any(r.alias_info for r in func._schema.returns)
     )

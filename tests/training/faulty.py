@@ -1,4 +1,4 @@
-"""A model that fails where a test says, and micro-batches of it, accumulated with recovery or without."""
+"""A model that fails on demand, and its gradient accumulation with or without recovery."""
 
 from collections.abc import Callable
 from typing import Any
@@ -8,14 +8,22 @@ from torch import Tensor, nn
 
 from tests.training.faults import out_of_memory
 from tests.training.toys import PlainModel, relative_difference
+from workbench.core.minibatch import MiniBatch
 from workbench.training.accumulate import accumulate
-from workbench.training.recover import Recovery
+from workbench.training.oom import Recovery
 
 TOLERANCE = 1e-10
 
 
+class Splits(list):
+    """An `on_split` callback that records its arguments."""
+
+    def __call__(self, mb: MiniBatch, parts: list[MiniBatch], error: Exception) -> None:
+        self.append((mb, parts, error))
+
+
 class Faulty(PlainModel):
-    """Calls `fault(batch size)` in the forward pass, and where the gradient of the hidden layer has been computed."""
+    """Calls `fault(phase, num_seeds)` in the forward pass and after computing the hidden layer's gradient."""
 
     def __init__(self, fault: Callable[[str, int], object]) -> None:
         super().__init__()
@@ -59,7 +67,7 @@ def nothing(where: str, num_seeds: int) -> None:
 
 
 def above(limit: int, where: str, error: Callable[[], Exception] = out_of_memory) -> Callable[[str, int], None]:
-    """A fault wherever more than so many seeds come."""
+    """A fault for batches of more than `limit` seeds."""
 
     def fault(here: str, num_seeds: int) -> None:
         if here == where and num_seeds > limit:

@@ -1,4 +1,4 @@
-"""`accumulate` on a user's own model: what it passes on, what it leaves behind, when data-parallel models reduce."""
+"""`accumulate` with custom models: arguments of the call, freed memory, reduction of data-parallel models."""
 
 import weakref
 from collections.abc import Iterator
@@ -12,9 +12,9 @@ from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
 from tests.training.toys import PlainModel, gradients, relative_difference, toy_batch
-from workbench.core.meter import measure_peak
 from workbench.core.minibatch import MiniBatch
-from workbench.nn.call import model_device
+from workbench.meter.peak import measure_peak
+from workbench.nn.signature import model_device
 from workbench.training.accumulate import accumulate
 
 DEVICES = ["cpu", "meta", "cuda"][: 2 + torch.cuda.is_available()]
@@ -40,7 +40,7 @@ def test_gradients_and_loss_are_those_of_the_whole_batch() -> None:
     torch.testing.assert_close(loss, whole.detach(), rtol=1e-12, atol=0)
 
 
-def test_gradients_are_added_to_what_is_there() -> None:
+def test_gradients_are_added_to_existing_ones() -> None:
     model, mb, x = PlainModel().double(), toy_batch(), features()
     for _ in range(2):
         accumulate(model, mb, lambda m: x[m.node_ids], lambda out, m: out.sum())
@@ -51,7 +51,7 @@ def test_gradients_are_added_to_what_is_there() -> None:
 
 
 class Recorder(nn.Module):
-    """Remembers what it was called with."""
+    """Records the arguments of its last call."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -79,7 +79,7 @@ class TakesNothing(Recorder):
 
 
 class Wrapper(nn.Module):
-    """Hands everything on, as data-parallel modules do."""
+    """Passes all arguments on, as data-parallel modules do."""
 
     def __init__(self, module: nn.Module) -> None:
         super().__init__()
@@ -102,7 +102,9 @@ def compiled(model: nn.Module) -> Any:
         (TakesAnything, {"node_ids", "step"}),
     ],
 )
-def test_a_model_gets_what_its_forward_names(kind: type[Recorder], names: set[str], wrap: Any) -> None:
+def test_a_model_receives_the_arguments_that_its_forward_names(
+    kind: type[Recorder], names: set[str], wrap: Any
+) -> None:
     inner, mb = kind(), toy_batch(step=7)
     accumulate(wrap(inner), mb, lambda m: torch.ones(1), lambda out, m: out)
     assert set(inner.seen) == names
@@ -122,7 +124,7 @@ def test_a_micro_batch_moves_to_the_models_device(device: str) -> None:
     assert loss.device.type == gradients(model).device.type == device
 
 
-def test_nothing_of_a_micro_batch_is_left_when_the_next_begins() -> None:
+def test_a_micro_batch_is_freed_before_the_next_one_starts() -> None:
     model, x = PlainModel().double(), features()
     left: list[weakref.ref] = []
 
@@ -146,7 +148,7 @@ def test_peak_is_that_of_the_largest_micro_batch() -> None:
     x = features(300)
 
     def peak(micro: list[MiniBatch]) -> int:
-        accumulate(model, micro, lambda m: x[m.node_ids], lambda out, m: out.sum())  # gradients are there from now on
+        accumulate(model, micro, lambda m: x[m.node_ids], lambda out, m: out.sum())  # gradients exist from now on
         return measure_peak(lambda: accumulate(model, micro, lambda m: x[m.node_ids], lambda out, m: out.sum()))
 
     micro = cut(mb, 8)
@@ -168,11 +170,11 @@ def run(model: nn.Module, num_parts: int) -> None:
 @pytest.mark.parametrize("training", [True, False])
 def test_batch_norm_warns_of_micro_batches(training: bool) -> None:
     model = batch_norm_model(track_running_stats=training).train(training)
-    with pytest.warns(RuntimeWarning, match="norm takes its statistics from each micro-batch"):
+    with pytest.warns(RuntimeWarning, match="norm uses the statistics of each micro-batch"):
         run(model, 2)
 
 
-def test_batch_norm_is_exact_on_one_batch_and_with_fixed_statistics() -> None:
+def test_batch_norm_gives_no_warning_on_one_batch_or_with_fixed_statistics() -> None:
     run(batch_norm_model(), 1)  # warnings are errors here
     run(batch_norm_model().eval(), 2)
 
@@ -182,11 +184,11 @@ def test_a_loss_must_be_a_scalar() -> None:
         accumulate(PlainModel(), toy_batch(), lambda m: features().float()[m.node_ids], lambda out, m: out)
 
 
-def test_no_micro_batches_no_loss() -> None:
+def test_the_loss_of_no_micro_batches_is_zero() -> None:
     assert float(accumulate(PlainModel(), [], lambda m: None, lambda out, m: out)) == 0
 
 
-def test_models_without_parameters_stay_where_they_are() -> None:
+def test_models_without_parameters_have_no_device() -> None:
     assert model_device(nn.Identity()) is None
 
 
@@ -198,7 +200,7 @@ def one_process(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_process")
-def test_data_parallel_models_reduce_once_a_batch() -> None:
+def test_data_parallel_models_reduce_once_per_batch() -> None:
     model, mb, x = PlainModel().double(), toy_batch(), features()
     accumulate(model, mb, lambda m: x[m.node_ids], lambda out, m: out.square().sum())
     expected = gradients(model)

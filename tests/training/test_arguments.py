@@ -1,4 +1,4 @@
-"""What people try first: exchanged arguments, frozen models, other libraries' layers; refused with a remedy."""
+"""Common mistakes (swapped arguments, frozen models, layers of other libraries) are refused with a remedy."""
 
 from functools import partial
 
@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.training.toys import PlainModel, toy_batch
-from workbench.memory.estimate import estimate_memory
+from workbench.memory.estimator import estimate_memory
 from workbench.nn.model import build_model
 from workbench.training.accumulate import accumulate
 from workbench.training.epoch import epoch_steps, train_epochs
@@ -21,11 +21,11 @@ X, Y = torch.linspace(-1, 1, 160).sin().view(40, 4), torch.arange(40) % 3
 
 
 def arguments(**changes) -> dict:
-    """A step that works, changed."""
+    """Arguments of a valid step, with changes."""
     model = changes.pop("model", None) or build_model("sage-mean", in_dim=4, hidden_dim=5, out_dim=3)
-    own = list(model.parameters()) if isinstance(model, nn.Module) else []
+    parameters = list(model.parameters()) if isinstance(model, nn.Module) else []
     fields = {"model": model, "micro": toy_batch(), "x": X, "y": Y, "loss_fn": F.cross_entropy}
-    return {**fields, "optimizer": torch.optim.Adam(own or [torch.zeros(1, requires_grad=True)])} | changes
+    return {**fields, "optimizer": torch.optim.Adam(parameters or [torch.zeros(1, requires_grad=True)])} | changes
 
 
 def frozen() -> nn.Module:
@@ -52,12 +52,12 @@ CASES = {
     "another model's optimizer": (
         lambda: {"optimizer": torch.optim.Adam(PlainModel().parameters())},
         ValueError,
-        r"holds none of the model's 6 parameters that require a gradient.*torch\.optim\.Adam\(model\.parameters\(\)\)",
+        r"has none of the model's 6 parameters that require a gradient.*torch\.optim\.Adam\(model\.parameters\(\)\)",
     ),
     "LBFGS": (
         lambda: {"optimizer": torch.optim.LBFGS(PlainModel().parameters())},
         ValueError,
-        "LBFGS.step takes a closure .* such as Adam or SGD",
+        "LBFGS.step requires a closure .* such as Adam or SGD",
     ),
     "optimizer class": (lambda: {"optimizer": torch.optim.Adam}, TypeError, "optimizer is a type; pass an optimizer"),
     "optimizer's name": (lambda: {"optimizer": "adam"}, TypeError, "optimizer is a str; pass an optimizer"),
@@ -84,31 +84,35 @@ CASES = {
     "double features of an own model": (
         lambda: {"model": PlainModel(), "x": X.double()},
         ValueError,
-        r"PlainModel failed on features of torch.float64 \(.*, 4\), its parameters being torch.float32: .* convert",
+        r"PlainModel with parameters of torch.float32 failed on features of torch.float64 \(.*, 4\): .* convert",
     ),
     "width of an own model": (
         lambda: {"model": PlainModel(), "x": X[:, :3]},
         ValueError,
-        r"PlainModel failed on features of torch.float32 \(.*, 3\).* the width that they have",
+        r"PlainModel with .* failed on features of torch.float32 \(.*, 3\).* for their width",
     ),
     "labels as a column": (lambda: {"y": Y[:, None]}, ValueError, r"labels of torch.int64 \(13, 1\).*y\[:, 0\]"),
     "labels as floats": (lambda: {"y": Y.double()}, ValueError, r"labels of torch.float64 \(13,\).*y\.long\(\)"),
     "too many classes": (
         lambda: {"y": Y + 1},
         IndexError,
-        r"y holds class 3, but the model's output has 3 columns; classes lie in \[0, 3\)",
+        r"y contains class 3, but the model's output has 3 columns; classes must be in \[0, 3\)",
     ),
     "zero weights": (
         lambda: {"loss_fn": partial(F.cross_entropy, weight=torch.zeros(3))},
         ValueError,
-        "class weights of the batch's 13 labelled seeds add up to 0.0.* positive weight",
+        "class weights of the batch's 13 labelled seeds sum to 0.0.* positive weight",
     ),
     "few weights": (
         lambda: {"loss_fn": partial(F.cross_entropy, weight=torch.ones(2))},
         IndexError,
-        "y holds class 2, but loss_fn has 2 class weights",
+        "y contains class 2, but loss_fn has 2 class weights",
     ),
-    "tuple": (lambda: {"model": Tuples()}, TypeError, "the model returned a tuple; return one tensor, a row per seed"),
+    "tuple": (
+        lambda: {"model": Tuples()},
+        TypeError,
+        "the model returned a tuple; return one tensor with a row per seed",
+    ),
     "all rows": (lambda: {"model": Everywhere()}, ValueError, r"the model returned shape \(.*, 5\) for 13 seeds"),
     "other arguments": (
         lambda: {"model": EdgeIndex()},
@@ -119,26 +123,26 @@ CASES = {
 
 
 @pytest.mark.parametrize("case", CASES)
-def test_a_step_that_can_not_train_is_refused(case: str) -> None:
+def test_mistakes_are_refused(case: str) -> None:
     changes, error, message = CASES[case]
     with pytest.raises(error, match=message):
         train_step(**arguments(**changes()))
 
 
 @pytest.mark.parametrize("switch", [torch.no_grad, torch.inference_mode])
-def test_gradients_switched_off(switch) -> None:
-    with switch(), pytest.raises(ValueError, match=r"gradients are switched off here .* call it outside"):
+def test_disabled_gradients_are_refused(switch) -> None:
+    with switch(), pytest.raises(ValueError, match=r"gradients are disabled here .* call it outside"):
         train_step(**arguments())
 
 
-def test_a_detached_loss() -> None:
+def test_a_detached_loss_is_refused() -> None:
     with pytest.raises(ValueError, match="the loss depends on nothing that requires a gradient"):
         accumulate(PlainModel(), toy_batch(), lambda mb: X[mb.node_ids], lambda out, mb: out.detach().sum())
-    with pytest.raises(TypeError, match="what loss_of returned is a float; return a scalar tensor"):
+    with pytest.raises(TypeError, match="the result of loss_of is a float; return a scalar tensor"):
         accumulate(PlainModel(), toy_batch(), lambda mb: X[mb.node_ids], lambda out, mb: 0.5)  # pyright: ignore
 
 
-def test_an_optimizer_of_some_parameters_trains_them() -> None:
+def test_an_optimizer_may_have_some_of_the_parameters() -> None:
     model = PlainModel()
     optimizer = torch.optim.SGD(model.layers[1].parameters(), lr=0.1)
     before = [p.clone() for p in model.parameters()]
@@ -147,7 +151,7 @@ def test_an_optimizer_of_some_parameters_trains_them() -> None:
     assert moved == [False] * 3 + [True] * 3
 
 
-def test_an_optimizer_of_features_trains_them() -> None:
+def test_an_optimizer_may_have_the_features_only() -> None:
     x = X.clone().requires_grad_()
     train_step(**arguments(model=frozen(), x=x, optimizer=torch.optim.SGD([x], lr=0.1)))
     assert not torch.equal(x, X)
@@ -171,17 +175,17 @@ class HoldsDglLayer(nn.Module):
         return self.layer(blocks[0], x)
 
 
-def test_layers_of_dgl_are_named_in_step_and_estimate() -> None:
+def test_layers_of_dgl_are_refused_by_step_and_estimate() -> None:
     dgl_nn = pytest.importorskip("dgl.nn")
     model = HoldsDglLayer(dgl_nn.SAGEConv(4, 3, "mean"))
-    with pytest.raises(TypeError, match=r"SAGEConv is a layer of DGL, which does not take .* micro_batches"):
+    with pytest.raises(TypeError, match=r"SAGEConv is a layer of DGL, which does not accept .* micro_batches"):
         train_step(**arguments(model=model))
     with pytest.raises(ValueError, match=r"can't be estimated: TypeError: SAGEConv is a layer of DGL"):
         estimate_memory(model, toy_batch(), in_dim=4)
 
 
-def test_a_converted_block_serves_layers_of_dgl() -> None:
-    """The remedy that the message names."""
+def test_layers_of_dgl_accept_converted_blocks() -> None:
+    """The remedy that the error message suggests works."""
     dgl_nn = pytest.importorskip("dgl.nn")
     from workbench.core.minibatch import MiniBatch
 
@@ -198,7 +202,7 @@ def test_a_converted_block_serves_layers_of_dgl() -> None:
     assert train_step(**arguments(model=Adapter())).isfinite()
 
 
-def test_generators_check_at_the_call() -> None:
+def test_generators_validate_at_the_call() -> None:
     given = arguments()
     given.pop("micro")
     batch = toy_batch()
@@ -206,7 +210,7 @@ def test_generators_check_at_the_call() -> None:
         train_epochs(given.pop("model"), lambda epoch: [[batch]], *given.values(), epochs=0)
     given = arguments(optimizer=torch.optim.LBFGS(PlainModel().parameters()))
     given.pop("micro")
-    with pytest.raises(ValueError, match=r"LBFGS\.step takes a closure"):
+    with pytest.raises(ValueError, match=r"LBFGS\.step requires a closure"):
         train_epochs(given.pop("model"), lambda epoch: [[batch]], *given.values(), epochs=1)
     from tests.strategies import random_graph
     from workbench.sampling.neighbor import NeighborSampler
@@ -219,13 +223,13 @@ def test_generators_check_at_the_call() -> None:
     ):
         with pytest.raises(ValueError, match=message):
             epoch_steps(random_graph(), torch.arange(4), sampler=NeighborSampler([2]), **changes)  # pyright: ignore
-    with pytest.raises(TypeError, match="a mask becomes ids by"):
+    with pytest.raises(TypeError, match="convert a mask with"):
         epoch_steps(random_graph(), torch.ones(12, dtype=torch.bool), sampler=NeighborSampler([2]))
 
 
-def test_a_profile_checks_before_it_copies() -> None:
+def test_a_profile_validates_before_copying() -> None:
     given = arguments(optimizer=torch.optim.Adam(PlainModel().parameters()))
-    with pytest.raises(ValueError, match="the optimizer holds none of the model's 6 parameters"):
+    with pytest.raises(ValueError, match="the optimizer has none of the model's 6 parameters"):
         profile_epoch(given["model"], [[given["micro"]]], X, Y, F.cross_entropy, given["optimizer"])
 
 
@@ -240,7 +244,7 @@ def test_nan_logits_count_as_wrong_and_warn() -> None:
     [
         (torch.zeros(2, 3), torch.tensor([[0], [1]]), ValueError, r"y \(2, 1\); .* as y\[:, 0\]"),
         (torch.zeros(2), torch.tensor([0, 1]), ValueError, r"logits have shape \(2,\)"),
-        (torch.zeros(2, 3), torch.tensor([0, 3]), IndexError, "y holds class 3, but logits have 3 columns"),
+        (torch.zeros(2, 3), torch.tensor([0, 3]), IndexError, "y contains class 3, but logits have 3 columns"),
         (np.zeros((2, 3)), torch.tensor([0, 3]), TypeError, r"logits is a ndarray; pass torch.as_tensor\(logits\)"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Epochs: what they are made of, what their rows say, and that whole batch and micro-batches follow the same curve."""
+"""Epochs: their batches, their rows, and equal learning curves of whole batches and micro-batches."""
 
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -50,15 +50,15 @@ def test_every_id_is_in_one_micro_batch(batches: int, parts: int, sizes: list[in
 
 
 @pytest.mark.parametrize("count", [4, 6, 9, 10])
-def test_there_are_as_many_batches_as_asked_for(count: int) -> None:
-    """Batches of ⌈10 / 6⌉ = 2 would be five."""
+def test_the_number_of_batches_is_as_requested(count: int) -> None:
+    """Batches of ⌈10 / 6⌉ = 2 seeds would be five batches, not six."""
     found = seeds(epoch_steps(GRAPH, IDS[:10], sampler=SAMPLER, num_batches=count))
     sizes = [len(part) for (part,) in found]
     assert len(sizes) == count and max(sizes) - min(sizes) <= 1
     assert sorted(node for (part,) in found for node in part) == IDS[:10].tolist()
 
 
-def test_an_epoch_samples_anew_and_the_cut_changes_nothing() -> None:
+def test_each_epoch_samples_anew_regardless_of_the_number_of_parts() -> None:
     (first,), (again,), (later,) = (next(steps_of(epoch=epoch)) for epoch in (0, 0, 1))
     assert torch.equal(first.node_ids, again.node_ids)
     assert (first.step, later.step) == (0, 1) and not torch.equal(first.node_ids, later.node_ids)
@@ -68,12 +68,12 @@ def test_an_epoch_samples_anew_and_the_cut_changes_nothing() -> None:
         assert mb.parent is not None and torch.equal(first.node_ids[mb.parent], mb.node_ids)
 
 
-def test_batches_of_all_epochs_have_steps_of_their_own() -> None:
+def test_batches_of_all_epochs_have_distinct_steps() -> None:
     found = [mb.step for epoch in range(3) for step in steps_of(num_batches=5, epoch=epoch) for mb in step]
     assert found == list(range(15))
 
 
-def test_impossible_numbers_of_batches_are_refused() -> None:
+def test_invalid_ids_and_numbers_of_batches_are_refused() -> None:
     for count, message in ((0, "num_batches"), (76, "num_batches is 76 for 75 ids")):
         with pytest.raises(ValueError, match=message):
             next(steps_of(num_batches=count))
@@ -97,8 +97,8 @@ def test_whole_batch_and_micro_batches_follow_the_same_curve(kind: str, parts: i
     assert float((a - b).abs().max()) <= 1e-8
 
 
-def test_mini_batches_do_not() -> None:
-    """Else the test above would prove nothing."""
+def test_mini_batches_follow_another_curve() -> None:
+    """Otherwise the test above would prove nothing."""
     whole = train("sage-mean", lambda epoch: steps_of(epoch=epoch), 4)[0]
     mini = train("sage-mean", lambda epoch: steps_of(epoch=epoch, num_batches=4), 4)[0]
     assert max(abs(a - b) for a, b in zip(whole, mini, strict=True)) > 0.01
@@ -108,7 +108,7 @@ def by_hand(model: nn.Module, mb: MiniBatch) -> Tensor:
     return cross_entropy(model(mb.blocks, X[mb.node_ids], node_ids=mb.node_ids, step=mb.step), Y[mb.seeds])
 
 
-def test_rows_are_those_of_a_loop_of_ones_own() -> None:
+def test_rows_equal_those_of_a_handwritten_loop() -> None:
     model = new_model("sage-mean")
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     expected = []
@@ -146,7 +146,7 @@ def unreduced(model: nn.Module, mb: MiniBatch, y: Tensor) -> Tensor:
     return cross_entropy(out[labels >= 0], labels[labels >= 0], reduction="none")
 
 
-def test_evaluation_when_it_is_due_and_after_the_last_epoch() -> None:
+def test_evaluation_is_periodic_and_after_the_last_epoch() -> None:
     model, weights = new_model("gcn"), []
     optimizer = torch.optim.Adam(model.parameters())
 

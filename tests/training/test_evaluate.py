@@ -1,4 +1,4 @@
-"""Layer-wise evaluation against the model on one batch of all neighbours."""
+"""Layer-wise inference against the model on one batch with all neighbours."""
 
 from typing import Any
 
@@ -52,7 +52,7 @@ def test_every_layer_kind(kind: str, num_layers: int, graph: Graph) -> None:
 
 
 @pytest.mark.parametrize("norm", ["batch", "layer"])
-def test_norms_use_what_they_learned(norm: str) -> None:
+def test_norms_use_their_running_statistics(norm: str) -> None:
     model = new_model("gin", 3, norm=norm)
     mb = FullNeighborSampler(3).sample(GRAPH, torch.arange(NODES))
     model(mb.blocks, X[mb.node_ids])  # running statistics of batch norm
@@ -62,28 +62,28 @@ def test_norms_use_what_they_learned(norm: str) -> None:
 
 @pytest.mark.parametrize("kind", ["sage-mean", "gat"])
 @pytest.mark.parametrize("chunk_edges", [1, 25, 10_000])
-def test_some_nodes_in_the_order_asked_for(kind: str, chunk_edges: int) -> None:
+def test_some_nodes_in_the_given_order(kind: str, chunk_edges: int) -> None:
     model = new_model(kind, 3)
     found = full_neighbour_logits(model, GRAPH, X, nodes=SOME, chunk_edges=chunk_edges)
     assert difference(found, on_one_batch(model, GRAPH, SOME)) <= 1e-10
     assert full_neighbour_logits(model, GRAPH, X, nodes=SOME[:0]).shape == (0, CLASSES)
 
 
-def test_rows_that_nothing_reads_are_not_computed(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_only_required_rows_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     far = Graph.from_edges(torch.tensor([1, 2, 4, 5]), torch.tensor([0, 1, 3, 4]), num_nodes=6)
-    computed, run = [], evaluate._rows_of
+    computed, run = [], evaluate._layer_outputs
 
     def noted(model: GNN, layer: int, graph: Graph, ids: Tensor, *more: Any) -> Tensor:
         computed.append(ids)
         return run(model, layer, graph, ids, *more)
 
-    monkeypatch.setattr(evaluate, "_rows_of", noted)
+    monkeypatch.setattr(evaluate, "_layer_outputs", noted)
     full_neighbour_logits(new_model("sage-mean", 3), far, X[:6], nodes=torch.tensor([0]))
     assert [ids.tolist() for ids in computed] == [[0, 1, 2], [0, 1], [0]]
 
 
 @pytest.mark.parametrize("chunk_edges", [1, 30, 100])
-def test_a_chunk_holds_what_it_may(chunk_edges: int, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_chunks_respect_their_limit(chunk_edges: int, monkeypatch: pytest.MonkeyPatch) -> None:
     model, blocks = new_model("sage-mean", 1), []
     model.layers[0].register_forward_pre_hook(lambda _, given: blocks.append(given))
     full_neighbour_logits(model, GRAPH, X, chunk_edges=chunk_edges)
@@ -95,7 +95,7 @@ def test_a_chunk_holds_what_it_may(chunk_edges: int, monkeypatch: pytest.MonkeyP
     assert len(blocks) >= (NODES + GRAPH.num_edges) / (chunk_edges + int(GRAPH.in_degrees().max()) + 1)
 
 
-def test_mode_of_every_module_and_gradients_are_as_before() -> None:
+def test_modes_and_gradients_do_not_change() -> None:
     model = new_model("gin", norm="batch").train()
     model.norms[0].eval()
     out = full_neighbour_logits(model, GRAPH, X)
@@ -111,7 +111,7 @@ def test_dropout_is_off() -> None:
     assert torch.equal(full_neighbour_logits(model, GRAPH, X), full_neighbour_logits(model, GRAPH, X))
 
 
-def test_features_come_from_anything_that_reads() -> None:
+def test_features_may_come_from_a_store() -> None:
     class Store:
         def read(self, ids: Tensor) -> Tensor:
             return X[ids]
@@ -122,15 +122,15 @@ def test_features_come_from_anything_that_reads() -> None:
     assert torch.equal(full_neighbour_logits(model, GRAPH, X.numpy()), expected)
 
 
-def test_what_can_not_be_run_layer_by_layer_is_refused() -> None:
-    with pytest.raises(TypeError, match=r"model is a Linear; pass one of workbench\.build_model"):
+def test_models_that_cannot_run_layer_by_layer_are_refused() -> None:
+    with pytest.raises(TypeError, match=r"model is a Linear; pass a model from workbench\.build_model"):
         full_neighbour_logits(nn.Linear(2, 2), GRAPH, X)
     both = GNN([GCNLayer(IN_DIM, 2, norm="both").double()], [], nn.ReLU(), [])
-    with pytest.raises(ValueError, match="layer 0 divides by out-degrees in the batch"):
+    with pytest.raises(ValueError, match="layer 0 normalises by out-degrees within the batch"):
         full_neighbour_logits(both, GRAPH, X)
     with pytest.raises(ValueError, match="chunk_edges"):
         full_neighbour_logits(new_model("gcn"), GRAPH, X, chunk_edges=0)
-    with pytest.raises(ValueError, match="nodes holds 7 more than once"):
+    with pytest.raises(ValueError, match="nodes contains 7 more than once"):
         full_neighbour_logits(new_model("gcn"), GRAPH, X, nodes=torch.tensor([7, 7]))
 
 
@@ -141,7 +141,7 @@ def test_accuracy_counts_labelled_nodes() -> None:
         accuracy(logits, torch.full((4,), -1))
     with pytest.raises(ValueError, match=r"logits have shape \(4, 2\) and y \(3,\); pass"):
         accuracy(logits, torch.zeros(3, dtype=torch.int64))
-    with pytest.raises(TypeError, match="several labels"):
+    with pytest.raises(TypeError, match="undefined for multi-labels"):
         accuracy(logits, logits)
 
 

@@ -1,6 +1,6 @@
-"""Micro-batches train as the whole batch does: losses, gradients and steps, for every layer, cut and way of reducing.
+"""Micro-batch training is exact: losses, gradients and steps for every layer, partition and reduction.
 
-The oracle is plain autograd over the whole batch: one forward pass, one loss of torch's, one backward pass.
+The oracle is plain autograd on the whole batch: one forward pass, one torch loss, one backward pass.
 """
 
 from collections.abc import Callable
@@ -39,7 +39,7 @@ def cut(method: str, num_parts: int) -> list[MiniBatch]:
 
 
 def unequal(sizes: tuple[int, ...]) -> list[MiniBatch]:
-    """Parts of given sizes, the seeds in an order of their own."""
+    """Parts of given sizes, of seeds in random order."""
     part = torch.repeat_interleave(torch.arange(len(sizes)), torch.tensor(sizes))
     return BATCH.split(part[torch.randperm(len(part), generator=torch.Generator().manual_seed(3))])
 
@@ -53,7 +53,7 @@ def new_model(kind: str, *, num_layers: int = 2, dropout: float = 0.0, norm: str
 def whole(
     model: nn.Module, loss_of: Callable[[Tensor, Tensor], Tensor], mb: MiniBatch = BATCH
 ) -> tuple[Tensor, Tensor]:
-    """Loss and gradients by plain autograd."""
+    """Loss and gradients of the whole batch by plain autograd."""
     model.zero_grad()
     loss = loss_of(model(mb.blocks, X[mb.node_ids], node_ids=mb.node_ids, step=mb.step), mb.seeds)
     loss.backward()
@@ -68,8 +68,8 @@ def assert_exact(
     loss_fn: Callable[..., Tensor] = F.cross_entropy,
     reduction: str = "mean",
 ) -> None:
-    still = torch.optim.SGD(model.parameters(), lr=0.0)
-    loss = train_step(model, micro, X, y, loss_fn, still, reduction=reduction)
+    frozen = torch.optim.SGD(model.parameters(), lr=0.0)
+    loss = train_step(model, micro, X, y, loss_fn, frozen, reduction=reduction)
     assert relative_difference(gradients(model), expected[1]) <= TOLERANCE
     assert abs(loss - expected[0]) <= TOLERANCE * abs(expected[0])
 
@@ -122,8 +122,8 @@ def test_three_layers_with_dropout(kind: str) -> None:
     assert_exact(model, mb.split(torch.arange(20) % 6), expected)
 
 
-def test_dropout_is_on_and_changes_with_the_step() -> None:
-    """Else the tests above would prove nothing about it."""
+def test_dropout_is_active_and_depends_on_the_step() -> None:
+    """Otherwise the tests above would prove nothing about dropout."""
     model = new_model("sage-mean", dropout=0.5)
     loss_of = lambda out, seeds: F.cross_entropy(out, Y[seeds])  # noqa: E731
     dropped = whole(model, loss_of)[1]
@@ -146,11 +146,11 @@ def test_parameters_after_steps_of_adam(kind: str) -> None:
     assert relative_difference(a, b) <= 1e-8
 
 
-def test_batch_norm_is_not_exact_and_says_so() -> None:
+def test_batch_norm_is_inexact_and_warns() -> None:
     model = new_model("sage-mean", norm="batch")
     expected = whole(model, lambda out, seeds: F.cross_entropy(out, Y[seeds]))
     assert_exact(model, [BATCH], expected)  # one part: exact, and warnings are errors here
-    still = torch.optim.SGD(model.parameters(), lr=0.0)
-    with pytest.warns(RuntimeWarning, match="statistics from each micro-batch"):
-        train_step(model, cut("random", 3), X, Y, F.cross_entropy, still)
+    frozen = torch.optim.SGD(model.parameters(), lr=0.0)
+    with pytest.warns(RuntimeWarning, match="statistics of each micro-batch"):
+        train_step(model, cut("random", 3), X, Y, F.cross_entropy, frozen)
     assert relative_difference(gradients(model), expected[1]) > 1e-3

@@ -1,4 +1,4 @@
-"""Ctrl-C and errors of a user's own in training: a step is taken whole or not at all, and nothing stays changed."""
+"""Interrupts and user errors in training: a step is taken completely or not at all, and all state is restored."""
 
 import os
 import signal
@@ -12,10 +12,10 @@ from torch import Tensor, nn
 
 from tests.training.toys import PlainModel, toy_batch
 from workbench.nn.model import build_model
-from workbench.training.backward_apart import backward_apart
 from workbench.training.evaluate import full_neighbour_logits
+from workbench.training.isolated_backward import isolated_backward
+from workbench.training.oom import Recovery
 from workbench.training.profile import profile_epoch
-from workbench.training.recover import Recovery
 from workbench.training.step import train_step
 
 X = torch.linspace(-1, 1, 160, dtype=torch.float64).sin().view(40, 4)
@@ -29,7 +29,7 @@ def interrupt(*_: Any) -> None:
 
 
 class Halves(torch.optim.SGD):
-    """Calls back when it has updated one of its parameters."""
+    """Calls `between` after updating the first of its parameters."""
 
     between: Callable[[], object] = staticmethod(lambda: None)
 
@@ -71,20 +71,20 @@ def equal(some: list[Tensor], others: list[Tensor]) -> bool:
 
 
 @pytest.mark.parametrize("recover", [None, Recovery(method="range")])
-def test_an_interrupt_in_the_step_of_the_optimizer_waits_for_its_end(recover: Recovery | None) -> None:
+def test_an_interrupt_waits_for_the_end_of_the_optimizer_step(recover: Recovery | None) -> None:
     _, expected, _ = trained(lambda: None, recover)
     before, after, error = trained(interrupt, recover)
     assert isinstance(error, KeyboardInterrupt)
     assert equal(after, expected) and not equal(after, before)
 
 
-def test_an_error_in_the_step_of_the_optimizer_is_undone_with_recovery() -> None:
+def test_an_error_in_the_optimizer_step_is_rolled_back_with_recovery() -> None:
     before, after, error = trained(lambda: 1 // 0, Recovery(method="range"))
     assert isinstance(error, ZeroDivisionError)
     assert equal(after, before)
 
 
-def test_an_interrupt_while_gradients_are_added_leaves_all_or_none() -> None:
+def test_an_interrupted_isolated_backward_adds_all_gradients_or_none() -> None:
     def gradients(interrupted_at: int | None) -> list[list[float]]:
         leaves = [torch.ones(3, requires_grad=True) for _ in range(4)]
         model = nn.ParameterList(leaves)
@@ -94,10 +94,10 @@ def test_an_interrupt_while_gradients_are_added_leaves_all_or_none() -> None:
             leaves[interrupted_at].register_post_accumulate_grad_hook(interrupt)
         loss = torch.stack(list(leaves)).mul(torch.arange(4.0)[:, None]).sum()
         if interrupted_at is None:
-            backward_apart(model, loss)
+            isolated_backward(model, loss)
         else:
             with pytest.raises(KeyboardInterrupt):
-                backward_apart(model, loss)
+                isolated_backward(model, loss)
         return [leaf.grad.tolist() for leaf in leaves if leaf.grad is not None]
 
     assert gradients(None) == [[10.0 + i] * 3 for i in range(4)]
@@ -107,8 +107,8 @@ def test_an_interrupt_while_gradients_are_added_leaves_all_or_none() -> None:
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, KeyError])
 @pytest.mark.parametrize("recover", [None, Recovery(method="range")])
-def test_an_error_of_the_callers_own_spoils_no_later_step(error: type[BaseException], recover: Recovery | None) -> None:
-    """It comes from the store and the loss in turn; the next step of the same model is as if nothing had been."""
+def test_a_users_error_affects_no_later_step(error: type[BaseException], recover: Recovery | None) -> None:
+    """Store and loss fail in turn; the next step of the same model equals that of a model without errors."""
 
     class Rows:
         failing = False
@@ -129,7 +129,7 @@ def test_an_error_of_the_callers_own_spoils_no_later_step(error: type[BaseExcept
                 raise error
             return super().forward(*args)
 
-    def losses(spoiled: bool) -> list[float]:
+    def losses(failing_steps: bool) -> list[float]:
         model = build_model(
             "sage-mean", in_dim=4, hidden_dim=8, out_dim=3, num_layers=2, dropout=0.5, norm="batch"
         ).double()
@@ -137,7 +137,7 @@ def test_an_error_of_the_callers_own_spoils_no_later_step(error: type[BaseExcept
         rows.failing = loss.failing = False
         out = []
         for _ in range(3):
-            if spoiled:
+            if failing_steps:
                 for part in (rows, loss):
                     part.failing = True
                     with pytest.raises(error):
@@ -148,10 +148,10 @@ def test_an_error_of_the_callers_own_spoils_no_later_step(error: type[BaseExcept
             out.append(float(train_step(model, MICRO[0], rows, Y, loss, optimizer, recover=recover)))
         return out
 
-    assert losses(spoiled=True) == losses(spoiled=False)
+    assert losses(failing_steps=True) == losses(failing_steps=False)
 
 
-def test_evaluation_does_not_touch_the_mode_of_any_module(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_evaluation_changes_the_mode_of_no_module(monkeypatch: pytest.MonkeyPatch) -> None:
     from tests.strategies import random_graph
 
     model = build_model("sage-mean", in_dim=4, hidden_dim=8, out_dim=3, num_layers=2, norm="layer").double()
@@ -170,7 +170,7 @@ def test_evaluation_does_not_touch_the_mode_of_any_module(monkeypatch: pytest.Mo
     assert [module.training for module in model.modules()] == modes
 
 
-def test_an_interrupted_profile_leaves_parameters_and_state(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_an_interrupted_profile_restores_parameters_and_state(monkeypatch: pytest.MonkeyPatch) -> None:
     model = build_model("sage-mean", in_dim=4, hidden_dim=8, out_dim=3, num_layers=2).double()
     optimizer = torch.optim.Adam(model.parameters())
     train_step(model, MICRO, X, Y, F.cross_entropy, optimizer)

@@ -1,4 +1,4 @@
-"""`profile_epoch`: bytes counted by hand, work that repeats, what it leaves as it was."""
+"""`profile_epoch`: bytes counted by hand, repeated runs, restored state."""
 
 import copy
 from itertools import product
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tests.training.toys import PlainModel, toy_batch
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
-from workbench.core.stopwatch import Stopwatch
+from workbench.meter.stopwatch import Stopwatch
 from workbench.nn.model import build_model
 from workbench.training.profile import PHASES, EpochProfile, profile_epoch
 from workbench.training.step import train_step
@@ -34,7 +34,7 @@ def adam(model: nn.Module) -> torch.optim.Optimizer:
 
 
 class Scale(nn.Module):
-    """Seeds' features times a weight: the product is all that it makes."""
+    """Seeds' features times a weight; allocates only the product."""
 
     def __init__(self, dim: int) -> None:
         super().__init__()
@@ -45,20 +45,20 @@ class Scale(nn.Module):
 
 
 def chain(num_seeds: int, num_inputs: int) -> MiniBatch:
-    """One block in which seed i has the one source i."""
+    """One block in which the only source of seed i is i."""
     block = Block(torch.arange(num_seeds + 1), torch.arange(num_seeds, dtype=torch.int32), num_inputs, num_seeds)
     return MiniBatch(torch.arange(num_inputs), (block,))
 
 
 def row_sums(out: Tensor, labels: Tensor) -> Tensor:
-    """A loss a seed whose gradient takes no memory."""
+    """A loss per seed whose gradient needs no memory."""
     return out.sum(1)
 
 
 KIB = 1024
 
 
-def test_peak_bytes_is_what_a_hand_counts() -> None:
+def test_peak_bytes_by_hand() -> None:
     """512 inputs, 256 seeds, 128 float32 features; every tensor a whole number of KiB or rounded up to 512 bytes."""
     mb, model = chain(256, 512), Scale(128)
     x, y = torch.ones(512, 128), torch.zeros(512, dtype=torch.int64)
@@ -69,15 +69,15 @@ def test_peak_bytes_is_what_a_hand_counts() -> None:
     moved = weight_and_moments + node_ids + indptr + indices + rows + scalar  # the running loss
     assert result.phase_peak_bytes["fetch"] == weight_and_moments + rows + scalar
     assert result.phase_peak_bytes["transfer"] == moved
-    # Forward makes the product; backward another of its size, rows times an expanded gradient, summed over the seeds.
-    small = 5 * KIB  # labels, losses a seed, scalars, the weight's gradient
+    # Forward allocates the product; backward another of its size, summed over the seeds for the weight's gradient.
+    small = 5 * KIB  # labels, losses per seed, scalars, the weight's gradient
     assert 0 <= result.phase_peak_bytes["forward"] - (moved + product) <= small
     assert 0 <= result.phase_peak_bytes["backward"] - (moved + product) <= small
     assert result.peak_bytes == max(result.phase_peak_bytes.values()) == result.part_peak_bytes[0]
 
 
-def test_blocks_count_though_nothing_is_copied() -> None:
-    """The same work with a batch that holds 2 KiB of edge ids besides."""
+def test_blocks_count_although_nothing_is_copied() -> None:
+    """The same work with a batch that also contains 2 KiB of edge ids."""
     mb, model = chain(256, 512), Scale(128)
     x, y = torch.ones(512, 128), torch.zeros(512, dtype=torch.int64)
     heavier = MiniBatch(torch.arange(512), (with_ids(mb.blocks[0]),))
@@ -89,7 +89,7 @@ def with_ids(block: Block) -> Block:
     return Block(block.indptr, block.indices, block.num_src, block.num_dst, edge_ids=torch.arange(block.num_edges))
 
 
-def test_momentum_takes_a_weight_more_and_plain_sgd_none() -> None:
+def test_momentum_adds_one_copy_of_the_weights() -> None:
     model = PlainModel(hidden_dim=256)
     steps = [[toy_batch()]]
     plain, momentum = (
@@ -99,7 +99,7 @@ def test_momentum_takes_a_weight_more_and_plain_sgd_none() -> None:
     assert momentum - plain == sum(-(-p.nbytes // 512) * 512 for p in model.parameters())
 
 
-def test_peak_falls_with_the_number_of_micro_batches() -> None:
+def test_the_peak_decreases_with_the_number_of_micro_batches() -> None:
     model, mb = PlainModel(hidden_dim=64), toy_batch(300, 200)
     x, y = torch.randn(300, 4), torch.arange(300) % 3
     peaks = []
@@ -113,8 +113,8 @@ def test_peak_falls_with_the_number_of_micro_batches() -> None:
     assert peaks[-1] < peaks[0] / 2
 
 
-def test_a_part_peaks_as_it_does_alone() -> None:
-    """But for the gradients that the parts before it left, which it adds to."""
+def test_a_part_peaks_as_it_would_alone() -> None:
+    """Apart from the gradients of the parts before it."""
     model, micro = PlainModel(hidden_dim=64), cut(toy_batch(300, 200), 3)
     x, y = torch.randn(300, 4), torch.arange(300) % 3
     together = profile_epoch(model, [micro], x, y, F.cross_entropy, adam(model)).part_peak_bytes
@@ -124,7 +124,7 @@ def test_a_part_peaks_as_it_does_alone() -> None:
 
 
 @pytest.mark.parametrize(("warm_up", "measure_memory"), [*product([True, False], repeat=2)])
-def test_loss_is_that_of_training_and_nothing_changes(warm_up: bool, measure_memory: bool) -> None:
+def test_the_loss_is_that_of_training_and_state_is_restored(warm_up: bool, measure_memory: bool) -> None:
     torch.manual_seed(0)
     model = build_model("sage-mean", in_dim=4, hidden_dim=8, out_dim=3, dropout=0.5)
     optimizer, steps = adam(model), [[m] for m in cut(toy_batch(), 3)]
@@ -142,14 +142,14 @@ def test_loss_is_that_of_training_and_nothing_changes(warm_up: bool, measure_mem
     assert result.loss == pytest.approx(sum(losses) / 3, rel=1e-6)
 
 
-def test_a_new_optimizer_stays_new() -> None:
+def test_a_new_optimizer_still_has_no_state() -> None:
     model = PlainModel()
     optimizer = adam(model)
     profile(model, [[toy_batch()]], optimizer)
     assert not optimizer.state_dict()["state"]
 
 
-def test_state_comes_back_after_an_error() -> None:
+def test_state_is_restored_after_an_error() -> None:
     model, calls = PlainModel(), []
     before = copy.deepcopy(model.state_dict())
 
@@ -165,7 +165,7 @@ def test_state_comes_back_after_an_error() -> None:
 
 
 def test_seconds_are_medians_over_repetitions(monkeypatch: pytest.MonkeyPatch) -> None:
-    """A clock that ticks by 1 s a look in the first pass, 10 in the second, 100 in the third."""
+    """The clock advances per reading by 1 s in the first run, 10 in the second, 100 in the third."""
     ticks = iter([1.0, 10.0, 100.0])
 
     def stopwatch(device: torch.device) -> Stopwatch:
@@ -180,7 +180,7 @@ def test_seconds_are_medians_over_repetitions(monkeypatch: pytest.MonkeyPatch) -
     monkeypatch.setattr("workbench.training.profile.Stopwatch", stopwatch)
     model = PlainModel()
     result = profile(model, [cut(toy_batch(), 2)], adam(model), repetitions=3, measure_memory=False)
-    # Looks: two a phase; two micro-batches of four phases, "step" before and after; "other" between them and around.
+    # Two readings per phase; two micro-batches of four phases, "step" before and after; "other" between and around.
     assert result.seconds == {**dict.fromkeys(PHASES, 20.0), "other": 110.0}
     assert result.epoch_seconds == 210.0
     assert result.epoch_seconds_spread == (21.0, 2100.0)
@@ -213,6 +213,6 @@ def test_epochs_without_work_are_refused(steps: list[list[MiniBatch]]) -> None:
         profile(PlainModel(), steps, adam(PlainModel()))
 
 
-def test_at_least_one_repetition() -> None:
+def test_no_repetitions_are_refused() -> None:
     with pytest.raises(ValueError, match="repetitions is 0"):
         profile(PlainModel(), [[toy_batch()]], adam(PlainModel()), repetitions=0)

@@ -1,4 +1,4 @@
-"""`train_step` on a user's own model: what it reads, counts and refuses; all layers are in test_exactness.py."""
+"""`train_step` with a custom model: feature sources, labels, phases, refusals; all layers are in test_exactness.py."""
 
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -42,7 +42,7 @@ def cut(mb: MiniBatch, part: list[int]) -> list[MiniBatch]:
 PART = [0] + [1] * 5 + [2] * 7
 
 
-def test_one_step_is_that_of_the_whole_batch() -> None:
+def test_a_step_equals_that_of_the_whole_batch() -> None:
     mb, ours, theirs = toy_batch(), new_model(), new_model()
     loss = F.cross_entropy(theirs(mb.blocks, X[mb.node_ids]), Y[mb.seeds])
     loss.backward()
@@ -54,7 +54,7 @@ def test_one_step_is_that_of_the_whole_batch() -> None:
         torch.testing.assert_close(p, q, rtol=0, atol=1e-10)  # Adam divides by gradients near 0
 
 
-def test_gradients_of_before_do_not_count() -> None:
+def test_earlier_gradients_are_zeroed() -> None:
     mb, model = toy_batch(), new_model()
     frozen, rest = list(model.parameters())[:1], list(model.parameters())[1:]
     optimizer = torch.optim.SGD(rest, lr=0.0)
@@ -66,7 +66,7 @@ def test_gradients_of_before_do_not_count() -> None:
     torch.testing.assert_close(gradients(model), gradients(once))
 
 
-def test_learned_features_train_too() -> None:
+def test_trainable_features_receive_gradients() -> None:
     mb, model, x = toy_batch(), new_model(), nn.Parameter(X.clone())
     for _ in range(2):
         train_step(model, cut(mb, PART), x, Y, F.cross_entropy, torch.optim.SGD([x], lr=0.0))
@@ -76,7 +76,7 @@ def test_learned_features_train_too() -> None:
 
 
 @pytest.mark.parametrize("store", [lambda rows: rows, lambda rows: rows.numpy(), Store])
-def test_features_and_labels_from_anything(store: type) -> None:
+def test_features_and_labels_from_tensors_arrays_and_stores(store: type) -> None:
     losses = []
     for x, y in ((X, Y), (store(X), store(Y))):
         model = new_model()
@@ -86,7 +86,7 @@ def test_features_and_labels_from_anything(store: type) -> None:
     assert losses[0] == losses[1]
 
 
-def test_a_micro_batch_without_labels_adds_nothing() -> None:
+def test_a_micro_batch_without_labels_contributes_nothing() -> None:
     mb, model = toy_batch(), new_model()
     y = Y.clone()
     y[mb.seeds[:6]] = -1
@@ -129,13 +129,13 @@ def test_an_unknown_reduction_is_refused() -> None:
         train_step(model, toy_batch(), X, Y, F.cross_entropy, torch.optim.SGD(model.parameters()), reduction="average")
 
 
-def test_labels_from_numpy_of_any_integer_kind() -> None:
+def test_labels_may_be_numpy_arrays_of_any_integer_dtype() -> None:
     model, y = new_model(), np.asarray(Y, dtype=np.int32)
     assert float(train_step(model, toy_batch(), X, y, F.cross_entropy, torch.optim.SGD(model.parameters()))) > 0
 
 
-def test_learned_edge_weights_train_in_micro_batches() -> None:
-    """Each part has its own path back to the weights, also where two blocks' weights lie in one storage."""
+def test_trainable_edge_weights_receive_gradients() -> None:
+    """Each part has its own autograd path to the weights, even if two blocks' weights share one storage."""
     mb, gradients = toy_batch(), []
     model = build_model("sage-mean", in_dim=4, hidden_dim=5, out_dim=3).double()
     x, y = torch.randn(40, 4, dtype=torch.float64), torch.arange(40) % 3
@@ -155,7 +155,7 @@ def test_learned_edge_weights_train_in_micro_batches() -> None:
     assert (gradients[0] - gradients[1]).norm() <= 1e-12 * gradients[0].norm()
 
 
-def test_a_bound_reduction_that_differs_is_refused() -> None:
+def test_a_partial_with_another_reduction_is_refused() -> None:
     model = PlainModel()
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
     loss = partial(F.cross_entropy, reduction="sum")
@@ -163,12 +163,12 @@ def test_a_bound_reduction_that_differs_is_refused() -> None:
         train_step(model, toy_batch(), torch.randn(40, 4), torch.zeros(40, dtype=torch.int64), loss, optimizer)
 
 
-def test_labels_of_eight_bits_are_labels() -> None:
+def test_uint8_labels_are_not_mistaken_for_unlabelled() -> None:
     labelled = SeedLoss.of(F.cross_entropy, "mean").labelled(torch.tensor([255, 0, 156], dtype=torch.uint8))
     assert labelled is not None and labelled.all()
 
 
-def test_phases_are_entered_in_order_and_left_before_the_next() -> None:
+def test_phases_are_entered_in_order_and_do_not_overlap() -> None:
     events = []
 
     @contextmanager
@@ -183,7 +183,7 @@ def test_phases_are_entered_in_order_and_left_before_the_next() -> None:
     assert events == [e for name in ["step", *3 * micro, "step"] for e in (name, f"/{name}")]
 
 
-def test_phases_hold_the_work_that_they_are_named_after() -> None:
+def test_each_phase_contains_its_work() -> None:
     mb, model, inside = toy_batch(), new_model(), [""]
 
     @contextmanager

@@ -1,4 +1,4 @@
-"""A user's own model over blocks, in plain torch, and batches of it."""
+"""A custom model over blocks in plain torch, and small batches."""
 
 import torch
 from torch import Tensor, nn
@@ -9,20 +9,20 @@ from workbench.core.minibatch import MiniBatch
 
 
 class PlainLayer(nn.Module):
-    """Mean of the in-neighbours and the node itself."""
+    """Mean over the in-neighbours plus the node itself."""
 
     def __init__(self, in_dim: int, out_dim: int) -> None:
         super().__init__()
-        self.own, self.neighbours = nn.Linear(in_dim, out_dim), nn.Linear(in_dim, out_dim, bias=False)
+        self.self_linear, self.neighbour_linear = nn.Linear(in_dim, out_dim), nn.Linear(in_dim, out_dim, bias=False)
 
     def forward(self, block: Block, h: Tensor) -> Tensor:
-        messages = self.neighbours(h)[block.indices]
+        messages = self.neighbour_linear(h)[block.indices]
         total = h.new_zeros(block.num_dst, messages.shape[1]).index_add(0, block.destinations, messages)
-        return self.own(h[: block.num_dst]) + total / block.in_degrees().clamp(min=1)[:, None]
+        return self.self_linear(h[: block.num_dst]) + total / block.in_degrees().clamp(min=1)[:, None]
 
 
 class PlainModel(nn.Module):
-    """Takes `(blocks, x)` and nothing else."""
+    """A two-layer model whose forward takes only `(blocks, x)`."""
 
     def __init__(self, in_dim: int = 4, out_dim: int = 3, hidden_dim: int = 5) -> None:
         super().__init__()
@@ -34,12 +34,12 @@ class PlainModel(nn.Module):
 
 
 def toy_batch(num_nodes: int = 40, num_seeds: int = 13, step: int = 3) -> MiniBatch:
-    """Two layers over a random graph."""
+    """A two-layer batch of a random graph."""
     return random_minibatch(random_graph(num_nodes, 5 * num_nodes), fanouts=(3, 2), num_seeds=num_seeds, step=step)
 
 
 def gradients(model: nn.Module) -> Tensor:
-    """All gradients as one vector; a parameter without one has zeros."""
+    """All gradients as one vector, zeros for parameters without one."""
     return torch.cat(
         [torch.zeros_like(p).flatten() if p.grad is None else p.grad.flatten() for p in model.parameters()]
     )

@@ -1,4 +1,4 @@
-"""Interactive cells: a control moved draws anew, or a button pressed; what does not matter is hidden."""
+"""`explore`: kinds of controls, redrawing, hidden controls, and errors shown as text."""
 
 import sys
 from typing import Any
@@ -11,7 +11,7 @@ from workbench.widgets import explore
 
 
 class Drawn:
-    """Remembers what it was asked to draw."""
+    """Records the values it is called with."""
 
     def __init__(self) -> None:
         self.calls: list[dict[str, Any]] = []
@@ -25,7 +25,7 @@ def control(box: Any, name: str) -> Any:
     return next(widget for widget in box.children[0].children if widget.description == name)
 
 
-def test_begins_with_the_first_values_and_draws_anew_when_one_changes() -> None:
+def test_starts_with_the_first_values_and_redraws_on_every_change() -> None:
     draw = Drawn()
     box = explore(draw, num_parts=[4, 1, 2], method=["reg", "range"], seed=range(3, 9, 2), log=True, shown={"b", "a"})
     begin = {"num_parts": 4, "method": "reg", "seed": 3, "log": True, "shown": ("a", "b")}
@@ -40,7 +40,7 @@ def test_begins_with_the_first_values_and_draws_anew_when_one_changes() -> None:
     ]
 
 
-def test_kinds_of_controls_and_no_redraw_while_dragging() -> None:
+def test_kinds_of_controls_and_no_redrawing_while_dragging() -> None:
     mine = ipywidgets.Text("hello", description="mine")
     box = explore(Drawn(), k=[1, 2], seed=range(5), fanout={"10, 25": (10, 25)}, log=False, shown={"a"}, mine=mine)
     kinds = [type(widget).__name__ for widget in box.children[0].children]
@@ -51,12 +51,12 @@ def test_kinds_of_controls_and_no_redraw_while_dragging() -> None:
 
 
 @pytest.mark.parametrize(("wrong", "error", "says"), [("reg", TypeError, "a str"), ([], ValueError, "no values")])
-def test_controls_that_are_none(wrong: Any, error: type[Exception], says: str) -> None:
+def test_invalid_controls(wrong: Any, error: type[Exception], says: str) -> None:
     with pytest.raises(error, match=f"method .*{says}"):
         explore(Drawn(), method=wrong)
 
 
-def test_shows_what_is_drawn_and_says_what_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_shows_figures_and_error_messages(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
     monkeypatch.setattr("IPython.display.display", shown.append)
 
@@ -71,14 +71,14 @@ def test_shows_what_is_drawn_and_says_what_is_refused(monkeypatch: pytest.Monkey
     assert shown[1].data == "ValueError: 3 is too many"
 
 
-def test_without_ipywidgets_the_figure_to_begin_with(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_returns_the_initial_figure_without_ipywidgets(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "ipywidgets", None)
     draw = Drawn()
     assert explore(draw, k=range(2, 5), fanout={"a": (1, 2)}, shown={"y", "x"}, log=False) == "figure"
     assert draw.calls == [{"k": 2, "fanout": (1, 2), "shown": ("x", "y"), "log": False}]
 
 
-def test_a_button_draws_when_it_is_pressed() -> None:
+def test_a_button_redraws_when_it_is_pressed() -> None:
     draw = Drawn()
     box = explore(draw, button="Plan", k=[1, 2, 3])
     assert draw.calls == [{"k": 1}]
@@ -90,7 +90,7 @@ def test_a_button_draws_when_it_is_pressed() -> None:
     assert draw.calls[1:] == [{"k": 3}] and not press.disabled
 
 
-def test_controls_that_do_not_matter_are_hidden() -> None:
+def test_controls_are_hidden_while_their_predicate_is_false() -> None:
     box = explore(Drawn(), shown_if={"heads": lambda values: values["model"] == "gat"}, model=["gcn", "gat"], heads=[1])
     heads = control(box, "heads")
     assert heads.layout.display == "none"
@@ -98,7 +98,7 @@ def test_controls_that_do_not_matter_are_hidden() -> None:
     assert heads.layout.display is None
 
 
-def test_names_of_numbers_are_a_slider() -> None:
+def test_named_numbers_become_a_slider() -> None:
     box = explore(Drawn(), capacity={"2 GiB": 2**31, "1 GiB": 2**30}, k=[5, 1000])
     slider = control(box, "capacity")
     assert isinstance(slider, ipywidgets.SelectionSlider) and slider.value == 2**31
@@ -106,7 +106,7 @@ def test_names_of_numbers_are_a_slider() -> None:
     assert control(box, "k").options == (("5", 5), ("1,000", 1000))
 
 
-def test_a_capacity_too_small_is_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_capacity_error_is_shown_as_a_sentence(monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
     monkeypatch.setattr("IPython.display.display", shown.append)
 

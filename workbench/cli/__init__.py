@@ -1,66 +1,42 @@
 """The command `workbench`."""
 
-import argparse
-import io
-import os
-import sys
 from collections.abc import Sequence
 
-from workbench.cli import data, experiments, plan
-from workbench.core.errors import CapacityError
+from workbench.cli.command_group import CommandGroup, escape_unencodable_output
+from workbench.cli.data_command import data
+from workbench.cli.experiment_commands import list_figures, reproduce, run
+from workbench.cli.plan_command import plan
+from workbench.cli.report_command import report
+from workbench.cli.tracking_commands import compare, import_runs
 
-INTERRUPTED, BROKEN_PIPE = 130, 141
-"""As shells report them: 128 and the number of the signal."""
+_HELP = """Train graph neural networks on graphs too big for one GPU.
+
+Complete commands, options and their values with the Tab key: add this line to ~/.bashrc (zsh_source for zsh,
+fish_source for fish):
+
+    eval "$(_WORKBENCH_COMPLETE=bash_source workbench)"
+"""
+_COMMANDS = [list_figures, run, reproduce, compare, report, import_runs, data, plan]
+
+command = CommandGroup(
+    commands={str(each.name): each for each in _COMMANDS},
+    help=_HELP,
+    context_settings={"help_option_names": ["-h", "--help"], "show_default": True, "max_content_width": 120},
+)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Run the command and return its exit status.
+    """Runs the command and returns its exit status.
 
     Args:
-        arguments: of the command; default: those of this process.
+        arguments: the command's words; None: those of this process.
 
     Returns:
-        0; 1 with one line of what is wrong on stderr; 130 if interrupted; 141 if nobody reads the output any more.
+        0 on success; 1 if a point failed or an error was reported in one line on stderr; 2 after a usage error; 130 if
+        interrupted; 141 if stdout is closed early (broken pipe).
     """
-    asked = _parser().parse_args(arguments)
-    _escape_what_stdout_cannot_encode()
+    escape_unencodable_output()
     try:
-        outcome = asked.run(asked)
-        lines, status = outcome if isinstance(outcome, tuple) else (outcome, 0)
-        sys.stdout.write("\n".join(lines) + "\n")
-        sys.stdout.flush()
-        return status
-    except BrokenPipeError:
-        _discard_output()
-        return BROKEN_PIPE
-    except (ValueError, OSError, RuntimeError, CapacityError, ImportError) as error:
-        sys.stderr.write(f"workbench: {error}\n")
-        return 1
-    except KeyboardInterrupt:
-        sys.stderr.write("workbench: interrupted; what was finished is kept, the same command goes on from there\n")
-        return INTERRUPTED
-
-
-def _escape_what_stdout_cannot_encode() -> None:
-    """A terminal of ASCII shows ✓ as \\u2713; the work is done by then, and its table must not be lost."""
-    if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
-        sys.stdout.reconfigure(errors="backslashreplace")
-
-
-def _discard_output() -> None:
-    """Python flushes both streams when it ends, and would report the broken pipe again."""
-    nowhere = os.open(os.devnull, os.O_WRONLY)
-    for stream in (sys.stdout, sys.stderr):
-        os.dup2(nowhere, stream.fileno())
-    os.close(nowhere)
-
-
-def _parser() -> argparse.ArgumentParser:
-    parser = argparse.ArgumentParser(
-        prog="workbench", description="Train graph neural networks on graphs too big for one GPU."
-    )
-    areas = parser.add_subparsers(title="commands", required=True, metavar="COMMAND")
-    experiments.add(areas)
-    data.add(areas)
-    plan.add(areas)
-    return parser
+        command.main(arguments, prog_name="workbench")
+    except SystemExit as end:
+        return int(end.code or 0)

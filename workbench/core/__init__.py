@@ -1,1 +1,1 @@
-"""Records that travel, their checks, randomness, the memory meter and exchange with other libraries."""
+"""Records passed between stages (graph, block, batch, data set): validation, storage, splitting and random streams."""

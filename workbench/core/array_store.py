@@ -1,4 +1,4 @@
-"""A folder of raw arrays under a JSON header with checksums: written whole or not at all, opened memory-mapped."""
+"""A folder of raw arrays with a JSON header and checksums: written atomically, opened memory-mapped."""
 
 import hashlib
 import json
@@ -31,19 +31,19 @@ _DTYPES = {
         torch.bfloat16,
     )
 }
-_CHUNK = 1 << 24
-_MOST_ELEMENTS = 1 << 60
+_CHUNK_BYTES = 1 << 24
+_MAX_ELEMENTS = 1 << 60
 
 
 def chunks(tensor: Tensor) -> Iterator[memoryview]:
-    """The tensor's bytes in row-major order, piece by piece and without a copy of a contiguous one in main memory."""
+    """Yield the tensor's bytes in row-major order in pieces of 16 MiB; a contiguous CPU tensor is not copied."""
     flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
-    for start in range(0, flat.size, _CHUNK):
-        yield flat[start : start + _CHUNK].data
+    for start in range(0, flat.size, _CHUNK_BYTES):
+        yield flat[start : start + _CHUNK_BYTES].data
 
 
 def content_digest(arrays: Mapping[str, Tensor | None]) -> str:
-    """sha256 over the names, dtypes, shapes and bytes of named tensors; absent ones are left out."""
+    """Return the sha256 over the names, dtypes, shapes and bytes of named tensors; None is skipped."""
     digest = hashlib.sha256()
     for name, tensor in arrays.items():
         if tensor is not None:
@@ -68,34 +68,34 @@ def _write_array(folder: Path, name: str, tensor: Tensor) -> dict[str, Any]:
 
 
 def _check_free(folder: Path, overwrite: bool) -> None:
-    """Refuse to write over anything but an empty folder or, when asked, a folder of arrays."""
+    """Reject every existing target except an empty folder or, with `overwrite`, a folder of arrays."""
     if not folder.exists() or (folder.is_dir() and not any(folder.iterdir())):
         return
     if not overwrite:
         raise FileExistsError(f"{folder} exists; pass overwrite=True to replace it, or another folder")
     if not (folder / HEADER).is_file():
         raise FileExistsError(
-            f"{folder} has no {HEADER}, so it holds something else and is not replaced; pass another folder"
+            f"{folder} has no {HEADER}, so it is not a folder of arrays and is not replaced; pass another folder"
         )
 
 
 def save_arrays(
     folder: str | os.PathLike[str], arrays: Mapping[str, Tensor | None], *, kind: str, overwrite: bool = False
 ) -> None:
-    """Write named tensors; a reader finds the whole folder or none.
+    """Write named tensors to a folder atomically: a reader sees either the complete folder or none.
 
-    The files are written to a hidden sibling of `folder` that is renamed when all of them are on disk. Hidden siblings
-    that killed processes left behind are deleted.
+    The files are written to a hidden sibling of `folder`, which is renamed once all of them are on disk. Hidden
+    siblings left behind by killed processes are deleted.
 
     Args:
-        folder: to create; missing parents are created too.
-        arrays: tensors by name; absent ones are left out.
-        kind: what the arrays are together, checked on opening.
-        overwrite: replace a folder of arrays that exists.
+        folder: folder to create, with its missing parents.
+        arrays: tensors by name; None is skipped.
+        kind: type of the record, such as "graph"; `open_arrays` checks it.
+        overwrite: replace an existing folder of arrays.
 
     Raises:
-        FileExistsError: `folder` exists, or holds something else than arrays.
-        ValueError: a name that is no identifier.
+        FileExistsError: if `folder` exists and `overwrite` is not set, or if it is not a folder of arrays.
+        ValueError: if a name is not an identifier.
     """
     if bad := [name for name in arrays if not name.isidentifier()]:
         raise ValueError(f"array name {bad[0]!r} is not an identifier; use letters, digits and underscores")
@@ -109,14 +109,14 @@ def save_arrays(
 
 
 def _read_header(folder: Path, kind: str) -> dict[str, Any]:
-    """The header of a folder of arrays, checked against its own checksum."""
+    """Read the header of a folder of arrays and check it against its own checksum."""
     path = folder / HEADER
     if not folder.exists():
         raise FileNotFoundError(f"{folder} does not exist; save the {kind} first, or pass the folder it was saved in")
     if not folder.is_dir():
         raise CorruptFileError(f"{folder} is a file; a saved {kind} is a folder with a {HEADER}: pass that folder")
     if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing: no saved {kind}; pass the folder that it was saved in")
+        raise FileNotFoundError(f"{path} is missing: not a saved {kind}; pass the folder that it was saved in")
     try:
         header = json.loads(path.read_text(encoding="utf-8"))
         intact = header["sha256"] == _header_digest(header)
@@ -127,21 +127,21 @@ def _read_header(folder: Path, kind: str) -> dict[str, Any]:
         if header.get(key) != value:
             raise CorruptFileError(f"{path} has {key} {header.get(key)!r}, not {value!r}; save the {kind} again")
     if not intact:
-        raise CorruptFileError(f"{path} was altered: its sha256 is not {header['sha256']}; save the {kind} again")
+        raise CorruptFileError(f"{path} was modified: its sha256 is not {header['sha256']}; save the {kind} again")
     return header
 
 
 def _check_entries(path: Path, entries: Any) -> dict[str, dict[str, Any]]:
-    """The description of every array, checked before anything is opened or allocated by it."""
+    """Check the description of every array before any file is opened or memory allocated."""
     if not isinstance(entries, dict):
         raise CorruptFileError(f"{path} has arrays {entries!r}, not a description by name; save again")
     for name, entry in entries.items():
-        if not name.isidentifier() or not _is_possible(entry):
-            raise CorruptFileError(f"{path} has an array {name!r} that can't be: {entry}; save again")
+        if not name.isidentifier() or not _is_valid(entry):
+            raise CorruptFileError(f"{path} describes array {name!r} as {entry}, which is invalid; save again")
     return entries
 
 
-def _is_possible(entry: Any) -> bool:
+def _is_valid(entry: Any) -> bool:
     if not isinstance(entry, dict) or entry.keys() != {"dtype", "shape", "bytes", "sha256"}:
         return False
     shape, dtype, checksum = entry["shape"], entry["dtype"], entry["sha256"]
@@ -149,19 +149,21 @@ def _is_possible(entry: Any) -> bool:
         return False
     if not isinstance(shape, list) or not all(type(size) is int and size >= 0 for size in shape):
         return False
-    if math.prod(max(1, size) for size in shape) > _MOST_ELEMENTS or type(entry["bytes"]) is not int:
+    if math.prod(max(1, size) for size in shape) > _MAX_ELEMENTS or type(entry["bytes"]) is not int:
         return False
     return math.prod(shape) * _DTYPES[dtype].itemsize == entry["bytes"]
 
 
 def _open_array(folder: Path, name: str, entry: Mapping[str, Any]) -> Tensor:
-    """Map one file privately: pages are read when touched, and a write to the tensor copies the page, not the file."""
+    """Map one file copy-on-write: pages are read on first access, and writes to the tensor never reach the file."""
     path, dtype = folder / f"{name}.bin", _DTYPES[entry["dtype"]]
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; restore it or save again")
     size = path.stat().st_size
     if size != entry["bytes"]:
-        raise CorruptFileError(f"{path} has {size} bytes, its header says {entry['bytes']}; restore it or save again")
+        raise CorruptFileError(
+            f"{path} has {size} bytes, but its header says {entry['bytes']}; restore it or save again"
+        )
     if not size:
         return torch.empty(entry["shape"], dtype=dtype)
     return torch.from_file(str(path), shared=False, size=size // dtype.itemsize, dtype=dtype).view(entry["shape"])
@@ -172,23 +174,23 @@ def _check_digest(path: Path, tensor: Tensor, expected: str) -> None:
     for chunk in chunks(tensor):
         digest.update(chunk)
     if digest.hexdigest() != expected:
-        raise CorruptFileError(f"{path} has sha256 {digest.hexdigest()}, its header says {expected}; save again")
+        raise CorruptFileError(f"{path} has sha256 {digest.hexdigest()}, but its header says {expected}; save again")
 
 
 def open_arrays(folder: str | os.PathLike[str], *, kind: str, verify: bool = False) -> dict[str, Tensor]:
-    """Map what `save_arrays` wrote; nothing is read but the header and the sizes of the files.
+    """Memory-map a folder that `save_arrays` wrote; only the header and the file sizes are read.
 
     Args:
-        folder: as saved.
-        kind: as saved.
-        verify: read everything and compare checksums.
+        folder: folder written by `save_arrays`.
+        kind: type of the record that was passed to `save_arrays`.
+        verify: read every file and compare checksums.
 
     Returns:
-        Tensors by name. Writing to one never alters its file.
+        Tensors by name. Writing to one never changes its file.
 
     Raises:
-        FileNotFoundError: the folder or one of its files is missing.
-        CorruptFileError: a file is not what the header says, or the header is of another kind or version.
+        FileNotFoundError: if the folder or one of its files is missing.
+        CorruptFileError: if a file does not match the header, or the header has another kind or version.
     """
     root = Path(folder).absolute()
     files.restore(root)

@@ -1,4 +1,4 @@
-"""`Block`: one bipartite layer of a batch."""
+"""`Block`: one bipartite message-passing layer of a batch."""
 
 from dataclasses import dataclass, replace
 from functools import cached_property
@@ -7,59 +7,37 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workbench.core.errors import ID_DTYPES, check_at_least, check_tensors, check_vector, first_outside
-from workbench.core.storage import move_all, total_bytes
+from workbench.core.csr_checks import check_ends, check_non_decreasing, check_sources
+from workbench.core.errors import ID_DTYPES, check_at_least, check_tensors, check_vector
+from workbench.core.html import html_table
+from workbench.core.shared_storage import move_all, total_bytes
 from workbench.core.units import format_bytes
-from workbench.kernels.checks import first_fall
 from workbench.kernels.transpose import Transposed, transpose
 
 FLOATS = (torch.float32, torch.float64, torch.bfloat16, torch.float16)
 _EDGE_FIELDS = ("edge_ids", "edge_weight", "edge_type")
 
 
-def check_rises(indptr: Tensor) -> None:
-    """Refuse row offsets that fall: a kernel would read outside of the edges.
-
-    Raises:
-        ValueError: with the row.
-    """
-    if (row := first_fall(indptr)) is not None:
-        raise ValueError(
-            f"indptr must be non-decreasing, but it decreases after row {row}, from {int(indptr[row])} to "
-            f"{int(indptr[row + 1])}; build it as the running sum of the in-degrees"
-        )
-
-
-def check_sources(indices: Tensor, num_nodes: int, kind: type[Exception] = ValueError) -> None:
-    """Refuse a source that is no node.
-
-    Raises:
-        ValueError: (or another kind of error) with the source.
-    """
-    if (bad := first_outside(indices, 0, num_nodes)) is not None:
-        raise kind(f"indices hold {bad}; sources lie in [0, {num_nodes}): pass local ids, or count all nodes")
-
-
 @dataclass(frozen=True, eq=False, repr=False)
 class Block:
-    """One bipartite layer in local ids: for every destination the list of its sources (CSR).
+    """A bipartite layer in local ids, in CSR form: for each destination the list of its sources.
 
-    Destinations are the prefix of the sources: source `i < num_dst` and destination `i` are the same node. Construction
-    checks dtypes, lengths and, on the CPU, the ends of `indptr`; kernels trust the rest, so call `validate` on a block
-    made by hand.
+    Destinations are the prefix of the sources: source `i < num_dst` and destination `i` are the same node. The
+    constructor checks dtypes, lengths and, on the CPU, the ends of `indptr`; kernels trust the rest, so call `validate`
+    on a block built by hand.
 
     Args:
-        indptr: int64 [num_dst + 1], where each destination's edges begin.
+        indptr: int64 [num_dst + 1], offsets of each destination's edges.
         indices: int32 [num_edges] (int64 from 2³¹ sources on), local source ids.
-        num_src: sources.
-        num_dst: destinations, at most `num_src`.
+        num_src: number of sources.
+        num_dst: number of destinations, at most `num_src`.
         edge_ids: int64 [num_edges], raw-graph edge ids.
-        edge_weight: floating [num_edges].
+        edge_weight: floating point [num_edges].
         edge_type: integer [num_edges].
 
     Raises:
-        TypeError: a tensor of another dtype.
-        ValueError: sizes that do not fit each other.
+        TypeError: if a tensor has another dtype.
+        ValueError: if sizes do not match.
     """
 
     indptr: Tensor
@@ -82,12 +60,7 @@ class Block:
         if self.indptr.device != self.device:
             raise ValueError(f"indptr is on {self.indptr.device}, indices on {self.device}; move both to one device")
         if self.device.type == "cpu":
-            self._check_ends()
-
-    def _check_ends(self) -> None:
-        first, last = int(self.indptr[0]), int(self.indptr[-1])
-        if first != 0 or last != self.num_edges:
-            raise ValueError(f"indptr runs from {first} to {last}; it must run from 0 to the {self.num_edges} edges")
+            check_ends(self.indptr, self.num_edges)
 
     @property
     def num_edges(self) -> int:
@@ -99,37 +72,37 @@ class Block:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its arrays."""
+        """Bytes of all arrays."""
         return total_bytes(self._tensors().values())
 
     def in_degrees(self) -> Tensor:
-        """int64 [num_dst]: edges of every destination."""
+        """Return the number of edges of each destination, int64 [num_dst]."""
         return self.indptr.diff()
 
     @cached_property
     def destinations(self) -> Tensor:
-        """[num_edges] in the dtype of `indices`: the destination of every edge."""
+        """Destination of each edge: [num_edges], in the dtype of `indices`."""
         rows = torch.arange(self.num_dst, device=self.device, dtype=self.indices.dtype)
         return torch.repeat_interleave(rows, self.in_degrees(), output_size=self.num_edges)
 
     @cached_property
     def transposed(self) -> Transposed:
-        """The same edges by source, for backward passes; built when first asked for."""
+        """The same edges grouped by source, for backward passes; computed on first access."""
         return transpose(self.indptr, self.indices, self.num_src)
 
     def validate(self) -> "Block":
-        """Read all that kernels trust, and return the block.
+        """Check everything that kernels trust and return the block.
 
         Raises:
-            ValueError: `indptr` falls or does not span the edges, or a source is out of range.
+            ValueError: if `indptr` decreases or does not span the edges, or a source is out of range.
         """
-        self._check_ends()
-        check_rises(self.indptr)
+        check_ends(self.indptr, self.num_edges)
+        check_non_decreasing(self.indptr)
         check_sources(self.indices, self.num_src)
         return self
 
     def to(self, device: Any, *, non_blocking: bool = False) -> "Block":
-        """The block on another device."""
+        """Copy the block to a device."""
         return replace(self, **move_all(self._tensors(), device, non_blocking=non_blocking))
 
     def _tensors(self) -> dict[str, Tensor | None]:
@@ -141,5 +114,4 @@ class Block:
 
     def _repr_html_(self) -> str:
         sizes = {"sources": self.num_src, "destinations": self.num_dst, "edges": self.num_edges}
-        rows = "".join(f"<tr><th>{name}</th><td>{size:,}</td></tr>" for name, size in sizes.items())
-        return f"<table><caption>Block: {format_bytes(self.nbytes)}</caption><tbody>{rows}</tbody></table>"
+        return html_table(f"Block: {format_bytes(self.nbytes)}", sizes)

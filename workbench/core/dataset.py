@@ -1,6 +1,5 @@
-"""`Dataset`: a graph with features, labels and a split, and the fingerprint of all of it."""
+"""`Dataset`: a graph with node features, labels, a split and a fingerprint of the contents."""
 
-import html
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -16,26 +15,36 @@ from workbench.core.errors import (
     check_tensors,
     check_type,
     check_vector,
-    first_outside,
+    find_out_of_range,
 )
 from workbench.core.graph import Graph
-from workbench.core.linksplit import LinkSplit
-from workbench.core.storage import total_bytes
+from workbench.core.html import html_table
+from workbench.core.link_split import LinkSplit
+from workbench.core.shared_storage import total_bytes
 from workbench.core.units import format_bytes
 
 _SPLITS = ("train_idx", "val_idx", "test_idx")
 
 
-def _check_rows(name: str, values: Tensor, rows: int, width: int | str | None, dtypes: tuple[torch.dtype, ...]) -> None:
-    """Check a tensor of `rows` rows of one width ("any" of them), or of no width."""
+def _check_matrix(
+    name: str, values: Tensor, rows: int, width: int | None, dtypes: tuple[torch.dtype, ...] = FLOATS
+) -> None:
+    """Check that a tensor is a matrix of `rows` rows and `width` columns; None accepts any width."""
     check_vector(name, values, rows, dtypes, columns=True)
-    if list(values.shape[1:]) != ([] if width is None else [values.shape[-1] if width == "any" else width]):
-        needed = "a vector" if width is None else f"a matrix of width {width}"
-        remedy = f": pass {name}[:, 0]" if width is None and values.shape[1:] == (1,) else ""
-        raise ValueError(f"{name} has shape {tuple(values.shape)}; it must be {needed}{remedy}")
+    if values.dim() != 2 or width not in (None, values.shape[1]):
+        columns = "" if width is None else f" of width {width}"
+        raise ValueError(f"{name} has shape {tuple(values.shape)}; it must be a matrix{columns}")
+
+
+def _check_classes(y: Tensor, rows: int) -> None:
+    check_vector("y", y, rows, (torch.int64, *FLOATS), columns=True)
+    if y.dim() != 1:
+        remedy = ": pass y[:, 0]" if y.shape[1:] == (1,) else ""
+        raise ValueError(f"y has shape {tuple(y.shape)}; it must be a vector{remedy}")
 
 
 def _count_classes(y: Tensor) -> int:
+    """Return the largest class + 1, or the width of multi-label targets."""
     check_tensors(y=y)
     check_vector("y", y, None, (torch.int64, *FLOATS), columns=True)
     if y.is_floating_point():
@@ -43,33 +52,35 @@ def _count_classes(y: Tensor) -> int:
     return max(0, 1 + int(y.max())) if y.numel() else 0
 
 
-def _unless(label: str, usual: str) -> str:
-    return "" if label == usual else f" ({label})"
+def _in_brackets_unless(default: str, label: str) -> str:
+    return "" if label == default else f" ({label})"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
-    """A graph with features, labels and a split of its nodes; `Dataset.build` checks the parts and signs them.
+    """A graph with node features, labels and a train/validation/test split.
 
-    Construction checks dtypes and lengths; `validate` reads everything.
+    `Dataset.build` validates the contents and computes the fingerprint; the constructor checks dtypes and lengths only.
 
     Args:
-        graph: with as many nodes as there are rows of `x` and `y`.
-        x: floating [num_nodes, num_features].
-        y: int64 [num_nodes], class of each node, −1 for none; or floating [num_nodes, num_classes], several labels.
+        graph: the graph.
+        x: floating point [num_nodes, num_features].
+        y: int64 [num_nodes], class of each node, −1 for unlabelled; or floating point [num_nodes, num_classes],
+            multi-label targets.
         train_idx: int64 [any], node ids.
         val_idx: int64 [any], node ids.
         test_idx: int64 [any], node ids.
         num_classes: width of a model's output.
-        name: for people and for runs.
-        fingerprint: sha256 over the contents, not the names.
-        split: "public", "public:3" (one of several public ones) or "seeded:0" (none is public; made with that seed).
-        features: what `x` is: "given", or a label of `workbench.datasets.features`.
-        link_split: edges of a link prediction set, whose training edges are the graph's.
+        name: name for display and for recorded runs.
+        fingerprint: sha256 over the contents, without the names.
+        split: origin of the split: "public", "public:3" (one of several public splits) or "seeded:0" (generated with
+            that seed, because none is public).
+        features: origin of `x`: "given", or a label of `workbench.datasets.features`.
+        link_split: edges of a link prediction data set; its training edges are the graph's.
 
     Raises:
-        TypeError: a tensor of another dtype.
-        ValueError: sizes that do not fit each other.
+        TypeError: if a tensor has another dtype.
+        ValueError: if sizes do not match.
     """
 
     graph: Graph
@@ -89,9 +100,11 @@ class Dataset:
         check_type("graph", self.graph, Graph, "pass a Graph (Graph.from_edges, graph_from_dgl, graph_from_pyg)")
         check_tensors(x=self.x, y=self.y, **{name: getattr(self, name) for name in _SPLITS})
         check_at_least("num_classes", self.num_classes, 0)
-        _check_rows("x", self.x, self.graph.num_nodes, "any", FLOATS)
-        several = self.y.is_floating_point()
-        _check_rows("y", self.y, self.graph.num_nodes, self.num_classes if several else None, (torch.int64, *FLOATS))
+        _check_matrix("x", self.x, self.graph.num_nodes, None)
+        if self.y.is_floating_point():
+            _check_matrix("y", self.y, self.graph.num_nodes, self.num_classes)
+        else:
+            _check_classes(self.y, self.graph.num_nodes)
         for name in _SPLITS:
             check_vector(name, getattr(self, name), None, (torch.int64,))
 
@@ -111,40 +124,43 @@ class Dataset:
         features: str = "given",
         link_split: LinkSplit | None = None,
     ) -> "Dataset":
-        """Check the parts, all of them read once, and compute the fingerprint.
+        """Validate the contents, reading each tensor once, and compute the fingerprint.
 
         Args:
-            graph: see `Dataset`, like the rest.
-            x: floating [num_nodes, num_features], finite.
-            y: int64 [num_nodes] or floating [num_nodes, num_classes].
-            train_idx: int32 or int64, each node at most once in all of the split.
-            val_idx: like `train_idx`.
-            test_idx: like `train_idx`.
-            num_classes: default: the largest class + 1, or the width of `y`.
-            name: for people and for runs.
-            split: where the split comes from.
-            features: what `x` is.
-            link_split: edges of a link prediction set.
+            graph: the graph.
+            x: floating point [num_nodes, num_features], finite.
+            y: int64 [num_nodes], class of each node, −1 for unlabelled; or floating point [num_nodes, num_classes],
+                multi-label targets.
+            train_idx: int32 or int64 [any], node ids; no node may occur twice in the whole split.
+            val_idx: int32 or int64 [any], node ids.
+            test_idx: int32 or int64 [any], node ids.
+            num_classes: width of a model's output; by default the largest class + 1, or the width of `y`.
+            name: name for display and for recorded runs.
+            split: origin of the split: "public", "public:3" or "seeded:0".
+            features: origin of `x`: "given", or a label of `workbench.datasets.features`.
+            link_split: edges of a link prediction data set.
 
         Raises:
-            TypeError: a tensor of another dtype.
-            ValueError: sizes that do not fit each other, features that are not finite, nodes that stand twice.
-            IndexError: a node or a class out of range.
+            TypeError: if a tensor has another dtype.
+            ValueError: if sizes do not match, features are not finite, or a node occurs twice in the split.
+            IndexError: if a node or a class is out of range.
         """
         check_type("graph", graph, Graph, "pass a Graph (Graph.from_edges, graph_from_dgl, graph_from_pyg)")
         splits = {"train_idx": train_idx, "val_idx": val_idx, "test_idx": test_idx}
         splits = {part: check_ids(part, ids, graph.num_nodes, unique=True) for part, ids in splits.items()}
-        if num_classes is None:
-            num_classes = _count_classes(y)
-        more = {
-            "num_classes": num_classes,
-            "name": name,
-            "split": split,
-            "features": features,
-            "link_split": link_split,
-        }
-        dataset = cls(graph, x, y, **splits, **more, fingerprint="").validate()
-        return replace(dataset, fingerprint=content_digest(dataset._tensors()))
+        dataset = cls(
+            graph,
+            x,
+            y,
+            **splits,
+            num_classes=_count_classes(y) if num_classes is None else num_classes,
+            name=name,
+            fingerprint="",
+            split=split,
+            features=features,
+            link_split=link_split,
+        )
+        return replace(dataset.validate(), fingerprint=content_digest(dataset._tensors()))
 
     @property
     def num_features(self) -> int:
@@ -152,40 +168,40 @@ class Dataset:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of its arrays, the graph's included."""
+        """Bytes of all arrays, including the graph's."""
         return total_bytes(self._tensors().values())
 
     def validate(self) -> "Dataset":
-        """Read all of it and return it.
+        """Check every value and return the data set.
 
         Raises:
-            ValueError: features that are not finite, nodes that stand twice in the split, an invalid graph.
-            IndexError: a node or a class out of range.
+            ValueError: if features are not finite, a node occurs twice in the split, or the graph is invalid.
+            IndexError: if a node or a class is out of range.
         """
         self.graph.validate()
         check_finite("x", self.x)
         if self.y.is_floating_point():
             check_finite("y", self.y)
-        elif (bad := first_outside(self.y, -1, self.num_classes)) is not None:
-            raise IndexError(f"y holds {bad}; classes lie in [0, {self.num_classes}), and -1 means none")
+        elif (bad := find_out_of_range(self.y, -1, self.num_classes)) is not None:
+            raise IndexError(
+                f"y contains {bad}; classes must be in [0, {self.num_classes}), or -1 for unlabelled nodes"
+            )
         check_ids("the split", torch.cat([getattr(self, name) for name in _SPLITS]), self.graph.num_nodes, unique=True)
         if self.link_split is not None:
             self.link_split.validate(self.graph.num_nodes)
         return self
 
     def to(self, device: Any) -> "Dataset":
-        """The dataset on another device."""
+        """Copy the data set to a device."""
         moved = {name: getattr(self, name).to(device) for name in ("graph", "x", "y", *_SPLITS)}
         links = None if self.link_split is None else self.link_split.to(device)
         return replace(self, **moved, link_split=links)
 
     def _tensors(self) -> dict[str, Tensor | None]:
-        own = {name: getattr(self, name) for name in ("x", "y", *_SPLITS)}
         links = {} if self.link_split is None else self.link_split.tensors()
-        graph = self.graph._tensors()
         return (
-            {f"graph.{name}": tensor for name, tensor in graph.items()}
-            | own
+            {f"graph.{name}": tensor for name, tensor in self.graph._tensors().items()}
+            | {name: getattr(self, name) for name in ("x", "y", *_SPLITS)}
             | {f"link_split.{name}": tensor for name, tensor in links.items()}
         )
 
@@ -195,9 +211,9 @@ class Dataset:
         return {
             "nodes": f"{self.graph.num_nodes:,}",
             "edges": f"{self.graph.num_edges:,}",
-            "features": f"{self.num_features:,} {dtype}{_unless(self.features, 'given')}",
+            "features": f"{self.num_features:,} {dtype}{_in_brackets_unless('given', self.features)}",
             "classes": f"{self.num_classes:,}",
-            "train / val / test": f"{train} / {val} / {test}{_unless(self.split, 'public')}",
+            "train / val / test": f"{train} / {val} / {test}{_in_brackets_unless('public', self.split)}",
             "bytes": format_bytes(self.nbytes),
         }
 
@@ -205,5 +221,4 @@ class Dataset:
         return f"Dataset({self.name}: " + ", ".join(f"{key} {value}" for key, value in self._sizes().items()) + ")"
 
     def _repr_html_(self) -> str:
-        rows = "".join(f"<tr><th>{key}</th><td>{value}</td></tr>" for key, value in self._sizes().items())
-        return f"<table><caption>{html.escape(self.name)}</caption><tbody>{rows}</tbody></table>"
+        return html_table(self.name, self._sizes())

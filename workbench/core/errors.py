@@ -1,4 +1,4 @@
-"""Errors of the workbench and the checks at its boundary: each message names the value, the limit and the remedy."""
+"""Exceptions of the workbench and argument checks, whose messages name the value, the limit and the remedy."""
 
 from collections.abc import Iterable
 from numbers import Integral
@@ -12,41 +12,41 @@ INT64_MAX = torch.iinfo(torch.int64).max
 
 
 class CapacityError(MemoryError):
-    """Something would need more memory than it may use; the message gives both numbers and what to do."""
+    """The work needs more memory than is available; the message names both numbers and the remedy."""
 
 
 class CorruptFileError(ValueError):
-    """A stored file does not hold what its header says."""
+    """A stored file does not match its header."""
 
 
 class PartitionError(RuntimeError):
-    """A partitioner failed, crashed or overran its time; the message names it, how it ended and what to do."""
+    """A partitioner failed, crashed or timed out; the message names it, how it ended and the remedy."""
 
 
 class DataError(ValueError):
-    """A data file holds what it may not; the message names the file, the key and the value."""
+    """A data file contains an invalid value; the message names the file, the key and the value."""
 
 
 def check_ids(name: str, ids: Tensor, limit: int, *, unique: bool = False) -> Tensor:
-    """Return `ids` as a contiguous int64 vector, or say what is wrong with it.
+    """Return `ids` as a contiguous int64 vector after checking them.
 
     Args:
-        name: what the ids are, for the message.
-        ids: integer vector.
-        limit: ids must lie in [0, limit).
-        unique: refuse duplicates too.
+        name: name of the argument, for the message.
+        ids: int64 or int32 [any].
+        limit: exclusive upper bound: ids must be in [0, limit).
+        unique: reject duplicates too.
 
     Raises:
-        TypeError: not an integer tensor.
-        ValueError: not a vector, or duplicates where none are allowed.
-        IndexError: an id out of range.
+        TypeError: if `ids` is not an integer tensor.
+        ValueError: if `ids` is not a vector, or contains duplicates although `unique` is set.
+        IndexError: if an id is out of range.
     """
     if not isinstance(ids, Tensor) or ids.dtype not in ID_DTYPES:
-        raise TypeError(f"{name} must be an int64 or int32 tensor, not {kind_of(ids)}; {_as_ids(name, ids)}")
+        raise TypeError(f"{name} must be an int64 or int32 tensor, not {type_name(ids)}; {_conversion(name, ids)}")
     if ids.dim() != 1:
         raise ValueError(f"{name} must be a vector, not of shape {tuple(ids.shape)}; flatten it with .reshape(-1)")
-    if (bad := first_outside(ids, 0, limit)) is not None:
-        raise IndexError(f"{name} holds {bad}; ids must lie in [0, {limit})")
+    if (bad := find_out_of_range(ids, 0, limit)) is not None:
+        raise IndexError(f"{name} contains {bad}; ids must be in [0, {limit})")
     ids = ids.to(torch.int64).contiguous()
     if unique:
         check_unique(name, ids)
@@ -54,60 +54,69 @@ def check_ids(name: str, ids: Tensor, limit: int, *, unique: bool = False) -> Te
 
 
 def check_unique(name: str, ids: Tensor) -> None:
-    """Refuse an id that occurs twice.
+    """Check that no id occurs twice.
+
+    Args:
+        name: name of the argument, for the message.
+        ids: int64 [any].
 
     Raises:
-        ValueError: with the id.
+        ValueError: if an id occurs twice; the message names it.
     """
-    from workbench.kernels.checks import first_repeat  # numba, which commands that check no ids do without
+    from workbench.kernels.structure import first_repeat  # imports numba: only commands that check ids pay for it
 
-    if (twice := first_repeat(ids)) is not None:
-        raise ValueError(f"{name} holds {twice} more than once; pass each id once (torch.unique)")
+    if (repeated := first_repeat(ids)) is not None:
+        raise ValueError(f"{name} contains {repeated} more than once; pass each id once (torch.unique)")
 
 
-def first_outside(values: Tensor, least: int, limit: int) -> int | None:
-    """The smallest value below `least`, else the largest that is not below `limit`; None: all lie in [least, limit).
+def find_out_of_range(values: Tensor, minimum: int, limit: int) -> int | None:
+    """Return a value outside [minimum, limit): the smallest if it is too small, otherwise the largest; None if all fit.
 
-    Compared as Python's integers: a tensor of int32 would wrap a limit of 2³¹ or more.
+    The comparison uses Python integers, because an int32 tensor would wrap a limit of 2³¹ or more.
 
-    >>> first_outside(torch.tensor([0, 7], dtype=torch.int32), -1, 2**63 - 1) is None
+    >>> find_out_of_range(torch.tensor([0, 7], dtype=torch.int32), -1, 2**63 - 1) is None
     True
     """
     if not values.numel():
         return None
     low, high = (int(value) for value in torch.aminmax(values))
-    return low if low < least else high if high >= limit else None
+    return low if low < minimum else high if high >= limit else None
 
 
-def kind_of(value: object) -> str:
-    """What a value is, for messages: the dtype of a tensor, else the name of the type."""
+def type_name(value: object) -> str:
+    """Return the dtype of a tensor, or the type's name of any other value, for messages."""
     return str(value.dtype) if isinstance(value, Tensor) else type(value).__name__
 
 
-def _as_ids(name: str, ids: object) -> str:
-    """How to make ids of what is none."""
-    if getattr(ids, "dtype", None) in (torch.bool, bool):
-        return f"a mask becomes ids by torch.as_tensor({name}).nonzero()[:, 0]"
+def _conversion(name: str, value: object) -> str:
+    if getattr(value, "dtype", None) in (torch.bool, bool):
+        return f"convert a mask with torch.as_tensor({name}).nonzero()[:, 0]"
     return "convert with torch.as_tensor(ids).long()"
 
 
 def check_vector(
     name: str, values: Tensor | None, length: int | None, dtypes: Iterable[torch.dtype], *, columns: bool = False
 ) -> None:
-    """Check that an optional tensor is a vector of `length` (None: any) and one of `dtypes`; `columns` allows a matrix.
+    """Check the shape and dtype of a tensor, unless it is None.
+
+    Args:
+        name: name of the argument, for the message.
+        values: the tensor, or None for an argument that was omitted.
+        length: required size of the first dimension; None accepts any.
+        dtypes: accepted dtypes.
+        columns: accept more than one dimension.
 
     Raises:
-        TypeError: another dtype.
-        ValueError: another length, or more dimensions than it may have.
+        TypeError: if `values` has another dtype.
+        ValueError: if `values` has another length or too many dimensions.
     """
     if values is None:
         return
     dtypes = tuple(dtypes)
     if not isinstance(values, Tensor) or values.dtype not in dtypes:
         remedy = "convert it with .to(dtype)" if isinstance(values, Tensor) else f"pass torch.as_tensor({name})"
-        raise TypeError(
-            f"{name} must be a tensor of {' or '.join(str(d) for d in dtypes)}, not {kind_of(values)}; {remedy}"
-        )
+        accepted = " or ".join(str(dtype) for dtype in dtypes)
+        raise TypeError(f"{name} must be a tensor of {accepted}, not {type_name(values)}; {remedy}")
     if values.dim() != 1 and not (columns and values.dim() > 1):
         raise ValueError(f"{name} has shape {tuple(values.shape)}; it must have one dimension")
     if length is not None and values.shape[0] != length:
@@ -115,24 +124,34 @@ def check_vector(
 
 
 def check_finite(name: str, values: Tensor) -> None:
-    """Refuse NaN and infinities.
+    """Check that a tensor contains neither NaN nor infinity.
+
+    Args:
+        name: name of the argument, for the message.
+        values: floating-point tensor of any shape.
 
     Raises:
-        ValueError: with the first such value and where it stands.
+        ValueError: with the first such value and its position in the flattened tensor.
     """
-    # The extremes are NaN or infinite if anything is, and take no copy of features that fill the memory.
+    # If any value is NaN or infinite, so is the minimum or the maximum; unlike isfinite(values), they need no mask as
+    # large as the features.
     if not values.numel() or bool(torch.isfinite(torch.stack(torch.aminmax(values))).all()):
         return
     position = int((~torch.isfinite(values)).flatten().nonzero()[0, 0])
     value = float(values.flatten()[position])
-    raise ValueError(f"{name} holds {value} at position {position}; replace or drop what is not finite")
+    raise ValueError(f"{name} contains {value} at position {position}; replace or drop non-finite values")
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
-    """Check that a name is one of those known.
+    """Check that a value is one of the known names.
+
+    Args:
+        name: name of the argument, for the message.
+        value: the name to check.
+        choices: known names.
 
     Raises:
-        ValueError: with the names that are known.
+        ValueError: with the known names.
     """
     known = sorted(choices)
     if not isinstance(value, str) or value not in known:
@@ -140,10 +159,16 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
 
 
 def check_at_least(name: str, value: int, least: int, *, most: int | None = None) -> None:
-    """Check a whole number against its smallest and, if there is one, its largest allowed value.
+    """Check that a value is a whole number of at least `least` and, if `most` is given, at most `most`.
+
+    Args:
+        name: name of the argument, for the message.
+        value: the number to check.
+        least: inclusive lower bound.
+        most: inclusive upper bound; None for no bound.
 
     Raises:
-        ValueError: no whole number, below `least` or above `most`.
+        ValueError: if `value` is not a whole number or is out of range.
     """
     whole = isinstance(value, Integral) and not isinstance(value, bool)
     if not whole or value < least:
@@ -153,10 +178,16 @@ def check_at_least(name: str, value: int, least: int, *, most: int | None = None
 
 
 def check_bytes(name: str, value: int, least: int = 1) -> None:
-    """Check a number of bytes.
+    """Check that a value is a number of bytes.
+
+    Args:
+        name: name of the argument, for the message.
+        value: the number to check, in bytes.
+        least: inclusive lower bound, in bytes.
 
     Raises:
-        ValueError: no whole number, or below `least`; a text is told how to become one.
+        ValueError: if `value` is not a whole number or is below `least`; for a text such as "8GiB" the message says how
+            to convert it.
     """
     if isinstance(value, str):
         raise ValueError(f"{name} is the text {value!r}; pass a number of bytes: workbench.parse_bytes({value!r})")
@@ -164,37 +195,50 @@ def check_bytes(name: str, value: int, least: int = 1) -> None:
 
 
 def check_seed(seed: int, name: str = "seed") -> int:
-    """Return a seed, or the number of a step, as int: a whole number of 64 bits, all of which count.
+    """Return a random seed, or a step number, as an int.
+
+    Args:
+        seed: a whole number in [-2**63, 2**63).
+        name: name of the argument, for the message.
 
     Raises:
-        ValueError: no whole number (1.5, "7", True, a tensor), or one that 64 bits do not hold.
+        ValueError: if `seed` is not a whole number (1.5, "7", True, a tensor), or does not fit into 64 bits.
     """
     if isinstance(seed, bool) or not isinstance(seed, Integral):
         raise ValueError(f"{name} is {seed!r}; it must be a whole number, such as {name}=0")
     if not -(2**63) <= seed < 2**63:
-        raise ValueError(f"{name} is {seed}; it must lie in [-2**63, 2**63), so that no two give the same numbers")
+        raise ValueError(f"{name} is {seed}; it must be in [-2**63, 2**63), so that no two seeds give the same numbers")
     return int(seed)
 
 
 def check_type(name: str, value: object, kind: Any, remedy: str) -> None:
-    """Check what an argument is.
+    """Check the type of an argument.
+
+    Args:
+        name: name of the argument, for the message.
+        value: the argument.
+        kind: accepted type or tuple of types.
+        remedy: end of the message: what to pass instead.
 
     Raises:
-        TypeError: something else, with the remedy.
+        TypeError: if `value` has another type.
     """
     if not isinstance(value, kind):
-        raise TypeError(f"{name} is {_article(type(value).__name__)}; {remedy}")
+        raise TypeError(f"{name} is {_with_article(type(value).__name__)}; {remedy}")
 
 
 def check_tensors(**values: object) -> None:
-    """Check that arguments that may not be None are tensors.
+    """Check that all arguments are tensors.
+
+    Args:
+        values: arguments by name.
 
     Raises:
-        TypeError: the first that is none.
+        TypeError: with the first argument that is not a tensor.
     """
     for name, value in values.items():
         check_type(name, value, Tensor, f"pass a tensor: torch.as_tensor({name})")
 
 
-def _article(noun: str) -> str:
+def _with_article(noun: str) -> str:
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"

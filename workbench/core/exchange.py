@@ -1,4 +1,4 @@
-"""`Exchange`: the rows that processes send each other before a layer of a cooperative batch."""
+"""`Exchange`: the all-to-all exchange of rows before a layer of a cooperative batch."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -8,22 +8,22 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import INT64_MAX, check_at_least, check_ids, check_tensors, check_type, check_vector
-from workbench.core.storage import move_all
+from workbench.core.shared_storage import move_all
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Exchange:
-    """Which rows a process sends and receives before one layer of a cooperative batch.
+    """The rows that one process sends and receives before one layer of a cooperative batch.
 
     Args:
-        send_index: int64 [Σ send_counts], local rows to send, by receiver.
-        send_counts: rows for each process.
-        receive_counts: rows from each process; their sum is the size of the halo.
-        halo_ids: int64 [Σ receive_counts], raw-graph ids of the rows received, by sender.
+        send_index: int64 [Σ send_counts], local ids of the rows to send, grouped by receiver.
+        send_counts: number of rows to send, per process.
+        receive_counts: number of rows to receive, per process; their sum is the size of the halo.
+        halo_ids: int64 [Σ receive_counts], raw-graph ids of the received rows, grouped by sender.
 
     Raises:
-        TypeError: an index of another dtype.
-        ValueError: counts that are negative or do not add up.
+        TypeError: if an index is not an int64 tensor.
+        ValueError: if counts are negative or do not match the lengths of the indices.
     """
 
     send_index: Tensor
@@ -41,29 +41,46 @@ class Exchange:
         check_vector("halo_ids", self.halo_ids, sum(self.receive_counts), (torch.int64,))
         if len(self.send_counts) != len(self.receive_counts):
             raise ValueError(
-                f"{len(self.send_counts)} send counts for {len(self.receive_counts)} receive counts; "
-                "there is one of each per process"
+                f"{len(self.send_counts)} send counts but {len(self.receive_counts)} receive counts; pass one of each "
+                "per process"
             )
 
     def validate(self, num_owned: int) -> "Exchange":
-        """Read all of it and return it.
+        """Check every index and return the exchange.
 
         Args:
-            num_owned: rows that this process owns where the exchange takes place.
+            num_owned: number of rows that this process owns in the layer of the exchange.
 
         Raises:
-            IndexError: a row to send that is not owned, or a negative node id.
+            IndexError: if a row to send is not owned, or a node id is negative.
         """
         check_ids("send_index", self.send_index, num_owned)
         check_ids("halo_ids", self.halo_ids, INT64_MAX)
         return self
 
     def to(self, device: Any, *, non_blocking: bool = False) -> "Exchange":
-        """The exchange on another device."""
+        """Copy the exchange to a device."""
         return replace(self, **move_all(self._tensors(), device, non_blocking=non_blocking))
 
     def _tensors(self) -> dict[str, Tensor | None]:
         return {"send_index": self.send_index, "halo_ids": self.halo_ids}
 
     def __repr__(self) -> str:
-        return f"Exchange(send {list(self.send_counts)}, receive {list(self.receive_counts)} rows by process)"
+        return f"Exchange(send {list(self.send_counts)}, receive {list(self.receive_counts)} rows per process)"
+
+
+def refuse_halo(exchanges: Sequence[Exchange] | None, action: str) -> None:
+    """Reject a cooperative batch in an operation that only a batch without halo supports.
+
+    Args:
+        exchanges: the batch's exchanges, None for a batch without halo.
+        action: participle for the message, such as "split".
+
+    Raises:
+        ValueError: if the batch has exchanges.
+    """
+    if exchanges is not None:
+        raise ValueError(
+            f"the batch has {len(exchanges)} exchanges: its blocks read rows of other processes, so it can't be "
+            f"{action} in one process; do so before making the batch cooperative"
+        )

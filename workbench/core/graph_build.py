@@ -1,4 +1,4 @@
-"""From an edge list to a CSR: what a caller may pass, checked before work starts."""
+"""Building a CSR from an edge list: conversion and checks of the caller's arrays."""
 
 import warnings
 from collections.abc import Sequence
@@ -11,7 +11,8 @@ from torch import Tensor
 from workbench.core.block import FLOATS
 from workbench.core.capacity import check_fits
 from workbench.core.errors import ID_DTYPES, check_at_least, check_finite, check_ids, check_vector
-from workbench.kernels.csr import Csr, group_rows, symmetric_rows
+from workbench.kernels.csr import Csr, group_rows
+from workbench.kernels.symmetric_csr import symmetric_rows
 
 ArrayLike: TypeAlias = Tensor | np.ndarray | Sequence[int] | Sequence[float]
 _BYTES_PER_NODE = 3 * 8  # offsets, counts and write positions
@@ -19,18 +20,23 @@ TYPE_DTYPES = (*ID_DTYPES, torch.int16, torch.uint8)
 
 
 def as_vector(name: str, values: ArrayLike) -> Tensor:
-    """A contiguous vector that shares memory with a tensor or numpy array where it can.
+    """Convert values to a contiguous vector that shares their memory if possible.
+
+    Args:
+        name: name of the argument, for the message.
+        values: tensor, NumPy array or sequence of numbers.
 
     Raises:
-        ValueError: not a vector.
+        TypeError: if `values` does not consist of numbers.
+        ValueError: if `values` is not a vector.
     """
-    with warnings.catch_warnings():  # a read-only array is only read here
+    with warnings.catch_warnings():  # NumPy warns about read-only arrays, but nothing here writes to them
         warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
         try:
             vector = torch.as_tensor(np.ascontiguousarray(values) if isinstance(values, np.ndarray) else values)
         except (TypeError, ValueError, RuntimeError) as error:
             raise TypeError(
-                f"{name} is {type(values).__name__} and no vector of numbers ({error}); pass a tensor, an array or a "
+                f"{name} is {type(values).__name__}, not a vector of numbers ({error}); pass a tensor, an array or a "
                 "list of numbers"
             ) from error
     if vector.dim() != 1:
@@ -45,34 +51,36 @@ def _as_ids(name: str, values: ArrayLike) -> Tensor:
     return ids if ids.dtype in ID_DTYPES else check_ids(name, ids, 0)
 
 
-def _largest(name: str, ids: Tensor) -> int:
-    """The largest id, −1 without ids."""
+def _largest_id(name: str, ids: Tensor) -> int:
+    """Return the largest id, −1 for an empty vector."""
     if not ids.numel():
         return -1
     low, high = (int(value) for value in torch.aminmax(ids))
     if low < 0:
-        raise IndexError(f"{name} holds {low}; node ids are not negative: number the nodes from 0")
+        raise IndexError(f"{name} contains {low}; node ids can't be negative: number the nodes from 0")
     return high
 
 
 def _check_edges(src: Tensor, dst: Tensor, num_nodes: int | None) -> int:
-    """Number of nodes, once the ids fit."""
+    """Check the ids and return the number of nodes."""
     if src.shape != dst.shape:
-        raise ValueError(f"src has {src.shape[0]} ids and dst {dst.shape[0]}; pass one of each per edge")
+        raise ValueError(f"src has {src.shape[0]} ids, but dst has {dst.shape[0]}; pass one of each per edge")
     if src.device != dst.device:
         raise ValueError(f"src is on {src.device} and dst on {dst.device}; move them to one device")
-    needed = 1 + max(_largest("src", src), _largest("dst", dst))
+    needed = 1 + max(_largest_id("src", src), _largest_id("dst", dst))
     count = needed if num_nodes is None else num_nodes
     check_at_least("num_nodes", count, 0)
     if needed > count:
-        raise IndexError(f"the edges hold node {needed - 1}, num_nodes is {count}; pass num_nodes={needed} or more")
+        raise IndexError(
+            f"the edges contain node {needed - 1}, but num_nodes is {count}; pass num_nodes={needed} or more"
+        )
     if src.device.type == "cpu":
         check_fits(f"a graph of {count:,} nodes", _BYTES_PER_NODE * count, "number the nodes without gaps")
     return int(count)
 
 
-def _in_order(values: Tensor | None, order: Tensor | None) -> Tensor | None:
-    """A copy of the values of the caller's edges in CSR order."""
+def _in_csr_order(values: Tensor | None, order: Tensor | None) -> Tensor | None:
+    """Copy values per edge from the caller's order into CSR order."""
     if values is None:
         return None
     return values.clone() if order is None else values[order]
@@ -87,11 +95,28 @@ def edges_to_csr(
     edge_weight: ArrayLike | None = None,
     edge_type: ArrayLike | None = None,
 ) -> tuple[Csr, Tensor | None]:
-    """The CSR of an edge list and its edge types in the same order; see `Graph.from_edges`."""
+    """Build the CSR of an edge list, as `Graph.from_edges` does.
+
+    Args:
+        src: int32 or int64 [num_edges], sources.
+        dst: int32 or int64 [num_edges], destinations.
+        num_nodes: number of nodes; by default the largest id + 1.
+        undirected: add reverse edges, merge duplicates (summing their weights), keep self loops once and sort rows.
+        edge_weight: floating point [num_edges], finite.
+        edge_type: integer [num_edges]; not supported together with `undirected`.
+
+    Returns:
+        The CSR and the edge types in CSR order.
+
+    Raises:
+        TypeError: if ids are not integers.
+        IndexError: if an id is negative or not below `num_nodes`.
+        ValueError: if lengths differ, a weight is not finite, or `edge_type` is given with `undirected`.
+    """
     if undirected and edge_type is not None:
         raise ValueError(
-            "edge_type with undirected=True is ambiguous: duplicates are merged, a reverse edge may have its own type; "
-            "pass the edges of both directions (torch.cat) and all their types with undirected=False"
+            "edge_type with undirected=True is ambiguous: duplicates are merged, and a reverse edge may have another "
+            "type; pass the edges of both directions (torch.cat) and all their types with undirected=False"
         )
     sources, destinations = _as_ids("src", src), _as_ids("dst", dst)
     nodes = _check_edges(sources, destinations, num_nodes)
@@ -104,4 +129,4 @@ def edges_to_csr(
     if undirected:
         return symmetric_rows(destinations, sources, weight, nodes), None
     csr = group_rows(destinations, sources, nodes, nodes)
-    return csr._replace(weight=_in_order(weight, csr.order)), _in_order(types, csr.order)
+    return csr._replace(weight=_in_csr_order(weight, csr.order)), _in_csr_order(types, csr.order)

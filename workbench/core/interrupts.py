@@ -1,4 +1,4 @@
-"""Ctrl-C that waits: some changes must happen together or not at all."""
+"""Deferred KeyboardInterrupt, for changes that must be atomic."""
 
 import signal
 import threading
@@ -8,14 +8,15 @@ from typing import Any, Self
 
 
 class deferred_interrupt:
-    """Delays KeyboardInterrupt until the end of a `with` block, so that state is never left half changed.
+    """Defers KeyboardInterrupt to the end of a `with` block, so that state is never left half changed.
 
         with deferred_interrupt():
             optimizer.step()
 
-    An interrupt that arrives in the block is raised when the block is left; an error of the block's own becomes its
-    context. A second interrupt is raised at once, so a block that hangs can still be stopped. Blocks nest. In threads
-    other than the main one, which Python never interrupts, and where SIGINT calls no Python function, nothing changes.
+    An interrupt that arrives inside the block is raised when the block exits; an exception raised by the block becomes
+    its `__context__`. A second interrupt is raised immediately, so that a block that hangs can still be stopped. Blocks
+    nest. The block does nothing in threads other than the main one, which Python never interrupts, or if the SIGINT
+    handler is not a Python function.
     """
 
     def __enter__(self) -> Self:
@@ -38,14 +39,16 @@ class deferred_interrupt:
         self._received = number, frame
 
 
-def surely(work: Callable[[], object]) -> None:
-    """Do what must be done at the end of a block, such as restoring state, even if an interrupt arrives just then.
+def complete_despite_interrupt(work: Callable[[], object]) -> None:
+    """Run cleanup to its end, even if an interrupt arrives meanwhile; the interrupt is raised afterwards.
 
-    An interrupt before the deferral is in place would skip the work: it is then done all the same, and the interrupt
-    raised afterwards.
+    An interrupt that arrives before it can be deferred would skip the cleanup, so the cleanup is then run again.
 
     Args:
-        work: short, and harmless when done twice.
+        work: short and idempotent, such as restoring state.
+
+    Raises:
+        KeyboardInterrupt: after `work` has completed.
     """
     try:
         with deferred_interrupt():

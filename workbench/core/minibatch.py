@@ -1,26 +1,25 @@
-"""`MiniBatch`: the nodes of a sampled batch and one block a layer."""
+"""`MiniBatch`: the nodes of a sampled batch and one block per layer."""
 
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import torch
 from torch import Tensor
 
 from workbench.core.block import Block
 from workbench.core.errors import INT64_MAX, check_ids, check_seed, check_tensors, check_type, check_vector
-from workbench.core.exchange import Exchange
-from workbench.core.storage import move_all, total_bytes
+from workbench.core.exchange import Exchange, refuse_halo
+from workbench.core.shared_storage import move_all, total_bytes
 from workbench.core.units import format_bytes
 
+if TYPE_CHECKING:
+    from workbench.core.split_compiled import Piece
 
-def _records_of(name: str, records: Iterable[Any], kind: type) -> tuple[Any, ...]:
-    """The records as a tuple.
 
-    Raises:
-        TypeError: one of another kind.
-    """
-    remedy = f"pass a list of {kind.__name__}s" + " (MiniBatch.from_dgl takes those of DGL)" * (kind is Block)
+def _as_tuple_of(kind: type, name: str, records: Iterable[Any]) -> tuple[Any, ...]:
+    """Convert records to a tuple and check their type."""
+    remedy = f"pass a list of {kind.__name__}s" + " (MiniBatch.from_dgl converts those of DGL)" * (kind is Block)
     check_type(name, records, Iterable, remedy)
     for position, record in enumerate(records := tuple(records)):
         check_type(f"{name}[{position}]", record, kind, remedy)
@@ -29,22 +28,22 @@ def _records_of(name: str, records: Iterable[Any], kind: type) -> tuple[Any, ...
 
 @dataclass(frozen=True, eq=False, repr=False)
 class MiniBatch:
-    """A sampled batch: its nodes and one block a layer, input layer first.
+    """A sampled batch: its nodes and one block per layer, input layer first.
 
-    One `node_ids` serves every layer, since destinations are the prefix of sources: the sources of a block are
-    `node_ids[:block.num_src]`, the seeds `node_ids[:blocks[-1].num_dst]`.
+    Because destinations are the prefix of sources, one `node_ids` serves every layer: the sources of a block are
+    `node_ids[:block.num_src]`, the seeds are `node_ids[:blocks[-1].num_dst]`.
 
     Args:
         node_ids: int64 [num_inputs], raw-graph ids.
-        blocks: input layer first; each one's destinations are the next one's sources (fewer sources in a block than
-            destinations before it are not possible; with `exchanges` a block has its halo as further sources).
-        parent: int64 [num_inputs], local id → local id in the batch this one was split from.
-        exchanges: one a layer for a cooperative batch; None means no halo.
-        step: number of the batch, part of the key of every random decision made for it.
+        blocks: input layer first; the destinations of a block are the sources of the next one, followed by the halo if
+            there are `exchanges`.
+        parent: int64 [num_inputs], maps each local id to the local id in the batch that this one was split from.
+        exchanges: one per layer for a cooperative batch; None for a batch without halo.
+        step: number of the batch, which enters the key of every random decision made for it.
 
     Raises:
-        TypeError: a tensor of another dtype, or something else than blocks.
-        ValueError: blocks that do not fit each other or `node_ids`, or a step that is no whole number.
+        TypeError: if a tensor has another dtype, or `blocks` contains anything but blocks.
+        ValueError: if blocks do not match each other or `node_ids`, or `step` is not a whole number.
     """
 
     node_ids: Tensor
@@ -54,27 +53,25 @@ class MiniBatch:
     step: int = 0
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "blocks", _records_of("blocks", self.blocks, Block))
+        object.__setattr__(self, "blocks", _as_tuple_of(Block, "blocks", self.blocks))
         check_tensors(node_ids=self.node_ids)
         check_vector("node_ids", self.node_ids, None, (torch.int64,))
         check_vector("parent", self.parent, self.num_inputs, (torch.int64,))
         check_seed(self.step, "step")
         if self.exchanges is not None:
-            object.__setattr__(self, "exchanges", _records_of("exchanges", self.exchanges, Exchange))
-            self._check_one_per_block(len(self.exchanges))
+            object.__setattr__(self, "exchanges", _as_tuple_of(Exchange, "exchanges", self.exchanges))
+            if len(self.exchanges) != len(self.blocks):
+                raise ValueError(f"{len(self.exchanges)} exchanges for {len(self.blocks)} blocks; pass one per block")
         for layer, (block, owned, halo) in enumerate(self._layers()):
             if block.num_src != owned + halo:
                 raise ValueError(
                     f"block {layer} has {block.num_src} sources, but the batch provides {owned + halo} ({owned} owned "
-                    f"+ {halo} halo); pass blocks input layer first, each one's destinations the next one's sources"
+                    f"+ {halo} halo); pass blocks input layer first: the destinations of one are the sources of the "
+                    "next"
                 )
 
-    def _check_one_per_block(self, count: int) -> None:
-        if count != len(self.blocks):
-            raise ValueError(f"{count} exchanges for {len(self.blocks)} blocks; give one per block")
-
     def _layers(self) -> Iterator[tuple[Block, int, int]]:
-        """For every block the rows that it finds: owned ones, and the halo."""
+        """Yield each block with the numbers of owned rows and halo rows available to it."""
         owned = self.num_inputs
         for layer, block in enumerate(self.blocks):
             yield block, owned, self.exchanges[layer].halo_ids.shape[0] if self.exchanges else 0
@@ -82,17 +79,17 @@ class MiniBatch:
 
     @property
     def num_inputs(self) -> int:
-        """Nodes whose features the batch reads."""
+        """Number of nodes whose features the batch reads."""
         return self.node_ids.shape[0]
 
     @property
     def num_seeds(self) -> int:
-        """Nodes that the batch is for."""
+        """Number of seeds: the nodes that the batch computes outputs for."""
         return self.blocks[-1].num_dst if self.blocks else self.num_inputs
 
     @property
     def seeds(self) -> Tensor:
-        """int64 [num_seeds], raw-graph ids."""
+        """Raw-graph ids of the seeds, int64 [num_seeds]."""
         return self.node_ids[: self.num_seeds]
 
     @property
@@ -105,19 +102,19 @@ class MiniBatch:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all its arrays, each storage once."""
+        """Bytes of all arrays, counting each storage once."""
         return total_bytes(self._tensors().values())
 
     def validate(self, *, num_nodes: int | None = None, unique: bool = True) -> "MiniBatch":
-        """Read all that kernels trust, and return the batch; for batches made by hand.
+        """Check everything that kernels trust and return the batch; for batches built by hand.
 
         Args:
-            num_nodes: of the graph; None: any id that is not negative will do.
-            unique: refuse a node that occurs twice; PyG's disjoint batches hold one copy per seed.
+            num_nodes: number of nodes of the graph; None accepts any non-negative id.
+            unique: reject a node that occurs twice; PyG's disjoint batches contain one copy per seed.
 
         Raises:
-            ValueError: a block that is not valid (see `Block.validate`), or a node that occurs twice.
-            IndexError: a node, a position in the parent or a row to send that is out of range.
+            ValueError: if a block is invalid or a node occurs twice.
+            IndexError: if a node, a position in the parent or a row to send is out of range.
         """
         check_ids("node_ids", self.node_ids, INT64_MAX if num_nodes is None else num_nodes, unique=unique)
         if self.parent is not None:
@@ -132,49 +129,112 @@ class MiniBatch:
         return self
 
     def to(self, device: Any, *, non_blocking: bool = False) -> "MiniBatch":
-        """The batch on another device; blocks that share storage go on sharing it."""
+        """Copy the batch to a device; blocks that share storage keep sharing it."""
         moved = move_all(self._tensors(), device, non_blocking=non_blocking)
         records = [
-            replace(record, **{name: moved[place, name] for name in record._tensors()})
-            for place, record in enumerate(self._records())
+            replace(record, **{name: moved[position, name] for name in record._tensors()})
+            for position, record in enumerate(self._records())
         ]
-        layers = len(self.blocks)
-        exchanges = None if self.exchanges is None else tuple(records[layers:])
-        own = {"node_ids": moved["node_ids"], "parent": moved["parent"]}
-        return replace(self, **own, blocks=tuple(records[:layers]), exchanges=exchanges)
+        blocks = tuple(records[: len(self.blocks)])
+        exchanges = None if self.exchanges is None else tuple(records[len(self.blocks) :])
+        return replace(self, node_ids=moved["node_ids"], parent=moved["parent"], blocks=blocks, exchanges=exchanges)
 
     def split(self, part: Tensor) -> "list[MiniBatch]":
-        """The micro-batches of a partition of the seeds; see `workbench.core.split.split_batch`."""
-        from workbench.core.split import split_batch
+        """Split the batch into one micro-batch per part of the seeds, whose gradients sum to those of the whole batch.
 
-        return split_batch(self, part)
+        A micro-batch contains its seeds in the batch's order, and every row complete and in order. Its `parent` maps
+        local ids to those of this batch.
+
+        Args:
+            part: int64 or int32 [num_seeds], non-negative part number of each seed.
+
+        Returns:
+            One micro-batch per part that has seeds, in the order of the part numbers.
+
+        Raises:
+            TypeError: if `part` is not an integer tensor.
+            ValueError: if `part` has another length or a negative number, or the batch has exchanges.
+
+        Source: Betty (ASPLOS 2023), section 4.2.
+        """
+        from workbench.core.split import split_blocks
+
+        refuse_halo(self.exchanges, "split")
+        return self._from_pieces(split_blocks(self.node_ids, self.blocks, part))
+
+    def select(self, groups: Sequence[Tensor]) -> "list[MiniBatch]":
+        """Extract one micro-batch per group of seeds; unlike in `split`, groups may overlap and omit seeds.
+
+        Args:
+            groups: int64 [any] per group, positions of distinct seeds in the required order.
+
+        Raises:
+            ValueError: if the batch has exchanges, or a group contains a seed twice.
+            IndexError: if a position is out of range.
+        """
+        from workbench.core.split import select_blocks
+
+        refuse_halo(self.exchanges, "split")
+        return self._from_pieces(select_blocks(self.node_ids, self.blocks, groups))
+
+    def _from_pieces(self, pieces: "Iterable[Piece]") -> "list[MiniBatch]":
+        return [MiniBatch(p.node_ids, p.blocks, parent=p.parent, step=self.step) for p in pieces]
 
     def to_dgl(self) -> list[Any]:
-        """The blocks as DGL blocks with raw-graph ids; see `workbench.core.interop.to_dgl`."""
-        from workbench.core.interop import to_dgl
+        """Convert the blocks to DGL blocks that carry raw-graph ids.
 
-        return to_dgl(self)
+        Raises:
+            ValueError: if the batch has exchanges.
+        """
+        from workbench.interop.dgl import blocks_to_dgl
+
+        refuse_halo(self.exchanges, "converted to DGL")
+        return blocks_to_dgl(self.node_ids, self.blocks)
 
     @staticmethod
     def from_dgl(blocks: Sequence[Any], step: int = 0) -> "MiniBatch":
-        """The batch of a list of DGL blocks; see `workbench.core.interop.from_dgl`."""
-        from workbench.core.interop import from_dgl
+        """Convert a list of DGL blocks to a batch.
 
-        return from_dgl(blocks, step=step)
+        Args:
+            blocks: DGL blocks as DGL's samplers return them, input layer first.
+            step: number of the batch.
+        """
+        from workbench.interop.dgl import blocks_from_dgl
+
+        return MiniBatch(*blocks_from_dgl(blocks), step=step)
 
     def to_pyg(self) -> Any:
-        """The batch in PyG's `edge_index` form; see `workbench.core.interop.to_pyg`."""
-        from workbench.core.interop import to_pyg
+        """Convert the batch to PyG's `edge_index` form.
 
-        return to_pyg(self)
+        Raises:
+            ValueError: if the batch has exchanges, or no blocks.
+        """
+        from workbench.interop.pyg import blocks_to_pyg
+
+        refuse_halo(self.exchanges, "converted to PyG")
+        return blocks_to_pyg(self.node_ids, self.blocks)
+
+    @staticmethod
+    def from_pyg(batch: Any, step: int = 0) -> "MiniBatch":
+        """Convert a batch of PyG: one that `to_pyg` returned or that PyG's `NeighborLoader` yields.
+
+        Args:
+            batch: an object with `n_id` and either `adjs` or `edge_index` and `num_sampled_nodes`.
+            step: number of the batch.
+        """
+        from workbench.interop.pyg import blocks_from_pyg, is_disjoint
+
+        return MiniBatch(*blocks_from_pyg(batch), step=step).validate(unique=not is_disjoint(batch))
 
     def _records(self) -> list[Any]:
         return [*self.blocks, *(self.exchanges or ())]
 
     def _tensors(self) -> dict[Any, Tensor | None]:
-        own: dict[Any, Tensor | None] = {"node_ids": self.node_ids, "parent": self.parent}
-        inner = enumerate(self._records())
-        return own | {(place, name): tensor for place, record in inner for name, tensor in record._tensors().items()}
+        """Return all tensors: those of blocks and exchanges by (position, name), the others by name."""
+        tensors: dict[Any, Tensor | None] = {"node_ids": self.node_ids, "parent": self.parent}
+        for position, record in enumerate(self._records()):
+            tensors |= {(position, name): tensor for name, tensor in record._tensors().items()}
+        return tensors
 
     def __repr__(self) -> str:
         layers = ", ".join(f"{b.num_src}→{b.num_dst} ({b.num_edges} edges)" for b in self.blocks)

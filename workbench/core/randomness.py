@@ -1,4 +1,4 @@
-"""Randomness as a function: every variate is a hash of (seed, purpose, step, layer, ids), the same on any device."""
+"""Counter-based randomness: each variate is a hash of (seed, purpose, step, layer, ids), equal on every device."""
 
 from enum import IntEnum
 
@@ -10,7 +10,7 @@ from workbench.kernels.hash import derive_key, hash_index_torch, unit_interval_t
 
 
 class Purpose(IntEnum):
-    """What a stream is for, so that one seed serves all without their variates meeting."""
+    """Purposes of random streams: with one seed, streams of different purposes are independent."""
 
     SAMPLING = 1
     DROPOUT = 2
@@ -21,32 +21,42 @@ class Purpose(IntEnum):
 
 
 def stream(seed: int, purpose: Purpose, step: int = 0, layer: int = 0) -> int:
-    """Key of the stream of one (seed, purpose, step, layer).
+    """Return the key of the random stream of (seed, purpose, step, layer).
 
     Args:
-        seed: any whole number of 64 bits.
-        purpose: what the variates are for.
-        step: number of the batch.
-        layer: number of the layer, input layer first.
+        seed: whole number in [-2**63, 2**63).
+        purpose: use of the variates.
+        step: number of the batch, in [-2**63, 2**63).
+        layer: index of the layer, 0 for the input layer.
 
     Raises:
-        ValueError: a seed or a step that is no whole number of 64 bits.
+        ValueError: if `seed` or `step` is not a whole number of 64 bits.
     """
     return derive_key(check_seed(seed), purpose, check_seed(step, "step"), layer)
 
 
 def uniform(key: int | Tensor, ids: Tensor) -> Tensor:
-    """float64 in [0, 1) for every id under a key: 53 bits, equal on every device.
+    """Draw one uniform variate per id, equal on every device.
 
     Args:
-        key: of the stream, or int64 keys that broadcast with `ids`.
+        key: key of the stream, or an int64 tensor of keys that broadcasts with `ids`.
         ids: integer tensor of any shape.
+
+    Returns:
+        float64 in [0, 1) with 53 random bits, in the broadcast shape.
     """
     return unit_interval_torch(hash_index_torch(key, ids))
 
 
 def permutation(key: int, count: int) -> Tensor:
-    """int64 [count]: a random order of range(count); ties of the 64-bit variates keep their order.
+    """Return a random permutation of range(count); equal 64-bit variates keep their order.
+
+    Args:
+        key: key of the stream.
+        count: length of the permutation.
+
+    Returns:
+        int64 [count].
 
     >>> sorted(permutation(7, 5).tolist())
     [0, 1, 2, 3, 4]

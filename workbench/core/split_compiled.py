@@ -1,6 +1,7 @@
-"""Splitting a batch with compiled kernels: for each part its rows are copied whole, then their sources renumbered."""
+"""Splitting blocks with compiled kernels: for each part, copy its rows and relabel their sources."""
 
 from collections import deque
+from collections.abc import Sequence
 from itertools import pairwise
 from typing import NamedTuple
 
@@ -9,33 +10,47 @@ import torch
 from torch import Tensor
 
 from workbench.core.block import Block
-from workbench.core.minibatch import MiniBatch
 from workbench.kernels.jit import compiled
 from workbench.kernels.prefetch import prefetch
 from workbench.kernels.threads import num_chunks, run_tasks
 
-_AHEAD = 16  # items by which memory is asked for what is needed next
+_PREFETCH_DISTANCE = 16  # items
 _LABEL_LIMIT = 2**31 - 1
 _MIN_EDGES_PER_THREAD = 1 << 14
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
-class _Scratch:
-    """One thread's memory: `nodes` lists the current part's nodes, `labels` maps a node to base + its local id.
+class Piece(NamedTuple):
+    """One part of a batch, on the batch's device.
 
-    Labels below `base` are left from earlier parts, so nothing is cleared between parts. `begins` says where the rows
-    of the block at hand begin.
+    Args:
+        node_ids: int64 [num_inputs], raw-graph ids.
+        blocks: input layer first.
+        parent: int64 [num_inputs], maps each local id to the local id in the batch.
+    """
+
+    node_ids: Tensor
+    blocks: tuple[Block, ...]
+    parent: Tensor
+
+
+class _Scratch:
+    """Scratch memory of one thread.
+
+    `nodes` lists the nodes of the current part; `labels[node]` is `base` + the node's local id. Labels below `base` are
+    left from earlier parts, so nothing needs clearing between parts. `row_starts` are the offsets, in the current
+    block, of the part's rows.
     """
 
     def __init__(self, num_nodes: int) -> None:
         dtype = torch.int32 if num_nodes < _LABEL_LIMIT else torch.int64
-        self.nodes = torch.empty(num_nodes + 1, dtype=dtype).numpy()  # one more: the kernel writes before it knows
-        self.begins = torch.empty(num_nodes, dtype=torch.int64).numpy()
+        self.nodes = torch.empty(num_nodes + 1, dtype=dtype).numpy()  # + 1: _relabel also writes nodes that are not new
+        self.row_starts = torch.empty(num_nodes, dtype=torch.int64).numpy()
         self.labels = torch.zeros(num_nodes, dtype=dtype).numpy()
         self.base = 1
 
     def begin(self, seeds: Tensor) -> int:
-        """Make the seeds the first nodes of a new part."""
+        """Start a new part with its seeds as the first nodes."""
         if self.base + len(self.labels) > _LABEL_LIMIT and self.labels.dtype.itemsize == 4:
             self.labels[:] = 0
             self.base = 1
@@ -44,7 +59,7 @@ class _Scratch:
 
 
 class _Rows(NamedTuple):
-    """A block as kernels take it; `fields`: name, dtype and values as whole numbers."""
+    """The arrays of a block as NumPy arrays; `fields` has the name, dtype and values, viewed as integers, per field."""
 
     starts: np.ndarray
     indices: np.ndarray
@@ -52,66 +67,70 @@ class _Rows(NamedTuple):
 
     @staticmethod
     def of(block: Block) -> "_Rows":
-        given = ((name, getattr(block, name)) for name in ("edge_ids", "edge_weight", "edge_type"))
-        fields = [(name, t.dtype, _as_words(t.contiguous())) for name, t in given if t is not None]
+        tensors = ((name, getattr(block, name)) for name in ("edge_ids", "edge_weight", "edge_type"))
+        fields = [(name, t.dtype, _as_words(t.contiguous())) for name, t in tensors if t is not None]
         return _Rows(block.indptr.numpy(), block.indices.numpy(), fields)
 
 
 def _as_words(values: Tensor) -> np.ndarray:
-    """A contiguous vector of any dtype as whole numbers, to be copied."""
+    """View a contiguous vector of any dtype as integers of the same size, so that one kernel copies every dtype."""
     return values.view(_WORDS[values.element_size()]).numpy()
 
 
-def split_rows_compiled(mb: MiniBatch, order: Tensor, bounds: list[int]) -> list[MiniBatch]:
-    """Cut a CPU batch into parts, several at once, the one with most seeds first.
+def split_rows_compiled(node_ids: Tensor, blocks: Sequence[Block], order: Tensor, bounds: list[int]) -> list[Piece]:
+    """Split a CPU batch into parts, several in parallel, starting with the part that has the most seeds.
 
     Args:
-        mb: the batch.
+        node_ids: int64 [num_inputs], raw-graph ids.
+        blocks: input layer first.
         order: int64 [num_seeds], seeds grouped by part.
-        bounds: positions in `order` where groups begin, and its length.
+        bounds: num_parts + 1 offsets of the groups in `order`.
+
+    Returns:
+        One piece per group.
     """
     groups = [order[lo:hi] for lo, hi in pairwise(bounds)]
     waiting = deque(sorted(range(len(groups)), key=lambda p: -len(groups[p])))
-    micro: list[MiniBatch | None] = [None] * len(groups)
-    layers = [_Rows.of(block) for block in reversed(mb.blocks)]
+    pieces: list[Piece | None] = [None] * len(groups)
+    layers = [_Rows.of(block) for block in reversed(blocks)]
 
     def work() -> None:
-        scratch = _Scratch(mb.num_inputs)
+        scratch = _Scratch(len(node_ids))
         while True:
             try:
                 part = waiting.popleft()
             except IndexError:
                 return
-            micro[part] = _split_part(mb, layers, groups[part], scratch)
+            pieces[part] = _split_part(node_ids, layers, groups[part], scratch)
 
-    run_tasks([work] * min(len(groups), num_chunks(mb.num_edges, _MIN_EDGES_PER_THREAD)))
-    return [m for m in micro if m is not None]
+    run_tasks([work] * min(len(groups), num_chunks(sum(block.num_edges for block in blocks), _MIN_EDGES_PER_THREAD)))
+    return [piece for piece in pieces if piece is not None]
 
 
-def _split_part(mb: MiniBatch, layers: list[_Rows], seeds: Tensor, scratch: _Scratch) -> MiniBatch:
+def _split_part(all_ids: Tensor, layers: list[_Rows], seeds: Tensor, scratch: _Scratch) -> Piece:
     count = scratch.begin(seeds)
     blocks: list[Block] = []
     for rows in layers:
-        blocks.append(_take_rows(rows, scratch, count))
+        blocks.append(_extract_rows(rows, scratch, count))
         count = blocks[-1].num_src
     scratch.base += count
     parent, node_ids = torch.empty(count, dtype=torch.int64), torch.empty(count, dtype=torch.int64)
-    _list_nodes(scratch.nodes, mb.node_ids.numpy(), parent.numpy(), node_ids.numpy())
-    return MiniBatch(node_ids, tuple(reversed(blocks)), parent=parent, step=mb.step)
+    _copy_nodes(scratch.nodes, all_ids.numpy(), parent.numpy(), node_ids.numpy())
+    return Piece(node_ids, tuple(reversed(blocks)), parent)
 
 
-def _take_rows(rows: _Rows, scratch: _Scratch, num_dst: int) -> Block:
-    """The rows of the first `num_dst` nodes of the part; new sources join its nodes."""
+def _extract_rows(rows: _Rows, scratch: _Scratch, num_dst: int) -> Block:
+    """Copy the rows of the first `num_dst` nodes of the part and append new sources to its nodes."""
     indptr = torch.empty(num_dst + 1, dtype=torch.int64)
     ends = indptr.numpy()
-    num_edges = _find_rows(rows.starts, scratch.nodes, scratch.begins, ends)
+    num_edges = _locate_rows(rows.starts, scratch.nodes, scratch.row_starts, ends)
     indices = torch.empty(num_edges, dtype=torch.int32 if rows.indices.itemsize == 4 else torch.int64)
-    _copy_rows(rows.indices, scratch.begins, ends, indices.numpy())
+    _copy_rows(rows.indices, scratch.row_starts, ends, indices.numpy())
     num_src = _relabel(indices.numpy(), scratch.nodes, num_dst, scratch.labels, scratch.base)
     fields = {}
     for name, dtype, words in rows.fields:
         fields[name] = torch.empty(num_edges, dtype=dtype)
-        _copy_rows(words, scratch.begins, ends, _as_words(fields[name]))
+        _copy_rows(words, scratch.row_starts, ends, _as_words(fields[name]))
     return Block(indptr, indices, num_src=num_src, num_dst=num_dst, **fields)
 
 
@@ -123,40 +142,41 @@ def _label_seeds(seeds, nodes, labels, base):
 
 
 @compiled
-def _find_rows(starts, nodes, begins, indptr):
-    """Fill where rows begin in the block and in the part; return the part's edges."""
+def _locate_rows(starts, nodes, row_starts, indptr):
+    """Fill the rows' offsets in the block (`row_starts`) and in the part (`indptr`); return the part's edges."""
     last = len(indptr) - 2
     total = 0
     indptr[0] = 0
     for i in range(last + 1):
-        prefetch(starts, np.int64(nodes[min(i + _AHEAD, last)]))
-        begins[i] = starts[nodes[i]]
-        total += starts[nodes[i] + 1] - begins[i]
+        prefetch(starts, np.int64(nodes[min(i + _PREFETCH_DISTANCE, last)]))
+        row_starts[i] = starts[nodes[i]]
+        total += starts[nodes[i] + 1] - row_starts[i]
         indptr[i + 1] = total
     return total
 
 
 @compiled
-def _copy_rows(values, begins, indptr, out):
+def _copy_rows(values, row_starts, indptr, out):
     last = len(indptr) - 2
     for i in range(last + 1):
-        prefetch(values, begins[min(i + _AHEAD, last)])
-        begin, source = indptr[i], begins[i]
+        prefetch(values, row_starts[min(i + _PREFETCH_DISTANCE, last)])
+        begin, source = indptr[i], row_starts[i]
         for k in range(indptr[i + 1] - indptr[i]):
-            out[np.uint64(begin + k)] = values[np.uint64(source + k)]  # unsigned: numba looks for no negative index
+            out[np.uint64(begin + k)] = values[np.uint64(source + k)]  # unsigned: skips numba's negative-index check
 
 
 @compiled
 def _relabel(indices, nodes, num_dst, labels, base):
-    """Replace sources by local ids; return the number of the part's nodes.
+    """Replace sources by local ids; return the part's number of nodes.
 
-    A pass of its own: the end of a row can't be predicted, and every miss would wait for labels too. Nor can whether a
-    source is new: it is stored either way, and the count says whether it stays.
+    This is a separate pass over all edges, because the ends of rows are mispredicted branches, each of which would
+    stall the label lookups as well. The update is branch-free for the same reason: a source is always written to
+    `nodes`, and `count` advances only if the source is new.
     """
     count = num_dst
     last = len(indices) - 1
     for e in range(last + 1):
-        prefetch(labels, np.int64(indices[min(e + _AHEAD, last)]))
+        prefetch(labels, np.int64(indices[min(e + _PREFETCH_DISTANCE, last)]))
         source = indices[e]
         label = labels[np.uint64(source)]
         is_new = label < base
@@ -169,9 +189,9 @@ def _relabel(indices, nodes, num_dst, labels, base):
 
 
 @compiled
-def _list_nodes(nodes, node_ids, parent, out):
+def _copy_nodes(nodes, node_ids, parent, out):
     last = len(parent) - 1
     for i in range(last + 1):
-        prefetch(node_ids, np.int64(nodes[min(i + _AHEAD, last)]))
+        prefetch(node_ids, np.int64(nodes[min(i + _PREFETCH_DISTANCE, last)]))
         parent[i] = nodes[i]
         out[i] = node_ids[nodes[i]]

@@ -1,52 +1,59 @@
-"""Splitting a batch in plain torch, all parts at once: it runs on CUDA, and the kernels are tested against it."""
+"""Splitting blocks in plain torch, all parts at once: the CUDA path, and the oracle for the compiled kernels."""
 
+from collections.abc import Sequence
 from itertools import pairwise
 
 import torch
 from torch import Tensor
 
 from workbench.core.block import Block
-from workbench.core.minibatch import MiniBatch
+from workbench.core.split_compiled import Piece
 
 
-def split_rows_torch(mb: MiniBatch, order: Tensor, bounds: list[int]) -> list[MiniBatch]:
-    """`split_rows_compiled` in plain torch, for any device.
+def split_rows_torch(node_ids: Tensor, blocks: Sequence[Block], order: Tensor, bounds: list[int]) -> list[Piece]:
+    """Split a batch into parts on any device, with the same result as `split_rows_compiled`.
 
-    Every node of every part is an entry (part, node); entries of all parts are kept in one list sorted by part.
+    The nodes of all parts are one list of entries (part, node), sorted by part.
 
     Args:
-        mb: the batch.
+        node_ids: int64 [num_inputs], raw-graph ids.
+        blocks: input layer first.
         order: int64 [num_seeds], seeds grouped by part.
-        bounds: positions in `order` where groups begin, and its length.
+        bounds: num_parts + 1 offsets of the groups in `order`.
+
+    Returns:
+        One piece per group.
     """
-    num_parts = len(bounds) - 1
-    sizes = torch.tensor(bounds, device=mb.device).diff()
-    part, node = torch.repeat_interleave(torch.arange(num_parts, device=mb.device), sizes), order
+    num_parts, device = len(bounds) - 1, node_ids.device
+    sizes = torch.tensor(bounds, device=device).diff()
+    part, node = torch.repeat_interleave(torch.arange(num_parts, device=device), sizes), order
     layers: list[list[Block]] = []
-    for block in reversed(mb.blocks):
+    for block in reversed(blocks):
         edges, indptr = _edges_of_rows(block, node)
         edge_part = torch.repeat_interleave(part, indptr.diff())
         sources = torch.cat((node, block.indices[edges].to(torch.int64)))
-        rank, local, part_of, node_of = _first_appearances(torch.cat((part, edge_part)), sources, mb.num_inputs)
+        rank, local, part_of, node_of = _first_appearances(torch.cat((part, edge_part)), sources, len(node_ids))
         layers.append(
-            _cut(block, edges, indptr, local[rank[len(node) :]], _ends(part, num_parts), _ends(part_of, num_parts))
+            _blocks_by_part(
+                block, edges, indptr, local[rank[len(node) :]], _ends(part, num_parts), _ends(part_of, num_parts)
+            )
         )
         part, node = part_of, node_of
-    blocks = zip(*reversed(layers), strict=True) if layers else ((),) * num_parts
+    blocks_by_part = zip(*reversed(layers), strict=True) if layers else ((),) * num_parts
     bounds = [0, *_ends(part, num_parts)]
     return [
-        MiniBatch(mb.node_ids[node[lo:hi]], own, parent=node[lo:hi].clone(), step=mb.step)
-        for (lo, hi), own in zip(pairwise(bounds), blocks, strict=True)
+        Piece(node_ids[node[lo:hi]], part_blocks, node[lo:hi].clone())
+        for (lo, hi), part_blocks in zip(pairwise(bounds), blocks_by_part, strict=True)
     ]
 
 
 def _ends(part: Tensor, num_parts: int) -> list[int]:
-    """Where each part's entries end."""
+    """Return the end offset of each part's entries."""
     return torch.bincount(part, minlength=num_parts).cumsum(0).tolist()
 
 
 def _edges_of_rows(block: Block, rows: Tensor) -> tuple[Tensor, Tensor]:
-    """Positions in the block of the rows' edges, row after row, and the `indptr` over them."""
+    """Return the positions in the block of the rows' edges, row by row, and the `indptr` over them."""
     starts, degrees = block.indptr[rows], block.in_degrees()[rows]
     indptr = torch.zeros(len(rows) + 1, dtype=torch.int64, device=rows.device)
     torch.cumsum(degrees, 0, out=indptr[1:])
@@ -55,11 +62,11 @@ def _edges_of_rows(block: Block, rows: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def _first_appearances(part: Tensor, node: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
-    """Number the distinct (part, node) of each part by first appearance.
+    """Number the distinct entries (part, node) of each part by first appearance.
 
     Returns:
-        For every given entry its distinct one (`rank`); for every distinct one its local id; part and node of the
-        distinct ones in the order of (part, local id).
+        `rank`, the index of each entry's distinct entry; `local`, the local id of each distinct entry; part and node of
+        the distinct entries, ordered by (part, local id).
     """
     keys, rank = torch.unique(part * num_nodes + node, return_inverse=True)
     first = torch.full_like(keys, len(part)).scatter_reduce_(
@@ -74,10 +81,10 @@ def _first_appearances(part: Tensor, node: Tensor, num_nodes: int) -> tuple[Tens
     return rank, local, part_of, node[first[order]]
 
 
-def _cut(
+def _blocks_by_part(
     block: Block, edges: Tensor, indptr: Tensor, indices: Tensor, dst_ends: list[int], src_ends: list[int]
 ) -> list[Block]:
-    """One block a part from the arrays of all parts; copies, so that a part does not keep the others alive."""
+    """Cut the arrays of all parts into one block per part, as copies, so that no part keeps the others alive."""
     fields = {n: t for n, t in block._tensors().items() if t is not None and n not in ("indptr", "indices")}
     indices = indices.to(block.indices.dtype)
     edge_ends = indptr[torch.tensor([0, *dst_ends], device=indptr.device)].tolist()

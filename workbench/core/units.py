@@ -1,4 +1,4 @@
-"""Units for readers: inside the library everything is bytes and seconds."""
+"""Formatting and parsing of sizes for people; inside the library every size is in bytes."""
 
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
 _DECIMAL = ("kB", "MB", "GB", "TB")
@@ -8,7 +8,7 @@ _BYTES = {unit: 1000**power for power, unit in enumerate(_DECIMAL, 1)} | {
 
 
 def format_bytes(count: float) -> str:
-    """Bytes with a binary unit.
+    """Format a number of bytes with a binary unit.
 
     >>> format_bytes(1536)
     '1.50 KiB'
@@ -22,10 +22,13 @@ def format_bytes(count: float) -> str:
 
 
 def parse_bytes(text: str) -> int:
-    """Bytes from a number with an optional unit: KiB, MiB, GiB, TiB of 1024, or kB, MB, GB, TB of 1000.
+    """Parse a number of bytes.
+
+    Args:
+        text: a number with an optional unit: KiB, MiB, GiB, TiB (powers of 1024) or kB, MB, GB, TB (powers of 1000).
 
     Raises:
-        ValueError: not such a number.
+        ValueError: if `text` is not such a number, is negative or is not finite.
 
     >>> parse_bytes("8GiB") == 8 * 2**30
     True

@@ -1,1 +1,1 @@
-"""Data by name: archives, OGB folders and stand-ins, checked once and then opened memory-mapped."""
+"""Data sets by name: archives, OGB folders and stand-ins, validated once and then opened memory-mapped."""

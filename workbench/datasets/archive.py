@@ -1,21 +1,21 @@
-"""Archives `NAME.npz`: one published set each, plain arrays without pickled objects.
+"""The archive format `NAME.npz`: one published data set, as plain arrays without pickled objects.
 
-Node sets and topologies hold
+Node data sets and topologies contain
 
 - `edge_index` [2, edges] integers, row 0 source, row 1 destination, and `num_nodes`;
-- features, if any: `x` [num_nodes, width], or CSR parts `x_indptr`, `x_indices`, `x_data`, `x_shape`; or `gpt_pred`
-  [num_nodes, ranks], a language model's guesses at each node's class, best first, −1 where there are fewer;
-- `y`, if any: class ids [num_nodes] from 0, −1 for none; or several labels, [num_nodes, classes] of 0 and 1;
-  `class_names`, one a class, if known (needed by `gpt_pred`);
-- a split, if any: `train_idx`, `val_idx`, `test_idx`, node ids; or several as `train_masks`, `val_masks`, `test_masks`
-  [splits, num_nodes] bool, which then count instead;
-- `valid_edge`, `valid_edge_neg`, `test_edge`, `test_edge_neg` [2, any] of a link prediction set;
-- `node_year`, if any, which is not read.
+- optional features: `x` [num_nodes, width], or the CSR arrays `x_indptr`, `x_indices`, `x_data`, `x_shape`; or
+  `gpt_pred` [num_nodes, ranks], a language model's predictions of each node's class, best first, padded with -1;
+- optional labels `y`: class ids [num_nodes] from 0, -1 for unlabelled; or several labels per node, [num_nodes, classes]
+  of 0 and 1; optional `class_names`, one per class (required by `gpt_pred`);
+- an optional split: node ids `train_idx`, `val_idx`, `test_idx`; or several splits as `train_masks`, `val_masks`,
+  `test_masks` [splits, num_nodes] bool, which take precedence;
+- `valid_edge`, `valid_edge_neg`, `test_edge`, `test_edge_neg` [2, any] for link prediction;
+- optional `node_year`, which is ignored.
 
-Knowledge graphs hold `train`, `valid`, `test` [any, 3] (head, relation, tail), `num_entities`, `num_relations` and may
-hold `entity_names`, `relation_names`.
+Knowledge graphs contain `train`, `valid`, `test` [any, 3] (head, relation, tail), `num_entities`, `num_relations` and
+optional `entity_names`, `relation_names`.
 
-Any other key is an error: it may be one of these, misspelt or damaged.
+Any other key is an error, because it may be one of these, misspelt or damaged.
 """
 
 from pathlib import Path
@@ -24,41 +24,44 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import DataError
-from workbench.core.knowledge import KnowledgeGraph
-from workbench.core.linksplit import LinkSplit
+from workbench.core.link_split import LinkSplit
 from workbench.datasets.npz import Npz
 from workbench.datasets.raw import RankedClasses, RawSet, SparseRows, Split
+from workbench.links.knowledge_graph import KnowledgeGraph
 
 _SPLIT = ("train", "val", "test")
 _IDS, _MASKS = (tuple(f"{part}_{form}" for part in _SPLIT) for form in ("idx", "masks"))
 _LINKS = ("valid_edge", "valid_edge_neg", "test_edge", "test_edge_neg")
 _CSR = ("x_indptr", "x_indices", "x_data", "x_shape")
-_UNREAD = ("node_year",)
-_NODE_KEYS = ("edge_index", "num_nodes", "x", *_CSR, "gpt_pred", "y", "class_names", *_IDS, *_MASKS, *_LINKS, *_UNREAD)
+_IGNORED = ("node_year",)
+_NODE_KEYS = ("edge_index", "num_nodes", "x", *_CSR, "gpt_pred", "y", "class_names", *_IDS, *_MASKS, *_LINKS, *_IGNORED)
 _TRIPLE_KEYS = ("train", "valid", "test", "num_entities", "num_relations", "entity_names", "relation_names")
 STORED_ONCE = ("tolokers", "ogbl-ddi")
-"""Sets whose archive holds each undirected edge once; others hold directed edges, or both directions."""
+"""Data sets whose archive contains each undirected edge once; others contain directed edges or both directions."""
 
 
 def read_archive(path: Path) -> RawSet | KnowledgeGraph:
-    """Read and check all of an archive.
+    """Read and validate an archive.
 
     Args:
-        path: `NAME.npz`.
+        path: path of `NAME.npz`.
+
+    Returns:
+        The data set as stored, or the knowledge graph.
 
     Raises:
-        DataError: what the archive may not hold, with file, key and value.
-        CapacityError: more than fits into memory.
+        DataError: invalid contents; the message names file, key and value.
+        CapacityError: the arrays exceed the memory.
     """
     npz = Npz(path)
     if "num_entities" in npz.keys:
         npz.allow(_TRIPLE_KEYS)
         return _read_triples(npz)
     npz.allow(_NODE_KEYS)
-    nodes = npz.count("num_nodes", least=1)
+    nodes = npz.count("num_nodes", minimum=1)
     edges = npz.ids("edge_index", (2, None), nodes)
     if not edges.shape[1]:
-        npz.fail("edge_index holds no edge")
+        npz.fail("edge_index has no edges")
     y = _read_labels(npz, nodes)
     names = npz.texts("class_names")
     classes = len(names) if names else None
@@ -76,10 +79,10 @@ def read_archive(path: Path) -> RawSet | KnowledgeGraph:
 
 
 def _read_triples(npz: Npz) -> KnowledgeGraph:
-    entities, relations = npz.count("num_entities", least=1), npz.count("num_relations", least=1)
+    entities, relations = npz.count("num_entities", minimum=1), npz.count("num_relations", minimum=1)
     train, valid, test = (npz.integers(part, (None, 3)) for part in ("train", "valid", "test"))
     if not len(train):
-        npz.fail("train holds no triple")
+        npz.fail("train has no triples")
     entity_names, relation_names = npz.texts("entity_names"), npz.texts("relation_names")
     try:
         return KnowledgeGraph.build(
@@ -101,7 +104,7 @@ def _read_labels(npz: Npz, nodes: int) -> Tensor | None:
         return None
     if npz.array("y").ndim == 2:
         return npz.floats("y", (nodes, None))
-    return npz.ids("y", (nodes,), torch.iinfo(torch.int64).max, least=-1).to(torch.int64)
+    return npz.ids("y", (nodes,), torch.iinfo(torch.int64).max, minimum=-1).to(torch.int64)
 
 
 def _read_features(npz: Npz, nodes: int, classes: int | None) -> Tensor | SparseRows | RankedClasses | None:
@@ -113,7 +116,7 @@ def _read_features(npz: Npz, nodes: int, classes: int | None) -> Tensor | Sparse
     if "gpt_pred" in npz.keys:
         npz.require(["class_names"])
         classes = classes or 0
-        return RankedClasses(npz.ids("gpt_pred", (nodes, None), classes, least=-1).to(torch.int64), classes)
+        return RankedClasses(npz.ids("gpt_pred", (nodes, None), classes, minimum=-1).to(torch.int64), classes)
     return None
 
 
@@ -125,7 +128,7 @@ def _read_sparse(npz: Npz, nodes: int) -> SparseRows:
     indices = npz.ids("x_indices", (len(values),), width).to(torch.int64)
     indptr = npz.ids("x_indptr", (nodes + 1,), len(values) + 1).to(torch.int64)
     if int(indptr[0]) or int(indptr[-1]) != len(values) or bool((indptr.diff() < 0).any()):
-        npz.fail(f"x_indptr must rise from 0 to the {len(values)} entries of x_data")
+        npz.fail(f"x_indptr must be non-decreasing from 0 to {len(values)}, the entries of x_data")
     return SparseRows(indptr, indices, values, width)
 
 
@@ -134,7 +137,9 @@ def _read_splits(npz: Npz, nodes: int) -> tuple[Split, ...]:
         npz.require(_MASKS)
         rows = [npz.flags(key, (None, nodes)) for key in _MASKS]
         if len({len(r) for r in rows}) > 1:
-            npz.fail(f"{', '.join(_MASKS)} hold {', '.join(str(len(r)) for r in rows)} splits, not equally many")
+            npz.fail(
+                f"{', '.join(_MASKS)} have {', '.join(str(len(r)) for r in rows)} splits; they must have equally many"
+            )
         return tuple(Split(*(mask.nonzero().squeeze(1) for mask in split)) for split in zip(*rows, strict=True))
     if npz.keys.isdisjoint(_IDS):
         return ()

@@ -1,7 +1,7 @@
-"""The cache: a set once read and checked, kept as a folder of raw arrays that later loads open memory-mapped.
+"""The cache of data sets: folders of raw arrays, written after the first read and opened memory-mapped afterwards.
 
-A folder's name says what it was made from: the source's contents (sha256), the options and the code that reads it. So
-a changed archive, option or rule is another folder, and what it replaces is dropped.
+A folder's name is a digest of the source's contents (sha256), the options and the code that reads it. A changed
+archive, option or reader therefore gets a new folder, and the outdated one is removed.
 """
 
 import hashlib
@@ -23,13 +23,13 @@ from workbench import files
 from workbench.core.array_store import HEADER, open_arrays, save_arrays
 from workbench.core.dataset import Dataset
 from workbench.core.graph import Graph
-from workbench.core.knowledge import KnowledgeGraph
-from workbench.core.linksplit import LinkSplit
-from workbench.datasets.folders import cache_folder
+from workbench.core.link_split import LinkSplit
+from workbench.links.knowledge_graph import KnowledgeGraph
+from workbench.paths import cache_folder
 
 _STAMP = "stamp.json"
 _FOLDER = "[0-9a-f]{16}-[0-9a-f]{16}"
-"""Names of the folders of sets: where from, and what they were made of."""
+"""Names of the folders of data sets: digests of the location and of the contents."""
 _CHUNK = 1 << 22
 _SETTLED_SECONDS = 2.0
 
@@ -43,46 +43,50 @@ def cached(
     *,
     code: tuple[Path, ...] = (),
 ) -> Dataset | KnowledgeGraph:
-    """What `build` returns, from the cache where it is intact there, else built and kept.
+    """Open a data set from the cache; build and store it if it is missing or damaged.
 
-    Processes that want the same set wait for the first to build it.
+    Processes that need the same data set wait for the first one to build it.
 
     Args:
-        name: of the set.
-        location: what is read (a path, a rule); with the options, the place in the cache.
-        sources: files whose contents decide.
-        options: that change the result.
-        build: called without arguments.
-        code: files of Python whose contents decide too.
+        name: name of the data set.
+        location: what is read (a path, or the parameters of a generator); part of the key, with the options.
+        sources: files whose contents are part of the key.
+        options: options that change the result.
+        build: called without arguments to build the data set.
+        code: Python files whose contents are part of the key.
 
     Returns:
-        Memory-mapped where the cache can be written, else (with a warning) as built.
+        The data set, memory-mapped if the cache is writable, otherwise as built.
+
+    Warns:
+        UserWarning: the cache is not writable.
     """
-    place = files.digest(location, sorted(options.items()))
+    location_digest = files.digest(location, sorted(options.items()))
     contents = files.digest([checksum(source) for source in sources], _code_digest(code))
-    folder = cache_folder() / "datasets" / name / f"{place}-{contents}"
-    found = _open(folder)
-    if found is not None:
-        return found
-    with _alone(cache_folder() / "locks" / files.digest(name, place)):
-        found = _open(folder)
-        if found is not None:
-            return found
+    folder = cache_folder() / "datasets" / name / f"{location_digest}-{contents}"
+    stored = _open(folder)
+    if stored is not None:
+        return stored
+    with _exclusively(cache_folder() / "locks" / files.digest(name, location_digest)):
+        stored = _open(folder)
+        if stored is not None:
+            return stored
         built = build()
         try:
-            _keep(folder, place, built)
+            _store(folder, location_digest, built)
         except OSError as error:
             message = (
-                f"{folder} can't be written ({error}): {name} is read anew each time; set WORKBENCH_CACHE elsewhere"
+                f"{folder} can't be written ({error}), so {name} is read again each time; set WORKBENCH_CACHE to "
+                "another folder"
             )
             warnings.warn(message, stacklevel=3)
             return built
-    found = _open(folder)
-    return built if found is None else found
+    stored = _open(folder)
+    return built if stored is None else stored
 
 
 def checksum(path: Path) -> str:
-    """sha256 of a file, computed again when its size or time of change did."""
+    """Return the sha256 of a file, from the cache unless its size or modification time has changed."""
     stat = path.stat()
     now = {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns}
     note = cache_folder() / "checksums" / f"{files.digest(str(path.absolute()))}.json"
@@ -94,7 +98,7 @@ def checksum(path: Path) -> str:
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
-    if time.time() - stat.st_mtime > _SETTLED_SECONDS:  # one that changed just now may change again and keep its time
+    if time.time() - stat.st_mtime > _SETTLED_SECONDS:  # a file modified just now may change again without a new time
         _write_note(note, now | {"sha256": digest.hexdigest()})
     return digest.hexdigest()
 
@@ -105,15 +109,15 @@ def _code_digest(code: tuple[Path, ...]) -> str:
 
 
 def _write_note(path: Path, note: Mapping[str, Any]) -> None:
-    """Write a small file; what can't be noted is computed again."""
+    """Write a small file if that is possible; otherwise its content is computed again."""
     with suppress(OSError):
         files.remove_unfinished(path.parent)
         files.write_file(path, json.dumps(note))
 
 
 @contextmanager
-def _alone(lock: Path) -> Iterator[None]:
-    """Hold a lock; where nothing can be written there is none to hold."""
+def _exclusively(lock: Path) -> Iterator[None]:
+    """Hold a lock, unless the cache is not writable: then nothing is written either."""
     with ExitStack() as stack:
         with suppress(OSError):
             stack.enter_context(files.locked(lock))
@@ -121,15 +125,15 @@ def _alone(lock: Path) -> Iterator[None]:
 
 
 def _stamp(folder: Path) -> dict[str, list[int]]:
-    """Sizes and times of the files as they were when they were known to be intact."""
+    """Return sizes and modification times of a folder's files, to detect changes since the last verification."""
     stats = {path.name: path.stat() for path in folder.iterdir() if path.name != _STAMP and path.name[0] != "."}
     return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in sorted(stats.items())}
 
 
 def _open(folder: Path) -> Dataset | KnowledgeGraph | None:
-    """The set in a folder; None where there is none or where it was damaged.
+    """Open the data set in a folder; None if there is none, or it is damaged.
 
-    Files whose times and sizes are those noted after the last check are trusted, else all are read and compared.
+    Files of unchanged size and time are trusted; otherwise all checksums are verified.
     """
     if not (folder / HEADER).is_file():
         return None
@@ -138,16 +142,16 @@ def _open(folder: Path) -> Dataset | KnowledgeGraph | None:
         with suppress(OSError, ValueError):
             if json.loads((folder / _STAMP).read_text()) == stamp:
                 return _unpack(open_arrays(folder, kind="dataset"))
-        found = _unpack(open_arrays(folder, kind="dataset", verify=True))
+        verified = _unpack(open_arrays(folder, kind="dataset", verify=True))
         _write_note(folder / _STAMP, stamp)
-        return found
+        return verified
     except (OSError, ValueError, TypeError, KeyError):  # damaged, or being replaced by another process
         return None
 
 
-def _keep(folder: Path, place: str, built: Dataset | KnowledgeGraph) -> None:
-    """Write a set in place of what is damaged or was made of earlier contents; who has that open keeps it."""
-    for outdated in folder.parent.glob(f"{place}-*"):
+def _store(folder: Path, location_digest: str, built: Dataset | KnowledgeGraph) -> None:
+    """Write a data set and remove damaged or outdated versions; processes that have those open are not affected."""
+    for outdated in folder.parent.glob(f"{location_digest}-*"):
         if re.fullmatch(_FOLDER, outdated.name):
             files.remove(outdated, inside=folder.parent, named=_FOLDER)
     save_arrays(folder, _pack(built), kind="dataset")
@@ -155,7 +159,7 @@ def _keep(folder: Path, place: str, built: Dataset | KnowledgeGraph) -> None:
 
 
 def _pack(built: Dataset | KnowledgeGraph) -> dict[str, Tensor | None]:
-    """Tensors by name, and all else as JSON in one of them."""
+    """Convert a data set to tensors by name; other fields are stored as JSON in one of them."""
     tensors, rest = {}, {"type": type(built).__name__}
     for field in fields(built):
         value = getattr(built, field.name)
@@ -175,11 +179,11 @@ def _unpack(arrays: dict[str, Tensor]) -> Dataset | KnowledgeGraph:
     values = json.loads(arrays.pop("meta").numpy().tobytes())
     kind = {"Dataset": Dataset, "KnowledgeGraph": KnowledgeGraph}[values.pop("type")]
     for prefix, record in (("graph", Graph), ("link_split", LinkSplit)):
-        own = {
+        parts = {
             name.removeprefix(f"{prefix}__"): arrays.pop(name)
             for name in list(arrays)
             if name.startswith(prefix + "__")
         }
-        if own:
-            values[prefix] = record(**own)
+        if parts:
+            values[prefix] = record(**parts)
     return kind(**values, **arrays)

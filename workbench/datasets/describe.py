@@ -1,22 +1,28 @@
-"""A set in figures: what `workbench data info` and `workbench data list` show."""
+"""Statistics of data sets, for `workbench data info` and `workbench data list`."""
 
 from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import NamedTuple
 
 from workbench.core.dataset import Dataset
-from workbench.core.knowledge import KnowledgeGraph
 from workbench.core.units import format_bytes
 from workbench.datasets.known import known_sets
 from workbench.datasets.load import find_source
-from workbench.datasets.measure import graph_figures
-from workbench.datasets.standin.catalog import STANDINS
-from workbench.datasets.standin.compare import compare
-from workbench.datasets.standin.spec import Published
+from workbench.links.knowledge_graph import KnowledgeGraph
+from workbench.standin.catalog import STANDINS
+from workbench.standin.comparison import compare
+from workbench.standin.graph_statistics import graph_statistics
+from workbench.standin.stand_in import Published
 
 
-class Figure(NamedTuple):
-    """One figure of a set, as text, and the original's where the set is a stand-in and its original's is published."""
+class Statistic(NamedTuple):
+    """One statistic of a data set as text.
+
+    Args:
+        name: name of the statistic.
+        here: its value.
+        published: value of a stand-in's original; "" if it is not published, or the data set is not a stand-in.
+    """
 
     name: str
     here: str
@@ -24,7 +30,14 @@ class Figure(NamedTuple):
 
 
 class Listed(NamedTuple):
-    """A set in a list: `here` says where it comes from when it is loaded, "" if it can't be."""
+    """A data set in a list.
+
+    Args:
+        name: its name.
+        here: source from which it can be loaded: "archive", "OGB" or "stand-in"; "" if it can't.
+        what: a short description.
+        source: its source in the catalog.
+    """
 
     name: str
     here: str
@@ -32,30 +45,36 @@ class Listed(NamedTuple):
     source: str
 
 
-def describe(data: Dataset | KnowledgeGraph) -> list[Figure]:
-    """Sizes and shape of a set, beside those of the original where it is a stand-in.
+def describe(data: Dataset | KnowledgeGraph) -> list[Statistic]:
+    """Compute the statistics of a data set, next to those of the original if it is a stand-in.
 
-    Degrees and clustering are those of the undirected graph without loops and repeats; clustering of a large graph is
-    that of a sample of its nodes, with the standard error.
+    Degrees and clustering are those of the undirected simple graph; the clustering of a large graph is that of a sample
+    of its nodes, with the standard error.
 
     Args:
-        data: on the CPU.
+        data: a data set on the CPU.
+
+    Returns:
+        One record per statistic.
     """
     published = STANDINS[data.name].published if data.name in STANDINS else None
     original = {} if published is None else _of_original(published)
     here = _of_triples(data) if isinstance(data, KnowledgeGraph) else _of_nodes(data)
-    return [Figure(name, value, original.get(name, "")) for name, value in here.items() if value]
+    return [Statistic(name, value, original.get(name, "")) for name, value in here.items() if value]
 
 
 def targets(data: Dataset | KnowledgeGraph, *, scale: float | None = None) -> list[tuple[str, str, str, str]]:
-    """What a stand-in was built to meet: figure, target with tolerance, what it has, and whether that is met.
+    """Compare a stand-in with its targets.
 
     Args:
         data: a stand-in.
-        scale: it was built at; None: its default.
+        scale: the scale at which it was built; None: its default.
+
+    Returns:
+        Rows of statistic, target ± tolerance, achieved value, and "met" or "missed".
 
     Raises:
-        ValueError: no stand-in.
+        ValueError: the data set is not a stand-in.
     """
     return [
         (f.name, f"{_number(f.target)} ± {_number(f.tolerance)}", _number(f.achieved), "met" if f.met else "missed")
@@ -68,21 +87,24 @@ def _number(value: float) -> str:
 
 
 def published_in(name: str) -> str:
-    """Where the original's figures are from; "" for what is no stand-in."""
+    """Return the source of a stand-in's published statistics; "" for other data sets."""
     return STANDINS[name].published.source if name in STANDINS else ""
 
 
 def listed(folder: Path) -> list[Listed]:
-    """Every set in a data folder and every other that is known by name.
+    """List all data sets of a data folder and of the catalog.
 
     Args:
-        folder: with data; it need not exist.
+        folder: the data folder, which need not exist.
+
+    Returns:
+        The data sets, sorted by name.
     """
     known = known_sets()
     names = sorted({*known, *(path.stem for path in folder.glob("*.npz"))})
     rows = []
     for name in names:
-        what, source = known.get(name, ("a set of your own", "archive"))
+        what, source = known.get(name, ("your own data set", "archive"))
         try:
             here = find_source(name, folder).kind
         except (FileNotFoundError, ValueError):
@@ -105,33 +127,33 @@ def _of_nodes(data: Dataset) -> dict[str, str]:
 
 def _of_triples(data: KnowledgeGraph) -> dict[str, str]:
     parts = [len(part) for part in (data.train, data.valid, data.test)]
-    figures = _shape(data)
+    statistics = _shape(data)
     return {
-        "nodes": figures.pop("nodes"),
+        "nodes": statistics.pop("nodes"),
         "edges": f"{sum(parts):,} (triples)",
         "classes": f"{data.num_relations:,} (relations)",
         "train / val / test": _counts(parts),
-        **{name: f"{value} (training triples)" for name, value in figures.items() if value and name != "edges"},
+        **{name: f"{value} (training triples)" for name, value in statistics.items() if value and name != "edges"},
         "fingerprint": data.fingerprint,
     }
 
 
 def _shape(data: Dataset | KnowledgeGraph) -> dict[str, str]:
-    """Figures of the graph: of a knowledge graph, that of its training triples."""
+    """Compute the statistics of the graph, or of a knowledge graph's training triples."""
     if isinstance(data, KnowledgeGraph):
-        found = graph_figures(data.graph())
+        graph = graph_statistics(data.graph())
     else:
-        found = graph_figures(data.graph, data.y if data.num_classes else None)
-    near = f" ± {found.clustering.standard_error:.3f}" if found.clustering.standard_error else ""
+        graph = graph_statistics(data.graph, data.y if data.num_classes else None)
+    error = f" ± {graph.clustering.standard_error:.3f}" if graph.clustering.standard_error else ""
     return {
-        "nodes": f"{found.num_nodes:,}",
-        "edges": f"{found.num_edges:,}",
-        "mean degree": f"{found.mean_degree:.2f}",
-        "degree quantiles": _quantiles(found.degree_quantiles),
-        "largest degree": f"{found.largest_degree:,}",
-        "clustering": f"{found.clustering.mean:.3f}{near}",
-        "reciprocity": _share(found.reciprocity),
-        "homophily": _share(found.homophily),
+        "nodes": f"{graph.num_nodes:,}",
+        "edges": f"{graph.num_edges:,}",
+        "mean degree": f"{graph.mean_degree:.2f}",
+        "degree quantiles": _quantiles(graph.degree_quantiles),
+        "largest degree": f"{graph.largest_degree:,}",
+        "clustering": f"{graph.clustering.mean:.3f}{error}",
+        "reciprocity": _share(graph.reciprocity),
+        "homophily": _share(graph.homophily),
     }
 
 

@@ -1,7 +1,7 @@
-"""Downloading a published set: the one place that reaches for the network, and it never asks.
+"""Downloads published data sets, without prompting; no other module accesses the network.
 
-OGB publishes no checksums. So the transfer is by https, its size and the checksums inside the archive are compared, and
-the archive's own sha256 is noted in `download.json`, to be compared with that of another download.
+OGB publishes no checksums. Therefore the transfer uses https, its size and the checksums inside the archive are
+verified, and the archive's sha256 is recorded in `download.json`, for comparison with other downloads.
 """
 
 import contextlib
@@ -20,31 +20,32 @@ from typing import IO, Any
 from workbench import files
 from workbench.core.errors import CapacityError
 from workbench.core.units import format_bytes
-from workbench.datasets.folders import check_name, data_folder
 from workbench.datasets.known import OGB_SETS, how_to_get
+from workbench.datasets.names import check_name
 from workbench.datasets.ogb import ogb_folder, ogb_meta
+from workbench.paths import data_folder
 
 _TIMEOUT_SECONDS = 30.0
 _CHUNK = 1 << 20
 _BROKEN = (OSError, http.client.HTTPException, zipfile.BadZipFile, zlib.error, EOFError, RuntimeError, ValueError)
-_UNPACKED = 4  # at most so many times the download, the download itself included
+_DISK_FACTOR = 4  # upper bound of the disk space needed, relative to the download, including it
 
 
 def download(name: str, *, root: str | os.PathLike[str] | None = None) -> Path:
-    """Download an OGB node-property set, unpack it and put it into the data folder, whole or not at all.
+    """Download an OGB node-property data set and unpack it into the data folder, atomically.
 
     Args:
         name: one of `OGB_SETS`.
-        root: data folder; default: WORKBENCH_DATA, else ~/.local/share/workbench.
+        root: data folder; None: WORKBENCH_DATA, or ~/.local/share/workbench if that is not set.
 
     Returns:
-        The set's folder; one that is there already is left as it is.
+        The data set's folder; an existing one is not changed.
 
     Raises:
-        ValueError: a set that can't be downloaded.
-        ConnectionError: the network, or the publisher's server, is out of reach.
-        CapacityError: more than fits onto the disk.
-        FileExistsError: something else is in its place.
+        ValueError: a data set that can't be downloaded.
+        ConnectionError: the network or the server is unreachable, or the transfer failed.
+        CapacityError: the disk is too small.
+        FileExistsError: the target exists but is not an OGB data set.
         ModuleNotFoundError: OGB's package is not installed.
     """
     folder = data_folder(root)
@@ -55,7 +56,7 @@ def download(name: str, *, root: str | os.PathLike[str] | None = None) -> Path:
         return present
     target = folder / name.replace("-", "_")
     if target.exists():
-        raise FileExistsError(f"{target} exists but is no OGB set (it has no folder raw); move it away")
+        raise FileExistsError(f"{target} exists but is not an OGB data set (it has no folder raw); move it away")
     meta = ogb_meta(name)
     url = meta["url"].replace("http://", "https://", 1)
     files.remove_unfinished(folder)
@@ -65,15 +66,15 @@ def download(name: str, *, root: str | os.PathLike[str] | None = None) -> Path:
             _unpack(packed, meta["download_name"], draft)
         except _BROKEN as error:
             raise ConnectionError(
-                f"{name} can't be downloaded from {url}: {getattr(error, 'reason', error)}; run this where the network "
-                f"is, and copy {target.name} from there into the data folder"
+                f"{name} can't be downloaded from {url}: {getattr(error, 'reason', error)}; run this on a machine "
+                f"with network access, and copy {target.name} from there into the data folder"
             ) from error
         files.write_new_file(draft / "download.json", json.dumps(note))
     return target
 
 
 def _fetch(name: str, url: str, folder: Path, packed: IO[bytes]) -> dict[str, Any]:
-    """Download into an open file in a folder; what was downloaded, for the note."""
+    """Download into an open file; return URL, size and sha256 for `download.json`."""
     checksum = hashlib.sha256()
     with contextlib.closing(urllib.request.urlopen(url, timeout=_TIMEOUT_SECONDS)) as reply:
         if url.startswith("https:") and not reply.geturl().startswith("https:"):
@@ -89,7 +90,7 @@ def _fetch(name: str, url: str, folder: Path, packed: IO[bytes]) -> dict[str, An
 
 
 def _unpack(packed: IO[bytes], top: str, draft: Path) -> None:
-    """Unpack what lies below the archive's folder; zipfile compares checksums and keeps every path inside `draft`."""
+    """Unpack the archive's top folder; zipfile verifies checksums and confines all paths to `draft`."""
     with zipfile.ZipFile(packed) as archive:
         for entry in archive.infolist():
             if entry.filename.startswith(f"{top}/") and not entry.is_dir():
@@ -100,9 +101,9 @@ def _unpack(packed: IO[bytes], top: str, draft: Path) -> None:
 
 
 def _check_disk(name: str, size: int, folder: Path) -> None:
-    needed, free = _UNPACKED * size, shutil.disk_usage(folder).free
-    if needed > free:
+    required, free = _DISK_FACTOR * size, shutil.disk_usage(folder).free
+    if required > free:
         raise CapacityError(
-            f"{name} may need {format_bytes(needed)} of disk, {format_bytes(free)} are free in {folder}; "
+            f"{name} may require {format_bytes(required)} of disk, but {format_bytes(free)} are free in {folder}; "
             "set WORKBENCH_DATA to a larger disk"
         )

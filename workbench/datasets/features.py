@@ -1,34 +1,35 @@
-"""What `x` becomes: the source's features, random ones or the degree."""
+"""The features of a data set: those of the source, random ones or degrees."""
 
 import torch
 from torch import Tensor
 
+from workbench.core.capacity import available_bytes
 from workbench.core.errors import CapacityError, check_finite
 from workbench.core.graph import Graph
-from workbench.core.host_memory import available_bytes
 from workbench.core.randomness import Purpose, stream, uniform
 from workbench.core.units import format_bytes
 from workbench.datasets.raw import RankedClasses, RawSet, SparseRows, parse_features
 
 DENSE_LIMIT_BYTES = 4 << 30
-"""Sparse features that would take more when dense are refused."""
+"""Sparse features that need more memory when densified are refused."""
 _CHUNK = 1 << 20
 _SQRT_12 = 12**0.5
 
 
 def choose_features(raw: RawSet, graph: Graph, features: str, seed: int) -> tuple[Tensor, str]:
-    """`x` [num_nodes, width] and its label.
-
-    The label is what was asked for, or says what "given" turned out to be: `none` (width 0), `ranked-classes`.
+    """Create the features of a data set.
 
     Args:
-        raw: the set.
-        graph: of the set, with the options applied.
+        raw: the data set as stored.
+        graph: its graph, with the options applied.
         features: "given", "degree" or "random:WIDTH".
-        seed: of random features.
+        seed: seed of random features.
+
+    Returns:
+        [num_nodes, width], and a label: `features`, or for "given" also "none" (width 0) or "ranked-classes".
 
     Raises:
-        CapacityError: more bytes than may be used.
+        CapacityError: dense features would exceed the limit.
         ValueError: sparse features that are not finite.
     """
     kind, width = parse_features(features)
@@ -46,12 +47,20 @@ def choose_features(raw: RawSet, graph: Graph, features: str, seed: int) -> tupl
 
 
 def random_features(num_nodes: int, width: int, seed: int) -> Tensor:
-    """float32 [num_nodes, width], uniform with mean 0 and variance 1, equal bit for bit on every device.
+    """Draw uniform features of mean 0 and variance 1, bit-identical on every machine.
+
+    Args:
+        num_nodes: number of nodes.
+        width: number of channels.
+        seed: a 64-bit integer.
+
+    Returns:
+        float32 [num_nodes, width].
 
     Raises:
-        CapacityError: more than the memory that is free.
+        CapacityError: they exceed the free memory.
     """
-    _check_room(f"{num_nodes:,} × {width} random features", num_nodes * width * 4, available_bytes())
+    _check_memory(f"{num_nodes:,} × {width} random features", num_nodes * width * 4, available_bytes())
     key = stream(seed, Purpose.FEATURES)
     x = torch.empty(num_nodes * width)
     for ids in torch.arange(len(x)).split(_CHUNK):
@@ -60,15 +69,21 @@ def random_features(num_nodes: int, width: int, seed: int) -> Tensor:
 
 
 def densify(rows: SparseRows) -> Tensor:
-    """float32 [rows, width]; entries that stand twice are summed.
+    """Convert sparse features to dense ones, summing duplicate entries.
+
+    Args:
+        rows: the sparse features.
+
+    Returns:
+        float32 [rows, width].
 
     Raises:
-        CapacityError: above `DENSE_LIMIT_BYTES` or half of the memory that is free.
+        CapacityError: they exceed `DENSE_LIMIT_BYTES` or half of the free memory.
         ValueError: values that are not finite.
     """
     count = rows.indptr.shape[0] - 1
-    what = f"{count:,} × {rows.width:,} features, {rows.values.numel():,} of them not 0,"
-    _check_room(what, count * rows.width * 4, min(DENSE_LIMIT_BYTES, available_bytes() // 2))
+    what = f"{count:,} × {rows.width:,} features, {rows.values.numel():,} of them nonzero,"
+    _check_memory(what, count * rows.width * 4, min(DENSE_LIMIT_BYTES, available_bytes() // 2))
     check_finite("x_data", rows.values)
     x = torch.zeros(count, rows.width)
     row = torch.repeat_interleave(torch.arange(count), rows.indptr.diff())
@@ -76,7 +91,14 @@ def densify(rows: SparseRows) -> Tensor:
 
 
 def reciprocal_ranks(ranked: RankedClasses) -> Tensor:
-    """float32 [nodes, num_classes]: 1 / rank of each class that was guessed, 0 of the others; nothing is lost by it."""
+    """Encode ranked classes without loss: 1 / rank of each class in the ranking, 0 of the others.
+
+    Args:
+        ranked: the rankings.
+
+    Returns:
+        float32 [nodes, num_classes].
+    """
     x = torch.zeros(ranked.ids.shape[0], ranked.num_classes)
     for rank in reversed(range(ranked.ids.shape[1])):
         node = (ranked.ids[:, rank] >= 0).nonzero().squeeze(1)
@@ -84,9 +106,9 @@ def reciprocal_ranks(ranked: RankedClasses) -> Tensor:
     return x
 
 
-def _check_room(what: str, needed: int, limit: int) -> None:
-    if needed > limit:
+def _check_memory(what: str, required: int, limit: int) -> None:
+    if required > limit:
         raise CapacityError(
-            f"{what} take {format_bytes(needed)} when dense, the limit here is {format_bytes(limit)}; "
+            f"{what} require {format_bytes(required)} when dense, more than the limit of {format_bytes(limit)}; "
             'pass features="random:128" or features="degree"'
         )

@@ -1,13 +1,15 @@
-"""Published sets by name: what they are and where they come from."""
+"""The catalog of published data sets: a description and the source of each."""
 
 from typing import NamedTuple
 
 
 class Known(NamedTuple):
-    """A published set.
+    """A published data set.
 
-    `source` is "archive" (a file `NAME.npz` that somebody must put into the data folder), "OGB" (`workbench data get`
-    downloads it) or "stand-in" (generated when it is loaded).
+    Args:
+        what: a short description.
+        source: "archive" (a file `NAME.npz` that the user puts into the data folder), "OGB" (`workbench data get`
+            downloads it) or "stand-in" (generated when it is loaded).
     """
 
     what: str
@@ -18,14 +20,14 @@ _ARCHIVES = {
     "cora": "citation network, bag of words (Planetoid)",
     "citeseer": "citation network, bag of words (Planetoid)",
     "pubmed-nofeat": "citation network without features (Planetoid)",
-    "ogbn-arxiv": "citation network of arXiv (OGB), in the archive ranked classes for features",
+    "ogbn-arxiv": "citation network of arXiv (OGB); the archive has ranked classes as features",
     "amazon-computers": "co-purchase graph, bag of words (Shchur et al.)",
     "coauthor-cs": "co-authorship graph, keyword counts (Shchur et al.)",
-    "tolokers": "crowd-workers who shared a task (Platonov et al.)",
+    "tolokers": "crowd workers who shared a task (Platonov et al.)",
     "cnr-2000": "web crawl, topology (LAW)",
     "uk-2007-05-100k": "web crawl, topology (LAW)",
     "dblp-2010": "co-authorship graph, topology (LAW)",
-    "soc-epinions1": "who trusts whom, topology (SNAP)",
+    "soc-epinions1": "trust network, topology (SNAP)",
     "ppi-saint-topology": "protein interactions, topology and split (GraphSAINT)",
     "ogbl-ddi": "drug interactions, link prediction (OGB)",
     "fb15k-237": "knowledge graph, Freebase",
@@ -34,14 +36,14 @@ _ARCHIVES = {
 OGB_SETS = {
     "ogbn-arxiv": "citation network of arXiv",
     "ogbn-products": "co-purchase graph of Amazon",
-    "ogbn-proteins": "protein associations, 112 labels a node, no node features",
+    "ogbn-proteins": "protein associations, 112 labels per node, no node features",
     "ogbn-papers100M": "citation network, 111 million papers",
 }
 
 
 def known_sets() -> dict[str, Known]:
-    """Every set that is known by name."""
-    from workbench.datasets.standin.catalog import STANDINS
+    """List all data sets of the catalog by name."""
+    from workbench.standin.catalog import STANDINS
 
     stand_ins = {name: Known(f"like {name.removeprefix('synthetic-')}, generated", "stand-in") for name in STANDINS}
     archives = {name: Known(what, "archive") for name, what in _ARCHIVES.items()}
@@ -50,10 +52,10 @@ def known_sets() -> dict[str, Known]:
 
 
 def how_to_get(name: str) -> str:
-    """What to do about a set that is not in the data folder."""
+    """Explain how to get a data set that is not in the data folder."""
     known = known_sets()
     if name not in known:
-        return f"known are {', '.join(sorted(known))}; a set of your own is a file {name}.npz there"
+        return f"known are {', '.join(sorted(known))}; to use your own, put {name}.npz there"
     if known[name].source == "OGB":
         return f"get it: workbench data get {name}"
-    return f"put {name}.npz there (its keys: workbench.datasets.archive)"
+    return f"put {name}.npz there (format: workbench.datasets.archive)"

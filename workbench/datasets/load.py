@@ -1,4 +1,4 @@
-"""`load_dataset`: a set by name, from wherever it is."""
+"""`load_dataset`: find a data set by name, read it, apply the options."""
 
 import os
 from collections.abc import Callable
@@ -10,23 +10,32 @@ import torch
 
 from workbench.core.dataset import Dataset
 from workbench.core.errors import DataError
-from workbench.core.knowledge import KnowledgeGraph
 from workbench.datasets.archive import read_archive
 from workbench.datasets.cache import cached
 from workbench.datasets.features import choose_features
-from workbench.datasets.folders import cache_folder, check_name, data_folder
 from workbench.datasets.known import how_to_get
+from workbench.datasets.names import check_name
+from workbench.datasets.node_split import choose_split
 from workbench.datasets.ogb import ogb_files, ogb_folder, read_ogb
 from workbench.datasets.raw import Options, RawSet, Split, shape_graph
-from workbench.datasets.split import choose_split
+from workbench.links.knowledge_graph import KnowledgeGraph
+from workbench.paths import cache_folder, data_folder
 
 _HERE = Path(__file__).parent
 _CODE = (*sorted(_HERE.glob("*.py")), _HERE.parent / "core" / "graph_build.py", _HERE.parent / "core" / "dataset.py")
-_GENERATORS = tuple(sorted((_HERE / "standin").glob("*.py")))
+_GENERATORS = tuple(sorted((_HERE.parent / "standin").glob("*.py")))
 
 
 class Source(NamedTuple):
-    """Where a set comes from: `kind` "archive", "OGB" or "stand-in", how it is read, and the files that decide."""
+    """The source of a data set.
+
+    Args:
+        kind: "archive", "OGB" or "stand-in".
+        location: the path, or the parameters of the generator.
+        files: data files, whose contents are part of the cache key.
+        code: Python files, whose contents are part of the cache key.
+        read: reads or generates the data set.
+    """
 
     kind: str
     location: str
@@ -46,35 +55,35 @@ def load_dataset(
     scale: float | None = None,
     seed: int = 0,
 ) -> Any:
-    """A data set by name: an archive `NAME.npz` of the data folder, else an OGB folder there, else a stand-in.
+    """Load a data set by name: an archive `NAME.npz` in the data folder, an OGB folder there, or a stand-in.
 
-    It is read and checked once; later loads open it memory-mapped from the cache. Nothing is downloaded: that does
-    `workbench data get NAME`. Sets without labels have y = −1 everywhere and no classes; sets without a public split
-    get a seeded one, 60 / 20 / 20 % of each class (`Dataset.split` says which).
+    The data set is read and validated once; later calls open it memory-mapped from the cache. Nothing is downloaded:
+    `workbench data get NAME` does that. Data sets without labels have y = -1 everywhere and no classes; those without a
+    public split get a seeded one, 60 / 20 / 20 % of each class (`Dataset.split` names the origin).
 
     Args:
-        name: such as "ogbn-arxiv", "cora", "fb15k-237" or "synthetic-products".
-        root: data folder; default: WORKBENCH_DATA, else ~/.local/share/workbench.
-        undirected: True: reverse edges added, duplicates merged, rows sorted; False: edges as stored; None: as
-            published, so that a set that stores each undirected edge once has both directions.
-        self_loops: True: exactly one on every node; False: none; None: as stored.
-        features: "given": what the source has. Sparse ones become dense. A source without any gives width 0
-            (`Dataset.features` is "none"). The archive of ogbn-arxiv has a language model's ranked guesses at the class
-            instead of the published features: they become 1 / rank a class ("ranked-classes") and must not be compared
-            with results on the published ones. "random:128": uniform ones, of that width, mean 0 and variance 1.
-            "degree": log(1 + in-degree).
-        split: which of several public splits, from 0.
-        scale: size of a stand-in, in (0, 1]; default: its own.
-        seed: of a stand-in, of random features and of the split where none is public.
+        name: name of the data set, such as "ogbn-arxiv", "cora", "fb15k-237" or "synthetic-products".
+        root: data folder; None: WORKBENCH_DATA, or ~/.local/share/workbench if that is not set.
+        undirected: True: add reverse edges, merge duplicates, sort rows; False: edges as stored; None: as published, so
+            that a data set that stores each undirected edge once gets both directions.
+        self_loops: True: exactly one per node; False: none; None: as stored.
+        features: "given": those of the source, densified if sparse, of width 0 if the source has none
+            (`Dataset.features` is "none"). The archive of ogbn-arxiv has a language model's ranked predictions of the
+            class instead of the published features; they are encoded as 1 / rank per class ("ranked-classes"), and
+            results are not comparable with those on the published features. "random:128": uniform features of this
+            width, mean 0 and variance 1. "degree": log(1 + in-degree).
+        split: number of the public split, from 0.
+        scale: scale of a stand-in, in (0, 1]; None: its default.
+        seed: seed of a stand-in, of random features and of the split if none is public.
 
     Returns:
-        A `Dataset`, or of a knowledge graph a `KnowledgeGraph`.
+        A `Dataset`, or a `KnowledgeGraph`.
 
     Raises:
-        FileNotFoundError: no such set here; the message says how to get it.
-        DataError: a file holds what it may not.
-        CapacityError: more than fits into memory.
-        ValueError: an option that is not known or does not suit the set.
+        FileNotFoundError: the data set is not in the data folder; the message says how to get it.
+        DataError: invalid data in a file.
+        CapacityError: the data set exceeds the memory.
+        ValueError: an option that is unknown or does not apply to the data set.
     """
     options = Options(undirected, self_loops, features, split, seed)
     source = find_source(name, data_folder(root), scale=scale, seed=seed)
@@ -84,17 +93,20 @@ def load_dataset(
 
 
 def find_source(name: str, folder: Path, *, scale: float | None = None, seed: int = 0) -> Source:
-    """Where a set comes from.
+    """Find the source of a data set.
 
     Args:
-        name: of the set.
-        folder: with data.
-        scale: of a stand-in.
-        seed: of a stand-in.
+        name: name of the data set.
+        folder: the data folder.
+        scale: scale of a stand-in, in (0, 1]; None: its default.
+        seed: seed of a stand-in.
+
+    Returns:
+        The source.
 
     Raises:
-        FileNotFoundError: from nowhere.
-        ValueError: a name that is none, or a scale for what is no stand-in.
+        FileNotFoundError: there is none.
+        ValueError: an invalid name, or a scale for a data set that is not a stand-in.
     """
     check_name(name)
     archive, ogb = folder / f"{name}.npz", ogb_folder(name, folder)
@@ -109,18 +121,18 @@ def find_source(name: str, folder: Path, *, scale: float | None = None, seed: in
             f"there is neither {archive.name} nor an OGB folder of {name} in {folder}; {how_to_get(name)}"
         )
     if scale is not None:
-        raise ValueError(f"scale is {scale}, but {name} is no stand-in: only synthetic-* sets are made to a size")
+        raise ValueError(f"scale is {scale}, but {name} is not a stand-in: only synthetic-* data sets have a scale")
     return source
 
 
 def _stand_in(name: str, scale: float | None, seed: int) -> Source:
-    from workbench.datasets.standin.build import build_standin
-    from workbench.datasets.standin.room import check_room, find
+    from workbench.standin.build import build_standin
+    from workbench.standin.required_space import check_capacity, find_standin
 
-    size = find(name, scale)[1]
+    size = find_standin(name, scale)[1]
 
     def read() -> Dataset | KnowledgeGraph:
-        check_room(name, size, cache_folder())
+        check_capacity(name, size, cache_folder())
         return build_standin(name, scale=size, seed=seed)
 
     return Source("stand-in", f"{name} scale={size!r} seed={seed}", (), (*_CODE, *_GENERATORS), read)
@@ -129,14 +141,22 @@ def _stand_in(name: str, scale: float | None, seed: int) -> Source:
 def build(source: Source, name: str, options: Options) -> Dataset | KnowledgeGraph:
     """Read a source and apply the options.
 
+    Args:
+        source: the source.
+        name: name of the data set.
+        options: the options.
+
+    Returns:
+        The data set.
+
     Raises:
-        DataError: a file holds what it may not.
-        ValueError: an option that does not suit the set.
+        DataError: invalid data in a file.
+        ValueError: an option that does not apply to the data set.
     """
     read = source.read()
     if isinstance(read, KnowledgeGraph):
         if options != Options(seed=options.seed):
-            raise ValueError(f"{name} is a knowledge graph; it takes no options of graphs: use .graph(inverse=True)")
+            raise ValueError(f"{name} is a knowledge graph and accepts no graph options; use .graph(inverse=True)")
         return read
     if isinstance(read, RawSet):
         return _assemble(read, name, options, source.location)
@@ -146,7 +166,7 @@ def build(source: Source, name: str, options: Options) -> Dataset | KnowledgeGra
 
 
 def _raw_of(dataset: Dataset) -> RawSet:
-    """A set that was built, as if it were read."""
+    """Convert a data set back to a `RawSet`, so that options can be applied to it."""
     graph = dataset.graph
     return RawSet(
         graph.indices,

@@ -1,6 +1,6 @@
-"""Node-property sets in the raw layout of the Open Graph Benchmark, read by its own package.
+"""Node-property data sets of the Open Graph Benchmark in raw form, read by OGB's package.
 
-Its raw readers are used, not its data set classes: those load pickles that torch ≥ 2.6 refuses, and may ask questions,
+Only its raw readers are used, not its data set classes, which load pickles that torch ≥ 2.6 refuses, and may prompt,
 delete folders and download.
 """
 
@@ -19,20 +19,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.core.capacity import available_bytes
 from workbench.core.errors import CapacityError, DataError
-from workbench.core.host_memory import available_bytes
 from workbench.core.units import format_bytes
-from workbench.datasets.folders import check_name
 from workbench.datasets.known import OGB_SETS
+from workbench.datasets.names import check_name
 from workbench.datasets.npz import Npz
 from workbench.datasets.raw import RawSet, Split
 
 _PARTS = ("train", "valid", "test")
-_READING_COPIES = 3
+_COPIES_WHILE_READING = 3
 
 
 def ogb_folder(name: str, root: Path) -> Path | None:
-    """The folder of an OGB set below `root`, where there is one."""
+    """Return the folder of an OGB data set below `root`; None if there is none."""
     if name not in OGB_SETS:
         return None
     stem = name.replace("-", "_")
@@ -41,13 +41,13 @@ def ogb_folder(name: str, root: Path) -> Path | None:
 
 
 def ogb_files(folder: Path) -> tuple[Path, ...]:
-    """What is read of a folder."""
+    """List the files of a folder that are read."""
     return tuple(sorted(path for part in ("raw", "split") for path in (folder / part).rglob("*") if path.is_file()))
 
 
 @contextlib.contextmanager
 def _quiet() -> Iterator[None]:
-    """OGB prints; and when first imported it starts a thread that asks the network for a newer version."""
+    """Silence OGB's output, and prevent the thread that queries the network for a newer version on first import."""
     absent = object()
     before = sys.modules.get("outdated", absent)
     sys.modules["outdated"] = None  # type: ignore[assignment]
@@ -62,45 +62,62 @@ def _quiet() -> Iterator[None]:
 
 
 def import_ogb(module: str) -> Any:
-    """A module of OGB's package.
+    """Import a module of OGB's package.
+
+    Args:
+        module: its full name.
+
+    Returns:
+        The module.
 
     Raises:
-        ModuleNotFoundError: it is not installed.
+        ModuleNotFoundError: the package is not installed.
     """
     try:
         with _quiet():
             return import_module(module)
     except ModuleNotFoundError as error:
-        raise ModuleNotFoundError(f"{error}; OGB's sets are read by ogb: pip install 'gnn-workbench[ogb]'") from error
+        raise ModuleNotFoundError(
+            f"{error}; OGB data sets require the package ogb: pip install 'gnn-workbench[ogb]'"
+        ) from error
 
 
 def ogb_meta(name: str) -> dict[str, str]:
-    """What OGB's package says about a set.
+    """Read the metadata of a data set from OGB's package.
+
+    Args:
+        name: one of `OGB_SETS`.
+
+    Returns:
+        The data set's column of OGB's table.
 
     Raises:
-        ModuleNotFoundError: it is not installed.
-        ValueError: a set that is not one of `OGB_SETS`.
+        ModuleNotFoundError: the package is not installed.
+        ValueError: not one of `OGB_SETS`.
     """
     if name not in OGB_SETS:
-        raise ValueError(f"{name!r} is not one of the OGB sets that are read here: {', '.join(OGB_SETS)}")
+        raise ValueError(f"{name!r} is not one of the supported OGB data sets: {', '.join(OGB_SETS)}")
     import_ogb("ogb")
     table = resources.files("ogb").joinpath("nodeproppred/master.csv").read_text(encoding="utf-8")
     meta = {row[""]: row[name] for row in csv.DictReader(io.StringIO(table))}
-    for key in ("download_name", "split", "version"):  # parts of paths
+    for key in ("download_name", "split", "version"):  # they become parts of paths
         check_name(meta[key])
     return meta
 
 
 def read_ogb(name: str, folder: Path) -> RawSet:
-    """Read and check a set; inverse edges are added where OGB adds them (`RawSet.stored_once`).
+    """Read and validate a data set; `stored_once` tells whether OGB adds inverse edges.
 
     Args:
         name: one of `OGB_SETS`.
-        folder: with `raw/`, `split/` and the release file.
+        folder: its folder, with `raw/`, `split/` and the release file.
+
+    Returns:
+        The data set as stored.
 
     Raises:
-        DataError: a file is missing, damaged or holds what it may not.
-        CapacityError: more than fits into memory.
+        DataError: a file is missing, damaged or invalid.
+        CapacityError: the data set exceeds the memory.
         ModuleNotFoundError: OGB's package is not installed.
     """
     meta = ogb_meta(name)
@@ -112,10 +129,10 @@ def read_ogb(name: str, folder: Path) -> RawSet:
     nodes = int(graph["num_nodes"])
     edges = graph["edge_index"]
     if nodes < 1 or not edges.size:
-        raise DataError(f"{folder / 'raw'}: {nodes} nodes and {edges.shape[1]} edges; an empty graph")
+        raise DataError(f"{folder / 'raw'}: the graph is empty, with {nodes} nodes and {edges.shape[1]} edges")
     if edges.min() < 0 or edges.max() >= nodes:
-        bad = edges.min() if edges.min() < 0 else edges.max()
-        raise DataError(f"{folder / 'raw'}: the edges hold {bad}; ids must lie in [0, {nodes})")
+        invalid = edges.min() if edges.min() < 0 else edges.max()
+        raise DataError(f"{folder / 'raw'}: the edges contain {invalid}; ids must be in [0, {nodes})")
     src, dst = _tensor(edges, np.int32 if nodes < 2**31 else np.int64)
     one_label = int(meta["num tasks"]) == 1
     return RawSet(
@@ -125,31 +142,31 @@ def read_ogb(name: str, folder: Path) -> RawSet:
         stored_once=meta["add_inverse_edge"] == "True",
         x=None if graph["node_feat"] is None else _tensor(graph["node_feat"], np.float32),
         y=_labels(labels, one_label, folder),
-        splits=(Split(*(_whole(ids, "ids of the split", folder) for ids in parts)),),
+        splits=(Split(*(_integers(ids, "ids of the split", folder) for ids in parts)),),
         num_classes=int(meta["num classes"]) if one_label else None,
     )
 
 
 def _check_complete(name: str, folder: Path, meta: dict[str, str]) -> None:
-    """Refuse early what is not there, and what would not fit."""
+    """Refuse missing files, and data that exceeds the memory, before reading."""
     raw = ["data.npz", "node-label.npz"]
     if meta["binary"] != "True":
         raw = [f"{part}.csv.gz" for part in ("edge", "node-label", "num-node-list", "num-edge-list")]
-    wanted = [f"RELEASE_v{meta['version']}.txt", *(f"raw/{file}" for file in raw)]
-    wanted += [f"split/{meta['split']}/{part}.csv.gz" for part in _PARTS]
-    missing = [file for file in wanted if not (folder / file).is_file()]
+    expected = [f"RELEASE_v{meta['version']}.txt", *(f"raw/{file}" for file in raw)]
+    expected += [f"split/{meta['split']}/{part}.csv.gz" for part in _PARTS]
+    missing = [file for file in expected if not (folder / file).is_file()]
     if missing:
-        raise DataError(f"{folder} lacks {', '.join(missing)}; delete it and get it again: workbench data get {name}")
-    needed, free = _READING_COPIES * _raw_bytes(folder, meta), available_bytes()
-    if needed > free:
+        raise DataError(f"{folder} has no {', '.join(missing)}; delete it and get it again: workbench data get {name}")
+    required, free = _COPIES_WHILE_READING * _raw_bytes(folder, meta), available_bytes()
+    if required > free:
         raise CapacityError(
-            f"{name} needs about {format_bytes(needed)} of memory to read once, {format_bytes(free)} are free; "
-            "read it on a larger machine and copy the cache folder (WORKBENCH_CACHE)"
+            f"{name} requires about {format_bytes(required)} of memory to read once, but {format_bytes(free)} are "
+            "free; read it on a larger machine and copy the cache folder (WORKBENCH_CACHE)"
         )
 
 
 def _raw_bytes(folder: Path, meta: dict[str, str]) -> int:
-    """Bytes of the arrays once they are read: 8 for an id, and for a feature while it is text."""
+    """Estimate the bytes of the arrays after reading: 8 per id, and per feature in text form."""
     if meta["binary"] == "True":
         archive = Npz(folder / "raw" / "data.npz")
         for key in archive.keys:
@@ -170,7 +187,7 @@ def _first_line(path: Path) -> str:
 
 
 def _read_raw(folder: Path, meta: dict[str, str]) -> tuple[dict[str, Any], np.ndarray, list[np.ndarray]]:
-    """Graph, labels and the three parts of the split."""
+    """Read the graph, the labels and the three parts of the split."""
     import pandas as pd
 
     def table(path: Path) -> np.ndarray:
@@ -188,28 +205,28 @@ def _read_raw(folder: Path, meta: dict[str, str]) -> tuple[dict[str, Any], np.nd
 
 
 def _tensor(values: np.ndarray, dtype: Any) -> Tensor:
-    """Shares memory where it can; pandas hands out arrays that must not be written to."""
+    """Convert without a copy if possible; pandas returns read-only arrays, which are copied."""
     return torch.from_numpy(np.require(values, dtype, ("C", "W")))
 
 
-def _whole(values: np.ndarray, what: str, folder: Path) -> Tensor:
-    """int64, refusing fractions instead of cutting them off."""
+def _integers(values: np.ndarray, what: str, folder: Path) -> Tensor:
+    """Convert to int64; refuse fractions instead of truncating them."""
     numbers = _tensor(values, np.int64)
     if values.dtype.kind not in "iu" and not np.array_equal(numbers.numpy(), values):
-        raise DataError(f"{folder}: {what} are not whole numbers but {values.dtype}")
+        raise DataError(f"{folder}: {what} are {values.dtype} with fractions; they must be integers")
     return numbers
 
 
 def _labels(labels: np.ndarray, one_label: bool, folder: Path) -> Tensor:
-    """Class ids, −1 where OGB has NaN; or several labels as floats."""
+    """Convert labels: class ids, with -1 for OGB's NaN, or several labels as floats."""
     if not one_label:
         return _tensor(labels, np.float32)
     flat = labels.reshape(-1)
-    return _whole(np.where(np.isnan(flat), -1, flat), "labels", folder)
+    return _integers(np.where(np.isnan(flat), -1, flat), "labels", folder)
 
 
 def _damaged(folder: Path) -> Path:
-    """The first compressed file that can't be read to its end, else the folder."""
+    """Find the first compressed file that is not readable to its end; the folder if all are."""
     for path in ogb_files(folder):
         if path.suffix == ".gz":
             try:

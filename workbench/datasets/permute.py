@@ -1,4 +1,4 @@
-"""A set with its node ids shuffled, so that neither neighbours nor classes are told by how near two ids are."""
+"""Random permutation of node ids, so that the distance of two ids says nothing about neighbours or classes."""
 
 from dataclasses import replace
 
@@ -11,23 +11,25 @@ from workbench.core.randomness import Purpose, permutation, stream
 
 
 def permute_nodes(dataset: Dataset, *, seed: int = 0) -> Dataset:
-    """The same set under other node ids.
+    """Permute the node ids of a data set.
 
-    Published ids often follow a crawl, a date or a community: a cut by range is then a good one, by luck. Rows of the
-    graph and the split are sorted by the new ids, so that no order is left of the old ones.
+    Published ids often follow a crawl, a date or a community, so that a range partition is good by accident. Rows of
+    the graph and the split are sorted by the new ids, so that nothing of the old order remains.
 
     Args:
-        dataset: of node classification.
+        dataset: a data set for node classification.
         seed: the same seed gives the same ids.
 
     Returns:
-        A data set with a fingerprint of its own; `edge_ids` of its graph are those of its own rows.
+        A data set with a new fingerprint; its graph has no `edge_ids`, so edge ids are its CSR positions.
 
     Raises:
-        ValueError: a set whose split is of edges.
+        ValueError: the data set has a split of its edges.
     """
     if dataset.link_split is not None:
-        raise ValueError(f"{dataset.name} has a split of its edges, which would keep their old ids; use another set")
+        raise ValueError(
+            f"{dataset.name} has a split of its edges, whose ids can't be permuted; use one for node classification"
+        )
     old = permutation(stream(seed, Purpose.SHUFFLE), dataset.graph.num_nodes)
     new = torch.empty_like(old)
     new[old] = torch.arange(len(old))
@@ -48,7 +50,7 @@ def permute_nodes(dataset: Dataset, *, seed: int = 0) -> Dataset:
 def _permuted(graph: Graph, old: Tensor, new: Tensor) -> Graph:
     src = new[graph.indices.long()]
     dst = torch.repeat_interleave(new, graph.in_degrees())
-    order = torch.argsort(src, stable=True)  # rows keep this order
+    order = torch.argsort(src, stable=True)  # from_edges keeps this order within rows
     weight, kind = (None if v is None else v[order] for v in (graph.edge_weight, graph.edge_type))
     node_type = None if graph.node_type is None else graph.node_type[old]
     permuted = Graph.from_edges(

@@ -1,4 +1,4 @@
-"""`RawSet`: what a source gives of one set before options are applied; `Options`: what a caller may choose."""
+"""`RawSet`: a data set as stored, before options are applied; `Options`: the options of `load_dataset`."""
 
 from dataclasses import asdict, dataclass
 from typing import Any, NamedTuple
@@ -8,12 +8,19 @@ from torch import Tensor
 
 from workbench.core.errors import check_at_least, check_seed
 from workbench.core.graph import Graph
-from workbench.core.linksplit import LinkSplit
+from workbench.core.link_split import LinkSplit
 from workbench.kernels.csr import index_dtype
 
 
 class SparseRows(NamedTuple):
-    """Features in CSR form: int64 `indptr` [rows + 1] and `indices`, floating `values`, `width` columns."""
+    """Sparse features in CSR form.
+
+    Args:
+        indptr: int64 [rows + 1].
+        indices: int64 [nonzeros], columns.
+        values: floating [nonzeros].
+        width: number of columns.
+    """
 
     indptr: Tensor
     indices: Tensor
@@ -22,14 +29,19 @@ class SparseRows(NamedTuple):
 
 
 class RankedClasses(NamedTuple):
-    """int64 `ids` [nodes, ranks]: guesses at each node's class, best first, −1 where there are fewer."""
+    """Ranked predictions of each node's class.
+
+    Args:
+        ids: int64 [nodes, ranks], class ids, best first, padded with -1.
+        num_classes: number of classes.
+    """
 
     ids: Tensor
     num_classes: int
 
 
 class Split(NamedTuple):
-    """Node ids of one public split."""
+    """Node ids of a split, int64 each."""
 
     train_idx: Tensor
     val_idx: Tensor
@@ -38,20 +50,20 @@ class Split(NamedTuple):
 
 @dataclass(frozen=True, eq=False)
 class RawSet:
-    """Edges, features, labels and public splits of a set, as stored.
+    """A data set as stored.
 
     Args:
-        src: int32 or int64 [edges].
-        dst: int32 or int64 [edges].
-        num_nodes: nodes.
-        stored_once: each undirected edge stands once.
-        x: features, None where the source has none.
-        y: labels, None where the source has none.
-        splits: public splits, best known first.
-        num_classes: None: as many as `y` shows.
-        edge_type: integer [edges].
-        node_type: integer [nodes].
-        link_split: of a link prediction set.
+        src: int32 or int64 [edges], source nodes.
+        dst: int32 or int64 [edges], destination nodes.
+        num_nodes: number of nodes.
+        stored_once: whether each undirected edge is stored in one direction only.
+        x: features: dense [num_nodes, width], sparse or ranked classes; None: none.
+        y: labels: int64 [num_nodes], or floating [num_nodes, labels]; None: none.
+        splits: public splits, the most common first.
+        num_classes: number of classes; None: inferred from `y`.
+        edge_type: integer [edges]; None: untyped.
+        node_type: integer [num_nodes]; None: untyped.
+        link_split: edges of a link prediction data set; None: node classification.
     """
 
     src: Tensor
@@ -69,11 +81,18 @@ class RawSet:
 
 @dataclass(frozen=True)
 class Options:
-    """What a caller may choose of a set; see `load_dataset`.
+    """Options of `load_dataset`.
+
+    Args:
+        undirected: add reverse edges and merge duplicates; None: as published.
+        self_loops: True: exactly one per node; False: none; None: as stored.
+        features: "given", "degree" or "random:WIDTH".
+        split: number of the public split, from 0.
+        seed: seed of random features and splits.
 
     Raises:
         TypeError: a flag that is neither None nor a bool.
-        ValueError: a split or a seed that is no whole number, or features that are not known.
+        ValueError: a split or a seed that is not an integer, or unknown features.
     """
 
     undirected: bool | None = None
@@ -91,14 +110,21 @@ class Options:
         parse_features(self.features)
 
     def as_dict(self) -> dict[str, Any]:
+        """Return the options by name."""
         return asdict(self)
 
 
 def parse_features(text: str) -> tuple[str, int]:
-    """Kind of features and the width that the text asks for (0: it asks for none).
+    """Parse the option `features`.
+
+    Args:
+        text: "given", "degree" or "random:WIDTH".
+
+    Returns:
+        The kind, and the width of random features, otherwise 0.
 
     Raises:
-        ValueError: not known.
+        ValueError: unknown features.
 
     >>> parse_features("random:128")
     ('random', 128)
@@ -112,25 +138,30 @@ def parse_features(text: str) -> tuple[str, int]:
 
 
 def shape_graph(raw: RawSet, *, undirected: bool | None, self_loops: bool | None) -> Graph:
-    """The graph of a set's edges.
+    """Build the graph of a data set.
 
     Args:
-        raw: the set.
-        undirected: add reverse edges and merge duplicates; None: only where each undirected edge is stored once.
-        self_loops: True: exactly one on every node; False: none; None: as stored.
+        raw: the data set as stored.
+        undirected: add reverse edges and merge duplicates; None: only if each undirected edge is stored once.
+        self_loops: True: exactly one per node; False: none; None: as stored.
+
+    Returns:
+        The graph.
 
     Raises:
-        ValueError: typed edges that would need types for reverse edges or loops.
+        ValueError: typed edges, which have no type for reverse edges or self loops.
     """
     src, dst, types = raw.src, raw.dst, raw.edge_type
     if self_loops is not None:
-        kept = src != dst
-        src, dst, types = src[kept], dst[kept], None if types is None else types[kept]
+        proper = src != dst
+        src, dst, types = src[proper], dst[proper], None if types is None else types[proper]
     if self_loops:
         if types is not None:
-            raise ValueError("self_loops=True needs a type for the new loops, and this set's edges are typed")
+            raise ValueError(
+                "self_loops is True, but the edges are typed and self loops have no type; pass self_loops=None or False"
+            )
         nodes = torch.arange(raw.num_nodes, dtype=torch.promote_types(src.dtype, index_dtype(raw.num_nodes)))
         src, dst = torch.cat((src, nodes)), torch.cat((dst, nodes))
-    both = raw.stored_once if undirected is None else undirected
-    graph = Graph.from_edges(src, dst, num_nodes=raw.num_nodes, undirected=both, edge_type=types)
+    add_reverse = raw.stored_once if undirected is None else undirected
+    graph = Graph.from_edges(src, dst, num_nodes=raw.num_nodes, undirected=add_reverse, edge_type=types)
     return Graph(graph.indptr, graph.indices, edge_type=graph.edge_type, node_type=raw.node_type)

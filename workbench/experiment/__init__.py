@@ -1,1 +1,1 @@
-"""Experiments: a figure as a pair of YAML and Python, its sweep run point by point, resumed and kept."""
+"""Experiments: figures as pairs of YAML and Python, their sweeps run, resumed, stored and checked."""

@@ -1,5 +1,4 @@
-"""The shapes that claims have, held against a table: who is least and by how much, what falls or rises, what stays
-within bounds."""
+"""Shapes of claims, checked against a table: least value, ratio, monotone series, values within bounds."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -21,25 +20,27 @@ def least(
     by: Sequence[str],
     timed: bool = False,
 ) -> Finding:
-    """One way has the smallest value in every case; ties count as held.
+    """Check that one method has the smallest value in every case; a tie counts as the smallest.
 
     Args:
-        name: see `Finding`, like `statement` and `timed`.
-        statement: ·
-        table: of an experiment.
-        value: column to compare; repeated rows of a case count by their median. A case that only the winner lacks is
-            lost.
-        among: column of the ways.
-        winner: way that is claimed to be the least.
-        rivals: ways to compare with; those that the table lacks are left out.
-        by: columns that make a case.
-        timed: ·
+        name: of the finding, short and stable ("reg-least-memory").
+        statement: the part of the claim, in one sentence.
+        table: rows of an experiment.
+        value: column to compare; the median of the rows of a case counts. A case without a value of the winner alone
+            is lost.
+        among: column that tells the methods apart.
+        winner: method that should have the least value.
+        rivals: methods to compare with; those that are not in the table are skipped.
+        by: columns that identify a case.
+        timed: the value is in seconds, so the finding is shown and never asserted.
 
     Raises:
-        ValueError: the table has no case with the winner and a rival.
+        ValueError: no case of the table has both the winner and a rival.
     """
     cases, rivals = _rivalry(table, value, among, by, winner, rivals)
-    ratios = (cases[winner] / cases[rivals].min(axis=1)).fillna(float("inf"))  # where the winner failed it lost
+    ratios = (cases[winner] / cases[rivals].min(axis=1)).fillna(
+        float("inf")
+    )  # a case in which the winner failed is lost
     won = int((ratios <= 1).sum())
     worst, best = (
         f"{_case(by, at)}: {winner} {ratio - 1:+.1%} against {cases.loc[at, rivals].astype(float).idxmin()}"
@@ -63,24 +64,24 @@ def ratio(
     worst: float = float("inf"),
     timed: bool = False,
 ) -> Finding:
-    """One way's value over the least of others': at most so much in the median over cases, and in each of them.
+    """Check the ratio of one method's value to the least of its rivals': its median over cases, and its maximum.
 
     Args:
-        name: see `Finding`, like `statement` and `timed`.
-        statement: ·
-        table: of an experiment.
-        value: column to compare, not negative; repeated rows of a case count by their median. Both 0 are a ratio of 1.
-            A case that only the winner lacks has an infinite ratio, one that the rivals lack does not count.
-        among: column of the ways.
-        winner: way that is claimed to be so much less.
-        rivals: ways to compare with; those that the table lacks are left out.
-        by: columns that make a case.
-        median: that the ratio's median is at most.
-        worst: that no ratio is beyond.
-        timed: ·
+        name: of the finding, short and stable ("reg-least-memory").
+        statement: the part of the claim, in one sentence.
+        table: rows of an experiment.
+        value: column to compare, not negative; the median of the rows of a case counts. 0 over 0 is a ratio of 1. The
+            ratio of a case without a value of the winner alone is infinite; a case without rivals is skipped.
+        among: column that tells the methods apart.
+        winner: method whose value is the numerator.
+        rivals: methods to compare with; those that are not in the table are skipped.
+        by: columns that identify a case.
+        median: upper bound of the median ratio.
+        worst: upper bound of every ratio.
+        timed: the value is in seconds, so the finding is shown and never asserted.
 
     Raises:
-        ValueError: the table has no case with the winner and a rival.
+        ValueError: no case of the table has both the winner and a rival.
     """
     cases, rivals = _rivalry(table, value, among, by, winner, rivals)
     ratios = _over(cases[winner], cases[rivals].min(axis=1)).fillna(float("inf"))
@@ -105,18 +106,18 @@ def monotone(
     tolerance: float = 0.0,
     timed: bool = False,
 ) -> Finding:
-    """A value rises (or falls) from each step to the next in every series.
+    """Check that a value never falls (or never rises) along every series.
 
     Args:
-        name: see `Finding`, like `statement` and `timed`.
-        statement: ·
-        table: of an experiment.
-        value: column that rises; repeated rows count by their median.
-        along: column that it rises with.
-        by: columns that make a series.
-        falling: claim the opposite.
-        tolerance: relative step in the wrong direction that is let pass.
-        timed: ·
+        name: of the finding, short and stable ("reg-least-memory").
+        statement: the part of the claim, in one sentence.
+        table: rows of an experiment.
+        value: column that rises; the median of the rows of a point counts.
+        along: column that orders a series.
+        by: columns that identify a series.
+        falling: the value falls instead.
+        tolerance: relative step in the wrong direction that is allowed.
+        timed: the value is in seconds, so the finding is shown and never asserted.
 
     Raises:
         ValueError: no series has two points.
@@ -150,25 +151,25 @@ def within(
     form: str = ".4g",
     timed: bool = False,
 ) -> Finding:
-    """A value lies between bounds in every case.
+    """Check that a value is within bounds in every case.
 
     Args:
-        name: see `Finding`, like `statement` and `timed`.
-        statement: ·
-        table: of an experiment; rows without the value are left out.
-        value: column of it.
-        by: columns that make a case.
-        least: the value is at least this.
-        most: and at most this.
-        form: in which values are told, of Python's format().
-        timed: ·
+        name: of the finding, short and stable ("reg-least-memory").
+        statement: the part of the claim, in one sentence.
+        table: rows of an experiment; rows without the value are skipped.
+        value: column to check.
+        by: columns that identify a case.
+        least: lower bound.
+        most: upper bound.
+        form: format specification of values in the evidence, as for Python's format().
+        timed: the value is in seconds, so the finding is shown and never asserted.
 
     Raises:
         ValueError: no row has the value.
     """
     known = table.dropna(subset=[value])
     if not len(known):
-        raise ValueError(f"nothing to hold against bounds: no row of the table has {value}")
+        raise ValueError(f"nothing to check: no row of the table has {value}; run the points that measure it")
     values: Any = known.set_index(list(by))[value].astype(float)
     kept = int(values.between(least, most).sum())
     ends = {"least": values.argmin(), "most": values.argmax()}
@@ -182,11 +183,12 @@ def within(
 def _rivalry(
     table: pd.DataFrame, value: str, among: str, by: Sequence[str], winner: str, rivals: Sequence[str]
 ) -> tuple[Any, list[str]]:
-    """A line a case that any rival has, a column a way; and the rivals that there are."""
+    """One row per case that has a rival, one column per method; and the rivals in the table."""
     cases: Any = _pivot(table, value, among, by)
     rivals = [rival for rival in rivals if rival in cases]
     if winner not in cases or not rivals:
-        raise ValueError(f"nothing to compare: the table's {among} are {', '.join(map(str, cases))}")
+        found = ", ".join(map(str, cases))
+        raise ValueError(f"nothing to compare: the table's {among} are {found}; run {winner} and a rival")
     return cases.dropna(subset=rivals, how="all"), rivals
 
 

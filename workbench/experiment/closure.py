@@ -1,33 +1,39 @@
-"""The code that decides a point's rows: the import closure of its `run`, and nothing else.
+"""Import closures: the code that decides a point's rows is what its `run` reaches, and nothing else.
 
-Of an experiment's module the definitions count that `run` and `Config` reach, so that drawing and checking, which stand
-beside them, do not. What they import counts: of other modules of experiments again the definitions that are named, of
-the library whole modules and all that these import, however late. Names of the library itself (`wb.Graph`) lead to the
-modules that define them. Comments, docstrings and layout do not count, nor does what only type checkers import.
+In a figure's module, only the definitions that `run` and `Config` reach count; those that draw and check do not. Their
+imports are followed: in other modules of experiments again to the definitions that are used, in the library to whole
+modules and everything that these import, lazy imports included. Attributes of the library itself (`wb.Graph`) lead to
+the modules that define them. Comments, docstrings, layout and imports for type checkers do not count.
 """
 
 import ast
 import hashlib
+import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache
+from functools import cache, lru_cache
+from importlib.util import resolve_name
 from pathlib import Path
 
 import workbench
 
 _FIGURES = "experiments"
 _LIBRARY = Path(workbench.__file__).resolve().parent
+READ_AT = time.time()
+"""Since when this process has read the library's files, in seconds since 1970: it does not see later edits."""
+
 _EFFECTS = "<module>"
+_SHORT = 12  # hexadecimal digits
 
 Target = tuple[str, str | None]
-"""A module, and the name that is taken from it; None: the module itself."""
+"""A module, and the name that is used of it; None: the module itself."""
 
 
 def closure(file: Path, names: Iterable[str]) -> dict[str, str]:
-    """The code that some definitions of an experiment's module reach.
+    """Digests of the code that some definitions of a figure's module reach.
 
     Args:
         file: `…/experiments/PAPER/FIGURE.py`.
-        names: of definitions in it, such as "run" and "Config".
+        names: of definitions in the file, such as "run" and "Config".
 
     Returns:
         sha256 by module ("workbench.core.graph") or definition ("experiments.betty.fig11.run"), sorted by name.
@@ -35,8 +41,12 @@ def closure(file: Path, names: Iterable[str]) -> dict[str, str]:
     found: dict[str, str] = {}
     paper, figures = file.resolve().parent.name, file.resolve().parents[1]
     waiting: list[Target] = [(f"{_FIGURES}.{paper}.{file.stem}", name) for name in names]
+    seen: set[Target] = set()
     while waiting:
-        module, name = waiting.pop()
+        module, name = target = waiting.pop()
+        if target in seen:
+            continue
+        seen.add(target)
         if module == _FIGURES or module.startswith(f"{_FIGURES}."):
             waiting += _definition(figures, module, name, found)
         elif module == workbench.__name__ or module.startswith(f"{workbench.__name__}."):
@@ -45,35 +55,45 @@ def closure(file: Path, names: Iterable[str]) -> dict[str, str]:
 
 
 def closure_digest(found: Mapping[str, str]) -> str:
-    """One sha256 over a closure."""
+    """sha256 over a closure."""
     return _sha256("".join(f"{name} {digest}\n" for name, digest in sorted(found.items())))
 
 
+def package_digests(found: Mapping[str, str]) -> dict[str, str]:
+    """One short digest per package of the library ("workbench.sampling") and per module of experiments in a closure."""
+    packages: dict[str, dict[str, str]] = {}
+    for name, digest in found.items():
+        parts = name.split(".")
+        package = parts[:-1] if parts[0] == _FIGURES else parts[:2]
+        packages.setdefault(".".join(package), {})[name] = digest
+    return {package: closure_digest(part)[:_SHORT] for package, part in sorted(packages.items())}
+
+
 def _library_module(module: str, name: str | None, found: dict[str, str]) -> Iterator[Target]:
-    """Take in a module of the library; what it imports."""
+    """Add a module of the library to the closure; yield its imports."""
     if module == workbench.__name__:
         if name is not None:
             yield workbench._MODULE_OF.get(name, f"{module}.{name}"), None
         return
     if name is not None:
-        yield f"{module}.{name}", None  # where it is a module
+        yield f"{module}.{name}", None  # the name may be a module
     file = _file(_LIBRARY, module)
     if file is not None and module not in found:
-        found[module], imported = _read_library(file)
+        found[module], imported = _read_library(file, module)
         yield module.rpartition(".")[0], None  # Python runs the package's own code first
         yield from imported
 
 
 @cache
-def _read_library(file: Path) -> tuple[str, tuple[Target, ...]]:
-    """Digest and imports of a file as it was when first asked: what this process has imported, it goes on running."""
+def _read_library(file: Path, module: str) -> tuple[str, tuple[Target, ...]]:
+    """Digest and imports of a file as first read: a process keeps running the code that it has imported."""
     tree = _parse(file)
-    return _digest(tree.body), tuple(target for node in ast.walk(tree) for target in _needed(node, file))
+    return _digest(tree.body), tuple(target for node in ast.walk(tree) for target in _needed(node, file, module))
 
 
-def _needed(node: ast.AST, file: Path) -> Iterator[Target]:
-    """What a node of the library imports; scripts beside its file that it names run in processes of their own."""
-    yield from _imported(node).values()
+def _needed(node: ast.AST, file: Path, module: str) -> Iterator[Target]:
+    """Imports of a node of the library, and scripts in its folder that it names and so starts as subprocesses."""
+    yield from _imported(node, _package(file, module)).values()
     if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(".py"):
         script = file.parent / node.value
         if script.is_file():
@@ -81,28 +101,29 @@ def _needed(node: ast.AST, file: Path) -> Iterator[Target]:
 
 
 def _definition(figures: Path, module: str, name: str | None, found: dict[str, str]) -> Iterator[Target]:
-    """Take in a definition of a module of experiments; what it refers to."""
+    """Add a definition of a module of experiments to the closure; yield what it refers to."""
     file = _file(figures, module)
     if file is None or name is None:
         return
-    yield f"{module}.{name}", None  # where it is a module of a package
-    tree = _parse(file)
-    aliases = {alias: target for node in tree.body for alias, target in _imported(node).items()}
+    yield f"{module}.{name}", None  # the name may be a module of a package
+    yield module.rpartition(".")[0], _EFFECTS  # Python runs the package's own code first
+    tree, package = _parse(file), _package(file, module)
+    aliases = {alias: target for node in tree.body for alias, target in _imported(node, package).items()}
     bound = _bound(tree)
     for wanted in (name, _EFFECTS):
         if wanted in aliases:
             yield aliases[wanted]
         if wanted in bound and f"{module}.{wanted}" not in found:
             found[f"{module}.{wanted}"] = _digest(bound[wanted])
-            yield from _references(module, bound[wanted], aliases)
+            yield from _references(module, package, bound[wanted], aliases)
 
 
-def _references(module: str, nodes: list[ast.stmt], aliases: Mapping[str, Target]) -> Iterator[Target]:
-    """What statements refer to: their own imports, names of modules that were imported, names of this module."""
+def _references(module: str, package: str, nodes: list[ast.stmt], aliases: Mapping[str, Target]) -> Iterator[Target]:
+    """Targets that statements refer to: their own imports, attributes of imported modules, names of this module."""
     own = [node for statement in nodes for node in ast.walk(statement)]
-    aliases = {**aliases, **{alias: target for node in own for alias, target in _imported(node).items()}}
+    aliases = {**aliases, **{alias: target for node in own for alias, target in _imported(node, package).items()}}
     for node in own:
-        yield from _imported(node).values()
+        yield from _imported(node, package).values()
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
             yield _attribute(aliases[node.value.id], node.attr)
         if isinstance(node, ast.Name):
@@ -110,22 +131,28 @@ def _references(module: str, nodes: list[ast.stmt], aliases: Mapping[str, Target
 
 
 def _attribute(target: Target, attribute: str) -> Target:
-    """What `alias.attribute` means."""
+    """Target of the expression `alias.attribute`."""
     module, name = target
     return (module, attribute) if name is None else (f"{module}.{name}", attribute)
 
 
-def _imported(node: ast.AST) -> dict[str, Target]:
-    """What a statement imports, by the name that it binds."""
+def _package(file: Path, module: str) -> str:
+    """The package that relative imports of a module start from."""
+    return module if file.name == "__init__.py" else module.rpartition(".")[0]
+
+
+def _imported(node: ast.AST, package: str) -> dict[str, Target]:
+    """Targets that a statement imports, by the names that it binds."""
     if isinstance(node, ast.Import):
         return {alias.asname or alias.name: (alias.name, None) for alias in node.names}
-    if isinstance(node, ast.ImportFrom) and node.module is not None:
-        return {alias.asname or alias.name: (node.module, alias.name) for alias in node.names}
+    if isinstance(node, ast.ImportFrom):
+        module = resolve_name("." * node.level + (node.module or ""), package)
+        return {alias.asname or alias.name: (module, alias.name) for alias in node.names}
     return {}
 
 
 def _bound(tree: ast.Module) -> dict[str, list[ast.stmt]]:
-    """Statements of a module by the names they bind; those that bind none, but have effects, under `_EFFECTS`."""
+    """Statements of a module by the names that they bind; those that bind none are under `_EFFECTS`."""
     bound: dict[str, list[ast.stmt]] = {}
     for statement in tree.body:
         if isinstance(statement, ast.Import | ast.ImportFrom):
@@ -145,7 +172,7 @@ def _names_bound(statement: ast.stmt) -> list[str]:
 
 
 class _Bare(ast.NodeTransformer):
-    """Without docstrings, and without what type checkers alone read."""
+    """Removes docstrings and blocks for type checkers."""
 
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         return None if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) else node
@@ -155,11 +182,16 @@ class _Bare(ast.NodeTransformer):
 
 
 def _parse(file: Path) -> ast.Module:
-    return _Bare().visit(ast.parse(file.read_text(encoding="utf-8"), str(file)))
+    return _parse_text(file.read_text(encoding="utf-8"))
+
+
+@lru_cache(maxsize=64)
+def _parse_text(text: str) -> ast.Module:
+    return _Bare().visit(ast.parse(text))
 
 
 def _file(folder: Path, module: str) -> Path | None:
-    """The file of a module of a package; None where there is none."""
+    """The file of a module of a package; None if there is none."""
     path = folder.joinpath(*module.split(".")[1:])
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
 

@@ -1,25 +1,25 @@
-"""What every grid point is told: its data set, device and seed; and its model. Experiments add their own fields."""
+"""Configuration of a grid point: data set, device, seed and model; experiments add their own fields."""
 
 from typing import Annotated, Any, Self
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
 
 from workbench.core.errors import check_choice
-from workbench.experiment.spec import Strict
+from workbench.experiment.figure_spec import Strict
 
 
 class DataConfig(Strict):
-    """Arguments of `workbench.load_dataset`; a plain name stands for the set as published.
+    """Arguments of `workbench.load_dataset`; in YAML, a plain name is the data set as published.
 
     Args:
-        name: of the set.
-        undirected: see `load_dataset`, like what follows.
-        self_loops: reverse edges and self-loops are added, removed or left.
-        features: what nodes start with.
-        split: which public one.
-        scale: of a stand-in.
-        seed: of a stand-in, random features and a split.
-        otherwise: the set to take where this one is not at hand.
+        name: of the data set.
+        undirected: add the reverse of each edge; None: as published.
+        self_loops: add (True) or remove (False) self-loops; None: as published.
+        features: input features of nodes: "given", "random:128" or "degree".
+        split: number of the public split, where there are several.
+        scale: size of a stand-in relative to the published graph, above 0 and at most 1.
+        seed: of a stand-in, of random features and of a split.
+        otherwise: data set to use if this one is not available.
     """
 
     name: str
@@ -32,7 +32,7 @@ class DataConfig(Strict):
     otherwise: "DataConfig | None" = None
 
     def load(self) -> Any:
-        """The data set."""
+        """Load the data set."""
         from workbench.datasets.load import load_dataset
 
         return load_dataset(**self.model_dump(exclude={"otherwise"}))
@@ -42,10 +42,10 @@ class PointConfig(Strict):
     """One grid point.
 
     Args:
-        dataset: that it reads.
+        dataset: to load.
         device: "cpu", "cuda" or "cuda:1".
         seed: of sampling, partitioning and initial weights.
-        repetition: counts runs of the same configuration.
+        repetition: number of this run among runs of the same configuration.
     """
 
     dataset: DataConfig
@@ -74,10 +74,10 @@ def _model_kind(name: str) -> str:
 
 
 PartitionMethod = Annotated[str, AfterValidator(_partition_method)]
-"""A name that `partition_batch` takes."""
+"""A method of `partition_batch`."""
 
 ModelKind = Annotated[str, AfterValidator(_model_kind)]
-"""A name that `build_model` takes."""
+"""A kind of model of `build_model`."""
 
 
 class ModelConfig(PointConfig):
@@ -85,9 +85,9 @@ class ModelConfig(PointConfig):
 
     Args:
         model: kind of layer.
-        fanouts: neighbours that are sampled in each layer, input layer first; as many as the model has layers.
+        fanouts: sampled neighbours per layer, input layer first; their number is the model's number of layers.
         hidden_dim: total width of hidden layers.
-        heads: of gat.
+        heads: attention heads of gat; 1 for other models.
         dropout: probability of dropping a hidden value.
     """
 
@@ -100,14 +100,16 @@ class ModelConfig(PointConfig):
     @model_validator(mode="after")
     def _heads_are_for_attention(self) -> Self:
         if self.heads > 1 and self.model != "gat":
-            raise ValueError(f"heads is {self.heads}, but {self.model} has none; leave it out or set model to gat")
+            raise ValueError(
+                f"heads is {self.heads}, but {self.model} has no attention heads; leave it out or set model to gat"
+            )
         return self
 
     def build(self, data: Any) -> Any:
-        """The model, from features to classes, its weights drawn by the point's seed, on the point's device.
+        """Build the model on the point's device, its initial weights drawn from the point's seed.
 
         Args:
-            data: a `Dataset`, for its widths.
+            data: `Dataset` whose numbers of features and classes are the model's input and output widths.
         """
         from workbench.nn.model import build_model
 

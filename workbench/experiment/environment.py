@@ -1,4 +1,4 @@
-"""What a run says about where it ran: device, versions, commit."""
+"""Provenance of a run: device, versions of libraries, commit, load of the machine."""
 
 import os
 import platform
@@ -12,10 +12,10 @@ _LIBRARIES = ("torch", "numba", "numpy", "pymetis", "dgl", "triton")
 
 
 def check_device(device: str) -> None:
-    """Check that a device can be used here.
+    """Check that a device is available.
 
     Raises:
-        RuntimeError: CUDA without a GPU, or a GPU that is not there.
+        RuntimeError: no GPU, or fewer than the device's number.
     """
     if device == "cpu":
         return
@@ -28,7 +28,7 @@ def check_device(device: str) -> None:
 
 
 def device_name(device: str) -> str:
-    """What a device is called, for people."""
+    """A device's model name, for people."""
     if device == "cpu":
         return f"{_cpu_name()}, {os.cpu_count()} cores"
     import torch
@@ -37,7 +37,7 @@ def device_name(device: str) -> str:
 
 
 def load_average() -> str:
-    """Processes that wanted a core during the last minute, and the cores; seconds measured under load say little."""
+    """Load average of the last minute and number of cores; seconds measured under load are not comparable."""
     return f"{os.getloadavg()[0]:.1f} of {os.cpu_count()} cores" if hasattr(os, "getloadavg") else ""
 
 
@@ -51,10 +51,10 @@ def _cpu_name() -> str:
 
 @cache
 def environment_tags(root: Path) -> dict[str, str]:
-    """Commit and versions.
+    """Tags of commit, platform, threads and versions of libraries.
 
     Args:
-        root: of the checkout.
+        root: folder of the checkout.
     """
     from workbench.kernels.threads import get_num_threads
 

@@ -1,43 +1,32 @@
-"""`Experiment`: a figure of a paper, ready to run, draw and check."""
+"""`Experiment`: a figure or table of a paper, which can be run, drawn and checked."""
 
 import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from itertools import chain
 from pathlib import Path
 from types import ModuleType
-from typing import Any, NamedTuple
+from typing import Any
 
 import pandas as pd
 
-from workbench.experiment.closure import closure, closure_digest
+from workbench.experiment.attempt import Task, finished_runs
+from workbench.experiment.closure import closure, closure_digest, package_digests
 from workbench.experiment.config import PointConfig
-from workbench.experiment.data import alternatives, at_hand, describe_dataset
+from workbench.experiment.config_errors import ConfigError
 from workbench.experiment.environment import check_device, device_name, environment_tags, load_average
-from workbench.experiment.finding import Finding
-from workbench.experiment.grid import configs, grids
-from workbench.experiment.key import figure_digest, point_key
-from workbench.experiment.places import project_root, relative
-from workbench.experiment.problems import ConfigError
-from workbench.experiment.spec import Spec
-from workbench.experiment.sweep import Task, run_sweep
+from workbench.experiment.figure_spec import Spec
+from workbench.experiment.finding import Finding, findings_table
+from workbench.experiment.grid import configs, grids, resolved
+from workbench.experiment.grid_runs import GridRuns, runs_of_grid
+from workbench.experiment.key import point_key, summary_key
+from workbench.experiment.parallel import process_limits
+from workbench.experiment.point_dataset import at_hand, describe_dataset
+from workbench.experiment.sweep import run_sweep
 from workbench.experiment.table import table_of
+from workbench.paths import project_root, shown_path
+from workbench.tracking.opening import open_store
 from workbench.tracking.record import Point, Run
-from workbench.tracking.store import Store, open_store
-
-
-class GridRuns(NamedTuple):
-    """Runs of one grid on one device.
-
-    Args:
-        runs: of its points, in order; two data sets may have one run, of what stands in for both.
-        ended: points that have a run.
-        points: of the grid.
-    """
-
-    runs: list[Run]
-    ended: int
-    points: int
+from workbench.tracking.store import Store
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -46,83 +35,87 @@ class Experiment:
 
     Args:
         name: "paper/figure".
-        spec: of the YAML.
-        file: of the YAML.
-        module: with `draw`, `check` and `compare`, each called with (table, reported); with `Config` and `run(config)`
-            too where the rows are its own.
-        home: the experiment whose rows it shows; None for its own.
-        views: names of all figures that show its rows, its own included.
+        paper: name and venue of the paper.
+        spec: contents of its YAML file.
+        file: its YAML file.
+        module: defines `draw`, `check` and `compare`, each of (table, reported); and `Config` and `run(config)`, unless
+            the figure is a view of another one's rows.
+        home: the experiment whose rows it shows; None if it has its own.
+        views: names of all figures that show its rows, itself included; empty for a view.
+        requires: optional module that its run imports.
     """
 
     name: str
+    paper: str
     spec: Spec
     file: Path
     module: ModuleType
     home: "Experiment | None" = None
     views: tuple[str, ...] = ()
+    requires: str | None = None
 
     @property
     def sweep(self) -> "Experiment":
-        """The experiment that makes the rows."""
+        """The experiment that yields the rows: `home`, or the figure itself."""
         return self.home or self
 
     @property
     def reported(self) -> pd.DataFrame:
-        """The paper's values, a line each."""
+        """The paper's values, one row each."""
         return pd.DataFrame(self.spec.reported)
 
     def tasks(
         self, *, size: str = "smoke", device: str | None = None, overrides: Mapping[str, Any] | None = None
     ) -> list[Task]:
-        """Grid points with their keys; data sets are loaded for their fingerprints.
+        """Grid points with their keys; loads data sets for their fingerprints.
+
+        Args:
+            size: "smoke", "real" or "paper".
+            device: default: the size's.
+            overrides: configuration key to value, as `run` takes them.
 
         Raises:
-            ConfigError: with file, key and what is allowed; or a data set that is not at hand.
-            RuntimeError: a device that is not here.
+            ConfigError: an invalid configuration, or a data set that is not available.
+            RuntimeError: a device that is not available.
         """
-        code = self.code_digest()
+        code = self.code()
+        about = {"code": closure_digest(code), "packages": json.dumps(package_digests(code))}
         found = self.configs(size=size, device=device, overrides=overrides)
-        tasks = [Task(self.sweep._point(config, size, code), config) for config in found]
-        return list({task.point.key: task for task in tasks}.values())  # two sets may have one that stands in for both
+        tasks = [Task(self.sweep._point(config, size, about), config) for config in found]
+        return list({task.point.key: task for task in tasks}.values())  # one data set may replace two
 
     def configs(
         self, *, size: str = "smoke", device: str | None = None, overrides: Mapping[str, Any] | None = None
     ) -> list[PointConfig]:
-        """Validated configurations of all points, with data sets that are at hand; nothing is loaded.
+        """Validated configurations of all points, with data sets that are available; loads nothing.
+
+        Args:
+            size: "smoke", "real" or "paper".
+            device: default: the size's.
+            overrides: configuration key to value, as `run` takes them.
 
         Raises:
-            ConfigError: with file, key and what is allowed; or a data set that is not at hand.
-            RuntimeError: a device that is not here.
+            ConfigError: an invalid configuration, or a data set that is not available.
+            RuntimeError: a device that is not available.
         """
         found = self.sweep._validated(size, device, overrides)
         for config in found:
             check_device(config.device)
-        return [at_hand(config, relative(self.sweep.file)) for config in found]
+        return [at_hand(config, shown_path(self.sweep.file)) for config in found]
 
     def select(self, runs: Iterable[Run], *, size: str) -> list[GridRuns]:
-        """Of runs, those of the size's own grid made by the code as it is, for each device in the grid's order.
+        """Of some runs, those of the size's grid that the present code made: one selection per device.
 
-        Neither devices nor data sets need to be here; of a point's runs the last one counts.
+        Neither devices nor data sets need to be available here.
 
         Args:
-            runs: of this sweep and size.
+            runs: of this sweep and size; of the runs of a point the last one counts.
             size: of the grid.
         """
         code = self.code_digest()
-        newest = {_as_text(run.point.config): run for run in runs if run.point.tags.get("code") == code}
-        devices = dict.fromkeys(str(run.point.config["device"]) for run in newest.values())
-        grids = [self.sweep._validated(size, device, None) for device in devices]
-        points = [
-            [[_as_text(resolved(either)) for either in alternatives(config)] for config in grid] for grid in grids
-        ]
-        return [
-            GridRuns(
-                [newest[key] for key in dict.fromkeys(chain.from_iterable(own)) if key in newest],
-                sum(any(key in newest for key in either) for either in own),
-                len(own),
-            )
-            for own in points
-        ]
+        made = [run for run in runs if run.point.tags.get("code") == code]
+        devices = dict.fromkeys(str(run.point.config["device"]) for run in made)
+        return [runs_of_grid(made, self.sweep._validated(size, device, None)) for device in devices]
 
     def run(
         self,
@@ -132,6 +125,9 @@ class Experiment:
         overrides: Mapping[str, Any] | None = None,
         store: Store | None = None,
         progress: bool | None = None,
+        jobs: int = 1,
+        time_limit_seconds: float | None = None,
+        in_subprocess: bool | None = None,
     ) -> pd.DataFrame:
         """Run what is not done yet and return the table of all points.
 
@@ -139,14 +135,30 @@ class Experiment:
             size: "smoke", "real" or "paper".
             device: default: the size's.
             overrides: configuration key to value ("dataset.scale" reaches into a mapping; a list replaces an axis).
-            store: default: see `open_store`.
+            store: default: that of MLFLOW_TRACKING_URI, else `mlflow.db` of the project.
             progress: show a bar on stderr; None: on a terminal.
+            jobs: points that run at a time, each in a process of its own with its share of the cores.
+            time_limit_seconds: after which a point is stopped and fails; default: the size's, if it has one.
+            in_subprocess: run each point in a process of its own, so that a crash or the system's out-of-memory killer
+                fails that point alone; None: with several jobs or a time limit. Such a process imports the figure anew.
 
         Raises:
-            ConfigError: before any work; see `configs`.
+            ConfigError: an invalid configuration or a data set that is not available, before any work.
             StoreError: the store can't be reached, before any work.
+            ValueError: jobs below 1, a time limit of 0 or less, or either without subprocesses.
         """
-        return table_of(self.runs(size=size, device=device, overrides=overrides, store=store, progress=progress))
+        return table_of(
+            self.runs(
+                size=size,
+                device=device,
+                overrides=overrides,
+                store=store,
+                progress=progress,
+                jobs=jobs,
+                time_limit_seconds=time_limit_seconds,
+                in_subprocess=in_subprocess,
+            )
+        )
 
     def runs(
         self,
@@ -156,59 +168,81 @@ class Experiment:
         overrides: Mapping[str, Any] | None = None,
         store: Store | None = None,
         progress: bool | None = None,
+        jobs: int = 1,
+        time_limit_seconds: float | None = None,
+        in_subprocess: bool | None = None,
     ) -> list[Run]:
-        """Like `run`; the runs themselves."""
+        """Like `run`, but return the runs themselves."""
         self.configs(size=size, device=device, overrides=overrides)
+        limit = time_limit_seconds if time_limit_seconds is not None else self._time_limit(size)
+        limits = process_limits(jobs, limit, in_subprocess)
         store = store or open_store()
         store.check()
         store.close_orphans()
         tasks = self.tasks(size=size, device=device, overrides=overrides)
-        return run_sweep(tasks, self.sweep.module.run, store, progress=progress)
+        return run_sweep(tasks, self.sweep.module.run, store, limits=limits, progress=progress)
+
+    def _time_limit(self, size: str) -> float | None:
+        return self.sweep.spec.sizes[size].time_limit_seconds  # pyright: ignore[reportArgumentType]
+
+    def is_current(self, store: Store, *, size: str = "smoke", device: str | None = None) -> bool:
+        """Check, without running a point, that the store has all that running and logging the figure would add.
+
+        That is a finished run of every point of the size's grid under its present key, and a summary of these runs
+        under the figure's present digest. Data sets are loaded once per process, for their fingerprints.
+
+        Args:
+            store: that keeps runs.
+            size: "smoke", "real" or "paper".
+            device: default: the size's.
+
+        Raises:
+            ConfigError: an invalid configuration, or a data set that is not available.
+            RuntimeError: a device that is not available.
+        """
+        tasks = self.tasks(size=size, device=device)
+        finished = finished_runs(tasks, store)
+        if any(task.point.key not in finished for task in tasks):
+            return False
+        key = summary_key(self.name, self.figure_digest(), [finished[task.point.key].run_id for task in tasks])
+        return store.has_summary(self.name, self.sweep.name, size, key)
 
     def draw(self, table: pd.DataFrame) -> Any:
-        """The figure."""
+        """Draw the figure from a table."""
         return self.module.draw(table, self.reported)
 
     def check(self, table: pd.DataFrame) -> list[Finding]:
-        """The claim, part by part, held against a table."""
+        """Check every part of the claim against a table."""
         return list(self.module.check(table, self.reported))
 
     def shown(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The rows of a table that the figure shows: all, unless its module has a `shown(table)`."""
+        """The rows of a table that the figure shows: all, unless its module defines `shown(table)`."""
         return self.module.shown(table) if hasattr(self.module, "shown") else table
 
     def compare(self, table: pd.DataFrame) -> pd.DataFrame:
-        """The paper's numbers beside those of a table."""
+        """A table of the paper's numbers beside those measured here."""
         return self.module.compare(table, self.reported)
 
     def deviations(self, size: str) -> dict[str, str]:
-        """Findings known not to hold at a size, with the reason."""
+        """Names of findings that are known not to hold at a size, to the reasons."""
         return self.spec.sizes[size].deviations if size in self.spec.sizes else {}  # pyright: ignore[reportArgumentType]
 
     def findings(self, table: pd.DataFrame, *, size: str) -> pd.DataFrame:
-        """The claim's parts as a table: statement, verdict, evidence, and the reason of documented deviations."""
-        known = self.deviations(size)
-        return pd.DataFrame(
-            {
-                "statement": finding.statement,
-                "verdict": finding.verdict,
-                "evidence": finding.evidence,
-                "why": "" if finding.held else known.get(finding.name, ""),
-            }
-            for finding in self.check(table)
-        )
+        """The findings as a table: statement, verdict, evidence, and the reason of a documented deviation."""
+        return findings_table(self.check(table), self.deviations(size))
 
     def unexplained(self, table: pd.DataFrame, *, size: str) -> list[Finding]:
-        """Findings that neither held nor are documented as deviations; those on seconds are left out."""
+        """Findings that did not hold and are not documented as deviations; timed ones are left out."""
         known = self.deviations(size)
         return [f for f in self.check(table) if not f.held and not f.timed and f.name not in known]
 
     def figure_digest(self) -> str:
-        """sha256 over the library and the figure's own pair."""
-        return figure_digest((self.file, self.file.with_suffix(".py")))
+        """sha256 over the code that draws and checks the figure, and over its YAML file, comments left out."""
+        drawing = closure(self.file.with_suffix(".py"), ("draw", "check"))
+        return closure_digest({**drawing, self.file.name: self.spec.model_dump_json()})
 
     def code(self) -> dict[str, str]:
-        """The code that decides the rows: sha256 by module or definition; see `workbench.experiment.closure`."""
+        """sha256 by module or definition of the code that decides the rows, the import closure of `run`."""
         return closure(self.sweep.file.with_suffix(".py"), ("run", "Config"))
 
     def code_digest(self) -> str:
@@ -216,7 +250,7 @@ class Experiment:
         return closure_digest(self.code())
 
     def note(self, size: str) -> str:
-        """What a reader must know of a size: the sweep's note and the figure's own."""
+        """Caveats of a size: the note of the sweep and the figure's own."""
         specs = [self.home.spec, self.spec] if self.home else [self.spec]
         found = [spec.sizes.get(size) for spec in specs]  # pyright: ignore[reportArgumentType, reportCallIssue]
         return "; ".join(chosen.note for chosen in found if chosen is not None and chosen.note)
@@ -227,30 +261,19 @@ class Experiment:
     def _repr_markdown_(self) -> str:
         spec = self.spec
         notes = "".join(f"\n\n*{size}*: {note}" for size in self.sweep.spec.sizes if (note := self.note(size)))
-        return f"**{spec.title}** — {spec.paper}, {spec.source}.\n\nClaim: {spec.claim}{notes}"
+        return f"**{spec.title}** — {self.paper}, {spec.source}.\n\nClaim: {spec.claim}{notes}"
 
     def _validated(self, size: str, device: str | None, overrides: Mapping[str, Any] | None) -> list[PointConfig]:
-        where = relative(self.file)
+        where = shown_path(self.file)
         try:
             return configs(grids(self.spec, size, device=device, overrides=overrides), self.module.Config, where)
         except ConfigError as error:
             raise ConfigError(str(error) if where in str(error) else f"{where}: {error}") from None
 
-    def _point(self, config: PointConfig, size: str, code: str) -> Point:
+    def _point(self, config: PointConfig, size: str, code: Mapping[str, str]) -> Point:
         plain = resolved(config)
         dataset = describe_dataset(config.dataset)  # pyright: ignore[reportArgumentType]  # frozen, so it can be hashed
-        tags = {**environment_tags(project_root()), "device": device_name(config.device), "code": code}
+        tags = {**environment_tags(project_root()), "device": device_name(config.device), **code}
         tags["load"] = load_average()
-        key = point_key(code, plain, dataset.fingerprint)
+        key = point_key(code["code"], plain, dataset.fingerprint if dataset else "")
         return Point(self.name, size, key, plain, self.views, dataset, tags)
-
-
-def resolved(config: PointConfig) -> dict[str, Any]:
-    """JSON values; the experiment's own keys before those that more have, since they tell its runs apart."""
-    plain = config.model_dump(mode="json", exclude={"dataset": {"otherwise"}})
-    kinds = [kind for kind in type(config).__mro__ if issubclass(kind, PointConfig)]
-    return dict(sorted(plain.items(), key=lambda item: sum(item[0] in kind.model_fields for kind in kinds)))
-
-
-def _as_text(config: Mapping[str, Any]) -> str:
-    return json.dumps(config, sort_keys=True)

@@ -1,18 +1,21 @@
-"""What an experiment's `check` says: one statement of the claim, and whether it held in the table."""
+"""A finding: one statement of a figure's claim, and whether the table supports it."""
 
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+
+import pandas as pd
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One part of a figure's claim, held against a table.
+    """One part of a figure's claim, checked against a table.
 
     Args:
         name: short and stable ("reg-least-memory"), unique in its figure; deviations are documented by it.
-        statement: the claim's part in one sentence.
-        held: whether it did here.
+        statement: the part of the claim, in one sentence.
+        held: the table supports it.
         evidence: the measured values that decide, in one line.
-        timed: it rests on seconds, so it may differ from one run to the next: shown, never asserted.
+        timed: it depends on measured seconds, so it may differ from run to run: shown, never asserted.
     """
 
     name: str
@@ -23,12 +26,30 @@ class Finding:
 
     @property
     def verdict(self) -> str:
-        """In words; seconds are no verdict on the claim, since they depend on what else the machine does."""
+        """The result in words; seconds depend on the machine's load, so they give no verdict on the claim."""
         if self.timed:
             return "seconds agree" if self.held else "seconds differ"
         return "held" if self.held else "did not hold"
 
     @property
     def symbol(self) -> str:
-        """A sign for the verdict."""
+        """A symbol for the verdict."""
         return "✓" if self.held else "◷" if self.timed else "✗"
+
+
+def findings_table(findings: Iterable[Finding], deviations: Mapping[str, str]) -> pd.DataFrame:
+    """Findings for people: statement, verdict, evidence, and the reason of a documented deviation.
+
+    Args:
+        findings: one row each.
+        deviations: name of a finding that is known not to hold, to the reason.
+    """
+    return pd.DataFrame(
+        {
+            "statement": finding.statement,
+            "verdict": finding.verdict,
+            "evidence": finding.evidence,
+            "why": "" if finding.held else deviations.get(finding.name, ""),
+        }
+        for finding in findings
+    )

@@ -1,4 +1,4 @@
-"""Grid points of one size: the YAML's values, what the caller sets, every combination of the axes, validated."""
+"""Grids of one size: values from YAML, the caller's overrides, all combinations of the axes, validated."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -9,8 +9,8 @@ import yaml
 from pydantic import ValidationError
 
 from workbench.experiment.config import PointConfig
-from workbench.experiment.problems import ConfigError, explain
-from workbench.experiment.spec import Axes, Spec
+from workbench.experiment.config_errors import ConfigError, explain
+from workbench.experiment.figure_spec import Axes, Spec
 
 
 @dataclass(frozen=True)
@@ -19,22 +19,22 @@ class Grid:
 
     Args:
         fixed: key to value.
-        axes: key to values; every combination is a point, the last axis running fastest.
+        axes: key to values; every combination is a point, and the last axis varies fastest.
     """
 
     fixed: Mapping[str, Any]
     axes: Mapping[str, list[Any]]
 
     def points(self) -> list[dict[str, Any]]:
-        """The combinations."""
+        """Configurations of all combinations."""
         return [{**self.fixed, **dict(zip(self.axes, values, strict=True))} for values in product(*self.axes.values())]
 
     def set(self, key: str, value: Any) -> "Grid":
-        """The grid with another value: of an axis (a list replaces its values), of a part of one, or of all points.
+        """The grid with another value of an axis, of a part of one, or of all points.
 
         Args:
             key: of the configuration; "dataset.scale" reaches into a mapping.
-            value: for it.
+            value: new value; a list replaces all values of an axis.
         """
         outer, _, inner = key.partition(".")
         if inner:
@@ -49,16 +49,16 @@ class Grid:
 def grids(
     spec: Spec, size: str, *, device: str | None = None, overrides: Mapping[str, Any] | None = None
 ) -> list[Grid]:
-    """The grids of a size, with what the caller sets.
+    """The grids of a size, with the caller's overrides.
 
     Args:
-        spec: of the experiment that makes the rows.
+        spec: of the experiment that yields the rows.
         size: one of its sizes.
         device: default: the size's.
-        overrides: key to value, as `Grid.set` takes them.
+        overrides: configuration key to value; "dataset.scale" reaches into a mapping.
 
     Raises:
-        ConfigError: no such size here.
+        ConfigError: the experiment does not have this size.
     """
     if size not in spec.sizes:
         raise ConfigError(f"size {size!r} is not one of this experiment's: {', '.join(spec.sizes)}")
@@ -71,8 +71,11 @@ def grids(
 
 
 def _set_all(found: list[Grid], key: str, value: Any) -> list[Grid]:
-    """Set a key in every grid. A value that some grids have on that axis stays out of those that don't: of a sweep over
-    two models, setting one leaves the other's grid away. A list chooses values of an axis, where the axis exists."""
+    """Set a key in every grid.
+
+    A value that some grids have on that axis is set in these alone, so setting one of two models drops the other
+    model's grid. A list selects values of an axis, in the grids that have this axis.
+    """
     values = value if isinstance(value, list) else [value]
     offered = [v for grid in found for v in grid.axes.get(key, [])]
     if offered and not values:
@@ -92,7 +95,7 @@ def _set_all(found: list[Grid], key: str, value: Any) -> list[Grid]:
 
 
 def _all_axes(axes: Axes, seeds: list[int], repetitions: int) -> Axes:
-    """A grid's own seeds go before those of its size."""
+    """The axes with seeds and repetitions; an axis `seed` of the grid overrides the seeds of its size."""
     return {**axes, "seed": axes.get("seed", seeds), "repetition": list(range(repetitions))}
 
 
@@ -100,12 +103,12 @@ def configs(found: list[Grid], model: type[PointConfig], where: str) -> list[Poi
     """Validated configurations of all points, each once, in the grids' order.
 
     Args:
-        found: as `grids` makes them.
+        found: result of `grids`.
         model: the experiment's `Config`.
-        where: file they come from, for messages.
+        where: file that the grids come from, for messages.
 
     Raises:
-        ConfigError: with file, key and what is allowed.
+        ConfigError: an invalid value; the message names file, key and the allowed values.
     """
     unique: dict[str, PointConfig] = {}
     for values in (point for grid in found for point in grid.points()):
@@ -117,14 +120,21 @@ def configs(found: list[Grid], model: type[PointConfig], where: str) -> list[Poi
     return list(unique.values())
 
 
+def resolved(config: PointConfig) -> dict[str, Any]:
+    """A configuration as JSON values; keys that few experiments share come first, since they tell runs apart."""
+    plain = config.model_dump(mode="json", exclude={"dataset": {"otherwise"}})
+    kinds = [kind for kind in type(config).__mro__ if issubclass(kind, PointConfig)]
+    return dict(sorted(plain.items(), key=lambda item: sum(item[0] in kind.model_fields for kind in kinds)))
+
+
 def parse_overrides(texts: list[str]) -> dict[str, Any]:
-    """`key=value` texts as a mapping; values are read as YAML.
+    """Parse `key=value` texts; values are YAML.
 
     >>> parse_overrides(["num_parts=[2, 4]", "dataset.scale=0.01", "method=reg"])
     {'num_parts': [2, 4], 'dataset.scale': 0.01, 'method': 'reg'}
 
     Raises:
-        ConfigError: no "=" in a text, or a value that is no YAML.
+        ConfigError: a text without "=", or a value that is invalid YAML.
     """
     found = {}
     for text in texts:
@@ -139,7 +149,7 @@ def parse_overrides(texts: list[str]) -> dict[str, Any]:
 
 
 def _within(value: Any, key: str, inner: Any) -> dict[str, Any]:
-    """A mapping with one of its values replaced; a plain name counts as {"name": …}, as for data sets."""
+    """A mapping with one value replaced; a plain name is {"name": …}, as for data sets."""
     if not isinstance(value, str | Mapping):
         raise ConfigError(f"--set ….{key}: the value {value!r} has no parts; leave out .{key}")
     mapping = {"name": value} if isinstance(value, str) else dict(value)

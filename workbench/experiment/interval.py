@@ -12,20 +12,20 @@ CONFIDENCE = 0.95
 def mean_intervals(
     table: pd.DataFrame, *, value: str, by: Sequence[str], confidence: float = CONFIDENCE
 ) -> pd.DataFrame:
-    """The mean of every case and Student's confidence interval around it.
+    """The mean of every case and its confidence interval by Student's t.
 
     Args:
-        table: rows, independent of each other within a case; those without the value are left out.
-        value: column of it.
-        by: columns that make a case.
-        confidence: probability that the interval holds the mean that the runs are drawn around, if they are normal.
+        table: rows, independent of each other within a case; rows without the value are skipped.
+        value: column to average.
+        by: columns that identify a case.
+        confidence: probability that the interval contains the expected value, if the runs are normally distributed.
 
     Returns:
-        A row a case, in order of appearance: `by`, the mean under the name of `value`, `half_width` of the interval,
-        its ends `low` and `high`, and `runs`. A case of one run has no interval: NaN.
+        One row per case, in order of appearance: `by`, the mean in column `value`, `half_width` of the interval, its
+        ends `low` and `high`, and the number of `runs`. The interval of a single run is NaN.
 
     Raises:
-        ValueError: a confidence that is not between 0 and 1.
+        ValueError: confidence is not between 0 and 1.
     """
     _check(confidence)
     from scipy.stats import t
@@ -46,24 +46,25 @@ def mean_differences(
     between: tuple[str, str],
     confidence: float = CONFIDENCE,
 ) -> pd.DataFrame:
-    """How far the means of two ways are apart in every case, with confidence intervals that hold in all cases at once.
+    """Differences between the means of two methods in every case, with simultaneous confidence intervals.
 
-    Welch's intervals, as the ways may spread differently; each at 1 − (1 − confidence) / cases, after Bonferroni.
+    Welch's intervals, because the methods' variances may differ; each at 1 − (1 − confidence) / cases (Bonferroni).
 
     Args:
-        table: rows, independent of each other; those without the value are left out.
-        value: column of it.
-        by: columns that make a case.
-        among: column of the ways.
-        between: of them, the one whose mean counts and the one whose mean is taken off.
-        confidence: probability that the intervals of all cases hold what the runs are drawn around, if they are normal.
+        table: rows, independent of each other; rows without the value are skipped.
+        value: column to average.
+        by: columns that identify a case.
+        among: column that tells the methods apart.
+        between: minuend and subtrahend, two values of `among`.
+        confidence: probability that all intervals contain the expected differences, if the runs are normally
+            distributed.
 
     Returns:
-        A row a case that has both ways, in order of appearance: `by`, `difference`, `half_width` of its interval, its
-        ends `low` and `high`. A case with a single run of a way has no interval: NaN.
+        One row per case with both methods, in order of appearance: `by`, `difference`, `half_width` of its interval,
+        its ends `low` and `high`. The interval of a case with a single run of a method is NaN.
 
     Raises:
-        ValueError: a confidence that is not between 0 and 1.
+        ValueError: confidence is not between 0 and 1.
 
     Source: Welch, The generalization of "Student's" problem when several different population variances are involved
     (Biometrika, 1947).
@@ -86,7 +87,7 @@ def _welch(pair: Any, confidence: float) -> tuple[float, float]:
     from scipy.stats import ttest_ind
 
     with warnings.catch_warnings():
-        warnings.simplefilter("ignore", RuntimeWarning)  # of values that are all the same: their interval has no width
+        warnings.simplefilter("ignore", RuntimeWarning)  # equal values: their interval has width 0
         found: Any = ttest_ind(*pair, equal_var=False)
         ends = found.confidence_interval(confidence)
     return float(ends.low), float(ends.high)
@@ -94,4 +95,4 @@ def _welch(pair: Any, confidence: float) -> tuple[float, float]:
 
 def _check(confidence: float) -> None:
     if not 0 < confidence < 1:
-        raise ValueError(f"confidence is {confidence}; it must lie between 0 and 1, such as {CONFIDENCE}")
+        raise ValueError(f"confidence is {confidence}; it must be between 0 and 1, such as {CONFIDENCE}")

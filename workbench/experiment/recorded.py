@@ -1,5 +1,6 @@
-"""Recorded tables: results worth keeping in the repository, `results/<paper>/<figure>/<size>-<device>.csv`."""
+"""Recorded tables: results kept in the repository, `experiments/results/<paper>/<figure>/<size>-<device>.csv`."""
 
+import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -11,14 +12,19 @@ import pandas as pd
 import yaml
 
 from workbench.core.errors import CorruptFileError
-from workbench.experiment.places import relative, results_folder
+from workbench.experiment.closure import closure_digest, package_digests
+from workbench.experiment.figure_loader import load_experiment
 from workbench.experiment.table import table_of
 from workbench.files import write_file
+from workbench.paths import results_folder, shown_path
 from workbench.tracking.record import FINISHED, Run
 
 SCHEMA = 1
 _NOT_KEPT = ["status", "error", "run_id"]
-_EXACT = ["loss"]  # runs that should be equal are compared in its last digits; of others six digits are enough
+UNKNOWN = "unknown: recorded before per-package digests"
+_EXACT = [
+    "loss"
+]  # losses of runs that should be equal differ in the last digits; six digits are enough for other columns
 
 
 @dataclass(frozen=True)
@@ -26,9 +32,9 @@ class Recorded:
     """A table as it was recorded.
 
     Args:
-        file: that holds it.
-        about: schema, sweep, size, date, code digest, device, data sets, versions.
-        table: without `status`, `error` and `run_id`: all its points were finished.
+        file: CSV file, whose comment lines are `about`.
+        about: schema, sweep, size, date, digests of the code, device, data sets, versions.
+        table: rows of all points, without `error` and `run_id`; every point had finished.
     """
 
     file: Path
@@ -37,22 +43,47 @@ class Recorded:
 
     @property
     def size(self) -> str:
+        """Size of the sweep: "smoke", "real" or "paper"."""
         return str(self.about["size"])
+
+    def changed_since(self) -> list[str]:
+        """The code that made the table and differs today.
+
+        Returns:
+            Packages of the library ("workbench.sampling") and modules of experiments ("experiments.betty.fig11") that
+            were edited, added or removed since, sorted; empty if none was. A table without digests of packages whose
+            only digest differs gives `[UNKNOWN]`.
+        """
+        code = load_experiment(str(self.about["sweep"])).code()
+        if self.about.get("code") == closure_digest(code):
+            return []
+        before, now = self.about.get("packages"), package_digests(code)
+        if not isinstance(before, Mapping):
+            return [UNKNOWN]
+        return sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+
+    def provenance(self) -> str:
+        """One sentence on whether the code that made the table has changed since."""
+        changed = self.changed_since()
+        if changed == [UNKNOWN]:
+            return f"changes of its code since are {UNKNOWN}"
+        since = "since it was recorded"
+        return f"its code has changed {since}: {', '.join(changed)}" if changed else f"its code is unchanged {since}"
 
 
 def record(runs: list[Run]) -> Path:
-    """Write the table of a sweep whose points are all finished.
+    """Write the table of a sweep; returns its file.
 
     Args:
-        runs: of all points of a sweep.
+        runs: of all points of the sweep, every one finished.
 
     Raises:
-        ValueError: no points, or some are not finished.
+        ValueError: no points, or unfinished ones.
     """
     unfinished = [run for run in runs if run.status != FINISHED]
     if unfinished or not runs:
         raise ValueError(
-            f"{len(unfinished)} of {len(runs)} points are not finished ({_first_error(unfinished)}); none is recorded"
+            f"{len(unfinished)} of {len(runs)} points are not finished ({_first_error(unfinished)}); run them first"
         )
     about = _about(runs)
     device = str(about["device"]) if runs[0].point.config.get("device") != "cpu" else "cpu"
@@ -70,7 +101,7 @@ def read_recorded(file: Path) -> Recorded:
     """Read a recorded table.
 
     Raises:
-        CorruptFileError: no head, or one of another schema.
+        CorruptFileError: no head in comment lines, or another schema.
     """
     lines = file.read_text(encoding="utf-8").splitlines(keepends=True)
     head = [line[2:] for line in lines if line.startswith("# ")]
@@ -79,7 +110,7 @@ def read_recorded(file: Path) -> Recorded:
     except yaml.YAMLError:
         about = {}
     if not isinstance(about, dict) or about.get("schema") != SCHEMA:
-        raise CorruptFileError(f"{relative(file)}: its head must say schema: {SCHEMA}; record the table again")
+        raise CorruptFileError(f"{shown_path(file)}: its head must say schema: {SCHEMA}; record the table again")
     table = pd.read_csv(StringIO("".join(lines[len(head) :])))
     return Recorded(file, about, table.assign(status=FINISHED))
 
@@ -90,15 +121,17 @@ def recorded(sweep: str) -> list[Recorded]:
 
 
 def _about(runs: list[Run]) -> dict[str, object]:
-    """The newest run speaks for all where they agree; where they don't, it is said."""
+    """The head of a table: tags that all runs share, and lists of values where they differ."""
     tags = {name: sorted({run.point.tags.get(name, "") for run in runs}) for name in runs[-1].point.tags}
     datasets = {run.point.dataset for run in runs if run.point.dataset is not None}
+    packages = tags.pop("packages", [])
     return {
         "schema": SCHEMA,
         "sweep": runs[0].point.sweep,
         "size": runs[0].point.size,
         "date": datetime.fromtimestamp(max(run.started_at for run in runs), UTC).date().isoformat(),
         **{name: values[0] if len(values) == 1 else values for name, values in tags.items()},
+        **({"packages": json.loads(packages[0])} if len(packages) == 1 else {}),
         "datasets": {
             d.name: f"{d.num_nodes:,} nodes, {d.num_edges:,} edges, {d.source}, sha256 {d.fingerprint}"
             for d in sorted(datasets, key=lambda d: d.name)

@@ -1,35 +1,34 @@
-"""One run per figure and state of its sweep: the interactive figure, the table and the findings, for the MLflow UI."""
+"""Summaries for the MLflow UI: one run per figure and state of its sweep, with figure, table and findings."""
 
-import hashlib
 from collections.abc import Sequence
 from importlib.util import find_spec
 
 import pandas as pd
 
 from workbench.experiment.experiment import Experiment
+from workbench.experiment.key import summary_key
 from workbench.experiment.table import table_of
 from workbench.tracking.record import FINISHED, Run
 from workbench.tracking.store import Store
 
 
 def can_draw() -> bool:
-    """Whether what draws figures is installed; on machines that only run points it may not be."""
+    """Check that plotly is installed; machines that only run points may be without it."""
     return find_spec("plotly") is not None
 
 
 def log_summary(figure: Experiment, size: str, runs: Sequence[Run], store: Store) -> None:
-    """Keep a figure as drawn from its points; the same points drawn by the same code again add nothing.
+    """Draw a figure from its runs and store it, unless the same code has logged the same runs before.
 
     Args:
         figure: to draw.
         size: of the runs.
-        runs: of all points of its sweep; failed ones are left out.
-        store: keeps runs.
+        runs: of all points of its sweep; failed ones are skipped.
+        store: keeps the summary.
     """
     finished = [run for run in runs if run.status == FINISHED]
     table = table_of(finished)
-    parts = [figure.name, figure.figure_digest(), *(run.run_id for run in finished)]
-    key = hashlib.sha256("".join(parts).encode()).hexdigest()
+    key = summary_key(figure.name, figure.figure_digest(), [run.run_id for run in finished])
     findings = pd.DataFrame([vars(finding) for finding in figure.check(table)])
     artifacts = {"table.csv": table.to_csv(index=False), "findings.csv": findings.to_csv(index=False)}
     if can_draw():  # the page must work offline, so the library goes with it

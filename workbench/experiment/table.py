@@ -1,33 +1,33 @@
-"""The table of a sweep: configuration beside rows, one line a row, points in the grid's order."""
+"""The table of a sweep: every row with the configuration of its point, in the grid's order."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pandas as pd
 
-from workbench.tracking.mirror import cell, flatten
+from workbench.tracking.mlflow_fields import cell, flatten
 from workbench.tracking.record import FINISHED, Run
 
 
 def table_of(runs: Iterable[Run]) -> pd.DataFrame:
-    """All rows of runs with the configuration they were made under; a point that failed has one line without values.
+    """All rows of some runs with their configuration; a failed point has one row without measurements.
 
     Args:
         runs: of one sweep.
 
     Returns:
-        Columns: configuration (nested keys joined by "."; the data set's name as `dataset`; lists as JSON), those of
-        the rows, `status`, `error`, `point_seconds` and `run_id`.
+        Columns: the configuration (nested keys joined by "."; the data set's name as `dataset`; lists as JSON), the
+        columns of the rows, `status`, `error`, `point_seconds` and `run_id`.
     """
     return pd.DataFrame([line for run in runs for line in _lines(run)])
 
 
 def to_read(runs: Sequence[Run], columns: Sequence[str] = ()) -> pd.DataFrame:
-    """The table as a person reads it: configuration that differs between the points, what was measured, failures.
+    """The table for people: configuration that differs between points, measurements, errors.
 
     Args:
         runs: of one sweep.
-        columns: of what was measured; default: all.
+        columns: measurements to show; default: all.
     """
     table = table_of(runs)
     about = ["status", "error", "point_seconds", "run_id"]
@@ -39,14 +39,14 @@ def to_read(runs: Sequence[Run], columns: Sequence[str] = ()) -> pd.DataFrame:
 
 
 def labels(runs: Sequence[Run]) -> list[str]:
-    """What tells the points of a sweep apart, a short text each."""
+    """A short text per run: the configuration that differs between the runs."""
     configs = [settings(run) for run in runs]
     named = _differing(pd.DataFrame(configs))
     return [", ".join(f"{name} {config[name]}" for name in named if config.get(name) is not None) for config in configs]
 
 
 def settings(run: Run) -> dict[str, Any]:
-    """A run's configuration as columns; what is None is left out."""
+    """A run's configuration as columns, without keys whose value is None."""
     return {name: cell(value) for name, value in flatten(run.point.config).items() if value is not None}
 
 
@@ -58,5 +58,5 @@ def _lines(run: Run) -> list[dict[str, Any]]:
 
 
 def _differing(table: pd.DataFrame) -> list[str]:
-    """Columns that are not the same in all lines; all of them where there is one line."""
+    """Columns whose values differ between rows; all columns of a single row."""
     return [str(c) for c in table if len(table) < 2 or len(table[c].drop_duplicates()) > 1]

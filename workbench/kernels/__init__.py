@@ -1,5 +1,5 @@
-"""Operations that several rooms share: hash, gather, relabel, segment reduce, transpose, thread pool.
+"""Kernels that several packages share: hash, gather, relabel, segment reduce, transpose, and the thread pool.
 
-Each kernel exists twice: compiled with numba for the CPU, and in plain torch for any device. The torch form is what
-runs on CUDA and what the numba form is tested against.
+Each kernel has two implementations: one compiled with numba for the CPU, and one in plain torch for any device. The
+torch implementation is the CUDA path and the oracle in tests of the numba one.
 """

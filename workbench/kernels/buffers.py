@@ -1,7 +1,7 @@
-"""Large results of kernels, on huge pages where the system offers them.
+"""Allocation of large results on huge pages.
 
-A fresh array of hundreds of megabytes costs one page fault per 4 KiB when it is first written, often more than the sums
-written to it. NumPy asks for huge pages from 4 MiB on; torch does not unless told to, so it is asked for here.
+The first write to a new array of hundreds of megabytes causes one page fault per 4 KiB, which often takes longer than
+computing the values. NumPy requests huge pages from 4 MiB on; torch does not by default, so this module does.
 """
 
 import ctypes
@@ -12,14 +12,14 @@ from typing import Any
 import torch
 from torch import Tensor
 
-_LEAST_BYTES = 1 << 22
+_MIN_BYTES = 1 << 22
 _PAGE = 4096
 _MADV_HUGEPAGE = 14
 
 
 @cache
 def _madvise() -> Any:
-    """The system call, or None where there is none such."""
+    """Return the system call, or None on systems without it."""
     if not sys.platform.startswith("linux"):
         return None
     call = getattr(ctypes.CDLL(None), "madvise", None)
@@ -29,16 +29,18 @@ def _madvise() -> Any:
 
 
 def uninitialised(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-    """`like.new_empty(shape)`, its pages huge where it is large.
+    """Allocate an uninitialised tensor like `like.new_empty(shape)`, on huge pages if it is large.
 
     Args:
-        like: gives device and dtype.
-        shape: of the result.
-        dtype: of the result; None: that of `like`.
+        like: tensor with the device and default dtype.
+        shape: shape of the result.
+        dtype: dtype of the result; by default that of `like`.
     """
     out = like.new_empty(shape, dtype=dtype)
     call = _madvise()
-    if out.nbytes >= _LEAST_BYTES and out.device.type == "cpu" and call is not None:
+    if out.nbytes >= _MIN_BYTES and out.device.type == "cpu" and call is not None:
         first = -(-out.data_ptr() // _PAGE) * _PAGE
-        call(first, (out.data_ptr() + out.nbytes - first) // _PAGE * _PAGE, _MADV_HUGEPAGE)  # advice: may be refused
+        call(
+            first, (out.data_ptr() + out.nbytes - first) // _PAGE * _PAGE, _MADV_HUGEPAGE
+        )  # only advice, so errors are ignored
     return out

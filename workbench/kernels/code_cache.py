@@ -1,7 +1,7 @@
-"""Machine code on disk: one file per kernel and signature, with a checksum; whatever is wrong with it, numba compiles.
+"""Machine code on disk: one file per kernel and signature, with a checksum; on any error the kernel is recompiled.
 
-Numba's own cache fails the call when a file is truncated or the disk is full, runs altered machine code, and keeps the
-signatures of a kernel in an index that two processes overwrite in turn.
+Numba's own cache raises an error if a file is truncated or the disk is full, runs corrupted machine code, and stores
+the signatures of a kernel in an index that concurrent processes overwrite.
 """
 
 import hashlib
@@ -22,12 +22,12 @@ _CHECKSUM_BYTES = 32
 
 
 class _CodeFiles:
-    """Serialized kernels, one file for each key; stands in for numba's `IndexDataCacheFile`.
+    """Serialized kernels, one file per key; replaces numba's `IndexDataCacheFile`.
 
     Args:
-        folder: that holds nothing but such files.
-        base: what their names begin with.
-        stamp: of the source file, compared on loading.
+        folder: folder that contains nothing else.
+        base: prefix of the file names.
+        stamp: stamp of the source file, compared on loading.
     """
 
     def __init__(self, folder: Path, base: str, stamp: Any) -> None:
@@ -38,14 +38,14 @@ class _CodeFiles:
         files.write_file(self._path(key), [hashlib.sha256(content).digest(), content])
 
     def load(self, key: Any) -> Any:
-        """The data saved under a key, None if there are none that are intact and made from this source."""
+        """Return the data saved under a key, or None if there is none that is intact and from this source."""
         path = self._path(key)
         stored = path.read_bytes() if path.exists() else b""
         checksum, content = stored[:_CHECKSUM_BYTES], stored[_CHECKSUM_BYTES:]
         if checksum != hashlib.sha256(content).digest():
             return None
-        stamp, found, data = pickle.loads(content)
-        return data if (stamp, found) == (self._stamp, key) else None
+        stamp, stored_key, data = pickle.loads(content)
+        return data if (stamp, stored_key) == (self._stamp, key) else None
 
     def _path(self, key: Any) -> Path:
         signature, machine, hashes = key
@@ -60,12 +60,12 @@ class CodeCache(FunctionCache):
     """The cache of one kernel.
 
     Args:
-        function: to be compiled.
-        folder: for the machine code of all kernels.
+        function: function to compile.
+        folder: folder of the machine code of all kernels.
 
     Raises:
-        OSError: the folder cannot be written.
-        RuntimeError: likewise, or the function has no source file.
+        OSError: if the folder can't be written.
+        RuntimeError: if numba finds no usable cache folder, or the function has no source file.
     """
 
     _impl_class = _Impl
@@ -73,7 +73,7 @@ class CodeCache(FunctionCache):
     def __init__(self, function: Callable[..., Any], folder: Path) -> None:
         settings: Any = numba_config
         before = settings.CACHE_DIR
-        settings.CACHE_DIR = str(folder)  # only while numba looks for the folder: its other users keep theirs
+        settings.CACHE_DIR = str(folder)  # only while numba locates the folder: other users of numba keep theirs
         try:
             super().__init__(function)
         finally:
@@ -82,13 +82,13 @@ class CodeCache(FunctionCache):
         self._cache_file = _CodeFiles(Path(self.cache_path), impl.filename_base, impl.locator.get_source_stamp())
 
     def load_overload(self, sig: Any, target_context: Any) -> Any:
-        """The compiled kernel of a signature, None if it has to be compiled."""
+        """Return the compiled kernel of a signature, or None if it must be compiled."""
         try:
             return super().load_overload(sig, target_context)
-        except Exception:  # a foreign or unreadable file; `save_overload` replaces it
+        except Exception:  # an invalid or unreadable file, which `save_overload` replaces
             return None
 
     def save_overload(self, sig: Any, data: Any) -> None:
-        """Keep a compiled kernel; without it, the next process compiles again."""
+        """Save a compiled kernel; if that fails, the next process recompiles it."""
         with suppress(OSError):
             super().save_overload(sig, data)

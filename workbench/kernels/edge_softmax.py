@@ -8,11 +8,11 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from workbench.kernels.buffers import uninitialised
-from workbench.kernels.eager import runs_eagerly
+from workbench.kernels.compiler_boundary import runs_eagerly
 from workbench.kernels.jit import compiled
 from workbench.kernels.prefetch import prefetch_row, rows_ahead
+from workbench.kernels.row_sums import scatter_sum_torch, sum_rows
 from workbench.kernels.segment import Adjacency, arrays, check_rows, compute_dtype, use_compiled
-from workbench.kernels.segment_sum import scatter_sum_torch, sum_rows
 from workbench.kernels.threads import parallel_edges
 
 
@@ -23,7 +23,7 @@ def _leaky(value, slope):
 
 @compiled
 def _scores_below_maximum(indptr, indices, left, right, slope, out, lo, hi):
-    """`out[e, h]` = score − largest score of the row, for all edges of the rows."""
+    """Compute `out[e, h]`, the score minus the largest score of the row, for all edges of the rows."""
     ahead, end = rows_ahead(left.strides[0]), indptr[hi]
     largest = np.empty(left.shape[1], left.dtype)
     for row in range(lo, hi):
@@ -54,7 +54,7 @@ def _divide_by_sums(indptr, values, lo, hi):
 
 @compiled
 def _score_gradients(indptr, indices, left, right, slope, attention, grad, out, out_right, lo, hi):
-    """`out[e, h]`, the gradient of left + right of each edge, and its sum over each row, `out_right`."""
+    """Compute `out[e, h]`, the gradient of left + right of each edge, and `out_right`, its sum over each row."""
     ahead, end = rows_ahead(left.strides[0]), indptr[hi]
     dots = np.empty(left.shape[1], left.dtype)
     for row in range(lo, hi):
@@ -74,7 +74,7 @@ def _score_gradients(indptr, indices, left, right, slope, attention, grad, out, 
 
 
 def attention_rows(adjacency: Adjacency, left: Tensor, right: Tensor, slope: float) -> Tensor:
-    """The attention [num_edges, heads] on the CPU."""
+    """Compute the attention [num_edges, heads] on the CPU."""
     out = uninitialised(left, adjacency.num_edges, left.shape[1])
     indptr, indices, lefts, rights, outs = arrays(adjacency.indptr, adjacency.indices, left, right, out)
     typed = outs.dtype.type(slope)
@@ -83,13 +83,13 @@ def attention_rows(adjacency: Adjacency, left: Tensor, right: Tensor, slope: flo
         adjacency.indptr,
         left.shape[1],
     )
-    out.exp_()  # torch's is vectorised, numba's is not
+    out.exp_()  # torch's exp is vectorised, numba's is not
     parallel_edges(lambda lo, hi: _divide_by_sums(indptr, outs, lo, hi), adjacency.indptr, left.shape[1])
     return out
 
 
 def attention_rows_torch(adjacency: Adjacency, left: Tensor, right: Tensor, slope: float) -> Tensor:
-    """`attention_rows` in plain torch, for any device."""
+    """Compute `attention_rows` in plain torch, on any device."""
     rows = adjacency.destinations
     out = torch.nn.functional.leaky_relu(_sums_per_edge(adjacency, left, right), slope)
     largest = out.new_full(right.shape, float("-inf"))
@@ -105,7 +105,7 @@ def _sums_per_edge(adjacency: Adjacency, left: Tensor, right: Tensor) -> Tensor:
 def _gradients(
     adjacency: Adjacency, left: Tensor, right: Tensor, slope: float, attention: Tensor, grad: Tensor
 ) -> tuple[Tensor, Tensor]:
-    """Gradients of `left + right` of each edge, and of `right`."""
+    """Return the gradients of `left + right` per edge, and of `right`."""
     if use_compiled(left):
         out, for_right = uninitialised(attention, *attention.shape), torch.empty_like(right)
         indptr, indices, lefts, rights = arrays(adjacency.indptr, adjacency.indices, left, right)
@@ -134,12 +134,12 @@ def _sum_by_source(adjacency: Adjacency, values: Tensor) -> Tensor:
 
 
 class _Attention(torch.autograd.Function):
-    """Saves the attention and one score per node: the scores of the edges are added again."""
+    """Saves the attention and one score per node; the scores of edges are recomputed."""
 
     @staticmethod
     def forward(ctx: Any, left: Tensor, right: Tensor, slope: float, adjacency: Adjacency) -> Tensor:
-        form = attention_rows if use_compiled(left) else attention_rows_torch
-        attention = form(adjacency, left, right, slope)
+        implementation = attention_rows if use_compiled(left) else attention_rows_torch
+        attention = implementation(adjacency, left, right, slope)
         ctx.adjacency, ctx.slope = adjacency, slope
         ctx.save_for_backward(left, right, attention)
         return attention
@@ -155,21 +155,21 @@ class _Attention(torch.autograd.Function):
 
 @runs_eagerly
 def edge_attention(adjacency: Adjacency, left: Tensor, right: Tensor, slope: float = 0.2) -> Tensor:
-    """Softmax over each destination's in-edges of leaky_relu(left[source] + right[destination]).
-
-    Velickovic et al., "Graph Attention Networks", ICLR 2018, equation 3.
+    """Compute the softmax over each destination's in-edges of leaky_relu(left[source] + right[destination]).
 
     Args:
         adjacency: a block.
-        left: floating [num_src, heads].
-        right: floating [num_dst, heads].
-        slope: of leaky_relu below zero; 1 gives a plain softmax.
+        left: floating point [num_src, heads].
+        right: floating point [num_dst, heads].
+        slope: slope of leaky_relu below zero; 1 omits the nonlinearity.
 
     Returns:
         [num_edges, heads] in the dtype of `left`; half precision is computed in float32.
 
     Raises:
-        ValueError: shapes that do not fit.
+        ValueError: if shapes do not match.
+
+    Source: Veličković et al., Graph Attention Networks (ICLR 2018), equation 3.
     """
     check_rows(left, adjacency)
     if tuple(right.shape) != (adjacency.num_dst, left.shape[1]):

@@ -1,4 +1,4 @@
-"""Source rows laid out edge by edge, for layers that work on every message (LSTM)."""
+"""Gathering source rows per edge, for layers that process every message (LSTM)."""
 
 from typing import Any
 
@@ -6,12 +6,12 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from workbench.kernels.row_sums import sum_rows
 from workbench.kernels.segment import Adjacency, check_rows, use_compiled
-from workbench.kernels.segment_sum import sum_rows
 
 
 class _Gather(torch.autograd.Function):
-    """Backward is a sum over each source's edges, not a scatter: the same for any number of threads."""
+    """Its backward pass sums over each source's edges instead of scattering, independent of the number of threads."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, order: Tensor, adjacency: Adjacency) -> Tensor:
@@ -36,18 +36,18 @@ class _Gather(torch.autograd.Function):
 
 
 def gather_edges(adjacency: Adjacency, x: Tensor, order: Tensor) -> Tensor:
-    """`x[source]` of every edge, in the order asked for.
+    """Gather `x[source]` for every edge.
 
     Args:
         adjacency: a block.
-        x: floating [num_src, channels].
-        order: int64 [num_edges], a permutation of the edges.
+        x: floating point [num_src, channels].
+        order: int64 [num_edges], a permutation of the edges: the order of the result's rows.
 
     Returns:
-        [num_edges, channels].
+        [num_edges, channels] in the dtype of `x`.
 
     Raises:
-        ValueError: `x` has another number of rows.
+        ValueError: if `x` has another number of rows.
     """
     check_rows(x, adjacency)
     return _Gather.apply(x, order, adjacency)

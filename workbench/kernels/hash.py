@@ -1,7 +1,8 @@
-"""The counter-based hash behind every random decision, equal bit for bit in numba and torch.
+"""The counter-based random number generator behind every random decision, bit-equal in numba and torch.
 
 Indexed SplitMix64 (Steele, Lea, Flood: "Fast splittable pseudorandom number generators", OOPSLA 2014): the `i`-th
-variate of stream `key` is `mix64(key + (i + 1) · γ)`. A stream over two indices is the stream of a variate.
+variate of stream `key` is `mix64(key + (i + 1) · γ)`. For two indices, the variate of the first is the key of the
+stream of the second.
 """
 
 import math
@@ -19,8 +20,8 @@ _MIX_2 = 0x94D049BB133111EB
 _ROOT = 0x6A09E667F3BCC909
 TWO_TO_MINUS_53 = 2.0**-53
 _LN_2 = math.log(2.0)
-# log of 0.5 … 1 at 1025 points: logarithms of the math libraries differ in the last bit between devices, a table with
-# one multiplication and one addition does not. Between points the error is below 1.3e-7.
+# log of 0.5 … 1 at 1025 points. Logarithms of math libraries differ in the last bit between devices; a table with one
+# multiplication and one addition does not. The interpolation error is below 1.3e-7.
 _LOG_TABLE = np.array([math.log(0.5 + i / 2048) for i in range(1025)])
 _LOG_STEPS = np.diff(_LOG_TABLE)
 
@@ -49,7 +50,7 @@ def derive_key(*parts: int) -> int:
         parts: whole numbers of any size; order matters.
 
     Returns:
-        The key as a signed 64-bit number, as torch and numba take it.
+        The key as a signed 64-bit integer.
 
     >>> derive_key(0, 1) != derive_key(1, 0)
     True
@@ -69,26 +70,26 @@ def mix64(word):
 
 @compiled
 def hash_index(key, index):
-    """64 random bits for `index` of stream `key`; both may be signed."""
+    """Return 64 random bits: the variate `index` of stream `key`, both signed or unsigned."""
     return mix64(np.uint64(key) + (np.uint64(index) + _ONE) * _GAMMA_NB)
 
 
 @compiled
 def unit_interval(bits):
-    """A float64 in [0, 1) from the upper 53 bits."""
+    """Convert the upper 53 bits to a float64 in [0, 1)."""
     return np.float64(bits >> _S11) * TWO_TO_MINUS_53
 
 
 @compiled
 def below(bits, bound):
-    """A whole number in [0, bound) for bound < 2³¹: the upper half of the 96-bit product, so the bias is below 2⁻³³."""
+    """Convert bits to an integer in [0, bound), for bound < 2³¹: the upper part of their product, with bias < 2⁻³³."""
     bound = np.uint64(bound)
     return np.int64(((bits >> _S32) * bound + (((bits & _LOW_32) * bound) >> _S32)) >> _S32)
 
 
 @compiled
 def exponential(bits):
-    """A standard exponential variate (float64, finite and above 0) from the upper 52 bits."""
+    """Convert the upper 52 bits to a standard exponential variate (float64, positive and finite)."""
     mantissa, exponent = math.frexp(np.float64(((bits >> _S12) << _ONE) + _ONE))
     scaled = (mantissa - 0.5) * 2048.0
     index = np.int64(scaled)
@@ -97,12 +98,12 @@ def exponential(bits):
 
 
 def _shift_right(word: Tensor, count: int) -> Tensor:
-    """Logical shift: torch's `>>` carries the sign along."""
+    """Shift logically; torch's `>>` is an arithmetic shift."""
     return (word >> count) & ((1 << (64 - count)) - 1)
 
 
 def hash_index_torch(key: int | Tensor, index: Tensor) -> Tensor:
-    """Like `hash_index`, for tensors: int64 in, the same 64 bits as int64 out, on any device."""
+    """Compute `hash_index` for int64 tensors, on any device; the 64 bits are returned as int64."""
     word = key + (index.to(torch.int64) + 1) * _signed(_GAMMA)
     word = (word ^ _shift_right(word, 30)) * _signed(_MIX_1)
     word = (word ^ _shift_right(word, 27)) * _signed(_MIX_2)
@@ -110,18 +111,18 @@ def hash_index_torch(key: int | Tensor, index: Tensor) -> Tensor:
 
 
 def unit_interval_torch(bits: Tensor) -> Tensor:
-    """Like `unit_interval`, for tensors: float64 in [0, 1)."""
+    """Compute `unit_interval` for tensors: float64 in [0, 1)."""
     return _shift_right(bits, 11).to(torch.float64) * TWO_TO_MINUS_53
 
 
 def below_torch(bits: Tensor, bound: Tensor | int) -> Tensor:
-    """Like `below`, for tensors."""
+    """Compute `below` for tensors."""
     high, low = _shift_right(bits, 32), bits & 0xFFFFFFFF
     return _shift_right(high * bound + _shift_right(low * bound, 32), 32)
 
 
 def exponential_torch(bits: Tensor) -> Tensor:
-    """Like `exponential`, for tensors."""
+    """Compute `exponential` for tensors."""
     table, steps = (torch.from_numpy(t).to(bits.device) for t in (_LOG_TABLE, _LOG_STEPS))
     mantissa, exponent = torch.frexp(((_shift_right(bits, 12) << 1) + 1).to(torch.float64))
     scaled = (mantissa - 0.5) * 2048.0

@@ -1,7 +1,7 @@
-"""A random mask over (id, channel) from the hash, equal bit for bit in numba and torch.
+"""A random dropout mask over (id, channel) from the hash, bit-equal in numba and torch.
 
-The hash of an id is the key of that id's stream; each of its variates gives 16 bits to four channels. A value is
-dropped when its 16 bits are below the threshold.
+The hash of an id is the key of its stream, and each variate of the stream provides 16 bits for each of four channels. A
+value is dropped if its 16 bits are below the threshold.
 """
 
 import numpy as np
@@ -17,21 +17,21 @@ from workbench.kernels.threads import parallel_rows
 _LEVELS = 1 << 16
 CHANNELS_PER_WORD = 4
 ROW_WORD_BYTES = 2 * 8 * CHANNELS_PER_WORD
-"""Bytes that the torch form takes at once for every row and word of variates: two integers a channel."""
+"""Workspace of the torch implementation in bytes per row and word of variates: two integers per channel."""
 
 _S16 = np.uint64(16)
 _LOW_16 = np.uint64(_LEVELS - 1)
 
 
 def drop_threshold(p: float) -> int:
-    """The threshold, of 2¹⁶ levels, that drops a value with probability `p`.
+    """Return the threshold, in units of 2⁻¹⁶, that drops a value with probability `p`.
 
     Raises:
-        ValueError: `p` out of range.
+        ValueError: if `p` is out of range.
     """
     threshold = round(p * _LEVELS) if 0 <= p < 1 else _LEVELS
     if threshold == _LEVELS:
-        raise ValueError(f"dropout probability is {p}; it must lie in [0, {1 - 1 / _LEVELS}]")
+        raise ValueError(f"dropout probability is {p}; it must be in [0, {1 - 1 / _LEVELS}]")
     return threshold
 
 
@@ -47,8 +47,8 @@ def _apply_mask(x, ids, key, threshold, scale, out, lo, hi):
                 bits >>= _S16
 
 
-def kept_torch(ids: Tensor, channels: int, key: int, threshold: int) -> Tensor:
-    """bool [ids, channels]: which values are kept, in plain torch for any device."""
+def keep_mask_torch(ids: Tensor, channels: int, key: int, threshold: int) -> Tensor:
+    """Compute the mask of kept values, bool [num_ids, channels], in plain torch, on any device."""
     words = torch.arange(-(-channels // CHANNELS_PER_WORD), device=ids.device)
     bits = hash_index_torch(hash_index_torch(key, ids)[:, None], words)
     shifts = torch.arange(0, 64, 16, device=ids.device)
@@ -57,13 +57,13 @@ def kept_torch(ids: Tensor, channels: int, key: int, threshold: int) -> Tensor:
 
 
 def apply_mask(x: Tensor, ids: Tensor, key: int, threshold: int) -> Tensor:
-    """`x` with dropped values zero and the others divided by the probability of keeping one.
+    """Set dropped values of `x` to zero and divide the others by the probability of keeping a value.
 
     Args:
-        x: floating [rows, channels].
-        ids: int64 [rows].
-        key: of the stream.
-        threshold: see `drop_threshold`.
+        x: floating point [num_rows, channels].
+        ids: int64 [num_rows], id of each row.
+        key: key of the stream.
+        threshold: result of `drop_threshold`.
     """
     scale = _LEVELS / (_LEVELS - threshold)
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
@@ -76,9 +76,9 @@ def apply_mask(x: Tensor, ids: Tensor, key: int, threshold: int) -> Tensor:
 
 
 def _apply_mask_torch(x: Tensor, ids: Tensor, key: int, threshold: int, scale: float) -> Tensor:
-    """In ranges of rows: the hash of a value takes 16 bytes and more, several times the value itself."""
+    """Process ranges of rows, because the hash needs 16 bytes per value and more, several times the value's size."""
     out = torch.empty_like(x)
     for rows in edge_ranges(x.shape[0], ROW_WORD_BYTES * -(-x.shape[1] // CHANNELS_PER_WORD)):
-        kept = kept_torch(ids[rows], x.shape[1], key, threshold)
+        kept = keep_mask_torch(ids[rows], x.shape[1], key, threshold)
         out[rows] = torch.where(kept, x[rows] * scale, 0)
     return out

@@ -1,4 +1,4 @@
-"""Ask the processor for what lies at random places before it is needed: reads then overlap, not wait in turn."""
+"""Software prefetch, so that cache misses of random reads overlap."""
 
 from llvmlite import ir
 from numba.core import types
@@ -7,13 +7,13 @@ from numba.extending import intrinsic
 from workbench.kernels.jit import compiled
 
 _CACHE_LINE = 64
-_AHEAD_BYTES = 12288
-_MOST_AHEAD = 32
+_MAX_BYTES_AHEAD = 12288
+_MAX_ROWS_AHEAD = 32
 
 
 @intrinsic
 def _prefetch(typing_context, address):
-    """Hint that `address` will be read; never faults."""
+    """Prefetch the cache line at `address`; never faults."""
 
     def generate(context, builder, signature, args):
         number = context.cast(builder, args[0], signature.args[0], types.intp)
@@ -21,7 +21,7 @@ def _prefetch(typing_context, address):
         flag = ir.IntType(32)
         kind = ir.FunctionType(ir.VoidType(), [pointer.type, flag, flag, flag])
         call = builder.module.declare_intrinsic("llvm.prefetch", (pointer.type,), kind)
-        builder.call(call, [pointer, flag(0), flag(3), flag(1)])  # for reading, keep in all caches, data
+        builder.call(call, [pointer, flag(0), flag(3), flag(1)])  # read access, keep in all cache levels, data cache
         return context.get_dummy_value()
 
     return types.void(address), generate
@@ -29,7 +29,7 @@ def _prefetch(typing_context, address):
 
 @compiled
 def prefetch_row(array, row):
-    """Hint that all of `array[row]` will be read."""
+    """Prefetch all of `array[row]`."""
     start = array.ctypes.data + row * array.strides[0]
     for address in range(start, start + array.strides[0], _CACHE_LINE):
         _prefetch(address)  # pyright: ignore[reportCallIssue]
@@ -37,7 +37,7 @@ def prefetch_row(array, row):
 
 @compiled
 def prefetch_columns(array, row, lo, hi):
-    """Hint that `array[row, lo:hi]` will be read."""
+    """Prefetch `array[row, lo:hi]`."""
     start = array.ctypes.data + row * array.strides[0]
     for address in range(start + lo * array.itemsize, start + hi * array.itemsize, _CACHE_LINE):
         _prefetch(address)  # pyright: ignore[reportCallIssue]
@@ -45,11 +45,11 @@ def prefetch_columns(array, row, lo, hi):
 
 @compiled
 def rows_ahead(row_bytes):
-    """How many rows ahead to ask: enough to hide the latency, few enough to stay in the first cache (measured)."""
-    return max(1, min(_MOST_AHEAD, _AHEAD_BYTES // max(1, row_bytes)))
+    """Return the prefetch distance in rows: far enough to hide the latency, few enough for the L1 cache (measured)."""
+    return max(1, min(_MAX_ROWS_AHEAD, _MAX_BYTES_AHEAD // max(1, row_bytes)))
 
 
 @compiled
 def prefetch(array, index):
-    """Hint that `array[index]` of a vector will be read."""
+    """Prefetch `array[index]` of a vector."""
     _prefetch(array.ctypes.data + index * array.strides[0])  # pyright: ignore[reportCallIssue]

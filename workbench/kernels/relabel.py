@@ -1,7 +1,7 @@
-"""Raw ids to local ids, numbered in order of first appearance.
+"""Relabelling raw ids to local ids, numbered in order of first appearance.
 
-A pass over the edges looks every id up in a map from raw to local ids. Entries of earlier batches are not cleared: an
-entry counts only if it is at least the map's base, which moves up by the number of ids that a batch used.
+One pass over the edges looks up every id in a map from raw to local ids. Entries of earlier batches are not cleared: an
+entry is valid only if it is at least the map's base, which grows by the number of ids of each batch.
 """
 
 import os
@@ -16,17 +16,17 @@ from torch import Tensor
 from workbench.kernels.jit import compiled
 from workbench.kernels.prefetch import prefetch
 
-_AHEAD = 32  # ids between the one looked up and the one asked for
-_MOST_KEPT = 4
+_PREFETCH_DISTANCE = 32  # ids
+_MAX_FREE_MAPS = 4
 
 
-def _twice(seed: int) -> str:
-    return f"seeds hold {seed} more than once; pass each id once (torch.unique)"
+def _duplicate_seed(seed: int) -> str:
+    return f"seeds contain {seed} more than once; pass each id once (torch.unique)"
 
 
 @compiled
 def _register(ids, entries, base, nodes):
-    """Number `ids` from 0 on; return how many came before the first duplicate."""
+    """Number `ids` from 0; return how many precede the first duplicate."""
     for i in range(len(ids)):
         if entries[ids[i]] >= base:
             return i
@@ -37,15 +37,15 @@ def _register(ids, entries, base, nodes):
 
 @compiled
 def _relabel(ids, num_nodes, entries, base, count, nodes, local):
-    """Look up all `ids`; whether one is new can't be predicted, so there is no branch on it.
+    """Look up all `ids` and number the new ones, without a branch, because new ids are unpredictable.
 
-    `nodes` needs one spare place at its end.
+    `nodes` needs one spare element at its end.
     """
     last = len(ids) - 1
     for e in range(len(ids)):
         if not 0 <= ids[e] < num_nodes:
             return -1 - e
-        prefetch(entries, np.int64(ids[min(e + _AHEAD, last)]))
+        prefetch(entries, np.int64(ids[min(e + _PREFETCH_DISTANCE, last)]))
         label = np.int64(entries[ids[e]]) - base
         is_new = np.int64(label < 0)
         label += is_new * (count - label)
@@ -57,7 +57,7 @@ def _relabel(ids, num_nodes, entries, base, count, nodes, local):
 
 
 class _Map:
-    """Scratch memory: `entries[raw id] - base` is the local id of an id seen in this batch."""
+    """Scratch memory: `entries[raw id] - base` is the local id of an id of the current batch."""
 
     def __init__(self, size: int) -> None:
         wide = size >= 1 << 30
@@ -75,35 +75,35 @@ _free: list[_Map] = []
 _lock = threading.Lock()
 
 
-def _forget_lock() -> None:
-    """In a forked child the lock may be held for ever by a thread that does not exist there."""
+def _reset_lock() -> None:
+    """Replace the lock in a forked child, where a thread that does not exist may hold it."""
     global _lock
     _lock = threading.Lock()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_lock)
+    os.register_at_fork(after_in_child=_reset_lock)
 
 
 @contextmanager
 def _borrowed_map(size: int) -> Iterator[_Map]:
-    """A map for ids below `size`; the largest few are kept for later batches.
+    """Yield a map for ids below `size`; the largest few maps are reused for later batches.
 
-    It returns to the pool only if the block succeeds: an interrupt between a kernel and the update of `base` would
-    leave entries that later batches take for their own.
+    The map returns to the pool only if the block succeeds: an interrupt between a kernel and the update of `base` would
+    leave entries that look valid to later batches.
     """
     with _lock:
-        found = next((i for i, m in enumerate(_free) if len(m.entries) >= size), None)
-        scratch = _free.pop(found) if found is not None else None
+        position = next((i for i, m in enumerate(_free) if len(m.entries) >= size), None)
+        scratch = _free.pop(position) if position is not None else None
     scratch = scratch or _Map(size)
     scratch.start()
     yield scratch
     with _lock:
-        _free[:] = sorted([*_free, scratch], key=lambda m: -len(m.entries))[:_MOST_KEPT]
+        _free[:] = sorted([*_free, scratch], key=lambda m: -len(m.entries))[:_MAX_FREE_MAPS]
 
 
 class Relabeler:
-    """Numbers the nodes of one batch while its layers are drawn, the seeds first; use within `relabeler(…)`."""
+    """Numbers the nodes of a batch while its layers are sampled, starting with the seeds; created by `relabeler(…)`."""
 
     def __init__(self, scratch: _Map, num_nodes: int) -> None:
         self._map, self._num_nodes = scratch, num_nodes
@@ -114,18 +114,20 @@ class Relabeler:
         self._nodes = torch.empty(len(seeds), dtype=torch.int64)
         self._count = _register(seeds.numpy(), self._map.entries, self._map.base, self._nodes.numpy())
         if self._count < len(seeds):
-            raise ValueError(_twice(int(seeds[self._count])))
+            raise ValueError(_duplicate_seed(int(seeds[self._count])))
 
     @property
     def node_ids(self) -> Tensor:
-        """int64: the raw ids seen so far, by local id."""
+        """Raw ids by local id, int64."""
         return self._nodes[: self._count]
 
     def __call__(self, ids: Tensor) -> Tensor:
-        """Local ids of raw ids; new ones get the next numbers."""
+        """Return the local ids of raw ids; new ids get the next numbers."""
         size = min(self._num_nodes, self._count + len(ids))
         nodes = torch.empty(size + 1, dtype=torch.int64)
-        nodes.numpy()[: self._count] = self.node_ids.numpy()  # torch would wake threads that then spin beside ours
+        nodes.numpy()[: self._count] = (
+            self.node_ids.numpy()
+        )  # a torch copy would wake OpenMP threads, which then spin and compete with the kernels'
         local = ids if size < 2**31 and ids.dtype == torch.int32 else torch.empty(len(ids), dtype=local_dtype(size))
         scratch = self._map
         count = _relabel(
@@ -133,27 +135,29 @@ class Relabeler:
         )
         if count < 0:
             bad = int(ids[-1 - count])
-            raise IndexError(f"the graph's indices hold {bad}; sources lie in [0, {self._num_nodes}): graph.validate()")
+            raise IndexError(
+                f"the graph's indices contain {bad}; sources must be in [0, {self._num_nodes}): call graph.validate()"
+            )
         self._nodes, self._count = nodes, count
         return local
 
     def close(self) -> None:
-        """Invalidate this batch's entries: later batches have a higher base."""
+        """Invalidate this batch's entries by raising the base."""
         self._map.base += self._count
 
 
 def local_dtype(size: int) -> torch.dtype:
-    """Dtype of local ids below `size`."""
+    """Return the dtype of local ids below `size`."""
     return torch.int32 if size < 2**31 else torch.int64
 
 
 class TorchRelabeler:
-    """`Relabeler` in plain torch, for any device: sorts instead of a map."""
+    """Numbers the nodes of a batch in plain torch, on any device, by sorting instead of a map."""
 
     def __init__(self, seeds: Tensor) -> None:
         values, counts = torch.unique(seeds, return_counts=True)
         if len(values) < len(seeds):
-            raise ValueError(_twice(int(values[counts > 1][0])))
+            raise ValueError(_duplicate_seed(int(values[counts > 1][0])))
         self.node_ids = seeds
 
     def __call__(self, ids: Tensor) -> Tensor:
@@ -171,14 +175,14 @@ class TorchRelabeler:
 
 @contextmanager
 def relabeler(num_nodes: int, seeds: Tensor) -> Iterator[Relabeler | TorchRelabeler]:
-    """Number the nodes of a batch, seeds first, then in order of first appearance.
+    """Yield a function that numbers the nodes of a batch: seeds first, then others in order of first appearance.
 
     Args:
-        num_nodes: ids lie in [0, num_nodes).
-        seeds: int64, each once; numbered 0, 1, ….
+        num_nodes: exclusive upper bound of the ids.
+        seeds: int64 [num_seeds], distinct; numbered 0, 1, ….
 
     Raises:
-        ValueError: a seed twice.
+        ValueError: if a seed occurs twice.
     """
     if seeds.device.type != "cpu":
         yield TorchRelabeler(seeds)

@@ -1,4 +1,4 @@
-"""What the reductions over the rows of a CSR share: the edges they read, the choice of form, the cutting of work."""
+"""Helpers of segment reductions over the rows of a CSR: adjacency protocol, dispatch, dtypes and bounded workspace."""
 
 from collections.abc import Iterator
 from functools import cached_property
@@ -13,7 +13,7 @@ MESSAGE_BYTES = 1 << 28
 
 
 class Adjacency(Protocol):
-    """The edges of one bipartite layer, as `workbench.core.minibatch.Block` holds them."""
+    """The edges of a bipartite layer; `workbench.core.block.Block` implements it."""
 
     @property
     def indptr(self) -> Tensor: ...
@@ -32,40 +32,40 @@ class Adjacency(Protocol):
 
 
 def use_compiled(x: Tensor) -> bool:
-    """Whether the compiled form runs: on the CPU; any other device runs the torch form."""
+    """Return whether to use the compiled implementation: on the CPU; other devices use plain torch."""
     return x.device.type == "cpu"
 
 
 def compute_dtype(x: Tensor) -> torch.dtype:
-    """Half precision is summed in float32: a long sum of bfloat16 loses its addends."""
+    """Return the dtype of sums: half precision is summed in float32, since long sums in bfloat16 lose their addends."""
     return torch.float64 if x.dtype == torch.float64 else torch.float32
 
 
 def check_rows(x: Tensor, adjacency: Adjacency) -> None:
-    """Check that `x` has one row per source; kernels read without bounds.
+    """Check that `x` has one row per source, since kernels do not check bounds.
 
     Raises:
-        ValueError: another number of rows.
+        ValueError: if it has another number of rows.
     """
     if x.dim() < 2 or x.shape[0] != adjacency.num_src:
         raise ValueError(
-            f"features have shape {tuple(x.shape)}; the block has {adjacency.num_src} sources, one row each "
-            f"(x[batch.node_ids] for the first block)"
+            f"features have shape {tuple(x.shape)}, but the block has {adjacency.num_src} sources; pass one row per "
+            "source (x[batch.node_ids] for the first block)"
         )
 
 
 def arrays(*tensors: Tensor | None) -> list[Any]:
-    """NumPy views for the compiled form."""
+    """Return NumPy views for compiled kernels; None stays None."""
     return [None if t is None else t.detach().contiguous().numpy() for t in tensors]
 
 
 def inverse_in_degrees(adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
-    """[num_dst] in `dtype`: 1 / in-degree, the in-degree taken as at least 1."""
+    """Return 1 / max(1, in-degree), [num_dst] in `dtype`."""
     return adjacency.indptr.diff().clamp_(min=1).to(dtype).reciprocal_()
 
 
 def edge_ranges(num_edges: int, row_bytes: int) -> Iterator[slice]:
-    """Ranges of edges whose messages take at most `MESSAGE_BYTES`, so that the torch form's workspace is bounded."""
+    """Yield ranges of edges whose messages need at most `MESSAGE_BYTES`, which bounds the workspace in plain torch."""
     step = max(1, MESSAGE_BYTES // max(1, row_bytes))
     for start in range(0, num_edges, step):
         yield slice(start, min(start + step, num_edges))

@@ -1,8 +1,8 @@
 """Elementwise maximum of weighted source rows over the in-edges of each destination, with exact gradients.
 
-Forward: `out[r, c] = max_{e in row r} weight[e] · x[source(e), c]`, zero without in-edges. The winning edge is kept
-(the first among equals), and the gradient flows to it alone. Backward adds into the sources by ranges of *channels*:
-each sum then runs in the order of the destinations whatever the number of threads, and needs no transposed edges.
+Forward: `out[r, c] = max_{e in row r} weight[e] · x[source(e), c]`, zero without in-edges. The gradient flows to the
+winning edge only (the argmax, the first among equals). Backward adds into the sources by ranges of *channels*: each sum
+then runs in the order of destinations for any number of threads, and needs no transposed edges.
 """
 
 from typing import Any
@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from workbench.kernels.buffers import uninitialised
-from workbench.kernels.eager import runs_eagerly
+from workbench.kernels.compiler_boundary import runs_eagerly
 from workbench.kernels.jit import compiled
 from workbench.kernels.prefetch import prefetch_columns, prefetch_row, rows_ahead
 from workbench.kernels.segment import (
@@ -32,7 +32,7 @@ _MIN_VALUES_PER_THREAD = 1 << 16
 
 @compiled
 def _max_rows(indptr, indices, x, weight, out, winner, lo, hi):
-    """`winner` holds edges, −1 where a row has none. A NaN wins and stays, so that it is seen."""
+    """Compute maxima and winning edges (`winner`, −1 for an empty row). A NaN always wins, so that it propagates."""
     ahead, end = rows_ahead(x.strides[0]), indptr[hi]
     for row in range(lo, hi):
         best, edge = out[row], winner[row]
@@ -54,7 +54,7 @@ def _max_rows(indptr, indices, x, weight, out, winner, lo, hi):
 
 @compiled
 def _add_to_winners(indptr, indices, grad, winner, weight, out, lo, hi):
-    """Of the channels [lo, hi): `out[source of the winner] += weight · grad`."""
+    """Add `out[source of the winner] += weight · grad` for the channels [lo, hi)."""
     ahead = rows_ahead((hi - lo) * out.itemsize)
     for row in range(len(grad)):
         for e in range(indptr[row], indptr[row + 1]):
@@ -69,7 +69,7 @@ def _add_to_winners(indptr, indices, grad, winner, weight, out, lo, hi):
 
 @compiled
 def _weight_of_winners(indices, grad, x, winner, out, lo, hi):
-    """An edge wins in its own row only, so rows can be cut between threads."""
+    """Add the gradient of the weights; an edge wins in its own row only, so rows can be divided among threads."""
     for row in range(lo, hi):
         for c in range(grad.shape[1]):
             edge = winner[row, c]
@@ -78,7 +78,16 @@ def _weight_of_winners(indices, grad, x, winner, out, lo, hi):
 
 
 def max_rows(adjacency: Adjacency, x: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-    """The maxima [num_dst, channels] and the edges that won, int32 (int64 from 2³¹ edges on), on the CPU."""
+    """Compute the maxima and the winning edges on the CPU.
+
+    Args:
+        adjacency: a block.
+        x: float32 or float64 [num_src, channels].
+        weight: [num_edges] in the dtype of `x`, or None.
+
+    Returns:
+        Maxima [num_dst, channels], and winning edges [num_dst, channels], int32 (int64 from 2³¹ edges on).
+    """
     out = uninitialised(x, adjacency.num_dst, x.shape[1])
     winner = uninitialised(x, *out.shape, dtype=_edge_dtype(adjacency))
     args = arrays(adjacency.indptr, adjacency.indices, x, weight, out, winner)
@@ -87,7 +96,7 @@ def max_rows(adjacency: Adjacency, x: Tensor, weight: Tensor | None) -> tuple[Te
 
 
 def max_rows_torch(adjacency: Adjacency, x: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
-    """`max_rows` in plain torch, for any device."""
+    """Compute `max_rows` in plain torch, on any device."""
     out = x.new_full((adjacency.num_dst, x.shape[1]), float("-inf"))
     edges = torch.arange(adjacency.num_edges, dtype=_edge_dtype(adjacency), device=x.device)
     winner = edges.new_full(out.shape, adjacency.num_edges)
@@ -118,12 +127,12 @@ def _gradient_of_x(adjacency: Adjacency, grad: Tensor, winner: Tensor, weight: T
     if use_compiled(grad):
         args = arrays(adjacency.indptr, adjacency.indices, grad, winner, weight, out)
         lines = -(-grad.shape[1] // _CHANNELS_PER_LINE)
-        least = lines if grad.numel() < _MIN_VALUES_PER_THREAD else 1
+        min_lines = lines if grad.numel() < _MIN_VALUES_PER_THREAD else 1
 
         def add(lo: int, hi: int) -> None:
             _add_to_winners(*args, lo * _CHANNELS_PER_LINE, min(hi * _CHANNELS_PER_LINE, grad.shape[1]))
 
-        parallel_rows(add, lines, min_rows=least)
+        parallel_rows(add, lines, min_rows=min_lines)
     elif adjacency.num_edges:
         edges = winner.clamp(min=0).long()
         values = grad.masked_fill(winner < 0, 0)
@@ -144,12 +153,12 @@ def _gradient_of_weight(adjacency: Adjacency, grad: Tensor, winner: Tensor, x: T
 
 
 class _Max(torch.autograd.Function):
-    """Saves the winning edges, and `x` only for a weight that needs a gradient."""
+    """Saves the winning edges, and `x` only if the weight requires a gradient."""
 
     @staticmethod
     def forward(ctx: Any, x: Tensor, weight: Tensor | None, adjacency: Adjacency) -> Tensor:
-        form = max_rows if use_compiled(x) else max_rows_torch
-        out, winner = form(adjacency, x, weight)
+        implementation = max_rows if use_compiled(x) else max_rows_torch
+        out, winner = implementation(adjacency, x, weight)
         ctx.adjacency = adjacency
         ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight, winner)
         return out
@@ -165,21 +174,21 @@ class _Max(torch.autograd.Function):
 
 @runs_eagerly
 def segment_max(adjacency: Adjacency, x: Tensor, weight: Tensor | None = None) -> Tensor:
-    """For each destination and channel the largest weighted source value; zeros without in-edges.
+    """Compute the maximum of weighted source values per destination and channel; zero without in-edges.
 
     Args:
         adjacency: a block.
-        x: floating [num_src, channels].
-        weight: floating [num_edges].
+        x: floating point [num_src, channels].
+        weight: floating point [num_edges], or None.
 
     Returns:
-        [num_dst, channels] in the dtype of `x`. Among equal values the first edge gets the gradient.
+        [num_dst, channels] in the dtype of `x`. Among equal values the first edge receives the gradient.
 
     Raises:
-        ValueError: shapes that do not fit.
+        ValueError: if shapes do not match.
     """
     check_rows(x, adjacency)
     if weight is not None and tuple(weight.shape) != (adjacency.num_edges,):
-        raise ValueError(f"weight has shape {tuple(weight.shape)}; the block has {adjacency.num_edges} edges")
+        raise ValueError(f"weight has shape {tuple(weight.shape)}; pass one row per edge: {adjacency.num_edges}")
     dtype = compute_dtype(x)
     return _Max.apply(x.to(dtype), None if weight is None else weight.to(dtype), adjacency).to(x.dtype)

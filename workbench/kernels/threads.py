@@ -1,7 +1,7 @@
-"""One small thread pool for all CPU kernels.
+"""The thread pool that all CPU kernels share.
 
-Numba's own parallel loops abort when a process forks after using them (DataLoader workers) and break with a second
-Python thread, so kernels are plain functions over a row range that release the interpreter lock.
+Numba's parallel loops abort in a process that forks after using them (DataLoader workers) and break with a second
+Python thread. Kernels are therefore plain functions over a row range that release the interpreter lock.
 """
 
 import os
@@ -23,37 +23,37 @@ from torch.utils._python_dispatch import (
 
 MIN_ROWS_PER_THREAD = 2048
 _MIN_WORK_PER_THREAD = 1 << 16
-_PIECES_PER_THREAD = 4
+_CHUNKS_PER_THREAD = 4
 _local = threading.local()
 _lock = threading.Lock()
 _pool: ThreadPoolExecutor | None = None
 
 
 def _default_threads() -> int:
-    asked = os.environ.get("WORKBENCH_NUM_THREADS")
-    if asked is None:
+    setting = os.environ.get("WORKBENCH_NUM_THREADS")
+    if setting is None:
         return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
-    if not asked.isdigit() or int(asked) < 1:
-        raise ValueError(f"WORKBENCH_NUM_THREADS is {asked!r}; it must be a whole number of threads, at least 1")
-    return int(asked)
+    if not setting.isdigit() or int(setting) < 1:
+        raise ValueError(f"WORKBENCH_NUM_THREADS is {setting!r}; it must be a whole number of threads, at least 1")
+    return int(setting)
 
 
 _threads = _default_threads()
 
 
 def get_num_threads() -> int:
-    """Number of threads that CPU kernels use: WORKBENCH_NUM_THREADS, else the cores this process may run on."""
+    """Return the number of threads of CPU kernels: by default WORKBENCH_NUM_THREADS, or the cores of this process."""
     return _threads
 
 
 def set_num_threads(count: int) -> None:
-    """Set the number of threads that CPU kernels use; results do not depend on it.
+    """Set the number of threads of CPU kernels; results do not depend on it.
 
     Args:
-        count: threads, at least 1.
+        count: number of threads, at least 1.
 
     Raises:
-        ValueError: `count` is below 1.
+        ValueError: if `count` is below 1.
     """
     global _threads
     if count < 1:
@@ -70,19 +70,19 @@ def _drop_pool() -> None:
         old.shutdown(wait=False)
 
 
-def _forget_pool() -> None:
-    """In a forked child the parent's threads do not exist, and its lock may be held for ever."""
+def _reset_pool() -> None:
+    """Reset the pool in a forked child, where its threads do not exist and the lock may never be released."""
     global _pool, _lock
     _pool, _lock = None, threading.Lock()
     _local.__dict__.clear()
 
 
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_forget_pool)
+    os.register_at_fork(after_in_child=_reset_pool)
 
 
 def _submit(work: Callable[[], object], helpers: int) -> list[Future[None]]:
-    """Queue `work` for up to `helpers` pool threads; fewer where the system starts no more threads."""
+    """Submit `work` to up to `helpers` pool threads, fewer if the system can't start more threads."""
     global _pool
     futures: list[Future[None]] = []
     with _lock, suppress(RuntimeError):  # held until all are queued: another thread may be replacing the pool
@@ -95,7 +95,7 @@ def _submit(work: Callable[[], object], helpers: int) -> list[Future[None]]:
 
 
 def _in_worker(work: Callable[[], object], modes: Sequence[TorchDispatchMode]) -> None:
-    """Modes, such as the memory meter, belong to a thread: they follow the work, to see the tensors that it makes."""
+    """Run `work` under the caller's dispatch modes, such as the memory meter, which otherwise apply to one thread."""
     _local.is_worker = True
     pushed = 0
     try:
@@ -108,8 +108,8 @@ def _in_worker(work: Callable[[], object], modes: Sequence[TorchDispatchMode]) -
             _pop_mode()
 
 
-def _taken(waiting: "deque[Callable[[], object]]") -> Iterator[Callable[[], object]]:
-    """The tasks that this thread gets; others may take from the same ones."""
+def _next_tasks(waiting: "deque[Callable[[], object]]") -> Iterator[Callable[[], object]]:
+    """Yield tasks from a queue that several threads share."""
     while True:
         try:
             task = waiting.popleft()
@@ -119,17 +119,20 @@ def _taken(waiting: "deque[Callable[[], object]]") -> Iterator[Callable[[], obje
 
 
 def run_tasks(tasks: Sequence[Callable[[], object]]) -> None:
-    """Run the tasks in the calling thread and the pool's; return when all are done.
+    """Run tasks in the calling thread and the pool's threads, and return when all are done.
 
-    Every thread takes the next task when it is free, so the call succeeds with however many threads the system starts.
-    A task that starts tasks runs them in its own thread, so that the pool can't wait for itself. After an error or an
-    interrupt no further task starts.
+    Each thread fetches the next task when it is free, so the call succeeds with any number of pool threads. Nested
+    calls run their tasks in the current thread, so that the pool can't deadlock. After an error or an interrupt no
+    further task starts.
+
+    Args:
+        tasks: functions without arguments.
     """
     waiting = deque(tasks)
 
     def work() -> None:
         try:
-            for task in _taken(waiting):
+            for task in _next_tasks(waiting):
                 task()
         except BaseException:
             waiting.clear()
@@ -145,14 +148,14 @@ def run_tasks(tasks: Sequence[Callable[[], object]]) -> None:
         waiting.clear()
         for future in futures:
             if not future.cancel():
-                future.exception()  # wait for those that run: their kernels use the caller's arrays
+                future.exception()  # wait for running tasks, whose kernels use the caller's arrays
     for future in futures:
         if not future.cancelled():
             future.result()
 
 
 def num_chunks(rows: int, min_rows: int = MIN_ROWS_PER_THREAD) -> int:
-    """Number of row ranges to cut `rows` into: one per thread, but none smaller than `min_rows`."""
+    """Return the number of ranges to divide `rows` into: one per thread, each of at least `min_rows` rows."""
     return max(1, min(_threads, rows // max(1, min_rows)))
 
 
@@ -160,27 +163,27 @@ def parallel_rows(kernel: Callable[[int, int], object], rows: int, min_rows: int
     """Run `kernel(lo, hi)` over ranges that cover `range(rows)`, one range per thread.
 
     Args:
-        kernel: called with a half-open row range; must release the interpreter lock to run at once.
+        kernel: function of a half-open row range; it runs in parallel only if it releases the interpreter lock.
         rows: number of rows.
-        min_rows: rows below which another thread costs more than it saves.
+        min_rows: minimum number of rows per thread, below which another thread costs more than it saves.
     """
     chunks = num_chunks(rows, min_rows)
     _run_ranges(kernel, [rows * i // chunks for i in range(chunks + 1)])
 
 
 def parallel_edges(kernel: Callable[[int, int], object], indptr: Tensor, work_per_edge: int = 2) -> None:
-    """Run `kernel(lo, hi)` over row ranges of about equal numbers of edges; threads take the next range when free.
+    """Run `kernel(lo, hi)` over row ranges with about the same number of edges, which threads fetch dynamically.
 
     Args:
-        kernel: called with a half-open row range; must release the interpreter lock to run at once.
+        kernel: function of a half-open row range; it runs in parallel only if it releases the interpreter lock.
         indptr: int64 [rows + 1].
-        work_per_edge: values read per edge, or as much work; below a threshold one thread does all.
+        work_per_edge: number of values read per edge, or equivalent work; small totals run in one thread.
     """
     rows, starts = len(indptr) - 1, indptr.numpy()
     work = int(starts[rows]) + rows
     threads = max(1, min(_threads, work * work_per_edge // _MIN_WORK_PER_THREAD))
-    pieces = threads * _PIECES_PER_THREAD if threads > 1 else 1
-    targets = [work * i // pieces for i in range(1, pieces)]
+    chunks = threads * _CHUNKS_PER_THREAD if threads > 1 else 1
+    targets = [work * i // chunks for i in range(1, chunks)]
     bounds = [0, *(bisect_left(range(rows), t, key=lambda row: int(starts[row]) + row) for t in targets), rows]
     _run_ranges(kernel, bounds)
 

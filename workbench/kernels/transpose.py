@@ -1,4 +1,4 @@
-"""Transposition of a CSR: the same edges, listed by source."""
+"""Transposition of a CSR: the same edges grouped by source."""
 
 from typing import NamedTuple
 
@@ -9,12 +9,12 @@ from workbench.kernels.jit import compiled
 
 
 class Transposed(NamedTuple):
-    """Edges by source.
+    """Edges grouped by source.
 
     Args:
-        indptr: int64 [num_src + 1], where each source's edges begin.
-        rows: [num_edges] in the dtype of the ids, destinations.
-        edges: int64 [num_edges], positions in the CSR that was transposed.
+        indptr: int64 [num_src + 1], offsets of each source's edges.
+        rows: [num_edges] in the dtype of `indices`, destinations.
+        edges: int64 [num_edges], positions in the original CSR.
     """
 
     indptr: Tensor
@@ -41,7 +41,7 @@ def _place_edges(indptr, indices, cursor, rows, edges):
 
 
 def transpose_torch(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:
-    """`transpose` in plain torch, for any device."""
+    """Compute `transpose` in plain torch, on any device."""
     edges = torch.argsort(indices, stable=True)
     counts = torch.bincount(indices, minlength=num_src)
     out_indptr = torch.zeros(num_src + 1, dtype=torch.int64, device=indices.device)
@@ -51,12 +51,12 @@ def transpose_torch(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed
 
 
 def transpose(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:
-    """List the edges of a CSR by source; a source's edges keep the order of their destinations.
+    """Group the edges of a CSR by source; each source's edges are ordered by destination.
 
     Args:
         indptr: int64 [num_dst + 1].
         indices: integer [num_edges], sources in [0, num_src).
-        num_src: sources.
+        num_src: number of sources.
     """
     if indices.device.type != "cpu":
         return transpose_torch(indptr, indices, num_src)

@@ -1,1 +1,1 @@
-"""What a training step needs on the device before it runs, and how to cut a batch so that it fits."""
+"""Estimate the device memory of a training step before it runs, and plan micro-batches that fit."""

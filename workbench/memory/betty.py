@@ -1,4 +1,4 @@
-"""Betty's own estimate: the eight terms of the paper, as a reference beside ours."""
+"""Betty's memory estimate with the eight terms of the paper, for comparison with the workbench's own."""
 
 from collections.abc import Mapping
 
@@ -8,9 +8,9 @@ from torch import nn
 from workbench.core.block import Block
 from workbench.core.errors import check_choice
 from workbench.core.minibatch import MiniBatch
-from workbench.memory.analytic.step import input_width
+from workbench.memory.analytic.training_step import input_width
+from workbench.memory.estimate import TERMS, MemoryEstimate
 from workbench.memory.optimizer import OPTIMIZERS
-from workbench.memory.record import TERMS, MemoryEstimate
 from workbench.nn.gat import GATLayer
 from workbench.nn.gin import GINLayer
 from workbench.nn.model import GNN
@@ -19,28 +19,29 @@ from workbench.nn.sage import SAGELayer
 _ADAMS = (torch.optim.Adam, torch.optim.AdamW)
 
 LSTM_TENSORS = 18
-"""Tensors of [rows, width] that PyTorch's LSTM without cuDNN keeps a step of the sequence (the paper's constant)."""
+"""Tensors [rows, width] that PyTorch's LSTM without cuDNN saves per step of the sequence (the paper's constant)."""
 
 
 def betty_terms(model: nn.Module, mb: MiniBatch, *, optimizer: str | torch.optim.Optimizer = "adam") -> MemoryEstimate:
-    """Peak bytes as Betty's authors estimate them: (1)…(5) + (8) + max((6), (7)).
+    """Estimate peak bytes with Betty's formula: (1) + … + (5) + (8) + max((6), (7)).
 
-    Elements of every term have the size of the model's own, ids and labels too: (1) parameters, (2) inputs, (3) labels,
-    (4) three numbers an edge of every block, (5) outputs of all layers, (6) what the LSTM aggregator keeps, (7)
-    gradients, (8) optimizer state. (6) is gone when (7) appears; the one that is larger stands in the terms.
+    The element size is the model's for every term, ids and labels included: (1) parameters, (2) inputs, (3) labels, (4)
+    three numbers per edge of every block, (5) outputs of all layers, (6) tensors saved by the LSTM aggregator, (7)
+    gradients, (8) optimizer state. (6) has been freed when (7) is allocated, so only the larger appears in the terms.
 
-    The paper's model leaves out: intermediates of all aggregators but LSTM's (the outputs of pooling's `fc_pool`, GAT's
-    scores of edges and heads), what autograd saves besides layers' outputs (messages, activations, norms, dropout
-    masks), losses, gradients of activations, the optimizer's temporaries, features in a dtype of their own, indices in
-    fewer bytes, and the allocator's rounding.
+    The paper's model omits: intermediates of all aggregators but LSTM (the outputs of pooling's `fc_pool`, GAT's scores
+    per edge and head), tensors that autograd saves besides the layers' outputs (messages, activations, norms, dropout
+    masks), losses, gradients of activations, the optimizer's temporaries, features of another dtype, narrower indices,
+    and the allocator's rounding.
 
     Args:
-        model: of `workbench.build_model`.
-        mb: a batch or micro-batch with a block a layer.
-        optimizer: "adam" or "adamw" (two states a parameter), "sgd" (none) or an optimizer of the model.
+        model: a model from `workbench.build_model`.
+        mb: a batch or micro-batch with one block per layer.
+        optimizer: "adam" or "adamw" (two states per parameter), "sgd" (none), or an optimizer of the model.
 
     Raises:
-        ValueError: another model, another number of blocks, or an optimizer whose states are not known.
+        ValueError: The model is of another kind, its number of layers differs from the number of blocks, or the number
+            of states of the optimizer is unknown.
 
     Source: Betty (ASPLOS 2023), section 4.4.3, table 3 and equation 5.
     """
@@ -61,12 +62,14 @@ def betty_terms(model: nn.Module, mb: MiniBatch, *, optimizer: str | torch.optim
 
 
 def betty_lstm_bytes(degree_counts: Mapping[int, int], width: int, itemsize: int = 4) -> int:
-    """Equation 5: bytes that an LSTM aggregator keeps, Σ in-degree · destinations · width · 18 elements.
+    """Bytes that an LSTM aggregator saves: Σ in-degree · destinations · width · 18 elements.
 
     Args:
-        degree_counts: in-degree → destinations that have it.
-        width: channels that come into the layer.
-        itemsize: bytes an element.
+        degree_counts: number of destinations by in-degree.
+        width: input channels of the layer.
+        itemsize: bytes per element.
+
+    Source: Betty (ASPLOS 2023), equation 5.
 
     >>> betty_lstm_bytes({2: 3}, width=5)
     2160
@@ -76,21 +79,27 @@ def betty_lstm_bytes(degree_counts: Mapping[int, int], width: int, itemsize: int
 
 def _checked(model: nn.Module, mb: MiniBatch) -> GNN:
     if not isinstance(model, GNN):
-        raise ValueError(f"the paper's terms are those of build_model's models, not of a {type(model).__name__}")
+        raise ValueError(
+            f"Betty's terms are defined for models of workbench.build_model, not for a {type(model).__name__}; use "
+            "workbench.estimate_memory"
+        )
     if len(mb.blocks) != len(model.layers):
-        raise ValueError(f"{len(mb.blocks)} blocks given; this model of {len(model.layers)} layers needs one a layer")
+        raise ValueError(
+            f"the model has {len(model.layers)} layers, but the batch has {len(mb.blocks)} blocks; sample with one "
+            "fanout per layer"
+        )
     return model
 
 
-def _estimate(held: Mapping[str, int], aggregator: int, gradients: int) -> MemoryEstimate:
-    fixed, base = held["parameters"] + held["optimizer"], sum(held.values())
+def _estimate(base_terms: Mapping[str, int], aggregator: int, gradients: int) -> MemoryEstimate:
+    fixed, base = base_terms["parameters"] + base_terms["optimizer"], sum(base_terms.values())
     larger = {"aggregator": aggregator} if aggregator > gradients else {"gradients": gradients}
-    at_peak = {**held, **larger}
+    at_peak = {**base_terms, **larger}
     return MemoryEstimate(
         terms={name: at_peak.get(name, 0) for name in TERMS},
         phase_bytes={"forward": base + aggregator, "backward": base + gradients, "step": fixed + gradients},
         fixed_bytes=fixed,
-        kernels="betty",
+        backend="betty",
     )
 
 
@@ -110,7 +119,7 @@ def _out_dim(layer: nn.Module) -> int:
 
 
 def _states(optimizer: str | torch.optim.Optimizer) -> int:
-    """States a parameter."""
+    """Number of state elements per parameter."""
     if isinstance(optimizer, str):
         check_choice("optimizer", optimizer, OPTIMIZERS)
         return 2 if issubclass(OPTIMIZERS[optimizer], _ADAMS) else 0
@@ -119,4 +128,4 @@ def _states(optimizer: str | torch.optim.Optimizer) -> int:
     if isinstance(optimizer, _ADAMS):
         return 2 + any(group["amsgrad"] for group in optimizer.param_groups)
     known = ", ".join(kind.__name__ for kind in OPTIMIZERS.values())
-    raise ValueError(f"optimizer is a {type(optimizer).__name__}, whose states are not known; pass one of {known}")
+    raise ValueError(f"optimizer is a {type(optimizer).__name__}, whose state size is unknown; pass one of {known}")

@@ -1,4 +1,4 @@
-"""What an optimizer holds between steps, and what its step makes."""
+"""Memory of an optimizer: its state, the temporaries of its step, and a backup of what the step changes."""
 
 import copy
 import inspect
@@ -10,43 +10,43 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workbench.core.cpu_gauge import rounded_bytes
 from workbench.core.errors import check_choice
-from workbench.core.meter import measure_peak
+from workbench.meter.peak import measure_peak
+from workbench.meter.storages import rounded_bytes
 
 OPTIMIZERS: Mapping[str, type[torch.optim.Optimizer]] = MappingProxyType(
     {"adam": torch.optim.Adam, "adamw": torch.optim.AdamW, "sgd": torch.optim.SGD}
 )
-_PRICED = (*OPTIMIZERS.values(),)
+_ANALYTIC = (*OPTIMIZERS.values(),)
 
 
 @dataclass(frozen=True)
 class OptimizerMemory:
-    """Bytes of an optimizer.
+    """Bytes that an optimizer needs.
 
     Args:
-        state_bytes: held between steps.
-        step_bytes: the most that a step makes besides, gradients excluded.
-        copied_bytes: of a copy of what a step changes: parameters, gradients, state.
+        state_bytes: optimizer state, which persists between steps.
+        step_bytes: peak of the temporaries that a step allocates, gradients excluded.
+        backup_bytes: a copy of everything that a step changes: parameters, gradients, state.
     """
 
     state_bytes: int
     step_bytes: int
-    copied_bytes: int
+    backup_bytes: int
 
     @staticmethod
     def of(optimizer: "str | torch.optim.Optimizer", model: nn.Module, *, on_cuda: bool) -> "OptimizerMemory":
-        """What an optimizer of the model's parameters takes.
+        """Estimate the memory of an optimizer of the model's parameters.
 
         Args:
-            optimizer: "adam", "adamw" or "sgd" with torch's defaults, or an optimizer. Adam, AdamW and SGD are priced
-                from their options; of any other a copy takes two steps, which are measured.
-            model: its parameters, where `optimizer` is a name.
-            on_cuda: torch then updates all parameters together unless told not to (`foreach=False`).
+            optimizer: "adam", "adamw" or "sgd" with torch's defaults, or an optimizer. Adam, AdamW and SGD are
+                computed from their options; for any other, two steps of a copy are run and the second is measured.
+            model: the model whose parameters it updates.
+            on_cuda: the parameters are on a GPU, where torch updates all of them together by default (`foreach`).
 
         Raises:
-            ValueError: another name, or an optimizer of other parameters.
-            TypeError: something else.
+            ValueError: The name is unknown, or the optimizer has none of the model's parameters.
+            TypeError: `optimizer` is neither a name nor an optimizer.
         """
         if isinstance(optimizer, str):
             check_choice("optimizer", optimizer, OPTIMIZERS)
@@ -54,81 +54,86 @@ class OptimizerMemory:
         elif isinstance(optimizer, torch.optim.Optimizer):
             kind, groups = type(optimizer), optimizer.param_groups
             _check_same(groups, model)
-            if kind not in _PRICED:
+            if kind not in _ANALYTIC:
                 return _measured(optimizer)
         else:
             raise TypeError(f"optimizer is {optimizer!r}; pass a name ({', '.join(OPTIMIZERS)}) or an optimizer")
-        priced = [_group_bytes(kind, group, on_cuda) for group in groups]
-        state = sum(state for state, _ in priced)
-        return OptimizerMemory(state, max((made for _, made in priced), default=0), state + _copied(groups))
+        by_group = [_group_bytes(kind, group, on_cuda) for group in groups]
+        state_bytes = sum(state for state, _ in by_group)
+        step_bytes = max((temporaries for _, temporaries in by_group), default=0)
+        return OptimizerMemory(state_bytes, step_bytes, state_bytes + _parameter_and_gradient_bytes(groups))
 
 
 def _defaults(kind: type[torch.optim.Optimizer], model: nn.Module) -> dict[str, Any]:
-    """The options of a new optimizer of the model's parameters; making one would import torch's compiler."""
+    """The parameter group of a new optimizer; constructing one would import torch's compiler."""
     options = {name: option.default for name, option in inspect.signature(kind).parameters.items()}
-    learned = [p for p in model.parameters() if p.requires_grad]
-    return {**options, "params": learned, "decoupled_weight_decay": kind is torch.optim.AdamW}
+    trainable = [p for p in model.parameters() if p.requires_grad]
+    return {**options, "params": trainable, "decoupled_weight_decay": kind is torch.optim.AdamW}
 
 
 def _check_same(groups: Iterable[Mapping[str, Any]], model: nn.Module) -> None:
     ours = {id(p) for p in model.parameters()}
     if ours and not any(id(p) in ours for group in groups for p in group["params"]):
-        raise ValueError("optimizer has none of the model's parameters; make it of model.parameters()")
+        raise ValueError("optimizer has none of the model's parameters; construct it from model.parameters()")
 
 
-def _copied(groups: Iterable[Mapping[str, Any]]) -> int:
-    """Parameters, and gradients of those that learn."""
+def _parameter_and_gradient_bytes(groups: Iterable[Mapping[str, Any]]) -> int:
+    """All parameters, and the gradients of the trainable ones."""
     return sum(rounded_bytes(p.nbytes) * (1 + p.requires_grad) for group in groups for p in group["params"])
 
 
 def _group_bytes(kind: type[torch.optim.Optimizer], group: Mapping[str, Any], on_cuda: bool) -> tuple[int, int]:
-    """State and temporaries of one group."""
+    """State bytes and peak temporary bytes of one parameter group."""
     sizes = [rounded_bytes(p.nbytes) for p in group["params"] if p.requires_grad]
     decays = group["weight_decay"] != 0 and not group.get("decoupled_weight_decay", False)
-    changed = ["grad"] * (bool(group["maximize"]) + decays)  # the gradient's sign is turned, then decay is added
+    grad_updates = ["grad"] * (bool(group["maximize"]) + decays)  # negated to maximize, then weight decay is added
     if kind is torch.optim.SGD:
-        states, copies = int(group["momentum"] != 0), min(1, len(changed))
-        made = changed + ["grad"] * bool(group["nesterov"])
+        states, copies = int(group["momentum"] != 0), min(1, len(grad_updates))
+        temporaries = grad_updates + ["grad"] * bool(group["nesterov"])
     else:
-        states, copies, made = 2 + bool(group["amsgrad"]), 1, [*changed, "root", "denominator"]
+        states, copies = 2 + bool(group["amsgrad"]), 1
+        temporaries = [*grad_updates, "root", "denominator"]
     if group["fused"]:
         return states * sum(sizes), 0
-    together = group["foreach"] or (group["foreach"] is None and on_cuda)
-    made_at_once = copies * sum(sizes) if together else _one_by_one(sizes, made, kept=bool(group["maximize"]))
-    return states * sum(sizes), made_at_once
+    foreach = group["foreach"] or (group["foreach"] is None and on_cuda)
+    if foreach:
+        return states * sum(sizes), copies * sum(sizes)
+    return states * sum(sizes), _loop_peak(sizes, temporaries, keeps_grad=bool(group["maximize"]))
 
 
-def _one_by_one(sizes: Sequence[int], made: Sequence[str], *, kept: bool) -> int:
-    """Most bytes of a loop over parameters whose variables are made in this order and live until made anew.
+def _loop_peak(sizes: Sequence[int], temporaries: Sequence[str], *, keeps_grad: bool) -> int:
+    """Peak bytes of a loop over parameters that assigns these variables in order; each lives until reassigned.
 
-    Unless `kept`, the loop begins with another value for its gradient, so the one that it made before ends.
+    Unless `keeps_grad`, an iteration starts by rebinding `grad`, which frees the previous iteration's temporary.
     """
-    held, most = {"": 0}, 0
+    live, peak = {"": 0}, 0
     for size in sizes:
-        if not kept:
-            held.pop("grad", None)
-        for name in made:
-            most = max(most, sum(held.values()) + size)
-            held[name] = size
-        held.pop("root", None)  # only a part of an expression
-    return most
+        if not keeps_grad:
+            live.pop("grad", None)
+        for name in temporaries:
+            peak = max(peak, sum(live.values()) + size)
+            live[name] = size
+        live.pop("root", None)  # part of an expression, never a variable
+    return peak
 
 
 def _measured(optimizer: torch.optim.Optimizer) -> OptimizerMemory:
-    """Of a copy, with gradients of zero: the first step makes the state, the second is measured.
+    """Run two steps of a copy with zero gradients: the first creates the state, the second is measured.
 
     Raises:
-        ValueError: the steps fail.
+        ValueError: A step fails.
     """
-    copied = copy.deepcopy(optimizer)
-    learned = [p for group in copied.param_groups for p in group["params"] if p.requires_grad]
-    for parameter in learned:
+    clone = copy.deepcopy(optimizer)
+    trainable = [p for group in clone.param_groups for p in group["params"] if p.requires_grad]
+    for parameter in trainable:
         parameter.grad = torch.zeros_like(parameter)
     try:
-        copied.step()
-        step_bytes = measure_peak(copied.step, device=learned[0].device) if learned else 0
+        clone.step()
+        step_bytes = measure_peak(clone.step, device=trainable[0].device) if trainable else 0
     except Exception as error:
-        raise ValueError(f"a step of {type(optimizer).__name__} failed, so it can't be priced: {error}") from error
-    tensors = [t for state in copied.state.values() for t in state.values() if isinstance(t, Tensor) and t.numel() > 1]
-    state = sum(rounded_bytes(t.nbytes) for t in tensors)
-    return OptimizerMemory(state, step_bytes, state + _copied(copied.param_groups))
+        raise ValueError(
+            f"a step of {type(optimizer).__name__} failed, so its memory can't be measured: {error}"
+        ) from error
+    tensors = [t for state in clone.state.values() for t in state.values() if isinstance(t, Tensor) and t.numel() > 1]
+    state_bytes = sum(rounded_bytes(t.nbytes) for t in tensors)
+    return OptimizerMemory(state_bytes, step_bytes, state_bytes + _parameter_and_gradient_bytes(clone.param_groups))

@@ -1,4 +1,4 @@
-"""`plan_micro_batches`: into how many micro-batches a batch is cut so that each fits, without a trial run."""
+"""`plan_micro_batches`: split a batch into as few micro-batches as fit the memory, without a trial run."""
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
@@ -10,15 +10,15 @@ from torch.nn.functional import cross_entropy
 
 from workbench.core.errors import check_at_least, check_bytes, check_choice, check_seed
 from workbench.core.minibatch import MiniBatch
-from workbench.core.stopwatch import Stopwatch
 from workbench.core.units import format_bytes
-from workbench.memory.estimate import Estimator, Optimizer, estimator_for
-from workbench.memory.kernels import Kernels
-from workbench.memory.planning.cut import Cut, Cutter
+from workbench.memory.backend import Backend
+from workbench.memory.estimate import MemoryEstimate
+from workbench.memory.estimator import Estimator, Optimizer, estimator_for
+from workbench.memory.planning.budget import Budget
+from workbench.memory.planning.candidate import Candidate, CandidateBuilder
 from workbench.memory.planning.partitioner import Partitioner
-from workbench.memory.planning.room import Room
-from workbench.memory.planning.strategy import STRATEGIES, Limit, fitting_cut
-from workbench.memory.record import MemoryEstimate
+from workbench.memory.planning.strategy import STRATEGIES, PartLimit, find_fitting
+from workbench.meter.stopwatch import Stopwatch
 from workbench.partition.batch import PARTITION_CHOICES, partition_batch
 from workbench.partition.batch.options import check_method
 from workbench.partition.redundancy import Redundancy, redundancy
@@ -28,19 +28,19 @@ STAGES: tuple[str, ...] = ("estimate", "partition", "split")
 
 @dataclass(frozen=True, eq=False, repr=False)
 class Plan:
-    """How a batch is cut so that every micro-batch's training step fits.
+    """A partition of a batch into micro-batches whose training steps each fit the capacity.
 
     Args:
-        assignment: int64 [num_seeds], label of every seed in [0, num_parts); `mb.split` of it gives `micro`.
+        assignment: int64 [num_seeds], part of every seed in [0, num_parts); `mb.split(assignment)` returns `micro`.
         micro: the micro-batches.
-        estimates: what each needs; all but the first find gradients of those before them.
-        method: that partitioned, never "auto"; of a batch that is not cut, that was asked for.
+        estimates: memory estimate of each; all but the first include gradients of earlier micro-batches.
+        method: the partition method used, never "auto"; for an unpartitioned batch the method requested.
         strategy: "even" or "split".
-        capacity_bytes: that each must fit into.
-        redundancy: input nodes of the micro-batches against the batch's.
-        seconds: of planning, by stage: "estimate", "partition", "split".
-        tried: numbers of parts and what the largest part needed, in the order tried.
-        asked: the method that was asked for; None: `method`.
+        capacity_bytes: the capacity that each micro-batch's step must fit into.
+        redundancy: input nodes of the micro-batches relative to the batch's.
+        seconds: planning time by stage: "estimate", "partition", "split".
+        tried: (number of parts, peak bytes of the largest part), in the order tried.
+        asked: the partition method requested, which may be "auto"; None for `method`.
     """
 
     assignment: Tensor
@@ -60,12 +60,12 @@ class Plan:
 
     @property
     def method_name(self) -> str:
-        """For people: "reg", or "auto (reg)" where "auto" was asked for."""
+        """The method for display: "reg", or "auto (reg)" if "auto" was requested."""
         return self.method if self.asked in (None, self.method) else f"{self.asked} ({self.method})"
 
     @property
     def peak_bytes(self) -> int:
-        """What the most demanding part needs; 0 without parts."""
+        """Estimated peak of the largest micro-batch; 0 for an empty batch."""
         return max((estimate.peak_bytes for estimate in self.estimates), default=0)
 
     def __repr__(self) -> str:
@@ -82,7 +82,7 @@ def plan_micro_batches(
     optimizer: Optimizer = "adam",
     seed: int = 0,
     margin: float = 0.02,
-    kernels: Kernels | None = None,
+    backend: Backend | str | None = None,
     recover: bool = False,
     in_dim: int | None = None,
     loss_fn: Callable[..., Tensor] = cross_entropy,
@@ -90,37 +90,48 @@ def plan_micro_batches(
     strategy: str = "even",
     max_parts: int | None = None,
 ) -> Plan:
-    """Cut a batch into as few micro-batches as it takes for each one's training step to fit.
+    """Split a batch into as few micro-batches as possible such that each one's training step fits the capacity.
 
-    Partitions are made, split and estimated for five to seven numbers of parts on average, 21 at most in 500 batches
-    (`smallest_fitting`); the model is not run.
+    Partitions are computed, split and estimated for five to seven numbers of parts on average, at most 21 in 500
+    batches (`workbench.memory.planning.search`); the model is not run.
 
     Args:
-        model: see `workbench.estimate_memory`, as `optimizer`, `kernels`, `recover`, `in_dim` and `loss_fn`.
-        mb: the batch.
-        capacity_bytes: memory that everything of the step must fit into.
-        method: see `workbench.partition_batch`, as `seed` and `node_parts`; "auto" is settled once, for all partitions.
-        margin: share by which an estimate may be too low: what needs at most capacity / (1 + margin) fits. Of a traced
-            module what a step adds, over 1 - its error, must fit as well.
-        strategy: "even" partitions the batch anew for every number of parts. "split" partitions it once, into fewer
-            parts, and then only parts that do not fit, each by the same method; where that takes too many, "even".
-        max_parts: the most there may be; None: one a seed.
+        model: the module as `workbench.train_step` calls it, in its current mode (train or eval).
+        mb: the batch; all of its seeds have labels.
+        capacity_bytes: device memory, in bytes, that the whole step must fit into.
+        method: a name of `workbench.PARTITION_METHODS`, or "auto" or "fast", which resolve once, for all partitions.
+        optimizer: "adam", "adamw" or "sgd" with torch's defaults, or an optimizer of the model's parameters.
+        seed: seed of the random choices of the partition method.
+        margin: fraction by which an estimate may be too low: a step fits if its estimate is at most
+            capacity / (1 + margin). For a traced module, the fixed bytes plus the added bytes / (1 − error) must fit
+            as well.
+        backend: the kernels to model: a `Backend`, or the device name "cpu" or "cuda"; None for those of the model's
+            device.
+        recover: plan for `train_step(recover=…)`, which computes a micro-batch's gradients separately.
+        in_dim: channels of the features; required for traced modules.
+        loss_fn: the loss function, as for `workbench.estimate_memory`.
+        node_parts: integer [num_graph_nodes], a partition of the whole graph, for method "cluster"; None for others.
+        strategy: "even" repartitions the whole batch for every number of parts. "split" partitions it once, into fewer
+            parts, and then only the parts that do not fit, each by the same method; "even" is the fallback if that
+            needs too many parts.
+        max_parts: maximum number of micro-batches; None for one per seed.
 
     Raises:
-        CapacityError: one output node alone does not fit, or parameters, optimizer state and the optimizer's step do
-            not; or `max_parts`, or the clusters of `node_parts`, are too few. The message gives a capacity that does.
-        ValueError: bad options, a traced module whose estimates were off by more than 25 %, or what
-            `workbench.partition_batch` and `workbench.estimate_memory` refuse.
-        TypeError: `node_parts` are no integers, or what these refuse so.
+        CapacityError: One seed alone does not fit, or parameters, optimizer state and the optimizer step do not; or
+            `max_parts` or the number of clusters of `node_parts` is too small. The message states a sufficient
+            capacity.
+        ValueError: An option is invalid, the estimates of a traced module are off by more than 25 %, or
+            `workbench.partition_batch` or `workbench.estimate_memory` refuses its arguments.
+        TypeError: `node_parts` is not an integer tensor, or an argument is of another type.
 
-    Source: Betty (ASPLOS 2023), section 4.4.3, which adds one part at a time.
+    Source: Betty (ASPLOS 2023), section 4.4.3, which increases the number of parts one at a time.
     """
     check_options(capacity_bytes, method, margin, node_parts, strategy, max_parts)
     check_seed(seed)
     watch = Stopwatch()
     with watch.phase("estimate"):
         estimator = estimator_for(
-            model, mb, optimizer=optimizer, kernels=kernels, recover=recover, in_dim=in_dim, loss_fn=loss_fn
+            model, mb, optimizer=optimizer, backend=backend, recover=recover, in_dim=in_dim, loss_fn=loss_fn
         )
     return plan_with(
         estimator,
@@ -149,49 +160,56 @@ def plan_with(
     max_parts: int | None = None,
     watch: Stopwatch | None = None,
 ) -> Plan:
-    """`plan_micro_batches` with an estimator that is there already, for several plans of one model.
+    """Plan micro-batches with an existing estimator, to make several plans for one model.
 
     Args:
-        estimator: see `workbench.memory.estimate.estimator_for`.
-        mb: the batch; for the rest see `plan_micro_batches`.
-        watch: its seconds count as the plan's.
+        estimator: an estimator from `workbench.memory.estimator.estimator_for`.
+        mb: the batch.
+        capacity_bytes: device memory, in bytes, that the whole step must fit into.
+        method: a name of `workbench.PARTITION_METHODS`, or "auto" or "fast".
+        seed: seed of the random choices of the partition method.
+        margin: fraction by which an estimate may be too low.
+        node_parts: integer [num_graph_nodes], a partition of the whole graph, for method "cluster"; None for others.
+        strategy: "even" or "split", as for `plan_micro_batches`.
+        max_parts: maximum number of micro-batches; None for one per seed.
+        watch: stopwatch whose seconds so far count as planning time; None to start at zero.
 
     Raises:
-        CapacityError: see `plan_micro_batches`.
-        ValueError: likewise.
-        TypeError: likewise.
+        CapacityError: No partition fits.
+        ValueError: An option is invalid, or the estimates of a traced module are off by more than 25 %.
+        TypeError: `node_parts` is not an integer tensor.
     """
     check_options(capacity_bytes, method, margin, node_parts, strategy, max_parts)
     check_seed(seed)
     partition = Partitioner(mb, method, seed, node_parts)
-    cutter = Cutter(estimator, partition, watch or Stopwatch())
-    cut, tried = Cut((), ()), ()
+    builder = CandidateBuilder(estimator, partition, watch or Stopwatch())
+    candidate, tried = Candidate((), ()), ()
     if mb.num_seeds:
-        limit = _limit(mb, node_parts, max_parts)
-        cut, tried = fitting_cut(cutter, mb, Room(capacity_bytes, margin), strategy, limit)
+        limit = _part_limit(mb, node_parts, max_parts)
+        candidate, tried = find_fitting(builder, mb, Budget(capacity_bytes, margin), strategy, limit)
     return Plan(
-        assignment=_assignment(cut, mb),
-        micro=cut.micro,
-        estimates=cut.estimates,
-        method=partition.resolved if len(cut.micro) > 1 else method,
+        assignment=_assignment(candidate, mb),
+        micro=candidate.micro,
+        estimates=candidate.estimates,
+        method=partition.resolved if len(candidate.micro) > 1 else method,
         strategy=strategy,
         capacity_bytes=capacity_bytes,
-        redundancy=redundancy(cut.micro, mb),
-        seconds={stage: cutter.watch.seconds.get(stage, 0.0) for stage in STAGES},
+        redundancy=redundancy(candidate.micro, mb),
+        seconds={stage: builder.watch.seconds.get(stage, 0.0) for stage in STAGES},
         tried=tried,
         asked=method,
     )
 
 
-def _limit(mb: MiniBatch, node_parts: Tensor | None, max_parts: int | None) -> Limit:
-    limits = [Limit(mb.num_seeds)]
+def _part_limit(mb: MiniBatch, node_parts: Tensor | None, max_parts: int | None) -> PartLimit:
+    limits = [PartLimit(mb.num_seeds)]
     if node_parts is not None:
         clusters = len(partition_batch(mb, mb.num_seeds, method="cluster", node_parts=node_parts).unique())
-        what = f"the largest of {clusters} parts, one for each cluster of node_parts that has seeds, needs"
-        limits.append(Limit(clusters, what, "pass node_parts with more clusters, or use another method"))
+        subject = f"the largest of {clusters} parts, one for each cluster of node_parts that contains seeds, needs"
+        limits.append(PartLimit(clusters, subject, "pass node_parts with more clusters, or use another method"))
     if max_parts is not None:
-        limits.append(Limit(max_parts, f"with max_parts={max_parts} the largest part needs", "allow more parts"))
-    return min(limits, key=lambda limit: limit.number)
+        limits.append(PartLimit(max_parts, f"with max_parts={max_parts} the largest part needs", "raise max_parts"))
+    return min(limits, key=lambda limit: limit.max_parts)
 
 
 def check_options(
@@ -202,25 +220,33 @@ def check_options(
     strategy: str,
     max_parts: int | None,
 ) -> None:
-    """Refuse options of `plan_micro_batches` before any work.
+    """Validate the options of `plan_micro_batches`.
+
+    Args:
+        capacity_bytes: bytes, at least 1.
+        method: name of a partition method.
+        margin: fraction in [0, 1].
+        node_parts: integer [num_graph_nodes], or None.
+        strategy: name of a strategy.
+        max_parts: at least 1, or None.
 
     Raises:
-        ValueError: with what would do.
-        TypeError: `node_parts` are no integers.
+        ValueError: An option is out of range or unknown, or `node_parts` does not go with the method.
+        TypeError: `node_parts` is not an integer tensor.
     """
     check_bytes("capacity_bytes", capacity_bytes)
     check_choice("method", method, PARTITION_CHOICES)
     check_method(method, node_parts)
     check_choice("strategy", strategy, STRATEGIES)
     if not isinstance(margin, Real) or not 0 <= margin <= 1:
-        raise ValueError(f"margin is {margin!r}; it must be a share between 0 and 1, such as 0.02 for 2 %")
+        raise ValueError(f"margin is {margin!r}; it must be a fraction between 0 and 1, such as 0.02 for 2 %")
     if max_parts is not None:
         check_at_least("max_parts", max_parts, 1)
 
 
-def _assignment(cut: Cut, mb: MiniBatch) -> Tensor:
+def _assignment(candidate: Candidate, mb: MiniBatch) -> Tensor:
     assignment = torch.zeros(mb.num_seeds, dtype=torch.int64, device=mb.device)
-    for label, micro in enumerate(cut.micro):
-        if micro.parent is not None and len(cut.micro) > 1:
+    for label, micro in enumerate(candidate.micro):
+        if micro.parent is not None and len(candidate.micro) > 1:
             assignment[micro.parent[: micro.num_seeds]] = label
     return assignment

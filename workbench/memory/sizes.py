@@ -1,4 +1,4 @@
-"""The sizes of a batch that decide its memory."""
+"""The sizes of a batch that determine its memory: nodes, edges, index widths, in-degrees."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -8,7 +8,7 @@ from torch import Tensor
 
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
-from workbench.core.storage import storage_bytes
+from workbench.core.shared_storage import storage_bytes
 
 
 @dataclass(frozen=True)
@@ -16,12 +16,12 @@ class BlockSizes:
     """Sizes of one block.
 
     Args:
-        num_src: sources.
-        num_dst: destinations.
-        num_edges: edges.
-        index_bytes: of a local id.
-        weight_bytes: of an edge's weight; None without weights.
-        degree_counts: int64 [largest in-degree + 1], destinations of each in-degree; None: not needed.
+        num_src: number of sources.
+        num_dst: number of destinations.
+        num_edges: number of edges.
+        index_bytes: bytes per local id.
+        weight_bytes: bytes per edge weight; None for a block without weights.
+        degree_counts: int64 [largest in-degree + 1], number of destinations per in-degree; None if not counted.
     """
 
     num_src: int
@@ -33,19 +33,19 @@ class BlockSizes:
 
     @property
     def edge_bytes(self) -> int:
-        """Of the position of an edge."""
+        """Bytes per edge position."""
         return 4 if self.num_edges < 2**31 else 8
 
     @cached_property
     def buckets(self) -> list[tuple[int, int]]:
-        """(in-degree, destinations that have it), rising."""
+        """(in-degree, number of destinations) in increasing order of in-degree."""
         assert self.degree_counts is not None
         counts = self.degree_counts
         return [(d, int(counts[d])) for d in counts.nonzero()[:, 0].tolist()]
 
     @staticmethod
     def of(block: Block, *, degrees: bool = False) -> "BlockSizes":
-        """Sizes of a block, with `degrees` its in-degree histogram."""
+        """Measure a block, including its in-degree histogram if `degrees` is set."""
         counts = torch.bincount(block.in_degrees().cpu()) if degrees else None
         weight = None if block.edge_weight is None else block.edge_weight.element_size()
         return BlockSizes(block.num_src, block.num_dst, block.num_edges, block.indices.element_size(), weight, counts)
@@ -56,8 +56,8 @@ class BatchSizes:
     """Sizes of a batch.
 
     Args:
-        blocks: input layer first.
-        array_bytes: bytes of each of its arrays as they lie on the device, each storage once.
+        blocks: sizes of the blocks, input layer first.
+        array_bytes: bytes of each array that is moved to the device, each storage once.
     """
 
     blocks: tuple[BlockSizes, ...]
@@ -73,11 +73,11 @@ class BatchSizes:
 
     @staticmethod
     def of(mb: MiniBatch, *, degrees: bool = False) -> "BatchSizes":
-        """Sizes of a batch, with `degrees` the in-degree histograms.
+        """Measure a batch.
 
         Args:
-            mb: the batch; what it was split from does not go to the device.
-            degrees: count in-degrees, for LSTM aggregators.
+            mb: the batch; its `parent` stays on the host and does not count.
+            degrees: also count in-degrees, which LSTM aggregators need.
         """
         arrays = storage_bytes(tensor for name, tensor in mb._tensors().items() if name != "parent")
         blocks = tuple(BlockSizes.of(block, degrees=degrees) for block in mb.blocks)

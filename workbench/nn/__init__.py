@@ -1,1 +1,1 @@
-"""Layers over blocks, and models of them: SAGE, GCN, GIN, GAT, dropout that is exact under splitting."""
+"""GNN layers on blocks (SAGE, GCN, GIN, GAT), models of them, and dropout that is exact under splitting."""

@@ -1,4 +1,4 @@
-"""Dropout whose mask is a function of the node, so that it is the same in every micro-batch."""
+"""Dropout whose mask is a hash of the node id, so that it is the same in every micro-batch."""
 
 from numbers import Real
 from typing import Any
@@ -9,12 +9,12 @@ from torch.autograd.function import once_differentiable
 
 from workbench.core.errors import ID_DTYPES, check_at_least, check_seed, check_vector
 from workbench.core.randomness import Purpose, stream
-from workbench.kernels.eager import runs_eagerly
+from workbench.kernels.compiler_boundary import runs_eagerly
 from workbench.kernels.mask import apply_mask, drop_threshold
 
 
 class _Masked(torch.autograd.Function):
-    """Saves the ids; the mask is computed again."""
+    """Apply the mask; the backward pass recomputes it from the node ids instead of saving it."""
 
     @staticmethod
     def forward(ctx: Any, h: Tensor, node_ids: Tensor, key: int, threshold: int) -> Tensor:
@@ -35,19 +35,19 @@ def _masked(h: Tensor, node_ids: Tensor, key: tuple[int, Purpose, int, int], thr
 
 
 class HashDropout(nn.Module):
-    """Zero each value with probability `p` and scale the rest, by a hash of (seed, step, layer; node id, channel).
+    """Dropout by a hash of (seed, step, layer; node id, channel), scaled by 1 / (1 - p).
 
-    A node's mask does not depend on its position, the other nodes at hand, the device or the number of threads: the
-    micro-batches of a batch drop what the whole batch drops. `p` is rounded to a multiple of 2⁻¹⁶, and the scale is the
-    exact inverse of what is kept.
+    A node's mask does not depend on its position, the other nodes of the batch, the device or the number of threads:
+    micro-batches drop the same values as the whole batch. `p` is rounded to a multiple of 2⁻¹⁶, and the scale is the
+    exact inverse of the rounded probability of keeping a value.
 
     Args:
         p: probability of dropping a value, in [0, 1).
-        layer: number of the layer, input layer first.
-        seed: of the model.
+        layer: number of the layer, from 0 at the input.
+        seed: the model's seed.
 
     Raises:
-        ValueError: `p` out of range, or a layer or a seed that is no whole number.
+        ValueError: `p` out of range, or `layer` or `seed` not an integer.
     """
 
     def __init__(self, p: float, layer: int = 0, seed: int = 0) -> None:
@@ -59,16 +59,19 @@ class HashDropout(nn.Module):
         self._threshold = drop_threshold(p)
 
     def forward(self, h: Tensor, node_ids: Tensor | None, step: int = 0) -> Tensor:
-        """The masked values in training, `h` itself otherwise.
+        """Drop values in training mode; return `h` itself in evaluation mode.
 
         Args:
             h: floating [nodes, channels].
             node_ids: int64 [nodes], raw-graph ids. None: torch's own dropout, which is *not* exact under splitting.
             step: number of the batch.
 
+        Returns:
+            [nodes, channels].
+
         Raises:
-            ValueError: rows that are no matrix, or another number of ids than rows.
-            TypeError: ids that are no integers.
+            ValueError: `h` is not a matrix, or the number of ids differs from the number of rows.
+            TypeError: the ids are not integers.
         """
         if not self.training or self._threshold == 0:
             return h
@@ -78,7 +81,7 @@ class HashDropout(nn.Module):
             raise ValueError(f"h has shape {tuple(h.shape)}; reshape it to [nodes, channels]: h.reshape(len(h), -1)")
         check_vector("node_ids", node_ids, None, ID_DTYPES)
         if node_ids.shape != h.shape[:1]:
-            raise ValueError(f"{node_ids.shape[0]} node ids for {h.shape[0]} rows; give one id a row")
+            raise ValueError(f"{node_ids.shape[0]} node ids for {h.shape[0]} rows; pass one id per row")
         return _masked(h, node_ids, (self.seed, Purpose.DROPOUT, step, self.layer), self._threshold)
 
     def extra_repr(self) -> str:

@@ -1,4 +1,4 @@
-"""Graph attention (Velickovic et al.: "Graph Attention Networks", ICLR 2018)."""
+"""Graph attention network (Veličković et al.: "Graph Attention Networks", ICLR 2018)."""
 
 import torch
 from torch import Tensor, nn
@@ -9,18 +9,18 @@ from workbench.kernels.segment_sum import segment_sum
 
 
 class GATLayer(nn.Module):
-    """`Σ α · e · W·h + b` with α the softmax of leaky_relu(a_l · W·h_src + a_r · W·h_dst), per head.
+    """GAT layer: `Σ α · e · W·h_src + b` with α = softmax(leaky_relu(a_l · W·h_src + a_r · W·h_dst)), per head.
 
-    DGL GATConv's parameters and names. An edge weight e scales the attention after the softmax. Without in-edges the
-    result is the bias.
+    Parameters have the names of DGL's GATConv. An edge weight e scales the attention after the softmax. A destination
+    without in-edges gets the bias.
 
     Args:
-        in_dim: channels of `h`.
-        out_dim: channels of the result; with `concat` the heads divide it.
-        heads: number of heads.
-        concat: put the heads side by side; else average them.
-        slope: of leaky_relu below zero.
-        bias: learn an additive term.
+        in_dim: input channels.
+        out_dim: output channels; with `concat` a multiple of `heads`.
+        heads: number of attention heads.
+        concat: concatenate the heads; False: average them.
+        slope: negative slope of leaky_relu.
+        bias: add a learned bias b.
 
     Raises:
         ValueError: `heads` is below 1, or does not divide `out_dim`.
@@ -33,7 +33,7 @@ class GATLayer(nn.Module):
     ) -> None:
         super().__init__()
         if heads < 1 or (concat and out_dim % heads):
-            raise ValueError(f"{heads} heads do not divide {out_dim} channels; choose a divisor")
+            raise ValueError(f"heads is {heads}, which does not divide the {out_dim} output channels; choose a divisor")
         self.in_dim, self.heads, self.concat, self.slope = in_dim, heads, concat, slope
         self.head_dim = out_dim // heads if concat else out_dim
         self.fc = nn.Linear(in_dim, heads * self.head_dim, bias=False)
@@ -43,7 +43,7 @@ class GATLayer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew, as DGL does: Glorot normal with the gain of ReLU, bias zero."""
+        """Initialize as DGL does: weights Glorot normal with the gain of ReLU, bias zero."""
         gain = nn.init.calculate_gain("relu")
         for weight in (self.fc.weight, self.attn_l, self.attn_r):
             nn.init.xavier_normal_(weight, gain=gain)
@@ -51,10 +51,18 @@ class GATLayer(nn.Module):
             nn.init.zeros_(self.bias)
 
     def forward(self, block: Block, h: Tensor) -> Tensor:
-        """[num_src, in_dim] → [num_dst, heads · head_dim], or [num_dst, head_dim] averaged over heads."""
+        """Attend over the in-edges of every destination.
+
+        Args:
+            block: one layer of a batch.
+            h: floating [num_src, in_dim].
+
+        Returns:
+            [num_dst, heads · head_dim], or [num_dst, head_dim] averaged over heads.
+        """
         values = self.fc(h).view(-1, self.heads, self.head_dim)
-        left, right = self._scores(h)
-        attention = edge_attention(block, left, right[: block.num_dst], self.slope)
+        score_src, score_dst = self._scores(h)
+        attention = edge_attention(block, score_src, score_dst[: block.num_dst], self.slope)
         if block.edge_weight is not None:
             attention = attention * block.edge_weight[:, None].to(h.dtype)
         out = segment_sum(block, values, attention).flatten(1)
@@ -63,10 +71,10 @@ class GATLayer(nn.Module):
         return out if self.concat else out.view(-1, self.heads, self.head_dim).mean(1)
 
     def _scores(self, h: Tensor) -> tuple[Tensor, Tensor]:
-        """a_l · W·h and a_r · W·h as h · (W·a): two columns a head instead of a copy of all values."""
+        """Compute a_l · W·h and a_r · W·h as h · (W·a): two columns per head instead of a copy of all values."""
         weight = self.fc.weight.view(self.heads, self.head_dim, self.in_dim)
-        directions = torch.einsum("shd,hdi->shi", torch.cat([self.attn_l, self.attn_r]), weight)
-        scores = h @ directions.flatten(0, 1).T
+        projected = torch.einsum("shd,hdi->shi", torch.cat([self.attn_l, self.attn_r]), weight)
+        scores = h @ projected.flatten(0, 1).T
         return scores[:, : self.heads], scores[:, self.heads :]
 
     def extra_repr(self) -> str:

@@ -1,4 +1,4 @@
-"""Graph convolution (Kipf, Welling: "Semi-Supervised Classification with Graph Convolutional Networks", ICLR 2017)."""
+"""GCN (Kipf, Welling: "Semi-Supervised Classification with Graph Convolutional Networks", ICLR 2017)."""
 
 import torch
 from torch import Tensor, nn
@@ -7,29 +7,29 @@ from workbench.core.block import Block
 from workbench.core.errors import check_choice
 from workbench.kernels.segment import check_rows, compute_dtype, inverse_in_degrees
 from workbench.kernels.segment_sum import segment_sum
-from workbench.nn.edges import inverse_out_degrees
+from workbench.nn.degrees import inverse_out_degrees
 
 GCN_NORMS = ("right", "both", "none")
 
 
 class GCNLayer(nn.Module):
-    """`(Σ norm · e · h) · W + b`, with DGL GraphConv's parameters and names; an edge weight e scales its message.
+    """GCN layer: `(Σ c · e · h_src) · W + b` with the normalization c of an edge and its weight e.
 
-    The norms:
-    - right (default): 1 / in-degree. A row's normaliser depends on that row alone, so micro-batches are exact.
-    - both: 1 / √(out-degree · in-degree), DGL's default, degrees counted *in this block* and at least 1. A source's
-      out-degree changes when a batch is split: for exact micro-batches write the whole batch's normalisers with
-      `workbench.nn.norm.symmetric_norm` and use "none".
-    - none: plain sum.
+    Parameters have the names of DGL's GraphConv. The normalizations:
+    - right (default): c = 1 / in-degree. It depends on the destination alone, so micro-batches are exact.
+    - both: c = 1 / √(out-degree · in-degree), DGL's default, degrees counted *in this block*, at least 1. Splitting a
+      batch changes out-degrees: for exact micro-batches store the whole batch's normalization in the edge weights
+      (`workbench.nn.symmetric_norm.symmetric_norm`) and use "none".
+    - none: c = 1.
 
     Args:
-        in_dim: channels of `h`.
-        out_dim: channels of the result.
+        in_dim: input channels.
+        out_dim: output channels.
         norm: "right", "both" or "none".
-        bias: learn an additive term.
+        bias: add a learned bias b.
 
     Raises:
-        ValueError: another norm.
+        ValueError: an unknown norm.
     """
 
     is_linear = True
@@ -43,13 +43,27 @@ class GCNLayer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew, as DGL does: Glorot uniform, bias zero."""
+        """Initialize as DGL does: weight Glorot uniform, bias zero."""
         nn.init.xavier_uniform_(self.weight)
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
+    def forward(self, block: Block, h: Tensor) -> Tensor:
+        """Compute the layer, multiplying by W first if that makes the aggregated rows narrower.
+
+        Args:
+            block: one layer of a batch.
+            h: floating [num_src, in_dim].
+
+        Returns:
+            [num_dst, out_dim].
+        """
+        if self.out_dim < self.in_dim:
+            return self._add_bias(self.aggregate(block, h @ self.weight))
+        return self.update(h[: block.num_dst], self.aggregate(block, h))
+
     def aggregate(self, block: Block, h: Tensor) -> Tensor:
-        """The normalised sum of the sources' rows.
+        """Compute the normalized sum Σ c · e · h_src of every destination.
 
         Args:
             block: one layer of a batch.
@@ -68,22 +82,16 @@ class GCNLayer(nn.Module):
         return segment_sum(block, h, block.edge_weight, scale=scale)
 
     def update(self, h_dst: Tensor, aggregated: Tensor) -> Tensor:
-        """The layer's result from the aggregate; the destinations' own rows are not read.
+        """Compute the layer from its aggregate.
 
         Args:
-            h_dst: floating [num_dst, in_dim].
+            h_dst: floating [num_dst, in_dim]; not used.
             aggregated: [num_dst, in_dim].
 
         Returns:
             [num_dst, out_dim].
         """
         return self._add_bias(aggregated @ self.weight)
-
-    def forward(self, block: Block, h: Tensor) -> Tensor:
-        """[num_src, in_dim] → [num_dst, out_dim]; multiplies first where that makes the aggregated rows narrower."""
-        if self.out_dim < self.in_dim:
-            return self._add_bias(self.aggregate(block, h @ self.weight))
-        return self.update(h[: block.num_dst], self.aggregate(block, h))
 
     def _add_bias(self, out: Tensor) -> Tensor:
         return out if self.bias is None else out + self.bias

@@ -4,29 +4,28 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.block import Block
-from workbench.kernels.segment_sum import segment_sum, segment_sum_and_own
+from workbench.kernels.segment_sum import segment_sum, segment_sum_with_self
 from workbench.nn.norm import build_norm
 
 
 class GINLayer(nn.Module):
-    """`MLP((1 + ε) · h_dst + Σ e · h)`; an edge weight e scales its message, as in DGL's GINConv.
+    """GIN layer: `MLP((1 + ε) · h_dst + Σ e · h_src)`; the edge weight e scales the message, as in DGL's GINConv.
 
     The MLP is Linear, optional norm, ReLU, Linear.
 
     Args:
-        in_dim: channels of `h`.
-        out_dim: channels of the result.
+        in_dim: input channels.
+        out_dim: output channels.
         hidden_dim: channels between the two linear layers; None: `out_dim`.
         eps: ε, 0 by default ("GIN-0").
         learn_eps: make ε a parameter.
-        norm: "batch" or "layer" inside the MLP; None: none.
+        norm: "batch" or "layer" inside the MLP; None: no norm.
+
+    Raises:
+        ValueError: an unknown norm.
     """
 
     is_linear = True
-
-    @property
-    def in_dim(self) -> int:
-        return self.mlp[0].in_features  # pyright: ignore[reportReturnType]
 
     def __init__(
         self,
@@ -47,8 +46,25 @@ class GINLayer(nn.Module):
         else:
             self.register_buffer("eps", torch.tensor([float(eps)]))
 
+    @property
+    def in_dim(self) -> int:
+        return self.mlp[0].in_features  # pyright: ignore[reportReturnType]
+
+    def forward(self, block: Block, h: Tensor) -> Tensor:
+        """Compute the layer.
+
+        Args:
+            block: one layer of a batch.
+            h: floating [num_src, in_dim].
+
+        Returns:
+            [num_dst, out_dim].
+        """
+        aggregated, h_dst = segment_sum_with_self(block, h, block.edge_weight)
+        return self.update(h_dst, aggregated)
+
     def aggregate(self, block: Block, h: Tensor) -> Tensor:
-        """The sum of the sources' rows.
+        """Compute the sum Σ e · h_src of every destination.
 
         Args:
             block: one layer of a batch.
@@ -60,7 +76,7 @@ class GINLayer(nn.Module):
         return segment_sum(block, h, block.edge_weight)
 
     def update(self, h_dst: Tensor, aggregated: Tensor) -> Tensor:
-        """The layer's result from the destinations' own rows and their aggregate.
+        """Compute the layer from the destinations' own rows and the aggregate.
 
         Args:
             h_dst: floating [num_dst, in_dim].
@@ -70,8 +86,3 @@ class GINLayer(nn.Module):
             [num_dst, out_dim].
         """
         return self.mlp((1 + self.eps) * h_dst + aggregated)
-
-    def forward(self, block: Block, h: Tensor) -> Tensor:
-        """[num_src, in_dim] → [num_dst, out_dim]."""
-        aggregated, h_dst = segment_sum_and_own(block, h, block.edge_weight)
-        return self.update(h_dst, aggregated)

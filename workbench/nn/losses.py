@@ -1,4 +1,4 @@
-"""A loss function of torch, or of the user, as a sum over seeds with the weight that its mean divides by."""
+"""A loss function, torch's or the user's, as a sum over seeds and the divisor of its mean, so that it can be split."""
 
 import copy
 import inspect
@@ -10,23 +10,23 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workbench.core.errors import first_outside
+from workbench.core.errors import find_out_of_range
 
 LossFunction = Callable[..., Tensor]
 UNLABELLED = -1
-_NO_MEMORY = ("out of memory", "enough memory", "allocate memory", "ALLOC_FAILED")
+_OOM_MESSAGES = ("out of memory", "enough memory", "allocate memory", "ALLOC_FAILED")
 
 
 @dataclass(frozen=True)
 class SeedLoss:
-    """Sum of the losses of labelled seeds; where the losses are several a seed, sum of their means.
+    """Sum of the labelled seeds' losses; if a seed has several losses, sum of the seeds' mean losses.
 
     Args:
-        unreduced: from outputs and labels, a loss for every seed, [n] or [n, …].
-        ignore_index: a label that means none, besides −1.
-        class_weight: floating [classes], weight of a seed of each class in the mean; None: 1.
-        mean: divide by losses a seed.
-        by_class: labels that are vectors of integers are classes, numbers of the output's columns.
+        unreduced: maps outputs and labels to the losses of every seed, [n] or [n, …].
+        ignore_index: a label that means unlabelled, besides -1.
+        class_weight: floating [classes], weight of a seed of each class in the mean; None: 1 each.
+        mean: divide a seed's losses by their number.
+        by_class: integer label vectors are classes, columns of the output.
     """
 
     unreduced: LossFunction
@@ -37,22 +37,31 @@ class SeedLoss:
 
     @staticmethod
     def of(loss_fn: LossFunction, reduction: str) -> "SeedLoss":
-        """Read what there is to know from a loss function.
+        """Derive a `SeedLoss` from the signature or attributes of a loss function.
+
+        Args:
+            loss_fn: a function of outputs and labels, or a loss module of torch.
+            reduction: "mean" or "sum".
+
+        Returns:
+            The loss without its reduction.
 
         Raises:
-            TypeError: nothing that can be called, or a class instead of an instance.
-            ValueError: a module, or a function with a bound `reduction`, that reduces otherwise than asked.
+            TypeError: not callable, or a class instead of an instance.
+            ValueError: a module, or a function with a bound `reduction`, that reduces differently.
         """
         if inspect.isclass(loss_fn):
             raise TypeError(f"loss_fn is the class {loss_fn.__name__}; pass an instance of it: {loss_fn.__name__}()")
         if not callable(loss_fn):
             raise TypeError(f"loss_fn is {loss_fn!r}; pass a function such as torch.nn.functional.cross_entropy")
-        own = _option(loss_fn, "reduction")
+        configured = _option(loss_fn, "reduction")
         bound = isinstance(loss_fn, nn.Module) or "reduction" in getattr(loss_fn, "keywords", {})
-        if bound and own not in (None, "none", reduction):
-            raise ValueError(f"loss_fn reduces by {own!r}, the step by {reduction!r}; pass reduction= the same to both")
+        if bound and configured not in (None, "none", reduction):
+            raise ValueError(
+                f"loss_fn reduces by {configured!r}, the step by {reduction!r}; pass the same reduction= to both"
+            )
         ignore_index = _option(loss_fn, "ignore_index")
-        by_class = ignore_index is not None  # where there is none, `weight` is a factor that the mean doesn't divide by
+        by_class = ignore_index is not None  # otherwise `weight` is a factor that the mean does not divide by
         return SeedLoss(
             unreduced=_unreduced(loss_fn),
             ignore_index=ignore_index if by_class else UNLABELLED,
@@ -62,7 +71,18 @@ class SeedLoss:
         )
 
     def weigh(self, labels: Tensor) -> float:
-        """What the labels of these seeds add to the divisor of the batch's mean."""
+        """Compute what these seeds add to the divisor of the batch's mean.
+
+        Args:
+            labels: [n, …], the seeds' labels.
+
+        Returns:
+            The number of labelled seeds, or the sum of their class weights.
+
+        Raises:
+            ValueError: the class weights sum to zero or infinity.
+            IndexError: a class without a weight.
+        """
         labelled = self.labelled(labels)
         count = labels.shape[0] if labelled is None else int(labelled.sum())
         if self.class_weight is None or labelled is None or not count:
@@ -72,29 +92,39 @@ class SeedLoss:
         total = float(weight[classes].sum())
         if not 0 < total < float("inf"):
             raise ValueError(
-                f"the class weights of the batch's {count} labelled seeds add up to {total}, which their mean divides "
-                "by; give every class that occurs a positive weight"
+                f"the class weights of the batch's {count} labelled seeds sum to {total}, by which their mean would be "
+                "divided; give every class that occurs a positive weight"
             )
         return total
 
     def labelled(self, labels: Tensor) -> Tensor | None:
-        """bool [n]; None: all."""
+        """Return which seeds have a label.
+
+        Args:
+            labels: [n, …].
+
+        Returns:
+            bool [n]; None: all have one.
+        """
         if labels.dim() != 1 or labels.dtype.is_floating_point:
             return None
         labels = labels.long()
         return (labels != UNLABELLED) & (labels != self.ignore_index)
 
     def __call__(self, out: Tensor, labels: Tensor) -> Tensor:
-        """Scalar, in float32 or wider.
+        """Compute the sum of the labelled seeds' losses.
 
         Args:
-            out: floating [n, …].
+            out: floating [n, …], the model's outputs.
             labels: [n, …], on any device.
 
+        Returns:
+            A scalar in float32 or wider.
+
         Raises:
-            TypeError: an output that is no tensor.
-            ValueError: another number of rows or losses than seeds, or what the loss function refuses.
-            IndexError: a class that the output has no column for.
+            TypeError: the output is not a tensor.
+            ValueError: the number of rows or losses differs from the number of seeds, or the loss function failed.
+            IndexError: a class for which the output has no column.
         """
         _check_output(out, labels)
         labelled = self.labelled(labels)
@@ -106,18 +136,18 @@ class SeedLoss:
         losses = self._losses(out, (labels if labelled is None else labels.long()).to(out.device))
         if losses.dim() == 0 or losses.shape[0] != out.shape[0]:
             raise ValueError(
-                f"loss_fn returned shape {tuple(losses.shape)} for {out.shape[0]} seeds; pass a function that takes "
-                "reduction= (as torch.nn.functional.cross_entropy does) or returns one loss a seed"
+                f"loss_fn returned shape {tuple(losses.shape)} for {out.shape[0]} seeds; pass a function that accepts "
+                "reduction= (as torch.nn.functional.cross_entropy does) or returns one loss per seed"
             )
         total = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
         return total / losses.shape[1:].numel() if self.mean else total
 
     def _losses(self, out: Tensor, labels: Tensor) -> Tensor:
-        """The losses, or what the function refused them for, with what it was given."""
+        """Compute the losses; an error of the loss function is raised with the shapes and dtypes it received."""
         try:
             losses = self.unreduced(out, labels)
         except (TypeError, ValueError, IndexError, RuntimeError) as error:
-            if isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in _NO_MEMORY):
+            if isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in _OOM_MESSAGES):
                 raise
             raise ValueError(
                 f"loss_fn failed for an output of {out.dtype} {tuple(out.shape)} and labels of {labels.dtype} "
@@ -129,33 +159,33 @@ class SeedLoss:
 
 
 def check_classes(labels: Tensor, columns: int, limit: str) -> None:
-    """Refuse a class that there is no column, or no weight, for: on a GPU it would end the process's CUDA context.
+    """Refuse a class without a column or weight, which would corrupt the CUDA context on a GPU.
 
     Args:
         labels: integer vector, without unlabelled seeds.
         columns: number of classes.
-        limit: what has `{}` of them, for the message.
+        limit: the part of the message that says where the limit comes from, with `{}` for the number.
 
     Raises:
-        IndexError: with the label.
+        IndexError: with the class.
     """
-    if (bad := first_outside(labels, 0, columns)) is not None:
+    if (bad := find_out_of_range(labels, 0, columns)) is not None:
         raise IndexError(
-            f"y holds class {bad}, but {limit.format(columns)}; classes lie in [0, {columns}), -1 means none: number "
-            "them from 0, or build the model with out_dim = largest class + 1"
+            f"y contains class {bad}, but {limit.format(columns)}; classes must be in [0, {columns}), or -1 for "
+            "unlabelled: number them from 0, or build the model with out_dim = largest class + 1"
         )
 
 
 def _check_output(out: Any, labels: Tensor) -> None:
     if not isinstance(out, Tensor):
         raise TypeError(
-            f"the model returned a {type(out).__name__}; return one tensor, a row per seed, or use "
-            "workbench.accumulate, whose loss_of takes any output"
+            f"the model returned a {type(out).__name__}; return one tensor with a row per seed, or use "
+            "workbench.accumulate, whose loss_of accepts any output"
         )
     if out.dim() == 0 or out.shape[0] != labels.shape[0]:
         raise ValueError(
-            f"the model returned shape {tuple(out.shape)} for {labels.shape[0]} seeds; return a row per seed: those of "
-            "the last block's destinations"
+            f"the model returned shape {tuple(out.shape)} for {labels.shape[0]} seeds; return one row per "
+            "destination of the last block"
         )
 
 
@@ -164,18 +194,18 @@ def _remedy(out: Tensor, labels: Tensor) -> str:
         return "Pass labels without the second dimension: y[:, 0]"
     if labels.is_floating_point() and labels.dim() == 1 and out.dim() == 2:
         return "Pass classes as integers, y.long(), or (for values) an output and labels of one shape"
-    return "Pass labels of the shape and dtype that it takes for this output"
+    return "Pass labels of the shape and dtype that the loss expects for this output"
 
 
 def _parameters(loss_fn: LossFunction) -> Mapping[str, inspect.Parameter]:
     try:
         return inspect.signature(loss_fn).parameters
-    except (TypeError, ValueError):  # built in C
+    except (TypeError, ValueError):  # a builtin
         return {}
 
 
 def _option(loss_fn: LossFunction, name: str) -> Any:
-    """An option as set in a module, or bound or defaulted in a function; None where there is none."""
+    """Return an option as set in a module, or bound or defaulted in a function; None if there is none."""
     if isinstance(loss_fn, nn.Module):
         return getattr(loss_fn, name, None)
     parameter = _parameters(loss_fn).get(name)

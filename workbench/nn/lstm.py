@@ -1,26 +1,26 @@
-"""The LSTM aggregator: the last hidden state over each destination's in-edges, in row order."""
+"""The LSTM aggregator of GraphSAGE: the last hidden state over each destination's in-edges, in row order."""
 
 import torch
 from torch import Tensor, nn
 
 from workbench.core.block import Block
-from workbench.kernels.eager import runs_eagerly
+from workbench.kernels.compiler_boundary import runs_eagerly
 from workbench.kernels.gather import gather_edges
 
 
 @runs_eagerly
 def last_states(lstm: nn.LSTM, block: Block, h: Tensor) -> Tensor:
-    """Run the LSTM over the messages of every destination; destinations of equal in-degree run as one bucket.
+    """Run the LSTM over the messages e · h_src of every destination, one bucket per in-degree (degree bucketing).
 
-    The bucket sizes are read on the host: on a GPU this waits for the block.
+    The host reads the bucket sizes, which synchronizes with the GPU.
 
     Args:
-        lstm: one layer, `batch_first`.
-        block: its edge weights, if any, scale the messages.
+        lstm: an LSTM of one layer, `batch_first`.
+        block: one layer of a batch; its edge weights e are 1 if it has none.
         h: floating [num_src, channels].
 
     Returns:
-        [num_dst, hidden size]; zeros without in-edges.
+        [num_dst, hidden size]; zeros for destinations without in-edges.
     """
     degrees = block.in_degrees()
     rows = torch.argsort(degrees, stable=True)
@@ -46,7 +46,7 @@ def _last_state(lstm: nn.LSTM, messages: Tensor) -> Tensor:
 
 
 def _edges_of_rows(block: Block, rows: Tensor, degrees: Tensor) -> Tensor:
-    """int64 [num_edges]: the edges of the rows, one row after the other."""
+    """Return the positions of the rows' edges, row after row: int64 [num_edges]."""
     starts = torch.cumsum(degrees, 0) - degrees
     shift = torch.repeat_interleave(block.indptr[rows] - starts, degrees, output_size=block.num_edges)
     return shift + torch.arange(block.num_edges, device=block.device)

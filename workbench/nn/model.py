@@ -1,4 +1,4 @@
-"""Models: layers of one kind, with norm, activation and dropout between them."""
+"""GNN models: layers of one kind, with normalization, activation and dropout in between."""
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
@@ -18,18 +18,19 @@ from workbench.nn.norm import build_norm
 from workbench.nn.sage import SAGE_AGGREGATORS, SAGELayer
 
 MODEL_KINDS = (*(f"sage-{aggregator}" for aggregator in SAGE_AGGREGATORS), "gcn", "gin", "gat")
-_MOST, _MOST_LAYERS = 2**31 - 1, 1000
+_MAX_DIM, _MAX_LAYERS = 2**31 - 1, 1000
 Exchanger = Callable[[Tensor], Tensor]
+"""Fills the halo of a block: maps its owned source rows to the rows of [owned | halo]."""
 
 
 class GNN(nn.Module):
-    """Layers, and after each but the last: norm, activation, dropout.
+    """A stack of layers; each but the last is followed by normalization, activation and dropout.
 
     Args:
         layers: modules called with (block, h), input layer first.
-        norms: one after each layer but the last.
-        activation: one for all.
-        dropouts: one after each layer but the last.
+        norms: normalization after each layer but the last.
+        activation: activation after each layer but the last.
+        dropouts: dropout after each layer but the last.
     """
 
     def __init__(
@@ -53,36 +54,38 @@ class GNN(nn.Module):
         exchanges: Sequence[Exchanger] | None = None,
         aggregated: Tensor | None = None,
     ) -> Tensor:
-        """The seeds' outputs.
+        """Compute the seeds' outputs.
 
         Args:
-            blocks: input layer first, one a layer; one fewer with `aggregated`.
-            x: floating [sources of the first block, in_dim]; with `exchanges` its owned sources; with `aggregated` the
-                destinations of the first layer.
+            blocks: one block per layer, input layer first; with `aggregated` without the first layer's.
+            x: floating [sources of the first block, in_dim]; with `exchanges` only its owned sources; with `aggregated`
+                the destinations of the first layer.
             node_ids: int64, raw-graph ids of the rows of `x`, for dropout that is exact under splitting.
             step: number of the batch, for dropout.
-            exchanges: for each block what maps its owned source rows to [owned | halo]; None: no halo.
-            aggregated: [destinations of the first layer, in_dim], the first layer's aggregate, computed beforehand.
+            exchanges: per block a function that maps its owned source rows to the rows of [owned | halo]; None: the
+                blocks have no halo.
+            aggregated: [destinations of the first layer, in_dim], the precomputed aggregate of the first layer.
 
         Returns:
             [num_seeds, out_dim].
 
         Raises:
-            ValueError: another number of blocks or exchanges, features of another width, or `aggregated` for a layer
-                without a linear aggregate.
+            ValueError: wrong number of blocks or exchanges, features of another width, or `aggregated` for a layer
+                whose aggregate is not linear.
             TypeError: features of another dtype than the model's parameters (unless autocast converts them).
         """
         first = 0 if aggregated is None else 1
         self._check(len(blocks) + first, blocks, exchanges, aggregated)
         self.check_features(x)
-        h = x if aggregated is None else self._between(0, self.layers[0].update(x, aggregated), node_ids, step)  # type: ignore[operator]
+        h = x if aggregated is None else self._activate(0, self.layers[0].update(x, aggregated), node_ids, step)  # type: ignore[operator]
         for position, block in enumerate(blocks):
             layer = position + first
-            source = h if exchanges is None else exchanges[position](h)
-            h = self._between(layer, self.layers[layer](block, source), node_ids, step)
+            h_src = h if exchanges is None else exchanges[position](h)
+            h = self._activate(layer, self.layers[layer](block, h_src), node_ids, step)
         return h
 
-    def _between(self, layer: int, h: Tensor, node_ids: Tensor | None, step: int) -> Tensor:
+    def _activate(self, layer: int, h: Tensor, node_ids: Tensor | None, step: int) -> Tensor:
+        """Apply normalization, activation and dropout, except after the last layer."""
         if layer == len(self.layers) - 1:
             return h
         ids = None if node_ids is None else node_ids[: h.shape[0]]
@@ -92,22 +95,22 @@ class GNN(nn.Module):
         self, layers: int, blocks: Sequence[Block], exchanges: Sequence[Exchanger] | None, aggregated: Tensor | None
     ) -> None:
         if layers != len(self.layers):
-            wanted = len(self.layers) - (aggregated is not None)
-            raise ValueError(f"{len(blocks)} blocks given; this model of {len(self.layers)} layers needs {wanted}")
+            expected = len(self.layers) - (aggregated is not None)
+            raise ValueError(f"{len(blocks)} blocks given; this model of {len(self.layers)} layers needs {expected}")
         if exchanges is not None and len(exchanges) != len(blocks):
-            raise ValueError(f"{len(exchanges)} exchanges for {len(blocks)} blocks; give one a block")
+            raise ValueError(f"{len(exchanges)} exchanges for {len(blocks)} blocks; pass one per block")
         if aggregated is not None and not self.layers[0].is_linear:
             raise ValueError("aggregated= needs a first layer with a linear aggregate: sage-mean, sage-gcn, gcn or gin")
 
     def check_features(self, x: Tensor) -> None:
-        """Refuse features that the first layer can't read: the matrix product's own errors name neither of them.
+        """Refuse features that don't fit the first layer; torch's error would name neither features nor model.
 
         Args:
             x: floating [nodes, in_dim].
 
         Raises:
             ValueError: another width.
-            TypeError: another dtype than that of the parameters (unless autocast converts it).
+            TypeError: another dtype than the parameters' (unless autocast converts it).
         """
         if torch.compiler.is_compiling():
             return
@@ -138,8 +141,8 @@ def _build_layer(
     return SAGELayer(in_dim, out_dim, aggregator=kind.removeprefix("sage-"))
 
 
-def _check_room(sizes: Mapping[str, int]) -> None:
-    """Refuse weights that do not fit into memory, by the least that any kind of layer has."""
+def _check_memory(sizes: Mapping[str, int]) -> None:
+    """Refuse weights that exceed the memory, by the fewest weights that any kind of layer has."""
     dims = [sizes["in_dim"], *[sizes["hidden_dim"]] * min(2, sizes["num_layers"] - 1), sizes["out_dim"]]
     products = [rows * columns for rows, columns in pairwise(dims)]
     hidden = products[1] * (sizes["num_layers"] - 3) if len(dims) == 4 else 0
@@ -158,23 +161,26 @@ def build_model(
     heads: int = 1,
     seed: int = 0,
 ) -> GNN:
-    """A model of one kind of layer; ReLU between layers (ELU for gat).
+    """Build a model of one kind of layer, with ReLU between layers (ELU for gat).
 
     Args:
         kind: "sage-mean", "sage-gcn", "sage-pool", "sage-lstm", "gcn" (norm "right"), "gin" (ε = 0) or "gat".
         in_dim: channels of the features.
         hidden_dim: total output channels of every layer but the last, and of the inner layer of GIN's MLP.
-        out_dim: channels of the result.
-        num_layers: layers.
-        dropout: probability of dropping a hidden value.
-        norm: "batch" or "layer" between layers and inside GIN's MLP; None means none anywhere.
-        heads: of gat; they divide `hidden_dim`, and the last layer averages them.
-        seed: of the initial weights and of dropout; torch's own generator is left as it is.
+        out_dim: channels of the output.
+        num_layers: number of layers.
+        dropout: probability of dropping a hidden value, in [0, 1).
+        norm: "batch" or "layer" between layers and inside GIN's MLP; None: no normalization anywhere.
+        heads: attention heads of gat; a divisor of `hidden_dim`. The last layer averages them.
+        seed: seed of the initial weights and of dropout; torch's global generator is not changed.
+
+    Returns:
+        The model, on the CPU.
 
     Raises:
-        ValueError: an unknown kind or norm, sizes below 1, heads that do not divide or on a kind without heads, a seed
-            that is no whole number.
-        CapacityError: weights that this machine has no memory for.
+        ValueError: an unknown kind or norm, sizes below 1, heads that don't divide `hidden_dim` or that the kind does
+            not have, a seed that is not an integer.
+        CapacityError: the weights exceed this machine's memory.
 
     >>> build_model("gcn", in_dim=8, hidden_dim=4, out_dim=2).layers[1]
     GCNLayer(4, 2, norm='right')
@@ -182,11 +188,11 @@ def build_model(
     check_choice("kind", kind, MODEL_KINDS)
     sizes = {"in_dim": in_dim, "hidden_dim": hidden_dim, "out_dim": out_dim, "num_layers": num_layers, "heads": heads}
     for name, size in sizes.items():
-        check_at_least(name, size, 1, most=_MOST_LAYERS if name == "num_layers" else _MOST)
+        check_at_least(name, size, 1, most=_MAX_LAYERS if name == "num_layers" else _MAX_DIM)
     if heads > 1 and kind != "gat":
-        raise ValueError(f"heads is {heads}, but {kind} has none; leave it at 1 or use gat")
+        raise ValueError(f"heads is {heads}, but {kind} has no heads; leave it at 1 or use gat")
     check_seed(seed)
-    _check_room(sizes)
+    _check_memory(sizes)
     dims = [in_dim, *[hidden_dim] * (num_layers - 1), out_dim]
     with deferred_interrupt(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)

@@ -7,34 +7,33 @@ from workbench.core.block import Block
 from workbench.core.errors import check_choice
 from workbench.kernels.segment import compute_dtype, inverse_in_degrees
 from workbench.kernels.segment_max import segment_max
-from workbench.kernels.segment_sum import segment_sum_and_own
+from workbench.kernels.segment_sum import segment_sum_with_self
+from workbench.nn.linear_with_self import linear_with_self
 from workbench.nn.lstm import last_states
-from workbench.nn.own import linear_and_own
 
 SAGE_AGGREGATORS = ("mean", "gcn", "pool", "lstm")
 
 
 class SAGELayer(nn.Module):
-    """`W_self · h_dst + W_neigh · aggregate(sources) + b`, with DGL SAGEConv's parameters and names.
+    """GraphSAGE layer: `W_self · h_dst + W_neigh · aggregate(h_src) + b`.
 
-    What an edge weight e does, by aggregator (Betty, table 1, as in DGL):
-    - mean: Σ h·e / in-degree;
-    - gcn: (Σ h·e + h_dst) / (in-degree + 1), and no `fc_self`;
-    - pool: max of e · relu(fc_pool(h));
-    - lstm: last state over the messages e·h, in the order of the row.
+    The aggregate by aggregator, with edge weights e (Betty, table 1, as in DGL):
+    - mean: Σ e · h_src / in-degree;
+    - gcn: (Σ e · h_src + h_dst) / (in-degree + 1), without W_self;
+    - pool: max of e · relu(fc_pool(h_src));
+    - lstm: last hidden state of an LSTM over the messages e · h_src, in the order of the row.
 
-    mean and gcn are linear: `update(h_dst, aggregate(block, h))` is the layer, and `aggregate` has no parameters.
-    `forward` multiplies by `fc_neigh` first where that makes the aggregated rows narrower. Without in-edges the
-    aggregate is zero (gcn: the destination's own row).
+    Without in-edges the aggregate is zero (gcn: the destination's own row). mean and gcn are linear: `aggregate` has no
+    parameters, and `update(h_dst, aggregate(block, h))` is the layer. Parameters have the names of DGL's SAGEConv.
 
     Args:
-        in_dim: channels of `h`.
-        out_dim: channels of the result.
+        in_dim: input channels.
+        out_dim: output channels.
         aggregator: "mean", "gcn", "pool" or "lstm".
-        bias: learn an additive term.
+        bias: add a learned bias b.
 
     Raises:
-        ValueError: another aggregator.
+        ValueError: an unknown aggregator.
     """
 
     def __init__(self, in_dim: int, out_dim: int, *, aggregator: str = "mean", bias: bool = True) -> None:
@@ -53,7 +52,7 @@ class SAGELayer(nn.Module):
         self.reset_parameters()
 
     def reset_parameters(self) -> None:
-        """Draw the weights anew, as DGL does: Glorot uniform with the gain of ReLU."""
+        """Initialize as DGL does: weights Glorot uniform with the gain of ReLU."""
         gain = nn.init.calculate_gain("relu")
         for name in ("fc_pool", "fc_self", "fc_neigh"):
             if hasattr(self, name):
@@ -61,11 +60,27 @@ class SAGELayer(nn.Module):
 
     @property
     def is_linear(self) -> bool:
-        """Whether the aggregate is a linear function of `h` alone, so that it can be computed beforehand."""
+        """True if the aggregate is a linear function of `h` without parameters, so that it can be precomputed."""
         return self.aggregator in ("mean", "gcn")
 
+    def forward(self, block: Block, h: Tensor) -> Tensor:
+        """Compute the layer, multiplying by W_neigh first if that makes the aggregated rows narrower.
+
+        Args:
+            block: one layer of a batch.
+            h: floating [num_src, in_dim].
+
+        Returns:
+            [num_dst, out_dim].
+        """
+        if self.is_linear and self.out_dim < self.in_dim:
+            projected, h_dst = linear_with_self(self.fc_neigh, h, block.num_dst)
+            return self._add_self(h_dst, self.aggregate(block, projected))
+        aggregated, h_dst = self._aggregate_with_self(block, h)
+        return self.update(h_dst, aggregated)
+
     def aggregate(self, block: Block, h: Tensor) -> Tensor:
-        """The rows of the sources brought together for each destination.
+        """Aggregate the rows of every destination's sources.
 
         Args:
             block: one layer of a batch.
@@ -74,13 +89,13 @@ class SAGELayer(nn.Module):
         Returns:
             [num_dst, in_dim].
         """
-        return self._aggregate_and_own(block, h)[0]
+        return self._aggregate_with_self(block, h)[0]
 
     def update(self, h_dst: Tensor, aggregated: Tensor) -> Tensor:
-        """The layer's result from the destinations' own rows and their aggregate.
+        """Compute the layer from the destinations' own rows and the aggregate.
 
         Args:
-            h_dst: floating [num_dst, in_dim]; not read by gcn, whose aggregate holds it.
+            h_dst: floating [num_dst, in_dim]; not used by gcn, whose aggregate includes it.
             aggregated: [num_dst, in_dim].
 
         Returns:
@@ -88,34 +103,29 @@ class SAGELayer(nn.Module):
         """
         return self._add_self(h_dst, self.fc_neigh(aggregated))
 
-    def forward(self, block: Block, h: Tensor) -> Tensor:
-        """[num_src, in_dim] → [num_dst, out_dim]."""
-        if self.is_linear and self.out_dim < self.in_dim:
-            narrow, h_dst = linear_and_own(self.fc_neigh, h, block.num_dst)
-            return self._add_self(h_dst, self.aggregate(block, narrow))
-        aggregated, h_dst = self._aggregate_and_own(block, h)
-        return self.update(h_dst, aggregated)
-
-    def _aggregate_and_own(self, block: Block, h: Tensor) -> tuple[Tensor, Tensor]:
-        """The aggregate and the destinations' own rows."""
-        if self.aggregator == "lstm":
-            return last_states(self.lstm, block, h), h[: block.num_dst]
-        weight, dtype = block.edge_weight, compute_dtype(h)
-        if self.aggregator == "pool":
-            pooled, own = linear_and_own(self.fc_pool, h, block.num_dst)
-            if weight is None:  # the maximum of relu is relu of the maximum, on fewer rows
-                return segment_max(block, pooled).relu_(), own
-            return segment_max(block, pooled.relu_(), weight), own
-        if self.aggregator == "mean":
-            return segment_sum_and_own(block, h, weight, scale=inverse_in_degrees(block, dtype))
-        share = (block.in_degrees() + 1).to(dtype).reciprocal_()
-        total, own = segment_sum_and_own(block, h, weight, scale=share)
-        return total + own * share[:, None].to(h.dtype), own
-
     def _add_self(self, h_dst: Tensor, neighbours: Tensor) -> Tensor:
         if self.aggregator != "gcn":
             return self.fc_self(h_dst) + neighbours
         return neighbours if self.bias is None else neighbours + self.bias
+
+    def _aggregate_with_self(self, block: Block, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the aggregate and the destinations' own rows: one autograd node adds both gradients in place."""
+        if self.aggregator == "lstm":
+            return last_states(self.lstm, block, h), h[: block.num_dst]
+        if self.aggregator == "pool":
+            return self._max_pool(block, h)
+        weight, dtype = block.edge_weight, compute_dtype(h)
+        if self.aggregator == "mean":
+            return segment_sum_with_self(block, h, weight, scale=inverse_in_degrees(block, dtype))
+        scale = (block.in_degrees() + 1).to(dtype).reciprocal_()
+        total, h_dst = segment_sum_with_self(block, h, weight, scale=scale)
+        return total + h_dst * scale[:, None].to(h.dtype), h_dst
+
+    def _max_pool(self, block: Block, h: Tensor) -> tuple[Tensor, Tensor]:
+        pooled, h_dst = linear_with_self(self.fc_pool, h, block.num_dst)
+        if block.edge_weight is None:  # max of relu = relu of max, on fewer rows
+            return segment_max(block, pooled).relu_(), h_dst
+        return segment_max(block, pooled.relu_(), block.edge_weight), h_dst
 
     def extra_repr(self) -> str:
         return f"{self.in_dim}, {self.out_dim}, aggregator={self.aggregator!r}"

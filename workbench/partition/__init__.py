@@ -1,1 +1,1 @@
-"""Which part a seed of a batch, or a node of a graph, belongs to: pure functions that return one int64 label each."""
+"""Partitioning of a batch's seeds or a graph's nodes: pure functions that return one int64 part per seed or node."""

@@ -1,4 +1,4 @@
-"""How many input nodes micro-batches load more often than the batch would."""
+"""Redundancy: input nodes that several micro-batches load, relative to the batch's input nodes."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -8,12 +8,12 @@ from workbench.core.minibatch import MiniBatch
 
 @dataclass(frozen=True)
 class Redundancy:
-    """Input nodes of the micro-batches of a batch.
+    """Input nodes of a batch's micro-batches.
 
     Args:
-        total_inputs: input nodes of all micro-batches together.
+        total_inputs: input nodes summed over the micro-batches.
         full_inputs: input nodes of the batch.
-        ratio: total over full, 1 where nothing is loaded twice.
+        ratio: total_inputs / full_inputs; 1 if no input node is loaded twice.
         largest: input nodes of the largest micro-batch.
     """
 
@@ -24,11 +24,14 @@ class Redundancy:
 
 
 def redundancy(micro: Sequence[MiniBatch], mb: MiniBatch) -> Redundancy:
-    """Compare the input nodes of micro-batches with those of the batch they are parts of.
+    """Compare the input nodes of all micro-batches with those of the batch they were split from.
 
     Args:
         micro: all micro-batches of `mb`.
         mb: the batch.
+
+    Returns:
+        The counts and their ratio.
 
     Raises:
         ValueError: the micro-batches have more or fewer seeds than the batch.
@@ -38,7 +41,7 @@ def redundancy(micro: Sequence[MiniBatch], mb: MiniBatch) -> Redundancy:
     seeds = sum(m.num_seeds for m in micro)
     if seeds != mb.num_seeds:
         raise ValueError(
-            f"the micro-batches have {seeds} seeds and the batch {mb.num_seeds}; pass all parts of one split"
+            f"the micro-batches have {seeds} seeds, but the batch has {mb.num_seeds}; pass all parts of one split"
         )
     inputs = [m.num_inputs for m in micro]
     total, full = sum(inputs), mb.num_inputs

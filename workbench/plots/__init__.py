@@ -1,1 +1,1 @@
-"""Plotly figures of tables and records: pure functions that draw, measure nothing and keep nothing."""
+"""Plotly figures of tables and records: pure functions that draw and neither measure nor store anything."""

@@ -1,38 +1,45 @@
-"""Memory of several settings as bars, a panel a series, against the capacity that they share."""
+"""Bars of memory against a capacity: one per setting, or one per micro-batch."""
 
 from collections.abc import Iterator, Mapping, Sequence
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 
 from workbench.core.units import format_bytes
-from workbench.plots.grid import Grid
-from workbench.plots.style import FAINT, INK, PALETTE, label, titled, traces_of, unit_of
+from workbench.partition.redundancy import Redundancy
+from workbench.plots.axes import exact_bytes, label, unit_of
+from workbench.plots.layout import PanelGrid
+from workbench.plots.style import FAINT, INK, PALETTE, hatched, merge_legend, titled
 
-_HEAD, _TEXT = 1.16, 0.1  # of a panel's highest: room above it; height of what is written on a bar
-_COLORS = {"fits": PALETTE[0], "over the capacity": PALETTE[1], "estimated, not run": FAINT}
-_LINE = {"color": INK, "width": 1.5, "dash": "dash"}
-_SHAPES = {"fits": "", "over the capacity": "/", "estimated, not run": "."}
+_TOP, _TEXT = 1.16, 0.1  # of the tallest bar or the capacity: upper end of the y axis; height of a bar's text
+_FITS, _OVER, _ESTIMATED = "fits", "over the capacity", "estimated, not run"
+_MARKERS = {
+    _FITS: hatched(PALETTE[0], ""),
+    _OVER: hatched(PALETTE[1], "/"),
+    _ESTIMATED: hatched(FAINT, "."),
+}
+_CAPACITY_LINE = {"color": INK, "width": 2, "dash": "dash"}
+_MAX_TICKS = 16  # micro-batches whose numbers all fit below the axis
 
 
 class Bar(NamedTuple):
-    """One setting.
+    """One setting's memory.
 
     Args:
-        panel: that it stands in, and the panel's title; "" where there is one without.
-        setting: named below it.
-        nbytes: its height; 0 leaves the text alone.
-        text: written on it; "": its height in the unit of its panel.
-        run: whether it was measured; else `nbytes` is an estimate.
-        about: more for the hover.
+        panel: title of the panel that shows it; "" for an untitled one.
+        setting: category on the x axis.
+        nbytes: height in bytes; 0 shows the text alone.
+        text: written at the top of the bar; "" for the height in the panel's unit.
+        measured: False if `nbytes` is an estimate.
+        hover: added to the hover text.
     """
 
     panel: str
     setting: str
     nbytes: int
     text: str = ""
-    run: bool = True
-    about: str = ""
+    measured: bool = True
+    hover: str = ""
 
 
 def bars(
@@ -43,95 +50,157 @@ def bars(
     title: str | None = None,
     subtitle: str = "",
 ) -> go.Figure:
-    """A bar a setting; what is over the capacity, or was not run, differs by colour and pattern.
+    """Draw one bar per setting; bars over the capacity, or not measured, differ in colour and hatch.
 
     Args:
-        given: in order; a setting once in a panel.
-        capacity_bytes: drawn as a line in all panels; None: none, and nothing is over it.
+        given: in drawing order; each setting once per panel.
+        capacity_bytes: drawn as a line in every panel; None for no limit.
         axes: panel → title of its x axis.
-        title: of the figure.
-        subtitle: below it.
+        title: title of the figure.
+        subtitle: smaller text below the title.
 
     Raises:
-        ValueError: no bars.
+        ValueError: `given` is empty.
     """
     if not given:
         raise ValueError("there are no bars to draw; run the experiment first")
     panels = list(dict.fromkeys(bar.panel for bar in given))
-    grid = Grid(tuple(panels), 1)
+    grid = PanelGrid(tuple(panels))
     figure = grid.figure()
-    for place, panel in enumerate(panels):
+    for facet, panel in enumerate(panels):
         here = [bar for bar in given if bar.panel == panel]
-        ((row, col),) = grid.places(place)
-        highest = max(*(bar.nbytes for bar in here), capacity_bytes or 0, 1)
-        unit, factor = unit_of("peak_bytes", highest)
-        for trace in _traces(here, capacity_bytes, factor, _TEXT * highest):
-            figure.add_trace(trace, row=row, col=col)
-        if capacity_bytes is not None:
-            figure.add_hline(y=capacity_bytes / factor, line=_LINE, row=row, col=col)  # pyright: ignore[reportArgumentType]
-        title_y, top = label("peak_bytes", unit), [0, _HEAD * highest / factor]
-        figure.update_yaxes(title_text=title_y, range=top, row=row, col=col)
-        order = [bar.setting for bar in here]
-        axis = {"type": "category", "categoryorder": "array", "categoryarray": order, "showgrid": False}
-        figure.update_xaxes(title_text=(axes or {}).get(panel, ""), range=[-0.6, len(order) - 0.4], row=row, col=col)
-        figure.update_xaxes(axis, row=row, col=col)
+        _draw_panel(figure, grid.cells(facet)[0], here, capacity_bytes, (axes or {}).get(panel, ""))
     if capacity_bytes is not None:
         name = f"capacity {format_bytes(capacity_bytes)}"
-        figure.add_trace(go.Scatter(x=[None], y=[None], mode="lines", line=_LINE, name=name), row=1, col=1)
-    name_once(figure)
+        figure.add_trace(go.Scatter(x=[None], y=[None], mode="lines", line=_CAPACITY_LINE, name=name), row=1, col=1)
+    merge_legend(figure)
     figure.update_layout(barmode="overlay", bargap=0.35, showlegend=capacity_bytes is not None)
     return titled(figure, title, height=grid.height, subtitle=subtitle)
 
 
+def _draw_panel(
+    figure: go.Figure, cell: tuple[int, int], here: Sequence[Bar], capacity_bytes: int | None, axis: str
+) -> None:
+    row, col = cell
+    highest = max(*(bar.nbytes for bar in here), capacity_bytes or 0, 1)
+    unit, factor = unit_of("peak_bytes", highest)
+    for trace in _traces(here, capacity_bytes, factor, _TEXT * highest):
+        figure.add_trace(trace, row=row, col=col)
+    if capacity_bytes is not None:
+        figure.add_hline(y=capacity_bytes / factor, line=_CAPACITY_LINE, row=row, col=col)  # pyright: ignore[reportArgumentType]
+    top = _TOP * highest / factor
+    figure.update_yaxes(title_text=label("peak_bytes", unit), range=[0, top], row=row, col=col)
+    order = [bar.setting for bar in here]
+    categories = {"type": "category", "categoryorder": "array", "categoryarray": order, "showgrid": False}
+    figure.update_xaxes(categories, title_text=axis, range=[-0.6, len(order) - 0.4], row=row, col=col)
+
+
 def _kind(bar: Bar, capacity_bytes: int | None) -> str:
-    if not bar.run:
-        return "estimated, not run"
-    return "over the capacity" if capacity_bytes is not None and bar.nbytes > capacity_bytes else "fits"
+    if not bar.measured:
+        return _ESTIMATED
+    return _OVER if capacity_bytes is not None and bar.nbytes > capacity_bytes else _FITS
 
 
-def _traces(here: Sequence[Bar], capacity_bytes: int | None, factor: float, text_height: float) -> Iterator[go.Bar]:
-    for kind in _COLORS:
+def _traces(here: Sequence[Bar], capacity_bytes: int | None, factor: float, text_bytes: float) -> Iterator[go.Bar]:
+    for kind in _MARKERS:
         chosen = [bar for bar in here if _kind(bar, capacity_bytes) == kind]
-        below = [0 <= (capacity_bytes or -1) - bar.nbytes < text_height for bar in chosen]  # the line would cross it
+        # The text moves into a bar that ends just below the capacity, where the line would cross it.
+        crossed = [0 <= (capacity_bytes or -1) - bar.nbytes < text_bytes for bar in chosen]
         if chosen:
-            yield _trace(chosen, kind, factor).update(textposition=["inside" if b else "outside" for b in below])
+            yield _trace(chosen, kind, factor).update(textposition=["inside" if c else "outside" for c in crossed])
 
 
 def _trace(chosen: Sequence[Bar], kind: str, factor: float) -> go.Bar:
-    about = [f"{format_bytes(bar.nbytes)} ({bar.nbytes:,} bytes){bar.about and '<br>'}{bar.about}" for bar in chosen]
     return go.Bar(
         x=[bar.setting for bar in chosen],
         y=[bar.nbytes / factor for bar in chosen],
         name=kind,
-        legendgroup=kind,
-        marker={
-            "color": _COLORS[kind],
-            "pattern": {"shape": _SHAPES[kind], "fgcolor": "white", "fillmode": "overlay"},
-        },
-        text=[bar.text or _short(bar.nbytes / factor) for bar in chosen],
+        marker=_MARKERS[kind],
+        text=[bar.text or _three_digits(bar.nbytes / factor) for bar in chosen],
         insidetextanchor="end",
         insidetextfont={"size": 12, "color": "white"},
         outsidetextfont={"size": 12, "color": INK},
         textangle=0,
         constraintext="inside",
         cliponaxis=False,
-        customdata=about,
+        customdata=["<br>".join(filter(None, (exact_bytes(bar.nbytes), bar.hover))) for bar in chosen],
         hovertemplate=f"<b>%{{x}}</b>, {kind}<br>%{{customdata}}<extra></extra>",
     )
 
 
-def _short(value: float) -> str:
-    """Three digits.
+def _three_digits(value: float) -> str:
+    """Round to three digits.
 
-    >>> _short(2.4733), _short(0.03527), _short(1023.4)
+    >>> _three_digits(2.4733), _three_digits(0.03527), _three_digits(1023.4)
     ('2.47', '0.0353', '1,023')
     """
     return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
 
 
-def name_once(figure: go.Figure) -> None:
-    """One legend entry a name; clicking it hides all its bars."""
-    named: set[str] = set()
-    for trace in traces_of(figure):
-        trace.showlegend = trace.name not in named
-        named.add(trace.name)
+def memory_bars(
+    part_peak_bytes: Sequence[int],
+    *,
+    capacity_bytes: int | None = None,
+    redundancy: Redundancy | None = None,
+    title: str | None = None,
+) -> go.Figure:
+    """Draw the peak memory of each micro-batch; bars over the capacity differ in colour and hatch.
+
+    Args:
+        part_peak_bytes: peak of each micro-batch in bytes, in execution order.
+        capacity_bytes: drawn as a line; None for no limit.
+        redundancy: input nodes of the micro-batches, summarized below the title.
+        title: title of the figure; None for the number of micro-batches.
+
+    Raises:
+        ValueError: `part_peak_bytes` is empty.
+    """
+    if not len(part_peak_bytes):
+        raise ValueError("there are no micro-batches to draw; pass at least one peak")
+    count = len(part_peak_bytes)
+    unit, factor = unit_of("peak_bytes", max(*part_peak_bytes, capacity_bytes or 0, 0))
+    figure = go.Figure(list(_peak_traces(part_peak_bytes, capacity_bytes, factor)))
+    if capacity_bytes is not None:
+        draw_capacity(figure, capacity_bytes, factor)
+    figure.update_xaxes(title_text="micro-batch", tickformat="d", dtick=None if count > _MAX_TICKS else 1)
+    figure.update_yaxes(title_text=label("peak_bytes", unit), rangemode="tozero")
+    figure.update_layout(bargap=0.25, showlegend=capacity_bytes is not None)
+    title = title or f"Peak memory of {count} micro-batch{'es' * (count > 1)}"
+    return titled(figure, title, subtitle=_summary(part_peak_bytes, redundancy), height=400)
+
+
+def draw_capacity(figure: go.Figure, capacity_bytes: int, factor: float) -> None:
+    """Draw the capacity as a dashed line with its value.
+
+    Args:
+        figure: changed in place; one panel.
+        capacity_bytes: memory available to a step.
+        factor: bytes per unit of the y axis.
+    """
+    text = f"capacity {format_bytes(capacity_bytes)}"
+    annotation: Any = {"text": text, "font": {"size": 13}, "bgcolor": "rgba(255, 255, 255, 0.8)"}
+    y = capacity_bytes / factor
+    figure.add_hline(y=y, line=_CAPACITY_LINE, annotation=annotation, annotation_position="top left")
+
+
+def _peak_traces(peaks: Sequence[int], capacity_bytes: int | None, factor: float) -> Iterator[go.Bar]:
+    for kind in (_FITS, _OVER):
+        chosen = [i for i, peak in enumerate(peaks) if _kind(Bar("", "", peak), capacity_bytes) == kind]
+        if chosen:
+            yield go.Bar(
+                x=chosen,
+                y=[peaks[i] / factor for i in chosen],
+                name=kind,
+                marker=_MARKERS[kind],
+                customdata=[exact_bytes(peaks[i]) for i in chosen],
+                hovertemplate="micro-batch %{x}<br>peak memory: %{customdata}<extra></extra>",
+            )
+
+
+def _summary(peaks: Sequence[int], redundancy: Redundancy | None) -> str:
+    parts = [f"largest {format_bytes(max(peaks))}"]
+    if redundancy is not None:
+        share = redundancy.largest / max(1, redundancy.full_inputs)
+        parts.append(f"input nodes {redundancy.ratio:.2f} × the batch's")
+        parts.append(f"largest part {share:.0%} of the batch's")
+    return " · ".join(parts)

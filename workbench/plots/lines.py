@@ -1,4 +1,4 @@
-"""Lines over a sweep: a line a group, a panel a facet, the paper's own values beside them."""
+"""Lines over a sweep: one line per group, one panel per quantity and facet, the paper's own values beside them."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -7,8 +7,9 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from workbench.plots.grid import Grid, binary_ticks, decimal_ticks
-from workbench.plots.style import Look, label, looks, titled, traces_of, unit_of
+from workbench.plots.axes import label, log2_x_axes, log_y_axes, unit_of
+from workbench.plots.layout import PanelGrid
+from workbench.plots.style import Look, looks, merge_legend, titled
 
 Table = pd.DataFrame | Sequence[Mapping[str, Any]]
 
@@ -17,178 +18,146 @@ def lines(
     table: Table,
     *,
     x: str,
-    y: str,
+    y: str | Sequence[str],
     group: str,
     facet: str | Sequence[str] = (),
     log_x: bool = False,
     log_y: bool = False,
-    scale: str | None = None,
+    units: Mapping[str, str] | None = None,
     reported: Table | None = None,
-    error: tuple[str, str] | None = None,
+    spread: Mapping[str, tuple[str, str]] | None = None,
     band: bool = False,
     title: str | None = None,
 ) -> go.Figure:
-    """One quantity over another, a line for every group: `panels` of one `y`, whose unit and errors are given plainly.
+    """Draw one or several quantities over another: quantities in panels one below the other, facets side by side.
 
-    Raises:
-        ValueError: see `panels`.
-    """
-    scales, errors = {y: scale} if scale else {}, {y: error} if error else {}
-    return panels(
-        table,
-        x=x,
-        y=[y],
-        group=group,
-        facet=facet,
-        log_x=log_x,
-        log_y=log_y,
-        scale=scales,
-        reported=reported,
-        error=errors,
-        band=band,
-        title=title,
-    )
-
-
-def panels(
-    table: Table,
-    *,
-    x: str,
-    y: Sequence[str],
-    group: str,
-    facet: str | Sequence[str] = (),
-    log_x: bool = False,
-    log_y: bool = False,
-    scale: Mapping[str, str] | None = None,
-    reported: Table | None = None,
-    error: Mapping[str, tuple[str, str]] | None = None,
-    band: bool = False,
-    title: str | None = None,
-) -> go.Figure:
-    """Several quantities over one, each in a panel of its own, one above the other; facets side by side.
-
-    Rows that differ in nothing drawn (repetitions, say) are one point at their median, with bars to the least and the
-    most. A row without a value is no point.
+    Rows with equal x, group and facet (repetitions, say) become one point at their median, with error bars from minimum
+    to maximum. Rows without a value are skipped.
 
     Args:
-        table: rows, or a DataFrame; bytes and seconds in columns `…_bytes` and `…_seconds`.
-        x: column of numbers.
-        y: columns of numbers.
+        table: rows; bytes and seconds in columns named `…_bytes` and `…_seconds`.
+        x: numeric column.
+        y: numeric columns, one per panel.
         group: column whose values are lines.
-        facet: columns whose combinations are facets.
-        log_x: base 2, ticks at the values present.
-        log_y: base 10.
-        scale: column → unit; the others by size, each panel its own.
-        reported: the paper's rows, with those of the columns that it has; hollow and dotted, in the facets they name.
-        error: column → those of its least and most.
-        band: show least and most as a shaded band around a line without marks: for curves of many points.
-        title: of the figure.
+        facet: columns whose combinations of values are facets.
+        log_x: x axis to base 2, with ticks at the values present.
+        log_y: y axes to base 10.
+        units: column → unit (B, KiB, MiB, GiB, TiB, ms, s, min); by default chosen per panel by size.
+        reported: the paper's values, with the same columns or some of them; drawn hollow and dotted in the facets they
+            belong to, or in all facets if they have no facet column.
+        spread: column → columns of its minimum and maximum, if not to be taken from repetitions.
+        band: draw the spread as a shaded band around a line without markers, for curves of many points.
+        title: title of the figure.
 
     Raises:
-        ValueError: a column that the table lacks, no rows, or a unit that a column does not have.
+        ValueError: no rows, a missing column, or a unit that does not fit its column.
     """
-    data, facets = pd.DataFrame(table), [facet] if isinstance(facet, str) else list(facet)
-    spread, scale = error or {}, scale or {}
-    _check(data, [x, *y, group, *facets, *(column for pair in spread.values() for column in pair)])
+    data, facets, quantities = pd.DataFrame(table), _listed(facet), _listed(y)
+    spread = spread or {}
+    _check(data, [x, *quantities, group, *facets, *(column for pair in spread.values() for column in pair)])
     own = looks(data[group].dropna().unique())
-    series = [_Series(data, own, spread, band)]
+    sources = [_Source(data, x, group, own, spread, band)]
     if reported is not None and len(reported):
         values = pd.DataFrame(reported)
         _check(values, [x, group])
-        series.append(_Series(values, _of_paper(own, list(values[group].unique())), {}))
+        sources.append(_Source(values, x, group, _paper_looks(own, list(values[group].unique())), {}))
     combinations = [dict(zip(facets, values, strict=True)) for values in dict.fromkeys(_tuples(data, facets))]
-    grid = Grid(tuple(" · ".join(map(str, c.values())) for c in combinations), len(y))
+    grid = PanelGrid(tuple(" · ".join(map(str, c.values())) for c in combinations), len(quantities))
     figure = grid.figure()
-    for place, where in enumerate(combinations):
-        here = [s.at(where) for s in series]
-        for column, (row, col) in zip(y, grid.places(place), strict=True):
-            unit = unit_of(column, max((s.largest(column) for s in here), default=0.0), scale.get(column))
-            for trace in (t for s in here for t in s.traces(x, column, group, unit)):
-                figure.add_trace(trace, row=row, col=col)
-            figure.update_yaxes(title_text=label(column, unit[0]), row=row, col=col)
+    for place, values in enumerate(combinations):
+        here = [source.at(values) for source in sources]
+        for column, cell in zip(quantities, grid.cells(place), strict=True):
+            _draw_panel(figure, cell, here, column, (units or {}).get(column))
+        row, col = grid.cells(place)[-1]
         figure.update_xaxes(title_text=label(x), row=row, col=col)
-    if log_x:
-        binary_ticks(figure, {v for s in series for v in s.table[x].dropna()})
-    if log_y:
-        decimal_ticks(figure)
-    else:
-        figure.update_yaxes(rangemode="tozero")
-    _name_once(figure)
+    _scale_axes(figure, {v for s in sources for v in s.rows[x].dropna()} if log_x else None, log_y)
+    merge_legend(figure)
     return titled(figure, title, height=grid.height)
 
 
 @dataclass(frozen=True)
-class _Series:
-    """Rows of one source, measured or reported, with the looks of its groups and the columns of its errors."""
+class _Source:
+    """Measured or reported rows, the look of each group, and the columns of minimum and maximum."""
 
-    table: pd.DataFrame
+    rows: pd.DataFrame
+    x: str
+    group: str
     looks: Mapping[Any, Look]
-    error: Mapping[str, tuple[str, str]]
+    spread: Mapping[str, tuple[str, str]]
     band: bool = False
 
-    def at(self, where: Mapping[str, Any]) -> "_Series":
-        """The rows of a facet; a column that the source lacks excludes none."""
-        kept = self.table
-        for column, value in where.items():
+    def at(self, facet: Mapping[str, Any]) -> "_Source":
+        """The rows of a facet; a facet column that the source lacks excludes none."""
+        kept = self.rows
+        for column, value in facet.items():
             kept = kept.loc[kept[column] == value] if column in kept else kept
-        return replace(self, table=kept)
+        return replace(self, rows=kept)
 
     def largest(self, column: str) -> float:
-        return max(self.table[column].dropna(), default=0.0) if column in self.table else 0.0
+        return max(self.rows[column].dropna(), default=0.0) if column in self.rows else 0.0
 
-    def traces(self, x: str, y: str, group: str, unit: tuple[str, float]) -> Iterator[go.Scatter]:
-        """Bands first: they lie below all lines."""
+    def traces(self, y: str, unit: tuple[str, float]) -> Iterator[go.Scatter]:
+        """Bands come first, so that plotly draws them below all lines."""
         drawn = []
         for value, look in self.looks.items():
-            rows = self.table.loc[self.table[group] == value]
-            points = self._points(rows, x, y) if y in rows else rows.head(0)
+            rows = self.rows.loc[self.rows[self.group] == value]
+            points = self._points(rows, y) if y in rows else rows.head(0)
             if len(points):
                 drawn.append((points, look))
         if self.band:
-            known = [(points, look) for points, look in drawn if bool((points["most"] > points["least"]).any())]
-            yield from (_band(points, look, unit[1]) for points, look in known)
-        yield from (_trace(points, look, label(x), label(y), unit, band=self.band) for points, look in drawn)
+            spread = [(points, look) for points, look in drawn if bool((points["most"] > points["least"]).any())]
+            yield from (_band(points, look, unit[1]) for points, look in spread)
+        yield from (_line(points, look, label(self.x), label(y), unit, band=self.band) for points, look in drawn)
 
-    def _points(self, rows: pd.DataFrame, x: str, y: str) -> pd.DataFrame:
-        """A line a value of x: y, least, most."""
-        least, most = self.error.get(y, (y, y))
-        at = rows.dropna(subset=[x, y]).groupby(x)
-        return pd.DataFrame({"y": at[y].median(), "least": at[least].min(), "most": at[most].max()}).reset_index(
-            names="x"
-        )
+    def _points(self, rows: pd.DataFrame, y: str) -> pd.DataFrame:
+        """One row per value of x: y, least, most."""
+        least, most = self.spread.get(y, (y, y))
+        at = rows.dropna(subset=[self.x, y]).groupby(self.x)
+        points = {"y": at[y].median(), "least": at[least].min(), "most": at[most].max()}
+        return pd.DataFrame(points).reset_index(names="x")
 
 
-def _trace(points: pd.DataFrame, look: Look, x: str, y: str, unit: tuple[str, float], *, band: bool) -> go.Scatter:
+def _draw_panel(
+    figure: go.Figure, cell: tuple[int, int], sources: Sequence[_Source], column: str, unit: str | None
+) -> None:
+    row, col = cell
+    shown = unit_of(column, max((source.largest(column) for source in sources), default=0.0), unit)
+    for trace in (trace for source in sources for trace in source.traces(column, shown)):
+        figure.add_trace(trace, row=row, col=col)
+    figure.update_yaxes(title_text=label(column, shown[0]), row=row, col=col)
+
+
+def _line(points: pd.DataFrame, look: Look, x: str, y: str, unit: tuple[str, float], *, band: bool) -> go.Scatter:
     name, factor = unit
-    values = points["y"] / factor
-    above, below = points["most"] / factor - values, values - points["least"] / factor
-    spread = not band and bool((above + below).max() > 0)
     exact = [f" ({v:,.0f} bytes)" for v in points["y"]] if name.endswith("B") else [""] * len(points)
     return go.Scatter(
         x=points["x"].tolist(),
-        y=values.tolist(),
+        y=(points["y"] / factor).tolist(),
         name=look.name,
-        legendgroup=look.name,
         mode="lines" if band and len(points) > 1 else "lines+markers",
-        line={"color": look.color, "dash": look.dash, "width": 1.5 if _is_open(look) else 2},
+        line={"color": look.color, "dash": look.dash, "width": 1.5 if look.symbol.endswith("-open") else 2},
         marker={"symbol": look.symbol, "size": 9, "color": look.color, "line": {"width": 1.5, "color": look.color}},
-        error_y={"array": above.tolist(), "arrayminus": below.tolist(), "thickness": 1.2, "width": 4}
-        if spread
-        else None,
+        error_y=None if band else _error_bars(points, factor),
         customdata=exact,
         hovertemplate=f"<b>{look.name}</b><br>{x}: %{{x}}<br>{y}: %{{y:.4~g}} {name}%{{customdata}}<extra></extra>",
     )
 
 
+def _error_bars(points: pd.DataFrame, factor: float) -> dict[str, Any] | None:
+    values = points["y"] / factor
+    above, below = points["most"] / factor - values, values - points["least"] / factor
+    bars = {"array": above.tolist(), "arrayminus": below.tolist(), "thickness": 1.2, "width": 4}
+    return bars if bool((above + below).max() > 0) else None
+
+
 def _band(points: pd.DataFrame, look: Look, factor: float) -> go.Scatter:
-    """The area between least and most, in the line's colour; of no width where they are not known."""
+    """The area between least and most in the line's colour; points without them have no width."""
     least, most = (points[end].fillna(points["y"]) / factor for end in ("least", "most"))
     red, green, blue = (int(look.color[i : i + 2], 16) for i in (1, 3, 5))
     return go.Scatter(
         x=[*points["x"], *points["x"][::-1]],
         y=[*most, *least[::-1]],
         name=look.name,
-        legendgroup=look.name,
         fill="toself",
         fillcolor=f"rgba({red}, {green}, {blue}, 0.18)",
         line={"width": 0},
@@ -198,33 +167,32 @@ def _band(points: pd.DataFrame, look: Look, factor: float) -> go.Scatter:
     )
 
 
-def _is_open(look: Look) -> bool:
-    return look.symbol.endswith("-open")
-
-
-def _of_paper(own: Mapping[Any, Look], groups: Sequence[Any]) -> dict[Any, Look]:
-    """The paper's values have their method's colour and symbol, hollow."""
-    known = dict(own) | looks(g for g in groups if g not in own)
+def _paper_looks(own: Mapping[Any, Look], groups: Sequence[Any]) -> dict[Any, Look]:
+    """The paper's values have the colour and symbol of their method, hollow and dotted."""
+    known = dict(own) | looks(group for group in groups if group not in own)
     return {
-        group: replace(
-            known[group], name=f"{known[group].name}, paper", dash="dot", symbol=f"{known[group].symbol}-open"
-        )
-        for group in known
+        group: replace(look, name=f"{look.name}, paper", dash="dot", symbol=f"{look.symbol}-open")
+        for group, look in known.items()
         if group in groups
     }
 
 
+def _scale_axes(figure: go.Figure, x_values: set[float] | None, log_y: bool) -> None:
+    """Logarithmic axes where asked for; linear y axes start at 0."""
+    if x_values is not None:
+        log2_x_axes(figure, x_values)
+    if log_y:
+        log_y_axes(figure)
+    else:
+        figure.update_yaxes(rangemode="tozero")
+
+
+def _listed(columns: str | Sequence[str]) -> list[str]:
+    return [columns] if isinstance(columns, str) else list(columns)
+
+
 def _tuples(table: pd.DataFrame, columns: Sequence[str]) -> Iterator[tuple[Any, ...]]:
     return zip(*(table[column] for column in columns), strict=True) if columns else iter([()])
-
-
-def _name_once(figure: go.Figure) -> None:
-    """One legend entry a name; clicking it hides all its lines."""
-    named: set[str] = set()
-    for trace in traces_of(figure):
-        if trace.fill is None:
-            trace.showlegend = trace.name not in named
-            named.add(trace.name)
 
 
 def _check(table: pd.DataFrame, columns: Sequence[str]) -> None:
@@ -232,4 +200,4 @@ def _check(table: pd.DataFrame, columns: Sequence[str]) -> None:
         raise ValueError("the table has no rows to draw; run the experiment first")
     missing = [column for column in columns if column not in table]
     if missing:
-        raise ValueError(f"the table lacks {', '.join(missing)}; it has {', '.join(map(str, table.columns))}")
+        raise ValueError(f"the table has no column {', '.join(missing)}; it has {', '.join(map(str, table.columns))}")

@@ -1,14 +1,14 @@
-"""How figures look and speak: template, a fixed look for every method, names and units for readers."""
+"""Visual style of all figures: palette, a fixed look per method and per memory term, template, legend."""
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
 import plotly.io as pio
 
 PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#000000")
-"""Okabe and Ito's colours, which people with any kind of colour vision tell apart; without yellow, faint on white."""
+"""The colour-blind-safe palette of Okabe and Ito, without its yellow, which is too faint on white."""
 
 FAINT, INK = "#9AA0A6", "#202124"
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star")
@@ -17,13 +17,13 @@ DASHES = ("solid", "dash", "dashdot", "longdash", "dot", "longdashdot", "solid")
 
 @dataclass(frozen=True)
 class Look:
-    """What marks a line: colour, dash and symbol; the symbol is enough by itself, and so are colour and dash together.
+    """Colour, dash and symbol of a series; the symbol alone identifies it, and so do colour and dash together.
 
     Args:
-        name: for the legend.
+        name: text of the legend entry.
         color: "#rrggbb".
-        dash: of plotly's line dashes.
-        symbol: of plotly's marker symbols; with "-open" it is hollow.
+        dash: one of plotly's line dashes.
+        symbol: one of plotly's marker symbols; the suffix "-open" makes it hollow.
     """
 
     name: str
@@ -36,7 +36,7 @@ def _look(name: str, place: int, dash: str | None = None, symbol: str | None = N
     return Look(name, PALETTE[place % 7], dash or DASHES[place % 7], symbol or SYMBOLS[place % 7])
 
 
-_LOOKS = {
+_METHOD_LOOKS = {
     "reg": _look("REG", 0),
     "range": _look("range", 1),
     "random": _look("random", 2),
@@ -51,79 +51,66 @@ _LOOKS = {
     "hypergraph_refined": _look("hypergraph, refined", 4, "solid", "bowtie"),
     "micro-batch": _look("micro-batches", 0),
     "mini-batch": _look("mini-batches", 1),
-    "whole batch": Look("whole batch", PALETTE[6], "dot", SYMBOLS[6]),  # seen on the solid line of what equals it
+    "whole batch": Look("whole batch", PALETTE[6], "dot", SYMBOLS[6]),  # dotted: an equal solid line shows through
 }
 
 
 def looks(groups: Iterable[Any]) -> dict[Any, Look]:
-    """The look of every group: a known method has its own in all figures, others take those that are left, in order.
+    """Assign a look to every group: known methods look the same in all figures, others get the remaining colours.
 
     Args:
-        groups: values of a table's column, each once.
+        groups: distinct values of a table's column.
 
     Returns:
-        Group → look; known ones first, in an order that is always the same.
+        Group → look, known methods first, in a fixed order.
     """
     groups = list(groups)
-    known = {group: _LOOKS[group] for group in _LOOKS if group in groups}
+    known = {group: _METHOD_LOOKS[group] for group in _METHOD_LOOKS if group in groups}
     taken = {look.color for look in known.values()}
     free = [place for place in range(7) if PALETTE[place] not in taken] or list(range(7))
     others = [group for group in groups if group not in known]
     return known | {group: _look(str(group), free[i % len(free)]) for i, group in enumerate(others)}
 
 
-_LABELS = {
-    "num_parts": "micro-batches K",
-    "method": "partitioner",
-    "peak_bytes": "peak memory",
-    "epoch_seconds": "epoch time",
-    "inputs_ratio": "input nodes, parts ÷ batch",
-    "largest_ratio": "input nodes, largest part ÷ batch",
-    "total_inputs": "input nodes",
-    "full_inputs": "input nodes of the batch",
-    "largest_inputs": "input nodes of the largest part",
-    "hidden_dim": "hidden width",
-}
-_BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
-_UNITS = {
-    "_bytes": {unit: 1024.0**power for power, unit in enumerate(_BYTES)},
-    "_seconds": {"ms": 1e-3, "s": 1.0, "min": 60.0},
-}
-
-
-def label(column: str, unit: str = "") -> str:
-    """A column's name for readers.
-
-    >>> label("num_parts"), label("peak_bytes", "GiB"), label("forward_seconds", "s")
-    ('micro-batches K', 'peak memory (GiB)', 'forward (s)')
-    """
-    suffix = next((s for s in _UNITS if column.endswith(s)), "")
-    text = _LABELS.get(column, column.removesuffix(suffix).replace("_", " "))
-    return f"{text} ({unit})" if unit else text
-
-
-def unit_of(column: str, largest: float, unit: str | None = None) -> tuple[str, float]:
-    """The unit to show a column in, and what to divide its values by: the largest unit in which `largest` is 1 or more.
+class TermLook(NamedTuple):
+    """Colour of a memory term, and a hatch that distinguishes terms of one colour.
 
     Args:
-        column: ends in `_bytes` or `_seconds`; others have no unit.
-        largest: of the values, in bytes or seconds.
-        unit: to be taken instead: B, KiB, MiB, GiB, TiB; ms, s, min.
-
-    Raises:
-        ValueError: a unit that the column does not have.
-
-    >>> unit_of("peak_bytes", 3 * 2**20)
-    ('MiB', 1048576.0)
+        name: text of the legend entry.
+        color: "#rrggbb".
+        hatch: one of plotly's pattern shapes.
     """
-    units = next((units for suffix, units in _UNITS.items() if column.endswith(suffix)), {"": 1.0})
-    if unit is None:
-        unit = max((u for u in units if units[u] <= largest), key=lambda u: units[u], default=next(iter(units)))
-    if unit not in units:
-        raise ValueError(
-            f"{column} can't be shown in {unit!r}; choose from {', '.join(u for u in units if u) or 'none'}"
-        )
-    return unit, units[unit]
+
+    name: str
+    color: str
+    hatch: str = ""
+
+
+_BLUE, _RED, _GREEN, _, _ORANGE, SKY, _BLACK = PALETTE
+TERM_LOOKS: Mapping[str, TermLook] = {
+    "parameters": TermLook("parameters", _BLACK),
+    "optimizer": TermLook("optimizer state", _BLACK, "/"),
+    "inputs": TermLook("input features", _BLUE),
+    "blocks": TermLook("edges", SKY),
+    "labels": TermLook("labels", SKY, "/"),
+    "hidden": TermLook("hidden outputs", _GREEN),
+    "aggregator": TermLook("aggregator", _RED),
+    "loss": TermLook("loss", _GREEN, "/"),
+    "gradients": TermLook("gradients", _BLACK, "x"),
+    "workspace": TermLook("workspace", _ORANGE),
+}
+"""Look of each term of a memory estimate, bottom to top. Black: per model; blue: from the graph."""
+
+
+def hatched(color: str, hatch: str, **pattern: Any) -> dict[str, Any]:
+    """A bar's marker: a colour with white hatching over it.
+
+    Args:
+        color: "#rrggbb".
+        hatch: one of plotly's pattern shapes, "" for none.
+        pattern: further properties of plotly's pattern.
+    """
+    return {"color": color, "pattern": {"shape": hatch, "fgcolor": "white", "fillmode": "overlay", **pattern}}
 
 
 _AXIS = {
@@ -172,12 +159,40 @@ pio.templates["workbench"] = TEMPLATE
 
 
 def titled(figure: go.Figure, title: str | None, *, height: int, subtitle: str = "") -> go.Figure:
-    """Give a figure the template, a title and a height in pixels; its width is that of what it stands in."""
+    """Apply the template, a title and a height; the width adapts to the page.
+
+    Args:
+        figure: changed in place.
+        title: None for none.
+        height: pixels.
+        subtitle: smaller text below the title.
+
+    Returns:
+        The same figure.
+    """
     text = f"{title}<br><span style='font-size:13px'>{subtitle}</span>" if subtitle else title
     figure.update_layout(template="workbench", title_text=text, height=height, margin_t=64 if title else 36)
     return figure.update_layout(title_pad_t=26, margin_t=76) if subtitle else figure
 
 
+def merge_legend(figure: go.Figure) -> None:
+    """Give all traces of one name a single legend entry, which shows and hides them together.
+
+    Args:
+        figure: changed in place; traces that are unnamed or have `showlegend=False` get no entry.
+    """
+    named = {None, ""}
+    for trace in traces_of(figure):
+        trace.legendgroup = trace.name
+        if trace.showlegend is not False:
+            trace.showlegend = trace.name not in named
+            named.add(trace.name)
+
+
 def traces_of(figure: go.Figure) -> tuple[Any, ...]:
-    """A figure's traces, whose type plotly does not declare."""
+    """The traces of a figure, typed as Any because plotly's stubs omit their attributes.
+
+    Args:
+        figure: any plotly figure.
+    """
     return tuple(figure.data)

@@ -1,1 +1,1 @@
-"""The report: one HTML page that works offline, and its short form for the terminal."""
+"""The report: a self-contained HTML page, a summary on the terminal, cells of notebooks and generated documents."""

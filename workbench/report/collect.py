@@ -1,4 +1,4 @@
-"""Sections of experiments: from runs in a store, and from recorded tables."""
+"""Collects the sections of the report from the runs in a store and from recorded tables."""
 
 import os
 from collections.abc import Callable, Iterable, Sequence
@@ -8,34 +8,40 @@ from typing import Any
 
 import pandas as pd
 
-from workbench.experiment.experiment import Experiment, GridRuns
-from workbench.experiment.places import project_root
+from workbench.experiment.experiment import Experiment
+from workbench.experiment.grid_runs import GridRuns
 from workbench.experiment.recorded import Recorded, recorded
 from workbench.experiment.table import labels, table_of
+from workbench.paths import project_root
 from workbench.report.sections import Section
 from workbench.tracking.record import FAILED, FINISHED, Run
 from workbench.tracking.store import Store
 
 
 def section_of_runs(experiment: Experiment, size: str, grid: GridRuns, *, page: Path | None = None) -> Section:
-    """One figure from the runs of its sweep; of a part of the grid there is no verdict.
+    """Builds the section of one figure from the runs of its sweep; an incomplete grid gets no verdict.
 
     Args:
         experiment: the figure.
-        size: that the runs are of.
-        grid: the runs; failed ones become problems.
-        page: file that links to the notebook.
+        size: the size of the runs: "smoke", "real" or "paper".
+        grid: the runs; failed ones are listed as problems.
+        page: the HTML file, to which the link to the notebook is relative; None: no link.
     """
     runs = grid.runs
     finished = [run for run in runs if run.status == FINISHED]
-    problems = [f"{what}: {run.error}" for what, run in zip(labels(runs), runs, strict=True) if run.error]
+    problems = [f"{label}: {run.error}" for label, run in zip(labels(runs), runs, strict=True) if run.error]
     provenance = _provenance(grid)
     points = grid.ended, grid.points
     return _section(experiment, size, table_of(finished), page, provenance=provenance, problems=problems, points=points)
 
 
 def sections_of_recorded(experiment: Experiment, *, page: Path | None = None) -> list[Section]:
-    """A section for each recorded table of a figure's sweep."""
+    """Builds one section for each recorded table of a figure's sweep.
+
+    Args:
+        experiment: the figure.
+        page: the HTML file, to which the link to the notebook is relative; None: no link.
+    """
     return [
         _section(experiment, table.size, table.table, page, provenance=_of_recorded(table), recorded=True)
         for table in recorded(experiment.sweep.name)
@@ -43,12 +49,12 @@ def sections_of_recorded(experiment: Experiment, *, page: Path | None = None) ->
 
 
 def collect(experiments: Iterable[Experiment], store: Store, *, page: Path | None = None) -> list[Section]:
-    """All figures at all sizes: what ran with the code as it is now, what is recorded, and what was not run.
+    """Collects all figures at all sizes: runs of the present code, recorded tables, and sizes that were not run.
 
     Args:
         experiments: the figures.
-        store: that keeps runs.
-        page: file that links to the notebooks.
+        store: the store of runs.
+        page: the HTML file, to which links to notebooks are relative; None: no links.
     """
     found = []
     for experiment in experiments:
@@ -66,7 +72,7 @@ def collect(experiments: Iterable[Experiment], store: Store, *, page: Path | Non
 
 
 def _ended(sweep: str, size: str, store: Store) -> list[Run]:
-    """Failed runs first: where a point was finished too, that counts."""
+    """Failed runs first: a finished run of the same point supersedes them."""
     return [run for status in (FAILED, FINISHED) for run in store.runs(sweep, size=size, statuses=(status,))]
 
 
@@ -84,22 +90,22 @@ def _section(
     problems, some_failed = list(problems), bool(problems)
     incomplete = points is not None and points[0] < points[1]
 
-    def part(what: str, of: Callable[[pd.DataFrame], Any]) -> Any:
-        """A part may need points that failed or are not there yet; whatever goes wrong with it, the page is written."""
+    def attempt(action: str, function: Callable[[pd.DataFrame], Any]) -> Any:
+        """Failing is expected if points failed or are missing, otherwise a problem; the page is written in any case."""
         try:
-            return of(table) if len(table) else None
+            return function(table) if len(table) else None
         except Exception as error:
             if not (incomplete or some_failed):
-                problems.append(f"{what} failed: {type(error).__name__}: {error}")
+                problems.append(f"{action} failed: {type(error).__name__}: {error}")
             return None
 
-    figure, comparison = part("drawing", experiment.draw), part("comparing", experiment.compare)
-    findings = () if incomplete else tuple(part("checking", experiment.check) or ())
+    figure, comparison = attempt("drawing", experiment.draw), attempt("comparing", experiment.compare)
+    findings = () if incomplete else tuple(attempt("checking", experiment.check) or ())
     spec = experiment.spec
     return Section(
         name=experiment.name,
         title=spec.title,
-        paper=spec.paper,
+        paper=experiment.paper,
         claim=spec.claim,
         source=spec.source,
         size=size,
@@ -141,9 +147,10 @@ def _of_recorded(table: Recorded) -> dict[str, str]:
     datasets: Any = about["datasets"]
     return {
         "device": str(about["device"]),
-        "data": "; ".join(f"{name}: {what}" for name, what in datasets.items()),
+        "data": "; ".join(f"{name}: {description}" for name, description in datasets.items()),
         "date": str(about["date"]),
         "commit": str(about["commit"])[:12] + (" with changes" if about["dirty"] == "true" else ""),
+        "code": table.provenance(),
         "versions": _versions({key: str(value) for key, value in about.items()}),
         "threads": str(about["threads"]),
         "points": f"{len(table.table)} rows",

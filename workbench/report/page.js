@@ -1,5 +1,5 @@
-// Narrow screens: legends go below their plots, margins and letters shrink, and dragging scrolls the page instead of
-// zooming a plot. Wide screens get back what the figure's author chose. Paper gets plots of its own width.
+// Narrow screens: legends move below their plots, margins and fonts shrink, and dragging scrolls the page instead of
+// zooming a plot. Wide screens restore the figure's original layout. Printing resizes plots to the width of the paper.
 (function () {
   const narrow = window.matchMedia("(max-width: 700px)");
   const plots = () => Array.from(document.querySelectorAll(".js-plotly-plot"));

@@ -1,4 +1,4 @@
-"""The page: an overview, then every figure beside the paper's numbers; one file that needs no network."""
+"""The HTML report: an overview, then every figure beside the paper's numbers, in one self-contained file."""
 
 import re
 from collections import Counter
@@ -9,16 +9,16 @@ from itertools import groupby
 from pathlib import Path
 
 from workbench import files
-from workbench.report.cells import Column, columns
-from workbench.report.figures import caption, embed, least_width, plotly_js
+from workbench.report.plotly_embed import caption, embed, least_width, plotly_js
 from workbench.report.sections import SYMBOLS, Section, by_figure
+from workbench.report.table_columns import Column, columns
 
-_MOST_COLUMNS, _WIDEST = 6, 600  # of a table, and pixels that a plot needs, for standing beside each other
+_MAX_COLUMNS, _MAX_WIDTH = 6, 600  # of a table, and pixels of a plot, to be placed side by side
 
 
 @dataclass(frozen=True)
 class _Shown:
-    """A section with what the template needs of it."""
+    """A section and the derived values that the template needs."""
 
     section: Section
     anchor: str
@@ -28,8 +28,8 @@ class _Shown:
     columns: tuple[Column, ...]
 
     @property
-    def complaints(self) -> list[str]:
-        """What a reader of the overview must know beside the status."""
+    def remarks(self) -> list[str]:
+        """Remarks beside the status in the overview: missing points, findings that did not hold, problems."""
         section = self.section
         parts = ["{} of {} points".format(*section.points)] if section.is_incomplete and section.points else []
         parts += [f"{finding.verdict}: {finding.name}" for finding in section.not_held]
@@ -37,19 +37,19 @@ class _Shown:
         return parts + ([f"{count} problem{'s' * (count > 1)}"] if count else [])
 
     @property
-    def beside(self) -> bool:
-        """Plot and table have room beside each other on a wide screen."""
-        return bool(self.figure and 0 < len(self.columns) <= _MOST_COLUMNS and self.least_width <= _WIDEST)
+    def side_by_side(self) -> bool:
+        """Plot and table fit beside each other on a wide screen."""
+        return bool(self.figure and 0 < len(self.columns) <= _MAX_COLUMNS and self.least_width <= _MAX_WIDTH)
 
 
 def render(sections: Iterable[Section], *, title: str, made_at: str, summary: Mapping[str, str]) -> str:
-    """The whole page as text; it loads nothing from anywhere.
+    """Renders the page as HTML text that loads nothing from the network.
 
     Args:
-        sections: what was run and what is recorded; none gives a page that says how to run something.
-        title: of the page.
-        made_at: when, for people.
-        summary: further facts for the top (machine, versions, commit), by the words shown.
+        sections: runs and recorded tables; without any, the page explains how to run a figure.
+        title: title of the page.
+        made_at: date and time as shown.
+        summary: further facts for the header (machine, versions, commit), keyed by their label.
     """
     from jinja2 import Environment, StrictUndefined
     from markupsafe import Markup
@@ -73,14 +73,14 @@ def render(sections: Iterable[Section], *, title: str, made_at: str, summary: Ma
 def write(
     path: Path | str, sections: Iterable[Section], *, title: str, made_at: str, summary: Mapping[str, str]
 ) -> Path:
-    """Write the page, whole or not at all: readers of an older one keep it until the new one is there.
+    """Renders the page and replaces the file atomically.
 
     Args:
-        path: of the page; its folders are made.
-        sections: see `render`.
-        title: likewise.
-        made_at: likewise.
-        summary: likewise.
+        path: the HTML file; missing parent folders are created.
+        sections: runs and recorded tables.
+        title: title of the page.
+        made_at: date and time as shown.
+        summary: further facts for the header, keyed by their label.
 
     Returns:
         The path.
@@ -103,7 +103,7 @@ def _shown(section: Section, anchor: str) -> _Shown:
 
 
 def _anchor(group: Sequence[Section], section: Section) -> str:
-    """One size may stand there twice, run here and recorded, or recorded on two devices."""
+    """The id of a section, numbered if a figure has several of one size: run here and recorded, or on two devices."""
     same = [other for other in group if other.size == section.size]
     number = f"-{same.index(section) + 1}" if len(same) > 1 else ""
     return f"{_slug(section.name)}-{_slug(section.size)}{number}"
@@ -118,7 +118,7 @@ def _papers(shown: Iterable[Sequence[_Shown]]) -> list[tuple[str, list[Sequence[
 
 
 def _counts(groups: Iterable[Sequence[Section]]) -> list[tuple[str, str, int]]:
-    """Symbol, status and how often, of those that occur."""
+    """(symbol, status, count) of every status that occurs."""
     counts = Counter(section.status for group in groups for section in group)
     return [(symbol, status, counts[status]) for status, symbol in SYMBOLS.items() if counts[status]]
 

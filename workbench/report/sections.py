@@ -1,4 +1,4 @@
-"""What the report is made of: one figure at one size, and what became of its claim."""
+"""`Section`: one figure at one size with its findings, the unit of the report."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
@@ -14,7 +14,7 @@ HELD, IN_PART, NOT_HELD = "held", "held in part", "did not hold"
 NOT_CHECKED, NOT_RUN, FAILED, INCOMPLETE = "not checked", "not run", "failed", "incomplete"
 
 SYMBOLS = {HELD: "✓", IN_PART: "◐", NOT_HELD: "✗", NOT_CHECKED: "–", INCOMPLETE: "◌", NOT_RUN: "○", FAILED: "!"}
-"""A sign for every status, so that colour alone never tells one from another."""
+"""A symbol per status, so that colour is never the only difference."""
 
 _SIZES = ("smoke", "real", "paper")
 
@@ -25,22 +25,22 @@ class Section:
 
     Args:
         name: "paper/figure", as `workbench run` takes it.
-        title: for people, "Figure 11 · Peak memory by partitioner and K".
+        title: "Figure 11 · Peak memory by partitioner and K".
         paper: name and venue.
-        claim: what the figure says, in one sentence.
-        source: where in the paper.
+        claim: the figure's claim in one sentence.
+        source: section and figure number in the paper.
         size: "smoke", "real" or "paper".
-        figure: a plotly Figure; None where nothing could be drawn.
-        findings: the claim's parts, held against the rows.
-        deviations: name of a finding to the documented reason why it does not hold here.
-        comparison: the paper's numbers beside those found here; columns that end in `_bytes` and `_seconds` are shown
-            in units for people.
-        provenance: device, data, versions, commit, date and the like, by the words shown; "device" also stands in the
-            overview, and "modelled" marks values that were simulated, saying how.
-        problems: points that failed and parts of the section that could not be made, in words.
-        points: how many of the grid's points ended, and how many there are; None: not known.
-        recorded: read from a recorded table, not run here.
-        notebook: its path, relative to the page.
+        figure: a plotly Figure; None if it could not be drawn.
+        findings: the parts of the claim, checked against the rows.
+        deviations: finding name to the documented reason why it does not hold at this size.
+        comparison: the paper's numbers beside ours; columns that end in `_bytes` or `_seconds` are shown in readable
+            units.
+        provenance: device, data, versions, commit, date and so on, keyed by their label; "device" also appears in the
+            overview, and "modelled" marks simulated values and says how.
+        problems: failed points and parts of the section that could not be made, one line each.
+        points: (ended, total) number of grid points; None if unknown.
+        recorded: the rows come from a recorded table instead of a store.
+        notebook: path of the notebook relative to the page.
     """
 
     name: str
@@ -61,10 +61,13 @@ class Section:
 
     @property
     def status(self) -> str:
-        """ "held", "held in part" or "did not hold" where something was checked; with failed points at most "held in
-        part". Findings on seconds have no say: they differ with what else the machine does. Otherwise "incomplete" (a
-        part of the grid ended, which decides nothing), "failed" (points failed), "not checked" (nothing to hold at this
-        size, but on seconds) or "not run"."""
+        """The verdict on the claim, or why there is none.
+
+        "held", "held in part" or "did not hold" if findings were checked; at most "held in part" if points failed.
+        Findings on wall-clock time do not count, because they vary with the machine's load. Otherwise "incomplete"
+        (only a part of the grid has ended), "failed" (points failed), "not checked" (no untimed findings at this size)
+        or "not run".
+        """
         if self.is_incomplete:
             return INCOMPLETE
         held = [finding.held for finding in self.findings if not finding.timed]
@@ -78,12 +81,12 @@ class Section:
 
     @property
     def is_incomplete(self) -> bool:
-        """Whether some points of the grid have not ended."""
+        """Only a part of the grid's points has ended."""
         return self.points is not None and 0 < self.points[0] < self.points[1]
 
     @property
     def symbol(self) -> str:
-        """The sign of the status."""
+        """The symbol of the status."""
         return SYMBOLS[self.status]
 
     @property
@@ -93,7 +96,7 @@ class Section:
 
 
 def by_figure(sections: Iterable[Section]) -> list[list[Section]]:
-    """Sections of one figure together, small sizes first, what was run here before what is recorded.
+    """Groups sections by figure: small sizes first, runs before recorded tables.
 
     Papers, and figures within them, keep the order of their first section.
 
@@ -104,9 +107,9 @@ def by_figure(sections: Iterable[Section]) -> list[list[Section]]:
     papers = list(dict.fromkeys(section.paper for section in sections))
     names = list(dict.fromkeys(section.name for section in sections))
 
-    def place(section: Section) -> tuple[int, int, int, bool]:
+    def rank(section: Section) -> tuple[int, int, int, bool]:
         size = _SIZES.index(section.size) if section.size in _SIZES else len(_SIZES)
         return papers.index(section.paper), names.index(section.name), size, section.recorded
 
-    ordered = sorted(sections, key=place)
+    ordered = sorted(sections, key=rank)
     return [list(group) for _, group in groupby(ordered, key=lambda section: (section.paper, section.name))]

@@ -1,1 +1,1 @@
-"""Samplers: from a graph and seeds to a `MiniBatch`."""
+"""Samplers, which draw a `MiniBatch` from a graph and seeds, and the loader that iterates over an epoch."""

@@ -1,1 +1,1 @@
-"""Runs of experiments: the record of a grid point, and the stores that keep it (MLflow, or a file where it is not)."""
+"""Experiment tracking: records of grid points and runs, and the stores that keep them (MLflow or a JSON Lines file)."""

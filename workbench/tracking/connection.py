@@ -1,4 +1,4 @@
-"""The client of a store of MLflow's: opened at first use, and for SQLite only while the file stays the same one."""
+"""Lazy connection to an MLflow store, which detects that an SQLite file was deleted or replaced."""
 
 import logging
 import warnings
@@ -8,21 +8,22 @@ from pathlib import Path
 from typing import Any
 
 from workbench.tracking.database import check_readable, check_writable, create_database, identity, is_new
-from workbench.tracking.store import StoreError, database_file
-from workbench.tracking.waiting import locked_soon
+from workbench.tracking.locks import lock_with_timeout
+from workbench.tracking.store import StoreError
+from workbench.tracking.uri import database_file
 
 _CREATION_SECONDS = 50.0  # another process may be creating the database, which takes seconds
 
 
 class Connection:
-    """Creates, opens and watches what a URI names.
+    """Creates and opens the store of a URI on first use.
 
     Args:
-        uri: of the store.
-        locks: folder of its locks.
-        connect: opens a client.
+        uri: URI of the store.
+        locks: folder of the store's locks.
+        connect: opens a client for a URI.
         build: creates a complete database in a file.
-        disconnect: closes a client's open connections; it opens others when it is used again.
+        disconnect: closes a client's open connections; the client reopens them when it is used again.
     """
 
     def __init__(
@@ -39,23 +40,23 @@ class Connection:
         self._opened: tuple[Any, Any] | None = None
 
     def exists(self) -> bool:
-        """False for a database that has not been created."""
+        """Return False for a database that has not been created yet."""
         return self._opened is not None or self._database is None or not is_new(self._database)
 
     def check_writable(self) -> None:
-        """Check a database before MLflow opens it and says less clearly what is wrong.
+        """Check an SQLite database before MLflow opens it, because MLflow's errors are less clear.
 
         Raises:
-            StoreError: it is damaged, locked or cannot be written.
+            StoreError: if the database is damaged, locked or not writable.
         """
         if self._database is not None:
             check_writable(self._database)
 
     def client(self) -> Any:
-        """The client; a database is created if there is none.
+        """Return the client, creating the database if it does not exist.
 
         Raises:
-            StoreError: the file is damaged, or it is not the one that was opened.
+            StoreError: if the database is damaged, or was deleted or replaced since it was opened.
         """
         if self._opened is None:
             self._opened = self._open()
@@ -63,35 +64,35 @@ class Connection:
         return self._opened[0]
 
     def check_same(self) -> None:
-        """See that the database was not deleted or replaced: what is written to a deleted file is lost silently.
+        """Check that the database was not deleted or replaced, since writes to a deleted file are lost silently.
 
         Raises:
-            StoreError: it was.
+            StoreError: if it was.
         """
         if self._opened is None or self._database is None or identity(self._database) == self._opened[1]:
             return
         self._disconnect(self._opened[0])
         self._opened = None
-        raise StoreError(f"{self._database} was deleted or replaced while it was in use; restore it, or start anew")
+        raise StoreError(f"{self._database} was deleted or replaced while it was in use; restore it, or start again")
 
     def _open(self) -> tuple[Any, Any]:
         if self._database is None:
             return self._connect(self._uri), None
         if is_new(self._database):
-            with locked_soon(self._lock, _CREATION_SECONDS):
+            with lock_with_timeout(self._lock, _CREATION_SECONDS):
                 if is_new(self._database):
                     create_database(self._database, self._build)
         check_readable(self._database)
         client = self._connect(self._uri)
-        self._disconnect(client)  # MLflow keeps connections for each URI, perhaps to a file that was deleted since
+        self._disconnect(client)  # MLflow caches connections per URI, possibly to a file deleted since
         return client, identity(self._database)
 
 
 @contextmanager
 def quiet() -> Iterator[None]:
-    """Open a store without messages beside that of a StoreError, and none about the tables that are created."""
+    """Suppress messages of MLflow and urllib3 while a store is opened; a StoreError reports what matters."""
     logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
-    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # else one for every retry
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # otherwise it warns of every retry
     with warnings.catch_warnings():
         warnings.filterwarnings("ignore", "The ``noload`` loader strategy")  # MLflow's models under SQLAlchemy 2.1
         yield

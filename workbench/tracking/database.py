@@ -1,4 +1,4 @@
-"""The file of an SQLite database: created completely or not at all, and checked before MLflow opens it."""
+"""The file of an SQLite database: created atomically, and checked before MLflow opens it."""
 
 import sqlite3
 import tempfile
@@ -7,35 +7,36 @@ from contextlib import closing
 from pathlib import Path
 
 from workbench.files import write_file
-from workbench.tracking.store import TRACKING_URI, StoreError
+from workbench.tracking.store import StoreError
+from workbench.tracking.uri import TRACKING_URI
 
 ELSEWHERE = f"or set {TRACKING_URI} to another store"
 
 _WAIT_SECONDS = 10.0
 
 Identity = tuple[int, int]
-"""Device and number of a file: another file of the same name has another one."""
+"""Device and inode of a file, which differ for another file of the same name."""
 
 
 def is_new(file: Path) -> bool:
-    """Whether there is no database yet; an empty file is none."""
+    """Return whether the database does not exist yet; an empty file does not count as one."""
     return not file.exists() or file.stat().st_size == 0
 
 
 def identity(file: Path) -> Identity | None:
-    """None if there is no file."""
+    """Return the identity of a file, None if it does not exist."""
     try:
-        about = file.stat()
+        status = file.stat()
     except FileNotFoundError:
         return None
-    return about.st_dev, about.st_ino
+    return status.st_dev, status.st_ino
 
 
 def create_database(file: Path, build: Callable[[Path], None]) -> None:
-    """Create a database elsewhere and move it to its place when it is complete: a kill leaves none, not half of one.
+    """Create a database atomically: build it in a temporary folder, then move it into place.
 
     Args:
-        file: that does not exist, or is empty.
+        file: file to create; it does not exist or is empty.
         build: creates a complete database in a file and closes it.
     """
     with tempfile.TemporaryDirectory(prefix="workbench-") as folder:
@@ -45,33 +46,33 @@ def create_database(file: Path, build: Callable[[Path], None]) -> None:
 
 
 def check_writable(file: Path) -> None:
-    """Check that a database is intact and can be written.
+    """Check that a database is intact and writable.
 
     Args:
-        file: created, empty, if it does not exist.
+        file: file of the database; an empty one is created if it does not exist.
 
     Raises:
-        StoreError: with the remedy.
+        StoreError: if it is damaged, locked or not writable.
     """
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         file.open("ab").close()
     except OSError as error:
         raise StoreError(f"{file} can't be written ({error.strerror}); make its folder writable, {ELSEWHERE}") from None
-    _check(file, "BEGIN IMMEDIATE", "ROLLBACK")  # fails where nothing can be written
+    _check(file, "BEGIN IMMEDIATE", "ROLLBACK")  # fails if nothing can be written
 
 
 def check_readable(file: Path) -> None:
     """Check that a database is intact.
 
     Raises:
-        StoreError: with the remedy.
+        StoreError: if it is damaged or locked.
     """
     _check(file)
 
 
 def has_no_runs(file: Path) -> bool:
-    """Whether a database that cannot be opened by MLflow contains nothing that could be lost."""
+    """Return whether a database, which MLflow could not open, contains no runs that could be lost."""
     try:
         with closing(_connect(file)) as connection:
             return connection.execute("SELECT count(*) FROM runs").fetchone()[0] == 0
@@ -84,14 +85,14 @@ def _check(file: Path, *statements: str) -> None:
         with closing(_connect(file)) as connection:
             for statement in statements:
                 connection.execute(statement)
-            found = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
+            result = str(connection.execute("PRAGMA quick_check(1)").fetchone()[0])
     except sqlite3.OperationalError as error:
         action = "written" if statements else "read"
         raise StoreError(f"{file} can't be {action} ({error}); end the process that holds it, {ELSEWHERE}") from None
     except sqlite3.DatabaseError as error:
-        found = str(error)
-    if found != "ok":
-        raise StoreError(f"{file} is no intact SQLite database ({found}); move it away or restore it, {ELSEWHERE}")
+        result = str(error)
+    if result != "ok":
+        raise StoreError(f"{file} is not an intact SQLite database ({result}); move it away or restore it, {ELSEWHERE}")
 
 
 def _connect(file: Path) -> sqlite3.Connection:

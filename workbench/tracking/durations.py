@@ -1,35 +1,35 @@
-"""How long runs take, by a clock that does not change when the machine's time is set."""
+"""Durations of runs, by a monotonic clock."""
 
 import time
 
 
 class Durations:
-    """Starts of the runs of this process that have not ended."""
+    """Start times of the active runs of this process."""
 
     def __init__(self) -> None:
-        self._begun: dict[str, tuple[float, float]] = {}
+        self._starts: dict[str, tuple[float, float]] = {}
 
     def begin(self, run_id: str, started_at: float) -> None:
-        """Note that a run starts now.
+        """Record that a run starts now.
 
         Args:
-            run_id: of the run.
-            started_at: seconds since 1970 by the machine's time.
+            run_id: id of the run.
+            started_at: system time in seconds since 1970.
         """
-        self._begun[run_id] = started_at, time.monotonic()
+        self._starts[run_id] = started_at, time.monotonic()
 
     def ends_at(self, run_id: str, seconds: float | None = None) -> float | None:
-        """When a run ends, in seconds since 1970: its start plus its duration; None if this process did not start it.
+        """Return the end of a run, its start plus its duration, in seconds since 1970; None if started elsewhere.
 
         Args:
-            run_id: of the run.
-            seconds: its duration; None: until now.
+            run_id: id of the run.
+            seconds: duration in seconds; by default the time since `begin`.
         """
-        if run_id not in self._begun:
+        if run_id not in self._starts:
             return None
-        started_at, clock = self._begun[run_id]
+        started_at, clock = self._starts[run_id]
         return started_at + (time.monotonic() - clock if seconds is None else seconds)
 
     def forget(self, run_id: str) -> None:
-        """The run has ended."""
-        self._begun.pop(run_id, None)
+        """Drop a run that has ended."""
+        self._starts.pop(run_id, None)

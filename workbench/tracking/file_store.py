@@ -1,4 +1,4 @@
-"""Runs in a file, a line of JSON each: for machines without MLflow; `workbench import` logs them later."""
+"""A store in a JSON Lines file, one run per line, for machines without MLflow; `workbench import` logs it later."""
 
 import json
 import os
@@ -13,18 +13,19 @@ from typing import Any
 
 from workbench.files import digest
 from workbench.tracking.artifacts import write_artifacts
-from workbench.tracking.checks import check_point, check_summary, parse_run
-from workbench.tracking.mirror import plain_rows
-from workbench.tracking.reach import reporting
+from workbench.tracking.locks import lock_with_timeout, point_lock
+from workbench.tracking.mlflow_fields import plain_rows
+from workbench.tracking.preflight import reporting
 from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING, Point, Row, Run
+from workbench.tracking.record_checks import check_point, check_summary, parse_run
 from workbench.tracking.store import NOTHING, Artifacts, StoreError
-from workbench.tracking.waiting import claimed, locked_soon
 
 _SCHEMA = 1
+_SUMMARY = "summary.json"  # written last: without it a summary is incomplete
 
 
 def _unusable(location: str, error: OSError) -> StoreError:
-    remedy = "free space or give permission there, or name another .jsonl file"
+    remedy = "free space or give permission there, or use another .jsonl file"
     return StoreError(f"{location} can't be used ({error.strerror or error}); {remedy}")
 
 
@@ -32,12 +33,12 @@ _reports = reporting((OSError,), _unusable)
 
 
 class FileStore:
-    """One line for every run that ended, in the order they ended; what a killed process was running leaves nothing.
+    """Stores one line per run that ended, in the order of their ends; runs of a killed process leave no line.
 
-    A line that was cut off by a kill is no run: readers pass over it, and the next writer removes it.
+    Readers skip an incomplete line left by a kill, and the next writer removes it.
 
     Args:
-        file: the lines; locks and artifacts lie beside it.
+        file: file of the lines; locks and artifacts are stored in folders next to it.
     """
 
     def __init__(self, file: str | Path) -> None:
@@ -74,8 +75,8 @@ class FileStore:
     def sweeps(self) -> list[str]:
         return sorted({run.point.sweep for run in self._read()})
 
-    def claim(self, key: str, *, wait: bool = False) -> AbstractContextManager[bool]:
-        return claimed(self._locks / digest(key), wait, partial(_unusable, self.location))
+    def lock(self, key: str, *, wait: bool = False) -> AbstractContextManager[bool]:
+        return point_lock(self._locks / digest(key), wait, partial(_unusable, self.location))
 
     def start(self, point: Point) -> str:
         check_point(point)
@@ -97,9 +98,9 @@ class FileStore:
     @_reports
     def add(self, run: Run) -> bool:
         if run.status == RUNNING:
-            raise ValueError(f"run {run.run_id} is {RUNNING}; only runs that ended can be added")
+            raise ValueError(f"run {run.run_id} is {RUNNING}; only runs that have ended can be added")
         check_point(run.point)
-        with locked_soon(self._locks / "add"):
+        with lock_with_timeout(self._locks / "add"):
             present = self.runs(run.point.sweep, keys={run.point.key}, statuses=(FINISHED, FAILED, KILLED))
             if any((r.started_at, r.status) == (run.started_at, run.status) for r in present):
                 return False
@@ -111,26 +112,30 @@ class FileStore:
         self, figure: str, sweep: str, size: str, key: str, artifacts: Artifacts, tags: Mapping[str, str] = NOTHING
     ) -> str:
         check_summary(figure, sweep, size, key)
-        name = f"{figure}/{size}/{key}"
+        name = _summary(figure, size, key)
         about = json.dumps({"figure": figure, "sweep": sweep, "size": size, "key": key, "tags": dict(tags)}, indent=1)
-        self._keep(name, {**artifacts, "summary.json": about})
+        self._write_artifacts(name, {**artifacts, _SUMMARY: about})
         return name
+
+    @_reports
+    def has_summary(self, figure: str, sweep: str, size: str, key: str) -> bool:
+        return (self._sibling("artifacts") / _summary(figure, size, key) / _SUMMARY).is_file()
 
     def _end(self, run_id: str, artifacts: Artifacts, **outcome: Any) -> None:
         if run_id not in self._started:
             raise ValueError(f"run {run_id!r} was not started by this store, or has ended; start it first")
-        run, began = self._started[run_id]
-        self._keep(run_id, artifacts)
-        self._append(replace(run, seconds=time.monotonic() - began, **outcome))
+        run, started = self._started[run_id]
+        self._write_artifacts(run_id, artifacts)
+        self._append(replace(run, seconds=time.monotonic() - started, **outcome))
         del self._started[run_id]
 
     def _append(self, run: Run) -> None:
-        """Add a line, or leave the file as it was; what a killed writer left of its line goes first."""
+        """Append a line atomically, after removing an incomplete line left by a killed writer."""
         line = json.dumps(_record(run), ensure_ascii=False).encode(errors="replace") + b"\n"
         self._file.parent.mkdir(parents=True, exist_ok=True)
-        with locked_soon(self._locks / "append"), self._file.open("a+b", buffering=0) as file:
+        with lock_with_timeout(self._locks / "append"), self._file.open("a+b", buffering=0) as file:
             tail = _tail(file)
-            if tail and _is_whole(tail):
+            if tail and _is_complete(tail):
                 line = b"\n" + line
             elif tail:
                 file.truncate(file.seek(-len(tail), os.SEEK_END))
@@ -144,27 +149,31 @@ class FileStore:
 
     def _read(self) -> list[Run]:
         lines = self._file.read_bytes().split(b"\n") if self._file.exists() else [b""]
-        if not _is_whole(lines[-1]):
+        if not _is_complete(lines[-1]):
             lines.pop()
         return [parse_run(line, f"{self.location}, line {n}") for n, line in enumerate(lines, 1) if line.strip()]
 
-    def _keep(self, folder: str, artifacts: Artifacts) -> None:
-        write_artifacts(self._beside("artifacts") / folder, artifacts)
+    def _write_artifacts(self, folder: str, artifacts: Artifacts) -> None:
+        write_artifacts(self._sibling("artifacts") / folder, artifacts)
 
     @property
     def _locks(self) -> Path:
-        return self._beside("locks")
+        return self._sibling("locks")
 
-    def _beside(self, what: str) -> Path:
-        return self._file.with_name(f"{self._file.name}.{what}")
+    def _sibling(self, suffix: str) -> Path:
+        return self._file.with_name(f"{self._file.name}.{suffix}")
 
 
 def _record(run: Run) -> dict[str, Any]:
     return {"schema": _SCHEMA, **asdict(run)}
 
 
-def _is_whole(line: bytes) -> bool:
-    """Of a line without an end: a part of an object is no object."""
+def _summary(figure: str, size: str, key: str) -> str:
+    return f"{figure}/{size}/{key}"
+
+
+def _is_complete(line: bytes) -> bool:
+    """Return whether a line without newline is complete: a truncated JSON object does not parse."""
     try:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
@@ -172,14 +181,14 @@ def _is_whole(line: bytes) -> bool:
 
 
 def _tail(file: Any) -> bytes:
-    """What follows the last end of a line."""
+    """Return the contents after the last newline."""
     file.seek(0)
     return file.read().rpartition(b"\n")[2]
 
 
 def _write(file: Any, line: bytes) -> None:
-    """All of it, down to the disk."""
-    rest = memoryview(line)
-    while rest:
-        rest = rest[file.write(rest) :]
+    """Write the whole line and sync it to disk."""
+    remaining = memoryview(line)
+    while remaining:
+        remaining = remaining[file.write(remaining) :]
     os.fsync(file.fileno())

@@ -1,6 +1,6 @@
-"""Runs in MLflow: one flat run a point, its paper the experiment. The only file that imports MLflow.
+"""A store in MLflow: one flat run per point, one experiment per paper. This is the only file that imports MLflow.
 
-Rows and configuration are artifacts and are read back from there; parameters and metrics mirror them for the UI.
+Rows and configuration are artifacts, from which they are read back; parameters and metrics mirror them for the UI.
 """
 
 import json
@@ -14,29 +14,30 @@ from pathlib import Path
 
 import yaml
 
-from workbench.datasets.folders import cache_folder
 from workbench.files import digest
+from workbench.paths import cache_folder
 from workbench.tracking.artifacts import in_a_folder, write_artifacts
-from workbench.tracking.checks import check_point, check_summary
 from workbench.tracking.connection import Connection, quiet
 from workbench.tracking.durations import Durations
-from workbench.tracking.mirror import batches, metrics, milliseconds, parameters, plain_rows, shorten
-from workbench.tracking.papers import create_experiment, find_experiment
-from workbench.tracking.process import HOST, host, is_dead, this_process
-from workbench.tracking.reach import reporting, unreachable
-from workbench.tracking.reading import CONFIG, ROWS, local_folder, read_runs
+from workbench.tracking.locks import lock_with_timeout, point_lock
+from workbench.tracking.mlflow_experiments import create_experiment, find_experiment
+from workbench.tracking.mlflow_fields import batches, metrics, milliseconds, parameters, plain_rows, shorten
+from workbench.tracking.mlflow_reader import CONFIG, ROWS, local_folder, read_runs
+from workbench.tracking.preflight import reporting, unreachable
+from workbench.tracking.process_identity import HOST, host, is_dead, this_process
 from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING, DatasetInfo, Point, Row, Run
+from workbench.tracking.record_checks import check_point, check_summary
 from workbench.tracking.searching import search_runs
-from workbench.tracking.store import NOTHING, Artifacts, database_file, database_uri
+from workbench.tracking.store import NOTHING, Artifacts
 from workbench.tracking.tags import ERROR, POINT, SUMMARY, TAG_LENGTH, summary_tags, tags_of
-from workbench.tracking.waiting import claimed, locked_soon
+from workbench.tracking.uri import database_file, database_uri
 
-# MLflow reads these at every call; what the user has set counts.
-os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # nothing leaves the machine unasked
-os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # two lines a run, in the midst of a table
-os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # one for every file
+# MLflow reads these variables at every call; values set by the user take precedence.
+os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # send no data without consent
+os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # two lines per run, in the middle of a table
+os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # one bar per file
 os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")  # seconds, not 120: report a lost server within a minute
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # not 7, which take minutes
+os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # instead of 7, which take minutes
 os.environ.setdefault("MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER", "false")  # a server may ask for hours
 
 from mlflow import MlflowClient, entities
@@ -44,19 +45,19 @@ from mlflow.artifacts import download_artifacts
 from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
-_METRICS, _PARAMS = 1000, 100  # the API's limits
-_DIGEST = 12  # stands in a narrow column; the whole one is a tag
+_MAX_METRICS, _MAX_PARAMS = 1000, 100  # the API's limits per call
+_DIGEST_LENGTH = 12  # for a narrow column of the UI; a tag has the whole fingerprint
 
 _reports = reporting((MlflowException, SQLAlchemyError, sqlite3.Error, OSError), unreachable)
 
 
 class MlflowStore:
-    """Runs in a database of MLflow's or on its server; no global state of MLflow's is used or changed.
+    """Stores runs in MLflow's database or on its server, without using or changing MLflow's global state.
 
     Args:
-        uri: absolute.
-        root: artifacts lie in `mlruns` beside an SQLite database, below this folder for other databases; a server
-            decides itself.
+        uri: absolute tracking URI.
+        root: folder of `mlruns`, the artifacts of databases other than SQLite. Artifacts of an SQLite database are in
+            `mlruns` next to it; those of a server are where it chooses.
     """
 
     def __init__(self, uri: str, *, root: Path) -> None:
@@ -84,18 +85,16 @@ class MlflowStore:
         statuses: Collection[str] = (FINISHED,),
     ) -> list[Run]:
         key = next(iter(keys)) if keys is not None and len(keys) == 1 else None
-        found = self._search(sweep and sweep.split("/")[0], kind=POINT, sweep=sweep, size=size, key=key)
-        wanted = [
-            run for run in found if run.info.status in statuses and (keys is None or run.data.tags.get("key") in keys)
-        ]
-        return read_runs(wanted, self._download)
+        runs = self._search(sweep and sweep.split("/")[0], kind=POINT, sweep=sweep, size=size, key=key)
+        runs = [r for r in runs if r.info.status in statuses and (keys is None or r.data.tags.get("key") in keys)]
+        return read_runs(runs, self._download)
 
     @_reports
     def sweeps(self) -> list[str]:
         return sorted({run.data.tags.get("sweep", "") for run in self._search(None, kind=POINT)} - {""})
 
-    def claim(self, key: str, *, wait: bool = False) -> AbstractContextManager[bool]:
-        return claimed(self._locks / digest(key), wait, partial(unreachable, self.location))
+    def lock(self, key: str, *, wait: bool = False) -> AbstractContextManager[bool]:
+        return point_lock(self._locks / digest(key), wait, partial(unreachable, self.location))
 
     @_reports
     def start(self, point: Point) -> str:
@@ -104,14 +103,14 @@ class MlflowStore:
 
     @_reports
     def finish(self, run_id: str, rows: Iterable[Row], artifacts: Artifacts = NOTHING) -> None:
-        self._keep_rows(run_id, plain_rows(rows), time.time(), artifacts)
-        if ERROR in self._client.get_run(run_id).data.tags:  # it was taken for dead meanwhile
+        self._log_rows(run_id, plain_rows(rows), time.time(), artifacts)
+        if ERROR in self._client.get_run(run_id).data.tags:  # another process closed it as an orphan
             self._client.delete_tag(run_id, ERROR)
         self._end(run_id, FINISHED)
 
     @_reports
     def fail(self, run_id: str, error: str, status: str = FAILED, artifacts: Artifacts = NOTHING) -> None:
-        self._keep_failure(run_id, error, artifacts)
+        self._log_failure(run_id, error, artifacts)
         self._end(run_id, status)
 
     @_reports
@@ -122,17 +121,17 @@ class MlflowStore:
     @_reports
     def add(self, run: Run) -> bool:
         if run.status == RUNNING:
-            raise ValueError(f"run {run.run_id} is {RUNNING}; only runs that ended can be added")
+            raise ValueError(f"run {run.run_id} is {RUNNING}; only runs that have ended can be added")
         check_point(run.point)
-        with locked_soon(self._locks / "add"):
+        with lock_with_timeout(self._locks / "add"):
             present = self._search(run.point.paper, status=run.status, kind=POINT, key=run.point.key)
             if any(other.info.start_time == milliseconds(run.started_at) for other in present):
                 return False
             run_id = self._begin(run.point, run.started_at)
             if run.status == FINISHED:
-                self._keep_rows(run_id, plain_rows(run.rows), run.started_at, NOTHING)
+                self._log_rows(run_id, plain_rows(run.rows), run.started_at, NOTHING)
             else:
-                self._keep_failure(run_id, run.error or "", NOTHING)
+                self._log_failure(run_id, run.error or "", NOTHING)
             self._end(run_id, run.status, seconds=run.seconds or 0.0)
             return True
 
@@ -142,15 +141,22 @@ class MlflowStore:
     ) -> str:
         check_summary(figure, sweep, size, key)
         paper = figure.split("/")[0]
-        with locked_soon(self._locks / digest(figure, sweep, size, key)):
-            of_it = {"figures": figure, "sweep": sweep, "size": size, "key": key}
-            if present := self._search(paper, status=FINISHED, kind=SUMMARY, **of_it):
+        with lock_with_timeout(self._locks / digest(figure, sweep, size, key)):
+            if present := self._summaries(figure, sweep, size, key):
                 return present[-1].info.run_id
-            about = summary_tags(figure, sweep, size, key, tags) | this_process()
-            run_id = self._client.create_run(self._experiment(paper), tags=about).info.run_id
+            run_tags = summary_tags(figure, sweep, size, key, tags) | this_process()
+            run_id = self._client.create_run(self._experiment(paper), tags=run_tags).info.run_id
             self._log_artifacts(run_id, artifacts)
             self._end(run_id, FINISHED)
             return run_id
+
+    @_reports
+    def has_summary(self, figure: str, sweep: str, size: str, key: str) -> bool:
+        return bool(self._summaries(figure, sweep, size, key))
+
+    def _summaries(self, figure: str, sweep: str, size: str, key: str) -> list[entities.Run]:
+        wanted = {"figures": figure, "sweep": sweep, "size": size, "key": key}
+        return self._search(figure.split("/")[0], status=FINISHED, kind=SUMMARY, **wanted)
 
     @property
     def _client(self) -> MlflowClient:
@@ -163,24 +169,24 @@ class MlflowStore:
             SqlAlchemyStore(database_uri(draft), self._artifacts.as_uri()).engine.dispose()
 
     def _close_orphan(self, run: entities.Run) -> bool:
-        with self.claim(run.data.tags.get("key", "")) as mine:  # who holds it lives, in a container perhaps
-            if mine:
-                self.fail(run.info.run_id, "its process ended without a word", status=KILLED)
-        return mine
+        with self.lock(run.data.tags.get("key", "")) as acquired:  # the holder is alive, perhaps in a container
+            if acquired:
+                self.fail(run.info.run_id, "its process ended without reporting a result", status=KILLED)
+        return acquired
 
     def _end(self, run_id: str, status: str, seconds: float | None = None) -> None:
-        """Mark a run as ended; MLflow takes the machine's time for one of another process."""
+        """Mark a run as ended; for a run started by another process, MLflow uses the system time."""
         ends_at = self._durations.ends_at(run_id, seconds)
         self._client.set_terminated(run_id, status, None if ends_at is None else milliseconds(ends_at))
         self._connection.check_same()
         self._durations.forget(run_id)
 
     def _begin(self, point: Point, started_at: float) -> str:
-        about = tags_of(point) | this_process()
-        run = self._client.create_run(self._experiment(point.paper), start_time=milliseconds(started_at), tags=about)
+        tags = tags_of(point) | this_process()
+        run = self._client.create_run(self._experiment(point.paper), start_time=milliseconds(started_at), tags=tags)
         run_id = run.info.run_id
         self._durations.begin(run_id, started_at)
-        for params in batches([entities.Param(*item) for item in parameters(point.config).items()], _PARAMS):
+        for params in batches([entities.Param(*item) for item in parameters(point.config).items()], _MAX_PARAMS):
             self._client.log_batch(run_id, params=params)
         if point.dataset is not None:
             self._client.log_inputs(run_id, [_input(point.dataset)])
@@ -188,18 +194,18 @@ class MlflowStore:
         self._log_artifacts(run_id, {CONFIG: config})
         return run_id
 
-    def _keep_rows(self, run_id: str, rows: Sequence[Row], now: float, artifacts: Artifacts) -> None:
-        found = [entities.Metric(name, value, milliseconds(now), step) for name, value, step in metrics(rows)]
-        for batch in batches(found, _METRICS):
+    def _log_rows(self, run_id: str, rows: Sequence[Row], now: float, artifacts: Artifacts) -> None:
+        values = [entities.Metric(name, value, milliseconds(now), step) for name, value, step in metrics(rows)]
+        for batch in batches(values, _MAX_METRICS):
             self._client.log_batch(run_id, metrics=batch)
         self._log_artifacts(run_id, {**artifacts, ROWS: json.dumps(rows, ensure_ascii=False, indent=1)})
 
-    def _keep_failure(self, run_id: str, error: str, artifacts: Artifacts) -> None:
+    def _log_failure(self, run_id: str, error: str, artifacts: Artifacts) -> None:
         self._client.set_tag(run_id, ERROR, shorten(error, TAG_LENGTH))
         self._log_artifacts(run_id, artifacts)
 
     def _log_artifacts(self, run_id: str, artifacts: Artifacts) -> None:
-        """Down to the disk where they lie on this machine: the database that refers to them is, too."""
+        """Log artifacts; local ones are synced to disk, as the database that refers to them is."""
         if not artifacts:
             return
         if (folder := local_folder(self._client.get_run(run_id))) is not None:
@@ -215,14 +221,14 @@ class MlflowStore:
         download_artifacts(artifact_uri=uri, dst_path=folder, tracking_uri=self.location)
 
     def _experiment(self, paper: str) -> str:
-        """Its id; the experiment is created if there is none."""
+        """Return the id of a paper's experiment, creating the experiment if it does not exist."""
         files = None if self.location.startswith("http") else (self._artifacts / paper).as_uri()
-        found = find_experiment(self._client, self.location, paper)
-        return found or create_experiment(self._client, self.location, paper, files)
+        existing = find_experiment(self._client, self.location, paper)
+        return existing or create_experiment(self._client, self.location, paper, files)
 
-    def _search(self, paper: str | None, **wanted: str | None) -> list[entities.Run]:
-        """A database that does not exist is not created for it."""
-        return search_runs(self._client, self.location, paper, **wanted) if self._connection.exists() else []
+    def _search(self, paper: str | None, **criteria: str | None) -> list[entities.Run]:
+        """Search for runs, without creating a database that does not exist."""
+        return search_runs(self._client, self.location, paper, **criteria) if self._connection.exists() else []
 
 
 def _new_client(uri: str) -> MlflowClient:
@@ -230,7 +236,7 @@ def _new_client(uri: str) -> MlflowClient:
         if not uri.startswith(("http", "sqlite")):
             from mlflow.store.db.utils import create_sqlalchemy_engine
 
-            create_sqlalchemy_engine(uri).connect().close()  # fails at once; MLflow tries for minutes
+            create_sqlalchemy_engine(uri).connect().close()  # fails immediately; MLflow would retry for minutes
         return MlflowClient(uri, registry_uri=uri)
 
 
@@ -241,5 +247,7 @@ def _disconnect(client: MlflowClient) -> None:
 
 def _input(dataset: DatasetInfo) -> entities.DatasetInput:
     profile = json.dumps({"num_nodes": dataset.num_nodes, "num_edges": dataset.num_edges})
-    logged = entities.Dataset(dataset.name, dataset.fingerprint[:_DIGEST], "local", dataset.source, profile=profile)
+    logged = entities.Dataset(
+        dataset.name, dataset.fingerprint[:_DIGEST_LENGTH], "local", dataset.source, profile=profile
+    )
     return entities.DatasetInput(logged, [entities.InputTag("mlflow.data.context", "training")])

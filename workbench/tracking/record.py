@@ -1,6 +1,6 @@
-"""What is kept of a grid point: before it runs (`Point`) and afterwards (`Run`).
+"""The records of a grid point: before it runs (`Point`) and after it was started (`Run`).
 
-Constructors do not check the fields; `checks.py` does, wherever a record enters from a file or a server.
+Constructors do not check the fields; `record_checks.py` does, for every record read from a file or a server.
 """
 
 from collections.abc import Mapping
@@ -12,26 +12,26 @@ from pydantic import AfterValidator, ConfigDict, Field
 Row = Mapping[str, Any]
 
 RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"
-"""States of a run, as MLflow calls them."""
+"""Statuses of a run, as in MLflow."""
 
 Key = Annotated[str, Field(pattern=r"^[0-9a-f]{1,64}$")]
 Size = Annotated[str, Field(pattern="^(smoke|real|paper)$")]
 FigureName = Annotated[str, Field(pattern=r"^\w[\w.-]*/\w[\w.-]*$")]
-"""paper/figure: both become names of folders, so neither may lead out of one."""
+"""paper/figure; both become names of folders, so the pattern excludes paths that leave the store's folder."""
 
 _STRICT = ConfigDict(strict=True, extra="forbid", revalidate_instances="always")
-_LAST_SECOND = 1e11  # since 1970: beyond it there are no dates
+_MAX_TIMESTAMP = 1e11  # seconds since 1970; datetime supports no later years
 
 
 def plain_value(value: Any) -> Any:
-    """A value that a row may hold: a number, a string, a bool or None.
+    """Return a value after checking that a row may contain it.
 
     Raises:
-        ValueError: anything else.
+        ValueError: if it is not a number, string, bool or None.
     """
     if value is None or isinstance(value, bool | int | float | str):
         return value
-    raise ValueError(f"rows hold numbers, strings, bools and None, not a {type(value).__name__}")
+    raise ValueError(f"rows may contain numbers, strings, bools and None, not a {type(value).__name__}")
 
 
 @dataclass(frozen=True)
@@ -39,11 +39,11 @@ class DatasetInfo:
     """The data set that a point reads.
 
     Args:
-        name: as `load_dataset` takes it.
+        name: name for `load_dataset`.
         fingerprint: sha256 over its contents.
-        source: where it comes from, for people.
-        num_nodes: of its graph.
-        num_edges: of its graph.
+        source: description of its origin, for display.
+        num_nodes: number of nodes of its graph.
+        num_edges: number of edges of its graph.
     """
 
     name: str
@@ -60,13 +60,13 @@ class Point:
     """One grid point of a sweep.
 
     Args:
-        sweep: "paper/figure" of the experiment whose `run` makes the rows; other figures may be views of it.
+        sweep: "paper/figure" of the experiment whose `run` yields the rows; other figures may be views of it.
         size: "smoke", "real" or "paper".
-        key: sha256 over all that decides the rows: code, configuration, data set.
-        config: the resolved configuration, nested as in YAML; JSON values only.
-        figures: names "paper/figure" of all views of the sweep, the sweep's own included.
-        dataset: None for a point without one.
-        tags: device, commit, versions and the like, for people and for searches.
+        key: sha256 over everything that determines the rows: code, configuration, data set.
+        config: the resolved configuration, nested as in YAML, with JSON values only.
+        figures: "paper/figure" of all views of the sweep, including the sweep itself.
+        dataset: the data set; None for a point that reads none.
+        tags: device, commit, versions etc., for display and search.
     """
 
     sweep: FigureName
@@ -89,14 +89,14 @@ class Run:
     """A point that was started.
 
     Args:
-        point: what was run.
-        run_id: its name in the store.
+        point: the point.
+        run_id: id in the store.
         status: RUNNING, FINISHED, FAILED or KILLED.
-        rows: flat mappings of column to number, string, bool or None; empty unless finished. Rows that hold "epoch" or
-            "step" are a curve, in its order.
-        error: what stopped it, one line; None unless failed or killed.
-        started_at: seconds since 1970.
-        seconds: from start to end; None while running.
+        rows: flat mappings from column to number, string, bool or None; empty unless finished. Rows with a column
+            "epoch" or "step" are the points of a curve, in order.
+        error: one line that says why the run failed or was killed; None otherwise.
+        started_at: time of the start in seconds since 1970.
+        seconds: duration; None while running.
     """
 
     point: Point
@@ -104,7 +104,7 @@ class Run:
     status: Annotated[str, Field(pattern=f"^({RUNNING}|{FINISHED}|{FAILED}|{KILLED})$")]
     rows: tuple[Mapping[str, Annotated[Any, AfterValidator(plain_value)]], ...] = ()
     error: str | None = None
-    started_at: Annotated[float, Field(ge=0, le=_LAST_SECOND, allow_inf_nan=False)] = 0.0
+    started_at: Annotated[float, Field(ge=0, le=_MAX_TIMESTAMP, allow_inf_nan=False)] = 0.0
     seconds: Annotated[float, Field(allow_inf_nan=False)] | None = None
 
     __pydantic_config__ = _STRICT

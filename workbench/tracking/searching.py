@@ -1,26 +1,26 @@
-"""Searches for MLflow's runs by their tags, page by page."""
+"""Paginated search for MLflow runs by tags."""
 
 from collections.abc import Iterator
 from typing import Any
 
-from workbench.tracking.papers import find_experiment
+from workbench.tracking.mlflow_experiments import find_experiment
 from workbench.tracking.tags import quoted
 
 PAGE = 1000
-"""The API's limit for runs in one answer."""
+"""The API's maximum of runs per response."""
 
 
 def search_runs(
     client: Any, location: str, paper: str | None, *, status: str | None = None, **tags: str | None
 ) -> list[Any]:
-    """Runs that have these tags, oldest first.
+    """Return the runs that have these tags, oldest first.
 
     Args:
-        client: MLflow's.
-        location: URI of its store.
-        paper: whose experiment is searched; None: all.
-        status: of the runs; None: any.
-        tags: name to value; None: any.
+        client: MLflow client.
+        location: URI of the store.
+        paper: name of the experiment to search; None for all experiments.
+        status: status of the runs; None for any status.
+        tags: values by name; None for any value.
     """
     if paper is None:
         experiments = [experiment.experiment_id for experiment in client.search_experiments()]

@@ -1,26 +1,26 @@
-"""A point as tags of a run, and back: what searches find runs by."""
+"""Conversion between a point and the tags of its run, which searches use."""
 
 import json
 from collections.abc import Mapping
 from typing import Any
 
-from workbench.tracking.mirror import run_name, safe_name, shorten
+from workbench.tracking.mlflow_fields import run_name, safe_name, shorten
 from workbench.tracking.record import DatasetInfo, Point
 
 POINT, SUMMARY = "point", "summary"
-"""Kinds of runs: a grid point, and what a figure showed of a sweep."""
+"""Kinds of runs: a grid point, and a figure's summary of a sweep."""
 
 ERROR = "error"
 
 TAG_LENGTH = 8000
-"""MLflow's limit for values of tags, in characters."""
+"""MLflow's maximum length of tag values, in characters."""
 
-_OWN = {"figure", "figures", "sweep", "size", "key", "kind", "dataset", "dataset_fingerprint", ERROR}
-_OTHERS = ("mlflow.", "workbench.")
+_POINT_TAGS = {"figure", "figures", "sweep", "size", "key", "kind", "dataset", "dataset_fingerprint", ERROR}
+_SYSTEM_PREFIXES = ("mlflow.", "workbench.")
 
 
 def tags_of(point: Point) -> dict[str, str]:
-    """Tags from which, with configuration and data set, `point_of` makes the point again."""
+    """Return the tags of a point; together with configuration and data set they determine the point (`point_of`)."""
     paper, _, figure = point.sweep.partition("/")
     dataset = point.dataset
     return _clean(
@@ -30,7 +30,7 @@ def tags_of(point: Point) -> dict[str, str]:
             "mlflow.source.name": f"experiments/{point.sweep}.py",
             "mlflow.source.type": "LOCAL",
             "mlflow.source.git.commit": point.tags.get("commit", ""),
-            "mlflow.note.content": f"A point of **{point.sweep}** at size {point.size}, shown by "
+            "mlflow.note.content": f"Grid point of **{point.sweep}** at size {point.size}, shown by "
             f"{', '.join(point.figures) or point.sweep}.",
             "kind": POINT,
             "figure": figure or paper,
@@ -45,7 +45,7 @@ def tags_of(point: Point) -> dict[str, str]:
 
 
 def summary_tags(figure: str, sweep: str, size: str, key: str, tags: Mapping[str, str]) -> dict[str, str]:
-    """Tags of a summary."""
+    """Return the tags of a figure's summary of a sweep."""
     short = figure.split("/")[-1]
     return _clean(
         {
@@ -53,7 +53,7 @@ def summary_tags(figure: str, sweep: str, size: str, key: str, tags: Mapping[str
             "mlflow.runName": f"{short} · {size} · figure",
             "mlflow.source.name": f"experiments/{figure}.py",
             "mlflow.source.type": "LOCAL",
-            "mlflow.note.content": f"What **{figure}** showed of {sweep} at size {size}: see its artifacts.",
+            "mlflow.note.content": f"Summary of **{figure}**, a view of {sweep} at size {size}: see the artifacts.",
             "kind": SUMMARY,
             "figure": short,
             "figures": figure,
@@ -65,14 +65,16 @@ def summary_tags(figure: str, sweep: str, size: str, key: str, tags: Mapping[str
 
 
 def point_of(tags: Mapping[str, str], config: Mapping[str, Any], dataset: DatasetInfo | None) -> Point:
-    """The point that was tagged."""
-    rest = {name: value for name, value in tags.items() if name not in _OWN and not name.startswith(_OTHERS)}
+    """Restore the point from the tags of its run."""
+    user_tags = {
+        name: value for name, value in tags.items() if name not in _POINT_TAGS and not name.startswith(_SYSTEM_PREFIXES)
+    }
     figures = tuple(name for name in tags.get("figures", "").split(", ") if name)
-    return Point(tags["sweep"], tags["size"], tags["key"], config, figures, dataset, rest)
+    return Point(tags["sweep"], tags["size"], tags["key"], config, figures, dataset, user_tags)
 
 
 def dataset_of(tags: Mapping[str, str], source: str, profile: str | None) -> DatasetInfo:
-    """The data set that was logged as a run's input."""
+    """Restore the data set that was logged as a run's input."""
     sizes = json.loads(profile or "{}")
     return DatasetInfo(
         tags.get("dataset", ""),
@@ -84,10 +86,10 @@ def dataset_of(tags: Mapping[str, str], source: str, profile: str | None) -> Dat
 
 
 def _clean(tags: Mapping[str, str]) -> dict[str, str]:
-    """Within MLflow's limits; empty ones left out."""
+    """Drop empty tags and shorten the others to MLflow's limits."""
     return {safe_name(name): shorten(value, TAG_LENGTH) for name, value in tags.items() if value != ""}
 
 
 def quoted(value: str) -> str:
-    """A string in a search of MLflow's."""
+    """Quote a string for MLflow's search syntax."""
     return f"'{value}'" if "'" not in value else f'"{value}"'

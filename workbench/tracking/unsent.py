@@ -1,4 +1,4 @@
-"""Runs that were computed, but that their store did not accept: kept in a file, to be imported."""
+"""A fallback file for computed runs that their store failed to accept, to be imported later."""
 
 import shlex
 import tempfile
@@ -7,31 +7,32 @@ from pathlib import Path
 
 from workbench.tracking.file_store import FileStore
 from workbench.tracking.record import Run
-from workbench.tracking.store import Store, StoreError, shown_uri
+from workbench.tracking.store import Store, StoreError
+from workbench.tracking.uri import shown_uri
 
 
 def keep_unsent(run: Run, store: Store, problem: Exception) -> StoreError:
-    """Write a run beside its store; the error to raise then says how to import it.
+    """Write a run to a file next to its store, and return the error to raise, which says how to import the file.
 
     Args:
-        run: that ended.
-        store: that refused it.
-        problem: why.
+        run: a run that has ended.
+        store: store that failed to accept the run.
+        problem: the store's error.
 
     Returns:
-        The problem, with the file that the run is in now, or with its rows if no file can be written.
+        The problem with the name of the file, or with the run's rows if no file can be written.
     """
-    for create in (_beside, _temporary):
-        with suppress(OSError, ValueError):  # no space, no permission; or the file there is damaged
-            file = create(store)
+    for choose_file in (_next_to, _temporary):
+        with suppress(OSError, ValueError):  # no space, no permission, or the file is damaged
+            file = choose_file(store)
             FileStore(file).add(run)
-            return StoreError(f"{problem}; the point just computed is kept: {_remedy(file, store)}")
+            return StoreError(f"{problem}; the computed point is saved: {_remedy(file, store)}")
     return StoreError(
-        f"{problem}; the point just computed could not be written to any file either, its rows are: {list(run.rows)}"
+        f"{problem}; the computed point could not be written to a file either, its rows are: {list(run.rows)}"
     )
 
 
-def _beside(store: Store) -> Path:
+def _next_to(store: Store) -> Path:
     return store.unsent
 
 

@@ -1,0 +1,1 @@
+"""Training: gradient accumulation over micro-batches, steps, OOM recovery, epochs, evaluation, profiles."""

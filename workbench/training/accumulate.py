@@ -1,4 +1,4 @@
-"""One batch's gradients from its micro-batches, one after the other."""
+"""Gradient accumulation: a batch's gradients, computed one micro-batch at a time."""
 
 import warnings
 from collections.abc import Callable, Iterable
@@ -13,15 +13,15 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from workbench.core.errors import check_type
 from workbench.core.minibatch import MiniBatch
-from workbench.nn.call import call_model, model_device, wanted_names
+from workbench.nn.signature import batch_arguments, call_model, model_device
 from workbench.training.arguments import as_batches, check_differentiable, check_model
-from workbench.training.backward_apart import backward_apart
-from workbench.training.recover import Recovery, check_recover, check_recoverable, run_or_cut
+from workbench.training.isolated_backward import isolated_backward
+from workbench.training.oom import Recovery, check_recover, check_recoverable, run_with_oom_recovery
 
 Phase = Callable[[str], AbstractContextManager[Any]]
-"""What times or meters a step: called with a phase's name, entered while the phase runs (`Stopwatch.phase`, say)."""
+"""Times or meters a step: maps a phase's name to a context that is entered while it runs (`Stopwatch.phase`, say)."""
 
-_NOTHING = nullcontext()
+_UNMEASURED = nullcontext()
 
 
 def accumulate(
@@ -33,62 +33,67 @@ def accumulate(
     phase: Phase | None = None,
     recover: Recovery | None = None,
 ) -> Tensor:
-    """Add the gradients of a batch to `.grad`, micro-batch by micro-batch.
+    """Accumulate the gradients of a batch in `.grad`, one micro-batch at a time.
 
-    For each in turn: read its features, run the model, take its share of the loss, backward. Batch and features go to
-    the model's device, and of what one micro-batch made there nothing is left when the next begins.
+    For each micro-batch: read its features, run the model, compute its part of the loss, run backward. Blocks and
+    features are moved to the model's device, and everything a micro-batch allocates is freed before the next one
+    starts.
 
     Args:
-        model: called with `(mb.blocks, x)`, and with those of `node_ids` and `step` that its `forward`
-            names (or takes as `**kwargs`). Data-parallel wrappers reduce gradients after the last micro-batch.
+        model: called with `(mb.blocks, x)`, and with `node_ids=` and `step=` if its `forward` has parameters of these
+            names (or `**kwargs`). Data-parallel wrappers reduce gradients after the last micro-batch.
         micro: the micro-batches (`mb.split(part)`), or one batch.
-        read: features [num_inputs, …] of a micro-batch as it stands in `micro`, on any device.
-        loss_of: from the model's output [num_seeds, …] and the micro-batch as it stands in `micro`, a scalar: its share
-            of the batch's loss. The shares add up to the loss, so a mean divides by the count of the *whole* batch.
-        phase: entered, for each micro-batch in this order, as "fetch" (features are read), "transfer" (they and the
-            blocks go to the device), "forward" (model and loss) and "backward". With `recover` an attempt that fails
-            enters them too, up to where it fails, and each part then enters all of them.
-        recover: None: a micro-batch that runs out of memory ends the batch, its gradients partly added. Else, wherever
-            it runs out, it is cut, and its parts (whose `parent` says where they were in the same batch) take its
-            place: the sum of gradients stays the same, up to rounding. Buffers and torch's random state (of the CPU and
-            the model's device) are put back first, and nothing of the failed attempt is left. This takes room for the
-            gradients twice, from the second micro-batch on, or from the first if `.grad` held any: see
-            `workbench.training.backward_apart`; and for a copy of the buffers.
+        read: maps a micro-batch of `micro` to its features [num_inputs, …], on any device.
+        loss_of: maps the model's output [num_seeds, …] and the micro-batch of `micro` to a scalar, its part of the
+            batch's loss. The parts add up to the loss, so a mean divides by the count of the *whole* batch.
+        phase: entered for each micro-batch, in this order, as "fetch" (read features), "transfer" (move features and
+            blocks to the device), "forward" (model and loss) and "backward". With `recover`, a failed attempt enters
+            the phases up to the failure, and each piece then enters all of them.
+        recover: None: an out-of-memory (OOM) error ends the batch, its gradients partly added. A `Recovery`: on an OOM
+            error, buffers and torch's random state (of the CPU and the model's device) are rolled back, everything the
+            attempt allocated is freed, and the micro-batch is split into pieces that run instead (their `parent` refers
+            to the same batch). The sum of gradients is the same up to rounding. Requires memory for a copy of the
+            buffers and, if gradients exist before a micro-batch, for two sets of gradients
+            (`workbench.training.isolated_backward`).
 
     Returns:
         The batch's loss, detached; 0 without micro-batches.
 
     Raises:
-        ValueError: `loss_of` returned something else than a scalar, or a loss without a gradient (`torch.no_grad`, a
-            frozen model); a batch has exchanges; or `recover` is asked for a data-parallel model or edge weights that
-            learn.
-        TypeError: an argument of another kind, or a model that can't be called so, as layers of other libraries.
-        torch.OutOfMemoryError: memory ran out; with `recover`, for a single seed. Then, as with any other error,
-            `.grad` holds the micro-batches (and parts) that were complete; buffers and random state are as before the
-            one that failed. MemoryError and the RuntimeError of torch's CPU allocator are taken, and raised, likewise.
+        ValueError: `loss_of` returned a tensor that is not a scalar or has no gradient (`torch.no_grad`, a frozen
+            model); a batch has exchanges; or `recover` is set for a data-parallel model or trainable edge weights.
+        TypeError: An argument has the wrong type, or the model can't be called this way, like layers of other
+            libraries.
+        torch.OutOfMemoryError: Memory ran out; with `recover`, for a single seed. Then, as after any other error,
+            `.grad` contains the micro-batches (and pieces) that completed, and with `recover` buffers and random state
+            are as before the one that failed. MemoryError and the RuntimeError of torch's CPU allocator are handled,
+            and raised, in the same way.
 
     Warns:
-        RuntimeWarning: a BatchNorm would take the statistics of each micro-batch instead of the batch's.
+        RuntimeWarning: A BatchNorm layer would use the statistics of each micro-batch instead of the batch's.
 
-    Source: Betty (ASPLOS 2023), section 4.2: gradients are those of the whole batch.
+    Source: Betty (ASPLOS 2023), section 4.2: the accumulated gradients are those of the whole batch.
     """
     check_recover(recover)
     check_model(model)
     batches = as_batches(micro)
     if any(mb.exchanges is not None for mb in batches):
-        raise ValueError("a batch has exchanges: its blocks read rows of other processes, not fetched here")
+        raise ValueError(
+            "a batch has exchanges: its blocks need rows of other processes, which accumulate does not fetch; pass "
+            "batches without exchanges"
+        )
     if len(batches) > 1:
         _warn_of_batch_statistics(model)
-    names = wanted_names(model)
+    names = batch_arguments(model)
     device = model_device(model)
-    backward = Tensor.backward if recover is None else partial(backward_apart, model)
+    backward = Tensor.backward if recover is None else partial(isolated_backward, model)
 
     def run(mb: MiniBatch) -> Tensor:
         return _backward(model, mb, read, loss_of, names, device, phase or unmeasured, backward)
 
     if recover is not None:
         check_recoverable(model, batches)
-        run = partial(run_or_cut, run, model, device, recover, partial(_warn_of_batch_statistics, model))
+        run = partial(run_with_oom_recovery, run, model, device, recover, partial(_warn_of_batch_statistics, model))
     total = torch.zeros((), device=device)
     for position, mb in enumerate(batches):
         with _reduced_later(model, position + 1 < len(batches)):
@@ -97,8 +102,8 @@ def accumulate(
 
 
 def unmeasured(name: str) -> AbstractContextManager[Any]:
-    """A phase that nobody measures."""
-    return _NOTHING
+    """A phase that is not measured."""
+    return _UNMEASURED
 
 
 def _backward(
@@ -111,20 +116,21 @@ def _backward(
     phase: Phase,
     backward: Callable[[Tensor], object],
 ) -> Tensor:
-    """A function of its own, so that all it made dies with it."""
+    """Forward and backward pass of one micro-batch; a separate function, so that its tensors are freed on return."""
     with phase("fetch"):
         x = read(mb)
     with phase("transfer"):
-        # Moved even where nothing moves: what layers cache in a block (its transpose, say) stays with the copy.
-        # No layer reads where nodes were in the batch.
-        moved = replace(mb, parent=None).to(mb.device if device is None else device)
+        # A new record even if the batch is on the device already, so that arrays that layers cache in its blocks (such
+        # as the transpose) are freed with it. Layers do not read `parent`.
+        on_device = replace(mb, parent=None).to(mb.device if device is None else device)
         if isinstance(x, Tensor) and device is not None:
             x = x.to(device)
     with phase("forward"):
-        loss = loss_of(call_model(model, moved, x, names), mb)
-    check_type("what loss_of returned", loss, Tensor, "return a scalar tensor, its share of the batch's loss")
+        loss = loss_of(call_model(model, on_device, x, names), mb)
+    remedy = "return a scalar tensor, the micro-batch's part of the batch's loss"
+    check_type("the result of loss_of", loss, Tensor, remedy)
     if loss.dim() != 0:
-        raise ValueError(f"loss_of returned shape {tuple(loss.shape)}; return a scalar, its share of the batch's loss")
+        raise ValueError(f"loss_of returned shape {tuple(loss.shape)}; {remedy}")
     check_differentiable(loss)
     with phase("backward"):
         backward(loss)
@@ -132,7 +138,7 @@ def _backward(
 
 
 def _reduced_later(model: nn.Module, later: bool) -> AbstractContextManager:
-    """Data-parallel models reduce gradients in every backward pass unless told not to."""
+    """Defer a data-parallel model's gradient reduction, which otherwise runs in every backward pass."""
     no_sync = getattr(model, "no_sync", None)
     return no_sync() if later and no_sync is not None else nullcontext()
 
@@ -141,7 +147,7 @@ def _warn_of_batch_statistics(model: nn.Module) -> None:
     for name, module in model.named_modules():
         if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
             warnings.warn(
-                f"{name or type(module).__name__} takes its statistics from each micro-batch, so gradients differ from "
+                f"{name or type(module).__name__} uses the statistics of each micro-batch, so gradients differ from "
                 "the whole batch's; use LayerNorm, put it in eval mode, or train on one micro-batch",
                 RuntimeWarning,
                 stacklevel=3,

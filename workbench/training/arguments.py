@@ -1,4 +1,4 @@
-"""Checks of a training step's arguments, before any work: exchanged ones, and those that would train nothing."""
+"""Validation of a training step's arguments before any work: swapped ones, and ones that would train nothing."""
 
 import inspect
 from collections.abc import Iterable
@@ -12,10 +12,10 @@ from workbench.core.minibatch import MiniBatch
 
 
 def check_model(model: Any) -> None:
-    """Refuse what is no module.
+    """Check that the model is a module.
 
     Raises:
-        TypeError: a class or something else.
+        TypeError: It is a class, or of another type.
     """
     if inspect.isclass(model):
         raise TypeError(f"model is the class {model.__name__}; pass an instance of it")
@@ -23,15 +23,15 @@ def check_model(model: Any) -> None:
 
 
 def as_batches(micro: MiniBatch | Iterable[MiniBatch]) -> list[MiniBatch]:
-    """The micro-batches as a list.
+    """Convert one or several micro-batches to a list.
 
     Raises:
-        TypeError: something else than batches of this library.
+        TypeError: One of them is not a `MiniBatch`.
     """
     batches = list(micro) if isinstance(micro, Iterable) else [micro]
     remedy = (
-        "pass a MiniBatch or a list of them (mb.split(part)); MiniBatch.from_dgl and workbench.core.interop.from_pyg "
-        "make one of other libraries' batches, and workbench.batches yields pairs (step, batch)"
+        "pass a MiniBatch or a list of them (mb.split(part)); MiniBatch.from_dgl and MiniBatch.from_pyg "
+        "convert other libraries' batches, and workbench.batches yields pairs (step, batch)"
     )
     for position, batch in enumerate(batches):
         check_type(f"micro[{position}]" if isinstance(micro, Iterable) else "micro", batch, MiniBatch, remedy)
@@ -39,34 +39,34 @@ def as_batches(micro: MiniBatch | Iterable[MiniBatch]) -> list[MiniBatch]:
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """Refuse an optimizer whose step can't be taken.
+    """Check that the optimizer's step can be called without arguments.
 
     Raises:
-        TypeError: no optimizer.
-        ValueError: a step that takes a closure.
+        TypeError: It is not an optimizer.
+        ValueError: Its step requires a closure.
     """
     if not all(hasattr(optimizer, name) for name in ("param_groups", "step", "zero_grad")):
         remedy = "pass an optimizer such as torch.optim.Adam(model.parameters()), after loss_fn"
         check_type("optimizer", optimizer, torch.optim.Optimizer, remedy)
     if _needs_closure(optimizer):
         raise ValueError(
-            f"{type(optimizer).__name__}.step takes a closure that computes the loss again and again, which one step "
-            "on accumulated gradients does not offer; use an optimizer whose step takes none, such as Adam or SGD"
+            f"{type(optimizer).__name__}.step requires a closure that recomputes the loss, which a step on accumulated "
+            "gradients can't provide; use an optimizer without a closure, such as Adam or SGD"
         )
 
 
 def check_trains(optimizer: Any, model: nn.Module, batches: list[MiniBatch], x: Any, loss_fn: Any) -> None:
-    """Refuse an optimizer whose step would change nothing that the loss depends on.
+    """Check that the optimizer's step changes something that the loss depends on.
 
-    It may hold some of the model's parameters only. Parameters outside of the model are known to count where features
-    or edge weights require a gradient, or where features come from a store.
+    Some of the model's parameters are enough. The check is skipped if features or edge weights require a gradient or
+    features come from a store, since the optimizer may then update parameters outside of the model.
 
     Raises:
-        ValueError: it holds none of the model's parameters that require a gradient.
+        ValueError: The optimizer has none of the model's parameters that require a gradient.
     """
-    own = [*model.parameters(), *(loss_fn.parameters() if isinstance(loss_fn, nn.Module) else ())]
-    if own and not _learns_elsewhere(batches, x):
-        _check_holds(optimizer, own)
+    parameters = [*model.parameters(), *(loss_fn.parameters() if isinstance(loss_fn, nn.Module) else ())]
+    if parameters and not _may_train_other_leaves(batches, x):
+        _check_trains_any(optimizer, parameters)
 
 
 def _needs_closure(optimizer: Any) -> bool:
@@ -74,39 +74,39 @@ def _needs_closure(optimizer: Any) -> bool:
     return closure is not None and closure.default is closure.empty
 
 
-def _learns_elsewhere(batches: list[MiniBatch], x: Any) -> bool:
+def _may_train_other_leaves(batches: list[MiniBatch], x: Any) -> bool:
     weights = (block.edge_weight for mb in batches for block in mb.blocks)
     return hasattr(x, "read") or any(isinstance(t, Tensor) and t.requires_grad for t in (x, *weights))
 
 
-def _check_holds(optimizer: Any, own: list[nn.Parameter]) -> None:
-    learned = {id(p) for p in own if p.requires_grad}
-    if not learned:
+def _check_trains_any(optimizer: Any, parameters: list[nn.Parameter]) -> None:
+    trainable = {id(p) for p in parameters if p.requires_grad}
+    if not trainable:
         raise ValueError(
-            f"none of the model's {len(own)} parameters requires a gradient, so that a step trains nothing; unfreeze "
+            f"none of the model's {len(parameters)} parameters requires a gradient, so a step trains nothing; unfreeze "
             "some: model.requires_grad_(True)"
         )
-    if not any(id(p) in learned for group in optimizer.param_groups for p in group["params"]):
+    if not any(id(p) in trainable for group in optimizer.param_groups for p in group["params"]):
         raise ValueError(
-            f"the optimizer holds none of the model's {len(learned)} parameters that require a gradient, so that its "
-            f"step trains nothing; make it of this model: torch.optim.{type(optimizer).__name__}(model.parameters())"
+            f"the optimizer has none of the model's {len(trainable)} parameters that require a gradient, so its step "
+            f"trains nothing; construct it for this model: torch.optim.{type(optimizer).__name__}(model.parameters())"
         )
 
 
 def check_differentiable(loss: Tensor) -> None:
-    """Refuse a loss that no gradient can be taken of.
+    """Check that a loss has a gradient.
 
     Raises:
-        ValueError: with why.
+        ValueError: It has none; the message states why.
     """
     if loss.requires_grad:
         return
     if not torch.is_grad_enabled():
         raise ValueError(
-            "gradients are switched off here (torch.no_grad or inference_mode), so that nothing can be trained; call "
-            "it outside, or within torch.enable_grad()"
+            "gradients are disabled here (torch.no_grad or inference_mode), so nothing can be trained; call it "
+            "outside, or within torch.enable_grad()"
         )
     raise ValueError(
-        "the loss depends on nothing that requires a gradient; unfreeze parameters, model.requires_grad_(True), and "
-        "detach no outputs"
+        "the loss depends on nothing that requires a gradient; unfreeze parameters, model.requires_grad_(True), and do "
+        "not detach outputs"
     )

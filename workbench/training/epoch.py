@@ -1,4 +1,4 @@
-"""Training over epochs: the batches of an epoch and how they are cut, and a row for each epoch."""
+"""Training over epochs: the optimizer steps of an epoch, and a row of results per epoch."""
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any
@@ -10,12 +10,12 @@ from workbench.core.errors import check_at_least, check_choice, check_ids, check
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose, permutation, stream
+from workbench.features.store import read_rows
 from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.partition.batch import PARTITION_CHOICES
-from workbench.sampling.stream import Sampler
+from workbench.sampling.loader import Sampler
+from workbench.training.adapters import micro_batches
 from workbench.training.arguments import as_batches, check_model, check_optimizer
-from workbench.training.micro import micro_batches
-from workbench.training.rows import read_rows
 from workbench.training.step import train_step
 
 Steps = Iterable[Sequence[MiniBatch]]
@@ -32,30 +32,30 @@ def epoch_steps(
     epoch: int = 0,
     seed: int = 0,
 ) -> Iterator[list[MiniBatch]]:
-    """The optimizer steps of an epoch, sampled anew: batches of all ids, each in micro-batches.
+    """Sample the batches of an epoch and split each into micro-batches, one optimizer step per batch.
 
-    One batch in one part is whole-batch training; one in K parts, Betty's; K batches in one part each, mini-batch
-    training. What is sampled depends on (sampler, seed, epoch) and the number of batches, not on how they are cut.
+    One batch in one part is whole-batch training; one batch in K parts is Betty's; K batches of one part each are
+    mini-batch training. Samples depend on (sampler, seed, epoch) and the number of batches, not on how they are split.
 
     Args:
-        graph: to sample from.
-        ids: int64 or int32 training node ids, each once.
-        sampler: has `sample(graph, seeds, step=…)`.
-        num_batches: batches, whose sizes differ by one seed at most; up to the number of ids.
-        num_parts: micro-batches of each batch.
-        method: see `workbench.partition_batch`.
+        graph: the graph to sample from.
+        ids: int64 or int32 [ids], training node ids without duplicates.
+        sampler: an object with `sample(graph, seeds, step=…)`.
+        num_batches: number of batches, at most the number of ids; their sizes differ by at most one seed.
+        num_parts: number of micro-batches per batch.
+        method: a name of `workbench.PARTITION_METHODS`, or "auto" or "fast".
         epoch: number of the epoch, from 0.
-        seed: of the order of ids and of the partition.
+        seed: seed of the order of ids and of the partition.
 
     Yields:
         The micro-batches of one step.
 
     Raises:
-        TypeError: a graph or ids of another kind.
-        ValueError: no batches, more than ids, or what `workbench.batches` and `workbench.partition_batch` refuse.
-            Raised, as far as it depends on no batch, at the call.
+        TypeError: `graph` or `ids` is of another type.
+        ValueError: `num_batches` is below 1 or exceeds the number of ids, or an option is invalid. Raised at the call,
+            not at the first iteration, unless it depends on a batch.
     """
-    check_type("graph", graph, Graph, "pass a Graph (workbench.core.interop makes one of DGL's and PyG's)")
+    check_type("graph", graph, Graph, "pass a Graph (workbench.interop makes one of DGL's and PyG's)")
     check_at_least("num_batches", num_batches, 1)
     check_at_least("num_parts", num_parts, 1)
     check_choice("method", method, PARTITION_CHOICES)
@@ -63,7 +63,7 @@ def epoch_steps(
     check_seed(seed)
     ids = check_ids("ids", ids, graph.num_nodes, unique=True)
     if num_batches > len(ids):
-        raise ValueError(f"num_batches is {num_batches} for {len(ids)} ids; ask for at most one batch an id")
+        raise ValueError(f"num_batches is {num_batches} for {len(ids)} ids; it must be at most the number of ids")
     order = ids[permutation(stream(seed, Purpose.SHUFFLE, epoch), len(ids)).to(ids.device)]
 
     def generate() -> Iterator[list[MiniBatch]]:
@@ -85,27 +85,27 @@ def train_epochs(
     evaluate: Callable[[], Mapping[str, float]] | None = None,
     evaluate_every: int = 1,
 ) -> Iterator[dict[str, float]]:
-    """Train, and yield a row an epoch.
+    """Train for a number of epochs and yield one row of results per epoch.
 
     Args:
-        model: see `workbench.train_step`, like what is not said here.
-        steps: from the number of an epoch, from 0, its optimizer steps: the micro-batches of each.
-        x: features by raw-graph id.
-        y: labels by raw-graph id.
-        loss_fn: see `workbench.train_step`.
-        optimizer: of the model's parameters.
-        epochs: at least 1.
-        evaluate: called after an epoch; what it returns goes into the row.
-        evaluate_every: epochs from one evaluation to the next; the last epoch has one always.
+        model: a module that `workbench.train_step` can call.
+        steps: maps the number of an epoch, from 0, to its optimizer steps, each a sequence of micro-batches.
+        x: features [num_nodes, …] by raw-graph id: a tensor, an array or an object with `.read(ids)`.
+        y: labels by raw-graph id: a tensor, an array or an object with `.read(ids)`.
+        loss_fn: a loss function that `workbench.train_step` accepts.
+        optimizer: an optimizer of the model's parameters.
+        epochs: number of epochs, at least 1.
+        evaluate: called after an epoch; its result is added to the row.
+        evaluate_every: evaluate after every so many epochs, and always after the last.
 
     Yields:
-        `epoch` (from 1), `num_steps`, `loss` (mean over the labelled seeds, of the losses before each step) and what
-        `evaluate` returned.
+        `epoch` (from 1), `num_steps`, `loss` (mean over labelled seeds of the loss before each step), and the result of
+        `evaluate`.
 
     Raises:
-        TypeError: `steps` or `evaluate` that can't be called.
-        ValueError: no epochs, an epoch without steps, or what `workbench.train_step` refuses. What does not depend on
-            the steps is checked at the call.
+        TypeError: `steps` or `evaluate` can't be called.
+        ValueError: `epochs` is below 1, an epoch has no steps, or `workbench.train_step` refuses its arguments. Checks
+            that do not depend on the steps are made at the call.
     """
     check_model(model)
     check_at_least("epochs", epochs, 1)
@@ -119,9 +119,9 @@ def train_epochs(
     def generate() -> Iterator[dict[str, float]]:
         for epoch in range(epochs):
             losses, weights = [], []
-            asked = steps(epoch)
-            check_type(f"what steps({epoch}) returned", asked, Iterable, "return a list of steps: [[mb], …]")
-            for micro in map(as_batches, asked):
+            steps_of_epoch = steps(epoch)
+            check_type(f"the result of steps({epoch})", steps_of_epoch, Iterable, "return a list of steps: [[mb], …]")
+            for micro in map(as_batches, steps_of_epoch):
                 losses.append(float(train_step(model, micro, x, y, loss_fn, optimizer)))
                 weights.append(sum(seed_loss.weigh(read_rows(y, mb.seeds)) for mb in micro))
             if not losses:
@@ -129,13 +129,12 @@ def train_epochs(
             loss = sum(loss * weight for loss, weight in zip(losses, weights, strict=True)) / sum(weights)
             row = {"epoch": epoch + 1, "num_steps": len(losses), "loss": loss}
             if evaluate is not None and ((epoch + 1) % evaluate_every == 0 or epoch + 1 == epochs):
-                row |= _measured(evaluate)
+                row |= _checked_metrics(evaluate())
             yield row
 
     return generate()
 
 
-def _measured(evaluate: Callable[[], Mapping[str, float]]) -> Mapping[str, float]:
-    measured = evaluate()
-    check_type("what evaluate returned", measured, Mapping, "return a dict from names to numbers")
-    return measured
+def _checked_metrics(metrics: Mapping[str, float]) -> Mapping[str, float]:
+    check_type("the result of evaluate", metrics, Mapping, "return a dict from names to numbers")
+    return metrics

@@ -1,4 +1,4 @@
-"""Peak memory of an epoch by phase and by micro-batch, as the device would hold it."""
+"""Metered peak memory of an epoch, by phase and by micro-batch."""
 
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager, nullcontext
@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 import torch
 from torch import nn
 
-from workbench.core.meter import PeakMeter
 from workbench.core.minibatch import MiniBatch
-from workbench.core.resident import allocated_bytes, parameter_tensors, state_tensors
-from workbench.nn.call import model_device
+from workbench.meter.peak import PeakMeter
+from workbench.meter.training_state import allocated_bytes, parameter_tensors, state_tensors
+from workbench.nn.signature import model_device
 from workbench.training.accumulate import Phase
 
 PHASES: tuple[str, ...] = ("fetch", "transfer", "forward", "backward", "step")
@@ -23,11 +23,11 @@ Steps = Sequence[Sequence[MiniBatch]]
 
 @dataclass(frozen=True)
 class EpochMemory:
-    """Peak bytes, everything that a step needs on the device included.
+    """Peak device memory of an epoch's steps, including parameters, optimizer state and batches.
 
     Args:
-        by_phase: for each of `PHASES`.
-        by_part: for each micro-batch, in the order of the steps.
+        by_phase: peak bytes of each phase of `PHASES`.
+        by_part: peak bytes of each micro-batch before the optimizer step, in the order of the steps.
     """
 
     by_phase: dict[str, int]
@@ -44,24 +44,26 @@ def meter_epoch(
     steps: Steps,
     run: Callable[[Sequence[MiniBatch], Phase], object],
 ) -> EpochMemory:
-    """Run an epoch under the memory meter; what is counted says `workbench.training.profile.profile_epoch`.
+    """Run an epoch under the memory meter.
+
+    Counts everything that `workbench.profile_epoch` documents.
 
     Args:
-        model: without gradients.
-        optimizer: of its parameters; state that it has is counted, as is state that it makes.
-        steps: for each optimizer step its micro-batches.
-        run: takes one step with them, entering the phases of `workbench.train_step`.
+        model: a module without gradients.
+        optimizer: an optimizer of its parameters; existing and newly created state counts.
+        steps: the micro-batches of each optimizer step.
+        run: takes one step with the micro-batches given, entering the phases of `workbench.train_step`.
     """
     device = model_device(model) or torch.device("cpu")
     fixed_bytes = _fixed_bytes(model, optimizer, device)
     micro = [mb for step in steps for mb in step]
     with PeakMeter(device) as meter:
-        marks = _Marks(meter)
+        marker = _PhaseMarker(meter)
         for step in steps:
-            run(step, marks)
+            run(step, marker)
     by_phase, by_part = dict.fromkeys(PHASES, 0), [0] * len(micro)
     for mark, peak in meter.phase_peak_bytes.items():
-        phase, part = _Marks.read(mark)
+        phase, part = _PhaseMarker.parse(mark)
         resident = _resident_bytes(micro[part], device) if phase in _ON_DEVICE else 0
         peak += fixed_bytes + resident
         by_phase[phase] = max(by_phase[phase], peak)
@@ -70,8 +72,8 @@ def meter_epoch(
     return EpochMemory(by_phase, tuple(by_part))
 
 
-class _Marks:
-    """Marks the phases of each micro-batch for the meter; fetching begins a new one."""
+class _PhaseMarker:
+    """Marks phase and micro-batch for the meter; "fetch" starts a new micro-batch."""
 
     def __init__(self, meter: PeakMeter) -> None:
         self._meter = meter
@@ -83,17 +85,17 @@ class _Marks:
         return nullcontext()
 
     @staticmethod
-    def read(mark: str) -> tuple[str, int]:
+    def parse(mark: str) -> tuple[str, int]:
         phase, part = mark.split()
         return phase, int(part)
 
 
 def _resident_bytes(mb: MiniBatch, device: torch.device) -> int:
-    """Bytes of a micro-batch that the meter does not see arrive, since it is there."""
+    """Bytes of a micro-batch that is on the device already, so that the meter does not see it arrive; else 0."""
     return allocated_bytes(replace(mb, parent=None).to("meta")._tensors().values()) if mb.device == device else 0
 
 
 def _fixed_bytes(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> int:
     """Parameters, buffers and optimizer state."""
-    held = [*parameter_tensors(model, optimizer), *state_tensors(optimizer)]
-    return allocated_bytes(t for t in held if t.device == device)
+    tensors = [*parameter_tensors(model, optimizer), *state_tensors(optimizer)]
+    return allocated_bytes(t for t in tensors if t.device == device)

@@ -1,4 +1,4 @@
-"""What an epoch of training takes: peak bytes and seconds, by phase."""
+"""`profile_epoch`: peak memory and time of a training epoch, by phase."""
 
 import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -10,15 +10,15 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import check_at_least, check_type
-from workbench.core.interrupts import deferred_interrupt, surely
+from workbench.core.interrupts import complete_despite_interrupt, deferred_interrupt
 from workbench.core.minibatch import MiniBatch
-from workbench.core.stopwatch import Stopwatch
-from workbench.nn.call import model_device
+from workbench.features.store import check_covers, read_rows
+from workbench.meter.stopwatch import Stopwatch
 from workbench.nn.losses import LossFunction, SeedLoss
+from workbench.nn.signature import model_device
 from workbench.training.accumulate import Phase
 from workbench.training.arguments import as_batches, check_model, check_optimizer, check_trains
 from workbench.training.epoch_memory import PHASES, EpochMemory, Steps, meter_epoch
-from workbench.training.rows import check_covers, read_rows
 from workbench.training.step import train_step
 
 _OTHER = "other"
@@ -30,13 +30,13 @@ class EpochProfile:
     """Peak memory and time of an epoch.
 
     Args:
-        peak_bytes: everything the epoch's most demanding step needs on the device; None where it was not measured.
-        phase_peak_bytes: the same by phase.
-        part_peak_bytes: the same for each micro-batch, in the order of the steps.
-        seconds: by phase, and "other" for what lies between phases; medians over the repetitions.
-        epoch_seconds: median over the repetitions.
-        epoch_seconds_spread: least and most of the repetitions.
-        loss: mean over the steps of the loss before each.
+        peak_bytes: device memory of the epoch's most expensive step; None if it was not measured.
+        phase_peak_bytes: peak bytes by phase; empty if not measured.
+        part_peak_bytes: peak bytes of each micro-batch, in the order of the steps; empty if not measured.
+        seconds: seconds by phase, and under "other" outside of all phases; medians over the repetitions.
+        epoch_seconds: seconds of the epoch, median over the repetitions.
+        epoch_seconds_spread: minimum and maximum over the repetitions.
+        loss: mean over the steps of the loss before each step.
     """
 
     peak_bytes: int | None
@@ -48,13 +48,13 @@ class EpochProfile:
     loss: float
 
     def row(self) -> dict[str, float | int | None]:
-        """Columns of a table: `peak_bytes`, `epoch_seconds` (also `_min`, `_max`), a `…_seconds` each phase, `loss`."""
-        least, most = self.epoch_seconds_spread
+        """A table row: `peak_bytes`, `epoch_seconds` (also `_min`, `_max`), `…_seconds` per phase, `loss`."""
+        shortest, longest = self.epoch_seconds_spread
         return {
             "peak_bytes": self.peak_bytes,
             "epoch_seconds": self.epoch_seconds,
-            "epoch_seconds_min": least,
-            "epoch_seconds_max": most,
+            "epoch_seconds_min": shortest,
+            "epoch_seconds_max": longest,
             **{f"{phase}_seconds": self.seconds[phase] for phase in PHASES},
             "loss": self.loss,
         }
@@ -72,33 +72,34 @@ def profile_epoch(
     warm_up: bool = True,
     measure_memory: bool = True,
 ) -> EpochProfile:
-    """Measure one epoch: a pass under the memory meter, then passes under the stopwatch without it.
+    """Measure one epoch: run it once under the memory meter, then repeatedly under the stopwatch.
 
-    Every timed pass starts from the parameters, buffers, optimizer state and random numbers that were there at the
-    call, so all do the same work. The metered pass starts from the same parameters, but with the optimizer state that
-    the warm-up made, as in every epoch but the first. All of it ends as it began; gradients end as None.
+    Every timed run starts from the parameters, buffers, optimizer state and random state at the call, so all do the
+    same work. The metered run starts from the same parameters, but with the optimizer state created by the warm-up, as
+    in every epoch but the first. Everything is restored at the end; gradients are None then.
 
-    Peak bytes are what the step needs on the device, there or not: parameters, buffers and optimizer state (Adam's
-    step counts live on the host), and, from the meter, gradients, gathered features and labels, activations and
-    workspace. Blocks of the micro-batch in work are counted by their size where moving it to the device copies nothing:
-    on the CPU, or where it is on the device already. `x` and `y` themselves don't count.
+    Peak bytes are the memory that the step needs on the device: parameters, buffers and optimizer state (but Adam's
+    step counts, which are on the host), and, as metered, gradients, gathered features and labels, activations and
+    workspace. The blocks of the current micro-batch count by their size if they are on the device already (always, on
+    the CPU). `x` and `y` themselves do not count.
 
     Args:
-        model: see `workbench.accumulate`.
-        steps: for each optimizer step its micro-batches: `[[m1, …, mK]]` for micro-batch training of one batch,
+        model: a module that `workbench.train_step` can call.
+        steps: the micro-batches of each optimizer step: `[[m1, …, mK]]` for micro-batch training of one batch,
             `[[b1], [b2], …]` for mini-batch training.
-        x: features [num_nodes, …] by raw-graph id. The meter sees rows of a tensor; those that NumPy or a store of its
-            own allocates on the CPU it does not.
+        x: features [num_nodes, …] by raw-graph id. The meter counts rows gathered from a tensor, but not rows that
+            NumPy or a feature store allocates on the CPU.
         y: labels by raw-graph id.
-        loss_fn: see `workbench.train_step`.
-        optimizer: of the model's parameters.
-        repetitions: timed passes, at least 1.
-        warm_up: first take a step on up to 64 seeds of the smallest micro-batch, for what only a first step does:
-            optimizer state, machine code, memory pools.
-        measure_memory: make the metered pass.
+        loss_fn: a loss function that `workbench.train_step` accepts.
+        optimizer: an optimizer of the model's parameters.
+        repetitions: number of timed runs, at least 1.
+        warm_up: first take a step on up to 64 seeds of the smallest micro-batch, to create optimizer state, compile
+            kernels and fill memory pools.
+        measure_memory: do the metered run.
 
     Raises:
-        ValueError: no repetitions, no micro-batches, a step without any, or what `workbench.train_step` refuses.
+        ValueError: `repetitions` is below 1, there are no steps or one without micro-batches, or
+            `workbench.train_step` refuses its arguments.
     """
     check_at_least("repetitions", repetitions, 1)
     check_type("steps", steps, Sequence, "pass a list of steps, each a list of micro-batches: [[mb1, mb2], …]")
@@ -118,7 +119,7 @@ def profile_epoch(
     def run(step: Sequence[MiniBatch], phase: Phase | None = None) -> Tensor:
         return train_step(model, step, x, y, loss_fn, optimizer, phase=phase)
 
-    with _end_with(restore):
+    with _finally(restore):
         if warm_up:
             run([_small_batch(steps, y, loss_fn)])
             restore(keep_optimizer=True)
@@ -153,7 +154,7 @@ def _timed(steps: Steps, run: Callable[..., Tensor], device: torch.device) -> tu
 
 
 def _small_batch(steps: Steps, y: Tensor, loss_fn: LossFunction) -> MiniBatch:
-    """A few labelled seeds of the smallest micro-batch that has any."""
+    """A batch of a few labelled seeds of the smallest micro-batch that has any."""
     labelled_of = SeedLoss.of(loss_fn, "mean").labelled
     smallest = sorted((mb for step in steps for mb in step), key=lambda mb: mb.num_edges)
     for mb in smallest:
@@ -163,31 +164,35 @@ def _small_batch(steps: Steps, y: Tensor, loss_fn: LossFunction) -> MiniBatch:
             part = torch.ones(mb.num_seeds, dtype=torch.int64)
             part[rows[:_WARM_UP_SEEDS]] = 0
             return mb.split(part)[0]
-    return smallest[0]  # which train_step refuses, saying why
+    return smallest[0]  # train_step raises the error
 
 
 def _snapshot(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> Callable[..., None]:
-    """A function that puts parameters, buffers, optimizer state and random numbers back, and drops gradients."""
-    before, random = copy.deepcopy((model.state_dict(), optimizer.state_dict())), torch.get_rng_state()
-    random_there = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    """Copy parameters, buffers, optimizer state and random state; returns a function that restores them.
+
+    Restoring also drops gradients.
+    """
+    model_state, optimizer_state = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
+    cpu_state = torch.get_rng_state()
+    cuda_state = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
 
     def restore(*, keep_optimizer: bool = False) -> None:
         with deferred_interrupt():
-            model.load_state_dict(before[0])
+            model.load_state_dict(model_state)
             if not keep_optimizer:
-                optimizer.load_state_dict(copy.deepcopy(before[1]))  # which else would hold the snapshot and change it
+                optimizer.load_state_dict(copy.deepcopy(optimizer_state))  # the optimizer would modify the snapshot
             optimizer.zero_grad()
             model.zero_grad()
-            torch.set_rng_state(random)
-            if random_there is not None:
-                torch.cuda.set_rng_state(random_there, device)
+            torch.set_rng_state(cpu_state)
+            if cuda_state is not None:
+                torch.cuda.set_rng_state(cuda_state, device)
 
     return restore
 
 
 @contextmanager
-def _end_with(restore: Callable[..., None]) -> Iterator[None]:
+def _finally(restore: Callable[..., None]) -> Iterator[None]:
     try:
         yield
     finally:
-        surely(restore)
+        complete_despite_interrupt(restore)

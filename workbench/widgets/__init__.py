@@ -1,14 +1,14 @@
-"""Interactive cells of notebooks: thin over ipywidgets; what they draw are pure functions that tests call too.
+"""Interactive notebook cells: thin layers of ipywidgets over pure drawing functions (`…_view`).
 
-A notebook that is reopened untrusted, or seen on a git host, shows no widget: place a plain figure beside each.
+Untrusted notebooks and git hosts show no widgets: put a plain figure beside each.
 """
 
-from workbench.widgets.curves import curve_explorer, curve_view
-from workbench.widgets.degrees import degree_explorer, degree_view
+from workbench.widgets.curve_explorer import curve_explorer, curve_view
+from workbench.widgets.degree_explorer import degree_explorer, degree_view
 from workbench.widgets.explore import explore
-from workbench.widgets.micro_batch import micro_batch_explorer, micro_batch_view
-from workbench.widgets.plan import Workload, make_plan, plan_explorer, plan_table, plan_view
-from workbench.widgets.terms import terms_explorer, terms_view
+from workbench.widgets.micro_batch_explorer import micro_batch_explorer, micro_batch_view
+from workbench.widgets.plan_explorer import Workload, make_plan, plan_explorer, plan_table, plan_view
+from workbench.widgets.terms_explorer import terms_explorer, terms_view
 
 __all__ = [
     "Workload",

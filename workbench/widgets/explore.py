@@ -1,4 +1,4 @@
-"""`explore`: a control for every argument of a function that draws."""
+"""`explore`: one control per argument of a drawing function."""
 
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
@@ -15,22 +15,22 @@ def explore(
     shown_if: Mapping[str, Callable[[Values], bool]] | None = None,
     **controls: Any,
 ) -> Any:
-    """A control for every argument of a function, above what it draws; drawn anew when a control is let go.
+    """Show controls for a drawing function's arguments above its figure, which is redrawn when a control changes.
 
     Args:
-        draw: takes the controls' values by name and returns a figure. What it refuses with a ValueError or MemoryError
-            is shown as a line of text.
-        button: text of a button; drawn anew only when it is pressed, for what takes its time.
-        shown_if: for controls that do not always matter, whether one does, from all values by name.
-        controls: by argument; the first value is the one to begin with. True or False: a checkbox; a `range`: a slider;
-            a sequence of numbers, or a mapping of names to numbers: a slider over them; another sequence or mapping: a
-            dropdown; a set: several to choose from, all at first; or a widget.
+        draw: receives the controls' values by name and returns a figure. Its ValueError, MemoryError, ImportError or
+            PartitionError is shown as a line of text.
+        button: label of a button that redraws instead of the controls, for slow functions; None for no button.
+        shown_if: control → predicate on all values by name; the control is hidden while it is False.
+        controls: argument → control. True or False is a checkbox; a `range` is a slider; a sequence of numbers, or a
+            mapping from names to numbers, is a slider over these; any other sequence or mapping is a dropdown; a set is
+            a multiple choice; a widget is used as it is. The first value is the initial one, of a set all are.
 
     Returns:
-        A widget; without ipywidgets the figure to begin with.
+        A widget; the initial figure if ipywidgets is not installed.
 
     Raises:
-        TypeError: a control of another kind.
+        TypeError: a control of another type.
         ValueError: a control without values.
     """
     try:
@@ -38,22 +38,22 @@ def explore(
     except ModuleNotFoundError:
         return draw(**{name: _first(control) for name, control in controls.items()})
     widgets = {name: _control(name, control) for name, control in controls.items()}
-    for name, matters in (shown_if or {}).items():
-        _show_if(widgets[name], matters, widgets)
+    for name, predicate in (shown_if or {}).items():
+        _show_if(widgets[name], predicate, widgets)
     row = ipywidgets.HBox(list(widgets.values()), layout={"flex_flow": "row wrap"})
     if button is not None:
-        return ipywidgets.VBox([row, *_pressed(button, draw, widgets)])
+        return ipywidgets.VBox([row, *_button(button, draw, widgets)])
     shown = ipywidgets.interactive_output(lambda **values: _show(draw, values), widgets)
     return ipywidgets.VBox([row, shown])
 
 
-def _pressed(button: str, draw: Callable[..., Any], widgets: Mapping[str, Any]) -> tuple[Any, Any]:
-    """A button and what it draws."""
+def _button(button: str, draw: Callable[..., Any], widgets: Mapping[str, Any]) -> tuple[Any, Any]:
+    """The button and its output."""
     import ipywidgets
 
     press, shown = ipywidgets.Button(description=button, button_style="primary"), ipywidgets.Output()
 
-    def draw_anew(_: Any = None) -> None:
+    def redraw(_: Any = None) -> None:
         press.disabled = True
         try:
             with shown:
@@ -62,18 +62,18 @@ def _pressed(button: str, draw: Callable[..., Any], widgets: Mapping[str, Any]) 
         finally:
             press.disabled = False
 
-    press.on_click(draw_anew)
-    draw_anew()
+    press.on_click(redraw)
+    redraw()
     return press, shown
 
 
-def _show_if(widget: Any, matters: Callable[[Values], bool], widgets: Mapping[str, Any]) -> None:
-    def look(_: Any = None) -> None:
-        widget.layout.display = None if matters(_values_of(widgets)) else "none"
+def _show_if(widget: Any, predicate: Callable[[Values], bool], widgets: Mapping[str, Any]) -> None:
+    def update(_: Any = None) -> None:
+        widget.layout.display = None if predicate(_values_of(widgets)) else "none"
 
     for other in widgets.values():
-        other.observe(look, "value")
-    look()
+        other.observe(update, "value")
+    update()
 
 
 def _values_of(widgets: Mapping[str, Any]) -> Values:
@@ -86,10 +86,10 @@ def _show(draw: Callable[..., Any], values: Mapping[str, Any]) -> None:
     try:
         display(draw(**values))
     except (ValueError, MemoryError, ImportError, PartitionError) as error:
-        display(Markdown(_sentence(error)))
+        display(Markdown(_message(error)))
 
 
-def _sentence(error: Exception) -> str:
+def _message(error: Exception) -> str:
     if isinstance(error, CapacityError):
         return f"**This does not fit:** {error}."
     return f"{type(error).__name__}: {error}"
@@ -110,22 +110,22 @@ def _first(control: Any) -> Any:
 def _control(name: str, control: Any) -> Any:
     import ipywidgets
 
-    about: Any = {"description": name.replace("_", " "), "style": {"description_width": "initial"}}
+    options: Any = {"description": name.replace("_", " "), "style": {"description_width": "initial"}}
     if isinstance(control, ipywidgets.Widget):
         return control
     if isinstance(control, bool):
-        return ipywidgets.Checkbox(value=control, **about)
+        return ipywidgets.Checkbox(value=control, **options)
     if not isinstance(control, range | set | frozenset | Mapping | Sequence) or isinstance(control, str):
-        raise TypeError(f"{name} is a {type(control).__name__}; pass True or False, a range, sequence, mapping or set")
+        raise TypeError(f"{name} is a {type(control).__name__}; pass a bool, range, sequence, mapping, set or widget")
     if not len(control):
-        raise ValueError(f"{name} has no values to choose from; pass at least one")
+        raise ValueError(f"{name} has no values; pass at least one")
     if isinstance(control, range):
         ends = {"min": min(control), "max": max(control), "step": abs(control.step)}
-        return ipywidgets.IntSlider(value=control[0], continuous_update=False, **ends, **about)
+        return ipywidgets.IntSlider(value=control[0], continuous_update=False, **ends, **options)
     if isinstance(control, set | frozenset):
-        return ipywidgets.SelectMultiple(options=sorted(control), value=_first(control), **about)
+        return ipywidgets.SelectMultiple(options=sorted(control), value=_first(control), **options)
     if all(isinstance(value, int | float) for value in _values(control)):
         named = control.items() if isinstance(control, Mapping) else ((f"{value:,}", value) for value in control)
         ordered = sorted(named, key=lambda pair: pair[1])
-        return ipywidgets.SelectionSlider(options=ordered, value=_first(control), continuous_update=False, **about)
-    return ipywidgets.Dropdown(options=control, value=_first(control), **about)
+        return ipywidgets.SelectionSlider(options=ordered, value=_first(control), continuous_update=False, **options)
+    return ipywidgets.Dropdown(options=control, value=_first(control), **options)

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from tests.experiments.betty.tables import micro_against_mini, partitioners
-from workbench.experiment.load import load_experiment
+from workbench.experiment.figure_loader import load_experiment
 
 TABLES = {"fig11": partitioners, "fig12": partitioners, "fig16": partitioners, "table6": micro_against_mini}
 

@@ -6,7 +6,7 @@ import pandas as pd
 import pytest
 
 from tests.experiments.betty.settings import MIB, settings
-from workbench.experiment.load import load_experiment
+from workbench.experiment.figure_loader import load_experiment
 
 
 def verdicts(table: pd.DataFrame) -> dict[str, bool]:

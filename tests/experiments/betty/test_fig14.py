@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 
 from tests.experiments.betty.tables import COUNTS, partitioners
-from workbench.experiment.load import load_experiment
+from workbench.experiment.figure_loader import load_experiment
 
 
 def table() -> pd.DataFrame:

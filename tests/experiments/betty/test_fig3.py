@@ -9,8 +9,8 @@ from torch.nn.functional import cross_entropy
 
 import workbench as wb
 from workbench.experiment.experiment import Experiment
-from workbench.experiment.load import load_experiment
-from workbench.memory.record import TERMS
+from workbench.experiment.figure_loader import load_experiment
+from workbench.memory.estimate import TERMS
 from workbench.training.profile import profile_epoch
 
 SHARES = {

@@ -3,7 +3,7 @@
 import pytest
 
 import workbench as wb
-from workbench.experiment.load import load_experiment
+from workbench.experiment.figure_loader import load_experiment
 
 TINY = {"name": "synthetic-products", "scale": 0.001}
 

@@ -7,7 +7,7 @@ import pytest
 
 import workbench as wb
 from tests.experiments.betty.parts import parts
-from workbench.experiment.load import load_experiment
+from workbench.experiment.figure_loader import load_experiment
 from workbench.experiment.recorded import recorded
 
 TINY = {"name": "synthetic-products", "scale": 0.001}

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 import workbench as wb
 from workbench.experiment.experiment import Experiment
-from workbench.experiment.load import load_experiment
+from workbench.experiment.figure_loader import load_experiment
 from workbench.training.profile import profile_epoch
 
 KINDS = ["sage-mean", "sage-lstm", "gat"]

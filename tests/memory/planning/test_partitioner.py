@@ -1,4 +1,4 @@
-"""All partitions of a plan are by one method, which the plan names."""
+"""All partitions of a plan use the same method, which the plan reports."""
 
 import pytest
 import torch
@@ -8,7 +8,7 @@ from workbench.memory.plan import plan_with
 
 
 @pytest.mark.parametrize(("asked", "method"), [("auto", "star_refined"), ("fast", "star")])
-def test_the_method_is_that_which_partitioned(asked: str, method: str) -> None:
+def test_the_plan_reports_the_resolved_method(asked: str, method: str) -> None:
     pytest.importorskip("pymetis")
     mb = batch(200, 200)
     capacity = max(max(alone(mb)), count(mb).peak_bytes // 2)
@@ -22,8 +22,8 @@ def test_the_method_is_that_which_partitioned(asked: str, method: str) -> None:
     assert clusters.method_name == f"{asked} (cluster)"
 
 
-def test_auto_plans_where_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
-    """As `partition_batch` does: by star, where there is no room for the refinement."""
+def test_auto_falls_back_to_star_when_memory_is_short(monkeypatch: pytest.MonkeyPatch) -> None:
+    """As in `partition_batch`: without memory for the refinement, star is used."""
     pytest.importorskip("pymetis")
     mb = batch(200, 200)
     capacity = max(max(alone(mb)), count(mb).peak_bytes // 2)

@@ -1,4 +1,4 @@
-"""`smallest_fitting` on curves whose smallest fitting number is known by trying all."""
+"""`smallest_fitting` against exhaustive search, on exact and noisy utilization curves."""
 
 import math
 import random
@@ -12,7 +12,7 @@ from workbench.memory.planning.search import smallest_fitting
 
 
 def traced(load: Callable[[int], float], upper: int) -> tuple[int | None, list[int]]:
-    """The answer and what was tried."""
+    """The result, and the numbers tried in order."""
     tried = []
 
     def traced_load(number: int) -> float:
@@ -27,7 +27,7 @@ def exhaustive(load: Callable[[int], float], upper: int) -> int | None:
 
 
 def noisy_curve(seed: int) -> Callable[[int], float]:
-    """A power law that crosses 1 somewhere in 2 … 64, its points off by some per cent each: what partitions give."""
+    """A power law that crosses 1 between 2 and 64, with a few per cent of noise, as partitions have."""
     rng = random.Random(seed)
     slope, crossing, noise = rng.uniform(0.55, 0.95), math.exp(rng.uniform(math.log(2), math.log(64))), 0.05
     off = [math.exp(rng.gauss(0, noise)) for _ in range(400)]
@@ -56,7 +56,7 @@ def test_after_one_fits_only_smaller_numbers_are_tried(loads):
 
 @given(st.floats(1.01, 200), st.floats(0.4, 1.0), st.floats(0, 0.3))
 def test_smooth_curves(whole, slope, floor):
-    """`floor` is what does not shrink."""
+    """A power law above a constant `floor`."""
     upper = 10_000
 
     def load(number: int) -> float:
@@ -83,7 +83,7 @@ def test_curves_as_uneven_as_those_of_partitions():
     assert tries <= 7 * 300
 
 
-def test_below_a_number_that_does_not_fit():
+def test_finds_a_fit_below_a_number_that_does_not_fit():
     """Bisection would stop at 24: 23 does not fit."""
     loads = {21: 0.99, 22: 1.03, 23: 1.02}
     assert smallest_fitting(lambda number: loads.get(number) or (number / 23.5) ** -0.75, 100) == 21
@@ -95,8 +95,8 @@ def test_nothing_fits(upper):
     assert found is None and tried[-1] == upper and len(tried) <= 12
 
 
-def test_steps():
-    """No line: far more parts change nothing, until they do."""
+def test_step_function():
+    """Not a power law: the utilization drops only at 5000 parts."""
     found, tried = traced(lambda number: 1.3 if number < 5000 else 0.9, 100_000)
     assert found is not None and 5000 <= found <= 6000 and len(tried) <= 24
 

@@ -1,4 +1,4 @@
-"""Cuts by both strategies on cases whose parts are known, and what they refuse."""
+"""Both planning strategies on batches whose parts are known, and the cases that they refuse."""
 
 import pytest
 import torch
@@ -7,12 +7,12 @@ from tests.memory.counting import FIXED, alone, batch, check, count, refusal
 from tests.strategies import random_graph, random_minibatch
 from workbench.core.errors import CapacityError
 from workbench.core.minibatch import MiniBatch
+from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.plan import plan_with
-from workbench.memory.record import MemoryEstimate
 from workbench.partition.batch import partition_batch
 
 
-def test_split_leaves_parts_that_fit_alone():
+def test_split_does_not_change_parts_that_fit():
     mb = batch()
     least = max(alone(mb))
     capacity = int(least + 0.2 * (count(mb).peak_bytes - least))
@@ -29,14 +29,14 @@ def test_split_leaves_parts_that_fit_alone():
 
 
 @pytest.mark.parametrize("strategy", ["even", "split"])
-def test_a_needy_node_that_fits_only_among_the_first(strategy):
-    """On its own it finds gradients, with others before it it does not: of nine numbers of parts, two fit."""
+def test_an_expensive_seed_that_fits_only_in_the_first_part(strategy):
+    """As a part of its own it finds gradients and does not fit; of nine numbers of parts, two fit."""
 
     def estimator(mb: MiniBatch, /, *, accumulating: bool = False) -> MemoryEstimate:
         need = 50 * mb.num_seeds + 500 * int((mb.seeds == 3).sum()) + 300 * accumulating
         terms = {"parameters": FIXED, "hidden": need}
         phases = {"forward": FIXED + need, "backward": FIXED, "step": FIXED + 20}
-        return MemoryEstimate(terms=terms, phase_bytes=phases, fixed_bytes=FIXED, kernels="none")
+        return MemoryEstimate(terms=terms, phase_bytes=phases, fixed_bytes=FIXED, backend="none")
 
     mb = random_minibatch(random_graph(40, 0), range(10))
     made = plan_with(estimator, mb, capacity_bytes=FIXED + 750, margin=0.0, method="range", strategy=strategy)
@@ -44,8 +44,8 @@ def test_a_needy_node_that_fits_only_among_the_first(strategy):
     refusal(mb, estimator, capacity_bytes=FIXED + 699, margin=0.0, method="range", strategy=strategy)
 
 
-def test_up_to_one_part_a_seed():
-    """All seeds need the same and share nothing."""
+def test_up_to_one_part_per_seed():
+    """All seeds need equally many bytes and share no inputs."""
 
     def estimator(mb: MiniBatch, /, *, accumulating: bool = False) -> MemoryEstimate:
         return count(mb)
@@ -63,16 +63,16 @@ def test_max_parts():
     same = plan_with(count, mb, capacity_bytes=capacity, method="range", max_parts=made.num_parts)
     assert same.num_parts == made.num_parts
     for strategy in ("even", "split"):
-        with pytest.raises(CapacityError, match=r"with max_parts=2 the largest part needs .*allow more parts"):
+        with pytest.raises(CapacityError, match=r"with max_parts=2 the largest part needs .*raise max_parts"):
             plan_with(count, mb, capacity_bytes=capacity, method="range", max_parts=2, strategy=strategy)
 
 
-def test_no_plan_by_estimates_that_are_far_off():
-    """A module that nothing fitted measured at nine times the estimate, with an error of 70 % on small parts."""
+def test_inaccurate_estimates_are_refused():
+    """A module with an error of 70 % on held-out sub-batches has measured at nine times its estimate."""
 
-    def guess(mb: MiniBatch, /, *, accumulating: bool = False) -> MemoryEstimate:
+    def inaccurate(mb: MiniBatch, /, *, accumulating: bool = False) -> MemoryEstimate:
         return count(mb, accumulating=accumulating, error=0.7)
 
     for capacity in (10**4, 10**9):
-        with pytest.raises(ValueError, match=r"off by up to 70%, more than the 25% .*recover=Recovery"):
-            plan_with(guess, batch(), capacity_bytes=capacity)
+        with pytest.raises(ValueError, match=r"off by up to 70% .*more than the 25% .*recover=Recovery"):
+            plan_with(inaccurate, batch(), capacity_bytes=capacity)

@@ -1,4 +1,4 @@
-"""Estimates of modules that the analytic model does not know, against what the meter sees of whole micro-batches."""
+"""Estimates for modules without an analytic model, against the memory meter on whole micro-batches."""
 
 import copy
 import random
@@ -11,15 +11,15 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from experiments.performance.own_models import OWN_MODELS, Attention, Buckets, Jumping, Residual, Sparse, Thresholded
-from tests.memory.traced.test_sample import skewed_batch
+from tests.memory.traced.test_sub_batches import skewed_batch
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
-from workbench.memory.estimate import estimate_memory, estimator_for
-from workbench.memory.record import TERMS, MemoryEstimate
-from workbench.memory.traced.fit import Fitted, fit_memory
-from workbench.memory.traced.sample import sub_batches
+from workbench.memory.estimate import TERMS, MemoryEstimate
+from workbench.memory.estimator import estimate_memory, estimator_for
+from workbench.memory.traced.fit import TracedEstimator, fit_memory
+from workbench.memory.traced.sub_batches import sub_batches
 from workbench.training.epoch_memory import EpochMemory, meter_epoch
-from workbench.training.recover import Recovery
+from workbench.training.oom import Recovery
 from workbench.training.step import train_step
 
 NODES = 6_000
@@ -32,8 +32,8 @@ X, Y = torch.randn(NODES, 24), torch.arange(NODES) % 5
 WITHIN = 0.1
 
 
-def cut(mb: MiniBatch, num_parts: int) -> list[MiniBatch]:
-    """Runs of seeds of uneven lengths."""
+def split(mb: MiniBatch, num_parts: int) -> list[MiniBatch]:
+    """Split into parts of consecutive seeds and uneven lengths."""
     return mb.split((torch.linspace(0, 1, mb.num_seeds) ** 1.5 * num_parts).long().clamp(max=num_parts - 1))
 
 
@@ -41,7 +41,7 @@ def adam(model: nn.Module) -> torch.optim.Optimizer:
     return torch.optim.Adam(model.parameters())
 
 
-def estimates(fitted: Fitted, parts: Sequence[MiniBatch]) -> list[MemoryEstimate]:
+def estimates(fitted: TracedEstimator, parts: Sequence[MiniBatch]) -> list[MemoryEstimate]:
     return [fitted(part, accumulating=position > 0) for position, part in enumerate(parts)]
 
 
@@ -57,7 +57,7 @@ def measure(
     loss_fn: Callable[..., Tensor] = F.cross_entropy,
     **options: Any,
 ) -> EpochMemory:
-    """What a step takes, warmed up."""
+    """Metered memory of a step, after a warm-up step."""
     x = X.to(next(model.parameters()).dtype)
 
     def run(step: Sequence[MiniBatch], phase: Any) -> Tensor:
@@ -68,9 +68,11 @@ def measure(
     return meter_epoch(model, optimizer, [parts], run)
 
 
-def errors(fitted: Fitted, model: nn.Module, mb: MiniBatch, num_parts: int, optimizer: Any = None) -> list[float]:
-    """Relative errors: of each part's forward and backward pass, and of the optimizer's step."""
-    parts = cut(mb, num_parts)
+def errors(
+    fitted: TracedEstimator, model: nn.Module, mb: MiniBatch, num_parts: int, optimizer: Any = None
+) -> list[float]:
+    """Relative errors of each part's forward and backward pass, and of the optimizer step."""
+    parts = split(mb, num_parts)
     measured, expected = measure(model, parts, optimizer or adam(model)), estimates(fitted, parts)
     pairs = [
         *zip(map(before_the_step, expected), measured.by_part, strict=True),
@@ -79,12 +81,12 @@ def errors(fitted: Fitted, model: nn.Module, mb: MiniBatch, num_parts: int, opti
     return [e / m - 1 for e, m in pairs]
 
 
-FOLLOWING = [kind for kind in OWN_MODELS if kind not in (Buckets, Thresholded)]
+EXACT = [kind for kind in OWN_MODELS if kind not in (Buckets, Thresholded)]
 
 
-@pytest.mark.filterwarnings("ignore:.*takes its statistics from each micro-batch:RuntimeWarning")
-@pytest.mark.parametrize(("position", "kind"), [*enumerate(FOLLOWING)])
-def test_what_follows_the_sizes_is_estimated_to_the_byte(position: int, kind: type[nn.Module]) -> None:
+@pytest.mark.filterwarnings("ignore:.*uses the statistics of each micro-batch:RuntimeWarning")
+@pytest.mark.parametrize(("position", "kind"), [*enumerate(EXACT)])
+def test_bytes_that_follow_the_sizes_are_estimated_exactly(position: int, kind: type[nn.Module]) -> None:
     layers = 1 + position % 3
     torch.manual_seed(layers)
     model, mb = kind(24, 32, 5, layers), BATCHES[layers]
@@ -95,7 +97,7 @@ def test_what_follows_the_sizes_is_estimated_to_the_byte(position: int, kind: ty
 
 
 def test_a_loop_over_in_degrees() -> None:
-    """Parts with all in-degrees to the byte, those that lack some about."""
+    """Exact for parts with all in-degrees, approximate for the others."""
     model, mb = Buckets(24, 8, 5, 2), BATCHES[2]
     fitted = fit_memory(model, mb, in_dim=24)
     assert not any(errors(fitted, model, mb, 1))
@@ -103,7 +105,7 @@ def test_a_loop_over_in_degrees() -> None:
 
 
 class BucketMeans(nn.Module):
-    """A mean over the sources for each in-degree."""
+    """Sums messages in a loop over the distinct in-degrees."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -129,7 +131,7 @@ def test_a_loop_over_many_in_degrees() -> None:
 
 
 class EdgesByDestinations(nn.Module):
-    """Attention over all edges of the batch: of a size that is not tried."""
+    """Attention over all edges of the batch: edges times destinations, which is not a regressor."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -141,15 +143,15 @@ class EdgesByDestinations(nn.Module):
         return self.linear(torch.softmax(messages @ x[: block.num_dst].T, 0).T @ messages)
 
 
-def test_bytes_of_a_size_not_tried_are_said_to_be_unknown() -> None:
-    """What they are on the largest part is within the error."""
+def test_bytes_that_follow_no_regressor_show_in_the_error() -> None:
+    """The error bounds the measured bytes of the largest sub-batch."""
     model, mb = EdgesByDestinations(), skewed_batch(NODES, 400, [7])
     fitted, part = fit_memory(model, mb, in_dim=24), sub_batches(mb)[-1]
-    needed, held = measure(model, [part], adam(model)).by_part[0], fitted(part).fixed_bytes
-    assert 1.5 < (needed - held) / (before_the_step(fitted(part)) - held) < 1 / (1 - fitted.error)
+    peak, fixed = measure(model, [part], adam(model)).by_part[0], fitted(part).fixed_bytes
+    assert 1.5 < (peak - fixed) / (before_the_step(fitted(part)) - fixed) < 1 / (1 - fitted.error)
 
 
-def test_sizes_that_the_data_decide() -> None:
+def test_data_dependent_sizes() -> None:
     torch.manual_seed(2)
     model, mb = Thresholded(24, 32, 5, 2), BATCHES[2]
     fitted = fit_memory(model, mb, in_dim=24)
@@ -185,7 +187,7 @@ def test_optimizers_by_name(name: str) -> None:
 
 
 def squared(out: Tensor, labels: Tensor) -> Tensor:
-    """A loss a seed that takes a value a seed."""
+    """A loss per seed that expects one value per seed."""
     assert labels.dim() == 1 and labels.is_floating_point()
     return (out.sum(1) - labels) ** 2
 
@@ -205,16 +207,16 @@ def test_losses_of_any_kind(loss_fn: Callable[..., Tensor], y: Tensor) -> None:
 
 
 @pytest.mark.parametrize("model_of", [lambda: Sparse(24, 96, 5, 2).eval(), lambda: Jumping(24, 1024, 5, 2)])
-def test_recovery_is_priced(model_of: Callable[[], nn.Module]) -> None:
-    """Gradients twice, buffers before each micro-batch, and all that a step changes before it."""
-    model, parts = model_of(), cut(BATCHES[2], 4)
+def test_oom_recovery_is_estimated(model_of: Callable[[], nn.Module]) -> None:
+    """Counts two sets of gradients, a buffer backup per micro-batch, and a backup of all that the step changes."""
+    model, parts = model_of(), split(BATCHES[2], 4)
     fitted = fit_memory(model, BATCHES[2], in_dim=24, recover=True)
     measured, expected = measure(model, parts, adam(model), recover=Recovery()), estimates(fitted, parts)
     assert [before_the_step(estimate) for estimate in expected] == list(measured.by_part)
     assert expected[-1].phase_bytes["step"] == measured.by_phase["step"]
 
 
-def test_nothing_changes() -> None:
+def test_fitting_changes_no_state() -> None:
     torch.manual_seed(0)
     model, mb = Sparse(24, 8, 5, 2), BATCHES[2]
     optimizer = adam(model)
@@ -231,10 +233,10 @@ def test_nothing_changes() -> None:
     assert torch.equal(torch.get_rng_state(), state)
 
 
-def test_terms_add_up_and_say_what_is_known() -> None:
+def test_terms_add_up_and_match_known_sizes() -> None:
     model, mb = Residual(24, 16, 5, 2), BATCHES[2]
     estimate = estimate_memory(model, mb, in_dim=24)
-    assert tuple(estimate.terms) == TERMS and estimate.kernels == "cpu (traced)" and estimate.error == 0
+    assert tuple(estimate.terms) == TERMS and estimate.backend == "cpu (traced)" and estimate.error == 0
     assert estimate.peak_bytes == sum(estimate.terms.values()) == max(estimate.phase_bytes.values())
     assert estimate.terms["inputs"] == -(-mb.num_inputs * 24 * 4 // 512) * 512
     weights = sum(-(-p.nbytes // 512) * 512 for p in model.parameters())
@@ -246,7 +248,7 @@ def test_terms_add_up_and_say_what_is_known() -> None:
 def test_an_estimator_serves_all_parts_of_a_batch() -> None:
     model, mb = Attention(24, 16, 5, 2), BATCHES[2]
     estimate = estimator_for(model, mb, in_dim=24)
-    for part in cut(mb, 8):
+    for part in split(mb, 8):
         assert estimate(part).peak_bytes <= estimate(mb).peak_bytes
         gradients = sum(-(-p.nbytes // 512) * 512 for p in model.parameters())
         more = estimate(part, accumulating=True).peak_bytes - estimate(part).peak_bytes
@@ -271,7 +273,7 @@ class Fails(nn.Module):
         return self.linear(x)[: blocks[-1].num_dst]
 
 
-def test_what_can_not_be_traced_is_refused() -> None:
+def test_untraceable_modules_are_refused() -> None:
     mb = BATCHES[1]
     with pytest.raises(
         ValueError, match=r"step of Fails on 4 of the seeds .* can't be estimated: RuntimeError: too few"
@@ -283,13 +285,13 @@ def test_what_can_not_be_traced_is_refused() -> None:
         fit_memory(Jumping(24, 8, 5, 1), mb, in_dim=0)
     with pytest.raises(ValueError, match="optimizer 'lion'"):
         fit_memory(Jumping(24, 8, 5, 1), mb, in_dim=24, optimizer="lion")
-    with pytest.raises(ValueError, match="loss_fn takes neither classes nor values"):
+    with pytest.raises(ValueError, match="loss_fn accepts neither class labels nor values"):
         fit_memory(Jumping(24, 8, 5, 1), mb, in_dim=24, loss_fn=lambda out, labels: out.sum())
 
 
-def test_a_model_that_can_not_be_copied_is_refused() -> None:
+def test_uncopyable_models_are_refused() -> None:
     model = Jumping(24, 8, 5, 1)
-    model.cached = model.out(torch.ones(1, 32))[0]  # of a step that is over, with its graph
+    model.cached = model.out(torch.ones(1, 32))[0]  # a non-leaf tensor with its autograd graph
     with pytest.raises(ValueError, match="a Jumping can't be copied"):
         fit_memory(model, BATCHES[1], in_dim=24)
 

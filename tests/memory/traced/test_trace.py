@@ -1,4 +1,4 @@
-"""Recordings of allocations: they peak as the meter says, also when gone through at sizes that were not recorded."""
+"""Allocation traces peak where the memory meter does, also when replayed with sizes that were not recorded."""
 
 from collections.abc import Callable
 
@@ -7,19 +7,19 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from workbench.core.meter import PeakMeter
-from workbench.memory.traced.trace import AllocationTrace, Recording, Script
+from workbench.memory.traced.trace import AllocationProgram, AllocationRecorder, AllocationTrace
+from workbench.meter.peak import PeakMeter
 
 
-def record(work: Callable[[], object], device_type: str = "cpu") -> Recording:
-    trace = AllocationTrace(device_type)
-    trace.start()
+def record(work: Callable[[], object], device_type: str = "cpu") -> AllocationTrace:
+    recorder = AllocationRecorder(device_type)
+    recorder.start()
     try:
-        trace.enter("all", "made")
+        recorder.start_phase("all", "made")
         work()
-        return trace.recording()
+        return recorder.trace()
     finally:
-        trace.stop()
+        recorder.stop()
 
 
 def measured(work: Callable[[], object]) -> int:
@@ -28,8 +28,8 @@ def measured(work: Callable[[], object]) -> int:
     return meter.peak_bytes
 
 
-def peak(recording: Recording, nbytes: np.ndarray | None = None) -> int:
-    peaks = recording.script.replay(recording.nbytes if nbytes is None else nbytes)
+def peak(trace: AllocationTrace, nbytes: np.ndarray | None = None) -> int:
+    peaks = trace.program.replay(trace.nbytes if nbytes is None else nbytes)
     return max(sum(terms.values()) for terms in peaks.values())
 
 
@@ -47,7 +47,7 @@ def network(rows: int, device: str = "cpu") -> Callable[[], object]:
 
 
 def scattered(rows: int) -> Callable[[], object]:
-    """Operators of which autograd works in place on what it alone holds."""
+    """Operators whose backward pass autograd runs in place on tensors that only it references."""
     weight = torch.ones(rows, 8, requires_grad=True)
 
     def work() -> None:
@@ -74,51 +74,51 @@ WORKS = (network, scattered, resized)
 
 @pytest.mark.parametrize("work_of", WORKS)
 @pytest.mark.parametrize("rows", [1, 100, 1000])
-def test_a_recording_peaks_as_the_meter_says(work_of: Callable[[int], Callable[[], object]], rows: int) -> None:
+def test_a_trace_peaks_where_the_meter_does(work_of: Callable[[int], Callable[[], object]], rows: int) -> None:
     work = work_of(rows)
     assert peak(record(work)) == measured(work) > 0
 
 
 @pytest.mark.parametrize("work_of", WORKS)
-def test_an_order_peaks_at_other_sizes_as_work_of_these_sizes(work_of: Callable[[int], Callable[[], object]]) -> None:
+def test_a_replay_at_other_sizes_peaks_where_the_meter_does(work_of: Callable[[int], Callable[[], object]]) -> None:
     small, middle, large = (record(work_of(rows)) for rows in (128, 256, 4096))
-    assert small.script == middle.script == large.script
+    assert small.program == middle.program == large.program
     slope = (middle.nbytes - small.nbytes) // 128
     assert peak(small, small.nbytes + slope * (4096 - 128)) == measured(work_of(4096))
 
 
 def test_phases_terms_and_rounding_by_hand() -> None:
-    """Storages 0 and 1 are made, 0 is freed; in the second phase 2 is made before 1 is freed."""
-    script = Script((0, 1, 0, 2, 1), ("a", "b", "a"), (("first", 0), ("second", 3)))
-    peaks = script.replay(np.array([513, 512, 1]))
+    """Storages 0 and 1 are allocated, 0 is freed; in the second phase 2 is allocated before 1 is freed."""
+    program = AllocationProgram((0, 1, 0, 2, 1), ("a", "b", "a"), (("first", 0), ("second", 3)))
+    peaks = program.replay(np.array([513, 512, 1]))
     assert peaks == {"first": {"a": 1024, "b": 512}, "second": {"a": 512, "b": 512}}
-    assert script.replay(np.array([-5, 0, 0])) == {"first": {"a": 0, "b": 0}, "second": {"a": 0, "b": 0}}
+    assert program.replay(np.array([-5, 0, 0])) == {"first": {"a": 0, "b": 0}, "second": {"a": 0, "b": 0}}
 
 
-def test_a_phase_begins_with_what_there_is() -> None:
-    script = Script((0, 0), ("a",), (("first", 0), ("second", 1), ("third", 2)))
-    assert script.replay(np.array([512])) == {"first": {"a": 512}, "second": {"a": 512}, "third": {"a": 0}}
+def test_a_phase_starts_with_the_live_bytes() -> None:
+    program = AllocationProgram((0, 0), ("a",), (("first", 0), ("second", 1), ("third", 2)))
+    assert program.replay(np.array([512])) == {"first": {"a": 512}, "second": {"a": 512}, "third": {"a": 0}}
 
 
-def test_gradients_are_booked_and_what_was_there_is_not_seen() -> None:
-    trace, linear, there = AllocationTrace(), nn.Linear(256, 4), [torch.ones(300)]
-    trace.start()
+def test_gradients_have_a_term_of_their_own_and_earlier_storages_do_not_count() -> None:
+    recorder, linear, earlier = AllocationRecorder(), nn.Linear(256, 4), [torch.ones(300)]
+    recorder.start()
     try:
-        trace.enter("step", "made")
+        recorder.start_phase("step", "made")
         linear(torch.ones(8, 256)).sum().backward()
-        there.clear()
-        trace.book(linear.weight.grad, "gradients")
-        trace.book(None, "gradients")
-        recording = trace.recording()
+        earlier.clear()
+        recorder.set_term(linear.weight.grad, "gradients")
+        recorder.set_term(None, "gradients")
+        trace = recorder.trace()
     finally:
-        trace.stop()
-    booked = [n for n, term in zip(recording.nbytes, recording.script.terms, strict=True) if term == "gradients"]
-    assert booked == [4 * 256 * 4]
-    assert 300 * 4 not in recording.nbytes
+        recorder.stop()
+    gradient_bytes = [n for n, term in zip(trace.nbytes, trace.program.terms, strict=True) if term == "gradients"]
+    assert gradient_bytes == [4 * 256 * 4]
+    assert 300 * 4 not in trace.nbytes
 
 
-def test_storages_of_another_kind_of_device_are_told_apart() -> None:
-    """Without memory, but with the sizes and ends that they would have."""
+def test_only_storages_of_the_device_type_are_recorded() -> None:
+    """Meta tensors have no memory, but the sizes and lifetimes that they would have on a device."""
 
     elsewhere = network(1000, "meta")
 
@@ -127,6 +127,6 @@ def test_storages_of_another_kind_of_device_are_told_apart() -> None:
         elsewhere()
         return on_host
 
-    recording = record(both, "meta")
-    assert peak(recording) == peak(record(network(1000)))
-    assert 4 * 5000 not in recording.nbytes
+    trace = record(both, "meta")
+    assert peak(trace) == peak(record(network(1000)))
+    assert 4 * 5000 not in trace.nbytes

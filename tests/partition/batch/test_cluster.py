@@ -1,3 +1,5 @@
+"""Cluster partitions: labels of the seeds, and packed clusters."""
+
 import pytest
 import torch
 
@@ -12,7 +14,7 @@ def cluster(node_parts: list[int], num_parts: int, weights: torch.Tensor | None 
     return partition_batch(MB, num_parts, method="cluster", node_parts=labels, weights=weights).tolist()
 
 
-def test_labels_are_read_at_the_seeds() -> None:
+def test_parts_are_the_labels_of_the_seeds() -> None:
     assert cluster([9, 0, 9, 1, 9, 0, 2], 3) == [2, 0, 1, 0]
 
 
@@ -32,11 +34,11 @@ def test_packing_balances_weights() -> None:
 
 
 def test_bad_partitions_are_refused() -> None:
-    with pytest.raises(ValueError, match=r"node_parts is not given; method 'cluster' needs them"):
+    with pytest.raises(ValueError, match=r"node_parts is not given; method 'cluster' requires node_parts"):
         partition_batch(MB, 2, method="cluster")
-    with pytest.raises(IndexError, match=r"has 5 nodes, but seed 6 occurs"):
+    with pytest.raises(IndexError, match=r"has 5 labels, but the batch has seed 6"):
         cluster([0, 1, 0, 1, 0], 2)
     with pytest.raises(TypeError, match=r"node_parts must be a tensor of torch.int64"):
         partition_batch(MB, 2, method="cluster", node_parts=torch.rand(7))
-    with pytest.raises(ValueError, match=r"holds -1 at a seed"):
+    with pytest.raises(ValueError, match=r"node_parts is -1 for a seed"):
         cluster([0, -1, 0, 0, 0, 0, 0], 2)

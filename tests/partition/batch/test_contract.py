@@ -1,4 +1,4 @@
-"""What every rule that partitions a batch must do."""
+"""Contract of every batch partitioner."""
 
 import sys
 from dataclasses import replace
@@ -13,7 +13,8 @@ from tests.strategies import random_graph, random_minibatch
 from workbench.core.block import Block
 from workbench.core.errors import CapacityError, PartitionError
 from workbench.core.minibatch import MiniBatch
-from workbench.partition import hypergraph, metis
+from workbench.partition import metis
+from workbench.partition import mtkahypar as hypergraph
 from workbench.partition.batch import PARTITION_CHOICES, partition_batch
 from workbench.partition.graph import partition_graph
 from workbench.partition.refine import OBJECTIVES
@@ -21,7 +22,7 @@ from workbench.partition.refine import OBJECTIVES
 GRAPH = random_graph(300, 1500, seed=2)
 METHODS = PARTITION_CHOICES
 EVEN = ["range", "random", "metis", "reg", "reg_unweighted", "reg_normalized"]
-"""Methods that make parts equal in number where there are no weights."""
+"""Methods that balance the number of seeds unless weights are given."""
 SEEDED = [name for name in METHODS if name not in ("range", "cluster")]
 
 
@@ -37,7 +38,7 @@ def partition(mb: MiniBatch, num_parts: int, method: str, *, seed: int = 0, weig
 
 @pytest.mark.parametrize("method", METHODS)
 @pytest.mark.parametrize("num_parts", [1, 2, 3, 8, 40])
-def test_one_label_a_seed_in_range(method: str, num_parts: int) -> None:
+def test_every_seed_has_one_part_in_range(method: str, num_parts: int) -> None:
     mb = batch()
     part = partition(mb, num_parts, method)
     assert part.dtype == torch.int64 and part.shape == (mb.num_seeds,)
@@ -49,14 +50,14 @@ def test_one_label_a_seed_in_range(method: str, num_parts: int) -> None:
 
 
 @pytest.mark.parametrize("method", METHODS)
-def test_a_seed_repeats(method: str) -> None:
+def test_results_are_reproducible(method: str) -> None:
     first, second = (partition(batch(), 6, method, seed=5) for _ in range(2))
     assert torch.equal(first, second)
 
 
 @pytest.mark.parametrize("method", SEEDED)
 def test_seeds_differ(method: str) -> None:
-    # METIS decides nothing at random before it coarsens, which it does from about 30 nodes a part on.
+    # METIS is random only where it coarsens, from about 30 nodes per part on.
     assert len({tuple(partition(batch(), 2, method, seed=seed).tolist()) for seed in range(4)}) > 1
 
 
@@ -69,7 +70,7 @@ def test_random_differs_between_steps_and_follows_the_node() -> None:
 
 
 @pytest.mark.parametrize("method", EVEN)
-def test_numbers_of_seeds_are_balanced(method: str) -> None:
+def test_the_number_of_seeds_is_balanced(method: str) -> None:
     sizes = torch.bincount(partition(batch(), 4, method), minlength=4)
     assert int(sizes.max()) <= (30 if method in ("range", "random") else 33)
 
@@ -88,11 +89,11 @@ def test_weights_are_balanced(method: str, dtype: torch.dtype) -> None:
 def test_degenerate_batches(method: str, num_parts: int) -> None:
     no_edges = Block(torch.zeros(6, dtype=torch.int64), torch.empty(0, dtype=torch.int32), 5, 5)
     hub = Block(torch.arange(6), torch.full((5,), 5, dtype=torch.int32), 6, 5)
-    own_hub = Block(torch.arange(6), torch.zeros(5, dtype=torch.int32), 5, 5)
+    hub_seed = Block(torch.arange(6), torch.zeros(5, dtype=torch.int32), 5, 5)
     for mb in (
         MiniBatch(torch.arange(5), (no_edges,)),
         MiniBatch(torch.arange(6), (hub,)),
-        MiniBatch(torch.arange(5), (own_hub,)),
+        MiniBatch(torch.arange(5), (hub_seed,)),
         MiniBatch(torch.arange(5), ()),
     ):
         part = partition(mb, num_parts, method)
@@ -117,21 +118,21 @@ def test_auto_reads_a_partition_of_the_graph() -> None:
     assert torch.equal(partition_batch(mb, 4, node_parts=node_parts), node_parts[mb.seeds])
 
 
-def test_auto_falls_back_to_star_where_memory_is_short() -> None:
+def test_auto_falls_back_to_star_when_memory_is_short() -> None:
     pytest.importorskip("pymetis")
     mb = batch()
-    with pytest.raises(CapacityError, match=r"the refinement would take .* a method without it \(star\)"):
+    with pytest.raises(CapacityError, match=r"the refinement requires .* a method without refinement \(star\)"):
         partition_batch(mb, 4, method="star_refined", max_bytes=1000)
     assert torch.equal(partition_batch(mb, 4, max_bytes=1000), partition_batch(mb, 4, method="star"))
 
 
-def test_auto_and_fast_are_the_methods_that_they_stand_for() -> None:
+def test_auto_and_fast_equal_the_methods_they_resolve_to() -> None:
     pytest.importorskip("pymetis")
     mb = batch()
     assert torch.equal(partition_batch(mb, 4), partition_batch(mb, 4, method="star_refined"))
     assert torch.equal(partition_batch(mb, 4, method="fast"), partition_batch(mb, 4, method="star"))
-    hurried = partition_batch(mb, 4, time_budget_seconds=1e-9)
-    assert torch.equal(hurried, partition_batch(mb, 4, method="range"))
+    within_budget = partition_batch(mb, 4, time_budget_seconds=1e-9)
+    assert torch.equal(within_budget, partition_batch(mb, 4, method="range"))
 
 
 @pytest.mark.parametrize("method", METHODS)
@@ -167,7 +168,7 @@ def test_a_partitioner_that_overruns_its_budget_is_ended(method: str, library: s
 @pytest.mark.parametrize(
     ("name", "method"), [("METIS", "star_refined"), ("METIS", "auto"), ("MT_KAHYPAR", "hypergraph")]
 )
-def test_a_partitioner_that_crashes_leaves_this_process(
+def test_this_process_survives_a_crash_of_the_partitioner(
     name: str, method: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     script = tmp_path / "program.py"
@@ -182,7 +183,7 @@ def test_a_partitioner_that_crashes_leaves_this_process(
 
 
 @pytest.mark.parametrize("method", ["range", "random", "cluster"])
-def test_rules_without_metis_need_no_pymetis(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_methods_without_metis_need_no_pymetis(method: str, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "pymetis", None)
     assert partition(batch(), 3, method).shape == (120,)
     with pytest.raises(ImportError, match=r"pip install pymetis"):
@@ -214,7 +215,7 @@ def test_bad_arguments_are_refused() -> None:
 def test_bad_weights_are_refused(bad: float) -> None:
     weights = torch.ones(120)
     weights[3] = bad
-    with pytest.raises(ValueError, match=r"must be finite, not negative"):
+    with pytest.raises(ValueError, match=r"must be finite, non-negative"):
         partition_batch(batch(), 2, method="range", weights=weights)
     with pytest.raises(ValueError, match=r"not all zero"):
         partition_batch(batch(), 2, method="range", weights=torch.zeros(120))

@@ -1,14 +1,16 @@
+"""METIS on the graph among the seeds."""
+
 import pytest
 import torch
 
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
-from workbench.partition.batch.metis import metis_parts, share_among_outputs
+from workbench.partition.batch.metis import metis_parts, share_among_seeds
 from workbench.partition.batch.options import PartitionOptions
 
 
 def two_rings(order: list[int]) -> MiniBatch:
-    """Outputs 0-3 and 4-7, each in a ring of one direction, and all with the same source outside."""
+    """Seeds 0-3 and 4-7, each group a directed ring, and a source outside that all seeds read."""
     inside = {node: (node + 1) % 4 + node // 4 * 4 for node in range(8)}
     place = {node: i for i, node in enumerate(order)}
     indices = [s for node in order for s in (place[inside[node]], 8)]
@@ -17,7 +19,7 @@ def two_rings(order: list[int]) -> MiniBatch:
 
 
 @pytest.mark.parametrize("order", [[0, 1, 2, 3, 4, 5, 6, 7], [5, 0, 6, 3, 1, 4, 2, 7]])
-def test_outputs_that_are_neighbours_stay_together(order: list[int]) -> None:
+def test_neighbouring_seeds_stay_together(order: list[int]) -> None:
     pytest.importorskip("pymetis")
     mb = two_rings(order)
     part = metis_parts(mb, 2, PartitionOptions())
@@ -25,6 +27,6 @@ def test_outputs_that_are_neighbours_stay_together(order: list[int]) -> None:
     assert ring in ({0: {0}, 1: {1}}, {0: {1}, 1: {0}})
 
 
-def test_share_among_outputs() -> None:
-    assert share_among_outputs(two_rings(list(range(8)))) == 0.5
-    assert share_among_outputs(MiniBatch(torch.arange(3), ())) == 0.0
+def test_share_among_seeds() -> None:
+    assert share_among_seeds(two_rings(list(range(8)))) == 0.5
+    assert share_among_seeds(MiniBatch(torch.arange(3), ())) == 0.0

@@ -1,10 +1,12 @@
+"""Range partitions: ascending ids, cut by number or weight."""
+
 import torch
 
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch import partition_batch
 
 
-def test_ids_are_cut_in_their_own_order() -> None:
+def test_ids_are_cut_in_ascending_order() -> None:
     mb = MiniBatch(torch.tensor([70, 3, 50, 1, 9, 60]), ())
     assert partition_batch(mb, 3, method="range").tolist() == [2, 0, 1, 0, 1, 2]
 

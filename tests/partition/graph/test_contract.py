@@ -1,4 +1,4 @@
-"""What every rule that partitions a graph must do."""
+"""Contract of every graph partitioner."""
 
 import sys
 

@@ -1,4 +1,4 @@
-"""What the refinement counts, in plain Python: from splits of the batch, and from sets."""
+"""Oracles of the refinement in plain Python: bytes from splits of the batch, pin counts from sets."""
 
 from collections import Counter
 from collections.abc import Sequence
@@ -20,45 +20,45 @@ def bytes_of(mb: MiniBatch) -> int:
 
 
 def part_bytes(mb: MiniBatch, part: Tensor, num_parts: int) -> list[int]:
-    """Bytes of every part, by splitting the batch; 0 where there is no output."""
-    found = [0] * num_parts
+    """Return the bytes of every part by splitting the batch; 0 for parts without seeds."""
+    sizes = [0] * num_parts
     for label, micro in zip(part.unique().tolist(), mb.split(part), strict=True):
-        found[label] = bytes_of(micro)
-    return found
+        sizes[label] = bytes_of(micro)
+    return sizes
 
 
-def firsts(mb: MiniBatch) -> list[int]:
-    """The number of the first node of every hop, and of none."""
+def hop_starts(mb: MiniBatch) -> list[int]:
+    """Return the first node of every hop, then the number of nodes."""
     return [0, *accumulate([mb.num_seeds, *(block.num_src for block in reversed(mb.blocks))])]
 
 
-def children(mb: MiniBatch) -> list[list[int]]:
-    """For every node before the last hop those that it reads, itself one hop on first; several edges are one."""
-    first, found = firsts(mb), []
+def sources_of(mb: MiniBatch) -> list[list[int]]:
+    """Return the distinct nodes that every node before the last hop reads, itself one hop on first."""
+    first, rows = hop_starts(mb), []
     for hop, block in enumerate(reversed(mb.blocks)):
-        bounds, sources = block.indptr.tolist(), block.indices.tolist()
+        indptr, indices = block.indptr.tolist(), block.indices.tolist()
         for node in range(block.num_dst):
-            read = dict.fromkeys((node, *sources[bounds[node] : bounds[node + 1]]))
-            found.append([first[hop + 1] + source for source in read])
-    return found
+            read = dict.fromkeys((node, *indices[indptr[node] : indptr[node + 1]]))
+            rows.append([first[hop + 1] + source for source in read])
+    return rows
 
 
-def presence(mb: MiniBatch, part: Sequence[int], num_parts: int) -> list[Counter[int]]:
-    """For every part how many of its nodes need a node; its outputs are left out."""
-    below, found = children(mb), []
+def pins_by_part(mb: MiniBatch, part: Sequence[int], num_parts: int) -> list[Counter[int]]:
+    """Return for every part how many of its nodes read each node beyond the seeds."""
+    sources, counts_by_part = sources_of(mb), []
     for label in range(num_parts):
         counts: Counter[int] = Counter()
-        layer = {output for output, own in enumerate(part) if own == label}
-        while layer:
-            reached = Counter(child for node in layer if node < len(below) for child in below[node])
+        hop = {seed for seed, label_of_seed in enumerate(part) if label_of_seed == label}
+        while hop:
+            reached = Counter(source for node in hop if node < len(sources) for source in sources[node])
             counts += reached
-            layer = set(reached)
-        found.append(counts)
-    return found
+            hop = set(reached)
+        counts_by_part.append(counts)
+    return counts_by_part
 
 
 def batch_of(rows: Sequence[Sequence[int]]) -> MiniBatch:
-    """A batch of one layer: the sources of every output."""
+    """Build a batch of one layer from the sources of every seed."""
     indptr = torch.tensor([0, *map(len, rows)]).cumsum(0)
     flat = [source for row in rows for source in row]
     num_src = max([len(rows), *(source + 1 for source in flat)])
@@ -68,7 +68,7 @@ def batch_of(rows: Sequence[Sequence[int]]) -> MiniBatch:
 
 @st.composite
 def partitioned(draw: st.DrawFn, max_parts: int = 5) -> tuple[MiniBatch, Tensor, int]:
-    """A batch of one to three layers, labels of its outputs, and a number of parts, some of which may be empty."""
+    """Draw a batch of one to three layers, the parts of its seeds, and the number of parts, some of them empty."""
     mb = draw(minibatches(max_nodes=16, max_edges=60))
     num_parts = draw(st.integers(1, max_parts))
     labels = draw(st.lists(st.integers(0, num_parts - 1), min_size=mb.num_seeds, max_size=mb.num_seeds))

@@ -1,4 +1,4 @@
-"""What holds of any refinement, and partitions whose best is known."""
+"""Invariants of the refinement, and partitions whose optimum is known."""
 
 from collections.abc import Callable
 
@@ -24,7 +24,7 @@ def large(num_seeds: int = 200, fanouts: tuple[int, ...] = (3, 4), step: int = 0
 
 
 def check(mb: MiniBatch, part: torch.Tensor, found: torch.Tensor, objective: str) -> int:
-    """Outputs that moved; the objective is no worse, and every part that was there still is."""
+    """Check that the objective is no worse and no part is empty; return the number of moved seeds."""
     assert found.dtype == torch.int64 and found.shape == part.shape
     assert torch.equal(found.unique(), part.unique().long())
     before, after = ([b for b in part_bytes(mb, p.long(), int(part.max()) + 1) if b] for p in (part, found))
@@ -65,7 +65,7 @@ def test_labels_with_gaps_are_kept(objective: str) -> None:
 
 @settings(max_examples=50)
 @given(partitioned(), st.sampled_from(OBJECTIVES), st.integers(0, 2**16), st.booleans())
-def test_weights_limit_what_a_part_takes(case: Case, objective: str, seed: int, whole: bool) -> None:
+def test_weights_bound_every_part(case: Case, objective: str, seed: int, whole: bool) -> None:
     mb, part, num_parts = case
     assume(mb.num_seeds)
     weights = torch.randint(0, 9, (mb.num_seeds,), generator=torch.Generator().manual_seed(seed))
@@ -80,7 +80,7 @@ def test_weights_limit_what_a_part_takes(case: Case, objective: str, seed: int, 
     assert float(loads[1].max()) <= limit * (1 + 1e-12)
 
 
-def test_weights_that_can_not_be_balanced_hold_outputs_back() -> None:
+def test_weights_prevent_moves() -> None:
     mb, part = large(), torch.arange(200) % 2
     free, held = refine_parts(mb, part), refine_parts(mb, part, weights=torch.ones(200))
     assert int((held != part).sum()) > 0 and not torch.equal(free, held)
@@ -100,9 +100,9 @@ def test_threads_do_not_change_the_result(objective: str, num_threads: int) -> N
     assert torch.equal(found[0], alone) and torch.equal(found[1], alone)
 
 
-def counting_with(spare: int, calls: list[int]) -> Callable[..., refine.Presence]:
-    """`count_presence` whose table has room for `spare` entries before it counts as full."""
-    real = refine.count_presence
+def counting_with(spare: int, calls: list[int]) -> Callable[..., refine.PinCounts]:
+    """Return a `count_pins` whose table counts as full after `spare` more entries."""
+    real = refine.count_pins
 
     def count(*arguments):
         found = real(*arguments)
@@ -114,18 +114,18 @@ def counting_with(spare: int, calls: list[int]) -> Callable[..., refine.Presence
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_table_that_fills_up_is_made_anew(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_full_table_is_rebuilt(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
     mb, part = large(fanouts=(2, 2, 3)), torch.arange(200) % 8
-    wanted, calls = refine_parts(mb, part, objective=objective), []
-    monkeypatch.setattr(refine, "count_presence", counting_with(5, calls))
-    assert torch.equal(refine_parts(mb, part, objective=objective), wanted)
+    expected, calls = refine_parts(mb, part, objective=objective), []
+    monkeypatch.setattr(refine, "count_pins", counting_with(5, calls))
+    assert torch.equal(refine_parts(mb, part, objective=objective), expected)
     assert len(calls) > 5
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 @pytest.mark.parametrize("seed", range(3))
-def test_communities_whose_outputs_were_swapped_are_put_together(objective: str, seed: int) -> None:
-    """Outputs of two groups read sources of their own, so that the cut between them has no redundancy."""
+def test_swapped_seeds_return_to_their_communities(objective: str, seed: int) -> None:
+    """Two communities read disjoint sources, so that the partition into communities has no redundancy."""
     rng = torch.Generator().manual_seed(seed)
     rows = [(100 + 30 * (v % 2) + torch.randint(30, (6,), generator=rng)).tolist() for v in range(100)]
     mb, best = batch_of(rows), torch.arange(100) % 2
@@ -136,8 +136,8 @@ def test_communities_whose_outputs_were_swapped_are_put_together(objective: str,
     assert torch.equal(refine_parts(mb, best, objective=objective), best)
 
 
-def test_the_largest_part_gives_away_what_the_other_has() -> None:
-    """Outputs 2 and 3 need source 5 alone, as 4 does: the part of four outputs is the larger one until they go."""
+def test_the_largest_part_shrinks_at_no_cost_to_the_other() -> None:
+    """Seeds 2, 3 and 4 need only source 5: the part of four seeds is the larger one until 2 and 3 join 4."""
     mb = batch_of([[6], [6], [5], [5], [5]])
     part = torch.tensor([0, 0, 0, 0, 1])
     assert sorted(part_bytes(mb, part, 2)) == [1040, 3136]
@@ -145,7 +145,7 @@ def test_the_largest_part_gives_away_what_the_other_has() -> None:
     assert sorted(part_bytes(mb, found, 2)) == [1568, 2096] and len(set(found[:2].tolist())) == 1
 
 
-def test_batches_with_nothing_to_do() -> None:
+def test_batches_without_moves() -> None:
     nothing = MiniBatch(torch.empty(0, dtype=torch.int64), ())
     assert refine_parts(nothing, torch.empty(0, dtype=torch.int64)).tolist() == []
     assert refine_parts(nothing, torch.empty(0, dtype=torch.int32)).dtype == torch.int64
@@ -163,9 +163,9 @@ def test_batches_with_nothing_to_do() -> None:
 
 @pytest.mark.parametrize("objective", OBJECTIVES)
 def test_degenerate_batches(objective: str) -> None:
-    no_edges, hub, own_hub = batch_of([[]] * 5), batch_of([[5]] * 5), batch_of([[0]] * 5)
+    no_edges, hub, hub_seed = batch_of([[]] * 5), batch_of([[5]] * 5), batch_of([[0]] * 5)
     loops = batch_of([[v, v] for v in range(5)])
-    for mb in (no_edges, hub, own_hub, loops):
+    for mb in (no_edges, hub, hub_seed, loops):
         for part in ([0, 0, 0, 0, 1], [0, 1, 2, 3, 4], [0, 1, 0, 1, 2]):
             before = torch.tensor(part)
             check(mb, before, refine_parts(mb, before, objective=objective), objective)
@@ -180,19 +180,19 @@ def test_bad_arguments_are_refused() -> None:
         refine_parts(mb, part[:29])
     with pytest.raises(TypeError, match=r"part must be a tensor of torch.int64"):
         refine_parts(mb, part.float())
-    with pytest.raises(ValueError, match=r"part holds -1; labels must not be negative"):
+    with pytest.raises(ValueError, match=r"part contains -1; labels must be non-negative"):
         refine_parts(mb, part - 1)
     with pytest.raises(ValueError, match=r"weights has shape \(29,\); its first dimension must be 30"):
         refine_parts(mb, part, weights=torch.ones(29))
     with pytest.raises(TypeError, match=r"weights must be a tensor"):
         refine_parts(mb, part, weights=torch.ones(30, dtype=torch.bool))
     for bad in (-1.0, float("nan"), float("inf")):
-        with pytest.raises(ValueError, match=r"weights lie in .* finite, not negative"):
+        with pytest.raises(ValueError, match=r"weights range from .* finite, non-negative"):
             refine_parts(mb, part, weights=torch.where(part == 1, bad, 1.0))
 
 
-def test_what_does_not_fit_is_refused() -> None:
+def test_max_bytes_is_checked() -> None:
     mb, part = large(), torch.arange(200) % 3
-    with pytest.raises(CapacityError, match=r"the refinement would take .*, more than the 1000 B it may"):
+    with pytest.raises(CapacityError, match=r"the refinement requires .*, more than the limit of 1000 B"):
         refine_parts(mb, part, max_bytes=1000)
     assert torch.equal(refine_parts(mb, part, max_bytes=10**7), refine_parts(mb, part))

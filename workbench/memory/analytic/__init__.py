@@ -1,1 +1,1 @@
-"""The analytic model: layers of `workbench.nn`, autograd and a training step on tensors without values."""
+"""The analytic memory model: layers, autograd and a training step simulated on tensors without values."""

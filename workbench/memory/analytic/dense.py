@@ -1,4 +1,4 @@
-"""What operations on whole tensors hold: linear layers, activations, norms, dropout."""
+"""Dense operations on fake tensors: linear layers, activations, normalisation, dropout."""
 
 from collections.abc import Mapping, Sequence
 
@@ -6,138 +6,159 @@ from torch import nn
 
 from workbench.kernels.mask import CHANNELS_PER_WORD, ROW_WORD_BYTES
 from workbench.kernels.segment import MESSAGE_BYTES
-from workbench.memory.analytic.tape import Shadow, Tape
+from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeTensor
 
 NORMS: tuple[type[nn.Module], ...] = (nn.Identity, nn.BatchNorm1d, nn.LayerNorm)
 SAVE_RESULT: tuple[type[nn.Module], ...] = (nn.ReLU, nn.Tanh, nn.Sigmoid)
 SAVE_INPUT: tuple[type[nn.Module], ...] = (nn.ELU, nn.LeakyReLU, nn.GELU, nn.SiLU)
-"""Activations by what they keep for the backward pass; no others are known."""
+"""The supported activations, by the tensor that they save for the backward pass."""
 
 
-def parameters_of(tape: Tape, module: nn.Module, *, accumulating: bool) -> dict[int, Shadow]:
-    """Shadows of a module's parameters by the identity of the parameter."""
+def parameters_of(autograd: FakeAutograd, module: nn.Module, *, accumulating: bool) -> dict[int, FakeTensor]:
+    """Fake tensors for a module's trainable parameters, keyed by the `id` of the parameter."""
     return {
-        id(p): tape.parameter(p.shape, p.element_size(), accumulating=accumulating)
+        id(p): autograd.parameter(p.shape, p.element_size(), accumulating=accumulating)
         for p in module.parameters()
         if p.requires_grad
     }
 
 
-def linear(tape: Tape, x: Shadow, out_dim: int, weight: Shadow | None, bias: Shadow | None = None) -> Shadow:
-    """`x @ weight + bias`: the input is saved for the weight's gradient. A weight that is frozen is None."""
-    out = tape.new(x.rows, out_dim, x.itemsize)
-    rows, cols, wants = x.rows, x.cols, x.source is not None
+def linear(
+    autograd: FakeAutograd, x: FakeTensor, out_dim: int, weight: FakeTensor | None, bias: FakeTensor | None = None
+) -> FakeTensor:
+    """`x @ weight + bias`: saves the input for the weight's gradient. Pass None for a frozen weight."""
+    out = autograd.empty(x.rows, out_dim, x.itemsize)
+    rows, cols, needs_grad = x.rows, x.cols, x.requires_grad
 
-    def backward(grad: Shadow) -> Sequence[Shadow | None]:
-        for_x = tape.new(rows, cols, grad.itemsize) if wants else None
-        for_weight = None if weight is None else tape.new(cols, grad.cols, grad.itemsize)
-        for_bias = None if bias is None else tape.new(grad.cols, 1, grad.itemsize)
+    def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:
+        for_x = autograd.empty(rows, cols, grad.itemsize) if needs_grad else None
+        for_weight = None if weight is None else autograd.empty(cols, grad.cols, grad.itemsize)
+        for_bias = None if bias is None else autograd.empty(grad.cols, 1, grad.itemsize)
         return for_x, for_weight, for_bias
 
-    tape.record([out], [x, weight, bias], backward, saves=[] if weight is None else [x])
+    autograd.record([out], [x, weight, bias], backward, saves=[] if weight is None else [x])
     return out
 
 
-def linear_and_own(
-    tape: Tape, x: Shadow, num_dst: int, out_dim: int, weight: Shadow | None, bias: Shadow | None = None
-) -> tuple[Shadow, Shadow]:
-    """`workbench.nn.own.linear_and_own`: the own rows share the room of `x`, their gradient that of its gradient."""
-    out, own = tape.new(x.rows, out_dim, x.itemsize), x.view(num_dst, is_view=True).detached()
-    rows, cols, itemsize, wants = x.rows, x.cols, x.itemsize, x.source is not None
+def linear_with_self(
+    autograd: FakeAutograd,
+    x: FakeTensor,
+    num_dst: int,
+    out_dim: int,
+    weight: FakeTensor | None,
+    bias: FakeTensor | None = None,
+) -> tuple[FakeTensor, FakeTensor]:
+    """A linear layer that also returns the destinations' rows of its input, as `workbench.nn.linear_with_self` does.
 
-    def backward(grad: Shadow | None, _own: Shadow | None = None) -> Sequence[Shadow | None]:
+    The returned rows share the storage of `x`, and their gradient shares the storage of its gradient.
+    """
+    out, h_self = autograd.empty(x.rows, out_dim, x.itemsize), x.view(num_dst, is_view=True).detach()
+    rows, cols, itemsize, needs_grad = x.rows, x.cols, x.itemsize, x.requires_grad
+
+    def backward(grad: FakeTensor | None, _h_self_grad: FakeTensor | None = None) -> Sequence[FakeTensor | None]:
         if grad is None or grad.itemsize != itemsize:
-            grad = tape.new(rows, out_dim, itemsize)
-        for_x = tape.new(rows, cols, itemsize) if wants else None
-        for_weight = None if weight is None else tape.new(cols, out_dim, itemsize)
-        return for_x, for_weight, None if bias is None else tape.new(out_dim, 1, itemsize)
+            grad = autograd.empty(rows, out_dim, itemsize)
+        for_x = autograd.empty(rows, cols, itemsize) if needs_grad else None
+        for_weight = None if weight is None else autograd.empty(cols, out_dim, itemsize)
+        return for_x, for_weight, None if bias is None else autograd.empty(out_dim, 1, itemsize)
 
-    tape.record([out, own] if wants else [out], [x, weight, bias], backward, saves=[x])
-    return out, own
+    autograd.record([out, h_self] if needs_grad else [out], [x, weight, bias], backward, saves=[x])
+    return out, h_self
 
 
-def cast(tape: Tape, x: Shadow, itemsize: int) -> Shadow:
-    """The tensor in another precision: a copy, or itself."""
+def cast(autograd: FakeAutograd, x: FakeTensor, itemsize: int) -> FakeTensor:
+    """Convert to another precision: a copy, or the tensor itself where the precision is the same."""
     if x.itemsize == itemsize:
         return x
-    out, before = tape.new(x.rows, x.cols, itemsize), x.itemsize
-    tape.record([out], [x], lambda grad: [tape.new(grad.rows, grad.cols, before)])
+    out, original = autograd.empty(x.rows, x.cols, itemsize), x.itemsize
+    autograd.record([out], [x], lambda grad: [autograd.empty(grad.rows, grad.cols, original)])
     return out
 
 
-def add(tape: Tape, a: Shadow, b: Shadow) -> Shadow:
-    out = tape.like(a)
-    tape.record([out], [a, b], lambda grad: [grad.detached(), grad.detached()])
+def add(autograd: FakeAutograd, a: FakeTensor, b: FakeTensor) -> FakeTensor:
+    """`a + b`; both gradients share the storage of the result's gradient."""
+    out = autograd.empty_like(a)
+    autograd.record([out], [a, b], lambda grad: [grad.detach(), grad.detach()])
     return out
 
 
-def add_bias(tape: Tape, x: Shadow, bias: nn.Parameter | None, parameters: Mapping[int, Shadow]) -> Shadow:
-    """`x + bias`, whether the bias learns or not; `x` itself without one."""
+def add_bias(
+    autograd: FakeAutograd, x: FakeTensor, bias: nn.Parameter | None, parameters: Mapping[int, FakeTensor]
+) -> FakeTensor:
+    """`x + bias`, trainable or frozen; `x` itself if `bias` is None."""
     if bias is None:
         return x
-    out = tape.like(x)
+    out = autograd.empty_like(x)
     learned = parameters.get(id(bias))
 
-    def backward(grad: Shadow) -> Sequence[Shadow | None]:
-        return grad, None if learned is None else tape.new(grad.cols, 1, grad.itemsize)
+    def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:
+        return grad, None if learned is None else autograd.empty(grad.cols, 1, grad.itemsize)
 
-    tape.record([out], [x, learned], backward)
+    autograd.record([out], [x, learned], backward)
     return out
 
 
-def scale(tape: Tape, x: Shadow, factor: Shadow | None = None) -> Shadow:
-    """`x` times one number, or one a row; a factor that is learned needs `x` again."""
-    out = tape.like(x)
-    learned = factor is not None and factor.source is not None
+def scale(autograd: FakeAutograd, x: FakeTensor, factor: FakeTensor | None = None) -> FakeTensor:
+    """`x` times a scalar or one factor per row; a trainable factor saves `x` for its gradient."""
+    out = autograd.empty_like(x)
+    learned = factor is not None and factor.requires_grad
 
-    def backward(grad: Shadow) -> Sequence[Shadow | None]:
-        for_x = tape.like(grad)
+    def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:
+        for_x = autograd.empty_like(grad)
         if not learned:
             return for_x, None
-        tape.touch(grad.nbytes)
-        return for_x, tape.new(1, 1, grad.itemsize)
+        autograd.allocate_temporary(grad.nbytes)
+        return for_x, autograd.empty(1, 1, grad.itemsize)
 
-    tape.record([out], [x, factor], backward, saves=[x, factor] if learned else [factor])
+    autograd.record([out], [x, factor], backward, saves=[x, factor] if learned else [factor])
     return out
 
 
-def activate(tape: Tape, x: Shadow, module: nn.Module) -> Shadow:
-    """An activation of `SAVE_RESULT` or `SAVE_INPUT`."""
-    out = tape.like(x)
-    tape.record([out], [x], lambda grad: [tape.like(grad)], saves=[out if type(module) in SAVE_RESULT else x])
+def activate(autograd: FakeAutograd, x: FakeTensor, module: nn.Module) -> FakeTensor:
+    """Apply an activation of `SAVE_RESULT` or `SAVE_INPUT`."""
+    out = autograd.empty_like(x)
+    autograd.record(
+        [out], [x], lambda grad: [autograd.empty_like(grad)], saves=[out if type(module) in SAVE_RESULT else x]
+    )
     return out
 
 
-def normalise(tape: Tape, x: Shadow, module: nn.Module, parameters: Mapping[int, Shadow]) -> Shadow:
-    """LayerNorm and BatchNorm save their input and its statistics."""
+def normalise(
+    autograd: FakeAutograd, x: FakeTensor, module: nn.Module, parameters: Mapping[int, FakeTensor]
+) -> FakeTensor:
+    """Apply LayerNorm or BatchNorm, which save their input and its statistics."""
     if isinstance(module, nn.Identity):
         return x
-    out, channels = tape.like(x), x.cols
+    out, channels = autograd.empty_like(x), x.cols
     count = x.rows if isinstance(module, nn.LayerNorm) else channels
-    statistics = [tape.new(count, 1, x.itemsize) for _ in range(2)]
+    statistics = [autograd.empty(count, 1, x.itemsize) for _ in range(2)]
     weight, bias = (parameters.get(id(p)) for p in (module.weight, module.bias))
 
-    def backward(grad: Shadow) -> Sequence[Shadow | None]:
-        return tape.like(grad), tape.new(channels, 1, grad.itemsize), tape.new(channels, 1, grad.itemsize)
+    def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:
+        return (
+            autograd.empty_like(grad),
+            autograd.empty(channels, 1, grad.itemsize),
+            autograd.empty(channels, 1, grad.itemsize),
+        )
 
-    tape.record([out], [x, weight, bias], backward, saves=[x, *statistics])
+    autograd.record([out], [x, weight, bias], backward, saves=[x, *statistics])
     return out
 
 
-def dropout(tape: Tape, x: Shadow) -> Shadow:
-    """`workbench.nn.dropout.HashDropout`: saves ids, which are the batch's own."""
-    out = _masked(tape, x)
-    tape.record([out], [x], lambda grad: [_masked(tape, grad)])
+def dropout(autograd: FakeAutograd, x: FakeTensor) -> FakeTensor:
+    """Apply `workbench.nn.dropout.HashDropout`, which saves node ids that the batch contains already."""
+    out = _masked(autograd, x)
+    autograd.record([out], [x], lambda grad: [_masked(autograd, grad)])
     return out
 
 
-def _masked(tape: Tape, x: Shadow) -> Shadow:
-    """The compiled form makes the result alone; the torch form hashes a range of rows at a time."""
-    out = tape.like(x)
-    if tape.on_cuda or x.itemsize < 4:
+def _masked(autograd: FakeAutograd, x: FakeTensor) -> FakeTensor:
+    """The compiled form allocates only the result; the torch form also hashes one range of rows at a time."""
+    out = autograd.empty_like(x)
+    if autograd.on_cuda or x.itemsize < 4:
         words = -(-x.cols // CHANNELS_PER_WORD)
         rows = min(x.rows, max(1, MESSAGE_BYTES // (ROW_WORD_BYTES * words)))
-        bits = tape.ledger.hold(rows * words * 8, tape.term)
-        tape.touch(2 * rows * words * CHANNELS_PER_WORD * 8)
+        bits = autograd.allocator.allocate(rows * words * 8, autograd.term)
+        autograd.allocate_temporary(2 * rows * words * CHANNELS_PER_WORD * 8)
         del bits
     return out

@@ -1,4 +1,4 @@
-"""What losses hold: `workbench.nn.losses.SeedLoss` over those of torch."""
+"""Losses on fake tensors: `workbench.nn.losses.SeedLoss` over torch's loss functions."""
 
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -8,86 +8,89 @@ from typing import Any
 from torch import nn
 from torch.nn import functional
 
-from workbench.memory.analytic.tape import Shadow, Tape
+from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeTensor
 
 _LABEL_BYTES = 8
 
-PriceLoss = Callable[[Tape, Shadow], Shadow]
+SimulateLoss = Callable[[FakeAutograd, FakeTensor], FakeTensor]
 
 
-def price_cross_entropy(tape: Tape, out: Shadow) -> Shadow:
-    """Labels and log-probabilities are saved, losses of seeds are not; all seeds have labels."""
-    tape.term = "loss"
-    labels = tape.new(out.rows, 1, _LABEL_BYTES, "labels")
-    labelled = tape.ledger.hold(out.rows, "labels")
-    tape.ledger.touch(2 * labelled.nbytes, "labels")
-    log_probabilities = tape.like(out)
-    losses, loss = tape.new(out.rows, 1, out.itemsize), tape.new(1, 1, 4)
+def simulate_cross_entropy(autograd: FakeAutograd, out: FakeTensor) -> FakeTensor:
+    """Cross-entropy over labelled seeds: saves labels and log-probabilities, but not the loss per seed."""
+    autograd.term = "loss"
+    labels = autograd.empty(out.rows, 1, _LABEL_BYTES, "labels")
+    labelled = autograd.allocator.allocate(out.rows, "labels")
+    autograd.allocator.allocate_temporary(2 * labelled.nbytes, "labels")
+    log_probabilities = autograd.empty_like(out)
+    losses, loss = autograd.empty(out.rows, 1, out.itemsize), autograd.empty(1, 1, 4)
     del labelled, losses
 
     rows, cols, itemsize = out.rows, out.cols, out.itemsize
 
-    def backward(grad: Shadow) -> Sequence[Shadow | None]:
-        picked = tape.new(rows, cols, itemsize)
-        return [tape.like(picked)]
+    def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:
+        picked = autograd.empty(rows, cols, itemsize)
+        return [autograd.empty_like(picked)]
 
-    tape.record([loss], [out], backward, saves=[labels, log_probabilities])
+    autograd.record([loss], [out], backward, saves=[labels, log_probabilities])
     return loss
 
 
-def price_binary(tape: Tape, out: Shadow) -> Shadow:
-    """Labels as wide as the output are saved, and the output."""
-    tape.term = "loss"
-    labels = tape.like(out, "labels")
-    losses, loss = tape.like(out), tape.new(1, 1, 4)
+def simulate_binary_cross_entropy(autograd: FakeAutograd, out: FakeTensor) -> FakeTensor:
+    """Binary cross-entropy: saves the output, and labels of the output's shape and dtype."""
+    autograd.term = "loss"
+    labels = autograd.empty_like(out, "labels")
+    losses, loss = autograd.empty_like(out), autograd.empty(1, 1, 4)
     del losses
     rows, cols, itemsize = out.rows, out.cols, out.itemsize
 
-    def backward(grad: Shadow) -> Sequence[Shadow | None]:
-        made = tape.new(rows, cols, itemsize)
-        tape.touch(made.nbytes)
-        return [made]
+    def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:
+        for_out = autograd.empty(rows, cols, itemsize)
+        autograd.allocate_temporary(for_out.nbytes)
+        return [for_out]
 
-    tape.record([loss], [out], backward, saves=[labels, out])
+    autograd.record([loss], [out], backward, saves=[labels, out])
     return loss
 
 
-_PRICES: Mapping[Any, PriceLoss] = MappingProxyType(
+_LOSSES: Mapping[Any, SimulateLoss] = MappingProxyType(
     {
-        functional.cross_entropy: price_cross_entropy,
-        nn.CrossEntropyLoss: price_cross_entropy,
-        functional.binary_cross_entropy_with_logits: price_binary,
-        nn.BCEWithLogitsLoss: price_binary,
+        functional.cross_entropy: simulate_cross_entropy,
+        nn.CrossEntropyLoss: simulate_cross_entropy,
+        functional.binary_cross_entropy_with_logits: simulate_binary_cross_entropy,
+        nn.BCEWithLogitsLoss: simulate_binary_cross_entropy,
     }
 )
-_DEAR = ("label_smoothing", "pos_weight")
-_DEAR_OF_BINARY = ("weight", *_DEAR)
-"""Options that make more tensors than are priced."""
+_UNSUPPORTED = ("label_smoothing", "pos_weight")
+_UNSUPPORTED_BY_BINARY = ("weight", *_UNSUPPORTED)
+"""Options for which torch allocates tensors that are not simulated."""
 
 
-def price_of(loss_fn: Callable[..., Any]) -> PriceLoss:
-    """What a loss function holds, with labels of classes, or for the binary one labels in the model's dtype.
+def loss_simulation(loss_fn: Callable[..., Any]) -> SimulateLoss:
+    """Look up the simulation of a loss function.
 
     Args:
-        loss_fn: `cross_entropy` or `binary_cross_entropy_with_logits` of torch, or their modules; `ignore_index` and
-            the class weights of `cross_entropy` may be set.
+        loss_fn: torch's `cross_entropy` (integer labels) or `binary_cross_entropy_with_logits` (labels in the model's
+            dtype), or their modules; `ignore_index` and the class weights of `cross_entropy` may be set.
 
     Raises:
-        ValueError: another one, or other options.
+        ValueError: The loss function, or one of its options, is not supported.
     """
     inner = loss_fn.func if isinstance(loss_fn, partial) else loss_fn
-    price = _PRICES.get(type(inner) if isinstance(inner, nn.Module) else inner)
-    if price is None:
+    simulate = _LOSSES.get(type(inner) if isinstance(inner, nn.Module) else inner)
+    if simulate is None:
         raise ValueError(
-            f"loss_fn {getattr(inner, '__name__', inner)!r} is not priced; estimate with cross_entropy or "
-            "binary_cross_entropy_with_logits, whichever has labels of the same shape"
+            f"loss_fn {getattr(inner, '__name__', inner)!r} is not supported by the memory estimate; estimate with "
+            "cross_entropy or binary_cross_entropy_with_logits, whichever has labels of the same shape"
         )
     options = loss_fn.keywords if isinstance(loss_fn, partial) else vars(inner)
     options = {**options, **getattr(inner, "_buffers", {})}
-    dear = _DEAR if price is price_cross_entropy else _DEAR_OF_BINARY
-    if used := [name for name in dear if _is_set(options.get(name))]:
-        raise ValueError(f"loss_fn with {used[0]} is not priced; estimate without it, and leave room for its tensors")
-    return price
+    unsupported = _UNSUPPORTED if simulate is simulate_cross_entropy else _UNSUPPORTED_BY_BINARY
+    if used := [name for name in unsupported if _is_set(options.get(name))]:
+        raise ValueError(
+            f"loss_fn with {used[0]} is not supported by the memory estimate; estimate without it and reserve memory "
+            "for its tensors"
+        )
+    return simulate
 
 
 def _is_set(option: Any) -> bool:

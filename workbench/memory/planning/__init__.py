@@ -1,1 +1,1 @@
-"""What a plan is made of: the search for a number of parts, ways of cutting, the room that parts must fit into."""
+"""The search for the smallest number of micro-batches that fit."""

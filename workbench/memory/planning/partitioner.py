@@ -1,4 +1,4 @@
-"""One method for all partitions that a plan tries."""
+"""A batch partitioner with fixed options, used for every number of parts that a plan tries."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -7,18 +7,21 @@ from torch import Tensor
 
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch import partition_batch
-from workbench.partition.batch.choice import resolve_method
+from workbench.partition.batch.auto import resolve_method
 
 
 @dataclass(frozen=True, eq=False)
 class Partitioner:
-    """Partitions a batch, and parts of it, always by the same method.
+    """Partitions a batch and its parts with the same method and options.
 
-    "auto" stands for the same in all of them; as in `partition_batch`, star cuts where it lacks memory.
+    "auto" resolves to the same method for all of them; as in `workbench.partition_batch`, star is used when memory is
+    short.
 
     Args:
         mb: the batch.
-        method: see `workbench.partition_batch`, as `seed` and `node_parts`.
+        method: a name of `workbench.PARTITION_METHODS`, or "auto" or "fast".
+        seed: seed of the random choices of the method.
+        node_parts: part of every node of the raw graph, for methods that use one; None for the others.
     """
 
     mb: MiniBatch
@@ -31,5 +34,5 @@ class Partitioner:
 
     @cached_property
     def resolved(self) -> str:
-        """The method that partitions, where memory is not short."""
+        """The method that is used, unless memory is short."""
         return resolve_method(self.mb, method=self.method, node_parts=self.node_parts)

@@ -1,4 +1,4 @@
-"""The smallest number of parts that fits, in few tries, although more parts do not always mean smaller ones."""
+"""The smallest number of parts that fits, in few tries, although more parts are not always smaller."""
 
 import math
 from collections.abc import Callable, Mapping
@@ -7,85 +7,85 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-# Of log(largest part's bytes) over log(parts), in 500 batches of nine graphs cut by range, random, metis and reg into
-# up to 90 parts: the slope, and how far points lie off a line.
-_SLOPE, _SLOPE_SPREAD, _NOISE = 0.75, 0.15, 0.08
-_NOISE_WORTH = 4  # points: how soon those tried say more about the noise
-_CURVATURE = 0.15  # noise that a point gains with its distance from what fits: the slope is not the same everywhere
+# Prior of log(utilization) against log(parts), from 500 batches of nine graphs partitioned by range, random, metis and
+# reg into up to 90 parts: slope of the line, its standard deviation, and residual standard deviation.
+_SLOPE, _SLOPE_STD, _NOISE = 0.75, 0.15, 0.08
+_NOISE_PRIOR_POINTS = 4  # how many observations the prior of the noise is worth
+_CURVATURE = 0.15  # extra standard deviation per unit of log(utilization): the slope varies along the curve
 
-_LIKELY = 0.4
-_NEAR = 0.04
-_GRAIN = 0.015
-_MISSED = 0.1
-_WIDE = 1.5
-_MOST_TRIES = 24
+_LIKELY = 0.4  # probability at which a larger number is worth a try
+_TOLERANCE = 0.04  # a number this much smaller is worth finding
+_RESOLUTION = 0.015  # relative spacing of the numbers considered
+_MISS_PROBABILITY = 0.1
+_WIDE_BRACKET = 1.5
+_MAX_TRIES = 24
 
 
-def smallest_fitting(load: Callable[[int], float], upper: int) -> int | None:
-    """The smallest number of parts that fits, found in five to seven tries on average, 21 at most in 500 batches.
+def smallest_fitting(utilization: Callable[[int], float], upper: int) -> int | None:
+    """Find the smallest number of parts that fits, in five to seven tries on average, at most 21 in 500 batches.
 
-    Partitions into K and K + 1 parts have little in common, so a number below one that does not fit may fit. A line
-    through what was tried, in logarithms, says with which probability any other number fits. Numbers rise until one
-    fits; then the smaller number that promises most is tried, until no more than one time in ten a number that is 4 %
-    smaller fits, or after 24 tries.
+    Partitions into K and K + 1 parts have little in common, so utilization is not monotone: a number below one that
+    does not fit may fit. A Bayesian power-law fit to the numbers tried gives the probability that any other number
+    fits. The number of parts grows until one fits; then the most promising smaller number is tried, until the
+    probability that a number smaller by 4 % fits is at most one in ten, or after 24 tries.
 
     Args:
-        load: of a number of parts, from 1 on, what its largest part needs over what it may take: at most 1 fits. Called
-            once a number.
+        utilization: for a number of parts, required over available bytes of the largest part; it fits if at most 1.
+            Called once per number, first with 1.
         upper: the largest number to try, at least 1.
 
     Returns:
         The smallest number tried that fits; None if not even `upper` does.
     """
-    loads = {1: load(1)}
-    while (candidate := _next(loads, upper)) is not None:
-        loads[candidate] = load(candidate)
-    return _best(loads)
+    tried = {1: utilization(1)}
+    while (candidate := _next(tried, upper)) is not None:
+        tried[candidate] = utilization(candidate)
+    return _best(tried)
 
 
-def _best(loads: Mapping[int, float]) -> int | None:
-    return min((number for number, tried in loads.items() if tried <= 1), default=None)
+def _best(tried: Mapping[int, float]) -> int | None:
+    return min((num_parts for num_parts, utilization in tried.items() if utilization <= 1), default=None)
 
 
-def _next(loads: Mapping[int, float], upper: int) -> int | None:
-    best = _best(loads)
+def _next(tried: Mapping[int, float], upper: int) -> int | None:
+    best = _best(tried)
     if best is None:
-        return _climb(loads, upper)
-    return None if len(loads) >= _MOST_TRIES else _improve(loads, best)
+        return _next_larger(tried, upper)
+    return None if len(tried) >= _MAX_TRIES else _next_smaller(tried, best)
 
 
-def _climb(loads: Mapping[int, float], upper: int) -> int | None:
-    """About where the line says that parts fit, and at least a step more, which grows with every failure."""
-    most = max(loads)
+def _next_larger(tried: Mapping[int, float], upper: int) -> int | None:
+    """The first number that is likely to fit, beyond a minimum step that doubles with every failure."""
+    most = max(tried)
     if most >= upper:
         return None
-    step = min(upper, most + max(1, int(most * 0.05 * 2 ** len(loads))))
-    further = torch.arange(step, upper + 1)
-    likely = (_Trend.through(loads).probability(further) >= _LIKELY).nonzero()
-    return int(further[likely[0, 0]]) if len(likely) else step
+    step = min(upper, most + max(1, int(most * 0.05 * 2 ** len(tried))))
+    larger = torch.arange(step, upper + 1)
+    likely = (_PowerLaw.fit_to(tried).fit_probability(larger) >= _LIKELY).nonzero()
+    return int(larger[likely[0, 0]]) if len(likely) else step
 
 
-def _improve(loads: Mapping[int, float], best: int) -> int | None:
-    """The smaller number that promises most; None if all that are worth it together hardly promise anything."""
-    step = max(1, int(best * _GRAIN))
-    smaller = torch.tensor([number for number in range(best - step, 1, -step) if number not in loads])
-    fits = _Trend.through(loads).probability(smaller)
-    if 1 - float((1 - fits[smaller <= best * (1 - _NEAR)]).prod()) <= _MISSED:
+def _next_smaller(tried: Mapping[int, float], best: int) -> int | None:
+    """The smaller number with the largest expected reduction; None if a worthwhile one probably does not exist."""
+    step = max(1, int(best * _RESOLUTION))
+    smaller = torch.tensor([num_parts for num_parts in range(best - step, 1, -step) if num_parts not in tried])
+    fits = _PowerLaw.fit_to(tried).fit_probability(smaller)
+    if 1 - float((1 - fits[smaller <= best * (1 - _TOLERANCE)]).prod()) <= _MISS_PROBABILITY:
         return None
-    failed = max((number for number in loads if number < best), default=1)
-    if len(loads) % 4 == 0 and best > _WIDE * failed + 1:  # where the loads are no line, halving gets there
+    failed = max((num_parts for num_parts in tried if num_parts < best), default=1)
+    if len(tried) % 4 == 0 and best > _WIDE_BRACKET * failed + 1:  # bisection, where the curve is no power law
         return math.isqrt(failed * best) + 1
     return int(smaller[(fits * (best / smaller).log()).argmax()])
 
 
 @dataclass(frozen=True)
-class _Trend:
-    """The line log(load) = level − slope · log(number) by Bayesian regression.
+class _PowerLaw:
+    """log(utilization) = level − slope · log(parts), fitted by Bayesian linear regression.
 
     Args:
-        mean: float64 [2], level and slope.
-        covariance: float64 [2, 2].
-        noise: standard deviation of a point that lies near 0.
+        mean: float64 [2], posterior mean of level and slope.
+        covariance: float64 [2, 2], posterior covariance of level and slope.
+        noise: residual standard deviation near a utilization of 1.
     """
 
     mean: Tensor
@@ -93,29 +93,28 @@ class _Trend:
     noise: float
 
     @staticmethod
-    def through(loads: Mapping[int, float]) -> "_Trend":
-        points = torch.tensor(list(loads.items()), dtype=torch.float64).log()
-        numbers, heights = points.T
-        first = _Trend._fit(points, _NOISE)
-        near = _NOISE**2 / (_NOISE**2 + (_CURVATURE * heights) ** 2)
-        off = near @ (heights - _design(numbers) @ first.mean) ** 2
-        seen = (_NOISE_WORTH * _NOISE**2 + float(off)) / (_NOISE_WORTH + float(near.sum()))
-        return _Trend._fit(points, math.sqrt(seen))
+    def fit_to(tried: Mapping[int, float]) -> "_PowerLaw":
+        """Fit twice: with the prior noise, then with the noise estimated from the residuals of the first fit."""
+        log_parts, log_utilization = torch.tensor(list(tried.items()), dtype=torch.float64).log().T
+        first = _PowerLaw._fit(log_parts, log_utilization, _NOISE)
+        weight = _NOISE**2 / (_NOISE**2 + (_CURVATURE * log_utilization) ** 2)
+        squares = weight @ (log_utilization - _design(log_parts) @ first.mean) ** 2
+        variance = (_NOISE_PRIOR_POINTS * _NOISE**2 + float(squares)) / (_NOISE_PRIOR_POINTS + float(weight.sum()))
+        return _PowerLaw._fit(log_parts, log_utilization, math.sqrt(variance))
 
     @staticmethod
-    def _fit(points: Tensor, noise: float) -> "_Trend":
-        numbers, heights = points.T
-        design, weight = _design(numbers), 1 / (noise**2 + (_CURVATURE * heights) ** 2)
-        prior = torch.tensor([0, _SLOPE_SPREAD**-2], dtype=torch.float64)
+    def _fit(log_parts: Tensor, log_utilization: Tensor, noise: float) -> "_PowerLaw":
+        design, weight = _design(log_parts), 1 / (noise**2 + (_CURVATURE * log_utilization) ** 2)
+        prior = torch.tensor([0, _SLOPE_STD**-2], dtype=torch.float64)
         covariance = torch.linalg.inv(design.T @ (weight[:, None] * design) + prior.diag())
-        return _Trend(covariance @ (design.T @ (weight * heights) + prior * _SLOPE), covariance, noise)
+        return _PowerLaw(covariance @ (design.T @ (weight * log_utilization) + prior * _SLOPE), covariance, noise)
 
-    def probability(self, numbers: Tensor) -> Tensor:
-        """float64, for every number of parts the probability that it fits."""
-        design = _design(numbers.double().log())
+    def fit_probability(self, num_parts: Tensor) -> Tensor:
+        """float64: for each number of parts, the probability that its utilization is at most 1."""
+        design = _design(num_parts.double().log())
         variance = self.noise**2 + ((design @ self.covariance) * design).sum(1)
         return torch.special.ndtr(-(design @ self.mean) / variance.sqrt())
 
 
-def _design(logarithms: Tensor) -> Tensor:
-    return torch.stack([torch.ones_like(logarithms), -logarithms], 1)
+def _design(log_parts: Tensor) -> Tensor:
+    return torch.stack([torch.ones_like(log_parts), -log_parts], 1)

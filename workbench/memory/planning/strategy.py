@@ -1,4 +1,4 @@
-"""Cuts of a batch that fit: the whole batch partitioned anew for every number of parts, or only what overflows."""
+"""Planning strategies: repartition the whole batch for every number of parts, or split only the parts that overflow."""
 
 import math
 from collections.abc import Callable, Mapping, Sequence
@@ -7,192 +7,202 @@ from types import MappingProxyType
 from typing import NamedTuple
 
 from workbench.core.minibatch import MiniBatch
-from workbench.memory.planning.alone import neediest_alone, too_needy
-from workbench.memory.planning.cut import Cut, Cutter
-from workbench.memory.planning.room import Room
+from workbench.memory.estimate import MemoryEstimate
+from workbench.memory.planning.budget import Budget
+from workbench.memory.planning.candidate import Candidate, CandidateBuilder
+from workbench.memory.planning.lower_bound import lower_bound_exceeds, most_expensive_seed
 from workbench.memory.planning.search import smallest_fitting
-from workbench.memory.record import MemoryEstimate
 
-Piece = tuple[MiniBatch, MemoryEstimate]
+EstimatedPart = tuple[MiniBatch, MemoryEstimate]
 
-_MOST_ERROR = 0.25  # of parts held out; where it was larger, whole batches were measured at nine times the estimate
-_MOST_SKIPPED = 16
+_MAX_ERROR = 0.25  # of a traced estimate; beyond it, whole batches have measured up to nine times their estimate
+_MAX_SKIPPED = 16
 _SMALLER = "use smaller fanouts, fewer layers or a narrower model"
 
-Found = tuple[Cut, tuple[tuple[int, int], ...]]
-"""A cut, and the numbers of parts that were tried with what the largest part needed."""
+SearchResult = tuple[Candidate, tuple[tuple[int, int], ...]]
+"""A candidate, and the numbers of parts that were tried with the peak bytes of each."""
 
 
-class Limit(NamedTuple):
-    """The most parts there may be.
+class PartLimit(NamedTuple):
+    """The maximum number of parts, and the error message if it is too small.
 
     Args:
-        number: of them.
-        what: of an error where they are too few: what then needs too much.
-        remedy: likewise.
+        max_parts: the maximum number of parts.
+        subject: start of the message, up to and including the verb.
+        remedy: what to change other than the capacity.
     """
 
-    number: int
-    what: str = "one output node alone needs"
+    max_parts: int
+    subject: str = "one seed alone needs"
     remedy: str = _SMALLER
 
 
-def fitting_cut(cutter: Cutter, mb: MiniBatch, room: Room, strategy: str, limit: Limit) -> Found:
-    """A cut of a batch into as few parts as it takes for all to fit.
+def find_fitting(
+    builder: CandidateBuilder, mb: MiniBatch, budget: Budget, strategy: str, limit: PartLimit
+) -> SearchResult:
+    """Partition a batch into as few parts as the strategy finds such that each fits.
 
     Args:
-        cutter: that makes the parts.
-        mb: the batch, of one seed or more.
-        room: that each part must fit into.
+        builder: builds and estimates the micro-batches.
+        mb: the batch, of at least one seed.
+        budget: the budget of each part.
         strategy: a name of `STRATEGIES`.
-        limit: of the number of parts.
+        limit: the maximum number of parts.
 
     Raises:
-        CapacityError: they do not fit.
-        ValueError: estimates are too far off to plan with.
+        CapacityError: No partition fits.
+        ValueError: The error of the estimates is too large to plan with.
     """
-    whole = cutter.whole(mb)
-    room = replace(room, error=_usable_error(whole.estimates[0]))
-    if room.fits(whole.estimates[0]):
+    whole = builder.unpartitioned(mb)
+    budget = replace(budget, error=_checked_error(whole.estimates[0]))
+    if budget.fits(whole.estimates[0]):
         return whole, ((1, whole.peak_bytes),)
-    _check(cutter, whole, room, limit)
-    cut, tried = STRATEGIES[strategy](cutter, whole, room, limit.number)
-    largest = cut.estimates[cut.largest]
-    if not room.fits(largest):
-        enough = min(whole, cut, key=lambda tried: tried.peak_bytes)
-        raise room.lacks(
-            limit.what, cut.peak_bytes, largest.fixed_bytes, limit.remedy, enough.estimates[enough.largest]
+    _check_feasible(builder, whole, budget, limit)
+    candidate, tried = STRATEGIES[strategy](builder, whole, budget, limit.max_parts)
+    largest = candidate.estimates[candidate.largest]
+    if not budget.fits(largest):
+        smallest = min(whole, candidate, key=lambda tried: tried.peak_bytes)
+        raise budget.capacity_error(
+            limit.subject,
+            candidate.peak_bytes,
+            largest.fixed_bytes,
+            limit.remedy,
+            smallest.estimates[smallest.largest],
         )
-    return cut, tried
+    return candidate, tried
 
 
-def _usable_error(estimate: MemoryEstimate) -> float:
-    if (estimate.error or 0.0) > _MOST_ERROR:
+def _checked_error(estimate: MemoryEstimate) -> float:
+    if (estimate.error or 0.0) > _MAX_ERROR:
         raise ValueError(
-            f"the model had to be traced, and estimates of parts held out were off by up to {estimate.error:.0%}, more "
-            f"than the {_MOST_ERROR:.0%} with which a plan can be trusted: train with recover=Recovery(), which cuts a "
-            "batch where memory runs out, or cut it into a number of parts of your own (partition_batch)"
+            f"the model was traced, and its estimates were off by up to {estimate.error:.0%} on held-out sub-batches, "
+            f"more than the {_MAX_ERROR:.0%} up to which a plan is reliable: train with recover=Recovery(), which "
+            "splits micro-batches that run out of memory, or choose the number of parts yourself (partition_batch)"
         )
     return estimate.error or 0.0
 
 
-def _check(cutter: Cutter, whole: Cut, room: Room, limit: Limit) -> None:
-    """Refuse what no partition needs to be made for to know that it does not fit."""
+def _check_feasible(builder: CandidateBuilder, whole: Candidate, budget: Budget, limit: PartLimit) -> None:
+    """Raise `CapacityError` if no partition can fit, without making one."""
     mb, estimate = whole.micro[0], whole.estimates[0]
     fixed, step = estimate.fixed_bytes, estimate.phase_bytes["step"]
     narrower = "use a narrower model or optimizer='sgd'"
-    if room.claim(fixed, fixed) >= room.capacity_bytes:
-        what = "parameters and optimizer state alone take"
-        raise room.lacks(what, fixed, fixed, narrower, _enough(cutter, whole, limit))
-    if room.claim(step, fixed) > room.capacity_bytes:
-        what = "the optimizer's step takes, into however many parts the batch is cut,"
-        raise room.lacks(what, step, fixed, narrower, _enough(cutter, whole, limit))
-    if too_needy(cutter, mb, room):
-        alone = neediest_alone(cutter, mb)
+    if budget.required_bytes(fixed, fixed) >= budget.capacity_bytes:
+        subject = "parameters and optimizer state alone need"
+        raise budget.capacity_error(subject, fixed, fixed, narrower, _sufficient(builder, whole, limit))
+    if budget.required_bytes(step, fixed) > budget.capacity_bytes:
+        subject = "the optimizer step, for any number of parts, needs"
+        raise budget.capacity_error(subject, step, fixed, narrower, _sufficient(builder, whole, limit))
+    if lower_bound_exceeds(builder, mb, budget):
+        seed = most_expensive_seed(builder, mb)
         after = "" if mb.num_seeds == 1 else ", after other parts,"
-        what = f"output node {int(alone.micro[0].seeds[0])} alone{after} needs"
-        raise room.lacks(what, alone.peak_bytes, fixed, _SMALLER, _enough(cutter, whole, limit))
+        subject = f"seed {int(seed.micro[0].seeds[0])} alone{after} needs"
+        raise budget.capacity_error(subject, seed.peak_bytes, fixed, _SMALLER, _sufficient(builder, whole, limit))
 
 
-def _enough(cutter: Cutter, whole: Cut, limit: Limit) -> MemoryEstimate:
-    """What must fit for a plan to be found: the neediest part of the finest cut there may be, or the whole batch."""
+def _sufficient(builder: CandidateBuilder, whole: Candidate, limit: PartLimit) -> MemoryEstimate:
+    """An estimate that must fit for a plan to exist: the largest part at the part limit, or the whole batch."""
     mb = whole.micro[0]
-    if limit.number == 1:
+    if limit.max_parts == 1:
         return whole.estimates[0]
-    finest = neediest_alone(cutter, mb) if limit.number == mb.num_seeds else cutter.cut(mb, limit.number)
-    least = min(whole, finest, key=lambda cut: cut.peak_bytes)
-    return least.estimates[least.largest]
+    at_limit = limit.max_parts == mb.num_seeds
+    finest = most_expensive_seed(builder, mb) if at_limit else builder.partitioned(mb, limit.max_parts)
+    smaller = min(whole, finest, key=lambda candidate: candidate.peak_bytes)
+    return smaller.estimates[smaller.largest]
 
 
-def cut_evenly(cutter: Cutter, whole: Cut, room: Room, most: int) -> Found:
-    """Partition the batch anew for every number tried.
+def repartition_whole(builder: CandidateBuilder, whole: Candidate, budget: Budget, max_parts: int) -> SearchResult:
+    """Search the number of parts, partitioning the whole batch for every number tried.
 
     Args:
-        cutter: that makes the parts.
-        whole: the batch, which does not fit.
-        room: that each part must fit into.
-        most: parts.
+        builder: builds and estimates the micro-batches.
+        whole: the unpartitioned batch, which does not fit.
+        budget: the budget of each part.
+        max_parts: the maximum number of parts.
 
     Returns:
-        A cut into `most` parts where none fits.
+        The fitting candidate, or if none fits the one with `max_parts` parts.
     """
     best = finest = whole
     tried = []
 
-    def load(num_parts: int) -> float:
+    def utilization(num_parts: int) -> float:
         nonlocal best, finest
-        cut = whole if num_parts == 1 else cutter.cut(whole.micro[0], num_parts)
-        tried.append((num_parts, cut.peak_bytes))
-        if num_parts == most:
-            finest = cut
-        if room.fits(cut.estimates[cut.largest]):
-            best = cut  # smaller than any before: after one fits, only smaller numbers are tried
-        return room.load(cut.estimates[cut.largest])
+        candidate = whole if num_parts == 1 else builder.partitioned(whole.micro[0], num_parts)
+        tried.append((num_parts, candidate.peak_bytes))
+        if num_parts == max_parts:
+            finest = candidate
+        if budget.fits(candidate.estimates[candidate.largest]):
+            best = candidate  # always an improvement: once a number fits, only smaller ones are tried
+        return budget.utilization(candidate.estimates[candidate.largest])
 
-    if smallest_fitting(load, most) is None and most == whole.micro[0].num_seeds:
-        any(load(number) <= 1 for number in _skipped([number for number, _ in tried]))
+    if smallest_fitting(utilization, max_parts) is None and max_parts == whole.micro[0].num_seeds:
+        any(utilization(num_parts) <= 1 for num_parts in _skipped([num_parts for num_parts, _ in tried]))
     return (finest if best is whole else best), tuple(tried)
 
 
 def _skipped(tried: Sequence[int]) -> Sequence[int]:
-    """Numbers between, evenly: a needy seed that does not fit alone may fit among the first, which finds no gradients.
+    """Evenly spaced numbers that were not tried; a seed that fits only in the first part may end up there.
 
     >>> _skipped([1, 2, 5])
     [3, 4]
     """
-    between = [number for number in range(1, max(tried)) if number not in tried]
-    return between[:: math.ceil(len(between) / _MOST_SKIPPED) or 1]
+    skipped = [num_parts for num_parts in range(1, max(tried)) if num_parts not in tried]
+    return skipped[:: math.ceil(len(skipped) / _MAX_SKIPPED) or 1]
 
 
-def cut_overflowing(cutter: Cutter, whole: Cut, room: Room, most: int) -> Found:
-    """Partition the batch once, in as many parts as it has room for, and then only what does not fit, by itself.
+def split_overflowing(builder: CandidateBuilder, whole: Candidate, budget: Budget, max_parts: int) -> SearchResult:
+    """Partition the batch once, into its bytes over the available bytes, then split only the parts that do not fit.
 
-    Parts read some inputs twice, so most of the first parts do not fit; parts of these are the smaller for it. Where
-    that takes too many parts, the batch is cut evenly after all.
+    Parts share inputs, so most of the first parts do not fit; splitting them individually keeps the redundancy low.
+    If this exceeds `max_parts`, fall back to `repartition_whole`.
 
     Args:
-        cutter: that makes the parts.
-        whole: the batch, which does not fit.
-        room: that each part must fit into.
-        most: parts.
+        builder: builds and estimates the micro-batches.
+        whole: the unpartitioned batch, which does not fit.
+        budget: the budget of each part.
+        max_parts: the maximum number of parts.
 
     Returns:
-        A cut into `most` parts where neither fits.
+        The fitting candidate, or if none fits the one with `max_parts` parts.
     """
-    mb, parts = whole.micro[0], min(most, math.ceil(room.load(whole.estimates[0])))
-    cuts = [whole]
-    if parts > 1:
-        cuts.append(cutter.cut(mb, parts))
-    while (finer := _cut_again(cutter, cuts[-1], room)) is not None and len(finer.micro) <= most:
-        cuts.append(finer)
-    tried = tuple((len(cut.micro), cut.peak_bytes) for cut in cuts)
-    if room.fits(cuts[-1].estimates[cuts[-1].largest]):
-        return cuts[-1], tried
-    cut, further = cut_evenly(cutter, whole, room, most)
-    return cut, tried + further[1:]
+    mb, num_parts = whole.micro[0], min(max_parts, math.ceil(budget.utilization(whole.estimates[0])))
+    candidates = [whole]
+    if num_parts > 1:
+        candidates.append(builder.partitioned(mb, num_parts))
+    while (finer := _split_once(builder, candidates[-1], budget)) is not None and len(finer.micro) <= max_parts:
+        candidates.append(finer)
+    tried = tuple((len(candidate.micro), candidate.peak_bytes) for candidate in candidates)
+    if budget.fits(candidates[-1].estimates[candidates[-1].largest]):
+        return candidates[-1], tried
+    candidate, tried_after = repartition_whole(builder, whole, budget, max_parts)
+    return candidate, tried + tried_after[1:]
 
 
-def _cut_again(cutter: Cutter, cut: Cut, room: Room) -> Cut | None:
-    """Every part that does not fit cut in at least two; None if none can be."""
-    pieces = [
-        piece
-        for position, (micro, estimate) in enumerate(zip(cut.micro, cut.estimates, strict=True))
-        for piece in _pieces(cutter, micro, estimate, room, first=position == 0)
+def _split_once(builder: CandidateBuilder, candidate: Candidate, budget: Budget) -> Candidate | None:
+    """Split every part that does not fit into at least two; None if no part can be split."""
+    parts = [
+        part
+        for position, (micro, estimate) in enumerate(zip(candidate.micro, candidate.estimates, strict=True))
+        for part in _split_part(builder, micro, estimate, budget, first=position == 0)
     ]
-    if len(pieces) == len(cut.micro):
+    if len(parts) == len(candidate.micro):
         return None
-    micro, estimates = zip(*pieces, strict=True)
-    return Cut(micro, estimates)
+    micro, estimates = zip(*parts, strict=True)
+    return Candidate(micro, estimates)
 
 
-def _pieces(cutter: Cutter, micro: MiniBatch, estimate: MemoryEstimate, room: Room, *, first: bool) -> list[Piece]:
-    if room.fits(estimate) or micro.num_seeds == 1 or micro.parent is None:
+def _split_part(
+    builder: CandidateBuilder, micro: MiniBatch, estimate: MemoryEstimate, budget: Budget, *, first: bool
+) -> list[EstimatedPart]:
+    if budget.fits(estimate) or micro.num_seeds == 1 or micro.parent is None:
         return [(micro, estimate)]
-    cut = cutter.cut(micro, min(micro.num_seeds, max(2, math.ceil(room.load(estimate)))), first=first)
-    parts = [replace(part, parent=micro.parent[part.parent]) for part in cut.micro]
-    return list(zip(parts, cut.estimates, strict=True))
+    num_parts = min(micro.num_seeds, max(2, math.ceil(budget.utilization(estimate))))
+    candidate = builder.partitioned(micro, num_parts, first=first)
+    parts = [replace(part, parent=micro.parent[part.parent]) for part in candidate.micro]
+    return list(zip(parts, candidate.estimates, strict=True))
 
 
-STRATEGIES: Mapping[str, Callable[[Cutter, Cut, Room, int], Found]] = MappingProxyType(
-    {"even": cut_evenly, "split": cut_overflowing}
+STRATEGIES: Mapping[str, Callable[[CandidateBuilder, Candidate, Budget, int], SearchResult]] = MappingProxyType(
+    {"even": repartition_whole, "split": split_overflowing}
 )

@@ -1,1 +1,1 @@
-"""Memory of modules that the analytic model does not know, learnt from small steps that were really run."""
+"""Memory of modules without an analytic model, learned from traced training steps on small sub-batches."""

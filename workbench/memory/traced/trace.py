@@ -1,4 +1,4 @@
-"""What a piece of work allocates and frees, in order, and its peak when that order is gone through at other sizes."""
+"""Records an allocation trace and replays it with other tensor sizes to predict the peak."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -7,19 +7,20 @@ from functools import cached_property
 import numpy as np
 from torch import Tensor, UntypedStorage
 
-from workbench.core.cpu_gauge import ALLOCATION_BYTES, CpuGauge, Held, storages_of
+from workbench.meter.allocation_tracker import AllocationTracker, TrackedStorage
+from workbench.meter.storages import ALLOCATION_BYTES, storages_of
 
 Terms = Mapping[str, int]
 
 
 @dataclass(frozen=True)
-class Script:
-    """The order in which storages come and go.
+class AllocationProgram:
+    """The order in which storages are allocated and freed, without their sizes.
 
     Args:
-        events: storages by number, each where it is made and, if it is, where it is freed.
-        terms: of each storage the term that it counts as.
-        phases: name of each phase and the event at which it begins.
+        events: storage numbers; the first occurrence of a number allocates the storage, the second frees it.
+        terms: memory term of each storage.
+        phases: name of each phase and index of its first event.
     """
 
     events: tuple[int, ...]
@@ -27,10 +28,13 @@ class Script:
     phases: tuple[tuple[str, int], ...]
 
     def replay(self, nbytes: np.ndarray) -> dict[str, Terms]:
-        """For each phase the live bytes by term at its peak.
+        """Simulate the program with given sizes.
 
         Args:
-            nbytes: [storages], before rounding.
+            nbytes: [storages], size of each storage before rounding.
+
+        Returns:
+            For each phase, live bytes by term at its peak.
         """
         rounded = -(-np.maximum(nbytes, 0) // ALLOCATION_BYTES) * ALLOCATION_BYTES
         changes = rounded[self._storages] * self._signs
@@ -53,7 +57,7 @@ class Script:
 
     @cached_property
     def _signs(self) -> np.ndarray:
-        """+1 where a storage first occurs, −1 where it does again."""
+        """+1 for an allocation (first occurrence), −1 for a deallocation."""
         signs = np.full(len(self.events), -1, dtype=np.int64)
         signs[np.unique(self._storages, return_index=True)[1]] = 1
         return signs
@@ -66,33 +70,33 @@ class Script:
 
 
 @dataclass(frozen=True, eq=False)
-class Recording:
-    """A script and the bytes that its storages had.
+class AllocationTrace:
+    """A recorded allocation program with the sizes of its storages.
 
     Args:
-        script: the order.
-        nbytes: int64 [storages], before rounding.
+        program: the order of allocations and deallocations.
+        nbytes: int64 [storages], size of each storage before rounding.
     """
 
-    script: Script
+    program: AllocationProgram
     nbytes: np.ndarray
 
     def peaks(self) -> dict[str, Terms]:
-        """As it was, for each phase the live bytes by term at its peak."""
-        return self.script.replay(self.nbytes)
+        """For each phase, live bytes by term at its peak, as recorded."""
+        return self.program.replay(self.nbytes)
 
     def highest_peak(self) -> int:
-        """Of all phases."""
+        """The highest total over all phases, in bytes."""
         return max(sum(terms.values()) for terms in self.peaks().values())
 
 
-class AllocationTrace(CpuGauge):
-    """Writes down what the gauge counts: `start`, `enter` phases and set `term` on the way, `stop`, `recording`.
+class AllocationRecorder(AllocationTracker):
+    """Records the allocations of a block of code: `start`, `start_phase`, set `term`, `trace`, `stop`.
 
-    Storages that were there before, and are freed, are left out.
+    Storages allocated before `start` are not recorded, even if they are freed later.
 
     Args:
-        device_type: of the storages to write down; workspace inside an operator is not seen on any.
+        device_type: device type of the storages to record; workspace inside an operator is not visible on any.
     """
 
     def __init__(self, device_type: str = "cpu") -> None:
@@ -103,61 +107,61 @@ class AllocationTrace(CpuGauge):
         self._nbytes: list[int] = []
         self._terms: list[str] = []
         self._phases: list[tuple[str, int]] = []
-        self._number: dict[int, int] = {}  # of a storage, by the identity of what holds it
-        self._kept: list[Held] = []  # so that identities stay unique
-        self._overwritten: Held | None = None
-        self._operator_began = 0
+        self._number: dict[int, int] = {}  # storage number by id of its weak reference
+        self._references: list[TrackedStorage] = []  # kept alive so that ids stay unique
+        self._overwritten: TrackedStorage | None = None
+        self._operator_start = 0
 
     def start(self) -> None:
-        """Begin; what is there already need not be looked for, since only its end would count."""
+        """Start recording, without scanning for existing storages, which do not count here."""
         self.__enter__()
 
-    def enter(self, phase: str, term: str) -> None:
-        """What follows belongs to the phase, and its storages to the term."""
-        self._settle()
+    def start_phase(self, phase: str, term: str) -> None:
+        """Start a phase; its storages count as `term` until `term` is set again."""
+        self._process_pending()
         self._phases.append((phase, len(self._events)))
         self.term = term
 
-    def book(self, tensor: Tensor | None, term: str) -> None:
-        """Count a tensor's storage under another term."""
+    def set_term(self, tensor: Tensor | None, term: str) -> None:
+        """Count a tensor's storage as another term."""
         for storage in storages_of(tensor):
-            number = self._number.get(id(self._find(storage)))
+            number = self._number.get(id(self._lookup(storage)))
             if number is not None:
                 self._terms[number] = term
 
-    def recording(self) -> Recording:
-        """All so far."""
-        self._settle()
-        script = Script(tuple(self._events), tuple(self._terms), tuple(self._phases))
-        return Recording(script, np.array(self._nbytes, dtype=np.int64))
+    def trace(self) -> AllocationTrace:
+        """Everything recorded until now."""
+        self._process_pending()
+        program = AllocationProgram(tuple(self._events), tuple(self._terms), tuple(self._phases))
+        return AllocationTrace(program, np.array(self._nbytes, dtype=np.int64))
 
     def _add(self, storage: UntypedStorage) -> int:
-        before = self._find(storage)
-        had = None if before is None else before.nbytes
+        before = self._lookup(storage)
+        nbytes_before = None if before is None else before.nbytes
         reached = super()._add(storage)
-        held = self._find(storage)
-        if held is not None and (held is not before or held.nbytes != had):
-            self._make(held, storage.nbytes())
+        held = self._lookup(storage)
+        if held is not None and (held is not before or held.nbytes != nbytes_before):
+            self._allocate(held, storage.nbytes())
         return reached
 
-    def _make(self, held: Held, nbytes: int) -> None:
+    def _allocate(self, held: TrackedStorage, nbytes: int) -> None:
         resized = self._number.get(id(held))
         self._number[id(held)] = len(self._nbytes)
         self._events.append(len(self._nbytes))
-        if resized is not None:  # the new room is taken before the old is given back
+        if resized is not None:  # a resize allocates the new storage before it frees the old one
             self._events.append(resized)
-        self._kept.append(held)
+        self._references.append(held)
         self._nbytes.append(nbytes)
         self._terms.append(self.term)
 
-    def _settle(self) -> None:
-        self._overwritten = None if self._copied is None else self._copied[0]
-        super()._settle()
-        self._operator_began = len(self._events)
+    def _process_pending(self) -> None:
+        self._overwritten = None if self._engine_copy is None else self._engine_copy[0]
+        super()._process_pending()
+        self._operator_start = len(self._events)
 
-    def _release(self, held: Held) -> None:
+    def _release(self, held: TrackedStorage) -> None:
         super()._release(held)
         number = self._number.pop(id(held), None)
-        if number is not None:  # what autograd would have overwritten is freed before the copy is made
-            at = self._operator_began if held is self._overwritten else len(self._events)
+        if number is not None:  # autograd would have overwritten it in place, so it is freed before the copy is made
+            at = self._operator_start if held is self._overwritten else len(self._events)
             self._events.insert(at, number)

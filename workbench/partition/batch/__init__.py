@@ -1,4 +1,4 @@
-"""Partitions of a batch's seeds into micro-batches: one file a rule, `partition_batch` over all of them."""
+"""Partitions of a batch's seeds into micro-batches: one module per method, `partition_batch` dispatches to them."""
 
 from collections.abc import Mapping
 from dataclasses import replace
@@ -9,19 +9,19 @@ from torch import Tensor
 
 from workbench.core.errors import CapacityError, check_at_least, check_choice, check_type
 from workbench.core.minibatch import MiniBatch
-from workbench.partition.batch.choice import resolve_method
+from workbench.partition.balance import check_weights
+from workbench.partition.batch.auto import resolve_method
 from workbench.partition.batch.cluster import cluster_parts
 from workbench.partition.batch.hypergraph import hypergraph_deep_parts, hypergraph_parts
 from workbench.partition.batch.metis import metis_parts
 from workbench.partition.batch.options import POLICIES, PartitionOptions, check_method
 from workbench.partition.batch.random import random_parts
 from workbench.partition.batch.range import range_parts
-from workbench.partition.batch.refined import Rule, hypergraph_refined_parts, star_refined_parts
+from workbench.partition.batch.refined import BatchPartitioner, hypergraph_refined_parts, star_refined_parts
 from workbench.partition.batch.reg import reg_normalized_parts, reg_parts, reg_unweighted_parts
 from workbench.partition.batch.star import star_parts
-from workbench.partition.weights import check_weights
 
-PARTITION_METHODS: Mapping[str, Rule] = MappingProxyType(
+PARTITION_METHODS: Mapping[str, BatchPartitioner] = MappingProxyType(
     {
         "range": range_parts,
         "random": random_parts,
@@ -39,7 +39,7 @@ PARTITION_METHODS: Mapping[str, Rule] = MappingProxyType(
 )
 
 PARTITION_CHOICES = (*POLICIES, *PARTITION_METHODS)
-"""What `partition_batch` takes as a method: those of `PARTITION_METHODS`, and names that choose one."""
+"""The methods that `partition_batch` accepts: `PARTITION_METHODS`, and the policies that choose one of them."""
 
 
 def partition_batch(
@@ -54,61 +54,61 @@ def partition_batch(
     time_budget_seconds: float | None = None,
     max_bytes: int | None = None,
 ) -> Tensor:
-    """Say which of `num_parts` micro-batches every seed belongs to; `mb.split` of the result makes them.
+    """Assign every seed of a batch to one of `num_parts` micro-batches; `mb.split(part)` then makes them.
 
     Args:
         mb: the batch, on any device.
-        num_parts: parts, 1 to the number of seeds.
-        method: a name of `PARTITION_METHODS`; "auto": star_refined, or star where that lacks memory, or what the budget
-            allows; "fast": star.
+        num_parts: number of parts, 1 to the number of seeds.
+        method: a name of `PARTITION_METHODS`; "auto": star_refined, or star if memory is too short for that, or the
+            best method that the time budget allows; "fast": star.
         seed: the same seed gives the same parts; range and cluster do not depend on it.
         node_parts: integer [num_graph_nodes], a partition of the whole graph (`partition_graph`), for cluster.
-        weights: integer or floating [num_seeds], non-negative weight of every seed, so that parts are equal in weight
-            rather than in number. None: range, random, metis and reg make parts equal in number, as the paper does;
-            with star and hypergraph a seed weighs its fair share of the bytes of all inputs and edges, and the
-            refinement lowers bytes themselves.
-        objective: "largest": parts need few bytes, the largest one above all; "total": all of them together need few
-            inputs, and may be 10 % heavier than the mean rather than 3 %. For star, hypergraph and the refinement.
-        time_budget_seconds: "auto" takes the best of hypergraph_refined (for "total"), star_refined, star and range
-            that it expects to take at most so long, by the batch's edges; METIS and Mt-KaHyPar are ended when they
-            overrun it (a refinement is not). None: no limit.
-        max_bytes: memory that the partition itself may take; None: what the machine has left.
+        weights: integer or floating [num_seeds], non-negative weight of every seed: parts are balanced by weight
+            instead of number. None: range, random, metis and reg balance the number of seeds, as the paper does; in
+            star and hypergraph a seed weighs its fair share of the bytes of all inputs and edges, and the refinement
+            lowers the bytes themselves.
+        objective: for star, hypergraph and the refinement. "largest": minimize the bytes of the largest part;
+            "total": minimize the inputs of all parts together, whose weights may then exceed the mean by 10 % instead
+            of 3 %.
+        time_budget_seconds: "auto" chooses the best of hypergraph_refined (for "total" only), star_refined, star and
+            range whose time, estimated from the batch's edges, is within the budget; METIS and Mt-KaHyPar are ended
+            when they overrun it (a refinement is not). None: no limit.
+        max_bytes: memory that the partitioner itself may allocate; None: the memory that the machine has available.
 
     Returns:
         int64 [num_seeds] in [0, num_parts), on the batch's device.
 
     Raises:
-        ValueError: an unknown method or objective, an impossible number of parts, a budget that is not positive, bad
-            weights, `node_parts` missing or not used.
+        ValueError: an unknown method or objective, an impossible number of parts, a budget that is not positive,
+            invalid weights, `node_parts` missing or unused.
         TypeError: tensors of another dtype.
-        IndexError: a seed beyond `node_parts`.
-        CapacityError: reg, hypergraph or a refinement would need more than `max_bytes`; what that is about has not been
-            built then.
+        IndexError: a seed that `node_parts` does not cover.
+        CapacityError: reg, hypergraph or a refinement would need more than `max_bytes` (checked before allocating).
         ImportError: metis, reg or star without pymetis, hypergraph without mtkahypar.
         PartitionError: METIS or Mt-KaHyPar failed, crashed or overran the budget.
 
     Source: Betty (ASPLOS 2023), sections 4.3 and 6.
     """
     check_choice("method", method, PARTITION_CHOICES)
-    check_type("mb", mb, MiniBatch, "pass a MiniBatch; workbench.micro_batches cuts batches of DGL and PyG")
+    check_type("mb", mb, MiniBatch, "pass a MiniBatch; workbench.micro_batches splits batches of DGL and PyG")
     check_at_least("num_parts", num_parts, 1)
     options = PartitionOptions(seed, None, node_parts, max_bytes, objective, time_budget_seconds)
     if num_parts > max(1, mb.num_seeds):
         raise ValueError(
-            f"num_parts is {num_parts}, but the batch has {mb.num_seeds} seeds; ask for at most one part a seed"
+            f"num_parts is {num_parts}, but the batch has {mb.num_seeds} seeds; ask for at most one part per seed"
         )
     check_method(method, node_parts)
     weights = check_weights(weights, mb.num_seeds)
     if num_parts == 1:
         return torch.zeros(mb.num_seeds, dtype=torch.int64, device=mb.device)
     options = replace(options, weights=weights)
-    chosen = resolve_method(
+    resolved = resolve_method(
         mb, method=method, node_parts=node_parts, objective=objective, time_budget_seconds=time_budget_seconds
     )
     try:
-        part = PARTITION_METHODS[chosen](mb, num_parts, options)
+        part = PARTITION_METHODS[resolved](mb, num_parts, options)
     except CapacityError:
         if method != "auto":
             raise
-        part = star_parts(mb, num_parts, options)  # of linear size, and all that is left to try
+        part = star_parts(mb, num_parts, options)  # the best method of linear memory
     return part.to(mb.device)

@@ -1,4 +1,4 @@
-"""A partition of the whole graph, read at the seeds: cut once, used for every batch."""
+"""Cluster partition of a batch: each seed's part in a partition of the whole graph, which is computed only once."""
 
 import heapq
 
@@ -11,16 +11,23 @@ from workbench.partition.batch.options import PartitionOptions
 
 
 def cluster_parts(mb: MiniBatch, num_parts: int, options: PartitionOptions) -> Tensor:
-    """The seeds' labels in `node_parts`; seed counts of the parts are as uneven as the graph's partition makes them.
+    """Look up the seeds' labels in `node_parts`; parts are only as balanced as the graph partition makes them.
 
-    Labels below `num_parts` are taken as they are, so labels that no seed has leave parts empty (a split drops them).
-    With labels from `num_parts` on, whole clusters are packed into parts instead: heaviest first, each into what is
-    then the lightest part.
+    Labels below `num_parts` are the parts, so a label without seeds leaves a part empty (a split drops it). If labels
+    reach `num_parts`, whole clusters are packed into parts instead: heaviest first, each into the lightest part.
+
+    Args:
+        mb: the batch.
+        num_parts: number of parts.
+        options: `node_parts`, and `weights` for packing.
+
+    Returns:
+        int64 [num_seeds] in [0, num_parts), on the CPU.
 
     Raises:
         ValueError: no `node_parts`, or a negative label.
         TypeError: `node_parts` is not an integer tensor.
-        IndexError: a seed beyond `node_parts`.
+        IndexError: a seed that `node_parts` does not cover.
     """
     labels = _labels(mb.seeds, options.node_parts)
     if not len(labels) or int(labels.max()) < num_parts:
@@ -41,16 +48,17 @@ def _labels(seeds: Tensor, node_parts: Tensor | None) -> Tensor:
         )
     if len(seeds) and int(seeds.max()) >= len(node_parts):
         raise IndexError(
-            f"node_parts has {len(node_parts)} nodes, but seed {int(seeds.max())} occurs; give one label a graph node"
+            f"node_parts has {len(node_parts)} labels, but the batch has seed {int(seeds.max())}; pass one label per "
+            "node of the graph"
         )
     labels = node_parts[seeds.to(node_parts.device)].to("cpu", torch.int64)
     if len(labels) and int(labels.min()) < 0:
-        raise ValueError(f"node_parts holds {int(labels.min())} at a seed; labels must not be negative")
+        raise ValueError(f"node_parts is {int(labels.min())} for a seed; labels must be non-negative")
     return labels
 
 
 def _pack(weights: list[float], num_parts: int) -> Tensor:
-    """The part of every cluster."""
+    """Assign clusters to parts greedily: heaviest cluster first, each to the lightest part."""
     lightest = [(0.0, label) for label in range(num_parts)]
     part = torch.empty(len(weights), dtype=torch.int64)
     for cluster in sorted(range(len(weights)), key=lambda c: -weights[c]):

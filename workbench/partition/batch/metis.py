@@ -1,20 +1,18 @@
-"""METIS on the output block's edges between outputs: Betty's METIS baseline (ASPLOS 2023, section 6)."""
+"""METIS on the graph that the output block induces on the seeds: Betty's METIS baseline (ASPLOS 2023, section 6)."""
 
-import torch
 from torch import Tensor
 
 from workbench.core.minibatch import MiniBatch
+from workbench.kernels.csr import offsets
 from workbench.partition.batch.options import PartitionOptions, output_rows
 from workbench.partition.metis import metis, symmetric_adjacency
 
 
 def metis_parts(mb: MiniBatch, num_parts: int, options: PartitionOptions) -> Tensor:
-    """Cut the graph that the output block induces on the outputs, made undirected and simple."""
+    """Minimize the edge cut of the graph that the output block induces on the seeds, made undirected and simple."""
     indptr, indices, _ = output_rows(mb)
-    among = indices < mb.num_seeds
-    kept = torch.zeros(len(indices) + 1, dtype=torch.int64)
-    torch.cumsum(among, 0, out=kept[1:])
-    adjacency = symmetric_adjacency(kept[indptr], indices[among])
+    among_seeds = indices < mb.num_seeds
+    adjacency = symmetric_adjacency(offsets(among_seeds.long())[indptr], indices[among_seeds])
     return metis(
         *adjacency,
         num_parts,
@@ -24,7 +22,7 @@ def metis_parts(mb: MiniBatch, num_parts: int, options: PartitionOptions) -> Ten
     )
 
 
-def share_among_outputs(mb: MiniBatch) -> float:
-    """The share of the output block's edges whose source is an output too; 0 without edges."""
+def share_among_seeds(mb: MiniBatch) -> float:
+    """Return the fraction of the output block's edges whose source is a seed too; 0 without edges."""
     indices = output_rows(mb)[1]
     return float((indices < mb.num_seeds).double().mean()) if len(indices) else 0.0

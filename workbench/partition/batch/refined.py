@@ -1,4 +1,4 @@
-"""A rule and the refinement of what it gives, as one rule."""
+"""A partitioner followed by Fiduccia–Mattheyses refinement, as one partitioner."""
 
 from collections.abc import Callable
 
@@ -10,16 +10,24 @@ from workbench.partition.batch.options import PartitionOptions
 from workbench.partition.batch.star import star_parts
 from workbench.partition.refine import refine_parts
 
-Rule = Callable[[MiniBatch, int, PartitionOptions], Tensor]
+BatchPartitioner = Callable[[MiniBatch, int, PartitionOptions], Tensor]
+"""A function of the batch, the number of parts and the options that returns int64 [num_seeds]."""
 
 
-def refined(rule: Rule) -> Rule:
-    """The rule that cuts as `rule` does and refines its parts."""
+def refined(partitioner: BatchPartitioner) -> BatchPartitioner:
+    """Return a partitioner that refines the parts of another.
+
+    Args:
+        partitioner: provides the initial partition.
+
+    Returns:
+        The composed partitioner.
+    """
 
     def parts(mb: MiniBatch, num_parts: int, options: PartitionOptions) -> Tensor:
         return refine_parts(
             mb,
-            rule(mb, num_parts, options),
+            partitioner(mb, num_parts, options),
             objective=options.objective,
             weights=options.weights,
             max_bytes=options.max_bytes,

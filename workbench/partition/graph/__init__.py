@@ -18,29 +18,29 @@ GRAPH_PARTITION_METHODS: Mapping[str, Callable[[Graph, int, int], Tensor]] = Map
 
 
 def partition_graph(g: Graph, num_parts: int, *, method: str = "metis", seed: int = 0) -> Tensor:
-    """Say which of `num_parts` parts every node of a graph belongs to.
+    """Assign every node of a graph to one of `num_parts` parts.
 
     Args:
         g: the graph.
-        num_parts: parts, 1 to the number of nodes.
-        method: a name of `GRAPH_PARTITION_METHODS`: metis (few edges between parts, the graph made undirected), random
-            or range (even runs of ids).
-        seed: the same seed gives the same parts; range does not depend on it.
+        num_parts: number of parts, 1 to the number of nodes.
+        method: a name of `GRAPH_PARTITION_METHODS`: "metis" (minimum edge cut of the undirected graph), "random" or
+            "range" (runs of node ids of equal length).
+        seed: the same seed gives the same parts; "range" does not depend on it.
 
     Returns:
         int64 [num_nodes] in [0, num_parts), on the CPU.
 
     Raises:
         ValueError: an unknown method or an impossible number of parts.
-        ImportError: metis without pymetis.
+        ImportError: "metis" without pymetis.
     """
     check_choice("method", method, GRAPH_PARTITION_METHODS)
-    check_type("g", g, Graph, "pass a Graph (graph_from_dgl and graph_from_pyg make one of other libraries')")
+    check_type("g", g, Graph, "pass a Graph (graph_from_dgl and graph_from_pyg convert other libraries' graphs)")
     check_seed(seed)
     check_at_least("num_parts", num_parts, 1)
     if num_parts > max(1, g.num_nodes):
         raise ValueError(
-            f"num_parts is {num_parts}, but the graph has {g.num_nodes} nodes; ask for at most one part a node"
+            f"num_parts is {num_parts}, but the graph has {g.num_nodes} nodes; ask for at most one part per node"
         )
     if num_parts == 1:
         return torch.zeros(g.num_nodes, dtype=torch.int64)

@@ -1,4 +1,4 @@
-"""METIS on the whole graph."""
+"""METIS (minimum edge cut) on the whole graph."""
 
 from torch import Tensor
 
@@ -7,5 +7,5 @@ from workbench.partition.metis import metis, symmetric_adjacency
 
 
 def metis_nodes(g: Graph, num_parts: int, seed: int) -> Tensor:
-    """Cut the graph, made undirected and simple."""
+    """Partition the graph's undirected simple version."""
     return metis(*symmetric_adjacency(g.indptr.cpu(), g.indices.cpu()), num_parts, seed=seed)

@@ -1,12 +1,12 @@
-"""Nodes in a random order, cut evenly."""
+"""Random partition of a graph: a permutation of the nodes, cut evenly."""
 
 from torch import Tensor
 
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, permutation, stream
-from workbench.partition.even import cut_evenly
+from workbench.partition.balance import cut_evenly
 
 
 def random_nodes(g: Graph, num_parts: int, seed: int) -> Tensor:
-    """Cut a random order of the nodes into runs."""
+    """Cut a random permutation of the nodes into runs of equal length."""
     return cut_evenly(permutation(stream(seed, Purpose.PARTITION), g.num_nodes), num_parts)

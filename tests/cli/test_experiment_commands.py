@@ -1,0 +1,205 @@
+"""`workbench list | run | reproduce` on toy experiments."""
+
+import sys
+
+import pytest
+
+from workbench.cli import main
+from workbench.experiment.experiment import Experiment
+
+
+def test_list(run):
+    status, out, _ = run("list", store=False)
+    rows = [line.split() for line in out.splitlines()]
+    assert status == 0 and rows[1][0] == "toys/fig1" and rows[2][0] == "toys/fig2" and rows[2][-1] == "toys/fig1"
+    assert "smoke real paper" in out
+
+
+def test_run_shows_rows_findings_and_the_slowest_points(run, calls):
+    status, out, _ = run("run", "toys/fig1")
+    assert status == 0
+    assert [line.split() for line in out.splitlines()[:4]] == [
+        ["number", "square", "nodes"],
+        ["1", "1", "4"],
+        ["2", "4", "4"],
+        ["3", "9", "4"],
+    ]
+    assert "toys/fig1: The square grows" in out and "toys/fig2: The same." in out, "findings of the views too"
+    assert "✓ it grows — [1, 4, 9]" in out
+    assert out.count(" s  number ") == 3
+    run("run", "toys/fig2")
+    assert len(calls()) == 3
+
+
+def test_run_with_overrides(run, calls):
+    status, out, _ = run("run", "toys/fig1", "--set", "number=[4, 2]", "--set", "seed=7")
+    assert status == 0 and calls() == ["4 7", "2 7"]
+    assert "✗ it grows — [16, 4]" in out and "toys/fig2" not in out
+
+
+def test_a_failed_point_is_named_and_has_status_1(run):
+    status, out, _ = run("run", "toys/fig1", "--set", "offset=2")
+    assert status == 1 and "FAILED number 2: MemoryError: no room for 2" in out
+    assert "✓ it grows — [3, 11]" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (("run", "toys/fig7"), "no experiment 'toys/fig7'; choose from toys/fig1, toys/fig2"),
+        (("run", "toys/fig1", "--set", "nummer=3"), "nummer: unknown key; allowed: dataset, device"),
+        (("run", "toys/fig1", "--size", "paper"), "device 'cuda' is not here"),
+        (("run", "toys/fig1", "--size", "paper", "--device", "cpu"), "dataset.name: there is neither absent.npz"),
+        (("reproduce", "tois"), "paper 'tois' is not known; choose from toys"),
+        (("reproduce", "--size", "paper"), "device 'cuda' is not here"),
+        (("import", "nothing.jsonl"), "there is no file nothing.jsonl"),
+    ],
+)
+def test_errors_are_one_line(run, calls, arguments, words):
+    status, out, err = run(*arguments)
+    assert status == 1 and out == "" and words in err and err.count("\n") == 1
+    assert calls() == []
+
+
+def test_reproduce_runs_every_sweep_once_and_writes_the_report(run, calls, tmp_path):
+    page = tmp_path / "out" / "page.html"
+    status, out, err = run("reproduce", "--output", page)
+    assert status == 0 and len(calls()) == 3 and "[1/1] toys/fig1: toys/fig1, toys/fig2" in err
+    assert page.read_text().count("The square grows with the number.") >= 1
+    overview = [line.split() for line in out.splitlines() if line.startswith("toys/fig") and "not run" not in line]
+    assert [row[:2] for row in overview[-2:]] == [["toys/fig1", "smoke"], ["toys/fig2", "smoke"]]
+    assert str(page) in out and "✓ held" in out
+
+
+@pytest.fixture
+def reproduce(run, monkeypatch):
+    """`workbench reproduce` without the page, which takes seconds; returns the output, which has a line about it."""
+
+    def name_figures(figures, store, output):
+        return [f"report of {', '.join(figure.name for figure in figures)}"]
+
+    def call(*arguments, status=0):
+        found, out, _ = run("reproduce", *arguments)
+        assert found == status
+        return out
+
+    monkeypatch.setattr("workbench.cli.experiment_commands.write_report", name_figures)
+    return call
+
+
+SQUARES, SAME = "toys/fig1: The square grows", "toys/fig2: The same."
+
+
+def test_reproduce_skips_unchanged_figures(reproduce, calls):
+    first = reproduce().splitlines()
+    second = reproduce().splitlines()
+    assert (
+        f"{SQUARES} with the number." in first
+        and SAME in first
+        and not any(line.endswith(": unchanged") for line in first)
+    )
+    assert second[:-1] == ["toys/fig1: unchanged", "toys/fig2: unchanged", "report of toys/fig1, toys/fig2"]
+    assert second[-1].startswith("runs: ") and len(calls()) == 3
+
+
+def test_reproduce_draws_a_changed_figure_without_running_its_points_again(reproduce, calls, toys):
+    reproduce()
+    (toys / "fig2.py").write_text((toys / "fig2.py").read_text().replace("it grows", "it increases"))
+    out = reproduce()
+    assert "toys/fig1: unchanged" in out and SQUARES not in out
+    assert SAME in out and "✓ it increases" in out and len(calls()) == 3
+
+
+def test_reproduce_runs_changed_points_again(reproduce, calls, toys):
+    reproduce()
+    (toys / "fig1.yaml").write_text(
+        (toys / "fig1.yaml").read_text().replace("number: [1, 2, 3]", "number: [1, 2, 3, 4]")
+    )
+    out = reproduce()
+    assert ": unchanged" not in out and SQUARES in out and SAME in out and calls()[3:] == ["4 0"]
+
+
+def test_reproduce_skips_figures_that_cannot_run_here(reproduce, run, calls, toys):
+    index = toys / "index.yaml"
+    index.write_text(index.read_text() + "requires: {fig1: no_such_module}\n")
+    status, _, err = run("reproduce")
+    assert status == 1 and "toys/fig1 requires no_such_module, which is not installed" in err and not calls()
+
+
+def test_reproduce_of_some_figures(reproduce, calls):
+    out = reproduce("toys/fig2")
+    assert SAME in out and SQUARES not in out and len(calls()) == 3, "the points are those of fig1"
+    assert "report of toys/fig2\n" in out
+    assert SQUARES in reproduce("toys/fig1") and len(calls()) == 3
+    assert reproduce("toys").count(": unchanged") == 2
+
+
+@pytest.mark.parametrize("option", ["--all", "--record"])
+def test_reproduce_can_include_unchanged_figures(reproduce, calls, toys, option):
+    reproduce()
+    out = reproduce(option)
+    assert ": unchanged" not in out and SQUARES in out and SAME in out and len(calls()) == 3
+    assert (toys.parent / "results" / "toys" / "fig1").exists() == (option == "--record")
+
+
+def test_reproduce_tries_failed_points_again(reproduce, toys, calls):
+    (toys / "fig1.yaml").write_text((toys / "fig1.yaml").read_text().replace("offset: 0", "offset: 3"))
+    for number_of_calls in (3, 4):
+        assert "FAILED number 3" in reproduce(status=1) and len(calls()) == number_of_calls
+
+
+@pytest.mark.parametrize("command", ["run", "reproduce"])
+def test_jobs_and_time_limit_reach_the_sweep(run, monkeypatch, command):
+    asked = {}
+    monkeypatch.setattr(Experiment, "runs", lambda _, **options: asked.update(options) or sys.exit(7))
+    figure = ["toys/fig1"] if command == "run" else []
+    assert run(command, *figure, "--jobs", 3, "--time-limit", 1.5)[0] == 7
+    assert (asked["jobs"], asked["time_limit_seconds"]) == (3, 1.5)
+    assert run(command, *figure)[0] == 7 and (asked["jobs"], asked["time_limit_seconds"]) == (1, None)
+
+
+@pytest.mark.parametrize(("option", "value"), [("--jobs", "0"), ("--jobs", "2.5"), ("--time-limit", "0")])
+def test_invalid_numbers_of_jobs_and_seconds_are_usage_errors(run, calls, option, value):
+    status, out, err = run("run", "toys/fig1", option, value)
+    assert (status, out) == (2, "") and f"Invalid value for '{option}': {value}" in err.replace("'2.5'", "2.5")
+    assert calls() == []
+
+
+def test_points_over_the_time_limit_fail(run):
+    """A process needs longer than that for its imports."""
+    status, out, _ = run("run", "toys/fig1", "--time-limit", 0.05)
+    assert status == 1 and out.count("over its limit of 0.05 s") == 6, "in the table and below"
+
+
+@pytest.mark.parametrize("command", [("run", "toys/fig1"), ("reproduce",), ("report",)])
+def test_without_a_checkout_the_error_names_the_remedy(run, monkeypatch, tmp_path, command):
+    monkeypatch.setenv("WORKBENCH_EXPERIMENTS", str(tmp_path / "elsewhere"))
+    status, out, err = run(*command)
+    assert (status, out) == (1, "") and "they come with a checkout of the repository" in err
+    assert "set WORKBENCH_EXPERIMENTS" in err and not list(tmp_path.glob("*.db"))
+    assert main(["list"]) == 1
+
+
+def test_part_of_a_grid_gives_no_verdict(run, tmp_path):
+    _, out, _ = run("run", "toys/fig1", "--set", "number=[1,3]")
+    assert "no verdict on the figure" in out
+    status, out, _ = run("report", "--output", tmp_path / "page.html")
+    (line,) = [line for line in out.splitlines() if line.startswith("toys/fig1  smoke")]
+    assert status == 0 and "◌ incomplete" in line and "2 of 3 points" in line and "held" not in line
+    assert "2 of 3 points have ended" in (tmp_path / "page.html").read_text()
+    run("run", "toys/fig1")
+    _, out, _ = run("report", "--output", tmp_path / "page.html")
+    assert out.count("✓ held") == 2 and "incomplete" not in out
+
+
+def test_without_plotly_the_figures_run_and_no_report_is_written(run, monkeypatch, tmp_path):
+    monkeypatch.setattr("workbench.experiment.summary.can_draw", lambda: False)
+    status, out, _ = run("reproduce", "--output", tmp_path / "page.html")
+    assert status == 0 and "no report: plotly is not installed" in out and "✓ it grows" in out
+    assert not (tmp_path / "page.html").exists() and not list(tmp_path.rglob("figure.html"))
+    assert list(tmp_path.rglob("findings.csv"))
+
+
+def test_record_refuses_a_part_of_the_grid(run, calls):
+    status, _, err = run("run", "toys/fig1", "--record", "--set", "number=2")
+    assert status == 1 and "omit --set" in err and calls() == []

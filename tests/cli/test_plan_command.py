@@ -1,0 +1,227 @@
+"""`workbench plan` on an archive of the test's own."""
+
+import numpy as np
+import pytest
+
+import workbench as wb
+from workbench.cli import main, option_values, plan_batch
+from workbench.cli.plan_text import answer, comparison
+from workbench.core.randomness import permutation
+from workbench.experiment.figure_spec import SIZES
+from workbench.memory import plan as planning
+from workbench.memory.backend import LSTMS, Backend
+from workbench.memory.optimizer import OPTIMIZERS
+from workbench.memory.planning import partitioner
+from workbench.memory.planning.strategy import STRATEGIES
+from workbench.nn.model import MODEL_KINDS
+from workbench.partition.batch import PARTITION_METHODS
+
+SMALL = ("--dataset", "tiny", "--hidden", "8", "--fanouts", "3,3", "--device", "cpu")
+
+
+@pytest.fixture
+def folder(tmp_path, monkeypatch):
+    """A data folder with a set of 60 nodes, half of them for training, and the same without features or labels."""
+    monkeypatch.setenv("WORKBENCH_DATA", str(tmp_path))
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path / "cache"))
+    rng = np.random.default_rng(0)
+    arrays = {
+        "edge_index": rng.integers(0, 60, (2, 300), dtype=np.int32),
+        "num_nodes": np.int64(60),
+        "train_idx": np.arange(30),
+        "val_idx": np.arange(30, 40),
+        "test_idx": np.arange(40, 60),
+    }
+    np.savez(tmp_path / "bare.npz", **arrays)
+    features = {"x": rng.random((60, 16), dtype=np.float32), "y": np.arange(60) % 4}
+    np.savez(tmp_path / "tiny.npz", **arrays, **features)
+    return tmp_path
+
+
+@pytest.fixture
+def plan(folder, capsys):
+    """Status, output and errors of the command."""
+
+    def call(*arguments):
+        status = main(["plan", *map(str, arguments)])
+        out, err = capsys.readouterr()
+        return status, out, err
+
+    return call
+
+
+def planned(capacity: int, num_seeds: int | None = None, method: str = "range"):
+    """The plan that the command should tell of."""
+    data = wb.load_dataset("tiny")
+    seeds = data.train_idx if num_seeds is None else data.train_idx[permutation(0, 30)[:num_seeds]]
+    batch = wb.NeighborSampler([3, 3]).sample(data.graph, seeds)
+    model = wb.build_model("sage-mean", in_dim=16, hidden_dim=8, out_dim=4)
+    return batch, planning.plan_micro_batches(model, batch, capacity_bytes=capacity, method=method)
+
+
+def cells(out: str) -> dict[str, list[str]]:
+    """Cells of the table by the name of their row."""
+    lines = out.splitlines()
+    begin = next(i for i, line in enumerate(lines) if line.startswith("  "))
+    split = [[cell for cell in line.split("  ") if cell.strip()] for line in lines[begin + 1 :]]
+    return {row[0].strip(): [cell.strip() for cell in row[1:]] for row in split if row}
+
+
+def test_the_answer_and_the_table(plan):
+    status, out, _ = plan(*SMALL, "--layers", 2, "--capacity", "25kB", "--method", "range")
+    batch, made = planned(25_000)
+    assert status == 0 and made.num_parts > 1
+    lines = out.splitlines()
+    assert lines[0] == answer({"range": made})
+    assert f"The batch fits into 24.41 KiB as {made.num_parts} micro-batches (partitioned by range)" in lines[0]
+    assert lines[2].startswith(f"batch: 30 training nodes of tiny, fanouts 3,3: {batch.num_inputs} input nodes")
+    assert lines[3] == "model: sage-mean, 2 layers, 16 → 8 → 4 channels, adam; estimated for " + str(Backend("cpu"))
+    rows = cells(out)
+    assert rows["micro-batches"] == [str(made.num_parts)]
+    assert rows["largest peak"] == [wb.format_bytes(made.peak_bytes)]
+    largest = max(made.estimates, key=lambda estimate: estimate.peak_bytes)
+    assert rows["peak phase"] == [largest.phase]
+    for term, nbytes in largest.terms.items():
+        assert rows.get(term, ["0 B"]) == [wb.format_bytes(nbytes)]
+    assert rows["input nodes, sum / batch"] == [f"{made.redundancy.ratio:.3f}"]
+    assert rows["part counts tried"] == [" ".join(str(k) for k, _ in made.tried)]
+    assert {"planning seconds", "estimate", "partition", "split"} <= set(rows)
+
+
+def test_all_partitioners_are_compared(plan):
+    pytest.importorskip("pymetis")
+    status, out, _ = plan(*SMALL, "--capacity", "25kB", "--method", "all")
+    assert status == 0
+    head = next(line for line in out.splitlines() if line.lstrip().startswith("range")).split()
+    assert head == list(option_values.FAST_PARTITIONERS)
+    numbers = dict(zip(head, map(int, cells(out)["micro-batches"]), strict=True))
+    fewest = min(numbers.values())
+    assert f"as {fewest} micro-batches" in out and numbers["range"] == planned(25_000)[1].num_parts
+    made = {name: planned(25_000, method=name)[1] for name in head}
+    assert out.splitlines()[0] == answer(made)
+
+
+def test_a_whole_batch_that_fits(plan):
+    status, out, _ = plan(*SMALL, "--capacity", "1GiB", "--batch-size", 12)
+    batch, made = planned(2**30, num_seeds=12)
+    assert status == 0
+    assert out.splitlines()[0] == (
+        f"The whole batch fits into 1.00 GiB: its training step needs an estimated {wb.format_bytes(made.peak_bytes)}."
+    )
+    assert f"batch: 12 training nodes of tiny, fanouts 3,3: {batch.num_inputs} input nodes" in out
+
+
+def test_a_partitioner_that_fails_is_named_below_the_others(plan, monkeypatch):
+    pytest.importorskip("mtkahypar")
+    real = partitioner.partition_batch
+
+    def without_metis(batch, num_parts, *, method, **options):
+        if method == "metis":
+            raise ImportError("this partition needs METIS")
+        return real(batch, num_parts, method=method, **options)
+
+    monkeypatch.setattr(partitioner, "partition_batch", without_metis)
+    status, out, _ = plan(*SMALL, "--capacity", "25kB", "--method", "all")
+    assert status == 0 and out.splitlines()[-1] == "metis: this partition needs METIS"
+    assert "metis" not in "".join(comparison({"range": planned(25_000)[1]}))
+    status, _, err = plan(*SMALL, "--capacity", "25kB", "--method", "metis")
+    assert status == 1 and err == "workbench: this partition needs METIS\n"
+
+
+def test_other_models_and_sets(plan):
+    bare = ("--dataset", "bare", "--fanouts", "-1", "--hidden", 8, "--capacity", "1GB")
+    status, out, _ = plan(*bare, "--features", "random:6", "--classes", 3, "--model", "gat", "--undirected")
+    assert status == 0 and "gat, 1 layers, 6 → 8 → 3 channels" in out
+    assert plan(*bare)[2] == (
+        "workbench: bare has no features; pass --features degree, or random:WIDTH such as random:128\n"
+    )
+    assert "bare has no classes; pass --classes" in plan(*bare, "--features", "degree")[2]
+    status, out, _ = plan(
+        *SMALL, "--capacity", "30kB", "--optimizer", "sgd", "--dropout", 0.5, "--norm", "layer", "--strategy", "split"
+    )
+    assert status == 0 and "sgd; estimated for cpu" in out
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (("--layers", 3), "layers is 3, but 2 fanouts are given; give one per layer"),
+        (("--fanouts", "99999999999999999999,5"), "fanouts are [99999999999999999999, 5]; pass one per layer"),
+        (("--fanouts", "3,0"), "fanouts are [3, 0]; pass one per layer"),
+        (("--fanouts", "3;3"), "fanouts are '3;3'; write integers with commas"),
+        (("--capacity", "lots"), "'lots' is not a number of bytes; write 8GiB"),
+        (("--capacity", "0"), "capacity_bytes is 0"),
+        (("--capacity", "2kB"), "parameters and optimizer state alone need"),
+        (("--batch-size", 31), "batch-size is 31, but tiny has 30 training nodes"),
+        (("--batch-size", 0), "batch-size is 0"),
+        (("--lstm", "cudnn"), "lstm is 'cudnn'"),
+        (("--dataset", "absent"), "absent.npz"),
+        (("--heads", 2), "heads is 2, but sage-mean has no heads"),
+    ],
+)
+def test_invalid_options_are_one_line(plan, arguments, message):
+    status, out, err = plan(*SMALL, "--capacity", "25kB", *arguments)
+    assert status == 1 and not out and err.startswith("workbench: ") and message in err
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "offered"),
+    [
+        (
+            "--method",
+            "cluster",
+            "'auto', 'fast', 'range', 'random', 'metis', 'reg', 'reg_unweighted', 'reg_normalized', 'star'",
+        ),
+        ("--strategy", "odd", "'even', 'split'"),
+        ("--optimizer", "lion", "'adam', 'adamw', 'sgd'"),
+        ("--model", "mlp", "'gat'"),
+        ("--lstm", "own", "'onednn', 'native', 'cudnn'"),
+    ],
+)
+def test_unknown_values_are_usage_errors_that_name_the_known_ones(plan, option, value, offered):
+    status, out, err = plan(*SMALL, "--capacity", "25kB", option, value)
+    assert (status, out) == (2, "") and f"{value!r} is not one of" in err and offered in err
+
+
+def test_the_values_offered_are_those_of_the_library():
+    assert {*option_values.PARTITIONERS} == {*PARTITION_METHODS} - {"cluster"}  # which needs a partition of its own
+    assert option_values.MODELS == MODEL_KINDS and option_values.LSTMS == LSTMS
+    assert (tuple(OPTIMIZERS), tuple(STRATEGIES)) == (option_values.OPTIMIZERS, option_values.STRATEGIES)
+    assert option_values.SIZES == SIZES
+
+
+@pytest.mark.parametrize(
+    ("option", "value", "message"),
+    [
+        ("--margin", -1, "margin is -1.0"),
+        ("--capacity", 0, "capacity_bytes is 0"),
+        ("--lstm", "cudnn", "requires device='cuda' and a GPU"),
+        ("--fanouts", "a", "fan"),
+    ],
+)
+def test_invalid_options_are_refused_before_the_data_set_is_loaded(plan, monkeypatch, option, value, message):
+    monkeypatch.setattr(plan_batch, "_load", lambda _: pytest.fail("loaded"))
+    status, _, err = plan(*SMALL, "--capacity", "25kB", option, value)
+    assert status == 1 and message in err
+
+
+def test_fanouts_may_start_with_minus_one(plan):
+    status, out, _ = plan(*SMALL, "--capacity", "1GiB", "--fanouts", "-1,3")
+    assert status == 0 and "fanouts -1,3:" in out
+    assert plan(*SMALL, "--capacity", "1GiB", "--fanouts", "3,-1")[0] == 0
+    assert "fanouts -1,-1:" in plan(*SMALL, "--capacity", "1GiB", "--fanouts", "-1,-1")[1]
+
+
+def test_the_method_behind_auto_is_named(plan):
+    _, out, _ = plan(*SMALL, "--capacity", "25kB")
+    name = planned(25_000, method="auto")[1].method_name
+    assert name.startswith("auto (") and f"(partitioned by {name})" in out.splitlines()[0]
+    assert name in next(line for line in out.splitlines() if line.startswith(" "))
+
+
+def test_the_lstm_priced_is_chosen_and_named(plan):
+    lstm = ("--model", "sage-lstm", "--capacity", "1GiB")
+    lines = {name: plan(*SMALL, *lstm, "--lstm", name)[1].splitlines() for name in ("native", "onednn")}
+    assert all(lines[name][3].endswith(f"estimated for cpu ({name} lstm)") for name in lines)
+    assert lines["native"][0] != lines["onednn"][0]
+    assert plan(*SMALL, *lstm, "--device", "cuda", "--lstm", "native")[1].splitlines()[3].endswith("cuda (native lstm)")

@@ -1,0 +1,108 @@
+"""The claims of the benchmarks: each can be lost, and by nothing but what it is about."""
+
+import pandas as pd
+import pytest
+
+from tests.experiments.performance import tables
+from workbench.experiment.figure_loader import load_experiment
+
+FIGURES = ("sampling", "splitting", "aggregation", "boundaries", "estimate", "traced", "plan", "standins")
+
+
+def lost(figure: str, table: pd.DataFrame) -> set[str]:
+    return {finding.name for finding in load_experiment(f"performance/{figure}").check(table) if not finding.held}
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_all_claims_hold_in_a_table_made_for_them(figure: str) -> None:
+    assert lost(figure, getattr(tables, figure)()) == set()
+
+
+@pytest.mark.parametrize(
+    ("figure", "rows", "column", "value", "names"),
+    [
+        ("sampling", "graph == 'power-law' and batch_size == 8192", "ratio_best", 1.4, {"faster-in-every-case"}),
+        ("sampling", "graph != 'power-law'", "ratio_best", 2.4, {"faster-at-the-median"}),
+        ("splitting", "num_parts == 8 and method == 'metis'", "ratio_best", 4.9, {"faster-in-every-case"}),
+        ("splitting", "num_parts == 8 or method == 'metis'", "ratio_best", 6.9, {"faster-at-the-median"}),
+        ("aggregation", "kind == 'pool' and width == 64", "ratio_best", 0.8, {"faster-in-every-case"}),
+        ("aggregation", "kind != 'gat'", "ratio_best", 1.4, {"faster-at-the-median"}),
+        ("aggregation", "kind == 'gat'", "ratio_best", 7.9, {"attention-gains-most"}),
+        ("boundaries", "library == 'dgl' and graph == 'power-law'", "share", 0.021, {"checks-are-cheap"}),
+        ("estimate", "kind == 'gat' and case_seed == 3", "worst_error", 0.031, {"within-3-percent"}),
+        ("estimate", "kind == 'gat' and case_seed == 3", "worst_error", -0.0295, {"margin-covers"}),
+        ("estimate", "case_seed > 1", "worst_error", 0.002, {"median-0.1-percent"}),
+        ("traced", "model == 'Buckets' and num_parts == 4", "peak_error", -0.041, {"within-4-percent"}),
+        ("traced", "model == 'Buckets'", "peak_error", 0.01, {"exact-in-most"}),
+        ("traced", "model == 'Buckets'", "required_error", -0.01, {"required-is-enough"}),
+        ("traced", "model == 'Thresholded'", "required_error", -0.01, {"required-is-enough-for-any-values"}),
+        ("plan", "method == 'reg' and case_seed == 4", "measured_bytes", 1001.0, {"fits-in-every-case"}),
+        ("plan", "method == 'reg' and case_seed < 3", "hit", False, {"hits-in-most"}),
+        ("plan", "method == 'reg' and case_seed == 4", "planned", None, {"found-in-every-case"}),
+        ("standins", "standin == 'synthetic-yelp' and property == 'edges'", "met", False, {"targets-are-met"}),
+        ("standins", "standin == 'synthetic-yelp'", "peak_bytes", 1001, {"required-memory-is-enough"}),
+    ],
+)
+def test_a_spoiled_table_loses_just_that_claim(
+    figure: str, rows: str, column: str, value: object, names: set[str]
+) -> None:
+    table = getattr(tables, figure)()
+    table.loc[table.query(rows).index, column] = value
+    assert lost(figure, table) == names
+
+
+def test_findings_on_seconds_are_timed() -> None:
+    timed = {
+        figure: {finding.timed for finding in load_experiment(f"performance/{figure}").check(getattr(tables, figure)())}
+        for figure in FIGURES
+    }
+    against_dgl = {figure: figure in ("sampling", "splitting", "aggregation", "boundaries") for figure in FIGURES}
+    assert timed == {figure: {seconds} for figure, seconds in against_dgl.items()}
+
+
+@pytest.mark.parametrize("figure", FIGURES)
+def test_a_figure_has_a_title_and_marks_every_row(figure: str) -> None:
+    table = getattr(tables, figure)()
+    drawn = load_experiment(f"performance/{figure}").draw(table)
+    assert drawn.layout.title.text
+    assert sum(len(trace.y) for trace in drawn.data) == len(table)
+
+
+@pytest.mark.parametrize("figure", [figure for figure in FIGURES if figure != "standins"])
+def test_the_first_rows_of_a_comparison_summarize_all_cases(figure: str) -> None:
+    table = getattr(tables, figure)()
+    compared = load_experiment(f"performance/{figure}").compare(table)
+    assert list(compared)[:2] == ["measured", "cases"]
+    assert {"median", "from", "to"} <= set(compared)
+    first = compared.cases.iloc[: 2 if figure == "sampling" else 1]
+    assert first.sum() == len(table)
+
+
+def test_the_summary_of_ratios() -> None:
+    table = tables.sampling()
+    table.loc[0, "ratio_best"] = 2.0
+    smaller, large = load_experiment("performance/sampling").compare(table).to_dict("records")
+    assert smaller == {
+        "measured": "neighbour sampling: ogbn-arxiv, power-law",
+        "cases": 8,
+        "median": 8.0,
+        "from": 2.0,
+        "to": 8.0,
+        "spread": pytest.approx(2 / 7.5),
+    }
+    assert (large["measured"], large["cases"]) == ("neighbour sampling: synthetic-products", 4)
+
+
+def test_the_summary_of_errors() -> None:
+    everything, gat, gcn = load_experiment("performance/estimate").compare(tables.estimate()).to_dict("records")
+    assert (gat["cases"], gcn["cases"]) == (3, 3)
+    assert everything == {
+        "measured": "estimated peak of the library's layers",
+        "cases": 6,
+        "exact": 4,
+        "median": 0.0,
+        "largest": 0.002,
+        "from": -0.002,
+        "to": 0.0,
+        "estimate_seconds": 1e-3,
+    }

@@ -1,0 +1,91 @@
+"""Estimates for backends other than the CPU's default, whose kernels the CPU is made to run."""
+
+import importlib
+from collections.abc import Iterator
+
+import pytest
+import torch
+
+import workbench as wb
+from tests.memory.measured import CLASSES, FANOUTS, IN, WIDE, build, compare, is_close, sample, thirds
+from workbench.kernels import mask
+from workbench.memory.analytic import lstm as fake_lstm
+from workbench.memory.estimator import estimate_memory
+from workbench.nn import dropout
+from workbench.nn.model import MODEL_KINDS
+
+
+@pytest.fixture
+def without_onednn() -> Iterator[None]:
+    torch._C._set_mkldnn_enabled(False)  # torch.backends.mkldnn.flags warns about unrelated flags
+    yield
+    torch._C._set_mkldnn_enabled(True)
+
+
+@pytest.fixture
+def torch_forms(monkeypatch: pytest.MonkeyPatch, without_onednn: None) -> wb.Backend:
+    """The CPU runs the torch forms, as CUDA would, except for LSTM steps, which CUDA fuses."""
+    for name in ("segment_sum", "segment_max", "edge_softmax", "gather"):
+        monkeypatch.setattr(importlib.import_module(f"workbench.kernels.{name}"), "use_compiled", lambda x: False)
+
+    def in_torch(x: torch.Tensor, ids: torch.Tensor, key: int, threshold: int) -> torch.Tensor:
+        return mask._apply_mask_torch(x, ids, key, threshold, 2.0)
+
+    monkeypatch.setattr(dropout, "apply_mask", in_torch)
+    monkeypatch.setitem(fake_lstm._NATIVE_SAVED, "cuda", fake_lstm._NATIVE_SAVED["cpu"])
+    return wb.Backend("cuda")
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
+@pytest.mark.parametrize("num_layers", [1, 3])
+@pytest.mark.parametrize("kind", MODEL_KINDS)
+def test_cuda_estimates_match_the_torch_forms(
+    torch_forms: wb.Backend, kind: str, num_layers: int, dtype: torch.dtype
+) -> None:
+    model, micro = build(kind, num_layers, WIDE, dtype, dropout=0.5), thirds(sample(FANOUTS[:num_layers]))
+    optimizer = torch.optim.Adam(model.parameters(), foreach=True)
+    found = compare(model, micro, optimizer, in_dim=IN, num_classes=CLASSES, backend=torch_forms)
+    for phase in ("forward", "backward"):
+        assert is_close(found[phase], 0.15 if kind == "sage-lstm" else 0.01), found
+
+
+def test_torch_forms_process_edges_in_chunks(torch_forms: wb.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("kernels.segment", "memory.analytic.aggregation", "memory.analytic.dense"):
+        monkeypatch.setattr(importlib.import_module(f"workbench.{name}"), "MESSAGE_BYTES", 1 << 14)
+    for kind in ("sage-mean", "gat"):
+        model = build(kind, 2, WIDE, dropout=0.5)
+        found = compare(
+            model, thirds(sample(FANOUTS[:2])), torch.optim.Adam(model.parameters(), foreach=True), in_dim=IN,
+            num_classes=CLASSES, backend=torch_forms,
+        )  # fmt: skip
+        assert is_close(found["forward"], 0.01) and is_close(found["backward"], 0.01), found
+
+
+@pytest.mark.parametrize("num_layers", [1, 2])
+def test_native_lstm(without_onednn: None, num_layers: int) -> None:
+    model = build("sage-lstm", num_layers, WIDE)
+    assert wb.Backend.of(model).lstm == "native"
+    found = compare(
+            model, thirds(sample(FANOUTS[:num_layers])), torch.optim.Adam(model.parameters()), in_dim=IN,
+            num_classes=CLASSES,
+        )  # fmt: skip
+    assert is_close(found["forward"], 0.03), found
+    assert is_close(found["backward"], 0.15), found  # the peak is in the forward pass
+
+
+def test_double_precision_uses_the_native_lstm() -> None:
+    model = build("sage-lstm", 1, WIDE, torch.float64)
+    estimate = estimate_memory(model, sample(FANOUTS[:1]), backend="cpu")
+    assert "native" in estimate.backend
+    found = compare(model, [sample(FANOUTS[:1])], torch.optim.SGD(model.parameters()), in_dim=IN, num_classes=CLASSES)
+    assert is_close(found["forward"], 0.01), found
+
+
+def test_unavailable_backends_are_refused() -> None:
+    with pytest.raises(ValueError, match="device 'tpu' is not known"):
+        wb.Backend("tpu")
+    with pytest.raises(ValueError, match="pass lstm='native'"):
+        wb.Backend("cuda", "onednn")
+    if not torch.cuda.is_available():
+        with pytest.raises(ValueError, match="requires device='cuda' and a GPU"):
+            wb.Backend("cuda", "cudnn")

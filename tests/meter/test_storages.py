@@ -1,0 +1,36 @@
+"""Finding all live tensors."""
+
+import gc
+
+import pytest
+import torch
+from torch import Tensor
+
+from workbench.meter.storages import _live_tensors, live_storages
+
+
+class Named(torch.nn.Parameter):
+    """A subclass of a subclass."""
+
+
+def test_all_tensors_are_found_whatever_their_class() -> None:
+    layer = torch.nn.Linear(3, 2)
+    kept = [torch.zeros(3), Named(torch.ones(2)), torch.zeros(4, requires_grad=True) * 2, [torch.ones(1)], layer.weight]
+    expected = {id(obj) for obj in gc.get_objects() if issubclass(type(obj), Tensor)}
+    found = {id(tensor) for tensor in _live_tensors()}
+    assert found == expected
+    assert {id(tensor) for tensor in kept if isinstance(tensor, Tensor)} <= found
+
+
+def test_gradients_of_leaves_are_found() -> None:
+    layer = torch.nn.Linear(3, 2)
+    layer(torch.ones(1, 3)).sum().backward()
+    assert layer.weight.grad is not None
+    grad = layer.weight.grad.untyped_storage()._cdata
+    assert grad in {storage._cdata for storage in live_storages()}
+
+
+def test_tensors_whose_class_is_hidden_are_found_too(monkeypatch: pytest.MonkeyPatch) -> None:
+    kept = torch.zeros(3)
+    monkeypatch.setattr(gc, "get_referrers", lambda *_: [])
+    assert any(tensor is kept for tensor in _live_tensors())

@@ -1,0 +1,36 @@
+"""A linear layer that also returns the destinations' own rows, against a slice."""
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+from workbench.nn.linear_with_self import linear_with_self
+
+
+def gradients(out: Tensor, h_dst: Tensor, linear: nn.Linear, h: Tensor, use: str) -> list[Tensor | None]:
+    """Return the gradients of a weighted sum of the outputs that are used."""
+    weights = torch.arange(1.0, 4.0, dtype=h.dtype)[:, None]
+    loss = torch.zeros((), dtype=h.dtype)
+    if use != "h_dst":
+        loss = loss + (out[:3] * weights).sum()
+    if use != "out":
+        loss = loss + (h_dst * weights).sum()
+    return list(torch.autograd.grad(loss, [h, linear.weight, linear.bias], allow_unused=True))
+
+
+@pytest.mark.parametrize("use", ["both", "out", "h_dst"])
+def test_gradients_are_those_of_a_slice(use: str) -> None:
+    linear, h = nn.Linear(4, 2, dtype=torch.float64), torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
+    ours = gradients(*linear_with_self(linear, h, 3), linear, h, use)
+    plain = gradients(linear(h), h[:3], linear, h, use)
+    for got, expected in zip(ours, plain, strict=True):
+        assert got is not None
+        assert torch.allclose(got, torch.zeros_like(got) if expected is None else expected)
+
+
+def test_features_require_no_gradient() -> None:
+    linear, features = nn.Linear(4, 2), torch.randn(5, 4)
+    out, h_dst = linear_with_self(linear, features, 3)
+    assert out.requires_grad
+    assert not h_dst.requires_grad
+    assert torch.equal(h_dst, features[:3])

@@ -1,0 +1,78 @@
+"""Computation graphs against lists and dense matrices built from the blocks in plain Python."""
+
+from collections import Counter
+from itertools import pairwise
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.partition.refine.oracles import EDGE, INPUT, batch_of, bytes_of, hop_starts, sources_of
+from tests.strategies import minibatches, random_minibatch
+from workbench.core.minibatch import MiniBatch
+from workbench.partition.refine.computation_graph import computation_graph, fair_shares, net_sizes
+
+
+def node_bytes(mb: MiniBatch, input_bytes: int = INPUT, edge_bytes: int = EDGE) -> list[int]:
+    first = hop_starts(mb)
+    inner = [edge_bytes * degree for block in reversed(mb.blocks) for degree in block.indptr.diff().tolist()]
+    return [*inner, *[input_bytes] * (first[-1] - len(inner))]
+
+
+@given(minibatches())
+def test_nodes_are_numbered_by_hop(mb: MiniBatch) -> None:
+    graph, expected = computation_graph(mb), sources_of(mb)
+    assert graph.hop_starts.tolist() == hop_starts(mb) and graph.num_seeds == mb.num_seeds
+    rows = [row.tolist() for row in graph.sources.split(graph.indptr.diff().tolist())]
+    assert rows == [row[1:] for row in expected]
+    counts = Counter(source for row in expected for source in row)
+    assert net_sizes(graph).tolist() == [counts[node] for node in range(hop_starts(mb)[-1])]
+
+
+@given(minibatches(), st.integers(0, 9), st.integers(0, 9))
+def test_bytes_are_those_of_inputs_and_edges(mb: MiniBatch, input_bytes: int, edge_bytes: int) -> None:
+    graph = computation_graph(mb, input_bytes=input_bytes, edge_bytes=edge_bytes)
+    assert graph.node_bytes.tolist() == node_bytes(mb, input_bytes, edge_bytes)
+    assert int(graph.node_bytes.sum()) == input_bytes * mb.num_inputs + edge_bytes * mb.num_edges
+
+
+def shares_by_definition(mb: MiniBatch) -> torch.Tensor:
+    """Multiply the bytes by a dense matrix of shares: every node passes 1/n of a source that n nodes read to each."""
+    rows, total = sources_of(mb), hop_starts(mb)[-1]
+    counts = Counter(source for row in rows for source in row)
+    share = torch.eye(total, dtype=torch.float64)  # [reader, node]: the reader's share of the node
+    for node, row in enumerate(rows):
+        for source in row:
+            share[:, source] += share[:, node] / counts[source]
+    return share @ torch.tensor(node_bytes(mb), dtype=torch.float64)
+
+
+@settings(max_examples=50)
+@given(minibatches())
+def test_shares_are_fair(mb: MiniBatch) -> None:
+    torch.testing.assert_close(fair_shares(computation_graph(mb)), shares_by_definition(mb), rtol=1e-12, atol=1e-9)
+
+
+@given(minibatches())
+def test_shares_of_a_hop_sum_to_the_bytes_from_that_hop_on(mb: MiniBatch) -> None:
+    shares, expected, first = fair_shares(computation_graph(mb)), node_bytes(mb), hop_starts(mb)
+    for begin, end in pairwise(first):
+        if mb.num_seeds:
+            assert float(shares[begin:end].sum()) == pytest.approx(sum(expected[begin:]))
+
+
+def test_shares_of_a_worked_example() -> None:
+    """Seed 0 reads node 2 twice, seed 1 reads itself and node 2: each has half of source 2."""
+    shares = fair_shares(computation_graph(batch_of([[2, 2], [1, 2]])))
+    assert shares.tolist() == pytest.approx([512 * 3 / 2 + 32, 512 * 3 / 2 + 32, 512, 512, 512])
+
+
+def test_without_layers_seeds_are_inputs() -> None:
+    graph = computation_graph(MiniBatch(torch.arange(3), ()))
+    assert graph.hop_starts.tolist() == [0, 3] and fair_shares(graph).tolist() == [512.0] * 3
+
+
+def test_a_single_seed_has_all_bytes() -> None:
+    mb = random_minibatch(num_seeds=1)
+    assert float(fair_shares(computation_graph(mb))[0]) == pytest.approx(bytes_of(mb))

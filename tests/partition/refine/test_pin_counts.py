@@ -1,0 +1,144 @@
+"""Pin counts against sets and counters in plain Python, initially and after moves."""
+
+import random
+from collections import Counter
+
+import numpy as np
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from tests.partition.refine.oracles import hop_starts, part_bytes, partitioned, pins_by_part, sources_of
+from tests.strategies import random_graph, random_minibatch
+from workbench.core.errors import CapacityError
+from workbench.core.minibatch import MiniBatch
+from workbench.kernels.threads import get_num_threads, set_num_threads
+from workbench.partition.refine import pin_counts as module
+from workbench.partition.refine.computation_graph import computation_graph
+from workbench.partition.refine.pin_counts import PinCounts, add_pin, count_pins, pin_count, remove_pin
+
+LIMIT = 1 << 30
+
+
+def counted(mb: MiniBatch, part: torch.Tensor, num_parts: int) -> PinCounts:
+    return count_pins(computation_graph(mb), part, num_parts, LIMIT)
+
+
+def read(mb: MiniBatch, found: PinCounts) -> list[Counter[int]]:
+    """Read the count of every node and part through the kernel."""
+    nodes, arrays = range(mb.num_seeds, hop_starts(mb)[-1]), found.arrays()
+    return [
+        Counter({node: n for node in nodes if (n := int(pin_count(arrays, node, label)))})
+        for label in range(found.num_parts)
+    ]
+
+
+@given(partitioned())
+def test_counts_equal_those_of_sets(case: tuple[MiniBatch, torch.Tensor, int]) -> None:
+    mb, part, num_parts = case
+    found = counted(mb, part, num_parts)
+    assert read(mb, found) == pins_by_part(mb, part.tolist(), num_parts)
+    assert found.part_bytes.tolist() == part_bytes(mb, part, num_parts)
+    assert int(found.filled[0]) == np.count_nonzero(found.table) < len(found.table)
+
+
+@pytest.mark.parametrize("num_parts", [1, 64, 512])
+@pytest.mark.parametrize("fanouts", [(3,), (2, 2), (2, 2, 2)])
+def test_many_parts(num_parts: int, fanouts: tuple[int, ...]) -> None:
+    mb = random_minibatch(random_graph(60, 300, seed=1), fanouts=fanouts, num_seeds=40)
+    part = torch.arange(40) * 13 % num_parts
+    assert read(mb, counted(mb, part, num_parts)) == pins_by_part(mb, part.tolist(), num_parts)
+
+
+def move(sources: list[list[int]], pins: PinCounts, seed: int, home: int, other: int) -> None:
+    """Move a seed with all nodes that leave or enter a part with it."""
+    for label, change in ((home, remove_pin), (other, add_pin)):
+        stack = [seed]
+        while stack:
+            for source in sources[stack.pop()]:
+                if change(pins.arrays(), source, label) and source < len(sources):
+                    stack.append(source)
+
+
+@settings(max_examples=60)
+@given(partitioned(), st.integers(0, 2**16))
+def test_counts_after_moves_of_seeds(case: tuple[MiniBatch, torch.Tensor, int], seed: int) -> None:
+    mb, part, num_parts = case
+    found, sources, rng = counted(mb, part, num_parts), sources_of(mb), random.Random(seed)
+    labels = part.tolist()
+    max_filled = len(found.table) - hop_starts(mb)[-1]
+    for _ in range(8 * bool(labels)):
+        if int(found.filled[0]) >= max_filled:  # the next move might find no free slot
+            break
+        moved, other = rng.randrange(len(labels)), rng.randrange(num_parts)
+        if other != labels[moved]:
+            move(sources, found, moved, labels[moved], other)
+            labels[moved] = other
+    assert read(mb, found) == pins_by_part(mb, labels, num_parts)
+    assert int(found.filled[0]) == np.count_nonzero(found.table)
+
+
+@settings(max_examples=60)
+@given(partitioned(), st.integers(0, 2**16))
+def test_counts_after_single_changes(case: tuple[MiniBatch, torch.Tensor, int], seed: int) -> None:
+    """In any order, as long as a net has no more pins than edges lead to its node."""
+    mb, part, num_parts = case
+    found, rng = counted(mb, part, num_parts), random.Random(seed)
+    model, most = pins_by_part(mb, part.tolist(), num_parts), Counter(c for row in sources_of(mb) for c in row)
+    nodes = sorted(most)
+    for _ in range(40 * bool(nodes)):
+        node, label = rng.choice(nodes), rng.randrange(num_parts)
+        if rng.random() < 0.5 and model[label][node]:
+            model[label][node] -= 1
+            assert remove_pin(found.arrays(), node, label) == (model[label][node] == 0)
+        elif sum(counts[node] for counts in model) < most[node] and found.filled[0] < len(found.table) - 1:
+            model[label][node] += 1
+            assert add_pin(found.arrays(), node, label) == (model[label][node] == 1)
+    assert read(mb, found) == [+counts for counts in model]
+
+
+def test_every_slot_of_the_table_can_be_used() -> None:
+    mb = random_minibatch(random_graph(60, 300, seed=1), fanouts=(3, 3), num_seeds=10)
+    found = counted(mb, torch.arange(10) % 5, 64)
+    before, deep = read(mb, found), hop_starts(mb)[2]
+    added = Counter()
+    for label in range(5, 64):
+        for node in range(deep, hop_starts(mb)[-1]):
+            if found.filled[0] < len(found.table) - 1:
+                assert add_pin(found.arrays(), node, label)
+                added[label, node] += 1
+    assert found.filled[0] == len(found.table) - 1 == np.count_nonzero(found.table)
+    after = read(mb, found)
+    assert after[:5] == before[:5]
+    assert {(label, node): n for label in range(5, 64) for node, n in after[label].items()} == added
+
+
+def test_threads_do_not_change_the_counts(num_threads: int) -> None:
+    mb = random_minibatch(random_graph(300, 2000, seed=1), fanouts=(4, 4), num_seeds=150)
+    part = torch.arange(150) % 11
+    many = counted(mb, part, 11)
+    before = get_num_threads()
+    set_num_threads(1)
+    try:
+        one = counted(mb, part, 11)
+    finally:
+        set_num_threads(before)
+    for name in ("row_starts", "rows", "table", "filled", "part_bytes"):
+        assert np.array_equal(getattr(many, name), getattr(one, name)), name
+
+
+def test_capacity_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
+    mb, part = random_minibatch(fanouts=(3, 3)), torch.arange(5) % 2
+    graph, found = computation_graph(mb), counted(mb, part, 2)
+    required = found.table.nbytes + found.rows.nbytes + 8 * sum(map(len, pins_by_part(mb, part.tolist(), 2)))
+    count_pins(graph, part, 2, required)
+    with pytest.raises(CapacityError, match=r"requires .*, more than the limit of .*: use fewer parts"):
+        count_pins(graph, part, 2, required - 1)
+    monkeypatch.setattr(module, "_COUNT_MASK", 1)
+    with pytest.raises(CapacityError, match=r"supports up to 65,536 parts.*and 1 pins per net"):
+        count_pins(graph, part, 2, LIMIT)
+    monkeypatch.undo()
+    monkeypatch.setattr(module, "MAX_PARTS", 1)
+    with pytest.raises(CapacityError, match=r"supports up to 1 parts.*not 2,"):
+        count_pins(graph, part, 2, LIMIT)

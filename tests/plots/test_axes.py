@@ -1,0 +1,56 @@
+"""Axis titles, units and logarithmic ticks."""
+
+from itertools import product
+from math import log10
+
+import pytest
+
+from workbench.plots.axes import label, log_axis, unit_of
+
+
+@pytest.mark.parametrize(
+    ("column", "largest", "unit", "expected"),
+    [
+        ("peak_bytes", 2**30, None, ("GiB", 2**30)),
+        ("peak_bytes", 2**30 - 1, None, ("MiB", 2**20)),
+        ("peak_bytes", 5, "GiB", ("GiB", 2**30)),
+        ("peak_bytes", 0, None, ("B", 1)),
+        ("epoch_seconds", 0.25, None, ("ms", 1e-3)),
+        ("epoch_seconds", 1.0, None, ("s", 1)),
+        ("epoch_seconds", 90.0, None, ("min", 60)),
+        ("total_inputs", 1e9, None, ("", 1)),
+    ],
+)
+def test_units(column: str, largest: float, unit: str | None, expected: tuple[str, float]) -> None:
+    assert unit_of(column, largest, unit) == expected
+
+
+@pytest.mark.parametrize(("column", "says"), [("peak_bytes", "choose from B, KiB"), ("loss", "choose from none")])
+def test_units_that_do_not_fit_the_column(column: str, says: str) -> None:
+    with pytest.raises(ValueError, match=f"{column} can't be shown in 's'; {says}"):
+        unit_of(column, 1.0, "s")
+
+
+def test_labels() -> None:
+    assert label("num_parts") == "micro-batches K"
+    assert label("peak_bytes", "GiB") == "peak memory (GiB)"
+    assert label("backward_seconds", "ms") == "backward (ms)"
+    assert label("val_accuracy") == "val accuracy"
+
+
+@pytest.mark.parametrize(("low", "ratio"), [*product([0.003, 1.1, 180], [1.04, 1.5, 9, 300, 1e7])])
+def test_logarithmic_ticks_are_in_range_and_show_their_value(low: float, ratio: float) -> None:
+    axis = log_axis([low, low * ratio])
+    assert 2 <= len(axis["tickvals"]) <= 8
+    assert all(10 ** axis["range"][0] <= tick <= 10 ** axis["range"][1] for tick in axis["tickvals"])
+    assert [float(text) for text in axis["ticktext"]] == pytest.approx(axis["tickvals"], rel=1e-4)
+    assert axis["range"][0] < log10(low) and axis["range"][1] > log10(low * ratio)
+
+
+def test_the_coarsest_steps_that_give_enough_ticks() -> None:
+    assert log_axis([2e-6, 2])["tickvals"] == [1e-6, 1e-5, 1e-4, 1e-3, 1e-2, 0.1, 1]
+    assert log_axis([1, 8])["tickvals"] == [1, 2, 5]
+
+
+def test_an_axis_without_values() -> None:
+    assert log_axis([]) == {"type": "log"}

@@ -1,0 +1,82 @@
+"""Dots: positions, intervals, error bounds, and rows that are skipped."""
+
+from typing import Any
+
+import pandas as pd
+import pytest
+
+from workbench.plots.dots import error_dots, interval_dots
+
+ERRORS = [
+    {"data": data, "layer": layer, "by": by, "error": error}
+    for data in ("x", "y")
+    for layer, by, error in (
+        ("mean", "ours", 0.01),
+        ("mean", "theirs", -0.4),
+        ("gat", "ours", -0.02),
+        ("gat", "theirs", None),
+    )
+]
+MEANS = [
+    {"case": "cora", "way": "whole", "accuracy": 0.80, "half_width": 0.01},
+    {"case": "cora", "way": "micro", "accuracy": 0.79, "half_width": 0.02},
+    {"case": "x", "way": "whole", "accuracy": 0.5, "half_width": float("nan")},
+    {"case": "x", "way": "micro", "accuracy": None, "half_width": 0.1},
+]
+
+
+def draw_errors(rows: Any = ERRORS, **options: Any) -> Any:
+    return error_dots(rows, x="layer", group="by", facet="data", **options)
+
+
+def draw_means(rows: Any = MEANS) -> Any:
+    return interval_dots(rows, x="case", y="accuracy", group="way", title="Equal")
+
+
+def test_one_dot_per_error_with_groups_side_by_side() -> None:
+    figure = draw_errors(title="Small")
+    assert [trace.name for trace in figure.data] == ["ours", "theirs"] * 2
+    ours, theirs = figure.data[:2]
+    assert ours.y == (0.01, -0.02) and theirs.y == (-0.4,)
+    assert [round(x) for x in ours.x] == [0, 1] and ours.x[0] < 0 < theirs.x[0]
+    assert figure.layout.xaxis.ticktext == ("mean", "gat")
+    assert [trace.showlegend for trace in figure.data] == [True, True, False, False]
+    assert ours.marker.symbol != theirs.marker.symbol and ours.marker.color != theirs.marker.color
+    assert ours.customdata == ("mean: +1.00%", "gat: -2.00%")
+
+
+def test_bounds_are_shaded_in_every_panel() -> None:
+    bands = [shape for shape in draw_errors(within=0.07).layout.shapes if shape.type == "rect"]
+    assert [(band.y0, band.y1) for band in bands] == [(-0.07, 0.07)] * 2
+
+
+def test_no_errors() -> None:
+    with pytest.raises(ValueError, match="nothing was measured"):
+        draw_errors(pd.DataFrame(ERRORS).assign(error=None))
+
+
+def test_one_dot_per_mean_with_its_interval() -> None:
+    figure = draw_means()
+    whole, micro = figure.data
+    assert (whole.name, whole.y, whole.error_y.array) == ("whole", (0.8, 0.5), (0.01, 0))
+    assert (micro.name, micro.y, micro.error_y.array) == ("micro", (0.79,), (0.02,))
+    assert [round(x) for x in whole.x] == [0, 1] and whole.x[0] < 0 < micro.x[0]
+    assert figure.layout.xaxis.ticktext == ("cora", "x")
+    assert figure.layout.title.text == "Equal"
+    assert whole.marker.symbol != micro.marker.symbol and whole.marker.color != micro.marker.color
+
+
+def test_intervals_are_clipped_to_0_and_1() -> None:
+    wide = [{"case": "x", "way": way, "accuracy": 0.3, "half_width": half} for way, half in (("a", 0.4), ("b", 0.8))]
+    first, second = draw_means(wide).data
+    assert (first.error_y.array, first.error_y.arrayminus) == ((0.4,), (0.3,))
+    assert (second.error_y.array, second.error_y.arrayminus) == ((0.7,), (0.3,))
+
+
+def test_hover_shows_the_interval_if_known() -> None:
+    assert draw_means().data[0].customdata == ("cora: 80.00% ± 1.00%", "x: 50.00%")
+
+
+def test_no_means() -> None:
+    with pytest.raises(ValueError, match="no row of the table has a value of accuracy"):
+        draw_means(pd.DataFrame(MEANS).assign(accuracy=None))

@@ -1,0 +1,33 @@
+"""The generated parts of README.md and docs/ are those of what is recorded now."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from workbench.paths import project_root
+from workbench.report.generated_docs import documents, regenerated
+
+
+def test_documents_with_generated_parts() -> None:
+    found = {file.relative_to(project_root()).as_posix() for file in documents()}
+    assert found >= {"README.md", "docs/figures.md", "docs/performance.md"}
+
+
+@pytest.mark.parametrize("file", documents(), ids=lambda file: file.name)
+def test_generated_parts_are_up_to_date(file: Path) -> None:
+    text = file.read_text(encoding="utf-8")
+    assert text == regenerated(text), f"{file.name} is out of date: run `make figures`"
+
+
+def test_only_the_marked_part_changes() -> None:
+    text = "before\n<!-- generated: summary -->\nold\n<!-- end of generated -->\nafter\n"
+    new = regenerated(text)
+    assert new.startswith("before\n<!-- generated: summary -->\n\n| paper |")
+    assert new.endswith("\n\n<!-- end of generated -->\nafter\n") and "old" not in new
+    assert regenerated(new) == new
+
+
+def test_an_unknown_part_is_an_error() -> None:
+    with pytest.raises(ValueError, match=re.escape("unknown generated part 'sumary'; use one of summary, figures")):
+        regenerated("<!-- generated: sumary -->\n<!-- end of generated -->")

@@ -1,0 +1,69 @@
+"""The closing cells of notebooks, on the toy experiments."""
+
+from pathlib import Path
+from typing import Any
+
+import pandas as pd
+import pytest
+from IPython.display import Markdown
+
+from workbench.experiment.experiment import Experiment
+from workbench.experiment.figure_loader import load_experiment
+from workbench.experiment.recorded import record, recorded
+from workbench.report import notebook
+from workbench.tracking.file_store import FileStore
+
+Shown = list[Any]
+
+
+@pytest.fixture
+def figure(toys: Path) -> Experiment:
+    return load_experiment("toys/fig2")  # a view of fig1
+
+
+@pytest.fixture
+def shown(monkeypatch: pytest.MonkeyPatch) -> Shown:
+    """Everything displayed, Markdown as its text."""
+    found: Shown = []
+    monkeypatch.setattr(
+        "IPython.display.display", lambda value: found.append(value.data if isinstance(value, Markdown) else value)
+    )
+    return found
+
+
+def test_findings_are_a_table_with_verdicts(figure: Experiment, shown: Shown) -> None:
+    notebook.findings(figure, pd.DataFrame({"number": [1, 2], "square": [1, 4]}), size="smoke")
+    notebook.findings(figure, pd.DataFrame({"number": [1, 2], "square": [4, 1]}), size="smoke")
+    assert "| it grows | held |" in shown[0] and "[1, 4]" in shown[0]
+    assert "| it grows | did not hold |" in shown[1]
+
+
+def test_recorded_tables_show_figure_findings_and_provenance(
+    figure: Experiment, store: FileStore, shown: Shown
+) -> None:
+    record(figure.runs(size="smoke", store=store))
+    (kept,) = recorded("toys/fig1")
+    notebook.recorded_tables(figure)
+    heading, drawn, findings = shown
+    assert heading.startswith("**smoke**") and kept.provenance() in heading
+    assert list(drawn.data[0].y) == [1, 4, 9] and "| it grows | held |" in findings
+
+
+def test_recorded_tables_can_show_the_comparison(figure: Experiment, store: FileStore, shown: Shown) -> None:
+    record(figure.runs(size="smoke", store=store))
+    notebook.recorded_tables(figure, compare=True)
+    assert isinstance(shown[2], pd.DataFrame) and list(shown[2]) == ["paper", "here"]
+
+
+def test_no_recorded_table(figure: Experiment, shown: Shown) -> None:
+    notebook.recorded_tables(figure)
+    assert shown == ["No table of `toys/fig1` is recorded."]
+
+
+def test_logged_runs_are_those_of_the_table(figure: Experiment, store: FileStore, shown: Shown) -> None:
+    table = figure.run(size="smoke", store=store)
+    figure.run(size="smoke", overrides={"number": [7, 8]}, store=store)
+    found = notebook.logged_runs(figure, table, ["number", "square"], store=store)
+    assert found.values.tolist() == [[1, 1], [2, 4], [3, 9]]
+    (text,) = shown
+    assert 'tags.sweep = "toys/fig1"' in text and "MLflow experiment `toys`" in text

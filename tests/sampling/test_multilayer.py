@@ -1,0 +1,52 @@
+"""Layer-by-layer sampling: excluded edges, huge offsets, and a clean scratch memory after errors."""
+
+import pytest
+import torch
+
+from tests.sampling.stars import rows_of, star
+from tests.strategies import random_graph
+from workbench.core.graph import Graph
+from workbench.sampling.neighbor import NeighborSampler
+
+
+def test_exactly_the_excluded_edges_are_missing() -> None:
+    graph = random_graph(20, 300, seed=2)
+    ids = torch.arange(0, 300, 3)
+    full = NeighborSampler([-1], edge_ids=True).sample(graph, torch.arange(20), exclude_edges=ids)
+    assert full.blocks[0].edge_ids is not None
+    assert set(full.blocks[0].edge_ids.tolist()) == set(range(300)) - set(ids.tolist())
+    for options in ({}, {"weighted": True}):
+        weighted = random_graph(20, 300, seed=2, edge_weight=torch.float32)
+        some = NeighborSampler([4], edge_ids=True, **options).sample(weighted, torch.arange(20), exclude_edges=ids)
+        assert some.blocks[0].edge_ids is not None
+        assert not set(some.blocks[0].edge_ids.tolist()) & set(ids.tolist())
+
+
+def test_edge_ids_of_a_subgraph_can_be_excluded() -> None:
+    graph = Graph(torch.tensor([0, 2, 2]), torch.tensor([0, 1], dtype=torch.int32), torch.tensor([10, 20]))
+    mb = NeighborSampler([2], edge_ids=True).sample(graph, torch.tensor([0]), exclude_edges=torch.tensor([20]))
+    assert mb.blocks[0].edge_ids is not None and mb.blocks[0].edge_ids.tolist() == [10]
+
+
+def test_sources_out_of_range_are_refused_and_scratch_memory_is_clean() -> None:
+    broken = Graph(torch.tensor([0, 3, 3]), torch.tensor([1, 400_000_000, 1], dtype=torch.int32))
+    with pytest.raises(IndexError, match=r"400000000; sources must be in \[0, 2\)"):
+        NeighborSampler([3, 3]).sample(broken, torch.tensor([0]))
+    assert rows_of(NeighborSampler([2]).sample(star(1), torch.tensor([0]))) == [[1]]
+
+
+def test_offsets_beyond_two_to_the_31(tmp_path) -> None:
+    """A row that begins at edge 2³¹ + 5 of a sparse file."""
+    edges = 2**31 + 9
+    with open(tmp_path / "indices", "wb") as file:
+        file.truncate(edges * 4)
+    indices = torch.from_file(str(tmp_path / "indices"), shared=False, size=edges, dtype=torch.int32)
+    indices[-4:] = torch.tensor([1, 2, 3, 4], dtype=torch.int32)
+    graph = Graph(torch.tensor([0, edges - 4, edges, edges, edges, edges]), indices)
+    mb = NeighborSampler([4, 2], edge_ids=True).sample(graph, torch.tensor([1]))
+    assert mb.blocks[0].edge_ids is not None
+    assert set(rows_of(mb, 1)[0]) <= {1, 2, 3, 4}
+    assert len(set(rows_of(mb, 1)[0])) == 2
+    assert mb.blocks[0].edge_ids[:4].tolist() == list(range(edges - 4, edges))
+    few = NeighborSampler([2]).sample(graph, torch.tensor([0]))  # a row of 2³¹ + 5 edges
+    assert rows_of(few) == [[0, 0]]

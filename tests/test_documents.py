@@ -1,0 +1,61 @@
+"""README.md, CONTRIBUTING.md and docs/: every Python example runs as a script, and every link leads to a file."""
+
+import re
+from pathlib import Path
+from types import CodeType
+
+import pytest
+
+ROOT = Path(__file__).parent.parent
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+OPTIONAL = ["dgl", "torch_geometric"]
+MAX_README_LINES, MAX_PICTURE_BYTES = 140, 150_000
+
+
+def examples() -> dict[str, tuple[str, CodeType]]:
+    """By page and line: source and code of each example; tracebacks show the page's own lines."""
+    found = {}
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        for match in re.finditer(r"^```python\n(.*?)^```$", text, re.DOTALL | re.MULTILINE):
+            line = text.count("\n", 0, match.start(1))
+            found[f"{page.stem}:{line + 1}"] = match[1], compile("\n" * line + match[1], str(page), "exec")
+    return found
+
+
+def test_readme_and_guide_have_examples():
+    pages = [name.partition(":")[0] for name in examples()]
+    assert pages.count("README") >= 1 and pages.count("guide") >= 5
+
+
+@pytest.mark.parametrize(("source", "code"), examples().values(), ids=examples())
+def test_example_runs(source, code):
+    for library in OPTIONAL:
+        if re.search(rf"^\s*(import|from) {library}\b", source, re.MULTILINE):
+            pytest.importorskip(library)
+    exec(code, {"__name__": "__main__"})
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_relative_links_lead_to_files_and_headings(page):
+    for target in re.findall(r"\]\(([^)\s]+)\)", page.read_text(encoding="utf-8")):
+        if re.match(r"\w+:", target):
+            continue
+        path, _, anchor = target.partition("#")
+        file = (page.parent / path).resolve() if path else page
+        assert file.exists(), f"{page.name} links to {target}"
+        assert not anchor or anchor in anchors(file), f"{page.name} links to {target}: no such heading"
+
+
+def anchors(page):
+    """Anchors of a page's headings, as git hosts make them."""
+    heads = re.findall(r"^#+ (.+)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_readme_fits_on_three_screens():
+    assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= MAX_README_LINES
+
+
+def test_pictures_are_small():
+    assert all(picture.stat().st_size <= MAX_PICTURE_BYTES for picture in (ROOT / "docs" / "images").glob("*.png"))

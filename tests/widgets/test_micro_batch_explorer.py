@@ -1,0 +1,58 @@
+"""Peak memory of micro-batches: the figure against a measurement by hand."""
+
+from typing import Any
+
+import pytest
+import torch
+from torch.nn.functional import cross_entropy
+
+import workbench as wb
+from tests.strategies import random_graph
+from workbench.core.dataset import Dataset
+from workbench.training.profile import profile_epoch
+from workbench.widgets import micro_batch_explorer, micro_batch_view
+
+
+@pytest.fixture
+def dataset() -> Dataset:
+    graph = random_graph(300, 1500, edge_ids=False)
+    nodes = torch.arange(300)
+    x = torch.randn(300, 8, generator=torch.Generator().manual_seed(0))
+    return Dataset.build(
+        graph, x, nodes % 3, train_idx=nodes[:200], val_idx=nodes[200:250], test_idx=nodes[250:], name="toy"
+    )
+
+
+def control(box: Any, name: str) -> Any:
+    return next(widget for widget in box.children[0].children if widget.description == name)
+
+
+@pytest.mark.parametrize("method", ["range", "cluster"])
+def test_the_view_shows_the_measured_peaks(dataset: Dataset, method: str) -> None:
+    options = {"method": method, "fanout": (3, 4), "hidden_dim": 16, "num_seeds": 50}
+    figure: Any = micro_batch_view(dataset, num_parts=4, capacity_bytes=10**9, **options)
+    batch = wb.NeighborSampler((3, 4), seed=0).sample(dataset.graph, dataset.train_idx[:50])
+    node_parts = wb.partition_graph(dataset.graph, 4, seed=0) if method == "cluster" else None
+    micro = batch.split(wb.partition_batch(batch, 4, method=method, node_parts=node_parts))
+    model = wb.build_model("sage-mean", in_dim=8, hidden_dim=16, out_dim=3)
+    optimizer = torch.optim.Adam(model.parameters())
+    peaks = profile_epoch(model, [micro], dataset.x, dataset.y, cross_entropy, optimizer).part_peak_bytes
+    (bars,) = figure.data
+    assert [f"({peak:,} bytes)" in hover for peak, hover in zip(peaks, bars.customdata, strict=True)] == [True] * len(
+        micro
+    )
+    ratio = sum(m.num_inputs for m in micro) / batch.num_inputs
+    assert f"input nodes {ratio:.2f} × the batch's" in figure.layout.title.text
+    assert f"K = {len(micro)}, fanouts 3, 4" in figure.layout.title.text
+
+
+def test_no_more_micro_batches_than_seeds(dataset: Dataset) -> None:
+    figure: Any = micro_batch_view(dataset, method="range", num_parts=8, fanout=(2,), num_seeds=3)
+    assert len(figure.data[0].x) == 3
+
+
+def test_the_explorer_offers_the_given_choices(dataset: Dataset) -> None:
+    box = micro_batch_explorer(dataset, methods=["range"], num_parts=[2, 1], fanouts=[(2, 3)], num_seeds=20)
+    assert control(box, "method").options == ("range",)
+    assert control(box, "num parts").value == 2
+    assert control(box, "fanout").value == (2, 3)

@@ -1,0 +1,64 @@
+"""Copying and counting tensors that may share storage, each storage once."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+
+def _key(tensor: Tensor) -> int:
+    """Return the storage's identity; its address would not do, since two arrays over one memory map may share it."""
+    return tensor.untyped_storage()._cdata
+
+
+def _whole(tensor: Tensor) -> Tensor:
+    """Return the tensor's whole storage as a vector of its dtype."""
+    size = tensor.untyped_storage().nbytes() // tensor.element_size()
+    return torch.as_strided(tensor.detach(), (size,), (1,), 0)
+
+
+def total_bytes(tensors: Iterable[Tensor | None]) -> int:
+    """Return the bytes of the tensors; a storage that several of them share counts once, with its full size.
+
+    Args:
+        tensors: tensors of any kind; None is skipped.
+    """
+    return sum(storage_bytes(tensors))
+
+
+def storage_bytes(tensors: Iterable[Tensor | None]) -> list[int]:
+    """Return the bytes of each storage that `move_all` would allocate for the tensors.
+
+    Args:
+        tensors: tensors of any kind; None and empty tensors are skipped.
+    """
+    present = [t for t in tensors if t is not None and t.numel()]
+    users = Counter(_key(t) for t in present)
+    shared = {_key(t): t.untyped_storage().nbytes() for t in present if users[_key(t)] > 1}
+    return [t.numel() * t.element_size() for t in present if users[_key(t)] == 1] + list(shared.values())
+
+
+def move_all(
+    tensors: Mapping[Any, Tensor | None], device: Any, *, non_blocking: bool = False
+) -> dict[Any, Tensor | None]:
+    """Copy named tensors to a device; views of one storage stay views of one storage, unless they require gradients.
+
+    Args:
+        tensors: tensors by name; None stays None.
+        device: target device.
+        non_blocking: copy asynchronously where torch can.
+    """
+    users = Counter(_key(t) for t in tensors.values() if t is not None and t.numel())
+    moved: dict[Any, Tensor] = {}
+
+    def move(tensor: Tensor | None) -> Tensor | None:
+        if tensor is None or not tensor.numel() or users[_key(tensor)] == 1 or tensor.requires_grad:
+            return None if tensor is None else tensor.to(device, non_blocking=non_blocking)
+        key = (_key(tensor), tensor.dtype)
+        if key not in moved:
+            moved[key] = _whole(tensor).to(device, non_blocking=non_blocking)
+        return moved[key].as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
+
+    return {name: move(tensor) for name, tensor in tensors.items()}

@@ -1,0 +1,104 @@
+"""One attempt at a point: started in the store, then finished, failed or killed, without losing what was computed."""
+
+import time
+import traceback
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.core.interrupts import deferred_interrupt
+from workbench.experiment.config import PointConfig
+from workbench.tracking.mlflow_fields import encodable
+from workbench.tracking.record import FAILED, FINISHED, KILLED, Point, Run
+from workbench.tracking.store import NOTHING, Artifacts, Store, StoreError
+from workbench.tracking.unsent import keep_unsent
+
+
+@dataclass(frozen=True)
+class Task:
+    """A point, and the configuration that its `run` is called with."""
+
+    point: Point
+    config: PointConfig
+
+
+def finished_runs(tasks: Sequence[Task], store: Store) -> dict[str, Run]:
+    """The newest finished run of each point that has one, by the point's key.
+
+    Args:
+        tasks: points of one sweep and size.
+        store: that keeps runs.
+    """
+    if not tasks:
+        return {}
+    first = tasks[0].point
+    keys = {task.point.key for task in tasks}
+    return {run.point.key: run for run in store.runs(first.sweep, size=first.size, keys=keys)}
+
+
+class Attempt:
+    """A run of a point that this process has started in a store.
+
+    Args:
+        point: to run.
+        store: that keeps the run.
+
+    Raises:
+        StoreError: the store does not accept it.
+    """
+
+    def __init__(self, point: Point, store: Store) -> None:
+        self._point, self._store = point, store
+        self._started_at, self._began = time.time(), time.monotonic()
+        self._run_id = store.start(point)
+
+    @property
+    def seconds(self) -> float:
+        """Time since the start."""
+        return time.monotonic() - self._began
+
+    def finish(self, rows: Sequence[Mapping[str, Any]]) -> Run:
+        """Store the rows.
+
+        Raises:
+            StoreError: the store failed; the message names the file that keeps the rows.
+        """
+        return self._keep(self._ended(FINISHED, rows))
+
+    def fail(self, error: str, trace: str | None = None) -> Run:
+        """Store an error.
+
+        Args:
+            error: one line.
+            trace: of the stack; kept as an artifact.
+
+        Raises:
+            StoreError: the store failed; the message names the file that keeps the error.
+        """
+        artifacts = NOTHING if trace is None else {"traceback.txt": trace}
+        return self._keep(self._ended(FAILED, error=error), artifacts)
+
+    def kill(self, reason: str) -> None:
+        """Mark the run as killed; a store that fails is ignored, since the user waits for the interruption."""
+        with suppress(StoreError):
+            self._store.fail(self._run_id, reason, status=KILLED)
+
+    def _ended(self, status: str, rows: Sequence[Mapping[str, Any]] = (), error: str | None = None) -> Run:
+        return Run(self._point, self._run_id, status, tuple(rows), error, self._started_at, self.seconds)
+
+    def _keep(self, run: Run, artifacts: Artifacts = NOTHING) -> Run:
+        with deferred_interrupt():
+            try:
+                if run.status == FINISHED:
+                    self._store.finish(run.run_id, run.rows, artifacts)
+                else:
+                    self._store.fail(run.run_id, run.error or "", run.status, artifacts)
+            except Exception as problem:  # of any kind: what was computed must not be lost
+                raise keep_unsent(run, self._store, problem) from None
+        return run
+
+
+def described(error: Exception) -> tuple[str, str]:
+    """An error that was just caught: in one line, and with its stack."""
+    return encodable(f"{type(error).__name__}: {' '.join(str(error).split())}"), traceback.format_exc()

@@ -1,0 +1,81 @@
+"""Imports the Python half of a figure, `experiments.<paper>.<figure>`, whatever the current folder is."""
+
+import hashlib
+import importlib
+import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
+from importlib.machinery import ModuleSpec
+from importlib.util import module_from_spec
+from pathlib import Path
+from types import ModuleType
+
+PACKAGE = "experiments"
+
+_folders: set[str] = set()
+_imported: dict[str, tuple[ModuleType, str]] = {}
+"""Modules as this file imported them, with the sha256 of their text."""
+
+
+def import_figure(name: str, folder: Path) -> ModuleType:
+    """Import a figure's module and the modules of experiments that it uses.
+
+    Modules stay imported until the text of any of them changes; then all are imported again.
+
+    Args:
+        name: "paper/figure".
+        folder: experiments folder, which contains the papers' packages.
+    """
+    _find_in(folder)
+    if any(_digest(module) != digest for module, digest in _imported.values()):
+        _forget()
+    try:
+        with _without_bytecode():
+            return importlib.import_module(f"{PACKAGE}.{name.replace('/', '.')}")
+    finally:
+        for found, module in _loaded_from(folder):
+            if getattr(module, "__file__", None) and _imported.get(found, (None,))[0] is not module:
+                _imported[found] = module, _digest(module)
+
+
+def _find_in(folder: Path) -> None:
+    """Make the package `experiments` look into a folder first: installed, the library does not bring the package."""
+    if PACKAGE not in sys.modules:
+        spec = ModuleSpec(PACKAGE, None, is_package=True)
+        sys.modules[PACKAGE] = module_from_spec(spec)
+    package = sys.modules[PACKAGE]
+    if str(folder) not in list(package.__path__)[:1]:
+        _forget()
+        package.__path__ = [str(folder), *(path for path in package.__path__ if path not in _folders)]
+    _folders.add(str(folder))
+
+
+def _loaded_from(folder: Path) -> Iterator[tuple[str, ModuleType]]:
+    for name, module in list(sys.modules.items()):
+        if name.startswith(f"{PACKAGE}."):
+            places = [module.__file__] if getattr(module, "__file__", None) else [*getattr(module, "__path__", [])]
+            if any(Path(str(place)).is_relative_to(folder) for place in places):
+                yield name, module
+
+
+def _forget() -> None:
+    for folder in _folders:
+        for name, _ in _loaded_from(Path(folder)):
+            del sys.modules[name]
+    _imported.clear()
+    importlib.invalidate_caches()
+
+
+@contextmanager
+def _without_bytecode() -> Iterator[None]:
+    """Bytecode notes its source's time in whole seconds, so an edit within the same second would go unnoticed."""
+    before, sys.dont_write_bytecode = sys.dont_write_bytecode, True
+    try:
+        yield
+    finally:
+        sys.dont_write_bytecode = before
+
+
+def _digest(module: ModuleType) -> str:
+    file = Path(str(module.__file__))
+    return hashlib.sha256(file.read_bytes()).hexdigest() if file.exists() else ""

@@ -1,0 +1,116 @@
+"""The YAML half of an experiment: claim, sizes with their grids, and the values that the paper reports."""
+
+from pathlib import Path
+from typing import Any, Literal, TypeVar, get_args
+
+import yaml
+from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+
+from workbench.experiment.config_errors import ConfigError, explain
+
+Size = Literal["smoke", "real", "paper"]
+SIZES: tuple[str, ...] = get_args(Size)
+
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # libyaml, ten times as fast, where PyYAML was built with it
+
+Record = TypeVar("Record", bound=BaseModel)
+
+Axes = dict[str, list[Any]]
+
+
+class Strict(BaseModel):
+    """A frozen record that rejects unknown keys."""
+
+    model_config = ConfigDict(extra="forbid", frozen=True, protected_namespaces=())
+
+
+class SizeSpec(Strict):
+    """One size of an experiment.
+
+    Args:
+        device: default device, "cpu" or "cuda".
+        fixed: configuration that all points share; overrides the experiment's own `fixed`.
+        sweep: axes, name to values, of which every combination is a point; or a list of such grids.
+        seeds: values of the axis `seed` for grids that do not have this axis.
+        repetitions: number of runs of each point, to measure the spread of its seconds.
+        time_limit_seconds: after which a point is stopped and failed; each then runs in a process of its own.
+        deviations: name of a finding that does not hold at this size, to the reason.
+        note: caveats of this size.
+    """
+
+    device: Literal["cpu", "cuda"] = "cpu"
+    fixed: dict[str, Any] = {}
+    sweep: Axes | list[Axes] = {}
+    seeds: list[int] = Field(default=[0], min_length=1)
+    repetitions: PositiveInt = 1
+    time_limit_seconds: PositiveFloat | None = None
+    deviations: dict[str, str] = {}
+    note: str = ""
+
+    @property
+    def grids(self) -> list[Axes]:
+        return self.sweep if isinstance(self.sweep, list) else [self.sweep]
+
+
+class Spec(Strict):
+    """The contents of a figure's YAML file.
+
+    Args:
+        title: of the figure.
+        source: figure, table or section of the paper.
+        claim: one sentence.
+        fixed: configuration that all points of all sizes share.
+        sizes: specification per size, at least one.
+        columns: measurements that the terminal shows; empty: all.
+        reported: the paper's own values, rows like those of the table, each with its `source`.
+    """
+
+    title: str
+    source: str
+    claim: str
+    fixed: dict[str, Any] = {}
+    sizes: dict[Size, SizeSpec] = Field(min_length=1)
+    columns: list[str] = []
+    reported: list[dict[str, Any]] = []
+
+    @property
+    def has_grid(self) -> bool:
+        """The file sets values or axes of a grid, as a view of another figure's rows must not."""
+        return bool(self.fixed or any(size.sweep or size.fixed for size in self.sizes.values()))
+
+    @model_validator(mode="after")
+    def _reported_have_sources(self) -> "Spec":
+        for row in self.reported:
+            if "source" not in row:
+                raise ValueError(
+                    f"reported row {row} has no source; add the section or table of the paper, such as source: Table 6"
+                )
+        return self
+
+
+def read_spec(file: Path) -> Spec:
+    """Read and validate the YAML file of a figure.
+
+    Raises:
+        ConfigError: invalid YAML, an unknown key, a missing key, a wrong type.
+    """
+    return read_yaml(file, Spec)
+
+
+def read_yaml(file: Path, model: type[Record]) -> Record:
+    """Read a YAML file as a validated record.
+
+    Args:
+        file: to read.
+        model: class of the record.
+
+    Raises:
+        ConfigError: invalid YAML, an unknown key, a missing key, a wrong type; the message names file, key and the
+            allowed values.
+    """
+    try:
+        return model.model_validate(yaml.load(file.read_text(encoding="utf-8"), _Loader))
+    except yaml.YAMLError as error:
+        raise ConfigError(f"{file}: invalid YAML: {' '.join(str(error).split())}") from None
+    except ValidationError as error:
+        raise explain(error, model, str(file)) from None

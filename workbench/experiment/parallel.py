@@ -1,0 +1,158 @@
+"""Runs points in processes of their own, several at a time; this process alone writes the store."""
+
+import time
+from collections import deque
+from collections.abc import Generator, Sequence
+from contextlib import ExitStack
+from dataclasses import dataclass, replace
+
+from workbench.core.interrupts import complete_despite_interrupt, deferred_interrupt
+from workbench.experiment.attempt import Attempt, Task, finished_runs
+from workbench.experiment.closure import READ_AT
+from workbench.experiment.point_process import Order, Outcome, PointProcess
+from workbench.kernels.threads import get_num_threads
+from workbench.tracking.record import Run
+from workbench.tracking.store import Store
+
+_POLL_SECONDS = 0.05
+
+
+@dataclass(frozen=True)
+class ProcessLimits:
+    """How points may use the machine.
+
+    Args:
+        jobs: points that run at a time, at least 1; they share the cores.
+        time_limit_seconds: after which a point is stopped, from the start of its process; None: never.
+    """
+
+    jobs: int = 1
+    time_limit_seconds: float | None = None
+
+    def __post_init__(self) -> None:
+        if self.jobs < 1:
+            raise ValueError(f"jobs is {self.jobs}; it must be at least 1")
+        if self.time_limit_seconds is not None and not self.time_limit_seconds > 0:
+            raise ValueError(f"time_limit_seconds is {self.time_limit_seconds:g}; it must be above 0")
+
+    def threads(self, available: int) -> int:
+        """Threads of one point, out of those that are available to all."""
+        return max(1, available // self.jobs)
+
+    def tagged(self, task: Task) -> Task:
+        """The task, tagged if it shares the machine: seconds that are measured beside other points are longer."""
+        if self.jobs == 1:
+            return task
+        about = {"jobs": str(self.jobs), "threads": str(self.threads(get_num_threads()))}
+        return replace(task, point=replace(task.point, tags={**task.point.tags, **about}))
+
+
+def process_limits(jobs: int, time_limit_seconds: float | None, in_subprocess: bool | None) -> ProcessLimits | None:
+    """How points use processes; None: they run in this one.
+
+    Args:
+        jobs: points that run at a time.
+        time_limit_seconds: of a point; None: no limit.
+        in_subprocess: None: with several jobs or a time limit.
+
+    Raises:
+        ValueError: several jobs or a time limit, but no subprocesses; jobs below 1; a limit that is not above 0.
+    """
+    limits = ProcessLimits(jobs, time_limit_seconds)
+    needed = jobs > 1 or time_limit_seconds is not None
+    if needed and in_subprocess is False:
+        told = f"jobs is {jobs}" if jobs > 1 else f"time_limit_seconds is {time_limit_seconds:g}"
+        raise ValueError(f"{told}, which takes subprocesses, but in_subprocess is False; leave one of them out")
+    return limits if needed or in_subprocess else None
+
+
+@dataclass(frozen=True)
+class _Active:
+    attempt: Attempt
+    process: PointProcess
+    claim: ExitStack
+
+
+def run_in_processes(tasks: Sequence[Task], store: Store, limits: ProcessLimits) -> Generator[Run, None, None]:
+    """Run points that nobody else runs, and yield each run as it ends; closing the iterator kills those that run.
+
+    Args:
+        tasks: points in order.
+        store: keeps runs.
+        limits: how many run at a time, and for how long.
+
+    Raises:
+        StoreError: the store failed; the message names the file that keeps the point just computed.
+    """
+    waiting, active = deque(tasks), list[_Active]()
+    try:
+        while waiting or active:
+            while waiting and len(active) < limits.jobs:
+                with deferred_interrupt():  # a child without an entry in the list would not be killed
+                    begun = _begin(limits.tagged(waiting.popleft()), store, limits)
+                    active += [begun] if isinstance(begun, _Active) else []
+                if isinstance(begun, Run):
+                    yield begun
+            ended = [one for one in active if one.process.has_ended() or _is_late(one, limits)]
+            for one in ended:
+                with deferred_interrupt():
+                    active.remove(one)
+                    run = _end(one, limits)
+                yield run
+            if not ended:
+                time.sleep(_POLL_SECONDS)
+    finally:
+        complete_despite_interrupt(lambda: _kill(active))
+
+
+def _begin(task: Task, store: Store, limits: ProcessLimits) -> _Active | Run | None:
+    """The run of a point that was finished meanwhile; None for a point that another process runs."""
+    with ExitStack() as lock:
+        if not lock.enter_context(store.lock(task.point.key)):
+            return None
+        if by_another := finished_runs([task], store):
+            return by_another[task.point.key]
+        attempt = Attempt(task.point, store)
+        try:
+            return _Active(attempt, PointProcess(_order(task, limits)), lock.pop_all())
+        except BaseException:
+            attempt.kill("its process could not be started")
+            raise
+
+
+def _order(task: Task, limits: ProcessLimits) -> Order:
+    import torch
+
+    point, threads = task.point, limits.threads(get_num_threads())
+    torch_threads = limits.threads(torch.get_num_threads())
+    return Order(point.sweep, point.config, point.tags["code"], READ_AT, threads, torch_threads)
+
+
+def _is_late(one: _Active, limits: ProcessLimits) -> bool:
+    return limits.time_limit_seconds is not None and one.attempt.seconds > limits.time_limit_seconds
+
+
+def _end(one: _Active, limits: ProcessLimits) -> Run:
+    with one.claim:
+        seconds, in_time = one.attempt.seconds, one.process.has_ended()
+        outcome = one.process.outcome(seconds) if in_time else _over_the_limit(seconds, limits)
+        one.process.kill()
+        if outcome.rows is not None:
+            return one.attempt.finish(outcome.rows)
+        return one.attempt.fail(outcome.error or "", outcome.trace)
+
+
+def _over_the_limit(seconds: float, limits: ProcessLimits) -> Outcome:
+    return Outcome(
+        error=f"TimeoutError: stopped after {seconds:.1f} s, over its limit of {limits.time_limit_seconds:g} s; raise "
+        "time_limit_seconds, or choose a smaller size"
+    )
+
+
+def _kill(active: list[_Active]) -> None:
+    for one in active:
+        one.process.kill()
+    while active:
+        one = active.pop()
+        with one.claim:
+            one.attempt.kill("stopped with its sweep")

@@ -1,0 +1,58 @@
+"""The child's side of `point_process`: it runs one point and ends with its parent."""
+
+import os
+import signal
+import sys
+import threading
+from multiprocessing.connection import Connection
+from pathlib import Path
+from typing import Any
+
+from workbench.experiment.point_process import Order, Outcome
+
+# Other imports are in functions: the child watches its parent before it imports anything large.
+
+
+def main() -> None:
+    """The child's program: receive an order, run the point, send the outcome."""
+    channel = Connection(int(sys.argv[1]))
+    order = channel.recv()
+    threading.Thread(target=_die_with_parent, args=(channel,), daemon=True).start()
+    outcome = _run(order)
+    channel.send(outcome)
+
+
+def _die_with_parent(channel: Connection) -> None:
+    """The parent sends nothing more, so the channel becomes readable only when the parent has died."""
+    channel.poll(None)
+    os.killpg(0, signal.SIGKILL)
+
+
+def _run(order: Order) -> Outcome:
+    from workbench.experiment.attempt import described
+
+    try:
+        return Outcome(rows=_rows(order))
+    except Exception as error:
+        return Outcome(None, *described(error))
+
+
+def _rows(order: Order) -> list[dict[str, Any]]:
+    import torch
+
+    from workbench.experiment.figure_loader import load_experiment
+    from workbench.tracking.mlflow_fields import plain_rows
+
+    torch.set_num_threads(order.torch_threads)
+    experiment = load_experiment(order.sweep)
+    if _edited_since(order.read_at) and experiment.code_digest() != order.code:
+        raise RuntimeError(f"the code of {order.sweep} was edited after this process read it; restart the sweep")
+    return plain_rows(experiment.module.run(experiment.module.Config.model_validate(order.config)))
+
+
+def _edited_since(seconds: float) -> bool:
+    """A cheap first look: to compute the digest of the code takes longer than many points."""
+    from workbench.paths import experiments_folder
+
+    folders = (Path(__file__).parents[1], experiments_folder())
+    return any(file.stat().st_mtime >= seconds for folder in folders for file in folder.rglob("*.py"))

@@ -1,0 +1,65 @@
+"""The data set of a point: located before any work, loaded once for its fingerprint."""
+
+from functools import cache
+
+from workbench.experiment.config import DataConfig, PointConfig
+from workbench.experiment.config_errors import ConfigError
+from workbench.tracking.record import DatasetInfo
+
+
+def alternatives(config: PointConfig) -> list[PointConfig]:
+    """The configuration with its data set, then with each data set that may replace it."""
+    if config.dataset is None:
+        return [config]
+    choice, found = config.dataset, []
+    while choice is not None:
+        found.append(config.model_copy(update={"dataset": choice.model_copy(update={"otherwise": None})}))
+        choice = choice.otherwise
+    return found
+
+
+def at_hand(config: PointConfig, where: str) -> PointConfig:
+    """The configuration with the first of its data sets that is available here.
+
+    Args:
+        config: of a point.
+        where: file that the configuration comes from, for messages.
+
+    Raises:
+        ConfigError: none is available; the message says how to get them.
+    """
+    from workbench.datasets.load import find_source
+    from workbench.paths import data_folder
+
+    problems = []
+    for either in alternatives(config):
+        dataset = either.dataset
+        if dataset is None:
+            return either
+        try:
+            find_source(dataset.name, data_folder(), scale=dataset.scale, seed=dataset.seed)
+        except (FileNotFoundError, ValueError) as error:
+            problems.append(str(error))
+        else:
+            return either
+    raise ConfigError(f"{where}: dataset.name: {'; '.join(problems)} (or --set dataset=NAME, of: {_names()})")
+
+
+@cache
+def describe_dataset(config: DataConfig | None) -> DatasetInfo | None:
+    """Name, fingerprint, source and size of a data set, as a run records them; None for a point without one."""
+    if config is None:
+        return None
+    from workbench.datasets.load import find_source
+    from workbench.paths import data_folder
+
+    data = config.load()
+    kind = find_source(config.name, data_folder(), scale=config.scale, seed=config.seed).kind
+    return DatasetInfo(config.name, data.fingerprint, kind, data.graph.num_nodes, data.graph.num_edges)
+
+
+def _names() -> str:
+    from workbench.datasets.describe import listed
+    from workbench.paths import data_folder
+
+    return ", ".join(row.name for row in listed(data_folder()) if row.here)

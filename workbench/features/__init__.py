@@ -1,0 +1,1 @@
+"""Feature stores: rows of features and labels, read by raw-graph id."""

@@ -1,0 +1,11 @@
+"""Files of the library: written atomically, locked, and deleted only inside folders the library owns.
+
+Every deletion, replacement and lock of the library goes through this package; a test walks all call sites.
+"""
+
+from workbench.files.atomic import new_folder, remove_unfinished, restore, write_file, write_new_file
+from workbench.files.lock import locked
+from workbench.files.naming import digest
+from workbench.files.removal import remove
+
+__all__ = ["digest", "locked", "new_folder", "remove", "remove_unfinished", "restore", "write_file", "write_new_file"]

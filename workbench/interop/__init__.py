@@ -1,0 +1,19 @@
+"""Conversions to and from DGL, PyTorch Geometric (PyG) and SciPy, which are imported only when used."""
+
+from workbench.interop.dgl import blocks_from_dgl, blocks_to_dgl, graph_from_dgl, graph_to_dgl
+from workbench.interop.pyg import PygBatch, blocks_from_pyg, blocks_to_pyg, graph_from_pyg, graph_to_pyg
+from workbench.interop.scipy import from_scipy, to_scipy
+
+__all__ = [
+    "PygBatch",
+    "blocks_from_dgl",
+    "blocks_from_pyg",
+    "blocks_to_dgl",
+    "blocks_to_pyg",
+    "from_scipy",
+    "graph_from_dgl",
+    "graph_from_pyg",
+    "graph_to_dgl",
+    "graph_to_pyg",
+    "to_scipy",
+]

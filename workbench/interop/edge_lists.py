@@ -1,0 +1,96 @@
+"""Conversions between edge lists and blocks, shared by the DGL and PyG converters."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workbench.core.block import Block
+from workbench.core.errors import ID_DTYPES, check_at_least, check_ids, check_tensors, check_type, check_vector
+from workbench.core.graph import Graph
+from workbench.kernels.csr import group_rows
+
+
+def block_from_edges(
+    src: Tensor, dst: Tensor, num_src: int, num_dst: int, attributes: Mapping[str, Tensor | None]
+) -> Block:
+    """Build a block from edges in any order; each destination's edges keep their order.
+
+    Args:
+        src: int32 or int64 [num_edges], local ids of sources.
+        dst: int32 or int64 [num_edges], local ids of destinations.
+        num_src: number of sources.
+        num_dst: number of destinations.
+        attributes: edge fields of `Block` by name, [num_edges] each, in the order of `src`; None is skipped.
+
+    Raises:
+        TypeError: if ids are not integers.
+        IndexError: if an id is out of range.
+        ValueError: if lengths differ.
+    """
+    check_local("sources", src, num_src)
+    check_local("destinations", dst, num_dst)
+    check_vector("the destinations", dst, len(src), ID_DTYPES)
+    for name, value in attributes.items():
+        if value is None:
+            continue
+        check_tensors(**{name: value})
+        if value.shape[:1] != src.shape:
+            raise ValueError(f"{name} has shape {tuple(value.shape)} for {len(src)} edges; pass one value per edge")
+    csr = group_rows(dst.contiguous(), src.contiguous(), num_dst, num_src)
+    order = slice(None) if csr.order is None else csr.order
+    values = {name: None if value is None else value[order] for name, value in attributes.items()}
+    return Block(csr.indptr, csr.indices, num_src, num_dst, **values)
+
+
+def check_local(name: str, ids: Tensor, num_nodes: int) -> None:
+    """Check local ids from another library, since kernels use them to index arrays without checks.
+
+    Args:
+        name: plural noun for the message, such as "sources".
+        ids: int32 or int64 [num_edges], local ids.
+        num_nodes: number of nodes of that kind in the layer.
+
+    Raises:
+        TypeError: if `ids` is not an integer tensor.
+        IndexError: if an id is out of range.
+    """
+    check_at_least(f"the number of {name}", num_nodes, 0)
+    try:
+        check_ids(name, ids, num_nodes)
+    except IndexError as error:
+        raise IndexError(f"{error}; edges must use positions in the batch's node list, not raw-graph ids") from None
+
+
+def check_edge_index(edges: Any) -> Tensor:
+    """Return an `edge_index` after checking that it is a matrix of two rows.
+
+    Raises:
+        TypeError: if it is not a tensor.
+        ValueError: if it has another shape.
+    """
+    check_type("edge_index", edges, Tensor, "pass an int64 tensor [2, num_edges]")
+    if edges.dim() != 2 or edges.shape[0] != 2:
+        raise ValueError(f"edge_index has shape {tuple(edges.shape)}; it must be [2, num_edges]")
+    return edges
+
+
+def check_edge_ids(graph: Graph) -> None:
+    """Check that the edge ids have no gaps, since other libraries number edges from 0.
+
+    Raises:
+        ValueError: if the largest edge id is not num_edges − 1.
+    """
+    if graph.edge_ids is not None and graph.num_edges and int(graph.edge_ids.max()) != graph.num_edges - 1:
+        raise ValueError(
+            f"the largest edge id is {int(graph.edge_ids.max())}, but the graph has {graph.num_edges} edges; drop the "
+            "ids (dataclasses.replace(graph, edge_ids=None)) to renumber the edges"
+        )
+
+
+def in_callers_order(graph: Graph, values: Tensor | None) -> Tensor | None:
+    """Reorder values per edge (last dimension) from CSR order to the order of edge ids."""
+    if values is None or graph.edge_ids is None:
+        return values
+    return torch.empty_like(values).index_copy_(-1, graph.edge_ids, values)

@@ -1,0 +1,134 @@
+"""Weighted sums and dot products over the rows of a CSR: the kernels of segment sums and of their gradients."""
+
+from torch import Tensor
+
+from workbench.kernels.buffers import uninitialised
+from workbench.kernels.jit import compiled
+from workbench.kernels.prefetch import prefetch_row, rows_ahead
+from workbench.kernels.segment import Adjacency, arrays, edge_ranges
+from workbench.kernels.threads import parallel_edges
+
+
+def sum_rows(
+    indptr: Tensor,
+    indices: Tensor,
+    x: Tensor,
+    *,
+    weight: Tensor | None = None,
+    edges: Tensor | None = None,
+    row_scale: Tensor | None = None,
+    column_scale: Tensor | None = None,
+) -> Tensor:
+    """Compute `out[r] = row_scale[r] · Σ_e weight[edges[e]] · column_scale[indices[e]] · x[indices[e]]` on the CPU.
+
+    Args:
+        indptr: int64 [num_rows + 1].
+        indices: integer [num_entries], rows of `x`.
+        x: float32 or float64 [n, heads, width].
+        weight: [num_entries, heads], or None for ones.
+        edges: integer [num_entries], row of `weight` for each entry; None for the entry's position.
+        row_scale: [num_rows], or None for ones.
+        column_scale: [n], or None for ones.
+
+    Returns:
+        [num_rows, heads, width] in the dtype of `x`.
+    """
+    out = uninitialised(x, len(indptr) - 1, *x.shape[1:])
+    args = arrays(indptr, indices, x, weight, edges, row_scale, column_scale, out)
+    parallel_edges(lambda lo, hi: _sum_rows(*args, lo, hi), indptr, x.shape[1] * x.shape[2])
+    return out
+
+
+def scatter_sum_torch(
+    to: Tensor, source: Tensor, x: Tensor, size: int, *, weight: Tensor | None = None, scale: Tensor | None = None
+) -> Tensor:
+    """Compute `out[to[e]] += weight[e] · scale[source[e]] · x[source[e]]` over all edges in plain torch, on any device.
+
+    Args:
+        to: integer [num_edges], rows of the result.
+        source: integer [num_edges], rows of `x`.
+        x: floating point [n, heads, width].
+        size: number of rows of the result.
+        weight: [num_edges, heads], or None for ones.
+        scale: [n], or None for ones.
+
+    Returns:
+        [size, heads, width] in the dtype of `x`.
+    """
+    out = x.new_zeros(size, *x.shape[1:])
+    for part in edge_ranges(len(to), x[0:1].nbytes):
+        messages = x.index_select(0, source[part])
+        if weight is not None:
+            messages *= weight[part].unsqueeze(-1)
+        if scale is not None:
+            messages *= scale.index_select(0, source[part])[:, None, None]
+        out.index_add_(0, to[part], messages)
+    return out
+
+
+def edge_dots(adjacency: Adjacency, grad: Tensor, x: Tensor, row_scale: Tensor | None) -> Tensor:
+    """Compute the scaled dot product of each edge's rows of `grad` and `x` on the CPU.
+
+    Args:
+        adjacency: a block.
+        grad: float32 or float64 [num_dst, heads, width].
+        x: [num_src, heads, width] in the dtype of `grad`.
+        row_scale: [num_dst], or None for ones.
+
+    Returns:
+        [num_edges, heads] in the dtype of `x`.
+    """
+    out = uninitialised(x, adjacency.num_edges, x.shape[1])
+    args = arrays(adjacency.indptr, adjacency.indices, grad, x, row_scale, out)
+    parallel_edges(lambda lo, hi: _edge_dots(*args, lo, hi), adjacency.indptr, x.shape[1] * x.shape[2])
+    return out
+
+
+def edge_dots_torch(adjacency: Adjacency, grad: Tensor, x: Tensor) -> Tensor:
+    """Compute the dot product of each edge's rows of `grad` and `x`, [num_edges, heads], in plain torch."""
+    out = x.new_empty(adjacency.num_edges, x.shape[1])
+    for part in edge_ranges(adjacency.num_edges, 2 * x[0:1].nbytes):
+        rows = grad.index_select(0, adjacency.destinations[part])
+        out[part] = rows.mul_(x.index_select(0, adjacency.indices[part])).sum(-1)
+    return out
+
+
+@compiled
+def _sum_rows(indptr, indices, x, weight, edges, row_scale, column_scale, out, lo, hi):
+    """Sum rows; branches on arguments that are None vanish at compilation, and views of rows let loops vectorise."""
+    ahead, end = rows_ahead(x.strides[0]), indptr[hi]
+    for row in range(lo, hi):
+        out[row] = 0
+        for e in range(indptr[row], indptr[row + 1]):
+            if e + ahead < end:
+                prefetch_row(x, indices[e + ahead])
+                if weight is not None and edges is not None:
+                    prefetch_row(weight, edges[e + ahead])
+            source = indices[e]
+            for head in range(x.shape[1]):
+                total, values = out[row, head], x[source, head]
+                factor = x.dtype.type(1)
+                if weight is not None:
+                    factor = weight[edges[e] if edges is not None else e, head]
+                if column_scale is not None:
+                    factor *= column_scale[source]
+                for c in range(len(values)):
+                    total[c] += factor * values[c]
+        if row_scale is not None:
+            out[row] *= row_scale[row]
+
+
+# Dot products may be reassociated, which allows vectorisation; the order is fixed at compilation.
+@compiled(fastmath={"reassoc", "nsz", "contract"})
+def _edge_dots(indptr, indices, grad, x, row_scale, out, lo, hi):
+    ahead, end = rows_ahead(x.strides[0]), indptr[hi]
+    for row in range(lo, hi):
+        for e in range(indptr[row], indptr[row + 1]):
+            if e + ahead < end:
+                prefetch_row(x, indices[e + ahead])
+            for head in range(x.shape[1]):
+                left, right = grad[row, head], x[indices[e], head]
+                total = x.dtype.type(0)
+                for c in range(len(right)):
+                    total += left[c] * right[c]
+                out[e, head] = total * row_scale[row] if row_scale is not None else total

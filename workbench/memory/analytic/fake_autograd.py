@@ -1,0 +1,210 @@
+"""Fake tensors and reverse-mode autograd over them: shapes and lifetimes as in torch, without values.
+
+An operation on fake tensors allocates its results in a `SimulatedAllocator`, keeps what torch would save for the
+backward pass, and supplies a backward function that allocates the gradients. Lifetimes are Python's, so code that
+mirrors a layer frees memory when the layer does.
+"""
+
+import heapq
+import itertools
+import math
+from collections.abc import Callable, Sequence
+from typing import Any
+
+from workbench.memory.analytic.simulated_allocator import SimulatedAllocator, Storage
+from workbench.memory.backend import Backend
+
+Backward = Callable[..., Sequence["FakeTensor | None"]]
+
+
+class FakeTensor:
+    """A tensor [rows, cols] without values.
+
+    Args:
+        storage: its allocation, shared with its views; None for a parameter, whose bytes are counted elsewhere.
+        rows: size of the first dimension.
+        cols: product of the other dimensions.
+        itemsize: bytes per element.
+        grad_fn: the node that produced it and the index among the node's outputs; None if it requires no gradient.
+        is_view: it covers part of a larger storage; as a parameter's gradient it would be copied.
+    """
+
+    __slots__ = ("cols", "grad_fn", "is_view", "itemsize", "rows", "storage")
+
+    def __init__(
+        self,
+        storage: Storage | None,
+        rows: int,
+        cols: int,
+        itemsize: int,
+        grad_fn: "tuple[Node, int] | None" = None,
+        is_view: bool = False,
+    ) -> None:
+        self.storage, self.rows, self.cols, self.itemsize = storage, rows, cols, itemsize
+        self.grad_fn, self.is_view = grad_fn, is_view
+
+    @property
+    def nbytes(self) -> int:
+        return self.rows * self.cols * self.itemsize
+
+    @property
+    def requires_grad(self) -> bool:
+        return self.grad_fn is not None
+
+    def view(self, rows: int | None = None, cols: int | None = None, *, is_view: bool = False) -> "FakeTensor":
+        """The same storage in another shape; its gradient is that of this tensor."""
+        rows, cols = self.rows if rows is None else rows, self.cols if cols is None else cols
+        return FakeTensor(self.storage, rows, cols, self.itemsize, self.grad_fn, is_view or self.is_view)
+
+    def detach(self) -> "FakeTensor":
+        """The same storage and shape, cut off from the autograd graph."""
+        return FakeTensor(self.storage, self.rows, self.cols, self.itemsize, None, self.is_view)
+
+
+class Node:
+    """An operation in the autograd graph."""
+
+    __slots__ = ("backward", "grads", "next_functions", "order", "saved")
+
+    def __init__(
+        self,
+        order: float,
+        next_functions: "Sequence[tuple[Node, int] | None]",
+        backward: Backward,
+        num_outputs: int = 1,
+        saved: Sequence[Any] = (),
+    ) -> None:
+        self.order, self.next_functions, self.backward, self.saved = order, next_functions, backward, saved
+        self.grads: list[FakeTensor | None] = [None] * num_outputs
+
+
+class FakeAutograd:
+    """Records operations on fake tensors and runs their backward pass.
+
+    Args:
+        backend: the kernels whose allocations are simulated.
+    """
+
+    def __init__(self, backend: Backend) -> None:
+        self.backend, self.allocator = backend, SimulatedAllocator()
+        self.term = "hidden"
+        self.gradients: list[AccumulateGrad] = []
+        self._orders = itertools.count()
+
+    @property
+    def on_cuda(self) -> bool:
+        return self.backend.device == "cuda"
+
+    def empty(self, rows: int, cols: int, itemsize: int, term: str | None = None) -> FakeTensor:
+        """Allocate a tensor; by default under the current `term`."""
+        return FakeTensor(self.allocator.allocate(rows * cols * itemsize, term or self.term), rows, cols, itemsize)
+
+    def empty_like(self, other: FakeTensor, term: str | None = None) -> FakeTensor:
+        """Allocate a tensor of the shape and element size of another."""
+        return self.empty(other.rows, other.cols, other.itemsize, term)
+
+    def allocate_temporary(self, nbytes: int) -> None:
+        """Allocate and immediately free the temporary of one operation."""
+        self.allocator.allocate_temporary(nbytes, self.term)
+
+    def parameter(self, shape: Sequence[int], itemsize: int, *, accumulating: bool = False) -> FakeTensor:
+        """A leaf whose gradient outlives the backward pass; its own bytes are counted elsewhere."""
+        rows = shape[0] if len(shape) else 1
+        leaf = FakeTensor(None, rows, math.prod(shape[1:]), itemsize)
+        self.gradients.append(AccumulateGrad(self, self.empty_like(leaf, "gradients") if accumulating else None))
+        leaf.grad_fn = (Node(math.inf, [], self.gradients[-1]), 0)
+        return leaf
+
+    def record(
+        self,
+        outputs: Sequence[FakeTensor],
+        inputs: Sequence[FakeTensor | None],
+        backward: Backward,
+        saves: Sequence["FakeTensor | Storage | None"] = (),
+    ) -> None:
+        """Add an operation to the autograd graph, if one of its inputs requires a gradient.
+
+        Args:
+            outputs: results of the operation.
+            inputs: operands that may require gradients.
+            backward: maps one gradient per output to one gradient per input.
+            saves: tensors or storages that stay alive until the backward function has run.
+        """
+        next_functions = [None if t is None else t.grad_fn for t in inputs]
+        if any(function is not None for function in next_functions):
+            # storages, since an output that was saved would refer to its own node
+            saved = [t.storage if isinstance(t, FakeTensor) else t for t in saves]
+            node = Node(next(self._orders), next_functions, backward, len(outputs), saved)
+            for slot, output in enumerate(outputs):
+                output.grad_fn = (node, slot)
+
+    def backward(self, loss: FakeTensor) -> None:
+        """Run the backward pass, latest operation first as torch does; gradients of activations are workspace."""
+        assert loss.grad_fn is not None
+        root, self.term = loss.grad_fn[0], "workspace"
+        dependencies = _dependencies(root)
+        root.grads[0] = self.empty_like(loss)
+        ready = [(-root.order, id(root), root)]
+        loss.grad_fn = None
+        while ready:
+            node = heapq.heappop(ready)[2]
+            for following in self._run(node):
+                dependencies[following] -= 1
+                if not dependencies[following]:
+                    heapq.heappush(ready, (-following.order, id(following), following))
+
+    def _run(self, node: Node) -> list[Node]:
+        """Run a node and pass its gradients on; returns the nodes that received one or, without gradients, none."""
+        next_functions = node.next_functions
+        grads, node.grads = node.grads, []
+        undefined = all(grad is None for grad in grads)
+        input_grads = [None] * len(next_functions) if undefined else node.backward(*grads)
+        del grads
+        node.backward, node.next_functions, node.saved = _already_freed, [], ()
+        for function, grad in zip(next_functions, input_grads, strict=True):
+            if function is not None and grad is not None:
+                _add_to_buffer(self, *function, grad)
+        return [function[0] for function in next_functions if function is not None]
+
+
+def _already_freed(*_: Any) -> Sequence[None]:
+    raise RuntimeError("backward through the same fake graph twice; record the operations again")
+
+
+def _add_to_buffer(autograd: FakeAutograd, node: Node, slot: int, grad: FakeTensor) -> None:
+    """Add to the gradients that a node collects, in place unless the first is a view."""
+    first = node.grads[slot]
+    if first is None:
+        node.grads[slot] = grad
+    elif first.is_view:
+        node.grads[slot] = autograd.empty_like(first)
+
+
+def _dependencies(root: Node) -> dict[Node, int]:
+    """For each node the number of gradients that it waits for."""
+    dependencies: dict[Node, int] = {root: 0}
+    stack = [root]
+    while stack:
+        for function in stack.pop().next_functions:
+            if function is not None:
+                if function[0] not in dependencies:
+                    dependencies[function[0]] = 0
+                    stack.append(function[0])
+                dependencies[function[0]] += 1
+    return dependencies
+
+
+class AccumulateGrad:
+    """Accumulates a parameter's gradient: keeps the first, or a copy if it is a view, and adds the others in place."""
+
+    def __init__(self, autograd: FakeAutograd, grad: FakeTensor | None) -> None:
+        self._autograd, self.grad = autograd, grad
+
+    def __call__(self, incoming: FakeTensor) -> Sequence[None]:
+        if self.grad is None and incoming.is_view:
+            self.grad = self._autograd.empty_like(incoming, "gradients")
+        elif self.grad is None:
+            assert incoming.storage is not None
+            incoming.storage.set_term("gradients")
+            self.grad = incoming
+        return ()

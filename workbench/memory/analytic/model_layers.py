@@ -1,0 +1,178 @@
+"""The layers of `workbench.nn` on fake tensors, allocating and freeing in the same order as the layers do."""
+
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
+from typing import Any
+
+from torch import nn
+
+from workbench.memory.analytic.aggregation import FakeBlock, edge_attention, segment_max, segment_sum_with_self
+from workbench.memory.analytic.dense import activate, add, add_bias, linear, linear_with_self, normalise, scale
+from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeTensor
+from workbench.memory.analytic.lstm import last_states
+from workbench.nn.gat import GATLayer
+from workbench.nn.gcn import GCNLayer
+from workbench.nn.gin import GINLayer
+from workbench.nn.sage import SAGELayer
+
+Parameters = Mapping[int, FakeTensor]
+SimulateLayer = Callable[[FakeAutograd, Any, Parameters, FakeBlock, FakeTensor], FakeTensor]
+
+
+def _linear(autograd: FakeAutograd, x: FakeTensor, module: nn.Linear, parameters: Parameters) -> FakeTensor:
+    weight, bias = parameters.get(id(module.weight)), parameters.get(id(module.bias))
+    return linear(autograd, x, module.out_features, weight, bias)
+
+
+def _linear_with_self(
+    autograd: FakeAutograd, x: FakeTensor, num_dst: int, module: nn.Linear, parameters: Parameters
+) -> tuple[FakeTensor, FakeTensor]:
+    weight, bias = parameters.get(id(module.weight)), parameters.get(id(module.bias))
+    return linear_with_self(autograd, x, num_dst, module.out_features, weight, bias)
+
+
+def simulate_sage(
+    autograd: FakeAutograd, layer: SAGELayer, parameters: Parameters, block: FakeBlock, h: FakeTensor
+) -> FakeTensor:
+    """`workbench.nn.sage.SAGELayer`."""
+    if layer.is_linear and layer.out_dim < layer.in_dim:
+        narrow, h_dst = _linear_with_self(autograd, h, block.sizes.num_dst, layer.fc_neigh, parameters)
+        return _add_self(
+            autograd, layer, parameters, h_dst, _sage_aggregate(autograd, layer, parameters, block, narrow)[0]
+        )
+    aggregated, h_dst = _sage_aggregate(autograd, layer, parameters, block, h)
+    return _add_self(autograd, layer, parameters, h_dst, _linear(autograd, aggregated, layer.fc_neigh, parameters))
+
+
+def _sage_aggregate(
+    autograd: FakeAutograd, layer: SAGELayer, parameters: Parameters, block: FakeBlock, h: FakeTensor
+) -> tuple[FakeTensor, FakeTensor]:
+    num_dst = block.sizes.num_dst
+    if layer.aggregator == "lstm":
+        weights = [parameters.get(id(p)) for p in layer.lstm.parameters()]
+        return last_states(autograd, block, h, layer.lstm, weights), _destination_rows(autograd, h, num_dst)
+    if layer.aggregator == "pool":
+        pooled, h_self = _linear_with_self(autograd, h, num_dst, layer.fc_pool, parameters)
+        if block.sizes.weight_bytes is None:
+            return _relu_in_place(autograd, segment_max(autograd, block, pooled)), h_self
+        return segment_max(autograd, block, _relu_in_place(autograd, pooled)), h_self
+    if layer.aggregator == "mean":
+        return segment_sum_with_self(autograd, block, h, scale=block.degrees())
+    share = block.degrees(plus_one=True)
+    total, h_self = segment_sum_with_self(autograd, block, h, scale=share)
+    return add(autograd, total, scale(autograd, h_self, share)), h_self
+
+
+def _destination_rows(autograd: FakeAutograd, h: FakeTensor, num_dst: int) -> FakeTensor:
+    """The destinations' rows, a slice whose gradient is padded to all rows."""
+    h_self, shape = h.view(num_dst, is_view=True).detach(), (h.rows, h.cols, h.itemsize)
+    autograd.record([h_self], [h], lambda grad: [autograd.empty(*shape)])
+    return h_self
+
+
+def _relu_in_place(autograd: FakeAutograd, x: FakeTensor) -> FakeTensor:
+    out = x.view().detach()
+    autograd.record([out], [x], lambda grad: [autograd.empty_like(grad)], saves=[out])
+    return out
+
+
+def _add_self(
+    autograd: FakeAutograd, layer: SAGELayer, parameters: Parameters, h_dst: FakeTensor, neighbours: FakeTensor
+) -> FakeTensor:
+    if layer.aggregator != "gcn":
+        return add(autograd, _linear(autograd, h_dst, layer.fc_self, parameters), neighbours)
+    return add_bias(autograd, neighbours, layer.bias, parameters)
+
+
+def simulate_gcn(
+    autograd: FakeAutograd, layer: GCNLayer, parameters: Parameters, block: FakeBlock, h: FakeTensor
+) -> FakeTensor:
+    """`workbench.nn.gcn.GCNLayer`."""
+    weight = parameters.get(id(layer.weight))
+    if layer.out_dim < layer.in_dim:
+        narrow = _gcn_aggregate(autograd, layer, block, linear(autograd, h, layer.out_dim, weight))
+        return add_bias(autograd, narrow, layer.bias, parameters)
+    aggregated = _gcn_aggregate(autograd, layer, block, h)
+    return add_bias(autograd, linear(autograd, aggregated, layer.out_dim, weight), layer.bias, parameters)
+
+
+def _gcn_aggregate(autograd: FakeAutograd, layer: GCNLayer, block: FakeBlock, h: FakeTensor) -> FakeTensor:
+    degrees = None if layer.norm == "none" else block.degrees()
+    if layer.norm == "both":
+        h = scale(autograd, h, block.out_degrees())
+    return segment_sum_with_self(autograd, block, h, scale=degrees)[0]
+
+
+def simulate_gin(
+    autograd: FakeAutograd, layer: GINLayer, parameters: Parameters, block: FakeBlock, h: FakeTensor
+) -> FakeTensor:
+    """`workbench.nn.gin.GINLayer`."""
+    aggregated, h_dst = segment_sum_with_self(autograd, block, h)
+    mlp_input = add(autograd, scale(autograd, h_dst, parameters.get(id(layer.eps))), aggregated)
+    h = mlp_input  # which stays alive until the end, as the argument of `layer.mlp` does
+    for module in layer.mlp:
+        if isinstance(module, nn.Linear):
+            h = _linear(autograd, h, module, parameters)
+        elif isinstance(module, nn.ReLU):
+            h = activate(autograd, h, module)
+        else:
+            h = normalise(autograd, h, module, parameters)
+    return h
+
+
+def simulate_gat(
+    autograd: FakeAutograd, layer: GATLayer, parameters: Parameters, block: FakeBlock, h: FakeTensor
+) -> FakeTensor:
+    """`workbench.nn.gat.GATLayer`."""
+    heads, width = layer.heads, layer.heads * layer.head_dim
+    values = _linear(autograd, h, layer.fc, parameters)
+    left, right = _scores(autograd, layer, parameters, h, block.sizes.num_dst)
+    attention = edge_attention(autograd, block, left, right)
+    if block.sizes.weight_bytes is not None:
+        attention = scale(autograd, attention)
+    out = segment_sum_with_self(autograd, block, values, weight=attention)[0]
+    out = add_bias(autograd, out, layer.bias, parameters)
+    return out if layer.concat else _mean_of_heads(autograd, out, heads, width)
+
+
+def _scores(
+    autograd: FakeAutograd, layer: GATLayer, parameters: Parameters, h: FakeTensor, num_dst: int
+) -> tuple[FakeTensor, FakeTensor]:
+    """Attention scores of sources and destinations: column slices of one product, each gradient padded to all of it."""
+    directions = _directions(autograd, layer, parameters, h.itemsize)
+    scores = linear(autograd, h, 2 * layer.heads, directions)
+    left, right = (_columns(autograd, scores, layer.heads) for _ in range(2))
+    return left, _destination_rows(autograd, right, num_dst)
+
+
+def _directions(autograd: FakeAutograd, layer: GATLayer, parameters: Parameters, itemsize: int) -> FakeTensor:
+    """The product of the weight matrix and the attention vectors; gradients have the sizes of the parameters."""
+    out, weights = (
+        autograd.empty(layer.in_dim, 2 * layer.heads, itemsize),
+        (layer.fc.weight, layer.attn_l, layer.attn_r),
+    )
+
+    def backward(grad: FakeTensor) -> list[FakeTensor | None]:
+        grads = (autograd.empty(p.shape[0], p.numel() // p.shape[0], itemsize) for p in weights)
+        return [grad.view(is_view=True) for grad in grads]  # of W per head, of both vectors concatenated
+
+    autograd.record([out], [parameters.get(id(p)) for p in weights], backward)
+    return out
+
+
+def _columns(autograd: FakeAutograd, x: FakeTensor, cols: int) -> FakeTensor:
+    out, shape = x.view(cols=cols, is_view=True).detach(), (x.rows, x.cols, x.itemsize)
+    autograd.record([out], [x], lambda grad: [autograd.empty(*shape)])
+    return out
+
+
+def _mean_of_heads(autograd: FakeAutograd, x: FakeTensor, heads: int, width: int) -> FakeTensor:
+    out = autograd.empty(x.rows, width // heads, x.itemsize)
+    autograd.record([out], [x], lambda grad: [autograd.empty(grad.rows, width, grad.itemsize)])
+    return out
+
+
+LAYERS: Mapping[type[nn.Module], SimulateLayer] = MappingProxyType(
+    {SAGELayer: simulate_sage, GCNLayer: simulate_gcn, GINLayer: simulate_gin, GATLayer: simulate_gat}
+)
+"""Layer types that the analytic model supports, with their simulation."""

@@ -1,0 +1,145 @@
+"""One simulated training step of a `workbench.nn` model: read features, forward, loss, backward, optimizer step."""
+
+from collections.abc import Callable, Sequence
+
+import torch
+from torch import Tensor, nn
+
+from workbench.kernels.mask import drop_threshold
+from workbench.memory.analytic.aggregation import FakeBlock
+from workbench.memory.analytic.dense import activate, dropout, normalise, parameters_of
+from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeTensor
+from workbench.memory.analytic.model_layers import LAYERS, Parameters
+from workbench.memory.analytic.simulated_allocator import Storage
+from workbench.memory.backend import Backend
+from workbench.memory.estimate import MemoryEstimate
+from workbench.memory.optimizer import OptimizerMemory
+from workbench.memory.sizes import BatchSizes
+from workbench.meter.storages import rounded_bytes
+from workbench.nn.dropout import HashDropout
+from workbench.nn.model import GNN
+
+
+def simulate_step(
+    model: GNN,
+    sizes: BatchSizes,
+    optimizer: OptimizerMemory,
+    backend: Backend,
+    simulate_loss: Callable[[FakeAutograd, FakeTensor], FakeTensor],
+    *,
+    accumulating: bool = False,
+    recover: bool = False,
+) -> MemoryEstimate:
+    """Estimate the memory of `workbench.train_step` for one micro-batch.
+
+    Args:
+        model: a model whose layers are in `workbench.memory.analytic.model_layers.LAYERS`.
+        sizes: sizes of the micro-batch.
+        optimizer: memory of its optimizer.
+        backend: the kernels whose allocations are simulated.
+        simulate_loss: loss from `workbench.memory.analytic.loss`.
+        accumulating: gradients of earlier micro-batches exist.
+        recover: the step uses OOM recovery, which computes the micro-batch's gradients separately.
+    """
+    autograd = FakeAutograd(backend)
+    allocator = autograd.allocator
+    fixed = _allocate_fixed(autograd, model, optimizer)
+    total_loss = allocator.allocate(1, "loss")
+    backups = _allocate_gradients(autograd, model) if recover and accumulating else []
+    if recover:
+        allocator.start_phase("step")  # buffers are copied before features are fetched
+        backups += [allocator.allocate(buffer.nbytes, "workspace") for buffer in model.buffers()]
+    allocator.start_phase("forward")
+    parameters = parameters_of(autograd, model, accumulating=accumulating and not recover)
+    _micro_batch(autograd, model, parameters, sizes, simulate_loss)
+    backups.clear()
+    allocator.start_phase("step")
+    autograd.term = "workspace"
+    backup_bytes = optimizer.backup_bytes if recover and not autograd.on_cuda else 0  # the copy is on the host
+    backup = allocator.allocate(backup_bytes, autograd.term)
+    autograd.allocate_temporary(optimizer.step_bytes)
+    del total_loss, backup
+    return MemoryEstimate(
+        terms=allocator.terms_at_peak,
+        phase_bytes=allocator.peaks,
+        fixed_bytes=sum(storage.nbytes for storage in fixed),
+        backend=str(backend),
+    )
+
+
+def _allocate_fixed(autograd: FakeAutograd, model: nn.Module, optimizer: OptimizerMemory) -> list[Storage]:
+    """Parameters with buffers, each storage once, and optimizer state."""
+    tensors = {t.untyped_storage()._cdata: t for t in (*model.parameters(), *model.buffers())}
+    parameter_bytes = sum(rounded_bytes(t.untyped_storage().nbytes()) for t in tensors.values())
+    return [
+        autograd.allocator.allocate(parameter_bytes, "parameters"),
+        autograd.allocator.allocate(optimizer.state_bytes, "optimizer"),
+    ]
+
+
+def _allocate_gradients(autograd: FakeAutograd, model: nn.Module) -> list[Storage]:
+    return [autograd.allocator.allocate(p.nbytes, "gradients") for p in model.parameters() if p.requires_grad]
+
+
+def _micro_batch(
+    autograd: FakeAutograd,
+    model: GNN,
+    parameters: Parameters,
+    sizes: BatchSizes,
+    simulate_loss: Callable[[FakeAutograd, FakeTensor], FakeTensor],
+) -> None:
+    """Forward and backward pass; frees all their allocations on return."""
+    blocks = [FakeBlock(autograd, block) for block in sizes.blocks]
+    arrays = [autograd.allocator.allocate(nbytes, "blocks") for nbytes in sizes.array_bytes]
+    running_loss = autograd.allocator.allocate(1, "loss")
+    x = autograd.empty(sizes.num_inputs, input_width(model), _itemsize(model), "inputs")
+    loss = simulate_loss(autograd, _forward(autograd, model, parameters, blocks, x))
+    autograd.allocator.start_phase("backward")
+    if loss.requires_grad:
+        autograd.backward(loss)
+    del arrays, running_loss
+
+
+def input_width(model: GNN) -> int:
+    """Channels of the features that a model expects."""
+    return model.layers[0].in_dim if hasattr(model.layers[0], "in_dim") else model.layers[0].mlp[0].in_features  # type: ignore[union-attr,index,return-value]
+
+
+def _itemsize(model: nn.Module) -> int:
+    first: Tensor | None = next(model.parameters(), None)
+    return torch.get_default_dtype().itemsize if first is None else first.element_size()
+
+
+def _forward(
+    autograd: FakeAutograd, model: GNN, parameters: Parameters, blocks: Sequence[FakeBlock], x: FakeTensor
+) -> FakeTensor:
+    h = x
+    for position, block in enumerate(blocks):
+        h_src = h
+        autograd.term = "aggregator"
+        out = _layer(autograd, model, parameters, position, block, h_src)
+        autograd.term = "hidden"
+        h = _between_layers(autograd, model, parameters, position, out)
+        del out
+    return h
+
+
+def _layer(
+    autograd: FakeAutograd, model: GNN, parameters: Parameters, position: int, block: FakeBlock, h_src: FakeTensor
+) -> FakeTensor:
+    layer = model.layers[position]
+    out = LAYERS[type(layer)](autograd, layer, parameters, block, h_src)
+    assert out.storage is not None
+    out.storage.set_term("hidden")
+    return out
+
+
+def _between_layers(
+    autograd: FakeAutograd, model: GNN, parameters: Parameters, position: int, h: FakeTensor
+) -> FakeTensor:
+    if position == len(model.layers) - 1:
+        return h
+    out = activate(autograd, normalise(autograd, h, model.norms[position], parameters), model.activation)
+    drop = model.dropouts[position]
+    assert isinstance(drop, HashDropout)
+    return dropout(autograd, out) if drop.training and drop_threshold(drop.p) else out

@@ -1,0 +1,173 @@
+"""`estimate_memory`: the peak device memory of a training step, estimated before it runs."""
+
+from collections.abc import Callable
+from types import NoneType
+from typing import Any, Protocol
+
+import torch
+from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
+
+from workbench.core.errors import check_at_least, check_type
+from workbench.core.minibatch import MiniBatch
+from workbench.memory.analytic.dense import NORMS, SAVE_INPUT, SAVE_RESULT
+from workbench.memory.analytic.loss import loss_simulation
+from workbench.memory.analytic.model_layers import LAYERS
+from workbench.memory.analytic.training_step import input_width, simulate_step
+from workbench.memory.backend import Backend
+from workbench.memory.estimate import MemoryEstimate
+from workbench.memory.optimizer import OPTIMIZERS, OptimizerMemory
+from workbench.memory.sizes import BatchSizes
+from workbench.nn.dropout import HashDropout
+from workbench.nn.model import GNN
+from workbench.nn.sage import SAGELayer
+
+Optimizer = str | torch.optim.Optimizer
+
+
+class Estimator(Protocol):
+    """Estimates the memory of micro-batches of one model."""
+
+    def __call__(self, mb: MiniBatch, /, *, accumulating: bool = False) -> MemoryEstimate: ...
+
+
+def estimate_memory(
+    model: nn.Module,
+    mb: MiniBatch,
+    *,
+    optimizer: Optimizer = "adam",
+    backend: Backend | str | None = None,
+    accumulating: bool = False,
+    recover: bool = False,
+    in_dim: int | None = None,
+    loss_fn: Callable[..., Tensor] = cross_entropy,
+) -> MemoryEstimate:
+    """Estimate the peak device memory of `workbench.train_step` for one micro-batch, by term and by phase.
+
+    Models of `workbench.build_model` are estimated analytically from the batch's sizes, in about half a millisecond
+    (longer for an LSTM, which allocates tensors per in-degree): every allocation and deallocation of the kernels and of
+    torch's autograd is simulated. Any other module is traced on small sub-batches of `mb`, the sizes of its tensors are
+    regressed on the sizes of the sub-batches, and the estimate states its error on sub-batches held out from the fit.
+
+    Args:
+        model: the module as `train_step` calls it, in its current mode (train or eval); features have its dtype.
+        mb: the micro-batch, or the whole batch; all of its seeds have labels.
+        optimizer: "adam", "adamw" or "sgd" with torch's defaults, or an optimizer; its state counts as allocated.
+        backend: the kernels to model: a `Backend`, or the device name "cpu" or "cuda"; None for those of the model's
+            device. Estimating a CPU model for a GPU is possible.
+        accumulating: gradients of earlier micro-batches of the same batch exist: True for all but the first.
+        recover: estimate `train_step(recover=…)`, which computes a micro-batch's gradients separately.
+        in_dim: channels of the features; required for traced modules.
+        loss_fn: torch's `cross_entropy` with integer labels, or `binary_cross_entropy_with_logits` with labels in the
+            model's dtype; for traced modules any loss that accepts one of these.
+
+    Returns:
+        The estimate; its `peak_bytes` is comparable with that of `workbench.profile_epoch`.
+
+    Raises:
+        ValueError: The model's number of layers or width does not match the batch or `in_dim`, the optimizer is unknown
+            or of another model, the loss is not supported, `backend` is another device than that of a traced module,
+            or a traced step fails.
+        TypeError: `model`, `mb`, `optimizer` or `backend` is of another type.
+
+    Source: Betty (ASPLOS 2023), section 4.4; the paper's own eight terms are `workbench.memory.betty`.
+    """
+    options = {"optimizer": optimizer, "backend": backend, "recover": recover, "in_dim": in_dim, "loss_fn": loss_fn}
+    return estimator_for(model, mb, **options)(mb, accumulating=accumulating)
+
+
+def estimator_for(
+    model: nn.Module,
+    mb: MiniBatch,
+    *,
+    optimizer: Optimizer = "adam",
+    backend: Backend | str | None = None,
+    recover: bool = False,
+    in_dim: int | None = None,
+    loss_fn: Callable[..., Tensor] = cross_entropy,
+) -> Estimator:
+    """Build an estimator for many micro-batches of one batch, doing the work that they share once.
+
+    Args:
+        model: the module as `workbench.train_step` calls it, in its current mode (train or eval).
+        mb: the batch that the micro-batches are split from; modules without an analytic model are traced on
+            sub-batches of it.
+        optimizer: "adam", "adamw" or "sgd" with torch's defaults, or an optimizer.
+        backend: a `Backend`, "cpu" or "cuda"; None for the model's device.
+        recover: estimate steps with OOM recovery.
+        in_dim: channels of the features; required for traced modules.
+        loss_fn: the loss function, as for `estimate_memory`.
+
+    Raises:
+        ValueError: `estimate_memory` would refuse the arguments.
+        TypeError: An argument is of another type.
+    """
+    check_type("model", model, nn.Module, "pass the torch.nn.Module first, then the batch")
+    if not isinstance(mb, MiniBatch):
+        raise TypeError(f"mb is a {type(mb).__name__}; pass a MiniBatch (MiniBatch.from_dgl makes one of DGL's blocks)")
+    check_type("backend", backend, (Backend, str, NoneType), 'pass "cpu", "cuda", a Backend or None')
+    if not isinstance(optimizer, str | torch.optim.Optimizer):
+        raise TypeError(f"optimizer is {optimizer!r}; pass a name ({', '.join(OPTIMIZERS)}) or an optimizer")
+    if in_dim is not None:
+        check_at_least("in_dim", in_dim, 1, most=2**31 - 1)
+    requested = Backend(backend) if isinstance(backend, str) else backend
+    if not has_analytic_model(model):
+        return _traced(model, mb, requested, optimizer=optimizer, in_dim=in_dim, loss_fn=loss_fn, recover=recover)
+    assert isinstance(model, GNN)
+    _check_compatible(model, mb, in_dim)
+    simulated, simulate_loss = (requested or Backend.of(model)).with_supported_lstm(model), loss_simulation(loss_fn)
+    memory = OptimizerMemory.of(optimizer, model, on_cuda=simulated.device == "cuda")
+    degrees = any(isinstance(layer, SAGELayer) and layer.aggregator == "lstm" for layer in model.layers)
+
+    def estimate(part: MiniBatch, /, *, accumulating: bool = False) -> MemoryEstimate:
+        sizes = BatchSizes.of(part, degrees=degrees)
+        return simulate_step(model, sizes, memory, simulated, simulate_loss, accumulating=accumulating, recover=recover)
+
+    return estimate
+
+
+def _traced(
+    model: nn.Module, mb: MiniBatch, backend: Backend | None, *, in_dim: int | None, **options: Any
+) -> Estimator:
+    from workbench.memory.traced.fit import fit_memory
+
+    name = type(model).__name__
+    if in_dim is None:
+        raise ValueError(
+            f"a {name} has no analytic memory model and must be traced; pass the width of its features: "
+            "in_dim=x.shape[1]"
+        )
+    device = Backend.of(model).device
+    if backend is not None and backend.device != device:
+        raise ValueError(
+            f"backend is {backend}, but a {name} has no analytic memory model and must be traced on its own device, "
+            f"{device}; move the model to {backend.device}, or omit backend"
+        )
+    return fit_memory(model, mb, in_dim=in_dim, **options)
+
+
+def _check_compatible(model: GNN, mb: MiniBatch, in_dim: int | None) -> None:
+    if len(model.layers) != len(mb.blocks):
+        raise ValueError(
+            f"the model has {len(model.layers)} layers, but the batch has {len(mb.blocks)} blocks; sample with one "
+            "fanout per layer"
+        )
+    if in_dim not in (None, input_width(model)):
+        raise ValueError(f"in_dim is {in_dim}, but the model expects {input_width(model)} channels; omit in_dim")
+
+
+def has_analytic_model(model: nn.Module) -> bool:
+    """Return whether the analytic model supports a model: its layers, their submodules and what is between layers."""
+    if type(model) is not GNN or type(model.activation) not in (*SAVE_RESULT, *SAVE_INPUT):
+        return False
+    between = all(type(norm) in NORMS for norm in model.norms) and all(type(d) is HashDropout for d in model.dropouts)
+    return between and all(type(layer) in LAYERS and _is_plain(layer) for layer in model.layers)
+
+
+def _is_plain(layer: nn.Module) -> bool:
+    """Return whether a layer has only the submodules that its constructor makes (no subclass or parametrisation)."""
+    return all(
+        type(child) in (nn.Linear, nn.LSTM)
+        or (name == "mlp" and all(type(part) in (nn.Linear, nn.ReLU, *NORMS) for part in child.children()))
+        for name, child in layer.named_children()
+    )

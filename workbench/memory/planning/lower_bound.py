@@ -1,0 +1,83 @@
+"""A lower bound on the memory of any partition: the most expensive seeds as micro-batches of their own."""
+
+from collections.abc import Iterator
+
+import torch
+from torch import Tensor
+
+from workbench.core.minibatch import MiniBatch
+from workbench.memory.planning.budget import Budget
+from workbench.memory.planning.candidate import Candidate, CandidateBuilder
+
+_FIRST_CHUNK, _MAX_CHUNK, _MAX_SEEDS = 32, 512, 4096
+_MAX_CHUNK_EDGES, _MAX_EDGES = 2**24, 2**27  # edges read for single-seed batches: per chunk, in total
+
+
+def lower_bound_exceeds(builder: CandidateBuilder, mb: MiniBatch, budget: Budget) -> bool:
+    """Return whether the most expensive seeds alone already prove that no partition fits.
+
+    All parts but the first find gradients of earlier parts, so seeds that do not fit after them must all be in the
+    first part. If that part does not fit either, no partition does.
+
+    Args:
+        builder: builds and estimates the micro-batches.
+        mb: a batch that does not fit unpartitioned.
+        budget: the budget of each part.
+    """
+    if mb.num_seeds == 1:
+        return True
+    _, largest_trees = next(_by_computation_tree(mb))
+    singletons = builder.singletons(mb, largest_trees)
+    unfit = torch.tensor([not budget.fits(estimate) for estimate in singletons.estimates])
+    return bool(unfit.any()) and not budget.fits(builder.first_part(mb, largest_trees[unfit]).estimates[0])
+
+
+def most_expensive_seed(builder: CandidateBuilder, mb: MiniBatch) -> Candidate:
+    """Find the seed that needs the most memory as a micro-batch of its own after other parts.
+
+    Args:
+        builder: builds and estimates the micro-batches.
+        mb: the batch, of at least one seed. If it has far more than 4,096 seeds, only those with the largest
+            computation trees are estimated, unless a bound proves earlier that no other seed has more nodes.
+
+    Returns:
+        A candidate of one micro-batch.
+    """
+    if mb.num_seeds == 1:
+        return builder.unpartitioned(mb)
+    best: list[Candidate] = []
+    for largest_tree, seeds in _by_computation_tree(mb):
+        if best and largest_tree < best[0].micro[0].num_inputs:
+            break
+        singletons = builder.singletons(mb, seeds)
+        if not best or singletons.peak_bytes > best[0].peak_bytes:
+            best = [Candidate((singletons.micro[singletons.largest],), (singletons.estimates[singletons.largest],))]
+    return best[0]
+
+
+def _by_computation_tree(mb: MiniBatch) -> Iterator[tuple[int, Tensor]]:
+    """Chunks of seed positions by decreasing tree size, each with the edges of its largest tree."""
+    trees, order = tree_edges(mb).sort(descending=True, stable=True)
+    max_reads = trees.clamp(max=mb.num_edges).clamp_(min=1)
+    begin, chunk, edges_read = 0, _FIRST_CHUNK, 0
+    while begin < min(mb.num_seeds, _MAX_SEEDS) and edges_read < _MAX_EDGES:
+        end = begin + max(1, min(chunk, int(_MAX_CHUNK_EDGES // max_reads[begin])))
+        yield int(trees[begin]), order[begin:end]
+        edges_read += int(max_reads[begin:end].sum())
+        begin, chunk = end, min(2 * chunk, _MAX_CHUNK)
+
+
+def tree_edges(mb: MiniBatch) -> Tensor:
+    """float64 [num_seeds]: edges of each seed's computation tree over all blocks, counted once per path.
+
+    >>> from workbench.core.block import Block
+    >>> block = Block(torch.tensor([0, 2, 3]), torch.tensor([0, 1, 1], dtype=torch.int32), num_src=2, num_dst=2)
+    >>> tree_edges(MiniBatch(torch.tensor([7, 8]), (block, block))).tolist()
+    [7.0, 3.0]
+    """
+    below = torch.zeros(mb.num_inputs, dtype=torch.float64)
+    for block in mb.blocks:
+        ends = torch.zeros(block.num_edges + 1, dtype=torch.float64)
+        torch.cumsum(1 + below[block.indices.cpu().long()], 0, out=ends[1:])
+        below = below[: block.num_dst] + ends[block.indptr.cpu()].diff()  # a destination is also its own source
+    return below

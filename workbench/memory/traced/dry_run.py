@@ -1,0 +1,201 @@
+"""Dry runs: training steps of a copy of a model on random features, with their allocations recorded."""
+
+import copy
+import gc
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+
+import torch
+from torch import Tensor, nn
+
+from workbench.core.errors import check_at_least, check_choice
+from workbench.core.minibatch import MiniBatch
+from workbench.memory.optimizer import OPTIMIZERS
+from workbench.memory.traced.trace import AllocationRecorder, AllocationTrace
+from workbench.meter.training_state import allocated_bytes, parameter_tensors, state_tensors
+from workbench.nn.losses import LossFunction, SeedLoss
+from workbench.nn.signature import batch_arguments, call_model, model_device
+
+
+class DryRun:
+    """A model's training step, run on copies of the model and its optimizer.
+
+    Args:
+        model: a module that `workbench.accumulate` can call, in training or evaluation mode.
+        optimizer: "adam", "adamw" or "sgd" with torch's defaults, or an optimizer of the model's parameters.
+        in_dim: channels of the features.
+        loss_fn: a loss function that `workbench.train_step` accepts.
+        seed: seed of the random features and of the model's own randomness.
+
+    Raises:
+        ValueError: The optimizer is unknown, `in_dim` is below 1, or the model can't be copied.
+    """
+
+    def __init__(
+        self,
+        model: nn.Module,
+        *,
+        optimizer: str | torch.optim.Optimizer,
+        in_dim: int,
+        loss_fn: LossFunction,
+        seed: int = 0,
+    ) -> None:
+        check_at_least("in_dim", in_dim, 1)
+        self.model, self._optimizer = _copy_model_and_optimizer(model, optimizer)
+        self.device = model_device(model) or torch.device("cpu")
+        self._names = batch_arguments(model)
+        self._in_dim, self._seed = in_dim, seed
+        self._seed_loss, self._labels_for = SeedLoss.of(loss_fn, "mean"), _class_labels
+        floating = (p.dtype for p in self.model.parameters() if p.is_floating_point())
+        self._dtype = next(floating, torch.get_default_dtype())
+        self.gradient_bytes = self.update_bytes = 0
+
+    def warm_up(self, mb: MiniBatch) -> None:
+        """Take a first step, which finds labels that the loss accepts and initialises the optimizer state.
+
+        Raises:
+            ValueError: The step fails; the message states the original error.
+        """
+        with self._isolated(mb):
+            on_device = replace(mb, parent=None).to(self.device)
+            self._labels_for = self._find_labels(self._forward(on_device, self._features(mb)).detach())
+            self._step(on_device, AllocationRecorder(self.device.type))
+            self.gradient_bytes = allocated_bytes(p.grad for p in self.model.parameters())
+            self._optimizer.step()
+            self.update_bytes = self._record(self._update).highest_peak()
+
+    def record(self, mb: MiniBatch, *, accumulating: bool) -> AllocationTrace:
+        """Record the allocations of a micro-batch's forward and backward pass, in phases of these names.
+
+        Args:
+            mb: the micro-batch; its own arrays are not recorded.
+            accumulating: gradients (those of the last recording) exist at the start.
+
+        Raises:
+            ValueError: The step fails; the message states the original error.
+        """
+        with self._isolated(mb):
+            if not accumulating:
+                self.model.zero_grad()
+            on_device = replace(mb, parent=None).to(self.device)
+            return self._record(lambda recorder: self._step(on_device, recorder))
+
+    def fixed_bytes(self) -> dict[str, int]:
+        """Bytes by term allocated before a step: parameters with buffers, and optimizer state."""
+        parameters = parameter_tensors(self.model, self._optimizer)
+        return {
+            "parameters": allocated_bytes(parameters),
+            "optimizer": allocated_bytes(state_tensors(self._optimizer)),
+        }
+
+    def backup_bytes(self) -> tuple[int, int]:
+        """Device bytes of the copies that OOM recovery makes: before a micro-batch, and before the optimizer step.
+
+        The first is the buffers. The second is parameters, gradients and optimizer state, which are copied to the
+        host, so it is 0 on a GPU.
+        """
+        updated = [p for group in self._optimizer.param_groups for p in group["params"]]
+        state = [value for values in self._optimizer.state.values() for value in values.values()]
+        copied = [*updated, *(p.grad for p in updated), *(value for value in state if isinstance(value, Tensor))]
+        host_bytes = sum(allocated_bytes([tensor]) for tensor in copied)
+        return allocated_bytes(self.model.buffers()), host_bytes if self.device.type == "cpu" else 0
+
+    def _step(self, mb: MiniBatch, recorder: AllocationRecorder) -> None:
+        """Forward and backward as in `workbench.accumulate`; all its tensors but the gradients are freed on return."""
+        recorder.start_phase("forward", "inputs")
+        x = self._features(mb)
+        recorder.term = "hidden"
+        loss = self._loss(self._forward(mb, x), recorder)
+        recorder.start_phase("backward", "workspace")
+        loss.backward()
+        for parameter in self.model.parameters():
+            recorder.set_term(parameter.grad, "gradients")
+
+    def _update(self, recorder: AllocationRecorder) -> None:
+        recorder.start_phase("step", "workspace")
+        self._optimizer.step()
+
+    def _record(self, work: Callable[[AllocationRecorder], object]) -> AllocationTrace:
+        recorder = AllocationRecorder(self.device.type)
+        recorder.start()
+        try:
+            work(recorder)
+            return recorder.trace()
+        finally:
+            recorder.stop()
+
+    def _features(self, mb: MiniBatch) -> Tensor:
+        return torch.randn(mb.num_inputs, self._in_dim, dtype=self._dtype, device=self.device)
+
+    def _forward(self, mb: MiniBatch, x: Tensor) -> Tensor:
+        return call_model(self.model, mb, x, self._names)
+
+    def _loss(self, out: Tensor, recorder: AllocationRecorder) -> Tensor:
+        recorder.term = "labels"
+        labels = self._labels_for(out)
+        recorder.term = "loss"
+        return self._seed_loss(out, labels) * 0.5
+
+    def _find_labels(self, out: Tensor) -> Callable[[Tensor], Tensor]:
+        """Find a kind of labels that the loss function accepts."""
+        error: Exception | None = None
+        for labels_for in (_class_labels, _values_per_output, _value_per_seed):
+            try:
+                self._seed_loss(out, labels_for(out))
+                return labels_for
+            except Exception as refused:  # a user's loss function may raise anything
+                error = error or refused
+        raise ValueError(
+            f"loss_fn accepts neither class labels nor values for an output of shape {tuple(out.shape)}: {error}"
+        )
+
+    @contextmanager
+    def _isolated(self, mb: MiniBatch) -> Iterator[None]:
+        """Restore the random state, defer garbage collection, and say in errors which step failed."""
+        gc_was_enabled, device = gc.isenabled(), self.device
+        try:
+            gc.disable()
+            with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.enable_grad():
+                torch.manual_seed(self._seed)
+                yield
+        except (MemoryError, torch.OutOfMemoryError):
+            raise
+        except Exception as error:
+            raise ValueError(
+                f"a training step of {type(self.model).__name__} on {mb.num_seeds} of the seeds ({mb.num_inputs} "
+                f"inputs of in_dim {self._in_dim}) failed, so its memory can't be estimated: "
+                f"{type(error).__name__}: {error}"
+            ) from error
+        finally:
+            if gc_was_enabled:
+                gc.enable()
+
+
+def _copy_model_and_optimizer(
+    model: nn.Module, optimizer: str | torch.optim.Optimizer
+) -> tuple[nn.Module, torch.optim.Optimizer]:
+    try:
+        copied, copied_optimizer = copy.deepcopy((model, None if isinstance(optimizer, str) else optimizer))
+    except Exception as error:
+        raise ValueError(
+            f"a {type(model).__name__} can't be copied, so a dry run can't estimate its memory: {error}"
+        ) from error
+    copied.zero_grad()
+    if copied_optimizer is not None:
+        return copied, copied_optimizer
+    check_choice("optimizer", str(optimizer), OPTIMIZERS)
+    kind, trainable = OPTIMIZERS[str(optimizer)], [p for p in copied.parameters() if p.requires_grad]
+    return copied, kind(trainable)  # pyright: ignore[reportCallIssue] (all of these kinds have defaults)
+
+
+def _class_labels(out: Tensor) -> Tensor:
+    return torch.zeros(out.shape[0], dtype=torch.int64)
+
+
+def _values_per_output(out: Tensor) -> Tensor:
+    return torch.zeros(out.shape, dtype=out.dtype)
+
+
+def _value_per_seed(out: Tensor) -> Tensor:
+    return torch.zeros(out.shape[0], dtype=out.dtype)

@@ -1,0 +1,206 @@
+"""Tracks live bytes on the CPU: every storage that operators allocate, from its creation until it is freed."""
+
+import sys
+import threading
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator
+from contextlib import suppress
+from typing import Any
+
+import torch
+from torch import UntypedStorage
+from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
+
+from workbench.meter.storages import leaves, live_storages, rounded_bytes, storages_of
+
+
+def drop_abandoned_backward() -> None:
+    """Free the queued tasks of an interrupted or failed backward pass, which autograd keeps until its next run."""
+    with suppress(MemoryError, RuntimeError), torch.enable_grad():
+        torch.zeros((), requires_grad=True, device="cpu").backward()
+
+
+class TrackedStorage(weakref.ref):
+    """A weak reference to a storage whose bytes are counted until it is freed.
+
+    Its callback is `deque.append`, which runs outside the interpreter: an interrupt inside a callback written in Python
+    would be lost, and with it the record of the freed bytes.
+    """
+
+    __slots__ = ("key", "nbytes")
+    key: int
+    nbytes: int
+
+
+_aten = torch.ops.aten
+_IN_PLACE_WITHOUT_MODE = frozenset(
+    (
+        _aten.add.Tensor,
+        _aten.index_add.default,
+        _aten.index_put.default,
+        _aten.masked_fill.Scalar,
+        _aten.scatter.src,
+        _aten.scatter.value,
+        _aten.scatter_add.default,
+    )
+)
+"""Operators that autograd's engine runs in place on a tensor to which it has the only reference (a view's base is
+another one). While a dispatch mode is active, the engine copies instead; the copy is not counted."""
+
+
+class AllocationTracker(TorchDispatchMode):
+    """Dispatch mode that counts the storages of every operator, backward passes included, until they are freed.
+
+    Args:
+        on_allocation: called after every operator that allocates, with the bytes it allocated and the live bytes before
+            it, relative to the start. If it returns an error, the operator's result is freed and the error raised.
+    """
+
+    device_type = "cpu"
+    """Device type of the counted storages; other devices' allocators count exactly, but can't tell storages apart."""
+
+    def __init__(self, on_allocation: Callable[[int, int], Exception | None] | None = None) -> None:
+        super().__init__()
+        self._on_allocation = on_allocation
+        self._tracked: dict[int, TrackedStorage] = {}
+        self._freed: deque[TrackedStorage] = deque()  # appended to by the thread that drops the last reference
+        self._engine_copy: tuple[TrackedStorage, int] | None = None  # storage the engine copied, live bytes with both
+        self._live = self._peak = self._peak_before = 0
+        self._lock = threading.Lock()  # the kernels' threads allocate too
+
+    @classmethod
+    def _should_skip_dynamo(cls) -> bool:
+        return False  # otherwise every call passes through torch._dynamo, which takes seconds to import
+
+    def start(self) -> None:
+        """Start counting; storages that are alive already count (negatively) when they are freed."""
+        drop_abandoned_backward()
+        for storage in live_storages():
+            self._track(storage)
+        for tracker in _active_trackers():  # they know tensors that a frozen garbage collector does not list
+            for tracked in list(tracker._tracked.values()):
+                storage = tracked()
+                if storage is not None:
+                    self._track(storage)
+        self._process_pending()
+        self._live = self._peak = 0  # what a garbage collection freed during the scan was gone before the start
+        self.__enter__()
+
+    def pop_peak(self) -> int:
+        """Return the peak of live bytes since the last call, relative to the start."""
+        self._process_pending()
+        peak, self._peak = self._peak, self._live
+        return peak
+
+    def stop(self) -> None:
+        """Stop counting."""
+        self.__exit__(None, None, None)
+        self._tracked.clear()
+
+    def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
+        kwargs = kwargs or {}
+        with self._lock:
+            self._process_pending()
+            self._track_arguments(func, (args, kwargs))
+        result = func(*args, **kwargs)
+        with self._lock:
+            error = self._count_operator(func, args, (args, kwargs, result))
+        if error is None:
+            return result
+        del result  # the error's traceback would keep it alive
+        raise error
+
+    def _count_operator(self, func: Any, args: Any, values: Any) -> Exception | None:
+        """Count the allocations of an operator, and return the error of `on_allocation` if it rejects them."""
+        live = high = self._live
+        self._peak_before = self._peak
+        for value in leaves(values):
+            for storage in storages_of(value):
+                high = max(high, self._add(storage))
+        if self._live > live and func in _IN_PLACE_WITHOUT_MODE and not args[0]._is_view() and _called_by_engine():
+            self._engine_copy = self._tracked[args[0].untyped_storage()._cdata], self._live
+            return None
+        self._peak = max(self._peak, high)
+        error = self._on_allocation(high - live, live) if self._on_allocation is not None and high > live else None
+        if error is not None:
+            for tracker in _active_trackers():  # those entered before this one counted the operator already
+                tracker._undo_operator()
+        return error
+
+    def _undo_operator(self) -> None:
+        """Restore the peak before the last operator, because its result was rejected."""
+        self._peak, self._engine_copy = self._peak_before, None
+
+    def _track_arguments(self, func: Any, arguments: Any) -> None:
+        """Track arguments that no counted operator allocated.
+
+        An argument seen for the first time was allocated before the start (saved for a backward pass, so that the
+        garbage collector did not list it), unless `torch.tensor(...)` passes a new tensor to lift_fresh.
+        """
+        track = self._add if func is _aten.lift_fresh.default else self._track
+        for value in leaves(arguments):
+            for storage in storages_of(value):
+                track(storage)
+
+    def _track(self, storage: UntypedStorage) -> None:
+        """Subtract the storage's bytes once it is freed."""
+        if storage.device.type != self.device_type or self._lookup(storage) is not None:
+            return
+        tracked = TrackedStorage(storage, self._freed.append)
+        tracked.key, tracked.nbytes = storage._cdata, rounded_bytes(storage.nbytes())
+        self._tracked[tracked.key] = tracked
+
+    def _lookup(self, storage: UntypedStorage) -> TrackedStorage | None:
+        """Return the entry of a storage, ignoring that of a freed storage with the same address."""
+        tracked = self._tracked.get(storage._cdata)
+        return None if tracked is None or tracked() is None else tracked
+
+    def _add(self, storage: UntypedStorage) -> int:
+        """Count a storage if it is new or was resized; memory of NumPy and of mapped files is not the allocator's.
+
+        Returns:
+            The highest number of live bytes meanwhile: a resize allocates the new memory before it frees the old.
+        """
+        high = 0
+        tracked = self._lookup(storage)
+        if tracked is None and storage.resizable():
+            self._track(storage)
+            tracked = self._lookup(storage)
+            self._live += tracked.nbytes if tracked else 0
+        elif tracked is not None and tracked.nbytes != (nbytes := rounded_bytes(storage.nbytes())):
+            high = self._live + nbytes
+            self._live += nbytes - tracked.nbytes
+            tracked.nbytes = nbytes
+        return max(high, self._live)
+
+    def _process_pending(self) -> None:
+        """Process everything freed since the last operator."""
+        if self._engine_copy is not None:
+            (tracked, level), self._engine_copy = self._engine_copy, None
+            self._peak = max(self._peak, level - (tracked.nbytes if tracked() is None else 0))
+        while self._freed:
+            self._release(self._freed.popleft())
+
+    def _release(self, tracked: TrackedStorage) -> None:
+        """Subtract the bytes of a freed storage."""
+        self._live -= tracked.nbytes
+        if self._tracked.get(tracked.key) is tracked:  # otherwise another storage has the address now
+            del self._tracked[tracked.key]
+
+
+_DISPATCH_FILES = (__file__, "torch/_ops.py", "torch/_compile.py", "torch/_dynamo/eval_frame.py")
+
+
+def _called_by_engine() -> bool:
+    """Return whether autograd's C++ engine called the operator, as opposed to Python code in a custom backward."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_code.co_filename.endswith(_DISPATCH_FILES):
+        frame = frame.f_back
+    in_engine_thread = frame.f_back is None and frame.f_code.co_filename.endswith(_DISPATCH_FILES)  # one per GPU
+    return in_engine_thread or frame.f_code.co_name == "_engine_run_backward"
+
+
+def _active_trackers() -> Iterator[AllocationTracker]:
+    """Yield the trackers of this thread; inside an operator, those entered before the running one."""
+    return (mode for mode in _get_current_dispatch_mode_stack() if isinstance(mode, AllocationTracker))

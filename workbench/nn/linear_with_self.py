@@ -1,0 +1,54 @@
+"""A linear layer on all sources that also returns the destinations' own rows, with a cheaper backward pass."""
+
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
+
+from workbench.kernels.compiler_boundary import runs_eagerly
+
+
+class _LinearWithSelf(torch.autograd.Function):
+    """Adds the gradient of the own rows in place: the backward of a slice would allocate a second [num_src, in_dim].
+
+    If `h` requires no gradient (the input features), its own rows don't either: the layer that reads them would compute
+    an unused gradient of [num_dst, in_dim].
+    """
+
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, weight: Tensor, bias: Tensor | None, num_dst: int) -> tuple[Tensor, Tensor]:
+        ctx.save_for_backward(h, weight)
+        ctx.set_materialize_grads(False)
+        h_dst = h[:num_dst]
+        if not ctx.needs_input_grad[0]:
+            ctx.mark_non_differentiable(h_dst)
+        return nn.functional.linear(h, weight, bias), h_dst
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor | None, grad_dst: Tensor | None) -> Any:  # type: ignore[override]
+        h, weight = ctx.saved_tensors
+        if grad is None:  # only h_dst was used
+            grad = torch.zeros(h.shape[0], weight.shape[0])
+        grad = grad.to(h)  # autocast runs the forward pass in lower precision
+        grad_h = grad @ weight if ctx.needs_input_grad[0] else None
+        if grad_h is not None and grad_dst is not None:
+            grad_h[: grad_dst.shape[0]] += grad_dst
+        grad_weight = grad.T @ h if ctx.needs_input_grad[1] else None
+        return grad_h, grad_weight, grad.sum(0) if ctx.needs_input_grad[2] else None, None
+
+
+@runs_eagerly
+def linear_with_self(linear: nn.Linear, h: Tensor, num_dst: int) -> tuple[Tensor, Tensor]:
+    """Compute `linear(h)` and `h[:num_dst]`.
+
+    Args:
+        linear: the linear layer.
+        h: floating [num_src, in_dim].
+        num_dst: number of destinations, the first rows of `h`.
+
+    Returns:
+        [num_src, out_dim] and [num_dst, in_dim].
+    """
+    return _LinearWithSelf.apply(h, linear.weight, linear.bias, num_dst)

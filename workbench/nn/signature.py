@@ -1,0 +1,91 @@
+"""The arguments and the device with which a model, the workbench's or the user's, is called."""
+
+import inspect
+from itertools import chain
+from typing import Any
+
+import torch
+from torch import Tensor, nn
+
+from workbench.core.minibatch import MiniBatch
+
+_BATCH_ARGUMENTS = ("node_ids", "step")
+_MISMATCH_ERRORS = ("shapes cannot be multiplied (", "have the same dtype")  # of torch's matrix products
+_FOREIGN_LAYER_ERRORS = ("'Block' object", "'tuple' object", "MessagePassing", "edge_index")
+_LIBRARIES = {"dgl": "DGL", "torch_geometric": "PyG"}
+
+
+def call_model(model: nn.Module, mb: MiniBatch, x: Any, names: list[str]) -> Any:
+    """Call a model on a batch.
+
+    Args:
+        model: called as `model(mb.blocks, x, **arguments)`.
+        mb: the batch, on the model's device.
+        x: features of its input nodes.
+        names: the arguments to pass, as `batch_arguments` returns them.
+
+    Returns:
+        The model's output.
+
+    Raises:
+        ValueError: features of a dtype or width that a matrix product of the model refuses.
+        TypeError: the model can't be called like this, or has layers of another library, which don't accept blocks.
+    """
+    given = {name: getattr(mb, name) for name in names}
+    try:
+        return model(mb.blocks, x, **given)
+    except (AttributeError, TypeError, ValueError) as error:
+        remedy = _diagnose(model, mb, x, given, str(error))
+        if remedy is None:
+            raise
+        raise TypeError(f"{remedy}. It raised {type(error).__name__}: {error}") from error
+    except RuntimeError as error:
+        if not any(text in str(error) for text in _MISMATCH_ERRORS) or not isinstance(x, Tensor):
+            raise
+        dtype = next((p.dtype for p in model.parameters()), None)
+        raise ValueError(
+            f"{type(model).__name__} with parameters of {dtype} failed on features of {x.dtype} {tuple(x.shape)}: "
+            f"{error}; convert them, x.to({dtype}), and build the model for their width"
+        ) from error
+
+
+def _diagnose(model: nn.Module, mb: MiniBatch, x: Any, given: dict[str, Any], error: str) -> str | None:
+    """Explain why the model can't be called on blocks; None: its own code failed."""
+    for module in model.modules():
+        library = _LIBRARIES.get(type(module).__module__.partition(".")[0])
+        if library is not None and any(text in error for text in _FOREIGN_LAYER_ERRORS):
+            return (
+                f"{type(module).__name__} is a layer of {library}, which does not accept the workbench's blocks: wrap "
+                "it in a module whose forward(blocks, x) calls MiniBatch(torch.arange(len(x)), blocks).to_dgl() "
+                "or .to_pyg(), or split its loader's batches with micro_batches and call it yourself"
+            )
+    try:
+        inspect.signature(model.forward).bind(mb.blocks, x, **given)
+    except TypeError:
+        arguments = inspect.signature(model.forward)
+        return f"{type(model).__name__}.forward{arguments} can't be called with (blocks, x); add these parameters"
+    return None
+
+
+def model_device(model: nn.Module) -> torch.device | None:
+    """Return the device of the first parameter or buffer; None for a model without any."""
+    first = next(chain(model.parameters(), model.buffers()), None)
+    return None if first is None else first.device
+
+
+def batch_arguments(model: nn.Module) -> list[str]:
+    """Return which of `node_ids` and `step` the model's `forward` accepts, by name or as `**kwargs`."""
+    inner, parameters = model, inspect.signature(model.forward).parameters
+    while (wrapped := _wrapped(inner, parameters)) is not None:
+        inner, parameters = wrapped, inspect.signature(wrapped.forward).parameters
+    accepts_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return [name for name in _BATCH_ARGUMENTS if accepts_all or name in parameters]
+
+
+def _wrapped(model: nn.Module, parameters: Any) -> nn.Module | None:
+    """Return the module inside torch.compile's or a data-parallel wrapper, which forwards all arguments."""
+    if hasattr(model, "_orig_mod"):
+        return model._orig_mod  # pyright: ignore[reportReturnType]
+    forwards_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    inner = getattr(model, "module", None)
+    return inner if forwards_all and isinstance(inner, nn.Module) else None

@@ -1,0 +1,91 @@
+"""Balanced parts: cut an order into non-empty runs of equal weight, and validate the weights to balance."""
+
+import heapq
+
+import torch
+from torch import Tensor
+
+from workbench.core.block import FLOATS
+from workbench.core.errors import ID_DTYPES, check_vector
+
+
+def cut_evenly(order: Tensor, num_parts: int, weights: Tensor | None = None) -> Tensor:
+    """Cut an order into `num_parts` runs whose sizes differ by at most one, or whose weights are about equal.
+
+    A run that would be empty, because a single item outweighs a run, receives an item of the longest run.
+
+    Args:
+        order: int64 [count], a permutation of range(count).
+        num_parts: number of runs, 1 to count.
+        weights: [count], non-negative weight of every item (not of every position); None: 1 each.
+
+    Returns:
+        int64 [count]: the run of every item.
+
+    >>> cut_evenly(torch.tensor([3, 1, 0, 2]), 2).tolist()
+    [1, 0, 1, 0]
+    """
+    part = torch.empty_like(order)
+    part[order] = _runs(order, num_parts, weights)
+    return part if weights is None else fill_empty_parts(part, num_parts)
+
+
+def _runs(order: Tensor, num_parts: int, weights: Tensor | None) -> Tensor:
+    """Return the run of every position: the one that contains the midpoint of its item on the line of all weights."""
+    if weights is None:
+        return torch.arange(len(order), device=order.device) * num_parts // max(1, len(order))
+    ordered = weights.to(order.device, torch.float64)[order]
+    ends = ordered.cumsum(0)
+    middle = (ends - ordered / 2) / ends[-1:]
+    return (middle * num_parts).to(torch.int64).clamp_(0, num_parts - 1)
+
+
+def fill_empty_parts(part: Tensor, num_parts: int) -> Tensor:
+    """Move one node into every empty part, each time the last node of the currently largest part.
+
+    Args:
+        part: int64 [n], in [0, num_parts).
+        num_parts: number of parts, at most n.
+
+    Returns:
+        int64 [n]: `part` itself if no part is empty, else a copy in which none is.
+
+    >>> fill_empty_parts(torch.tensor([0, 0, 0, 2]), 3).tolist()
+    [0, 0, 1, 2]
+    """
+    sizes = torch.bincount(part, minlength=num_parts)
+    empty = torch.nonzero(sizes == 0).view(-1).tolist()
+    if not empty:
+        return part
+    part = part.clone()
+    members = torch.argsort(part, stable=True).split(sizes.tolist())
+    largest = [(-int(size), label) for label, size in enumerate(sizes) if size]
+    heapq.heapify(largest)
+    for label in empty:
+        size, donor = heapq.heappop(largest)
+        part[members[donor][-size - 1]] = label
+        heapq.heappush(largest, (size + 1, donor))
+    return part
+
+
+def check_weights(weights: Tensor | None, count: int) -> Tensor | None:
+    """Validate weights to balance and return them on the CPU.
+
+    Args:
+        weights: integer or floating [count], or None.
+        count: number of seeds or nodes.
+
+    Returns:
+        [count] on the CPU; None without weights or without seeds.
+
+    Raises:
+        TypeError: neither integers nor floats.
+        ValueError: wrong length, a negative, infinite or NaN weight, or all weights zero.
+    """
+    check_vector("weights", weights, count, (*ID_DTYPES, *FLOATS))
+    if weights is None or not count:
+        return None
+    low, high = (float(v) for v in torch.aminmax(weights))
+    if not (low >= 0 and 0 < high < float("inf")):
+        raise ValueError(f"weights range from {low} to {high}; they must be finite, non-negative and not all zero")
+    return weights.detach().cpu()

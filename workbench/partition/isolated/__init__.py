@@ -1,0 +1,213 @@
+"""Partitioners in a subprocess: a failure, a crash or a timeout there leaves this process unharmed.
+
+`run_program` sends arrays to a worker process (`worker_process.py` starts it, `worker.py` is it), which forks for every
+call.
+"""
+
+import importlib.util
+import json
+import os
+import signal
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, BinaryIO
+
+import torch
+from torch import Tensor
+
+from workbench.core.capacity import available_bytes
+from workbench.core.errors import CapacityError, PartitionError
+from workbench.core.units import format_bytes
+from workbench.partition.isolated.worker_process import borrowed_worker
+
+_FORMATS = {torch.int64: "q", torch.int32: "i"}
+_REPLY_SECONDS = 20.0
+"""Time beyond a call's limit for what the limit does not cover: start the worker, import METIS, reply."""
+_RSS_UNIT = 1 if sys.platform == "darwin" else 1024
+
+
+@dataclass(frozen=True)
+class Program:
+    """A script with a function `run(arrays, **options)` that writes its result into one of the arrays.
+
+    Args:
+        name: name in messages.
+        module: the module that it imports.
+        script: its file; it must not import the workbench.
+    """
+
+    name: str
+    module: str
+    script: Path
+
+
+METIS = Program("METIS", "pymetis", Path(__file__).with_name("metis_program.py"))
+MT_KAHYPAR = Program("Mt-KaHyPar", "mtkahypar", Path(__file__).with_name("mtkahypar_program.py"))
+
+
+@dataclass(frozen=True)
+class ProgramCall:
+    """Time and memory of one call of a program.
+
+    Args:
+        program: its name.
+        seconds: wall time from its start to its end.
+        peak_bytes: peak resident memory of its process, including the arrays that it read; None if the system does not
+            report it.
+    """
+
+    program: str
+    seconds: float
+    peak_bytes: int | None
+
+
+_calls: ContextVar[list[ProgramCall] | None] = ContextVar("calls", default=None)
+
+
+@contextmanager
+def program_calls() -> Iterator[list[ProgramCall]]:
+    """Collect time and memory of the program calls that this thread makes in the `with` block."""
+    calls: list[ProgramCall] = []
+    token = _calls.set(calls)
+    try:
+        yield calls
+    finally:
+        _calls.reset(token)
+
+
+def run_program(
+    program: Program,
+    arrays: Mapping[str, Tensor | None],
+    options: Mapping[str, Any],
+    *,
+    num_results: int,
+    time_limit_seconds: float | None = None,
+) -> Tensor:
+    """Run a partitioner in a subprocess.
+
+    Any process and thread may call it, forked ones too; an interrupt ends the program at once. The arrays are copied
+    once, into an anonymous file in memory, or on disk if memory is short. The program's output is discarded, except
+    for its last line if it fails.
+
+    Args:
+        program: the program to run.
+        arrays: int64 or int32 vectors by name; None is omitted.
+        options: keyword arguments of the program's `run`, JSON-serializable.
+        num_results: length of its array "part", the result.
+        time_limit_seconds: the program is ended after this many seconds; None: no limit.
+
+    Returns:
+        int64 [num_results].
+
+    Raises:
+        ImportError: the module that the program imports is not installed.
+        PartitionError: it failed, crashed or overran its time limit.
+        CapacityError: neither memory nor disk has room for the arrays.
+    """
+    if importlib.util.find_spec(program.module) is None:
+        raise ImportError(_missing(program))
+    present = {name: array.contiguous() for name, array in arrays.items() if array is not None}
+    with _anonymous_file(sum(array.nbytes for array in present.values()) + 8 * num_results) as file:
+        present["part"] = torch.zeros(num_results, dtype=torch.int64)
+        header = {"program": str(program.script), "path": [path for path in sys.path if os.path.isabs(path)]}
+        header |= {"options": dict(options), "time_limit_seconds": time_limit_seconds}
+        offsets = _write(file, present, header)
+        reply = _request(program, file.fileno(), offsets["header"], time_limit_seconds)
+        _check(program, reply, time_limit_seconds)
+        file.seek(offsets["part"])
+        file.readinto(present["part"].numpy())  # pyright: ignore[reportAttributeAccessIssue]
+    return present["part"]
+
+
+@contextmanager
+def _anonymous_file(nbytes: int) -> Iterator[BinaryIO]:
+    """Open a file without a name, which the system deletes when nobody has it open any more, even after a crash."""
+    in_memory = hasattr(os, "memfd_create") and 2 * nbytes < available_bytes()
+    with open(os.memfd_create("partition"), "w+b") if in_memory else tempfile.TemporaryFile() as file:
+        yield file
+
+
+def _write(file: BinaryIO, arrays: Mapping[str, Tensor], header: Mapping[str, Any]) -> dict[str, int]:
+    """Write the arrays, then the header; return the offset of each in the file."""
+    offsets, end = {}, 0
+    try:
+        for name, array in arrays.items():
+            file.write(array.numpy().data)
+            file.write(bytes(-array.nbytes % 8))  # aligns the next array
+            offsets[name], end = end, file.tell()
+        spans = {name: (offsets[name], offsets[name] + a.nbytes, _FORMATS[a.dtype]) for name, a in arrays.items()}
+        file.write(json.dumps({**header, "arrays": spans}).encode())
+        file.flush()
+    except OSError as error:
+        raise CapacityError(
+            f"the arrays of a partition, {format_bytes(sum(a.nbytes for a in arrays.values()))}, could not be stored "
+            f"({error.strerror}): free memory or space in {tempfile.gettempdir()}, or set TMPDIR to another folder"
+        ) from None
+    return {**offsets, "header": end}
+
+
+def _request(program: Program, file: int, header_offset: int, time_limit_seconds: float | None) -> dict[str, Any]:
+    limit = None if time_limit_seconds is None else time_limit_seconds + _REPLY_SECONDS
+    with borrowed_worker() as worker:
+        try:
+            line = worker.request(file, header_offset, limit)
+        except TimeoutError:
+            raise PartitionError(
+                f"the worker process for {program.name} did not reply within {_REPLY_SECONDS:g} s of the limit of "
+                f"{time_limit_seconds} s and was ended: call again, or allow more time"
+            ) from None
+        if not line:
+            raise PartitionError(
+                f"the worker process for {program.name} ended with status {worker.kill()}: call again, and if the "
+                f"error persists, check that {sys.executable} starts as a Python"
+            )
+    return json.loads(line)
+
+
+def _check(program: Program, reply: Mapping[str, Any], time_limit_seconds: float | None) -> None:
+    """Record the call's time and memory, or raise the error that ended it."""
+    if reply["missing"]:
+        raise ImportError(f"{_missing(program)} ({_last_line(reply)})")
+    if reply["overran"]:
+        raise PartitionError(
+            f"{program.name} was ended after {reply['seconds']:.1f} s, over its limit of {time_limit_seconds} s: allow "
+            "more time, or choose a cheaper method (fast, range, random)"
+        )
+    if reply["status"]:
+        raise PartitionError(f"{program.name} {_failure(reply)}")
+    calls = _calls.get()
+    if calls is not None:
+        calls.append(ProgramCall(program.name, reply["seconds"], reply["max_rss"] * _RSS_UNIT or None))
+
+
+def _failure(reply: Mapping[str, Any]) -> str:
+    """Describe how a program failed, and the remedy."""
+    code, said = os.waitstatus_to_exitcode(reply["status"]), _last_line(reply)
+    what = f"failed with exit code {code}" if code >= 0 else f"was ended by {_signal_name(-code)}"
+    remedy = "partition with another method, seed or number of parts"
+    if -code == signal.SIGKILL or "MemoryError" in said or "bad_alloc" in said:
+        remedy = "memory may have run out (OOM); partition a smaller batch, or use another method (fast, range, random)"
+    return f"{what} after {reply['seconds']:.1f} s{said and f', saying {said!r}'}: {remedy}"
+
+
+def _signal_name(number: int) -> str:
+    try:
+        return f"signal {number} ({signal.Signals(number).name})"
+    except ValueError:
+        return f"signal {number}"
+
+
+def _last_line(reply: Mapping[str, Any]) -> str:
+    return next((line.strip() for line in reversed(reply["tail"].splitlines()) if line.strip()), "")
+
+
+def _missing(program: Program) -> str:
+    return (
+        f"this partition needs {program.name}: pip install {program.module}, or choose a method without it "
+        "(range, random, or cluster with node_parts)"
+    )

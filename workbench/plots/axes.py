@@ -1,0 +1,154 @@
+"""Axis titles, units, and ticks of logarithmic axes."""
+
+from collections.abc import Iterable
+from math import ceil, floor, log2, log10
+from typing import Any
+
+import plotly.graph_objects as go
+
+from workbench.core.units import format_bytes
+from workbench.plots.style import traces_of
+
+_LABELS = {
+    "num_parts": "micro-batches K",
+    "method": "partitioner",
+    "peak_bytes": "peak memory",
+    "epoch_seconds": "epoch time",
+    "inputs_ratio": "input nodes, parts ÷ batch",
+    "largest_ratio": "input nodes, largest part ÷ batch",
+    "total_inputs": "input nodes",
+    "full_inputs": "input nodes of the batch",
+    "largest_inputs": "input nodes of the largest part",
+    "hidden_dim": "hidden width",
+}
+_BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
+_UNITS = {
+    "_bytes": {unit: 1024.0**power for power, unit in enumerate(_BYTES)},
+    "_seconds": {"ms": 1e-3, "s": 1.0, "min": 60.0},
+}
+_MIN_TICKS, _MAX_TICKS = 3, 7
+_STEPS = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7))  # ticks per decade, coarsest first
+_NARROW = 4  # high ÷ low below which evenly spaced ticks read better
+
+
+def label(column: str, unit: str = "") -> str:
+    """The axis title of a table's column.
+
+    Args:
+        column: name of the column.
+        unit: appended in parentheses; "" for none.
+
+    >>> label("num_parts"), label("peak_bytes", "GiB"), label("forward_seconds", "s")
+    ('micro-batches K', 'peak memory (GiB)', 'forward (s)')
+    """
+    suffix = next((s for s in _UNITS if column.endswith(s)), "")
+    return with_unit(_LABELS.get(column, column.removesuffix(suffix).replace("_", " ")), unit)
+
+
+def with_unit(text: str, unit: str) -> str:
+    """Append a unit in parentheses.
+
+    Args:
+        text: title of an axis.
+        unit: "" for none.
+    """
+    return f"{text} ({unit})" if unit else text
+
+
+def unit_of(column: str, largest: float, unit: str | None = None) -> tuple[str, float]:
+    """The unit to show a column in, and its size: by default the largest unit in which `largest` is at least 1.
+
+    Args:
+        column: ends in `_bytes` or `_seconds`; other columns have no unit.
+        largest: largest value of the column, in bytes or seconds.
+        unit: overrides the default: B, KiB, MiB, GiB, TiB; ms, s, min.
+
+    Returns:
+        The unit ("" for none) and the bytes or seconds to divide values by.
+
+    Raises:
+        ValueError: the column has no such unit.
+
+    >>> unit_of("peak_bytes", 3 * 2**20)
+    ('MiB', 1048576.0)
+    """
+    units = next((units for suffix, units in _UNITS.items() if column.endswith(suffix)), {"": 1.0})
+    if unit is None:
+        unit = max((u for u in units if units[u] <= largest), key=lambda u: units[u], default=next(iter(units)))
+    if unit not in units:
+        raise ValueError(
+            f"{column} can't be shown in {unit!r}; choose from {', '.join(u for u in units if u) or 'none'}"
+        )
+    return unit, units[unit]
+
+
+def exact_bytes(count: int) -> str:
+    """Bytes for a hover text, rounded and exact.
+
+    Args:
+        count: bytes.
+
+    >>> exact_bytes(1536)
+    '1.50 KiB (1,536 bytes)'
+    """
+    return f"{format_bytes(count)} ({count:,} bytes)"
+
+
+def log2_x_axes(figure: go.Figure, values: Iterable[float]) -> None:
+    """Make all x axes logarithmic, with one tick per value.
+
+    Args:
+        figure: changed in place.
+        values: positive.
+    """
+    ticks = sorted(values)
+    ends = log2(ticks[0]) - 0.3, log2(ticks[-1]) + 0.3
+    span = [end * log10(2) for end in ends]
+    figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks], range=span)
+
+
+def log_y_axes(figure: go.Figure) -> None:
+    """Make every y axis logarithmic, with ticks and range by the positive values of its traces.
+
+    Args:
+        figure: changed in place.
+    """
+    for axis in figure.select_yaxes():
+        name = axis.plotly_name.replace("axis", "")
+        axis.update(log_axis(v for trace in traces_of(figure) if trace.yaxis == name for v in trace.y if v > 0))
+
+
+def log_axis(values: Iterable[float]) -> dict[str, Any]:
+    """Plotly properties of a logarithmic axis: range with a margin around the values, and round ticks.
+
+    Args:
+        values: positive.
+    """
+    given = list(values)
+    if not given:
+        return {"type": "log"}
+    margin = (max(given) / min(given)) ** 0.08 * 1.05
+    low, high = min(given) / margin, max(given) * margin
+    ticks = _log_ticks(low, high)
+    text = [f"{tick:g}" for tick in ticks]
+    return {"type": "log", "range": [log10(low), log10(high)], "tickvals": ticks, "ticktext": text}
+
+
+def _log_ticks(low: float, high: float) -> list[float]:
+    """Evenly spaced ticks on a narrow range, else the coarsest steps per decade that give enough ticks."""
+    if high / low < _NARROW:
+        return _even_ticks(low, high)
+    powers = range(int(log10(low)) - 2, int(log10(high)) + 2)
+    ticks = []
+    for steps in _STEPS:
+        ticks = [float(f"{step * 10.0**power:.3g}") for power in powers for step in steps]
+        ticks = [tick for tick in ticks if low <= tick <= high]
+        if len(ticks) >= _MIN_TICKS:
+            break
+    return ticks[:: -(-len(ticks) // _MAX_TICKS) or 1]
+
+
+def _even_ticks(low: float, high: float) -> list[float]:
+    power = 10.0 ** floor(log10((high - low) / _MIN_TICKS))
+    step = next(size for size in (5 * power, 2 * power, power) if (high - low) / size >= _MIN_TICKS)
+    return [float(f"{n * step:.6g}") for n in range(ceil(low / step), floor(high / step) + 1)]

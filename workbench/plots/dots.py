@@ -1,0 +1,158 @@
+"""Dots with intervals or error bounds: one per case, groups side by side."""
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
+
+import pandas as pd
+import plotly.graph_objects as go
+
+from workbench.plots.axes import label
+from workbench.plots.layout import PanelGrid
+from workbench.plots.style import INK, Look, looks, merge_legend, titled, traces_of
+
+Table = pd.DataFrame | Sequence[Mapping[str, Any]]
+
+_BOUNDS = "#E8EAED"
+_INTERVAL_HEIGHT, _SLANTED_NAMES = 440, 60  # pixels: height of a figure; added for long names below the axis
+
+
+def interval_dots(
+    table: Table,
+    *,
+    x: str,
+    y: str,
+    group: str,
+    half_width: str = "half_width",
+    title: str | None = None,
+    subtitle: str = "",
+) -> go.Figure:
+    """Draw the mean of every row as a dot with its confidence interval.
+
+    Args:
+        table: one row per case and group; rows without a mean are skipped.
+        x: column of cases, the categories of the x axis.
+        y: column of means, shares from 0 to 1.
+        group: column whose values differ in colour and symbol.
+        half_width: column of half the width of each interval, which is clipped to [0, 1]; NaN for no interval.
+        title: title of the figure.
+        subtitle: smaller text below the title.
+
+    Raises:
+        ValueError: no row has a mean.
+    """
+    rows = pd.DataFrame(table).dropna(subset=[y])
+    if not len(rows):
+        raise ValueError(f"no row of the table has a value of {y}; run the experiment first")
+    cases, groups = ([*dict.fromkeys(rows[column])] for column in (x, group))
+    series = _series(rows, x, cases, group, looks(groups), gap=0.22)
+    figure = go.Figure([_mean_trace(one, y, half_width) for one in series])
+    figure.update_xaxes(_case_axis(cases, tickangle=-30))
+    figure.update_yaxes(title_text=label(y), tickformat=".0%")
+    return titled(figure, title, subtitle=subtitle, height=_INTERVAL_HEIGHT)
+
+
+def error_dots(
+    table: Table,
+    *,
+    x: str,
+    group: str,
+    facet: str,
+    error: str = "error",
+    within: float | None = None,
+    title: str | None = None,
+    subtitle: str = "",
+) -> go.Figure:
+    """Draw the signed relative error of every row's estimate as a dot.
+
+    Args:
+        table: one row per estimate; rows without an error are skipped.
+        x: column of cases, the categories of the x axis.
+        group: column whose values differ in colour and symbol.
+        facet: column whose values are panels.
+        error: column of estimated ÷ measured − 1.
+        within: shade errors from −within to +within; None for no shading.
+        title: title of the figure.
+        subtitle: smaller text below the title.
+
+    Raises:
+        ValueError: no row has an error.
+    """
+    rows: Any = pd.DataFrame(table).dropna(subset=[error])
+    if not len(rows):
+        raise ValueError(f"no row of the table has a value of {error}; nothing was measured")
+    cases, groups, facets = ([*dict.fromkeys(rows[column])] for column in (x, group, facet))
+    grid = PanelGrid(tuple(map(str, facets)))
+    figure = grid.figure()
+    for place, value in enumerate(facets):
+        row, col = grid.cells(place)[0]
+        for series in _series(rows[rows[facet] == value], x, cases, group, looks(groups), gap=0.18):
+            figure.add_trace(_error_trace(series, error), row=row, col=col)
+    merge_legend(figure)
+    figure.update_xaxes(_case_axis(cases, tickangle=-40))
+    _draw_bounds(figure, within)
+    figure.update_yaxes(tickformat="+.0%", matches="y").update_yaxes(title_text="error of the estimate", col=1)
+    return titled(figure, title, subtitle=subtitle, height=grid.height + _SLANTED_NAMES)
+
+
+class _Series(NamedTuple):
+    """One group's dots: look, x positions, names of the cases, and rows."""
+
+    look: Look
+    x: list[float]
+    cases: list[Any]
+    rows: Any
+
+
+def _series(rows: Any, x: str, cases: list[Any], group: str, own: Mapping[Any, Look], gap: float) -> Iterator[_Series]:
+    """Shift each group sideways by `gap` of the distance between cases, so that groups do not overlap."""
+    for side, (value, look) in enumerate(own.items()):
+        here = rows[rows[group] == value]
+        names, shift = here[x].tolist(), gap * (side - (len(own) - 1) / 2)
+        yield _Series(look, [cases.index(name) + shift for name in names], names, here)
+
+
+def _case_axis(cases: list[Any], tickangle: int) -> dict[str, Any]:
+    axis = {"tickvals": [*range(len(cases))], "ticktext": cases, "tickangle": tickangle}
+    return {**axis, "range": [-0.6, len(cases) - 0.4], "showgrid": False}
+
+
+def _trace(series: _Series, y: list[float], hover: list[str]) -> go.Scatter:
+    look = series.look
+    return go.Scatter(
+        x=series.x,
+        y=y,
+        name=look.name,
+        mode="markers",
+        marker={"symbol": look.symbol, "size": 9, "color": look.color},
+        customdata=hover,
+        hovertemplate=f"<b>{look.name}</b><br>%{{customdata}}<extra></extra>",
+    )
+
+
+def _mean_trace(series: _Series, y: str, half_width: str) -> go.Scatter:
+    means, halves = series.rows[y].tolist(), series.rows[half_width].tolist()
+    hover = [
+        f"{case}: {mean:.2%}" + (f" ± {half:.2%}" if half == half else "")
+        for case, mean, half in zip(series.cases, means, halves, strict=True)
+    ]
+    return _trace(series, means, hover).update(error_y=_clipped(series.rows[y], series.rows[half_width].fillna(0)))
+
+
+def _clipped(means: Any, halves: Any) -> dict[str, Any]:
+    """Error bars that end at 0 and 1."""
+    above, below = halves.clip(upper=1 - means), halves.clip(upper=means)
+    return {"array": above.tolist(), "arrayminus": below.tolist(), "thickness": 1.5, "width": 5}
+
+
+def _error_trace(series: _Series, error: str) -> go.Scatter:
+    errors = series.rows[error].tolist()
+    return _trace(series, errors, [f"{case}: {v:+.2%}" for case, v in zip(series.cases, errors, strict=True)])
+
+
+def _draw_bounds(figure: go.Figure, within: float | None) -> None:
+    """The line of no error and the shaded bounds, both behind the dots."""
+    figure.add_hline(y=0, line={"color": INK, "width": 1}, layer="below")
+    if within is not None:
+        figure.add_hrect(y0=-within, y1=within, fillcolor=_BOUNDS, line_width=0, layer="below")
+        top = max((v for trace in traces_of(figure) for v in trace.y), default=0)
+        figure.update_yaxes(range=[None, max(top, within) * 1.3])

@@ -1,0 +1,130 @@
+"""The generated parts of README.md and docs/: `python -m workbench.report.generated_docs [--smoke]`.
+
+A document marks them by `<!-- generated: NAME -->` and `<!-- end of generated -->`. All are functions of the recorded
+tables and the recorded smoke findings; `--smoke` runs the smoke size first and records its findings.
+"""
+
+import argparse
+import re
+from collections.abc import Callable, Iterator
+from functools import cache
+from pathlib import Path
+
+import pandas as pd
+
+from workbench.experiment.experiment import Experiment
+from workbench.experiment.figure_loader import load_experiment
+from workbench.experiment.index import experiment_names
+from workbench.experiment.recorded import Recorded, recorded
+from workbench.files import write_file
+from workbench.paths import project_root, shown_path
+from workbench.report.markdown import markdown_table
+from workbench.report.smoke_findings import read_smoke_findings, run_smoke, write_smoke_findings
+from workbench.report.verdicts import FigureVerdicts, details, figure_rows, paper_row, verdicts
+
+BENCHMARKS = "performance"
+"""The folder of this repository's own benchmarks, which reproduce no paper."""
+
+_RATIOS = ("measured", "cases", "median", "from", "to", "spread")
+_PART = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end of generated -->)", re.DOTALL)
+
+
+def documents() -> list[Path]:
+    """Returns README.md and the files in docs/ that have generated parts."""
+    files = [project_root() / "README.md", *sorted((project_root() / "docs").glob("*.md"))]
+    return [file for file in files if _PART.search(file.read_text(encoding="utf-8"))]
+
+
+def regenerated(text: str) -> str:
+    """Returns a document with its generated parts made anew from what is recorded.
+
+    Args:
+        text: the document.
+
+    Raises:
+        ValueError: a marker names an unknown part.
+    """
+    return _PART.sub(lambda match: f"{match[1]}\n{_part(match['name'])}\n\n{match[3]}", text)
+
+
+def summary() -> str:
+    """The number of figures by verdict: one row per paper."""
+    head = "| paper | figures and tables | smoke | real | paper |\n|---|--:|---|---|---|"
+    return "\n".join([head, *(paper_row(figures) for figures in _papers().values())])
+
+
+def figures() -> str:
+    """All figures: per paper, a table of verdicts, then the details of every figure."""
+    parts = []
+    for figures in _papers().values():
+        parts += [f"## {figures[0].experiment.paper}", figure_rows(figures), *map(details, figures)]
+    return "\n\n".join(parts)
+
+
+def benchmarks() -> str:
+    """The numbers of the recorded benchmarks: one table per benchmark and size, linked to its rows."""
+    return "\n\n".join(part for experiment, kept in _benchmarks() for part in _benchmark(experiment, kept))
+
+
+def speed() -> str:
+    """The benchmarks that time DGL beside the library, in one table."""
+    tables = [(experiment.compare(kept.table), _origin(kept)) for experiment, kept in _benchmarks()]
+    ratios = [(table.loc[:, [*_RATIOS]], origin) for table, origin in tables if {*_RATIOS} <= {*table}]
+    if not ratios:
+        return "No benchmark is recorded."
+    origins = "; ".join(dict.fromkeys(origin for _, origin in ratios))
+    return f"{markdown_table(pd.concat([table for table, _ in ratios]))}\n\nMeasured on {origins}."
+
+
+_PARTS: dict[str, Callable[[], str]] = {part.__name__: part for part in (summary, figures, benchmarks, speed)}
+
+
+def _part(name: str) -> str:
+    if name not in _PARTS:
+        raise ValueError(f"unknown generated part {name!r}; use one of {', '.join(_PARTS)}")
+    return _PARTS[name]()
+
+
+def _benchmark(experiment: Experiment, kept: Recorded) -> list[str]:
+    origin = f"[Rows](../{shown_path(kept.file)}), measured on {_origin(kept)}."
+    return [f"### {experiment.spec.title}", origin, markdown_table(experiment.compare(kept.table))]
+
+
+def _origin(kept: Recorded) -> str:
+    """Machine, threads, versions and date, as far as they were recorded."""
+    about = {key: str(value) for key, value in kept.about.items() if value != "unknown"}
+    versions = [f"{name} {about[f'version.{name}']}" for name in ("torch", "dgl") if f"version.{name}" in about]
+    threads = [f"{about['threads']} threads"] if "threads" in about else []
+    return ", ".join([about.get("device", "an unrecorded machine"), *threads, *versions, about["date"]])
+
+
+def _benchmarks() -> Iterator[tuple[Experiment, Recorded]]:
+    for name in experiment_names():
+        if name.startswith(f"{BENCHMARKS}/"):
+            experiment = load_experiment(name)
+            yield from ((experiment, kept) for kept in recorded(name))
+
+
+@cache
+def _papers() -> dict[str, list[FigureVerdicts]]:
+    """Paper to its figures' verdicts, in order; benchmarks are left out."""
+    names = [name for name in experiment_names() if not name.startswith(f"{BENCHMARKS}/")]
+    papers = list(dict.fromkeys(name.partition("/")[0] for name in names))
+    of = {paper: [load_experiment(name) for name in names if name.startswith(f"{paper}/")] for paper in papers}
+    return {paper: verdicts(experiments, read_smoke_findings(paper)) for paper, experiments in of.items()}
+
+
+def main() -> None:
+    """Writes all generated parts."""
+    parser = argparse.ArgumentParser(description="Generate the tables of README.md and docs/ from recorded results.")
+    parser.add_argument("--smoke", action="store_true", help="run the smoke size first and record its findings")
+    if parser.parse_args().smoke:
+        for paper, figures in _papers().items():
+            write_smoke_findings(paper, run_smoke(figure.experiment for figure in figures))
+        _papers.cache_clear()
+    for file in documents():
+        write_file(file, regenerated(file.read_text(encoding="utf-8")))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,142 @@
+"""Which claims reproduce at which size, in Markdown: a row per figure, a row per paper, and the reasons."""
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from workbench.experiment.experiment import Experiment
+from workbench.experiment.finding import Finding
+from workbench.experiment.recorded import Recorded, recorded
+from workbench.paths import shown_path
+from workbench.report.markdown import escaped, markdown_table
+from workbench.report.sections import HELD, IN_PART, NOT_CHECKED, NOT_HELD, NOT_RUN, Section
+
+SIZES = ("smoke", "real", "paper")
+_MAX_ROWS, _MAX_COLUMNS = 12, 8  # of a comparison that is short enough for the document
+
+
+@dataclass(frozen=True, eq=False)
+class FigureVerdicts:
+    """A figure and its sections: the smoke verdict and every recorded table.
+
+    Args:
+        experiment: the figure.
+        sections: one for the smoke size if its findings are known, and one per recorded table.
+    """
+
+    experiment: Experiment
+    sections: tuple[Section, ...]
+
+    def of(self, size: str) -> list[Section]:
+        """Returns the sections of one size.
+
+        Args:
+            size: "smoke", "real" or "paper".
+        """
+        return [section for section in self.sections if section.size == size]
+
+
+def verdicts(experiments: Iterable[Experiment], smoke: Mapping[str, Sequence[Finding]]) -> list[FigureVerdicts]:
+    """Collects the verdicts of figures from their recorded tables and smoke findings; runs nothing.
+
+    Args:
+        experiments: the figures.
+        smoke: "paper/figure" to its findings at the smoke size.
+    """
+    return [FigureVerdicts(one, _sections(one, smoke.get(one.name))) for one in experiments]
+
+
+def figure_rows(figures: Iterable[FigureVerdicts]) -> str:
+    """Formats one row per figure: its title, linked to its details below, the verdict at every size, and the notebook.
+
+    Args:
+        figures: of one paper, in order.
+    """
+    head = "| figure | smoke | real | paper | notebook |\n|---|---|---|---|---|"
+    return "\n".join([head, *map(_figure_row, figures)])
+
+
+def paper_row(figures: Sequence[FigureVerdicts]) -> str:
+    """Formats one row per paper: the number of figures, and how many of them have which verdict at every size.
+
+    Args:
+        figures: of one paper.
+    """
+    cells = [", ".join(f"{count} {status}" for status, count in _counts(figures, size).items()) for size in SIZES]
+    return f"| {escaped(figures[0].experiment.paper)} | {len(figures)} | " + " | ".join(cells) + " |"
+
+
+def details(figure: FigureVerdicts) -> str:
+    """Formats a figure's claim, the findings that did not hold with their reasons, and short comparisons.
+
+    Args:
+        figure: its verdicts.
+    """
+    spec = figure.experiment.spec
+    parts = [f"### {spec.title}", f"{escaped(spec.claim)} *({escaped(spec.source)})*"]
+    parts += [part for section in figure.sections for part in _section_details(section)]
+    return "\n\n".join(parts)
+
+
+def _sections(experiment: Experiment, smoke: Sequence[Finding] | None) -> tuple[Section, ...]:
+    """Without figures, which cost seconds to draw."""
+    known = [] if smoke is None else [_section(experiment, "smoke", findings=tuple(smoke))]
+    return (*known, *(_recorded_section(experiment, kept) for kept in recorded(experiment.sweep.name)))
+
+
+def _recorded_section(experiment: Experiment, kept: Recorded) -> Section:
+    provenance = {"device": str(kept.about["device"]), "table": shown_path(kept.file)}
+    findings, comparison = tuple(experiment.check(kept.table)), experiment.compare(kept.table)
+    shared = {"recorded": True, "provenance": provenance}
+    return _section(experiment, kept.size, findings=findings, comparison=comparison, **shared)
+
+
+def _section(experiment: Experiment, size: str, **fields: Any) -> Section:
+    spec, known = experiment.spec, experiment.deviations(size)
+    about = {"paper": experiment.paper, "title": spec.title, "claim": spec.claim, "source": spec.source}
+    return Section(name=experiment.name, size=size, deviations=known, **about, **fields)
+
+
+def _figure_row(figure: FigureVerdicts) -> str:
+    name = figure.experiment.name
+    cells = ["; ".join(map(_verdict, figure.of(size))) or NOT_RUN for size in SIZES]
+    title = f"[{escaped(figure.experiment.spec.title)}](#{_anchor(figure.experiment.spec.title)})"
+    return f"| {title} | " + " | ".join(cells) + f" | [{name.partition('/')[2]}](../notebooks/{name}.ipynb) |"
+
+
+def _verdict(section: Section) -> str:
+    status, table = _status(section), section.provenance.get("table")
+    missed = ", ".join(f"`{finding.name}`" for finding in section.not_held if not finding.timed)
+    linked = f"[{status}](../{table})" if table else status
+    return f"{section.symbol if status == section.status else '–'} {linked}" + (f": not {missed}" if missed else "")
+
+
+def _status(section: Section) -> str:
+    """A section with rows but without untimed findings; sections here have no figure, which would tell."""
+    return NOT_CHECKED if section.status == NOT_RUN else section.status
+
+
+def _counts(figures: Iterable[FigureVerdicts], size: str) -> dict[str, int]:
+    found = Counter(_status(figure.of(size)[0]) if figure.of(size) else NOT_RUN for figure in figures)
+    return {status: found[status] for status in (HELD, IN_PART, NOT_HELD, NOT_CHECKED, NOT_RUN) if found[status]}
+
+
+def _section_details(section: Section) -> list[str]:
+    label = f"**{section.size}**" + (f", {section.provenance['device']}" if section.recorded else "")
+    parts = []
+    for finding in section.not_held:
+        reason = section.deviations.get(finding.name)
+        why = f" *Why:* {escaped(reason)}" if reason else ""
+        parts.append(f"- {label}, {finding.verdict}: {escaped(finding.statement)} ({escaped(finding.evidence)}).{why}")
+    lines = ["\n".join(parts)] if parts else []
+    comparison = section.comparison
+    if comparison is not None and len(comparison) <= _MAX_ROWS and comparison.shape[1] <= _MAX_COLUMNS:
+        lines += [f"{label}, paper vs here:", markdown_table(comparison)]
+    return lines
+
+
+def _anchor(title: str) -> str:
+    """The anchor that git hosts derive from a heading: lower case, spaces as hyphens, punctuation dropped."""
+    kept = "".join(c for c in title.lower() if c.isalnum() or c in " -_")
+    return kept.replace(" ", "-")

@@ -1,0 +1,226 @@
+"""Uniform draws from each row: a subset by Floyd's algorithm, or independent draws with replacement.
+
+Floyd's algorithm draws k of d edges: for j = d - k, …, d - 1 it draws t uniformly from 0, …, j and picks t, or j if t
+has been picked already. Draw j of node v uses variate j of v's stream, so a row depends on the key and v alone.
+
+R. W. Floyd, in: Bentley, "Programming pearls: a sample of brilliance", CACM 30(9), 1987.
+"""
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.kernels.hash import below, below_torch, hash_index, hash_index_torch
+from workbench.kernels.jit import compiled
+from workbench.kernels.prefetch import prefetch
+from workbench.kernels.threads import parallel_edges
+from workbench.sampling.multilayer import Candidates, Drawn, row_offsets
+
+_GROUP = 32  # rows whose reads overlap
+_SCAN_UP_TO = 64  # fanout up to which comparing with all earlier picks beats a hash table
+
+
+def draw_uniform(rows: Candidates, indices: Tensor, fanout: int, *, replace: bool, key: int, positions: bool) -> Drawn:
+    """Draw each row's edges with equal probability.
+
+    Args:
+        rows: the candidates.
+        indices: int32 or int64 [num_edges], the graph's sources by CSR position.
+        fanout: edges to draw per row; a row with no more candidates keeps them all, in CSR order; -1: all.
+        replace: draw `fanout` edges independently, with replacement.
+        key: key of the random stream.
+        positions: whether to return the edges' CSR positions.
+
+    Returns:
+        The drawn rows.
+    """
+    if indices.device.type != "cpu":
+        return draw_uniform_torch(rows, indices, fanout, replace=replace, key=key, positions=positions)
+    indptr = _row_offsets(rows.degrees, fanout, replace)
+    if not replace and len(rows.degrees):
+        fanout = min(fanout, int(rows.degrees.numpy().max()))  # bounds the buffers
+    sources = torch.empty(int(indptr[-1]), dtype=indices.dtype)
+    drawn_positions = torch.empty(len(sources) if positions else 0, dtype=torch.int64)
+    row_arrays = (rows.nodes.numpy(), rows.starts.numpy(), rows.degrees.numpy(), indptr.numpy())
+    excluded = (rows.excluded.numpy(), rows.first_excluded.numpy())
+    out = (sources.numpy(), drawn_positions.numpy())
+    replace = replace and fanout >= 0
+
+    def kernel(lo: int, hi: int) -> None:
+        _draw_rows(lo, hi, row_arrays, *excluded, indices.numpy(), max(fanout, 1), replace, key, *out)
+
+    parallel_edges(kernel, indptr)
+    return Drawn(indptr, sources, drawn_positions if positions else None)
+
+
+def _row_offsets(degrees: Tensor, fanout: int, replace: bool) -> Tensor:
+    """Return `indptr` of the drawn rows."""
+    if fanout < 0:
+        return row_offsets(degrees)
+    if replace:
+        return row_offsets(torch.where(degrees > 0, fanout, 0))
+    return row_offsets(degrees, fanout)
+
+
+@compiled
+def _pick_few(row_key, degree, picks):
+    """Floyd's algorithm with a linear scan for repetitions."""
+    for j in range(len(picks)):
+        top = degree - len(picks) + j
+        pick = below(hash_index(row_key, j), top + 1)
+        repeated = False
+        for earlier in range(j):  # no early exit: the loop is vectorized, and a repetition is rare
+            repeated |= picks[earlier] == pick
+        picks[j] = top if repeated else pick
+
+
+@compiled
+def _pick_many(row_key, degree, picks, table, used):
+    """Floyd's algorithm with a hash table for repetitions; `table` is empty before and after."""
+    for j in range(len(picks)):
+        top = degree - len(picks) + j
+        pick = below(hash_index(row_key, j), top + 1)
+        if not _insert(table, used, j, pick):
+            pick = top
+            _insert(table, used, j, top)
+        picks[j] = pick
+    for j in range(len(picks)):
+        table[used[j]] = -1
+
+
+@compiled
+def _insert(table, used, count, pick):
+    """Insert `pick` into the open-addressing table; return False if it was present."""
+    slot = np.int64(hash_index(0, pick)) & (len(table) - 1)
+    while table[slot] >= 0:
+        if table[slot] == pick:
+            return False
+        slot = (slot + 1) & (len(table) - 1)
+    table[slot] = pick
+    used[count] = slot
+    return True
+
+
+@compiled
+def _pick_with_replacement(row_key, degree, picks):
+    for j in range(len(picks)):
+        picks[j] = below(hash_index(row_key, j), degree)
+
+
+@compiled
+def _draw_rows(lo, hi, rows, excluded, first_excluded, indices, fanout, replace, key, sources, positions):
+    """Draw rows [lo, hi); all positions of a group are picked and prefetched before the first is read.
+
+    The loops over edges create no views: each would cost a reference count.
+    """
+    nodes, starts, degrees, indptr = rows
+    buffer = np.empty(_GROUP * fanout, np.int64)
+    table = np.full(1 << (int(np.log2(fanout)) + 2) if fanout > _SCAN_UP_TO else 1, -1, np.int64)
+    used = np.empty(fanout, np.int64)
+    for group in range(lo, hi, _GROUP):
+        end = min(group + _GROUP, hi)
+        filled = 0
+        for i in range(group, end):
+            if degrees[i] == 0:
+                continue
+            if not replace and degrees[i] == indptr[i + 1] - indptr[i]:
+                prefetch(indices, starts[i])
+                continue
+            picks = buffer[filled : filled + fanout]
+            row_key = np.int64(hash_index(key, nodes[i]))
+            if replace:
+                _pick_with_replacement(row_key, degrees[i], picks)
+            elif fanout <= _SCAN_UP_TO:
+                _pick_few(row_key, degrees[i], picks)
+            else:
+                _pick_many(row_key, degrees[i], picks, table, used)
+            if len(excluded):
+                _skip_excluded(picks, starts[i], excluded, first_excluded[i])
+            for j in range(fanout):
+                picks[j] += starts[i]
+                prefetch(indices, picks[j])
+            filled += fanout
+        filled = 0
+        for i in range(group, end):
+            offset, count = indptr[i], indptr[i + 1] - indptr[i]
+            if not replace and degrees[i] == count:
+                first = first_excluded[i] if len(excluded) else 0
+                _copy_row(starts[i], first, excluded, offset, offset + count, indices, sources, positions)
+                continue
+            for j in range(count):
+                sources[offset + j] = indices[buffer[filled + j]]
+            if len(positions):
+                for j in range(count):
+                    positions[offset + j] = buffer[filled + j]
+            filled += count
+
+
+@compiled
+def _skip_excluded(picks, start, excluded, first):
+    """Convert ranks among the edges not excluded to offsets in the row; `first` is the row's first excluded edge."""
+    for j in range(len(picks)):
+        low, high = first, len(excluded)
+        while low < high:
+            middle = (low + high) // 2
+            if excluded[middle] - start - (middle - first) <= picks[j]:
+                low = middle + 1
+            else:
+                high = middle
+        picks[j] += low - first
+
+
+@compiled
+def _copy_row(start, first, excluded, lo, hi, indices, sources, positions):
+    """Copy all edges of a row that are not excluded, from CSR position `start` on, to slots [lo, hi)."""
+    position = start
+    for e in range(lo, hi):
+        while first < len(excluded) and excluded[first] == position:
+            first += 1
+            position += 1
+        sources[e] = indices[position]
+        if len(positions):
+            positions[e] = position
+        position += 1
+
+
+def _picks_torch(row_keys: Tensor, degrees: Tensor, fanout: int, replace: bool) -> Tensor:
+    """Return int64 [rows, fanout], the picks of `_pick_few`, `_pick_many` or `_pick_with_replacement`."""
+    picks = torch.empty(len(degrees), fanout, dtype=torch.int64, device=degrees.device)
+    for j in range(fanout):
+        bits = hash_index_torch(row_keys, torch.full_like(degrees, j))
+        if replace:
+            picks[:, j] = below_torch(bits, degrees)
+            continue
+        top = degrees - fanout + j
+        pick = below_torch(bits, top + 1)
+        picks[:, j] = torch.where((picks[:, :j] == pick[:, None]).any(1), top, pick)
+    return picks
+
+
+def _skip_excluded_torch(picks: Tensor, starts: Tensor, excluded: Tensor, first: Tensor) -> Tensor:
+    """Convert ranks to CSR positions: advance by the number of excluded edges passed, until that is stable."""
+    positions = starts + picks
+    while True:
+        moved = starts + picks + torch.searchsorted(excluded, positions, right=True) - first
+        if torch.equal(moved, positions):
+            return positions
+        positions = moved
+
+
+def draw_uniform_torch(
+    rows: Candidates, indices: Tensor, fanout: int, *, replace: bool, key: int, positions: bool
+) -> Drawn:
+    """Draw as `draw_uniform` does, in plain torch for any device; the oracle of the compiled kernel."""
+    indptr = _row_offsets(rows.degrees, fanout, replace)
+    counts = indptr.diff()
+    row = torch.repeat_interleave(torch.arange(len(counts), device=indices.device), counts)
+    pick = torch.arange(len(row), device=indices.device) - indptr[row]
+    drawn = (counts > 0) & (replace | (counts < rows.degrees)) & (fanout >= 0)
+    if bool(drawn.any()):
+        row_keys = hash_index_torch(key, rows.nodes[drawn])
+        pick[drawn[row]] = _picks_torch(row_keys, rows.degrees[drawn], fanout, replace).flatten()
+    if len(rows.excluded):
+        chosen = _skip_excluded_torch(pick, rows.starts[row], rows.excluded, rows.first_excluded[row])
+    else:
+        chosen = rows.starts[row] + pick
+    return Drawn(indptr, indices[chosen], chosen if positions else None)

@@ -1,0 +1,123 @@
+"""Features that are weakly informative of the class, labels, and splits."""
+
+import math
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.core.randomness import permutation, uniform
+from workbench.kernels.hash import hash_index
+from workbench.kernels.jit import compiled
+from workbench.kernels.threads import parallel_rows
+from workbench.standin.stand_in import StandIn
+from workbench.standin.streams import Draw, key_of
+
+_CHUNK_ROWS = 1 << 14
+_LABELS_PER_CLASS = 8  # frequent ones
+_FREQUENT, _RARE = 0.7, 0.03  # probabilities of a label
+
+
+_LOW, _S16, _S32, _S48 = (np.uint64(word) for word in (0xFFFF, 16, 32, 48))
+_MEAN, _PER_DEVIATION = 2.0 * 65535, 1 / math.sqrt((2.0**32 - 1) / 3)
+
+
+@compiled
+def _near_normal(bits):
+    """Standardized sum of four 16-bit uniform variates: nearly normal, and identical on every machine."""
+    total = (bits & _LOW) + ((bits >> _S16) & _LOW) + ((bits >> _S32) & _LOW) + (bits >> _S48)
+    return (float(total) - _MEAN) * _PER_DEVIATION
+
+
+@compiled
+def _fill(first, classes, centres, key, lo, hi, x):
+    for row in range(lo, hi):
+        row_key = hash_index(key, first + row)
+        for f in range(x.shape[1]):
+            x[row, f] = _near_normal(hash_index(row_key, f)) + centres[classes[row], f]
+
+
+def _add_noise(first: int, classes: Tensor, centres: Tensor, key: int, x: Tensor) -> None:
+    c, m, out = classes.numpy(), centres.numpy(), x.numpy()
+    parallel_rows(lambda lo, hi: _fill(first, c, m, key, lo, hi, out), len(x))
+
+
+def class_centres(name: str, seed: int, classes: int, width: int, signal: float) -> Tensor:
+    """Draw a random direction of length `signal` for every class: float32 [classes, width]."""
+    centres = torch.empty(classes, width)
+    flat = torch.zeros(classes, dtype=torch.int64)
+    _add_noise(0, flat, torch.zeros(1, width), key_of(name, seed, Draw.CENTRE), centres)
+    return (centres.double() * (signal / centres.double().norm(dim=1, keepdim=True))).float()
+
+
+def features(spec: StandIn, seed: int, classes: Tensor) -> Tensor:
+    """Draw features: a class centre of length `spec.signal` plus noise of variance 1 per channel.
+
+    The features of one node are weakly informative of its class, the mean over its neighbours strongly.
+
+    Args:
+        spec: the stand-in: width, classes, signal and dtype (float16 is rounded from float32).
+        seed: a 64-bit integer.
+        classes: int64 [nodes].
+
+    Returns:
+        `spec.feature_dtype` [nodes, spec.features].
+    """
+    centres = class_centres(spec.name, seed, spec.classes, spec.features, spec.signal)
+    key = key_of(spec.name, seed, Draw.NOISE)
+    x = torch.empty(len(classes), spec.features, dtype=spec.feature_dtype)
+    if x.dtype == torch.float32:
+        _add_noise(0, classes, centres, key, x)
+        return x
+    buffer = torch.empty(min(_CHUNK_ROWS, len(classes)), spec.features)
+    for start in range(0, len(classes), _CHUNK_ROWS):
+        rows = x[start : start + _CHUNK_ROWS]
+        _add_noise(start, classes[start : start + len(rows)], centres, key, buffer[: len(rows)])
+        rows.copy_(buffer[: len(rows)])
+    return x
+
+
+def multi_labels(name: str, seed: int, classes: Tensor, num_labels: int) -> Tensor:
+    """Draw several labels per node: a class has a few labels that most of its nodes have; the others are rare.
+
+    Args:
+        name: name of the stand-in.
+        seed: a 64-bit integer.
+        classes: int64 [nodes].
+        num_labels: number of labels, equal to the number of classes.
+
+    Returns:
+        float32 [nodes, num_labels] of 0 and 1.
+    """
+    key = key_of(name, seed, Draw.LABEL)
+    share = torch.full((num_labels, num_labels), _RARE, dtype=torch.float64)
+    for c in range(num_labels):
+        share[c, permutation(key + 1 + c, num_labels)[:_LABELS_PER_CLASS]] = _FREQUENT
+    y = torch.empty(len(classes), num_labels)
+    for start in range(0, len(classes), _CHUNK_ROWS):
+        chunk = classes[start : start + _CHUNK_ROWS]
+        ids = (torch.arange(start, start + len(chunk)) * num_labels)[:, None] + torch.arange(num_labels)
+        y[start : start + len(chunk)] = (uniform(key, ids) < share[chunk]).float()
+    return y
+
+
+def split_nodes(
+    name: str, seed: int, nodes: int, sizes: tuple[int, int, int], date: Tensor | None
+) -> tuple[Tensor, Tensor, Tensor]:
+    """Draw training, validation and test nodes at random, and split them by date if there are dates.
+
+    Args:
+        name: name of the stand-in.
+        seed: a 64-bit integer.
+        nodes: number of nodes.
+        sizes: numbers of training, validation and test nodes.
+        date: int32 [nodes], rank by date: training nodes are the oldest, test nodes the newest; None: random split.
+
+    Returns:
+        int64 ids of the three parts, ascending.
+    """
+    chosen = permutation(key_of(name, seed, Draw.SPLIT), nodes)[: sum(sizes)]
+    if date is not None:
+        chosen = chosen[torch.argsort(date[chosen])]
+    train, val, test = (part.sort().values for part in chosen.split(list(sizes)))
+    return train, val, test

@@ -1,0 +1,206 @@
+"""A local server of MLflow's UI: `python -m workbench.tracking.ui [--port 5000] [--store URI]`."""
+
+import argparse
+import json
+import os
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import time
+import urllib.request
+import webbrowser
+from base64 import b64encode
+from collections.abc import Mapping, Sequence
+from contextlib import closing, suppress
+from dataclasses import dataclass
+from urllib.error import URLError
+from urllib.parse import unquote, urlsplit, urlunsplit
+
+from workbench.tracking.store import StoreError
+from workbench.tracking.uri import database_file, shown_uri, tracking_uri
+
+HOST = "127.0.0.1"
+
+_START_SECONDS, _STOP_SECONDS, _POLL_SECONDS = 90.0, 10.0, 0.3
+_LAST_RUN = "SELECT experiment_id FROM runs WHERE lifecycle_stage = 'active' ORDER BY start_time DESC LIMIT 1"
+_EXPERIMENTS = "api/2.0/mlflow/experiments/search?max_results=1000"
+
+
+@dataclass(frozen=True)
+class Ui:
+    """The command that serves the UI.
+
+    Args:
+        command: program and arguments.
+        environment: additional environment variables.
+        url: address of the UI.
+    """
+
+    command: tuple[str, ...]
+    environment: Mapping[str, str]
+    url: str
+
+
+def ui(store_uri: str, port: int) -> Ui:
+    """Build the command that serves the UI on the loopback interface.
+
+    Args:
+        store_uri: URI of a database, not of a server.
+        port: a free port.
+    """
+    options = {"host": HOST, "port": str(port), "workers": "1", "backend-store-uri": store_uri}
+    if (database := database_file(store_uri)) is not None:  # otherwise artifacts would go to the current folder
+        options["default-artifact-root"] = (database.parent / "mlruns").as_uri()
+    options["uvicorn-opts"] = "--log-level warning"  # otherwise it prints a line per request
+    arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
+    # Job execution would start idle workers that use 600 MB.
+    environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    return Ui(
+        (sys.executable, "-m", "mlflow", "ui", *arguments, "--no-serve-artifacts"), environment, f"http://{HOST}:{port}"
+    )
+
+
+def ml_view(base: int | str, experiment_id: str) -> str:
+    """Return the link to an experiment's charts; by default MLflow shows its pages for language models.
+
+    Args:
+        base: port on this machine, or address of the UI.
+        experiment_id: id of the MLflow experiment.
+    """
+    url = f"http://{HOST}:{base}" if isinstance(base, int) else base.rstrip("/")
+    return f"{url}/{_charts(experiment_id)}"
+
+
+def start_page(store_uri: str) -> str:
+    """Return the page to open first, relative to the UI's address: the charts of the latest run's paper.
+
+    Without runs it is the list of experiments.
+
+    Args:
+        store_uri: URI of the store; a database that does not exist is not created.
+    """
+    file = database_file(store_uri)
+    with suppress(sqlite3.Error, TypeError):
+        if file is not None and file.is_file():
+            with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as database:
+                return _charts(str(database.execute(_LAST_RUN).fetchone()[0]))
+    return "#/experiments?workflowType=machine_learning"
+
+
+def _charts(experiment_id: str) -> str:
+    return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning&compareRunsMode=CHART"
+
+
+def experiment_ids(base: int | str, *, timeout_seconds: float = 5.0) -> dict[str, str]:
+    """Query the experiments of a running server.
+
+    Args:
+        base: port on this machine, or address of the server.
+        timeout_seconds: time to wait for a response.
+
+    Returns:
+        Ids by name.
+
+    Raises:
+        OSError: if the server does not respond.
+    """
+    url = f"http://{HOST}:{base}" if isinstance(base, int) else base.rstrip("/")
+    with urllib.request.urlopen(_request(f"{url}/{_EXPERIMENTS}"), timeout=timeout_seconds) as response:
+        experiments = json.load(response).get("experiments", [])
+    return {experiment["name"]: experiment["experiment_id"] for experiment in experiments}
+
+
+def _request(url: str) -> urllib.request.Request:
+    """Build a request with the URL's user and password as a header; urllib would parse them as part of the host."""
+    parts = urlsplit(url)
+    if parts.username is None:
+        return urllib.request.Request(url)
+    account = f"{unquote(parts.username)}:{unquote(parts.password or '')}"
+    header = {"Authorization": f"Basic {b64encode(account.encode()).decode()}"}
+    return urllib.request.Request(urlunsplit(parts._replace(netloc=parts.netloc.rpartition("@")[2])), headers=header)
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Serve the UI until Ctrl-C."""
+    parser = argparse.ArgumentParser(prog="python -m workbench.tracking.ui", description="Serve MLflow's UI")
+    parser.add_argument("--port", type=int, default=5000)
+    parser.add_argument("--store", metavar="URI", help="default: MLFLOW_TRACKING_URI, or the checkout's mlflow.db")
+    parser.add_argument("--open", action="store_true", help="open the first paper's charts in a browser")
+    options = parser.parse_args(arguments)
+    try:
+        store = tracking_uri(options.store)
+        if store.endswith(".jsonl"):
+            raise StoreError(
+                f"{store} is a file; import it with `workbench import {store}` and open that store instead"
+            )
+        if store.startswith("http"):
+            return _show(store, options.open)
+        _check_free(options.port)
+        return _serve(ui(store, options.port), options.open)
+    except OSError as error:
+        sys.stderr.write(f"{shown_uri(str(error))}\n")
+        return 1
+
+
+def _check_free(port: int) -> None:
+    with socket.socket() as probe:
+        if probe.connect_ex((HOST, port)) == 0:
+            raise StoreError(f"port {port} is in use; choose another --port")
+
+
+def _serve(server: Ui, in_browser: bool) -> int:
+    # The server gets its own process group, so that its workers end with it. Shells start background jobs with SIGINT
+    # ignored, hence the handlers.
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.default_int_handler)
+    environment = {**os.environ, **server.environment}
+    process = subprocess.Popen(server.command, env=environment, stdout=sys.stderr, start_new_session=True)
+    try:
+        _wait(server, process)
+        _show(server.url, in_browser)
+        return process.wait()
+    except KeyboardInterrupt:
+        return 0
+    finally:
+        _stop(process)
+
+
+def _wait(server: Ui, process: subprocess.Popen) -> None:
+    deadline = time.monotonic() + _START_SECONDS
+    while time.monotonic() < deadline:
+        if process.poll() is not None:
+            raise StoreError(f"the UI exited with code {process.returncode}; see above, or choose another --port")
+        try:
+            experiment_ids(server.url)
+            return
+        except (URLError, OSError):
+            time.sleep(_POLL_SECONDS)
+    raise StoreError(f"the UI did not respond at {server.url} within {_START_SECONDS:.0f} s; try again")
+
+
+def _show(url: str, in_browser: bool) -> int:
+    """Print links to the papers' charts, MLflow's "Default" experiment last."""
+    experiments = sorted(experiment_ids(url).items(), key=lambda item: (item[0] == "Default", item[0]))
+    for name, experiment_id in experiments:
+        sys.stdout.write(f"{name:>12}  {shown_uri(ml_view(url, experiment_id))}\n")
+    sys.stdout.flush()
+    if in_browser and experiments:
+        webbrowser.open(ml_view(url, experiments[0][1]))
+    return 0
+
+
+def _stop(process: subprocess.Popen) -> None:
+    if process.poll() is not None:
+        return
+    os.killpg(process.pid, signal.SIGTERM)
+    try:
+        process.wait(_STOP_SECONDS)
+    except subprocess.TimeoutExpired:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+if __name__ == "__main__":
+    sys.exit(main())

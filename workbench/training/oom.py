@@ -1,0 +1,219 @@
+"""Out-of-memory (OOM) recovery: roll back the failed micro-batch, split it, run the pieces instead."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from functools import partial
+from typing import Any, TypeVar
+
+import torch
+from torch import Tensor, nn
+
+from workbench.core.errors import PartitionError, check_at_least, check_choice, check_seed
+from workbench.core.interrupts import complete_despite_interrupt
+from workbench.core.minibatch import MiniBatch
+from workbench.meter.allocation_tracker import drop_abandoned_backward
+from workbench.partition.batch import PARTITION_CHOICES, partition_batch
+from workbench.partition.batch.options import check_method
+
+T = TypeVar("T")
+
+_OOM_MESSAGES = (
+    "DefaultCPUAllocator: can't allocate memory",
+    "DefaultCPUAllocator: not enough memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
+
+_ONE_SEED = (
+    "This micro-batch has one seed and can't be split: the model needs more memory than is available. No step was "
+    "taken, and .grad contains the micro-batches that completed. Use smaller fanouts or layers, or leave the seed out."
+)
+
+_OOM_IN_SPLIT = "Memory ran out while splitting a micro-batch that did not fit: its pieces need memory on its device."
+
+
+@dataclass(frozen=True, eq=False)
+class Recovery:
+    """Out-of-memory recovery: how to split a micro-batch that runs out of memory.
+
+    Args:
+        parts: number of pieces, at least 2; pieces that do not fit are split again, down to one seed each.
+        method: a name of `workbench.PARTITION_METHODS`, or "auto" or "fast". "range" is the fallback if the method
+            itself runs out of memory, if "auto" finds no pymetis or METIS fails, and if the method puts all seeds into
+            one part, as "cluster" may.
+        seed: seed of the random choices of the method.
+        node_parts: integer [num_graph_nodes], a partition of the whole graph, for method "cluster"; None for others.
+        on_split: called after each split with the micro-batch, its pieces and the error, for example to count splits
+            or to plan the next batch with more parts; everything that the failed attempt allocated is freed by then.
+
+    Raises:
+        ValueError: The method is unknown, `parts` is below 2, `seed` is not an integer, or `node_parts` is missing for
+            "cluster" or passed to a method that does not use it.
+        TypeError: `node_parts` is not an integer tensor.
+    """
+
+    parts: int = 2
+    method: str = "auto"
+    seed: int = 0
+    node_parts: Tensor | None = None
+    on_split: Callable[[MiniBatch, list[MiniBatch], Exception], object] | None = None
+
+    def __post_init__(self) -> None:
+        check_at_least("parts", self.parts, 2)
+        check_choice("method", self.method, PARTITION_CHOICES)
+        check_method(self.method, self.node_parts)
+        check_seed(self.seed)
+
+
+def check_recover(recover: Any) -> None:
+    """Validate the `recover` option of training functions.
+
+    Raises:
+        TypeError: It is neither a `Recovery` nor None.
+    """
+    if recover is not None and not isinstance(recover, Recovery):
+        raise TypeError(f"recover is {recover!r}; pass workbench.Recovery() to recover from OOM errors, or None")
+
+
+def check_recoverable(model: nn.Module, batches: list[MiniBatch]) -> None:
+    """Check that a micro-batch can be run twice.
+
+    Raises:
+        ValueError: The model is data-parallel, or edge weights require gradients.
+    """
+    if hasattr(model, "no_sync"):
+        raise ValueError(
+            f"recover does not support {type(model).__name__}: its processes must run equally many micro-batches, and "
+            "one that splits its own would leave the others waiting; plan with more parts and pass recover=None"
+        )
+    if any(b.edge_weight is not None and b.edge_weight.requires_grad for mb in batches for b in mb.blocks):
+        raise ValueError(
+            "recover does not support trainable edge weights: a failed backward pass frees the graph that leads to "
+            "them; plan with more parts and pass recover=None"
+        )
+
+
+def run_with_oom_recovery(
+    run: Callable[[MiniBatch], Tensor],
+    model: nn.Module,
+    device: torch.device | None,
+    recover: Recovery,
+    before_split: Callable[[], object],
+    mb: MiniBatch,
+) -> Tensor:
+    """Run a micro-batch; if it runs out of memory, roll back, split it and run the pieces.
+
+    Args:
+        run: forward and backward pass of a micro-batch; adds its gradients on success and none on an error.
+        model: module whose buffers are rolled back before the next attempt, with torch's random state.
+        device: device of the model.
+        recover: how to split.
+        before_split: called before each split.
+        mb: the micro-batch.
+
+    Returns:
+        Sum of the results of `run`.
+
+    Raises:
+        Exception: `run` raised an error that is not an OOM error, or ran out of memory on a single seed.
+    """
+    pending, total = [mb], None
+    while pending:
+        part = pending.pop()
+        roll_back, final_note = _snapshot(model, device), _ONE_SEED if part.num_seeds <= 1 else None
+        result = attempt(partial(run, part), roll_back, final_note)
+        if isinstance(result, Tensor):
+            total = result if total is None else total + result
+            continue
+        before_split()
+        pieces = attempt(partial(_split, part, recover), final_note=_OOM_IN_SPLIT)
+        assert isinstance(pieces, list)
+        if recover.on_split is not None:
+            recover.on_split(part, pieces, result)
+        pending += reversed(pieces)
+    assert total is not None
+    return total
+
+
+def attempt(
+    work: Callable[[], T], roll_back: Callable[[], object] = lambda: None, final_note: str | None = None
+) -> T | Exception:
+    """Call `work`; roll back on any error, and on an OOM error free its allocations and return the error.
+
+    Args:
+        work: called once.
+        roll_back: called after any error, including interrupts.
+        final_note: if not None, an OOM error is raised with this note instead of returned.
+
+    Returns:
+        The result of `work`, or the OOM error without its traceback, whose frames would keep tensors alive.
+
+    Raises:
+        BaseException: `work` raised an error that is not an OOM error, or an OOM error with `final_note` set.
+    """
+    try:
+        return work()
+    except BaseException as error:
+        complete_despite_interrupt(roll_back)
+        if not isinstance(error, Exception) or not is_out_of_memory(error):
+            raise
+        if final_note is not None:
+            error.add_note(final_note)
+            raise
+        failure = error
+    failure.__traceback__ = failure.__context__ = failure.__cause__ = None
+    drop_abandoned_backward()
+    if torch.cuda.is_initialized():
+        torch.cuda.empty_cache()
+    return failure
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Return whether an error is an OOM error, of the device or the host."""
+    if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
+        return True
+    return isinstance(error, RuntimeError) and any(text in str(error) for text in _OOM_MESSAGES)
+
+
+def _snapshot(model: nn.Module, device: torch.device | None) -> Callable[[], None]:
+    """Copy buffers (such as BatchNorm's running statistics) and random state; returns a function that restores them."""
+    buffers = [
+        (module._buffers, name, buffer, buffer.detach().clone())
+        for module in model.modules()
+        for name, buffer in module._buffers.items()
+        if buffer is not None
+    ]
+    cpu_state = torch.get_rng_state()
+    cuda_state = torch.cuda.get_rng_state(device) if device is not None and device.type == "cuda" else None
+
+    def restore() -> None:
+        for registry, name, buffer, value in buffers:
+            registry[name] = buffer  # a module may have assigned another tensor
+            with torch.no_grad():
+                buffer.copy_(value)
+        torch.set_rng_state(cpu_state)
+        if cuda_state is not None and device is not None:
+            torch.cuda.set_rng_state(cuda_state, device)
+
+    return restore
+
+
+def _split(mb: MiniBatch, recover: Recovery) -> list[MiniBatch]:
+    """Split into at least two pieces, whose `parent` refers to the batch that the micro-batch came from, if any."""
+    pieces = mb.split(_assignment(mb, min(recover.parts, mb.num_seeds), recover))
+    return pieces if mb.parent is None else [replace(piece, parent=mb.parent[piece.parent]) for piece in pieces]
+
+
+def _assignment(mb: MiniBatch, num_parts: int, recover: Recovery) -> Tensor:
+    try:
+        part = partition_batch(mb, num_parts, method=recover.method, seed=recover.seed, node_parts=recover.node_parts)
+        if part.unique().numel() > 1:  # a single part would be the same micro-batch again
+            return part
+    except (ImportError, PartitionError):
+        if recover.method != "auto":
+            raise
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+    return partition_batch(mb, num_parts, method="range")

@@ -1,0 +1,99 @@
+"""Measured peak memory of the micro-batches of one batch."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import torch
+from torch.nn.functional import cross_entropy
+
+from workbench.core.dataset import Dataset
+from workbench.nn.model import build_model
+from workbench.partition.batch import partition_batch
+from workbench.partition.graph import partition_graph
+from workbench.partition.redundancy import redundancy
+from workbench.sampling.neighbor import NeighborSampler
+from workbench.training.profile import profile_epoch
+from workbench.widgets.explore import explore
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+
+def micro_batch_explorer(
+    dataset: Dataset,
+    *,
+    methods: Sequence[str] = ("reg", "star_refined", "metis", "random", "range"),
+    num_parts: Sequence[int] = (4, 1, 2, 8, 16, 32),
+    fanouts: Sequence[Sequence[int]] = ((10, 25), (5, 5)),
+    **options: Any,
+) -> Any:
+    """Show `micro_batch_view` below controls for partitioner, K and fanouts.
+
+    Args:
+        dataset: with features and labels.
+        methods: partitioners, of `workbench.PARTITION_METHODS`; the first is the default.
+        num_parts: numbers of micro-batches; the first is the default.
+        fanouts: choices of neighbours per layer, input layer first; the first is the default.
+        options: other arguments of `micro_batch_view`.
+
+    Returns:
+        A widget; the initial figure if ipywidgets is not installed.
+    """
+    view = partial(micro_batch_view, dataset, **options)
+    named = {", ".join(map(str, fanout)): tuple(fanout) for fanout in fanouts}
+    return explore(view, method=methods, num_parts=num_parts, fanout=named)
+
+
+def micro_batch_view(
+    dataset: Dataset,
+    *,
+    method: str,
+    num_parts: int,
+    fanout: Sequence[int],
+    model: str = "sage-mean",
+    hidden_dim: int = 64,
+    num_seeds: int = 1000,
+    capacity_bytes: int | None = None,
+    seed: int = 0,
+) -> "go.Figure":
+    """Run one training step and draw the peak memory of each micro-batch, with their redundancy.
+
+    Args:
+        dataset: with features and labels.
+        method: partitioner, one of `workbench.PARTITION_METHODS`.
+        num_parts: number of micro-batches, capped at the number of seeds.
+        fanout: neighbours per layer, input layer first.
+        model: kind of layer, one of `workbench.build_model`; trained by Adam.
+        hidden_dim: width of hidden layers.
+        num_seeds: the batch is this many training nodes, from the first on.
+        capacity_bytes: drawn as a line; None for no limit.
+        seed: random seed of sampling, partitioning and weights.
+
+    Raises:
+        ValueError: invalid method, fanouts or model.
+    """
+    from workbench.plots.bars import memory_bars
+    from workbench.plots.style import looks
+
+    batch = NeighborSampler(fanout, seed=seed).sample(dataset.graph, dataset.train_idx[:num_seeds])
+    num_parts = min(num_parts, batch.num_seeds)
+    node_parts = partition_graph(dataset.graph, num_parts, seed=seed) if method == "cluster" else None
+    part = partition_batch(batch, num_parts, method=method, seed=seed, node_parts=node_parts)
+    micro = batch.split(part)
+    net = build_model(
+        model,
+        in_dim=dataset.num_features,
+        hidden_dim=hidden_dim,
+        out_dim=dataset.num_classes,
+        num_layers=len(fanout),
+        seed=seed,
+    )
+    profile = profile_epoch(net, [micro], dataset.x, dataset.y, cross_entropy, torch.optim.Adam(net.parameters()))
+    settings = f"K = {len(micro)}, fanouts {', '.join(map(str, fanout))}"
+    return memory_bars(
+        profile.part_peak_bytes,
+        capacity_bytes=capacity_bytes,
+        redundancy=redundancy(micro, batch),
+        title=f"{dataset.name}: {looks([method])[method].name}, {settings}",
+    )
