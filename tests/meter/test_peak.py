@@ -365,6 +365,24 @@ def test_old_garbage_is_not_collected_in_the_block() -> None:
     assert measure_peak(lambda: (gc.collect(), kib(4))) == 4 * KIB
 
 
+@pytest.mark.parametrize("limited", [False, True])
+def test_garbage_is_not_collected_between_the_count_and_the_freeze(
+    limited: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cycle: list[object] = [kib(8)]
+    cycle.append(cycle)
+    del cycle
+    freeze = gc.freeze
+    monkeypatch.setattr(gc, "freeze", lambda: (gc.isenabled() and gc.collect(), freeze()))  # as if it were due just now
+    with limit_memory(4 * KIB) if limited else PeakMeter() as meter:
+        kib(4)
+        if limited:
+            with pytest.raises(torch.OutOfMemoryError, match="while 0 B"):
+                kib(5)
+    assert meter is None or meter.peak_bytes == 4 * KIB
+    assert gc.isenabled()
+
+
 def test_the_meter_keeps_nothing_alive() -> None:
     made: list[weakref.ref] = []
 

@@ -1,7 +1,21 @@
 """Suspended collection of old garbage while memory is measured or limited."""
 
 import gc
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Self
+
+
+@contextmanager
+def paused_collection() -> Iterator[None]:
+    """Keep reference cycles from being collected in the few steps from the count of live memory to the freeze."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
 
 
 class FrozenGarbage:

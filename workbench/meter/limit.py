@@ -8,7 +8,7 @@ from workbench.core.errors import check_at_least
 from workbench.core.interrupts import complete_despite_interrupt, deferred_interrupt
 from workbench.core.units import format_bytes
 from workbench.meter.allocation_tracker import AllocationTracker
-from workbench.meter.frozen_garbage import FrozenGarbage
+from workbench.meter.frozen_garbage import FrozenGarbage, paused_collection
 
 
 def limit_memory(
@@ -57,7 +57,7 @@ class _Limit(AbstractContextManager[None]):
 
     def __enter__(self) -> None:
         try:
-            with deferred_interrupt():
+            with deferred_interrupt(), paused_collection():
                 (self._limit_cpu if self._device.type == "cpu" else self._limit_cuda)(self._block)
                 self._block.enter_context(FrozenGarbage())
         except BaseException:

@@ -8,7 +8,7 @@ import torch
 
 from workbench.core.interrupts import complete_despite_interrupt, deferred_interrupt
 from workbench.meter.allocation_tracker import AllocationTracker
-from workbench.meter.frozen_garbage import FrozenGarbage
+from workbench.meter.frozen_garbage import FrozenGarbage, paused_collection
 
 
 def measure_peak(fn: Callable[[], object], *, device: torch.device | str = "cpu") -> int:
@@ -103,9 +103,10 @@ class PeakMeter:
 
     def _start(self) -> None:
         counter = AllocationTracker() if self.device.type == "cpu" else _CudaPeakCounter(self.device)
-        counter.start()
-        self._open.callback(counter.stop)
-        self._open.enter_context(FrozenGarbage())
+        with paused_collection():
+            counter.start()
+            self._open.callback(counter.stop)
+            self._open.enter_context(FrozenGarbage())
         self._counter = counter
 
     def _update(self) -> None:
