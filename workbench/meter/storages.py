@@ -40,7 +40,7 @@ def storages_of(value: Tensor) -> Iterator[UntypedStorage]:
 
 
 def add_tensors(values: object, found: list[Tensor]) -> None:
-    """Append the tensors in nested tuples, lists and dictionaries to a list; torch's tree_leaves is as slow as an op."""
+    """Append the tensors in nested tuples, lists and dictionaries to a list; tree_leaves is as slow as an op."""
     if isinstance(values, Tensor):
         found.append(values)
     elif isinstance(values, tuple | list):
