@@ -78,7 +78,7 @@ def _library_module(module: str, name: str | None, found: dict[str, str]) -> Ite
         return
     if name is not None:
         yield f"{module}.{name}", None  # the name may be a module
-    file = _file(_LIBRARY, module)
+    file = _library_file(module)
     if file is not None and module not in found:
         found[module], imported = _read_library(file, module)
         yield module.rpartition(".")[0], None  # Python runs the package's own code first
@@ -202,6 +202,11 @@ def _file(folder: Path, module: str) -> Path | None:
     """The file of a module of a package; None if there is none."""
     path = folder.joinpath(*module.split(".")[1:])
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+
+
+@cache
+def _library_file(module: str) -> Path | None:
+    return _file(_LIBRARY, module)
 
 
 def _digest(nodes: Sequence[ast.AST]) -> str:
