@@ -1,13 +1,57 @@
-"""Gathering source rows per edge, for layers that process every message (LSTM)."""
+"""Gathering rows by id, for feature stores, and source rows per edge, for layers that process every message (LSTM)."""
 
+import math
 from typing import Any
 
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from workbench.kernels.buffers import uninitialised
+from workbench.kernels.jit import compiled
 from workbench.kernels.row_sums import sum_rows
 from workbench.kernels.segment import Adjacency, check_rows, use_compiled
+from workbench.kernels.threads import parallel_rows
+
+
+def gather_rows(x: Tensor, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Gather `x[ids]`, differentiable in `x` without `out`.
+
+    Args:
+        x: [n, …] of any dtype.
+        ids: int64 [m], in [0, n) (not checked), on any device.
+        out: [m, …] in the dtype and on the device of `x`, or None to allocate it.
+
+    Returns:
+        [m, …], on the device of `x`.
+    """
+    ids = ids.to(x.device)
+    plain = use_compiled(x) and x.is_contiguous() and (out is None or out.is_contiguous())
+    if not plain or (x.requires_grad and torch.is_grad_enabled()):
+        return gather_rows_torch(x, ids, out=out)
+    if out is None:
+        out = uninitialised(x, len(ids), *x.shape[1:])
+    source, to, rows = _as_bytes(x), _as_bytes(out), ids.contiguous().numpy()
+    parallel_rows(lambda lo, hi: _gather_rows(source, rows, to, lo, hi), len(ids))
+    return out
+
+
+def gather_rows_torch(x: Tensor, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Compute `gather_rows` in plain torch, on any device."""
+    return torch.index_select(x, 0, ids, out=out)
+
+
+def _as_bytes(x: Tensor) -> Any:
+    """View contiguous rows as bytes, so that one machine code copies rows of any dtype and shape."""
+    return x.detach().view(len(x), math.prod(x.shape[1:])).view(torch.uint8).numpy()
+
+
+@compiled
+def _gather_rows(x, ids, out, lo, hi):
+    for row in range(lo, hi):
+        source, to = x[ids[row]], out[row]
+        for byte in range(len(to)):
+            to[byte] = source[byte]
 
 
 class _Gather(torch.autograd.Function):
