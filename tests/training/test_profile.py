@@ -1,7 +1,7 @@
 """`profile_epoch`: bytes counted by hand, repeated runs, restored state."""
 
 import copy
-from itertools import product
+from itertools import count, product
 from typing import Any
 
 import pytest
@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from tests.training.toys import PlainModel, toy_batch
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
-from workbench.meter.stopwatch import Stopwatch
+from workbench.meter.thread_stopwatch import ThreadStopwatch
 from workbench.nn.model import build_model
 from workbench.training.profile import PHASES, EpochProfile, profile_epoch
 from workbench.training.step import train_step
@@ -168,16 +168,10 @@ def test_seconds_are_medians_over_repetitions(monkeypatch: pytest.MonkeyPatch) -
     """The clock advances per reading by 1 s in the first run, 10 in the second, 100 in the third."""
     ticks = iter([1.0, 10.0, 100.0])
 
-    def stopwatch(device: torch.device) -> Stopwatch:
-        tick, now = next(ticks), [0.0]
+    def stopwatch(device: torch.device, *, clock: object) -> ThreadStopwatch:
+        return ThreadStopwatch(device, clock=count(step=next(ticks)).__next__)
 
-        def clock() -> float:
-            now[0] += tick
-            return now[0]
-
-        return Stopwatch(device, clock=clock)
-
-    monkeypatch.setattr("workbench.training.profile.Stopwatch", stopwatch)
+    monkeypatch.setattr("workbench.meter.epoch_passes.ThreadStopwatch", stopwatch)
     model = PlainModel()
     result = profile(model, [cut(toy_batch(), 2)], adam(model), repetitions=3, measure_memory=False)
     # Two readings per phase; two micro-batches of four phases, "step" before and after; "other" between and around.

@@ -26,11 +26,12 @@ class IdIndex:
 
     Args:
         ids: vectors of int64 ids in [0, limit) (not checked) on one device, which may overlap.
-        limit: exclusive upper bound of the ids.
+        limit: exclusive upper bound of the ids; kept.
     """
 
     def __init__(self, ids: Iterable[Tensor], limit: int) -> None:
         vectors = [torch.empty(0, dtype=torch.int64), *ids]
+        self.limit = limit
         self.ids: Tensor
         self._words: np.ndarray | None = None
         if vectors[-1].device.type == "cpu":

@@ -4,7 +4,7 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import median
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +13,7 @@ from workbench.core.errors import check_at_least, check_type
 from workbench.core.interrupts import complete_despite_interrupt, deferred_interrupt
 from workbench.core.minibatch import MiniBatch
 from workbench.features.store import check_covers, read_rows
-from workbench.meter.stopwatch import Stopwatch
+from workbench.meter.epoch_passes import OTHER, EpochPass, measure_epoch
 from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.nn.signature import model_device
 from workbench.training.accumulate import Phase
@@ -21,7 +21,6 @@ from workbench.training.arguments import as_batches, check_model, check_optimize
 from workbench.training.epoch_memory import PHASES, EpochMemory, Steps, meter_epoch
 from workbench.training.step import train_step
 
-_OTHER = "other"
 _WARM_UP_SEEDS = 64
 
 
@@ -72,7 +71,7 @@ def profile_epoch(
     warm_up: bool = True,
     measure_memory: bool = True,
 ) -> EpochProfile:
-    """Measure one epoch: run it once under the memory meter, then repeatedly under the stopwatch.
+    """Measure one epoch of stateless reads: once under the memory meter, then repeatedly under the stopwatch.
 
     Every timed run starts from the parameters, buffers, optimizer state and random state at the call, so all do the
     same work. The metered run starts from the same parameters, but with the optimizer state created by the warm-up, as
@@ -124,16 +123,21 @@ def profile_epoch(
             run([_small_batch(steps, y, loss_fn)])
             restore(keep_optimizer=True)
         memory = meter_epoch(model, optimizer, steps, run) if measure_memory else None
-        timed = []
-        for _ in range(repetitions):
-            restore()
-            timed.append(_timed(steps, run, device))
-    return _profile(memory, [seconds for seconds, _ in timed], timed[-1][1])
+        timed = measure_epoch(
+            lambda phase: (run(step, phase) for step in steps),
+            reset=restore,
+            repetitions=repetitions,
+            warm_up=False,
+            device=device,
+        )
+    return _profile(memory, timed.passes)
 
 
-def _profile(memory: EpochMemory | None, seconds: Sequence[Mapping[str, float]], loss: float) -> EpochProfile:
-    totals = [sum(s.values()) for s in seconds]
-    by_phase = {phase: median(s[phase] for s in seconds) for phase in (*PHASES, _OTHER)}
+def _profile(memory: EpochMemory | None, passes: Sequence[EpochPass]) -> EpochProfile:
+    totals = [one.epoch_seconds for one in passes]
+    by_phase = {phase: median(one.seconds[phase] for one in passes) for phase in (*PHASES, OTHER)}
+    loss = passes[-1].loss
+    assert loss is not None
     return EpochProfile(
         peak_bytes=None if memory is None else memory.peak_bytes,
         phase_peak_bytes={} if memory is None else memory.by_phase,
@@ -143,14 +147,6 @@ def _profile(memory: EpochMemory | None, seconds: Sequence[Mapping[str, float]],
         epoch_seconds_spread=(min(totals), max(totals)),
         loss=loss,
     )
-
-
-def _timed(steps: Steps, run: Callable[..., Tensor], device: torch.device) -> tuple[dict[str, float], float]:
-    """Seconds by phase and the mean loss."""
-    watch = Stopwatch(device)
-    with watch.phase(_OTHER):
-        losses = [run(step, watch.phase) for step in steps]
-    return watch.seconds, fmean(float(loss) for loss in losses)
 
 
 def _small_batch(steps: Steps, y: Tensor, loss_fn: LossFunction) -> MiniBatch:
