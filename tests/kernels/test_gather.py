@@ -5,7 +5,6 @@ import torch
 from torch import Tensor
 
 from workbench.kernels.gather import gather_rows, gather_rows_torch
-from workbench.kernels.threads import MIN_ROWS_PER_THREAD
 
 IDS = torch.tensor([5, 0, 5, 3])
 
@@ -40,9 +39,12 @@ def test_an_out_buffer_may_have_gaps() -> None:
 
 
 def test_many_rows(num_threads: int) -> None:
-    x = torch.arange(300).view(100, 3)
-    ids = torch.arange(7 * MIN_ROWS_PER_THREAD + 5) * 37 % 100
+    x = torch.arange(64 * 100).view(100, 64)
+    ids = torch.arange(7 * 512 + 5) * 37 % 100
     assert torch.equal(gather_rows(x, ids), x[ids])
+    ids[-1] = 100
+    with pytest.raises(IndexError, match="ids contains 100"):
+        gather_rows(x, ids)
 
 
 def test_gradients_add_up_over_repeated_ids() -> None:
@@ -51,3 +53,10 @@ def test_gradients_add_up_over_repeated_ids() -> None:
     assert x.grad is not None and x.grad[:, 0].tolist() == [1, 0, 0, 1, 0, 2]
     with torch.no_grad():
         assert torch.equal(gather_rows(x, IDS), x[IDS])
+
+
+@pytest.mark.parametrize("gather", [gather_rows, gather_rows_torch])
+@pytest.mark.parametrize(("ids", "bad"), [([0, 6, 8, 3], 8), ([8, -2, -1], -2)])
+def test_ids_out_of_range_are_refused(gather, ids: list[int], bad: int) -> None:
+    with pytest.raises(IndexError, match=rf"ids contains {bad}; ids must be in \[0, 6\)"):
+        gather(rows(torch.float32, 2), torch.tensor(ids))

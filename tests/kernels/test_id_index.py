@@ -15,8 +15,8 @@ def test_ids_and_positions(lists: list[list[int]]) -> None:
     index = IdIndex([torch.tensor(ids, dtype=torch.int64) for ids in lists], 200)
     distinct = sorted({i for ids in lists for i in ids})
     assert index.ids.tolist() == distinct
-    expected = [distinct.index(i) if i in distinct else -1 for i in range(200)]
-    every = torch.arange(200)
+    expected = [distinct.index(i) if i in distinct else -1 for i in range(-70, 270)]
+    every = torch.arange(-70, 270)
     assert index.positions(every).tolist() == expected
     assert positions_torch(index.ids, every).tolist() == expected
 

@@ -7,7 +7,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor
 
-from workbench.core.errors import check_at_least, check_ids, check_type, find_out_of_range
+from workbench.core.errors import check_at_least, check_id_vector, check_ids, check_type
 from workbench.core.minibatch import MiniBatch
 from workbench.core.traffic import Traffic
 from workbench.features.protocols import FeatureStore, Stageable, check_rows, check_store
@@ -131,13 +131,18 @@ class StagedRows:
         Raises:
             IndexError: an id that is out of range or was not staged.
         """
-        ids = check_ids("ids", ids, len(self))
+        check_id_vector("ids", ids)
         if out is not None:
             check_rows("out", out, self, len(ids), on_device=True)
         positions = self._index.positions(ids)
-        if find_out_of_range(positions, 0, len(self.ids)) is not None:
-            missing = int(ids[(positions < 0).to(ids.device)][0])
-            raise IndexError(
-                f"row {missing} is not among the {len(self.ids)} staged rows; stage the window that the batch is in"
-            )
-        return self._rows.read(positions, out=out)
+        try:
+            return self._rows.read(positions, out=out)
+        except IndexError:
+            raise self._missing(ids, positions) from None
+
+    def _missing(self, ids: Tensor, positions: Tensor) -> IndexError:
+        check_ids("ids", ids, len(self))
+        missing = int(ids[(positions < 0).to(ids.device)][0])
+        return IndexError(
+            f"row {missing} is not among the {len(self.ids)} staged rows; stage the window that the batch is in"
+        )

@@ -3,7 +3,7 @@
 import torch
 from torch import Tensor
 
-from workbench.core.errors import check_ids, check_type
+from workbench.core.errors import check_id_vector, check_type
 from workbench.core.traffic import Traffic
 from workbench.core.units import format_bytes
 from workbench.features.protocols import check_rows
@@ -58,13 +58,14 @@ class TensorRows:
             TypeError: ids that are no integers, or `out` of another dtype.
             ValueError: `out` of another shape or on another device.
         """
-        ids = check_ids("ids", ids, len(self))
+        check_id_vector("ids", ids)
         if out is not None:
             check_rows("out", out, self, len(ids), on_device=True)
         else:
             out = self._allocate(len(ids))
+        rows = gather_rows(self._rows, ids, out=out)
         self._count(len(ids))
-        return gather_rows(self._rows, ids, out=out)
+        return rows
 
     def _allocate(self, count: int) -> Tensor | None:
         """Return a buffer for that many rows, or None for ordinary memory."""

@@ -3,6 +3,7 @@
 import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
@@ -13,45 +14,68 @@ from workbench.kernels.row_sums import sum_rows
 from workbench.kernels.segment import Adjacency, check_rows, use_compiled
 from workbench.kernels.threads import parallel_rows
 
+_MIN_BYTES_PER_THREAD = 1 << 18
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
 
 def gather_rows(x: Tensor, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Gather `x[ids]`, differentiable in `x` without `out`.
 
     Args:
         x: [n, …] of any dtype.
-        ids: int64 [m], in [0, n) (not checked), on any device.
+        ids: int64 or int32 [m], on any device.
         out: [m, …] in the dtype and on the device of `x`, or None to allocate it.
 
     Returns:
         [m, …], on the device of `x`.
+
+    Raises:
+        IndexError: an id outside of [0, n).
     """
-    ids = ids.to(x.device)
     plain = use_compiled(x) and x.is_contiguous() and (out is None or out.is_contiguous())
     if not plain or (x.requires_grad and torch.is_grad_enabled()):
         return gather_rows_torch(x, ids, out=out)
     if out is None:
         out = uninitialised(x, len(ids), *x.shape[1:])
-    source, to, rows = _as_bytes(x), _as_bytes(out), ids.contiguous().numpy()
-    parallel_rows(lambda lo, hi: _gather_rows(source, rows, to, lo, hi), len(ids))
+    source, to, rows = _as_words(x), _as_words(out), ids.to("cpu", torch.int64).contiguous().numpy()
+    failed = np.zeros(1, np.bool_)
+    min_rows = _MIN_BYTES_PER_THREAD // max(1, x[:1].nbytes)
+    parallel_rows(lambda lo, hi: _gather_rows(source, rows, to, lo, hi, failed), len(ids), min_rows)
+    if failed[0]:
+        _check_range(ids, len(x))
     return out
 
 
 def gather_rows_torch(x: Tensor, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Compute `gather_rows` in plain torch, on any device."""
-    return torch.index_select(x, 0, ids, out=out)
+    _check_range(ids, len(x))  # CUDA would not raise an error, but end all work in the process
+    return torch.index_select(x, 0, ids.to(x.device), out=out)
 
 
-def _as_bytes(x: Tensor) -> Any:
-    """View contiguous rows as bytes, so that one machine code copies rows of any dtype and shape."""
-    return x.detach().view(len(x), math.prod(x.shape[1:])).view(torch.uint8).numpy()
+def _check_range(ids: Tensor, limit: int) -> None:
+    low, high = (int(bound) for bound in torch.aminmax(ids)) if len(ids) else (0, -1)
+    if low < 0 or high >= limit:
+        raise IndexError(f"ids contains {low if low < 0 else high}; ids must be in [0, {limit})")
+
+
+def _as_words(x: Tensor) -> Any:
+    """View rows as integers of the size of their values, so that four compiled kernels copy rows of any dtype."""
+    word = _WORDS[min(8, x.element_size())]
+    return x.detach().view(len(x), math.prod(x.shape[1:])).view(word).numpy()
 
 
 @compiled
-def _gather_rows(x, ids, out, lo, hi):
+def _gather_rows(x, ids, out, lo, hi, failed):
     for row in range(lo, hi):
+        if not 0 <= ids[row] < len(x):
+            failed[0] = True
+            return
+        if x.shape[1] == 1:  # labels
+            out[row, 0] = x[ids[row], 0]
+            continue
         source, to = x[ids[row]], out[row]
-        for byte in range(len(to)):
-            to[byte] = source[byte]
+        for word in range(len(to)):
+            to[word] = source[word]
 
 
 class _Gather(torch.autograd.Function):

@@ -52,17 +52,18 @@ class IdIndex:
         """Return the position of each id in `self.ids`, −1 for others.
 
         Args:
-            ids: int64 [n], in [0, limit) (not checked).
+            ids: int64 or int32 [n].
 
         Returns:
             int64 [n], on the device of the index.
         """
-        ids = ids.to(self.ids.device)
+        ids = ids.to(self.ids.device, torch.int64)
         if self._words is None:
             return positions_torch(self.ids, ids)
         found = torch.empty(len(ids), dtype=torch.int64)
-        words, before, wanted, out = self._words, self._before, ids.contiguous().numpy(), found.numpy()
-        parallel_rows(lambda lo, hi: _positions(words, before, wanted, out, lo, hi), len(ids))
+        words, before, limit = self._words, self._before, self.limit
+        wanted, out = ids.contiguous().numpy(), found.numpy()
+        parallel_rows(lambda lo, hi: _positions(words, before, limit, wanted, out, lo, hi), len(ids))
         return found
 
 
@@ -111,8 +112,11 @@ def _list(words, before, ids, lo, hi):
 
 
 @compiled
-def _positions(words, before, ids, out, lo, hi):
+def _positions(words, before, limit, ids, out, lo, hi):
     for i in range(lo, hi):
-        word = words[ids[i] >> _WORD_BITS]
-        bit = _ONE << (np.uint64(ids[i]) & _LOW_BITS)
-        out[i] = before[ids[i] >> _WORD_BITS] + _ones(word & (bit - _ONE)) if word & bit else -1
+        out[i] = -1
+        if 0 <= ids[i] < limit:
+            word = words[ids[i] >> _WORD_BITS]
+            bit = _ONE << (np.uint64(ids[i]) & _LOW_BITS)
+            if word & bit:
+                out[i] = before[ids[i] >> _WORD_BITS] + _ones(word & (bit - _ONE))
