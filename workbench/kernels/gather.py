@@ -10,11 +10,12 @@ from torch.autograd.function import once_differentiable
 
 from workbench.kernels.buffers import uninitialised
 from workbench.kernels.jit import compiled
+from workbench.kernels.prefetch import prefetch_row, rows_ahead
 from workbench.kernels.row_sums import sum_rows
 from workbench.kernels.segment import Adjacency, check_rows, use_compiled
 from workbench.kernels.threads import parallel_rows
 
-_MIN_BYTES_PER_THREAD = 1 << 18
+_MIN_BYTES_PER_THREAD = 1 << 20
 _WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
@@ -66,10 +67,13 @@ def _as_words(x: Tensor) -> Any:
 
 @compiled
 def _gather_rows(x, ids, out, lo, hi, failed):
+    ahead = rows_ahead(x.strides[0])
     for row in range(lo, hi):
         if not 0 <= ids[row] < len(x):
             failed[0] = True
             return
+        if row + ahead < hi:
+            prefetch_row(x, ids[row + ahead])
         if x.shape[1] == 1:  # labels
             out[row, 0] = x[ids[row], 0]
             continue
