@@ -2,10 +2,12 @@ import hashlib
 import json
 import multiprocessing
 import random
+import sys
 import warnings
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -302,6 +304,17 @@ def test_pieces_that_do_not_fit_leave_nothing(tmp_path, pieces, error, message):
     with pytest.raises(error, match=message):
         save_arrays(tmp_path / "arrays", {"rows": pieces}, kind="test")
     assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sparse files")
+def test_arrays_larger_than_memory_are_opened(tmp_path):
+    save_arrays(tmp_path / "arrays", {"rows": torch.arange(6.0).view(3, 2)}, kind="test")
+    rows = (psutil.virtual_memory().total + psutil.swap_memory().total) // 8 + 1
+    with (tmp_path / "arrays" / "rows.bin").open("r+b") as file:
+        file.truncate(8 * rows)  # a hole, which takes no space
+    rewrite_header(tmp_path / "arrays", lambda h: h["arrays"]["rows"].update(shape=[rows, 2], bytes=8 * rows))
+    opened = open_arrays(tmp_path / "arrays", kind="test")["rows"]
+    assert opened[2].tolist() == [4, 5] and opened[-1].tolist() == [0, 0]
 
 
 def test_content_digest_sees_names_shapes_and_dtypes():

@@ -59,9 +59,9 @@ def test_fetching_and_reading_are_counted_apart() -> None:
 class Remote(MemoryRows):
     """Stages its own way, and can't read anything else."""
 
-    def stage(self, ids: Tensor) -> FeatureStore:
+    def stage(self, ids: Tensor, *, traffic: Traffic | None = None) -> FeatureStore:
         assert ids.tolist() == sorted(set(ids.tolist()))
-        return stage_ids(MemoryRows(self._rows + 1), ids)
+        return stage_ids(MemoryRows(self._rows + 1), ids, traffic=traffic)
 
     def read(self, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
         raise AssertionError("read without stage")
@@ -70,8 +70,10 @@ class Remote(MemoryRows):
 def test_a_store_may_stage_its_own_way() -> None:
     for store in (Remote(X), RecordedRows(Remote(X))):
         assert isinstance(store, Stageable)
-        staged = stage(store, [batch(5, 2), batch(2)])
+        links = Traffic()
+        staged = stage(store, [batch(5, 2), batch(2)], traffic=links)
         assert torch.equal(staged.read(torch.tensor([2, 5])), X[[2, 5]] + 1)
+        assert links.snapshot().count("host") == 2
     assert [ids.tolist() for ids in store.trace] == [[2, 5]]  # pyright: ignore[reportAttributeAccessIssue]
 
 

@@ -3,6 +3,7 @@
 import hashlib
 import json
 import math
+import mmap
 import os
 import sys
 from collections.abc import Iterable, Iterator, Mapping
@@ -33,6 +34,7 @@ _DTYPES = {
 }
 _CHUNK_BYTES = 1 << 24
 _MAX_ELEMENTS = 1 << 60
+_MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0  # in Python's mmap from 3.12 on
 
 
 def chunks(tensor: Tensor) -> Iterator[memoryview]:
@@ -182,7 +184,10 @@ def _is_valid(entry: Any) -> bool:
 
 
 def _open_array(folder: Path, name: str, entry: Mapping[str, Any]) -> Tensor:
-    """Map one file copy-on-write: pages are read on first access, and writes to the tensor never reach the file."""
+    """Map one file copy-on-write: pages are read on first access, and writes to the tensor never reach the file.
+
+    No memory is reserved for copies of pages, so a file may be larger than memory.
+    """
     path, dtype = folder / f"{name}.bin", _DTYPES[entry["dtype"]]
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; restore it or save again")
@@ -193,7 +198,10 @@ def _open_array(folder: Path, name: str, entry: Mapping[str, Any]) -> Tensor:
         )
     if not size:
         return torch.empty(entry["shape"], dtype=dtype)
-    return torch.from_file(str(path), shared=False, size=size // dtype.itemsize, dtype=dtype).view(entry["shape"])
+    with path.open("rb") as file:
+        flags, access = mmap.MAP_PRIVATE | _MAP_NORESERVE, mmap.PROT_READ | mmap.PROT_WRITE
+        pages = mmap.mmap(file.fileno(), size, flags=flags, prot=access)
+    return torch.frombuffer(pages, dtype=dtype).view(entry["shape"])
 
 
 def _check_digest(path: Path, tensor: Tensor, expected: str) -> None:

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import check_type
+from workbench.core.traffic import Traffic
 
 
 class FeatureStore(Protocol):
@@ -62,11 +63,12 @@ class WritableStore(FeatureStore, Protocol):
 class Stageable(Protocol):
     """A store that fetches rows in bulk."""
 
-    def stage(self, ids: Tensor) -> FeatureStore:
+    def stage(self, ids: Tensor, *, traffic: Traffic | None = None) -> FeatureStore:
         """Fetch rows. May be collective: then all ranks call it equally often, possibly with no ids, or none does.
 
         Args:
             ids: int64 [n], ascending, each id once.
+            traffic: counts the rows that are read from the result.
 
         Returns:
             A store that serves exactly these rows; reading another one is an error.

@@ -4,6 +4,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.trace import AccessTrace
+from workbench.core.traffic import Traffic
 from workbench.features.protocols import FeatureStore, check_store
 from workbench.features.stage import stage_ids
 from workbench.features.store import as_store
@@ -42,9 +43,9 @@ class RecordedRows:
         self._reads.append(ids.detach().cpu().clone())
         return rows
 
-    def stage(self, ids: Tensor) -> FeatureStore:
+    def stage(self, ids: Tensor, *, traffic: Traffic | None = None) -> FeatureStore:
         """Stage rows of the store, recorded as one read; reads of the staged rows are not recorded."""
-        staged = stage_ids(self._store, ids)
+        staged = stage_ids(self._store, ids, traffic=traffic)
         self._reads.append(ids.detach().cpu().clone())
         return staged
 

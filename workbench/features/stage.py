@@ -50,7 +50,7 @@ def stage(
     Args:
         store: a store, tensor or array.
         window: batches, or pairs (step, batch) as `workbench.batches` yields them.
-        traffic: counts the rows that are read from the staged array; fetching is counted by the store.
+        traffic: counts the rows that are read from the result; fetching them is counted by the store.
 
     Returns:
         A store of exactly these rows (`StagedRows`, unless the store stages its own way); ids are still raw-graph ids.
@@ -80,7 +80,7 @@ def stage_ids(store: FeatureStore, ids: Tensor, *, traffic: Traffic | None = Non
 
 def _staged(store: FeatureStore, index: IdIndex, traffic: Traffic | None) -> FeatureStore:
     if isinstance(store, Stageable):
-        return store.stage(index.ids)
+        return store.stage(index.ids, traffic=traffic)
     return StagedRows(index, store.read(index.ids), traffic=traffic)
 
 
