@@ -82,6 +82,8 @@ def test_what_is_no_window_is_refused() -> None:
         stage(X, [[batch(1)]])  # type: ignore[list-item]
     with pytest.raises(IndexError, match="node_ids contains 40"):
         stage(X, [batch(1, 40)])
+    with pytest.raises(ValueError, match="require a gradient can't be staged"):
+        stage(X.clone().requires_grad_(), [batch(1)])
 
 
 def test_windows_group_items_lazily() -> None:

@@ -97,11 +97,16 @@ class StagedRows:
         index: the ids of the rows.
         rows: [number of ids, …], in the order of `index.ids`.
         traffic: counts the rows that are read, as "host" or, on a device, as "device".
+
+    Raises:
+        ValueError: another number of rows, or rows that require a gradient.
     """
 
     def __init__(self, index: IdIndex, rows: Tensor, *, traffic: Traffic | None = None) -> None:
         if len(rows) != len(index.ids):
             raise ValueError(f"{len(rows)} rows for {len(index.ids)} ids; pass one row per id")
+        if rows.requires_grad:
+            raise ValueError("rows that require a gradient can't be staged, as each read would need it; detach them")
         self._index, self._rows = index, TensorRows(rows, traffic=traffic)
 
     @property

@@ -5,6 +5,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -62,8 +63,8 @@ class EpochProfile:
 def profile_epoch(
     model: nn.Module,
     steps: Steps,
-    x: Tensor,
-    y: Tensor,
+    x: Any,
+    y: Any,
     loss_fn: LossFunction,
     optimizer: torch.optim.Optimizer,
     *,
@@ -86,9 +87,9 @@ def profile_epoch(
         model: a module that `workbench.train_step` can call.
         steps: the micro-batches of each optimizer step: `[[m1, …, mK]]` for micro-batch training of one batch,
             `[[b1], [b2], …]` for mini-batch training.
-        x: features [num_nodes, …] by raw-graph id. The meter counts rows gathered from a tensor, but not rows that
-            NumPy or a feature store allocates on the CPU.
-        y: labels by raw-graph id.
+        x: features [num_nodes, …] by raw-graph id: a tensor, an array or an object with `.read(ids)`. The meter counts
+            the rows that torch allocates, as the stores of this library do, but not those of a store that uses NumPy.
+        y: labels by raw-graph id, in one of the same forms.
         loss_fn: a loss function that `workbench.train_step` accepts.
         optimizer: an optimizer of the model's parameters.
         repetitions: number of timed runs, at least 1.
@@ -149,7 +150,7 @@ def _profile(memory: EpochMemory | None, passes: Sequence[EpochPass]) -> EpochPr
     )
 
 
-def _small_batch(steps: Steps, y: Tensor, loss_fn: LossFunction) -> MiniBatch:
+def _small_batch(steps: Steps, y: Any, loss_fn: LossFunction) -> MiniBatch:
     """A batch of a few labelled seeds of the smallest micro-batch that has any."""
     labelled_of = SeedLoss.of(loss_fn, "mean").labelled
     smallest = sorted((mb for step in steps for mb in step), key=lambda mb: mb.num_edges)
