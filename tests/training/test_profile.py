@@ -12,6 +12,8 @@ from torch import Tensor, nn
 from tests.training.toys import PlainModel, toy_batch
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
+from workbench.features.memory_rows import MemoryRows
+from workbench.features.stage import stage
 from workbench.meter.thread_stopwatch import ThreadStopwatch
 from workbench.nn.model import build_model
 from workbench.training.profile import PHASES, EpochProfile, profile_epoch
@@ -74,6 +76,17 @@ def test_peak_bytes_by_hand() -> None:
     assert 0 <= result.phase_peak_bytes["forward"] - (moved + product) <= small
     assert 0 <= result.phase_peak_bytes["backward"] - (moved + product) <= small
     assert result.peak_bytes == max(result.phase_peak_bytes.values()) == result.part_peak_bytes[0]
+
+
+def test_rows_of_stores_are_metered_like_those_of_tensors() -> None:
+    steps, model = [cut(toy_batch(), 2)], PlainModel()
+    results = [
+        profile_epoch(model, steps, x, y, F.cross_entropy, adam(model))
+        for x, y in ((X, Y), (MemoryRows(X), MemoryRows(Y)), (X.numpy(), Y.numpy()), (stage(X, steps[0]), Y))
+    ]
+    assert len({(r.loss, r.peak_bytes, *r.phase_peak_bytes.values()) for r in results[:3]}) == 1
+    # Reads of staged rows also allocate their positions.
+    assert results[3].loss == results[0].loss and results[3].peak_bytes is not None
 
 
 def test_blocks_count_although_nothing_is_copied() -> None:

@@ -3,13 +3,12 @@
 from typing import Any
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from workbench.core.errors import check_type
+from workbench.features.array_rows import ArrayRows
 from workbench.features.memory_rows import MemoryRows
 from workbench.features.protocols import FeatureStore
-from workbench.features.tensor_rows import TensorRows
 
 
 def as_store(source: Any, name: str = "x") -> FeatureStore:
@@ -21,7 +20,7 @@ def as_store(source: Any, name: str = "x") -> FeatureStore:
 
     Raises:
         TypeError: rows can't be read from the source.
-        ValueError: a tensor without dimensions.
+        ValueError: a tensor without dimensions, or an array of another byte order.
     """
     if not isinstance(source, type) and hasattr(source, "read"):
         return source
@@ -30,22 +29,7 @@ def as_store(source: Any, name: str = "x") -> FeatureStore:
     rows: Any = source
     if not rows.ndim:
         raise ValueError(f"{name} is a single number; pass a row per node of the graph")
-    return MemoryRows(rows) if isinstance(rows, Tensor) else TensorRows(_shared(name, rows))
-
-
-class _Shared:
-    """Exports the memory of an array that may be read-only, of which torch can only make writable tensors."""
-
-    def __init__(self, array: np.ndarray) -> None:
-        address, _ = array.__array_interface__["data"]
-        self.array = array  # kept alive
-        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}
-
-
-def _shared(name: str, array: np.ndarray) -> Tensor:
-    if any(stride < 0 for stride in array.strides):
-        raise ValueError(f"{name} is an array in reverse order, which torch can't share; pass {name}.copy()")
-    return torch.from_numpy(np.asarray(_Shared(array)))
+    return MemoryRows(rows) if isinstance(rows, Tensor) else ArrayRows(rows)
 
 
 def read_rows(source: Any, ids: Tensor) -> Tensor:
