@@ -6,15 +6,8 @@ from contextlib import suppress
 import pytest
 import torch
 
+from tests.meter.overlap import Clock
 from workbench.meter.stopwatch import Stopwatch, timed
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
 
 
 @pytest.fixture

@@ -6,6 +6,7 @@ from torch import Tensor
 
 from workbench.core.errors import check_id_vector
 from workbench.features.protocols import check_rows
+from workbench.kernels.buffers import uninitialised
 from workbench.kernels.gather import gather_array
 
 
@@ -25,7 +26,11 @@ class ArrayRows:
     def __init__(self, array: np.ndarray) -> None:
         if not array.ndim:
             raise ValueError("array is a single number; pass one row per id")
-        self._array, self.dtype = array, torch.from_numpy(np.empty(0, array.dtype)).dtype
+        self._array, self._no_rows = array, torch.from_numpy(np.empty(0, array.dtype))
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._no_rows.dtype
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -38,7 +43,7 @@ class ArrayRows:
         """Read rows. Arguments and errors as for `TensorRows.read`."""
         check_id_vector("ids", ids)
         if out is None:
-            out = torch.empty(len(ids), *self.row_shape, dtype=self.dtype)
+            out = uninitialised(self._no_rows, len(ids), *self.row_shape)
         else:
             check_rows("out", out, self, len(ids), on_device=True)
         return gather_array(self._array, ids, out)
