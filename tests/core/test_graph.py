@@ -220,7 +220,9 @@ def test_edge_positions_rejects_unknown_ids():
         with pytest.raises(IndexError, match=f"contains {unknown}, which is not an edge of this graph"):
             sparse.edge_positions(torch.tensor([unknown]))
     with pytest.raises(IndexError, match="contains 0, which is not an edge"):
-        Graph(torch.tensor([0]), torch.tensor([0])[:0], edge_ids=torch.tensor([0])[:0]).edge_positions(torch.tensor([0]))
+        Graph(torch.tensor([0]), torch.tensor([0])[:0], edge_ids=torch.tensor([0])[:0]).edge_positions(
+            torch.tensor([0])
+        )
 
 
 def test_memory_of_edge_positions_does_not_grow_with_the_ids():

@@ -7,7 +7,7 @@ from scipy import stats
 
 from tests.sampling.stars import FALSE_ALARM, draws_of_star, rows_of, star
 from workbench.core.graph import Graph
-from workbench.sampling.multilayer import candidates
+from workbench.sampling.candidates import candidates
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.sampling.weighted import draw_weighted, draw_weighted_torch
 
