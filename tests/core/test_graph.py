@@ -9,8 +9,8 @@ from hypothesis import strategies as st
 from tests.strategies import edges_by_destination, graphs, random_edges, random_graph
 from workbench.core.errors import CorruptFileError
 from workbench.core.graph import Graph
-from workbench.meter.peak import measure_peak
 from workbench.kernels.threads import get_num_threads, set_num_threads
+from workbench.meter.peak import measure_peak
 
 edge_lists = st.tuples(st.integers(1, 9), st.integers(0, 40), st.integers(0, 2**16))
 

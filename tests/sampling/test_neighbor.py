@@ -57,7 +57,8 @@ def big_graph() -> Graph:
     """Build a graph large enough for several threads in every kernel."""
     generator = torch.Generator().manual_seed(0)
     src, dst = torch.randint(0, 30_000, (2, 600_000), generator=generator)
-    return Graph.from_edges(src, dst, num_nodes=30_000, edge_weight=torch.rand(600_000, generator=generator))
+    weight = torch.rand(600_000, generator=generator)
+    return Graph.from_edges(src, dst, num_nodes=30_000, edge_weight=weight, edge_type=(src * dst) % 3)
 
 
 def same(a: wb.MiniBatch, b: wb.MiniBatch) -> bool:
@@ -71,15 +72,15 @@ def same(a: wb.MiniBatch, b: wb.MiniBatch) -> bool:
     return content(a) == content(b)
 
 
-@pytest.mark.parametrize("options", [{}, {"replace": True}, {"weighted": True}])
-def test_threads_do_not_change_the_batch(options: dict[str, bool]) -> None:
+@pytest.mark.parametrize("options", [{}, {"replace": True}, {"weighted": True}, {"fanouts": [{0: 2, 1: 3, 2: -1}, 6]}])
+def test_threads_do_not_change_the_batch(options: dict) -> None:
     graph, before = big_graph(), get_num_threads()
     seeds, exclude = torch.arange(0, 30_000, 3), torch.arange(0, 600_000, 7)
     results = []
     try:
         for threads in (1, 2, 7):
             set_num_threads(threads)
-            sampler = NeighborSampler([4, 6], edge_ids=True, **options)
+            sampler = NeighborSampler(**{"fanouts": [4, 6], "edge_ids": True, **options})
             results.append(sampler.sample(graph, seeds, step=5, exclude_edges=exclude))
     finally:
         set_num_threads(before)

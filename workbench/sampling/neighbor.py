@@ -63,6 +63,7 @@ class NeighborSampler(Sampler):
     seed: int = 0
 
     rows_are_independent = True
+    sources_are_new = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fanouts", _as_fanouts(self.fanouts))

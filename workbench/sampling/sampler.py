@@ -1,5 +1,6 @@
 """`Sampler`: the interface of samplers, and the loop over layers that turns drawn rows into a batch."""
 
+from abc import abstractmethod
 from typing import NamedTuple, Protocol
 
 import torch
@@ -39,7 +40,9 @@ class Drawn(NamedTuple):
 class Sampler(Protocol):
     """Draws in-edges of nodes layer by layer; a subclass that defines `draw` and the two attributes inherits `sample`.
 
-    If it also has an attribute `edge_ids` that is true, and `draw` returns positions, blocks contain raw-graph edge ids.
+    Two more attributes are optional: `edge_ids`, whether blocks contain raw-graph edge ids (if `draw` returns
+    positions), and `sources_are_new`, whether nothing else uses the sources that `draw` returns, so that the batch may
+    overwrite them.
 
     Args:
         num_layers: number of layers, numbered from 0, the input layer.
@@ -62,6 +65,7 @@ class Sampler(Protocol):
     num_layers: int
     rows_are_independent: bool
 
+    @abstractmethod
     def draw(
         self, graph: Graph, nodes: Tensor, *, layer: int, step: int = 0, exclude_edges: Tensor | None = None
     ) -> Drawn:
@@ -131,7 +135,7 @@ def sample_layers(
             drawn = sampler.draw(graph, nodes, layer=layer, step=step, exclude_edges=exclude_edges)
             _check_drawn(drawn, len(nodes))
             extra = _edge_values(graph, drawn, getattr(sampler, "edge_ids", False))
-            local = labels(drawn.sources)
+            local = labels(drawn.sources, overwrite=getattr(sampler, "sources_are_new", False))
             blocks.insert(0, Block(drawn.indptr, local, len(labels.node_ids), len(nodes), **extra))
         node_ids = _copy(labels.node_ids)
     return MiniBatch(node_ids, tuple(blocks), step=step)

@@ -48,8 +48,8 @@ def draw_by_type(
 def _chunk_bounds(work: Tensor) -> list[int]:
     """Return the bounds of row ranges of about `_CHUNK` work each."""
     ends = torch.cumsum(work, 0)
-    targets = torch.arange(_CHUNK, int(ends[-1]) if len(ends) else 0, _CHUNK, device=ends.device)
-    inner = torch.unique(torch.searchsorted(ends, targets)).tolist()
+    chunks = int(ends[-1]) // _CHUNK if len(ends) else 0
+    inner = torch.unique(torch.searchsorted(ends, torch.arange(1, chunks + 1, device=ends.device) * _CHUNK)).tolist()
     return [0, *(cut for cut in inner if 0 < cut < len(work)), len(work)]
 
 

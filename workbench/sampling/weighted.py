@@ -47,51 +47,56 @@ def draw_weighted(graph: Graph, rows: Candidates, fanout: int | Tensor, *, repla
         return draw_weighted_torch(graph, rows, fanout, replace=replace, key=key)
     count, ends = len(rows.nodes), rows.starts + rows.lengths
     first = rows.first_excluded if len(rows.excluded) else torch.zeros_like(rows.starts)
-    grouped = torch.empty(0, dtype=torch.int64) if rows.positions is None else rows.positions
-    edges = tuple(t.numpy() for t in (rows.excluded, first, weights, grouped))
-    bounds = (rows.starts.numpy(), ends.numpy())
+    slot_weights = weights if rows.positions is None else weights[rows.positions]
+    inputs = [t.numpy() for t in (rows.starts, ends, rows.excluded, first, slot_weights)]
     drawable = torch.empty_like(rows.starts)
-    parallel_rows(lambda lo, hi: _count_drawable(lo, hi, *bounds, edges, drawable.numpy()), count, _MIN_ROWS)
+    parallel_rows(lambda lo, hi: _count_drawable(lo, hi, *inputs, drawable.numpy()), count, _MIN_ROWS)
     if count and int(drawable.min()) < 0:
-        _raise_invalid_weight(weights, -1 - int(drawable.min()))
+        _raise_invalid_weight(weights, int(_positions(rows, -1 - drawable.min())))
     indptr = drawn_offsets(drawable, fanout, replace)
-    positions = torch.empty(int(indptr[-1]), dtype=torch.int64)
+    slots = torch.empty(int(indptr[-1]), dtype=torch.int64)
     replaced = draws_with_replacement(count, fanout, replace)
-    streams = (rows.nodes.numpy(), _origins(rows).numpy(), replaced.numpy(), key)
-    out = (indptr.numpy(), positions.numpy())
-    parallel_rows(lambda lo, hi: _race_rows(lo, hi, *bounds, edges, streams, *out), count, _MIN_ROWS)
+    streams = (key, *(t.numpy() for t in (rows.nodes, _offsets(rows), replaced)))
+    out = (indptr.numpy(), slots.numpy())
+    parallel_rows(lambda lo, hi: _race_rows(lo, hi, *inputs, streams, *out), count, _MIN_ROWS)
+    positions = _positions(rows, slots)
     return Drawn(indptr, graph.indices[positions], positions)
 
 
-def _origins(rows: Candidates) -> Tensor:
-    return rows.starts if rows.origins is None else rows.origins
+def _positions(rows: Candidates, slots: Tensor) -> Tensor:
+    return slots if rows.positions is None else rows.positions[slots]
+
+
+def _offsets(rows: Candidates) -> Tensor:
+    """Return the offsets of all candidates in the rows of their nodes; empty if a row is consecutive in the CSR."""
+    if rows.positions is None or rows.origins is None:
+        return torch.empty(0, dtype=torch.int64)
+    return rows.positions - rows.origins.repeat_interleave(rows.lengths)
 
 
 @compiled
-def _race_rows(lo, hi, starts, ends, edges, streams, indptr, positions):
-    excluded, first_excluded, weights, grouped = edges
-    nodes, origins, replaced, key = streams
+def _race_rows(lo, hi, starts, ends, excluded, first_excluded, weights, streams, indptr, slots):
+    key, nodes, offsets, replaced = streams
     for i in range(lo, hi):
-        drawn = positions[indptr[i] : indptr[i + 1]]
+        drawn = slots[indptr[i] : indptr[i + 1]]
         if len(drawn) == 0:
             continue
         row_key = np.int64(hash_index(key, nodes[i]))
         times = np.full(len(drawn), np.inf)
         filled = 0
-        slot, skip = _next_drawable(starts[i], ends[i], first_excluded[i], excluded, weights, grouped)
-        drawn[:] = _position(slot, grouped)  # in case all weights are so small that no time is finite
+        slot, skip = _next_drawable(starts[i], ends[i], first_excluded[i], excluded, weights)
+        drawn[:] = slot  # in case all weights are so small that no time is finite
         while slot < ends[i]:
-            position = _position(slot, grouped)
-            bits = hash_index(row_key, position - origins[i])
+            bits = hash_index(row_key, offsets[slot] if len(offsets) else slot - starts[i])
             if replaced[i]:
                 for j in range(len(drawn)):
-                    time = exponential(hash_index(np.int64(bits), j)) / weights[position]
+                    time = exponential(hash_index(np.int64(bits), j)) / weights[slot]
                     if time < times[j]:
                         times[j] = time
-                        drawn[j] = position
+                        drawn[j] = slot
             else:
-                filled = _insert_arrival(exponential(bits) / weights[position], position, times, drawn, filled)
-            slot, skip = _next_drawable(slot + 1, ends[i], skip, excluded, weights, grouped)
+                filled = _insert_arrival(exponential(bits) / weights[slot], slot, times, drawn, filled)
+            slot, skip = _next_drawable(slot + 1, ends[i], skip, excluded, weights)
 
 
 @compiled
@@ -110,37 +115,30 @@ def _insert_arrival(time, position, times, positions, filled):
 
 
 @compiled
-def _position(slot, grouped):
-    """Return the CSR position of a candidate."""
-    return grouped[slot] if len(grouped) else slot
-
-
-@compiled
-def _next_drawable(slot, end, skip, excluded, weights, grouped):
+def _next_drawable(slot, end, skip, excluded, weights):
     """Return the next candidate of positive weight that is not excluded, and the index of the next excluded edge."""
     while slot < end:
         if skip < len(excluded) and excluded[skip] == slot:
             skip += 1
-        elif weights[_position(slot, grouped)] > 0:
+        elif weights[slot] > 0:
             break
         slot += 1
     return slot, skip
 
 
 @compiled
-def _count_drawable(lo, hi, starts, ends, edges, counts):
-    excluded, first_excluded, weights, grouped = edges
+def _count_drawable(lo, hi, starts, ends, excluded, first_excluded, weights, counts):
     for i in range(lo, hi):
         for slot in range(starts[i], ends[i]):
-            if not 0 <= weights[_position(slot, grouped)] < np.inf:
-                counts[i] = -1 - _position(slot, grouped)
+            if not 0 <= weights[slot] < np.inf:
+                counts[i] = -1 - slot
                 break
         else:
-            slot, skip = _next_drawable(starts[i], ends[i], first_excluded[i], excluded, weights, grouped)
+            slot, skip = _next_drawable(starts[i], ends[i], first_excluded[i], excluded, weights)
             counts[i] = 0
             while slot < ends[i]:
                 counts[i] += 1
-                slot, skip = _next_drawable(slot + 1, ends[i], skip, excluded, weights, grouped)
+                slot, skip = _next_drawable(slot + 1, ends[i], skip, excluded, weights)
 
 
 def _checked_weights(graph: Graph) -> Tensor:
@@ -170,6 +168,7 @@ def _earliest_torch(times: Tensor, row: Tensor, limit: Tensor) -> Tensor:
 def draw_weighted_torch(graph: Graph, rows: Candidates, fanout: int | Tensor, *, replace: bool, key: int) -> Drawn:
     """Draw as `draw_weighted` does, in plain torch for any device; the oracle of the compiled kernel."""
     weights = _checked_weights(graph)
+    origins = rows.starts if rows.origins is None else rows.origins
     row, position = expand_rows(rows)
     weight = weights[position].to(torch.float64)
     invalid = ~((weight >= 0) & torch.isfinite(weight))
@@ -180,7 +179,7 @@ def draw_weighted_torch(graph: Graph, rows: Candidates, fanout: int | Tensor, *,
     drawable = torch.bincount(row, minlength=len(rows.nodes))
     indptr = drawn_offsets(drawable, fanout, replace)
     counts = indptr.diff()
-    bits = hash_index_torch(hash_index_torch(key, rows.nodes)[row], position - _origins(rows)[row])
+    bits = hash_index_torch(hash_index_torch(key, rows.nodes)[row], position - origins[row])
     drawn = torch.empty(int(indptr[-1]), dtype=torch.int64, device=row.device)
     replaced = draws_with_replacement(len(counts), fanout, replace).to(row.device)
     one_race = (~replaced).repeat_interleave(counts)
