@@ -88,6 +88,16 @@ def test_threads_do_not_change_the_batch(options: dict) -> None:
     assert same(results[0], results[2])
 
 
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("options", [{}, {"replace": True}, {"weighted": True}, {"weighted": True, "replace": True}])
+@pytest.mark.parametrize("fanouts", [[4, 6], [{0: 2, 1: 3, 2: -1}, {0: 1, 1: 0, 2: 2}]])
+def test_a_gpu_gives_the_same_batch(options: dict, fanouts: list) -> None:
+    graph, seeds, exclude = big_graph(), torch.arange(0, 30_000, 30), torch.arange(0, 600_000, 7)
+    sampler = NeighborSampler(fanouts, edge_ids=True, **options)
+    on_cpu = sampler.sample(graph, seeds, step=5, exclude_edges=exclude)
+    assert same(on_cpu, sampler.sample(graph.to("cuda"), seeds, step=5, exclude_edges=exclude).to("cpu"))
+
+
 def test_rows_are_independent_of_other_seeds() -> None:
     graph = big_graph()
     seeds = torch.arange(5000)

@@ -75,13 +75,15 @@ def test_numba_equals_torch(
     assert graph.edge_type is not None
     nodes = torch.tensor(data.draw(st.permutations(range(graph.num_nodes))))
     rows = candidates(graph, nodes, some_of(torch.arange(graph.num_edges), data.draw(st.integers(0, 2**16))))
-    counts, positions = typed._group_compiled(graph.edge_type, rows, TYPES)
-    oracle_counts, oracle_positions = typed._group_torch(graph.edge_type, rows, TYPES)
-    assert torch.equal(counts, oracle_counts)
-    assert torch.equal(positions, oracle_positions)
-    groups, fanout = typed.group_by_type(graph, rows, TYPES), torch.tensor(limits).repeat(len(nodes))
+    grouped, oracle = (f(graph.edge_type, rows, TYPES) for f in (typed._group_compiled, typed._group_torch))
+    full = grouped.counts > 0
+    assert torch.equal(grouped.columns[full], oracle.columns)
+    assert torch.equal(grouped.counts[full], oracle.counts)
+    groups, columns, _ = typed.group_by_type(graph, rows, TYPES)
+    assert groups.positions is not None
+    fanout = torch.tensor(limits)[columns]
     options = {"replace": replace, "key": stream(seed, Purpose.SAMPLING)}
-    in_csr = (groups._replace(positions=None), positions, fanout)
+    in_csr = (groups._replace(positions=None), groups.positions, fanout)
     pairs = [[f(*in_csr, positions=True, **options) for f in (draw_uniform, draw_uniform_torch)]]
     if graph.edge_weight is not None:
         pairs.append([f(graph, groups, fanout, **options) for f in (draw_weighted, draw_weighted_torch)])

@@ -2,7 +2,9 @@
 
 from collections.abc import Callable, Mapping
 from itertools import pairwise
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -13,7 +15,7 @@ from workbench.kernels.threads import parallel_rows
 from workbench.sampling.candidates import Candidates, expand_rows, row_offsets
 from workbench.sampling.sampler import Drawn
 
-_CHUNK = 1 << 22  # edges and groups at a time, which bounds the memory for rows of high degree
+_CHUNK = 1 << 20  # edges at a time, which bounds the memory for rows of high degree
 _MIN_ROWS = 256  # per thread: a row costs its in-degree, not its fanout
 
 
@@ -36,21 +38,21 @@ def draw_by_type(
     """
     types = torch.tensor(sorted(fanouts), device=rows.nodes.device)
     limits = torch.tensor([fanouts[kind] for kind in types.tolist()], device=types.device)
-    bounds = _chunk_bounds(rows.lengths + len(types))
     parts = []
-    for lo, hi in pairwise(bounds):
-        drawn = draw(group_by_type(graph, _slice(rows, lo, hi), types), limits.repeat(hi - lo))
-        parts.append(Drawn(drawn.indptr[:: len(types)].diff(), *drawn[1:]))
+    for lo, hi in pairwise(_chunk_bounds(rows.lengths)):
+        groups = group_by_type(graph, _slice(rows, lo, hi), types)
+        drawn = draw(groups.candidates, limits[groups.columns])
+        parts.append(Drawn(drawn.indptr[groups.indptr].diff(), *drawn[1:]))
     counts, sources, *positions = (torch.cat(t) for t in zip(*parts, strict=True) if t[0] is not None)
     return Drawn(row_offsets(counts), sources, *positions)
 
 
-def _chunk_bounds(work: Tensor) -> list[int]:
-    """Return the bounds of row ranges of about `_CHUNK` work each."""
-    ends = torch.cumsum(work, 0)
+def _chunk_bounds(lengths: Tensor) -> list[int]:
+    """Return the bounds of row ranges of about `_CHUNK` edges each."""
+    ends = torch.cumsum(lengths, 0)
     chunks = int(ends[-1]) // _CHUNK if len(ends) else 0
     inner = torch.unique(torch.searchsorted(ends, torch.arange(1, chunks + 1, device=ends.device) * _CHUNK)).tolist()
-    return [0, *(cut for cut in inner if 0 < cut < len(work)), len(work)]
+    return [0, *(cut for cut in inner if 0 < cut < len(lengths)), len(lengths)]
 
 
 def _slice(rows: Candidates, lo: int, hi: int) -> Candidates:
@@ -58,8 +60,30 @@ def _slice(rows: Candidates, lo: int, hi: int) -> Candidates:
     return Candidates(rows.nodes[lo:hi], starts, lengths, degrees, rows.excluded, rows.first_excluded[lo:hi])
 
 
-def group_by_type(graph: Graph, rows: Candidates, types: Tensor) -> Candidates:
-    """Group the candidates of each row by edge type; a group keeps the order of the CSR.
+class Groups(NamedTuple):
+    """The edges of n nodes grouped by (node, type), types ascending within a node; groups may be empty.
+
+    Args:
+        candidates: a row per group; within it, edges keep the order of the CSR.
+        columns: int64 [num_groups], index of the type.
+        indptr: int64 [n + 1], where the groups of every node begin.
+    """
+
+    candidates: Candidates
+    columns: Tensor
+    indptr: Tensor
+
+
+class _Grouped(NamedTuple):
+    indptr: Tensor
+    columns: Tensor
+    starts: Tensor
+    counts: Tensor
+    positions: Tensor
+
+
+def group_by_type(graph: Graph, rows: Candidates, types: Tensor) -> Groups:
+    """Group the candidates of each row by edge type.
 
     Args:
         graph: a graph with edge types.
@@ -67,7 +91,7 @@ def group_by_type(graph: Graph, rows: Candidates, types: Tensor) -> Candidates:
         types: int64 [num_types], ascending.
 
     Returns:
-        The groups, num_types per row, without the excluded edges.
+        The groups, without the excluded edges.
 
     Raises:
         ValueError: the graph has no edge types, or the rows contain another type.
@@ -75,11 +99,11 @@ def group_by_type(graph: Graph, rows: Candidates, types: Tensor) -> Candidates:
     if graph.edge_type is None:
         raise ValueError("the graph has no edge_type; pass one fanout per layer, not one per type")
     group = _group_compiled if rows.nodes.device.type == "cpu" else _group_torch
-    counts, positions = group(graph.edge_type, rows, types)
-    group_ids = hash_index_torch(rows.nodes[:, None], types).flatten()
-    origins = rows.starts.repeat_interleave(len(types))
-    none = positions[:0]
-    return Candidates(group_ids, row_offsets(counts)[:-1], counts, counts, none, none, positions, origins)
+    indptr, columns, starts, counts, positions = group(graph.edge_type, rows, types)
+    groups_per_row, none = indptr.diff(), positions[:0]
+    group_ids = hash_index_torch(rows.nodes.repeat_interleave(groups_per_row), types[columns])
+    origins = rows.starts.repeat_interleave(groups_per_row)
+    return Groups(Candidates(group_ids, starts, counts, counts, none, none, positions, origins), columns, indptr)
 
 
 def _refuse_type(kind: int, types: Tensor) -> None:
@@ -89,19 +113,18 @@ def _refuse_type(kind: int, types: Tensor) -> None:
     )
 
 
-def _group_compiled(edge_type: Tensor, rows: Candidates, types: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the number of edges per group, and the CSR positions by group."""
-    num_rows = len(rows.nodes)
+def _group_compiled(edge_type: Tensor, rows: Candidates, types: Tensor) -> _Grouped:
     first = rows.first_excluded if len(rows.excluded) else torch.zeros_like(rows.starts)
-    inputs = [t.numpy() for t in (rows.starts, rows.lengths, rows.excluded, first, edge_type, types)]
-    counts = torch.zeros(num_rows, len(types), dtype=torch.int64)
-    parallel_rows(lambda lo, hi: _count_types(lo, hi, *inputs, counts.numpy()), num_rows, _MIN_ROWS)
-    if num_rows and (unknown := int(counts[:, 0].min())) < 0:
-        _refuse_type(int(edge_type[-1 - unknown]), types)
-    ends = row_offsets(counts.flatten())
-    positions, cursor = torch.empty(int(ends[-1]), dtype=torch.int64), ends[:-1].view_as(counts).numpy()
-    parallel_rows(lambda lo, hi: _place(lo, hi, *inputs, cursor, positions.numpy()), num_rows, _MIN_ROWS)
-    return counts.flatten(), positions
+    indptr, edge_indptr = row_offsets(rows.degrees, len(types)), row_offsets(rows.degrees)
+    columns, starts, counts = (torch.zeros(int(indptr[-1]), dtype=torch.int64) for _ in range(3))
+    positions = torch.empty(int(edge_indptr[-1]), dtype=torch.int64)
+    unknown = torch.full_like(rows.starts, -1)
+    edges = tuple(t.numpy() for t in (rows.starts, rows.lengths, rows.excluded, first, edge_type))
+    out = tuple(t.numpy() for t in (indptr, edge_indptr, columns, starts, counts, positions, unknown))
+    parallel_rows(lambda lo, hi: _group_rows(lo, hi, edges, types.numpy(), out), len(first), _MIN_ROWS)
+    if len(unknown) and (position := int(unknown.max())) >= 0:
+        _refuse_type(int(edge_type[position]), types)
+    return _Grouped(indptr, columns, starts, counts, positions)
 
 
 @compiled
@@ -118,11 +141,19 @@ def _find_type(types, kind):
 
 
 @compiled
-def _count_types(lo, hi, starts, lengths, excluded, first_excluded, edge_type, types, counts):
-    """Count the candidates of rows [lo, hi) by type; -1 - position in the first column marks an unknown type."""
+def _group_rows(lo, hi, edges, types, out):
+    """Group rows [lo, hi) by a counting sort; a row has space for min(its edges, number of types) groups."""
+    starts, lengths, excluded, first_excluded, edge_type = edges
+    indptr, edge_indptr, columns, group_starts, group_counts, positions, unknown = out
+    cursor = np.zeros(len(types), np.int64)  # edges per type, then where the next one is written; zero between rows
+    longest = 0
+    for i in range(lo, hi):
+        longest = max(longest, lengths[i])
+    kept, kinds = np.empty(longest, np.int64), np.empty(longest, np.int64)
     column = 0
     for i in range(lo, hi):
-        skip = first_excluded[i]
+        groups, count = columns[indptr[i] : indptr[i + 1]], 0
+        skip, num_kept = first_excluded[i], 0
         for position in range(starts[i], starts[i] + lengths[i]):
             if skip < len(excluded) and excluded[skip] == position:
                 skip += 1
@@ -130,30 +161,29 @@ def _count_types(lo, hi, starts, lengths, excluded, first_excluded, edge_type, t
             if types[column] != edge_type[position]:
                 column = _find_type(types, edge_type[position])
                 if column < 0:
-                    counts[i, 0] = -1 - position
-                    column = 0
-                    break
-            counts[i, column] += 1
+                    unknown[i] = position
+                    return
+            if cursor[column] == 0:
+                groups[count] = column
+                count += 1
+            cursor[column] += 1
+            kept[num_kept], kinds[num_kept] = position, column
+            num_kept += 1
+        groups[:count].sort()
+        slot = edge_indptr[i]
+        for g in range(count):
+            group_starts[indptr[i] + g], group_counts[indptr[i] + g] = slot, cursor[groups[g]]
+            slot += cursor[groups[g]]
+            cursor[groups[g]] = group_starts[indptr[i] + g]
+        for e in range(num_kept):
+            positions[cursor[kinds[e]]] = kept[e]
+            cursor[kinds[e]] += 1
+        for g in range(count):
+            cursor[groups[g]] = 0
 
 
-@compiled
-def _place(lo, hi, starts, lengths, excluded, first_excluded, edge_type, types, cursor, positions):
-    """Write the candidates of rows [lo, hi) to the slots of their groups."""
-    column = 0
-    for i in range(lo, hi):
-        skip = first_excluded[i]
-        for position in range(starts[i], starts[i] + lengths[i]):
-            if skip < len(excluded) and excluded[skip] == position:
-                skip += 1
-                continue
-            if types[column] != edge_type[position]:
-                column = _find_type(types, edge_type[position])
-            positions[cursor[i, column]] = position
-            cursor[i, column] += 1
-
-
-def _group_torch(edge_type: Tensor, rows: Candidates, types: Tensor) -> tuple[Tensor, Tensor]:
-    """Group as `_group_compiled` does, in plain torch for any device; the oracle of the compiled kernels."""
+def _group_torch(edge_type: Tensor, rows: Candidates, types: Tensor) -> _Grouped:
+    """Group as `_group_compiled` does, without empty groups, in plain torch for any device; its oracle."""
     row, positions = expand_rows(rows)
     kept = ~torch.isin(positions, rows.excluded)
     row, positions = row[kept], positions[kept]
@@ -162,6 +192,9 @@ def _group_torch(edge_type: Tensor, rows: Candidates, types: Tensor) -> tuple[Te
     unknown = types[columns] != kinds
     if bool(unknown.any()):
         _refuse_type(int(kinds[unknown][0]), types)
-    groups = row * len(types) + columns
-    counts = torch.bincount(groups, minlength=len(rows.nodes) * len(types))
-    return counts, positions[torch.argsort(groups, stable=True)]
+    keys, order = torch.sort(row * len(types) + columns, stable=True)
+    groups, counts = torch.unique_consecutive(keys, return_counts=True)
+    groups_per_row = torch.bincount(groups // len(types), minlength=len(rows.nodes))
+    return _Grouped(
+        row_offsets(groups_per_row), groups % len(types), row_offsets(counts)[:-1], counts, positions[order]
+    )
