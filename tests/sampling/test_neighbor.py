@@ -201,9 +201,12 @@ def test_fanouts_of_another_type_are_refused(fanouts) -> None:
 
 
 def test_draws_that_exceed_memory_are_refused() -> None:
-    sampler = NeighborSampler([2**61], replace=True)
-    with pytest.raises(MemoryError, match=r"neighbours of each of 1 nodes with replacement needs .* replace=False"):
-        sampler.sample(star(3), torch.tensor([0]))
+    typed = Graph(star(3).indptr, star(3).indices, edge_type=torch.tensor([0, 1, 0]))
+    for fanout, graph in ((2**61, star(3)), ({0: 2**61, 1: -1}, typed)):
+        sampler = NeighborSampler([fanout], replace=True)
+        with pytest.raises(MemoryError, match=r"neighbours of . nodes .* with replacement needs .* replace=False"):
+            sampler.sample(graph, torch.tensor([0]))
+    assert NeighborSampler([{0: 2, 1: 2, 5: 2**61}], replace=True).sample(typed, torch.tensor([0])).num_edges == 4
 
 
 def test_wrong_types_are_refused() -> None:

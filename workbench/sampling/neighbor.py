@@ -104,7 +104,6 @@ class NeighborSampler(Sampler):
         nodes = check_draw(self, graph, nodes, layer=layer, step=step)
         fanout, key = self.fanouts[layer], stream(self.seed, Purpose.SAMPLING, step, layer)
         rows = candidates(graph, nodes, excluded_positions(graph, exclude_edges))
-        self._check_memory(fanout, len(nodes))
         draw = partial(self._draw_rows, graph, key)
         drawn = draw(rows, fanout) if isinstance(fanout, int) else draw_by_type(graph, rows, fanout, draw)
         if self.weighted or graph.edge_weight is None:
@@ -112,16 +111,20 @@ class NeighborSampler(Sampler):
         return drawn._replace(weight=graph.edge_weight[drawn.positions])
 
     def _draw_rows(self, graph: Graph, key: int, rows: Candidates, fanout: int | Tensor) -> Drawn:
+        if self.replace:
+            _check_memory(rows, fanout)
         if self.weighted:
             return draw_weighted(graph, rows, fanout, replace=self.replace, key=key)
         positions = self.edge_ids or graph.edge_weight is not None or graph.edge_type is not None
         return draw_uniform(rows, graph.indices, fanout, replace=self.replace, key=key, positions=positions)
 
-    def _check_memory(self, fanout: Fanout, num_rows: int) -> None:
-        draws = sum(max(0, limit) for limit in _limits(fanout))
-        if self.replace and draws:
-            what = f"drawing {draws} neighbours of each of {num_rows} nodes with replacement"
-            check_fits(what, _BYTES_PER_DRAW * draws * num_rows, "use smaller fanouts, or replace=False")
+
+def _check_memory(rows: Candidates, fanout: int | Tensor) -> None:
+    """Check that draws with replacement, which the number of edges does not bound, fit into memory."""
+    count = len(rows.nodes)
+    draws = fanout * count if isinstance(fanout, int) else int(fanout[rows.degrees > 0].clamp(min=0).double().sum())
+    what = f"drawing {draws} neighbours of {count} nodes (or groups of one type) with replacement"
+    check_fits(what, _BYTES_PER_DRAW * draws, "use smaller fanouts, or replace=False")
 
 
 def FullNeighborSampler(num_layers: int, *, edge_ids: bool = False) -> NeighborSampler:
