@@ -46,7 +46,12 @@ def samples() -> dict[str, str]:
     src, dst = torch.randint(500, (2, 6000), generator=torch.Generator().manual_seed(0))
     weight = torch.rand(6000, generator=torch.Generator().manual_seed(1))
     weighted = wb.Graph.from_edges(src, dst, num_nodes=500, edge_weight=weight)
+    typed = wb.Graph(weighted.indptr, weighted.indices, weighted.edge_ids, weight, edge_type=weighted.indices % 3)
     found = {}
+    for replace in (False, True):
+        for name, fanout in (("weighted draws", 5), ("by type", {0: 3, 1: -1, 2: 1})):
+            sampler = wb.NeighborSampler([fanout, 4], weighted=fanout == 5, replace=replace, seed=7, edge_ids=True)
+            found[f"{name}, {replace=}"] = batch_digest(sampler.sample(typed, torch.arange(50), step=2))
     for fanouts in FANOUTS:
         for replace in (False, True):
             if replace and -1 in fanouts:

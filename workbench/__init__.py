@@ -65,6 +65,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.sampling.loader import prefetch as prefetch
     from workbench.sampling.neighbor import FullNeighborSampler as FullNeighborSampler
     from workbench.sampling.neighbor import NeighborSampler as NeighborSampler
+    from workbench.sampling.sampler import Drawn as Drawn
+    from workbench.sampling.sampler import Sampler as Sampler
     from workbench.tracking.compare import compare as compare
     from workbench.tracking.opening import open_store as open_store
     from workbench.training.accumulate import accumulate as accumulate
@@ -118,6 +120,7 @@ _NAMES = {
     "partition.refine": ["refine_parts"],
     "sampling.neighbor": ["FullNeighborSampler", "NeighborSampler"],
     "sampling.loader": ["batches", "prefetch"],
+    "sampling.sampler": ["Drawn", "Sampler"],
     "tracking.compare": ["compare"],
     "tracking.opening": ["open_store"],
     "training.accumulate": ["accumulate"],

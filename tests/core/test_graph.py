@@ -10,6 +10,7 @@ from tests.strategies import edges_by_destination, graphs, random_edges, random_
 from workbench.core.errors import CorruptFileError
 from workbench.core.graph import Graph
 from workbench.kernels.threads import get_num_threads, set_num_threads
+from workbench.meter.peak import measure_peak
 
 edge_lists = st.tuples(st.integers(1, 9), st.integers(0, 40), st.integers(0, 2**16))
 
@@ -213,9 +214,26 @@ def test_edge_positions_rejects_unknown_ids():
         graph.edge_positions(torch.tensor([2, 3]))
     with pytest.raises(IndexError, match="contains 6"):
         graph.edge_positions(torch.tensor([6]))
-    sparse = Graph(torch.tensor([0, 1]), torch.tensor([0]), edge_ids=torch.tensor([2**60]))
-    with pytest.raises(MemoryError, match=r"edge ids up to .* number the edges without gaps"):
-        sparse.edge_positions(torch.tensor([6]))
+    sparse = Graph(torch.tensor([0, 2]), torch.tensor([0, 0]), edge_ids=torch.tensor([2**60, 2**40]))
+    assert sparse.edge_positions(torch.tensor([2**40, 2**60])).tolist() == [1, 0]
+    for unknown in (6, 2**40 + 1, 2**60 + 1):
+        with pytest.raises(IndexError, match=f"contains {unknown}, which is not an edge of this graph"):
+            sparse.edge_positions(torch.tensor([unknown]))
+    with pytest.raises(IndexError, match="contains 0, which is not an edge"):
+        Graph(torch.tensor([0]), torch.tensor([0])[:0], edge_ids=torch.tensor([0])[:0]).edge_positions(
+            torch.tensor([0])
+        )
+
+
+def test_memory_of_edge_positions_does_not_grow_with_the_ids():
+    num_edges = 50_000
+    shuffled = torch.randperm(num_edges, generator=torch.Generator().manual_seed(0))
+    for ids in (shuffled, shuffled * 2**20, shuffled + 2**40):
+        graph = Graph(torch.tensor([0, num_edges]), torch.zeros(num_edges, dtype=torch.int32), edge_ids=ids)
+        wanted, found = ids[::1000], []
+        peak_bytes = measure_peak(lambda g=graph, w=wanted, f=found: f.append(g.edge_positions(w)))
+        assert found[0].tolist() == list(range(0, num_edges, 1000))
+        assert peak_bytes <= 20 * num_edges
 
 
 def test_to_moves_every_array_and_keeps_shared_storage():

@@ -27,9 +27,16 @@ def sampler(rng: random.Random) -> None:
 
 
 def sample(rng: random.Random) -> None:
-    made = NeighborSampler([2, -1], replace=rng.random() < 0.5, weighted=rng.random() < 0.5, edge_ids=True)
+    flags = {name: rng.random() < 0.5 for name in ("replace", "weighted")}
+    made = NeighborSampler([{0: 2, 1: -1, 2: 0}, -1], edge_ids=True, **flags)
     valid = {"graph": GRAPH, "seeds": torch.arange(5), "step": 1, "exclude_edges": torch.arange(3)}
     made.sample(**wrong(valid, rng)).validate(num_nodes=20)
+
+
+def draw(rng: random.Random) -> None:
+    made = NeighborSampler([2, {0: 2, 1: -1, 2: 0}], weighted=rng.random() < 0.5)
+    valid = {"graph": GRAPH, "nodes": torch.arange(5), "layer": 1, "step": 1, "exclude_edges": torch.arange(3)}
+    made.draw(**wrong(valid, rng))
 
 
 def full_sampler(rng: random.Random) -> None:
@@ -100,7 +107,7 @@ def micro(rng: random.Random) -> None:
 
 
 CATEGORIES = {
-    "samplers": (sampler, sample, full_sampler),
+    "samplers": (sampler, sample, draw, full_sampler),
     "streams": (stream_of_batches, steps_of_an_epoch),
     "partitions": (partition, refinement, graph_partition, micro, split),
 }

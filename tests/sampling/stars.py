@@ -1,4 +1,4 @@
-"""A star graph, whose draws are easy to count, and a test of their law."""
+"""A star graph, whose draws are easy to count, a test of their law, and random subsets of edges."""
 
 import itertools
 
@@ -30,6 +30,11 @@ def rows_of(mb: wb.MiniBatch, layer: int = -1) -> list[list[int]]:
 
 def draws_of_star(sampler: NeighborSampler, graph: Graph, count: int) -> list[tuple[int, ...]]:
     return [tuple(rows_of(sampler.sample(graph, torch.tensor([0]), step=step))[0]) for step in range(count)]
+
+
+def some_of(ids: torch.Tensor, seed: int) -> torch.Tensor:
+    """Return a random subset of ids, in order."""
+    return ids[torch.rand(len(ids), generator=torch.Generator().manual_seed(seed)) < 0.4]
 
 
 def assert_equally_likely(outcomes: list[tuple[int, ...]], support: set[tuple[int, ...]]) -> None:

@@ -57,7 +57,8 @@ def big_graph() -> Graph:
     """Build a graph large enough for several threads in every kernel."""
     generator = torch.Generator().manual_seed(0)
     src, dst = torch.randint(0, 30_000, (2, 600_000), generator=generator)
-    return Graph.from_edges(src, dst, num_nodes=30_000, edge_weight=torch.rand(600_000, generator=generator))
+    weight = torch.rand(600_000, generator=generator)
+    return Graph.from_edges(src, dst, num_nodes=30_000, edge_weight=weight, edge_type=(src * dst) % 3)
 
 
 def same(a: wb.MiniBatch, b: wb.MiniBatch) -> bool:
@@ -71,20 +72,30 @@ def same(a: wb.MiniBatch, b: wb.MiniBatch) -> bool:
     return content(a) == content(b)
 
 
-@pytest.mark.parametrize("options", [{}, {"replace": True}, {"weighted": True}])
-def test_threads_do_not_change_the_batch(options: dict[str, bool]) -> None:
+@pytest.mark.parametrize("options", [{}, {"replace": True}, {"weighted": True}, {"fanouts": [{0: 2, 1: 3, 2: -1}, 6]}])
+def test_threads_do_not_change_the_batch(options: dict) -> None:
     graph, before = big_graph(), get_num_threads()
     seeds, exclude = torch.arange(0, 30_000, 3), torch.arange(0, 600_000, 7)
     results = []
     try:
         for threads in (1, 2, 7):
             set_num_threads(threads)
-            sampler = NeighborSampler([4, 6], edge_ids=True, **options)
+            sampler = NeighborSampler(**{"fanouts": [4, 6], "edge_ids": True, **options})
             results.append(sampler.sample(graph, seeds, step=5, exclude_edges=exclude))
     finally:
         set_num_threads(before)
     assert same(results[0], results[1])
     assert same(results[0], results[2])
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.parametrize("options", [{}, {"replace": True}, {"weighted": True}, {"weighted": True, "replace": True}])
+@pytest.mark.parametrize("fanouts", [[4, 6], [{0: 2, 1: 3, 2: -1}, {0: 1, 1: 0, 2: 2}]])
+def test_a_gpu_gives_the_same_batch(options: dict, fanouts: list) -> None:
+    graph, seeds, exclude = big_graph(), torch.arange(0, 30_000, 30), torch.arange(0, 600_000, 7)
+    sampler = NeighborSampler(fanouts, edge_ids=True, **options)
+    on_cpu = sampler.sample(graph, seeds, step=5, exclude_edges=exclude)
+    assert same(on_cpu, sampler.sample(graph.to("cuda"), seeds, step=5, exclude_edges=exclude).to("cpu"))
 
 
 def test_rows_are_independent_of_other_seeds() -> None:
@@ -190,9 +201,12 @@ def test_fanouts_of_another_type_are_refused(fanouts) -> None:
 
 
 def test_draws_that_exceed_memory_are_refused() -> None:
-    sampler = NeighborSampler([2**61], replace=True)
-    with pytest.raises(MemoryError, match=r"neighbours of each of 1 nodes with replacement needs .* replace=False"):
-        sampler.sample(star(3), torch.tensor([0]))
+    typed = Graph(star(3).indptr, star(3).indices, edge_type=torch.tensor([0, 1, 0]))
+    for fanout, graph in ((2**61, star(3)), ({0: 2**61, 1: -1}, typed)):
+        sampler = NeighborSampler([fanout], replace=True)
+        with pytest.raises(MemoryError, match=r"neighbours of . nodes .* with replacement needs .* replace=False"):
+            sampler.sample(graph, torch.tensor([0]))
+    assert NeighborSampler([{0: 2, 1: 2, 5: 2**61}], replace=True).sample(typed, torch.tensor([0])).num_edges == 4
 
 
 def test_wrong_types_are_refused() -> None:

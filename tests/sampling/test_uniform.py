@@ -12,7 +12,7 @@ from tests.sampling.stars import FALSE_ALARM, assert_equally_likely, draws_of_st
 from tests.strategies import graphs
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, stream
-from workbench.sampling.multilayer import candidates
+from workbench.sampling.candidates import candidates
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.sampling.uniform import draw_uniform, draw_uniform_torch
 from workbench.sampling.weighted import draw_weighted, draw_weighted_torch

@@ -5,9 +5,9 @@ import itertools
 import torch
 from scipy import stats
 
-from tests.sampling.stars import FALSE_ALARM, draws_of_star, rows_of, star
+from tests.sampling.stars import FALSE_ALARM, assert_equally_likely, draws_of_star, rows_of, star
 from workbench.core.graph import Graph
-from workbench.sampling.multilayer import candidates
+from workbench.sampling.candidates import candidates
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.sampling.weighted import draw_weighted, draw_weighted_torch
 
@@ -43,3 +43,23 @@ def test_edges_whose_arrival_times_are_infinite_are_drawn() -> None:
     rows = candidates(graph, torch.tensor([3]), None)
     ours, oracle = (f(graph, rows, 4, replace=True, key=5) for f in (draw_weighted, draw_weighted_torch))
     assert torch.equal(ours.sources, oracle.sources) and set(ours.sources.tolist()) <= {0, 1, 2}
+
+
+def test_excluding_an_edge_does_not_move_the_variates_of_others() -> None:
+    """The others keep their order of arrival: the row without the edge is the full order without it."""
+    graph, seed = star(12, [1.0 + i % 3 for i in range(12)]), torch.tensor([0])
+    few, every = (NeighborSampler([fanout], weighted=True) for fanout in (4, -1))
+    order = every.draw(graph, seed, layer=0).sources.tolist()
+    assert order != sorted(order)
+    for edge in range(12):
+        others = [source for source in order if source != edge + 1]
+        assert few.draw(graph, seed, layer=0, exclude_edges=torch.tensor([edge])).sources.tolist() == others[:4]
+
+
+def test_rows_with_equal_weights_draw_independently() -> None:
+    """Nodes 0 and 1 have the same number of edges at the same offsets: their joint law is the product."""
+    indptr, sources = torch.tensor([0, 3, 6, 6, 6, 6]), torch.tensor([2, 3, 4, 2, 3, 4], dtype=torch.int32)
+    graph = Graph(indptr, sources, edge_weight=torch.ones(6))
+    sampler = NeighborSampler([1], weighted=True)
+    drawn = [tuple(s for (s,) in rows_of(sampler.sample(graph, torch.tensor([0, 1]), step=t))) for t in range(2000)]
+    assert_equally_likely(drawn, set(itertools.product((2, 3, 4), repeat=2)))

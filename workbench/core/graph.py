@@ -11,7 +11,7 @@ from torch import Tensor
 from workbench.core.array_store import HEADER, open_arrays, save_arrays
 from workbench.core.block import FLOATS
 from workbench.core.csr_checks import check_ends, check_non_decreasing, check_sources
-from workbench.core.edge_positions import look_up, position_table
+from workbench.core.edge_positions import PositionIndex, index_positions, look_up
 from workbench.core.errors import (
     ID_DTYPES,
     INT64_MAX,
@@ -203,12 +203,12 @@ class Graph:
         """
         if self.edge_ids is None:
             return check_ids("edge_ids", edge_ids, self.num_edges)
-        return look_up(self._position_table, edge_ids)
+        return look_up(self._position_index, edge_ids)
 
     @cached_property
-    def _position_table(self) -> Tensor:
+    def _position_index(self) -> PositionIndex:
         assert self.edge_ids is not None
-        return position_table(self.edge_ids)
+        return index_positions(self.edge_ids)
 
     def validate(self) -> "Graph":
         """Check every value and return the graph.

@@ -121,14 +121,15 @@ class Relabeler:
         """Raw ids by local id, int64."""
         return self._nodes[: self._count]
 
-    def __call__(self, ids: Tensor) -> Tensor:
-        """Return the local ids of raw ids; new ids get the next numbers."""
+    def __call__(self, ids: Tensor, *, overwrite: bool = False) -> Tensor:
+        """Return the local ids of raw ids; new ids get the next numbers. With `overwrite`, they may replace `ids`."""
         size = min(self._num_nodes, self._count + len(ids))
         nodes = torch.empty(size + 1, dtype=torch.int64)
         nodes.numpy()[: self._count] = (
             self.node_ids.numpy()
         )  # a torch copy would wake OpenMP threads, which then spin and compete with the kernels'
-        local = ids if size < 2**31 and ids.dtype == torch.int32 else torch.empty(len(ids), dtype=local_dtype(size))
+        in_place = overwrite and ids.dtype == local_dtype(size)
+        local = ids if in_place else torch.empty(len(ids), dtype=local_dtype(size))
         scratch = self._map
         count = _relabel(
             ids.numpy(), self._num_nodes, scratch.entries, scratch.base, self._count, nodes.numpy(), local.numpy()
@@ -160,7 +161,7 @@ class TorchRelabeler:
             raise ValueError(_duplicate_seed(int(values[counts > 1][0])))
         self.node_ids = seeds
 
-    def __call__(self, ids: Tensor) -> Tensor:
+    def __call__(self, ids: Tensor, *, overwrite: bool = False) -> Tensor:
         both = torch.cat([self.node_ids, ids.to(torch.int64)])
         values, inverse = torch.unique(both, return_inverse=True)
         first = torch.full_like(values, len(both))

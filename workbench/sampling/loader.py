@@ -4,7 +4,7 @@ import queue
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import Protocol, TypeVar
+from typing import TypeVar
 
 from torch import Tensor
 
@@ -12,17 +12,12 @@ from workbench.core.errors import check_at_least, check_ids, check_seed
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose, permutation, stream
+from workbench.sampling.sampler import Sampler
 
 T = TypeVar("T")
 
 _JOIN_SECONDS = 5.0
 _POLL_SECONDS = 1.0
-
-
-class Sampler(Protocol):
-    """Draws a batch for given seeds; `step` numbers the batch and selects its random variates."""
-
-    def sample(self, graph: Graph, seeds: Tensor, *, step: int = 0) -> MiniBatch: ...
 
 
 def batches(

@@ -4,34 +4,39 @@ Hamilton, Ying, Leskovec: "Inductive representation learning on large graphs", N
 """
 
 import operator
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
+from functools import partial
 from typing import Any
 
 from torch import Tensor
 
 from workbench.core.capacity import check_fits
-from workbench.core.errors import check_at_least, check_seed, check_type
+from workbench.core.errors import check_at_least, check_seed
 from workbench.core.graph import Graph
-from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose, stream
-from workbench.sampling.multilayer import Drawn, candidates, excluded_positions, sample_layers
+from workbench.sampling.candidates import Candidates, candidates, excluded_positions
+from workbench.sampling.sampler import Drawn, Sampler, check_draw
+from workbench.sampling.typed import draw_by_type
 from workbench.sampling.uniform import draw_uniform
 from workbench.sampling.weighted import draw_weighted
+
+Fanout = int | Mapping[int, int]
 
 _MAX_FANOUT, _MAX_LAYERS = 2**62, 1000
 _BYTES_PER_DRAW = 4 + 8  # a source and its position
 
 
 @dataclass(frozen=True)
-class NeighborSampler:
+class NeighborSampler(Sampler):
     """Neighbour sampler: draws up to `fanout` in-neighbours of every node per layer, from the seeds to the inputs.
 
-    A node's draw depends on (seed, step, layer, node) alone: it is the same for any number of threads, on any device
-    and for any order of the seeds.
+    A node's draw depends on (seed, step, layer, node) alone: it is the same for any number of threads, on any device,
+    for any order of the seeds, and from any graph that contains the node's whole row.
 
     Args:
-        fanouts: neighbours to draw per layer, input layer first; -1: all.
+        fanouts: neighbours to draw per layer, input layer first; -1: all. A mapping draws that many edges of every
+            type, in ascending order of the types: `{0: 10, 1: -1, 2: 0}`. It must name every type that occurs.
         replace: draw with replacement; nodes without in-edges get none.
         weighted: draw with probabilities proportional to the graph's `edge_weight` (never edges of weight 0). The
             blocks then have no weights. With `replace` the plain mean over drawn edges estimates the weighted mean;
@@ -40,8 +45,9 @@ class NeighborSampler:
         seed: a 64-bit integer.
 
     Raises:
-        ValueError: no fanouts, a fanout that is neither positive nor -1, or a seed that is not a 64-bit integer.
-        TypeError: a fanout that is not an integer.
+        ValueError: no fanouts, a fanout that is neither positive nor -1 (nor 0 in a mapping), or a seed that is not a
+            64-bit integer.
+        TypeError: a fanout that is neither an integer nor a mapping of integers.
 
     >>> import torch, workbench as wb
     >>> path = wb.Graph.from_edges(torch.tensor([0, 1, 2]), torch.tensor([1, 2, 3]), num_nodes=4)
@@ -49,64 +55,76 @@ class NeighborSampler:
     tensor([3, 2, 1])
     """
 
-    fanouts: Sequence[int]
+    fanouts: Sequence[Fanout]
     _: KW_ONLY
     replace: bool = False
     weighted: bool = False
     edge_ids: bool = False
     seed: int = 0
 
+    rows_are_independent = True
+    sources_are_new = True
+
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fanouts", _as_integers(self.fanouts))
+        object.__setattr__(self, "fanouts", _as_fanouts(self.fanouts))
         check_seed(self.seed)
-        invalid = [fanout for fanout in self.fanouts if not (fanout == -1 or 1 <= fanout <= _MAX_FANOUT)]
-        if invalid or not 1 <= len(self.fanouts) <= _MAX_LAYERS:
+        if not 1 <= len(self.fanouts) <= _MAX_LAYERS or not all(map(_is_valid, self.fanouts)):
             raise ValueError(
                 f"fanouts are {list(self.fanouts[:9])}; pass one per layer (1 to {_MAX_LAYERS} layers), each at least "
-                f"1 (and at most {_MAX_FANOUT}), or -1 for all"
+                f"1 (and at most {_MAX_FANOUT}), or -1 for all; 0 only for a type in a mapping, which must not be empty"
             )
 
-    def sample(self, graph: Graph, seeds: Tensor, *, step: int = 0, exclude_edges: Tensor | None = None) -> MiniBatch:
-        """Sample the batch of some seeds.
+    @property
+    def num_layers(self) -> int:
+        """Number of layers: one per fanout."""
+        return len(self.fanouts)
+
+    def draw(
+        self, graph: Graph, nodes: Tensor, *, layer: int, step: int = 0, exclude_edges: Tensor | None = None
+    ) -> Drawn:
+        """Draw in-edges of some nodes in one layer.
 
         Args:
-            graph: the graph to sample from; the batch is created on its device.
-            seeds: int64 or int32 node ids, each once.
-            step: number of the batch; every step draws other neighbours.
-            exclude_edges: int64 or int32, raw-graph edge ids that must not be drawn (target edges of link prediction
-                and their reverses).
+            graph: the graph to sample from.
+            nodes: int64 or int32 [n], node ids; a node that occurs twice gets the same row twice.
+            layer: number of the layer, 0 for the input layer.
+            step: number of the batch, which selects the random variates.
+            exclude_edges: int64 or int32, raw-graph edge ids that must not be drawn.
 
         Returns:
-            The batch.
+            The drawn rows; with positions if `edge_ids`, weights or types need them.
 
         Raises:
             TypeError: ids of another dtype.
-            ValueError: duplicate seeds, or weights that are missing, negative or not finite.
+            ValueError: a layer that does not exist, weights that are missing, negative or not finite, or an edge type
+                without a fanout.
             IndexError: an id out of range.
             CapacityError: drawing with replacement needs more memory than is available.
         """
-        check_type(
-            "graph", graph, Graph, "pass a Graph (graph_from_dgl and graph_from_pyg convert other libraries' graphs)"
-        )
-        check_seed(step, "step")
-        excluded = excluded_positions(graph, exclude_edges)
-        edge_weight = None if self.weighted else graph.edge_weight
-        positions = self.edge_ids or edge_weight is not None or graph.edge_type is not None
+        nodes = check_draw(self, graph, nodes, layer=layer, step=step)
+        fanout, key = self.fanouts[layer], stream(self.seed, Purpose.SAMPLING, step, layer)
+        rows = candidates(graph, nodes, excluded_positions(graph, exclude_edges))
+        draw = partial(self._draw_rows, graph, key)
+        drawn = draw(rows, fanout) if isinstance(fanout, int) else draw_by_type(graph, rows, fanout, draw)
+        if self.weighted or graph.edge_weight is None:
+            return drawn
+        return drawn._replace(weight=graph.edge_weight[drawn.positions])
 
-        def draw(layer: int, nodes: Tensor) -> Drawn:
-            rows = candidates(graph, nodes, excluded)
-            key = stream(self.seed, Purpose.SAMPLING, step, layer)
-            fanout = self.fanouts[layer]
-            if self.replace and fanout > 0:
-                what = f"drawing {fanout} neighbours of each of {len(nodes)} nodes with replacement"
-                check_fits(what, _BYTES_PER_DRAW * fanout * len(nodes), "use smaller fanouts, or replace=False")
-            if self.weighted:
-                return draw_weighted(graph, rows, fanout, replace=self.replace, key=key)
-            return draw_uniform(rows, graph.indices, fanout, replace=self.replace, key=key, positions=positions)
+    def _draw_rows(self, graph: Graph, key: int, rows: Candidates, fanout: int | Tensor) -> Drawn:
+        if self.replace:
+            _check_memory(rows, fanout)
+        if self.weighted:
+            return draw_weighted(graph, rows, fanout, replace=self.replace, key=key)
+        positions = self.edge_ids or graph.edge_weight is not None or graph.edge_type is not None
+        return draw_uniform(rows, graph.indices, fanout, replace=self.replace, key=key, positions=positions)
 
-        return sample_layers(
-            graph, seeds, len(self.fanouts), draw, step=step, edge_ids=self.edge_ids, edge_weight=edge_weight
-        )
+
+def _check_memory(rows: Candidates, fanout: int | Tensor) -> None:
+    """Check that draws with replacement, which the number of edges does not bound, fit into memory."""
+    count = len(rows.nodes)
+    draws = fanout * count if isinstance(fanout, int) else int(fanout[rows.degrees > 0].clamp(min=0).double().sum())
+    what = f"drawing {draws} neighbours of {count} nodes (or groups of one type) with replacement"
+    check_fits(what, _BYTES_PER_DRAW * draws, "use smaller fanouts, or replace=False")
 
 
 def FullNeighborSampler(num_layers: int, *, edge_ids: bool = False) -> NeighborSampler:
@@ -126,19 +144,41 @@ def FullNeighborSampler(num_layers: int, *, edge_ids: bool = False) -> NeighborS
     return NeighborSampler([-1] * num_layers, edge_ids=edge_ids)
 
 
+def _limits(fanout: Fanout) -> Iterable[int]:
+    return [fanout] if isinstance(fanout, int) else fanout.values()
+
+
+def _is_valid(fanout: Fanout) -> bool:
+    least = 1 if isinstance(fanout, int) else 0
+    limits = _limits(fanout)
+    return bool(limits) and all(limit == -1 or least <= limit <= _MAX_FANOUT for limit in limits)
+
+
 def _type_names(fanouts: Any) -> str:
     """List the types of the fanouts, which their values don't show: 10.0 may be a float or a tensor."""
     values = fanouts if isinstance(fanouts, list | tuple) else [fanouts]
     return ", ".join(dict.fromkeys(type(value).__name__ for value in values))
 
 
-def _as_integers(fanouts: Any) -> tuple[int, ...]:
+def _as_fanouts(fanouts: Any) -> tuple[Fanout, ...]:
     try:
-        if isinstance(fanouts, str) or any(isinstance(fanout, bool) for fanout in fanouts):
+        if isinstance(fanouts, str | Mapping):
             raise TypeError
-        return tuple(operator.index(fanout) for fanout in fanouts)
+        return tuple(_as_fanout(fanout) for fanout in fanouts)
     except TypeError:
         raise TypeError(
             f"fanouts are {fanouts!r} ({_type_names(fanouts)}); pass a list of integers, input layer first: [10, 25], "
-            "or -1 for all neighbours"
+            "or -1 for all neighbours; a mapping {edge type: fanout} in place of an integer draws per type"
         ) from None
+
+
+def _as_fanout(fanout: Any) -> Fanout:
+    if isinstance(fanout, Mapping):
+        return {_as_integer(kind): _as_integer(limit) for kind, limit in fanout.items()}
+    return _as_integer(fanout)
+
+
+def _as_integer(value: Any) -> int:
+    if isinstance(value, bool):
+        raise TypeError
+    return operator.index(value)

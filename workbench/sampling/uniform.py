@@ -14,19 +14,23 @@ from workbench.kernels.hash import below, below_torch, hash_index, hash_index_to
 from workbench.kernels.jit import compiled
 from workbench.kernels.prefetch import prefetch
 from workbench.kernels.threads import parallel_edges
-from workbench.sampling.multilayer import Candidates, Drawn, row_offsets
+from workbench.sampling.candidates import Candidates, drawn_offsets, draws_with_replacement
+from workbench.sampling.sampler import Drawn
 
 _GROUP = 32  # rows whose reads overlap
 _SCAN_UP_TO = 64  # fanout up to which comparing with all earlier picks beats a hash table
 
 
-def draw_uniform(rows: Candidates, indices: Tensor, fanout: int, *, replace: bool, key: int, positions: bool) -> Drawn:
+def draw_uniform(
+    rows: Candidates, indices: Tensor, fanout: int | Tensor, *, replace: bool, key: int, positions: bool
+) -> Drawn:
     """Draw each row's edges with equal probability.
 
     Args:
         rows: the candidates.
         indices: int32 or int64 [num_edges], the graph's sources by CSR position.
-        fanout: edges to draw per row; a row with no more candidates keeps them all, in CSR order; -1: all.
+        fanout: edges to draw, for all rows or int64 [n]; a row with no more candidates keeps them all, in CSR order;
+            -1: all.
         replace: draw `fanout` edges independently, with replacement.
         key: key of the random stream.
         positions: whether to return the edges' CSR positions.
@@ -34,32 +38,32 @@ def draw_uniform(rows: Candidates, indices: Tensor, fanout: int, *, replace: boo
     Returns:
         The drawn rows.
     """
+    if rows.positions is not None:
+        grouped = rows._replace(positions=None)
+        drawn = draw_uniform(grouped, rows.positions, fanout, replace=replace, key=key, positions=False)
+        return Drawn(drawn.indptr, indices[drawn.sources], drawn.sources if positions else None)
     if indices.device.type != "cpu":
         return draw_uniform_torch(rows, indices, fanout, replace=replace, key=key, positions=positions)
-    indptr = _row_offsets(rows.degrees, fanout, replace)
-    if not replace and len(rows.degrees):
-        fanout = min(fanout, int(rows.degrees.numpy().max()))  # bounds the buffers
+    indptr = drawn_offsets(rows.degrees, fanout, replace)
+    width = _largest(fanout) if replace else min(_largest(fanout), _largest(rows.degrees))  # of the buffers
+    replaced = draws_with_replacement(len(rows.nodes), fanout, replace)
     sources = torch.empty(int(indptr[-1]), dtype=indices.dtype)
     drawn_positions = torch.empty(len(sources) if positions else 0, dtype=torch.int64)
-    row_arrays = (rows.nodes.numpy(), rows.starts.numpy(), rows.degrees.numpy(), indptr.numpy())
+    row_arrays = tuple(t.numpy() for t in (rows.nodes, rows.starts, rows.degrees, replaced, indptr))
     excluded = (rows.excluded.numpy(), rows.first_excluded.numpy())
     out = (sources.numpy(), drawn_positions.numpy())
-    replace = replace and fanout >= 0
 
     def kernel(lo: int, hi: int) -> None:
-        _draw_rows(lo, hi, row_arrays, *excluded, indices.numpy(), max(fanout, 1), replace, key, *out)
+        _draw_rows(lo, hi, row_arrays, *excluded, indices.numpy(), max(width, 1), key, *out)
 
     parallel_edges(kernel, indptr)
     return Drawn(indptr, sources, drawn_positions if positions else None)
 
 
-def _row_offsets(degrees: Tensor, fanout: int, replace: bool) -> Tensor:
-    """Return `indptr` of the drawn rows."""
-    if fanout < 0:
-        return row_offsets(degrees)
-    if replace:
-        return row_offsets(torch.where(degrees > 0, fanout, 0))
-    return row_offsets(degrees, fanout)
+def _largest(values: int | Tensor) -> int:
+    if isinstance(values, int):
+        return values
+    return int(values.numpy().max(initial=0))  # torch would wake OpenMP threads, whose spinning slows kernels
 
 
 @compiled
@@ -108,42 +112,43 @@ def _pick_with_replacement(row_key, degree, picks):
 
 
 @compiled
-def _draw_rows(lo, hi, rows, excluded, first_excluded, indices, fanout, replace, key, sources, positions):
+def _draw_rows(lo, hi, rows, excluded, first_excluded, indices, width, key, sources, positions):
     """Draw rows [lo, hi); all positions of a group are picked and prefetched before the first is read.
 
     The loops over edges create no views: each would cost a reference count.
     """
-    nodes, starts, degrees, indptr = rows
-    buffer = np.empty(_GROUP * fanout, np.int64)
-    table = np.full(1 << (int(np.log2(fanout)) + 2) if fanout > _SCAN_UP_TO else 1, -1, np.int64)
-    used = np.empty(fanout, np.int64)
+    nodes, starts, degrees, replaced, indptr = rows
+    buffer = np.empty(_GROUP * width, np.int64)
+    table = np.full(1 << (int(np.log2(width)) + 2) if width > _SCAN_UP_TO else 1, -1, np.int64)
+    used = np.empty(width, np.int64)
     for group in range(lo, hi, _GROUP):
         end = min(group + _GROUP, hi)
         filled = 0
         for i in range(group, end):
-            if degrees[i] == 0:
+            count = indptr[i + 1] - indptr[i]
+            if count == 0:
                 continue
-            if not replace and degrees[i] == indptr[i + 1] - indptr[i]:
+            if not replaced[i] and degrees[i] == count:
                 prefetch(indices, starts[i])
                 continue
-            picks = buffer[filled : filled + fanout]
+            picks = buffer[filled : filled + count]
             row_key = np.int64(hash_index(key, nodes[i]))
-            if replace:
+            if replaced[i]:
                 _pick_with_replacement(row_key, degrees[i], picks)
-            elif fanout <= _SCAN_UP_TO:
+            elif count <= _SCAN_UP_TO:
                 _pick_few(row_key, degrees[i], picks)
             else:
                 _pick_many(row_key, degrees[i], picks, table, used)
             if len(excluded):
                 _skip_excluded(picks, starts[i], excluded, first_excluded[i])
-            for j in range(fanout):
+            for j in range(count):
                 picks[j] += starts[i]
                 prefetch(indices, picks[j])
-            filled += fanout
+            filled += count
         filled = 0
         for i in range(group, end):
             offset, count = indptr[i], indptr[i + 1] - indptr[i]
-            if not replace and degrees[i] == count:
+            if not replaced[i] and degrees[i] == count:
                 first = first_excluded[i] if len(excluded) else 0
                 _copy_row(starts[i], first, excluded, offset, offset + count, indices, sources, positions)
                 continue
@@ -183,17 +188,15 @@ def _copy_row(start, first, excluded, lo, hi, indices, sources, positions):
         position += 1
 
 
-def _picks_torch(row_keys: Tensor, degrees: Tensor, fanout: int, replace: bool) -> Tensor:
-    """Return int64 [rows, fanout], the picks of `_pick_few`, `_pick_many` or `_pick_with_replacement`."""
-    picks = torch.empty(len(degrees), fanout, dtype=torch.int64, device=degrees.device)
-    for j in range(fanout):
+def _picks_torch(row_keys: Tensor, degrees: Tensor, count: int, replaced: Tensor) -> Tensor:
+    """Return int64 [rows, count], the picks of `_pick_few`, `_pick_many` or `_pick_with_replacement`."""
+    picks = torch.empty(len(degrees), count, dtype=torch.int64, device=degrees.device)
+    for j in range(count):
         bits = hash_index_torch(row_keys, torch.full_like(degrees, j))
-        if replace:
-            picks[:, j] = below_torch(bits, degrees)
-            continue
-        top = degrees - fanout + j
+        top = degrees - count + j
         pick = below_torch(bits, top + 1)
-        picks[:, j] = torch.where((picks[:, :j] == pick[:, None]).any(1), top, pick)
+        repeated = (picks[:, :j] == pick[:, None]).any(1)
+        picks[:, j] = torch.where(replaced, below_torch(bits, degrees), torch.where(repeated, top, pick))
     return picks
 
 
@@ -208,19 +211,21 @@ def _skip_excluded_torch(picks: Tensor, starts: Tensor, excluded: Tensor, first:
 
 
 def draw_uniform_torch(
-    rows: Candidates, indices: Tensor, fanout: int, *, replace: bool, key: int, positions: bool
+    rows: Candidates, indices: Tensor, fanout: int | Tensor, *, replace: bool, key: int, positions: bool
 ) -> Drawn:
     """Draw as `draw_uniform` does, in plain torch for any device; the oracle of the compiled kernel."""
-    indptr = _row_offsets(rows.degrees, fanout, replace)
+    indptr = drawn_offsets(rows.degrees, fanout, replace)
     counts = indptr.diff()
     row = torch.repeat_interleave(torch.arange(len(counts), device=indices.device), counts)
     pick = torch.arange(len(row), device=indices.device) - indptr[row]
-    drawn = (counts > 0) & (replace | (counts < rows.degrees)) & (fanout >= 0)
-    if bool(drawn.any()):
-        row_keys = hash_index_torch(key, rows.nodes[drawn])
-        pick[drawn[row]] = _picks_torch(row_keys, rows.degrees[drawn], fanout, replace).flatten()
+    replaced = draws_with_replacement(len(counts), fanout, replace).to(indices.device)
+    random = replaced | (counts < rows.degrees)
+    for count in torch.unique(counts[random]).tolist():  # one per fanout
+        chosen = random & (counts == count)
+        row_keys = hash_index_torch(key, rows.nodes[chosen])
+        pick[chosen[row]] = _picks_torch(row_keys, rows.degrees[chosen], count, replaced[chosen]).flatten()
     if len(rows.excluded):
-        chosen = _skip_excluded_torch(pick, rows.starts[row], rows.excluded, rows.first_excluded[row])
+        edges = _skip_excluded_torch(pick, rows.starts[row], rows.excluded, rows.first_excluded[row])
     else:
-        chosen = rows.starts[row] + pick
-    return Drawn(indptr, indices[chosen], chosen if positions else None)
+        edges = rows.starts[row] + pick
+    return Drawn(indptr, indices[edges], edges if positions else None)

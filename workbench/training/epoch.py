@@ -13,7 +13,7 @@ from workbench.core.randomness import Purpose, permutation, stream
 from workbench.features.store import read_rows
 from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.partition.batch import PARTITION_CHOICES
-from workbench.sampling.loader import Sampler
+from workbench.sampling.sampler import Sampler
 from workbench.training.adapters import micro_batches
 from workbench.training.arguments import as_batches, check_model, check_optimizer
 from workbench.training.step import train_step

@@ -1,4 +1,4 @@
-"""Layer-by-layer sampling: excluded edges, huge offsets, and a clean scratch memory after errors."""
+"""Candidates: excluded edges, huge offsets, and a clean scratch memory after errors."""
 
 import pytest
 import torch

@@ -1,0 +1,141 @@
+"""The contract of all samplers: a part of the seeds draws its part of the batch, and `draw` gives the rows of blocks.
+
+A new sampler joins by one line in `SAMPLERS`; with `rows_are_independent` False it is tested for `draw` alone.
+"""
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import workbench as wb
+from tests.sampling.stars import some_of
+from tests.strategies import random_graph
+from workbench.core.graph import Graph
+
+FEW, SOME = {0: 1, 1: -1, 2: 2}, {0: 2, 1: 0, 2: 3}
+
+
+class LastNeighbors(wb.Sampler):
+    """A sampler with `draw` alone: the last two edges of every row, weighted by their offset."""
+
+    num_layers, rows_are_independent, edge_ids = 2, True, True
+
+    def draw(
+        self, graph: Graph, nodes: Tensor, *, layer: int, step: int = 0, exclude_edges: Tensor | None = None
+    ) -> wb.Drawn:
+        ends = graph.indptr[nodes + 1]
+        counts = (ends - graph.indptr[nodes]).clamp(max=2)
+        indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
+        row = torch.repeat_interleave(torch.arange(len(nodes)), counts)
+        positions = torch.arange(len(row)) - indptr[1:][row] + ends[row]
+        offsets = positions - graph.indptr[nodes][row]
+        return wb.Drawn(indptr, graph.indices[positions], positions, offsets.float())
+
+
+SAMPLERS: dict[str, wb.Sampler] = {
+    "uniform": wb.NeighborSampler([2, 3], edge_ids=True, seed=3),
+    "all, then one": wb.NeighborSampler([1, -1]),
+    "replace": wb.NeighborSampler([2, 3], replace=True),
+    "weighted": wb.NeighborSampler([2, 3, 2], weighted=True, edge_ids=True),
+    "weighted, replace": wb.NeighborSampler([-1, 3], weighted=True, replace=True),
+    "by type": wb.NeighborSampler([FEW, SOME], edge_ids=True),
+    "by type, replace": wb.NeighborSampler([FEW, 2], replace=True),
+    "by type, weighted": wb.NeighborSampler([FEW, SOME], weighted=True),
+    "by type, weighted, replace": wb.NeighborSampler([SOME, FEW], weighted=True, replace=True),
+    "user-defined": LastNeighbors(),
+}
+EXCLUDES = {name for name in SAMPLERS if name != "user-defined"}
+
+
+def excluded_edges(name: str, graph: Graph, data: st.DataObject) -> Tensor | None:
+    """Draw edge ids to exclude, or None."""
+    if name not in EXCLUDES or data.draw(st.booleans()):
+        return None
+    ids = torch.arange(graph.num_edges) if graph.edge_ids is None else graph.edge_ids
+    return some_of(ids, data.draw(st.integers(0, 2**16)))
+
+
+def graphs() -> st.SearchStrategy[Graph]:
+    options = {"edge_weight": torch.float32, "num_edge_types": 3}
+    sizes = st.tuples(st.integers(1, 12), st.integers(0, 60), st.integers(0, 2**16))
+    return st.builds(lambda size, ids: random_graph(*size, edge_ids=ids, **options), sizes, st.booleans())
+
+
+def assert_same_batch(a: wb.MiniBatch, b: wb.MiniBatch) -> None:
+    assert torch.equal(a.node_ids, b.node_ids)
+    for ours, theirs in zip(a.blocks, b.blocks, strict=True):
+        for name, tensor in ours._tensors().items():
+            other = theirs._tensors()[name]
+            assert (tensor is None) == (other is None)
+            assert tensor is None or other is None or (tensor.dtype == other.dtype and torch.equal(tensor, other)), name
+
+
+def rows_only(graph: Graph, nodes: Tensor) -> Graph:
+    """Return a graph that contains only the rows of some nodes, as a rank or a partition buffer does."""
+    kept = torch.zeros(graph.num_nodes, dtype=torch.bool)
+    kept[nodes] = True
+    degrees = graph.in_degrees()
+    edges = kept.repeat_interleave(degrees)
+    ids = torch.arange(graph.num_edges) if graph.edge_ids is None else graph.edge_ids
+    assert graph.edge_weight is not None and graph.edge_type is not None
+    indptr = torch.cat([torch.zeros(1, dtype=torch.int64), (degrees * kept).cumsum(0)])
+    return Graph(indptr, graph.indices[edges], ids[edges], graph.edge_weight[edges], graph.edge_type[edges])
+
+
+@pytest.mark.parametrize("name", [name for name, sampler in SAMPLERS.items() if sampler.rows_are_independent])
+@settings(max_examples=25)
+@given(graph=graphs(), step=st.integers(-3, 3), data=st.data())
+def test_sampling_a_part_of_the_seeds_is_splitting_the_whole(
+    name: str, graph: Graph, step: int, data: st.DataObject
+) -> None:
+    sampler, exclude = SAMPLERS[name], excluded_edges(name, graph, data)
+    seeds = torch.tensor(data.draw(st.permutations(range(graph.num_nodes))))
+    part = seeds.roll(data.draw(st.integers(0, 9))) % 3
+    whole = sampler.sample(graph, seeds, step=step, exclude_edges=exclude)
+    for number, micro in zip(part.unique().tolist(), whole.split(part), strict=True):
+        alone = sampler.sample(graph, seeds[part == number], step=step, exclude_edges=exclude)
+        assert_same_batch(alone, micro)
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+@settings(max_examples=15)
+@given(graph=graphs(), step=st.integers(-3, 3), data=st.data())
+def test_draw_gives_the_rows_of_the_blocks(name: str, graph: Graph, step: int, data: st.DataObject) -> None:
+    sampler, exclude = SAMPLERS[name], excluded_edges(name, graph, data)
+    seeds = torch.tensor(data.draw(st.permutations(range(graph.num_nodes)))[:4])
+    mb = sampler.sample(graph, seeds, step=step, exclude_edges=exclude)
+    assert len(mb.blocks) == sampler.num_layers
+    for layer, block in enumerate(mb.blocks):
+        nodes = mb.node_ids[: block.num_dst]
+        drawn = sampler.draw(graph, nodes, layer=layer, step=step, exclude_edges=exclude)
+        assert torch.equal(drawn.indptr, block.indptr)
+        assert torch.equal(drawn.sources.long(), mb.node_ids[block.indices.long()])
+        assert drawn.positions is not None and graph.edge_type is not None and block.edge_type is not None
+        assert torch.equal(drawn.sources, graph.indices[drawn.positions])
+        assert torch.equal(graph.edge_type[drawn.positions], block.edge_type)
+        assert (drawn.weight is None) == (block.edge_weight is None)
+        assert drawn.weight is None or block.edge_weight is None or torch.equal(drawn.weight, block.edge_weight)
+        if block.edge_ids is not None:
+            assert torch.equal(graph.edge_positions(block.edge_ids), drawn.positions)
+
+
+@pytest.mark.parametrize("name", [name for name, sampler in SAMPLERS.items() if sampler.rows_are_independent])
+@settings(max_examples=15)
+@given(graph=graphs(), data=st.data())
+def test_a_part_of_the_topology_draws_the_same_rows(name: str, graph: Graph, data: st.DataObject) -> None:
+    """A rank or a partition buffer has other CSR positions, but the same rows."""
+    sampler, exclude = SAMPLERS[name], excluded_edges(name, graph, data)
+    owned = torch.tensor(data.draw(st.permutations(range(graph.num_nodes)))[:5])
+    local = rows_only(graph, owned)
+    assert local.edge_ids is not None
+    theirs = None if exclude is None else exclude[torch.isin(exclude, local.edge_ids)]
+    for layer in range(sampler.num_layers):
+        whole = sampler.draw(graph, owned, layer=layer, step=2, exclude_edges=exclude)
+        part = sampler.draw(local, owned, layer=layer, step=2, exclude_edges=theirs)
+        assert torch.equal(whole.indptr, part.indptr)
+        assert torch.equal(whole.sources, part.sources)
+        assert whole.positions is not None and part.positions is not None
+        ids = whole.positions if graph.edge_ids is None else graph.edge_ids[whole.positions]
+        assert torch.equal(ids, local.edge_ids[part.positions])
