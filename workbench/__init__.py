@@ -40,6 +40,9 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.nn.symmetric_norm import symmetric_norm as symmetric_norm
     from workbench.partition.batch import PARTITION_METHODS as PARTITION_METHODS
     from workbench.partition.batch import partition_batch as partition_batch
+    from workbench.partition.batch.partitioner import Partitioner as Partitioner
+    from workbench.partition.batch.partitioner import Parts as Parts
+    from workbench.partition.costs import ByteCosts as ByteCosts
     from workbench.partition.graph import partition_graph as partition_graph
     from workbench.partition.redundancy import Redundancy as Redundancy
     from workbench.partition.redundancy import redundancy as redundancy
@@ -87,6 +90,8 @@ _NAMES = {
     "nn.model": ["build_model"],
     "nn.symmetric_norm": ["symmetric_norm"],
     "partition.batch": ["PARTITION_METHODS", "partition_batch"],
+    "partition.batch.partitioner": ["Partitioner", "Parts"],
+    "partition.costs": ["ByteCosts"],
     "partition.graph": ["partition_graph"],
     "partition.redundancy": ["Redundancy", "redundancy"],
     "partition.refine": ["refine_parts"],

@@ -13,8 +13,8 @@ from workbench.core.minibatch import MiniBatch
 from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.estimator import estimator_for
 from workbench.memory.plan import plan_micro_batches, plan_with
-from workbench.memory.planning import partitioner
 from workbench.partition.batch import partition_batch
+from workbench.partition.batch.partitioner import PreparedPartition
 from workbench.training.profile import profile_epoch
 
 
@@ -62,7 +62,7 @@ def test_the_number_of_parts_is_near_the_smallest(method, share):
 
 
 def test_nothing_is_partitioned_if_the_batch_fits_or_no_partition_can(monkeypatch):
-    monkeypatch.setattr(partitioner, "partition_batch", refuse)
+    monkeypatch.setattr(PreparedPartition, "cut", refuse)
     mb, one = batch(), batch(num_seeds=1)
     need = count(mb).peak_bytes
     made = plan_with(count, mb, capacity_bytes=need, margin=0.0)

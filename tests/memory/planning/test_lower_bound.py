@@ -5,7 +5,7 @@ import torch
 
 from tests.memory.counting import batch, count, refusal, refuse, suggested
 from workbench.memory.plan import plan_with
-from workbench.memory.planning import partitioner
+from workbench.partition.batch.partitioner import PreparedPartition
 
 
 @pytest.mark.parametrize("strategy", ["even", "split"])
@@ -28,7 +28,7 @@ def test_the_first_part_finds_no_gradients(strategy):
 
 
 def test_seeds_that_only_fit_together_in_the_first_part_are_refused_before_partitioning(monkeypatch):
-    monkeypatch.setattr(partitioner, "partition_batch", refuse)
+    monkeypatch.setattr(PreparedPartition, "cut", refuse)
     mb = batch()
     second_largest = sorted(count(m).peak_bytes for m in mb.split(torch.arange(mb.num_seeds)))[-2]
     assert "after other parts" in refusal(mb, capacity_bytes=second_largest + 50, margin=0.0)

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from tests.partition.refine.oracles import EDGE, INPUT, batch_of, bytes_of, hop_starts, sources_of
 from tests.strategies import minibatches, random_minibatch
 from workbench.core.minibatch import MiniBatch
+from workbench.partition.costs import ByteCosts
 from workbench.partition.refine.computation_graph import computation_graph, fair_shares, net_sizes
 
 
@@ -32,7 +33,8 @@ def test_nodes_are_numbered_by_hop(mb: MiniBatch) -> None:
 
 @given(minibatches(), st.integers(0, 9), st.integers(0, 9))
 def test_bytes_are_those_of_inputs_and_edges(mb: MiniBatch, input_bytes: int, edge_bytes: int) -> None:
-    graph = computation_graph(mb, input_bytes=input_bytes, edge_bytes=edge_bytes)
+    layers = len(mb.blocks)
+    graph = computation_graph(mb, ByteCosts((input_bytes, *[0] * layers), (edge_bytes,) * layers))
     assert graph.node_bytes.tolist() == node_bytes(mb, input_bytes, edge_bytes)
     assert int(graph.node_bytes.sum()) == input_bytes * mb.num_inputs + edge_bytes * mb.num_edges
 

@@ -10,6 +10,7 @@ from workbench.core.capacity import available_bytes
 from workbench.core.errors import ID_DTYPES, check_bytes, check_choice, check_tensors, check_type, check_vector
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.balance import check_weights
+from workbench.partition.costs import ByteCosts
 from workbench.partition.refine.computation_graph import ComputationGraph, computation_graph
 from workbench.partition.refine.fm import fm_pass
 from workbench.partition.refine.pin_counts import PinCounts, count_pins
@@ -30,15 +31,15 @@ def refine_parts(
     *,
     objective: str = "largest",
     weights: Tensor | None = None,
+    costs: ByteCosts | None = None,
     max_bytes: int | None = None,
 ) -> Tensor:
     """Move seeds between micro-batches, one at a time, to shrink the largest micro-batch or the sum of all.
 
     The gain of a move is exact over all layers: the bytes of input nodes and edges that no other seed of the old part
-    needs, minus those that the new part doesn't have yet. An input node counts 512 bytes (128 features in float32),
-    an edge 16. "largest" lowers the sum over parts of the 4th power of their bytes, and no part grows beyond the
-    initially largest; "total" lowers the sum of bytes, and no part grows more than 5 % beyond it. No part loses its
-    last seed. Makes up to three passes over the seeds.
+    needs, minus those that the new part doesn't have yet. "largest" lowers the sum over parts of the 4th power of
+    their bytes, and no part grows beyond the initially largest; "total" lowers the sum of bytes, and no part grows
+    more than 5 % beyond it. No part loses its last seed. Makes up to three passes over the seeds.
 
     Args:
         mb: the batch.
@@ -46,6 +47,7 @@ def refine_parts(
         objective: "largest" or "total".
         weights: [num_seeds], non-negative weight of every seed: no part grows beyond 1.03 times the mean weight or
             the initially heaviest part, whichever is more. None: no such bound.
+        costs: bytes per node and edge of each layer; None: 512 per input node (128 features in float32), 16 per edge.
         max_bytes: memory that the refinement may allocate; None: the memory that the machine has available.
 
     Returns:
@@ -71,15 +73,39 @@ def refine_parts(
     labels, compact = torch.unique(part.cpu(), return_inverse=True)  # labels without seeds are no parts
     if max_bytes is not None:
         check_bytes("max_bytes", max_bytes, 0)
-    limit = available_bytes() if max_bytes is None else max_bytes
-    refined = _refine(computation_graph(mb), compact, len(labels), objective, weights, limit)
+    refined = refine(
+        computation_graph(mb, costs), compact, len(labels), objective=objective, weights=weights, max_bytes=max_bytes
+    )
     return labels[refined].to(mb.device, torch.int64)
 
 
-def _refine(
-    graph: ComputationGraph, part: Tensor, num_parts: int, objective: str, weights: Tensor | None, max_bytes: int
+def refine(
+    graph: ComputationGraph,
+    part: Tensor,
+    num_parts: int,
+    *,
+    objective: str = "largest",
+    weights: Tensor | None = None,
+    max_bytes: int | None = None,
 ) -> Tensor:
-    pins = count_pins(graph, part, num_parts, max_bytes)
+    """Refine a partition of a batch whose computation graph exists; `refine_parts` says how.
+
+    Args:
+        graph: the computation graph of the batch.
+        part: int64 [num_seeds] on the CPU, in [0, num_parts).
+        num_parts: number of parts.
+        objective: "largest" or "total".
+        weights: [num_seeds] on the CPU, non-negative weight of every seed, or None.
+        max_bytes: memory that the refinement may allocate; None: the memory that the machine has available.
+
+    Returns:
+        int64 [num_seeds], on the CPU.
+
+    Raises:
+        CapacityError: it would need more than `max_bytes`.
+    """
+    limit = available_bytes() if max_bytes is None else max_bytes
+    pins = count_pins(graph, part, num_parts, limit)
     state = _state(part, pins, weights)
     settings = _settings(pins, state, objective, weights)
     scratch = _scratch(graph)
@@ -89,7 +115,7 @@ def _refine(
             more, position = fm_pass(graph.arrays(), pins.arrays(), state, settings, scratch, position)
             moves += more
             if position < len(part):  # the hash table is full, mostly with nodes that have left their part
-                pins = count_pins(graph, torch.from_numpy(state[0]), num_parts, max_bytes)
+                pins = count_pins(graph, torch.from_numpy(state[0]), num_parts, limit)
         if moves * _MIN_MOVED < len(part):
             break
     return torch.from_numpy(state[0])

@@ -16,8 +16,8 @@ from torch import Tensor
 from workbench.core.errors import CapacityError
 from workbench.core.units import format_bytes
 from workbench.kernels.jit import compiled
-from workbench.kernels.threads import parallel_rows
-from workbench.partition.refine.computation_graph import ComputationGraph, net_sizes, self_source
+from workbench.partition.refine.computation_graph import ComputationGraph, net_sizes
+from workbench.partition.refine.part_nodes import nodes_by_part
 
 MAX_PARTS = 1 << 16
 PART_BITS = 16  # of a row's entry: count in the high bits, part in the low ones
@@ -67,7 +67,7 @@ def count_pins(graph: ComputationGraph, part: Tensor, num_parts: int, max_bytes:
     Raises:
         CapacityError: they would use more, or there are more parts or pins than an entry can represent.
     """
-    members, part_bytes = _count_parts(graph, part, num_parts)
+    members, part_bytes = nodes_by_part(graph, part, num_parts)
     second_hop = int(graph.hop_starts[min(2, len(graph.hop_starts) - 1)])
     num_deep = len(graph.node_bytes) - second_hop
     sizes = net_sizes(graph)
@@ -103,54 +103,6 @@ def _check(sizes: Tensor, keys: int, num_parts: int, required: int, limit: int) 
             f"{_COUNT_MASK:,} pins per net, not {num_parts:,}, {keys:,} and {int(sizes.max()):,}: use a method "
             "without refinement (star), fewer parts or a smaller batch"
         )
-
-
-def _count_parts(graph: ComputationGraph, part: Tensor, num_parts: int) -> tuple[list[Any], Any]:
-    """Return for every part its nodes beyond the seeds, packed as (pin count, node), and its bytes."""
-    seeds = torch.argsort(part, stable=True).numpy()
-    bounds = torch.zeros(num_parts + 1, dtype=torch.int64)
-    torch.cumsum(torch.bincount(part, minlength=num_parts), 0, out=bounds[1:])
-    arrays, num_nodes = graph.arrays(), len(graph.node_bytes)
-    members: list[Any] = [None] * num_parts
-    part_bytes = np.zeros(num_parts)
-
-    def parts(lo: int, hi: int) -> None:
-        counts, visited = np.zeros(num_nodes, np.int32), np.empty(num_nodes, np.int64)
-        for label in range(lo, hi):
-            of_part = seeds[bounds[label] : bounds[label + 1]]
-            end, part_bytes[label] = _traverse(arrays, of_part, counts, visited)
-            members[label] = visited[len(of_part) : end].copy()
-
-    parallel_rows(parts, num_parts, min_rows=1)
-    return members, part_bytes
-
-
-@compiled
-def _traverse(graph, seeds, counts, visited):
-    """Traverse a part breadth-first from its seeds, counting pins in `counts`, which is zero before and after.
-
-    Returns the end of `visited` and the part's bytes; entries beyond the seeds are packed as (pin count, node).
-    """
-    hop_starts, indptr, sources, node_bytes = graph
-    end, total = len(seeds), 0.0
-    visited[:end] = seeds
-    head = 0
-    while head < end:
-        node = visited[head]
-        head += 1
-        total += node_bytes[node]
-        if node < len(indptr) - 1:
-            for e in range(indptr[node] - 1, indptr[node + 1]):
-                source = self_source(hop_starts, node) if e < indptr[node] else sources[e]
-                if counts[source] == 0:
-                    visited[end] = source
-                    end += 1
-                counts[source] += 1
-    for i in range(len(seeds), end):
-        node = visited[i]
-        visited[i] = (np.int64(counts[node]) << 32) | node
-        counts[node] = 0
-    return end, total
 
 
 @compiled
