@@ -110,12 +110,7 @@ def refine(
     settings = _settings(pins, state, objective, weights)
     scratch = _scratch(graph)
     for _ in range(_MAX_PASSES):
-        moves, position = 0, 0
-        while position < len(part):
-            more, position = fm_pass(graph.arrays(), pins.arrays(), state, settings, scratch, position)
-            moves += more
-            if position < len(part):  # the hash table is full, mostly with nodes that have left their part
-                pins = count_pins(graph, torch.from_numpy(state[0]), num_parts, limit)
+        moves = fm_pass(graph.arrays(), pins.arrays(), state, settings, scratch)
         if moves * _MIN_MOVED < len(part):
             break
     return torch.from_numpy(state[0])
