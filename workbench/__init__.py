@@ -27,6 +27,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.links.edge_batch import EdgeBatch as EdgeBatch
     from workbench.links.knowledge_graph import KnowledgeGraph as KnowledgeGraph
     from workbench.memory.backend import Backend as Backend
+    from workbench.memory.byte_costs import byte_costs as byte_costs
     from workbench.memory.estimate import MemoryEstimate as MemoryEstimate
     from workbench.memory.estimator import estimate_memory as estimate_memory
     from workbench.memory.plan import Plan as Plan
@@ -84,6 +85,7 @@ _NAMES = {
     "kernels.threads": ["get_num_threads", "set_num_threads"],
     "memory.estimator": ["estimate_memory"],
     "memory.backend": ["Backend"],
+    "memory.byte_costs": ["byte_costs"],
     "memory.plan": ["Plan", "plan_micro_batches"],
     "memory.estimate": ["MemoryEstimate"],
     "nn.dropout": ["HashDropout"],

@@ -60,8 +60,8 @@ def test_the_state_after_a_pass_equals_a_fresh_count(case: Case, objective: str,
     graph, pins, scratch = prepared(case)
     weights = (torch.arange(mb.num_seeds) % 3 + 1).double() if weighted else None
     state = refine._state(part, pins, weights)
-    settings = refine._settings(pins, state, objective, weights)
-    moves = fm_pass(graph.arrays(), pins.arrays(), state, settings, scratch)
+    settings = (4.0 if objective == "largest" else 1.0, 2, 0.1, *refine._bounds(pins, state, objective, weights))
+    moves = fm_pass(graph.arrays(), pins.arrays(), state, settings, tuple(scratch))
     refined, refined_bytes, _, part_weight, part_size = state
     assert (moves > 0) >= (refined != part.numpy()).any()
     now = torch.from_numpy(refined)

@@ -7,6 +7,7 @@ from functools import cached_property
 from torch import Tensor
 
 from workbench.core.minibatch import MiniBatch
+from workbench.memory.byte_costs import marginal_costs
 from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.estimator import Estimator
 from workbench.memory.planning.budget import Budget
@@ -58,7 +59,13 @@ class CandidateBuilder:
 
     @cached_property
     def _prepared(self) -> PreparedPartition:
-        return self.partitioner.prepare(self.mb)
+        return self._costed.prepare(self.mb)
+
+    @cached_property
+    def _costed(self) -> Partitioner:
+        """The partitioner with the model's bytes per node and edge."""
+        with self.watch.phase("estimate"):
+            return replace(self.partitioner, costs=marginal_costs(self.estimator, self.mb))
 
     def unpartitioned(self) -> Candidate:
         """The whole batch as a single micro-batch."""
@@ -80,7 +87,7 @@ class CandidateBuilder:
             num_parts: number of parts.
             first: it is trained on before any other micro-batch, so its first part finds no gradients.
         """
-        return self._split(micro, self._cut(self.partitioner.prepare(micro), num_parts), first=first)
+        return self._split(micro, self._cut(self._costed.prepare(micro), num_parts), first=first)
 
     def fitting(self, num_parts: int, budget: Budget) -> Candidate:
         """Partition the batch, but split and estimate only its largest parts if one of these does not fit.

@@ -32,6 +32,7 @@ def refined(prepare: Prepare) -> Prepare:
                 objective=options.objective,
                 weights=options.weights,
                 max_bytes=options.max_bytes,
+                anneal=options.costs is not None,
             )
 
         return cut
