@@ -60,10 +60,11 @@ def marginal_costs(estimator: Estimator, mb: MiniBatch) -> ByteCosts:
     Returns:
         The costs; those of an input node are at least one byte.
     """
-    phases = estimator(mb).phase_bytes
+    phases = estimator(_with_nodes(mb, 0, 0)).phase_bytes
     phase = max(("forward", "backward"), key=lambda name: phases[name])
     count = max(_MIN_ADDED_NODES, mb.num_inputs // _ADDED_FRACTION)
-    grown = [estimator(_with_nodes(mb, hops, count)).phase_bytes[phase] for hops in range(len(mb.blocks) + 2)]
+    more_nodes = [_with_nodes(mb, hops + 1, count) for hops in range(len(mb.blocks) + 1)]
+    grown = [phases[phase], *(estimator(more).phase_bytes[phase] for more in more_nodes)]
     per_node = [max(0.0, (more - less) / count) for less, more in pairwise(grown)]
     per_edge = [_per_edge(estimator, mb, layer, phase, phases[phase]) for layer in range(len(mb.blocks))]
     return ByteCosts((max(1.0, per_node[0]), *per_node[1:]), tuple(per_edge))

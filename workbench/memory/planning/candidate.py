@@ -67,6 +67,11 @@ class CandidateBuilder:
         with self.watch.phase("estimate"):
             return replace(self.partitioner, costs=marginal_costs(self.estimator, self.mb))
 
+    @property
+    def method(self) -> str:
+        """The method that partitions the batch, unless memory is short."""
+        return self._prepared.method
+
     def unpartitioned(self) -> Candidate:
         """The whole batch as a single micro-batch."""
         return Candidate((self.mb,), self._estimates([self.mb], [0]))

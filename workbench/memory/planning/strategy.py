@@ -11,7 +11,7 @@ from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.planning.budget import Budget
 from workbench.memory.planning.candidate import Candidate, CandidateBuilder
 from workbench.memory.planning.lower_bound import lower_bound_exceeds, most_expensive_seed
-from workbench.memory.planning.search import smallest_fitting
+from workbench.memory.planning.search import REFINED, UNREFINED, smallest_fitting
 
 _MAX_ERROR = 0.25  # of a traced estimate; beyond it, whole batches have measured up to nine times their estimate
 _MAX_SKIPPED = 16
@@ -132,7 +132,8 @@ def repartition_whole(builder: CandidateBuilder, whole: Candidate, budget: Budge
             best = candidate  # always an improvement: once a number fits, only smaller ones are tried
         return budget.utilization(candidate.estimates[candidate.largest])
 
-    if smallest_fitting(utilization, max_parts) is None and max_parts == builder.mb.num_seeds:
+    prior = REFINED if builder.method.endswith("_refined") else UNREFINED
+    if smallest_fitting(utilization, max_parts, prior) is None and max_parts == builder.mb.num_seeds:
         any(utilization(num_parts) <= 1 for num_parts in _skipped([num_parts for num_parts, _ in tried]))
     return (finest if best is whole else best), tuple(tried)
 
