@@ -1,10 +1,16 @@
-"""All partitions of a plan use the same method, which the plan reports."""
+"""Candidates: prepared once, estimated largest part first, and made by the method that the plan reports."""
+
+from types import ModuleType
 
 import pytest
 import torch
 
 from tests.memory.counting import alone, batch, count
 from workbench.memory.plan import plan_with
+from workbench.memory.planning.budget import Budget
+from workbench.memory.planning.candidate import CandidateBuilder
+from workbench.partition.batch import prepared_batch, star
+from workbench.partition.batch.partitioner import Partitioner
 
 
 @pytest.mark.parametrize(("asked", "method"), [("auto", "star_refined"), ("fast", "star")])
@@ -31,3 +37,29 @@ def test_auto_falls_back_to_star_when_memory_is_short(monkeypatch: pytest.Monkey
     monkeypatch.setattr("workbench.partition.refine.available_bytes", lambda: 0)
     made = plan_with(count, mb, capacity_bytes=capacity)
     assert torch.equal(made.assignment, expected.assignment)
+    assert made.method == "star" and made.method_name == "auto (star)"
+
+
+def counted(monkeypatch: pytest.MonkeyPatch, module: ModuleType, name: str) -> list[str]:
+    """Record the calls of a function."""
+    calls, real = [], getattr(module, name)
+    monkeypatch.setattr(module, name, lambda *a, **options: calls.append(name) or real(*a, **options))
+    return calls
+
+
+def test_a_plan_prepares_once_and_cuts_many_times(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("pymetis")
+    mb = batch(200, 200)
+    unrolled, cut = (counted(monkeypatch, *f) for f in ((prepared_batch, "computation_graph"), (star, "metis")))
+    made = plan_with(count, mb, capacity_bytes=max(*alone(mb), count(mb).peak_bytes // 5))
+    assert len(unrolled) == 1 and len(cut) == len(made.tried) - 1 > 1
+
+
+def test_a_candidate_that_does_not_fit_is_estimated_by_its_two_largest_parts() -> None:
+    mb = batch()
+    builder = CandidateBuilder(count, Partitioner("random"), mb)
+    all_parts = builder.partitioned(9)
+    some = builder.fitting(9, Budget(all_parts.peak_bytes - 1, 0.0))
+    assert len(some.micro) == 2 and some.peak_bytes == all_parts.peak_bytes
+    fitting = builder.fitting(9, Budget(all_parts.peak_bytes, 0.0))
+    assert fitting.estimates == all_parts.estimates and fitting.methods == ("random",)

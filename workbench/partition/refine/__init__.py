@@ -36,9 +36,8 @@ class _Schedule(NamedTuple):
 
 
 _SCHEDULES = {"largest": _Schedule((4.0,) * 3, 2, 0.1), "total": _Schedule((1.0,) * 3, 2, 0.25)}
-_ANNEALED = _Schedule((2.0, 4.0, 8.0, 16.0, 32.0, 64.0), 3, 0.3)
-"""Of "largest" with a model's costs: removes redundancy first, then makes the largest part as small as the others. With
-powers of 4 alone, the largest part of four real graphs has 4 % more bytes, in a third of the time."""
+_ANNEALED = _Schedule((2.0, 8.0, 32.0, 64.0), 3, 0.3)
+"""Of "largest" with a model's costs: removes redundancy first, then makes the largest part as small as the others."""
 
 
 def refine_parts(
@@ -56,7 +55,7 @@ def refine_parts(
     needs, minus those that the new part doesn't have yet. "largest" lowers the sum over parts of the 4th power of
     their bytes, and no part grows beyond the initially largest; "total" lowers the sum of bytes, and no part grows
     more than 5 % beyond it. No part loses its last seed. Makes up to three passes over the seeds; with `costs`,
-    "largest" makes six, whose power rises from 2 to 64.
+    "largest" makes four, whose power rises from 2 to 64.
 
     Args:
         mb: the batch.
