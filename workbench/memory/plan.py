@@ -93,8 +93,9 @@ def plan_micro_batches(
 ) -> Plan:
     """Split a batch into as few micro-batches as possible such that each one's training step fits the capacity.
 
-    Partitions are computed, split and estimated for five to seven numbers of parts on average, at most 21 in 500
-    batches (`workbench.memory.planning.search`); the model is not run.
+    Partitions balance the model's bytes (`workbench.byte_costs`). They are computed and estimated for two or three
+    numbers of parts on average, five to seven with methods that don't refine (`workbench.memory.planning.search`); the
+    model is not run.
 
     Args:
         model: the module as `workbench.train_step` calls it, in its current mode (train or eval).

@@ -106,10 +106,11 @@ class CandidateBuilder:
         """
         parts = self._cut(self._prepared, num_parts)
         with self.watch.phase("estimate"):
-            largest = self._prepared.part_bytes(parts.assignment).topk(min(_NUM_LARGEST, num_parts)).indices.sort()[0]
-        if len(largest) < num_parts:
-            groups = [(parts.assignment == label).nonzero()[:, 0] for label in largest.tolist()]
-            some = self.groups(groups, after=largest.tolist())
+            labels = parts.assignment.unique(return_inverse=True)[1]  # clusters without seeds are no parts
+            part_bytes = self._prepared.part_bytes(labels)
+        if len(part_bytes) > _NUM_LARGEST:
+            largest = part_bytes.topk(_NUM_LARGEST).indices.sort().values.tolist()
+            some = self.groups([(labels == label).nonzero()[:, 0] for label in largest], after=largest)
             if not budget.fits(some.estimates[some.largest]):
                 return replace(some, methods=(parts.method,))
         return self._split(self.mb, parts)

@@ -41,12 +41,13 @@ residuals are 0.5 to 1.7 %."""
 
 
 def smallest_fitting(utilization: Callable[[int], float], upper: int, prior: CurvePrior = UNREFINED) -> int | None:
-    """Find the smallest number of parts that fits, in five to seven tries on average, at most 21 in 500 batches.
+    """Find the smallest number of parts that fits, in a few tries.
 
-    Partitions into K and K + 1 parts have little in common, so utilization is not monotone: a number below one that
-    does not fit may fit. A Bayesian power-law fit to the numbers tried gives the probability that any other number
-    fits. The number of parts grows until one fits; then the most promising smaller number is tried, until the
-    probability that a number smaller by 4 % fits is at most one in ten, or after 24 tries.
+    On average these are two or three besides 1 for refined partitions, and five to seven for others. Partitions into K
+    and K + 1 parts have little in common, so utilization is not monotone: a number below one that does not fit may fit.
+    A Bayesian power-law fit to the numbers tried gives the probability that any other number fits. The number of parts
+    grows until one fits; then the most promising smaller number is tried, until the probability that a number smaller
+    by 4 % fits is at most one in ten, or after 24 tries.
 
     Args:
         utilization: for a number of parts, required over available bytes of the largest part; it fits if at most 1.
