@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.links.edge_batch import EdgeBatch as EdgeBatch
     from workbench.links.knowledge_graph import KnowledgeGraph as KnowledgeGraph
     from workbench.memory.backend import Backend as Backend
+    from workbench.memory.byte_costs import byte_costs as byte_costs
     from workbench.memory.estimate import MemoryEstimate as MemoryEstimate
     from workbench.memory.estimator import estimate_memory as estimate_memory
     from workbench.memory.plan import Plan as Plan
@@ -57,6 +58,9 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.nn.symmetric_norm import symmetric_norm as symmetric_norm
     from workbench.partition.batch import PARTITION_METHODS as PARTITION_METHODS
     from workbench.partition.batch import partition_batch as partition_batch
+    from workbench.partition.batch.partitioner import Partitioner as Partitioner
+    from workbench.partition.batch.partitioner import Parts as Parts
+    from workbench.partition.costs import ByteCosts as ByteCosts
     from workbench.partition.graph import partition_graph as partition_graph
     from workbench.partition.redundancy import Redundancy as Redundancy
     from workbench.partition.redundancy import redundancy as redundancy
@@ -109,12 +113,15 @@ _NAMES = {
     "kernels.threads": ["get_num_threads", "set_num_threads"],
     "memory.estimator": ["estimate_memory"],
     "memory.backend": ["Backend"],
+    "memory.byte_costs": ["byte_costs"],
     "memory.plan": ["Plan", "plan_micro_batches"],
     "memory.estimate": ["MemoryEstimate"],
     "nn.dropout": ["HashDropout"],
     "nn.model": ["build_model"],
     "nn.symmetric_norm": ["symmetric_norm"],
     "partition.batch": ["PARTITION_METHODS", "partition_batch"],
+    "partition.batch.partitioner": ["Partitioner", "Parts"],
+    "partition.costs": ["ByteCosts"],
     "partition.graph": ["partition_graph"],
     "partition.redundancy": ["Redundancy", "redundancy"],
     "partition.refine": ["refine_parts"],

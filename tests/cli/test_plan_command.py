@@ -11,10 +11,10 @@ from workbench.experiment.figure_spec import SIZES
 from workbench.memory import plan as planning
 from workbench.memory.backend import LSTMS, Backend
 from workbench.memory.optimizer import OPTIMIZERS
-from workbench.memory.planning import partitioner
 from workbench.memory.planning.strategy import STRATEGIES
 from workbench.nn.model import MODEL_KINDS
 from workbench.partition.batch import PARTITION_METHODS
+from workbench.partition.batch.partitioner import PreparedPartition
 
 SMALL = ("--dataset", "tiny", "--hidden", "8", "--fanouts", "3,3", "--device", "cpu")
 
@@ -113,14 +113,14 @@ def test_a_whole_batch_that_fits(plan):
 
 def test_a_partitioner_that_fails_is_named_below_the_others(plan, monkeypatch):
     pytest.importorskip("mtkahypar")
-    real = partitioner.partition_batch
+    real = PreparedPartition.cut
 
-    def without_metis(batch, num_parts, *, method, **options):
-        if method == "metis":
+    def without_metis(prepared, num_parts):
+        if prepared.method == "metis":
             raise ImportError("this partition needs METIS")
-        return real(batch, num_parts, method=method, **options)
+        return real(prepared, num_parts)
 
-    monkeypatch.setattr(partitioner, "partition_batch", without_metis)
+    monkeypatch.setattr(PreparedPartition, "cut", without_metis)
     status, out, _ = plan(*SMALL, "--capacity", "25kB", "--method", "all")
     assert status == 0 and out.splitlines()[-1] == "metis: this partition needs METIS"
     assert "metis" not in "".join(comparison({"range": planned(25_000)[1]}))

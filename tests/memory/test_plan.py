@@ -10,11 +10,12 @@ from tests.memory.counting import FIXED, alone, batch, check, count, refuse
 from tests.strategies import minibatches
 from workbench.core.errors import CapacityError
 from workbench.core.minibatch import MiniBatch
+from workbench.memory.byte_costs import marginal_costs
 from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.estimator import estimator_for
 from workbench.memory.plan import plan_micro_batches, plan_with
-from workbench.memory.planning import partitioner
 from workbench.partition.batch import partition_batch
+from workbench.partition.batch.partitioner import PreparedPartition
 from workbench.training.profile import profile_epoch
 
 
@@ -52,8 +53,10 @@ def test_the_number_of_parts_is_near_the_smallest(method, share):
     made = plan_with(count, mb, capacity_bytes=capacity, method=method, margin=0.0, seed=3)
     check(made, mb, 0.0)
 
+    costs = marginal_costs(count, mb)
+
     def fits(num_parts: int) -> bool:
-        parts = mb.split(partition_batch(mb, num_parts, method=method, seed=3))
+        parts = mb.split(partition_batch(mb, num_parts, method=method, seed=3, costs=costs))
         return max(count(m, accumulating=i > 0).peak_bytes for i, m in enumerate(parts)) <= capacity
 
     smallest = next(k for k in range(1, mb.num_seeds + 1) if fits(k))
@@ -62,7 +65,7 @@ def test_the_number_of_parts_is_near_the_smallest(method, share):
 
 
 def test_nothing_is_partitioned_if_the_batch_fits_or_no_partition_can(monkeypatch):
-    monkeypatch.setattr(partitioner, "partition_batch", refuse)
+    monkeypatch.setattr(PreparedPartition, "cut", refuse)
     mb, one = batch(), batch(num_seeds=1)
     need = count(mb).peak_bytes
     made = plan_with(count, mb, capacity_bytes=need, margin=0.0)

@@ -16,11 +16,11 @@ from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.estimator import Estimator, Optimizer, estimator_for
 from workbench.memory.planning.budget import Budget
 from workbench.memory.planning.candidate import Candidate, CandidateBuilder
-from workbench.memory.planning.partitioner import Partitioner
 from workbench.memory.planning.strategy import STRATEGIES, PartLimit, find_fitting
 from workbench.meter.stopwatch import Stopwatch
 from workbench.partition.batch import PARTITION_CHOICES, partition_batch
 from workbench.partition.batch.options import check_method
+from workbench.partition.batch.partitioner import Partitioner
 from workbench.partition.redundancy import Redundancy, redundancy
 
 STAGES: tuple[str, ...] = ("estimate", "partition", "split")
@@ -34,7 +34,8 @@ class Plan:
         assignment: int64 [num_seeds], part of every seed in [0, num_parts); `mb.split(assignment)` returns `micro`.
         micro: the micro-batches.
         estimates: memory estimate of each; all but the first include gradients of earlier micro-batches.
-        method: the partition method used, never "auto"; for an unpartitioned batch the method requested.
+        method: the partition method that made the parts, never "auto" ("a + b" if parts of one method were split by
+            another because memory was short); for an unpartitioned batch the method requested.
         strategy: "even" or "split".
         capacity_bytes: the capacity that each micro-batch's step must fit into.
         redundancy: input nodes of the micro-batches relative to the batch's.
@@ -92,8 +93,9 @@ def plan_micro_batches(
 ) -> Plan:
     """Split a batch into as few micro-batches as possible such that each one's training step fits the capacity.
 
-    Partitions are computed, split and estimated for five to seven numbers of parts on average, at most 21 in 500
-    batches (`workbench.memory.planning.search`); the model is not run.
+    Partitions balance the model's bytes (`workbench.byte_costs`). They are computed and estimated for two or three
+    numbers of parts on average, five to seven with methods that don't refine (`workbench.memory.planning.search`); the
+    model is not run.
 
     Args:
         model: the module as `workbench.train_step` calls it, in its current mode (train or eval).
@@ -181,17 +183,17 @@ def plan_with(
     """
     check_options(capacity_bytes, method, margin, node_parts, strategy, max_parts)
     check_seed(seed)
-    partition = Partitioner(mb, method, seed, node_parts)
-    builder = CandidateBuilder(estimator, partition, watch or Stopwatch())
+    partitioner = Partitioner(method, seed=seed, node_parts=node_parts)
+    builder = CandidateBuilder(estimator, partitioner, mb, watch or Stopwatch())
     candidate, tried = Candidate((), ()), ()
     if mb.num_seeds:
         limit = _part_limit(mb, node_parts, max_parts)
-        candidate, tried = find_fitting(builder, mb, Budget(capacity_bytes, margin), strategy, limit)
+        candidate, tried = find_fitting(builder, Budget(capacity_bytes, margin), strategy, limit)
     return Plan(
         assignment=_assignment(candidate, mb),
         micro=candidate.micro,
         estimates=candidate.estimates,
-        method=partition.resolved if len(candidate.micro) > 1 else method,
+        method=" + ".join(candidate.methods) or method,
         strategy=strategy,
         capacity_bytes=capacity_bytes,
         redundancy=redundancy(candidate.micro, mb),

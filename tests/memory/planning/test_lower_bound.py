@@ -4,8 +4,13 @@ import pytest
 import torch
 
 from tests.memory.counting import batch, count, refusal, refuse, suggested
+from workbench.core.minibatch import MiniBatch
+from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.plan import plan_with
-from workbench.memory.planning import partitioner
+from workbench.memory.planning.budget import Budget
+from workbench.memory.planning.candidate import CandidateBuilder
+from workbench.memory.planning.lower_bound import lower_bound_exceeds
+from workbench.partition.batch.partitioner import Partitioner, PreparedPartition
 
 
 @pytest.mark.parametrize("strategy", ["even", "split"])
@@ -27,8 +32,20 @@ def test_the_first_part_finds_no_gradients(strategy):
     assert suggested(message) == min(capacity + 100, count(reversed_order).peak_bytes)
 
 
+def test_seeds_that_fit_together_cost_one_estimate():
+    mb, sizes = batch(), []
+
+    def estimator(mb: MiniBatch, /, *, accumulating: bool = False) -> MemoryEstimate:
+        sizes.append(mb.num_seeds)
+        return count(mb, accumulating=accumulating)
+
+    builder = CandidateBuilder(estimator, Partitioner("range"), mb)
+    assert not lower_bound_exceeds(builder, Budget(count(mb).peak_bytes - 1, 0.0))
+    assert sizes == [32]
+
+
 def test_seeds_that_only_fit_together_in_the_first_part_are_refused_before_partitioning(monkeypatch):
-    monkeypatch.setattr(partitioner, "partition_batch", refuse)
+    monkeypatch.setattr(PreparedPartition, "cut", refuse)
     mb = batch()
     second_largest = sorted(count(m).peak_bytes for m in mb.split(torch.arange(mb.num_seeds)))[-2]
     assert "after other parts" in refusal(mb, capacity_bytes=second_largest + 50, margin=0.0)

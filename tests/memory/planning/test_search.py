@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.memory.planning.search import smallest_fitting
+from workbench.memory.planning.search import REFINED, UNREFINED, smallest_fitting
 
 
 def traced(load: Callable[[int], float], upper: int) -> tuple[int | None, list[int]]:
@@ -26,10 +26,10 @@ def exhaustive(load: Callable[[int], float], upper: int) -> int | None:
     return next((number for number in range(1, upper + 1) if load(number) <= 1), None)
 
 
-def noisy_curve(seed: int) -> Callable[[int], float]:
+def noisy_curve(seed: int, noise: float = 0.05) -> Callable[[int], float]:
     """A power law that crosses 1 between 2 and 64, with a few per cent of noise, as partitions have."""
     rng = random.Random(seed)
-    slope, crossing, noise = rng.uniform(0.55, 0.95), math.exp(rng.uniform(math.log(2), math.log(64))), 0.05
+    slope, crossing = rng.uniform(0.55, 0.95), math.exp(rng.uniform(math.log(2), math.log(64)))
     off = [math.exp(rng.gauss(0, noise)) for _ in range(400)]
     return lambda number: (number / crossing) ** -slope * (off[number] if number > 1 else 1)
 
@@ -81,6 +81,20 @@ def test_curves_as_uneven_as_those_of_partitions():
         tries += len(tried) - 1
     assert hits >= 0.95 * 300
     assert tries <= 7 * 300
+
+
+def test_smooth_curves_take_fewer_tries() -> None:
+    """Half a per cent of noise, as refined partitions have."""
+    tries = {REFINED: 0, UNREFINED: 0}
+    for seed in range(100):
+        load = noisy_curve(seed, noise=0.005)
+        for prior in tries:
+            tried: list[int] = []
+            found = smallest_fitting(lambda k, load=load, tried=tried: tried.append(k) or load(k), 399, prior)
+            best = exhaustive(load, 399)
+            assert found is not None and best is not None and found - best <= max(1, 0.08 * best)
+            tries[prior] += len(tried)
+    assert tries[REFINED] <= 0.85 * tries[UNREFINED]
 
 
 def test_finds_a_fit_below_a_number_that_does_not_fit():

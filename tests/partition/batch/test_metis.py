@@ -5,8 +5,8 @@ import torch
 
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
-from workbench.partition.batch.metis import metis_parts, share_among_seeds
-from workbench.partition.batch.options import PartitionOptions
+from workbench.partition.batch import partition_batch
+from workbench.partition.batch.metis import share_among_seeds
 
 
 def two_rings(order: list[int]) -> MiniBatch:
@@ -22,7 +22,7 @@ def two_rings(order: list[int]) -> MiniBatch:
 def test_neighbouring_seeds_stay_together(order: list[int]) -> None:
     pytest.importorskip("pymetis")
     mb = two_rings(order)
-    part = metis_parts(mb, 2, PartitionOptions())
+    part = partition_batch(mb, 2, method="metis")
     ring = {label: {node // 4 for node, p in zip(order, part.tolist(), strict=True) if p == label} for label in (0, 1)}
     assert ring in ({0: {0}, 1: {1}}, {0: {1}, 1: {0}})
 

@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 from tests.partition.refine.oracles import EDGE, INPUT, batch_of, bytes_of, hop_starts, sources_of
 from tests.strategies import minibatches, random_minibatch
 from workbench.core.minibatch import MiniBatch
+from workbench.partition.costs import ByteCosts
 from workbench.partition.refine.computation_graph import computation_graph, fair_shares, net_sizes
 
 
-def node_bytes(mb: MiniBatch, input_bytes: int = INPUT, edge_bytes: int = EDGE) -> list[int]:
-    first = hop_starts(mb)
-    inner = [edge_bytes * degree for block in reversed(mb.blocks) for degree in block.indptr.diff().tolist()]
-    return [*inner, *[input_bytes] * (first[-1] - len(inner))]
+def node_bytes(mb: MiniBatch, costs: ByteCosts | None = None) -> list[int]:
+    costs = costs or ByteCosts((INPUT, *[0] * len(mb.blocks)), (EDGE,) * len(mb.blocks))
+    layers = reversed(list(zip(mb.blocks, costs.per_edge, costs.per_node[1:], strict=True)))
+    inner = [node + edge * degree for block, edge, node in layers for degree in block.indptr.diff().tolist()]
+    return [round(n) for n in [*inner, *[costs.per_node[0]] * (hop_starts(mb)[-1] - len(inner))]]
 
 
 @given(minibatches())
@@ -30,11 +32,18 @@ def test_nodes_are_numbered_by_hop(mb: MiniBatch) -> None:
     assert net_sizes(graph).tolist() == [counts[node] for node in range(hop_starts(mb)[-1])]
 
 
-@given(minibatches(), st.integers(0, 9), st.integers(0, 9))
-def test_bytes_are_those_of_inputs_and_edges(mb: MiniBatch, input_bytes: int, edge_bytes: int) -> None:
-    graph = computation_graph(mb, input_bytes=input_bytes, edge_bytes=edge_bytes)
-    assert graph.node_bytes.tolist() == node_bytes(mb, input_bytes, edge_bytes)
-    assert int(graph.node_bytes.sum()) == input_bytes * mb.num_inputs + edge_bytes * mb.num_edges
+@given(minibatches(), st.data())
+def test_bytes_are_those_of_nodes_and_edges(mb: MiniBatch, data: st.DataObject) -> None:
+    layers, cost = len(mb.blocks), st.sampled_from((0, 3, 4.25, 1000))
+    per_node = data.draw(st.tuples(st.sampled_from((1, 512.125)), *[cost] * layers))
+    costs = ByteCosts(per_node, data.draw(st.tuples(*[cost] * layers)))
+    assert computation_graph(mb, costs).node_bytes.tolist() == node_bytes(mb, costs)
+    assert int(computation_graph(mb).node_bytes.sum()) == bytes_of(mb)
+
+
+def test_costs_of_another_number_of_layers_are_refused() -> None:
+    with pytest.raises(ValueError, match=r"costs are of 1 layers, but the batch has 2 blocks"):
+        computation_graph(random_minibatch(fanouts=(2, 2)), ByteCosts.default(1))
 
 
 def shares_by_definition(mb: MiniBatch) -> torch.Tensor:

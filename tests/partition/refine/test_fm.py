@@ -46,10 +46,10 @@ def test_bytes_freed_and_added_equal_those_of_splits(case: Case, data: st.DataOb
         after = part_bytes(mb, moved(part, seed, other), num_parts)
         arguments = graph.arrays(), pins.arrays(), seed
         assert _bytes_freed(*arguments, home, stack, visited, removed, clock) == before[home] - after[home]
-        added, _ = _bytes_added(*arguments, other, float("inf"), stack, visited, clock)
+        added = _bytes_added(*arguments, other, float("inf"), stack, visited, clock)
         assert added == after[other] - before[other]
         limit = data.draw(st.integers(0, max(0, int(added) - 1)))
-        assert added == 0 or _bytes_added(*arguments, other, float(limit), stack, visited, clock)[0] > limit
+        assert added == 0 or _bytes_added(*arguments, other, float(limit), stack, visited, clock) > limit
 
 
 @settings(max_examples=60)
@@ -60,10 +60,10 @@ def test_the_state_after_a_pass_equals_a_fresh_count(case: Case, objective: str,
     graph, pins, scratch = prepared(case)
     weights = (torch.arange(mb.num_seeds) % 3 + 1).double() if weighted else None
     state = refine._state(part, pins, weights)
-    settings = refine._settings(pins, state, objective, weights)
-    moves, end = fm_pass(graph.arrays(), pins.arrays(), state, settings, scratch, 0)
+    settings = (4.0 if objective == "largest" else 1.0, 2, 0.1, *refine._bounds(pins, state, objective, weights))
+    moves = fm_pass(graph.arrays(), pins.arrays(), state, settings, tuple(scratch))
     refined, refined_bytes, _, part_weight, part_size = state
-    assert end == mb.num_seeds and (moves > 0) >= (refined != part.numpy()).any()
+    assert (moves > 0) >= (refined != part.numpy()).any()
     now = torch.from_numpy(refined)
     assert refined_bytes.tolist() == part_bytes(mb, now, num_parts)
     assert part_size.tolist() == torch.bincount(now, minlength=num_parts).tolist()
@@ -82,19 +82,5 @@ def far_batch(*far: int) -> MiniBatch:
 
 @pytest.mark.parametrize("far", [(440, 110, 60), (449, 110, 60), (220, 60, 20)])
 def test_one_seed_with_most_of_the_batch_behind_it(far: tuple[int, ...]) -> None:
-    """Its move inserts more entries than a mostly full table has free slots."""
+    """Its move takes most of the nodes of the other part along."""
     assert refine_parts(far_batch(*far), torch.tensor([0, 0, 1])).tolist() == [1, 0, 1]
-
-
-def test_the_table_is_rebuilt_for_a_move_that_does_not_fit(monkeypatch: pytest.MonkeyPatch) -> None:
-    found, real = [], refine.count_pins
-
-    def nearly_full_at_first(*arguments: Any) -> PinCounts:
-        found.append(real(*arguments))
-        if len(found) == 1:
-            found[0].filled[0] = int(0.8 * len(found[0].table))
-        return found[-1]
-
-    monkeypatch.setattr(refine, "count_pins", nearly_full_at_first)
-    assert refine_parts(far_batch(440, 110, 60), torch.tensor([0, 0, 1])).tolist() == [1, 0, 1]
-    assert len(found) == 2 and int(found[0].filled[0]) < len(found[0].table)

@@ -1,7 +1,5 @@
 """Invariants of the refinement, and partitions whose optimum is known."""
 
-from collections.abc import Callable
-
 import pytest
 import torch
 from hypothesis import assume, given, settings
@@ -13,7 +11,6 @@ from workbench.core.block import Block
 from workbench.core.errors import CapacityError
 from workbench.core.minibatch import MiniBatch
 from workbench.kernels.threads import get_num_threads, set_num_threads
-from workbench.partition import refine
 from workbench.partition.refine import OBJECTIVES, refine_parts
 
 Case = tuple[MiniBatch, torch.Tensor, int]
@@ -98,28 +95,6 @@ def test_threads_do_not_change_the_result(objective: str, num_threads: int) -> N
     finally:
         set_num_threads(before)
     assert torch.equal(found[0], alone) and torch.equal(found[1], alone)
-
-
-def counting_with(spare: int, calls: list[int]) -> Callable[..., refine.PinCounts]:
-    """Return a `count_pins` whose table counts as full after `spare` more entries."""
-    real = refine.count_pins
-
-    def count(*arguments):
-        found = real(*arguments)
-        found.filled[0] = max(int(found.filled[0]), int(0.85 * len(found.table)) - spare)
-        calls.append(int(found.filled[0]))
-        return found
-
-    return count
-
-
-@pytest.mark.parametrize("objective", OBJECTIVES)
-def test_a_full_table_is_rebuilt(objective: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    mb, part = large(fanouts=(2, 2, 3)), torch.arange(200) % 8
-    expected, calls = refine_parts(mb, part, objective=objective), []
-    monkeypatch.setattr(refine, "count_pins", counting_with(5, calls))
-    assert torch.equal(refine_parts(mb, part, objective=objective), expected)
-    assert len(calls) > 5
 
 
 @pytest.mark.parametrize("objective", OBJECTIVES)

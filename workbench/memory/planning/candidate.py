@@ -1,17 +1,20 @@
 """A candidate partition of a batch: its micro-batches and the memory estimate of each."""
 
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 from torch import Tensor
 
 from workbench.core.minibatch import MiniBatch
+from workbench.memory.byte_costs import marginal_costs
 from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.estimator import Estimator
+from workbench.memory.planning.budget import Budget
 from workbench.meter.stopwatch import Stopwatch
+from workbench.partition.batch.partitioner import Partitioner, Parts, PreparedPartition
 
-Partition = Callable[[MiniBatch, int], Tensor]
-"""Maps a batch and a number of parts to int64 labels [num_seeds]."""
+_NUM_LARGEST = 2  # parts that are estimated before the others
 
 
 @dataclass(frozen=True, eq=False)
@@ -21,10 +24,12 @@ class Candidate:
     Args:
         micro: the micro-batches, in training order.
         estimates: the estimate of each.
+        methods: the partition methods that made them, in order of first use; none for an unpartitioned batch.
     """
 
     micro: tuple[MiniBatch, ...]
     estimates: tuple[MemoryEstimate, ...]
+    methods: tuple[str, ...] = ()
 
     @property
     def largest(self) -> int:
@@ -38,61 +43,98 @@ class Candidate:
 
 @dataclass(frozen=True, eq=False)
 class CandidateBuilder:
-    """Partitions, splits and estimates batches, and times each of the three.
+    """Partitions, splits and estimates a batch and its parts, and times each of the three.
 
     Args:
         estimator: memory estimator of one model.
-        partition: maps a batch and a number of parts to labels.
+        partitioner: partitions the batch and its parts.
+        mb: the batch, prepared once for all numbers of parts.
         watch: accumulates seconds in the phases "partition", "split" and "estimate".
     """
 
     estimator: Estimator
-    partition: Partition
+    partitioner: Partitioner
+    mb: MiniBatch
     watch: Stopwatch = field(default_factory=Stopwatch)
 
-    def unpartitioned(self, mb: MiniBatch) -> Candidate:
-        """The whole batch as a single micro-batch."""
-        return self._estimated([mb], first=True)
+    @cached_property
+    def _prepared(self) -> PreparedPartition:
+        return self._costed.prepare(self.mb)
 
-    def partitioned(self, mb: MiniBatch, num_parts: int, *, first: bool = True) -> Candidate:
-        """Partition a batch.
-
-        Args:
-            mb: the batch, or a micro-batch.
-            num_parts: number of parts.
-            first: the first part is trained on before any other micro-batch, so finds no gradients.
-        """
-        with self.watch.phase("partition"):
-            part = self.partition(mb, num_parts)
-        with self.watch.phase("split"):
-            micro = mb.split(part)
-        return self._estimated(micro, first=first)
-
-    def singletons(self, mb: MiniBatch, seeds: Tensor) -> Candidate:
-        """One micro-batch per given seed, all of them trained on after other micro-batches.
-
-        Args:
-            mb: a batch of at least two seeds.
-            seeds: int64 positions of seeds.
-        """
-        with self.watch.phase("split"):
-            micro = mb.select(seeds.split(1))
-        return self._estimated(micro, first=False)
-
-    def first_part(self, mb: MiniBatch, seeds: Tensor) -> Candidate:
-        """A single micro-batch of the given seeds, trained on before all others.
-
-        Args:
-            mb: the batch.
-            seeds: int64 positions of seeds.
-        """
-        with self.watch.phase("split"):
-            part = mb.select([seeds])
-        return self._estimated(part, first=True)
-
-    def _estimated(self, micro: Sequence[MiniBatch], *, first: bool) -> Candidate:
+    @cached_property
+    def _costed(self) -> Partitioner:
+        """The partitioner with the model's bytes per node and edge."""
         with self.watch.phase("estimate"):
-            estimates = [
-                self.estimator(mb, accumulating=position > 0 or not first) for position, mb in enumerate(micro)
-            ]
-        return Candidate(tuple(micro), tuple(estimates))
+            return replace(self.partitioner, costs=marginal_costs(self.estimator, self.mb))
+
+    @property
+    def method(self) -> str:
+        """The method that partitions the batch, unless memory is short."""
+        return self._prepared.method
+
+    def unpartitioned(self) -> Candidate:
+        """The whole batch as a single micro-batch."""
+        return Candidate((self.mb,), self._estimates([self.mb], [0]))
+
+    def partitioned(self, num_parts: int) -> Candidate:
+        """Partition the batch.
+
+        Args:
+            num_parts: number of parts.
+        """
+        return self._split(self.mb, self._cut(self._prepared, num_parts))
+
+    def repartitioned(self, micro: MiniBatch, num_parts: int, *, first: bool) -> Candidate:
+        """Partition a micro-batch.
+
+        Args:
+            micro: the micro-batch.
+            num_parts: number of parts.
+            first: it is trained on before any other micro-batch, so its first part finds no gradients.
+        """
+        return self._split(micro, self._cut(self._costed.prepare(micro), num_parts), first=first)
+
+    def fitting(self, num_parts: int, budget: Budget) -> Candidate:
+        """Partition the batch, but split and estimate only its largest parts if one of these does not fit.
+
+        Args:
+            num_parts: number of parts.
+            budget: the budget of each part.
+
+        Returns:
+            A candidate of all parts, or of the two with the most bytes.
+        """
+        parts = self._cut(self._prepared, num_parts)
+        with self.watch.phase("estimate"):
+            labels = parts.assignment.unique(return_inverse=True)[1]  # clusters without seeds are no parts
+            part_bytes = self._prepared.part_bytes(labels)
+        if len(part_bytes) > _NUM_LARGEST:
+            largest = part_bytes.topk(_NUM_LARGEST).indices.sort().values.tolist()
+            some = self.groups([(labels == label).nonzero()[:, 0] for label in largest], after=largest)
+            if not budget.fits(some.estimates[some.largest]):
+                return replace(some, methods=(parts.method,))
+        return self._split(self.mb, parts)
+
+    def groups(self, seeds: Sequence[Tensor], *, after: Sequence[int]) -> Candidate:
+        """One micro-batch per group of seeds.
+
+        Args:
+            seeds: int64 positions of seeds, per group.
+            after: how many micro-batches are trained on before each; gradients of these exist.
+        """
+        with self.watch.phase("split"):
+            micro = self.mb.select(seeds)
+        return Candidate(tuple(micro), self._estimates(micro, after))
+
+    def _cut(self, prepared: PreparedPartition, num_parts: int) -> Parts:
+        with self.watch.phase("partition"):
+            return prepared.cut(num_parts)
+
+    def _split(self, mb: MiniBatch, parts: Parts, *, first: bool = True) -> Candidate:
+        with self.watch.phase("split"):
+            micro = mb.split(parts.assignment)
+        return Candidate(tuple(micro), self._estimates(micro, range(not first, len(micro) + 1)), (parts.method,))
+
+    def _estimates(self, micro: Sequence[MiniBatch], after: Iterable[int]) -> tuple[MemoryEstimate, ...]:
+        with self.watch.phase("estimate"):
+            return tuple(self.estimator(mb, accumulating=count > 0) for mb, count in zip(micro, after, strict=False))

@@ -13,43 +13,55 @@ _FIRST_CHUNK, _MAX_CHUNK, _MAX_SEEDS = 32, 512, 4096
 _MAX_CHUNK_EDGES, _MAX_EDGES = 2**24, 2**27  # edges read for single-seed batches: per chunk, in total
 
 
-def lower_bound_exceeds(builder: CandidateBuilder, mb: MiniBatch, budget: Budget) -> bool:
+def lower_bound_exceeds(builder: CandidateBuilder, budget: Budget) -> bool:
     """Return whether the most expensive seeds alone already prove that no partition fits.
 
     All parts but the first find gradients of earlier parts, so seeds that do not fit after them must all be in the
     first part. If that part does not fit either, no partition does.
 
     Args:
-        builder: builds and estimates the micro-batches.
-        mb: a batch that does not fit unpartitioned.
+        builder: builds and estimates the micro-batches of a batch that does not fit unpartitioned.
         budget: the budget of each part.
     """
-    if mb.num_seeds == 1:
+    if builder.mb.num_seeds == 1:
         return True
-    _, largest_trees = next(_by_computation_tree(mb))
-    singletons = builder.singletons(mb, largest_trees)
-    unfit = torch.tensor([not budget.fits(estimate) for estimate in singletons.estimates])
-    return bool(unfit.any()) and not budget.fits(builder.first_part(mb, largest_trees[unfit]).estimates[0])
+    _, largest_trees = next(_by_computation_tree(builder.mb))
+    unfit = _unfit_alone(builder, largest_trees, budget)
+    return bool(unfit) and not budget.fits(builder.groups([torch.cat(unfit)], after=[0]).estimates[0])
 
 
-def most_expensive_seed(builder: CandidateBuilder, mb: MiniBatch) -> Candidate:
+def _unfit_alone(builder: CandidateBuilder, seeds: Tensor, budget: Budget) -> list[Tensor]:
+    """The seeds that do not fit as micro-batches of their own after other parts, by bisection.
+
+    A group that fits contains none, because its seeds need at most as much as the group.
+    """
+    groups, unfit = [seeds], []
+    while groups:
+        estimates = builder.groups(groups, after=[1] * len(groups)).estimates
+        large = [group for group, estimate in zip(groups, estimates, strict=True) if not budget.fits(estimate)]
+        unfit += [group for group in large if len(group) == 1]
+        groups = [half for group in large if len(group) > 1 for half in group.tensor_split(2)]
+    return unfit
+
+
+def most_expensive_seed(builder: CandidateBuilder) -> Candidate:
     """Find the seed that needs the most memory as a micro-batch of its own after other parts.
 
     Args:
-        builder: builds and estimates the micro-batches.
-        mb: the batch, of at least one seed. If it has far more than 4,096 seeds, only those with the largest
-            computation trees are estimated, unless a bound proves earlier that no other seed has more nodes.
+        builder: builds and estimates the micro-batches of a batch of at least one seed. If it has far more than 4,096
+            seeds, only those with the largest computation trees are estimated, unless a bound proves earlier that no
+            other seed has more nodes.
 
     Returns:
         A candidate of one micro-batch.
     """
-    if mb.num_seeds == 1:
-        return builder.unpartitioned(mb)
+    if builder.mb.num_seeds == 1:
+        return builder.unpartitioned()
     best: list[Candidate] = []
-    for largest_tree, seeds in _by_computation_tree(mb):
+    for largest_tree, seeds in _by_computation_tree(builder.mb):
         if best and largest_tree < best[0].micro[0].num_inputs:
             break
-        singletons = builder.singletons(mb, seeds)
+        singletons = builder.groups(seeds.split(1), after=[1] * len(seeds))
         if not best or singletons.peak_bytes > best[0].peak_bytes:
             best = [Candidate((singletons.micro[singletons.largest],), (singletons.estimates[singletons.largest],))]
     return best[0]

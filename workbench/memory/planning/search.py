@@ -3,13 +3,11 @@
 import math
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
 
-# Prior of log(utilization) against log(parts), from 500 batches of nine graphs partitioned by range, random, metis and
-# reg into up to 90 parts: slope of the line, its standard deviation, and residual standard deviation.
-_SLOPE, _SLOPE_STD, _NOISE = 0.75, 0.15, 0.08
 _NOISE_PRIOR_POINTS = 4  # how many observations the prior of the noise is worth
 _CURVATURE = 0.15  # extra standard deviation per unit of log(utilization): the slope varies along the curve
 
@@ -21,24 +19,47 @@ _WIDE_BRACKET = 1.5
 _MAX_TRIES = 24
 
 
-def smallest_fitting(utilization: Callable[[int], float], upper: int) -> int | None:
-    """Find the smallest number of parts that fits, in five to seven tries on average, at most 21 in 500 batches.
+class CurvePrior(NamedTuple):
+    """Prior of log(utilization) against log(parts).
 
-    Partitions into K and K + 1 parts have little in common, so utilization is not monotone: a number below one that
-    does not fit may fit. A Bayesian power-law fit to the numbers tried gives the probability that any other number
-    fits. The number of parts grows until one fits; then the most promising smaller number is tried, until the
-    probability that a number smaller by 4 % fits is at most one in ten, or after 24 tries.
+    Args:
+        slope: mean slope of the line, downwards.
+        slope_std: its standard deviation.
+        noise: residual standard deviation.
+    """
+
+    slope: float = 0.75
+    slope_std: float = 0.15
+    noise: float = 0.08
+
+
+UNREFINED = CurvePrior()
+"""From 500 batches of nine graphs partitioned by range, random, metis and reg into up to 90 parts."""
+REFINED = CurvePrior(0.87, 0.12, 0.015)
+"""From 22 batches of nine graphs, refined with the costs of their models, whose largest parts hardly scatter: the
+residuals are 0.5 to 1.7 %."""
+
+
+def smallest_fitting(utilization: Callable[[int], float], upper: int, prior: CurvePrior = UNREFINED) -> int | None:
+    """Find the smallest number of parts that fits, in a few tries.
+
+    On average these are two or three besides 1 for refined partitions, and five to seven for others. Partitions into K
+    and K + 1 parts have little in common, so utilization is not monotone: a number below one that does not fit may fit.
+    A Bayesian power-law fit to the numbers tried gives the probability that any other number fits. The number of parts
+    grows until one fits; then the most promising smaller number is tried, until the probability that a number smaller
+    by 4 % fits is at most one in ten, or after 24 tries.
 
     Args:
         utilization: for a number of parts, required over available bytes of the largest part; it fits if at most 1.
             Called once per number, first with 1.
         upper: the largest number to try, at least 1.
+        prior: what is known of the curve.
 
     Returns:
         The smallest number tried that fits; None if not even `upper` does.
     """
     tried = {1: utilization(1)}
-    while (candidate := _next(tried, upper)) is not None:
+    while (candidate := _next(tried, upper, prior)) is not None:
         tried[candidate] = utilization(candidate)
     return _best(tried)
 
@@ -47,29 +68,29 @@ def _best(tried: Mapping[int, float]) -> int | None:
     return min((num_parts for num_parts, utilization in tried.items() if utilization <= 1), default=None)
 
 
-def _next(tried: Mapping[int, float], upper: int) -> int | None:
+def _next(tried: Mapping[int, float], upper: int, prior: CurvePrior) -> int | None:
     best = _best(tried)
     if best is None:
-        return _next_larger(tried, upper)
-    return None if len(tried) >= _MAX_TRIES else _next_smaller(tried, best)
+        return _next_larger(tried, upper, prior)
+    return None if len(tried) >= _MAX_TRIES else _next_smaller(tried, best, prior)
 
 
-def _next_larger(tried: Mapping[int, float], upper: int) -> int | None:
+def _next_larger(tried: Mapping[int, float], upper: int, prior: CurvePrior) -> int | None:
     """The first number that is likely to fit, beyond a minimum step that doubles with every failure."""
     most = max(tried)
     if most >= upper:
         return None
     step = min(upper, most + max(1, int(most * 0.05 * 2 ** len(tried))))
     larger = torch.arange(step, upper + 1)
-    likely = (_PowerLaw.fit_to(tried).fit_probability(larger) >= _LIKELY).nonzero()
+    likely = (_PowerLaw.fit_to(tried, prior).fit_probability(larger) >= _LIKELY).nonzero()
     return int(larger[likely[0, 0]]) if len(likely) else step
 
 
-def _next_smaller(tried: Mapping[int, float], best: int) -> int | None:
+def _next_smaller(tried: Mapping[int, float], best: int, prior: CurvePrior) -> int | None:
     """The smaller number with the largest expected reduction; None if a worthwhile one probably does not exist."""
     step = max(1, int(best * _RESOLUTION))
     smaller = torch.tensor([num_parts for num_parts in range(best - step, 1, -step) if num_parts not in tried])
-    fits = _PowerLaw.fit_to(tried).fit_probability(smaller)
+    fits = _PowerLaw.fit_to(tried, prior).fit_probability(smaller)
     if 1 - float((1 - fits[smaller <= best * (1 - _TOLERANCE)]).prod()) <= _MISS_PROBABILITY:
         return None
     failed = max((num_parts for num_parts in tried if num_parts < best), default=1)
@@ -93,21 +114,22 @@ class _PowerLaw:
     noise: float
 
     @staticmethod
-    def fit_to(tried: Mapping[int, float]) -> "_PowerLaw":
+    def fit_to(tried: Mapping[int, float], prior: CurvePrior) -> "_PowerLaw":
         """Fit twice: with the prior noise, then with the noise estimated from the residuals of the first fit."""
         log_parts, log_utilization = torch.tensor(list(tried.items()), dtype=torch.float64).log().T
-        first = _PowerLaw._fit(log_parts, log_utilization, _NOISE)
-        weight = _NOISE**2 / (_NOISE**2 + (_CURVATURE * log_utilization) ** 2)
+        first = _PowerLaw._fit(log_parts, log_utilization, prior, prior.noise)
+        weight = prior.noise**2 / (prior.noise**2 + (_CURVATURE * log_utilization) ** 2)
         squares = weight @ (log_utilization - _design(log_parts) @ first.mean) ** 2
-        variance = (_NOISE_PRIOR_POINTS * _NOISE**2 + float(squares)) / (_NOISE_PRIOR_POINTS + float(weight.sum()))
-        return _PowerLaw._fit(log_parts, log_utilization, math.sqrt(variance))
+        variance = (_NOISE_PRIOR_POINTS * prior.noise**2 + float(squares)) / (_NOISE_PRIOR_POINTS + float(weight.sum()))
+        return _PowerLaw._fit(log_parts, log_utilization, prior, math.sqrt(variance))
 
     @staticmethod
-    def _fit(log_parts: Tensor, log_utilization: Tensor, noise: float) -> "_PowerLaw":
+    def _fit(log_parts: Tensor, log_utilization: Tensor, prior: CurvePrior, noise: float) -> "_PowerLaw":
         design, weight = _design(log_parts), 1 / (noise**2 + (_CURVATURE * log_utilization) ** 2)
-        prior = torch.tensor([0, _SLOPE_STD**-2], dtype=torch.float64)
-        covariance = torch.linalg.inv(design.T @ (weight[:, None] * design) + prior.diag())
-        return _PowerLaw(covariance @ (design.T @ (weight * log_utilization) + prior * _SLOPE), covariance, noise)
+        precision = torch.tensor([0, prior.slope_std**-2], dtype=torch.float64)
+        covariance = torch.linalg.inv(design.T @ (weight[:, None] * design) + precision.diag())
+        mean = covariance @ (design.T @ (weight * log_utilization) + precision * prior.slope)
+        return _PowerLaw(mean, covariance, noise)
 
     def fit_probability(self, num_parts: Tensor) -> Tensor:
         """float64: for each number of parts, the probability that its utilization is at most 1."""

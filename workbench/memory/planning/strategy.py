@@ -11,9 +11,7 @@ from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.planning.budget import Budget
 from workbench.memory.planning.candidate import Candidate, CandidateBuilder
 from workbench.memory.planning.lower_bound import lower_bound_exceeds, most_expensive_seed
-from workbench.memory.planning.search import smallest_fitting
-
-EstimatedPart = tuple[MiniBatch, MemoryEstimate]
+from workbench.memory.planning.search import REFINED, UNREFINED, smallest_fitting
 
 _MAX_ERROR = 0.25  # of a traced estimate; beyond it, whole batches have measured up to nine times their estimate
 _MAX_SKIPPED = 16
@@ -37,14 +35,11 @@ class PartLimit(NamedTuple):
     remedy: str = _SMALLER
 
 
-def find_fitting(
-    builder: CandidateBuilder, mb: MiniBatch, budget: Budget, strategy: str, limit: PartLimit
-) -> SearchResult:
+def find_fitting(builder: CandidateBuilder, budget: Budget, strategy: str, limit: PartLimit) -> SearchResult:
     """Partition a batch into as few parts as the strategy finds such that each fits.
 
     Args:
-        builder: builds and estimates the micro-batches.
-        mb: the batch, of at least one seed.
+        builder: builds and estimates the micro-batches of a batch of at least one seed.
         budget: the budget of each part.
         strategy: a name of `STRATEGIES`.
         limit: the maximum number of parts.
@@ -53,7 +48,7 @@ def find_fitting(
         CapacityError: No partition fits.
         ValueError: The error of the estimates is too large to plan with.
     """
-    whole = builder.unpartitioned(mb)
+    whole = builder.unpartitioned()
     budget = replace(budget, error=_checked_error(whole.estimates[0]))
     if budget.fits(whole.estimates[0]):
         return whole, ((1, whole.peak_bytes),)
@@ -84,7 +79,7 @@ def _checked_error(estimate: MemoryEstimate) -> float:
 
 def _check_feasible(builder: CandidateBuilder, whole: Candidate, budget: Budget, limit: PartLimit) -> None:
     """Raise `CapacityError` if no partition can fit, without making one."""
-    mb, estimate = whole.micro[0], whole.estimates[0]
+    estimate = whole.estimates[0]
     fixed, step = estimate.fixed_bytes, estimate.phase_bytes["step"]
     narrower = "use a narrower model or optimizer='sgd'"
     if budget.required_bytes(fixed, fixed) >= budget.capacity_bytes:
@@ -93,20 +88,19 @@ def _check_feasible(builder: CandidateBuilder, whole: Candidate, budget: Budget,
     if budget.required_bytes(step, fixed) > budget.capacity_bytes:
         subject = "the optimizer step, for any number of parts, needs"
         raise budget.capacity_error(subject, step, fixed, narrower, _sufficient(builder, whole, limit))
-    if lower_bound_exceeds(builder, mb, budget):
-        seed = most_expensive_seed(builder, mb)
-        after = "" if mb.num_seeds == 1 else ", after other parts,"
+    if lower_bound_exceeds(builder, budget):
+        seed = most_expensive_seed(builder)
+        after = "" if builder.mb.num_seeds == 1 else ", after other parts,"
         subject = f"seed {int(seed.micro[0].seeds[0])} alone{after} needs"
         raise budget.capacity_error(subject, seed.peak_bytes, fixed, _SMALLER, _sufficient(builder, whole, limit))
 
 
 def _sufficient(builder: CandidateBuilder, whole: Candidate, limit: PartLimit) -> MemoryEstimate:
     """An estimate that must fit for a plan to exist: the largest part at the part limit, or the whole batch."""
-    mb = whole.micro[0]
     if limit.max_parts == 1:
         return whole.estimates[0]
-    at_limit = limit.max_parts == mb.num_seeds
-    finest = most_expensive_seed(builder, mb) if at_limit else builder.partitioned(mb, limit.max_parts)
+    at_limit = limit.max_parts == builder.mb.num_seeds
+    finest = most_expensive_seed(builder) if at_limit else builder.partitioned(limit.max_parts)
     smaller = min(whole, finest, key=lambda candidate: candidate.peak_bytes)
     return smaller.estimates[smaller.largest]
 
@@ -128,15 +122,18 @@ def repartition_whole(builder: CandidateBuilder, whole: Candidate, budget: Budge
 
     def utilization(num_parts: int) -> float:
         nonlocal best, finest
-        candidate = whole if num_parts == 1 else builder.partitioned(whole.micro[0], num_parts)
+        candidate = whole
+        if num_parts == max_parts > 1:
+            candidate = finest = builder.partitioned(num_parts)
+        elif num_parts > 1:
+            candidate = builder.fitting(num_parts, budget)
         tried.append((num_parts, candidate.peak_bytes))
-        if num_parts == max_parts:
-            finest = candidate
         if budget.fits(candidate.estimates[candidate.largest]):
             best = candidate  # always an improvement: once a number fits, only smaller ones are tried
         return budget.utilization(candidate.estimates[candidate.largest])
 
-    if smallest_fitting(utilization, max_parts) is None and max_parts == whole.micro[0].num_seeds:
+    prior = REFINED if builder.method.endswith("_refined") else UNREFINED
+    if smallest_fitting(utilization, max_parts, prior) is None and max_parts == builder.mb.num_seeds:
         any(utilization(num_parts) <= 1 for num_parts in _skipped([num_parts for num_parts, _ in tried]))
     return (finest if best is whole else best), tuple(tried)
 
@@ -166,10 +163,10 @@ def split_overflowing(builder: CandidateBuilder, whole: Candidate, budget: Budge
     Returns:
         The fitting candidate, or if none fits the one with `max_parts` parts.
     """
-    mb, num_parts = whole.micro[0], min(max_parts, math.ceil(budget.utilization(whole.estimates[0])))
+    num_parts = min(max_parts, math.ceil(budget.utilization(whole.estimates[0])))
     candidates = [whole]
     if num_parts > 1:
-        candidates.append(builder.partitioned(mb, num_parts))
+        candidates.append(builder.partitioned(num_parts))
     while (finer := _split_once(builder, candidates[-1], budget)) is not None and len(finer.micro) <= max_parts:
         candidates.append(finer)
     tried = tuple((len(candidate.micro), candidate.peak_bytes) for candidate in candidates)
@@ -181,26 +178,25 @@ def split_overflowing(builder: CandidateBuilder, whole: Candidate, budget: Budge
 
 def _split_once(builder: CandidateBuilder, candidate: Candidate, budget: Budget) -> Candidate | None:
     """Split every part that does not fit into at least two; None if no part can be split."""
-    parts = [
-        part
+    finer = [
+        _split_part(builder, micro, estimate, budget, first=position == 0)
         for position, (micro, estimate) in enumerate(zip(candidate.micro, candidate.estimates, strict=True))
-        for part in _split_part(builder, micro, estimate, budget, first=position == 0)
     ]
-    if len(parts) == len(candidate.micro):
+    micro = tuple(micro for part in finer for micro in part.micro)
+    if len(micro) == len(candidate.micro):
         return None
-    micro, estimates = zip(*parts, strict=True)
-    return Candidate(micro, estimates)
+    methods = dict.fromkeys((*candidate.methods, *(method for part in finer for method in part.methods)))
+    return Candidate(micro, tuple(estimate for part in finer for estimate in part.estimates), tuple(methods))
 
 
 def _split_part(
     builder: CandidateBuilder, micro: MiniBatch, estimate: MemoryEstimate, budget: Budget, *, first: bool
-) -> list[EstimatedPart]:
+) -> Candidate:
     if budget.fits(estimate) or micro.num_seeds == 1 or micro.parent is None:
-        return [(micro, estimate)]
+        return Candidate((micro,), (estimate,))
     num_parts = min(micro.num_seeds, max(2, math.ceil(budget.utilization(estimate))))
-    candidate = builder.partitioned(micro, num_parts, first=first)
-    parts = [replace(part, parent=micro.parent[part.parent]) for part in candidate.micro]
-    return list(zip(parts, candidate.estimates, strict=True))
+    candidate = builder.repartitioned(micro, num_parts, first=first)
+    return replace(candidate, micro=tuple(replace(part, parent=micro.parent[part.parent]) for part in candidate.micro))
 
 
 STRATEGIES: Mapping[str, Callable[[CandidateBuilder, Candidate, Budget, int], SearchResult]] = MappingProxyType(

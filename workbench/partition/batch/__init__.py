@@ -1,45 +1,12 @@
-"""Partitions of a batch's seeds into micro-batches: one module per method, `partition_batch` dispatches to them."""
+"""Partitions of a batch's seeds into micro-batches: one module per method, `Partitioner` prepares and cuts."""
 
-from collections.abc import Mapping
-from dataclasses import replace
-from types import MappingProxyType
-
-import torch
 from torch import Tensor
 
-from workbench.core.errors import CapacityError, check_at_least, check_choice, check_type
 from workbench.core.minibatch import MiniBatch
-from workbench.partition.balance import check_weights
-from workbench.partition.batch.auto import resolve_method
-from workbench.partition.batch.cluster import cluster_parts
-from workbench.partition.batch.hypergraph import hypergraph_deep_parts, hypergraph_parts
-from workbench.partition.batch.metis import metis_parts
-from workbench.partition.batch.options import POLICIES, PartitionOptions, check_method
-from workbench.partition.batch.random import random_parts
-from workbench.partition.batch.range import range_parts
-from workbench.partition.batch.refined import BatchPartitioner, hypergraph_refined_parts, star_refined_parts
-from workbench.partition.batch.reg import reg_normalized_parts, reg_parts, reg_unweighted_parts
-from workbench.partition.batch.star import star_parts
-
-PARTITION_METHODS: Mapping[str, BatchPartitioner] = MappingProxyType(
-    {
-        "range": range_parts,
-        "random": random_parts,
-        "metis": metis_parts,
-        "reg": reg_parts,
-        "reg_unweighted": reg_unweighted_parts,
-        "reg_normalized": reg_normalized_parts,
-        "star": star_parts,
-        "star_refined": star_refined_parts,
-        "hypergraph": hypergraph_parts,
-        "hypergraph_deep": hypergraph_deep_parts,
-        "hypergraph_refined": hypergraph_refined_parts,
-        "cluster": cluster_parts,
-    }
-)
-
-PARTITION_CHOICES = (*POLICIES, *PARTITION_METHODS)
-"""The methods that `partition_batch` accepts: `PARTITION_METHODS`, and the policies that choose one of them."""
+from workbench.partition.batch.methods import PARTITION_CHOICES as PARTITION_CHOICES
+from workbench.partition.batch.methods import PARTITION_METHODS as PARTITION_METHODS
+from workbench.partition.batch.partitioner import Partitioner
+from workbench.partition.costs import ByteCosts
 
 
 def partition_batch(
@@ -53,8 +20,11 @@ def partition_batch(
     objective: str = "largest",
     time_budget_seconds: float | None = None,
     max_bytes: int | None = None,
+    costs: ByteCosts | None = None,
 ) -> Tensor:
     """Assign every seed of a batch to one of `num_parts` micro-batches; `mb.split(part)` then makes them.
+
+    `Partitioner(…).prepare(mb).cut(num_parts)` does the same in two stages, for several numbers of parts.
 
     Args:
         mb: the batch, on any device.
@@ -65,7 +35,7 @@ def partition_batch(
         node_parts: integer [num_graph_nodes], a partition of the whole graph (`partition_graph`), for cluster.
         weights: integer or floating [num_seeds], non-negative weight of every seed: parts are balanced by weight
             instead of number. None: range, random, metis and reg balance the number of seeds, as the paper does; in
-            star and hypergraph a seed weighs its fair share of the bytes of all inputs and edges, and the refinement
+            star and hypergraph a seed weighs its fair share of the bytes of all nodes and edges, and the refinement
             lowers the bytes themselves.
         objective: for star, hypergraph and the refinement. "largest": minimize the bytes of the largest part;
             "total": minimize the inputs of all parts together, whose weights may then exceed the mean by 10 % instead
@@ -74,6 +44,8 @@ def partition_batch(
             range whose time, estimated from the batch's edges, is within the budget; METIS and Mt-KaHyPar are ended
             when they overrun it (a refinement is not). None: no limit.
         max_bytes: memory that the partitioner itself may allocate; None: the memory that the machine has available.
+        costs: bytes per node and edge of each layer, for star, hypergraph and the refinement (`workbench.byte_costs`
+            computes those of a model); None: 512 per input node (128 features in float32) and 16 per edge.
 
     Returns:
         int64 [num_seeds] in [0, num_parts), on the batch's device.
@@ -89,26 +61,14 @@ def partition_batch(
 
     Source: Betty (ASPLOS 2023), sections 4.3 and 6.
     """
-    check_choice("method", method, PARTITION_CHOICES)
-    check_type("mb", mb, MiniBatch, "pass a MiniBatch; workbench.micro_batches splits batches of DGL and PyG")
-    check_at_least("num_parts", num_parts, 1)
-    options = PartitionOptions(seed, None, node_parts, max_bytes, objective, time_budget_seconds)
-    if num_parts > max(1, mb.num_seeds):
-        raise ValueError(
-            f"num_parts is {num_parts}, but the batch has {mb.num_seeds} seeds; ask for at most one part per seed"
-        )
-    check_method(method, node_parts)
-    weights = check_weights(weights, mb.num_seeds)
-    if num_parts == 1:
-        return torch.zeros(mb.num_seeds, dtype=torch.int64, device=mb.device)
-    options = replace(options, weights=weights)
-    resolved = resolve_method(
-        mb, method=method, node_parts=node_parts, objective=objective, time_budget_seconds=time_budget_seconds
+    partitioner = Partitioner(
+        method=method,
+        seed=seed,
+        node_parts=node_parts,
+        weights=weights,
+        objective=objective,
+        time_budget_seconds=time_budget_seconds,
+        max_bytes=max_bytes,
+        costs=costs,
     )
-    try:
-        part = PARTITION_METHODS[resolved](mb, num_parts, options)
-    except CapacityError:
-        if method != "auto":
-            raise
-        part = star_parts(mb, num_parts, options)  # the best method of linear memory
-    return part.to(mb.device)
+    return partitioner.prepare(mb).cut(num_parts).assignment

@@ -6,35 +6,37 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import ID_DTYPES
-from workbench.core.minibatch import MiniBatch
-from workbench.partition.batch.options import PartitionOptions
+from workbench.partition.batch.prepared_batch import Cut, PreparedBatch
 
 
-def cluster_parts(mb: MiniBatch, num_parts: int, options: PartitionOptions) -> Tensor:
+def prepare_cluster(batch: PreparedBatch) -> Cut:
     """Look up the seeds' labels in `node_parts`; parts are only as balanced as the graph partition makes them.
 
-    Labels below `num_parts` are the parts, so a label without seeds leaves a part empty (a split drops it). If labels
-    reach `num_parts`, whole clusters are packed into parts instead: heaviest first, each into the lightest part.
+    Labels below the number of parts are the parts, so a label without seeds leaves a part empty (a split drops it). If
+    labels reach it, whole clusters are packed into parts instead: heaviest first, each into the lightest part.
 
     Args:
-        mb: the batch.
-        num_parts: number of parts.
-        options: `node_parts`, and `weights` for packing.
+        batch: the batch, with the options `node_parts`, and `weights` for packing.
 
     Returns:
-        int64 [num_seeds] in [0, num_parts), on the CPU.
+        A function of the number of parts.
 
     Raises:
         ValueError: no `node_parts`, or a negative label.
         TypeError: `node_parts` is not an integer tensor.
         IndexError: a seed that `node_parts` does not cover.
     """
-    labels = _labels(mb.seeds, options.node_parts)
-    if not len(labels) or int(labels.max()) < num_parts:
-        return labels
+    labels = _labels(batch.seeds, batch.options.node_parts)
     cluster = torch.unique(labels, return_inverse=True)[1]
-    weights = None if options.weights is None else options.weights.to(torch.float64)
-    return _pack(torch.bincount(cluster, weights=weights).tolist(), num_parts)[cluster]
+    weights = None if batch.options.weights is None else batch.options.weights.to(torch.float64)
+    cluster_weights = torch.bincount(cluster, weights=weights).tolist()
+
+    def cut(num_parts: int) -> Tensor:
+        if not len(labels) or int(labels.max()) < num_parts:
+            return labels
+        return _pack(cluster_weights, num_parts)[cluster]
+
+    return cut
 
 
 def _labels(seeds: Tensor, node_parts: Tensor | None) -> Tensor:

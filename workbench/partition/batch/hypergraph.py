@@ -8,42 +8,48 @@ for many parts loads 2 to 5 % more inputs, in a third to a quarter of the time.
 from torch import Tensor
 
 from workbench.core.capacity import available_bytes
-from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch.batch_hypergraph import batch_hypergraph, check_memory
-from workbench.partition.batch.options import PartitionOptions, byte_weights
+from workbench.partition.batch.prepared_batch import Cut, PreparedBatch
 from workbench.partition.mtkahypar import mtkahypar
+from workbench.partition.refine.computation_graph import fair_shares
 
 _MANY_PARTS = 128  # from here on the default preset is too slow
 # Memory of the default preset per vertex or net, and part. Measured 3, on ogbn-arxiv from 32 to 128 parts.
 _BYTES_PER_NODE_AND_PART = 4
 
 
-def hypergraph_parts(mb: MiniBatch, num_parts: int, options: PartitionOptions) -> Tensor:
+def prepare_hypergraph(batch: PreparedBatch) -> Cut:
     """Minimize the redundant sources of the output block: exact for a batch of one layer."""
-    return _partition(mb, num_parts, options, 1)
+    return _prepare(batch, 1)
 
 
-def hypergraph_deep_parts(mb: MiniBatch, num_parts: int, options: PartitionOptions) -> Tensor:
+def prepare_hypergraph_deep(batch: PreparedBatch) -> Cut:
     """Minimize the redundant inputs of the batch: exact for any number of layers."""
-    return _partition(mb, num_parts, options, None)
+    return _prepare(batch, None)
 
 
-def _partition(mb: MiniBatch, num_parts: int, options: PartitionOptions, hops: int | None) -> Tensor:
+def _prepare(batch: PreparedBatch, hops: int | None) -> Cut:
+    options, num_seeds = batch.options, batch.mb.num_seeds
     limit = available_bytes() if options.max_bytes is None else options.max_bytes
-    preset = "DEFAULT" if num_parts < _MANY_PARTS else "LARGE_K"
-    hypergraph = batch_hypergraph(mb, hops=hops, max_bytes=limit)
-    nodes = mb.num_seeds + len(hypergraph.weights)
-    extra_bytes = nodes * num_parts * _BYTES_PER_NODE_AND_PART if preset == "DEFAULT" else 0
-    check_memory(len(hypergraph.pins), limit, extra_bytes)
-    return mtkahypar(
-        hypergraph.indptr,
-        hypergraph.pins,
-        hypergraph.weights,
-        mb.num_seeds,
-        num_parts,
-        weights=byte_weights(mb, options),
-        seed=options.seed,
-        imbalance=options.imbalance,
-        preset=preset,
-        time_limit_seconds=options.time_limit_seconds,
-    )
+    hypergraph = batch_hypergraph(batch.host, hops=hops, max_bytes=limit)
+    weights = fair_shares(batch.computation_graph)[:num_seeds] if options.weights is None else options.weights
+
+    def cut(num_parts: int) -> Tensor:
+        preset = "DEFAULT" if num_parts < _MANY_PARTS else "LARGE_K"
+        nodes = num_seeds + len(hypergraph.weights)
+        extra_bytes = nodes * num_parts * _BYTES_PER_NODE_AND_PART if preset == "DEFAULT" else 0
+        check_memory(len(hypergraph.pins), limit, extra_bytes)
+        return mtkahypar(
+            hypergraph.indptr,
+            hypergraph.pins,
+            hypergraph.weights,
+            num_seeds,
+            num_parts,
+            weights=weights,
+            seed=options.seed,
+            imbalance=options.imbalance,
+            preset=preset,
+            time_limit_seconds=options.time_budget_seconds,
+        )
+
+    return cut

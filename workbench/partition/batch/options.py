@@ -1,15 +1,14 @@
-"""Options shared by all batch partitioners, their validation, and access to the output block."""
+"""Options shared by all batch partitioners, and their validation."""
 
 from dataclasses import dataclass
 from numbers import Real
+from types import NoneType
 
-import torch
 from torch import Tensor
 
-from workbench.core.errors import ID_DTYPES, check_bytes, check_choice, check_seed, check_vector
-from workbench.core.minibatch import MiniBatch
+from workbench.core.errors import ID_DTYPES, check_bytes, check_choice, check_seed, check_type, check_vector
+from workbench.partition.costs import ByteCosts
 from workbench.partition.refine import OBJECTIVES
-from workbench.partition.refine.computation_graph import computation_graph, fair_shares
 
 POLICIES = ("auto", "fast")
 """Method names that choose another method."""
@@ -17,7 +16,7 @@ POLICIES = ("auto", "fast")
 _IMBALANCE = {"largest": 0.03, "total": 0.1}
 
 
-@dataclass(frozen=True, eq=False)
+@dataclass(frozen=True, eq=False, kw_only=True)
 class PartitionOptions:
     """Options of `partition_batch`, validated.
 
@@ -28,7 +27,8 @@ class PartitionOptions:
         node_parts: integer [num_graph_nodes], a partition of the whole graph.
         max_bytes: memory that the partitioner's own arrays may use; None: the memory that the machine has available.
         objective: "largest" (minimize the largest part) or "total" (minimize the sum of all parts).
-        time_limit_seconds: METIS or Mt-KaHyPar is ended after this many seconds; None: no limit.
+        time_budget_seconds: METIS or Mt-KaHyPar is ended after this many seconds; None: no limit.
+        costs: bytes per node and edge of each layer, for methods that balance bytes; None: `ByteCosts.default`.
     """
 
     seed: int = 0
@@ -36,14 +36,16 @@ class PartitionOptions:
     node_parts: Tensor | None = None
     max_bytes: int | None = None
     objective: str = "largest"
-    time_limit_seconds: float | None = None
+    time_budget_seconds: float | None = None
+    costs: ByteCosts | None = None
 
     def __post_init__(self) -> None:
         check_seed(self.seed)
         check_choice("objective", self.objective, OBJECTIVES)
         if self.max_bytes is not None:
             check_bytes("max_bytes", self.max_bytes, 0)
-        limit = self.time_limit_seconds
+        check_type("costs", self.costs, (ByteCosts, NoneType), "workbench.byte_costs computes them for a model")
+        limit = self.time_budget_seconds
         if limit is not None and not (isinstance(limit, Real) and limit > 0):
             raise ValueError(f"time_budget_seconds is {limit!r}; it must be a positive number, or None for no limit")
 
@@ -51,11 +53,6 @@ class PartitionOptions:
     def imbalance(self) -> float:
         """Allowed excess of a part's weight over the mean: METIS's 3 %, or 10 % for the objective "total"."""
         return _IMBALANCE[self.objective]
-
-
-def byte_weights(mb: MiniBatch, options: PartitionOptions) -> Tensor:
-    """Return the given weights, or each seed's fair share of the bytes of all inputs and edges: [num_seeds]."""
-    return fair_shares(computation_graph(mb))[: mb.num_seeds] if options.weights is None else options.weights
 
 
 def check_method(method: str, node_parts: Tensor | None) -> None:
@@ -75,11 +72,3 @@ def check_method(method: str, node_parts: Tensor | None) -> None:
             f"method is {method!r} and node_parts is {'not ' if node_parts is None else ''}given; method 'cluster' "
             "requires node_parts (partition_graph), 'auto' and 'fast' accept them, other methods don't use them"
         )
-
-
-def output_rows(mb: MiniBatch) -> tuple[Tensor, Tensor, int]:
-    """Return `indptr`, `indices` and number of sources of the output block, on the CPU; no edges without layers."""
-    if not mb.blocks:
-        return torch.zeros(mb.num_seeds + 1, dtype=torch.int64), torch.empty(0, dtype=torch.int32), mb.num_seeds
-    block = mb.blocks[-1]
-    return block.indptr.cpu(), block.indices.cpu(), block.num_src

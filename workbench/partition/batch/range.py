@@ -1,13 +1,12 @@
 """Range baseline of Betty (ASPLOS 2023, section 6): the seeds in ascending order of id, cut evenly."""
 
 import torch
-from torch import Tensor
 
-from workbench.core.minibatch import MiniBatch
 from workbench.partition.balance import cut_evenly
-from workbench.partition.batch.options import PartitionOptions
+from workbench.partition.batch.prepared_batch import Cut, PreparedBatch
 
 
-def range_parts(mb: MiniBatch, num_parts: int, options: PartitionOptions) -> Tensor:
+def prepare_range(batch: PreparedBatch) -> Cut:
     """Cut the seeds, sorted by raw-graph id, into runs of equal weight."""
-    return cut_evenly(torch.argsort(mb.seeds.cpu()), num_parts, options.weights)
+    order = torch.argsort(batch.seeds)
+    return lambda num_parts: cut_evenly(order, num_parts, batch.options.weights)

@@ -1,40 +1,44 @@
 """A partitioner followed by Fiduccia–Mattheyses refinement, as one partitioner."""
 
-from collections.abc import Callable
-
 from torch import Tensor
 
-from workbench.core.minibatch import MiniBatch
-from workbench.partition.batch.hypergraph import hypergraph_parts
-from workbench.partition.batch.options import PartitionOptions
-from workbench.partition.batch.star import star_parts
-from workbench.partition.refine import refine_parts
-
-BatchPartitioner = Callable[[MiniBatch, int, PartitionOptions], Tensor]
-"""A function of the batch, the number of parts and the options that returns int64 [num_seeds]."""
+from workbench.partition.batch.hypergraph import prepare_hypergraph
+from workbench.partition.batch.prepared_batch import Cut, Prepare, PreparedBatch
+from workbench.partition.batch.star import prepare_star
+from workbench.partition.refine import refine
 
 
-def refined(partitioner: BatchPartitioner) -> BatchPartitioner:
+def refined(prepare: Prepare) -> Prepare:
     """Return a partitioner that refines the parts of another.
 
     Args:
-        partitioner: provides the initial partition.
+        prepare: provides the initial partitions, without empty parts.
 
     Returns:
         The composed partitioner.
     """
 
-    def parts(mb: MiniBatch, num_parts: int, options: PartitionOptions) -> Tensor:
-        return refine_parts(
-            mb,
-            partitioner(mb, num_parts, options),
-            objective=options.objective,
-            weights=options.weights,
-            max_bytes=options.max_bytes,
-        )
+    def prepare_refined(batch: PreparedBatch) -> Cut:
+        initial, options = prepare(batch), batch.options
 
-    return parts
+        def cut(num_parts: int) -> Tensor:
+            part = initial(num_parts)
+            if not batch.mb.blocks:
+                return part
+            return refine(
+                batch.computation_graph,
+                part,
+                num_parts,
+                objective=options.objective,
+                weights=options.weights,
+                max_bytes=options.max_bytes,
+                anneal=options.costs is not None,
+            )
+
+        return cut
+
+    return prepare_refined
 
 
-star_refined_parts = refined(star_parts)
-hypergraph_refined_parts = refined(hypergraph_parts)
+prepare_star_refined = refined(prepare_star)
+prepare_hypergraph_refined = refined(prepare_hypergraph)

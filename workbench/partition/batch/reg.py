@@ -17,7 +17,8 @@ from workbench.kernels.csr import distinct_rows
 from workbench.kernels.jit import compiled
 from workbench.kernels.threads import parallel_rows
 from workbench.kernels.transpose import Transposed, transpose
-from workbench.partition.batch.options import PartitionOptions, output_rows
+from workbench.partition.batch.options import PartitionOptions
+from workbench.partition.batch.prepared_batch import Cut, PreparedBatch, output_rows
 from workbench.partition.metis import metis
 
 # 16 bytes are the 64-bit neighbour and weight; METIS's process, which maps them, has a peak of 39 more on ogbn-arxiv
@@ -42,36 +43,36 @@ class RedundancyEmbeddedGraph:
     edge_weight: Tensor | None
 
 
-def reg_parts(mb: MiniBatch, num_parts: int, options: PartitionOptions) -> Tensor:
+def prepare_reg(batch: PreparedBatch) -> Cut:
     """Minimize the edge cut of the REG, so that seeds of different parts share few in-neighbours."""
-    return _partition(redundancy_embedded_graph(mb, max_bytes=options.max_bytes), num_parts, options)
+    return _cut(redundancy_embedded_graph(batch.host, max_bytes=batch.options.max_bytes), batch.options)
 
 
-def reg_unweighted_parts(mb: MiniBatch, num_parts: int, options: PartitionOptions) -> Tensor:
+def prepare_reg_unweighted(batch: PreparedBatch) -> Cut:
     """Partition the REG with all edge weights 1, as the paper's artifact does."""
-    reg = redundancy_embedded_graph(mb, max_bytes=options.max_bytes)
-    return _partition(replace(reg, edge_weight=None), num_parts, options)
+    reg = redundancy_embedded_graph(batch.host, max_bytes=batch.options.max_bytes)
+    return _cut(replace(reg, edge_weight=None), batch.options)
 
 
-def reg_normalized_parts(mb: MiniBatch, num_parts: int, options: PartitionOptions) -> Tensor:
+def prepare_reg_normalized(batch: PreparedBatch) -> Cut:
     """Partition the REG with normalized weights: a source that n seeds need counts 1/(n - 1) for each pair of them.
 
     The pairs of a source then weigh n/2 together instead of n²/2: cutting them costs at most n - 1 copies. A seed that
     is a source needs itself.
     """
-    reg = redundancy_embedded_graph(mb, normalized=True, max_bytes=options.max_bytes)
-    return _partition(reg, num_parts, options)
+    reg = redundancy_embedded_graph(batch.host, normalized=True, max_bytes=batch.options.max_bytes)
+    return _cut(reg, batch.options)
 
 
-def _partition(reg: RedundancyEmbeddedGraph, num_parts: int, options: PartitionOptions) -> Tensor:
-    return metis(
+def _cut(reg: RedundancyEmbeddedGraph, options: PartitionOptions) -> Cut:
+    return lambda num_parts: metis(
         reg.indptr,
         reg.indices,
         num_parts,
         edge_weight=reg.edge_weight,
         weights=options.weights,
         seed=options.seed,
-        time_limit_seconds=options.time_limit_seconds,
+        time_limit_seconds=options.time_budget_seconds,
     )
 
 

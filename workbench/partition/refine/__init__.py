@@ -1,6 +1,6 @@
 """Refinement of a batch partition: Fiduccia–Mattheyses passes that move seeds between parts at positive gain."""
 
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
@@ -10,18 +10,34 @@ from workbench.core.capacity import available_bytes
 from workbench.core.errors import ID_DTYPES, check_bytes, check_choice, check_tensors, check_type, check_vector
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.balance import check_weights
+from workbench.partition.costs import ByteCosts
 from workbench.partition.refine.computation_graph import ComputationGraph, computation_graph
 from workbench.partition.refine.fm import fm_pass
 from workbench.partition.refine.pin_counts import PinCounts, count_pins
 
 OBJECTIVES = ("largest", "total")
-_POWER = {"largest": 4.0, "total": 1.0}  # exponent of a part's bytes in the objective: more weight for larger parts
 _MAX_GROWTH = {"largest": 1.0, "total": 1.05}  # bound of every part's bytes, relative to the largest part at the start
-_SLACK = {"largest": 0.1, "total": 0.25}  # fraction of a seed's sources by which a candidate's estimate may be negative
-_NUM_CANDIDATES = 2  # parts per seed whose gain is computed exactly
-_MAX_PASSES = 3
 _MIN_MOVED = 1000  # a pass that moves fewer than one seed in this many is the last
 _IMBALANCE = 1.03  # bound of a part's weight, relative to the mean; METIS's default
+
+
+class _Schedule(NamedTuple):
+    """Passes of the refinement.
+
+    Args:
+        powers: exponent of a part's bytes in the objective, per pass: more weight for larger parts.
+        num_candidates: parts per seed whose gain is computed exactly.
+        slack: fraction of a seed's sources by which a candidate's estimated gain may be negative.
+    """
+
+    powers: tuple[float, ...]
+    num_candidates: int
+    slack: float
+
+
+_SCHEDULES = {"largest": _Schedule((4.0,) * 3, 2, 0.1), "total": _Schedule((1.0,) * 3, 2, 0.25)}
+_ANNEALED = _Schedule((2.0, 8.0, 32.0, 64.0), 3, 0.3)
+"""Of "largest" with a model's costs: removes redundancy first, then makes the largest part as small as the others."""
 
 
 def refine_parts(
@@ -30,15 +46,16 @@ def refine_parts(
     *,
     objective: str = "largest",
     weights: Tensor | None = None,
+    costs: ByteCosts | None = None,
     max_bytes: int | None = None,
 ) -> Tensor:
     """Move seeds between micro-batches, one at a time, to shrink the largest micro-batch or the sum of all.
 
     The gain of a move is exact over all layers: the bytes of input nodes and edges that no other seed of the old part
-    needs, minus those that the new part doesn't have yet. An input node counts 512 bytes (128 features in float32),
-    an edge 16. "largest" lowers the sum over parts of the 4th power of their bytes, and no part grows beyond the
-    initially largest; "total" lowers the sum of bytes, and no part grows more than 5 % beyond it. No part loses its
-    last seed. Makes up to three passes over the seeds.
+    needs, minus those that the new part doesn't have yet. "largest" lowers the sum over parts of the 4th power of
+    their bytes, and no part grows beyond the initially largest; "total" lowers the sum of bytes, and no part grows
+    more than 5 % beyond it. No part loses its last seed. Makes up to three passes over the seeds; with `costs`,
+    "largest" makes four, whose power rises from 2 to 64.
 
     Args:
         mb: the batch.
@@ -46,6 +63,7 @@ def refine_parts(
         objective: "largest" or "total".
         weights: [num_seeds], non-negative weight of every seed: no part grows beyond 1.03 times the mean weight or
             the initially heaviest part, whichever is more. None: no such bound.
+        costs: bytes per node and edge of each layer; None: 512 per input node (128 features in float32), 16 per edge.
         max_bytes: memory that the refinement may allocate; None: the memory that the machine has available.
 
     Returns:
@@ -71,27 +89,59 @@ def refine_parts(
     labels, compact = torch.unique(part.cpu(), return_inverse=True)  # labels without seeds are no parts
     if max_bytes is not None:
         check_bytes("max_bytes", max_bytes, 0)
-    limit = available_bytes() if max_bytes is None else max_bytes
-    refined = _refine(computation_graph(mb), compact, len(labels), objective, weights, limit)
+    refined = refine(
+        computation_graph(mb, costs),
+        compact,
+        len(labels),
+        objective=objective,
+        weights=weights,
+        max_bytes=max_bytes,
+        anneal=costs is not None,
+    )
     return labels[refined].to(mb.device, torch.int64)
 
 
-def _refine(
-    graph: ComputationGraph, part: Tensor, num_parts: int, objective: str, weights: Tensor | None, max_bytes: int
+def refine(
+    graph: ComputationGraph,
+    part: Tensor,
+    num_parts: int,
+    *,
+    objective: str = "largest",
+    weights: Tensor | None = None,
+    max_bytes: int | None = None,
+    anneal: bool = False,
 ) -> Tensor:
-    pins = count_pins(graph, part, num_parts, max_bytes)
+    """Refine a partition of a batch whose computation graph exists; `refine_parts` says how.
+
+    Args:
+        graph: the computation graph of the batch.
+        part: int64 [num_seeds] on the CPU, in [0, num_parts).
+        num_parts: number of parts.
+        objective: "largest" or "total".
+        weights: [num_seeds] on the CPU, non-negative weight of every seed, or None.
+        max_bytes: memory that the refinement may allocate; None: the memory that the machine has available.
+        anneal: for "largest", raise the power from pass to pass.
+
+    Returns:
+        int64 [num_seeds], on the CPU.
+
+    Raises:
+        CapacityError: it would need more than `max_bytes`.
+    """
+    limit = available_bytes() if max_bytes is None else max_bytes
+    pins = count_pins(graph, part, num_parts, limit)
     state = _state(part, pins, weights)
-    settings = _settings(pins, state, objective, weights)
-    scratch = _scratch(graph)
-    for _ in range(_MAX_PASSES):
-        moves, position = 0, 0
-        while position < len(part):
-            more, position = fm_pass(graph.arrays(), pins.arrays(), state, settings, scratch, position)
-            moves += more
-            if position < len(part):  # the hash table is full, mostly with nodes that have left their part
-                pins = count_pins(graph, torch.from_numpy(state[0]), num_parts, max_bytes)
-        if moves * _MIN_MOVED < len(part):
+    schedule = _ANNEALED if anneal and objective == "largest" else _SCHEDULES[objective]
+    bounds = _bounds(pins, state, objective, weights)
+    scratch, previous = _scratch(graph), 0.0
+    for power in schedule.powers:
+        if power != previous:
+            scratch.examined[:] = 0  # gains have changed for all seeds
+        settings = (power, schedule.num_candidates, schedule.slack, *bounds)
+        moves = fm_pass(graph.arrays(), pins.arrays(), state, settings, tuple(scratch))
+        if power == schedule.powers[-1] and moves * _MIN_MOVED < len(part):
             break
+        previous = power
     return torch.from_numpy(state[0])
 
 
@@ -104,18 +154,28 @@ def _state(part: Tensor, pins: PinCounts, weights: Tensor | None) -> tuple[Any, 
     return (part.clone().numpy(), pins.part_bytes, weight.numpy(), part_weight.numpy(), part_size.numpy())
 
 
-def _settings(pins: PinCounts, state: tuple[Any, ...], objective: str, weights: Tensor | None) -> tuple[Any, ...]:
-    """The numbers that decide on moves: power, candidates, slack, and the bounds of a part's bytes and weight."""
+def _bounds(pins: PinCounts, state: tuple[Any, ...], objective: str, weights: Tensor | None) -> tuple[float, float]:
+    """The bounds of a part's bytes and weight."""
     part_weight = state[3]
     max_weight = np.inf if weights is None else max(float(part_weight.max()), _IMBALANCE * float(part_weight.mean()))
     max_part_bytes = _MAX_GROWTH[objective] * float(pins.part_bytes.max())
-    return _POWER[objective], _NUM_CANDIDATES, _SLACK[objective], max_part_bytes, max_weight
+    return max_part_bytes, max_weight
 
 
-def _scratch(graph: ComputationGraph) -> tuple[Any, ...]:
-    """Scratch arrays of a pass: stack, visited, removed and changed per node, examined per seed, clock."""
+class _Scratch(NamedTuple):
+    """Arrays of a pass: stack; visited, removed and changed per node; examined per seed; clock."""
+
+    stack: Any
+    visited: Any
+    removed: Any
+    changed: Any
+    examined: Any
+    clock: Any
+
+
+def _scratch(graph: ComputationGraph) -> _Scratch:
     nodes, seeds = len(graph.node_bytes), graph.num_seeds
-    return (
+    return _Scratch(
         np.empty(len(graph.sources) + nodes, np.int64),
         np.zeros(nodes, np.int64),
         np.zeros(nodes, np.int32),

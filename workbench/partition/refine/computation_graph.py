@@ -1,17 +1,17 @@
 """The computation graph of a batch, unrolled by hop: the nodes that a part needs for a seed, and the bytes of each."""
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
 from workbench.kernels.csr import distinct_rows, index_dtype
 from workbench.kernels.jit import compiled
-
-INPUT_BYTES = 512
-EDGE_BYTES = 16
+from workbench.partition.costs import ByteCosts
 
 
 @dataclass(frozen=True, eq=False)
@@ -42,22 +42,22 @@ class ComputationGraph:
         return tuple(t.numpy() for t in (self.hop_starts, self.indptr, self.sources, self.node_bytes))
 
 
-def computation_graph(
-    mb: MiniBatch, *, input_bytes: int = INPUT_BYTES, edge_bytes: int = EDGE_BYTES
-) -> ComputationGraph:
+def computation_graph(mb: MiniBatch, costs: ByteCosts | None = None) -> ComputationGraph:
     """Unroll a batch by hop and assign bytes to its nodes.
-
-    The real bytes of an input or an edge depend on the model; the defaults are a row of 128 features in float32, and
-    an edge's index with its entry in the transposed block.
 
     Args:
         mb: the batch.
-        input_bytes: bytes per input node.
-        edge_bytes: bytes per edge, in any layer.
+        costs: bytes per node and edge of each layer, rounded to whole bytes per node of the graph; None for
+            `ByteCosts.default`.
 
     Returns:
-        The graph; a node's bytes are those of its incoming edges, or of an input.
+        The graph; a node's bytes are its own and those of its incoming edges.
+
+    Raises:
+        ValueError: the costs are of another number of layers.
     """
+    costs = ByteCosts.default(len(mb.blocks)) if costs is None else costs
+    _check_layers(costs, len(mb.blocks))
     blocks = [b.to("cpu") for b in reversed(mb.blocks)]
     sizes = torch.tensor([mb.num_seeds, *(b.num_src for b in blocks)])
     hop_starts = torch.zeros(len(sizes) + 1, dtype=torch.int64)
@@ -67,9 +67,26 @@ def computation_graph(
     sources = [local.to(dtype) + int(start) for (_, local), start in zip(rows, hop_starts[1:-1], strict=True)]
     indptr = torch.zeros(int(hop_starts[-2]) + 1, dtype=torch.int64)
     torch.cumsum(torch.cat([none, *(bounds.diff() for bounds, _ in rows)]), 0, out=indptr[1:])
-    node_bytes = torch.full((int(hop_starts[-1]),), input_bytes, dtype=torch.int64)
-    node_bytes[: len(indptr) - 1] = torch.cat([none, *(b.indptr.diff() for b in blocks)]) * edge_bytes
-    return ComputationGraph(hop_starts, indptr, torch.cat([none.to(dtype), *sources]), node_bytes)
+    return ComputationGraph(
+        hop_starts, indptr, torch.cat([none.to(dtype), *sources]), _node_bytes(blocks, sizes, costs)
+    )
+
+
+def _check_layers(costs: ByteCosts, num_layers: int) -> None:
+    if len(costs.per_edge) != num_layers:
+        raise ValueError(
+            f"costs are of {len(costs.per_edge)} layers, but the batch has {num_layers} blocks; pass the costs of a "
+            "model with one layer per block"
+        )
+
+
+def _node_bytes(blocks: Sequence[Block], sizes: Tensor, costs: ByteCosts) -> Tensor:
+    """Bytes of every node, by hop; blocks and sizes are in the order of hops."""
+    per_node, per_edge = reversed(costs.per_node), reversed(costs.per_edge)
+    hops = [torch.full((int(size),), cost, dtype=torch.float64) for size, cost in zip(sizes, per_node, strict=True)]
+    for hop, block, cost in zip(hops[:-1], blocks, per_edge, strict=True):
+        hop += block.indptr.diff() * cost
+    return torch.cat(hops).round_().to(torch.int64)
 
 
 def fair_shares(graph: ComputationGraph) -> Tensor:

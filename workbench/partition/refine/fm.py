@@ -15,12 +15,10 @@ from workbench.kernels.jit import compiled
 from workbench.partition.refine.computation_graph import self_source
 from workbench.partition.refine.pin_counts import PART_BITS, PART_MASK, add_pin, pin_count, remove_pin
 
-_MAX_LOAD = 0.85  # of the hash table of pin counts
-
 
 @compiled
-def fm_pass(graph, pins, state, settings, scratch, begin):
-    """Examine seeds from `begin` on and move each to the part of the highest positive gain.
+def fm_pass(graph, pins, state, settings, scratch):
+    """Examine every seed and move it to the part of the highest positive gain.
 
     Parts are ranked by an estimate, and the exact gain is computed for the best `num_candidates` of them. A seed is
     skipped as long as none of its sources has changed since it was last examined.
@@ -31,52 +29,42 @@ def fm_pass(graph, pins, state, settings, scratch, begin):
         state: part [seeds], part_bytes [parts], weight [seeds], part_weight and part_size [parts]; updated.
         settings: power, num_candidates, slack, max_part_bytes, max_part_weight.
         scratch: stack, visited, removed and changed [nodes], examined [seeds], clock [2].
-        begin: the first seed to examine.
 
     Returns:
-        The number of moves, and the seed at which the pass stopped: the number of seeds, or earlier because the hash
-        table of pin counts is full.
+        The number of moves.
     """
-    num_parts, table, filled = pins[1], pins[4], pins[5]
     part, part_bytes, _, _, part_size = state
     changed, examined, clock = scratch[3:]
-    num_seeds, scale, power = len(part), part_bytes.max(), settings[0]
+    num_parts, scale, power = pins[1], part_bytes.max(), settings[0]
     price = (part_bytes / scale) ** (power - 1)  # derivative of the objective: the cost of one more byte, per part
     shared, adjacent = np.zeros(num_parts), np.empty(num_parts, np.int64)
     moves = 0
-    for v in range(begin, num_seeds):
-        if filled[0] > _MAX_LOAD * len(table):
-            return moves, v
-        home, best, new = part[v], -1, 0
+    for v in range(len(part)):
+        home, best = part[v], -1
         exclusive, stale, num_adjacent = _count_shared(graph, pins, v, home, changed, examined[v], shared, adjacent)
         if exclusive > 0 and stale and part_size[home] > 1:
             clock[0] += 1
             examined[v] = clock[0]
             candidates = adjacent[:num_adjacent]
-            best, new = _best_move(
-                graph, pins, state, settings, scratch, v, exclusive, scale, price, shared, candidates
-            )
+            best = _best_move(graph, pins, state, settings, scratch, v, exclusive, scale, price, shared, candidates)
         for i in range(num_adjacent):
             shared[adjacent[i]] = 0
         if best >= 0:
-            if filled[0] + new >= len(table):
-                examined[v] = 0  # examined again once the table has been rebuilt
-                return moves, v
             _move(graph, pins, state, v, best, scratch)
             price[home] = (part_bytes[home] / scale) ** (power - 1)
             price[best] = (part_bytes[best] / scale) ** (power - 1)
             moves += 1
-    return moves, num_seeds
+    return moves
 
 
 @compiled
 def _best_move(graph, pins, state, settings, scratch, seed, exclusive, scale, price, shared, adjacent):
-    """Return the part to which a seed moves with the highest gain (-1: none is positive) and how many nodes it adds."""
+    """Return the part to which a seed moves with the highest gain; -1 if none is positive."""
     part, part_bytes, weight, part_weight, _ = state
     power, num_candidates, slack, max_part_bytes, max_part_weight = settings
     stack, visited, removed, _, _, clock = scratch
     home, num_sources = part[seed], graph[1][seed + 1] - graph[1][seed] + 1
-    best, best_gain, best_new, freed, home_gain = -1, 1e-12, 0, -1.0, 0.0
+    best, best_gain, freed, home_gain = -1, 1e-12, -1.0, 0.0
     for _ in range(num_candidates):
         other = _next_candidate(home, exclusive, num_sources, price, shared, adjacent, slack)
         if other < 0:
@@ -93,11 +81,11 @@ def _best_move(graph, pins, state, settings, scratch, seed, exclusive, scale, pr
         there = part_bytes[other] / scale
         limit = (there**power + home_gain - best_gain) ** (1 / power) * scale - part_bytes[other]
         limit = min(limit, max_part_bytes - part_bytes[other])
-        added, new = _bytes_added(graph, pins, seed, other, limit, stack, visited, clock)
+        added = _bytes_added(graph, pins, seed, other, limit, stack, visited, clock)
         gain = home_gain + there**power - (there + added / scale) ** power
         if added <= limit and gain > best_gain:
-            best, best_gain, best_new = other, gain, new
-    return best, best_new
+            best, best_gain = other, gain
+    return best
 
 
 @compiled
@@ -121,10 +109,10 @@ def _bytes_freed(graph, pins, seed, part, stack, visited, removed, clock):
 
 @compiled
 def _bytes_added(graph, pins, seed, part, limit, stack, visited, clock):
-    """Sum the bytes and count the nodes that a seed adds to a part; exits early beyond `limit` bytes."""
+    """Sum the bytes of the nodes that a seed adds to a part; exits early beyond `limit` bytes."""
     hop_starts, indptr, sources, node_bytes = graph
     clock[1] += 1
-    stack[0], top, total, new = seed, 1, 0.0, 0
+    stack[0], top, total = seed, 1, 0.0
     while top > 0 and total <= limit:
         top -= 1
         node = stack[top]
@@ -132,9 +120,8 @@ def _bytes_added(graph, pins, seed, part, limit, stack, visited, clock):
             visited[node] = clock[1]
             if node < hop_starts[1] or pin_count(pins, node, part) == 0:
                 total += node_bytes[node]
-                new += 1
                 top = _push_sources(hop_starts, indptr, sources, node, stack, top)
-    return total, new
+    return total
 
 
 @compiled
@@ -179,18 +166,22 @@ def _count_shared(graph, pins, seed, home, changed, examined, shared, adjacent):
     `adjacent`.
     """
     _, indptr, sources, _ = graph
-    _, _, row_starts, rows, _, _ = pins
-    first = pins[0][0]
+    num_seeds, num_parts, row_starts, rows = pins
     exclusive, num_adjacent, stale = 0, 0, False
     for e in range(indptr[seed] - 1, indptr[seed + 1]):
-        source = first + seed if e < indptr[seed] else sources[e]
+        source = num_seeds + seed if e < indptr[seed] else sources[e]
         stale = stale or changed[source] >= examined
-        for i in range(row_starts[source - first], row_starts[source - first + 1]):
-            if rows[i] == 0:
+        begin, end = row_starts[source - num_seeds], row_starts[source - num_seeds + 1]
+        by_part = end - begin == num_parts
+        for i in range(begin, end):
+            entry = np.int64(rows[i])
+            if entry == 0:
+                if by_part:
+                    continue
                 break
-            part = rows[i] & PART_MASK
+            part = i - begin if by_part else entry & PART_MASK
             if part == home:
-                exclusive += rows[i] >> PART_BITS == 1
+                exclusive += (entry if by_part else entry >> PART_BITS) == 1
             else:
                 if shared[part] == 0:
                     adjacent[num_adjacent] = part

@@ -1,9 +1,9 @@
 """Pin counts per node and part: how many nodes of a part read each node of the computation graph.
 
 Every node beyond the seeds is a net; its pins are the nodes of the previous hop that read it. A part contains a node
-while the node has a pin in the part, so the count tells when the last one leaves. Nodes of the first hop have rows of
-(part, count) entries, which a pass scans; nodes of further hops are looked up for one part at a time, in one hash
-table. Memory is linear in the nodes of the micro-batches, whatever the number of parts.
+while the node has a pin in the part, so the count tells when the last one leaves. A node has a row of counts: one per
+part if a quarter of the parts or more may contain it, otherwise one entry (count, part) per part that does, zeros after
+the last. No more parts contain a node than seeds reach it, so rows never grow.
 """
 
 from dataclasses import dataclass
@@ -15,41 +15,38 @@ from torch import Tensor
 
 from workbench.core.errors import CapacityError
 from workbench.core.units import format_bytes
+from workbench.kernels.csr import offsets
 from workbench.kernels.jit import compiled
-from workbench.kernels.threads import parallel_rows
-from workbench.partition.refine.computation_graph import ComputationGraph, net_sizes, self_source
+from workbench.partition.refine.computation_graph import ComputationGraph, self_source
+from workbench.partition.refine.part_nodes import nodes_by_part
 
 MAX_PARTS = 1 << 16
-PART_BITS = 16  # of a row's entry: count in the high bits, part in the low ones
-_COUNT_BITS = 24  # of a table's entry: key in the high bits, count in the low ones
-PART_MASK, _COUNT_MASK = (1 << PART_BITS) - 1, (1 << _COUNT_BITS) - 1
+PART_BITS = 16  # of an entry: count in the high bits, part in the low ones; nets with entries have fewer pins than 2¹⁶
+PART_MASK = (1 << PART_BITS) - 1
+_DENSE = 4  # a row has a count per part if at least one part in this many may contain its node
 
 
 @dataclass(frozen=True, eq=False)
 class PinCounts:
-    """Pin counts by node and part; the kernels of this module update the arrays in place.
+    """Pin counts by node and part; the kernels of this module update the rows in place.
 
     Args:
-        bounds: int64 [2], the first node one hop and two hops from the seeds.
+        num_seeds: the number of the first node that has a row.
         num_parts: number of parts.
-        row_starts: int64 [nodes of the first hop + 1], where the rows of `rows` begin.
-        rows: int64, entries per node of the first hop, zeros after the last one in use.
-        table: int64 [a power of two], open-addressing hash table of the nodes of further hops; 0 is a free slot.
-        filled: int64 [1], slots of the table in use.
+        row_starts: int64 [nodes beyond the seeds + 1], where the rows of `rows` begin.
+        rows: uint32, rows of `num_parts` counts, and shorter ones of entries.
         part_bytes: float64 [num_parts], bytes of every part.
     """
 
-    bounds: Any
+    num_seeds: int
     num_parts: int
     row_starts: Any
     rows: Any
-    table: Any
-    filled: Any
     part_bytes: Any
 
     def arrays(self) -> tuple[Any, ...]:
         """Return the fields that kernels read and update."""
-        return self.bounds, self.num_parts, self.row_starts, self.rows, self.table, self.filled
+        return self.num_seeds, self.num_parts, self.row_starts, self.rows
 
 
 def count_pins(graph: ComputationGraph, part: Tensor, num_parts: int, max_bytes: int) -> PinCounts:
@@ -65,174 +62,113 @@ def count_pins(graph: ComputationGraph, part: Tensor, num_parts: int, max_bytes:
         The counts, and the bytes of every part.
 
     Raises:
-        CapacityError: they would use more, or there are more parts or pins than an entry can represent.
+        CapacityError: they would use more, or there are more parts than an entry can represent.
     """
-    members, part_bytes = _count_parts(graph, part, num_parts)
-    second_hop = int(graph.hop_starts[min(2, len(graph.hop_starts) - 1)])
-    num_deep = len(graph.node_bytes) - second_hop
-    sizes = net_sizes(graph)
-    row_lengths = sizes[int(graph.hop_starts[1]) : second_hop].clamp(max=num_parts)
-    row_starts = torch.zeros(len(row_lengths) + 1, dtype=torch.int64)
-    torch.cumsum(row_lengths, 0, out=row_starts[1:])
-    entries = sum(map(len, members))
-    slots = 1 << max(4, (2 * entries + num_parts).bit_length())  # one move may add all nodes of a part
-    _check(sizes, num_deep * num_parts, num_parts, 8 * (entries + slots + int(row_starts[-1])), max_bytes)
-    pins = PinCounts(
-        graph.hop_starts[[1, min(2, len(graph.hop_starts) - 1)]].numpy(),
-        num_parts,
-        row_starts.numpy(),
-        np.zeros(int(row_starts[-1]), np.int64),
-        np.zeros(slots, np.int64),
-        np.zeros(1, np.int64),
-        part_bytes,
-    )
+    bounds = _bound_parts(graph, num_parts)
+    row_starts = offsets(torch.where(bounds * _DENSE >= num_parts, num_parts, bounds))
+    most_entries = int(bounds.sum())  # of the parts' nodes, which exist until they are in rows
+    _check(num_parts, 8 * (len(row_starts) + most_entries) + 4 * int(row_starts[-1]), max_bytes)
+    members, part_bytes = nodes_by_part(graph, part, num_parts)
+    rows = np.zeros(int(row_starts[-1]), np.uint32)
+    pins = PinCounts(graph.num_seeds, num_parts, row_starts.numpy(), rows, part_bytes)
     for label, packed in enumerate(members):
         _insert(pins.arrays(), packed, label)
     return pins
 
 
-def _check(sizes: Tensor, keys: int, num_parts: int, required: int, limit: int) -> None:
+def _check(num_parts: int, required: int, limit: int) -> None:
     if required > limit:
         raise CapacityError(
             f"the refinement requires {format_bytes(required)}, more than the limit of {format_bytes(limit)}: use "
             "fewer parts, a method without refinement (star), or raise max_bytes"
         )
-    if num_parts > MAX_PARTS or keys >= 1 << (63 - _COUNT_BITS) or (len(sizes) and int(sizes.max()) > _COUNT_MASK):
+    if num_parts > MAX_PARTS:
         raise CapacityError(
-            f"the refinement supports up to {MAX_PARTS:,} parts, {1 << (63 - _COUNT_BITS):,} nodes times parts and "
-            f"{_COUNT_MASK:,} pins per net, not {num_parts:,}, {keys:,} and {int(sizes.max()):,}: use a method "
-            "without refinement (star), fewer parts or a smaller batch"
+            f"the refinement supports up to {MAX_PARTS:,} parts, not {num_parts:,}: use a method without refinement "
+            "(star), or fewer parts"
         )
 
 
-def _count_parts(graph: ComputationGraph, part: Tensor, num_parts: int) -> tuple[list[Any], Any]:
-    """Return for every part its nodes beyond the seeds, packed as (pin count, node), and its bytes."""
-    seeds = torch.argsort(part, stable=True).numpy()
-    bounds = torch.zeros(num_parts + 1, dtype=torch.int64)
-    torch.cumsum(torch.bincount(part, minlength=num_parts), 0, out=bounds[1:])
-    arrays, num_nodes = graph.arrays(), len(graph.node_bytes)
-    members: list[Any] = [None] * num_parts
-    part_bytes = np.zeros(num_parts)
-
-    def parts(lo: int, hi: int) -> None:
-        counts, visited = np.zeros(num_nodes, np.int32), np.empty(num_nodes, np.int64)
-        for label in range(lo, hi):
-            of_part = seeds[bounds[label] : bounds[label + 1]]
-            end, part_bytes[label] = _traverse(arrays, of_part, counts, visited)
-            members[label] = visited[len(of_part) : end].copy()
-
-    parallel_rows(parts, num_parts, min_rows=1)
-    return members, part_bytes
+def _bound_parts(graph: ComputationGraph, num_parts: int) -> Tensor:
+    """Bound how many parts may contain each node beyond the seeds: no more than seeds reach it."""
+    bounds = torch.zeros(len(graph.node_bytes), dtype=torch.int64)
+    _add_bounds(*(t.numpy() for t in (graph.hop_starts, graph.indptr, graph.sources, bounds)), num_parts)
+    return bounds[graph.num_seeds :]
 
 
 @compiled
-def _traverse(graph, seeds, counts, visited):
-    """Traverse a part breadth-first from its seeds, counting pins in `counts`, which is zero before and after.
-
-    Returns the end of `visited` and the part's bytes; entries beyond the seeds are packed as (pin count, node).
-    """
-    hop_starts, indptr, sources, node_bytes = graph
-    end, total = len(seeds), 0.0
-    visited[:end] = seeds
-    head = 0
-    while head < end:
-        node = visited[head]
-        head += 1
-        total += node_bytes[node]
+def _add_bounds(hop_starts, indptr, sources, bounds, num_parts):
+    """Add every node's bound, 1 for a seed, to those of its sources: they have higher numbers."""
+    for node in range(len(bounds)):
+        bounds[node] = min(num_parts, max(bounds[node], node < hop_starts[1]))
         if node < len(indptr) - 1:
-            for e in range(indptr[node] - 1, indptr[node + 1]):
-                source = self_source(hop_starts, node) if e < indptr[node] else sources[e]
-                if counts[source] == 0:
-                    visited[end] = source
-                    end += 1
-                counts[source] += 1
-    for i in range(len(seeds), end):
-        node = visited[i]
-        visited[i] = (np.int64(counts[node]) << 32) | node
-        counts[node] = 0
-    return end, total
+            bounds[self_source(hop_starts, node)] += bounds[node]
+            for e in range(indptr[node], indptr[node + 1]):
+                bounds[sources[e]] += bounds[node]
 
 
 @compiled
 def _insert(pins, packed_nodes, part):
     """Insert the nodes of a part, none of which has an entry for it yet."""
-    bounds, num_parts, row_starts, rows, table, filled = pins
+    num_seeds, num_parts, row_starts, rows = pins
     for packed in packed_nodes:
         node, count = packed & 0xFFFFFFFF, packed >> 32
-        if node < bounds[1]:
-            i = row_starts[node - bounds[0]]
-            while rows[i] != 0:
-                i += 1
-            rows[i] = (count << PART_BITS) | part
+        begin, end = row_starts[node - num_seeds], row_starts[node - num_seeds + 1]
+        if end - begin == num_parts:
+            rows[begin + part] = count
         else:
-            key = (node - bounds[1]) * num_parts + part + 1
-            table[_slot(table, key)] = (key << _COUNT_BITS) | count
-            filled[0] += 1
-
-
-@compiled
-def _slot(table, key):
-    """Return the slot of a key, or the free slot for it (linear probing). Keys remain when their count falls to 0."""
-    mask = len(table) - 1
-    i = np.int64((np.uint64(key) * np.uint64(0x9E3779B97F4A7C15)) >> np.uint64(20)) & mask
-    while table[i] != 0 and table[i] >> _COUNT_BITS != key:
-        i = (i + 1) & mask
-    return i
+            while rows[begin] != 0:
+                begin += 1
+            rows[begin] = (count << PART_BITS) | part
 
 
 @compiled
 def pin_count(pins, node, part):
     """Return how many pins the net of a node beyond the seeds has in a part."""
-    bounds, num_parts, row_starts, rows, table, _ = pins
-    if node >= bounds[1]:
-        return table[_slot(table, (node - bounds[1]) * num_parts + part + 1)] & _COUNT_MASK
-    row = node - bounds[0]
-    for i in range(row_starts[row], row_starts[row + 1]):
-        if rows[i] == 0:
+    num_seeds, num_parts, row_starts, rows = pins
+    begin, end = row_starts[node - num_seeds], row_starts[node - num_seeds + 1]
+    if end - begin == num_parts:
+        return np.int64(rows[begin + part])
+    for i in range(begin, end):
+        entry = np.int64(rows[i])
+        if entry == 0:
             return 0
-        if rows[i] & PART_MASK == part:
-            return rows[i] >> PART_BITS
+        if entry & PART_MASK == part:
+            return entry >> PART_BITS
     return 0
 
 
 @compiled
 def add_pin(pins, node, part):
     """Add a pin to a node's net in a part; return whether the node is new in the part."""
-    bounds, num_parts, row_starts, rows, table, filled = pins
-    if node >= bounds[1]:
-        key = (node - bounds[1]) * num_parts + part + 1
-        i = _slot(table, key)
-        if table[i] == 0:
-            table[i] = key << _COUNT_BITS
-            filled[0] += 1
-        table[i] += 1
-        return table[i] & _COUNT_MASK == 1
-    i = row_starts[node - bounds[0]]
-    while rows[i] != 0 and rows[i] & PART_MASK != part:
-        i += 1
-    if rows[i] == 0:
-        rows[i] = part
-    rows[i] += 1 << PART_BITS
-    return rows[i] >> PART_BITS == 1
+    num_seeds, num_parts, row_starts, rows = pins
+    begin, end = row_starts[node - num_seeds], row_starts[node - num_seeds + 1]
+    if end - begin == num_parts:
+        rows[begin + part] += 1
+        return rows[begin + part] == 1
+    while rows[begin] != 0 and np.int64(rows[begin]) & PART_MASK != part:
+        begin += 1
+    is_new = rows[begin] == 0
+    rows[begin] = (1 << PART_BITS) | part if is_new else np.int64(rows[begin]) + (1 << PART_BITS)
+    return is_new
 
 
 @compiled
 def remove_pin(pins, node, part):
     """Remove a pin from a node's net in a part; return whether the node has left the part."""
-    bounds, num_parts, row_starts, rows, table, _ = pins
-    if node >= bounds[1]:
-        i = _slot(table, (node - bounds[1]) * num_parts + part + 1)
-        table[i] -= 1
-        return table[i] & _COUNT_MASK == 0
-    i = row_starts[node - bounds[0]]
-    while rows[i] & PART_MASK != part:
-        i += 1
-    rows[i] -= 1 << PART_BITS
-    if rows[i] >> PART_BITS != 0:
+    num_seeds, num_parts, row_starts, rows = pins
+    begin, end = row_starts[node - num_seeds], row_starts[node - num_seeds + 1]
+    if end - begin == num_parts:
+        rows[begin + part] -= 1
+        return rows[begin + part] == 0
+    while np.int64(rows[begin]) & PART_MASK != part:
+        begin += 1
+    rows[begin] = np.int64(rows[begin]) - (1 << PART_BITS)
+    if rows[begin] >> PART_BITS != 0:
         return False
-    last, end = i, row_starts[node - bounds[0] + 1]
+    last = begin
     while last + 1 < end and rows[last + 1] != 0:
         last += 1
-    rows[i] = rows[last]
+    rows[begin] = rows[last]
     rows[last] = 0
     return True

@@ -1,0 +1,23 @@
+"""`ByteCosts`: what they accept."""
+
+import pytest
+
+from workbench.partition.costs import ByteCosts
+
+
+def test_default_costs() -> None:
+    assert ByteCosts.default(2) == ByteCosts((512, 0, 0), (16, 16))
+
+
+@pytest.mark.parametrize(
+    ("per_node", "per_edge", "message"),
+    [
+        ((1, -1), (1,), r"per_node contains -1; bytes must be finite and non-negative"),
+        ((1, 0), (float("inf"),), r"per_edge contains inf"),
+        ((0, 1), (1,), r"bytes per input node must be positive"),
+        ((1, 1), (1, 1), r"per_node has 2 numbers and per_edge 2"),
+    ],
+)
+def test_bad_costs_are_refused(per_node: tuple[float, ...], per_edge: tuple[float, ...], message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        ByteCosts(per_node, per_edge)
