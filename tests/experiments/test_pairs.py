@@ -2,6 +2,7 @@
 
 import pytest
 
+from workbench.experiment.config import dataset_of
 from workbench.experiment.figure_loader import load_experiment
 from workbench.experiment.grid import configs, grids
 from workbench.experiment.index import experiment_names
@@ -30,8 +31,8 @@ def test_configurations_of_all_sizes_are_valid(name):
         assert len(points) > 1
         assert all(point.device.startswith("cuda") == (size == "paper") for point in points)
         if size == "smoke":
-            names = [point.dataset.name for point in points if point.dataset is not None]
-            assert all(name.startswith("synthetic-") for name in names), "needs no data"
+            datasets = filter(None, map(dataset_of, points))
+            assert all(dataset.name.startswith("synthetic-") for dataset in datasets), "needs no data"
 
 
 @pytest.mark.parametrize("name", [name for name in experiment_names() if not is_benchmark(name)])

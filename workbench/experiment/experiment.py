@@ -11,7 +11,7 @@ import pandas as pd
 
 from workbench.experiment.attempt import Task, finished_runs
 from workbench.experiment.closure import closure, closure_digest, package_digests
-from workbench.experiment.config import PointConfig
+from workbench.experiment.config import PointConfig, dataset_of
 from workbench.experiment.config_errors import ConfigError
 from workbench.experiment.environment import check_device, device_name, environment_tags, load_average
 from workbench.experiment.figure_spec import Spec
@@ -272,7 +272,7 @@ class Experiment:
 
     def _point(self, config: PointConfig, size: str, code: Mapping[str, str]) -> Point:
         plain = resolved(config)
-        dataset = describe_dataset(config.dataset)  # pyright: ignore[reportArgumentType]  # frozen, so it can be hashed
+        dataset = describe_dataset(dataset_of(config))  # pyright: ignore[reportArgumentType]  # frozen, so it can be hashed
         tags = {**environment_tags(project_root()), "device": device_name(config.device), **code}
         tags["load"] = load_average()
         key = point_key(code["code"], plain, dataset.fingerprint if dataset else "")
