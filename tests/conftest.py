@@ -6,6 +6,8 @@ from collections.abc import Iterator
 import pytest
 from hypothesis import settings
 
+from workbench.distributed.rank_pool import RankPool
+
 os.environ.update(DGLBACKEND="pytorch", MLFLOW_DISABLE_TELEMETRY="true", KINETO_LOG_LEVEL="99")
 if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores; tests of thread counts set their own
     os.environ.setdefault("WORKBENCH_NUM_THREADS", "1")
@@ -26,3 +28,10 @@ def num_threads(request: pytest.FixtureRequest) -> Iterator[int]:
     set_num_threads(request.param)
     yield request.param
     set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def rank_pool() -> Iterator[RankPool]:
+    """Four ranks that stay for the whole session, for tests that only need ranks; a call may use the first of them."""
+    with RankPool(4) as pool:
+        yield pool
