@@ -1,38 +1,23 @@
-"""Ranks: rows of rank 0, errors before anything starts, and failures at every stage that leave nothing behind."""
+"""Ranks: rows of rank 0, configurations as JSON, errors before anything starts, and other launchers."""
 
 import json
 import os
-import signal
+import socket
 import subprocess
 import sys
-import time
-from pathlib import Path
+from collections.abc import Iterator
 from typing import Any
 
-import psutil
 import pytest
+import torch.distributed as dist
 
 import workbench as wb
 from tests.distributed import rank_functions
-from workbench.core.errors import RankError
 from workbench.distributed import rank_main
-from workbench.distributed.rank_pool import RankPool
+from workbench.distributed.progress import Progress, ProgressBoard, Reporter
+from workbench.distributed.rank_main import run_rank
 
 FUNCTIONS = "tests.distributed.rank_functions"
-STAGES = {
-    "import": "import",
-    "rendezvous": "rendezvous",
-    "before": "before the first collective",
-    "in": "in ",
-    "after": "after all_reduce (collective 1)",
-}
-ENDS = {
-    "raises": ": ArithmeticError: it does not add up",
-    "hangs": " did not end within ",
-    "exits": " ended with exit status 3",
-    "dies": " was killed by SIGKILL, as the system does when memory runs out,",
-}
-SPARE_SECONDS = 5.0
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
@@ -82,7 +67,7 @@ def test_configurations_that_are_not_json_are_refused(monkeypatch, config, words
 @pytest.mark.parametrize(
     ("given", "words"),
     [
-        ({"world_size": 0}, "world_size is 0; it must be at least 1"),
+        ({"world_size": 0}, "world_size is 0; it must be a whole number of at least 1"),
         ({"world_size": 2, "timeout_seconds": 0}, "timeout_seconds is 0; it must be above 0"),
     ],
 )
@@ -99,12 +84,63 @@ def assert_refused(monkeypatch, kind: type[Exception], words: str, function: Any
         wb.run_ranks(function, config, **({"world_size": 2} | given))
 
 
-def test_a_program_of_another_launcher_prints_the_rows_of_rank_0(monkeypatch, capsys):
-    with wb.distributed_port() as port:
-        pass
-    environment = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": "0", "WORLD_SIZE": "1"}
-    for name, value in environment.items():
+@pytest.fixture
+def alone(monkeypatch) -> Iterator[None]:
+    """This process is the only rank of another launcher."""
+    for name, value in environment(rank=0, world_size=1).items():
         monkeypatch.setenv(name, value)
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("alone")
+def test_rows_that_are_not_plain_fail_where_they_are_returned():
+    board = Board()
+    with pytest.raises(TypeError, match="rows may contain numbers, strings, bools and None, not a Tensor"):
+        run_rank(f"{FUNCTIONS}:tensor_as_value", {}, backend="gloo", timeout_seconds=5, reporter=Reporter(board))
+    assert board.stages == ["import", "rendezvous", "before the first collective", "returning rows"]
+
+
+class Board(ProgressBoard):
+    """Keeps all that is written."""
+
+    def __init__(self) -> None:
+        self.stages: list[str] = []
+
+    def write(self, rank: int, progress: Progress) -> None:
+        self.stages.append(str(progress))
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_program_of_another_launcher_prints_the_rows_of_rank_0(capsys):
     rank_main.main([f"{FUNCTIONS}:total", '{"offset": 3, "steps": 2}'])
     lines = capsys.readouterr().out.splitlines()
     assert [json.loads(line)["total"] for line in lines] == [3.0, 3.0]
+
+
+def environment(rank: int, world_size: int) -> dict[str, str]:
+    """What torchrun sets, on a port that rank 0 opens itself."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(world_size)}
+
+
+@pytest.mark.slow
+def test_torchrun_starts_the_same_function():
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", "workbench.distributed.rank_main", f"{FUNCTIONS}:total", '{"offset": 1}']
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert json.loads(done.stdout) == {"step": 0, "total": 3.0, "world_size": 2, "rank": 0}
+
+
+@pytest.mark.slow
+def test_an_environment_made_by_hand_starts_the_same_function():
+    shared = environment(rank=0, world_size=2)
+    program = [sys.executable, "-m", "workbench.distributed.rank_main", f"{FUNCTIONS}:total", '{"offset": 1}']
+    ranks = [
+        subprocess.Popen(program, env=os.environ | shared | {"RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
+        for rank in (0, 1)
+    ]
+    rows, none = (rank.communicate(timeout=120)[0] for rank in ranks)
+    assert json.loads(rows)["total"] == 3.0 and none == ""

@@ -10,13 +10,14 @@ from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec
 from multiprocessing.connection import Connection
+from typing import TYPE_CHECKING
 
-from workbench.distributed.order import Order
 from workbench.distributed.progress import IMPORT, ProgressBoard, Reporter
-from workbench.distributed.rank_process import Outcome
 from workbench.processes import end_with_parent
 
-# Other imports are in functions: the child watches its parent before it imports anything large.
+if TYPE_CHECKING:  # they import torch; the child watches its parent before it imports anything large
+    from workbench.distributed.order import Order
+    from workbench.distributed.rank_process import Outcome
 
 
 def main() -> None:
@@ -37,7 +38,9 @@ def main() -> None:
         channel.send(_outcome(order, reporter))
 
 
-def _outcome(order: Order, reporter: Reporter) -> Outcome:
+def _outcome(order: "Order", reporter: Reporter) -> "Outcome":
+    from workbench.distributed.rank_process import Outcome
+
     try:
         return Outcome(rows=_rows(order, reporter))
     except BaseException as error:  # sys.exit must not end the rank without a report
@@ -45,7 +48,7 @@ def _outcome(order: Order, reporter: Reporter) -> Outcome:
         return Outcome(error=line, trace=traceback.format_exc(), failed_at=time.monotonic())
 
 
-def _rows(order: Order, reporter: Reporter) -> list[dict[str, object]]:
+def _rows(order: "Order", reporter: Reporter) -> list[dict[str, object]]:
     from workbench.distributed.rank_main import run_rank
 
     os.environ.update(order.environment)
