@@ -13,9 +13,12 @@ import torch.distributed as dist
 
 import workbench as wb
 from tests.distributed import rank_functions
+from tests.toy_experiments import CODE
+from tests.toy_experiments import toys as toys
 from workbench.distributed import rank_main
 from workbench.distributed.progress import Progress, ProgressBoard, Reporter
 from workbench.distributed.rank_main import run_rank
+from workbench.experiment.figure_loader import load_experiment
 
 FUNCTIONS = "tests.distributed.rank_functions"
 
@@ -34,6 +37,12 @@ def test_a_pool_keeps_its_processes_and_configurations_arrive_as_json(rank_pool)
     first, second = (rank_pool.run(rank_functions.received, config)[0] for _ in range(2))
     assert first == second and first["pid"] == rank_pool.pids[0] != os.getpid()
     assert first["config"] == repr({**config, "fanouts": [10, 25]})
+
+
+def test_functions_of_a_figure_are_found_where_it_was_loaded(rank_pool, toys):
+    (toys / "fig1.py").write_text(f"{CODE}\n\ndef on_ranks(config):\n    return [{{'file': __file__}}]\n")
+    load_experiment("toys/fig1")
+    assert rank_pool.run("experiments.toys.fig1:on_ranks", {}, world_size=2) == [{"file": str(toys / "fig1.py")}]
 
 
 @pytest.mark.parametrize(

@@ -64,10 +64,12 @@ def _rows(order: "Order", reporter: Reporter) -> list[dict[str, object]]:
 
 
 def _find_package(name: str, path: list[str]) -> None:
-    """Make a package look where the parent's looks: that of experiments may be none that sys.path leads to."""
+    """Make a package look where the parent's looks: sys.path does not always lead to that of experiments."""
     try:
         package = import_module(name)
     except ModuleNotFoundError:
         package = sys.modules[name] = module_from_spec(ModuleSpec(name, None, is_package=True))
     if [*package.__path__] != path:
         package.__path__ = path
+        for module in [module for module in sys.modules if module.startswith(f"{name}.")]:
+            del sys.modules[module]  # of an earlier call

@@ -25,7 +25,7 @@ class RankPool:
             rows = pool.run("experiments.paper.figure:on_ranks", {"size": 3})
 
     The ranks start with the first call. They end when the pool is closed, at the latest with the thread that started
-    them; after a failure the next call starts new ones.
+    them; after a failure the next call starts new ones. Ranks keep the modules that they have imported.
 
     Args:
         world_size: number of ranks, at least 1; they share the cores.
@@ -74,17 +74,11 @@ class RankPool:
                     process.send(replace(order, environment=rendezvous.environment(rank)))
                 return RankCall(order.function, self._ranks[:size], timeout_seconds, deadline).rows()
         except BaseException:
-            self.kill()
+            self.close()
             raise
 
     def close(self) -> None:
-        """End the ranks."""
-        for process in self._ranks:
-            process.release()
-        self._ranks = []
-
-    def kill(self) -> None:
-        """End the ranks at once, whatever they do."""
+        """End the ranks, whatever they do."""
         complete_despite_interrupt(self._kill)
 
     def __enter__(self) -> Self:
@@ -102,7 +96,7 @@ class RankPool:
     def _start(self) -> None:
         """Start the ranks if there are none, or if one has died since the last call."""
         if any(process.status is not None for process in self._ranks):
-            self.kill()
+            self.close()
         if self._ranks:
             return
         threads = max(1, get_num_threads() // self.world_size)

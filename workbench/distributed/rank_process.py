@@ -14,8 +14,8 @@ from workbench.distributed.order import Order
 from workbench.distributed.progress import DONE, IMPORT, START, Progress, ProgressBoard
 from workbench.processes import kill_session
 
-_CHILD = "import sys; sys.path[:] = sys.argv[6:]; from workbench.distributed.rank_child import main; main()"
-_EXIT_SECONDS = 2.0
+_MAIN = "workbench.distributed.rank_child:main"  # a text that the import closures of experiments follow
+_CHILD = "import sys; sys.path[:] = sys.argv[6:]; from {0} import {1}; {1}()".format(*_MAIN.split(":"))
 _STACK_BYTES = 8192
 
 
@@ -106,10 +106,3 @@ class RankProcess:
         kill_session(self._process)
         self.channel.close()
         self._stacks.close()
-
-    def release(self) -> None:
-        """Let the process end by itself, and kill it if it does not."""
-        self.channel.close()
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_EXIT_SECONDS)
-        self.kill()
