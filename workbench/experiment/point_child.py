@@ -16,11 +16,11 @@ def main() -> None:
     channel = Connection(int(sys.argv[1]))
     order = channel.recv()
     end_with_parent(channel.fileno())
-    outcome = _run(order)
-    channel.send(outcome)
+    channel.send(run_order(order))
 
 
-def _run(order: Order) -> Outcome:
+def run_order(order: Order) -> Outcome:
+    """Run a point in this process; its errors are outcomes."""
     from workbench.experiment.attempt import described
 
     try:
