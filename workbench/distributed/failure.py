@@ -48,7 +48,7 @@ def first_failure(states: Sequence[RankState]) -> RankState | None:
         states: of all ranks.
     """
     failed = [state for state in states if state.has_failed]
-    return min(failed, key=lambda one: (one.status is None, one.failed_at, one.progress), default=None)
+    return min(failed, key=lambda one: (one.status is None, one.failed_at, one.progress.place), default=None)
 
 
 def failed_rank(name: str, states: Sequence[RankState]) -> RankError:
@@ -71,8 +71,8 @@ def timed_out(name: str, states: Sequence[RankState], timeout_seconds: float) ->
         states: of all ranks; at least one is not done.
         timeout_seconds: the limit, for the message.
     """
-    behind = min(state.progress for state in states if state.progress.stage != DONE)
-    slowest = [state for state in states if state.progress == behind]
+    behind = min(state.progress.place for state in states if state.progress.stage != DONE)
+    slowest = [state for state in states if state.progress.place == behind]
     named = " and ".join(state.describe() for state in slowest)
     head = f"{named} did not end within {timeout_seconds:g} s; raise timeout_seconds if more time is needed"
     return _error(name, head, slowest, states)

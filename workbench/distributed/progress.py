@@ -40,7 +40,7 @@ _COLLECTIVES = (
 
 
 class Progress(NamedTuple):
-    """Progress of a rank; a rank that is behind another one compares as smaller.
+    """Progress of a rank.
 
     Args:
         stage: START, IMPORT, RENDEZVOUS, FUNCTION, ROWS or DONE.
@@ -51,6 +51,11 @@ class Progress(NamedTuple):
     stage: int
     position: int = 0
     collective: str = ""
+
+    @property
+    def place(self) -> tuple[int, int]:
+        """Stage and position: smaller for a rank that is behind another one."""
+        return self.stage, self.position
 
     def __str__(self) -> str:
         if self.stage != FUNCTION:
