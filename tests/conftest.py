@@ -2,11 +2,17 @@
 
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
 
 import pytest
-from hypothesis import settings
+import torch
 
+from tests import without_hypothesis
 from workbench.distributed.rank_pool import RankPool
+
+if find_spec("hypothesis") is None:
+    without_hypothesis.install()
+from hypothesis import settings
 
 os.environ.update(DGLBACKEND="pytorch", MLFLOW_DISABLE_TELEMETRY="true", KINETO_LOG_LEVEL="99")
 if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores; tests of thread counts set their own
@@ -17,6 +23,12 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores; tests of
 settings.register_profile("default", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile("default")
+
+
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests of a GPU where there is none."""
+    if item.get_closest_marker("cuda") and not torch.cuda.is_available():
+        pytest.skip("needs a GPU")
 
 
 @pytest.fixture(params=[1, 2, 7])
