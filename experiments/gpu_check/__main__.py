@@ -11,7 +11,7 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from experiments.gpu_check.parts import Part, Result, judge, parts
+from experiments.gpu_check.parts import Ended, Part, Result, judge, parts
 from experiments.gpu_check.summary import exit_status, headline, write_summary
 from workbench.experiment.environment import check_device
 from workbench.files import write_file
@@ -80,7 +80,8 @@ def _run(part: Part, device: str, folder: Path, budget: float) -> Result:
     finally:
         kill_session(program)
     write_file(folder / "logs" / f"{part.name.replace('/', '-').replace(' ', '-')}.txt", output)
-    return judge(part, device, folder / RUNS, time.monotonic() - begin, budget, status)
+    last_line = (output.decode(errors="replace").strip().splitlines() or [""])[-1]
+    return judge(part, device, folder / RUNS, Ended(status, time.monotonic() - begin, budget, last_line))
 
 
 if __name__ == "__main__":

@@ -101,6 +101,6 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     ]
 
 
-def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     """Estimated, allocated and reserved bytes, by kind of layer."""
     return table.set_index(["model", "num_parts"])[["estimate_bytes", "peak_bytes", "reserved_bytes"]]

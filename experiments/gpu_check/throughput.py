@@ -1,7 +1,6 @@
 """Gather, aggregation and sampling of a device beside its bandwidth, measured in turns by a copy of as many bytes."""
 
 from collections.abc import Callable, Iterator
-from statistics import median
 from typing import Any, Literal
 
 import pandas as pd
@@ -100,17 +99,16 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
-    statement = "{} reaches {:.0%} of the bandwidth of a copy"
-    return [
-        claims.within(
-            name, statement.format(name, least), rows, value="share", least=least, by=["width"], form=".0%", timed=True
-        )
-        for name, least in LEAST.items()
-        if len(rows := table[table.operation == name])
-    ]
+    about: dict[str, Any] = {"value": "share", "by": ["width"], "form": ".0%", "timed": True}
+    found = []
+    for name, least in LEAST.items():
+        rows: Any = table[table.operation == name]
+        if len(rows):
+            statement = f"{name} reaches {least:.0%} of the bandwidth of a copy"
+            found.append(claims.within(name, statement, rows, least=least, **about))
+    return found
 
 
-def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     """Median bandwidth by operation, in GB per second."""
-    found = table.groupby("operation", sort=False)[["gb_per_second", "copy_gb_per_second", "share"]]
-    return found.agg(median)
+    return table.groupby("operation", sort=False)[["gb_per_second", "copy_gb_per_second", "share"]].median()

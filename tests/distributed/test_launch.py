@@ -90,7 +90,7 @@ def assert_refused(monkeypatch, kind: type[Exception], words: str, function: Any
 
     monkeypatch.setattr("workbench.distributed.rank_pool.RankProcess", start)
     with pytest.raises(kind, match=words):
-        wb.run_ranks(function, config, **({"world_size": 2} | given))
+        wb.run_ranks(function, config, given.pop("world_size", 2), **given)
 
 
 @pytest.fixture

@@ -13,8 +13,9 @@ TRIPLE_COUNT = ("config.dataset.load().graph.num_nodes", "len(config.dataset.loa
 
 
 def write_triples(folder, valid=TRIPLES[:1]):
-    parts = {"train": TRIPLES, "valid": valid, "test": TRIPLES[:0]}
-    np.savez(folder / "family.npz", **parts, num_entities=np.int64(5), num_relations=np.int64(2))
+    five, two = np.int64(5), np.int64(2)
+    parts = {"train": TRIPLES, "valid": valid, "test": TRIPLES[:0], "num_entities": five, "num_relations": two}
+    np.savez(folder / "family.npz", **parts)  # pyright: ignore[reportArgumentType]
     describe_dataset.cache_clear()
 
 

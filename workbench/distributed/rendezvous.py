@@ -21,7 +21,7 @@ class Rendezvous:
         self._world_size, self._store = world_size, None
 
     def __enter__(self) -> Self:
-        from torch.distributed import TCPStore
+        from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]  # public in its documentation
 
         self._store: Any = TCPStore(_HOST, 0, is_master=True, wait_for_workers=False)
         return self
