@@ -127,9 +127,12 @@ def test_without_ray_nothing_starts(toys, store, calls, monkeypatch):
 
 
 @pytest.mark.slow
-def test_points_run_on_a_real_cluster(toys, store: FileStore, calls, monkeypatch):
+def test_points_run_on_a_real_cluster(toys, store: FileStore, calls, monkeypatch, tmp_path):
     ray = pytest.importorskip("ray")
     monkeypatch.delenv("RAY_ADDRESS", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))  # for the cluster's token
+    for patience in ("RAY_raylet_start_wait_time_s=180", "RAY_agent_register_timeout_ms=180000"):  # on a busy machine
+        monkeypatch.setenv(*patience.split("="))
     ray.init(num_cpus=2, include_dashboard=False, log_to_driver=False)
     try:
         experiment = load_experiment("toys/fig1")

@@ -60,7 +60,7 @@ def failed_rank(name: str, states: Sequence[RankState]) -> RankError:
     """
     cause = first_failure(states)
     assert cause is not None
-    return _error(name, f"{cause.describe()}", [cause], states)
+    return _error(name, cause.describe(), [cause], states)
 
 
 def timed_out(name: str, states: Sequence[RankState], timeout_seconds: float) -> RankError:
@@ -68,10 +68,11 @@ def timed_out(name: str, states: Sequence[RankState], timeout_seconds: float) ->
 
     Args:
         name: of the function.
-        states: of all ranks; at least one is not done.
+        states: of all ranks.
         timeout_seconds: the limit, for the message.
     """
-    behind = min(state.progress.place for state in states if state.progress.stage != DONE)
+    done = Progress(DONE).place
+    behind = min((state.progress.place for state in states if state.progress.place != done), default=done)
     slowest = [state for state in states if state.progress.place == behind]
     named = " and ".join(state.describe() for state in slowest)
     head = f"{named} did not end within {timeout_seconds:g} s; raise timeout_seconds if more time is needed"

@@ -17,6 +17,7 @@ from workbench.processes import kill_session
 _MAIN = "workbench.distributed.rank_child:main"  # a text that the import closures of experiments follow
 _CHILD = "import sys; sys.path[:] = sys.argv[6:]; from {0} import {1}; {1}()".format(*_MAIN.split(":"))
 _STACK_BYTES = 8192
+_END_SECONDS = 1.0
 
 
 @dataclass(frozen=True)
@@ -89,7 +90,8 @@ class RankProcess:
             if self.channel.poll():
                 return self.channel.recv()
             return None
-        self._process.wait()  # the channel closes a moment before the process has ended
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_SECONDS)  # the channel closes a moment before the process has ended
         return None
 
     def ask_stack(self) -> None:
