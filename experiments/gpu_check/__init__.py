@@ -1,1 +1,1 @@
-"""What `make gpu-check` measures on a machine with a GPU, and the program that runs it."""
+"""Measurements of `make gpu-check` on a machine with a GPU, and the program that runs them."""

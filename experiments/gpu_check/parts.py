@@ -1,8 +1,8 @@
-"""The parts of the GPU check: what each runs, and how its result is judged."""
+"""The parts of the GPU check: their programs, and the verdicts on their results."""
 
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -64,7 +64,7 @@ class Result:
     budget_seconds: float
     note: str = ""
     findings: tuple[Mapping[str, Any], ...] = ()
-    errors: tuple[str, ...] = field(default=())
+    errors: tuple[str, ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values."""

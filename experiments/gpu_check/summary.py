@@ -1,4 +1,4 @@
-"""The summary of a GPU check: what passed, on which machine, as JSON and as Markdown."""
+"""The summary of a GPU check, its verdicts and its machine, as JSON and as Markdown."""
 
 import json
 from collections.abc import Sequence
@@ -44,8 +44,8 @@ def write_summary(folder: Path, device: str, results: Sequence[Result]) -> None:
         results: of the parts so far.
     """
     about = environment(device)
-    failed = any(result.status == BROKEN for result in results)
-    whole = {"passed": not failed, "environment": about, "parts": [result.as_dict() for result in results]}
+    passed = all(result.status == PASSED for result in results)
+    whole = {"passed": passed, "environment": about, "parts": [result.as_dict() for result in results]}
     write_file(folder / "summary.json", json.dumps(whole, indent=1))
     write_file(folder / "summary.md", "\n".join(_markdown(about, results)))
 

@@ -1,4 +1,4 @@
-"""What a rank is told: a function by name and a JSON configuration, checked before any process starts."""
+"""The order sent to a rank: a function by name and a JSON configuration, validated before any process starts."""
 
 import json
 import sys
@@ -8,6 +8,8 @@ from typing import Any
 
 from workbench.core.errors import type_name
 from workbench.distributed.rank_main import find_function
+
+_NOT_JSON = (float("inf"), float("-inf"))
 
 
 @dataclass(frozen=True)
@@ -83,6 +85,3 @@ def _check_json(where: str, value: Any) -> None:
             f"{where} is {value!r}, which JSON does not have; ranks receive numbers, strings, bools, None, lists and "
             "mappings, such as config.model_dump(mode='json')"
         )
-
-
-_NOT_JSON = (float("inf"), float("-inf"))
