@@ -41,6 +41,12 @@ class settings:
     register_profile = load_profile = staticmethod(lambda *_, **__: None)
 
 
+def _strategy(name: str) -> Anything:
+    if name.startswith("__"):  # such as __file__, which libraries look up in every module
+        raise AttributeError(name)
+    return Anything()
+
+
 def install() -> None:
     """Put the stand-in in the place of the library."""
     library, strategies = ModuleType("hypothesis"), ModuleType("hypothesis.strategies")
@@ -48,5 +54,5 @@ def install() -> None:
     for name in ("HealthCheck", "assume", "example", "note", "target"):
         contents[name] = Anything()
     library.__dict__.update(contents)
-    strategies.__getattr__ = lambda name: Anything()  # pyright: ignore[reportAttributeAccessIssue]
+    strategies.__getattr__ = _strategy  # pyright: ignore[reportAttributeAccessIssue]
     sys.modules.update({"hypothesis": library, "hypothesis.strategies": strategies})
