@@ -23,12 +23,15 @@ endif
 # Keeps DGL from writing a settings file into the home folder.
 export DGLBACKEND := pytorch
 
+# Device and Python of the GPU check; DEVICE=cpu runs it with small sizes on a machine without a GPU.
+DEVICE ?= cuda
+CHECK_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,python3)
 # smoke (synthetic data, seconds), real (WORKBENCH_DATA, minutes) or paper (a CUDA GPU).
 SIZE ?= smoke
 # Disables usage reports, and shortens tracebacks of unreachable stores.
 export MLFLOW_DISABLE_TELEMETRY := true
 
-.PHONY: test lint format reproduce ui lab notebooks figures bench docs clean
+.PHONY: test lint format reproduce ui lab notebooks figures bench gpu-check docs clean
 
 test: lint
 	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --cov --cov-report term --durations 20 $(PYTEST_ARGS)
@@ -64,6 +67,10 @@ figures: $(INSTALLED)
 
 bench: $(INSTALLED)
 	$(BIN)/workbench reproduce performance --size real
+
+# Runs with the Python at hand, so that a machine with a GPU needs the library's core and pytest alone.
+gpu-check:
+	$(CHECK_PYTHON) -m experiments.gpu_check --device $(DEVICE)
 
 docs: $(INSTALLED)
 	$(BIN)/pdoc --docformat google --output-directory build/docs workbench

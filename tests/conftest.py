@@ -2,9 +2,19 @@
 
 import os
 from collections.abc import Iterator
+from importlib.util import find_spec
+from typing import TYPE_CHECKING
 
 import pytest
+
+from tests import without_hypothesis
+
+if find_spec("hypothesis") is None:
+    without_hypothesis.install()
 from hypothesis import settings
+
+if TYPE_CHECKING:
+    from workbench.distributed.rank_pool import RankPool
 
 os.environ.update(DGLBACKEND="pytorch", MLFLOW_DISABLE_TELEMETRY="true", KINETO_LOG_LEVEL="99")
 if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores; tests of thread counts set their own
@@ -33,6 +43,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
             item.add_marker("no_cover")
 
 
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """Skip tests of a GPU where there is none."""
+    if item.get_closest_marker("cuda"):
+        import torch
+
+        if not torch.cuda.is_available():
+            pytest.skip("needs a GPU")
+
+
 @pytest.fixture(params=[1, 2, 7])
 def num_threads(request: pytest.FixtureRequest) -> Iterator[int]:
     """Run the test with each of these numbers of kernel threads."""
@@ -42,3 +61,12 @@ def num_threads(request: pytest.FixtureRequest) -> Iterator[int]:
     set_num_threads(request.param)
     yield request.param
     set_num_threads(before)
+
+
+@pytest.fixture(scope="session")
+def rank_pool() -> "Iterator[RankPool]":
+    """Four ranks that stay for the whole session, for tests that only need ranks; a call may use the first of them."""
+    from workbench.distributed.rank_pool import RankPool
+
+    with RankPool(4) as pool:
+        yield pool

@@ -51,3 +51,7 @@ def test_names_load_only_what_the_core_needs():
     core = [name for name, module in wb._MODULE_OF.items() if not module.startswith(PANDAS_PACKAGES)]
     loaded = loaded_after(f"import workbench as wb; [getattr(wb, n) for n in {core}]")
     assert loaded <= {"torch", "numba", "scipy"}  # numba looks up scipy's version
+
+
+def test_a_rank_watches_its_parent_before_it_loads_a_library():
+    assert loaded_after("import workbench.distributed.rank_child") == set()

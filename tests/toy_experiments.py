@@ -48,13 +48,13 @@ from typing import Literal
 import pandas as pd
 from pydantic import PositiveInt
 
-from workbench.experiment.config import PointConfig
+from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
 
 CALLS = Path(__file__).with_name("calls.txt")
 
 
-class Config(PointConfig):
+class Config(DataPointConfig):
     number: PositiveInt
     offset: int
     word: Literal["a", "b"] = "a"

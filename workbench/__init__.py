@@ -13,6 +13,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.core.errors import CorruptFileError as CorruptFileError
     from workbench.core.errors import DataError as DataError
     from workbench.core.errors import PartitionError as PartitionError
+    from workbench.core.errors import RankError as RankError
     from workbench.core.exchange import Exchange as Exchange
     from workbench.core.graph import Graph as Graph
     from workbench.core.link_split import LinkSplit as LinkSplit
@@ -23,6 +24,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.core.units import format_bytes as format_bytes
     from workbench.core.units import parse_bytes as parse_bytes
     from workbench.datasets.load import load_dataset as load_dataset
+    from workbench.distributed.launch import run_ranks as run_ranks
+    from workbench.distributed.rank_pool import RankPool as RankPool
     from workbench.experiment.figure_loader import load_experiment as load_experiment
     from workbench.experiment.finding import Finding as Finding
     from workbench.features.mapped_rows import MappedRows as MappedRows
@@ -88,7 +91,7 @@ _NAMES = {
     "core.block": ["Block"],
     "core.dataset": ["Dataset"],
     "links.edge_batch": ["EdgeBatch"],
-    "core.errors": ["CapacityError", "CorruptFileError", "DataError", "PartitionError"],
+    "core.errors": ["CapacityError", "CorruptFileError", "DataError", "PartitionError", "RankError"],
     "core.exchange": ["Exchange"],
     "core.graph": ["Graph"],
     "links.knowledge_graph": ["KnowledgeGraph"],
@@ -103,6 +106,8 @@ _NAMES = {
     "core.traffic": ["Traffic", "TrafficCounts"],
     "core.units": ["format_bytes", "parse_bytes"],
     "datasets.load": ["load_dataset"],
+    "distributed.launch": ["run_ranks"],
+    "distributed.rank_pool": ["RankPool"],
     "experiment.finding": ["Finding"],
     "experiment.figure_loader": ["load_experiment"],
     "features.mapped_rows": ["MappedRows"],

@@ -16,7 +16,7 @@ from workbench.core.errors import CapacityError
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.datasets.permute import permute_nodes
 from workbench.experiment import claims
-from workbench.experiment.config import DataConfig, PartitionMethod, PointConfig
+from workbench.experiment.config import DataConfig, DataPointConfig, PartitionMethod
 from workbench.experiment.finding import Finding
 from workbench.meter.host_peak import HostPeak
 from workbench.meter.stopwatch import Stopwatch
@@ -31,7 +31,7 @@ BASELINES = ["range", "random", "metis", "reg"]
 TOTAL, LARGEST, FAST = "auto (total)", "auto (largest)", "fast (largest)"  # choices with targets
 
 
-class Config(PointConfig):
+class Config(DataPointConfig):
     """All seeds form one batch, of a graph whose node ids are permuted.
 
     Args:

@@ -22,7 +22,7 @@ from experiments.performance import speedup
 from experiments.performance.timing import beside_dgl, import_dgl
 from workbench.core.block import Block
 from workbench.experiment import claims
-from workbench.experiment.config import DataConfig, PointConfig
+from workbench.experiment.config import PointConfig
 from workbench.experiment.finding import Finding
 from workbench.kernels.edge_softmax import edge_attention
 from workbench.kernels.segment_max import segment_max
@@ -39,7 +39,6 @@ _SKEW = 1.5  # of the sources: those that appear first are drawn most often, as 
 class Config(PointConfig):
     """One block and one operation on it: a bare operator or a whole layer, of `width` inputs and outputs."""
 
-    dataset: DataConfig | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     device: Literal["cpu"] = "cpu"
     block: Literal["tiny", "small", "large"]
     level: Literal["operator", "layer"]

@@ -29,7 +29,7 @@ class CasesPoint(PointConfig):
         seed: of the sequence.
     """
 
-    dataset: GraphConfig | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    dataset: GraphConfig | None = None
     all_graphs: bool = True
     draws: tuple[NonNegativeInt, NonNegativeInt]
     device: Literal["cpu"] = "cpu"

@@ -39,7 +39,7 @@ class GraphPoint(PointConfig):
         repeats: rounds that are timed.
     """
 
-    dataset: GraphConfig | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
+    dataset: GraphConfig | None = None
     power_law: PowerLaw | None = None
     device: Literal["cpu"] = "cpu"
     repeats: PositiveInt = 15

@@ -8,7 +8,7 @@ import pandas as pd
 from pydantic import Field
 
 from workbench.experiment import claims
-from workbench.experiment.config import DataConfig, PointConfig
+from workbench.experiment.config import PointConfig
 from workbench.experiment.finding import Finding
 from workbench.meter.host_peak import HostPeak
 from workbench.standin import build_standin, required_bytes
@@ -18,7 +18,6 @@ from workbench.standin.comparison import compare as achieved_targets
 class Config(PointConfig):
     """One stand-in, generated at a scale in (0, 1]."""
 
-    dataset: DataConfig | None = None  # pyright: ignore[reportIncompatibleVariableOverride]
     device: Literal["cpu"] = "cpu"
     standin: str
     scale: float = Field(gt=0, le=1)

@@ -47,7 +47,7 @@ def test_a_failed_point_is_named_and_has_status_1(run):
     ("arguments", "words"),
     [
         (("run", "toys/fig7"), "no experiment 'toys/fig7'; choose from toys/fig1, toys/fig2"),
-        (("run", "toys/fig1", "--set", "nummer=3"), "nummer: unknown key; allowed: dataset, device"),
+        (("run", "toys/fig1", "--set", "nummer=3"), "nummer: unknown key; allowed: device, seed"),
         (("run", "toys/fig1", "--size", "paper"), "device 'cuda' is not here"),
         (("run", "toys/fig1", "--size", "paper", "--device", "cpu"), "dataset.name: there is neither absent.npz"),
         (("reproduce", "tois"), "paper 'tois' is not known; choose from toys"),

@@ -8,6 +8,7 @@ from workbench.cli import main, option_values, plan_batch
 from workbench.cli.plan_text import answer, comparison
 from workbench.core.randomness import permutation
 from workbench.experiment.figure_spec import SIZES
+from workbench.experiment.parallel import EXECUTORS
 from workbench.memory import plan as planning
 from workbench.memory.backend import LSTMS, Backend
 from workbench.memory.optimizer import OPTIMIZERS
@@ -187,7 +188,7 @@ def test_the_values_offered_are_those_of_the_library():
     assert {*option_values.PARTITIONERS} == {*PARTITION_METHODS} - {"cluster"}  # which needs a partition of its own
     assert option_values.MODELS == MODEL_KINDS and option_values.LSTMS == LSTMS
     assert (tuple(OPTIMIZERS), tuple(STRATEGIES)) == (option_values.OPTIMIZERS, option_values.STRATEGIES)
-    assert option_values.SIZES == SIZES
+    assert option_values.SIZES == SIZES and option_values.EXECUTORS == EXECUTORS
 
 
 @pytest.mark.parametrize(

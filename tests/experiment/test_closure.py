@@ -153,6 +153,18 @@ def test_modules_that_are_imported_from_their_package_count(figure: Path) -> Non
     assert "experiments.toys.<module>" in found_in(figure)
 
 
+@pytest.mark.parametrize("text", ['"experiments.toys.shared:unrelated"', 'f"{__name__}:check_ranks"'])
+def test_functions_that_ranks_import_by_name_count(figure: Path, text: str) -> None:
+    code = figure.read_text().replace("LIMIT, hash_index", f"hash_index, wb.run_ranks({text}, config, 2)")
+    figure.write_text(f"{code}\n\ndef check_ranks(config):\n    return LIMIT\n")
+    found = found_in(figure)
+    assert "workbench.distributed.rank_child" in found, "it runs in the processes of ranks"
+    if "shared" in text:
+        assert {"experiments.toys.shared.unrelated", "workbench.datasets.load"} <= set(found)
+    else:
+        assert {"experiments.toys.fig1.check_ranks", "experiments.toys.fig1.LIMIT"} <= set(found)
+
+
 def test_scripts_that_run_in_processes_of_their_own_count() -> None:
     found = closure(load_experiment("betty/fig11").file.with_suffix(".py"), ("run", "Config"))
     assert {"workbench.partition.isolated.worker", "workbench.partition.isolated.metis_program"} <= set(found)

@@ -7,7 +7,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.experiment.config import PointConfig
+from workbench.experiment.config import DataPointConfig
 from workbench.experiment.config_errors import ConfigError
 from workbench.experiment.figure_loader import load_experiment
 from workbench.experiment.figure_spec import SizeSpec, Spec
@@ -87,7 +87,7 @@ def test_values_that_a_grid_offers_are_taken_where_it_offers_them(toys):
 @pytest.mark.parametrize(
     ("overrides", "words"),
     [
-        ({"nummer": 1}, "nummer: unknown key; allowed: dataset, device, seed, repetition, number, offset, word"),
+        ({"nummer": 1}, "nummer: unknown key; allowed: device, seed, repetition, dataset, number, offset, word"),
         ({"number": "three"}, "number: is 'three' and should be a valid integer"),
         ({"number": 0}, "number: is 0 and should be greater than 0"),
         ({"word": "c"}, "word: is 'c' and should be 'a' or 'b'"),
@@ -123,7 +123,7 @@ def test_named_methods_and_models_are_checked():
 
     from workbench.experiment.config import ModelKind, PartitionMethod
 
-    config = create_model("C", __base__=PointConfig, method=(PartitionMethod, ...), model=(ModelKind, ...))
+    config = create_model("C", __base__=DataPointConfig, method=(PartitionMethod, ...), model=(ModelKind, ...))
     assert config(dataset="cora", method="auto", model="gat")  # pyright: ignore[reportCallIssue, reportArgumentType]
     with pytest.raises(ValidationError, match=r"'regg' is not known; choose from auto, .*reg"):
         config(dataset="cora", method="regg", model="gat")  # pyright: ignore[reportCallIssue, reportArgumentType]

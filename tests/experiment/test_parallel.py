@@ -124,12 +124,12 @@ def test_children_die_with_a_parent_that_is_killed(fates, toys, tmp_path):
 def test_code_that_was_edited_after_it_was_read_is_not_run(toys):
     task = load_experiment("toys/fig1").tasks(overrides={"number": 1})[0]
     file, sent = toys / "fig1.py", parallel._order(task, ProcessLimits())
-    assert point_child._run(sent).rows == [{"square": 1, "nodes": 4}]
+    assert point_child.run_order(sent).rows == [{"square": 1, "nodes": 4}]
     file.write_text(file.read_text().replace("it grows", "it rises"))
-    assert point_child._run(sent).rows == [{"square": 1, "nodes": 4}], "presentation is not in the key"
+    assert point_child.run_order(sent).rows == [{"square": 1, "nodes": 4}], "presentation is not in the key"
     file.write_text(file.read_text().replace("**2 +", "**3 +"))
     told = "RuntimeError: the code of toys/fig1 was edited after this process read it; restart the sweep"
-    assert point_child._run(sent).error == told
+    assert point_child.run_order(sent).error == told
 
 
 class Scripted:

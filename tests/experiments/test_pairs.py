@@ -2,18 +2,21 @@
 
 import pytest
 
+from workbench.experiment.config import dataset_of
 from workbench.experiment.figure_loader import load_experiment
 from workbench.experiment.grid import configs, grids
 from workbench.experiment.index import experiment_names
 from workbench.experiment.recorded import recorded
 from workbench.paths import project_root
+from workbench.report.generated_docs import BENCHMARKS
 
 TABLES = [(name, table) for name in experiment_names() for table in recorded(load_experiment(name).sweep.name)]
+SIZES_OF = {"performance": ("smoke", "real"), "gpu_check": ("smoke", "paper")}
 
 
 def is_benchmark(name):
     """Benchmarks of the library have no notebook, and no paper's settings."""
-    return name.startswith("performance/")
+    return name.startswith(BENCHMARKS)
 
 
 def test_there_are_experiments_and_recorded_tables():
@@ -24,14 +27,14 @@ def test_there_are_experiments_and_recorded_tables():
 @pytest.mark.parametrize("name", experiment_names())
 def test_configurations_of_all_sizes_are_valid(name):
     home = load_experiment(name).sweep
-    assert list(home.spec.sizes) == ["smoke", "real", "paper"][: 2 if is_benchmark(name) else 3]
+    assert tuple(home.spec.sizes) == SIZES_OF.get(name.partition("/")[0], ("smoke", "real", "paper"))
     for size in home.spec.sizes:
         points = configs(grids(home.spec, size), home.module.Config, name)
         assert len(points) > 1
         assert all(point.device.startswith("cuda") == (size == "paper") for point in points)
         if size == "smoke":
-            names = [point.dataset.name for point in points if point.dataset is not None]
-            assert all(name.startswith("synthetic-") for name in names), "needs no data"
+            datasets = filter(None, map(dataset_of, points))
+            assert all(dataset.name.startswith("synthetic-") for dataset in datasets), "needs no data"
 
 
 @pytest.mark.parametrize("name", [name for name in experiment_names() if not is_benchmark(name)])

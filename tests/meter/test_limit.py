@@ -10,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from tests.devices import CUDA
 from tests.meter.test_peak import by_select, gathered
 from tests.strategies import random_graph, random_minibatch
 from workbench.kernels.threads import get_num_threads, run_tasks, set_num_threads
@@ -18,7 +19,7 @@ from workbench.meter.peak import PeakMeter, measure_peak
 from workbench.nn.model import build_model
 
 KIB = 1024
-DEVICES = ["cpu", "cuda"][: 1 + torch.cuda.is_available()]
+DEVICES = ["cpu", CUDA]
 
 
 def kib(count: int) -> Tensor:

@@ -16,6 +16,7 @@ from torch import Tensor, nn
 from torch.profiler import ProfilerActivity, profile, record_function
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
+from tests.devices import CUDA
 from tests.strategies import random_graph, random_minibatch
 from workbench.kernels.threads import get_num_threads, run_tasks, set_num_threads
 from workbench.meter.allocation_tracker import AllocationTracker
@@ -455,7 +456,7 @@ def test_cuda_counters_are_shared_by_nested_meters(monkeypatch: pytest.MonkeyPat
     assert outer.peak_bytes == 70
 
 
-@pytest.mark.parametrize("device", ["cpu", "cuda"][: 1 + torch.cuda.is_available()])
+@pytest.mark.parametrize("device", ["cpu", CUDA])
 def test_both_devices_count_alike(device: str) -> None:
     held = [torch.empty(8 * KIB, dtype=torch.uint8, device=device)]
 

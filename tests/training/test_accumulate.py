@@ -11,13 +11,14 @@ import torch.distributed as dist
 from torch import Tensor, nn
 from torch.nn.parallel import DistributedDataParallel
 
+from tests.devices import CUDA
 from tests.training.toys import PlainModel, gradients, relative_difference, toy_batch
 from workbench.core.minibatch import MiniBatch
 from workbench.meter.peak import measure_peak
 from workbench.nn.signature import model_device
 from workbench.training.accumulate import accumulate
 
-DEVICES = ["cpu", "meta", "cuda"][: 2 + torch.cuda.is_available()]
+DEVICES = ["cpu", "meta", CUDA]
 
 
 def features(num_nodes: int = 40) -> Tensor:

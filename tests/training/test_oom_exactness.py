@@ -142,7 +142,7 @@ def test_a_budget_too_small_for_the_batch(kind: str) -> None:
     assert_same(ours, expected)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.cuda
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_budget_on_a_gpu(kind: str) -> None:
     """A batch of tens of megabytes, since CUDA's allocator reserves segments of at least 2 MiB."""

@@ -247,7 +247,7 @@ def test_a_budget_for_one_parameter_at_a_time() -> None:
     assert_alike(results[1], results[0], 1e-13)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.cuda
 @pytest.mark.parametrize("options", [{}, {"foreach": True}, {"fused": True}])
 def test_a_failed_step_on_a_gpu_is_rolled_back(options: dict[str, Any]) -> None:
     model = nn.Linear(2048, 2048, device="cuda")

@@ -6,7 +6,7 @@ from pathlib import Path
 import click
 
 from workbench.cli.figure_names import complete_names
-from workbench.cli.option_values import SIZES
+from workbench.cli.option_values import EXECUTORS, SIZES
 
 figure_argument = click.argument("figure", metavar="PAPER/FIGURE", shell_complete=complete_names)
 names_argument = click.argument("names", metavar="[PAPER|PAPER/FIGURE]...", nargs=-1, shell_complete=complete_names)
@@ -40,6 +40,12 @@ _SWEEP_OPTIONS = [
         default=1,
         metavar="N",
         help="Points to run at a time; more than one run in processes of their own and share the cores.",
+    ),
+    click.option(
+        "--executor",
+        type=click.Choice(EXECUTORS),
+        default="processes",
+        help="processes: of this machine; ray: workers of the Ray cluster that RAY_ADDRESS names or that runs here.",
     ),
     click.option(
         "--time-limit",

@@ -55,7 +55,7 @@ def compare(
 @click.argument("file", type=click.Path(path_type=Path))
 @store_option
 def import_runs(file: Path, store: str | None) -> None:
-    """Log the runs of a .jsonl file.
+    """Log the runs of a .jsonl file, or of a folder that `make gpu-check` wrote.
 
     Machines without MLflow write one. Runs that the store contains already are skipped.
     """
@@ -64,6 +64,7 @@ def import_runs(file: Path, store: str | None) -> None:
     from workbench.tracking.record import FAILED, FINISHED
     from workbench.tracking.uri import shown_uri
 
+    file = file / "runs.jsonl" if file.is_dir() else file
     if not file.exists():
         raise FileNotFoundError(f"there is no file {file}; `workbench run PAPER/FIGURE --store FILE.jsonl` writes one")
     target = open_store(store)

@@ -23,6 +23,21 @@ class PartitionError(RuntimeError):
     """A partitioner failed, crashed or timed out; the message names it, how it ended and the remedy."""
 
 
+class RankError(RuntimeError):
+    """A rank failed, died or timed out; the message names it, its stage and the remedy, and contains its stack.
+
+    Args:
+        message: the text.
+        rank: the rank that failed first, or that the others waited for.
+        stage: how far it had come: "start", "import", "rendezvous", "before the first collective", "in all_reduce
+            (collective 1)", "after all_reduce (collective 1)" or "returning rows".
+    """
+
+    def __init__(self, message: str, rank: int, stage: str) -> None:
+        super().__init__(message)
+        self.rank, self.stage = rank, stage
+
+
 class DataError(ValueError):
     """A data file contains an invalid value; the message names the file, the key and the value."""
 

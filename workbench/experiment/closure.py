@@ -3,11 +3,13 @@
 In a figure's module, only the definitions that `run` and `Config` reach count; those that draw and check do not. Their
 imports are followed: in other modules of experiments again to the definitions that are used, in the library to whole
 modules and everything that these import, lazy imports included. Attributes of the library itself (`wb.Graph`) lead to
-the modules that define them. Comments, docstrings, layout and imports for type checkers do not count.
+the modules that define them, texts "module:function" to functions that ranks import. Comments, docstrings, layout and
+imports for type checkers do not count.
 """
 
 import ast
 import hashlib
+import re
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
@@ -23,6 +25,7 @@ READ_AT = time.time()
 """Since when this process has read the library's files, in seconds since 1970: it does not see later edits."""
 
 _EFFECTS = "<module>"
+_FUNCTION = re.compile(rf"((?:{_FIGURES}|{workbench.__name__})(?:\.\w+)+):(\w+)")
 _SHORT = 12  # hexadecimal digits
 
 Target = tuple[str, str | None]
@@ -89,18 +92,21 @@ def _library_module(module: str, name: str | None, found: dict[str, str]) -> Ite
 def _read_library(file: Path, module: str) -> tuple[str, tuple[Target, ...]]:
     """Digest and imports of a file as first read: a process keeps running the code that it has imported."""
     tree = _parse(file)
-    return _digest(tree.body), tuple(_needed(tree, file, _package(file, module)))
+    return _digest(tree.body), tuple(_needed(tree, file, module))
 
 
-def _needed(tree: ast.Module, file: Path, package: str) -> Iterator[Target]:
-    """Imports of a module of the library, and scripts in its folder that it names and so starts as subprocesses."""
+def _needed(tree: ast.Module, file: Path, module: str) -> Iterator[Target]:
+    """Imports of a module of the library, and functions and scripts that it names and so starts in other processes."""
+    package = _package(file, module)
     for node in ast.walk(tree):
         if isinstance(node, ast.Import | ast.ImportFrom):
             yield from _imported(node, package).values()
-        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(".py"):
-            script = file.parent / node.value
-            if script.is_file():
-                yield ".".join((workbench.__name__, *script.relative_to(_LIBRARY).with_suffix("").parts)), None
+        elif isinstance(node, ast.Constant | ast.JoinedStr):
+            yield from _named_function(node, module)
+            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(".py"):
+                script = file.parent / node.value
+                if script.is_file():
+                    yield ".".join((workbench.__name__, *script.relative_to(_LIBRARY).with_suffix("").parts)), None
 
 
 def _definition(figures: Path, module: str, name: str | None, found: dict[str, str]) -> Iterator[Target]:
@@ -127,10 +133,24 @@ def _references(module: str, package: str, nodes: list[ast.stmt], aliases: Mappi
     aliases = {**aliases, **{alias: target for node in own for alias, target in _imported(node, package).items()}}
     for node in own:
         yield from _imported(node, package).values()
+        yield from _named_function(node, module)
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
             yield _attribute(aliases[node.value.id], node.attr)
         if isinstance(node, ast.Name):
             yield aliases.get(node.id, (module, node.id))
+
+
+def _named_function(node: ast.AST, module: str) -> Iterator[Target]:
+    """A function named by a text, "package.module:function" or f"{__name__}:function", which ranks import."""
+    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
+    texts = [module if _is_own_name(part) else getattr(part, "value", "") for part in parts]
+    if all(isinstance(text, str) for text in texts) and (found := _FUNCTION.fullmatch("".join(texts))):
+        yield found[1], found[2]
+
+
+def _is_own_name(node: ast.AST) -> bool:
+    value = node.value if isinstance(node, ast.FormattedValue) else None
+    return isinstance(value, ast.Name) and value.id == "__name__"
 
 
 def _attribute(target: Target, attribute: str) -> Target:

@@ -2,7 +2,7 @@
 
 from typing import Annotated, Any, Self
 
-from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, field_validator, model_validator
+from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
 from workbench.core.errors import check_choice
 from workbench.experiment.figure_spec import Strict
@@ -31,32 +31,45 @@ class DataConfig(Strict):
     seed: int = 0
     otherwise: "DataConfig | None" = None
 
+    @model_validator(mode="before")
+    @classmethod
+    def _named(cls, value: Any) -> Any:
+        return {"name": value} if isinstance(value, str) else value
+
     def load(self) -> Any:
-        """Load the data set."""
+        """Load the data set, a `Dataset` or a `KnowledgeGraph`."""
         from workbench.datasets.load import load_dataset
 
         return load_dataset(**self.model_dump(exclude={"otherwise"}))
 
 
 class PointConfig(Strict):
-    """One grid point.
+    """One grid point. Points that read a data set extend `DataPointConfig`; orders, laws and cost models need none.
 
     Args:
-        dataset: to load.
         device: "cpu", "cuda" or "cuda:1".
         seed: of sampling, partitioning and initial weights.
         repetition: number of this run among runs of the same configuration.
     """
 
-    dataset: DataConfig
     device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
     seed: int = 0
     repetition: NonNegativeInt = 0
 
-    @field_validator("dataset", mode="before")
-    @classmethod
-    def _named(cls, value: Any) -> Any:
-        return {"name": value} if isinstance(value, str) else value
+
+class DataPointConfig(PointConfig):
+    """A grid point that reads a data set.
+
+    Args:
+        dataset: to load: nodes with features, or a knowledge graph.
+    """
+
+    dataset: DataConfig
+
+
+def dataset_of(config: PointConfig) -> DataConfig | None:
+    """The data set of a point; None if it reads none."""
+    return getattr(config, "dataset", None)
 
 
 def _partition_method(name: str) -> str:
@@ -80,7 +93,7 @@ ModelKind = Annotated[str, AfterValidator(_model_kind)]
 """A kind of model of `build_model`."""
 
 
-class ModelConfig(PointConfig):
+class ModelConfig(DataPointConfig):
     """A grid point that trains a model.
 
     Args:

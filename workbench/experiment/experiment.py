@@ -11,7 +11,7 @@ import pandas as pd
 
 from workbench.experiment.attempt import Task, finished_runs
 from workbench.experiment.closure import closure, closure_digest, package_digests
-from workbench.experiment.config import PointConfig
+from workbench.experiment.config import PointConfig, dataset_of
 from workbench.experiment.config_errors import ConfigError
 from workbench.experiment.environment import check_device, device_name, environment_tags, load_average
 from workbench.experiment.figure_spec import Spec
@@ -19,7 +19,7 @@ from workbench.experiment.finding import Finding, findings_table
 from workbench.experiment.grid import configs, grids, resolved
 from workbench.experiment.grid_runs import GridRuns, runs_of_grid
 from workbench.experiment.key import point_key, summary_key
-from workbench.experiment.parallel import process_limits
+from workbench.experiment.parallel import Executor, process_limits
 from workbench.experiment.point_dataset import at_hand, describe_dataset
 from workbench.experiment.sweep import run_sweep
 from workbench.experiment.table import table_of
@@ -128,6 +128,7 @@ class Experiment:
         jobs: int = 1,
         time_limit_seconds: float | None = None,
         in_subprocess: bool | None = None,
+        executor: Executor = "processes",
     ) -> pd.DataFrame:
         """Run what is not done yet and return the table of all points.
 
@@ -140,12 +141,15 @@ class Experiment:
             jobs: points that run at a time, each in a process of its own with its share of the cores.
             time_limit_seconds: after which a point is stopped and fails; default: the size's, if it has one.
             in_subprocess: run each point in a process of its own, so that a crash or the system's out-of-memory killer
-                fails that point alone; None: with several jobs or a time limit. Such a process imports the figure anew.
+                fails that point alone; None: with several jobs, a time limit or Ray. Such a process imports the figure
+                anew.
+            executor: "processes" of this machine, or "ray": workers of a Ray cluster, whose cores the jobs share.
 
         Raises:
             ConfigError: an invalid configuration or a data set that is not available, before any work.
             StoreError: the store can't be reached, before any work.
-            ValueError: jobs below 1, a time limit of 0 or less, or either without subprocesses.
+            ValueError: jobs below 1, a time limit of 0 or less, or jobs, a limit or Ray without subprocesses.
+            RuntimeError: Ray is not installed.
         """
         return table_of(
             self.runs(
@@ -157,6 +161,7 @@ class Experiment:
                 jobs=jobs,
                 time_limit_seconds=time_limit_seconds,
                 in_subprocess=in_subprocess,
+                executor=executor,
             )
         )
 
@@ -171,11 +176,12 @@ class Experiment:
         jobs: int = 1,
         time_limit_seconds: float | None = None,
         in_subprocess: bool | None = None,
+        executor: Executor = "processes",
     ) -> list[Run]:
         """Like `run`, but return the runs themselves."""
         self.configs(size=size, device=device, overrides=overrides)
         limit = time_limit_seconds if time_limit_seconds is not None else self._time_limit(size)
-        limits = process_limits(jobs, limit, in_subprocess)
+        limits = process_limits(jobs, limit, in_subprocess, executor)
         store = store or open_store()
         store.check()
         store.close_orphans()
@@ -272,7 +278,7 @@ class Experiment:
 
     def _point(self, config: PointConfig, size: str, code: Mapping[str, str]) -> Point:
         plain = resolved(config)
-        dataset = describe_dataset(config.dataset)  # pyright: ignore[reportArgumentType]  # frozen, so it can be hashed
+        dataset = describe_dataset(dataset_of(config))  # pyright: ignore[reportArgumentType]  # frozen, so it can be hashed
         tags = {**environment_tags(project_root()), "device": device_name(config.device), **code}
         tags["load"] = load_average()
         key = point_key(code["code"], plain, dataset.fingerprint if dataset else "")

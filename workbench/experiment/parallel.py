@@ -1,20 +1,46 @@
-"""Runs points in processes of their own, several at a time; this process alone writes the store."""
+"""Runs points in processes of their own, here or on a Ray cluster; this process alone writes the store."""
 
 import time
 from collections import deque
 from collections.abc import Generator, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, replace
+from typing import Literal, Protocol, get_args
 
+from workbench.core.errors import check_choice
 from workbench.core.interrupts import complete_despite_interrupt, deferred_interrupt
 from workbench.experiment.attempt import Attempt, Task, finished_runs
 from workbench.experiment.closure import READ_AT
 from workbench.experiment.point_process import Order, Outcome, PointProcess
+from workbench.experiment.ray_point import RayPoint, check_installed, cluster_cpus
 from workbench.kernels.threads import get_num_threads
 from workbench.tracking.record import Run
 from workbench.tracking.store import Store
 
+Executor = Literal["processes", "ray"]
+EXECUTORS: tuple[str, ...] = get_args(Executor)
+
 _POLL_SECONDS = 0.05
+
+
+class RunningPoint(Protocol):
+    """A point that an executor has started."""
+
+    def has_ended(self) -> bool:
+        """The outcome is there, or there will be none."""
+        ...
+
+    def outcome(self, seconds: float) -> Outcome:
+        """How the point ended, once it has.
+
+        Args:
+            seconds: that it took, for messages.
+        """
+        ...
+
+    def kill(self) -> None:
+        """End the point at once; nothing if it has ended."""
+        ...
 
 
 @dataclass(frozen=True)
@@ -24,12 +50,15 @@ class ProcessLimits:
     Args:
         jobs: points that run at a time, at least 1; they share the cores.
         time_limit_seconds: after which a point is stopped, from the start of its process; None: never.
+        executor: "processes" of this machine, or workers of a "ray" cluster that share its file system.
     """
 
     jobs: int = 1
     time_limit_seconds: float | None = None
+    executor: Executor = "processes"
 
     def __post_init__(self) -> None:
+        check_choice("executor", self.executor, EXECUTORS)
         if self.jobs < 1:
             raise ValueError(f"jobs is {self.jobs}; it must be at least 1")
         if self.time_limit_seconds is not None and not self.time_limit_seconds > 0:
@@ -39,29 +68,47 @@ class ProcessLimits:
         """Threads of one point, out of those that are available to all."""
         return max(1, available // self.jobs)
 
+    def kernel_threads(self) -> int:
+        """Threads of one point's kernels, out of those of this process or of the cluster."""
+        if self.executor == "ray":
+            return self.threads(cluster_cpus())
+        return self.threads(get_num_threads())
+
     def tagged(self, task: Task) -> Task:
         """The task, tagged if it shares the machine: seconds that are measured beside other points are longer."""
-        if self.jobs == 1:
+        if self.jobs == 1 and self.executor == "processes":
             return task
-        about = {"jobs": str(self.jobs), "threads": str(self.threads(get_num_threads()))}
+        about = {"jobs": str(self.jobs), "threads": str(self.kernel_threads()), "executor": self.executor}
         return replace(task, point=replace(task.point, tags={**task.point.tags, **about}))
 
 
-def process_limits(jobs: int, time_limit_seconds: float | None, in_subprocess: bool | None) -> ProcessLimits | None:
+def process_limits(
+    jobs: int, time_limit_seconds: float | None, in_subprocess: bool | None, executor: Executor = "processes"
+) -> ProcessLimits | None:
     """How points use processes; None: they run in this one.
 
     Args:
         jobs: points that run at a time.
         time_limit_seconds: of a point; None: no limit.
-        in_subprocess: None: with several jobs or a time limit.
+        in_subprocess: None: with several jobs, a time limit or Ray.
+        executor: "processes" or "ray".
 
     Raises:
-        ValueError: several jobs or a time limit, but no subprocesses; jobs below 1; a limit that is not above 0.
+        ValueError: several jobs, a time limit or Ray, but no subprocesses; an unknown executor; jobs below 1; a limit
+            that is not above 0.
+        RuntimeError: Ray is not installed.
     """
-    limits = ProcessLimits(jobs, time_limit_seconds)
-    needed = jobs > 1 or time_limit_seconds is not None
+    limits = ProcessLimits(jobs, time_limit_seconds, executor)
+    if executor == "ray":
+        check_installed()
+    reasons = {
+        f"jobs is {jobs}": jobs > 1,
+        f"time_limit_seconds is {time_limit_seconds}": time_limit_seconds is not None,
+        f"executor is {executor}": executor == "ray",
+    }
+    needed = any(reasons.values())
     if needed and in_subprocess is False:
-        told = f"jobs is {jobs}" if jobs > 1 else f"time_limit_seconds is {time_limit_seconds:g}"
+        told = next(reason for reason, holds in reasons.items() if holds)
         raise ValueError(f"{told}, which takes subprocesses, but in_subprocess is False; leave one of them out")
     return limits if needed or in_subprocess else None
 
@@ -69,7 +116,7 @@ def process_limits(jobs: int, time_limit_seconds: float | None, in_subprocess: b
 @dataclass(frozen=True)
 class _Active:
     attempt: Attempt
-    process: PointProcess
+    process: RunningPoint
     claim: ExitStack
 
 
@@ -114,17 +161,23 @@ def _begin(task: Task, store: Store, limits: ProcessLimits) -> _Active | Run | N
             return by_another[task.point.key]
         attempt = Attempt(task.point, store)
         try:
-            return _Active(attempt, PointProcess(_order(task, limits)), lock.pop_all())
+            return _Active(attempt, _start(_order(task, limits), limits), lock.pop_all())
         except BaseException:
             attempt.kill("its process could not be started")
             raise
 
 
+def _start(order: Order, limits: ProcessLimits) -> RunningPoint:
+    if limits.executor == "ray":
+        return RayPoint(order)
+    return PointProcess(order)
+
+
 def _order(task: Task, limits: ProcessLimits) -> Order:
     import torch
 
-    point, threads = task.point, limits.threads(get_num_threads())
-    torch_threads = limits.threads(torch.get_num_threads())
+    point, threads = task.point, limits.kernel_threads()
+    torch_threads = threads if limits.executor == "ray" else limits.threads(torch.get_num_threads())
     return Order(point.sweep, point.config, point.tags["code"], READ_AT, threads, torch_threads)
 
 

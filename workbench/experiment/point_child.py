@@ -1,14 +1,12 @@
 """The child's side of `point_process`: it runs one point and ends with its parent."""
 
-import os
-import signal
 import sys
-import threading
 from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
 from workbench.experiment.point_process import Order, Outcome
+from workbench.processes import end_with_parent
 
 # Other imports are in functions: the child watches its parent before it imports anything large.
 
@@ -17,18 +15,12 @@ def main() -> None:
     """The child's program: receive an order, run the point, send the outcome."""
     channel = Connection(int(sys.argv[1]))
     order = channel.recv()
-    threading.Thread(target=_die_with_parent, args=(channel,), daemon=True).start()
-    outcome = _run(order)
-    channel.send(outcome)
+    end_with_parent(channel.fileno())
+    channel.send(run_order(order))
 
 
-def _die_with_parent(channel: Connection) -> None:
-    """The parent sends nothing more, so the channel becomes readable only when the parent has died."""
-    channel.poll(None)
-    os.killpg(0, signal.SIGKILL)
-
-
-def _run(order: Order) -> Outcome:
+def run_order(order: Order) -> Outcome:
+    """Run a point in this process; its errors are outcomes."""
     from workbench.experiment.attempt import described
 
     try:

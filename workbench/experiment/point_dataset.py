@@ -1,17 +1,18 @@
 """The data set of a point: located before any work, loaded once for its fingerprint."""
 
 from functools import cache
+from typing import Any
 
-from workbench.experiment.config import DataConfig, PointConfig
+from workbench.experiment.config import DataConfig, PointConfig, dataset_of
 from workbench.experiment.config_errors import ConfigError
 from workbench.tracking.record import DatasetInfo
 
 
 def alternatives(config: PointConfig) -> list[PointConfig]:
     """The configuration with its data set, then with each data set that may replace it."""
-    if config.dataset is None:
+    choice, found = dataset_of(config), []
+    if choice is None:
         return [config]
-    choice, found = config.dataset, []
     while choice is not None:
         found.append(config.model_copy(update={"dataset": choice.model_copy(update={"otherwise": None})}))
         choice = choice.otherwise
@@ -33,7 +34,7 @@ def at_hand(config: PointConfig, where: str) -> PointConfig:
 
     problems = []
     for either in alternatives(config):
-        dataset = either.dataset
+        dataset = dataset_of(either)
         if dataset is None:
             return either
         try:
@@ -55,7 +56,16 @@ def describe_dataset(config: DataConfig | None) -> DatasetInfo | None:
 
     data = config.load()
     kind = find_source(config.name, data_folder(), scale=config.scale, seed=config.seed).kind
-    return DatasetInfo(config.name, data.fingerprint, kind, data.graph.num_nodes, data.graph.num_edges)
+    return DatasetInfo(config.name, data.fingerprint, kind, *_size(data))
+
+
+def _size(data: Any) -> tuple[int, int]:
+    """Nodes and edges of the graph; of a knowledge graph, its entities and training triples."""
+    from workbench.links.knowledge_graph import KnowledgeGraph
+
+    if isinstance(data, KnowledgeGraph):
+        return data.num_entities, len(data.train)
+    return data.graph.num_nodes, data.graph.num_edges
 
 
 def _names() -> str:

@@ -1,7 +1,6 @@
 """Runs one point in a process of its own, which cannot take this process with it, and which ends with this process."""
 
 import os
-import signal
 import subprocess
 import sys
 from collections.abc import Mapping
@@ -9,6 +8,8 @@ from contextlib import suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Pipe
 from typing import Any
+
+from workbench.processes import how_it_ended, kill_session
 
 _CHILD = "import sys; sys.path[:] = sys.argv[2:]; from workbench.experiment.point_child import main; main()"
 
@@ -92,16 +93,10 @@ class PointProcess:
 
     def kill(self) -> None:
         """End the child and the processes of its session, at once; nothing if it has ended."""
-        if self._process.poll() is None:  # else its id may be another process's by now
-            os.killpg(self._process.pid, signal.SIGKILL)
-            self._process.wait()
+        kill_session(self._process)
         self._channel.close()
 
 
 def _cause(code: int) -> str:
-    if code >= 0:
-        return f"the point's process ended with exit status {code} and without rows"
-    name = signal.Signals(-code).name
-    if code == -signal.SIGKILL:
-        return f"the point's process was killed by {name}, as the system does when memory runs out,"
-    return f"the point's process crashed with {name}"
+    rows = " and without rows" if code >= 0 else ""
+    return f"the point's process {how_it_ended(code)}{rows}"

@@ -22,8 +22,8 @@ from workbench.report.markdown import markdown_table
 from workbench.report.smoke_findings import read_smoke_findings, run_smoke, write_smoke_findings
 from workbench.report.verdicts import FigureVerdicts, details, figure_rows, paper_row, verdicts
 
-BENCHMARKS = "performance"
-"""The folder of this repository's own benchmarks, which reproduce no paper."""
+BENCHMARKS = ("performance/", "gpu_check/")
+"""Folders of this repository's own measurements, which reproduce no paper."""
 
 _RATIOS = ("measured", "cases", "median", "from", "to", "spread")
 _PART = re.compile(r"(<!-- generated: (?P<name>[\w-]+) -->\n).*?(<!-- end of generated -->)", re.DOTALL)
@@ -100,7 +100,7 @@ def _origin(kept: Recorded) -> str:
 
 def _benchmarks() -> Iterator[tuple[Experiment, Recorded]]:
     for name in experiment_names():
-        if name.startswith(f"{BENCHMARKS}/"):
+        if name.startswith(BENCHMARKS[0]):
             experiment = load_experiment(name)
             yield from ((experiment, kept) for kept in recorded(name))
 
@@ -108,7 +108,7 @@ def _benchmarks() -> Iterator[tuple[Experiment, Recorded]]:
 @cache
 def _papers() -> dict[str, list[FigureVerdicts]]:
     """Paper to its figures' verdicts, in order; benchmarks are left out."""
-    names = [name for name in experiment_names() if not name.startswith(f"{BENCHMARKS}/")]
+    names = [name for name in experiment_names() if not name.startswith(BENCHMARKS)]
     papers = list(dict.fromkeys(name.partition("/")[0] for name in names))
     of = {paper: [load_experiment(name) for name in names if name.startswith(f"{paper}/")] for paper in papers}
     return {paper: verdicts(experiments, read_smoke_findings(paper)) for paper, experiments in of.items()}

@@ -296,7 +296,7 @@ def test_uncopyable_models_are_refused() -> None:
         fit_memory(model, BATCHES[1], in_dim=24)
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.cuda
 @pytest.mark.parametrize("kind", [Attention, Jumping, Residual])
 def test_on_a_gpu(kind: type[nn.Module]) -> None:
     model, mb = kind(24, 64, 5, 2).cuda(), BATCHES[2]

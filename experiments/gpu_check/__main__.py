@@ -1,0 +1,88 @@
+"""`make gpu-check`: run every part within a time limit, and leave a folder that `workbench import` takes.
+
+A part that fails or runs out of time is noted, and the next one runs. Time that a part leaves goes to those after it.
+Run again with the same folder, points that have finished are not run again.
+"""
+
+import argparse
+import subprocess
+import sys
+import time
+from collections.abc import Sequence
+from pathlib import Path
+
+from experiments.gpu_check.parts import Ended, Part, Result, judge, parts
+from experiments.gpu_check.summary import exit_status, headline, write_summary
+from workbench.experiment.environment import check_device
+from workbench.files import write_file
+from workbench.paths import project_root
+from workbench.processes import kill_session
+
+RUNS = "runs.jsonl"
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run the check; returns the exit status."""
+    parser = argparse.ArgumentParser(prog="experiments.gpu_check", description="Check the library on a GPU.")
+    parser.add_argument("--device", default="cuda", help="cuda, cuda:N, or cpu, which takes small sizes")
+    parser.add_argument(
+        "--output", type=Path, default=project_root() / "build" / "gpu-check", help="folder of the results"
+    )
+    parser.add_argument("--seconds", type=float, default=480.0, help="limit of all parts together (default: 480)")
+    parser.add_argument("--only", nargs="+", metavar="PART", help="names of parts, such as gpu_check/parity")
+    chosen = parser.parse_args(arguments)
+    try:
+        check_device(chosen.device)
+    except RuntimeError as error:
+        parser.error(str(error))
+    folder = chosen.output.absolute()
+    wanted = [part for part in parts(chosen.device, folder / RUNS) if not chosen.only or part.name in chosen.only]
+    results = run_parts(wanted, chosen.device, folder, chosen.seconds)
+    print(f"{headline(results)}; {folder}/summary.md; `workbench import {folder}` logs the runs")
+    return exit_status(results)
+
+
+def run_parts(wanted: Sequence[Part], device: str, folder: Path, seconds: float) -> list[Result]:
+    """Run parts in order.
+
+    Args:
+        wanted: the parts.
+        device: "cpu", "cuda" or "cuda:1".
+        folder: of the results.
+        seconds: limit of all parts together.
+    """
+    deadline, results = time.monotonic() + seconds, list[Result]()
+    for position, part in enumerate(wanted):
+        left = max(1.0, deadline - time.monotonic())
+        budget = left * part.weight / sum(later.weight for later in wanted[position:])
+        print(f"{part.name}: up to {budget:.0f} s", file=sys.stderr, flush=True)
+        results.append(_run(part, device, folder, budget))
+        print(f"{part.name}: {results[-1].status} ({results[-1].seconds:.0f} s)", file=sys.stderr, flush=True)
+        write_summary(folder, device, results)
+    return results
+
+
+def _run(part: Part, device: str, folder: Path, budget: float) -> Result:
+    begin = time.monotonic()
+    program = subprocess.Popen(
+        part.command,
+        cwd=project_root(),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        start_new_session=True,  # with all that it starts, it can be stopped at once
+    )
+    try:
+        output, status = program.communicate(timeout=budget)[0], program.returncode
+    except subprocess.TimeoutExpired:
+        kill_session(program)
+        output, status = program.communicate()[0], None
+    finally:
+        kill_session(program)
+    write_file(folder / "logs" / f"{part.name.replace('/', '-').replace(' ', '-')}.txt", output)
+    last_line = (output.decode(errors="replace").strip().splitlines() or [""])[-1]
+    return judge(part, device, folder / RUNS, Ended(status, time.monotonic() - begin, budget, last_line))
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,6 @@
+"""Devices that tests are repeated on."""
+
+import pytest
+
+CUDA = pytest.param("cuda", marks=pytest.mark.cuda)
+"""A GPU; skipped where there is none."""

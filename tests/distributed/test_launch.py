@@ -1,0 +1,155 @@
+"""Ranks: rows of rank 0, configurations as JSON, errors before anything starts, and other launchers."""
+
+import json
+import os
+import socket
+import subprocess
+import sys
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+import torch.distributed as dist
+
+import workbench as wb
+from tests.distributed import rank_functions
+from tests.toy_experiments import CODE
+from tests.toy_experiments import toys as toys
+from workbench.distributed import rank_main
+from workbench.distributed.progress import Progress, ProgressBoard, Reporter
+from workbench.distributed.rank_main import run_rank
+from workbench.experiment.figure_loader import load_experiment
+
+FUNCTIONS = "tests.distributed.rank_functions"
+
+
+@pytest.mark.parametrize("world_size", [2, 4])
+def test_rows_come_from_rank_0_and_scalars_become_numbers(rank_pool, world_size):
+    rows = rank_pool.run(f"{FUNCTIONS}:total", {"offset": 1, "steps": 2}, world_size=world_size)
+    expected = float(sum(range(1, world_size + 1)))
+    assert rows == [{"step": s, "total": expected, "world_size": world_size, "rank": 0} for s in (0, 1)]
+    assert rank_pool.run(rank_functions.only_rank_0_yields, {}, world_size=world_size) == [{"rank": 0}]
+    assert rank_pool.run(rank_functions.nothing, {}, world_size=world_size) == []
+
+
+def test_a_pool_keeps_its_processes_and_configurations_arrive_as_json(rank_pool):
+    config = {"fanouts": (10, 25), "dataset": {"name": "cora", "scale": None}, "rate": 0.1, "open": True}
+    first, second = (rank_pool.run(rank_functions.received, config)[0] for _ in range(2))
+    assert first == second and first["pid"] == rank_pool.pids[0] != os.getpid()
+    assert first["config"] == repr({**config, "fanouts": [10, 25]})
+
+
+def test_functions_of_a_figure_are_found_where_it_was_loaded(rank_pool, toys):
+    (toys / "fig1.py").write_text(f"{CODE}\n\ndef on_ranks(config):\n    return [{{'file': __file__}}]\n")
+    load_experiment("toys/fig1")
+    assert rank_pool.run("experiments.toys.fig1:on_ranks", {}, world_size=2) == [{"file": str(toys / "fig1.py")}]
+
+
+@pytest.mark.parametrize(
+    ("function", "words"),
+    [
+        ("rank_functions", "'rank_functions' is not a function that ranks can import; write it to a file"),
+        ("__main__:run", "'__main__:run' is not a function that ranks can import"),
+        (f"{FUNCTIONS}:absent", f"module {FUNCTIONS} has no function absent"),
+        ("no.such.module:run", r"No module named 'no'; ranks import it from sys\.path"),
+        (rank_functions.Holder().method, r"Holder\.method' is not a function that ranks can import"),
+        (rank_functions.outer(), "<lambda>' is not a function that ranks can import"),
+    ],
+)
+def test_functions_that_ranks_cannot_import_are_refused(monkeypatch, function, words):
+    assert_refused(monkeypatch, ValueError, words, function, {})
+
+
+@pytest.mark.parametrize(
+    ("config", "words"),
+    [
+        ({"fanouts": [10, {1, 2}]}, r"config\['fanouts'\]\[1\] is \{1, 2\}, which JSON does not have"),
+        ({"options": {3: "x"}}, r"config\['options'\] has the key 3; keys of JSON are strings"),
+        ({"rate": float("nan")}, r"config\['rate'\] is nan, which JSON does not have"),
+        ([1], "config must be a mapping of JSON values, not a list"),
+    ],
+)
+def test_configurations_that_are_not_json_are_refused(monkeypatch, config, words):
+    assert_refused(monkeypatch, TypeError, words, f"{FUNCTIONS}:total", config)
+
+
+@pytest.mark.parametrize(
+    ("given", "words"),
+    [
+        ({"world_size": 0}, "world_size is 0; it must be a whole number of at least 1"),
+        ({"world_size": 2, "timeout_seconds": 0}, "timeout_seconds is 0; it must be above 0"),
+    ],
+)
+def test_numbers_out_of_range_are_refused(monkeypatch, given, words):
+    assert_refused(monkeypatch, ValueError, words, f"{FUNCTIONS}:total", {}, **given)
+
+
+def assert_refused(monkeypatch, kind: type[Exception], words: str, function: Any, config: Any, **given: Any) -> None:
+    def start(*_: object) -> None:
+        raise AssertionError("a process was started")
+
+    monkeypatch.setattr("workbench.distributed.rank_pool.RankProcess", start)
+    with pytest.raises(kind, match=words):
+        wb.run_ranks(function, config, given.pop("world_size", 2), **given)
+
+
+@pytest.fixture
+def alone(monkeypatch) -> Iterator[None]:
+    """This process is the only rank of another launcher."""
+    for name, value in environment(rank=0, world_size=1).items():
+        monkeypatch.setenv(name, value)
+    yield
+    if dist.is_initialized():
+        dist.destroy_process_group()
+
+
+@pytest.mark.usefixtures("alone")
+def test_rows_that_are_not_plain_fail_where_they_are_returned():
+    board = Board()
+    with pytest.raises(TypeError, match="rows may contain numbers, strings, bools and None, not a Tensor"):
+        run_rank(f"{FUNCTIONS}:tensor_as_value", {}, backend="gloo", timeout_seconds=5, reporter=Reporter(board))
+    assert board.stages == ["import", "rendezvous", "before the first collective", "returning rows"]
+
+
+class Board(ProgressBoard):
+    """Keeps all that is written."""
+
+    def __init__(self) -> None:
+        self.stages: list[str] = []
+
+    def write(self, rank: int, progress: Progress) -> None:
+        self.stages.append(str(progress))
+
+
+@pytest.mark.usefixtures("alone")
+def test_a_program_of_another_launcher_prints_the_rows_of_rank_0(capsys):
+    rank_main.main([f"{FUNCTIONS}:total", '{"offset": 3, "steps": 2}'])
+    lines = capsys.readouterr().out.splitlines()
+    assert [json.loads(line)["total"] for line in lines] == [3.0, 3.0]
+
+
+def environment(rank: int, world_size: int) -> dict[str, str]:
+    """What torchrun sets, on a port that rank 0 opens itself."""
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = server.getsockname()[1]
+    return {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(port), "RANK": str(rank), "WORLD_SIZE": str(world_size)}
+
+
+@pytest.mark.slow
+def test_torchrun_starts_the_same_function():
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", "workbench.distributed.rank_main", f"{FUNCTIONS}:total", '{"offset": 1}']
+    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
+    assert json.loads(done.stdout) == {"step": 0, "total": 3.0, "world_size": 2, "rank": 0}
+
+
+@pytest.mark.slow
+def test_an_environment_made_by_hand_starts_the_same_function():
+    shared = environment(rank=0, world_size=2)
+    program = [sys.executable, "-m", "workbench.distributed.rank_main", f"{FUNCTIONS}:total", '{"offset": 1}']
+    ranks = [
+        subprocess.Popen(program, env=os.environ | shared | {"RANK": str(rank)}, stdout=subprocess.PIPE, text=True)
+        for rank in (0, 1)
+    ]
+    rows, none = (rank.communicate(timeout=120)[0] for rank in ranks)
+    assert json.loads(rows)["total"] == 3.0 and none == ""

@@ -1,0 +1,1 @@
+"""Ranks: processes that run one function together over `torch.distributed`."""

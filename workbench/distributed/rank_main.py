@@ -1,0 +1,97 @@
+"""Runs a function as one rank: env:// rendezvous, a function by name, a JSON configuration.
+
+The launcher of this package, torchrun, Slurm or Ray can start it alike:
+
+    torchrun --nproc-per-node 2 -m workbench.distributed.rank_main package.module:function '{"size": 3}'
+
+Each rank needs MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE in its environment, as torchrun sets them. Rank 0 prints
+its rows, one JSON object per line.
+"""
+
+import argparse
+import json
+import sys
+from collections.abc import Callable, Mapping
+from datetime import timedelta
+from importlib import import_module
+from typing import Any
+
+from workbench.distributed.progress import DONE, FUNCTION, IMPORT, RENDEZVOUS, ROWS, Reporter
+
+
+def main(arguments: list[str] | None = None) -> None:
+    """The program of a rank that something else than this package starts."""
+    parser = argparse.ArgumentParser(prog="workbench.distributed.rank_main", description="Run a function as one rank.")
+    parser.add_argument("function", help="module:function, called with the configuration; rank 0 yields the rows")
+    parser.add_argument("config", help="JSON object")
+    parser.add_argument("--backend", default="gloo", help="of torch.distributed: gloo (default) or nccl")
+    parser.add_argument("--timeout", type=float, default=600.0, help="of a collective, in seconds (default: 600)")
+    chosen = parser.parse_args(arguments)
+    config = json.loads(chosen.config)
+    rows = run_rank(chosen.function, config, backend=chosen.backend, timeout_seconds=chosen.timeout)
+    sys.stdout.writelines(f"{json.dumps(row)}\n" for row in rows)
+
+
+def run_rank(
+    name: str, config: Mapping[str, Any], *, backend: str, timeout_seconds: float, reporter: Reporter | None = None
+) -> list[dict[str, Any]]:
+    """Join the process group of the environment, call the function, leave the group.
+
+    After an error the process stays in the group, so that other ranks fail because of this one only when it ends.
+
+    Args:
+        name: "module:function".
+        config: argument of the function.
+        backend: of `torch.distributed`.
+        timeout_seconds: of the rendezvous and of each collective.
+        reporter: is told of each stage.
+
+    Returns:
+        The rows of rank 0 as JSON values; of other ranks, none.
+    """
+    reporter = reporter or Reporter()
+    reporter.enter(IMPORT)
+    import torch.distributed as dist
+
+    function = find_function(name)
+    reporter.enter(RENDEZVOUS)
+    dist.init_process_group(backend, init_method="env://", timeout=timedelta(seconds=timeout_seconds))
+    reporter.enter(FUNCTION)
+    rows = list(function(config) or ())
+    reporter.enter(ROWS)
+    plain = json.loads(json.dumps([dict(row) for row in rows], default=_scalar)) if dist.get_rank() == 0 else []
+    dist.destroy_process_group()
+    reporter.enter(DONE)
+    return plain
+
+
+def find_function(name: str) -> Callable[[Any], Any]:
+    """Import a function by name.
+
+    Args:
+        name: "module:function".
+
+    Raises:
+        ValueError: it is not of this form, or there is no such module or function.
+    """
+    module, colon, attribute = name.partition(":")
+    if not (module and colon and attribute.isidentifier()) or module == "__main__":
+        raise ValueError(f"{name!r} is not a function that ranks can import; write it to a file: 'module:function'")
+    try:
+        function = getattr(import_module(module), attribute, None)
+    except ModuleNotFoundError as error:
+        raise ValueError(f"{name!r}: {error}; ranks import it from sys.path") from error
+    if not callable(function):
+        raise ValueError(f"{name!r}: module {module} has no function {attribute}")
+    return function
+
+
+def _scalar(value: Any) -> Any:
+    """The Python number of a scalar of NumPy or torch."""
+    if getattr(value, "ndim", None) == 0:
+        return value.item()
+    raise TypeError(f"rows may contain numbers, strings, bools and None, not a {type(value).__name__}")
+
+
+if __name__ == "__main__":
+    main()

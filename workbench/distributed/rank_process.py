@@ -1,0 +1,110 @@
+"""One rank in a process of its own, which ends with this process."""
+
+import os
+import signal
+import subprocess
+import sys
+from contextlib import suppress
+from dataclasses import dataclass
+from multiprocessing.connection import Pipe
+from tempfile import TemporaryFile
+from typing import Any
+
+from workbench.distributed.order import Order
+from workbench.distributed.progress import DONE, IMPORT, START, Progress, ProgressBoard
+from workbench.processes import kill_session
+
+_MAIN = "workbench.distributed.rank_child:main"  # a text that the import closures of experiments follow
+_CHILD = "import sys; sys.path[:] = sys.argv[6:]; from {0} import {1}; {1}()".format(*_MAIN.split(":"))
+_STACK_BYTES = 8192
+_END_SECONDS = 1.0
+
+
+@dataclass(frozen=True)
+class Outcome:
+    """How a rank's function ended.
+
+    Args:
+        rows: None if it failed.
+        error: one line; None if it returned.
+        trace: stack of the error.
+        failed_at: seconds of the system's monotonic clock, which all processes share.
+    """
+
+    rows: list[dict[str, Any]] | None = None
+    error: str | None = None
+    trace: str | None = None
+    failed_at: float = 0.0
+
+
+class RankProcess:
+    """A child process that runs functions as one rank. It is spawned, not forked: CUDA and threads survive no fork.
+
+    Args:
+        rank: of the process.
+        world_size: number of ranks.
+        board: file of the `ProgressBoard`.
+        threads: of torch and of the library's kernels.
+    """
+
+    def __init__(self, rank: int, world_size: int, board: int, threads: int) -> None:
+        self._rank, self._board = rank, ProgressBoard(board, world_size)
+        self._stacks = TemporaryFile()  # noqa: SIM115  # closed with the process
+        self.channel, theirs = Pipe()
+        files = [theirs.fileno(), board, self._stacks.fileno()]
+        about = [*map(str, (*files, rank, world_size))]
+        with theirs:
+            self._process = subprocess.Popen(
+                [sys.executable, "-c", _CHILD, *about, *sys.path],
+                pass_fds=files,
+                stdin=subprocess.DEVNULL,
+                env=os.environ | {"WORKBENCH_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)},
+                start_new_session=True,  # the terminal's Ctrl-C reaches the parent alone, which stops the child
+            )
+
+    @property
+    def pid(self) -> int:
+        """Process id."""
+        return self._process.pid
+
+    @property
+    def progress(self) -> Progress:
+        """How far the rank has come."""
+        return self._board.read(self._rank)
+
+    @property
+    def status(self) -> int | None:
+        """Exit status, negative for a signal; None while the process runs."""
+        return self._process.poll()
+
+    def send(self, order: Order) -> None:
+        """Send an order; a process that has died shows in its status."""
+        if self.progress.stage == DONE:  # with its last order
+            self._board.write(self._rank, Progress(IMPORT))
+        with suppress(BrokenPipeError, ConnectionResetError):
+            self.channel.send(order)
+
+    def outcome(self) -> Outcome | None:
+        """The outcome, if it is there. The process's own children may keep the channel of a dead one open."""
+        with suppress(EOFError, ConnectionResetError):
+            if self.channel.poll():
+                return self.channel.recv()
+            return None
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(_END_SECONDS)  # the channel closes a moment before the process has ended
+        return None
+
+    def ask_stack(self) -> None:
+        """Ask a process that hangs for the stacks of its threads; see `stack`."""
+        if self._process.poll() is None and self.progress.stage > START:  # before, the signal would end it
+            os.kill(self.pid, signal.SIGUSR1)
+
+    def stack(self) -> str:
+        """Stacks of a process that was asked for them a moment ago, or that crashed; empty if it was killed."""
+        return os.pread(self._stacks.fileno(), _STACK_BYTES, 0).decode(errors="replace")
+
+    def kill(self) -> None:
+        """End the process and those of its session, at once."""
+        kill_session(self._process)
+        self.channel.close()
+        self._stacks.close()
