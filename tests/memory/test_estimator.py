@@ -28,11 +28,11 @@ from tests.memory.measured import (
 )
 from workbench.memory.estimate import PHASES, TERMS
 from workbench.memory.estimator import estimate_memory, estimator_for, has_analytic_model
+from workbench.memory.recovery import Recovery
 from workbench.nn import dropout
 from workbench.nn.gcn import GCNLayer
 from workbench.nn.gin import GINLayer
 from workbench.nn.model import GNN, MODEL_KINDS
-from workbench.training.oom import Recovery
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])

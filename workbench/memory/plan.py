@@ -13,11 +13,13 @@ from workbench.core.minibatch import MiniBatch
 from workbench.core.units import format_bytes
 from workbench.memory.backend import Backend
 from workbench.memory.estimate import MemoryEstimate
-from workbench.memory.estimator import Estimator, Optimizer, estimator_for
+from workbench.memory.estimator import Estimator, estimator_for
 from workbench.memory.planning.budget import Budget
 from workbench.memory.planning.candidate import Candidate, CandidateBuilder
 from workbench.memory.planning.partitioner import Partitioner
 from workbench.memory.planning.strategy import STRATEGIES, PartLimit, find_fitting
+from workbench.memory.recovery import Recovery
+from workbench.memory.training_setup import Optimizer, TrainingSetup
 from workbench.meter.stopwatch import Stopwatch
 from workbench.partition.batch import PARTITION_CHOICES, partition_batch
 from workbench.partition.batch.options import check_method
@@ -130,9 +132,9 @@ def plan_micro_batches(
     check_seed(seed)
     watch = Stopwatch()
     with watch.phase("estimate"):
-        estimator = estimator_for(
-            model, mb, optimizer=optimizer, backend=backend, recover=recover, in_dim=in_dim, loss_fn=loss_fn
-        )
+        recovery = Recovery() if recover else None
+        setup = TrainingSetup(model, loss_fn, optimizer, recover=recovery, backend=backend, in_dim=in_dim)
+        estimator = estimator_for(setup, mb)
     return plan_with(
         estimator,
         mb,

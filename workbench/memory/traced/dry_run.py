@@ -14,8 +14,9 @@ from workbench.core.minibatch import MiniBatch
 from workbench.memory.optimizer import OPTIMIZERS
 from workbench.memory.traced.trace import AllocationRecorder, AllocationTrace
 from workbench.meter.training_state import allocated_bytes, parameter_tensors, state_tensors
+from workbench.nn.inputs import Inputs
 from workbench.nn.losses import LossFunction, SeedLoss
-from workbench.nn.signature import batch_arguments, call_model, model_device
+from workbench.nn.signature import default_forward, model_device
 
 
 class DryRun:
@@ -44,7 +45,7 @@ class DryRun:
         check_at_least("in_dim", in_dim, 1)
         self.model, self._optimizer = _copy_model_and_optimizer(model, optimizer)
         self.device = model_device(model) or torch.device("cpu")
-        self._names = batch_arguments(model)
+        self._call = default_forward(self.model)
         self._in_dim, self._seed = in_dim, seed
         self._seed_loss, self._labels_for = SeedLoss.of(loss_fn, "mean"), _class_labels
         floating = (p.dtype for p in self.model.parameters() if p.is_floating_point())
@@ -80,6 +81,11 @@ class DryRun:
                 self.model.zero_grad()
             on_device = replace(mb, parent=None).to(self.device)
             return self._record(lambda recorder: self._step(on_device, recorder))
+
+    @property
+    def keeps_labels(self) -> bool:
+        """Whether the labels of the whole batch are on the device during a step: classes, on the CPU."""
+        return self._labels_for is _class_labels and self.device.type == "cpu"
 
     def fixed_bytes(self) -> dict[str, int]:
         """Bytes by term allocated before a step: parameters with buffers, and optimizer state."""
@@ -129,7 +135,7 @@ class DryRun:
         return torch.randn(mb.num_inputs, self._in_dim, dtype=self._dtype, device=self.device)
 
     def _forward(self, mb: MiniBatch, x: Tensor) -> Tensor:
-        return call_model(self.model, mb, x, self._names)
+        return self._call(mb, Inputs(x))
 
     def _loss(self, out: Tensor, recorder: AllocationRecorder) -> Tensor:
         recorder.term = "labels"

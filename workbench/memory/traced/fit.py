@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from workbench.core.minibatch import MiniBatch
+from workbench.memory.analytic.loss import LABEL_BYTES
 from workbench.memory.estimate import TERMS, MemoryEstimate
 from workbench.memory.sizes import BatchSizes
 from workbench.memory.traced.dry_run import DryRun
@@ -34,6 +35,7 @@ class TracedEstimator:
         update_bytes: peak of the optimizer step's temporaries.
         backup_bytes: copies made by OOM recovery: before a micro-batch, and before the optimizer step.
         recover: estimate steps with OOM recovery, which computes a micro-batch's gradients separately.
+        kept_labels: number of labels that are kept on the device during the whole step.
         backend: name of the backend that was traced.
         error: largest relative error of the bytes that a step adds, over the sub-batches held out from the fit.
     """
@@ -45,6 +47,7 @@ class TracedEstimator:
     update_bytes: int
     backup_bytes: tuple[int, int]
     recover: bool
+    kept_labels: int
     backend: str
     error: float
 
@@ -60,6 +63,7 @@ class TracedEstimator:
         resident = {
             **self.fixed_terms,
             "blocks": sum(rounded_bytes(nbytes) for nbytes in sizes.array_bytes),
+            "labels": LABEL_BYTES * max(0, self.kept_labels - batch.num_seeds),  # besides its own, which are traced
             "loss": _RUNNING_LOSS_BYTES,
             "gradients": self.gradient_bytes if accumulating else 0,
             "workspace": self.backup_bytes[0],
@@ -150,6 +154,7 @@ def fit_memory(
         update_bytes=dry_run.update_bytes,
         backup_bytes=dry_run.backup_bytes() if recover else (0, 0),
         recover=recover,
+        kept_labels=mb.num_seeds if dry_run.keeps_labels else 0,
         backend=f"{dry_run.device.type} (traced)",
         error=max(error, error_accumulating),
     )
