@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from numbers import Real
 from typing import Any
 
+import torch
 from torch import Tensor
 
 from workbench.core.errors import check_choice, check_type
@@ -22,8 +23,8 @@ Total = float | Callable[[float], float]
 class BatchLoss:
     """The loss of a batch, called as `loss(output, mb)` for one micro-batch at a time: `accumulate`'s `loss_of`.
 
-    Build it with `BatchLoss.of`. Integer classes are read at construction, to count the labelled seeds; labels of any
-    other kind are read when their micro-batch runs.
+    Build it with `BatchLoss.of`. Integer classes are read at construction, to count the labelled seeds, and kept (8
+    bytes per seed of the batch); labels of any other kind are read when their micro-batch runs.
 
     Args:
         seed_loss: sum of the losses of labelled seeds.
@@ -92,14 +93,13 @@ class BatchLoss:
 
 
 def _read(batches: list[MiniBatch], y: Any, seed_loss: SeedLoss) -> tuple[dict[MiniBatch, Tensor], float]:
-    """Read labels as long as their values determine the weight, and sum up the weights."""
-    labels, weight = {}, 0
-    for mb in batches:
-        labels[mb] = read_rows(y, mb.seeds)
-        if seed_loss.labelled(labels[mb]) is None:  # no seed is unlabelled, so the others need not be read
-            return labels, sum(batch.num_seeds for batch in batches)
-        weight += seed_loss.weigh(labels[mb])
-    return labels, weight
+    """Return the labels by micro-batch, views of one tensor, and their weight; no labels if all seeds have one."""
+    sizes = [mb.num_seeds for mb in batches]
+    seeds = torch.cat([mb.seeds for mb in batches]) if batches else torch.empty(0, dtype=torch.int64)
+    if seed_loss.labelled(read_rows(y, seeds[:0])) is None:
+        return {}, len(seeds)
+    labels = read_rows(y, seeds)
+    return dict(zip(batches, labels.split(sizes), strict=True)), seed_loss.weigh(labels)
 
 
 def _checked(total: Any) -> float:

@@ -48,11 +48,11 @@ def simulate_step(
     allocator = autograd.allocator
     fixed = _allocate_fixed(autograd, model, optimizer)
     seeds = max(batch_seeds, sizes.num_seeds)
+    allocator.start_phase("step")  # labels are read before gradients are zeroed
     labels = allocator.allocate(kept_label_bytes(simulate_loss, seeds, on_cuda=autograd.on_cuda), "labels")
     total_loss = allocator.allocate(1, "loss")
     backups = _allocate_gradients(autograd, model) if recover and accumulating else []
-    if recover:
-        allocator.start_phase("step")  # buffers are copied before features are fetched
+    if recover:  # buffers are copied before features are fetched
         backups += [allocator.allocate(buffer.nbytes, "workspace") for buffer in model.buffers()]
     allocator.start_phase("forward")
     parameters = parameters_of(autograd, model, accumulating=accumulating and not recover)

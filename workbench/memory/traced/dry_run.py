@@ -70,7 +70,7 @@ class DryRun:
         """Record the allocations of a micro-batch's forward and backward pass, in phases of these names.
 
         Args:
-            mb: the micro-batch; its own arrays are not recorded.
+            mb: the micro-batch; its own arrays are not recorded, nor are labels if `keeps_labels`.
             accumulating: gradients (those of the last recording) exist at the start.
 
         Raises:
@@ -80,7 +80,8 @@ class DryRun:
             if not accumulating:
                 self.model.zero_grad()
             on_device = replace(mb, parent=None).to(self.device)
-            return self._record(lambda recorder: self._step(on_device, recorder))
+            kept = torch.zeros(mb.num_seeds, dtype=torch.int64) if self.keeps_labels else None
+            return self._record(lambda recorder: self._step(on_device, recorder, kept))
 
     @property
     def keeps_labels(self) -> bool:
@@ -107,12 +108,12 @@ class DryRun:
         host_bytes = sum(allocated_bytes([tensor]) for tensor in copied)
         return allocated_bytes(self.model.buffers()), host_bytes if self.device.type == "cpu" else 0
 
-    def _step(self, mb: MiniBatch, recorder: AllocationRecorder) -> None:
+    def _step(self, mb: MiniBatch, recorder: AllocationRecorder, labels: Tensor | None = None) -> None:
         """Forward and backward as in `workbench.accumulate`; all its tensors but the gradients are freed on return."""
         recorder.start_phase("forward", "inputs")
         x = self._features(mb)
         recorder.term = "hidden"
-        loss = self._loss(self._forward(mb, x), recorder)
+        loss = self._loss(self._forward(mb, x), recorder, labels)
         recorder.start_phase("backward", "workspace")
         loss.backward()
         for parameter in self.model.parameters():
@@ -137,9 +138,9 @@ class DryRun:
     def _forward(self, mb: MiniBatch, x: Tensor) -> Tensor:
         return self._call(mb, Inputs(x))
 
-    def _loss(self, out: Tensor, recorder: AllocationRecorder) -> Tensor:
+    def _loss(self, out: Tensor, recorder: AllocationRecorder, labels: Tensor | None) -> Tensor:
         recorder.term = "labels"
-        labels = self._labels_for(out)
+        labels = self._labels_for(out) if labels is None else labels
         recorder.term = "loss"
         return self._seed_loss(out, labels) * 0.5
 

@@ -60,16 +60,17 @@ class TracedEstimator:
         """
         sizes = BatchSizes.of(batch, degrees=True)
         predict = self.accumulating if accumulating and not self.recover else self.fresh
-        resident = {
+        blocks = {"blocks": sum(rounded_bytes(nbytes) for nbytes in sizes.array_bytes)}
+        resident = {  # from before the first micro-batch, within the step's own phase
             **self.fixed_terms,
-            "blocks": sum(rounded_bytes(nbytes) for nbytes in sizes.array_bytes),
-            "labels": LABEL_BYTES * max(0, self.kept_labels - batch.num_seeds),  # besides its own, which are traced
+            "labels": rounded_bytes(LABEL_BYTES * self.kept_labels),
             "loss": _RUNNING_LOSS_BYTES,
-            "gradients": self.gradient_bytes if accumulating else 0,
             "workspace": self.backup_bytes[0],
         }
-        phases = {phase: _sum_terms(resident, terms) for phase, terms in predict(size_vector(sizes)).items()}
-        phases["step"] = self._update_terms()
+        gradients = {"gradients": self.gradient_bytes if accumulating else 0}
+        traced = predict(size_vector(sizes)).items()
+        phases = {phase: _sum_terms({**resident, **blocks, **gradients}, terms) for phase, terms in traced}
+        phases["step"] = max(resident, self._update_terms(), key=lambda terms: sum(terms.values()))
         return self._estimate(phases)
 
     def _update_terms(self) -> Terms:
