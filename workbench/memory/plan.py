@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from workbench.core.errors import check_at_least, check_bytes, check_choice, check_seed
+from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 from workbench.core.units import format_bytes
 from workbench.memory.backend import Backend
@@ -183,6 +184,7 @@ def plan_with(
     """
     check_options(capacity_bytes, method, margin, node_parts, strategy, max_parts)
     check_seed(seed)
+    refuse_halo(mb.exchanges, "planned")
     partition = Partitioner(mb, method, seed, node_parts)
     builder = CandidateBuilder(estimator, partition, watch or Stopwatch())
     candidate, tried = Candidate((), ()), ()

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import CapacityError, check_at_least, check_choice, check_type
+from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.balance import check_weights
 from workbench.partition.batch.auto import resolve_method
@@ -80,7 +81,7 @@ def partition_batch(
 
     Raises:
         ValueError: an unknown method or objective, an impossible number of parts, a budget that is not positive,
-            invalid weights, `node_parts` missing or unused.
+            invalid weights, `node_parts` missing or unused, or the batch has exchanges.
         TypeError: tensors of another dtype.
         IndexError: a seed that `node_parts` does not cover.
         CapacityError: reg, hypergraph or a refinement would need more than `max_bytes` (checked before allocating).
@@ -91,6 +92,7 @@ def partition_batch(
     """
     check_choice("method", method, PARTITION_CHOICES)
     check_type("mb", mb, MiniBatch, "pass a MiniBatch; workbench.micro_batches splits batches of DGL and PyG")
+    refuse_halo(mb.exchanges, "partitioned")
     check_at_least("num_parts", num_parts, 1)
     options = PartitionOptions(seed, None, node_parts, max_bytes, objective, time_budget_seconds)
     if num_parts > max(1, mb.num_seeds):
