@@ -3,6 +3,7 @@
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from itertools import chain
 from typing import Any, TypeVar
 
 import torch
@@ -42,7 +43,8 @@ def _distributed(block: Block, owned: Sequence[Tensor], node_ids: Tensor) -> tup
     edges = [_edges(block, owned[p][owned[p] < block.num_dst]) for p in ranks]
     used = [set(block.indices[edges[p]].tolist()) for p in ranks]
     halo = [[sorted(used[p] & set(owned[q].tolist())) if q != p else [] for q in ranks] for p in ranks]
-    sources = [owned[p][owned[p] < block.num_src].tolist() + sum(halo[p], []) for p in ranks]
+    received = [list(chain(*halo[p])) for p in ranks]
+    sources = [owned[p][owned[p] < block.num_src].tolist() + received[p] for p in ranks]
     local = [{s: position for position, s in enumerate(sources[p])} for p in ranks]
     blocks = [_block(block, owned[p], edges[p], local[p]) for p in ranks]
     exchanges = [
@@ -50,7 +52,7 @@ def _distributed(block: Block, owned: Sequence[Tensor], node_ids: Tensor) -> tup
             send_index=torch.tensor([local[p][s] for q in ranks for s in halo[q][p]], dtype=torch.int64),
             send_counts=tuple(len(halo[q][p]) for q in ranks),
             receive_counts=tuple(len(halo[p][q]) for q in ranks),
-            halo_ids=node_ids[torch.tensor(sum(halo[p], []), dtype=torch.int64)],
+            halo_ids=node_ids[torch.tensor(received[p], dtype=torch.int64)],
         )
         for p in ranks
     ]

@@ -109,5 +109,5 @@ def test_without_forward_exchanges_are_refused_before_anything_changes() -> None
 
 def test_recovery_can_not_split_a_batch_with_exchanges() -> None:
     model, mb = new_model("gcn"), cooperative_batches(BATCH, OWNER, OWNERS)[0]
-    with pytest.raises(ValueError, match="can't be split after an OOM error .* recover=None"):
+    with pytest.raises(ValueError, match=r"can't be split after an OOM error .* recover=None"):
         step(model, mb, X, forward=lambda mb, inputs: inputs.x, recover=Recovery())

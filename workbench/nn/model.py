@@ -79,8 +79,8 @@ class GNN(nn.Module):
         self.check_features(x)
         if aggregated is not None and aggregated.shape != x.shape:
             raise ValueError(
-                f"aggregated has shape {tuple(aggregated.shape)}, but x {tuple(x.shape)}; pass one row of in_dim channels "
-                "per destination of the first layer in both"
+                f"aggregated has shape {tuple(aggregated.shape)}, but x {tuple(x.shape)}; pass one row of in_dim "
+                "channels per destination of the first layer in both"
             )
         h = x if aggregated is None else self._activate(0, self.layers[0].update(x, aggregated), node_ids, step)  # type: ignore[operator]
         for position, block in enumerate(blocks):
