@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -65,18 +64,17 @@ def test_training_on_a_precomputed_aggregate_equals_the_plain_step(kind: str, nu
     assert expected[1].norm() > 1e-3
 
 
-def test_an_aggregate_is_moved_within_transfer_and_read_by_pieces_after_an_oom_error() -> None:
-    model, short = new_model(), without_first_block(BATCH)
-    expected, aggregated, splits = step(model, BATCH), aggregate_of_all_nodes(model), []
-    failing = iter([wb.Recovery(on_split=lambda *split: splits.append(split))])
-    fail_first = [True]
+def test_pieces_after_an_oom_error_read_their_own_aggregate() -> None:
+    model, splits = new_model(), []
+    expected, aggregated = step(model, BATCH), aggregate_of_all_nodes(model)
 
     def forward(mb: wb.MiniBatch, inputs: wb.Inputs) -> Tensor:
-        if fail_first.pop() if fail_first else False:
+        if not splits:
             raise torch.OutOfMemoryError("injected")
         return model(mb.blocks, inputs.x, aggregated=inputs.aggregated)
 
-    ours = step(model, short, wb.Inputs(X, aggregated), forward=forward, recover=next(failing))
+    recover = wb.Recovery(on_split=lambda *split: splits.append(split))
+    ours = step(model, without_first_block(BATCH), wb.Inputs(X, aggregated), forward=forward, recover=recover)
     assert len(splits) == 1
     assert_same(ours, expected)
 
@@ -135,14 +133,9 @@ def test_an_error_in_after_is_raised_and_nothing_runs_twice() -> None:
     with pytest.raises(torch.OutOfMemoryError, match="in after"):
         step(model, MICRO, after=after, recover=wb.Recovery())
     assert calls == MICRO[:1]
-    once = gradients(model)
-    wb.accumulate(
-        replaced := faulty(nothing),
-        MICRO[0],
-        lambda mb: X[mb.node_ids],
-        wb.BatchLoss.of(MICRO, Y, F.cross_entropy),
-    )
-    assert torch.equal(once, gradients(replaced))
+    once, task = faulty(nothing), wb.BatchLoss.of(MICRO, Y, F.cross_entropy)
+    wb.accumulate(once, MICRO[0], lambda mb: X[mb.node_ids], task)
+    assert torch.equal(gradients(model), gradients(once))
 
 
 def test_after_has_a_phase_of_its_own() -> None:
@@ -263,16 +256,3 @@ def test_prefetched_batches_train_through_forward() -> None:
         wb.train_step(other, mb, X, Y, F.cross_entropy, optimizers[1])
     for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
-
-
-def test_a_setup_takes_the_same_step_and_estimates_it() -> None:
-    model = new_model().float()
-    optimizer = torch.optim.Adam(model.parameters())
-    setup = wb.TrainingSetup(model, F.cross_entropy, optimizer)
-    estimate = wb.estimator_for(setup, BATCH)(BATCH)
-    assert estimate == wb.estimate_memory(model, BATCH, optimizer=optimizer)
-    loss = wb.take_step(setup, MICRO, X.float(), Y)
-    torch.testing.assert_close(loss, step(new_model().float(), BATCH, X.float())[0])
-    assert "SGD" not in repr(setup) and "Adam" in repr(setup) and "GNN" in repr(setup)
-    with pytest.raises(ValueError, match=r"forward is set, .* move its lines into a module"):
-        wb.estimator_for(replace(setup, forward=checkpointed(model)), BATCH)
