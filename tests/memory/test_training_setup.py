@@ -14,9 +14,9 @@ BATCH = random_minibatch(random_graph(400, 2000), fanouts=(3, 2), num_seeds=100)
 X, Y = torch.linspace(-1, 1, 3200).sin().view(400, 8), torch.arange(400) % 3
 
 
-def new_setup(optimizer: type[torch.optim.Optimizer] = torch.optim.Adam) -> wb.TrainingSetup:
+def new_setup() -> wb.TrainingSetup:
     model = wb.build_model("sage-mean", in_dim=8, hidden_dim=5, out_dim=3)
-    return wb.TrainingSetup(model, cross_entropy, optimizer(model.parameters()))
+    return wb.TrainingSetup(model, cross_entropy, torch.optim.Adam(model.parameters()))
 
 
 def test_estimates_plans_and_steps_are_those_of_the_functions_with_many_arguments() -> None:

@@ -55,6 +55,13 @@ def test_an_epoch_reads_every_label_once() -> None:
     assert row["loss"] == pytest.approx(float(step(MB, PARTLY)[0]), rel=1e-12)
 
 
+def test_an_epoch_without_labels_is_refused() -> None:
+    model, none = faulty(nothing), torch.full((40,), -1)
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+    with pytest.raises(ValueError, match="none of the batch's 13 seeds has a label"):
+        list(train_epochs(model, lambda epoch: [MICRO], FEATURES, none, F.cross_entropy, optimizer, epochs=1))
+
+
 def test_pieces_of_a_micro_batch_find_their_labels() -> None:
     fault = above(2, "backward")
     ours = step(MICRO, PARTLY, recover=Recovery(method="range"), fault=fault)

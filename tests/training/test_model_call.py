@@ -104,12 +104,14 @@ class RowGradients:
         self.total.index_add_(0, mb.node_ids, inputs.x.grad)
 
 
-@pytest.mark.parametrize("recover", [None, wb.Recovery(method="range")])
-@pytest.mark.parametrize("limit", [3, 100])
-def test_after_receives_the_gradients_of_each_micro_batchs_rows(recover: wb.Recovery | None, limit: int) -> None:
-    """With pieces after an OOM error in the backward pass: once per piece, never for a failed attempt."""
-    if recover is None and limit == 3:
-        pytest.skip("ends the step")
+RECOVERY = wb.Recovery(method="range")
+
+
+@pytest.mark.parametrize(("recover", "limit", "calls"), [(None, 100, 3), (RECOVERY, 100, 3), (RECOVERY, 3, 8)])
+def test_after_receives_the_gradients_of_each_micro_batchs_rows(
+    recover: wb.Recovery | None, limit: int, calls: int
+) -> None:
+    """Micro-batches of more than `limit` seeds fail in the backward pass: 7 → 4 → 2, 2; 3, twice, and 6 → 3, 3."""
     model, store = faulty(above(limit, "backward")), RowGradients()
     loss, grads = step(model, MICRO, store, after=store.after, recover=recover)
     x = X.clone().requires_grad_()
@@ -120,7 +122,7 @@ def test_after_receives_the_gradients_of_each_micro_batchs_rows(recover: wb.Reco
     assert x.grad is not None
     assert_same((loss, grads), (expected.detach(), gradients(plain)))
     assert relative_difference(store.total, x.grad) <= TOLERANCE
-    assert store.calls == (3 if limit == 100 else 8)  # 7 → 4 → 2, 2; 3, twice, and 6 → 3, 3
+    assert store.calls == calls
 
 
 def test_an_error_in_after_is_raised_and_nothing_runs_twice() -> None:

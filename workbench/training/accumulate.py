@@ -96,7 +96,7 @@ def accumulate(
     if len(batches) > 1:
         _warn_of_batch_statistics(model)
     device = model_device(model)
-    run: Any = _MicroBatchRun(
+    run = _MicroBatchRun(
         read=read,
         forward=forward or default_forward(model),
         loss_of=loss_of,
@@ -110,7 +110,7 @@ def accumulate(
         warn = partial(_warn_of_batch_statistics, model)
         complete = partial(run_with_oom_recovery, run, model, device, recover, warn)
     else:
-        complete = lambda mb: run(mb)()  # noqa: E731
+        complete = run.completely
     total = torch.zeros((), device=device)
     for position, mb in enumerate(batches):
         with _reduced_later(model, position + 1 < len(batches)):
@@ -155,6 +155,10 @@ class _MicroBatchRun:
         with self.phase("backward"):
             self.backward(loss)
         return partial(complete, loss.detach())
+
+    def completely(self, mb: MiniBatch) -> Tensor:
+        """Add the gradients, call `after` and return the loss."""
+        return self(mb)()
 
     def _complete(self, mb: MiniBatch, inputs: Inputs | None, loss: Tensor) -> Tensor:
         if self.after is not None and inputs is not None:

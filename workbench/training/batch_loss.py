@@ -74,12 +74,16 @@ class BatchLoss:
         for mb in batches:
             check_covers("y", y, mb.seeds)
         labels, weight = _read(batches, y, seed_loss)
-        if total is not None:
-            return BatchLoss(seed_loss, y, labels, weight, _checked(total(weight) if callable(total) else total))
-        if not weight:
+        divisor = _number(total(weight) if callable(total) else weight if total is None else total)
+        if not weight and not divisor:
             seeds = sum(mb.num_seeds for mb in batches)
             raise ValueError(f"none of the batch's {seeds} seeds has a label; sample seeds with labels (y ≥ 0)")
-        return BatchLoss(seed_loss, y, labels, weight, weight if reduction == "mean" else 1.0)
+        if not 0 < divisor < math.inf:
+            raise ValueError(
+                f"total is {divisor}; pass the positive number of labelled seeds of all processes, or a function that "
+                "computes it from this process's: total=lambda weight: …"
+            )
+        return BatchLoss(seed_loss, y, labels, weight, divisor if reduction == "mean" else 1.0)
 
     def __call__(self, out: Tensor, mb: MiniBatch) -> Tensor:
         """Compute a micro-batch's part of the loss, a scalar.
@@ -102,11 +106,6 @@ def _read(batches: list[MiniBatch], y: Any, seed_loss: SeedLoss) -> tuple[dict[M
     return dict(zip(batches, labels.split(sizes), strict=True)), seed_loss.weigh(labels)
 
 
-def _checked(total: Any) -> float:
+def _number(total: Any) -> float:
     check_type("total", total, (Real, Tensor), "pass a number, or a function of this process's weight that returns one")
-    if not 0 < (value := float(total)) < math.inf:
-        raise ValueError(
-            f"total is {value}; pass the positive number of labelled seeds of all processes, or a function that "
-            "computes it from this process's: total=lambda weight: …"
-        )
-    return value
+    return float(total)

@@ -112,17 +112,19 @@ def train_epochs(
     check_type("steps", steps, Callable, "pass a function from the epoch's number to its steps: lambda epoch: [[mb]]")
     if evaluate is not None:
         check_type("evaluate", evaluate, Callable, "pass a function without arguments that returns a dict, or None")
-    SeedLoss.of(loss_fn, "mean")
+    SeedLoss.of(loss_fn, "mean")  # refuses what is no loss function
     check_optimizer(optimizer)
+
+    weights: list[float] = []
+
+    def record(weight: float) -> float:
+        weights.append(weight)
+        return weight
 
     def generate() -> Iterator[dict[str, float]]:
         for epoch in range(epochs):
-            losses, weights = [], []
-
-            def record(weight: float, weights: list[float] = weights) -> float:
-                weights.append(weight)
-                return weight
-
+            losses = []
+            weights.clear()
             steps_of_epoch = steps(epoch)
             check_type(f"the result of steps({epoch})", steps_of_epoch, Iterable, "return a list of steps: [[mb], …]")
             for micro in map(as_batches, steps_of_epoch):
