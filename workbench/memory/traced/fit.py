@@ -35,7 +35,7 @@ class TracedEstimator:
         update_bytes: peak of the optimizer step's temporaries.
         backup_bytes: copies made by OOM recovery: before a micro-batch, and before the optimizer step.
         recover: estimate steps with OOM recovery, which computes a micro-batch's gradients separately.
-        kept_labels: number of labels that are kept on the device during the whole step.
+        kept_labels: number of labels that are on the device during the whole step; 0 if each micro-batch has its own.
         backend: name of the backend that was traced.
         error: largest relative error of the bytes that a step adds, over the sub-batches held out from the fit.
     """
@@ -63,7 +63,7 @@ class TracedEstimator:
         blocks = {"blocks": sum(rounded_bytes(nbytes) for nbytes in sizes.array_bytes)}
         resident = {  # from before the first micro-batch, within the step's own phase
             **self.fixed_terms,
-            "labels": rounded_bytes(LABEL_BYTES * self.kept_labels),
+            "labels": rounded_bytes(LABEL_BYTES * max(self.kept_labels, batch.num_seeds)) if self.kept_labels else 0,
             "loss": _RUNNING_LOSS_BYTES,
             "workspace": self.backup_bytes[0],
         }
