@@ -1,8 +1,7 @@
-"""Notebooks under test share one fresh store and draw no static images, which would need a browser."""
+"""Notebooks under test share fresh stores and draw no static images, which would need a browser."""
 
 import os
 import tempfile
-from pathlib import Path
 
 import pytest
 
@@ -24,5 +23,17 @@ def pytest_configure(config: pytest.Config) -> None:
 
     folder = tempfile.TemporaryDirectory(prefix="workbench-notebooks-")
     config.add_cleanup(folder.cleanup)
-    os.environ["MLFLOW_TRACKING_URI"] = f"sqlite:///{Path(folder.name) / 'mlflow.db'}"
-    open_store().check()
+    os.environ["WORKBENCH_NOTEBOOK_STORES"] = folder.name
+    open_store(store_uri(mlflow=True)).check()
+
+
+def store_uri(*, mlflow: bool) -> str:
+    """The MLflow store or the file store of this test run."""
+    folder = os.environ["WORKBENCH_NOTEBOOK_STORES"]
+    return f"sqlite:///{folder}/mlflow.db" if mlflow else f"{folder}/runs.jsonl"
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_runtest_setup(item: pytest.Item) -> None:
+    """The kernel starts after this. Only the introductions use MLflow, whose import takes longer than most figures."""
+    os.environ["MLFLOW_TRACKING_URI"] = store_uri(mlflow=item.path.parent.name == "notebooks")

@@ -16,6 +16,22 @@ settings.register_profile("default", deadline=None, derandomize=True)
 settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile("default")
 
+REPEATING = (
+    "tests/experiments/",
+    "tests/fuzz/",
+    "tests/memory/test_backend.py",
+    "tests/nn/test_compile.py",
+    "tests/test_interrupted.py",
+    "tests/training/test_oom_exactness.py",
+)
+"""Tests that run what others test already. Tracing makes Python two to four times slower, so they do without."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    for item in items:
+        if item.nodeid.startswith(REPEATING):
+            item.add_marker("no_cover")
+
 
 @pytest.fixture(params=[1, 2, 7])
 def num_threads(request: pytest.FixtureRequest) -> Iterator[int]:

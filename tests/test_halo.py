@@ -66,6 +66,7 @@ HANDLING = {
     "MiniBatch.validate": "checks exchanges too",
     "Plan": "stores its arguments",
     "Recovery": "its callback receives micro-batches that were split",
+    "stage": "fetches the rows of owned inputs",
     "TrainingSetup": "forward is the caller's",
 }
 

@@ -17,11 +17,23 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.core.graph import Graph as Graph
     from workbench.core.link_split import LinkSplit as LinkSplit
     from workbench.core.minibatch import MiniBatch as MiniBatch
+    from workbench.core.trace import AccessTrace as AccessTrace
+    from workbench.core.traffic import Traffic as Traffic
+    from workbench.core.traffic import TrafficCounts as TrafficCounts
     from workbench.core.units import format_bytes as format_bytes
     from workbench.core.units import parse_bytes as parse_bytes
     from workbench.datasets.load import load_dataset as load_dataset
     from workbench.experiment.figure_loader import load_experiment as load_experiment
     from workbench.experiment.finding import Finding as Finding
+    from workbench.features.mapped_rows import MappedRows as MappedRows
+    from workbench.features.memory_rows import MemoryRows as MemoryRows
+    from workbench.features.protocols import FeatureStore as FeatureStore
+    from workbench.features.protocols import Stageable as Stageable
+    from workbench.features.protocols import WritableStore as WritableStore
+    from workbench.features.recorded_rows import RecordedRows as RecordedRows
+    from workbench.features.stage import StagedRows as StagedRows
+    from workbench.features.stage import stage as stage
+    from workbench.features.stage import windows as windows
     from workbench.kernels.threads import get_num_threads as get_num_threads
     from workbench.kernels.threads import set_num_threads as set_num_threads
     from workbench.links.edge_batch import EdgeBatch as EdgeBatch
@@ -35,10 +47,15 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.memory.plan import plan_with as plan_with
     from workbench.memory.recovery import Recovery as Recovery
     from workbench.memory.training_setup import TrainingSetup as TrainingSetup
+    from workbench.meter.epoch_passes import EpochPass as EpochPass
+    from workbench.meter.epoch_passes import EpochPasses as EpochPasses
+    from workbench.meter.epoch_passes import measure_epoch as measure_epoch
     from workbench.meter.limit import limit_memory as limit_memory
     from workbench.meter.peak import PeakMeter as PeakMeter
     from workbench.meter.peak import measure_peak as measure_peak
     from workbench.meter.stopwatch import Stopwatch as Stopwatch
+    from workbench.meter.stopwatch import timed as timed
+    from workbench.meter.thread_stopwatch import ThreadStopwatch as ThreadStopwatch
     from workbench.nn.dropout import HashDropout as HashDropout
     from workbench.nn.inputs import Inputs as Inputs
     from workbench.nn.model import build_model as build_model
@@ -79,11 +96,20 @@ _NAMES = {
     "core.link_split": ["LinkSplit"],
     "meter.peak": ["PeakMeter", "measure_peak"],
     "core.minibatch": ["MiniBatch"],
-    "meter.stopwatch": ["Stopwatch"],
+    "meter.epoch_passes": ["EpochPass", "EpochPasses", "measure_epoch"],
+    "meter.stopwatch": ["Stopwatch", "timed"],
+    "meter.thread_stopwatch": ["ThreadStopwatch"],
+    "core.trace": ["AccessTrace"],
+    "core.traffic": ["Traffic", "TrafficCounts"],
     "core.units": ["format_bytes", "parse_bytes"],
     "datasets.load": ["load_dataset"],
     "experiment.finding": ["Finding"],
     "experiment.figure_loader": ["load_experiment"],
+    "features.mapped_rows": ["MappedRows"],
+    "features.memory_rows": ["MemoryRows"],
+    "features.protocols": ["FeatureStore", "Stageable", "WritableStore"],
+    "features.recorded_rows": ["RecordedRows"],
+    "features.stage": ["StagedRows", "stage", "windows"],
     "kernels.threads": ["get_num_threads", "set_num_threads"],
     "memory.estimator": ["estimate_memory", "estimator_for"],
     "memory.backend": ["Backend"],

@@ -2,10 +2,12 @@ import hashlib
 import json
 import multiprocessing
 import random
+import sys
 import warnings
 from contextlib import suppress
 from pathlib import Path
 
+import psutil
 import pytest
 import torch
 
@@ -271,6 +273,48 @@ def test_matrices_and_views(tmp_path):
     opened = open_arrays(tmp_path / "arrays", kind="test", verify=True)
     assert list(opened) == ["wide", "columns", "truth"]
     assert all(torch.equal(opened[name], tensor) for name, tensor in arrays.items() if tensor is not None)
+
+
+def test_rows_in_pieces(tmp_path):
+    """As if they were one tensor, checksum included; none of the pieces needs rows."""
+    rows = torch.arange(24, dtype=torch.int32).view(6, 2, 2)
+    for name, pieces in {"whole": rows, "pieces": iter(rows.split([0, 1, 3, 2]))}.items():
+        save_arrays(tmp_path / name, {"rows": pieces}, kind="test")
+        assert torch.equal(open_arrays(tmp_path / name, kind="test", verify=True)["rows"], rows)
+    headers = [(tmp_path / name / HEADER).read_text() for name in ("whole", "pieces")]
+    assert headers[0] == headers[1]
+
+
+@pytest.mark.parametrize(
+    ("pieces", "error", "message"),
+    [
+        ([], ValueError, "array 'rows' has no tensors"),
+        ([torch.ones(2, 3), torch.ones(2, 4)], ValueError, r"rows of \[4\] torch.float32 after rows of \[3\]"),
+        ([torch.ones(2), torch.ones(2).int()], ValueError, "int32 after rows of"),
+        ([torch.ones(2), torch.tensor(1.0)], ValueError, "continues with"),
+        ([[1.0]], TypeError, "array 'rows' is a list"),
+        (
+            torch.ones(2, dtype=torch.complex64),
+            TypeError,
+            "is torch.complex64; convert it to one of int64",
+        ),
+    ],
+)
+def test_pieces_that_do_not_fit_leave_nothing(tmp_path, pieces, error, message):
+    with pytest.raises(error, match=message):
+        save_arrays(tmp_path / "arrays", {"rows": pieces}, kind="test")
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not sys.platform.startswith("linux"), reason="sparse files")
+def test_arrays_larger_than_memory_are_opened(tmp_path):
+    save_arrays(tmp_path / "arrays", {"rows": torch.arange(6.0).view(3, 2)}, kind="test")
+    rows = (psutil.virtual_memory().total + psutil.swap_memory().total) // 8 + 1
+    with (tmp_path / "arrays" / "rows.bin").open("r+b") as file:
+        file.truncate(8 * rows)  # a hole, which takes no space
+    rewrite_header(tmp_path / "arrays", lambda h: h["arrays"]["rows"].update(shape=[rows, 2], bytes=8 * rows))
+    opened = open_arrays(tmp_path / "arrays", kind="test")["rows"]
+    assert opened[2].tolist() == [4, 5] and opened[-1].tolist() == [0, 0]
 
 
 def test_content_digest_sees_names_shapes_and_dtypes():

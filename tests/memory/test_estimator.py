@@ -37,9 +37,10 @@ from workbench.nn.gin import GINLayer
 from workbench.nn.model import GNN, MODEL_KINDS
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
-@pytest.mark.parametrize("hidden_dim", [NARROW, WIDE])
-@pytest.mark.parametrize("num_layers", [1, 2, 3])
+@pytest.mark.parametrize(
+    ("num_layers", "hidden_dim", "dtype"),
+    [(1, NARROW, torch.float32), (2, WIDE, torch.bfloat16), (3, NARROW, torch.bfloat16), (3, WIDE, torch.float32)],
+)
 @pytest.mark.parametrize("kind", MODEL_KINDS)
 def test_matches_the_meter(kind: str, num_layers: int, hidden_dim: int, dtype: torch.dtype) -> None:
     check(build(kind, num_layers, hidden_dim, dtype), thirds(sample(FANOUTS[:num_layers])))
@@ -183,7 +184,7 @@ def test_terms_add_up_and_match_known_sizes() -> None:
     assert estimate.error is None
 
 
-@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     kind=st.sampled_from(MODEL_KINDS),
     fanouts=st.lists(st.sampled_from([1, 3, 10, -1]), min_size=1, max_size=3),

@@ -1,19 +1,13 @@
 """The stopwatch with a simulated clock."""
 
+from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
 import torch
 
-from workbench.meter.stopwatch import Stopwatch
-
-
-class Clock:
-    def __init__(self) -> None:
-        self.now = 100.0
-
-    def __call__(self) -> float:
-        return self.now
+from tests.meter.overlap import Clock
+from workbench.meter.stopwatch import Stopwatch, timed
 
 
 @pytest.fixture
@@ -67,3 +61,19 @@ def test_cuda_is_synchronized_before_the_clock_is_read(clock: Clock, monkeypatch
         pass
     assert waited == ["cuda:1", "cuda:1"]
     assert watch.seconds == {"forward": 4.0}
+
+
+def test_an_iterable_is_timed_while_it_produces_items(clock: Clock) -> None:
+    def produce() -> Iterator[str]:
+        for item, seconds in (("a", 2), ("b", 3)):
+            clock.now += seconds
+            yield item
+        clock.now += 10  # after the last item
+
+    watch, items = Stopwatch(clock=clock), []
+    with watch.phase("loop"):
+        for item in timed(produce(), watch.phase, "sample"):
+            items.append(item)
+            clock.now += 100
+    assert items == ["a", "b"] and watch.seconds == {"sample": 15.0, "loop": 200.0}
+    assert list(timed([], watch.phase, "none")) == []

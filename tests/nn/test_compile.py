@@ -16,6 +16,7 @@ Y = torch.arange(200) % 3
 BATCHES = [
     NeighborSampler([5, 5]).sample(GRAPH, torch.arange(seeds), step=step) for step, seeds in enumerate((30, 17, 64, 41))
 ]
+FAST = ("sage-mean", "gat")  # one with each way of aggregating
 
 
 def losses(kind: str, backend: str | None, norm: str | None) -> list[float]:
@@ -31,7 +32,7 @@ def losses(kind: str, backend: str | None, norm: str | None) -> list[float]:
 
 
 @pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor")  # the compiler itself reads .grad
-@pytest.mark.parametrize("kind", MODEL_KINDS)
+@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] * (k not in FAST)) for k in MODEL_KINDS])
 def test_compiled_models_train_like_eager_ones(kind: str) -> None:
     torch.compiler.reset()
     assert losses(kind, "eager", "layer") == losses(kind, None, "layer")

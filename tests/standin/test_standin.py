@@ -42,7 +42,10 @@ def node_set(name: str) -> Dataset:
     return data
 
 
-@pytest.mark.parametrize("name", sorted(STANDINS))
+BIG = ("synthetic-products", "synthetic-reddit")  # ten times the edges of the others, by the same generator
+
+
+@pytest.mark.parametrize("name", [pytest.param(n, marks=[pytest.mark.slow] * (n in BIG)) for n in sorted(STANDINS)])
 def test_targets_are_met(name):
     statistics = compare(built(name), scale=SCALES[name])
     ignored = {"clustering", "homophily"} if name in DENSE else set()

@@ -9,6 +9,7 @@ from torch import Tensor, nn
 from tests.strategies import random_graph
 from workbench.core.dataset import Dataset
 from workbench.core.graph import Graph
+from workbench.features.memory_rows import MemoryRows
 from workbench.nn.gcn import GCNLayer
 from workbench.nn.model import GNN, MODEL_KINDS, build_model
 from workbench.sampling.neighbor import FullNeighborSampler
@@ -120,6 +121,15 @@ def test_features_may_come_from_a_store() -> None:
     expected = full_neighbour_logits(model, GRAPH, X)
     assert torch.equal(full_neighbour_logits(model, GRAPH, Store()), expected)
     assert torch.equal(full_neighbour_logits(model, GRAPH, X.numpy()), expected)
+
+
+def test_labels_by_node_may_come_from_a_store() -> None:
+    logits, y = torch.eye(3)[[0, 2, 1, 1]], torch.tensor([9, 0, 1, 2, 1, 9])
+    nodes = torch.tensor([1, 3, 4, 2])
+    for source in (y, y.numpy(), MemoryRows(y)):
+        assert accuracy(logits, source, nodes=nodes) == accuracy(logits, y[nodes]) == 1.0
+    with pytest.raises(IndexError, match="ids contains 6"):
+        accuracy(logits, y, nodes=nodes + 2)
 
 
 def test_models_that_cannot_run_layer_by_layer_are_refused() -> None:

@@ -1,7 +1,7 @@
 """`profile_epoch`: bytes counted by hand, repeated runs, restored state."""
 
 import copy
-from itertools import product
+from itertools import count, product
 from typing import Any
 
 import pytest
@@ -12,7 +12,9 @@ from torch import Tensor, nn
 from tests.training.toys import PlainModel, toy_batch
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
-from workbench.meter.stopwatch import Stopwatch
+from workbench.features.memory_rows import MemoryRows
+from workbench.features.stage import stage
+from workbench.meter.thread_stopwatch import ThreadStopwatch
 from workbench.nn.model import build_model
 from workbench.training.profile import PHASES, EpochProfile, profile_epoch
 from workbench.training.step import train_step
@@ -75,6 +77,17 @@ def test_peak_bytes_by_hand() -> None:
     assert 0 <= result.phase_peak_bytes["forward"] - (moved + product) <= small
     assert 0 <= result.phase_peak_bytes["backward"] - (moved + product) <= small
     assert result.peak_bytes == max(result.phase_peak_bytes.values()) == result.part_peak_bytes[0]
+
+
+def test_rows_of_stores_are_metered_like_those_of_tensors() -> None:
+    steps, model = [cut(toy_batch(), 2)], PlainModel()
+    results = [
+        profile_epoch(model, steps, x, y, F.cross_entropy, adam(model))
+        for x, y in ((X, Y), (MemoryRows(X), MemoryRows(Y)), (X.numpy(), Y.numpy()), (stage(X, steps[0]), Y))
+    ]
+    assert len({(r.loss, r.peak_bytes, *r.phase_peak_bytes.values()) for r in results[:3]}) == 1
+    # Reads of staged rows also allocate their positions.
+    assert results[3].loss == results[0].loss and results[3].peak_bytes is not None
 
 
 def test_blocks_count_although_nothing_is_copied() -> None:
@@ -169,16 +182,10 @@ def test_seconds_are_medians_over_repetitions(monkeypatch: pytest.MonkeyPatch) -
     """The clock advances per reading by 1 s in the first run, 10 in the second, 100 in the third."""
     ticks = iter([1.0, 10.0, 100.0])
 
-    def stopwatch(device: torch.device) -> Stopwatch:
-        tick, now = next(ticks), [0.0]
+    def stopwatch(device: torch.device, *, clock: object) -> ThreadStopwatch:
+        return ThreadStopwatch(device, clock=count(step=next(ticks)).__next__)
 
-        def clock() -> float:
-            now[0] += tick
-            return now[0]
-
-        return Stopwatch(device, clock=clock)
-
-    monkeypatch.setattr("workbench.training.profile.Stopwatch", stopwatch)
+    monkeypatch.setattr("workbench.meter.epoch_passes.ThreadStopwatch", stopwatch)
     model = PlainModel()
     result = profile(model, [cut(toy_batch(), 2)], adam(model), repetitions=3, measure_memory=False)
     # Two readings per phase; two micro-batches of four phases, "step" before and after; "other" between and around.

@@ -3,9 +3,10 @@
 import hashlib
 import json
 import math
+import mmap
 import os
 import sys
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import torch
 from torch import Tensor
 
 from workbench import files
-from workbench.core.errors import CorruptFileError
+from workbench.core.errors import CorruptFileError, check_type
 
 VERSION = 1
 HEADER = "header.json"
@@ -33,6 +34,7 @@ _DTYPES = {
 }
 _CHUNK_BYTES = 1 << 24
 _MAX_ELEMENTS = 1 << 60
+_MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0  # in Python's mmap from 3.12 on
 
 
 def chunks(tensor: Tensor) -> Iterator[memoryview]:
@@ -58,13 +60,34 @@ def _header_digest(header: Mapping[str, Any]) -> str:
     return hashlib.sha256(json.dumps(rest, sort_keys=True).encode()).hexdigest()
 
 
-def _write_array(folder: Path, name: str, tensor: Tensor) -> dict[str, Any]:
-    return {
-        "dtype": str(tensor.dtype).removeprefix("torch."),
-        "shape": list(tensor.shape),
-        "bytes": tensor.numel() * tensor.element_size(),
-        "sha256": files.write_new_file(folder / f"{name}.bin", chunks(tensor)),
-    }
+def _write_array(folder: Path, name: str, values: Tensor | Iterable[Tensor]) -> dict[str, Any]:
+    """Write a tensor, or tensors of consecutive rows one after the other, and describe the array."""
+    dtype, shape = None, [0]
+
+    def pieces() -> Iterator[memoryview]:
+        nonlocal dtype, shape
+        for tensor in [values] if isinstance(values, Tensor) else values:
+            _check_piece(name, tensor, dtype, shape)
+            shape = list(tensor.shape) if dtype is None else [shape[0] + len(tensor), *shape[1:]]
+            dtype = tensor.dtype
+            yield from chunks(tensor)
+
+    checksum = files.write_new_file(folder / f"{name}.bin", pieces())
+    if dtype is None:
+        raise ValueError(f"array {name!r} has no tensors; pass at least one, which may have no rows")
+    entry = {"dtype": str(dtype).removeprefix("torch."), "shape": shape, "bytes": math.prod(shape) * dtype.itemsize}
+    return entry | {"sha256": checksum}
+
+
+def _check_piece(name: str, tensor: Tensor, dtype: torch.dtype | None, shape: list[int]) -> None:
+    check_type(f"array {name!r}", tensor, Tensor, "pass a tensor, or tensors of consecutive rows")
+    if tensor.dtype not in _DTYPES.values():
+        raise TypeError(f"array {name!r} is {tensor.dtype}; convert it to one of {', '.join(_DTYPES)}")
+    if dtype is not None and (tensor.dtype != dtype or not tensor.dim() or list(tensor.shape[1:]) != shape[1:]):
+        raise ValueError(
+            f"array {name!r} continues with rows of {list(tensor.shape[1:])} {tensor.dtype} after rows of {shape[1:]} "
+            f"{dtype}; pass rows of one shape and dtype"
+        )
 
 
 def _check_free(folder: Path, overwrite: bool) -> None:
@@ -80,7 +103,11 @@ def _check_free(folder: Path, overwrite: bool) -> None:
 
 
 def save_arrays(
-    folder: str | os.PathLike[str], arrays: Mapping[str, Tensor | None], *, kind: str, overwrite: bool = False
+    folder: str | os.PathLike[str],
+    arrays: Mapping[str, Tensor | Iterable[Tensor] | None],
+    *,
+    kind: str,
+    overwrite: bool = False,
 ) -> None:
     """Write named tensors to a folder atomically: a reader sees either the complete folder or none.
 
@@ -89,13 +116,15 @@ def save_arrays(
 
     Args:
         folder: folder to create, with its missing parents.
-        arrays: tensors by name; None is skipped.
+        arrays: tensors by name; an array too large for memory as an iterable of tensors of consecutive rows; None is
+            skipped.
         kind: type of the record, such as "graph"; `open_arrays` checks it.
         overwrite: replace an existing folder of arrays.
 
     Raises:
         FileExistsError: if `folder` exists and `overwrite` is not set, or if it is not a folder of arrays.
-        ValueError: if a name is not an identifier.
+        TypeError: if an array is not made of tensors, or of a dtype that can't be stored.
+        ValueError: if a name is not an identifier, or tensors of consecutive rows differ in dtype or shape of a row.
     """
     if bad := [name for name in arrays if not name.isidentifier()]:
         raise ValueError(f"array name {bad[0]!r} is not an identifier; use letters, digits and underscores")
@@ -155,7 +184,10 @@ def _is_valid(entry: Any) -> bool:
 
 
 def _open_array(folder: Path, name: str, entry: Mapping[str, Any]) -> Tensor:
-    """Map one file copy-on-write: pages are read on first access, and writes to the tensor never reach the file."""
+    """Map one file copy-on-write: pages are read on first access, and writes to the tensor never reach the file.
+
+    No memory is reserved for copies of pages, so a file may be larger than memory.
+    """
     path, dtype = folder / f"{name}.bin", _DTYPES[entry["dtype"]]
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; restore it or save again")
@@ -166,7 +198,10 @@ def _open_array(folder: Path, name: str, entry: Mapping[str, Any]) -> Tensor:
         )
     if not size:
         return torch.empty(entry["shape"], dtype=dtype)
-    return torch.from_file(str(path), shared=False, size=size // dtype.itemsize, dtype=dtype).view(entry["shape"])
+    with path.open("rb") as file:
+        flags, access = mmap.MAP_PRIVATE | _MAP_NORESERVE, mmap.PROT_READ | mmap.PROT_WRITE
+        pages = mmap.mmap(file.fileno(), size, flags=flags, prot=access)
+    return torch.frombuffer(pages, dtype=dtype).view(entry["shape"])
 
 
 def _check_digest(path: Path, tensor: Tensor, expected: str) -> None:

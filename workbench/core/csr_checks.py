@@ -6,19 +6,21 @@ from workbench.core.errors import find_out_of_range
 from workbench.kernels.structure import first_decrease
 
 
-def check_ends(indptr: Tensor, num_edges: int) -> None:
+def check_ends(indptr: Tensor, num_edges: int, *, name: str = "indptr", what: str = "edges") -> None:
     """Check that `indptr` starts at 0 and ends at the number of edges.
 
     Args:
         indptr: int64 [num_rows + 1].
         num_edges: edges of all rows.
+        name: name of the argument, for the message.
+        what: the elements of a row, for the message.
 
     Raises:
         ValueError: with both ends.
     """
     first, last = int(indptr[0]), int(indptr[-1])
     if first != 0 or last != num_edges:
-        raise ValueError(f"indptr runs from {first} to {last}; it must run from 0 to the {num_edges} edges")
+        raise ValueError(f"{name} runs from {first} to {last}; it must run from 0 to the {num_edges} {what}")
 
 
 def check_non_decreasing(indptr: Tensor) -> None:

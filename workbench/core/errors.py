@@ -41,16 +41,30 @@ def check_ids(name: str, ids: Tensor, limit: int, *, unique: bool = False) -> Te
         ValueError: if `ids` is not a vector, or contains duplicates although `unique` is set.
         IndexError: if an id is out of range.
     """
-    if not isinstance(ids, Tensor) or ids.dtype not in ID_DTYPES:
-        raise TypeError(f"{name} must be an int64 or int32 tensor, not {type_name(ids)}; {_conversion(name, ids)}")
-    if ids.dim() != 1:
-        raise ValueError(f"{name} must be a vector, not of shape {tuple(ids.shape)}; flatten it with .reshape(-1)")
+    check_id_vector(name, ids)
     if (bad := find_out_of_range(ids, 0, limit)) is not None:
         raise IndexError(f"{name} contains {bad}; ids must be in [0, {limit})")
     ids = ids.to(torch.int64).contiguous()
     if unique:
         check_unique(name, ids)
     return ids
+
+
+def check_id_vector(name: str, ids: Tensor) -> None:
+    """Check that an argument is a vector of integers, without reading its values.
+
+    Args:
+        name: name of the argument, for the message.
+        ids: int64 or int32 [any].
+
+    Raises:
+        TypeError: if `ids` is not an integer tensor.
+        ValueError: if `ids` is not a vector.
+    """
+    if not isinstance(ids, Tensor) or ids.dtype not in ID_DTYPES:
+        raise TypeError(f"{name} must be an int64 or int32 tensor, not {type_name(ids)}; {_conversion(name, ids)}")
+    if ids.dim() != 1:
+        raise ValueError(f"{name} must be a vector, not of shape {tuple(ids.shape)}; flatten it with .reshape(-1)")
 
 
 def check_unique(name: str, ids: Tensor) -> None:

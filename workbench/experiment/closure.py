@@ -13,6 +13,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import cache, lru_cache
 from importlib.util import resolve_name
 from pathlib import Path
+from typing import Any
 
 import workbench
 
@@ -77,7 +78,7 @@ def _library_module(module: str, name: str | None, found: dict[str, str]) -> Ite
         return
     if name is not None:
         yield f"{module}.{name}", None  # the name may be a module
-    file = _file(_LIBRARY, module)
+    file = _library_file(module)
     if file is not None and module not in found:
         found[module], imported = _read_library(file, module)
         yield module.rpartition(".")[0], None  # Python runs the package's own code first
@@ -88,16 +89,18 @@ def _library_module(module: str, name: str | None, found: dict[str, str]) -> Ite
 def _read_library(file: Path, module: str) -> tuple[str, tuple[Target, ...]]:
     """Digest and imports of a file as first read: a process keeps running the code that it has imported."""
     tree = _parse(file)
-    return _digest(tree.body), tuple(target for node in ast.walk(tree) for target in _needed(node, file, module))
+    return _digest(tree.body), tuple(_needed(tree, file, _package(file, module)))
 
 
-def _needed(node: ast.AST, file: Path, module: str) -> Iterator[Target]:
-    """Imports of a node of the library, and scripts in its folder that it names and so starts as subprocesses."""
-    yield from _imported(node, _package(file, module)).values()
-    if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(".py"):
-        script = file.parent / node.value
-        if script.is_file():
-            yield ".".join((workbench.__name__, *script.relative_to(_LIBRARY).with_suffix("").parts)), None
+def _needed(tree: ast.Module, file: Path, package: str) -> Iterator[Target]:
+    """Imports of a module of the library, and scripts in its folder that it names and so starts as subprocesses."""
+    for node in ast.walk(tree):
+        if isinstance(node, ast.Import | ast.ImportFrom):
+            yield from _imported(node, package).values()
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(".py"):
+            script = file.parent / node.value
+            if script.is_file():
+                yield ".".join((workbench.__name__, *script.relative_to(_LIBRARY).with_suffix("").parts)), None
 
 
 def _definition(figures: Path, module: str, name: str | None, found: dict[str, str]) -> Iterator[Target]:
@@ -174,11 +177,16 @@ def _names_bound(statement: ast.stmt) -> list[str]:
 class _Bare(ast.NodeTransformer):
     """Removes docstrings and blocks for type checkers."""
 
+    def visit(self, node: ast.AST) -> Any:
+        return node if isinstance(node, ast.expr) else super().visit(node)  # expressions contain no statements
+
     def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
         return None if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) else node
 
     def visit_If(self, node: ast.If) -> ast.AST | None:
-        return None if ast.unparse(node.test) in ("TYPE_CHECKING", "typing.TYPE_CHECKING") else self.generic_visit(node)
+        test = node.test  # TYPE_CHECKING or typing.TYPE_CHECKING
+        name = test.id if isinstance(test, ast.Name) else test.attr if isinstance(test, ast.Attribute) else ""
+        return None if name == "TYPE_CHECKING" else self.generic_visit(node)
 
 
 def _parse(file: Path) -> ast.Module:
@@ -194,6 +202,11 @@ def _file(folder: Path, module: str) -> Path | None:
     """The file of a module of a package; None if there is none."""
     path = folder.joinpath(*module.split(".")[1:])
     return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+
+
+@cache
+def _library_file(module: str) -> Path | None:
+    return _file(_LIBRARY, module)
 
 
 def _digest(nodes: Sequence[ast.AST]) -> str:

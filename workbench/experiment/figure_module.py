@@ -33,7 +33,7 @@ def import_figure(name: str, folder: Path) -> ModuleType:
         with _without_bytecode():
             return importlib.import_module(f"{PACKAGE}.{name.replace('/', '.')}")
     finally:
-        for found, module in _loaded_from(folder):
+        for found, module in _loaded_from({str(folder)}):
             if getattr(module, "__file__", None) and _imported.get(found, (None,))[0] is not module:
                 _imported[found] = module, _digest(module)
 
@@ -50,18 +50,17 @@ def _find_in(folder: Path) -> None:
     _folders.add(str(folder))
 
 
-def _loaded_from(folder: Path) -> Iterator[tuple[str, ModuleType]]:
+def _loaded_from(folders: set[str]) -> Iterator[tuple[str, ModuleType]]:
     for name, module in list(sys.modules.items()):
         if name.startswith(f"{PACKAGE}."):
             places = [module.__file__] if getattr(module, "__file__", None) else [*getattr(module, "__path__", [])]
-            if any(Path(str(place)).is_relative_to(folder) for place in places):
+            if any(not folders.isdisjoint(map(str, Path(str(place)).parents)) for place in places):
                 yield name, module
 
 
 def _forget() -> None:
-    for folder in _folders:
-        for name, _ in _loaded_from(Path(folder)):
-            del sys.modules[name]
+    for name, _ in _loaded_from(_folders):
+        del sys.modules[name]
     _imported.clear()
     importlib.invalidate_caches()
 

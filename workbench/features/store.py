@@ -1,41 +1,48 @@
-"""The feature store protocol, and reads from tensors, arrays and stores alike."""
+"""Sources of features and labels: tensors, arrays and stores, all read as stores."""
 
-from typing import Any, Protocol
+from typing import Any
 
-import torch
+import numpy as np
 from torch import Tensor
 
+from workbench.core.errors import check_type
+from workbench.features.array_rows import ArrayRows
+from workbench.features.memory_rows import MemoryRows
+from workbench.features.protocols import FeatureStore
 
-class FeatureStore(Protocol):
-    """Rows by raw-graph id. `read` is local: it may be called any number of times, on every rank independently."""
 
-    def read(self, ids: Tensor) -> Tensor:
-        """Read rows.
+def as_store(source: Any, name: str = "x") -> FeatureStore:
+    """Wrap a tensor or an array in a store; stores are returned unchanged.
 
-        Args:
-            ids: int64 [n], raw-graph ids, not necessarily unique.
+    Args:
+        source: a tensor [num_nodes, …], a NumPy array (a memory-mapped one too), or an object with `.read(ids)`.
+        name: name of the argument, for messages.
 
-        Returns:
-            [n, …], one row per id.
-        """
-        ...
+    Raises:
+        TypeError: rows can't be read from the source.
+        ValueError: a tensor without dimensions, or an array of another byte order.
+    """
+    if not isinstance(source, type) and hasattr(source, "read"):
+        return source
+    remedy = "a tensor with a row per node of the graph (torch.as_tensor), an array, or an object with .read(ids)"
+    check_type(name, source, Tensor | np.ndarray, f"pass {remedy}")
+    rows: Any = source
+    if not rows.ndim:
+        raise ValueError(f"{name} is a single number; pass a row per node of the graph")
+    return MemoryRows(rows) if isinstance(rows, Tensor) else ArrayRows(rows)
 
 
 def read_rows(source: Any, ids: Tensor) -> Tensor:
     """Gather rows by id, on the device of the source.
 
     Args:
-        source: a tensor or numpy array with one row per node (memory-mapped ones included), or a `FeatureStore`.
-        ids: int64 [n], raw-graph ids, on any device.
+        source: anything that `as_store` accepts.
+        ids: int64 or int32 [n], raw-graph ids, on any device.
 
     Returns:
         [n, …].
     """
-    if isinstance(source, Tensor):
-        return source.index_select(0, ids.to(source.device))
-    if hasattr(source, "read"):
-        return source.read(ids)
-    return torch.as_tensor(source[ids.cpu().numpy()])
+    return as_store(source).read(ids)
 
 
 def check_covers(name: str, source: Any, ids: Tensor) -> None:
@@ -43,7 +50,7 @@ def check_covers(name: str, source: Any, ids: Tensor) -> None:
 
     Args:
         name: name of the source in messages.
-        source: a tensor, an array or a `FeatureStore`.
+        source: anything that `as_store` accepts.
         ids: int64 [n], raw-graph ids.
 
     Raises:
@@ -51,18 +58,11 @@ def check_covers(name: str, source: Any, ids: Tensor) -> None:
         ValueError: a tensor without dimensions.
         IndexError: an id beyond the last row.
     """
-    has_rows = hasattr(source, "read") or hasattr(source, "__getitem__")
-    if not has_rows or isinstance(source, list | tuple | str | bytes | dict | type):
-        raise TypeError(
-            f"{name} is a {type(source).__name__}; pass a tensor with a row per node of the graph (torch.as_tensor), "
-            "an array, or an object with .read(ids)"
-        )
-    if isinstance(source, Tensor) and source.dim() == 0:
-        raise ValueError(f"{name} is a single number; pass a row per node of the graph")
-    if not ids.numel() or not hasattr(source, "__len__"):
+    store = as_store(source, name)
+    if not ids.numel() or not hasattr(store, "__len__"):
         return
     highest = int(ids.max())
-    if highest >= len(source):
+    if highest >= len(store):
         raise IndexError(
-            f"{name} has {len(source)} rows, but the batch reads row {highest}; pass {name} by raw-graph id"
+            f"{name} has {len(store)} rows, but the batch reads row {highest}; pass {name} by raw-graph id"
         )

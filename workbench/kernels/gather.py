@@ -1,13 +1,120 @@
-"""Gathering source rows per edge, for layers that process every message (LSTM)."""
+"""Gathering rows by id, for feature stores, and source rows per edge, for layers that process every message (LSTM)."""
 
+import math
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from workbench.kernels.buffers import uninitialised
+from workbench.kernels.jit import compiled
+from workbench.kernels.prefetch import prefetch_row, rows_ahead
 from workbench.kernels.row_sums import sum_rows
 from workbench.kernels.segment import Adjacency, check_rows, use_compiled
+from workbench.kernels.threads import parallel_rows
+
+_MIN_BYTES_PER_THREAD = 1 << 20
+_WORDS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
+
+
+def gather_rows(x: Tensor, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Gather `x[ids]`, differentiable in `x` without `out`.
+
+    Args:
+        x: [n, …] of any dtype.
+        ids: int64 or int32 [m], on any device.
+        out: [m, …] in the dtype and on the device of `x`, or None to allocate it.
+
+    Returns:
+        [m, …], on the device of `x`.
+
+    Raises:
+        IndexError: an id outside of [0, n).
+    """
+    plain = use_compiled(x) and x.is_contiguous() and (out is None or out.is_contiguous())
+    if not plain or (x.requires_grad and torch.is_grad_enabled()):
+        return gather_rows_torch(x, ids, out=out)
+    if out is None:
+        out = uninitialised(x, len(ids), *x.shape[1:])
+    _copy_rows(_as_words(x), ids, out)
+    return out
+
+
+def gather_array(x: np.ndarray, ids: Tensor, out: Tensor) -> Tensor:
+    """Gather rows of an array, which may be read-only and of any layout, on the CPU.
+
+    No tensor shares the array's memory, so that a memory meter does not mistake it for the result's.
+
+    Args:
+        x: [n, …] of a dtype that torch has.
+        ids: int64 or int32 [m].
+        out: [m, …] in the dtype of `x`, which it writes to and returns.
+
+    Raises:
+        IndexError: an id outside of [0, n).
+    """
+    if x.flags.c_contiguous and out.is_contiguous():
+        words = np.asarray(_Writable(x)).reshape(len(x), math.prod(x.shape[1:]))
+        _copy_rows(words.view(_WORDS[min(8, x.itemsize)]), ids, out)
+    else:
+        _check_range(ids, len(x))
+        out.numpy()[...] = x[ids.cpu().numpy()]
+    return out
+
+
+class _Writable:
+    """Exports the memory of an array as writable, so that kernels are not compiled again for read-only ones."""
+
+    def __init__(self, array: np.ndarray) -> None:
+        address, _ = array.__array_interface__["data"]
+        self.array = array  # kept alive
+        self.__array_interface__ = {**array.__array_interface__, "data": (address, False)}
+
+
+def gather_rows_torch(x: Tensor, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
+    """Compute `gather_rows` in plain torch, on any device."""
+    _check_range(ids, len(x))  # CUDA would not raise an error, but end all work in the process
+    return torch.index_select(x, 0, ids.to(x.device), out=out)
+
+
+def _check_range(ids: Tensor, limit: int) -> None:
+    low, high = (int(bound) for bound in torch.aminmax(ids)) if len(ids) else (0, -1)
+    if low < 0 or high >= limit:
+        raise IndexError(f"ids contains {low if low < 0 else high}; ids must be in [0, {limit})")
+
+
+def _as_words(x: Tensor) -> np.ndarray:
+    """View rows as integers of the size of their values, so that four compiled kernels copy rows of any dtype."""
+    rows = x.detach().view(len(x), math.prod(x.shape[1:]))
+    return rows.view(torch.uint8).numpy().view(_WORDS[min(8, x.element_size())])
+
+
+def _copy_rows(source: np.ndarray, ids: Tensor, out: Tensor) -> None:
+    to, rows = _as_words(out), ids.to("cpu", torch.int64).contiguous().numpy()
+    failed = np.zeros(1, np.bool_)
+    min_rows = _MIN_BYTES_PER_THREAD // max(1, out[:1].nbytes)
+    parallel_rows(lambda lo, hi: _gather_rows(source, rows, to, lo, hi, failed), len(ids), min_rows)
+    if failed[0]:
+        _check_range(ids, len(source))
+
+
+@compiled
+def _gather_rows(x, ids, out, lo, hi, failed):
+    ahead = rows_ahead(x.strides[0])
+    for row in range(lo, hi):
+        if not 0 <= ids[row] < len(x):
+            failed[0] = True
+            return
+        if row + ahead < hi:
+            prefetch_row(x, ids[row + ahead])
+        if x.shape[1] == 1:  # labels
+            out[row, 0] = x[ids[row], 0]
+            continue
+        source, to = x[ids[row]], out[row]
+        for word in range(len(to)):
+            to[word] = source[word]
 
 
 class _Gather(torch.autograd.Function):

@@ -4,15 +4,16 @@ import sys
 import threading
 import weakref
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
+from functools import cache
 from typing import Any
 
 import torch
-from torch import UntypedStorage
+from torch import Tensor, UntypedStorage
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
-from workbench.meter.storages import leaves, live_storages, rounded_bytes, storages_of
+from workbench.meter.storages import add_tensors, live_storages, rounded_bytes, storages_of
 
 
 def drop_abandoned_backward() -> None:
@@ -100,23 +101,34 @@ class AllocationTracker(TorchDispatchMode):
 
     def __torch_dispatch__(self, func: Any, types: Any, args: Any = (), kwargs: Any = None) -> Any:
         kwargs = kwargs or {}
+        arguments: list[Tensor] = []
+        add_tensors((args, kwargs), arguments)
         with self._lock:
             self._process_pending()
-            self._track_arguments(func, (args, kwargs))
+            self._track_arguments(func, arguments)
         result = func(*args, **kwargs)
         with self._lock:
-            error = self._count_operator(func, args, (args, kwargs, result))
+            error = self._count_operator(func, args, arguments if _is_mutable(func) else [], result)
         if error is None:
             return result
         del result  # the error's traceback would keep it alive
         raise error
 
-    def _count_operator(self, func: Any, args: Any, values: Any) -> Exception | None:
-        """Count the allocations of an operator, and return the error of `on_allocation` if it rejects them."""
+    def _count_operator(self, func: Any, args: Any, mutable: Sequence[Tensor], result: Any) -> Exception | None:
+        """Count the allocations of an operator, and return the error of `on_allocation` if it rejects them.
+
+        Args:
+            func: the operator.
+            args: its positional arguments.
+            mutable: tensors among its arguments whose storage it may have resized.
+            result: what it returned.
+        """
         live = high = self._live
         self._peak_before = self._peak
-        for value in leaves(values):
-            for storage in storages_of(value):
+        tensors = [*mutable]
+        add_tensors(result, tensors)
+        for tensor in tensors:
+            for storage in storages_of(tensor):
                 high = max(high, self._add(storage))
         if self._live > live and func in _IN_PLACE_WITHOUT_MODE and not args[0]._is_view() and _called_by_engine():
             self._engine_copy = self._tracked[args[0].untyped_storage()._cdata], self._live
@@ -132,15 +144,15 @@ class AllocationTracker(TorchDispatchMode):
         """Restore the peak before the last operator, because its result was rejected."""
         self._peak, self._engine_copy = self._peak_before, None
 
-    def _track_arguments(self, func: Any, arguments: Any) -> None:
+    def _track_arguments(self, func: Any, arguments: Sequence[Tensor]) -> None:
         """Track arguments that no counted operator allocated.
 
         An argument seen for the first time was allocated before the start (saved for a backward pass, so that the
         garbage collector did not list it), unless `torch.tensor(...)` passes a new tensor to lift_fresh.
         """
         track = self._add if func is _aten.lift_fresh.default else self._track
-        for value in leaves(arguments):
-            for storage in storages_of(value):
+        for tensor in arguments:
+            for storage in storages_of(tensor):
                 track(storage)
 
     def _track(self, storage: UntypedStorage) -> None:
@@ -187,6 +199,12 @@ class AllocationTracker(TorchDispatchMode):
         self._live -= tracked.nbytes
         if self._tracked.get(tracked.key) is tracked:  # otherwise another storage has the address now
             del self._tracked[tracked.key]
+
+
+@cache
+def _is_mutable(func: Any) -> bool:
+    """Return whether an operator's schema declares that it writes to arguments, which may resize their storages."""
+    return func._schema.is_mutable
 
 
 _DISPATCH_FILES = (__file__, "torch/_ops.py", "torch/_compile.py", "torch/_dynamo/eval_frame.py")

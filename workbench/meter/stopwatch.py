@@ -1,10 +1,13 @@
 """Time by phase; on CUDA a phase ends when its work is complete, not when it is queued."""
 
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import AbstractContextManager, contextmanager
+from typing import Any, TypeVar
 
 import torch
+
+T = TypeVar("T")
 
 
 class Stopwatch:
@@ -48,9 +51,36 @@ class Stopwatch:
     def _credit(self) -> None:
         """Add the time since the last change of phase to the innermost phase."""
         if self.device.type == "cuda":
-            torch.cuda.synchronize(self.device)
+            self._synchronize()
         now = self._clock()
         if self._open:
-            name = self._open[-1]
-            self.seconds[name] = self.seconds.get(name, 0.0) + now - self._since
+            self._add(self._open[-1], self._since, now)
         self._since = now
+
+    def _synchronize(self) -> None:
+        torch.cuda.synchronize(self.device)
+
+    def _add(self, name: str, start: float, end: float) -> None:
+        self.seconds[name] = self.seconds.get(name, 0.0) + end - start
+
+
+def timed(iterable: Iterable[T], phase: Callable[[str], AbstractContextManager[Any]], name: str) -> Iterator[T]:
+    """Attribute the time in which an iterable produces its items to a phase; the loop's body is outside of it.
+
+        for step, batch in timed(batches(…), watch.phase, "sample"): …
+
+    Args:
+        iterable: produces items when asked for them, in the thread that asks.
+        phase: `Stopwatch.phase`, for example.
+        name: name of the phase.
+
+    Yields:
+        The items.
+    """
+    iterator, end = iter(iterable), object()
+    while True:
+        with phase(name):
+            item: Any = next(iterator, end)
+        if item is end:
+            return
+        yield item

@@ -23,10 +23,8 @@ def rounded_bytes(nbytes: int) -> int:
     return -(-nbytes // ALLOCATION_BYTES) * ALLOCATION_BYTES
 
 
-def storages_of(value: object) -> Iterator[UntypedStorage]:
-    """Yield the storages of a tensor: one, or those of a sparse tensor's components; none for any other value."""
-    if not isinstance(value, Tensor):
-        return
+def storages_of(value: Tensor) -> Iterator[UntypedStorage]:
+    """Yield the storages of a tensor: one, or those of a sparse tensor's components."""
     if value.layout is torch.strided:
         try:
             yield value.untyped_storage()
@@ -41,15 +39,16 @@ def storages_of(value: object) -> Iterator[UntypedStorage]:
         yield from (t.untyped_storage() for t in (value.ccol_indices(), value.row_indices(), value.values()))
 
 
-def leaves(values: object) -> Iterator[object]:
-    """Yield the items of nested tuples, lists and dictionaries; torch's tree_leaves is as slow as a small operator."""
-    if isinstance(values, (tuple, list)):
+def add_tensors(values: object, found: list[Tensor]) -> None:
+    """Append the tensors in nested tuples, lists and dictionaries to a list; tree_leaves is as slow as an op."""
+    if isinstance(values, Tensor):
+        found.append(values)
+    elif isinstance(values, tuple | list):
         for value in values:
-            yield from leaves(value)
+            add_tensors(value, found)
     elif isinstance(values, dict):
-        yield from leaves(list(values.values()))
-    else:
-        yield values
+        for value in values.values():
+            add_tensors(value, found)
 
 
 def live_storages() -> Iterator[UntypedStorage]:
@@ -57,7 +56,7 @@ def live_storages() -> Iterator[UntypedStorage]:
     for tensor in _live_tensors():
         yield from storages_of(tensor)
         with suppress(RuntimeError):  # views whose attributes autograd does not allow to read
-            if tensor.is_leaf:
+            if tensor.is_leaf and tensor.grad is not None:
                 yield from storages_of(tensor.grad)
 
 

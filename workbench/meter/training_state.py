@@ -18,7 +18,8 @@ def allocated_bytes(tensors: Iterable[Tensor | None]) -> int:
     >>> allocated_bytes([a, a[1:], None, torch.zeros(1)])
     1024
     """
-    storages = {storage._cdata: storage.nbytes() for tensor in tensors for storage in storages_of(tensor)}
+    given = (tensor for tensor in tensors if tensor is not None)
+    storages = {storage._cdata: storage.nbytes() for tensor in given for storage in storages_of(tensor)}
     return sum(rounded_bytes(nbytes) for nbytes in storages.values())
 
 

@@ -3,8 +3,7 @@
 import copy
 import warnings
 from collections.abc import Callable, Iterator
-from functools import partial
-from typing import TypeVar
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
@@ -13,7 +12,7 @@ from workbench.core.dataset import Dataset
 from workbench.core.errors import INT64_MAX, check_at_least, check_ids, check_type
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
-from workbench.features.store import check_covers, read_rows
+from workbench.features.store import as_store, check_covers
 from workbench.nn.losses import check_classes
 from workbench.nn.model import GNN
 from workbench.nn.signature import model_device
@@ -27,7 +26,7 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def full_neighbour_logits(
-    model: nn.Module, graph: Graph, x: object, *, nodes: Tensor | None = None, chunk_edges: int = CHUNK_EDGES
+    model: nn.Module, graph: Graph, x: Any, *, nodes: Tensor | None = None, chunk_edges: int = CHUNK_EDGES
 ) -> Tensor:
     """Compute the model's outputs with all in-neighbours in every layer, in evaluation mode, without gradients.
 
@@ -56,14 +55,15 @@ def full_neighbour_logits(
     check_type("graph", graph, Graph, "pass a Graph (workbench.interop makes one of DGL's and PyG's)")
     gnn = _layered(model)
     all_ids = torch.arange(graph.num_nodes, device=graph.indices.device)
-    check_covers("x", x, all_ids)
+    store = as_store(x)
+    check_covers("x", store, all_ids)
     if nodes is None:
         ids_per_layer = [all_ids] * len(gnn.layers)
     else:
         nodes = check_ids("nodes", nodes, graph.num_nodes, unique=True).to(all_ids.device)
         ids_per_layer = _required_ids(graph, nodes, len(gnn.layers), chunk_edges)
 
-    read: Read = partial(read_rows, x)
+    read: Read = store.read
     out = torch.empty(0)
     gnn, grad_was_enabled = _in_eval_mode(gnn), torch.is_grad_enabled()
     try:
@@ -76,23 +76,27 @@ def full_neighbour_logits(
     return out
 
 
-def accuracy(logits: Tensor, y: Tensor) -> float:
+def accuracy(logits: Tensor, y: Any, *, nodes: Tensor | None = None) -> float:
     """Fraction of the labelled nodes whose largest output is that of their class.
 
     Args:
         logits: floating [nodes, classes]; the first of several equal outputs is the prediction.
-        y: integer [nodes], classes, −1 for unlabelled nodes.
+        y: integer classes, −1 for unlabelled nodes: a tensor [nodes] in the order of `logits`; with `nodes`, a tensor,
+            an array or a feature store by raw-graph id.
+        nodes: int64 or int32 [nodes], raw-graph id of each row of `logits`; None if `y` is in their order.
 
     Raises:
         TypeError: An argument is not a tensor, or `y` is floating (several labels per node).
         ValueError: The shapes do not match, or no node has a label.
-        IndexError: A class is not below the number of outputs.
+        IndexError: A class is not below the number of outputs, or a node has no row in `y`.
 
     Warns:
         RuntimeWarning: Outputs are NaN; they count as wrong.
     """
-    for name, values in (("logits", logits), ("y", y)):
-        check_type(name, values, Tensor, f"pass torch.as_tensor({name})")
+    if nodes is not None:
+        y = as_store(y, "y").read(nodes)
+    check_type("logits", logits, Tensor, "pass torch.as_tensor(logits)")
+    check_type("y", y, Tensor, "pass torch.as_tensor(y), or say with nodes= which rows of a store to read")
     if y.is_floating_point():
         raise TypeError(f"y is {y.dtype}: accuracy is undefined for multi-labels; pass one integer class per node")
     if logits.dim() != 2 or logits.shape[:1] != y.shape:

@@ -4,7 +4,8 @@ import copy
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from statistics import fmean, median
+from statistics import median
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -14,7 +15,7 @@ from workbench.core.interrupts import complete_despite_interrupt, deferred_inter
 from workbench.core.minibatch import MiniBatch
 from workbench.features.store import check_covers, read_rows
 from workbench.memory.training_setup import TrainingSetup
-from workbench.meter.stopwatch import Stopwatch
+from workbench.meter.epoch_passes import OTHER, EpochPass, measure_epoch
 from workbench.nn.inputs import Inputs
 from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.nn.signature import model_device
@@ -23,7 +24,6 @@ from workbench.training.arguments import as_batches, check_halo, check_model, ch
 from workbench.training.epoch_memory import PHASES, EpochMemory, Steps, meter_epoch
 from workbench.training.step import take_step
 
-_OTHER = "other"
 _WARM_UP_SEEDS = 64
 
 
@@ -65,8 +65,8 @@ class EpochProfile:
 def profile_epoch(
     model: nn.Module,
     steps: Steps,
-    x: Tensor,
-    y: Tensor,
+    x: Any,
+    y: Any,
     loss_fn: LossFunction,
     optimizer: torch.optim.Optimizer,
     *,
@@ -74,7 +74,7 @@ def profile_epoch(
     warm_up: bool = True,
     measure_memory: bool = True,
 ) -> EpochProfile:
-    """Measure one epoch: run it once under the memory meter, then repeatedly under the stopwatch.
+    """Measure one epoch of stateless reads: once under the memory meter, then repeatedly under the stopwatch.
 
     Every timed run starts from the parameters, buffers, optimizer state and random state at the call, so all do the
     same work. The metered run starts from the same parameters, but with the optimizer state created by the warm-up, as
@@ -89,9 +89,9 @@ def profile_epoch(
         model: a module that `workbench.train_step` can call.
         steps: the micro-batches of each optimizer step: `[[m1, …, mK]]` for micro-batch training of one batch,
             `[[b1], [b2], …]` for mini-batch training.
-        x: features [num_nodes, …] by raw-graph id. The meter counts rows gathered from a tensor, but not rows that
-            NumPy or a feature store allocates on the CPU.
-        y: labels by raw-graph id.
+        x: features [num_nodes, …] by raw-graph id: a tensor, an array or an object with `.read(ids)`. The meter counts
+            the rows that torch allocates, as the stores of this library do, but not those of a store that uses NumPy.
+        y: labels by raw-graph id, in one of the same forms.
         loss_fn: a loss function that `workbench.train_step` accepts.
         optimizer: an optimizer of the model's parameters.
         repetitions: number of timed runs, at least 1.
@@ -128,16 +128,21 @@ def profile_epoch(
             run([_small_batch(steps, y, loss_fn)])
             restore(keep_optimizer=True)
         memory = meter_epoch(model, optimizer, steps, run) if measure_memory else None
-        timed = []
-        for _ in range(repetitions):
-            restore()
-            timed.append(_timed(steps, run, device))
-    return _profile(memory, [seconds for seconds, _ in timed], timed[-1][1])
+        timed = measure_epoch(
+            lambda phase: (run(step, phase) for step in steps),
+            reset=restore,
+            repetitions=repetitions,
+            warm_up=False,
+            device=device,
+        )
+    return _profile(memory, timed.passes)
 
 
-def _profile(memory: EpochMemory | None, seconds: Sequence[Mapping[str, float]], loss: float) -> EpochProfile:
-    totals = [sum(s.values()) for s in seconds]
-    by_phase = {phase: median(s[phase] for s in seconds) for phase in (*PHASES, _OTHER)}
+def _profile(memory: EpochMemory | None, passes: Sequence[EpochPass]) -> EpochProfile:
+    totals = [one.epoch_seconds for one in passes]
+    by_phase = {phase: median(one.seconds[phase] for one in passes) for phase in (*PHASES, OTHER)}
+    loss = passes[-1].loss
+    assert loss is not None
     return EpochProfile(
         peak_bytes=None if memory is None else memory.peak_bytes,
         phase_peak_bytes={} if memory is None else memory.by_phase,
@@ -149,15 +154,7 @@ def _profile(memory: EpochMemory | None, seconds: Sequence[Mapping[str, float]],
     )
 
 
-def _timed(steps: Steps, run: Callable[..., Tensor], device: torch.device) -> tuple[dict[str, float], float]:
-    """Seconds by phase and the mean loss."""
-    watch = Stopwatch(device)
-    with watch.phase(_OTHER):
-        losses = [run(step, watch.phase) for step in steps]
-    return watch.seconds, fmean(float(loss) for loss in losses)
-
-
-def _small_batch(steps: Steps, y: Tensor, loss_fn: LossFunction) -> MiniBatch:
+def _small_batch(steps: Steps, y: Any, loss_fn: LossFunction) -> MiniBatch:
     """A batch of a few labelled seeds of the smallest micro-batch that has any."""
     labelled_of = SeedLoss.of(loss_fn, "mean").labelled
     smallest = sorted((mb for step in steps for mb in step), key=lambda mb: mb.num_edges)

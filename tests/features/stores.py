@@ -1,0 +1,34 @@
+"""All feature stores, for the contract suite: a new store joins with one line of `STORES`."""
+
+from collections.abc import Callable
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+from workbench.features.mapped_rows import MappedRows
+from workbench.features.memory_rows import MemoryRows
+from workbench.features.protocols import FeatureStore
+from workbench.features.recorded_rows import RecordedRows
+from workbench.features.stage import stage_ids
+from workbench.features.store import as_store
+
+MakeStore = Callable[[Tensor, Path], FeatureStore]
+
+
+def every_id(rows: Tensor) -> Tensor:
+    return torch.arange(len(rows))
+
+
+STORES: dict[str, MakeStore] = {
+    "memory": lambda rows, folder: MemoryRows(rows.clone()),
+    "array": lambda rows, folder: as_store(rows.clone().numpy()),
+    "mapped": lambda rows, folder: MappedRows.create(folder / "rows", rows),
+    "mapped, in pieces": lambda rows, folder: MappedRows.create(folder / "pieces", rows.split(2)),
+    "recorded": lambda rows, folder: RecordedRows(rows.clone()),
+    "staged": lambda rows, folder: stage_ids(MemoryRows(rows), every_id(rows)),
+    "recorded, staged": lambda rows, folder: RecordedRows(rows).stage(every_id(rows)),
+}
+"""Makes a store of the rows; the folder is empty."""
+
+WRITABLE: dict[str, MakeStore] = {name: STORES[name] for name in ("memory",)}
