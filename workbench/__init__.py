@@ -45,8 +45,12 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.memory.byte_costs import byte_costs as byte_costs
     from workbench.memory.estimate import MemoryEstimate as MemoryEstimate
     from workbench.memory.estimator import estimate_memory as estimate_memory
+    from workbench.memory.estimator import estimator_for as estimator_for
     from workbench.memory.plan import Plan as Plan
     from workbench.memory.plan import plan_micro_batches as plan_micro_batches
+    from workbench.memory.plan import plan_with as plan_with
+    from workbench.memory.recovery import Recovery as Recovery
+    from workbench.memory.training_setup import TrainingSetup as TrainingSetup
     from workbench.meter.epoch_passes import EpochPass as EpochPass
     from workbench.meter.epoch_passes import EpochPasses as EpochPasses
     from workbench.meter.epoch_passes import measure_epoch as measure_epoch
@@ -57,6 +61,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.meter.stopwatch import timed as timed
     from workbench.meter.thread_stopwatch import ThreadStopwatch as ThreadStopwatch
     from workbench.nn.dropout import HashDropout as HashDropout
+    from workbench.nn.inputs import Inputs as Inputs
     from workbench.nn.model import build_model as build_model
     from workbench.nn.symmetric_norm import symmetric_norm as symmetric_norm
     from workbench.partition.batch import PARTITION_METHODS as PARTITION_METHODS
@@ -78,13 +83,14 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.tracking.opening import open_store as open_store
     from workbench.training.accumulate import accumulate as accumulate
     from workbench.training.adapters import micro_batches as micro_batches
+    from workbench.training.batch_loss import BatchLoss as BatchLoss
     from workbench.training.epoch import epoch_steps as epoch_steps
     from workbench.training.epoch import train_epochs as train_epochs
     from workbench.training.evaluate import accuracy as accuracy
     from workbench.training.evaluate import full_neighbour_logits as full_neighbour_logits
-    from workbench.training.oom import Recovery as Recovery
     from workbench.training.profile import EpochProfile as EpochProfile
     from workbench.training.profile import profile_epoch as profile_epoch
+    from workbench.training.step import take_step as take_step
     from workbench.training.step import train_step as train_step
 
 _NAMES = {
@@ -116,12 +122,15 @@ _NAMES = {
     "features.recorded_rows": ["RecordedRows"],
     "features.stage": ["StagedRows", "stage", "windows"],
     "kernels.threads": ["get_num_threads", "set_num_threads"],
-    "memory.estimator": ["estimate_memory"],
+    "memory.estimator": ["estimate_memory", "estimator_for"],
     "memory.backend": ["Backend"],
     "memory.byte_costs": ["byte_costs"],
-    "memory.plan": ["Plan", "plan_micro_batches"],
+    "memory.plan": ["Plan", "plan_micro_batches", "plan_with"],
+    "memory.recovery": ["Recovery"],
+    "memory.training_setup": ["TrainingSetup"],
     "memory.estimate": ["MemoryEstimate"],
     "nn.dropout": ["HashDropout"],
+    "nn.inputs": ["Inputs"],
     "nn.model": ["build_model"],
     "nn.symmetric_norm": ["symmetric_norm"],
     "partition.batch": ["PARTITION_METHODS", "partition_batch"],
@@ -140,8 +149,8 @@ _NAMES = {
     "training.evaluate": ["accuracy", "full_neighbour_logits"],
     "training.adapters": ["micro_batches"],
     "training.profile": ["EpochProfile", "profile_epoch"],
-    "training.oom": ["Recovery"],
-    "training.step": ["train_step"],
+    "training.batch_loss": ["BatchLoss"],
+    "training.step": ["take_step", "train_step"],
 }
 _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_MODULE_OF)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -13,6 +13,7 @@ from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
 from workbench.memory.estimator import estimator_for
+from workbench.memory.training_setup import TrainingSetup
 from workbench.meter.device_memory import free_bytes
 from workbench.training.profile import profile_epoch
 
@@ -39,7 +40,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     micro = batch.split(wb.partition_batch(batch, config.num_parts, method=config.method, seed=config.seed))
     model = config.build(data)
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
-    estimate = estimator_for(model, batch, optimizer=optimizer)
+    estimate = estimator_for(TrainingSetup(model, optimizer=optimizer), batch)
     needed = [estimate(mb, accumulating=part > 0).peak_bytes for part, mb in enumerate(micro)]
     peaks: Sequence[int | None] = [None] * len(micro)
     if max(needed) <= USABLE * free_bytes(config.device):

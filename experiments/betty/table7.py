@@ -16,6 +16,7 @@ from workbench.experiment.finding import Finding
 from workbench.memory.backend import Backend
 from workbench.memory.betty import betty_terms
 from workbench.memory.estimator import estimator_for
+from workbench.memory.training_setup import TrainingSetup
 from workbench.meter.device_memory import free_bytes
 from workbench.training.profile import profile_epoch
 
@@ -55,7 +56,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     optimizer = torch.optim.Adam(model.parameters(), lr=config.learning_rate)
     with lstm_kernels(config.native_lstm):
         backend = Backend(Backend.of(model).device, "native") if config.native_lstm else None
-        estimate = estimator_for(model, batch, optimizer=optimizer, backend=backend)
+        estimate = estimator_for(TrainingSetup(model, optimizer=optimizer, backend=backend), batch)
         ours = max(estimate(mb, accumulating=part > 0).peak_bytes for part, mb in enumerate(micro))
         betty = max(betty_terms(model, mb, optimizer=optimizer).peak_bytes for mb in micro)
         peak = None

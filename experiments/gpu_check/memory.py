@@ -13,6 +13,7 @@ from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig
 from workbench.experiment.finding import Finding
 from workbench.memory.estimator import estimator_for
+from workbench.memory.training_setup import TrainingSetup
 from workbench.training.profile import profile_epoch
 
 WITHIN = 0.03
@@ -37,7 +38,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     model = config.build(data)
     optimizer = torch.optim.Adam(model.parameters())
     profile = profile_epoch(model, [micro], data.x, data.y, cross_entropy, optimizer)
-    estimate = estimator_for(model, micro[0], optimizer=optimizer, in_dim=data.num_features)
+    estimate = estimator_for(TrainingSetup(model, optimizer=optimizer), batch)
     estimates = [estimate(mb, accumulating=position > 0) for position, mb in enumerate(micro)]
 
     def step() -> None:

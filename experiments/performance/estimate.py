@@ -23,6 +23,7 @@ from experiments.performance.estimate_errors import error_summary
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 from workbench.memory.estimator import estimator_for
+from workbench.memory.training_setup import TrainingSetup
 from workbench.nn.model import MODEL_KINDS
 from workbench.training.profile import profile_epoch
 
@@ -113,7 +114,7 @@ def _measure(case: Case) -> dict[str, Any] | None:
     """The row of a configuration; None if its estimate is too large to be measured."""
     model, micro, optimizer = _prepare(case)
     start = time.perf_counter()
-    estimate = estimator_for(model, micro[0], optimizer=optimizer)
+    estimate = estimator_for(TrainingSetup(model, optimizer=optimizer), micro[0])
     estimates = [estimate(mb, accumulating=position > 0) for position, mb in enumerate(micro)]
     seconds = (time.perf_counter() - start) / len(micro)
     if max(e.peak_bytes for e in estimates) > _MOST_BYTES:

@@ -13,6 +13,7 @@ import workbench as wb
 from experiments.performance.cases import Case, case_graph, nodes_with_neighbors, random_nodes
 from workbench.memory.estimator import Estimator, estimator_for
 from workbench.memory.plan import Plan, plan_with
+from workbench.memory.training_setup import TrainingSetup
 from workbench.training.epoch_memory import meter_epoch
 
 MARGIN, MOST_PARTS = 0.02, 64
@@ -47,7 +48,7 @@ class Setting:
         optimizer = OPTIMIZERS[case["optimizer"]](model.parameters())
         x = torch.zeros(1, case["in_dim"]).expand(graph.num_nodes, -1)
         y = torch.arange(graph.num_nodes) % case["out_dim"]
-        estimator = estimator_for(model, batch, optimizer=optimizer)
+        estimator = estimator_for(TrainingSetup(model, optimizer=optimizer), batch)
         return Setting(case | {"num_seeds": batch.num_seeds}, batch, model, optimizer, estimator, x, y)
 
     def parts(self, num_parts: int) -> list[wb.MiniBatch]:

@@ -26,6 +26,7 @@ from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 from workbench.memory.estimator import Estimator, estimator_for
 from workbench.memory.planning.budget import Budget
+from workbench.memory.training_setup import TrainingSetup
 from workbench.training.profile import profile_epoch
 
 GRAPHS = ("amazon-computers", "cora", "dblp-2010", "ogbn-arxiv", "soc-epinions1", "uk-2007-05-100k")
@@ -119,7 +120,7 @@ def _rows(case: Case) -> Iterator[dict[str, Any]]:
     kinds = {kind.__name__: kind for kind in OWN_MODELS}
     model = kinds[case["model"]](case["in_dim"], case["hidden_dim"], case["out_dim"], len(case["fanouts"]))
     model.to(getattr(torch, case["dtype"]))
-    estimate = estimator_for(model, batch, in_dim=case["in_dim"], optimizer=case["optimizer"])
+    estimate = estimator_for(TrainingSetup(model, optimizer=case["optimizer"], in_dim=case["in_dim"]), batch)
     for parts in PARTS:
         yield {**as_row(case), **_compare(case, model, batch, estimate, parts)}
 

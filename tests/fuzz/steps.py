@@ -16,12 +16,12 @@ from tests.training.toys import PlainModel, toy_batch
 from workbench.cli.plan_command import plan as plan_command
 from workbench.memory.estimator import estimate_memory
 from workbench.memory.plan import plan_micro_batches
+from workbench.memory.recovery import Recovery
 from workbench.nn.dropout import HashDropout
 from workbench.nn.model import build_model
 from workbench.training.accumulate import accumulate
 from workbench.training.epoch import train_epochs
 from workbench.training.evaluate import accuracy, full_neighbour_logits
-from workbench.training.oom import Recovery
 from workbench.training.profile import profile_epoch
 from workbench.training.step import train_step
 

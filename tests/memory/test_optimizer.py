@@ -8,7 +8,7 @@ import torch
 
 from tests.memory.measured import CLASSES, FANOUTS, IN, WIDE, build, compare, is_close, sample
 from workbench.memory.estimator import estimate_memory
-from workbench.training.oom import Recovery
+from workbench.memory.recovery import Recovery
 
 
 @pytest.mark.parametrize(

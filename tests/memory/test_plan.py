@@ -14,6 +14,7 @@ from workbench.memory.byte_costs import marginal_costs
 from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.estimator import estimator_for
 from workbench.memory.plan import plan_micro_batches, plan_with
+from workbench.memory.training_setup import TrainingSetup
 from workbench.partition.batch import partition_batch
 from workbench.partition.batch.partitioner import PreparedPartition
 from workbench.training.profile import profile_epoch
@@ -155,7 +156,7 @@ def measured_peak(model: torch.nn.Module, micro: list[MiniBatch], optimizer: str
 def test_plans_fit_when_measured_and_fewer_parts_do_not(kind, method, optimizer, share):
     mb = batch(600, 300, (4, 3))
     model = wb.build_model(kind, in_dim=48, hidden_dim=16, out_dim=5)
-    whole = estimator_for(model, mb, optimizer=optimizer)(mb)
+    whole = estimator_for(TrainingSetup(model, optimizer=optimizer), mb)(mb)
     capacity = whole.fixed_bytes + int(share * whole.step_bytes)
     made = plan_micro_batches(model, mb, capacity_bytes=capacity, method=method, optimizer=optimizer)
     assert made.num_parts > 2 and made.asked == method and made.method != "auto"
@@ -168,6 +169,6 @@ def test_plans_fit_when_measured_and_fewer_parts_do_not(kind, method, optimizer,
 def test_the_model_is_not_run(monkeypatch):
     mb = batch()
     model = wb.build_model("sage-mean", in_dim=16, hidden_dim=8, out_dim=2)
-    whole = estimator_for(model, mb)(mb)
+    whole = estimator_for(TrainingSetup(model), mb)(mb)
     monkeypatch.setattr(type(model), "forward", refuse)
     assert plan_micro_batches(model, mb, capacity_bytes=whole.peak_bytes // 2).num_parts > 1

@@ -201,7 +201,8 @@ def one_process(tmp_path: Path) -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("one_process")
-def test_data_parallel_models_reduce_once_per_batch() -> None:
+@pytest.mark.parametrize("own_call", [False, True])
+def test_data_parallel_models_reduce_once_per_batch(own_call: bool) -> None:
     model, mb, x = PlainModel().double(), toy_batch(), features()
     accumulate(model, mb, lambda m: x[m.node_ids], lambda out, m: out.square().sum())
     expected = gradients(model)
@@ -215,6 +216,7 @@ def test_data_parallel_models_reduce_once_per_batch() -> None:
         return done
 
     parallel.register_comm_hook(None, hook)
-    accumulate(parallel, cut(mb, 3), lambda m: x[m.node_ids], lambda out, m: out.square().sum())
+    forward = (lambda m, inputs: parallel(m.blocks, inputs.x)) if own_call else None
+    accumulate(parallel, cut(mb, 3), lambda m: x[m.node_ids], lambda out, m: out.square().sum(), forward=forward)
     assert relative_difference(gradients(model), expected) <= 1e-12
     assert reduced == [0]

@@ -15,7 +15,8 @@ from tests.training.faults import WORK, cpu_allocator_error, out_of_memory
 from tests.training.faulty import FEATURES, LABELS, Faulty, Splits, above, assert_same, faulty, nothing, run
 from tests.training.toys import gradients, toy_batch
 from workbench.core.errors import CapacityError
-from workbench.training.oom import Recovery, is_out_of_memory
+from workbench.memory.recovery import Recovery
+from workbench.training.oom import is_out_of_memory
 from workbench.training.step import train_step
 
 

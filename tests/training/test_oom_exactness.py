@@ -17,12 +17,12 @@ from tests.strategies import random_graph, random_minibatch
 from tests.training.faults import WORK, FailAt, cpu_allocator_error, out_of_memory
 from tests.training.faulty import Splits, assert_same
 from tests.training.toys import gradients
+from workbench.memory.recovery import Recovery
 from workbench.meter.limit import limit_memory
 from workbench.meter.peak import PeakMeter, measure_peak
 from workbench.meter.stopwatch import Stopwatch
 from workbench.nn.model import build_model
 from workbench.partition.batch import partition_batch
-from workbench.training.oom import Recovery
 from workbench.training.step import train_step
 
 KINDS = ("sage-mean", "sage-lstm", "gat", "gin")

@@ -13,9 +13,9 @@ from torch import Tensor, nn
 
 from tests.training.faults import FailAt, cpu_allocator_error, out_of_memory
 from tests.training.toys import PlainModel, relative_difference, toy_batch
+from workbench.memory.recovery import Recovery
 from workbench.meter.limit import limit_memory
 from workbench.meter.peak import measure_peak
-from workbench.training.oom import Recovery
 from workbench.training.oom_step import step_with_oom_recovery
 from workbench.training.step import train_step
 

@@ -69,12 +69,15 @@ class Exchange:
         return f"Exchange(send {list(self.send_counts)}, receive {list(self.receive_counts)} rows per process)"
 
 
-def refuse_halo(exchanges: Sequence[Exchange] | None, action: str) -> None:
+def refuse_halo(
+    exchanges: Sequence[Exchange] | None, action: str, remedy: str = "do so before making the batch cooperative"
+) -> None:
     """Reject a cooperative batch in an operation that only a batch without halo supports.
 
     Args:
         exchanges: the batch's exchanges, None for a batch without halo.
         action: participle for the message, such as "split".
+        remedy: what to do instead.
 
     Raises:
         ValueError: if the batch has exchanges.
@@ -82,5 +85,5 @@ def refuse_halo(exchanges: Sequence[Exchange] | None, action: str) -> None:
     if exchanges is not None:
         raise ValueError(
             f"the batch has {len(exchanges)} exchanges: its blocks read rows of other processes, so it can't be "
-            f"{action} in one process; do so before making the batch cooperative"
+            f"{action} in one process; {remedy}"
         )

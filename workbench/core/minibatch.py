@@ -79,8 +79,13 @@ class MiniBatch:
 
     @property
     def num_inputs(self) -> int:
-        """Number of nodes whose features the batch reads."""
+        """Number of nodes whose features the batch reads; those that this process owns if there are `exchanges`."""
         return self.node_ids.shape[0]
+
+    @property
+    def num_sources(self) -> int:
+        """Number of rows that the first layer reads: `num_inputs`, and the halo if there are `exchanges`."""
+        return self.blocks[0].num_src if self.blocks else self.num_inputs
 
     @property
     def num_seeds(self) -> int:

@@ -7,6 +7,7 @@ from torch import nn
 
 from workbench.core.block import Block
 from workbench.core.errors import check_choice
+from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 from workbench.memory.analytic.training_step import input_width
 from workbench.memory.estimate import TERMS, MemoryEstimate
@@ -78,6 +79,7 @@ def betty_lstm_bytes(degree_counts: Mapping[int, int], width: int, itemsize: int
 
 
 def _checked(model: nn.Module, mb: MiniBatch) -> GNN:
+    refuse_halo(mb.exchanges, "estimated")
     if not isinstance(model, GNN):
         raise ValueError(
             f"Betty's terms are defined for models of workbench.build_model, not for a {type(model).__name__}; use "

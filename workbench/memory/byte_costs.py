@@ -1,43 +1,26 @@
 """Marginal device bytes of a model per node and edge of each layer, which batch partitioners balance."""
 
-from collections.abc import Callable
 from dataclasses import replace
 from itertools import pairwise
 
 import torch
-from torch import Tensor, nn
-from torch.nn.functional import cross_entropy
 
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
-from workbench.memory.backend import Backend
-from workbench.memory.estimator import Estimator, Optimizer, estimator_for
+from workbench.memory.estimator import Estimator, estimator_for
+from workbench.memory.training_setup import TrainingSetup
 from workbench.partition.costs import ByteCosts
 
 _MIN_ADDED_NODES = 256  # allocations are multiples of 512 bytes
 _ADDED_FRACTION = 8  # of the inputs: so few more nodes leave the peak in its phase
 
 
-def byte_costs(
-    model: nn.Module,
-    mb: MiniBatch,
-    *,
-    optimizer: Optimizer = "adam",
-    backend: Backend | str | None = None,
-    recover: bool = False,
-    in_dim: int | None = None,
-    loss_fn: Callable[..., Tensor] = cross_entropy,
-) -> ByteCosts:
+def byte_costs(setup: TrainingSetup, mb: MiniBatch) -> ByteCosts:
     """Compute by how many bytes each node and edge of each layer raises the estimated peak of a model's training step.
 
     Args:
-        model: the module as `train_step` calls it, in its current mode (train or eval).
+        setup: the model, and how it is trained.
         mb: the batch to partition; the costs are those at the phase of its peak, forward or backward.
-        optimizer: "adam", "adamw" or "sgd" with torch's defaults, or an optimizer.
-        backend: a `Backend`, "cpu" or "cuda"; None for the model's device.
-        recover: for `train_step(recover=…)`, which computes a micro-batch's gradients separately.
-        in_dim: channels of the features; required for traced modules.
-        loss_fn: the loss function, as for `estimate_memory`.
 
     Returns:
         The costs, for `partition_batch(costs=…)` and `refine_parts(costs=…)`; `plan_micro_batches` uses them itself.
@@ -46,8 +29,7 @@ def byte_costs(
         ValueError: `estimate_memory` would refuse the arguments.
         TypeError: an argument is of another type.
     """
-    options = {"optimizer": optimizer, "backend": backend, "recover": recover, "in_dim": in_dim, "loss_fn": loss_fn}
-    return marginal_costs(estimator_for(model, mb, **options), mb)
+    return marginal_costs(estimator_for(setup, mb), mb)
 
 
 def marginal_costs(estimator: Estimator, mb: MiniBatch) -> ByteCosts:

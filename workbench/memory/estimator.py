@@ -2,13 +2,14 @@
 
 from collections.abc import Callable
 from types import NoneType
-from typing import Any, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from workbench.core.errors import check_at_least, check_type
+from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 from workbench.memory.analytic.dense import NORMS, SAVE_INPUT, SAVE_RESULT
 from workbench.memory.analytic.loss import loss_simulation
@@ -17,12 +18,12 @@ from workbench.memory.analytic.training_step import input_width, simulate_step
 from workbench.memory.backend import Backend
 from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.optimizer import OPTIMIZERS, OptimizerMemory
+from workbench.memory.recovery import Recovery
 from workbench.memory.sizes import BatchSizes
+from workbench.memory.training_setup import Optimizer, TrainingSetup
 from workbench.nn.dropout import HashDropout
 from workbench.nn.model import GNN
 from workbench.nn.sage import SAGELayer
-
-Optimizer = str | torch.optim.Optimizer
 
 
 class Estimator(Protocol):
@@ -72,67 +73,66 @@ def estimate_memory(
 
     Source: Betty (ASPLOS 2023), section 4.4; the paper's own eight terms are `workbench.memory.betty`.
     """
-    options = {"optimizer": optimizer, "backend": backend, "recover": recover, "in_dim": in_dim, "loss_fn": loss_fn}
-    return estimator_for(model, mb, **options)(mb, accumulating=accumulating)
+    recovery = Recovery() if recover else None
+    setup = TrainingSetup(model, loss_fn, optimizer, recover=recovery, backend=backend, in_dim=in_dim)
+    return estimator_for(setup, mb)(mb, accumulating=accumulating)
 
 
-def estimator_for(
-    model: nn.Module,
-    mb: MiniBatch,
-    *,
-    optimizer: Optimizer = "adam",
-    backend: Backend | str | None = None,
-    recover: bool = False,
-    in_dim: int | None = None,
-    loss_fn: Callable[..., Tensor] = cross_entropy,
-) -> Estimator:
+def estimator_for(setup: TrainingSetup, mb: MiniBatch) -> Estimator:
     """Build an estimator for many micro-batches of one batch, doing the work that they share once.
 
     Args:
-        model: the module as `workbench.train_step` calls it, in its current mode (train or eval).
+        setup: model, loss, optimizer and backend; `recover` estimates steps with OOM recovery.
         mb: the batch that the micro-batches are split from; modules without an analytic model are traced on
-            sub-batches of it.
-        optimizer: "adam", "adamw" or "sgd" with torch's defaults, or an optimizer.
-        backend: a `Backend`, "cpu" or "cuda"; None for the model's device.
-        recover: estimate steps with OOM recovery.
-        in_dim: channels of the features; required for traced modules.
-        loss_fn: the loss function, as for `estimate_memory`.
+            sub-batches of it. On the CPU its labels, if they are classes, count in every micro-batch's estimate.
 
     Raises:
-        ValueError: `estimate_memory` would refuse the arguments.
+        ValueError: `estimate_memory` would refuse the arguments, the batch has exchanges, or `forward` is set.
         TypeError: An argument is of another type.
     """
-    check_type("model", model, nn.Module, "pass the torch.nn.Module first, then the batch")
-    if not isinstance(mb, MiniBatch):
-        raise TypeError(f"mb is a {type(mb).__name__}; pass a MiniBatch (MiniBatch.from_dgl makes one of DGL's blocks)")
-    check_type("backend", backend, (Backend, str, NoneType), 'pass "cpu", "cuda", a Backend or None')
-    if not isinstance(optimizer, str | torch.optim.Optimizer):
-        raise TypeError(f"optimizer is {optimizer!r}; pass a name ({', '.join(OPTIMIZERS)}) or an optimizer")
-    if in_dim is not None:
-        check_at_least("in_dim", in_dim, 1, most=2**31 - 1)
+    _check(setup, mb)
+    model, backend, recover = setup.model, setup.backend, setup.recover is not None
     requested = Backend(backend) if isinstance(backend, str) else backend
     if not has_analytic_model(model):
-        return _traced(model, mb, requested, optimizer=optimizer, in_dim=in_dim, loss_fn=loss_fn, recover=recover)
+        return _traced(setup, mb, requested)
     assert isinstance(model, GNN)
-    _check_compatible(model, mb, in_dim)
-    simulated, simulate_loss = (requested or Backend.of(model)).with_supported_lstm(model), loss_simulation(loss_fn)
-    memory = OptimizerMemory.of(optimizer, model, on_cuda=simulated.device == "cuda")
+    _check_compatible(model, mb, setup.in_dim)
+    simulated, simulate_loss = (
+        (requested or Backend.of(model)).with_supported_lstm(model),
+        loss_simulation(setup.loss_fn),
+    )
+    memory = OptimizerMemory.of(setup.optimizer, model, on_cuda=simulated.device == "cuda")
     degrees = any(isinstance(layer, SAGELayer) and layer.aggregator == "lstm" for layer in model.layers)
 
     def estimate(part: MiniBatch, /, *, accumulating: bool = False) -> MemoryEstimate:
-        sizes = BatchSizes.of(part, degrees=degrees)
-        return simulate_step(model, sizes, memory, simulated, simulate_loss, accumulating=accumulating, recover=recover)
+        sizes, options = BatchSizes.of(part, degrees=degrees), {"accumulating": accumulating, "recover": recover}
+        return simulate_step(model, sizes, memory, simulated, simulate_loss, batch_seeds=mb.num_seeds, **options)
 
     return estimate
 
 
-def _traced(
-    model: nn.Module, mb: MiniBatch, backend: Backend | None, *, in_dim: int | None, **options: Any
-) -> Estimator:
+def _check(setup: TrainingSetup, mb: MiniBatch) -> None:
+    check_type("model", setup.model, nn.Module, "pass the torch.nn.Module first, then the batch")
+    if not isinstance(mb, MiniBatch):
+        raise TypeError(f"mb is a {type(mb).__name__}; pass a MiniBatch (MiniBatch.from_dgl makes one of DGL's blocks)")
+    refuse_halo(mb.exchanges, "estimated")
+    check_type("backend", setup.backend, (Backend, str, NoneType), 'pass "cpu", "cuda", a Backend or None')
+    if not isinstance(setup.optimizer, str | torch.optim.Optimizer):
+        raise TypeError(f"optimizer is {setup.optimizer!r}; pass a name ({', '.join(OPTIMIZERS)}) or an optimizer")
+    if setup.in_dim is not None:
+        check_at_least("in_dim", setup.in_dim, 1, most=2**31 - 1)
+    if setup.forward is not None:
+        raise ValueError(
+            "forward is set, and what it allocates can't be estimated from the model; move its lines into a module: "
+            "class Wrapped(torch.nn.Module), whose forward(blocks, x) calls the model, is traced (in_dim=x.shape[1])"
+        )
+
+
+def _traced(setup: TrainingSetup, mb: MiniBatch, backend: Backend | None) -> Estimator:
     from workbench.memory.traced.fit import fit_memory
 
-    name = type(model).__name__
-    if in_dim is None:
+    model, name = setup.model, type(setup.model).__name__
+    if setup.in_dim is None:
         raise ValueError(
             f"a {name} has no analytic memory model and must be traced; pass the width of its features: "
             "in_dim=x.shape[1]"
@@ -143,7 +143,8 @@ def _traced(
             f"backend is {backend}, but a {name} has no analytic memory model and must be traced on its own device, "
             f"{device}; move the model to {backend.device}, or omit backend"
         )
-    return fit_memory(model, mb, in_dim=in_dim, **options)
+    recover = setup.recover is not None
+    return fit_memory(model, mb, optimizer=setup.optimizer, in_dim=setup.in_dim, loss_fn=setup.loss_fn, recover=recover)
 
 
 def _check_compatible(model: GNN, mb: MiniBatch, in_dim: int | None) -> None:

@@ -9,14 +9,17 @@ from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 from workbench.core.errors import check_at_least, check_bytes, check_choice, check_seed
+from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 from workbench.core.units import format_bytes
 from workbench.memory.backend import Backend
 from workbench.memory.estimate import MemoryEstimate
-from workbench.memory.estimator import Estimator, Optimizer, estimator_for
+from workbench.memory.estimator import Estimator, estimator_for
 from workbench.memory.planning.budget import Budget
 from workbench.memory.planning.candidate import Candidate, CandidateBuilder
 from workbench.memory.planning.strategy import STRATEGIES, PartLimit, find_fitting
+from workbench.memory.recovery import Recovery
+from workbench.memory.training_setup import Optimizer, TrainingSetup
 from workbench.meter.stopwatch import Stopwatch
 from workbench.partition.batch import PARTITION_CHOICES, partition_batch
 from workbench.partition.batch.options import check_method
@@ -132,9 +135,9 @@ def plan_micro_batches(
     check_seed(seed)
     watch = Stopwatch()
     with watch.phase("estimate"):
-        estimator = estimator_for(
-            model, mb, optimizer=optimizer, backend=backend, recover=recover, in_dim=in_dim, loss_fn=loss_fn
-        )
+        recovery = Recovery() if recover else None
+        setup = TrainingSetup(model, loss_fn, optimizer, recover=recovery, backend=backend, in_dim=in_dim)
+        estimator = estimator_for(setup, mb)
     return plan_with(
         estimator,
         mb,
@@ -183,6 +186,7 @@ def plan_with(
     """
     check_options(capacity_bytes, method, margin, node_parts, strategy, max_parts)
     check_seed(seed)
+    refuse_halo(mb.exchanges, "planned")
     partitioner = Partitioner(method, seed=seed, node_parts=node_parts)
     builder = CandidateBuilder(estimator, partitioner, mb, watch or Stopwatch())
     candidate, tried = Candidate((), ()), ()

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.block import Block
+from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 from workbench.core.shared_storage import storage_bytes
 
@@ -78,7 +79,11 @@ class BatchSizes:
         Args:
             mb: the batch; its `parent` stays on the host and does not count.
             degrees: also count in-degrees, which LSTM aggregators need.
+
+        Raises:
+            ValueError: The batch has exchanges.
         """
+        refuse_halo(mb.exchanges, "estimated")
         arrays = storage_bytes(tensor for name, tensor in mb._tensors().items() if name != "parent")
         blocks = tuple(BlockSizes.of(block, degrees=degrees) for block in mb.blocks)
         return BatchSizes(blocks, tuple(arrays))

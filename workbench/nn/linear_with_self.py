@@ -31,7 +31,8 @@ class _LinearWithSelf(torch.autograd.Function):
         h, weight = ctx.saved_tensors
         if grad is None:  # only h_dst was used
             grad = torch.zeros(h.shape[0], weight.shape[0])
-        grad = grad.to(h)  # autocast runs the forward pass in lower precision
+        # Autocast runs this layer's forward pass, and that of the layer before, in lower precision.
+        grad, weight = grad.to(h), weight.to(h)
         grad_h = grad @ weight if ctx.needs_input_grad[0] else None
         if grad_h is not None and grad_dst is not None:
             grad_h[: grad_dst.shape[0]] += grad_dst

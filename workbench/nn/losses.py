@@ -136,8 +136,10 @@ class SeedLoss:
         losses = self._losses(out, (labels if labelled is None else labels.long()).to(out.device))
         if losses.dim() == 0 or losses.shape[0] != out.shape[0]:
             raise ValueError(
-                f"loss_fn returned shape {tuple(losses.shape)} for {out.shape[0]} seeds; pass a function that accepts "
-                "reduction= (as torch.nn.functional.cross_entropy does) or returns one loss per seed"
+                f"loss_fn returned shape {tuple(losses.shape)} for {out.shape[0]} seeds, from which the mean over all "
+                "micro-batches can't be computed; pass a function that accepts reduction= (as "
+                "torch.nn.functional.cross_entropy does), or let yours return one loss per seed, for example: "
+                'return torch.nn.functional.cross_entropy(output, labels, reduction="none")'
             )
         total = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
         return total / losses.shape[1:].numel() if self.mean else total
@@ -179,8 +181,8 @@ def check_classes(labels: Tensor, columns: int, limit: str) -> None:
 def _check_output(out: Any, labels: Tensor) -> None:
     if not isinstance(out, Tensor):
         raise TypeError(
-            f"the model returned a {type(out).__name__}; return one tensor with a row per seed, or use "
-            "workbench.accumulate, whose loss_of accepts any output"
+            f"the model returned a {type(out).__name__}; return one tensor with a row per seed, or call "
+            "workbench.accumulate(model, micro, read, loss_of), whose loss_of(output, mb) accepts any output"
         )
     if out.dim() == 0 or out.shape[0] != labels.shape[0]:
         raise ValueError(

@@ -70,13 +70,18 @@ class GNN(nn.Module):
             [num_seeds, out_dim].
 
         Raises:
-            ValueError: wrong number of blocks or exchanges, features of another width, or `aggregated` for a layer
-                whose aggregate is not linear.
+            ValueError: wrong number of blocks or exchanges, features of another width, `aggregated` for a layer whose
+                aggregate is not linear, or of another shape than `x`.
             TypeError: features of another dtype than the model's parameters (unless autocast converts them).
         """
         first = 0 if aggregated is None else 1
         self._check(len(blocks) + first, blocks, exchanges, aggregated)
         self.check_features(x)
+        if aggregated is not None and aggregated.shape != x.shape:
+            raise ValueError(
+                f"aggregated has shape {tuple(aggregated.shape)}, but x {tuple(x.shape)}; pass one row of in_dim "
+                "channels per destination of the first layer in both"
+            )
         h = x if aggregated is None else self._activate(0, self.layers[0].update(x, aggregated), node_ids, step)  # type: ignore[operator]
         for position, block in enumerate(blocks):
             layer = position + first

@@ -1,6 +1,8 @@
 """The arguments and the device with which a model, the workbench's or the user's, is called."""
 
 import inspect
+from collections.abc import Callable
+from functools import partial
 from itertools import chain
 from typing import Any
 
@@ -8,6 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.minibatch import MiniBatch
+from workbench.nn.inputs import Inputs
+
+Forward = Callable[[MiniBatch, Inputs], Any]
+"""Calls a model: maps a micro-batch and its inputs, both on the model's device, to the model's output."""
 
 _BATCH_ARGUMENTS = ("node_ids", "step")
 _MISMATCH_ERRORS = ("shapes cannot be multiplied (", "have the same dtype")  # of torch's matrix products
@@ -15,23 +21,25 @@ _FOREIGN_LAYER_ERRORS = ("'Block' object", "'tuple' object", "MessagePassing", "
 _LIBRARIES = {"dgl": "DGL", "torch_geometric": "PyG"}
 
 
-def call_model(model: nn.Module, mb: MiniBatch, x: Any, names: list[str]) -> Any:
-    """Call a model on a batch.
+def default_forward(model: nn.Module) -> Forward:
+    """Return the default call of a model.
 
     Args:
-        model: called as `model(mb.blocks, x, **arguments)`.
-        mb: the batch, on the model's device.
-        x: features of its input nodes.
-        names: the arguments to pass, as `batch_arguments` returns them.
+        model: called as `model(mb.blocks, inputs.x)`, with `node_ids=` and `step=` if its `forward` has parameters of
+            these names (or `**kwargs`), and with `aggregated=` if the inputs contain an aggregate.
 
     Returns:
-        The model's output.
-
-    Raises:
-        ValueError: features of a dtype or width that a matrix product of the model refuses.
-        TypeError: the model can't be called like this, or has layers of another library, which don't accept blocks.
+        A function that returns the model's output. It raises ValueError for features of a dtype or width that a matrix
+        product of the model refuses, and TypeError if the model can't be called like this, or has layers of another
+        library, which don't accept blocks.
     """
-    given = {name: getattr(mb, name) for name in names}
+    return partial(_call, model, batch_arguments(model))
+
+
+def _call(model: nn.Module, names: list[str], mb: MiniBatch, inputs: Inputs) -> Any:
+    x, given = inputs.x, {name: getattr(mb, name) for name in names}
+    if inputs.aggregated is not None:
+        given["aggregated"] = inputs.aggregated
     try:
         return model(mb.blocks, x, **given)
     except (AttributeError, TypeError, ValueError) as error:
@@ -63,7 +71,11 @@ def _diagnose(model: nn.Module, mb: MiniBatch, x: Any, given: dict[str, Any], er
         inspect.signature(model.forward).bind(mb.blocks, x, **given)
     except TypeError:
         arguments = inspect.signature(model.forward)
-        return f"{type(model).__name__}.forward{arguments} can't be called with (blocks, x); add these parameters"
+        passed = ", ".join(("blocks", "x", *(f"{name}=" for name in given)))
+        return (
+            f"{type(model).__name__}.forward{arguments} can't be called with ({passed}); add these parameters, or pass "
+            "forward=lambda mb, inputs: …, which calls it as it is"
+        )
     return None
 
 

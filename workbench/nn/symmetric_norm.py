@@ -5,6 +5,7 @@ from dataclasses import replace
 import torch
 
 from workbench.core.block import Block
+from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 from workbench.kernels.segment import inverse_in_degrees
 from workbench.nn.degrees import inverse_out_degrees
@@ -23,8 +24,12 @@ def symmetric_norm(batch: MiniBatch, dtype: torch.dtype | None = None) -> MiniBa
     Returns:
         The batch with the new `edge_weight`.
 
+    Raises:
+        ValueError: the batch has exchanges, so out-degrees are spread over processes.
+
     Source: Kipf and Welling (ICLR 2017), equation 2.
     """
+    refuse_halo(batch.exchanges, "normalized")
     return replace(batch, blocks=tuple(_with_symmetric_weights(block, dtype) for block in batch.blocks))
 
 

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 
 
@@ -34,10 +35,12 @@ def redundancy(micro: Sequence[MiniBatch], mb: MiniBatch) -> Redundancy:
         The counts and their ratio.
 
     Raises:
-        ValueError: the micro-batches have more or fewer seeds than the batch.
+        ValueError: the micro-batches have more or fewer seeds than the batch, or a batch has exchanges.
 
     Source: Betty (ASPLOS 2023), section 6.5, figure 16.
     """
+    for batch in (mb, *micro):
+        refuse_halo(batch.exchanges, "compared with its micro-batches")
     seeds = sum(m.num_seeds for m in micro)
     if seeds != mb.num_seeds:
         raise ValueError(

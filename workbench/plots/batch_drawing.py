@@ -5,6 +5,7 @@ from typing import Any
 
 import plotly.graph_objects as go
 
+from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 from workbench.plots.style import FAINT, INK, PALETTE, SYMBOLS, titled
 
@@ -31,7 +32,8 @@ def draw_micro_batches(
         title: title of the figure; None for the number of redundant input nodes.
 
     Raises:
-        ValueError: more input nodes than `max_nodes`, no or more than seven micro-batches, or one without `parent`.
+        ValueError: more input nodes than `max_nodes`, no or more than seven micro-batches, one without `parent`, or a
+            batch with exchanges.
     """
     _check(mb, micro, max_nodes)
     owners = _owners(mb, micro)
@@ -175,6 +177,8 @@ def _redundant(mb: MiniBatch, owners: dict[Node, list[int]]) -> str:
 
 
 def _check(mb: MiniBatch, micro: Sequence[MiniBatch], max_nodes: int) -> None:
+    for batch in (mb, *micro):
+        refuse_halo(batch.exchanges, "drawn")
     if mb.num_inputs > max_nodes:
         raise ValueError(
             f"the batch has {mb.num_inputs} input nodes, but max_nodes is {max_nodes}; sample fewer seeds or neighbours"

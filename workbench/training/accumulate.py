@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any
 
@@ -13,13 +13,18 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from workbench.core.errors import check_type
 from workbench.core.minibatch import MiniBatch
-from workbench.nn.signature import batch_arguments, call_model, model_device
-from workbench.training.arguments import as_batches, check_differentiable, check_model
+from workbench.memory.recovery import Recovery, check_recover
+from workbench.nn.inputs import Inputs
+from workbench.nn.signature import Forward, default_forward, model_device
+from workbench.training.arguments import as_batches, check_differentiable, check_halo, check_model
 from workbench.training.isolated_backward import isolated_backward
-from workbench.training.oom import Recovery, check_recover, check_recoverable, run_with_oom_recovery
+from workbench.training.oom import check_recoverable, run_with_oom_recovery
 
 Phase = Callable[[str], AbstractContextManager[Any]]
 """Times or meters a step: maps a phase's name to a context that is entered while it runs (`Stopwatch.phase`, say)."""
+
+After = Callable[[MiniBatch, Inputs], object]
+"""Called with a micro-batch and its inputs once its gradients are complete."""
 
 _UNMEASURED = nullcontext()
 
@@ -30,25 +35,34 @@ def accumulate(
     read: Callable[[MiniBatch], Any],
     loss_of: Callable[[Any, MiniBatch], Tensor],
     *,
+    forward: Forward | None = None,
+    after: After | None = None,
     phase: Phase | None = None,
     recover: Recovery | None = None,
 ) -> Tensor:
     """Accumulate the gradients of a batch in `.grad`, one micro-batch at a time.
 
-    For each micro-batch: read its features, run the model, compute its part of the loss, run backward. Blocks and
-    features are moved to the model's device, and everything a micro-batch allocates is freed before the next one
-    starts.
+    For each micro-batch: read its inputs, run the model, compute its part of the loss, run backward. Blocks and inputs
+    are moved to the model's device, and everything a micro-batch allocates is freed before the next one starts.
 
     Args:
-        model: called with `(mb.blocks, x)`, and with `node_ids=` and `step=` if its `forward` has parameters of these
-            names (or `**kwargs`). Data-parallel wrappers reduce gradients after the last micro-batch.
+        model: receives the gradients. Data-parallel wrappers reduce them after the last micro-batch.
         micro: the micro-batches (`mb.split(part)`), or one batch.
-        read: maps a micro-batch of `micro` to its features [num_inputs, …], on any device.
+        read: maps a micro-batch of `micro` to its features [num_inputs, …], or to `Inputs`, on any device.
         loss_of: maps the model's output [num_seeds, …] and the micro-batch of `micro` to a scalar, its part of the
-            batch's loss. The parts add up to the loss, so a mean divides by the count of the *whole* batch.
-        phase: entered for each micro-batch, in this order, as "fetch" (read features), "transfer" (move features and
-            blocks to the device), "forward" (model and loss) and "backward". With `recover`, a failed attempt enters
-            the phases up to the failure, and each piece then enters all of them.
+            batch's loss. The parts add up to the loss, so a mean divides by the count of the *whole* batch
+            (`workbench.BatchLoss` does).
+        forward: calls the model with a micro-batch and its `Inputs`, both on the model's device, and returns what
+            `loss_of` accepts: the place of autocast, gradient checkpointing, exchanges and auxiliary outputs. None:
+            `model(mb.blocks, inputs.x)`, with `node_ids=` and `step=` if its `forward` has parameters of these names
+            (or `**kwargs`), and with `aggregated=` if the inputs contain an aggregate.
+        after: called for each micro-batch of `micro` with the `Inputs` that `read` returned, when its backward pass has
+            succeeded and before the next one starts. If `read` returned a leaf that requires a gradient
+            (`rows.requires_grad_()`), `inputs.x.grad` is the gradient of its rows, on the device of the rows. With
+            `recover`, called once for each piece that succeeded; an error in it is raised.
+        phase: entered for each micro-batch, in this order, as "fetch" (read inputs), "transfer" (move inputs and blocks
+            to the device), "forward" (model and loss), "backward" and, with `after`, "after". With `recover`, a failed
+            attempt enters the phases up to the failure, and each piece then enters all of them.
         recover: None: an out-of-memory (OOM) error ends the batch, its gradients partly added. A `Recovery`: on an OOM
             error, buffers and torch's random state (of the CPU and the model's device) are rolled back, everything the
             attempt allocated is freed, and the micro-batch is split into pieces that run instead (their `parent` refers
@@ -61,7 +75,8 @@ def accumulate(
 
     Raises:
         ValueError: `loss_of` returned a tensor that is not a scalar or has no gradient (`torch.no_grad`, a frozen
-            model); a batch has exchanges; or `recover` is set for a data-parallel model or trainable edge weights.
+            model); a batch has exchanges, which only `forward` can use; or `recover` is set for a data-parallel model,
+            trainable edge weights or exchanges.
         TypeError: An argument has the wrong type, or the model can't be called this way, like layers of other
             libraries.
         torch.OutOfMemoryError: Memory ran out; with `recover`, for a single seed. Then, as after any other error,
@@ -77,27 +92,29 @@ def accumulate(
     check_recover(recover)
     check_model(model)
     batches = as_batches(micro)
-    if any(mb.exchanges is not None for mb in batches):
-        raise ValueError(
-            "a batch has exchanges: its blocks need rows of other processes, which accumulate does not fetch; pass "
-            "batches without exchanges"
-        )
+    check_halo(batches, forward)
     if len(batches) > 1:
         _warn_of_batch_statistics(model)
-    names = batch_arguments(model)
     device = model_device(model)
-    backward = Tensor.backward if recover is None else partial(isolated_backward, model)
-
-    def run(mb: MiniBatch) -> Tensor:
-        return _backward(model, mb, read, loss_of, names, device, phase or unmeasured, backward)
-
+    run = _MicroBatchRun(
+        read=read,
+        forward=forward or default_forward(model),
+        loss_of=loss_of,
+        after=after,
+        backward=Tensor.backward if recover is None else partial(isolated_backward, model),
+        device=device,
+        phase=phase or unmeasured,
+    )
     if recover is not None:
         check_recoverable(model, batches)
-        run = partial(run_with_oom_recovery, run, model, device, recover, partial(_warn_of_batch_statistics, model))
+        warn = partial(_warn_of_batch_statistics, model)
+        complete = partial(run_with_oom_recovery, run, model, device, recover, warn)
+    else:
+        complete = run.completely
     total = torch.zeros((), device=device)
     for position, mb in enumerate(batches):
         with _reduced_later(model, position + 1 < len(batches)):
-            total = total + run(mb)
+            total = total + complete(mb)
     return total
 
 
@@ -106,35 +123,56 @@ def unmeasured(name: str) -> AbstractContextManager[Any]:
     return _UNMEASURED
 
 
-def _backward(
-    model: nn.Module,
-    mb: MiniBatch,
-    read: Callable[[MiniBatch], Any],
-    loss_of: Callable[[Any, MiniBatch], Tensor],
-    names: list[str],
-    device: torch.device | None,
-    phase: Phase,
-    backward: Callable[[Tensor], object],
-) -> Tensor:
-    """Forward and backward pass of one micro-batch; a separate function, so that its tensors are freed on return."""
-    with phase("fetch"):
-        x = read(mb)
-    with phase("transfer"):
-        # A new record even if the batch is on the device already, so that arrays that layers cache in its blocks (such
-        # as the transpose) are freed with it. Layers do not read `parent`.
-        on_device = replace(mb, parent=None).to(mb.device if device is None else device)
-        if isinstance(x, Tensor) and device is not None:
-            x = x.to(device)
-    with phase("forward"):
-        loss = loss_of(call_model(model, on_device, x, names), mb)
+@dataclass(frozen=True, eq=False)
+class _MicroBatchRun:
+    """Forward and backward pass of a micro-batch; the arguments are those of `accumulate`."""
+
+    read: Callable[[MiniBatch], Any]
+    forward: Forward
+    loss_of: Callable[[Any, MiniBatch], Tensor]
+    after: After | None
+    backward: Callable[[Tensor], object]
+    device: torch.device | None
+    phase: Phase
+
+    def __call__(self, mb: MiniBatch) -> Callable[[], Tensor]:
+        """Add the gradients; all tensors are freed on return, but for those that `after` receives.
+
+        Returns:
+            A function that calls `after` and returns the loss.
+        """
+        with self.phase("fetch"):
+            inputs = Inputs.of(self.read(mb))
+        complete = partial(self._complete, mb, None if self.after is None else inputs)
+        with self.phase("transfer"):
+            # A new record even if the batch is on the device already, so that arrays that layers cache in its blocks
+            # (such as the transpose) are freed with it. Layers do not read `parent`.
+            on_device = replace(mb, parent=None).to(mb.device if self.device is None else self.device)
+            inputs = inputs.to(self.device)
+        with self.phase("forward"):
+            loss = self.loss_of(self.forward(on_device, inputs), mb)
+        _check_loss(loss)
+        with self.phase("backward"):
+            self.backward(loss)
+        return partial(complete, loss.detach())
+
+    def completely(self, mb: MiniBatch) -> Tensor:
+        """Add the gradients, call `after` and return the loss."""
+        return self(mb)()
+
+    def _complete(self, mb: MiniBatch, inputs: Inputs | None, loss: Tensor) -> Tensor:
+        if self.after is not None and inputs is not None:
+            with self.phase("after"):
+                self.after(mb, inputs)
+        return loss
+
+
+def _check_loss(loss: Any) -> None:
     remedy = "return a scalar tensor, the micro-batch's part of the batch's loss"
     check_type("the result of loss_of", loss, Tensor, remedy)
     if loss.dim() != 0:
         raise ValueError(f"loss_of returned shape {tuple(loss.shape)}; {remedy}")
     check_differentiable(loss)
-    with phase("backward"):
-        backward(loss)
-    return loss.detach()
 
 
 def _reduced_later(model: nn.Module, later: bool) -> AbstractContextManager:

@@ -8,7 +8,13 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import check_type
+from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
+from workbench.nn.inputs import Inputs
+
+_FILL_HALO = (
+    "pass forward=lambda mb, inputs: model(mb.blocks, inputs.x, exchanges=…), which fills the halo of each layer"
+)
 
 
 def check_model(model: Any) -> None:
@@ -38,6 +44,21 @@ def as_batches(micro: MiniBatch | Iterable[MiniBatch]) -> list[MiniBatch]:
     return batches
 
 
+def check_halo(batches: list[MiniBatch], forward: Any) -> None:
+    """Check that batches with exchanges are trained by a call that can fill their halo.
+
+    Args:
+        batches: the micro-batches.
+        forward: the caller's call of the model; None for the default one, which ignores exchanges.
+
+    Raises:
+        ValueError: A batch has exchanges, and `forward` is None.
+    """
+    if forward is None:
+        for mb in batches:
+            refuse_halo(mb.exchanges, "passed to the model", _FILL_HALO)
+
+
 def check_optimizer(optimizer: Any) -> None:
     """Check that the optimizer's step can be called without arguments.
 
@@ -55,7 +76,7 @@ def check_optimizer(optimizer: Any) -> None:
         )
 
 
-def check_trains(optimizer: Any, model: nn.Module, batches: list[MiniBatch], x: Any, loss_fn: Any) -> None:
+def check_trains(optimizer: Any, model: nn.Module, batches: list[MiniBatch], sources: Inputs, loss_fn: Any) -> None:
     """Check that the optimizer's step changes something that the loss depends on.
 
     Some of the model's parameters are enough. The check is skipped if features or edge weights require a gradient or
@@ -65,7 +86,7 @@ def check_trains(optimizer: Any, model: nn.Module, batches: list[MiniBatch], x: 
         ValueError: The optimizer has none of the model's parameters that require a gradient.
     """
     parameters = [*model.parameters(), *(loss_fn.parameters() if isinstance(loss_fn, nn.Module) else ())]
-    if parameters and not _may_train_other_leaves(batches, x):
+    if parameters and not _may_train_other_leaves(batches, sources):
         _check_trains_any(optimizer, parameters)
 
 
@@ -74,9 +95,12 @@ def _needs_closure(optimizer: Any) -> bool:
     return closure is not None and closure.default is closure.empty
 
 
-def _may_train_other_leaves(batches: list[MiniBatch], x: Any) -> bool:
-    weights = (block.edge_weight for mb in batches for block in mb.blocks)
-    return hasattr(x, "read") or any(isinstance(t, Tensor) and t.requires_grad for t in (x, *weights))
+def _may_train_other_leaves(batches: list[MiniBatch], sources: Inputs) -> bool:
+    rows = (sources.x, sources.aggregated)
+    leaves = (*rows, *(block.edge_weight for mb in batches for block in mb.blocks))
+    return any(hasattr(source, "read") for source in rows) or any(
+        isinstance(leaf, Tensor) and leaf.requires_grad for leaf in leaves
+    )
 
 
 def _check_trains_any(optimizer: Any, parameters: list[nn.Parameter]) -> None:

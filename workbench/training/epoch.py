@@ -10,7 +10,6 @@ from workbench.core.errors import check_at_least, check_choice, check_ids, check
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose, permutation, stream
-from workbench.features.store import read_rows
 from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.partition.batch import PARTITION_CHOICES
 from workbench.sampling.sampler import Sampler
@@ -113,17 +112,23 @@ def train_epochs(
     check_type("steps", steps, Callable, "pass a function from the epoch's number to its steps: lambda epoch: [[mb]]")
     if evaluate is not None:
         check_type("evaluate", evaluate, Callable, "pass a function without arguments that returns a dict, or None")
-    seed_loss = SeedLoss.of(loss_fn, "mean")
+    SeedLoss.of(loss_fn, "mean")  # refuses what is no loss function
     check_optimizer(optimizer)
+
+    weights: list[float] = []
+
+    def record(weight: float) -> float:
+        weights.append(weight)
+        return weight
 
     def generate() -> Iterator[dict[str, float]]:
         for epoch in range(epochs):
-            losses, weights = [], []
+            losses = []
+            weights.clear()
             steps_of_epoch = steps(epoch)
             check_type(f"the result of steps({epoch})", steps_of_epoch, Iterable, "return a list of steps: [[mb], …]")
             for micro in map(as_batches, steps_of_epoch):
-                losses.append(float(train_step(model, micro, x, y, loss_fn, optimizer)))
-                weights.append(sum(seed_loss.weigh(read_rows(y, mb.seeds)) for mb in micro))
+                losses.append(float(train_step(model, micro, x, y, loss_fn, optimizer, total=record)))
             if not losses:
                 raise ValueError(f"epoch {epoch} has no steps; return at least one from steps({epoch})")
             loss = sum(loss * weight for loss, weight in zip(losses, weights, strict=True)) / sum(weights)

@@ -1,19 +1,20 @@
 """Out-of-memory (OOM) recovery: roll back the failed micro-batch, split it, run the pieces instead."""
 
 from collections.abc import Callable
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
-from typing import Any, TypeVar
+from typing import TypeVar
 
 import torch
 from torch import Tensor, nn
 
-from workbench.core.errors import PartitionError, check_at_least, check_choice, check_seed
+from workbench.core.errors import PartitionError
+from workbench.core.exchange import refuse_halo
 from workbench.core.interrupts import complete_despite_interrupt
 from workbench.core.minibatch import MiniBatch
+from workbench.memory.recovery import Recovery
 from workbench.meter.allocation_tracker import drop_abandoned_backward
-from workbench.partition.batch import PARTITION_CHOICES, partition_batch
-from workbench.partition.batch.options import check_method
+from workbench.partition.batch import partition_batch
 
 T = TypeVar("T")
 
@@ -33,55 +34,14 @@ _ONE_SEED = (
 _OOM_IN_SPLIT = "Memory ran out while splitting a micro-batch that did not fit: its pieces need memory on its device."
 
 
-@dataclass(frozen=True, eq=False)
-class Recovery:
-    """Out-of-memory recovery: how to split a micro-batch that runs out of memory.
-
-    Args:
-        parts: number of pieces, at least 2; pieces that do not fit are split again, down to one seed each.
-        method: a name of `workbench.PARTITION_METHODS`, or "auto" or "fast". "range" is the fallback if the method
-            itself runs out of memory, if "auto" finds no pymetis or METIS fails, and if the method puts all seeds into
-            one part, as "cluster" may.
-        seed: seed of the random choices of the method.
-        node_parts: integer [num_graph_nodes], a partition of the whole graph, for method "cluster"; None for others.
-        on_split: called after each split with the micro-batch, its pieces and the error, for example to count splits
-            or to plan the next batch with more parts; everything that the failed attempt allocated is freed by then.
-
-    Raises:
-        ValueError: The method is unknown, `parts` is below 2, `seed` is not an integer, or `node_parts` is missing for
-            "cluster" or passed to a method that does not use it.
-        TypeError: `node_parts` is not an integer tensor.
-    """
-
-    parts: int = 2
-    method: str = "auto"
-    seed: int = 0
-    node_parts: Tensor | None = None
-    on_split: Callable[[MiniBatch, list[MiniBatch], Exception], object] | None = None
-
-    def __post_init__(self) -> None:
-        check_at_least("parts", self.parts, 2)
-        check_choice("method", self.method, PARTITION_CHOICES)
-        check_method(self.method, self.node_parts)
-        check_seed(self.seed)
-
-
-def check_recover(recover: Any) -> None:
-    """Validate the `recover` option of training functions.
-
-    Raises:
-        TypeError: It is neither a `Recovery` nor None.
-    """
-    if recover is not None and not isinstance(recover, Recovery):
-        raise TypeError(f"recover is {recover!r}; pass workbench.Recovery() to recover from OOM errors, or None")
-
-
 def check_recoverable(model: nn.Module, batches: list[MiniBatch]) -> None:
     """Check that a micro-batch can be run twice.
 
     Raises:
-        ValueError: The model is data-parallel, or edge weights require gradients.
+        ValueError: The model is data-parallel, edge weights require gradients, or a batch has exchanges.
     """
+    for mb in batches:
+        refuse_halo(mb.exchanges, "split after an OOM error", "plan with more parts and pass recover=None")
     if hasattr(model, "no_sync"):
         raise ValueError(
             f"recover does not support {type(model).__name__}: its processes must run equally many micro-batches, and "
@@ -95,7 +55,7 @@ def check_recoverable(model: nn.Module, batches: list[MiniBatch]) -> None:
 
 
 def run_with_oom_recovery(
-    run: Callable[[MiniBatch], Tensor],
+    run: Callable[[MiniBatch], Callable[[], Tensor]],
     model: nn.Module,
     device: torch.device | None,
     recover: Recovery,
@@ -105,7 +65,8 @@ def run_with_oom_recovery(
     """Run a micro-batch; if it runs out of memory, roll back, split it and run the pieces.
 
     Args:
-        run: forward and backward pass of a micro-batch; adds its gradients on success and none on an error.
+        run: forward and backward pass of a micro-batch; adds its gradients on success and none on an error. Returns a
+            function that completes the micro-batch, outside of the attempt, and returns its loss.
         model: module whose buffers are rolled back before the next attempt, with torch's random state.
         device: device of the model.
         recover: how to split.
@@ -113,7 +74,7 @@ def run_with_oom_recovery(
         mb: the micro-batch.
 
     Returns:
-        Sum of the results of `run`.
+        Sum of the losses.
 
     Raises:
         Exception: `run` raised an error that is not an OOM error, or ran out of memory on a single seed.
@@ -123,8 +84,10 @@ def run_with_oom_recovery(
         part = pending.pop()
         roll_back, final_note = _snapshot(model, device), _ONE_SEED if part.num_seeds <= 1 else None
         result = attempt(partial(run, part), roll_back, final_note)
-        if isinstance(result, Tensor):
-            total = result if total is None else total + result
+        if not isinstance(result, Exception):
+            loss = result()
+            total = loss if total is None else total + loss
+            del result  # it may keep inputs alive
             continue
         before_split()
         pieces = attempt(partial(_split, part, recover), final_note=_OOM_IN_SPLIT)

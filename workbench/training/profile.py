@@ -14,13 +14,15 @@ from workbench.core.errors import check_at_least, check_type
 from workbench.core.interrupts import complete_despite_interrupt, deferred_interrupt
 from workbench.core.minibatch import MiniBatch
 from workbench.features.store import check_covers, read_rows
+from workbench.memory.training_setup import TrainingSetup
 from workbench.meter.epoch_passes import OTHER, EpochPass, measure_epoch
+from workbench.nn.inputs import Inputs
 from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.nn.signature import model_device
 from workbench.training.accumulate import Phase
-from workbench.training.arguments import as_batches, check_model, check_optimizer, check_trains
+from workbench.training.arguments import as_batches, check_halo, check_model, check_optimizer, check_trains
 from workbench.training.epoch_memory import PHASES, EpochMemory, Steps, meter_epoch
-from workbench.training.step import train_step
+from workbench.training.step import take_step
 
 _WARM_UP_SEEDS = 64
 
@@ -109,15 +111,17 @@ def profile_epoch(
         raise ValueError(f"{empty} of {len(steps)} steps have no micro-batch; pass at least one step, none empty")
     check_model(model)
     check_optimizer(optimizer)
-    check_trains(optimizer, model, [mb for step in steps for mb in step], x, loss_fn)
-    for mb in (mb for step in steps for mb in step):
+    micro = [mb for step in steps for mb in step]
+    check_halo(micro, None)
+    check_trains(optimizer, model, micro, Inputs.of(x), loss_fn)
+    for mb in micro:
         check_covers("x", x, mb.node_ids)
         check_covers("y", y, mb.seeds)
     device = model_device(model) or torch.device("cpu")
-    restore = _snapshot(model, optimizer, device)
+    restore, setup = _snapshot(model, optimizer, device), TrainingSetup(model, loss_fn, optimizer)
 
     def run(step: Sequence[MiniBatch], phase: Phase | None = None) -> Tensor:
-        return train_step(model, step, x, y, loss_fn, optimizer, phase=phase)
+        return take_step(setup, step, x, y, phase=phase)
 
     with _finally(restore):
         if warm_up:

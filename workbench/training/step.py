@@ -1,19 +1,23 @@
 """`train_step`: one optimizer step on a batch, whole or split into micro-batches."""
 
 from collections.abc import Iterable
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
-from workbench.core.errors import check_choice
 from workbench.core.interrupts import deferred_interrupt
 from workbench.core.minibatch import MiniBatch
 from workbench.features.store import check_covers, read_rows
-from workbench.nn.losses import LossFunction, SeedLoss
-from workbench.training.accumulate import Phase, accumulate, unmeasured
-from workbench.training.arguments import as_batches, check_model, check_optimizer, check_trains
-from workbench.training.oom import Recovery, check_recover
+from workbench.memory.recovery import Recovery, check_recover
+from workbench.memory.training_setup import TrainingSetup
+from workbench.nn.inputs import Inputs
+from workbench.nn.losses import LossFunction
+from workbench.nn.signature import Forward
+from workbench.training.accumulate import After, Phase, accumulate, unmeasured
+from workbench.training.arguments import as_batches, check_halo, check_model, check_optimizer, check_trains
+from workbench.training.batch_loss import BatchLoss, Total
 from workbench.training.oom_step import step_with_oom_recovery
 
 
@@ -26,31 +30,44 @@ def train_step(
     optimizer: torch.optim.Optimizer,
     *,
     reduction: str = "mean",
+    total: Total | None = None,
+    forward: Forward | None = None,
+    after: After | None = None,
     phase: Phase | None = None,
     recover: Recovery | None = None,
 ) -> Tensor:
     """Train on one batch: zero the gradients, accumulate those of its micro-batches, take one optimizer step.
 
     Loss, gradients and step equal those of the whole batch, up to rounding. On an interrupt (Ctrl-C) the optimizer step
-    is either taken completely or not at all.
+    is either taken completely or not at all. A loop with a step of its own (clipped gradients, auxiliary losses) calls
+    `workbench.accumulate` with a `workbench.BatchLoss` instead.
 
     Args:
         model: called with `(mb.blocks, x)`, and with `node_ids=` and `step=` if its `forward` has parameters of these
-            names (or `**kwargs`).
+            names (or `**kwargs`), unless `forward` is given.
         micro: the micro-batches (`mb.split(part)`), or one batch; moved to the model's device one at a time.
         x: features [num_nodes, …] by raw-graph id: a tensor, an array or an object with `.read(ids)`, on any device;
-            rows are gathered on that device.
+            rows are gathered on that device. Or `Inputs` of two such sources: features, and the precomputed aggregate
+            of the first layer, whose block the micro-batches then lack.
         y: labels by raw-graph id: a tensor, an array or an object with `.read(ids)`. Integers [num_nodes] are classes,
             with −1 (and the `ignore_index` of `loss_fn`) for unlabelled nodes; any other labels, such as multi-labels
-            [num_nodes, classes], have no unlabelled nodes.
+            [num_nodes, classes], have no unlabelled nodes. Labels are read once per micro-batch, classes all at the
+            start.
         loss_fn: a function of `(output, labels, reduction=…)`, like those of `torch.nn.functional` (bind options with
             `functools.partial`); a module with `.reduction`, like those of `torch.nn`; or a function that returns the
             losses of each seed, [seeds] or [seeds, …].
         optimizer: an optimizer of the model's parameters.
         reduction: "mean" over labelled seeds (and over classes, if `loss_fn` returns one loss per class; with class
             weights, divided by the sum of weights as in torch), or "sum".
-        phase: entered as "fetch", "transfer", "forward" and "backward" for each micro-batch, and as "step" around
-            zeroing the gradients and around the optimizer step.
+        total: what the mean divides by if other processes train on a part of the batch: the number of labelled seeds of
+            all processes, or a function that computes it from this process's number (an all-reduce), as for
+            `workbench.BatchLoss.of`. The loss returned is then this process's part. None: this process's number.
+        forward: calls the model with a micro-batch and its `Inputs`, both on the model's device, and returns the output
+            [num_seeds, …], as for `workbench.accumulate`. None for the default call.
+        after: called with each micro-batch and its `Inputs` once its gradients are complete, as for
+            `workbench.accumulate`.
+        phase: entered as "fetch", "transfer", "forward", "backward" and, with `after`, "after" for each micro-batch,
+            and as "step" around zeroing the gradients and around the optimizer step.
         recover: None, or how to recover from out-of-memory errors: a micro-batch that fails is rolled back and split.
             Before the optimizer step, everything it changes is copied to the host (parameters, gradients and optimizer
             state, which on the CPU takes that much memory); if the step fails, it is rolled back and retried once, one
@@ -61,8 +78,9 @@ def train_step(
 
     Raises:
         ValueError: No seed has a label, class weights add up to 0, `loss_fn` returns no loss per seed or refuses the
-            labels, or gradients are disabled; or, before any work, the optimizer requires a closure (LBFGS) or has none
-            of the model's parameters that require a gradient.
+            labels, gradients are disabled, or `total` is not positive; or, before any work, the optimizer requires a
+            closure (LBFGS) or has none of the model's parameters that require a gradient, or a batch has exchanges
+            (without `forward`, which may use them).
         TypeError: An argument has the wrong type, features have another dtype than the model's parameters, or the
             model contains layers of another library.
         IndexError: Features or labels have too few rows for the ids of the batch, or a class exceeds the model's
@@ -71,33 +89,61 @@ def train_step(
             step was taken: parameters and optimizer state are as before. `.grad` may contain a part of the batch,
             which the next step zeroes.
     """
-    check_choice("reduction", reduction, ("mean", "sum"))
-    check_recover(recover)
+    setup = TrainingSetup(model, loss_fn, optimizer, reduction=reduction, forward=forward, recover=recover)
+    return take_step(setup, micro, x, y, total=total, after=after, phase=phase)
+
+
+def take_step(
+    setup: TrainingSetup,
+    micro: MiniBatch | Iterable[MiniBatch],
+    x: Any,
+    y: Any,
+    *,
+    total: Total | None = None,
+    after: After | None = None,
+    phase: Phase | None = None,
+) -> Tensor:
+    """Train on one batch as `workbench.train_step` does, with the model, loss, optimizer and options of a setup.
+
+    Args:
+        setup: the model and how it is trained; its optimizer is not a name.
+        micro: the micro-batches, or one batch.
+        x: features by raw-graph id, or `Inputs` of two sources.
+        y: labels by raw-graph id.
+        total: what the mean divides by; None for the labelled seeds of `micro`.
+        after: called with each micro-batch and its `Inputs` once its gradients are complete.
+        phase: entered for each phase of each micro-batch and of the step.
+    """
+    model, optimizer = setup.model, setup.optimizer
+    check_recover(setup.recover)
     check_model(model)
-    batches = as_batches(micro)
-    seed_loss = SeedLoss.of(loss_fn, reduction)
+    batches, sources = as_batches(micro), Inputs.of(x)
+    check_halo(batches, setup.forward)
     check_optimizer(optimizer)
-    check_trains(optimizer, model, batches, x, loss_fn)
+    assert not isinstance(optimizer, str)
+    check_trains(optimizer, model, batches, sources, setup.loss_fn)
     for mb in batches:
-        check_covers("x", x, mb.node_ids)
-        check_covers("y", y, mb.seeds)
-    total = sum(seed_loss.weigh(read_rows(y, mb.seeds)) for mb in batches)
-    if not total:
-        seeds = sum(mb.num_seeds for mb in batches)
-        raise ValueError(f"none of the batch's {seeds} seeds has a label; sample seeds with labels (y ≥ 0)")
-    scale = 1.0 / total if reduction == "mean" else 1.0
-
-    def loss_of(out: Tensor, mb: MiniBatch) -> Tensor:
-        return seed_loss(out, read_rows(y, mb.seeds)) * scale
-
+        check_covers("x", sources.x, mb.node_ids)
+        if sources.aggregated is not None:
+            check_covers("aggregated", sources.aggregated, mb.node_ids)
+    loss_of = BatchLoss.of(batches, y, setup.loss_fn, reduction=setup.reduction, total=total)
     phase = phase or unmeasured
     with phase("step"):
         optimizer.zero_grad()
         model.zero_grad()  # the optimizer may have only some of the parameters
-    loss = accumulate(model, batches, lambda mb: read_rows(x, mb.node_ids), loss_of, phase=phase, recover=recover)
+    read = partial(_read, sources)
+    options = {"forward": setup.forward, "after": after, "phase": phase, "recover": setup.recover}
+    loss = accumulate(model, batches, read, loss_of, **options)
+    del loss_of  # its labels
     with phase("step"), deferred_interrupt():
-        if recover is None:
+        if setup.recover is None:
             optimizer.step()
         else:
             step_with_oom_recovery(optimizer)
     return loss
+
+
+def _read(sources: Inputs, mb: MiniBatch) -> Inputs:
+    """Gather a micro-batch's rows from sources by raw-graph id."""
+    x, aggregated = sources.x, sources.aggregated
+    return Inputs(read_rows(x, mb.node_ids), None if aggregated is None else read_rows(aggregated, mb.node_ids))

@@ -16,10 +16,11 @@ from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
 from workbench.memory.estimate import TERMS, MemoryEstimate
 from workbench.memory.estimator import estimate_memory, estimator_for
+from workbench.memory.recovery import Recovery
 from workbench.memory.traced.fit import TracedEstimator, fit_memory
 from workbench.memory.traced.sub_batches import sub_batches
+from workbench.memory.training_setup import TrainingSetup
 from workbench.training.epoch_memory import EpochMemory, meter_epoch
-from workbench.training.oom import Recovery
 from workbench.training.step import train_step
 
 NODES = 6_000
@@ -247,7 +248,7 @@ def test_terms_add_up_and_match_known_sizes() -> None:
 
 def test_an_estimator_serves_all_parts_of_a_batch() -> None:
     model, mb = Attention(24, 16, 5, 2), BATCHES[2]
-    estimate = estimator_for(model, mb, in_dim=24)
+    estimate = estimator_for(TrainingSetup(model, in_dim=24), mb)
     for part in split(mb, 8):
         assert estimate(part).peak_bytes <= estimate(mb).peak_bytes
         gradients = sum(-(-p.nbytes // 512) * 512 for p in model.parameters())

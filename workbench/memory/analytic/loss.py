@@ -10,15 +10,18 @@ from torch.nn import functional
 
 from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeTensor
 
-_LABEL_BYTES = 8
+LABEL_BYTES = 8
 
 SimulateLoss = Callable[[FakeAutograd, FakeTensor], FakeTensor]
 
 
 def simulate_cross_entropy(autograd: FakeAutograd, out: FakeTensor) -> FakeTensor:
-    """Cross-entropy over labelled seeds: saves labels and log-probabilities, but not the loss per seed."""
+    """Cross-entropy over labelled seeds: saves labels and log-probabilities, but not the loss per seed.
+
+    The labels of the whole batch are on the host (`kept_label_bytes`); on a GPU, those of the micro-batch are copied.
+    """
     autograd.term = "loss"
-    labels = autograd.empty(out.rows, 1, _LABEL_BYTES, "labels")
+    labels = autograd.empty(out.rows if autograd.on_cuda else 0, 1, LABEL_BYTES, "labels")
     labelled = autograd.allocator.allocate(out.rows, "labels")
     autograd.allocator.allocate_temporary(2 * labelled.nbytes, "labels")
     log_probabilities = autograd.empty_like(out)
@@ -50,6 +53,17 @@ def simulate_binary_cross_entropy(autograd: FakeAutograd, out: FakeTensor) -> Fa
 
     autograd.record([loss], [out], backward, saves=[labels, out])
     return loss
+
+
+def kept_label_bytes(simulate: SimulateLoss, num_seeds: int, *, on_cuda: bool) -> int:
+    """Bytes on the device of the labels that are read before a step's first micro-batch and kept until its last.
+
+    Args:
+        simulate: the simulation of the loss. Only integer classes are kept (`workbench.BatchLoss`).
+        num_seeds: seeds of the whole batch.
+        on_cuda: the step runs on a GPU, and the labels are on the host.
+    """
+    return LABEL_BYTES * num_seeds if simulate is simulate_cross_entropy and not on_cuda else 0
 
 
 _LOSSES: Mapping[Any, SimulateLoss] = MappingProxyType(

@@ -1,6 +1,6 @@
 """One simulated training step of a `workbench.nn` model: read features, forward, loss, backward, optimizer step."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -9,6 +9,7 @@ from workbench.kernels.mask import drop_threshold
 from workbench.memory.analytic.aggregation import FakeBlock
 from workbench.memory.analytic.dense import activate, dropout, normalise, parameters_of
 from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeTensor
+from workbench.memory.analytic.loss import SimulateLoss, kept_label_bytes
 from workbench.memory.analytic.model_layers import LAYERS, Parameters
 from workbench.memory.analytic.simulated_allocator import Storage
 from workbench.memory.backend import Backend
@@ -25,8 +26,9 @@ def simulate_step(
     sizes: BatchSizes,
     optimizer: OptimizerMemory,
     backend: Backend,
-    simulate_loss: Callable[[FakeAutograd, FakeTensor], FakeTensor],
+    simulate_loss: SimulateLoss,
     *,
+    batch_seeds: int = 0,
     accumulating: bool = False,
     recover: bool = False,
 ) -> MemoryEstimate:
@@ -38,21 +40,25 @@ def simulate_step(
         optimizer: memory of its optimizer.
         backend: the kernels whose allocations are simulated.
         simulate_loss: loss from `workbench.memory.analytic.loss`.
+        batch_seeds: seeds of the batch that the micro-batch is part of.
         accumulating: gradients of earlier micro-batches exist.
         recover: the step uses OOM recovery, which computes the micro-batch's gradients separately.
     """
     autograd = FakeAutograd(backend)
     allocator = autograd.allocator
     fixed = _allocate_fixed(autograd, model, optimizer)
+    seeds = max(batch_seeds, sizes.num_seeds)
+    allocator.start_phase("step")  # labels are read before gradients are zeroed
+    labels = allocator.allocate(kept_label_bytes(simulate_loss, seeds, on_cuda=autograd.on_cuda), "labels")
     total_loss = allocator.allocate(1, "loss")
     backups = _allocate_gradients(autograd, model) if recover and accumulating else []
-    if recover:
-        allocator.start_phase("step")  # buffers are copied before features are fetched
+    if recover:  # buffers are copied before features are fetched
         backups += [allocator.allocate(buffer.nbytes, "workspace") for buffer in model.buffers()]
     allocator.start_phase("forward")
     parameters = parameters_of(autograd, model, accumulating=accumulating and not recover)
     _micro_batch(autograd, model, parameters, sizes, simulate_loss)
     backups.clear()
+    del labels
     allocator.start_phase("step")
     autograd.term = "workspace"
     backup_bytes = optimizer.backup_bytes if recover and not autograd.on_cuda else 0  # the copy is on the host
@@ -86,7 +92,7 @@ def _micro_batch(
     model: GNN,
     parameters: Parameters,
     sizes: BatchSizes,
-    simulate_loss: Callable[[FakeAutograd, FakeTensor], FakeTensor],
+    simulate_loss: SimulateLoss,
 ) -> None:
     """Forward and backward pass; frees all their allocations on return."""
     blocks = [FakeBlock(autograd, block) for block in sizes.blocks]

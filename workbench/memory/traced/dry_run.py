@@ -14,8 +14,9 @@ from workbench.core.minibatch import MiniBatch
 from workbench.memory.optimizer import OPTIMIZERS
 from workbench.memory.traced.trace import AllocationRecorder, AllocationTrace
 from workbench.meter.training_state import allocated_bytes, parameter_tensors, state_tensors
+from workbench.nn.inputs import Inputs
 from workbench.nn.losses import LossFunction, SeedLoss
-from workbench.nn.signature import batch_arguments, call_model, model_device
+from workbench.nn.signature import default_forward, model_device
 
 
 class DryRun:
@@ -44,7 +45,7 @@ class DryRun:
         check_at_least("in_dim", in_dim, 1)
         self.model, self._optimizer = _copy_model_and_optimizer(model, optimizer)
         self.device = model_device(model) or torch.device("cpu")
-        self._names = batch_arguments(model)
+        self._call = default_forward(self.model)
         self._in_dim, self._seed = in_dim, seed
         self._seed_loss, self._labels_for = SeedLoss.of(loss_fn, "mean"), _class_labels
         floating = (p.dtype for p in self.model.parameters() if p.is_floating_point())
@@ -69,7 +70,7 @@ class DryRun:
         """Record the allocations of a micro-batch's forward and backward pass, in phases of these names.
 
         Args:
-            mb: the micro-batch; its own arrays are not recorded.
+            mb: the micro-batch; its own arrays are not recorded, nor are labels if `keeps_labels`.
             accumulating: gradients (those of the last recording) exist at the start.
 
         Raises:
@@ -79,7 +80,13 @@ class DryRun:
             if not accumulating:
                 self.model.zero_grad()
             on_device = replace(mb, parent=None).to(self.device)
-            return self._record(lambda recorder: self._step(on_device, recorder))
+            kept = torch.zeros(mb.num_seeds, dtype=torch.int64) if self.keeps_labels else None
+            return self._record(lambda recorder: self._step(on_device, recorder, kept))
+
+    @property
+    def keeps_labels(self) -> bool:
+        """Whether the labels of the whole batch are on the device during a step: classes, on the CPU."""
+        return self._labels_for is _class_labels and self.device.type == "cpu"
 
     def fixed_bytes(self) -> dict[str, int]:
         """Bytes by term allocated before a step: parameters with buffers, and optimizer state."""
@@ -101,12 +108,12 @@ class DryRun:
         host_bytes = sum(allocated_bytes([tensor]) for tensor in copied)
         return allocated_bytes(self.model.buffers()), host_bytes if self.device.type == "cpu" else 0
 
-    def _step(self, mb: MiniBatch, recorder: AllocationRecorder) -> None:
+    def _step(self, mb: MiniBatch, recorder: AllocationRecorder, labels: Tensor | None = None) -> None:
         """Forward and backward as in `workbench.accumulate`; all its tensors but the gradients are freed on return."""
         recorder.start_phase("forward", "inputs")
         x = self._features(mb)
         recorder.term = "hidden"
-        loss = self._loss(self._forward(mb, x), recorder)
+        loss = self._loss(self._forward(mb, x), recorder, labels)
         recorder.start_phase("backward", "workspace")
         loss.backward()
         for parameter in self.model.parameters():
@@ -129,11 +136,11 @@ class DryRun:
         return torch.randn(mb.num_inputs, self._in_dim, dtype=self._dtype, device=self.device)
 
     def _forward(self, mb: MiniBatch, x: Tensor) -> Tensor:
-        return call_model(self.model, mb, x, self._names)
+        return self._call(mb, Inputs(x))
 
-    def _loss(self, out: Tensor, recorder: AllocationRecorder) -> Tensor:
+    def _loss(self, out: Tensor, recorder: AllocationRecorder, labels: Tensor | None) -> Tensor:
         recorder.term = "labels"
-        labels = self._labels_for(out)
+        labels = self._labels_for(out) if labels is None else labels
         recorder.term = "loss"
         return self._seed_loss(out, labels) * 0.5
 

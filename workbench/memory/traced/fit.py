@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from workbench.core.minibatch import MiniBatch
+from workbench.memory.analytic.loss import LABEL_BYTES
 from workbench.memory.estimate import TERMS, MemoryEstimate
 from workbench.memory.sizes import BatchSizes
 from workbench.memory.traced.dry_run import DryRun
@@ -34,6 +35,7 @@ class TracedEstimator:
         update_bytes: peak of the optimizer step's temporaries.
         backup_bytes: copies made by OOM recovery: before a micro-batch, and before the optimizer step.
         recover: estimate steps with OOM recovery, which computes a micro-batch's gradients separately.
+        kept_labels: number of labels that are on the device during the whole step; 0 if each micro-batch has its own.
         backend: name of the backend that was traced.
         error: largest relative error of the bytes that a step adds, over the sub-batches held out from the fit.
     """
@@ -45,6 +47,7 @@ class TracedEstimator:
     update_bytes: int
     backup_bytes: tuple[int, int]
     recover: bool
+    kept_labels: int
     backend: str
     error: float
 
@@ -57,15 +60,17 @@ class TracedEstimator:
         """
         sizes = BatchSizes.of(batch, degrees=True)
         predict = self.accumulating if accumulating and not self.recover else self.fresh
-        resident = {
+        blocks = {"blocks": sum(rounded_bytes(nbytes) for nbytes in sizes.array_bytes)}
+        resident = {  # from before the first micro-batch, within the step's own phase
             **self.fixed_terms,
-            "blocks": sum(rounded_bytes(nbytes) for nbytes in sizes.array_bytes),
+            "labels": rounded_bytes(LABEL_BYTES * max(self.kept_labels, batch.num_seeds)) if self.kept_labels else 0,
             "loss": _RUNNING_LOSS_BYTES,
-            "gradients": self.gradient_bytes if accumulating else 0,
             "workspace": self.backup_bytes[0],
         }
-        phases = {phase: _sum_terms(resident, terms) for phase, terms in predict(size_vector(sizes)).items()}
-        phases["step"] = self._update_terms()
+        gradients = {"gradients": self.gradient_bytes if accumulating else 0}
+        traced = predict(size_vector(sizes)).items()
+        phases = {phase: _sum_terms({**resident, **blocks, **gradients}, terms) for phase, terms in traced}
+        phases["step"] = max(resident, self._update_terms(), key=lambda terms: sum(terms.values()))
         return self._estimate(phases)
 
     def _update_terms(self) -> Terms:
@@ -150,6 +155,7 @@ def fit_memory(
         update_bytes=dry_run.update_bytes,
         backup_bytes=dry_run.backup_bytes() if recover else (0, 0),
         recover=recover,
+        kept_labels=mb.num_seeds if dry_run.keeps_labels else 0,
         backend=f"{dry_run.device.type} (traced)",
         error=max(error, error_accumulating),
     )

@@ -124,7 +124,7 @@ class AllocationRecorder(AllocationTracker):
 
     def set_term(self, tensor: Tensor | None, term: str) -> None:
         """Count a tensor's storage as another term."""
-        for storage in storages_of(tensor):
+        for storage in () if tensor is None else storages_of(tensor):
             number = self._number.get(id(self._lookup(storage)))
             if number is not None:
                 self._terms[number] = term

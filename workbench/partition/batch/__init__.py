@@ -52,7 +52,7 @@ def partition_batch(
 
     Raises:
         ValueError: an unknown method or objective, an impossible number of parts, a budget that is not positive,
-            invalid weights, `node_parts` missing or unused.
+            invalid weights, `node_parts` missing or unused, or the batch has exchanges.
         TypeError: tensors of another dtype.
         IndexError: a seed that `node_parts` does not cover.
         CapacityError: reg, hypergraph or a refinement would need more than `max_bytes` (checked before allocating).

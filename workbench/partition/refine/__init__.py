@@ -8,6 +8,7 @@ from torch import Tensor
 
 from workbench.core.capacity import available_bytes
 from workbench.core.errors import ID_DTYPES, check_bytes, check_choice, check_tensors, check_type, check_vector
+from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.balance import check_weights
 from workbench.partition.costs import ByteCosts
@@ -70,7 +71,8 @@ def refine_parts(
         int64 [num_seeds], on the batch's device.
 
     Raises:
-        ValueError: an unknown objective, wrong length, a negative label, weights that can't be balanced.
+        ValueError: an unknown objective, wrong length, a negative label, weights that can't be balanced, or the batch
+            has exchanges.
         TypeError: tensors of another dtype.
         CapacityError: it would need more than `max_bytes`.
 
@@ -79,6 +81,7 @@ def refine_parts(
     """
     check_choice("objective", objective, OBJECTIVES)
     check_type("mb", mb, MiniBatch, "pass the MiniBatch, then its partition")
+    refuse_halo(mb.exchanges, "refined")
     check_tensors(part=part)
     check_vector("part", part, mb.num_seeds, ID_DTYPES)
     weights = check_weights(weights, mb.num_seeds)
