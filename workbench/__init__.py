@@ -40,7 +40,10 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.kernels.threads import get_num_threads as get_num_threads
     from workbench.kernels.threads import set_num_threads as set_num_threads
     from workbench.links.edge_batch import EdgeBatch as EdgeBatch
+    from workbench.links.false_negatives import false_negatives as false_negatives
     from workbench.links.knowledge_graph import KnowledgeGraph as KnowledgeGraph
+    from workbench.links.negatives import Negatives as Negatives
+    from workbench.links.negatives import sample_negatives as sample_negatives
     from workbench.memory.backend import Backend as Backend
     from workbench.memory.byte_costs import byte_costs as byte_costs
     from workbench.memory.estimate import MemoryEstimate as MemoryEstimate
@@ -73,6 +76,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.partition.redundancy import Redundancy as Redundancy
     from workbench.partition.redundancy import redundancy as redundancy
     from workbench.partition.refine import refine_parts as refine_parts
+    from workbench.sampling.edge_loader import edge_batches as edge_batches
     from workbench.sampling.loader import batches as batches
     from workbench.sampling.loader import prefetch as prefetch
     from workbench.sampling.neighbor import FullNeighborSampler as FullNeighborSampler
@@ -101,6 +105,8 @@ _NAMES = {
     "core.exchange": ["Exchange"],
     "core.graph": ["Graph"],
     "links.knowledge_graph": ["KnowledgeGraph"],
+    "links.false_negatives": ["false_negatives"],
+    "links.negatives": ["Negatives", "sample_negatives"],
     "meter.limit": ["limit_memory"],
     "core.link_split": ["LinkSplit"],
     "meter.peak": ["PeakMeter", "measure_peak"],
@@ -140,6 +146,7 @@ _NAMES = {
     "partition.redundancy": ["Redundancy", "redundancy"],
     "partition.refine": ["refine_parts"],
     "sampling.neighbor": ["FullNeighborSampler", "NeighborSampler"],
+    "sampling.edge_loader": ["edge_batches"],
     "sampling.loader": ["batches", "prefetch"],
     "sampling.sampler": ["Drawn", "Sampler"],
     "tracking.compare": ["compare"],

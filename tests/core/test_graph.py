@@ -144,7 +144,23 @@ def test_no_edges_and_no_nodes(undirected):
         ({"src": [0], "dst": [0], "edge_weight": [1.0, 2.0]}, ValueError, r"edge_weight has shape \(2,\)"),
         ({"src": [0], "dst": [0], "edge_weight": [1]}, TypeError, r"edge_weight must be a tensor of torch.float32"),
         ({"src": [0], "dst": [0], "node_type": [1, 2]}, ValueError, r"node_type has shape \(2,\)"),
-        ({"src": [0], "dst": [0], "edge_type": [1], "undirected": True}, ValueError, r"edge_type with undirected=True"),
+        ({"src": [0], "dst": [0], "undirected": "yes"}, ValueError, r"undirected is 'yes'; it must be False, True or"),
+        ({"src": [0], "dst": [0], "num_edge_types": 2}, ValueError, r"num_edge_types is 2, but edge_type is None"),
+        (
+            {"src": [0], "dst": [0], "edge_type": [-1], "undirected": True},
+            IndexError,
+            r"contains -1; types can't be negative",
+        ),
+        (
+            {"src": [0], "dst": [0], "edge_type": [3], "num_edge_types": 3},
+            IndexError,
+            r"is 3; pass 4",
+        ),
+        (
+            {"src": [0], "dst": [0], "edge_type": [2**62], "undirected": True},
+            ValueError,
+            r"exceed 63 bits; number the types",
+        ),
     ],
 )
 def test_from_edges_rejects(arguments, error, message):
@@ -258,3 +274,66 @@ def test_open_checks_indptr(tmp_path):
     decreasing.save(tmp_path / "graph")
     with pytest.raises(CorruptFileError, match="non-decreasing, but it decreases after row 1, from 8 to 2"):
         Graph.open(tmp_path / "graph")
+
+
+def typed_edges_of(graph: Graph) -> list[tuple[int, int, int | None]]:
+    dst = torch.repeat_interleave(torch.arange(graph.num_nodes), graph.in_degrees()).tolist()
+    types = [None] * graph.num_edges if graph.edge_type is None else graph.edge_type.tolist()
+    return list(zip(graph.indices.tolist(), dst, types, strict=True))
+
+
+@given(edge_lists, st.booleans(), st.sampled_from((None, 5)))
+def test_multi_numbers_the_reverse_of_every_edge(sizes, typed, num_types):
+    src, dst = random_edges(*sizes)
+    count = len(src)
+    types = [s % 3 for s in src] if typed else None
+    reverse = num_types or 1 + max(types or [0])
+    graph = Graph.from_edges(
+        src,
+        dst,
+        num_nodes=sizes[0],
+        undirected="multi",
+        edge_type=types if not typed else torch.tensor(types, dtype=torch.uint8),
+        num_edge_types=num_types if typed else None,
+        edge_weight=torch.arange(count) + 0.5,
+    ).validate()
+    ids = list(range(2 * count)) if graph.edge_ids is None else graph.edge_ids.tolist()
+    edges = dict(zip(ids, typed_edges_of(graph), strict=True))
+    for e, (s, d) in enumerate(zip(src, dst, strict=True)):
+        r = None if types is None else types[e]
+        assert edges[e] == (s, d, r)
+        assert edges[e + count] == (d, s, None if r is None else r + reverse)
+    assert graph.edge_weight is not None and graph.edge_weight.tolist() == [e % count + 0.5 for e in ids]
+    rows = edges_by_destination(sizes[0], src + dst, dst + src)
+    assert ids == [e for row in rows for _, _, e in row]
+
+
+@given(edge_lists, st.sampled_from((None, 5)))
+def test_undirected_merges_typed_edges_of_one_type(sizes, num_types):
+    src, dst = random_edges(*sizes)
+    types = [(s * d) % 3 for s, d in zip(src, dst, strict=True)]
+    reverse = num_types or 1 + max(types, default=0)
+    expected: dict[tuple[int, int, int], float] = {}
+    for e, (s, d, r) in enumerate(zip(src, dst, types, strict=True)):
+        for edge in ((s, d, r), (d, s, r + reverse)):
+            expected[edge] = expected.get(edge, 0.0) + e / 8
+    graph = Graph.from_edges(
+        src,
+        dst,
+        num_nodes=sizes[0],
+        undirected=True,
+        edge_type=torch.tensor(types, dtype=torch.int16),
+        num_edge_types=num_types,
+        edge_weight=torch.arange(len(src)) / 8,
+    ).validate()
+    assert graph.edge_type is not None and graph.edge_type.dtype == torch.int16 and graph.edge_ids is None
+    assert typed_edges_of(graph) == sorted(expected, key=lambda edge: (edge[1], edge[0], edge[2]))
+    assert graph.edge_weight is not None
+    assert graph.edge_weight.tolist() == [expected[edge] for edge in typed_edges_of(graph)]  # type: ignore[index]
+
+
+def test_types_of_reverse_edges_outgrow_a_narrow_dtype():
+    types = torch.tensor([200], dtype=torch.uint8)
+    for undirected in (True, "multi"):
+        graph = Graph.from_edges([0], [1], undirected=undirected, edge_type=types)
+        assert typed_edges_of(graph) == [(1, 0, 401), (0, 1, 200)]

@@ -42,9 +42,33 @@ def test_typed_edges():
     raw = raw_set([(0, 1), (1, 1), (2, 1)], edge_type=torch.tensor([7, 8, 9]), node_type=torch.arange(NODES))
     graph = shape_graph(raw, undirected=None, self_loops=False)
     assert graph.edge_type is not None and graph.edge_type.tolist() == [7, 9] and graph.node_type is raw.node_type
-    for options in ({"undirected": True, "self_loops": None}, {"undirected": None, "self_loops": True}):
-        with pytest.raises(ValueError, match="type"):
-            shape_graph(raw, **options)
+    with pytest.raises(ValueError, match="self loops have no type"):
+        shape_graph(raw, undirected=None, self_loops=True)
+
+
+def test_reverse_edges_have_types_and_ids_of_their_own():
+    raw = raw_set([(0, 1), (0, 1), (1, 1), (2, 1)], edge_type=torch.tensor([0, 0, 1, 2]))
+    merged = shape_graph(raw, undirected=True, self_loops=False)
+    assert merged.edge_ids is None and merged.edge_type is not None
+    dst = torch.repeat_interleave(torch.arange(NODES), merged.in_degrees()).tolist()
+    found = list(zip(merged.indices.tolist(), dst, merged.edge_type.tolist(), strict=True))
+    assert found == [(1, 0, 3), (0, 1, 0), (2, 1, 2), (1, 2, 5)]
+
+
+@given(PAIRS, st.booleans())
+def test_multi_keeps_duplicates(pairs, typed):
+    types = torch.arange(len(pairs)) % 2 if typed else None
+    graph = shape_graph(raw_set(pairs, edge_type=types), undirected="multi", self_loops=None)
+    assert edges(graph) == sorted([*pairs, *((d, s) for s, d in pairs)])
+    ids = torch.arange(graph.num_edges) if graph.edge_ids is None else graph.edge_ids
+    dst = torch.repeat_interleave(torch.arange(NODES), graph.in_degrees())
+    order = torch.argsort(ids)
+    assert torch.stack([graph.indices, dst], 1)[order].tolist() == [
+        list(p) for p in [*pairs, *((d, s) for s, d in pairs)]
+    ]
+    if types is not None:
+        assert graph.edge_type is not None
+        assert graph.edge_type[order].tolist() == [*types.tolist(), *(types + int(types.max()) + 1).tolist()]
 
 
 @pytest.mark.parametrize(

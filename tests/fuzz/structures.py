@@ -17,8 +17,11 @@ from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.core.units import format_bytes, parse_bytes
 from workbench.links.edge_batch import EdgeBatch
+from workbench.links.false_negatives import false_negatives
 from workbench.links.knowledge_graph import KnowledgeGraph
+from workbench.links.negatives import Negatives, sample_negatives
 from workbench.nn.sage import SAGELayer
+from workbench.sampling.edge_loader import edge_batches
 from workbench.sampling.neighbor import NeighborSampler
 
 
@@ -42,8 +45,10 @@ def graph_from_edges(rng: random.Random) -> None:
         "src": src,
         "dst": dst,
         "num_nodes": 20,
-        "undirected": rng.random() < 0.5,
+        "undirected": rng.choice((False, True, "multi")),
         "edge_weight": torch.rand(60),
+        "edge_type": torch.arange(60) % 4,
+        "num_edge_types": 4,
         "node_type": torch.arange(20),
     }
     _use(Graph.from_edges(**wrong(valid, rng, keep=("undirected",))).validate())
@@ -111,16 +116,45 @@ def exchange_by_hand(rng: random.Random) -> None:
 def edge_batch_by_hand(rng: random.Random) -> None:
     ids = torch.arange(6)
     valid = {"seeds": ids + 4, "src": ids % 5, "dst": ids, "neg_src": ids, "neg_dst": ids.flip(0), "relation": ids}
+    if rng.random() < 0.5:
+        valid |= {"neg_src": ids.view(3, 2), "neg_dst": ids[:3, None], "chunk": ids // 2, "parent": ids}
     made = EdgeBatch(**wrong(valid, rng)).validate()
     made.split(torch.arange(made.num_pairs) % 2)
+    made.per_pair().validate()
 
 
 def edge_batch_from_pairs(rng: random.Random) -> None:
     ids = torch.arange(6)
     valid = {"src": ids, "dst": ids + 3, "negative_dst": torch.stack([ids, ids + 9], 1), "relation": ids}
+    if rng.random() < 0.5:
+        valid |= {"negative_dst": ids.view(2, 3), "chunks": 2}
     made = EdgeBatch.from_pairs(**wrong(valid, rng)).validate()
     made.select(**wrong({"pairs": torch.arange(2)}, rng)).validate()
     made.target_edges(**wrong({"graph": _graph()}, rng))
+
+
+def negatives(rng: random.Random) -> None:
+    nodes, graph = torch.arange(6), _graph()
+    options = {"end": "dst", "by_degree": 0.5, "pool": nodes, "kept": nodes, "seed": 1, "step": 2}
+    sample_negatives(graph, **wrong({"shape": (6, 2)} | options, rng))
+    drawn = Negatives(**wrong({"count": 3, "chunks": 2, "ends": "both", "by_degree": 0.5, "seed": 1}, rng))
+    batch = drawn.draw(**wrong({"graph": graph, "src": nodes, "dst": nodes + 3, "relation": nodes, "step": 1}, rng))
+    false_negatives(**wrong({"batch": batch, "graph": graph}, rng))
+
+
+def epoch_of_pairs(rng: random.Random) -> None:
+    valid = {
+        "graph": _graph(),
+        "pairs": torch.arange(12).view(2, 6),
+        "sampler": NeighborSampler([2]),
+        "batch_size": 4,
+        "relation": torch.arange(6),
+        "negatives": Negatives(2, chunks=2),
+        "epoch": 1,
+        "drop_last": True,
+        "seed": 3,
+    }
+    list(edge_batches(**wrong(valid, rng, keep=("drop_last",))))
 
 
 def data_set(rng: random.Random) -> None:
@@ -166,7 +200,7 @@ CATEGORIES = {
     "files": (graph_file,),
     "blocks": (block_by_hand, exchange_by_hand),
     "batches": (batch_by_hand, batch_with_a_bad_block),
-    "edge-batches": (edge_batch_by_hand, edge_batch_from_pairs, link_split),
+    "edge-batches": (edge_batch_by_hand, edge_batch_from_pairs, link_split, negatives, epoch_of_pairs),
     "data-sets": (data_set, knowledge_graph),
     "units-and-seeds": (units, streams),
 }

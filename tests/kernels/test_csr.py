@@ -7,7 +7,12 @@ from torch import Tensor
 from tests.strategies import graphs, random_edges
 from workbench.kernels.csr import Csr, group_rows, group_rows_torch, index_dtype
 from workbench.kernels.edge_lookup import find_pairs, find_pairs_torch
-from workbench.kernels.symmetric_csr import symmetric_rows, symmetric_rows_torch
+from workbench.kernels.symmetric_csr import (
+    symmetric_rows,
+    symmetric_rows_torch,
+    typed_symmetric_rows,
+    typed_symmetric_rows_torch,
+)
 
 
 def assert_equal(left: Csr, right: Csr) -> None:
@@ -42,6 +47,16 @@ def test_symmetric_rows_equals_torch(sizes, dtype, weight_dtype):
     row, col = tensors(sizes, dtype)
     weight = None if weight_dtype is None else (torch.arange(sizes[1]) / 64 - 0.25).to(weight_dtype)  # sums are exact
     assert_equal(symmetric_rows(row, col, weight, sizes[0]), symmetric_rows_torch(row, col, weight, sizes[0]))
+
+
+@given(lists, st.sampled_from((None, torch.float32, torch.bfloat16)))
+def test_typed_symmetric_rows_equals_torch(sizes, weight_dtype):
+    row, col = tensors(sizes, torch.int64)
+    weight = None if weight_dtype is None else (torch.arange(sizes[1]) / 64 - 0.25).to(weight_dtype)
+    args = row, col, row % 2, weight, sizes[0], 3
+    (ours, types), (theirs, their_types) = typed_symmetric_rows(*args), typed_symmetric_rows_torch(*args)
+    assert_equal(ours, theirs)
+    assert torch.equal(types, their_types)
 
 
 @given(graphs(), st.integers(0, 2**16))

@@ -1,10 +1,13 @@
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.strategies import graphs
-from workbench.links.edge_batch import EdgeBatch, first_appearances
+from workbench.links.edge_batch import EdgeBatch
+from workbench.links.pair_ends import first_appearances
 
 ONE, TWO = torch.tensor([0]), torch.tensor([0, 1])
 Pair = tuple[int, int]
@@ -26,8 +29,70 @@ def batches(draw) -> EdgeBatch:
         return torch.tensor(draw(st.lists(st.integers(0, 11), min_size=count, max_size=count)), dtype=torch.int64)
 
     src, dst = ids(pairs), ids(pairs)
-    negatives = {n: ids(pairs * per_pair) for n in draw(st.sets(st.sampled_from(("negative_src", "negative_dst"))))}
+    negatives: dict[str, Any] = {
+        n: ids(pairs * per_pair) for n in draw(st.sets(st.sampled_from(("negative_src", "negative_dst"))))
+    }
     return EdgeBatch.from_pairs(src, dst, **negatives, relation=draw(st.sampled_from((None, torch.arange(pairs)))))
+
+
+@st.composite
+def chunked(draw: st.DrawFn) -> EdgeBatch:
+    """Batches whose pairs share negatives of one end or of both."""
+    pairs = draw(st.integers(1, 8))
+    chunks = draw(st.integers(1, pairs))
+
+    def ids(*shape: int) -> torch.Tensor:
+        count = torch.Size(shape).numel()
+        return torch.tensor(draw(st.lists(st.integers(0, 11), min_size=count, max_size=count))).long().reshape(shape)
+
+    ends = draw(st.sets(st.sampled_from(("negative_src", "negative_dst")), min_size=1))
+    negatives: dict[str, Any] = {name: ids(chunks, draw(st.integers(1, 3))) for name in sorted(ends)}
+    relation = draw(st.sampled_from((None, torch.arange(pairs))))
+    return EdgeBatch.from_pairs(ids(pairs), ids(pairs), **negatives, relation=relation, chunks=chunks).validate()
+
+
+def shared_pairs(batch: EdgeBatch) -> list[list[Pair]]:
+    """The negative pairs of each pair by raw ids, from the definition of shared negatives."""
+    seeds, (positive, _) = batch.seeds.tolist(), raw_pairs(batch.per_pair())
+    assert batch.chunk is not None
+    replaced = [[] if ids is None else ids.tolist() for ids in (batch.neg_src, batch.neg_dst)]
+    rows = [[row[c] if row else [] for row in replaced] for c in batch.chunk.tolist()]
+    return [
+        [(seeds[n], d) for n in sources] + [(s, seeds[n]) for n in destinations]
+        for (s, d), (sources, destinations) in zip(positive, rows, strict=True)
+    ]
+
+
+@given(chunked())
+def test_negatives_per_pair_are_those_of_its_chunk(batch):
+    flat = batch.per_pair().validate()
+    count = batch.num_negatives
+    assert flat.num_negatives == count and flat.num_chunks == 0 and flat.per_pair() is flat
+    assert [raw_pairs(flat)[1][i * count : (i + 1) * count] for i in range(batch.num_pairs)] == shared_pairs(batch)
+
+
+@given(st.integers(1, 20), st.data())
+def test_chunks_are_contiguous_and_balanced(pairs, data):
+    chunks = data.draw(st.integers(1, pairs))
+    ids = torch.arange(pairs)
+    batch = EdgeBatch.from_pairs(ids, ids, negative_dst=torch.zeros(chunks, 1).long(), chunks=chunks)
+    for part in (batch, *batch.split(ids % 3)):
+        assert part.chunk is not None
+        sizes = [part.chunk.tolist().count(chunk) for chunk in range(part.num_chunks)]
+        assert part.chunk.tolist() == sorted(part.chunk.tolist()) and part.chunk_sizes() == sizes and min(sizes) >= 1
+        assert part is not batch or (len(sizes) == chunks and max(sizes) - min(sizes) <= 1)
+
+
+@given(chunked(), st.data())
+def test_select_keeps_the_negatives_of_the_chunks(batch, data):
+    kept = data.draw(st.lists(st.integers(0, batch.num_pairs - 1), max_size=6))
+    chosen = batch.select(torch.tensor(kept, dtype=torch.int64)).validate()
+    assert chosen.chunk is not None and batch.chunk is not None
+    assert chosen.num_chunks == len(set(batch.chunk[kept].tolist()))
+    if kept:
+        assert shared_pairs(chosen) == [shared_pairs(batch)[i] for i in kept]
+    assert chosen.parent is not None and chosen.parent_pairs is not None
+    assert torch.equal(batch.seeds[chosen.parent], chosen.seeds) and chosen.parent_pairs.tolist() == kept
 
 
 @given(st.lists(st.integers(0, 9)))
@@ -61,6 +126,8 @@ def test_select_keeps_pairs_with_their_negatives(batch, data):
     assert list(dict.fromkeys(torch.cat(ends).tolist())) == list(range(len(chosen.seeds)))  # by first appearance
     assert (chosen.relation is None) == (batch.relation is None)
     assert chosen.relation is None or chosen.relation.tolist() == kept
+    assert chosen.parent is not None and chosen.parent_pairs is not None
+    assert torch.equal(batch.seeds[chosen.parent], chosen.seeds) and chosen.parent_pairs.tolist() == kept
 
 
 @given(batches(), st.data())
@@ -92,6 +159,9 @@ def test_to_nbytes_and_repr():
     assert batch.nbytes == 8 * (3 + 4 + 1)
     assert repr(batch) == "EdgeBatch(1 pairs, 1 negatives each, relation, 3 seeds; 64 B)"
     assert "<th>seeds</th><td>3</td>" in batch._repr_html_()
+    shared = EdgeBatch.from_pairs(TWO, TWO, negative_src=TWO[:, None], negative_dst=TWO[:, None] + 3, chunks=2)
+    assert repr(shared).startswith("EdgeBatch(2 pairs, 2 negatives each shared in 2 chunks, 4 seeds;")
+    assert shared.to("meta").num_chunks == 2
 
 
 @pytest.mark.parametrize(
@@ -116,6 +186,20 @@ def test_to_nbytes_and_repr():
         (lambda: EdgeBatch(TWO, ONE, ONE + 2).validate(), IndexError, r"dst contains 2; ids must be in \[0, 2\)"),
         (lambda: EdgeBatch(TWO * 0, ONE, ONE).validate(), ValueError, "seeds contains 0 more than once"),
         (lambda: EdgeBatch.from_pairs(ONE, ONE).select(TWO), IndexError, "pairs contains 1"),
+        (lambda: EdgeBatch.from_pairs(TWO, TWO, negative_src=TWO, chunks=3), ValueError, "chunks is 3; .* from 1 to 2"),
+        (lambda: EdgeBatch.from_pairs(TWO, TWO, chunks=1), ValueError, "chunks is 1, but there are no negatives"),
+        (
+            lambda: EdgeBatch.from_pairs(TWO, TWO, negative_src=TWO, chunks=2),
+            ValueError,
+            r"negative_src has shape \(2,\); for 2 chunks it must be \[2, count\]",
+        ),
+        (lambda: EdgeBatch(TWO, TWO, TWO, chunk=TWO), ValueError, "chunk is given without negatives"),
+        (lambda: EdgeBatch(TWO, TWO, TWO, TWO, chunk=TWO), ValueError, r"must have two dimensions: \[chunks, count\]"),
+        (lambda: EdgeBatch(TWO, TWO, TWO, TWO[:, None], TWO[None], chunk=TWO), ValueError, "neg_src has shape"),
+        (lambda: EdgeBatch(TWO, TWO, TWO, TWO[None], chunk=TWO).validate(), IndexError, r"chunk contains 1"),
+        (lambda: EdgeBatch(TWO, TWO, TWO, TWO[None] + 1, chunk=TWO * 0).validate(), IndexError, "neg_src contains 2"),
+        (lambda: EdgeBatch(TWO, TWO, TWO, parent=ONE), ValueError, "parent has shape"),
+        (lambda: EdgeBatch(TWO, TWO, TWO, parent=TWO * 0).validate(), ValueError, "parent contains 0 more than once"),
         (lambda: EdgeBatch.from_pairs(ONE, ONE).split(TWO), ValueError, "part has shape"),
     ],
 )

@@ -88,9 +88,8 @@ def is_close(pair: tuple[int, int], tolerance: float, scalars: int = 4) -> bool:
 
 
 def build(kind: str, num_layers: int, hidden_dim: int, dtype: torch.dtype = torch.float32, **options: Any) -> GNN:
-    model = wb.build_model(
-        kind, in_dim=IN, hidden_dim=hidden_dim, out_dim=CLASSES, num_layers=num_layers, seed=1, **options
-    )
+    options = {"in_dim": IN, "out_dim": CLASSES, **options}
+    model = wb.build_model(kind, **options, hidden_dim=hidden_dim, num_layers=num_layers, seed=1)
     return model.to(dtype)
 
 

@@ -4,6 +4,8 @@ import torch
 
 from workbench.core.block import Block
 
+NUM_TYPES = 3
+
 
 def random_block(
     num_src: int = 14,
@@ -14,7 +16,7 @@ def random_block(
     weight: torch.dtype | None = None,
     learn_weight: bool = False,
 ) -> Block:
-    """Build a random block whose last destination has no in-edge and whose first edge is duplicated.
+    """Build a random block of 3 edge types whose last destination has no in-edge and whose first edge is duplicated.
 
     Args:
         num_src: number of sources.
@@ -37,7 +39,8 @@ def random_block(
     if weight is not None:
         values = (torch.rand(count, generator=generator, dtype=torch.float64) + 0.5).to(weight)
         values.requires_grad_(learn_weight)
-    return Block(indptr, src, num_src, num_dst, edge_weight=values).validate()
+    types = torch.randint(0, NUM_TYPES, (count,), generator=generator)
+    return Block(indptr, src, num_src, num_dst, edge_weight=values, edge_type=types).validate()
 
 
 def random_rows(count: int, channels: int, seed: int = 0, dtype: torch.dtype = torch.float64) -> torch.Tensor:

@@ -9,6 +9,7 @@ from workbench.core.block import Block
 from workbench.nn.gat import GATLayer
 from workbench.nn.gcn import GCNLayer
 from workbench.nn.gin import GINLayer
+from workbench.nn.rgcn import RGCNLayer
 from workbench.nn.sage import SAGELayer
 
 Messages = Callable[[int], tuple[Tensor, Tensor]]
@@ -93,6 +94,32 @@ def _gat(layer: GATLayer, block: Block, h: Tensor) -> Tensor:
     return out if layer.concat else out.view(-1, layer.heads, layer.head_dim).mean(1)
 
 
+def _relation_matrices(layer: RGCNLayer) -> list[Tensor]:
+    weights = layer.linear_r["W"]
+    if layer.regularizer == "basis":
+        return list(torch.einsum("rb,bio->rio", layer.linear_r["coeff"], weights))
+    blocks = weights.view(layer.num_relations, layer.num_bases, layer.in_dim // layer.num_bases, -1)
+    return [torch.block_diag(*blocks[relation]) for relation in range(layer.num_relations)]
+
+
+def _rgcn(layer: RGCNLayer, block: Block, h: Tensor) -> Tensor:
+    assert block.edge_type is not None
+    matrices = _relation_matrices(layer)
+
+    def row_of(row: int, messages: Tensor, weight: Tensor) -> Tensor:
+        types = block.edge_type[int(block.indptr[row]) : int(block.indptr[row + 1])].tolist()  # type: ignore[index]
+        total = torch.zeros(layer.out_dim, dtype=h.dtype)
+        for message, w, relation in zip(messages, weight, types, strict=True):
+            count = {"relation": types.count(relation), "right": len(types), "none": 1}[layer.norm]
+            total = total + w / count * (message @ matrices[relation])
+        return total
+
+    out = _stack(block, h, layer.out_dim, row_of)
+    if layer.loop_weight is not None:
+        out = out + h[: block.num_dst] @ layer.loop_weight
+    return out if layer.h_bias is None else out + layer.h_bias
+
+
 def by_rows(layer: nn.Module, block: Block, h: Tensor) -> Tensor:
     """Compute `layer(block, h)` row by row."""
     if isinstance(layer, SAGELayer):
@@ -101,5 +128,7 @@ def by_rows(layer: nn.Module, block: Block, h: Tensor) -> Tensor:
         return _gcn(layer, block, h)
     if isinstance(layer, GINLayer):
         return layer.mlp((1 + layer.eps) * h[: block.num_dst] + _sum(block, h))
+    if isinstance(layer, RGCNLayer):
+        return _rgcn(layer, block, h)
     assert isinstance(layer, GATLayer)
     return _gat(layer, block, h)

@@ -6,11 +6,12 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.nn.blocks import random_block, random_rows
+from tests.nn.blocks import NUM_TYPES, random_block, random_rows
 from workbench.core.block import Block
 from workbench.nn.gat import GATLayer
 from workbench.nn.gcn import GCN_NORMS, GCNLayer
 from workbench.nn.gin import GINLayer
+from workbench.nn.rgcn import RGCNLayer
 from workbench.nn.sage import SAGE_AGGREGATORS, SAGELayer
 
 dgl = pytest.importorskip("dgl")
@@ -98,3 +99,32 @@ def test_gat_averages_heads(block: Block) -> None:
     h = random_rows(block.num_src, IN)
     expected = theirs(_dgl_block(block), h, edge_weight=block.edge_weight).mean(1)
     torch.testing.assert_close(ours(block, h), expected, rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def _relation_norm(block: Block) -> Tensor:
+    """Return 1 / |N_r| per edge, counted one edge at a time; DGL expects it from its caller."""
+    assert block.edge_type is not None
+    keys = list(zip(block.destinations.tolist(), block.edge_type.tolist(), strict=True))
+    return torch.tensor([1 / keys.count(key) for key in keys], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("norm", ["none", "relation"])
+@pytest.mark.parametrize("out_dim", [4, 8])
+@pytest.mark.parametrize(("regularizer", "num_bases"), [("basis", 2), ("basis", None), ("bdd", 2)])
+def test_rgcn(regularizer: str, num_bases: int | None, out_dim: int, norm: str, block: Block) -> None:
+    theirs = dgl.nn.RelGraphConv(IN, out_dim, NUM_TYPES, regularizer, num_bases).double()
+    ours = RGCNLayer(
+        IN, out_dim, num_relations=NUM_TYPES, regularizer=regularizer, num_bases=num_bases, norm=norm
+    ).double()
+
+    class WithNorm(nn.Module):
+        """Passes DGL's layer its edge weights: ours, and the normalization."""
+
+        def forward(self, graph: Any, h: Tensor, edge_weight: Tensor | None) -> Tensor:
+            weight = torch.ones(block.num_edges, dtype=h.dtype) if norm == "none" else _relation_norm(block)
+            weight = weight if edge_weight is None else weight * edge_weight
+            return theirs(graph, h, block.edge_type, weight[:, None])
+
+        named_parameters, parameters, state_dict = theirs.named_parameters, theirs.parameters, theirs.state_dict
+
+    _compare(ours, WithNorm(), block)

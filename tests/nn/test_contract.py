@@ -1,19 +1,31 @@
 """Contract of every kind of layer."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.nn.blocks import random_block, random_rows
+from tests.nn.blocks import NUM_TYPES, random_block, random_rows
 from tests.nn.oracles import by_rows
 from workbench.core.block import Block
-from workbench.kernels import edge_softmax, gather, segment, segment_max, segment_sum, threads
+from workbench.kernels import (
+    basis_sum,
+    block_diagonal_sum,
+    edge_softmax,
+    gather,
+    segment,
+    segment_max,
+    segment_sum,
+    threads,
+    typed_sum,
+)
 from workbench.kernels.threads import get_num_threads, set_num_threads
 from workbench.nn.gat import GATLayer
 from workbench.nn.gcn import GCNLayer
 from workbench.nn.gin import GINLayer
+from workbench.nn.rgcn import RGCNLayer
 from workbench.nn.sage import SAGELayer
 
 IN = 6
@@ -32,7 +44,14 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     "gin-norm": lambda: GINLayer(IN, 4, norm="layer"),
     "gat-concat": lambda: GATLayer(IN, 8, heads=4),
     "gat-mean": lambda: GATLayer(IN, 3, heads=2, concat=False),
+    "rgcn-basis-wide": lambda: RGCNLayer(IN, 8, num_relations=NUM_TYPES, num_bases=2),
+    "rgcn-basis-narrow": lambda: RGCNLayer(IN, 4, num_relations=NUM_TYPES, norm="right"),
+    "rgcn-bdd": lambda: RGCNLayer(IN, 4, num_relations=NUM_TYPES, num_bases=2, regularizer="bdd"),
+    "rgcn-bdd-alone": lambda: RGCNLayer(
+        IN, 9, num_relations=NUM_TYPES, num_bases=3, regularizer="bdd", norm="none", self_loop=False, bias=False
+    ),
 }
+KERNELS = (segment, segment_sum, segment_max, edge_softmax, gather, typed_sum, basis_sum, block_diagonal_sum)
 BLOCKS: dict[str, Callable[..., Block]] = {
     "usual": lambda **options: random_block(**options),
     "one edge": lambda **options: random_block(3, 2, 1, **options),
@@ -55,7 +74,7 @@ def layer(request: pytest.FixtureRequest) -> nn.Module:
 @pytest.fixture(params=["compiled", "torch"])
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "torch":
-        for module in (segment, segment_sum, segment_max, edge_softmax, gather):
+        for module in KERNELS:
             monkeypatch.setattr(module, "use_compiled", lambda _: False)
         monkeypatch.setattr(segment, "MESSAGE_BYTES", 1024)  # several chunks of edges
     return request.param
@@ -102,7 +121,8 @@ def test_gradients_equal_finite_differences(layer: nn.Module) -> None:
 
 def test_same_bits_for_any_number_of_threads(layer: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_MIN_WORK_PER_THREAD", 1)
-    monkeypatch.setattr(segment_max, "_MIN_VALUES_PER_THREAD", 1)
+    for module in (segment_max, typed_sum):
+        monkeypatch.setattr(module, "_MIN_VALUES_PER_THREAD", 1)
     block = random_block(300, 120, 900, weight=torch.float64, learn_weight=True)
     h, before = random_rows(block.num_src, IN), get_num_threads()
     results = []
@@ -156,6 +176,18 @@ def test_sources_without_a_gradient_build_no_transposed_edges(layer: nn.Module) 
     block = random_block()
     layer(block, random_rows(block.num_src, IN).detach())
     assert "transposed" not in block.__dict__
+
+
+def test_types_that_the_layer_lacks_are_refused(layer: nn.Module) -> None:
+    block, h = random_block(), random_rows(14, IN)
+    if not isinstance(layer, RGCNLayer):
+        layer(replace(block, edge_type=None), h)
+        return
+    with pytest.raises(ValueError, match="the block has no edge types"):
+        layer(replace(block, edge_type=None), h)
+    assert block.edge_type is not None
+    with pytest.raises(ValueError, match="edge_type contains 3, but the layer has 3 relations"):
+        layer(replace(block, edge_type=block.edge_type + 1), h)
 
 
 def test_too_few_rows_are_refused(layer: nn.Module) -> None:

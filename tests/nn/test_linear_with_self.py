@@ -21,7 +21,7 @@ def gradients(out: Tensor, h_dst: Tensor, linear: nn.Linear, h: Tensor, use: str
 @pytest.mark.parametrize("use", ["both", "out", "h_dst"])
 def test_gradients_are_those_of_a_slice(use: str) -> None:
     linear, h = nn.Linear(4, 2, dtype=torch.float64), torch.randn(5, 4, dtype=torch.float64, requires_grad=True)
-    ours = gradients(*linear_with_self(linear, h, 3), linear, h, use)
+    ours = gradients(*linear_with_self(h, 3, linear.weight, linear.bias), linear, h, use)
     plain = gradients(linear(h), h[:3], linear, h, use)
     for got, expected in zip(ours, plain, strict=True):
         assert got is not None
@@ -30,7 +30,7 @@ def test_gradients_are_those_of_a_slice(use: str) -> None:
 
 def test_features_require_no_gradient() -> None:
     linear, features = nn.Linear(4, 2), torch.randn(5, 4)
-    out, h_dst = linear_with_self(linear, features, 3)
+    out, h_dst = linear_with_self(features, 3, linear.weight, linear.bias)
     assert out.requires_grad
     assert not h_dst.requires_grad
     assert torch.equal(h_dst, features[:3])

@@ -7,24 +7,28 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from tests.nn.blocks import random_block, random_rows
+from tests.nn.blocks import NUM_TYPES, random_block, random_rows
 from tests.strategies import random_graph, random_minibatch
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
-from workbench.nn.model import GNN, MODEL_KINDS, build_model
+from workbench.nn.model import GNN, MODEL_KINDS, TYPED_MODEL_KINDS, build_model
 
 IN, HIDDEN, OUT = 5, 8, 3
+KINDS = (*MODEL_KINDS, *TYPED_MODEL_KINDS)
 LINEAR = ("sage-mean", "sage-gcn", "gcn", "gin")
 
 
 @pytest.fixture(scope="module")
 def batch() -> MiniBatch:
-    return random_minibatch(random_graph(30, 150, seed=3), fanouts=(4, 3), num_seeds=7, seed=3)
+    return random_minibatch(
+        random_graph(30, 150, seed=3, num_edge_types=NUM_TYPES), fanouts=(4, 3), num_seeds=7, seed=3
+    )
 
 
 def model_of(kind: str, **options: Any) -> GNN:
-    heads = 4 if kind == "gat" else 1
-    sizes: dict[str, Any] = {"in_dim": IN, "hidden_dim": HIDDEN, "out_dim": OUT, "heads": heads} | options
+    heads = {"heads": 4} if kind == "gat" else {}
+    relations = {"num_relations": NUM_TYPES, "num_bases": 2} if kind in TYPED_MODEL_KINDS else {}
+    sizes: dict[str, Any] = {"in_dim": IN, "hidden_dim": HIDDEN, "out_dim": OUT} | heads | relations | options
     return build_model(kind, **sizes).double()
 
 
@@ -39,9 +43,9 @@ def gradients(model: nn.Module, out: Tensor, x: Tensor) -> list[Tensor]:
 
 @pytest.mark.parametrize("norm", [None, "batch", "layer"])
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
-@pytest.mark.parametrize("kind", MODEL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_shapes_and_norms(kind: str, num_layers: int, norm: str | None) -> None:
-    mb = random_minibatch(random_graph(30, 150), fanouts=(3,) * num_layers, num_seeds=6)
+    mb = random_minibatch(random_graph(30, 150, num_edge_types=NUM_TYPES), fanouts=(3,) * num_layers, num_seeds=6)
     model = model_of(kind, num_layers=num_layers, norm=norm)
     out = model(mb.blocks, torch.randn(mb.num_inputs, IN, dtype=torch.float64))
     assert out.shape == (6, OUT)
@@ -50,7 +54,7 @@ def test_shapes_and_norms(kind: str, num_layers: int, norm: str | None) -> None:
     assert len(norms) == (0 if norm is None else num_layers - 1 + inner)
 
 
-@pytest.mark.parametrize("kind", MODEL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_a_model_applies_activations_between_its_layers(kind: str, batch: MiniBatch) -> None:
     model, x = model_of(kind), random_rows(batch.num_inputs, IN)
     hidden = model.layers[0](batch.blocks[0], x)
@@ -66,7 +70,7 @@ def test_weights_depend_on_the_seed_alone_and_the_global_generator_is_unchanged(
     assert not torch.equal(next(a.parameters()), next(c.parameters()))
 
 
-@pytest.mark.parametrize("kind", MODEL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_exchanges_fill_the_halo(kind: str) -> None:
     """A callable that appends the halo to the owned sources gives the same as a block of all sources."""
     inner, outer = random_block(14, 9, 40, seed=1), random_block(9, 4, 20, seed=2)
@@ -98,7 +102,7 @@ def test_a_precomputed_aggregate_in_a_model_of_one_layer() -> None:
     torch.testing.assert_close(out, model((block,), x))
 
 
-@pytest.mark.parametrize("kind", sorted(set(MODEL_KINDS) - set(LINEAR)))
+@pytest.mark.parametrize("kind", sorted(set(KINDS) - set(LINEAR)))
 def test_a_precomputed_aggregate_needs_a_linear_layer(kind: str, batch: MiniBatch) -> None:
     x = random_rows(batch.num_inputs, IN)
     with pytest.raises(ValueError, match="linear aggregate"):
@@ -114,10 +118,11 @@ def split_rows(block: Block, rows: Tensor) -> tuple[Block, Tensor]:
     local = torch.full((block.num_src,), -1)
     local[sources] = torch.arange(len(sources))
     indptr = torch.cat([torch.zeros(1, dtype=torch.int64), block.in_degrees()[rows].cumsum(0)])
-    return Block(indptr, local[old].to(torch.int32), len(sources), len(rows)), sources
+    types = None if block.edge_type is None else block.edge_type[edges]
+    return Block(indptr, local[old].to(torch.int32), len(sources), len(rows), edge_type=types), sources
 
 
-@pytest.mark.parametrize("kind", MODEL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_micro_batches_add_up_with_dropout(kind: str, batch: MiniBatch) -> None:
     model, x = model_of(kind, dropout=0.4).train(), random_rows(batch.num_inputs, IN)
     whole = model(batch.blocks, x, node_ids=batch.node_ids, step=5)
@@ -145,6 +150,11 @@ def test_micro_batches_add_up_with_dropout(kind: str, batch: MiniBatch) -> None:
         ({"heads": 2}, "gcn has no heads"),
         ({"num_layers": 0}, "at least 1"),
         ({"dropout": 1.0}, "dropout probability is 1.0"),
+        ({"num_bases": 2}, "options of rgcn, but the kind is gcn"),
+        ({"kind": "rgcn"}, "rgcn needs num_relations, one more than the largest edge type"),
+        ({"kind": "rgcn", "num_relations": 0}, "num_relations is 0"),
+        ({"kind": "rgcn", "num_relations": 3, "regularizer": "block"}, "choose from basis, bdd"),
+        ({"kind": "rgcn", "num_relations": 3, "num_bases": 2, "regularizer": "bdd"}, "does not divide .* 5 and 8"),
     ],
 )
 def test_bad_arguments_are_refused(options: dict, message: str) -> None:
@@ -164,7 +174,7 @@ def test_wrong_numbers_of_blocks_and_exchanges_are_refused(batch: MiniBatch) -> 
 def test_edge_weights_of_ones_change_nothing(batch: MiniBatch) -> None:
     ones = [replace(b, edge_weight=torch.ones(b.num_edges)) for b in batch.blocks]
     x = random_rows(batch.num_inputs, IN)
-    for kind in MODEL_KINDS:
+    for kind in KINDS:
         model = model_of(kind)
         torch.testing.assert_close(model(ones, x), model(batch.blocks, x))
 
@@ -177,18 +187,25 @@ def test_edge_weights_of_ones_change_nothing(batch: MiniBatch) -> None:
         ({"dropout": "0.5"}, ValueError, "dropout probability is '0.5'; it must be a number"),
         ({"num_layers": 10**9}, ValueError, "num_layers is 1000000000; it must be a whole number from 1 to 1000"),
         ({"in_dim": 2**31 - 1, "hidden_dim": 2**31 - 1}, MemoryError, r"a model with .* needs .* free; use narrower"),
+        ({"kind": "rgcn", "num_relations": 2**31 - 1}, MemoryError, r"free; use narrower .* or another num_bases"),
+        ({"kind": "rgcn", "num_relations": 2**31 - 1, "num_bases": 99}, MemoryError, "another num_bases"),
+        (
+            {"kind": "rgcn", "num_relations": 2**31 - 1, "num_bases": 1, "regularizer": "bdd"},
+            MemoryError,
+            "another num_bases",
+        ),
     ],
 )
 def test_impossible_models_are_refused(options, error, message) -> None:
-    sizes = {"in_dim": 4, "hidden_dim": 4, "out_dim": 4}
+    sizes = {"kind": "sage-mean", "in_dim": 4, "hidden_dim": 4, "out_dim": 4}
     with pytest.raises(error, match=message):
-        build_model("sage-mean", **(sizes | options))
+        build_model(**(sizes | options))
 
 
-@pytest.mark.parametrize("kind", MODEL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_features_of_another_dtype_or_width_are_refused(kind) -> None:
     mb = random_minibatch()
-    model = build_model(kind, in_dim=4, hidden_dim=4, out_dim=4)
+    model = model_of(kind, in_dim=4, heads=1).float()
     with pytest.raises(TypeError, match=r"features are torch.float64, the model's parameters torch.float32"):
         model(mb.blocks, torch.ones(mb.num_inputs, 4, dtype=torch.float64))
     with pytest.raises(ValueError, match=r"features have shape \(.*, 5\), but the model reads \[nodes, 4\]"):

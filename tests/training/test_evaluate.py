@@ -11,14 +11,16 @@ from workbench.core.dataset import Dataset
 from workbench.core.graph import Graph
 from workbench.features.memory_rows import MemoryRows
 from workbench.nn.gcn import GCNLayer
-from workbench.nn.model import GNN, MODEL_KINDS, build_model
+from workbench.nn.model import GNN, MODEL_KINDS, TYPED_MODEL_KINDS, build_model
 from workbench.sampling.neighbor import FullNeighborSampler
 from workbench.training import evaluate
 from workbench.training.evaluate import accuracy, full_neighbour_logits, split_accuracies
 
 NODES, IN_DIM, CLASSES = 60, 5, 4
-GRAPH = random_graph(NODES, 400, seed=3)  # with hubs, repeated edges, self-loops and nodes without in-edges
-WEIGHTED = random_graph(NODES, 400, seed=4, edge_weight=torch.float64)
+GRAPH = random_graph(
+    NODES, 400, seed=3, num_edge_types=3
+)  # with hubs, repeated edges, self-loops and nodes without in-edges
+WEIGHTED = random_graph(NODES, 400, seed=4, edge_weight=torch.float64, num_edge_types=3)
 X = torch.linspace(-9, 9, NODES * IN_DIM, dtype=torch.float64).sin().view(NODES, IN_DIM)
 SOME = torch.tensor([7, 3, 59, 0, 21])
 
@@ -26,7 +28,8 @@ SOME = torch.tensor([7, 3, 59, 0, 21])
 def new_model(kind: str, num_layers: int = 2, **options: Any) -> GNN:
     heads = 2 if kind == "gat" else 1
     sizes = {"in_dim": IN_DIM, "hidden_dim": 6, "out_dim": CLASSES, "num_layers": num_layers, "heads": heads}
-    return build_model(kind, **sizes, dropout=0.5, seed=2, **options).double()
+    relations = {"num_relations": 3, "num_bases": 2} if kind in TYPED_MODEL_KINDS else {}
+    return build_model(kind, **sizes, **relations, dropout=0.5, seed=2, **options).double()
 
 
 def on_one_batch(model: nn.Module, graph: Graph, nodes: Tensor) -> Tensor:
@@ -42,7 +45,7 @@ def difference(a: Tensor, b: Tensor) -> float:
 
 @pytest.mark.parametrize("graph", [GRAPH, WEIGHTED], ids=["plain", "weighted"])
 @pytest.mark.parametrize("num_layers", [1, 2, 3])
-@pytest.mark.parametrize("kind", MODEL_KINDS)
+@pytest.mark.parametrize("kind", [*MODEL_KINDS, *TYPED_MODEL_KINDS])
 def test_every_layer_kind(kind: str, num_layers: int, graph: Graph) -> None:
     model = new_model(kind, num_layers)
     expected = on_one_batch(model, graph, torch.arange(NODES))

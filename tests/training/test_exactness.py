@@ -5,6 +5,7 @@ The oracle is plain autograd on the whole batch: one forward pass, one torch los
 
 from collections.abc import Callable
 from functools import cache, partial
+from typing import Any
 
 import pytest
 import torch
@@ -15,7 +16,7 @@ from tests.partitioners import skip_without_library
 from tests.strategies import random_graph, random_minibatch
 from tests.training.toys import gradients, relative_difference
 from workbench.core.minibatch import MiniBatch
-from workbench.nn.model import MODEL_KINDS, build_model
+from workbench.nn.model import MODEL_KINDS, TYPED_MODEL_KINDS, build_model
 from workbench.partition.batch import PARTITION_METHODS, partition_batch
 from workbench.partition.graph import partition_graph
 from workbench.training.step import train_step
@@ -23,7 +24,8 @@ from workbench.training.step import train_step
 TOLERANCE = 1e-10
 NUM_NODES, IN_DIM, CLASSES = 120, 6, 4
 COUNTS = (1, 2, 3, 5, 8, 32)
-GRAPH = random_graph(NUM_NODES, 900, seed=5, edge_weight=torch.float64)
+KINDS = (*MODEL_KINDS, *TYPED_MODEL_KINDS)
+GRAPH = random_graph(NUM_NODES, 900, seed=5, edge_weight=torch.float64, num_edge_types=3)
 BATCH = random_minibatch(GRAPH, fanouts=(4, 3), num_seeds=40, seed=2, step=11)
 X = torch.linspace(-9, 9, NUM_NODES * IN_DIM, dtype=torch.float64).sin().view(NUM_NODES, IN_DIM)
 Y = (torch.arange(NUM_NODES) * 7) % CLASSES
@@ -46,8 +48,9 @@ def unequal(sizes: tuple[int, ...]) -> list[MiniBatch]:
 
 def new_model(kind: str, *, num_layers: int = 2, dropout: float = 0.0, norm: str | None = None) -> nn.Module:
     heads = 2 if kind == "gat" else 1
-    sizes = {"in_dim": IN_DIM, "hidden_dim": 8, "out_dim": CLASSES, "num_layers": num_layers}
-    return build_model(kind, **sizes, dropout=dropout, norm=norm, heads=heads, seed=4).double()
+    sizes: dict[str, Any] = {"in_dim": IN_DIM, "hidden_dim": 8, "out_dim": CLASSES, "num_layers": num_layers}
+    relations: dict[str, Any] = {"num_relations": 3, "num_bases": 2} if kind in TYPED_MODEL_KINDS else {}
+    return build_model(kind, **sizes, **relations, dropout=dropout, norm=norm, heads=heads, seed=4).double()
 
 
 def whole(
@@ -75,7 +78,7 @@ def assert_exact(
 
 
 @pytest.mark.parametrize("method", PARTITION_METHODS)
-@pytest.mark.parametrize("kind", MODEL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_every_layer_method_and_number_of_parts(kind: str, method: str) -> None:
     model = new_model(kind, dropout=0.5, norm="layer")
     expected = whole(model, lambda out, seeds: F.cross_entropy(out, Y[seeds]))
@@ -85,7 +88,7 @@ def test_every_layer_method_and_number_of_parts(kind: str, method: str) -> None:
 
 
 @pytest.mark.parametrize("sizes", [(1, 39), (39, 1), (1, 2, 37), (1,) * 40])
-@pytest.mark.parametrize("kind", MODEL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_unequal_parts(kind: str, sizes: tuple[int, ...]) -> None:
     model = new_model(kind)
     assert_exact(model, unequal(sizes), whole(model, lambda out, seeds: F.cross_entropy(out, Y[seeds])))
@@ -114,7 +117,7 @@ def test_every_loss_and_reduction(kind: str, name: str, reduction: str) -> None:
         assert_exact(model, micro, expected, y, loss_fn, reduction)
 
 
-@pytest.mark.parametrize("kind", MODEL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_three_layers_with_dropout(kind: str) -> None:
     mb = random_minibatch(GRAPH, fanouts=(3, 2, 2), num_seeds=20, seed=3, step=6)
     model = new_model(kind, num_layers=3, dropout=0.5)
@@ -133,7 +136,7 @@ def test_dropout_is_active_and_depends_on_the_step() -> None:
     assert relative_difference(whole(model.train(), loss_of, other)[1], dropped) > 0.01
 
 
-@pytest.mark.parametrize("kind", MODEL_KINDS)
+@pytest.mark.parametrize("kind", KINDS)
 def test_parameters_after_steps_of_adam(kind: str) -> None:
     ours, theirs = new_model(kind, dropout=0.5), new_model(kind, dropout=0.5)
     our_adam, their_adam = (torch.optim.Adam(m.parameters(), lr=0.01) for m in (ours, theirs))

@@ -37,7 +37,7 @@ MICRO = BATCH.split(torch.tensor([0] * 9 + [1] * 15))
 @cache
 def trained(kind: str) -> tuple[nn.Module, torch.optim.Optimizer]:
     """A model after one step, so that its optimizer has state."""
-    sizes = {"in_dim": 6, "hidden_dim": 8, "out_dim": 4, "num_layers": 2}
+    sizes: dict[str, Any] = {"in_dim": 6, "hidden_dim": 8, "out_dim": 4, "num_layers": 2}
     model = build_model(kind, **sizes, dropout=0.5, norm="layer", heads=2 if kind == "gat" else 1, seed=4).double()
     optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
     train_step(model, MICRO, X, Y, F.cross_entropy, optimizer)

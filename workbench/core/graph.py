@@ -21,7 +21,7 @@ from workbench.core.errors import (
     check_tensors,
     check_vector,
 )
-from workbench.core.graph_build import TYPE_DTYPES, ArrayLike, as_vector, edges_to_csr
+from workbench.core.graph_build import TYPE_DTYPES, ArrayLike, Undirected, as_vector, edges_to_csr
 from workbench.core.html import html_table
 from workbench.core.shared_storage import move_all, total_bytes
 from workbench.core.units import format_bytes
@@ -80,9 +80,10 @@ class Graph:
         dst: ArrayLike,
         *,
         num_nodes: int | None = None,
-        undirected: bool = False,
+        undirected: Undirected = False,
         edge_weight: ArrayLike | None = None,
         edge_type: ArrayLike | None = None,
+        num_edge_types: int | None = None,
         node_type: ArrayLike | None = None,
     ) -> "Graph":
         """Build a graph from an edge list; each node's in-edges keep the caller's order.
@@ -91,23 +92,35 @@ class Graph:
             src: int32 or int64 [num_edges], sources, as tensor, NumPy array or list.
             dst: int32 or int64 [num_edges], destinations.
             num_nodes: number of nodes; by default the largest id + 1.
-            undirected: add reverse edges, merge duplicates (summing their weights, also those of an edge given in both
-                directions), keep self loops once and sort rows. `edge_ids` is then None, since merged edges have no
-                position in the caller's list.
-            edge_weight: floating point [num_edges], finite.
-            edge_type: integer [num_edges]; not supported together with `undirected`.
+            undirected: add the reverse of every edge; the reverse of an edge of type r has type r + n, where n is the
+                number of types.
+                True: also merge duplicates (summing their weights, also those of an edge given in both directions),
+                keep self loops once and sort rows; edges of different types are no duplicates. `edge_ids` is then None,
+                since merged edges have no position in the caller's list.
+                "multi": keep duplicates; the reverse of edge e has edge id e + num_edges, that of a self loop too.
+            edge_weight: floating point [num_edges], finite; a reverse edge has that of its edge.
+            edge_type: integer [num_edges]. Reverse edges whose types exceed its dtype make it int64.
+            num_edge_types: number n of types; by default the largest type + 1.
             node_type: integer [num_nodes].
 
         Raises:
             TypeError: if ids are not integers.
-            IndexError: if an id is negative or not below `num_nodes`.
-            ValueError: if lengths differ, a weight is not finite, or `edge_type` is given with `undirected`.
+            IndexError: if an id is negative or not below `num_nodes`, or a type not below `num_edge_types`.
+            ValueError: if lengths differ, a weight is not finite, or `undirected` is another value.
 
         >>> Graph.from_edges([0, 1, 2], [1, 0, 2], undirected=True).indices.tolist()
         [1, 0, 2]
+        >>> Graph.from_edges([0, 0], [1, 1], undirected="multi", edge_type=[0, 1]).edge_type
+        tensor([2, 3, 0, 1])
         """
         csr, types = edges_to_csr(
-            src, dst, num_nodes=num_nodes, undirected=undirected, edge_weight=edge_weight, edge_type=edge_type
+            src,
+            dst,
+            num_nodes=num_nodes,
+            undirected=undirected,
+            edge_weight=edge_weight,
+            edge_type=edge_type,
+            num_edge_types=num_edge_types,
         )
         node_types = None if node_type is None else as_vector("node_type", node_type)
         return cls(csr.indptr, csr.indices, csr.order, csr.weight, types, node_types)

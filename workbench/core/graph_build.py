@@ -2,7 +2,7 @@
 
 import warnings
 from collections.abc import Sequence
-from typing import TypeAlias
+from typing import Literal, TypeAlias
 
 import numpy as np
 import torch
@@ -12,9 +12,10 @@ from workbench.core.block import FLOATS
 from workbench.core.capacity import check_fits
 from workbench.core.errors import ID_DTYPES, check_at_least, check_finite, check_ids, check_vector
 from workbench.kernels.csr import Csr, group_rows
-from workbench.kernels.symmetric_csr import symmetric_rows
+from workbench.kernels.symmetric_csr import symmetric_rows, typed_symmetric_rows
 
 ArrayLike: TypeAlias = Tensor | np.ndarray | Sequence[int] | Sequence[float]
+Undirected: TypeAlias = bool | Literal["multi"]
 _BYTES_PER_NODE = 3 * 8  # offsets, counts and write positions
 TYPE_DTYPES = (*ID_DTYPES, torch.int16, torch.uint8)
 
@@ -91,9 +92,10 @@ def edges_to_csr(
     dst: ArrayLike,
     *,
     num_nodes: int | None = None,
-    undirected: bool = False,
+    undirected: Undirected = False,
     edge_weight: ArrayLike | None = None,
     edge_type: ArrayLike | None = None,
+    num_edge_types: int | None = None,
 ) -> tuple[Csr, Tensor | None]:
     """Build the CSR of an edge list, as `Graph.from_edges` does.
 
@@ -101,23 +103,21 @@ def edges_to_csr(
         src: int32 or int64 [num_edges], sources.
         dst: int32 or int64 [num_edges], destinations.
         num_nodes: number of nodes; by default the largest id + 1.
-        undirected: add reverse edges, merge duplicates (summing their weights), keep self loops once and sort rows.
+        undirected: add reverse edges; True: also merge duplicates; "multi": keep them.
         edge_weight: floating point [num_edges], finite.
-        edge_type: integer [num_edges]; not supported together with `undirected`.
+        edge_type: integer [num_edges].
+        num_edge_types: number of edge types; by default the largest + 1.
 
     Returns:
         The CSR and the edge types in CSR order.
 
     Raises:
         TypeError: if ids are not integers.
-        IndexError: if an id is negative or not below `num_nodes`.
-        ValueError: if lengths differ, a weight is not finite, or `edge_type` is given with `undirected`.
+        IndexError: if an id is negative or not below its limit.
+        ValueError: if lengths differ, a weight is not finite, or `undirected` is another value.
     """
-    if undirected and edge_type is not None:
-        raise ValueError(
-            "edge_type with undirected=True is ambiguous: duplicates are merged, and a reverse edge may have another "
-            "type; pass the edges of both directions (torch.cat) and all their types with undirected=False"
-        )
+    if not isinstance(undirected, bool) and undirected != "multi":
+        raise ValueError(f'undirected is {undirected!r}; it must be False, True or "multi" (keep duplicates)')
     sources, destinations = _as_ids("src", src), _as_ids("dst", dst)
     nodes = _check_edges(sources, destinations, num_nodes)
     weight = None if edge_weight is None else as_vector("edge_weight", edge_weight)
@@ -126,7 +126,51 @@ def edges_to_csr(
     check_vector("edge_type", types, len(sources), TYPE_DTYPES)
     if weight is not None:
         check_finite("edge_weight", weight)
+    num_types = _count_types(types, num_edge_types, undirected, nodes)
+    if undirected is True:
+        return _merged_csr(sources, destinations, weight, types, nodes, num_types)
     if undirected:
-        return symmetric_rows(destinations, sources, weight, nodes), None
+        sources, destinations = torch.cat([sources, destinations]), torch.cat([destinations, sources])
+        weight = None if weight is None else torch.cat([weight, weight])
+        types = None if types is None else _types_of_both(types, num_types)
     csr = group_rows(destinations, sources, nodes, nodes)
     return csr._replace(weight=_in_csr_order(weight, csr.order)), _in_csr_order(types, csr.order)
+
+
+def _merged_csr(
+    src: Tensor, dst: Tensor, weight: Tensor | None, types: Tensor | None, num_nodes: int, num_types: int
+) -> tuple[Csr, Tensor | None]:
+    if types is None:
+        return symmetric_rows(dst, src, weight, num_nodes), None
+    csr, merged = typed_symmetric_rows(dst, src, types, weight, num_nodes, num_types)
+    return csr, merged.to(_reverse_type_dtype(types, num_types))
+
+
+def _types_of_both(types: Tensor, num_types: int) -> Tensor:
+    """Return the types of all edges, then those of their reverses."""
+    types = types.to(_reverse_type_dtype(types, num_types))
+    return torch.cat([types, types + num_types])
+
+
+def _count_types(types: Tensor | None, num_types: int | None, undirected: Undirected, num_nodes: int) -> int:
+    """Return the number of edge types after checking their range; 0 if there are none, or none are added or limited."""
+    if num_types is not None:
+        check_at_least("num_edge_types", num_types, 1)
+        if types is None:
+            raise ValueError(f"num_edge_types is {num_types}, but edge_type is None; pass both or neither")
+    if types is None or (num_types is None and not undirected):
+        return 0
+    low, high = (int(value) for value in torch.aminmax(types)) if types.numel() else (0, -1)
+    if low < 0:
+        raise IndexError(f"edge_type contains {low}; types can't be negative: number them from 0")
+    if num_types is not None and high >= num_types:
+        raise IndexError(f"edge_type contains {high}, but num_edge_types is {num_types}; pass {high + 1} or more")
+    count = max(1, high + 1) if num_types is None else num_types
+    if undirected and 2 * count * (max(1, num_nodes) if undirected is True else 1) >= 2**63:
+        raise ValueError(f"{count} edge types of {num_nodes} nodes exceed 63 bits; number the types without gaps")
+    return count
+
+
+def _reverse_type_dtype(types: Tensor, num_types: int) -> torch.dtype:
+    """Return the dtype of the types of both directions: the caller's, if it can represent those of reverse edges."""
+    return types.dtype if 2 * num_types - 1 <= torch.iinfo(types.dtype).max else torch.int64

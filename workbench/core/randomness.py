@@ -18,6 +18,7 @@ class Purpose(IntEnum):
     PARTITION = 4
     SPLIT = 5
     FEATURES = 6
+    NEGATIVES = 7
 
 
 def stream(seed: int, purpose: Purpose, step: int = 0, layer: int = 0) -> int:

@@ -10,6 +10,7 @@ import torch
 
 from workbench.core.dataset import Dataset
 from workbench.core.errors import DataError
+from workbench.core.graph_build import Undirected
 from workbench.datasets.archive import read_archive
 from workbench.datasets.cache import cached
 from workbench.datasets.features import choose_features
@@ -48,7 +49,7 @@ def load_dataset(
     name: str,
     *,
     root: str | os.PathLike[str] | None = None,
-    undirected: bool | None = None,
+    undirected: Undirected | None = None,
     self_loops: bool | None = None,
     features: str = "given",
     split: int = 0,
@@ -64,8 +65,10 @@ def load_dataset(
     Args:
         name: name of the data set, such as "ogbn-arxiv", "cora", "fb15k-237" or "synthetic-products".
         root: data folder; None: WORKBENCH_DATA, or ~/.local/share/workbench if that is not set.
-        undirected: True: add reverse edges, merge duplicates, sort rows; False: edges as stored; None: as published, so
-            that a data set that stores each undirected edge once gets both directions.
+        undirected: True: add reverse edges, merge duplicates, sort rows; "multi": add reverse edges, keep duplicates
+            (the reverse of edge e has edge id e + number of edges); False: edges as stored; None: as published, so that
+            a data set that stores each undirected edge once gets both directions. The reverse of an edge of type r has
+            type r + number of types.
         self_loops: True: exactly one per node; False: none; None: as stored.
         features: "given": those of the source, densified if sparse, of width 0 if the source has none
             (`Dataset.features` is "none"). The archive of ogbn-arxiv has a language model's ranked predictions of the

@@ -8,6 +8,7 @@ from torch import Tensor
 
 from workbench.core.errors import check_at_least, check_seed
 from workbench.core.graph import Graph
+from workbench.core.graph_build import Undirected
 from workbench.core.link_split import LinkSplit
 from workbench.kernels.csr import index_dtype
 
@@ -84,27 +85,28 @@ class Options:
     """Options of `load_dataset`.
 
     Args:
-        undirected: add reverse edges and merge duplicates; None: as published.
+        undirected: True: add reverse edges and merge duplicates; "multi": keep duplicates; None: as published.
         self_loops: True: exactly one per node; False: none; None: as stored.
         features: "given", "degree" or "random:WIDTH".
         split: number of the public split, from 0.
         seed: seed of random features and splits.
 
     Raises:
-        TypeError: a flag that is neither None nor a bool.
+        TypeError: a flag that is neither None nor a bool, or "multi" for `undirected`.
         ValueError: a split or a seed that is not an integer, or unknown features.
     """
 
-    undirected: bool | None = None
+    undirected: Undirected | None = None
     self_loops: bool | None = None
     features: str = "given"
     split: int = 0
     seed: int = 0
 
     def __post_init__(self) -> None:
-        for name in ("undirected", "self_loops"):
-            if getattr(self, name) not in (None, True, False):
-                raise TypeError(f"{name} is {getattr(self, name)!r}; it must be True, False or None (as published)")
+        for name, more in (("undirected", '"multi", '), ("self_loops", "")):
+            value = getattr(self, name)
+            if not (value is None or isinstance(value, bool) or (more and value == "multi")):
+                raise TypeError(f"{name} is {value!r}; it must be {more}True, False or None (as published)")
         check_at_least("split", self.split, 0)
         check_seed(self.seed)
         parse_features(self.features)
@@ -137,19 +139,21 @@ def parse_features(text: str) -> tuple[str, int]:
     raise ValueError(f"features {text!r} is not known; choose given, degree or random:WIDTH (random:128)")
 
 
-def shape_graph(raw: RawSet, *, undirected: bool | None, self_loops: bool | None) -> Graph:
+def shape_graph(raw: RawSet, *, undirected: Undirected | None, self_loops: bool | None) -> Graph:
     """Build the graph of a data set.
 
     Args:
         raw: the data set as stored.
-        undirected: add reverse edges and merge duplicates; None: only if each undirected edge is stored once.
+        undirected: True: add reverse edges and merge duplicates; "multi": keep duplicates; None: True if each
+            undirected edge is stored once, otherwise False.
         self_loops: True: exactly one per node; False: none; None: as stored.
 
     Returns:
-        The graph.
+        The graph; with "multi" its `edge_ids` are the positions in the stored list (without the self loops that
+        `self_loops` removes), plus the number of edges for reverse ones.
 
     Raises:
-        ValueError: typed edges, which have no type for reverse edges or self loops.
+        ValueError: typed edges, which have no type for self loops.
     """
     src, dst, types = raw.src, raw.dst, raw.edge_type
     if self_loops is not None:
@@ -164,4 +168,5 @@ def shape_graph(raw: RawSet, *, undirected: bool | None, self_loops: bool | None
         src, dst = torch.cat((src, nodes)), torch.cat((dst, nodes))
     add_reverse = raw.stored_once if undirected is None else undirected
     graph = Graph.from_edges(src, dst, num_nodes=raw.num_nodes, undirected=add_reverse, edge_type=types)
-    return Graph(graph.indptr, graph.indices, edge_type=graph.edge_type, node_type=raw.node_type)
+    ids = graph.edge_ids if undirected == "multi" else None
+    return Graph(graph.indptr, graph.indices, edge_ids=ids, edge_type=graph.edge_type, node_type=raw.node_type)

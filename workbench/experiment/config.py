@@ -1,6 +1,6 @@
 """Configuration of a grid point: data set, device, seed and model; experiments add their own fields."""
 
-from typing import Annotated, Any, Self
+from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
 
@@ -13,7 +13,7 @@ class DataConfig(Strict):
 
     Args:
         name: of the data set.
-        undirected: add the reverse of each edge; None: as published.
+        undirected: add the reverse of each edge, and merge duplicates unless it is "multi"; None: as published.
         self_loops: add (True) or remove (False) self-loops; None: as published.
         features: input features of nodes: "given", "random:128" or "degree".
         split: number of the public split, where there are several.
@@ -23,7 +23,7 @@ class DataConfig(Strict):
     """
 
     name: str
-    undirected: bool | None = None
+    undirected: bool | Literal["multi"] | None = None
     self_loops: bool | None = None
     features: str = "given"
     split: NonNegativeInt = 0

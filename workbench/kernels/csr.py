@@ -128,10 +128,15 @@ def ranges_by_edges(indptr: Tensor, chunks: int) -> list[int]:
     return [0, *(int(cut) for cut in cuts), indptr.shape[0] - 1]
 
 
+def range_count(num_edges: int) -> int:
+    """Return the number of row ranges that threads work on."""
+    return min(_MAX_SCANS, num_chunks(num_edges, _MIN_EDGES))
+
+
 def count_rows(row: Tensor, col: Tensor, num_rows: int, both: bool) -> tuple[Tensor, int]:
     """Return the `indptr` of the edges (and, with `both`, of their reverses) and the number of ranges to use."""
     counts = torch.zeros(num_rows, dtype=torch.int64)
-    chunks = min(_MAX_SCANS, num_chunks(len(row), _MIN_EDGES))
+    chunks = range_count(len(row))
     r, c, n = row.numpy(), col.numpy(), counts.numpy()
     run_ranges(lambda lo, hi: _count(r, c, both, lo, hi, n), [num_rows * i // chunks for i in range(chunks + 1)])
     return offsets(counts), chunks

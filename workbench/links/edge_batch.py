@@ -6,60 +6,42 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workbench.core.errors import ID_DTYPES, INT64_MAX, check_ids, check_tensors, check_type, check_vector
+from workbench.core.errors import (
+    ID_DTYPES,
+    INT64_MAX,
+    check_ids,
+    check_tensors,
+    check_type,
+    check_vector,
+)
 from workbench.core.graph import Graph
 from workbench.core.html import html_table
 from workbench.core.shared_storage import move_all, total_bytes
 from workbench.core.units import format_bytes
+from workbench.links.pair_ends import check_all_ids, check_negatives, negatives_per_pair, relabel, shared_negatives
 
-_FIELDS = ("seeds", "src", "dst", "neg_src", "neg_dst", "relation")
-
-
-def first_appearances(ids: Tensor) -> tuple[Tensor, Tensor]:
-    """Return the distinct ids in order of first appearance, and each id's position among them.
-
-    Args:
-        ids: int64 [any].
-
-    >>> first_appearances(torch.tensor([7, 3, 7, 5]))
-    (tensor([7, 3, 5]), tensor([0, 1, 0, 2]))
-    """
-    values, rank = torch.unique(ids, return_inverse=True)
-    positions = torch.arange(len(ids), device=ids.device)
-    order = torch.argsort(torch.full_like(values, len(ids)).scatter_reduce_(0, rank, positions, "amin"))
-    position = torch.empty_like(order)
-    position[order] = positions[: len(order)]
-    return values[order], position[rank]
-
-
-def _negatives(num_pairs: int, name: str, ids: Tensor | None, positive: Tensor, per_pair: int) -> Tensor:
-    """Return one end of the negative pairs; it defaults to that of the positive pairs."""
-    if ids is None:
-        return positive.repeat_interleave(per_pair)
-    if ids.numel() != num_pairs * per_pair:
-        raise ValueError(
-            f"{name} has {ids.numel()} ids, but {num_pairs} pairs with {per_pair} negatives each need "
-            f"{num_pairs * per_pair}; pass equally many for every pair"
-        )
-    return ids.reshape(-1)
-
-
-def _flat_ids(name: str, ids: Tensor) -> Tensor:
-    return check_ids(name, ids.reshape(-1) if isinstance(ids, Tensor) else ids, INT64_MAX)
+_FIELDS = ("seeds", "src", "dst", "neg_src", "neg_dst", "relation", "chunk", "parent", "parent_pairs")
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class EdgeBatch:
-    """Positive node pairs, each with the same number of negative pairs.
+    """Positive node pairs and their negatives, in one of two forms.
+
+    - Per pair: `neg_src` and `neg_dst` are vectors; the negative pairs of pair `i` are entries `i · num_negatives` to
+      `(i + 1) · num_negatives − 1` of both.
+    - Shared: `neg_src`, `neg_dst` or both are [chunks, count], and pair `i` is scored against row `chunk[i]`: each node
+      of `neg_src[chunk[i]]` replaces its source, each of `neg_dst[chunk[i]]` its destination. `per_pair` lists them.
 
     Args:
         seeds: int64 [num_seeds], distinct raw-graph ids of the nodes of all pairs: the seeds to sample.
         src: int64 [num_pairs], positions in `seeds`.
         dst: int64 [num_pairs], positions in `seeds`.
-        neg_src: int64 [num_pairs · num_negatives], positions in `seeds`; the negatives of pair `i` are entries
-            `i · num_negatives` to `(i + 1) · num_negatives − 1`.
-        neg_dst: int64 [num_pairs · num_negatives], positions in `seeds`; required if `neg_src` is given.
+        neg_src: int64 [num_pairs · num_negatives] or [chunks, count], positions in `seeds`.
+        neg_dst: int64 [num_pairs · num_negatives] or [chunks, count], positions in `seeds`.
         relation: integer [num_pairs], relation of each pair and of its negatives.
+        chunk: int64 [num_pairs], row of the shared negatives of each pair; None for negatives per pair.
+        parent: int64 [num_seeds], positions of the seeds in the batch that this one was split from.
+        parent_pairs: int64 [num_pairs], positions of the pairs in the batch that this one was split from.
 
     Raises:
         TypeError: if a tensor has another dtype.
@@ -76,21 +58,19 @@ class EdgeBatch:
     neg_src: Tensor | None = None
     neg_dst: Tensor | None = None
     relation: Tensor | None = None
+    chunk: Tensor | None = None
+    parent: Tensor | None = None
+    parent_pairs: Tensor | None = None
 
     def __post_init__(self) -> None:
         check_tensors(seeds=self.seeds, src=self.src, dst=self.dst)
         check_vector("seeds", self.seeds, None, (torch.int64,))
         check_vector("src", self.src, None, (torch.int64,))
-        check_vector("dst", self.dst, self.num_pairs, (torch.int64,))
+        for name in ("dst", "chunk", "parent_pairs"):
+            check_vector(name, getattr(self, name), self.num_pairs, (torch.int64,))
         check_vector("relation", self.relation, self.num_pairs, ID_DTYPES)
-        if (self.neg_src is None) != (self.neg_dst is None):
-            raise ValueError("pass both neg_src and neg_dst, or use EdgeBatch.from_pairs, which fills in a missing end")
-        if self.neg_src is not None:
-            check_tensors(neg_src=self.neg_src, neg_dst=self.neg_dst)
-            check_vector("neg_src", self.neg_src, None, (torch.int64,))
-        count = self.num_pairs * self.num_negatives
-        check_vector("neg_src", self.neg_src, count, (torch.int64,))
-        check_vector("neg_dst", self.neg_dst, count, (torch.int64,))
+        check_vector("parent", self.parent, len(self.seeds), (torch.int64,))
+        check_negatives(self.neg_src, self.neg_dst, self.chunk, self.num_pairs)
 
     @classmethod
     def from_pairs(
@@ -101,35 +81,39 @@ class EdgeBatch:
         negative_src: Tensor | None = None,
         negative_dst: Tensor | None = None,
         relation: Tensor | None = None,
+        chunks: int | None = None,
     ) -> "EdgeBatch":
         """Build a batch from pairs of raw-graph ids; seeds are ordered by first appearance in src, dst and negatives.
 
         Args:
             src: int32 or int64 [num_pairs], raw-graph ids.
             dst: int32 or int64 [num_pairs], raw-graph ids.
-            negative_src: int32 or int64 [num_pairs, num_negatives], or flattened pair by pair, raw-graph ids; by
-                default the positive pair's source, if `negative_dst` is given.
-            negative_dst: int32 or int64 [num_pairs, num_negatives], or flattened pair by pair, raw-graph ids; by
-                default the positive pair's destination, if `negative_src` is given.
+            negative_src: int32 or int64, raw-graph ids: [num_pairs, num_negatives], or flattened pair by pair, by
+                default the positive pair's source if `negative_dst` is given; with `chunks` [chunks, count].
+            negative_dst: int32 or int64, raw-graph ids in the same layouts; by default the positive pair's destination.
             relation: integer [num_pairs], relation of each pair.
+            chunks: number of contiguous chunks of pairs (equal in size, or larger by one) that share negatives, at most
+                the number of pairs; None: every pair has negatives of its own.
 
         Raises:
             TypeError: if ids are not integers.
             ValueError: if lengths do not match.
             IndexError: if an id is negative.
         """
-        sources, destinations = check_ids("src", src, INT64_MAX), check_ids("dst", dst, INT64_MAX)
-        pairs = len(sources)
-        check_vector("dst", destinations, pairs, (torch.int64,))
-        named = {"negative_src": negative_src, "negative_dst": negative_dst}
-        given = {name: _flat_ids(name, ids) for name, ids in named.items() if ids is not None}
-        ends = [sources, destinations]
-        if given:
-            per_pair = max(ids.numel() for ids in given.values()) // max(1, pairs)
-            ends.append(_negatives(pairs, "negative_src", given.get("negative_src"), sources, per_pair))
-            ends.append(_negatives(pairs, "negative_dst", given.get("negative_dst"), destinations, per_pair))
-        seeds, positions = first_appearances(torch.cat(ends))
-        return cls(seeds, *positions.split([len(end) for end in ends]), relation=relation)
+        positive = {"src": check_ids("src", src, INT64_MAX), "dst": check_ids("dst", dst, INT64_MAX)}
+        check_vector("dst", positive["dst"], len(positive["src"]), (torch.int64,))
+        given = {
+            name: check_all_ids(f"negative_{name}", ids)
+            for name, ids in (("src", negative_src), ("dst", negative_dst))
+            if ids is not None
+        }
+        if chunks is None:
+            negatives = negatives_per_pair(positive, given)
+        else:
+            negatives = shared_negatives(len(positive["src"]), given, chunks)
+        chunk = negatives.pop("chunk", None)
+        seeds, ends = relabel(positive | negatives)
+        return cls(seeds, **ends, relation=relation, chunk=chunk)
 
     @property
     def num_pairs(self) -> int:
@@ -138,7 +122,18 @@ class EdgeBatch:
     @property
     def num_negatives(self) -> int:
         """Number of negative pairs per positive pair."""
+        if self.chunk is not None:
+            return sum(ids.shape[1] for ids in self._shared().values())
         return 0 if self.neg_src is None else self.neg_src.shape[0] // max(1, self.num_pairs)
+
+    @property
+    def num_chunks(self) -> int:
+        """Number of chunks of pairs that share negatives; 0 for negatives per pair."""
+        return 0 if self.chunk is None else len(next(iter(self._shared().values())))
+
+    def chunk_sizes(self) -> list[int]:
+        """Return the number of pairs per chunk, of which `from_pairs` and `split` list one after another."""
+        return [] if self.chunk is None else torch.bincount(self.chunk, minlength=self.num_chunks).tolist()
 
     @property
     def device(self) -> torch.device:
@@ -157,15 +152,34 @@ class EdgeBatch:
             reverse: include the reverse edges of the pairs.
 
         Returns:
-            Distinct int64 edge ids in ascending order.
+            Distinct int64 edge ids in ascending order, of edges of any type.
         """
         check_type("graph", graph, Graph, "pass the Graph to be sampled (graph_from_dgl and graph_from_pyg make one)")
         src, dst = self.seeds[self.src], self.seeds[self.dst]
         edge_ids = [graph.find_edges(src, dst)] + ([graph.find_edges(dst, src)] if reverse else [])
         return torch.unique(torch.cat(edge_ids))
 
+    def per_pair(self) -> "EdgeBatch":
+        """List shared negatives per pair: first those that replace its source, then those that replace its destination.
+
+        Returns:
+            The same pairs and negative pairs, with 16 bytes per negative pair; the batch itself if none are shared.
+        """
+        if self.chunk is None:
+            return self
+        corrupted: dict[str, list[Tensor]] = {"src": [], "dst": []}
+        for name, ids in self._shared().items():
+            rows = ids[self.chunk]
+            for end, columns in corrupted.items():
+                columns.append(rows if name == f"neg_{end}" else getattr(self, end)[:, None].expand_as(rows))
+        src, dst = (torch.cat(columns, 1).flatten() for columns in corrupted.values())
+        return replace(self, neg_src=src, neg_dst=dst, chunk=None)
+
     def select(self, pairs: Tensor) -> "EdgeBatch":
         """Extract some pairs with their negatives; the new batch has only their nodes as seeds.
+
+        Its `parent` and `parent_pairs` say where its seeds and pairs are in this batch, so that
+        `mb.select([part.parent for part in parts])` gives the micro-batches of a batch `mb` sampled for `seeds`.
 
         Args:
             pairs: int32 or int64 [any], positions of pairs.
@@ -174,16 +188,22 @@ class EdgeBatch:
             IndexError: if a position is out of range.
         """
         pairs = check_ids("pairs", pairs, self.num_pairs)
-        per_pair = self.num_negatives
-        negatives = (pairs[:, None] * per_pair + torch.arange(per_pair, device=self.device)).flatten()
-        selected = [(self.src, pairs), (self.dst, pairs), (self.neg_src, negatives), (self.neg_dst, negatives)]
-        ends = [self.seeds[end[positions]] for end, positions in selected if end is not None]
-        seeds, positions = first_appearances(torch.cat(ends))
+        chunk = None
+        if self.chunk is not None:
+            rows, chunk = torch.unique(self.chunk[pairs], return_inverse=True)
+        else:
+            per_pair = self.num_negatives
+            rows = (pairs[:, None] * per_pair + torch.arange(per_pair, device=self.device)).flatten()
+        negatives = {name: ids[rows] for name in ("neg_src", "neg_dst") if (ids := getattr(self, name)) is not None}
+        parent, ends = relabel({"src": self.src[pairs], "dst": self.dst[pairs]} | negatives)
         relation = None if self.relation is None else self.relation[pairs]
-        return EdgeBatch(seeds, *positions.split([len(end) for end in ends]), relation=relation)
+        return EdgeBatch(self.seeds[parent], **ends, relation=relation, chunk=chunk, parent=parent, parent_pairs=pairs)
 
     def split(self, part: Tensor) -> "list[EdgeBatch]":
         """Split the batch into one batch per part of the pairs, in the order of the part numbers.
+
+        Every pair keeps its negatives, so that scores and losses of the parts are those of the whole; negatives of a
+        chunk are repeated in every part that has pairs of it.
 
         Args:
             part: int32 or int64 [num_pairs], non-negative part number of each pair.
@@ -209,7 +229,12 @@ class EdgeBatch:
         for name in ("src", "dst", "neg_src", "neg_dst"):
             positions = getattr(self, name)
             if positions is not None:
-                check_ids(name, positions, len(self.seeds))
+                check_ids(name, positions.reshape(-1), len(self.seeds))
+        if self.chunk is not None:
+            check_ids("chunk", self.chunk, self.num_chunks)
+        for name, positions in (("parent", self.parent), ("parent_pairs", self.parent_pairs)):
+            if positions is not None:
+                check_ids(name, positions, INT64_MAX, unique=name == "parent")
         return self
 
     def to(self, device: Any, *, non_blocking: bool = False) -> "EdgeBatch":
@@ -219,9 +244,15 @@ class EdgeBatch:
     def _tensors(self) -> dict[str, Tensor | None]:
         return {name: getattr(self, name) for name in _FIELDS}
 
+    def _shared(self) -> dict[str, Tensor]:
+        """Return the ends that shared negatives replace."""
+        ends = {"neg_src": self.neg_src, "neg_dst": self.neg_dst}
+        return {name: ids for name, ids in ends.items() if ids is not None}
+
     def __repr__(self) -> str:
         relation = "" if self.relation is None else ", relation"
-        pairs = f"{self.num_pairs} pairs, {self.num_negatives} negatives each{relation}"
+        shared = f" shared in {self.num_chunks} chunks" if self.num_chunks else ""
+        pairs = f"{self.num_pairs} pairs, {self.num_negatives} negatives each{shared}{relation}"
         return f"EdgeBatch({pairs}, {len(self.seeds)} seeds; {format_bytes(self.nbytes)})"
 
     def _repr_html_(self) -> str:

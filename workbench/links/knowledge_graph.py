@@ -127,10 +127,10 @@ class KnowledgeGraph:
             inverse: add an edge tail → head per triple, with relation r + num_relations and edge id e + len(train).
         """
         head, relation, tail = self.train.unbind(1)
-        if inverse:
-            head, tail = torch.cat((head, tail)), torch.cat((tail, head))
-            relation = torch.cat((relation, relation + self.num_relations))
-        return Graph.from_edges(head, tail, num_nodes=self.num_entities, edge_type=relation)
+        types = {"edge_type": relation, "num_edge_types": self.num_relations or None}
+        return Graph.from_edges(
+            head, tail, num_nodes=self.num_entities, undirected="multi" if inverse else False, **types
+        )
 
     def known_tails(self, head: int, relation: int) -> Tensor:
         """Return every tail of (head, relation) in any of the three parts, int64, ascending."""

@@ -168,7 +168,7 @@ def has_analytic_model(model: nn.Module) -> bool:
 def _is_plain(layer: nn.Module) -> bool:
     """Return whether a layer has only the submodules that its constructor makes (no subclass or parametrisation)."""
     return all(
-        type(child) in (nn.Linear, nn.LSTM)
+        type(child) in (nn.Linear, nn.LSTM, nn.ParameterDict)
         or (name == "mlp" and all(type(part) in (nn.Linear, nn.ReLU, *NORMS) for part in child.children()))
         for name, child in layer.named_children()
     )

@@ -41,15 +41,16 @@ class _LinearWithSelf(torch.autograd.Function):
 
 
 @runs_eagerly
-def linear_with_self(linear: nn.Linear, h: Tensor, num_dst: int) -> tuple[Tensor, Tensor]:
-    """Compute `linear(h)` and `h[:num_dst]`.
+def linear_with_self(h: Tensor, num_dst: int, weight: Tensor, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
+    """Compute `linear(h, weight, bias)` and `h[:num_dst]`.
 
     Args:
-        linear: the linear layer.
         h: floating [num_src, in_dim].
         num_dst: number of destinations, the first rows of `h`.
+        weight: floating [out_dim, in_dim].
+        bias: floating [out_dim], or None.
 
     Returns:
         [num_src, out_dim] and [num_dst, in_dim].
     """
-    return _LinearWithSelf.apply(h, linear.weight, linear.bias, num_dst)
+    return _LinearWithSelf.apply(h, weight, bias, num_dst)

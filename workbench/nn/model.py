@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -15,9 +16,12 @@ from workbench.nn.gat import GATLayer
 from workbench.nn.gcn import GCNLayer
 from workbench.nn.gin import GINLayer
 from workbench.nn.norm import build_norm
+from workbench.nn.rgcn import RGCN_REGULARIZERS, RGCNLayer
 from workbench.nn.sage import SAGE_AGGREGATORS, SAGELayer
 
 MODEL_KINDS = (*(f"sage-{aggregator}" for aggregator in SAGE_AGGREGATORS), "gcn", "gin", "gat")
+TYPED_MODEL_KINDS = ("rgcn",)
+"""Kinds that need edge types; `MODEL_KINDS` accept any graph."""
 _MAX_DIM, _MAX_LAYERS = 2**31 - 1, 1000
 Exchanger = Callable[[Tensor], Tensor]
 """Fills the halo of a block: maps its owned source rows to the rows of [owned | halo]."""
@@ -135,8 +139,17 @@ class GNN(nn.Module):
 
 
 def _build_layer(
-    kind: str, in_dim: int, out_dim: int, hidden_dim: int, norm: str | None, heads: int, last: bool
+    kind: str,
+    in_dim: int,
+    out_dim: int,
+    hidden_dim: int,
+    norm: str | None,
+    heads: int,
+    relations: Mapping[str, Any],
+    last: bool,
 ) -> nn.Module:
+    if kind == "rgcn":
+        return RGCNLayer(in_dim, out_dim, **relations)
     if kind == "gcn":
         return GCNLayer(in_dim, out_dim)
     if kind == "gin":
@@ -146,12 +159,36 @@ def _build_layer(
     return SAGELayer(in_dim, out_dim, aggregator=kind.removeprefix("sage-"))
 
 
-def _check_memory(sizes: Mapping[str, int]) -> None:
-    """Refuse weights that exceed the memory, by the fewest weights that any kind of layer has."""
+def _relation_options(kind: str, num_relations: int | None, num_bases: int | None, regularizer: str) -> dict[str, Any]:
+    """Return the options of relational layers after checking them; none for other kinds."""
+    if kind not in TYPED_MODEL_KINDS:
+        if (num_relations, num_bases, regularizer) != (None, None, "basis"):
+            raise ValueError(
+                f"num_relations, num_bases and regularizer are options of rgcn, but the kind is {kind}; omit them"
+            )
+        return {}
+    if num_relations is None:
+        raise ValueError(
+            f"{kind} needs num_relations, one more than the largest edge type: int(graph.edge_type.max()) + 1"
+        )
+    bases = num_relations if num_bases is None else num_bases
+    check_at_least("num_relations", num_relations, 1, most=_MAX_DIM)
+    check_at_least("num_bases", bases, 1, most=_MAX_DIM)
+    check_choice("regularizer", regularizer, RGCN_REGULARIZERS)
+    return {"num_relations": num_relations, "num_bases": bases, "regularizer": regularizer}
+
+
+def _check_memory(sizes: Mapping[str, int], relations: Mapping[str, Any]) -> None:
+    """Refuse weights that exceed the memory, by the fewest weights that a layer of any kind (rgcn: of its kind) has."""
     dims = [sizes["in_dim"], *[sizes["hidden_dim"]] * min(2, sizes["num_layers"] - 1), sizes["out_dim"]]
     products = [rows * columns for rows, columns in pairwise(dims)]
     hidden = products[1] * (sizes["num_layers"] - 3) if len(dims) == 4 else 0
-    check_fits(f"a model with {dict(sizes)}", 4 * (sum(products) + hidden), "use narrower or fewer layers")
+    weights, remedy = sum(products) + hidden, "use narrower or fewer layers"
+    if relations:
+        count, bases = relations["num_relations"], relations["num_bases"]
+        is_basis, remedy = relations["regularizer"] == "basis", f"{remedy}, or another num_bases"
+        weights = bases * (weights + count * sizes["num_layers"]) if is_basis else count * weights // bases
+    check_fits(f"a model with {dict(sizes) | dict(relations)}", 4 * weights, remedy)
 
 
 def build_model(
@@ -164,12 +201,16 @@ def build_model(
     dropout: float = 0.0,
     norm: str | None = None,
     heads: int = 1,
+    num_relations: int | None = None,
+    num_bases: int | None = None,
+    regularizer: str = "basis",
     seed: int = 0,
 ) -> GNN:
     """Build a model of one kind of layer, with ReLU between layers (ELU for gat).
 
     Args:
-        kind: "sage-mean", "sage-gcn", "sage-pool", "sage-lstm", "gcn" (norm "right"), "gin" (ε = 0) or "gat".
+        kind: "sage-mean", "sage-gcn", "sage-pool", "sage-lstm", "gcn" (norm "right"), "gin" (ε = 0), "gat", or "rgcn"
+            (a mean per relation), which needs a graph with edge types.
         in_dim: channels of the features.
         hidden_dim: total output channels of every layer but the last, and of the inner layer of GIN's MLP.
         out_dim: channels of the output.
@@ -177,32 +218,37 @@ def build_model(
         dropout: probability of dropping a hidden value, in [0, 1).
         norm: "batch" or "layer" between layers and inside GIN's MLP; None: no normalization anywhere.
         heads: attention heads of gat; a divisor of `hidden_dim`. The last layer averages them.
+        num_relations: number of relations of rgcn, which requires it: one more than the graph's largest edge type.
+        num_bases: number of bases of rgcn, or of diagonal blocks, which then divides all three dimensions; None: as
+            many as relations.
+        regularizer: "basis" or "bdd" (block-diagonal) for rgcn.
         seed: seed of the initial weights and of dropout; torch's global generator is not changed.
 
     Returns:
         The model, on the CPU.
 
     Raises:
-        ValueError: an unknown kind or norm, sizes below 1, heads that don't divide `hidden_dim` or that the kind does
-            not have, a seed that is not an integer.
+        ValueError: an unknown kind, norm or regularizer, sizes below 1, heads that don't divide `hidden_dim` or blocks
+            that don't divide the dimensions, options that the kind does not have, a seed that is not an integer.
         CapacityError: the weights exceed this machine's memory.
 
     >>> build_model("gcn", in_dim=8, hidden_dim=4, out_dim=2).layers[1]
     GCNLayer(4, 2, norm='right')
     """
-    check_choice("kind", kind, MODEL_KINDS)
+    check_choice("kind", kind, (*MODEL_KINDS, *TYPED_MODEL_KINDS))
     sizes = {"in_dim": in_dim, "hidden_dim": hidden_dim, "out_dim": out_dim, "num_layers": num_layers, "heads": heads}
     for name, size in sizes.items():
         check_at_least(name, size, 1, most=_MAX_LAYERS if name == "num_layers" else _MAX_DIM)
     if heads > 1 and kind != "gat":
         raise ValueError(f"heads is {heads}, but {kind} has no heads; leave it at 1 or use gat")
+    relations = _relation_options(kind, num_relations, num_bases, regularizer)
     check_seed(seed)
-    _check_memory(sizes)
+    _check_memory(sizes, relations)
     dims = [in_dim, *[hidden_dim] * (num_layers - 1), out_dim]
     with deferred_interrupt(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         layers = [
-            _build_layer(kind, dims[i], dims[i + 1], hidden_dim, norm, heads, last=i == num_layers - 1)
+            _build_layer(kind, dims[i], dims[i + 1], hidden_dim, norm, heads, relations, last=i == num_layers - 1)
             for i in range(num_layers)
         ]
     between = range(num_layers - 1)

@@ -74,7 +74,7 @@ class SAGELayer(nn.Module):
             [num_dst, out_dim].
         """
         if self.is_linear and self.out_dim < self.in_dim:
-            projected, h_dst = linear_with_self(self.fc_neigh, h, block.num_dst)
+            projected, h_dst = linear_with_self(h, block.num_dst, self.fc_neigh.weight)
             return self._add_self(h_dst, self.aggregate(block, projected))
         aggregated, h_dst = self._aggregate_with_self(block, h)
         return self.update(h_dst, aggregated)
@@ -122,7 +122,7 @@ class SAGELayer(nn.Module):
         return total + h_dst * scale[:, None].to(h.dtype), h_dst
 
     def _max_pool(self, block: Block, h: Tensor) -> tuple[Tensor, Tensor]:
-        pooled, h_dst = linear_with_self(self.fc_pool, h, block.num_dst)
+        pooled, h_dst = linear_with_self(h, block.num_dst, self.fc_pool.weight, self.fc_pool.bias)
         if block.edge_weight is None:  # max of relu = relu of max, on fewer rows
             return segment_max(block, pooled).relu_(), h_dst
         return segment_max(block, pooled.relu_(), block.edge_weight), h_dst

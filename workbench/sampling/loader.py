@@ -6,6 +6,7 @@ import warnings
 from collections.abc import Iterable, Iterator
 from typing import TypeVar
 
+import torch
 from torch import Tensor
 
 from workbench.core.errors import check_at_least, check_ids, check_seed
@@ -55,19 +56,21 @@ def batches(
             batch, as all errors here.
         IndexError: an id out of range.
     """
+    slices = epoch_slices(len(ids), batch_size, epoch=epoch, shuffle=shuffle, drop_last=drop_last, seed=seed)
+    ids = check_ids("ids", ids, graph.num_nodes, unique=True)
+    return ((step, sampler.sample(graph, ids[chosen.to(ids.device)], step=step)) for step, chosen in slices)
+
+
+def epoch_slices(
+    count: int, batch_size: int, *, epoch: int, shuffle: bool, drop_last: bool, seed: int
+) -> Iterator[tuple[int, Tensor]]:
+    """Yield (step, positions of the batch's items) for an epoch over `count` items, with the arguments of `batches`."""
     check_at_least("batch_size", batch_size, 1)
     check_at_least("epoch", epoch, 0)
     check_seed(seed)
-    ids = check_ids("ids", ids, graph.num_nodes, unique=True)
-    order = ids[permutation(stream(seed, Purpose.SHUFFLE, epoch), len(ids)).to(ids.device)] if shuffle else ids
-    starts = range(0, len(ids) - batch_size + 1 if drop_last else len(ids), batch_size)
-    first_step = epoch * len(starts)
-
-    def generate() -> Iterator[tuple[int, MiniBatch]]:
-        for step, start in enumerate(starts, first_step):
-            yield step, sampler.sample(graph, order[start : start + batch_size], step=step)
-
-    return generate()
+    order = permutation(stream(seed, Purpose.SHUFFLE, epoch), count) if shuffle else torch.arange(count)
+    starts = range(0, count - batch_size + 1 if drop_last else count, batch_size)
+    return ((step, order[start : start + batch_size]) for step, start in enumerate(starts, epoch * len(starts)))
 
 
 class _End:

@@ -58,10 +58,15 @@ def compute_itemsize(itemsize: int) -> int:
     return max(4, itemsize)
 
 
+def message_chunk(num_edges: int, row_bytes: int) -> int:
+    """Number of edges that the torch forms process at a time, as in `workbench.kernels.segment.edge_ranges`."""
+    return min(num_edges, max(1, MESSAGE_BYTES // max(1, row_bytes)))
+
+
 def _messages(autograd: FakeAutograd, num_edges: int, row_bytes: int, copies: float = 1) -> Storage:
     """Allocate `copies` times the messages of one chunk of edges; temporary if the caller drops the result."""
-    chunk_edges = max(1, MESSAGE_BYTES // max(1, int(row_bytes * max(1, copies))))
-    return autograd.allocator.allocate(int(min(num_edges, chunk_edges) * row_bytes * copies), autograd.term)
+    edges = message_chunk(num_edges, int(row_bytes * max(1, copies)))
+    return autograd.allocator.allocate(int(edges * row_bytes * copies), autograd.term)
 
 
 def _sum_rows(

@@ -62,7 +62,7 @@ def linear_with_self(
         for_weight = None if weight is None else autograd.empty(cols, out_dim, itemsize)
         return for_x, for_weight, None if bias is None else autograd.empty(out_dim, 1, itemsize)
 
-    autograd.record([out, h_self] if needs_grad else [out], [x, weight, bias], backward, saves=[x])
+    autograd.record([out, h_self] if needs_grad else [out], [x, weight, bias], backward, saves=[x, weight])
     return out, h_self
 
 

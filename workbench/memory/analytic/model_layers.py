@@ -10,9 +10,11 @@ from workbench.memory.analytic.aggregation import FakeBlock, edge_attention, seg
 from workbench.memory.analytic.dense import activate, add, add_bias, linear, linear_with_self, normalise, scale
 from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeTensor
 from workbench.memory.analytic.lstm import last_states
+from workbench.memory.analytic.rgcn import simulate_rgcn
 from workbench.nn.gat import GATLayer
 from workbench.nn.gcn import GCNLayer
 from workbench.nn.gin import GINLayer
+from workbench.nn.rgcn import RGCNLayer
 from workbench.nn.sage import SAGELayer
 
 Parameters = Mapping[int, FakeTensor]
@@ -173,6 +175,12 @@ def _mean_of_heads(autograd: FakeAutograd, x: FakeTensor, heads: int, width: int
 
 
 LAYERS: Mapping[type[nn.Module], SimulateLayer] = MappingProxyType(
-    {SAGELayer: simulate_sage, GCNLayer: simulate_gcn, GINLayer: simulate_gin, GATLayer: simulate_gat}
+    {
+        SAGELayer: simulate_sage,
+        GCNLayer: simulate_gcn,
+        GINLayer: simulate_gin,
+        GATLayer: simulate_gat,
+        RGCNLayer: simulate_rgcn,
+    }
 )
 """Layer types that the analytic model supports, with their simulation."""

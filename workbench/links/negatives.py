@@ -1,0 +1,242 @@
+"""Negative pairs: nodes that replace one end of positive pairs, drawn by hashes of the pair and the draw.
+
+Plain torch on every device: integer operations give the same nodes everywhere, and a batch needs too few for a compiled
+form to matter.
+"""
+
+from collections.abc import Callable
+from dataclasses import KW_ONLY, dataclass
+from numbers import Real
+
+import torch
+from torch import Tensor
+
+from workbench.core.capacity import check_fits
+from workbench.core.errors import (
+    ID_DTYPES,
+    INT64_MAX,
+    check_at_least,
+    check_choice,
+    check_ids,
+    check_seed,
+    check_type,
+    check_vector,
+)
+from workbench.core.graph import Graph
+from workbench.core.randomness import Purpose, stream
+from workbench.kernels.hash import hash_index_torch
+from workbench.links.edge_batch import EdgeBatch
+from workbench.links.false_negatives import have_edges
+
+_ENDS = ("src", "dst")
+_MAX_COUNT = 2**31 - 1
+_MAX_DRAWS = 100
+
+
+def sample_negatives(
+    graph: Graph | int,
+    shape: tuple[int, int],
+    *,
+    end: str = "dst",
+    by_degree: float = 0.0,
+    pool: Tensor | None = None,
+    kept: Tensor | None = None,
+    relation: Tensor | None = None,
+    seed: int = 0,
+    step: int = 0,
+) -> Tensor:
+    """Draw nodes that replace one end of positive pairs, independently and with replacement.
+
+    An entry depends on (seed, step, end; row, column) alone, and is the same on every device.
+
+    Args:
+        graph: the graph, or its number of nodes.
+        shape: (rows, count), with one row per pair, or per chunk of pairs that share negatives.
+        end: the end to replace, "src" or "dst".
+        by_degree: fraction of every row, its last columns, that is drawn in proportion to degrees: this end of a
+            uniformly drawn edge. The other columns are uniform over all nodes.
+        pool: int64 or int32 [any], raw-graph ids: this end of the edges to draw from, such as those of the batch;
+            None: all edges of the graph.
+        kept: int64 or int32 [rows], the end that every row's pair keeps: a node that has an edge with it is drawn
+            again. None: all nodes are accepted.
+        relation: integer [rows], with `kept` and a graph with edge types: only edges of this type count.
+        seed: a 64-bit integer.
+        step: number of the batch.
+
+    Returns:
+        int64 [rows, count], raw-graph ids on the graph's device.
+
+    Raises:
+        TypeError: if the graph or ids are of another type.
+        ValueError: if an option is out of range, or 100 draws in a row are edges.
+        IndexError: if an id is out of range.
+        CapacityError: if the negatives exceed the memory.
+
+    Source: batched negatives of PyTorch-BigGraph (Lerer et al., MLSys 2019), as in MariusGNN (EuroSys 2023).
+    """
+    if not isinstance(shape, tuple | list) or len(shape) != 2:
+        raise TypeError(f"shape is {shape!r}; pass (rows, count): one row per pair or chunk, count negatives each")
+    rows, count = shape
+    check_at_least("the number of rows", rows, 0, most=_MAX_COUNT)
+    check_at_least("the number of negatives per row", count, 1, most=_MAX_COUNT)
+    check_fits(f"{rows} × {count} negatives", 5 * 8 * rows * count, "draw fewer, or share them in chunks")
+    draw = _drawer(graph, end, by_degree, pool)
+    key = stream(check_seed(seed), Purpose.NEGATIVES, check_seed(step, "step"), _ENDS.index(end))
+    device = graph.device if isinstance(graph, Graph) else torch.device("cpu") if pool is None else pool.device
+    row = torch.arange(rows, device=device).repeat_interleave(count)
+    column = torch.arange(count, device=device).repeat(rows)
+    entry, uniform = hash_index_torch(hash_index_torch(key, row), column), column < count - int(by_degree * count + 0.5)
+    nodes = draw(entry, uniform, 0)
+    if kept is not None:
+        nodes = _without_edges(_edge_test(graph, end, kept, relation, rows), draw, nodes, entry, uniform, row)
+    elif relation is not None:
+        raise ValueError("relation is given, but kept is not; pass the ends whose edges are to be avoided as kept")
+    return nodes.view(rows, count)
+
+
+Draw = Callable[[Tensor, Tensor, int], Tensor]
+"""Maps hashes of entries, whether each is uniform over the nodes, and the number of the attempt to nodes."""
+
+
+def _drawer(graph: Graph | int, end: str, by_degree: float, pool: Tensor | None) -> Draw:
+    """Check what to draw from, and return the function that draws."""
+    check_type("graph", graph, (Graph, int), "pass a Graph or a number of nodes")
+    check_choice("end", end, _ENDS)
+    num_nodes = graph.num_nodes if isinstance(graph, Graph) else graph
+    check_at_least("the number of nodes", num_nodes, 1)
+    _check_fraction(by_degree)
+    if pool is not None:
+        pool = check_ids("pool", pool, num_nodes)
+    num_edges = len(pool) if pool is not None else graph.num_edges if isinstance(graph, Graph) else 0
+    if by_degree and not num_edges:
+        raise ValueError(f"by_degree is {by_degree}, but there are no edges to draw from; pass a Graph or pool=")
+
+    def draw(entry: Tensor, uniform: Tensor, attempt: int) -> Tensor:
+        word = hash_index_torch(entry, torch.tensor(attempt, device=entry.device)) & INT64_MAX
+        if not by_degree:
+            return word % num_nodes
+        edge = word % num_edges
+        if pool is not None:
+            ends = pool[edge]
+        else:
+            assert isinstance(graph, Graph)
+            ends = graph.indices[edge] if end == "src" else torch.searchsorted(graph.indptr, edge, right=True) - 1
+        return torch.where(uniform, word % num_nodes, ends.long())
+
+    return draw
+
+
+def _check_fraction(by_degree: float) -> None:
+    if isinstance(by_degree, bool) or not isinstance(by_degree, Real) or not 0 <= by_degree <= 1:
+        raise ValueError(f"by_degree is {by_degree!r}; it must be a fraction from 0 to 1")
+
+
+def _edge_test(
+    graph: Graph | int, end: str, kept: Tensor, relation: Tensor | None, rows: int
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return a function of (nodes, rows) that tells which nodes have an edge with the end that their row keeps."""
+    if not isinstance(graph, Graph):
+        raise TypeError(f"kept needs the edges of a Graph, but graph is the number {graph}; pass the Graph")
+    ids = check_ids("kept", kept, graph.num_nodes)
+    check_vector("kept", ids, rows, (torch.int64,))
+    check_vector("relation", relation, rows, ID_DTYPES)
+
+    def is_edge(nodes: Tensor, row: Tensor) -> Tensor:
+        ends = (nodes, ids[row]) if end == "src" else (ids[row], nodes)
+        return have_edges(graph, *ends, None if relation is None else relation[row])
+
+    return is_edge
+
+
+def _without_edges(
+    is_edge: Callable[[Tensor, Tensor], Tensor], draw: Draw, nodes: Tensor, entry: Tensor, uniform: Tensor, row: Tensor
+) -> Tensor:
+    """Draw the nodes again that have an edge, until none has."""
+    again = is_edge(nodes, row).nonzero()[:, 0]
+    for attempt in range(1, _MAX_DRAWS):
+        if not len(again):
+            return nodes
+        nodes[again] = draw(entry[again], uniform[again], attempt)
+        again = again[is_edge(nodes[again], row[again])]
+    if len(again):
+        raise ValueError(
+            f"{_MAX_DRAWS} draws for pair {int(row[again[0]])} all gave edges: its end has an edge with nearly all "
+            "nodes; omit kept, and mask false_negatives(batch, graph) in the loss"
+        )
+    return nodes
+
+
+@dataclass(frozen=True)
+class Negatives:
+    """Options of the negatives of every batch of pairs.
+
+    Args:
+        count: negatives per pair and end.
+        chunks: number of chunks of pairs that share negatives (fewer if a batch has fewer pairs); None: every pair has
+            negatives of its own.
+        ends: the ends to replace, one at a time: "src", "dst" or "both".
+        by_degree: fraction that is drawn in proportion to degrees.
+        from_batch: draw these from the ends of the batch's own pairs instead of all edges of the graph.
+        avoid_edges: draw negatives that are edges of the graph again; only without `chunks`.
+        seed: a 64-bit integer.
+
+    Raises:
+        ValueError: if an option is out of range, or `avoid_edges` is set with `chunks`.
+
+    Source: MariusGNN (EuroSys 2023) trains with 10 chunks of 500 negatives, or of 5,000, half of them by degree.
+    """
+
+    count: int
+    _: KW_ONLY
+    chunks: int | None = None
+    ends: str = "dst"
+    by_degree: float = 0.0
+    from_batch: bool = False
+    avoid_edges: bool = False
+    seed: int = 0
+
+    def __post_init__(self) -> None:
+        check_at_least("count", self.count, 1, most=_MAX_COUNT)
+        check_at_least("chunks", 1 if self.chunks is None else self.chunks, 1, most=_MAX_COUNT)
+        check_choice("ends", self.ends, (*_ENDS, "both"))
+        _check_fraction(self.by_degree)
+        check_seed(self.seed)
+        if self.avoid_edges and self.chunks is not None:
+            raise ValueError(
+                "avoid_edges is set, but negatives shared by a chunk can't avoid the edges of all its pairs; omit it, "
+                "and mask false_negatives(batch, graph) in the loss, or omit chunks"
+            )
+
+    def draw(
+        self, graph: Graph | int, src: Tensor, dst: Tensor, *, relation: Tensor | None = None, step: int = 0
+    ) -> EdgeBatch:
+        """Draw negatives for positive pairs.
+
+        Args:
+            graph: the graph, or its number of nodes.
+            src: int32 or int64 [num_pairs], raw-graph ids.
+            dst: int32 or int64 [num_pairs], raw-graph ids.
+            relation: integer [num_pairs], relation of each pair.
+            step: number of the batch.
+
+        Returns:
+            The batch of the pairs and their negatives; without `chunks`, those that replace the source come first.
+        """
+        ends = {"src": src, "dst": dst}
+        chunks = max(1, len(src) if self.chunks is None else min(self.chunks, len(src)))
+        drawn = {
+            f"negative_{end}": sample_negatives(
+                graph,
+                (chunks, self.count),
+                end=end,
+                by_degree=self.by_degree,
+                pool=ends[end] if self.from_batch else None,
+                kept=ends["src" if end == "dst" else "dst"] if self.avoid_edges else None,
+                relation=relation if self.avoid_edges else None,
+                seed=self.seed,
+                step=step,
+            )
+            for end in (_ENDS if self.ends == "both" else (self.ends,))
+        }
+        batch = EdgeBatch.from_pairs(src, dst, **drawn, relation=relation, chunks=chunks)
+        return batch.per_pair() if self.chunks is None else batch
