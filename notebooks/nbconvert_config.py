@@ -47,6 +47,12 @@ c.NotebookExporter.preprocessors = [
 ]
 c.ExecutePreprocessor.timeout = 600
 c.ExecutePreprocessor.record_timing = False
+# One browser draws all static images of a notebook: kaleido may wait forever for one that says goodbye in the same read as
+# its last message, which happened in every fourth run when each figure started and closed its own.
+c.ExecutePreprocessor.extra_arguments = [
+    "--IPKernelApp.exec_lines=import kaleido",
+    "--IPKernelApp.exec_lines=kaleido.start_sync_server(silence_warnings=True)",
+]
 c.TagRemovePreprocessor.remove_all_outputs_tags = {"widget"}
 c.ClearMetadataPreprocessor.preserve_cell_metadata_mask = {"tags"}
 c.ClearMetadataPreprocessor.preserve_nb_metadata_mask = {"kernelspec", ("language_info", "name")}

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from functools import partial
+from functools import cached_property, partial
 from typing import Any
 
 import torch
@@ -11,9 +11,11 @@ from torch.nn.functional import cross_entropy
 
 import workbench as wb
 from experiments.performance.cases import Case, case_graph, nodes_with_neighbors, random_nodes
+from workbench.memory.byte_costs import marginal_costs
 from workbench.memory.estimator import Estimator, estimator_for
 from workbench.memory.plan import Plan, plan_with
 from workbench.memory.training_setup import TrainingSetup
+from workbench.partition.batch.partitioner import PreparedPartition
 from workbench.training.epoch_memory import meter_epoch
 
 MARGIN, MOST_PARTS = 0.02, 64
@@ -51,9 +53,14 @@ class Setting:
         estimator = estimator_for(TrainingSetup(model, optimizer=optimizer), batch)
         return Setting(case | {"num_seeds": batch.num_seeds}, batch, model, optimizer, estimator, x, y)
 
+    @cached_property
+    def partition(self) -> PreparedPartition:
+        """The batch, prepared to be cut as plans cut it."""
+        costs = marginal_costs(self.estimator, self.batch)
+        return wb.Partitioner(self.case["method"], seed=self.case["seed"], costs=costs).prepare(self.batch)
+
     def parts(self, num_parts: int) -> list[wb.MiniBatch]:
-        labels = wb.partition_batch(self.batch, num_parts, method=self.case["method"], seed=self.case["seed"])
-        return self.batch.split(labels)
+        return self.batch.split(self.partition.cut(num_parts).assignment)
 
     def estimated(self, micro: Sequence[wb.MiniBatch]) -> list[int]:
         return [self.estimator(mb, accumulating=position > 0).peak_bytes for position, mb in enumerate(micro)]
