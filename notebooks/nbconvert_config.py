@@ -50,7 +50,8 @@ c.ExecutePreprocessor.record_timing = False
 # One browser draws all static images of a notebook: kaleido may wait forever for one that says goodbye in the same read as
 # its last message, which happened in every fourth run when each figure started and closed its own.
 c.ExecutePreprocessor.extra_arguments = [
-    "--IPKernelApp.exec_lines=import kaleido",
+    "--IPKernelApp.exec_lines=import kaleido, warnings",
+    "--IPKernelApp.exec_lines=warnings.filterwarnings('ignore', 'The kopts argument is ignored')",
     "--IPKernelApp.exec_lines=kaleido.start_sync_server(silence_warnings=True)",
 ]
 c.TagRemovePreprocessor.remove_all_outputs_tags = {"widget"}

@@ -39,7 +39,9 @@ REFUSING: dict[str, Callable[[], object]] = {
     "MiniBatch.split": lambda: HALO.split(PARTS),
     "MiniBatch.to_dgl": lambda: HALO.to_dgl(),
     "MiniBatch.to_pyg": lambda: HALO.to_pyg(),
+    "Partitioner.prepare": lambda: wb.Partitioner().prepare(HALO),
     "accumulate": accumulated,  # without forward=; with it, tests/training/test_exchanges.py
+    "byte_costs": lambda: wb.byte_costs(SETUP, HALO),
     "betty_terms": lambda: betty_terms(MODEL, HALO),
     "draw_micro_batches": lambda: import_module("workbench.plots.batch_drawing").draw_micro_batches(HALO, [HALO]),
     "estimate_memory": lambda: wb.estimate_memory(MODEL, HALO),
@@ -67,6 +69,7 @@ HANDLING = {
     "Plan": "stores its arguments",
     "Recovery": "its callback receives micro-batches that were split",
     "stage": "fetches the rows of owned inputs",
+    "false_negatives": "its batch is an EdgeBatch, which has no blocks",
     "TrainingSetup": "forward is the caller's",
 }
 
