@@ -12,6 +12,18 @@ from nbconvert.preprocessors import (
 from PIL import Image
 
 
+class ExecuteAllButWidgets(ExecutePreprocessor):
+    """Leaves cells with the tag "widget" alone: their outputs are not kept, and nbval runs them.
+
+    nbclient may wait forever for their replies while widgets send messages (nbconvert issues 2003 and 2029).
+    """
+
+    def preprocess_cell(self, cell, resources, index):
+        if "widget" in cell.metadata.get("tags", []):
+            return cell, resources
+        return super().preprocess_cell(cell, resources, index)
+
+
 class SmallImages(Preprocessor):
     """Reduces static images to 64 colours, enough for figures: a fifth of the bytes."""
 
@@ -40,16 +52,16 @@ c.FilesWriter.build_directory = ""  # beside the source
 # Order matters. Widgets are dropped because a saved one shows an error until it is run again, time stamps because they
 # change with every run.
 c.NotebookExporter.preprocessors = [
-    ExecutePreprocessor,
+    ExecuteAllButWidgets,
     TagRemovePreprocessor,
     SmallImages,
     ClearMetadataPreprocessor,
 ]
-c.ExecutePreprocessor.timeout = 600
-c.ExecutePreprocessor.record_timing = False
-# One browser draws all static images of a notebook: kaleido may wait forever for one that says goodbye in the same read as
-# its last message, which happened in every fourth run when each figure started and closed its own.
-c.ExecutePreprocessor.extra_arguments = [
+c.ExecuteAllButWidgets.timeout = 600
+c.ExecuteAllButWidgets.record_timing = False
+# One browser draws all static images of a notebook: with one for each figure, kaleido sometimes prints an error into
+# the output when it closes them.
+c.ExecuteAllButWidgets.extra_arguments = [
     "--IPKernelApp.exec_lines=import kaleido, warnings",
     "--IPKernelApp.exec_lines=warnings.filterwarnings('ignore', 'The kopts argument is ignored')",
     "--IPKernelApp.exec_lines=kaleido.start_sync_server(silence_warnings=True)",

@@ -57,7 +57,8 @@ def compare(
 def import_runs(file: Path, store: str | None) -> None:
     """Log the runs of a .jsonl file or of a GPU check's folder.
 
-    Machines without MLflow write the file, `make gpu-check` the folder. Runs that the store contains already are skipped.
+    Machines without MLflow write the file, `make gpu-check` the folder. Runs that the store contains already are
+    skipped.
     """
     from workbench.tracking.file_store import FileStore
     from workbench.tracking.opening import open_store
