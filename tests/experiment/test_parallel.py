@@ -5,7 +5,6 @@ import os
 import signal
 import subprocess
 import sys
-import threading
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -14,6 +13,7 @@ from typing import Any, ClassVar
 import psutil
 import pytest
 
+from tests.experiment.elsewhere import running_elsewhere
 from workbench.experiment import parallel, point_child, point_process
 from workbench.experiment.attempt import Attempt
 from workbench.experiment.figure_loader import load_experiment
@@ -204,22 +204,8 @@ def test_a_store_that_fails_stops_the_sweep_and_the_point_is_kept(scripted, stor
 
 def test_a_point_that_another_process_runs_is_waited_for(scripted, toys, store):
     experiment = load_experiment("toys/fig1")
-    task = experiment.tasks()[0]
-    held, leave = threading.Event(), threading.Event()
-
-    def other():
-        with store.lock(task.point.key) as mine:
-            assert mine
-            held.set()
-            leave.wait(20)
-            store.finish(store.start(task.point), [{"square": -1}])
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    held.wait(20)
-    threading.Timer(0.2, leave.set).start()
-    table = experiment.run(store=store, jobs=2)
-    thread.join()
+    with running_elsewhere(store, experiment.tasks()[0].point):
+        table = experiment.run(store=store, jobs=2)
     assert table.square.tolist() == [-1, 4, 9] and len(scripted) == 2
 
 

@@ -1,9 +1,8 @@
 """Sweeps: every point once, resumed, failures kept, interruptions lose one point at most."""
 
-import threading
-
 import pytest
 
+from tests.experiment.elsewhere import running_elsewhere
 from workbench.experiment.config_errors import ConfigError
 from workbench.experiment.figure_loader import load_experiment
 from workbench.experiment.sweep import slowest
@@ -103,22 +102,8 @@ def test_a_failed_points_memory_is_released_before_the_next(toys, store, monkeyp
 
 def test_a_point_that_another_process_runs_is_waited_for(toys, store, calls):
     experiment = load_experiment("toys/fig1")
-    task = experiment.tasks()[0]
-    held, leave = threading.Event(), threading.Event()
-
-    def other():
-        with store.lock(task.point.key) as mine:
-            assert mine
-            held.set()
-            leave.wait(20)
-            store.finish(store.start(task.point), [{"square": -1}])
-
-    thread = threading.Thread(target=other)
-    thread.start()
-    held.wait(20)
-    threading.Timer(0.2, leave.set).start()
-    table = experiment.run(store=store)
-    thread.join()
+    with running_elsewhere(store, experiment.tasks()[0].point):
+        table = experiment.run(store=store)
     assert table.square.tolist() == [-1, 4, 9] and calls() == ["2 0", "3 0"]
 
 

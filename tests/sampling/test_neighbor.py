@@ -88,7 +88,7 @@ def test_threads_do_not_change_the_batch(options: dict) -> None:
     assert same(results[0], results[2])
 
 
-@pytest.mark.skipif(not torch.cuda.is_available(), reason="needs a GPU")
+@pytest.mark.cuda
 @pytest.mark.parametrize("options", [{}, {"replace": True}, {"weighted": True}, {"weighted": True, "replace": True}])
 @pytest.mark.parametrize("fanouts", [[4, 6], [{0: 2, 1: 3, 2: -1}, {0: 1, 1: 0, 2: 2}]])
 def test_a_gpu_gives_the_same_batch(options: dict, fanouts: list) -> None:

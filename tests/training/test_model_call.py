@@ -11,6 +11,7 @@ from torch import Tensor, nn
 from torch.utils.checkpoint import checkpoint
 
 import workbench as wb
+from tests.devices import CUDA
 from tests.strategies import random_graph
 from tests.training.faulty import above, faulty, nothing
 from tests.training.toys import gradients, relative_difference
@@ -153,7 +154,7 @@ def test_after_has_a_phase_of_its_own() -> None:
     assert events == ["step", *2 * ["fetch", "transfer", "forward", "backward", "after", "called"], "step"]
 
 
-@pytest.mark.parametrize("device", ["meta", *["cuda"] * torch.cuda.is_available()])
+@pytest.mark.parametrize("device", ["meta", CUDA])
 def test_inputs_are_moved_to_the_models_device(device: str) -> None:
     model, seen = new_model().to(device), []
 
