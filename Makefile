@@ -34,7 +34,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 .PHONY: test lint format reproduce ui lab notebooks figures bench gpu-check docs clean
 
 test: lint
-	$(BIN)/python -m pytest --numprocesses $(WORKERS) --dist loadfile --cov --cov-report term --durations 20 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -p no:nbval --numprocesses $(WORKERS) --dist loadfile --cov --cov-report term --durations 20 $(PYTEST_ARGS)
 	$(BIN)/python -m pytest notebooks --nbval-lax --nbval-current-env --numprocesses $(WORKERS) --dist loadfile
 
 reproduce: $(INSTALLED)
