@@ -76,6 +76,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.partition.redundancy import Redundancy as Redundancy
     from workbench.partition.redundancy import redundancy as redundancy
     from workbench.partition.refine import refine_parts as refine_parts
+    from workbench.sampling.batches import Batches as Batches
     from workbench.sampling.edge_loader import edge_batches as edge_batches
     from workbench.sampling.loader import batches as batches
     from workbench.sampling.loader import prefetch as prefetch
@@ -146,6 +147,7 @@ _NAMES = {
     "partition.redundancy": ["Redundancy", "redundancy"],
     "partition.refine": ["refine_parts"],
     "sampling.neighbor": ["FullNeighborSampler", "NeighborSampler"],
+    "sampling.batches": ["Batches"],
     "sampling.edge_loader": ["edge_batches"],
     "sampling.loader": ["batches", "prefetch"],
     "sampling.sampler": ["Drawn", "Sampler"],
