@@ -110,8 +110,8 @@ CASES = {
     ),
     "tuple": (
         lambda: {"model": Tuples()},
-        TypeError,
-        "the model returned a tuple; return one tensor with a row per seed",
+        ValueError,
+        r"an output of tuple\(torch.float32 .*loss_fn=lambda out, y: .* forward=lambda mb, inputs: .*\[0\]",
     ),
     "all rows": (lambda: {"model": Everywhere()}, ValueError, r"the model returned shape \(.*, 5\) for 13 seeds"),
     "other arguments": (
