@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import NoneType
+from types import NoneType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -198,6 +198,20 @@ def graph_to_pyg(graph: Graph) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+def graph_to_data(graph: Graph) -> Any:
+    """Convert a graph to a PyG `Data`, or without PyG to an object with the same attributes.
+
+    Args:
+        graph: a graph whose edge ids, if it has any, are 0 to num_edges − 1.
+    """
+    fields = graph_to_pyg(graph)
+    try:
+        from torch_geometric.data import Data
+    except ImportError:
+        return SimpleNamespace(**fields)
+    return Data(**fields)
+
+
 def graph_from_pyg(data: Any) -> Graph:
     """Convert a homogeneous PyG `Data`.
 
@@ -210,7 +224,10 @@ def graph_from_pyg(data: Any) -> Graph:
         IndexError: if an id is out of range.
     """
     if getattr(data, "edge_index", None) is None:
-        raise ValueError(f"the {type(data).__name__} has no edge_index; pass a PyG Data of one node and edge type")
+        transposed = " before ToSparseTensor, which replaces it by adj_t" * (getattr(data, "adj_t", None) is not None)
+        raise ValueError(
+            f"the {type(data).__name__} has no edge_index; pass a PyG Data of one node and edge type{transposed}"
+        )
     src, dst = check_edge_index(data.edge_index)
     return Graph.from_edges(
         src,
