@@ -161,11 +161,14 @@ _NAMES = {
     "training.batch_loss": ["BatchLoss"],
     "training.step": ["take_step", "train_step"],
 }
+__version__: str  # of __getattr__, so that no metadata are read on import
 _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_MODULE_OF)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_MODULE_OF[name]), name)
@@ -173,5 +176,15 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def _version() -> str:
+    """The installed version; a placeholder if the package is a folder on the path."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("gnn-workbench")
+    except PackageNotFoundError:
+        return "0+uninstalled"
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

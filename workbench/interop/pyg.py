@@ -17,7 +17,7 @@ from workbench.interop.edge_lists import (
     check_edge_index,
     in_callers_order,
 )
-from workbench.interop.pyg_hops import blocks_of_hops
+from workbench.interop.pyg_hops import blocks_of_hops, why_without_hops
 
 Adj = tuple[Tensor, Tensor | None, tuple[int, int]]
 
@@ -164,10 +164,7 @@ def blocks_from_pyg(batch: Any) -> tuple[Tensor, tuple[Block, ...]]:
     elif getattr(batch, "num_sampled_nodes", None) is not None:
         blocks = blocks_of_hops(batch)
     else:
-        raise ValueError(
-            "the batch has neither adjs nor num_sampled_nodes; NeighborLoader sets the latter with pyg-lib (not with "
-            'torch-sparse) and subgraph_type="directional". Install pyg-lib, or use a batch from to_pyg'
-        )
+        raise ValueError(f"the batch has neither adjs nor num_sampled_nodes; {why_without_hops(batch)}")
     return node_ids, tuple(blocks)
 
 

@@ -11,7 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import find_out_of_range
-from workbench.nn.outputs import describe, first_tensor, select_rows
+from workbench.nn.outputs import check_output, describe, remedy, select_rows
 
 LossFunction = Callable[..., Tensor]
 UNLABELLED = -1
@@ -51,10 +51,7 @@ class SeedLoss:
             TypeError: not callable, or a class instead of an instance.
             ValueError: a module, or a function with a bound `reduction`, that reduces differently.
         """
-        if inspect.isclass(loss_fn):
-            raise TypeError(f"loss_fn is the class {loss_fn.__name__}; pass an instance of it: {loss_fn.__name__}()")
-        if not callable(loss_fn):
-            raise TypeError(f"loss_fn is {loss_fn!r}; pass a function such as torch.nn.functional.cross_entropy")
+        check_loss(loss_fn)
         configured = _option(loss_fn, "reduction")
         bound = isinstance(loss_fn, nn.Module) or "reduction" in getattr(loss_fn, "keywords", {})
         if bound and configured not in (None, "none", reduction):
@@ -128,7 +125,7 @@ class SeedLoss:
             ValueError: the number of rows or losses differs from the number of seeds, or the loss function failed.
             IndexError: a class for which the output has no column.
         """
-        device = _check_output(out, labels)
+        device = check_output(out, labels)
         labelled = self.labelled(labels)
         if labelled is not None and not labelled.all():
             rows = labelled.nonzero()[:, 0]
@@ -155,14 +152,30 @@ class SeedLoss:
                 raise
             raise ValueError(
                 f"loss_fn failed for an output of {describe(out)} and labels of {describe(labels)}: {error}. "
-                f"{_remedy(out, labels)}"
+                f"{remedy(out, labels)}"
             ) from error
         if not isinstance(losses, Tensor):
-            raise TypeError(
-                f"loss_fn returned a {type(losses).__name__}; return one loss per seed, a tensor (of several losses, "
-                "their sum)"
+            instead = "return one loss per seed, a tensor (of several losses, their sum)"
+            raise TypeError(f"loss_fn returned a {type(losses).__name__}; {instead}")
+        if isinstance(out, Tensor) and losses.shape == (len(out), len(out)) != out.shape and len(out) > 1:
+            raise ValueError(
+                f"loss_fn broadcast an output of {describe(out)} and labels of {describe(labels)} to "
+                f"{tuple(losses.shape)}; pass both of one shape, such as y[:, None] or an output[:, 0]"
             )
         return losses
+
+
+def check_loss(loss_fn: Any) -> None:
+    """Check that a loss function can be called.
+
+    Raises:
+        TypeError: It can't, or it is a class instead of an instance.
+    """
+    if inspect.isclass(loss_fn):
+        raise TypeError(f"loss_fn is the class {loss_fn.__name__}; pass an instance of it: {loss_fn.__name__}()")
+    if not callable(loss_fn):
+        shown = f"a {type(loss_fn).__name__}" if isinstance(loss_fn, Tensor) else repr(loss_fn)
+        raise TypeError(f"loss_fn is {shown}; pass a function such as torch.nn.functional.cross_entropy")
 
 
 def check_classes(labels: Tensor, columns: int, limit: str) -> None:
@@ -181,37 +194,6 @@ def check_classes(labels: Tensor, columns: int, limit: str) -> None:
             f"y contains class {bad}, but {limit.format(columns)}; classes must be in [0, {columns}), or -1 for "
             "unlabelled: number them from 0, or build the model with out_dim = largest class + 1"
         )
-
-
-def _check_output(out: Any, labels: Tensor) -> torch.device:
-    """Check the output's structure and rows, and return the device of its first tensor."""
-    first = first_tensor(out)
-    if first is None:
-        raise TypeError(
-            f"the model returned {describe(out)}; return one tensor with a row per seed, or a tuple, list or dict of "
-            "tensors, or call workbench.accumulate(model, micro, read, loss_of), whose loss_of(output, mb) accepts any "
-            "output"
-        )
-    if isinstance(out, Tensor) and (out.dim() == 0 or out.shape[0] != labels.shape[0]):
-        raise ValueError(
-            f"the model returned shape {tuple(out.shape)} for {labels.shape[0]} seeds; return one row per "
-            "destination of the last block"
-        )
-    return first.device
-
-
-def _remedy(out: Any, labels: Tensor) -> str:
-    if not isinstance(out, Tensor):
-        return (
-            "Pass a loss that accepts the whole output and returns one loss per seed, loss_fn=lambda out, y: "
-            'torch.nn.functional.cross_entropy(out[0], y, reduction="none") + …, or select one tensor: '
-            "forward=lambda mb, inputs: model(mb.blocks, inputs.x)[0]"
-        )
-    if labels.shape[1:] == (1,) and (out.dim() == 1 or out.shape[1] != 1):
-        return "Pass labels without the second dimension: y[:, 0]"
-    if labels.is_floating_point() and labels.dim() == 1 and out.dim() == 2:
-        return "Pass classes as integers, y.long(), or (for values) an output and labels of one shape"
-    return "Pass labels of the shape and dtype that the loss expects for this output"
 
 
 def _parameters(loss_fn: LossFunction) -> Mapping[str, inspect.Parameter]:

@@ -17,7 +17,14 @@ from workbench.nn.inputs import Inputs
 from workbench.nn.losses import LossFunction
 from workbench.nn.signature import Forward
 from workbench.training.accumulate import After, Phase, accumulate, unmeasured
-from workbench.training.arguments import as_batches, check_halo, check_model, check_optimizer, check_trains
+from workbench.training.arguments import (
+    as_batches,
+    check_halo,
+    check_model,
+    check_optimizer,
+    check_trains,
+    exchanged_noted,
+)
 from workbench.training.batch_loss import BatchLoss, Total
 from workbench.training.oom_step import step_with_oom_recovery
 
@@ -146,7 +153,8 @@ def take_step(
         model.zero_grad()  # the optimizer may have only some of the parameters
     read = partial(_read, sources)
     options = {"forward": setup.forward, "after": after, "phase": phase, "recover": setup.recover}
-    loss = accumulate(model, batches, read, loss_of, **options)
+    with exchanged_noted(sources.x, y):
+        loss = accumulate(model, batches, read, loss_of, **options)
     del loss_of  # its labels
     with phase("step"):
         if before_step is not None:
