@@ -106,6 +106,8 @@ def test_a_built_in_graph_samples_and_empty_graphs_convert() -> None:
     assert torch.equal(Graph.from_networkx(club).in_degrees(), torch.tensor([d for _, d in club.degree]))
     assert Graph.from_networkx(networkx.Graph()).num_nodes == 0
     assert Graph.from_edges([], [], num_nodes=3).to_networkx().number_of_nodes() == 3
+    numpy_names = networkx.DiGraph(list(zip(np.arange(3), np.arange(1, 4), strict=True)))
+    assert Graph.from_networkx(numpy_names).indices.tolist() == [0, 1, 2]
     integers = networkx.DiGraph([(0, 1, {"weight": 3})])
     weight = Graph.from_networkx(integers).edge_weight
     assert weight is not None and weight.dtype == torch.get_default_dtype() and weight.tolist() == [3.0]
@@ -126,6 +128,7 @@ def test_a_built_in_graph_samples_and_empty_graphs_convert() -> None:
         ),
         (networkx.Graph([(0, 1, {"edge_type": 1}), (1, 2)]), ValueError, "1 of 2 edges have no attribute 'edge_type'"),
         (networkx.Graph([(0, 1, {"weight": "a"})]), TypeError, "attribute 'weight' of the edges is list, not a vector"),
+        (networkx.Graph([(0, 1, {"weight": 1j})]), TypeError, "edge_weight"),
         (networkx.Graph([(0, 1, {"weight": np.nan})]), ValueError, "edge_weight contains nan"),
         (networkx.Graph([(0, 1, {"edge_type": 0.5})]), TypeError, "edge_type"),
         ([(0, 1)], TypeError, "graph is a list; pass a graph of networkx"),

@@ -4,6 +4,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -36,7 +37,7 @@ def graph_from_networkx(graph: Any, *, weight: str | None = "weight") -> Graph:
         "edge_type": _column("edges", "edge_type", (data for *_, data in edges)),
     }
     values: dict[str, Any] = {name: value for name, value in columns.items() if value is not None}
-    if "edge_weight" in values:
+    if "edge_weight" in values and not values["edge_weight"].is_complex():
         values["edge_weight"] = values["edge_weight"].to(torch.get_default_dtype())
     if not graph.is_directed():
         back = (ends[:, 0] != ends[:, 1]).nonzero()[:, 0]  # a self loop is its own reverse
@@ -50,7 +51,7 @@ def graph_from_networkx(graph: Any, *, weight: str | None = "weight") -> Graph:
 def _check_names(graph: Any) -> int:
     """Check that the nodes are the numbers from 0, and return how many there are."""
     count = graph.number_of_nodes()
-    other = next((node for node in graph if not isinstance(node, int) or not 0 <= node < count), None)
+    other = next((node for node in graph if not isinstance(node, int | np.integer) or not 0 <= node < count), None)
     if other is not None:
         raise ValueError(
             f"the networkx graph has a node {other!r}; the {count} nodes of a Graph are the numbers 0 to {count - 1}. "

@@ -147,7 +147,9 @@ class SeedLoss:
         """Compute the losses; an error of the loss function is raised with the shapes and dtypes it received."""
         try:
             losses = self.unreduced(out, labels)
-        except (TypeError, ValueError, LookupError, AttributeError, RuntimeError) as error:
+        except (TypeError, ValueError, IndexError, KeyError, AttributeError, RuntimeError) as error:
+            if isinstance(out, Tensor) and isinstance(error, KeyError | AttributeError):  # of the user's own code
+                raise
             if isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in _OOM_MESSAGES):
                 raise
             raise ValueError(
