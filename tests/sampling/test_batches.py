@@ -127,6 +127,10 @@ def test_a_loader_created_in_the_loop_over_epochs_is_noticed() -> None:
     with pytest.warns(RuntimeWarning, match="3 loaders with the same arguments .* Create the loader once") as caught:
         list(wb.batches(graph, torch.arange(20), **OPTIONS))
     assert caught[0].filename == __file__
+    by_type = wb.NeighborSampler([{0: 2, 1: 1}])  # has no hash
+    graph = random_graph(40, 300, num_edge_types=2)
+    with pytest.warns(RuntimeWarning, match="3 loaders"):
+        _ = [list(wb.batches(graph, torch.arange(20), sampler=by_type, batch_size=8)) for _ in range(3)]
     with pytest.warns(RuntimeWarning, match="3 loaders"):
         _ = [list(wb.edge_batches(graph, PAIRS, **OPTIONS)) for _ in range(3)]
 
