@@ -19,9 +19,9 @@ class SAGE(torch.nn.Module):
 
 def train(data, train_idx, model, optimizer, epochs):
     loader = NeighborLoader(data, num_neighbors=[25, 10], input_nodes=train_idx, batch_size=64, shuffle=True)
-    losses = []
+    history = []
     for _ in range(epochs):
-        total_loss = 0
+        total_loss = total_correct = 0
         for whole in loader:
             optimizer.zero_grad()
             for batch in wb.micro_batches(whole, 4):
@@ -29,7 +29,8 @@ def train(data, train_idx, model, optimizer, epochs):
                 out = model(data.x[batch.n_id], batch.edge_index)[: batch.batch_size]
                 loss = F.cross_entropy(out, y, reduction="sum") / whole.batch_size
                 loss.backward()
-                total_loss += loss.item()
+                total_loss += loss.item() * whole.batch_size
+                total_correct += int((out.argmax(dim=1) == y).sum())
             optimizer.step()
-        losses.append(total_loss / len(loader))
-    return losses
+        history.append((total_loss / len(train_idx), total_correct / len(train_idx)))
+    return history

@@ -17,9 +17,9 @@ class SAGE(torch.nn.Module):
 
 def train(data, train_idx, model, optimizer, epochs):
     loader = NeighborLoader(data, num_neighbors=[25, 10], input_nodes=train_idx, batch_size=64, shuffle=True)
-    losses = []
+    history = []
     for _ in range(epochs):
-        total_loss = 0
+        total_loss = total_correct = 0
         for batch in loader:
             optimizer.zero_grad()
             y = batch.y[: batch.batch_size]
@@ -27,6 +27,7 @@ def train(data, train_idx, model, optimizer, epochs):
             loss = F.cross_entropy(out, y)
             loss.backward()
             optimizer.step()
-            total_loss += loss.item()
-        losses.append(total_loss / len(loader))
-    return losses
+            total_loss += loss.item() * batch.batch_size
+            total_correct += int((out.argmax(dim=1) == y).sum())
+        history.append((total_loss / len(train_idx), total_correct / len(train_idx)))
+    return history
