@@ -1,6 +1,7 @@
 """Public names: they exist, are documented, and importing the package loads no heavy library."""
 
 import ast
+import importlib.metadata
 import inspect
 import os
 import subprocess
@@ -41,6 +42,17 @@ def loaded_after(code: str) -> set[str]:
     env = os.environ | {"PYTHONPATH": str(Path(inspect.getfile(wb)).parent.parent)}
     result = subprocess.run([sys.executable, "-c", script], env=env, capture_output=True, text=True, check=True)
     return set(result.stdout.split())
+
+
+def test_the_version_is_that_of_the_package(monkeypatch):
+    assert wb.__version__ == importlib.metadata.version("gnn-workbench")
+    assert "__version__" in dir(wb)
+
+    def not_installed(name):
+        raise importlib.metadata.PackageNotFoundError(name)
+
+    monkeypatch.setattr(importlib.metadata, "version", not_installed)
+    assert wb.__version__ == "0+uninstalled"
 
 
 def test_import_loads_no_library():

@@ -76,6 +76,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.partition.redundancy import Redundancy as Redundancy
     from workbench.partition.redundancy import redundancy as redundancy
     from workbench.partition.refine import refine_parts as refine_parts
+    from workbench.sampling.batches import Batches as Batches
     from workbench.sampling.edge_loader import edge_batches as edge_batches
     from workbench.sampling.loader import batches as batches
     from workbench.sampling.loader import prefetch as prefetch
@@ -146,6 +147,7 @@ _NAMES = {
     "partition.redundancy": ["Redundancy", "redundancy"],
     "partition.refine": ["refine_parts"],
     "sampling.neighbor": ["FullNeighborSampler", "NeighborSampler"],
+    "sampling.batches": ["Batches"],
     "sampling.edge_loader": ["edge_batches"],
     "sampling.loader": ["batches", "prefetch"],
     "sampling.sampler": ["Drawn", "Sampler"],
@@ -159,11 +161,14 @@ _NAMES = {
     "training.batch_loss": ["BatchLoss"],
     "training.step": ["take_step", "train_step"],
 }
+__version__: str  # of __getattr__, so that no metadata are read on import
 _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_MODULE_OF)  # pyright: ignore[reportUnsupportedDunderAll]
 
 
 def __getattr__(name: str) -> Any:
+    if name == "__version__":
+        return _version()
     if name not in _MODULE_OF:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
     value = getattr(import_module(_MODULE_OF[name]), name)
@@ -171,5 +176,15 @@ def __getattr__(name: str) -> Any:
     return value
 
 
+def _version() -> str:
+    """The installed version; a placeholder if the package is a folder on the path."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return version("gnn-workbench")
+    except PackageNotFoundError:
+        return "0+uninstalled"
+
+
 def __dir__() -> list[str]:
-    return sorted({*globals(), *__all__})
+    return sorted({*globals(), *__all__, "__version__"})

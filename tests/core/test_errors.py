@@ -26,7 +26,11 @@ def test_check_ids_returns_a_contiguous_int64_vector():
     [
         ([1, 2], TypeError, r"seeds must be an int64 or int32 tensor, not list; .*torch.as_tensor"),
         (torch.ones(2), TypeError, r"not torch.float32"),
-        (torch.tensor([True]), TypeError, r"not torch.bool"),
+        (torch.ones(2), TypeError, r"convert with torch\.as_tensor\(seeds\)\.long\(\)"),
+        (torch.tensor([True]), TypeError, r"not torch.bool; convert a mask with .*\(seeds\)\.nonzero\(\)\[:, 0\]$"),
+        (np.array([True]), TypeError, r"not ndarray; convert a mask with .*\.nonzero\(\)\[:, 0\]$"),
+        ([True, False], TypeError, r"not list; convert a mask with .*\.nonzero\(\)\[:, 0\]$"),
+        (torch.tensor([1], dtype=torch.uint8), TypeError, r"mask with .*\.nonzero\(\)\[:, 0\], ids with .*\.long\(\)"),
         (torch.zeros(2, 2, dtype=torch.int64), ValueError, r"seeds must be a vector, not of shape \(2, 2\)"),
         (torch.tensor(3), ValueError, r"not of shape \(\)"),
         (torch.tensor([0, 5]), IndexError, r"seeds contains 5; ids must be in \[0, 5\)"),

@@ -1,15 +1,17 @@
-"""Fuzz targets: objects of DGL, PyG and SciPy, mutated before conversion."""
+"""Fuzz targets: objects of DGL, PyG, SciPy and networkx, mutated before conversion."""
 
 import random
 from types import SimpleNamespace
 from typing import Any
 
+import networkx
 import numpy as np
 import pytest
 import torch
 
 from tests.fuzz.mutate import mutated, wrong
 from tests.strategies import random_graph, random_minibatch
+from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.interop import from_scipy, graph_from_pyg, to_scipy
 from workbench.training.adapters import micro_batches
@@ -87,8 +89,23 @@ def scipy_matrix(rng: random.Random) -> None:
     from_scipy(matrix, weighted=rng.random() < 0.7).validate()
 
 
+def networkx_graph(rng: random.Random) -> None:
+    graph: Any = networkx.gnm_random_graph(9, 20, seed=1, directed=rng.random() < 0.5)
+    for edge in graph.edges:
+        graph.edges[edge]["weight"] = 0.5
+    if rng.random() < 0.5:
+        wrong_value = rng.choice((None, "a", float("nan"), 2**70, [1.0], True, 1j))
+        graph.edges[rng.choice(list(graph.edges))][rng.choice(("weight", "edge_type"))] = wrong_value
+    if rng.random() < 0.3:
+        graph = networkx.relabel_nodes(graph, {4: rng.choice(("a", -1, 9, 1.5, (4,)))})
+    if rng.random() < 0.1:
+        graph = mutated(graph, rng)
+    Graph.from_networkx(graph, weight=rng.choice(("weight", "capacity", None))).validate()
+
+
 CATEGORIES = {
     "dgl": (dgl_blocks,),
     "pyg": (pyg_layers, pyg_adjacency, pyg_hops, pyg_graph),
     "scipy": (scipy_matrix,),
+    "networkx": (networkx_graph,),
 }

@@ -414,7 +414,12 @@ def test_batches_of_hops_are_row_prefixes():
         ({"num_sampled_nodes": [2, 2, 7]}, ValueError, "add up to 11, but n_id has 5 nodes"),
         ({"num_sampled_nodes": [5]}, ValueError, r"num_sampled_nodes is \[5\]; it must count the seeds and"),
         ({"num_sampled_nodes": [6, -2, 1]}, ValueError, "a number of num_sampled_nodes is -2"),
-        ({"num_sampled_nodes": None}, ValueError, "pyg-lib .*not with torch-sparse.* subgraph_type=.directional"),
+        ({"num_sampled_nodes": None}, ValueError, "with pyg-lib, not with torch-sparse, .* subgraph_type=.directional"),
+        (
+            {"num_sampled_nodes": None, "edge_index": torch.tensor([[2, 0, 3, 0, 1, 4], [0, 2, 0, 3, 4, 1]])},
+            ValueError,
+            r'go both ways, as those of NeighborLoader\(subgraph_type="bidirectional".*pass subgraph_type="directional',
+        ),
         ({"num_sampled_edges": [2, 4]}, ValueError, r"are \[2, 4\], but edge_index has \[3, 3\] edges"),
         ({"batch_size": 3}, ValueError, "batch_size is 3, but num_sampled_nodes begins with 2 seeds"),
         ({"e_id": torch.arange(7)}, ValueError, r"edge_ids has shape \(7,\) for 6 edges; pass one value per edge"),

@@ -106,6 +106,23 @@ def test_scalar_losses_are_refused() -> None:
         SeedLoss.of(lambda out, labels: F.cross_entropy(out, labels), "mean")(OUT, LABELS)
 
 
+@pytest.mark.parametrize(("out", "labels"), [(OUT[:, :1], LABELS.double()), (OUT[:, 0], LABELS[:, None].double())])
+def test_broadcast_losses_are_refused(out: Tensor, labels: Tensor) -> None:
+    """Every output would be compared with every label."""
+    squared = SeedLoss.of(lambda out, y: (out - y).square(), "mean")
+    with pytest.raises(ValueError, match=r"broadcast an output of .* to \(11, 11\); pass both of one shape, such as y"):
+        squared(out, labels)
+    assert squared(out.reshape(11, 1), labels.reshape(11, 1)).shape == ()
+    assert squared(out.reshape(-1)[:1], labels.reshape(-1)[:1]).shape == ()
+
+
+@pytest.mark.parametrize(("labels", "column"), [(LABELS, ""), (LABELS[:, None], r"\[:, 0\]")])
+def test_nan_labels_are_explained(labels: Tensor, column: str) -> None:
+    labels = torch.where(labels < 0, torch.nan, labels.double())
+    with pytest.raises(ValueError, match=r"Labels are NaN; .*torch\.where\(y\.isnan\(\), -1, y\)\.long\(\)" + column):
+        SeedLoss.of(F.cross_entropy, "mean")(OUT, labels)
+
+
 def test_modules_that_reduce_differently_are_refused() -> None:
     with pytest.raises(ValueError, match="reduces by 'sum', the step by 'mean'"):
         SeedLoss.of(nn.CrossEntropyLoss(reduction="sum"), "mean")

@@ -18,7 +18,9 @@ SAMPLER = wb.NeighborSampler([2, 2])
 
 
 def seeds_of(**options) -> list[list[int]]:
-    return [mb.seeds.tolist() for _, mb in wb.batches(GRAPH, IDS, sampler=SAMPLER, batch_size=8, **options)]
+    options = {"epoch": 0} | options
+    loader = wb.batches(GRAPH, IDS, sampler=SAMPLER, batch_size=8, **options)  # pyright: ignore[reportArgumentType]
+    return [mb.seeds.tolist() for _, mb in loader]
 
 
 def test_an_epoch_contains_every_id_once() -> None:
@@ -67,7 +69,7 @@ def test_prefetch_runs_ahead_by_its_depth_and_no_further() -> None:
             made.append(i)
             yield i
 
-    stream = wb.prefetch(produce(), depth=2)
+    stream = iter(wb.prefetch(produce(), depth=2))
     assert next(stream) == 0
     deadline = time.monotonic() + 5
     while len(made) < 4 and time.monotonic() < deadline:
@@ -82,7 +84,7 @@ def test_an_error_is_raised_in_place_of_its_item() -> None:
         yield 1
         raise KeyError("second item")
 
-    stream = wb.prefetch(produce())
+    stream = iter(wb.prefetch(produce()))
     assert next(stream) == 1
     with pytest.raises(KeyError, match="second item"):
         next(stream)
@@ -121,7 +123,7 @@ def test_early_exit_does_not_wait_forever_for_a_hanging_iterable(monkeypatch: py
         yield 1
         release.wait(60)
 
-    items = wb.prefetch(produce())
+    items = iter(wb.prefetch(produce()))
     assert next(items) == 1
     with pytest.warns(RuntimeWarning, match=r"has not returned for 0\.05 s; its thread keeps running"):
         items.close()  # type: ignore[attr-defined]
@@ -137,7 +139,7 @@ def test_a_forked_process_gets_an_error_instead_of_hanging(monkeypatch: pytest.M
         yield 1
         release.wait(60)
 
-    items = wb.prefetch(produce())
+    items = iter(wb.prefetch(produce()))
     assert next(items) == 1
     child = os.fork()
     if not child:

@@ -2,7 +2,7 @@
 
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterable
 
 import pytest
 import torch
@@ -114,7 +114,7 @@ def test_batches_share_no_state() -> None:
     seeds = {id(big): torch.arange(100, 400), id(small): torch.arange(20)}
     first = {(id(g), s): sampler.sample(g, seeds[id(g)], step=s) for g in (big, small) for s in range(4)}
 
-    def stream(graph: Graph) -> Iterator[wb.MiniBatch]:
+    def stream(graph: Graph) -> Iterable[wb.MiniBatch]:
         return wb.prefetch(sampler.sample(graph, seeds[id(graph)], step=step) for step in range(4))
 
     streams = [stream(graph) for graph in (small, big, small)]

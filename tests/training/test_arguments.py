@@ -9,11 +9,14 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.training.toys import PlainModel, toy_batch
+from workbench.core.graph import Graph
 from workbench.memory.estimator import estimate_memory
+from workbench.memory.plan import plan_micro_batches
 from workbench.nn.model import build_model
+from workbench.partition.redundancy import redundancy
 from workbench.training.accumulate import accumulate
 from workbench.training.epoch import epoch_steps, train_epochs
-from workbench.training.evaluate import accuracy
+from workbench.training.evaluate import accuracy, full_neighbour_logits
 from workbench.training.profile import profile_epoch
 from workbench.training.step import train_step
 
@@ -73,6 +76,8 @@ CASES = {
     "blocks": (lambda: {"micro": toy_batch().blocks}, TypeError, r"micro\[0\] is a Block; pass a MiniBatch"),
     "no batch": (lambda: {"micro": 7}, TypeError, "micro is an int; pass a MiniBatch"),
     "features as a list": (lambda: {"x": X.tolist()}, TypeError, "x is a list; pass a tensor with a row per node"),
+    "a tensor as micro": (lambda: {"micro": X}, TypeError, "micro is a Tensor; pass a MiniBatch or a list"),
+    "labels as the loss": (lambda: {"loss_fn": Y}, TypeError, "loss_fn is a Tensor; pass a function such as torch"),
     "labels as a number": (lambda: {"y": torch.tensor(1)}, ValueError, "y is a single number"),
     "double features": (
         lambda: {"x": X.double()},
@@ -110,8 +115,8 @@ CASES = {
     ),
     "tuple": (
         lambda: {"model": Tuples()},
-        TypeError,
-        "the model returned a tuple; return one tensor with a row per seed",
+        ValueError,
+        r"an output of tuple\(torch.float32 .*loss_fn=lambda out, y: .* forward=lambda mb, inputs: .*\[0\]",
     ),
     "all rows": (lambda: {"model": Everywhere()}, ValueError, r"the model returned shape \(.*, 5\) for 13 seeds"),
     "other arguments": (
@@ -133,6 +138,58 @@ def test_mistakes_are_refused(case: str) -> None:
 def test_disabled_gradients_are_refused(switch) -> None:
     with switch(), pytest.raises(ValueError, match=r"gradients are disabled here .* call it outside"):
         train_step(**arguments())
+
+
+@pytest.mark.parametrize("model", [build_model("sage-mean", in_dim=4, hidden_dim=5, out_dim=3), PlainModel()])
+@pytest.mark.parametrize("labels", [Y, Y[:, None]])
+def test_exchanged_features_and_labels_are_noted(model: nn.Module, labels: Tensor) -> None:
+    with pytest.raises(ValueError, match="features") as caught:
+        train_step(**arguments(model=model, x=labels, y=X))
+    assert "are they exchanged? The features x come first" in caught.value.__notes__[0]
+    with pytest.raises(ValueError, match="features") as caught:
+        train_step(**arguments(model=model, x=X[:, :2]))
+    assert not hasattr(caught.value, "__notes__")
+
+
+@pytest.mark.parametrize(
+    ("read", "loss_of", "message"),
+    [
+        (X, lambda out, mb: out.sum(), r"read is a Tensor; pass a function of a micro-batch: lambda mb: x"),
+        (lambda mb: X[mb.node_ids], F.cross_entropy, r"loss_of is cross_entropy, .* pass workbench\.BatchLoss\.of"),
+        (lambda mb: X[mb.node_ids], nn.CrossEntropyLoss(), "loss_of is CrossEntropyLoss, "),
+        (lambda mb: X[mb.node_ids], nn.CrossEntropyLoss, "loss_of is CrossEntropyLoss, "),
+        (lambda mb: X[mb.node_ids], None, "loss_of is NoneType, "),
+    ],
+)
+def test_accumulate_refuses_what_it_cannot_call(read, loss_of, message: str) -> None:
+    with pytest.raises(TypeError, match=message):
+        accumulate(PlainModel(), toy_batch(), read, loss_of)
+
+
+@pytest.mark.parametrize("model", [build_model("sage-mean", in_dim=4, hidden_dim=5, out_dim=3), PlainModel()])
+def test_estimates_and_plans_refuse_a_loss_class(model: nn.Module) -> None:
+    for call in (estimate_memory, partial(plan_micro_batches, capacity_bytes=2**20)):
+        with pytest.raises(
+            TypeError, match=r"the class CrossEntropyLoss; pass an instance of it: CrossEntropyLoss\(\)"
+        ):
+            call(model, toy_batch(), loss_fn=nn.CrossEntropyLoss, in_dim=4)  # pyright: ignore[reportArgumentType]
+
+
+def test_redundancy_and_edges_refuse_exchanged_or_joined_arguments() -> None:
+    mb = toy_batch()
+    with pytest.raises(TypeError, match="mb is a list; pass the micro-batches first"):
+        redundancy(mb, [mb])  # pyright: ignore[reportArgumentType]
+    with pytest.raises(TypeError, match="micro is a MiniBatch; pass the list of micro-batches first"):
+        redundancy(mb, mb)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(
+        ValueError, match=r"src has shape \(2, 5\), like an edge_index; .*Graph.from_edges\(\*edge_index\)"
+    ):
+        Graph.from_edges(torch.zeros(2, 5, dtype=torch.int64), 20)  # pyright: ignore[reportArgumentType]
+
+
+def test_the_advice_for_own_models_warns_of_large_batches() -> None:
+    with pytest.raises(TypeError, match="batches of FullNeighborSampler, of few seeds each"):
+        full_neighbour_logits(PlainModel(), Graph.from_edges([0], [1]), X)
 
 
 def test_a_detached_loss_is_refused() -> None:

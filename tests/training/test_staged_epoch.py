@@ -20,8 +20,8 @@ SAMPLER = wb.NeighborSampler([3, 3], seed=0)
 PHASES = {"sample", "stage", "wait", "fetch", "transfer", "forward", "backward", "step", "other"}
 
 
-def sampled() -> Iterator[tuple[int, wb.MiniBatch]]:
-    return wb.batches(GRAPH, torch.arange(40), sampler=SAMPLER, batch_size=8)
+def sampled() -> wb.Batches[tuple[int, wb.MiniBatch]]:
+    return wb.batches(GRAPH, torch.arange(40), sampler=SAMPLER, batch_size=8, epoch=0)
 
 
 class StagedEpoch:

@@ -118,9 +118,12 @@ def type_name(value: object) -> str:
 
 
 def _conversion(name: str, value: object) -> str:
-    if getattr(value, "dtype", None) in (torch.bool, bool):
-        return f"convert a mask with torch.as_tensor({name}).nonzero()[:, 0]"
-    return "convert with torch.as_tensor(ids).long()"
+    mask = f"convert a mask with torch.as_tensor({name}).nonzero()[:, 0]"
+    dtype = getattr(value, "dtype", None)
+    if dtype in (torch.bool, bool) or (isinstance(value, list | tuple) and value and isinstance(value[0], bool)):
+        return mask
+    ids = f"torch.as_tensor({name}).long()"
+    return f"{mask}, ids with {ids}" if str(dtype).endswith("uint8") else f"convert with {ids}"
 
 
 def check_vector(
@@ -143,7 +146,7 @@ def check_vector(
         return
     dtypes = tuple(dtypes)
     if not isinstance(values, Tensor) or values.dtype not in dtypes:
-        remedy = "convert it with .to(dtype)" if isinstance(values, Tensor) else f"pass torch.as_tensor({name})"
+        remedy = f"convert it with .to({dtypes[0]})" if isinstance(values, Tensor) else f"pass torch.as_tensor({name})"
         accepted = " or ".join(str(dtype) for dtype in dtypes)
         raise TypeError(f"{name} must be a tensor of {accepted}, not {type_name(values)}; {remedy}")
     if values.dim() != 1 and not (columns and values.dim() > 1):

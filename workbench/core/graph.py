@@ -22,17 +22,16 @@ from workbench.core.errors import (
     check_vector,
 )
 from workbench.core.graph_build import TYPE_DTYPES, ArrayLike, Undirected, as_vector, edges_to_csr
-from workbench.core.html import html_table
+from workbench.core.graph_forms import GraphForms
 from workbench.core.shared_storage import move_all, total_bytes
 from workbench.core.units import format_bytes
 from workbench.kernels.edge_lookup import find_pairs
 
 _OPTIONAL = ("edge_ids", "edge_weight", "edge_type", "node_type")
-_FIELDS = ("indptr", "indices", *_OPTIONAL)
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Graph:
+class Graph(GraphForms):
     """A directed graph in CSR form: row `v` lists the in-neighbours of node `v`.
 
     The constructor checks dtypes, lengths and, on the CPU, the ends of `indptr`; `validate` checks everything.
@@ -244,20 +243,8 @@ class Graph:
         return replace(self, **move_all(self._tensors(), device, non_blocking=non_blocking))
 
     def _tensors(self) -> dict[str, Tensor | None]:
-        return {name: getattr(self, name) for name in _FIELDS}
+        return {name: getattr(self, name) for name in ("indptr", "indices", *_OPTIONAL)}
 
     def __repr__(self) -> str:
         extra = "".join(f", {name}" for name in _OPTIONAL if getattr(self, name) is not None)
         return f"Graph({self.num_nodes} nodes, {self.num_edges} edges{extra}; {format_bytes(self.nbytes)})"
-
-    def _repr_html_(self) -> str:
-        degrees = self.in_degrees()
-        mean = self.num_edges / max(1, self.num_nodes)
-        cells = {
-            "nodes": self.num_nodes,
-            "edges": self.num_edges,
-            "mean in-degree": f"{mean:,.2f}",
-            "largest in-degree": int(degrees.max()) if self.num_nodes else 0,
-            "bytes": format_bytes(self.nbytes),
-        }
-        return html_table("Graph", cells)

@@ -40,6 +40,10 @@ def as_vector(name: str, values: ArrayLike) -> Tensor:
                 f"{name} is {type(values).__name__}, not a vector of numbers ({error}); pass a tensor, an array or a "
                 "list of numbers"
             ) from error
+    if vector.dim() == 2 and vector.shape[0] == 2 and name == "src":
+        raise ValueError(
+            f"src has shape {tuple(vector.shape)}, like an edge_index; pass its rows: Graph.from_edges(*edge_index)"
+        )
     if vector.dim() != 1:
         raise ValueError(f"{name} must be a vector, not of shape {tuple(vector.shape)}; flatten it with .reshape(-1)")
     return vector.detach().contiguous()

@@ -2,7 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from types import NoneType
+from types import NoneType, SimpleNamespace
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ from workbench.interop.edge_lists import (
     check_edge_index,
     in_callers_order,
 )
-from workbench.interop.pyg_hops import blocks_of_hops
+from workbench.interop.pyg_hops import blocks_of_hops, why_without_hops
 
 Adj = tuple[Tensor, Tensor | None, tuple[int, int]]
 
@@ -164,10 +164,7 @@ def blocks_from_pyg(batch: Any) -> tuple[Tensor, tuple[Block, ...]]:
     elif getattr(batch, "num_sampled_nodes", None) is not None:
         blocks = blocks_of_hops(batch)
     else:
-        raise ValueError(
-            "the batch has neither adjs nor num_sampled_nodes; NeighborLoader sets the latter with pyg-lib (not with "
-            'torch-sparse) and subgraph_type="directional". Install pyg-lib, or use a batch from to_pyg'
-        )
+        raise ValueError(f"the batch has neither adjs nor num_sampled_nodes; {why_without_hops(batch)}")
     return node_ids, tuple(blocks)
 
 
@@ -198,6 +195,20 @@ def graph_to_pyg(graph: Graph) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
+def graph_to_data(graph: Graph) -> Any:
+    """Convert a graph to a PyG `Data`, or without PyG to an object with the same attributes.
+
+    Args:
+        graph: a graph whose edge ids, if it has any, are 0 to num_edges − 1.
+    """
+    fields = graph_to_pyg(graph)
+    try:
+        from torch_geometric.data import Data
+    except ImportError:
+        return SimpleNamespace(**fields)
+    return Data(**fields)
+
+
 def graph_from_pyg(data: Any) -> Graph:
     """Convert a homogeneous PyG `Data`.
 
@@ -210,7 +221,10 @@ def graph_from_pyg(data: Any) -> Graph:
         IndexError: if an id is out of range.
     """
     if getattr(data, "edge_index", None) is None:
-        raise ValueError(f"the {type(data).__name__} has no edge_index; pass a PyG Data of one node and edge type")
+        transposed = " before ToSparseTensor, which replaces it by adj_t" * (getattr(data, "adj_t", None) is not None)
+        raise ValueError(
+            f"the {type(data).__name__} has no edge_index; pass a PyG Data of one node and edge type{transposed}"
+        )
     src, dst = check_edge_index(data.edge_index)
     return Graph.from_edges(
         src,

@@ -5,6 +5,9 @@ from dataclasses import replace
 from itertools import accumulate, pairwise
 from typing import Any
 
+import torch
+from torch import Tensor
+
 from workbench.core.block import Block
 from workbench.core.errors import check_at_least
 from workbench.interop.edge_lists import block_from_edges, check_edge_index
@@ -50,6 +53,26 @@ def _check_hops(batch: Any, whole: Block, reached: list[int]) -> None:
         raise ValueError(
             f"num_sampled_edges are {counts}, but edge_index has {actual} edges into the nodes of each hop; {_REMEDY}"
         )
+
+
+def why_without_hops(batch: Any) -> str:
+    """Say why a batch has no numbers of nodes per hop, without which layers can't be told apart, and the remedy."""
+    edges = getattr(batch, "edge_index", None)
+    if isinstance(edges, Tensor) and edges.dim() == 2 and edges.shape[1] and _is_symmetric(edges):
+        return (
+            'its edges go both ways, as those of NeighborLoader(subgraph_type="bidirectional") or "induced" do, which '
+            'can\'t be split into layers: pass subgraph_type="directional"'
+        )
+    return (
+        "NeighborLoader counts the nodes of each hop with pyg-lib, not with torch-sparse, and for "
+        'subgraph_type="directional" alone: install pyg-lib, or sample with wb.NeighborSampler and use to_pyg'
+    )
+
+
+def _is_symmetric(edges: Tensor) -> bool:
+    """Return whether every edge has its reverse, and not all are self loops."""
+    both = torch.unique(edges, dim=1), torch.unique(edges.flip(0), dim=1)
+    return torch.equal(*both) and bool((edges[0] != edges[1]).any())
 
 
 def blocks_of_hops(batch: Any) -> list[Block]:

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import find_out_of_range
+from workbench.nn.outputs import check_output, describe, remedy, select_rows
 
 LossFunction = Callable[..., Tensor]
 UNLABELLED = -1
@@ -50,10 +51,7 @@ class SeedLoss:
             TypeError: not callable, or a class instead of an instance.
             ValueError: a module, or a function with a bound `reduction`, that reduces differently.
         """
-        if inspect.isclass(loss_fn):
-            raise TypeError(f"loss_fn is the class {loss_fn.__name__}; pass an instance of it: {loss_fn.__name__}()")
-        if not callable(loss_fn):
-            raise TypeError(f"loss_fn is {loss_fn!r}; pass a function such as torch.nn.functional.cross_entropy")
+        check_loss(loss_fn)
         configured = _option(loss_fn, "reduction")
         bound = isinstance(loss_fn, nn.Module) or "reduction" in getattr(loss_fn, "keywords", {})
         if bound and configured not in (None, "none", reduction):
@@ -111,32 +109,33 @@ class SeedLoss:
         labels = labels.long()
         return (labels != UNLABELLED) & (labels != self.ignore_index)
 
-    def __call__(self, out: Tensor, labels: Tensor) -> Tensor:
+    def __call__(self, out: Any, labels: Tensor) -> Tensor:
         """Compute the sum of the labelled seeds' losses.
 
         Args:
-            out: floating [n, …], the model's outputs.
+            out: the model's output: floating [n, …], or a tuple, list or dictionary of tensors, which the loss function
+                receives whole, each tensor of n rows with those of the labelled seeds.
             labels: [n, …], on any device.
 
         Returns:
             A scalar in float32 or wider.
 
         Raises:
-            TypeError: the output is not a tensor.
+            TypeError: the output contains no tensor.
             ValueError: the number of rows or losses differs from the number of seeds, or the loss function failed.
             IndexError: a class for which the output has no column.
         """
-        _check_output(out, labels)
+        device = check_output(out, labels)
         labelled = self.labelled(labels)
         if labelled is not None and not labelled.all():
             rows = labelled.nonzero()[:, 0]
-            out, labels = out.index_select(0, rows.to(out.device)), labels.index_select(0, rows)
-        if self.by_class and labelled is not None and out.dim() > 1:
+            out, labels = select_rows(out, rows, len(labels)), labels.index_select(0, rows)
+        if self.by_class and labelled is not None and isinstance(out, Tensor) and out.dim() > 1:
             check_classes(labels, out.shape[1], "the model's output has {} columns")
-        losses = self._losses(out, (labels if labelled is None else labels.long()).to(out.device))
-        if losses.dim() == 0 or losses.shape[0] != out.shape[0]:
+        losses = self._losses(out, (labels if labelled is None else labels.long()).to(device))
+        if losses.dim() == 0 or losses.shape[0] != len(labels):
             raise ValueError(
-                f"loss_fn returned shape {tuple(losses.shape)} for {out.shape[0]} seeds, from which the mean over all "
+                f"loss_fn returned shape {tuple(losses.shape)} for {len(labels)} seeds, from which the mean over all "
                 "micro-batches can't be computed; pass a function that accepts reduction= (as "
                 "torch.nn.functional.cross_entropy does), or let yours return one loss per seed, for example: "
                 'return torch.nn.functional.cross_entropy(output, labels, reduction="none")'
@@ -144,20 +143,41 @@ class SeedLoss:
         total = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
         return total / losses.shape[1:].numel() if self.mean else total
 
-    def _losses(self, out: Tensor, labels: Tensor) -> Tensor:
+    def _losses(self, out: Any, labels: Tensor) -> Tensor:
         """Compute the losses; an error of the loss function is raised with the shapes and dtypes it received."""
         try:
             losses = self.unreduced(out, labels)
-        except (TypeError, ValueError, IndexError, RuntimeError) as error:
+        except (TypeError, ValueError, IndexError, KeyError, AttributeError, RuntimeError) as error:
+            if isinstance(out, Tensor) and isinstance(error, KeyError | AttributeError):  # of the user's own code
+                raise
             if isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in _OOM_MESSAGES):
                 raise
             raise ValueError(
-                f"loss_fn failed for an output of {out.dtype} {tuple(out.shape)} and labels of {labels.dtype} "
-                f"{tuple(labels.shape)}: {error}. {_remedy(out, labels)}"
+                f"loss_fn failed for an output of {describe(out)} and labels of {describe(labels)}: {error}. "
+                f"{remedy(out, labels)}"
             ) from error
         if not isinstance(losses, Tensor):
-            raise TypeError(f"loss_fn returned a {type(losses).__name__}; return one loss per seed, a tensor")
+            instead = "return one loss per seed, a tensor (of several losses, their sum)"
+            raise TypeError(f"loss_fn returned a {type(losses).__name__}; {instead}")
+        if isinstance(out, Tensor) and losses.shape == (len(out), len(out)) != out.shape and len(out) > 1:
+            raise ValueError(
+                f"loss_fn broadcast an output of {describe(out)} and labels of {describe(labels)} to "
+                f"{tuple(losses.shape)}; pass both of one shape, such as y[:, None] or an output[:, 0]"
+            )
         return losses
+
+
+def check_loss(loss_fn: Any) -> None:
+    """Check that a loss function can be called.
+
+    Raises:
+        TypeError: It can't, or it is a class instead of an instance.
+    """
+    if inspect.isclass(loss_fn):
+        raise TypeError(f"loss_fn is the class {loss_fn.__name__}; pass an instance of it: {loss_fn.__name__}()")
+    if not callable(loss_fn):
+        shown = f"a {type(loss_fn).__name__}" if isinstance(loss_fn, Tensor) else repr(loss_fn)
+        raise TypeError(f"loss_fn is {shown}; pass a function such as torch.nn.functional.cross_entropy")
 
 
 def check_classes(labels: Tensor, columns: int, limit: str) -> None:
@@ -176,27 +196,6 @@ def check_classes(labels: Tensor, columns: int, limit: str) -> None:
             f"y contains class {bad}, but {limit.format(columns)}; classes must be in [0, {columns}), or -1 for "
             "unlabelled: number them from 0, or build the model with out_dim = largest class + 1"
         )
-
-
-def _check_output(out: Any, labels: Tensor) -> None:
-    if not isinstance(out, Tensor):
-        raise TypeError(
-            f"the model returned a {type(out).__name__}; return one tensor with a row per seed, or call "
-            "workbench.accumulate(model, micro, read, loss_of), whose loss_of(output, mb) accepts any output"
-        )
-    if out.dim() == 0 or out.shape[0] != labels.shape[0]:
-        raise ValueError(
-            f"the model returned shape {tuple(out.shape)} for {labels.shape[0]} seeds; return one row per "
-            "destination of the last block"
-        )
-
-
-def _remedy(out: Tensor, labels: Tensor) -> str:
-    if labels.shape[1:] == (1,) and (out.dim() == 1 or out.shape[1] != 1):
-        return "Pass labels without the second dimension: y[:, 0]"
-    if labels.is_floating_point() and labels.dim() == 1 and out.dim() == 2:
-        return "Pass classes as integers, y.long(), or (for values) an output and labels of one shape"
-    return "Pass labels of the shape and dtype that the loss expects for this output"
 
 
 def _parameters(loss_fn: LossFunction) -> Mapping[str, inspect.Parameter]:

@@ -3,6 +3,7 @@
 from collections.abc import Sequence
 from dataclasses import dataclass
 
+from workbench.core.errors import check_type
 from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 
@@ -39,6 +40,8 @@ def redundancy(micro: Sequence[MiniBatch], mb: MiniBatch) -> Redundancy:
 
     Source: Betty (ASPLOS 2023), section 6.5, figure 16.
     """
+    check_type("mb", mb, MiniBatch, "pass the micro-batches first, then the batch they were split from")
+    check_type("micro", micro, Sequence, "pass the list of micro-batches first, then the batch")
     for batch in (mb, *micro):
         refuse_halo(batch.exchanges, "compared with its micro-batches")
     seeds = sum(m.num_seeds for m in micro)

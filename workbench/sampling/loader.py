@@ -4,16 +4,16 @@ import queue
 import threading
 import warnings
 from collections.abc import Iterable, Iterator
-from typing import TypeVar
+from typing import Any, Generic, TypeVar
 
-import torch
 from torch import Tensor
 
-from workbench.core.errors import check_at_least, check_ids, check_seed
+from workbench.core.errors import check_at_least, check_ids, check_type
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
-from workbench.core.randomness import Purpose, permutation, stream
-from workbench.sampling.sampler import Sampler
+from workbench.sampling.batches import Batches, EpochOrder
+from workbench.sampling.repeated_epochs import repeat_warner
+from workbench.sampling.sampler import Sampler, check_graph, check_sampler
 
 T = TypeVar("T")
 
@@ -27,50 +27,57 @@ def batches(
     *,
     sampler: Sampler,
     batch_size: int,
-    epoch: int = 0,
+    epoch: int | None = None,
     shuffle: bool = True,
     drop_last: bool = False,
     seed: int = 0,
-) -> Iterator[tuple[int, MiniBatch]]:
-    """Sample one epoch of mini-batches.
+) -> Batches[tuple[int, MiniBatch]]:
+    """Sample mini-batches of node ids, epoch by epoch.
+
+    Create the object once; each loop over it is a new epoch (0, 1, 2, …), whose order and neighbours differ:
+
+        loader = batches(graph, ids, sampler=sampler, batch_size=1024)
+        for epoch in range(15):
+            for step, batch in loader: …
 
     The order depends on (seed, epoch) alone. Steps are numbered through all epochs, so that no two batches of a run
-    over the same number of ids share random variates.
+    over the same number of ids share random variates. `len(loader)` is the number of batches per epoch,
+    `loader.epoch(3)` are the batches of epoch 3, and `loader.set_epoch(3, skip=100)` resumes a run.
 
     Args:
         graph: the graph to sample from.
         ids: int64 or int32 [n], training node ids, each once.
-        sampler: has `sample(graph, seeds, step=…)`.
+        sampler: has `sample(graph, seeds, step=…)`. Its fanouts are those of the layers, input layer first.
         batch_size: seeds per batch, at least 1.
-        epoch: number of the epoch, from 0.
+        epoch: number of the only epoch, from 0: every loop sees the same batches. None: a new epoch per loop.
         shuffle: permute the ids in every epoch.
         drop_last: drop the last batch if it is smaller.
-        seed: seed of the permutations, a 64-bit integer.
+        seed: seed of the permutations, a 64-bit integer. Neighbours depend on the sampler's own seed and on the step.
 
-    Yields:
-        (step, batch).
+    Returns:
+        `Batches` of (step, batch).
 
     Raises:
         TypeError: ids of another dtype.
         ValueError: duplicate ids, or `batch_size` or `epoch` below its minimum; raised by the call, not by the first
             batch, as all errors here.
         IndexError: an id out of range.
+
+    Warns:
+        RuntimeWarning: the third object with the same arguments is iterated from epoch 0, as happens if it is created
+            inside the loop over epochs: all of them yield the same batches.
     """
-    slices = epoch_slices(len(ids), batch_size, epoch=epoch, shuffle=shuffle, drop_last=drop_last, seed=seed)
+    check_graph(graph)
+    check_sampler(sampler)
     ids = check_ids("ids", ids, graph.num_nodes, unique=True)
-    return ((step, sampler.sample(graph, ids[chosen.to(ids.device)], step=step)) for step, chosen in slices)
+    order = EpochOrder(len(ids), batch_size, shuffle, drop_last, seed)
 
+    def sample(step: int, positions: Tensor) -> tuple[int, MiniBatch]:
+        return step, sampler.sample(graph, ids[positions.to(ids.device)], step=step)
 
-def epoch_slices(
-    count: int, batch_size: int, *, epoch: int, shuffle: bool, drop_last: bool, seed: int
-) -> Iterator[tuple[int, Tensor]]:
-    """Yield (step, positions of the batch's items) for an epoch over `count` items, with the arguments of `batches`."""
-    check_at_least("batch_size", batch_size, 1)
-    check_at_least("epoch", epoch, 0)
-    check_seed(seed)
-    order = permutation(stream(seed, Purpose.SHUFFLE, epoch), count) if shuffle else torch.arange(count)
-    starts = range(0, count - batch_size + 1 if drop_last else count, batch_size)
-    return ((step, order[start : start + batch_size]) for step, start in enumerate(starts, epoch * len(starts)))
+    # An evaluation, which usually does not shuffle, may want the same neighbours each time.
+    warner = repeat_warner(graph, order, sampler, ids) if shuffle else None
+    return Batches(order, sample, epoch=epoch, on_epoch=warner)
 
 
 class _End:
@@ -80,7 +87,7 @@ class _End:
         self.error = error
 
 
-def prefetch(iterable: Iterable[T], depth: int = 2) -> Iterator[T]:
+def prefetch(iterable: Iterable[T], depth: int = 2) -> "Prefetched[T]":
     """Prefetch the items of an iterable in a background thread, up to `depth` ahead.
 
     Samplers release the GIL, so sampling overlaps with training. The order is kept; an error in the iterable is raised
@@ -91,10 +98,12 @@ def prefetch(iterable: Iterable[T], depth: int = 2) -> Iterator[T]:
         iterable: the iterable to prefetch.
         depth: size of the queue of finished items, at least 1.
 
-    Yields:
-        The items, in order.
+    Returns:
+        An iterable of the items, in order, with the length of `iterable` if it has one. Each loop over it is a loop
+        over `iterable`: prefetched `Batches` too are a new epoch per loop.
 
     Raises:
+        TypeError: `iterable` is not iterable.
         ValueError: `depth` below 1.
         RuntimeError: the process was forked, so the thread does not exist.
 
@@ -103,7 +112,27 @@ def prefetch(iterable: Iterable[T], depth: int = 2) -> Iterator[T]:
             thread runs in the background until it does.
     """
     check_at_least("depth", depth, 1)
-    return _prefetched(iter(iterable), depth)
+    check_type("iterable", iterable, Iterable, "which is not iterable; pass batches(…), a list or a generator")
+    return Prefetched(iterable, depth)
+
+
+class Prefetched(Generic[T]):
+    """The items of an iterable, which a background thread produces; see `workbench.prefetch`.
+
+    Args:
+        iterable: the iterable to prefetch.
+        depth: size of the queue of finished items.
+    """
+
+    def __init__(self, iterable: Iterable[T], depth: int) -> None:
+        self._iterable, self._depth = iterable, depth
+
+    def __iter__(self) -> Iterator[T]:
+        return _prefetched(iter(self._iterable), self._depth)
+
+    def __len__(self) -> int:
+        sized: Any = self._iterable
+        return len(sized)
 
 
 def _prefetched(iterator: Iterator[T], depth: int) -> Iterator[T]:

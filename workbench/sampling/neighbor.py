@@ -35,8 +35,10 @@ class NeighborSampler(Sampler):
     for any order of the seeds, and from any graph that contains the node's whole row.
 
     Args:
-        fanouts: neighbours to draw per layer, input layer first; -1: all. A mapping draws that many edges of every
-            type, in ascending order of the types: `{0: 10, 1: -1, 2: 0}`. It must name every type that occurs.
+        fanouts: neighbours to draw per layer, **input layer first**, as in DGL; -1: all. PyG's `num_neighbors` has the
+            reverse order, seeds first: `NeighborLoader(num_neighbors=[25, 10])` is `NeighborSampler([10, 25])`. A
+            mapping draws that many edges of every type, in ascending order of the types: `{0: 10, 1: -1, 2: 0}`. It
+            must name every type that occurs.
         replace: draw with replacement; nodes without in-edges get none.
         weighted: draw with probabilities proportional to the graph's `edge_weight` (never edges of weight 0). The
             blocks then have no weights. With `replace` the plain mean over drawn edges estimates the weighted mean;
@@ -129,6 +131,9 @@ def _check_memory(rows: Candidates, fanout: int | Tensor) -> None:
 
 def FullNeighborSampler(num_layers: int, *, edge_ids: bool = False) -> NeighborSampler:
     """Create a sampler that keeps all in-neighbours in every layer.
+
+    A batch of many seeds grows to most of the graph within two or three layers. To evaluate a model of this library,
+    call `workbench.full_neighbour_logits`, which gives the same outputs layer by layer in bounded memory.
 
     Args:
         num_layers: number of layers.

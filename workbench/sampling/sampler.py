@@ -1,5 +1,6 @@
 """`Sampler`: the interface of samplers, and the loop over layers that turns drawn rows into a batch."""
 
+import inspect
 from abc import abstractmethod
 from typing import NamedTuple, Protocol
 
@@ -178,8 +179,18 @@ def check_graph(graph: Graph) -> None:
     Raises:
         TypeError: it is another object.
     """
-    remedy = "pass a Graph (graph_from_dgl and graph_from_pyg convert other libraries' graphs)"
+    remedy = "pass a Graph (Graph.from_dgl, from_pyg, from_scipy and from_networkx convert those of other libraries)"
     check_type("graph", graph, Graph, remedy)
+
+
+def check_sampler(sampler: Sampler) -> None:
+    """Check that a sampler can sample.
+
+    Raises:
+        TypeError: it is another object.
+    """
+    if inspect.isclass(sampler) or not callable(getattr(sampler, "sample", None)):
+        raise TypeError(f"sampler is {sampler!r}; pass a sampler, such as wb.NeighborSampler([10, 25])")
 
 
 def check_draw(sampler: Sampler, graph: Graph, nodes: Tensor, *, layer: int, step: int) -> Tensor:

@@ -16,7 +16,7 @@ from workbench.core.minibatch import MiniBatch
 from workbench.memory.recovery import Recovery, check_recover
 from workbench.nn.inputs import Inputs
 from workbench.nn.signature import Forward, default_forward, model_device
-from workbench.training.arguments import as_batches, check_differentiable, check_halo, check_model
+from workbench.training.arguments import as_batches, check_differentiable, check_halo, check_model, check_read_and_loss
 from workbench.training.isolated_backward import isolated_backward
 from workbench.training.oom import check_recoverable, run_with_oom_recovery
 
@@ -93,6 +93,7 @@ def accumulate(
     check_model(model)
     batches = as_batches(micro)
     check_halo(batches, forward)
+    check_read_and_loss(read, loss_of)
     if len(batches) > 1:
         _warn_of_batch_statistics(model)
     device = model_device(model)

@@ -1,7 +1,8 @@
 """Validation of a training step's arguments before any work: swapped ones, and ones that would train nothing."""
 
 import inspect
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -34,13 +35,15 @@ def as_batches(micro: MiniBatch | Iterable[MiniBatch]) -> list[MiniBatch]:
     Raises:
         TypeError: One of them is not a `MiniBatch`.
     """
-    batches = list(micro) if isinstance(micro, Iterable) else [micro]
+    several = isinstance(micro, Iterable) and not isinstance(micro, Tensor)
+    given: Any = micro if several else [micro]
+    batches: list[Any] = list(given)
     remedy = (
         "pass a MiniBatch or a list of them (mb.split(part)); MiniBatch.from_dgl and MiniBatch.from_pyg "
         "convert other libraries' batches, and workbench.batches yields pairs (step, batch)"
     )
     for position, batch in enumerate(batches):
-        check_type(f"micro[{position}]" if isinstance(micro, Iterable) else "micro", batch, MiniBatch, remedy)
+        check_type(f"micro[{position}]" if several else "micro", batch, MiniBatch, remedy)
     return batches
 
 
@@ -57,6 +60,39 @@ def check_halo(batches: list[MiniBatch], forward: Any) -> None:
     if forward is None:
         for mb in batches:
             refuse_halo(mb.exchanges, "passed to the model", _FILL_HALO)
+
+
+def check_read_and_loss(read: Any, loss_of: Any) -> None:
+    """Check the functions that `accumulate` calls.
+
+    Raises:
+        TypeError: One is no function; the message names the line that makes one.
+    """
+    check_type("read", read, Callable, "pass a function of a micro-batch: lambda mb: x[mb.node_ids]")
+    module = getattr(loss_of, "__module__", "") or ""
+    if not callable(loss_of) or inspect.isclass(loss_of) or module.startswith("torch.nn."):
+        name = getattr(loss_of, "__name__", type(loss_of).__name__)
+        raise TypeError(
+            f"loss_of is {name}, which can't be called as loss_of(output, mb); pass "
+            "workbench.BatchLoss.of(micro, y, loss_fn), or a function of the two"
+        )
+
+
+@contextmanager
+def exchanged_noted(x: Any, y: Any) -> Iterator[None]:
+    """Add to an error that features and labels look exchanged.
+
+    It is no error by itself: a model of embeddings reads integers, and labels may be floating.
+    """
+    try:
+        yield
+    except (TypeError, ValueError, IndexError) as error:
+        if isinstance(x, Tensor) and isinstance(y, Tensor) and not x.is_floating_point() and y.is_floating_point():
+            error.add_note(
+                f"x is {x.dtype} {tuple(x.shape)} and y {y.dtype} {tuple(y.shape)}: are they exchanged? The features x "
+                "come first, then the labels y."
+            )
+        raise
 
 
 def check_optimizer(optimizer: Any) -> None:

@@ -15,7 +15,7 @@ from workbench.partition.batch import PARTITION_CHOICES
 from workbench.sampling.sampler import Sampler
 from workbench.training.adapters import micro_batches
 from workbench.training.arguments import as_batches, check_model, check_optimizer
-from workbench.training.step import train_step
+from workbench.training.step import BeforeStep, train_step
 
 Steps = Iterable[Sequence[MiniBatch]]
 
@@ -54,7 +54,7 @@ def epoch_steps(
         ValueError: `num_batches` is below 1 or exceeds the number of ids, or an option is invalid. Raised at the call,
             not at the first iteration, unless it depends on a batch.
     """
-    check_type("graph", graph, Graph, "pass a Graph (workbench.interop makes one of DGL's and PyG's)")
+    check_type("graph", graph, Graph, "pass a Graph (Graph.from_dgl, from_pyg, … convert others)")
     check_at_least("num_batches", num_batches, 1)
     check_at_least("num_parts", num_parts, 1)
     check_choice("method", method, PARTITION_CHOICES)
@@ -81,6 +81,7 @@ def train_epochs(
     optimizer: torch.optim.Optimizer,
     *,
     epochs: int,
+    before_step: BeforeStep | None = None,
     evaluate: Callable[[], Mapping[str, float]] | None = None,
     evaluate_every: int = 1,
 ) -> Iterator[dict[str, float]]:
@@ -94,6 +95,7 @@ def train_epochs(
         loss_fn: a loss function that `workbench.train_step` accepts.
         optimizer: an optimizer of the model's parameters.
         epochs: number of epochs, at least 1.
+        before_step: called before every optimizer step (to clip gradients), as for `workbench.train_step`.
         evaluate: called after an epoch; its result is added to the row.
         evaluate_every: evaluate after every so many epochs, and always after the last.
 
@@ -128,7 +130,8 @@ def train_epochs(
             steps_of_epoch = steps(epoch)
             check_type(f"the result of steps({epoch})", steps_of_epoch, Iterable, "return a list of steps: [[mb], …]")
             for micro in map(as_batches, steps_of_epoch):
-                losses.append(float(train_step(model, micro, x, y, loss_fn, optimizer, total=record)))
+                step = train_step(model, micro, x, y, loss_fn, optimizer, total=record, before_step=before_step)
+                losses.append(float(step))
             if not losses:
                 raise ValueError(f"epoch {epoch} has no steps; return at least one from steps({epoch})")
             loss = sum(loss * weight for loss, weight in zip(losses, weights, strict=True)) / sum(weights)

@@ -144,7 +144,7 @@ def _layered(model: nn.Module) -> GNN:
     if not isinstance(model, GNN):
         raise TypeError(
             f"model is a {type(model).__name__}; pass a model from workbench.build_model (the .module of a wrapper), "
-            "or call yours on batches of FullNeighborSampler"
+            "or call yours on batches of FullNeighborSampler, of few seeds each: its batches grow to most of the graph"
         )
     for position, layer in enumerate(model.layers):
         if getattr(layer, "norm", None) == "both":

@@ -1,12 +1,13 @@
 """`train_step`: one optimizer step on a batch, whole or split into micro-batches."""
 
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 
+from workbench.core.errors import check_type
 from workbench.core.interrupts import deferred_interrupt
 from workbench.core.minibatch import MiniBatch
 from workbench.features.store import check_covers, read_rows
@@ -16,9 +17,19 @@ from workbench.nn.inputs import Inputs
 from workbench.nn.losses import LossFunction
 from workbench.nn.signature import Forward
 from workbench.training.accumulate import After, Phase, accumulate, unmeasured
-from workbench.training.arguments import as_batches, check_halo, check_model, check_optimizer, check_trains
+from workbench.training.arguments import (
+    as_batches,
+    check_halo,
+    check_model,
+    check_optimizer,
+    check_trains,
+    exchanged_noted,
+)
 from workbench.training.batch_loss import BatchLoss, Total
 from workbench.training.oom_step import step_with_oom_recovery
+
+BeforeStep = Callable[[], object]
+"""Called between the last backward pass of a batch and the optimizer step."""
 
 
 def train_step(
@@ -33,13 +44,14 @@ def train_step(
     total: Total | None = None,
     forward: Forward | None = None,
     after: After | None = None,
+    before_step: BeforeStep | None = None,
     phase: Phase | None = None,
     recover: Recovery | None = None,
 ) -> Tensor:
     """Train on one batch: zero the gradients, accumulate those of its micro-batches, take one optimizer step.
 
     Loss, gradients and step equal those of the whole batch, up to rounding. On an interrupt (Ctrl-C) the optimizer step
-    is either taken completely or not at all. A loop with a step of its own (clipped gradients, auxiliary losses) calls
+    is either taken completely or not at all. A loop with a step of its own (scaled losses, several optimizers) calls
     `workbench.accumulate` with a `workbench.BatchLoss` instead.
 
     Args:
@@ -55,7 +67,8 @@ def train_step(
             start.
         loss_fn: a function of `(output, labels, reduction=…)`, like those of `torch.nn.functional` (bind options with
             `functools.partial`); a module with `.reduction`, like those of `torch.nn`; or a function that returns the
-            losses of each seed, [seeds] or [seeds, …].
+            losses of each seed, [seeds] or [seeds, …]. If the model returns a tuple, list or dictionary of tensors, the
+            function receives it whole (with the rows of labelled seeds); several losses are added up seed by seed.
         optimizer: an optimizer of the model's parameters.
         reduction: "mean" over labelled seeds (and over classes, if `loss_fn` returns one loss per class; with class
             weights, divided by the sum of weights as in torch), or "sum".
@@ -66,8 +79,11 @@ def train_step(
             [num_seeds, …], as for `workbench.accumulate`. None for the default call.
         after: called with each micro-batch and its `Inputs` once its gradients are complete, as for
             `workbench.accumulate`.
+        before_step: called without arguments when the gradients of the whole batch are complete, before the optimizer
+            step: the place to clip them, `lambda: torch.nn.utils.clip_grad_norm_(model.parameters(), 1.0)`. If it
+            raises, no step is taken. Estimates do not include what it allocates.
         phase: entered as "fetch", "transfer", "forward", "backward" and, with `after`, "after" for each micro-batch,
-            and as "step" around zeroing the gradients and around the optimizer step.
+            and as "step" around zeroing the gradients and around `before_step` and the optimizer step.
         recover: None, or how to recover from out-of-memory errors: a micro-batch that fails is rolled back and split.
             Before the optimizer step, everything it changes is copied to the host (parameters, gradients and optimizer
             state, which on the CPU takes that much memory); if the step fails, it is rolled back and retried once, one
@@ -90,7 +106,7 @@ def train_step(
             which the next step zeroes.
     """
     setup = TrainingSetup(model, loss_fn, optimizer, reduction=reduction, forward=forward, recover=recover)
-    return take_step(setup, micro, x, y, total=total, after=after, phase=phase)
+    return take_step(setup, micro, x, y, total=total, after=after, before_step=before_step, phase=phase)
 
 
 def take_step(
@@ -101,6 +117,7 @@ def take_step(
     *,
     total: Total | None = None,
     after: After | None = None,
+    before_step: BeforeStep | None = None,
     phase: Phase | None = None,
 ) -> Tensor:
     """Train on one batch as `workbench.train_step` does, with the model, loss, optimizer and options of a setup.
@@ -112,6 +129,7 @@ def take_step(
         y: labels by raw-graph id.
         total: what the mean divides by; None for the labelled seeds of `micro`.
         after: called with each micro-batch and its `Inputs` once its gradients are complete.
+        before_step: called when the gradients of the whole batch are complete, before the optimizer step.
         phase: entered for each phase of each micro-batch and of the step.
     """
     model, optimizer = setup.model, setup.optimizer
@@ -121,6 +139,8 @@ def take_step(
     check_halo(batches, setup.forward)
     check_optimizer(optimizer)
     assert not isinstance(optimizer, str)
+    if before_step is not None:
+        check_type("before_step", before_step, Callable, "pass a function without arguments that clips gradients, say")
     check_trains(optimizer, model, batches, sources, setup.loss_fn)
     for mb in batches:
         check_covers("x", sources.x, mb.node_ids)
@@ -133,13 +153,17 @@ def take_step(
         model.zero_grad()  # the optimizer may have only some of the parameters
     read = partial(_read, sources)
     options = {"forward": setup.forward, "after": after, "phase": phase, "recover": setup.recover}
-    loss = accumulate(model, batches, read, loss_of, **options)
+    with exchanged_noted(sources.x, y):
+        loss = accumulate(model, batches, read, loss_of, **options)
     del loss_of  # its labels
-    with phase("step"), deferred_interrupt():
-        if setup.recover is None:
-            optimizer.step()
-        else:
-            step_with_oom_recovery(optimizer)
+    with phase("step"):
+        if before_step is not None:
+            before_step()
+        with deferred_interrupt():
+            if setup.recover is None:
+                optimizer.step()
+            else:
+                step_with_oom_recovery(optimizer)
     return loss
 
 

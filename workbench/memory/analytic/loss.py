@@ -9,6 +9,7 @@ from torch import nn
 from torch.nn import functional
 
 from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeTensor
+from workbench.nn.losses import check_loss
 
 LABEL_BYTES = 8
 
@@ -87,8 +88,10 @@ def loss_simulation(loss_fn: Callable[..., Any]) -> SimulateLoss:
             dtype), or their modules; `ignore_index` and the class weights of `cross_entropy` may be set.
 
     Raises:
+        TypeError: It is no function, or a class instead of an instance.
         ValueError: The loss function, or one of its options, is not supported.
     """
+    check_loss(loss_fn)
     inner = loss_fn.func if isinstance(loss_fn, partial) else loss_fn
     simulate = _LOSSES.get(type(inner) if isinstance(inner, nn.Module) else inner)
     if simulate is None:

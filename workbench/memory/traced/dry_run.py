@@ -5,6 +5,7 @@ import gc
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -16,6 +17,7 @@ from workbench.memory.traced.trace import AllocationRecorder, AllocationTrace
 from workbench.meter.training_state import allocated_bytes, parameter_tensors, state_tensors
 from workbench.nn.inputs import Inputs
 from workbench.nn.losses import LossFunction, SeedLoss
+from workbench.nn.outputs import describe, first_tensor
 from workbench.nn.signature import default_forward, model_device
 
 
@@ -60,7 +62,7 @@ class DryRun:
         """
         with self._isolated(mb):
             on_device = replace(mb, parent=None).to(self.device)
-            self._labels_for = self._find_labels(self._forward(on_device, self._features(mb)).detach())
+            self._labels_for = self._find_labels(self._forward(on_device, self._features(mb)))
             self._step(on_device, AllocationRecorder(self.device.type))
             self.gradient_bytes = allocated_bytes(p.grad for p in self.model.parameters())
             self._optimizer.step()
@@ -135,27 +137,25 @@ class DryRun:
     def _features(self, mb: MiniBatch) -> Tensor:
         return torch.randn(mb.num_inputs, self._in_dim, dtype=self._dtype, device=self.device)
 
-    def _forward(self, mb: MiniBatch, x: Tensor) -> Tensor:
+    def _forward(self, mb: MiniBatch, x: Tensor) -> Any:
         return self._call(mb, Inputs(x))
 
-    def _loss(self, out: Tensor, recorder: AllocationRecorder, labels: Tensor | None) -> Tensor:
+    def _loss(self, out: Any, recorder: AllocationRecorder, labels: Tensor | None) -> Tensor:
         recorder.term = "labels"
-        labels = self._labels_for(out) if labels is None else labels
+        labels = self._labels_for(_rows_of(out)) if labels is None else labels
         recorder.term = "loss"
         return self._seed_loss(out, labels) * 0.5
 
-    def _find_labels(self, out: Tensor) -> Callable[[Tensor], Tensor]:
+    def _find_labels(self, out: Any) -> Callable[[Tensor], Tensor]:
         """Find a kind of labels that the loss function accepts."""
         error: Exception | None = None
         for labels_for in (_class_labels, _values_per_output, _value_per_seed):
             try:
-                self._seed_loss(out, labels_for(out))
+                self._seed_loss(out, labels_for(_rows_of(out)))
                 return labels_for
             except Exception as refused:  # a user's loss function may raise anything
                 error = error or refused
-        raise ValueError(
-            f"loss_fn accepts neither class labels nor values for an output of shape {tuple(out.shape)}: {error}"
-        )
+        raise ValueError(f"loss_fn accepts neither class labels nor values for an output of {describe(out)}: {error}")
 
     @contextmanager
     def _isolated(self, mb: MiniBatch) -> Iterator[None]:
@@ -194,6 +194,12 @@ def _copy_model_and_optimizer(
     check_choice("optimizer", str(optimizer), OPTIMIZERS)
     kind, trainable = OPTIMIZERS[str(optimizer)], [p for p in copied.parameters() if p.requires_grad]
     return copied, kind(trainable)  # pyright: ignore[reportCallIssue] (all of these kinds have defaults)
+
+
+def _rows_of(out: Any) -> Tensor:
+    """The tensor of an output whose rows are the seeds: the first."""
+    first = first_tensor(out)
+    return torch.empty(0) if first is None else first
 
 
 def _class_labels(out: Tensor) -> Tensor:

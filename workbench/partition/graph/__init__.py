@@ -35,7 +35,7 @@ def partition_graph(g: Graph, num_parts: int, *, method: str = "metis", seed: in
         ImportError: "metis" without pymetis.
     """
     check_choice("method", method, GRAPH_PARTITION_METHODS)
-    check_type("g", g, Graph, "pass a Graph (graph_from_dgl and graph_from_pyg convert other libraries' graphs)")
+    check_type("g", g, Graph, "pass a Graph (Graph.from_dgl, from_pyg, … convert others)")
     check_seed(seed)
     check_at_least("num_parts", num_parts, 1)
     if num_parts > max(1, g.num_nodes):
