@@ -23,7 +23,18 @@ _ADVICE = {
     "LayerNorm": 'it normalises over all nodes of a micro-batch; use mode="node"',
     "HeteroLayerNorm": 'it normalises over all nodes of a micro-batch; use mode="node"',
 }
-_NORMALIZED = ("GCN2Conv", "APPNP", "LGConv", "SGConv", "SSGConv", "ARMAConv", "FAConv", "TAGConv", "DNAConv", "PDNConv")
+_NORMALIZED = (
+    "GCN2Conv",
+    "APPNP",
+    "LGConv",
+    "SGConv",
+    "SSGConv",
+    "ARMAConv",
+    "FAConv",
+    "TAGConv",
+    "DNAConv",
+    "PDNConv",
+)
 _NORMALIZED += ("MixHopConv", "ClusterGCNConv", "EGConv", "ChebConv", "PANConv")
 _ADVICE |= dict.fromkeys(_NORMALIZED, _SYMMETRIC.format(instead="normalize=False (or a GCNConv)"))
 _DEFAULT = "its output for a node depends on the other nodes of the micro-batch; train on one micro-batch or replace it"

@@ -25,7 +25,17 @@ from workbench.training.trial import UndecidedError, first_inexact, try_model
 
 _TOLERANCES = {torch.float64: 1e-8, torch.float32: 5e-3, torch.bfloat16: 0.2, torch.float16: 0.1}
 _MAX_WIDE_BYTES = 1 << 26  # larger parameters are not copied
-_USED_BY_OWN = {nn.Linear, nn.ReLU, nn.ELU, nn.LayerNorm, nn.BatchNorm1d, nn.Identity, nn.LSTM, nn.ModuleList, nn.Sequential}
+_USED_BY_OWN = {
+    nn.Linear,
+    nn.ReLU,
+    nn.ELU,
+    nn.LayerNorm,
+    nn.BatchNorm1d,
+    nn.Identity,
+    nn.LSTM,
+    nn.ModuleList,
+    nn.Sequential,
+}
 _WIDTH_NAMES = ("in_dim", "in_channels", "in_features", "_in_feats", "_in_src_feats", "in_feats", "in_feat", "in_size")
 
 
@@ -178,15 +188,15 @@ def _refusal(model: nn.Module, mb: MiniBatch) -> str | None:
     return None
 
 
-def _tried(
-    model: nn.Module, mb: MiniBatch, inputs: Inputs, forward: Forward, dtype: torch.dtype | None
-) -> Exactness:
+def _tried(model: nn.Module, mb: MiniBatch, inputs: Inputs, forward: Forward, dtype: torch.dtype | None) -> Exactness:
     device = model_device(model) or mb.device
     batch = small_batch(mb, dtype)
     assert batch is not None
     batch = batch.to(device)
     rows = Inputs(*(_rows(t, batch.num_inputs, device, dtype) for t in (inputs.x, inputs.aggregated)))
-    tolerance = _TOLERANCES[dtype or next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)]
+    tolerance = _TOLERANCES[
+        dtype or next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
+    ]
     with ExitStack() as stack:
         stack.enter_context(warnings.catch_warnings(action="ignore"))
         stack.enter_context(_uncompiled())
@@ -229,16 +239,45 @@ def warn_if_inexact(model: nn.Module, forward: Forward | None, mb: MiniBatch, in
     Warns:
         RuntimeWarning: The model is inexact; the message names the module and an alternative.
     """
-    modes = tuple((type(module), module.training) for module in model.modules())
-    checked = _CHECKED.setdefault(model, set())
-    if modes in checked or mb.exchanges is not None or _is_too_early(model, mb):
+    if mb.exchanges is None and not _is_too_early(model, mb) and _is_new(model):
+        _warn(_tried_model(model, forward), mb, inputs, forward)
+
+
+def warn_if_batch_inexact(model: nn.Module | None, batch: Any) -> None:
+    """Warn of a model whose micro-batches are not exact, before a batch of any library is split.
+
+    Args:
+        model: the module; None checks nothing.
+        batch: a `MiniBatch`, DGL blocks or a batch of PyG.
+
+    Warns:
+        RuntimeWarning: The model is inexact; the message names the module and an alternative.
+    """
+    if model is None or getattr(batch, "exchanges", None) is not None or not _is_new(model):
         return
-    checked.add(modes)
-    inner = model.module if forward is None and hasattr(model, "no_sync") else model
-    assert isinstance(inner, nn.Module)
-    result = check_exact(inner, mb, x=inputs, forward=forward)
+    _warn(_tried_model(model, None), batch, None, None)
+
+
+def _warn(model: nn.Module, batch: Any, x: Any, forward: Forward | None) -> None:
+    result = check_exact(model, batch, x=x, forward=forward)
     if result.exact is False:
         warnings.warn(str(result), RuntimeWarning, stacklevel=_level_of_caller())
+
+
+def _is_new(model: nn.Module) -> bool:
+    """Return whether a model has not been checked in its current modes, and note that it is."""
+    modes = tuple((type(module), module.training) for module in model.modules())
+    checked = _CHECKED.setdefault(model, set())
+    is_new = modes not in checked
+    checked.add(modes)
+    return is_new
+
+
+def _tried_model(model: nn.Module, forward: Forward | None) -> nn.Module:
+    """The module inside a data-parallel one, whose calls communicate."""
+    inner = model.module if forward is None and hasattr(model, "no_sync") else model
+    assert isinstance(inner, nn.Module)
+    return inner
 
 
 _CHECKED: WeakKeyDictionary[nn.Module, set[Any]] = WeakKeyDictionary()

@@ -49,7 +49,9 @@ def _blocks(rows: Block, sizes: list[int], dtype: torch.dtype | None) -> list[Bl
     position = rows.indptr[row[destination]] + offset
     limit = _sources_within_reach(sizes, rows.device)[destination]
     indices = ((7 * destination + offset * (1 + destination % 3)) % limit).to(rows.indices.dtype)
-    attributes = {name: None if (t := getattr(rows, name)) is None else t[position] for name in ("edge_ids", "edge_type")}
+    attributes = {
+        name: None if (t := getattr(rows, name)) is None else t[position] for name in ("edge_ids", "edge_type")
+    }
     if rows.edge_weight is not None:
         attributes["edge_weight"] = rows.edge_weight.detach()[position].to(dtype or rows.edge_weight.dtype)
     ends = indptr.tolist()

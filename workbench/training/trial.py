@@ -68,9 +68,7 @@ class Trial:
     deviation: float
 
 
-def try_model(
-    model: nn.Module, parameters: list[Tensor], batch: MiniBatch, inputs: Inputs, forward: Forward
-) -> Trial:
+def try_model(model: nn.Module, parameters: list[Tensor], batch: MiniBatch, inputs: Inputs, forward: Forward) -> Trial:
     """Run a batch as a whole and in parts.
 
     Args:
