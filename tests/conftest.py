@@ -32,6 +32,7 @@ REPEATING = (
     "tests/memory/test_backend.py",
     "tests/nn/test_compile.py",
     "tests/test_interrupted.py",
+    "tests/training/foreign/",
     "tests/training/test_oom_exactness.py",
 )
 """Tests that run what others test already. Tracing makes Python two to four times slower, so they do without."""

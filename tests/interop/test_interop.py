@@ -216,11 +216,11 @@ def test_pyg_round_trip(mb, seed):
 
 @given(minibatches())
 def test_pyg_hops(mb):
-    """The hop form equals a breadth-first search in which each node has the edges of the layer that first reached it."""
+    """The hop form equals a breadth-first search; each node has the edges of the layer that first reached it."""
     batch = mb.to_pyg("edge_index")
     expected, seen = [], list(range(mb.num_seeds))
     first_new, num_edges, num_nodes = 0, [], [mb.num_seeds]
-    for hop in range(len(mb.blocks)):
+    for _ in mb.blocks:
         frontier = seen[first_new:]
         first_new = len(seen)
         start = len(expected)
@@ -255,11 +255,20 @@ def test_a_pyg_batch_has_an_edge_index_only_if_that_is_the_same_batch(mb):
     assert hasattr(batch, "edge_index") == one_sample_per_node(mb)
     assert not hasattr(batch, "num_sampled_edges") or hasattr(batch, "edge_index")
     converted = mb.to_pyg("edge_index")
-    assert hasattr(converted, "adjs") == one_sample_per_node(mb)
+    assert not hasattr(converted, "adjs")
     again = MiniBatch.from_pyg(converted)
     assert one_sample_per_node(again)
     assert torch.equal(again.seeds, mb.seeds)
     assert again.num_inputs <= mb.num_inputs
+
+
+def test_weights_that_only_one_form_has_are_refused():
+    batch = full_batch().to_pyg()
+    batch.edge_weight = torch.rand(batch.edge_index.shape[1])
+    with pytest.raises(
+        ValueError, match=r'edge_weight for edge_index, but no adj_weights .*; set both, or .*"edge_index"'
+    ):
+        MiniBatch.from_pyg(batch)
 
 
 @pytest.mark.parametrize("installed", [True, False])

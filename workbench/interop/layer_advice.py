@@ -12,18 +12,23 @@ _STATISTICS = (
     "it uses the statistics of each micro-batch; use LayerNorm, put it in eval mode if it has running statistics, or "
     "train on one micro-batch"
 )
-_SYMMETRIC = (
-    "it normalises by degrees counted in each micro-batch; use {instead} and pass the whole batch's normalisation as "
-    "edge weights: split workbench.symmetric_norm(batch), whose parts carry edge_weight"
+_BY_DEGREE = "it normalises by degrees counted in each micro-batch; use "
+_WITH_WEIGHTS = " and pass the whole batch's normalisation as edge weights: "
+_BY_OUT_DEGREE = f'{_BY_DEGREE}norm="none"{_WITH_WEIGHTS}split workbench.symmetric_norm(batch), or use norm="right"'
+_BY_GCN_NORM = (
+    f"{_BY_DEGREE}normalize=False (a GCNConv, where there is no such option){_WITH_WEIGHTS}before the split, "
+    'batch = mb.to_pyg(form="edge_index") and batch.edge_weight = gcn_norm(batch.edge_index, None, len(batch.n_id), '
+    "add_self_loops=False)[1]; parts carry edge_weight"
 )
+_OVER_NODES = 'it normalises over all nodes of a micro-batch; use mode="node"'
 _ADVICE = {
-    "GraphConv": _SYMMETRIC.format(instead='norm="none" (or norm="right" without weights)'),
-    "GCNLayer": _SYMMETRIC.format(instead='norm="none"'),
-    "GCNConv": _SYMMETRIC.format(instead="normalize=False, with self loops in the graph instead of add_self_loops,"),
-    "LayerNorm": 'it normalises over all nodes of a micro-batch; use mode="node"',
-    "HeteroLayerNorm": 'it normalises over all nodes of a micro-batch; use mode="node"',
+    "GraphConv": _BY_OUT_DEGREE,
+    "GCNLayer": _BY_OUT_DEGREE,
+    "LayerNorm": _OVER_NODES,
+    "HeteroLayerNorm": _OVER_NODES,
 }
 _NORMALIZED = (
+    "GCNConv",
     "GCN2Conv",
     "APPNP",
     "LGConv",
@@ -32,12 +37,14 @@ _NORMALIZED = (
     "ARMAConv",
     "FAConv",
     "TAGConv",
-    "DNAConv",
     "PDNConv",
 )
-_NORMALIZED += ("MixHopConv", "ClusterGCNConv", "EGConv", "ChebConv", "PANConv")
-_ADVICE |= dict.fromkeys(_NORMALIZED, _SYMMETRIC.format(instead="normalize=False (or a GCNConv)"))
-_DEFAULT = "its output for a node depends on the other nodes of the micro-batch; train on one micro-batch or replace it"
+_NORMALIZED += ("DNAConv", "MixHopConv", "EGConv", "ChebConv")
+_ADVICE |= dict.fromkeys(_NORMALIZED, _BY_GCN_NORM)
+_ACROSS = (
+    "its output for a node depends on the other nodes of the micro-batch, or on more hops than the batch has layers; "
+    "train on one micro-batch, or use another layer"
+)
 
 
 def is_layer(module: nn.Module) -> bool:
@@ -56,4 +63,4 @@ def exact_alternative(module: nn.Module) -> str:
     """Return what breaks exactness in a layer that was found to be inexact, and what to use instead."""
     if any(is_batch_statistic(inner) for inner in module.modules()):
         return _STATISTICS
-    return next((_ADVICE[kind.__name__] for kind in type(module).__mro__ if kind.__name__ in _ADVICE), _DEFAULT)
+    return next((_ADVICE[kind.__name__] for kind in type(module).__mro__ if kind.__name__ in _ADVICE), _ACROSS)

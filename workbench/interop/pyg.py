@@ -85,7 +85,7 @@ def blocks_to_pyg(node_ids: Tensor, blocks: Sequence[Block], form: str = "adjs")
         blocks: input layer first, at least one.
         form: "adjs": the same batch in `adjs`, and in `edge_index` too if every node has one sample for all layers.
             "edge_index": every node keeps the sample of the layer that reached it first, so that `edge_index` describes
-            the batch; without `adjs` if this is another batch than the blocks.
+            the batch, without `adjs`.
 
     Returns:
         A `torch_geometric.data.Data` with the attributes of `PygBatch`, or a `PygBatch` if PyG is not installed.
@@ -97,7 +97,7 @@ def blocks_to_pyg(node_ids: Tensor, blocks: Sequence[Block], form: str = "adjs")
     if not blocks:
         raise ValueError("the batch has no blocks; sample at least one layer")
     is_hops = has_one_sample_per_node(blocks)
-    attributes = _layers(blocks) if is_hops or form == "adjs" else {"adjs": None}
+    attributes = _layers(blocks) if form == "adjs" else {"adjs": None}
     if form == "edge_index" and not is_hops:
         node_ids, blocks = with_one_sample_per_node(node_ids, blocks)
     attributes |= _hops(blocks) if is_hops or form == "edge_index" else {"edge_index": None}
@@ -181,6 +181,7 @@ def blocks_from_pyg(batch: Any) -> tuple[Tensor, tuple[Block, ...]]:
         raise ValueError("the batch has no n_id; pass a batch of PyG's NeighborLoader, or the result of to_pyg")
     node_ids = check_ids("n_id", batch.n_id, INT64_MAX)
     if getattr(batch, "adjs", None) is not None:
+        _check_same_attributes(batch)
         blocks = _from_layers(batch)
     elif getattr(batch, "num_sampled_nodes", None) is not None:
         blocks = blocks_of_hops(batch)
@@ -190,6 +191,17 @@ def blocks_from_pyg(batch: Any) -> tuple[Tensor, tuple[Block, ...]]:
             'torch-sparse) and subgraph_type="directional". Install pyg-lib, or use a batch from to_pyg'
         )
     return node_ids, tuple(blocks)
+
+
+def _check_same_attributes(batch: Any) -> None:
+    """Refuse a batch of both forms, of which only one was given edge weights or types."""
+    for hops, layers in (("edge_weight", "adj_weights"), ("edge_type", "adj_types")):
+        per_layer = getattr(batch, layers, None) or [None]
+        if getattr(batch, hops, None) is not None and any(value is None for value in per_layer):
+            raise ValueError(
+                f"the batch has {hops} for edge_index, but no {layers} for adjs; set both, or convert with "
+                'to_pyg(form="edge_index"), which has no adjs'
+            )
 
 
 def is_disjoint(batch: Any) -> bool:

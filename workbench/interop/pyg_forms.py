@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import replace
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -30,7 +31,7 @@ def has_one_sample_per_node(blocks: Sequence[Block]) -> bool:
     Args:
         blocks: input layer first.
     """
-    return all(_is_prefix(outer, inner) for inner, outer in zip(blocks, blocks[1:], strict=False))
+    return all(_is_prefix(outer, inner) for inner, outer in pairwise(blocks))
 
 
 def _is_prefix(outer: Block, inner: Block) -> bool:

@@ -5,6 +5,7 @@ import warnings
 from collections.abc import Iterator
 from contextlib import AbstractContextManager, ExitStack, nullcontext
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -107,12 +108,11 @@ def check_exact(
     known = _known(model)
     if known is not None:
         return known
-    result = Exactness(None, reason="no features fit the model; pass x= or in_dim=")
-    for inputs in _candidates(model, batch, mb, x, in_dim):
-        result = _try(model, mb, inputs, forward or default_forward(model))
-        if result.exact is not None:
-            break
-    return result
+    call = forward or default_forward(model)
+    first, *others = (partial(_try, model, mb, inputs, call) for inputs in _candidates(model, batch, mb, x, in_dim))
+    result = first()
+    decided = (other for other in (attempt() for attempt in others) if other.exact is not None)
+    return result if result.exact is not None else next(decided, result)
 
 
 def _as_minibatch(batch: Any) -> MiniBatch:
@@ -171,8 +171,8 @@ def _try(model: nn.Module, mb: MiniBatch, inputs: Inputs, forward: Forward) -> E
             return _tried(model, mb, inputs, forward, dtype)
         except Exception as raised:  # a model's code may raise anything; the caller's own call will raise it again
             error = raised.with_traceback(None)
-    reason = f"{type(error).__name__} on a small batch: {error}"
-    return _inexact_by_class(model) or Exactness(None, reason=reason)
+    kind = "" if isinstance(error, UndecidedError) else f"{type(error).__name__} on a small batch: "
+    return _inexact_by_class(model) or Exactness(None, reason=f"{kind}{error}")
 
 
 def _refusal(model: nn.Module, mb: MiniBatch) -> str | None:

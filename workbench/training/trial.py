@@ -168,7 +168,9 @@ def _seeds(part: MiniBatch) -> Tensor:
 
 
 def _has_rows(value: Any, count: int) -> bool:
-    return isinstance(value, Tensor) and value.is_floating_point() and value.dim() > 0 and value.shape[0] >= count > 0
+    if not isinstance(value, Tensor) or not value.is_floating_point() or value.dim() == 0 or not value.numel():
+        return False
+    return value.shape[0] >= count > 0 and value.untyped_storage().nbytes() > 0  # reversible layers free their input
 
 
 @contextmanager
