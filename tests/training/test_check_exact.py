@@ -317,7 +317,7 @@ def test_a_batch_that_is_split_after_an_oom_error_is_checked_then() -> None:
         return model(mb.blocks, inputs.x)
 
     with pytest.warns(RuntimeWarning, match=r"Centred \(between\)"):
-        train(model, BATCH, forward=forward, recover=wb.Recovery())
+        train(model, BATCH, forward=forward, recover=wb.Recovery(method="range"))
 
 
 def test_gradients_are_those_without_the_check() -> None:
@@ -332,11 +332,11 @@ def test_gradients_are_those_without_the_check() -> None:
 
 def test_micro_batches_checks_the_model_that_it_is_told() -> None:
     with pytest.warns(RuntimeWarning, match=r"Centred \(between\)"):
-        wb.micro_batches(BATCH, 2, model=Two(Centred()))
+        wb.micro_batches(BATCH, 2, method="range", model=Two(Centred()))
     with warnings.catch_warnings():
         warnings.simplefilter("error")
-        wb.micro_batches(BATCH, 2, model=PlainModel())
-        wb.micro_batches(BATCH, 2, model=Two(Centred()), verify=False)
+        wb.micro_batches(BATCH, 2, method="range", model=PlainModel())
+        wb.micro_batches(BATCH, 2, method="range", model=Two(Centred()), verify=False)
 
 
 def test_the_module_inside_a_data_parallel_one_is_checked() -> None:
