@@ -209,7 +209,8 @@ def test_what_can_not_be_decided_has_a_reason(model: nn.Module, mb: wb.MiniBatch
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
 def test_scripted_modules_are_not_run() -> None:
-    model = Two(torch.jit.trace(nn.Linear(5, 5), torch.ones(1, 5)))
+    traced: Any = torch.jit.trace(nn.Linear(5, 5), torch.ones(1, 5))
+    model = Two(traced)
     assert "scripted; check the module that it was made from" in wb.check_exact(model, BATCH).reason
 
 

@@ -8,8 +8,8 @@ from tests.training.foreign.cases import EDGE_WIDTH, NUM_TYPES, WIDTH, Case
 D, E, T = WIDTH, EDGE_WIDTH, NUM_TYPES
 
 
-def linear(*dims: int) -> nn.Module:
-    return nn.Linear(*(dims or (D, D)))
+def linear(in_dim: int = D, out_dim: int = D) -> nn.Module:
+    return nn.Linear(in_dim, out_dim)
 
 
 def with_attr(layer, view, h):
