@@ -375,6 +375,18 @@ def test_side_data_is_looked_up_by_the_ids_of_the_small_batch() -> None:
     assert wb.check_exact(model, BATCH, x=X[BATCH.node_ids], forward=forward).exact is True
 
 
+def test_inputs_may_be_nested_and_must_have_the_rows_of_the_batch() -> None:
+    model, rows = Two(), X[BATCH.node_ids]
+
+    def forward(mb: wb.MiniBatch, inputs: wb.Inputs) -> Tensor:
+        return model(mb.blocks, inputs.x["left"] * inputs.x["scale"] + inputs.x["right"][0])
+
+    nested = {"left": rows, "right": (2 * rows, "a name"), "scale": torch.tensor(3.0)}
+    assert wb.check_exact(model, BATCH, x=nested, forward=forward).exact is True
+    assert "contain a object" in wb.check_exact(model, BATCH, x={"left": object()}, forward=forward).reason
+    assert "(40, 4), but the batch 34 inputs; pass x[batch.node_ids]" in wb.check_exact(model, BATCH, x=X).reason
+
+
 @pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
 def test_a_model_under_autocast_is_tried_in_float64(dtype: torch.dtype) -> None:
     with torch.autocast("cpu", dtype=torch.bfloat16):

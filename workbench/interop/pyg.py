@@ -1,7 +1,6 @@
 """Conversions to and from PyTorch Geometric (PyG): batches and graphs in `edge_index` form."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import pairwise
 from types import NoneType
 from typing import Any
@@ -18,59 +17,11 @@ from workbench.interop.edge_lists import (
     check_edge_index,
     in_callers_order,
 )
-from workbench.interop.pyg_forms import ABSENT, has_one_sample_per_node, with_one_sample_per_node
+from workbench.interop.pyg_batch import PygBatch
+from workbench.interop.pyg_forms import has_one_sample_per_node, with_one_sample_per_node
 from workbench.interop.pyg_hops import blocks_of_hops
 
 PYG_FORMS = ("adjs", "edge_index")
-Adj = tuple[Tensor, Tensor | None, tuple[int, int]]
-
-
-@dataclass(frozen=True, eq=False)
-class PygBatch:
-    """A batch in PyG's form; if PyG is installed, `blocks_to_pyg` returns a `Data` with the same attributes instead.
-
-    It contains the edges in one or both of two forms, as positions in `n_id`, sources in row 0 and targets in row 1:
-
-    - `adjs` has the edges of each layer: `(edge_index, e_id, (num_src, num_dst))`, input layer first, as PyG's
-      `NeighborSampler` yields them, with `adj_weights` and `adj_types`.
-    - `edge_index` has the form of PyG's `NeighborLoader`: hop by hop, the in-edges of the nodes that were new in the
-      previous hop, so that every node has one sample for all layers, with `e_id`, `edge_weight` and `edge_type`.
-
-    Reading a form that a batch does not have raises an AttributeError that names the other.
-
-    Args:
-        n_id: int64 [num_inputs], raw-graph ids, hop by hop.
-        batch_size: number of seeds, which come first in `n_id`.
-        edge_index: int64 [2, num_edges], or None.
-        adjs: one entry per layer, or None.
-        num_sampled_nodes: number of new nodes per hop, starting with the seeds.
-        num_sampled_edges: number of edges per hop; None without `edge_index`.
-        e_id: int64 [num_edges], raw-graph edge ids.
-        edge_weight: floating point [num_edges].
-        edge_type: integer [num_edges].
-        adj_weights: floating point [num_edges of the layer], one entry per layer.
-        adj_types: integer [num_edges of the layer], one entry per layer.
-    """
-
-    n_id: Tensor
-    batch_size: int
-    edge_index: Tensor | None
-    adjs: list[Adj] | None
-    num_sampled_nodes: list[int]
-    num_sampled_edges: list[int] | None = None
-    e_id: Tensor | None = None
-    edge_weight: Tensor | None = None
-    edge_type: Tensor | None = None
-    adj_weights: list[Tensor | None] | None = None
-    adj_types: list[Tensor | None] | None = None
-
-    def __post_init__(self) -> None:
-        for name in ABSENT:
-            if getattr(self, name) is None:
-                object.__delattr__(self, name)
-
-    def __getattr__(self, name: str) -> Any:
-        raise AttributeError(ABSENT.get(name, f"PygBatch has no attribute {name!r}"))
 
 
 def _edge_index(block: Block) -> Tensor:

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 from torch_geometric.data import Data
 
-from workbench.interop.pyg_forms import ABSENT
+from workbench.interop.pyg_batch import ABSENT
 
 
 class SampledData(Data):

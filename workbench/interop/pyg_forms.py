@@ -10,18 +10,6 @@ from torch import Tensor
 from workbench.core.block import Block
 from workbench.core.split import select_blocks
 
-ABSENT = {
-    "edge_index": (
-        "this batch has no edge_index: its nodes have a sample of their own in every layer, which edge_index can't "
-        'express; call the layers with adjs, or convert with to_pyg(form="edge_index"), which keeps one sample per node'
-    ),
-    "adjs": (
-        'this batch has no adjs: to_pyg(form="edge_index") kept one sample per node for all layers; call the layers '
-        "with edge_index, or convert with to_pyg()"
-    ),
-}
-"""Errors by the attribute that a batch does not have."""
-
 
 def has_one_sample_per_node(blocks: Sequence[Block]) -> bool:
     """Return whether the rows of every block are the first rows of the block before it.

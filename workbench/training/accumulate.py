@@ -16,7 +16,7 @@ from workbench.memory.recovery import Recovery, check_recover
 from workbench.nn.inputs import Inputs
 from workbench.nn.signature import Forward, default_forward, model_device
 from workbench.training.arguments import as_batches, check_differentiable, check_halo, check_model
-from workbench.training.exactness import warn_if_inexact
+from workbench.training.exactness_warning import warn_if_inexact
 from workbench.training.isolated_backward import isolated_backward
 from workbench.training.oom import check_recoverable, run_with_oom_recovery
 

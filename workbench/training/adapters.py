@@ -9,7 +9,7 @@ from workbench.core.errors import check_at_least
 from workbench.core.minibatch import MiniBatch
 from workbench.interop.pair_batches import refuse_pairs
 from workbench.partition.batch import partition_batch
-from workbench.training.exactness import warn_if_batch_inexact
+from workbench.training.exactness_warning import warn_if_batch_inexact
 
 
 def micro_batches(

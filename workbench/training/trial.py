@@ -3,14 +3,14 @@
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_leaves
+from torch.utils._pytree import tree_leaves, tree_map
 
 from workbench.core.minibatch import MiniBatch
-from workbench.interop.layer_advice import is_layer
 from workbench.nn.inputs import Inputs
 from workbench.nn.signature import Forward
 from workbench.training.isolated_backward import leaves_of
@@ -81,19 +81,19 @@ def try_model(model: nn.Module, parameters: list[Tensor], batch: MiniBatch, inpu
     Raises:
         UndecidedError: The model returned no finite tensor with a row per seed.
     """
-    rows = [_as_leaf(inputs.x), _as_leaf(inputs.aggregated)]
-    leaves = [*parameters, *(t for t in rows if isinstance(t, Tensor) and t.requires_grad)]
+    rows = tree_map(_as_leaf, (inputs.x, inputs.aggregated))
+    leaves = [*parameters, *(t for t in tree_leaves(rows) if isinstance(t, Tensor) and t.requires_grad)]
     whole = _run(model, batch, Inputs(*rows), forward, leaves, None)
     expected = _taken_gradients(leaves)
     if not all(bool(t.isfinite().all()) for t in (*whole.outputs, *expected)):
         raise UndecidedError("its outputs or gradients on the small batch are not finite")
     parts = []
     for part in batch.split(torch.arange(batch.num_seeds, device=batch.device) % _PARTS):
-        of_part = Inputs(*(t[part.parent] if isinstance(t, Tensor) else t for t in rows))
+        of_part = Inputs(*tree_map(partial(_rows_of_part, part, batch.num_inputs), rows))
         parts.append(_run(model, part, of_part, forward, leaves, part.parent))
     deviations = [_relative(_norm(expected, _taken_gradients(leaves)), _norm(expected))]
     for position, out in enumerate(whole.outputs):
-        pieces = [(out[_seeds(part.batch)] - part.outputs[position]).abs().max() for part in parts]
+        pieces = [(out[seed_positions(part.batch)] - part.outputs[position]).abs().max() for part in parts]
         deviations.append(_relative(float(max(pieces)), float(out.abs().max())))
     return Trial(whole, parts, max(deviations))
 
@@ -133,6 +133,10 @@ def _as_leaf(rows: Any) -> Any:
     return rows.detach().requires_grad_(rows.is_floating_point()) if isinstance(rows, Tensor) else rows
 
 
+def _rows_of_part(part: MiniBatch, total: int, rows: Any) -> Any:
+    return rows[part.parent] if isinstance(rows, Tensor) and rows.shape[:1] == (total,) else rows
+
+
 def _taken_gradients(leaves: list[Tensor]) -> list[Tensor]:
     """Return all gradients, zeros for leaves without one, and remove them."""
     found = [torch.zeros_like(leaf) if leaf.grad is None else leaf.grad.to_dense() for leaf in leaves]
@@ -161,7 +165,7 @@ def _relative(difference: float, scale: float) -> float:
     return difference / scale if scale and difference == difference else float("inf")
 
 
-def _seeds(part: MiniBatch) -> Tensor:
+def seed_positions(part: MiniBatch) -> Tensor:
     """Position of a part's seeds in the batch."""
     assert part.parent is not None
     return part.parent[: part.num_seeds]
@@ -178,12 +182,12 @@ def _recorded(model: nn.Module, mb: MiniBatch, calls: list[Call]) -> Iterator[No
     """Record what every module of the model reads and returns for the seeds."""
     sizes = {mb.num_inputs, *(block.num_dst for block in mb.blocks)}
 
-    def of_seeds(values: Any) -> list[Tensor]:
+    def ofseed_positions(values: Any) -> list[Tensor]:
         found = (t for t in tree_leaves(values) if _has_rows(t, mb.num_seeds) and len(t) in sizes)
         return [t[: mb.num_seeds].detach().clone() for t in found]
 
     def hook(module: nn.Module, arguments: Any, result: Any) -> None:
-        calls.append(Call(module, of_seeds(arguments), of_seeds(result)))
+        calls.append(Call(module, ofseed_positions(arguments), ofseed_positions(result)))
 
     handles = [module.register_forward_hook(hook) for module in model.modules()]
     try:
@@ -191,52 +195,3 @@ def _recorded(model: nn.Module, mb: MiniBatch, calls: list[Call]) -> Iterator[No
     finally:
         for handle in handles:
             handle.remove()
-
-
-def first_inexact(model: nn.Module, trial: Trial, tolerance: float) -> str:
-    """Find the first module whose results for the seeds differ between whole and parts, though its arguments do not.
-
-    Args:
-        model: the module that was tried.
-        trial: its passes.
-        tolerance: largest difference, relative to the largest value.
-
-    Returns:
-        The name of the module in the model. A layer of a library is named instead of its own modules; "" is the model
-        itself: what differs is computed between its modules, or in the backward pass.
-    """
-    modules, calls = dict(model.named_modules()), [call.module for call in trial.whole.calls]
-    if any([call.module for call in part.calls] != calls for part in trial.parts):
-        return ""
-    names = {module: name for name, module in modules.items()}
-    for position, module in enumerate(calls):
-        if not _differs(trial, position, "results", tolerance):
-            continue
-        for name in _enclosing(names[module], modules):
-            call = next((p for p in range(position, len(calls)) if calls[p] is modules[name]), position)
-            if not _differs(trial, call, "results", tolerance):
-                break  # the rows that differ inside are not those of the seeds
-            if calls[call] is modules[name] and not _differs(trial, call, "arguments", tolerance):
-                return name
-    return ""
-
-
-def _enclosing(name: str, modules: dict[str, nn.Module]) -> list[str]:
-    """Names of a module and those around it, from the outermost layer of a library on, if it belongs to one."""
-    parts = name.split(".") if name else []
-    around = [".".join(parts[:count]) for count in range(len(parts), -1, -1)]
-    layers = [position for position, name in enumerate(around) if is_layer(modules[name])]
-    return around[layers[-1] :] if layers else around
-
-
-def _differs(trial: Trial, position: int, field: str, tolerance: float) -> bool:
-    """Return whether the seeds' rows of a call differ; rows of other shapes can't be compared."""
-    whole = getattr(trial.whole.calls[position], field)
-    for part in trial.parts:
-        mine = getattr(part.calls[position], field)
-        for rows, all_rows in zip(mine, whole, strict=True) if len(mine) == len(whole) else ():
-            expected = all_rows[_seeds(part.batch)]
-            difference = (rows - expected).abs().max() if rows.shape == expected.shape and rows.numel() else 0.0
-            if not difference <= tolerance * expected.abs().max():
-                return True
-    return False
