@@ -2,12 +2,12 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
-from itertools import chain
 
 import torch
 from torch import Tensor, nn
 
 from workbench.core.interrupts import complete_despite_interrupt
+from workbench.nn.signature import model_device
 
 
 @contextmanager
@@ -29,17 +29,15 @@ def borrowed_model(model: nn.Module, dtype: torch.dtype | None, *, keep_modes: b
     """
     modules = list(model.modules())
     before = [(module, dict(module.__dict__)) for module in modules]
-    device = next((t.device for t in chain(model.parameters(), model.buffers())), torch.device("cpu"))
-    cpu_state = torch.get_rng_state()
-    cuda_state = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    random = random_state(model)
 
     def put_back() -> None:
         for module, attributes in before:
             module.__dict__.clear()
             module.__dict__.update(attributes)
-        torch.set_rng_state(cpu_state)
-        if cuda_state is not None:
-            torch.cuda.set_rng_state(cuda_state, device)
+        torch.set_rng_state(random[0])
+        if len(random) > 1:
+            torch.cuda.set_rng_state(random[1], model_device(model) or "cuda")
 
     try:
         parameters: dict[nn.Parameter, nn.Parameter] = {}
@@ -48,6 +46,12 @@ def borrowed_model(model: nn.Module, dtype: torch.dtype | None, *, keep_modes: b
         yield [parameter for parameter in parameters.values() if parameter.requires_grad]
     finally:
         complete_despite_interrupt(put_back)
+
+
+def random_state(model: nn.Module) -> list[Tensor]:
+    """Return torch's random state, of the CPU and of the model's device, if that is a GPU."""
+    device = model_device(model)
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device and device.type == "cuda" else ())]
 
 
 def _lend(

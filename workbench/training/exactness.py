@@ -20,7 +20,7 @@ from workbench.nn.inputs import Inputs
 from workbench.nn.model import GNN
 from workbench.nn.signature import Forward, default_forward, model_device
 from workbench.training.arguments import check_model
-from workbench.training.borrowed_model import borrowed_model
+from workbench.training.borrowed_model import borrowed_model, random_state
 from workbench.training.first_inexact import first_inexact
 from workbench.training.small_batch import small_batch
 from workbench.training.trial import Trial, UndecidedError, try_model
@@ -153,8 +153,9 @@ def _candidates(model: nn.Module, batch: Any, mb: MiniBatch, x: Any, in_dim: int
         yield Inputs.of(x)
         return
     widths = [in_dim] if in_dim is not None else _widths(model)
+    rows = mb.num_inputs if (batch := small_batch(mb)) is None else batch.num_inputs
     for width in dict.fromkeys(widths):
-        yield Inputs(torch.randn(mb.num_inputs, width, generator=torch.Generator().manual_seed(0)))
+        yield Inputs(torch.randn(rows, width, generator=torch.Generator().manual_seed(0)))
 
 
 def _widths(model: nn.Module) -> list[int]:
@@ -212,11 +213,11 @@ def _trial_without_dropout(
     model: nn.Module, batch: MiniBatch, rows: Inputs, forward: Forward, dtype: torch.dtype | None
 ) -> tuple[Trial, bool]:
     """Try a model in its modes, but for dropout; in eval mode if it draws random numbers, and say if it still does."""
-    before, trial, is_random = torch.get_rng_state(), None, True
+    before, trial, is_random = random_state(model), None, True
     for keep_modes in (True, False):
         with borrowed_model(model, dtype, keep_modes=keep_modes) as parameters:
             trial = try_model(model, parameters, batch, rows, forward)
-            is_random = not torch.equal(before, torch.get_rng_state())
+            is_random = not all(map(torch.equal, before, random_state(model)))
         if not is_random:
             break
     assert trial is not None
@@ -224,7 +225,7 @@ def _trial_without_dropout(
 
 
 def _first_rows(rows: Any, total: int, count: int, device: torch.device, dtype: torch.dtype | None) -> Any:
-    """The first rows of all tensors of the inputs, on the model's device; other tensors than of rows are kept."""
+    """The first `count` rows of all tensors with `total` rows, on the model's device; other tensors are kept."""
 
     def first(value: Any) -> Any:
         if isinstance(value, Tensor):
@@ -234,7 +235,7 @@ def _first_rows(rows: Any, total: int, count: int, device: torch.device, dtype: 
             return value
         raise UndecidedError(f"its inputs contain a {type(value).__name__}, of which rows can't be taken")
 
-    if isinstance(rows, Tensor) and rows.shape[:1] != (total,):
+    if isinstance(rows, Tensor) and rows.shape[:1] not in ((total,), (count,)):
         raise UndecidedError(f"x has shape {tuple(rows.shape)}, but the batch {total} inputs; pass x[batch.node_ids]")
     return tree_map(first, rows)
 
