@@ -198,13 +198,20 @@ class Scalar(Frozen):
         (Scalar(), BATCH, "returns no floating-point tensor with a row per seed"),
         (Two(lambda h: h / 0), BATCH, "not finite"),
         (Two(), random_minibatch(random_graph(2, 0), num_seeds=1), "the batch has 1 nodes; 4 are needed"),
-        (Two(nn.LazyLinear(5)), BATCH, "uninitialized parameters; call it once"),
     ],
 )
 def test_what_can_not_be_decided_has_a_reason(model: nn.Module, mb: wb.MiniBatch, reason: str) -> None:
     result = wb.check_exact(model, mb)
     assert result.exact is None
     assert reason in str(result)
+
+
+def test_a_model_with_lazy_parameters_is_checked_when_it_has_been_called() -> None:
+    model = Two(nn.Sequential(nn.LazyLinear(5), Centred()))
+    assert "uninitialized parameters; call it once" in wb.check_exact(model, BATCH).reason
+    train(model, halves())  # no warning, and no parameters of the check's
+    with pytest.warns(RuntimeWarning, match=r"Centred \(between.1\)"):
+        train(model, halves())
 
 
 @pytest.mark.filterwarnings("ignore::DeprecationWarning")
