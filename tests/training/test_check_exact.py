@@ -14,6 +14,7 @@ from torch import Tensor, nn
 import workbench as wb
 from tests.strategies import random_graph, random_minibatch
 from tests.training.toys import PlainLayer, PlainModel, gradients, toy_batch
+from workbench.core.block import Block
 from workbench.interop.pyg_forms import has_one_sample_per_node
 from workbench.nn.gcn import GCNLayer
 from workbench.training.small_batch import small_batch
@@ -265,15 +266,21 @@ def test_the_small_batch_has_rows_of_the_batch_and_shared_sources(fanouts: tuple
     small.validate(num_nodes=40)
     assert len(small.blocks) == len(mb.blocks) and small.step == 5
     assert torch.equal(small.node_ids, mb.node_ids[: small.num_inputs])
-    assert has_one_sample_per_node(small.blocks)
-    first, rows = small.blocks[0], mb.blocks[0]
+    merged = has_one_sample_per_node(mb.blocks)
+    assert has_one_sample_per_node(small.blocks) == merged
+    for ours, theirs in zip(small.blocks, mb.blocks, strict=True):
+        assert_rows_of(ours, mb.blocks[0] if merged else theirs)
+    parts = small.split(torch.arange(small.num_seeds) % 3)
+    assert sum(part.num_inputs for part in parts) > small.num_inputs
+
+
+def assert_rows_of(first: Block, rows: Block) -> None:
+    """The rows have the attributes of the others, cyclically."""
     for row in range(first.num_dst):
         theirs = slice(*rows.indptr[row % rows.num_dst :][:2].tolist())
         ours = slice(*first.indptr[row : row + 2].tolist())
         for name in ("edge_ids", "edge_type", "edge_weight"):
             assert torch.equal(getattr(first, name)[ours], getattr(rows, name)[theirs].to(getattr(first, name).dtype))
-    parts = small.split(torch.arange(small.num_seeds) % 3)
-    assert sum(part.num_inputs for part in parts) > small.num_inputs
 
 
 def test_the_price_does_not_grow_with_the_batch() -> None:

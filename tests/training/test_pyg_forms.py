@@ -144,3 +144,17 @@ def test_the_recipe_of_gcn_conv_is_exact_and_equals_gcn_conv() -> None:
         out = weighted(X[part.n_id], part.edge_index, part.edge_weight)[: part.batch_size]
         rows = (part.n_id[: part.batch_size, None] == batch.n_id[:12]).nonzero()[:, 1]
         torch.testing.assert_close(out, expected[rows], rtol=TOLERANCE, atol=TOLERANCE)
+
+
+def test_an_edge_index_made_from_each_part_is_warned_of() -> None:
+    """The whole batch must be converted: parts choose other samples of a node."""
+    mb, model = random_minibatch(random_graph(40, 400), fanouts=(3, 3), num_seeds=12), Net("sage", 2)
+
+    def forward(part: wb.MiniBatch, inputs: wb.Inputs) -> Tensor:
+        batch = part.to_pyg("edge_index")
+        rows = (part.node_ids[None] == batch.n_id[:, None]).nonzero()[:, 1]
+        return model(inputs.x[rows], batch.edge_index)[: part.num_seeds]
+
+    assert wb.check_exact(model, mb, x=X[mb.node_ids], forward=forward).exact is False
+    converted = wb.MiniBatch.from_pyg(mb.to_pyg("edge_index"))
+    assert wb.check_exact(model, converted, x=X[converted.node_ids], forward=forward).exact is True

@@ -42,7 +42,7 @@ def with_one_sample_per_node(node_ids: Tensor, blocks: Sequence[Block]) -> tuple
         The ids of the nodes that are still reached, and the blocks, row prefixes of one CSR.
     """
     whole = _merged(blocks)
-    merged = tuple(_first_rows(whole, block.num_src, block.num_dst) for block in blocks)
+    merged = tuple(first_rows(whole, block.num_src, block.num_dst) for block in blocks)
     (piece,) = select_blocks(node_ids, merged, [torch.arange(merged[-1].num_dst, device=node_ids.device)])
     return piece.node_ids, tuple(piece.blocks)
 
@@ -63,8 +63,14 @@ def _merged(blocks: Sequence[Block]) -> Block:
     return replace(blocks[0], **{"edge_ids": None, "edge_weight": None, "edge_type": None} | fields, indptr=indptr)
 
 
-def _first_rows(whole: Block, num_src: int, num_dst: int) -> Block:
-    """The block of the first rows: views of the arrays."""
+def first_rows(whole: Block, num_src: int, num_dst: int) -> Block:
+    """Return a block of the first rows of a block, whose arrays are views of its.
+
+    Args:
+        whole: the block.
+        num_src: number of sources, all that the rows have.
+        num_dst: number of rows.
+    """
     end = int(whole.indptr[num_dst])
     fields = {name: t[:end] for name, t in whole._tensors().items() if t is not None and name != "indptr"}
     return replace(whole, **fields, indptr=whole.indptr[: num_dst + 1], num_src=num_src, num_dst=num_dst)

@@ -3,16 +3,16 @@
 from itertools import pairwise
 
 import torch
-from torch import Tensor
 
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
+from workbench.interop.pyg_forms import first_rows, has_one_sample_per_node
 
 _SEEDS, _NEW_PER_LAYER, _MAX_DEGREE = 12, 6, 64
 
 
 def small_batch(mb: MiniBatch, dtype: torch.dtype | None = None) -> MiniBatch | None:
-    """Build a batch of a few dozen nodes, in which every node has one sample for all layers.
+    """Build a batch of a few dozen nodes, in which every node has one sample for all layers if that is so in `mb`.
 
     Its nodes are the first of `mb`, with the degrees, edge ids, weights and types of their rows, so that a model finds
     everything that it looks up by id. Only the sources are others: windows of a few nodes, because the neighbours of a
@@ -28,8 +28,11 @@ def small_batch(mb: MiniBatch, dtype: torch.dtype | None = None) -> MiniBatch | 
     if mb.num_inputs < 4:
         return None
     sizes = _sizes(mb.num_inputs, len(mb.blocks))
-    node_ids = mb.node_ids[: sizes[0]]
-    return MiniBatch(node_ids, tuple(_blocks(mb.blocks[0], sizes, dtype)) if mb.blocks else (), step=mb.step)
+    if has_one_sample_per_node(mb.blocks):
+        blocks = _prefixes(_rewired(mb.blocks[0], 0, sizes, dtype), sizes) if mb.blocks else []
+    else:
+        blocks = [_rewired(rows, 5 * layer, sizes[layer : layer + 2], dtype) for layer, rows in enumerate(mb.blocks)]
+    return MiniBatch(mb.node_ids[: sizes[0]], tuple(blocks), step=mb.step)
 
 
 def _sizes(num_nodes: int, num_layers: int) -> list[int]:
@@ -39,37 +42,38 @@ def _sizes(num_nodes: int, num_layers: int) -> list[int]:
     return [seeds + new * layer for layer in range(num_layers, -1, -1)]
 
 
-def _blocks(rows: Block, sizes: list[int], dtype: torch.dtype | None) -> list[Block]:
-    """One block per layer, row prefixes of one CSR whose row i has the attributes of row i of `rows`, cyclically."""
+def _rewired(rows: Block, shift: int, sizes: list[int], dtype: torch.dtype | None) -> Block:
+    """A block whose row i has the attributes of row i of `rows`, cyclically.
+
+    Args:
+        rows: the block of the large batch.
+        shift: where the windows of sources start.
+        sizes: numbers of sources, of destinations and, if rows are those of later layers too, of their destinations:
+            a row that a layer has reads only sources that this layer has.
+        dtype: dtype of the edge weights.
+    """
     row = torch.arange(sizes[1], device=rows.device) % max(1, rows.num_dst)
     degrees = rows.in_degrees()[row].clamp(max=_MAX_DEGREE) if rows.num_dst else torch.zeros_like(row)
     indptr = torch.cat([degrees.new_zeros(1), degrees.cumsum(0)])
     destination = torch.repeat_interleave(torch.arange(sizes[1], device=rows.device), degrees)
     offset = torch.arange(len(destination), device=rows.device) - indptr[destination]
     position = rows.indptr[row[destination]] + offset
-    limit = _sources_within_reach(sizes, rows.device)[destination]
-    indices = ((7 * destination + offset * (1 + destination % 3)) % limit).to(rows.indices.dtype)
-    attributes = {
-        name: None if (t := getattr(rows, name)) is None else t[position] for name in ("edge_ids", "edge_type")
-    }
-    if rows.edge_weight is not None:
-        attributes["edge_weight"] = rows.edge_weight.detach()[position].to(dtype or rows.edge_weight.dtype)
-    ends = indptr.tolist()
-    return [
-        Block(
-            indptr[: num_dst + 1],
-            indices[: ends[num_dst]],
-            num_src,
-            num_dst,
-            **{name: None if t is None else t[: ends[num_dst]] for name, t in attributes.items()},
-        )
-        for num_src, num_dst in pairwise(sizes)
-    ]
-
-
-def _sources_within_reach(sizes: list[int], device: torch.device) -> Tensor:
-    """For each row the number of sources of the last layer that has this row."""
-    limit = torch.empty(sizes[1], dtype=torch.int64, device=device)
+    num_sources = torch.empty_like(row)
     for num_src, num_dst in pairwise(sizes):
-        limit[:num_dst] = num_src
-    return limit
+        num_sources[:num_dst] = num_src
+    sources = (7 * destination + offset * (1 + destination % 3) + shift) % num_sources[destination]
+    weight = None if rows.edge_weight is None else rows.edge_weight.detach()[position]
+    return Block(
+        indptr,
+        sources.to(rows.indices.dtype),
+        sizes[0],
+        sizes[1],
+        edge_ids=None if rows.edge_ids is None else rows.edge_ids[position],
+        edge_weight=None if weight is None else weight.to(dtype or weight.dtype),
+        edge_type=None if rows.edge_type is None else rows.edge_type[position],
+    )
+
+
+def _prefixes(whole: Block, sizes: list[int]) -> list[Block]:
+    """One block per layer, row prefixes of one."""
+    return [first_rows(whole, num_src, num_dst) for num_src, num_dst in pairwise(sizes)]
