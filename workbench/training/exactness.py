@@ -82,7 +82,7 @@ def check_exact(
     are known and not run.
 
     The price is that of 4 forward and backward passes on a few dozen nodes, whatever the size of the batch: on one CPU
-    core 12 to 36 ms for models of 2 and 3 layers of the library, DGL and PyG, 0.05 to 0.3 of one training step on
+    core 13 to 36 ms for models of 2 and 3 layers of the library, DGL and PyG, 0.05 to 0.32 of one training step on
     1,024 seeds. `train_step`, `accumulate` and `micro_batches` pay it once per model.
 
     Args:
