@@ -26,7 +26,7 @@ from workbench.training.small_batch import small_batch
 from workbench.training.trial import Trial, UndecidedError, try_model
 
 _TOLERANCES = {torch.float64: 1e-8, torch.float32: 5e-3, torch.bfloat16: 0.2, torch.float16: 0.1}
-_MAX_WIDE_BYTES = 1 << 26  # larger parameters are not copied
+_MAX_WIDE_BYTES = 1 << 24  # larger parameters are not copied, so that the trial fits wherever a step does
 _USED_BY_OWN = {
     nn.Linear,
     nn.ReLU,
@@ -76,7 +76,7 @@ def check_exact(
     """Check that outputs and gradients of micro-batches are those of the whole batch, by trying the model.
 
     Runs forward and backward passes on a batch of at most 12 seeds and a few dozen nodes made from rows of `batch`, as
-    a whole and in three parts, in float64 (in the model's dtype if it computes in no other, or its parameters exceed 64
+    a whole and in three parts, in float64 (in the model's dtype if it computes in no other, or its parameters exceed 16
     MiB). Dropout is off. Parameters, gradients, buffers, modes, caches of layers and torch's random state are as before
     afterwards; state that a module keeps elsewhere, or modifies in place, is not put back. Models from `build_model`
     are known and not run.
