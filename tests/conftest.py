@@ -32,6 +32,7 @@ REPEATING = (
     "tests/memory/test_backend.py",
     "tests/nn/test_compile.py",
     "tests/test_interrupted.py",
+    "tests/training/foreign/",
     "tests/training/test_oom_exactness.py",
 )
 """Tests that run what others test already; coverage does without them, since tracing makes Python 2 to 4 times slower."""

@@ -41,6 +41,7 @@ REFUSING: dict[str, Callable[[], object]] = {
     "MiniBatch.to_pyg": lambda: HALO.to_pyg(),
     "Partitioner.prepare": lambda: wb.Partitioner().prepare(HALO),
     "accumulate": accumulated,  # without forward=; with it, tests/training/test_exchanges.py
+    "check_exact": lambda: wb.check_exact(MODEL, HALO),
     "byte_costs": lambda: wb.byte_costs(SETUP, HALO),
     "betty_terms": lambda: betty_terms(MODEL, HALO),
     "draw_micro_batches": lambda: import_module("workbench.plots.batch_drawing").draw_micro_batches(HALO, [HALO]),

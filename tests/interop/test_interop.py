@@ -1,8 +1,10 @@
 """Round trips through other libraries are exact: node ids, edge ids, order, weights and types."""
 
+import pickle
 import sys
 from dataclasses import replace
-from types import ModuleType, SimpleNamespace
+from itertools import pairwise
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -214,20 +216,78 @@ def test_pyg_round_trip(mb, seed):
 
 @given(minibatches())
 def test_pyg_hops(mb):
-    """The hop form equals a loop: each node's edges are those of the layer that first reached it."""
+    """The hop form equals a breadth-first search; each node has the edges of the layer that first reached it."""
+    batch = mb.to_pyg("edge_index")
+    expected, seen = [], list(range(mb.num_seeds))
+    first_new, num_edges, num_nodes = 0, [], [mb.num_seeds]
+    for _ in mb.blocks:
+        frontier = seen[first_new:]
+        first_new = len(seen)
+        start = len(expected)
+        for node in frontier:
+            block = next(b for b in reversed(mb.blocks) if node < b.num_dst)
+            row = block.indices[block.indptr[node] : block.indptr[node + 1]].tolist()
+            expected += [(source, node) for source in row]
+            seen += [source for source in dict.fromkeys(row) if source not in seen]
+        num_edges.append(len(expected) - start)
+        num_nodes.append(len(seen) - first_new)
+    local = {node: position for position, node in enumerate(seen)}
+    assert torch.equal(batch.n_id, mb.node_ids[seen])
+    assert batch.edge_index.T.tolist() == [[local[s], local[d]] for s, d in expected]
+    assert (batch.num_sampled_edges, batch.num_sampled_nodes) == (num_edges, num_nodes)
+    assert batch.batch_size == mb.num_seeds
+
+
+def one_sample_per_node(mb):
+    """Brute force: a node has the same edges in every layer."""
+    rows = [
+        [block.indices[block.indptr[i] : block.indptr[i + 1]].tolist() for i in range(block.num_dst)]
+        for block in mb.blocks
+    ]
+    return all(outer == inner[: len(outer)] for inner, outer in pairwise(rows))
+
+
+@given(minibatches())
+def test_a_pyg_batch_has_an_edge_index_only_if_that_is_the_same_batch(mb):
+    bare = [replace(block, edge_ids=None, edge_weight=None, edge_type=None) for block in mb.blocks]
+    mb = replace(mb, blocks=bare)
     batch = mb.to_pyg()
-    expected, seen = [], 0
-    for block in reversed(mb.blocks):
-        bounds = block.indptr.tolist()
-        sources = block.indices.tolist()
-        rows = range(seen, block.num_dst)
-        expected.append([(sources[e], d) for d in rows for e in range(bounds[d], bounds[d + 1])])
-        seen = block.num_dst
-    assert [tuple(pair) for pair in batch.edge_index.T.tolist()] == [edge for hop in expected for edge in hop]
-    assert batch.num_sampled_edges == [len(hop) for hop in expected]
-    assert sum(batch.num_sampled_nodes) == len(batch.n_id)
-    assert batch.num_sampled_nodes[0] == batch.batch_size == mb.num_seeds
-    assert torch.equal(batch.n_id, mb.node_ids)
+    assert hasattr(batch, "edge_index") == one_sample_per_node(mb)
+    assert not hasattr(batch, "num_sampled_edges") or hasattr(batch, "edge_index")
+    converted = mb.to_pyg("edge_index")
+    assert not hasattr(converted, "adjs")
+    again = MiniBatch.from_pyg(converted)
+    assert one_sample_per_node(again)
+    assert torch.equal(again.seeds, mb.seeds)
+    assert again.num_inputs <= mb.num_inputs
+
+
+def test_weights_that_only_one_form_has_are_refused():
+    batch = full_batch().to_pyg()
+    batch.edge_weight = torch.rand(batch.edge_index.shape[1])
+    with pytest.raises(
+        ValueError, match=r'edge_weight for edge_index, but no adj_weights .*; set both, or .*"edge_index"'
+    ):
+        MiniBatch.from_pyg(batch)
+
+
+@pytest.mark.parametrize("installed", [True, False])
+def test_the_form_that_a_pyg_batch_lacks_is_named(installed, monkeypatch):
+    if installed:
+        pytest.importorskip("torch_geometric")
+    else:
+        monkeypatch.setitem(sys.modules, "workbench.interop.pyg_data", None)
+    mb = random_minibatch(random_graph(40, 300), fanouts=(3, 2), num_seeds=6)
+    layers, hops = mb.to_pyg(), mb.to_pyg("edge_index")
+    assert isinstance(layers, PygBatch) != installed
+    with pytest.raises(AttributeError, match=r'no edge_index: .*; call the layers with adjs, or .*form="edge_index"'):
+        layers.edge_index  # noqa: B018
+    with pytest.raises(
+        AttributeError, match=r"no adjs: .* kept one sample per node .*; call the layers with edge_index"
+    ):
+        hops.adjs  # noqa: B018
+    with pytest.raises(ValueError, match="form 'csr' is not known; choose from adjs, edge_index"):
+        mb.to_pyg("csr")
 
 
 @pytest.mark.parametrize("kind", [{}, {"edge_weight": torch.float32, "num_edge_types": 2}])
@@ -261,23 +321,14 @@ def test_hop_form_has_ids_weights_and_types():
     assert torch.equal(raw.indices[positions].long(), batch.n_id[batch.edge_index[0]])
 
 
-def test_pyg_data_if_pyg_is_installed(monkeypatch):
-    class Data:
-        """Like PyG's Data: an attribute per keyword unless it is None."""
-
-        def __init__(self, **values):
-            self.__dict__.update({name: value for name, value in values.items() if value is not None})
-
-    module = ModuleType("torch_geometric.data")
-    module.__dict__["Data"] = Data
-    monkeypatch.setitem(sys.modules, "torch_geometric", ModuleType("torch_geometric"))
-    monkeypatch.setitem(sys.modules, "torch_geometric.data", module)
+def test_pyg_data_if_pyg_is_installed():
+    data = pytest.importorskip("torch_geometric.data")
     mb = random_minibatch(edge_ids=False)
-    batch = mb.to_pyg()
-    assert isinstance(batch, Data)
-    assert batch.__dict__["num_nodes"] == mb.num_inputs
-    assert not hasattr(batch, "e_id")
-    assert_batches_equal(MiniBatch.from_pyg(batch), mb)
+    batch = pickle.loads(pickle.dumps(mb.to_pyg()))
+    assert isinstance(batch, data.Data)
+    assert batch.num_nodes == mb.num_inputs
+    assert "e_id" not in batch
+    assert_batches_equal(MiniBatch.from_pyg(batch.to("cpu")), mb)
 
 
 def test_pyg_rejects():
@@ -436,7 +487,8 @@ def test_disjoint_batches_may_contain_a_node_twice():
 
 
 def pyg_layers(**changes):
-    return SimpleNamespace(**(vars(random_minibatch(fanouts=(3, 2)).to_pyg()) | changes))
+    batch = random_minibatch(fanouts=(3, 2)).to_pyg()
+    return SimpleNamespace(**((batch.to_dict() if hasattr(batch, "to_dict") else vars(batch)) | changes))
 
 
 @pytest.mark.parametrize(

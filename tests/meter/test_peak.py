@@ -301,6 +301,12 @@ def test_components_of_sparse_tensors_are_counted() -> None:
     assert measure_peak(csr.clone) == 8 * KIB + 2 * KIB
 
 
+def test_a_lazy_parameter_anywhere_in_the_process_is_no_obstacle() -> None:
+    lazy = nn.LazyLinear(3)
+    assert measure_peak(lambda: torch.ones(1024)) == 4096
+    assert nn.parameter.is_lazy(lazy.weight)
+
+
 def test_memory_freed_by_another_thread_counts() -> None:
     held = [kib(8)]
 

@@ -158,10 +158,20 @@ def test_peak_is_that_of_the_largest_micro_batch() -> None:
     assert peak(micro) < peak([mb]) / 2
 
 
+class Normalized(PlainModel):
+    """Batch normalization between its two layers."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__()
+        self.norm = nn.BatchNorm1d(5, **options)
+
+    def forward(self, blocks: Any, x: Tensor) -> Tensor:
+        first, second = self.layers
+        return second(blocks[1], self.norm(first(blocks[0], x)).tanh())
+
+
 def batch_norm_model(**options: Any) -> nn.Module:
-    model = PlainModel().double()
-    model.norm = nn.BatchNorm1d(3, dtype=torch.float64, **options)
-    return model
+    return Normalized(**options).double()
 
 
 def run(model: nn.Module, num_parts: int) -> None:
@@ -171,7 +181,7 @@ def run(model: nn.Module, num_parts: int) -> None:
 @pytest.mark.parametrize("training", [True, False])
 def test_batch_norm_warns_of_micro_batches(training: bool) -> None:
     model = batch_norm_model(track_running_stats=training).train(training)
-    with pytest.warns(RuntimeWarning, match="norm uses the statistics of each micro-batch"):
+    with pytest.warns(RuntimeWarning, match=r"BatchNorm1d \(norm\) makes .* statistics of each"):
         run(model, 2)
 
 

@@ -1,5 +1,7 @@
 """Micro-batches for training loops of one's own: in DGL's form, in PyG's and in the library's."""
 
+from types import SimpleNamespace
+
 import pytest
 import torch
 import torch.nn.functional as F
@@ -10,7 +12,9 @@ from tests.training.toys import gradients, relative_difference, toy_batch
 from workbench.core.minibatch import MiniBatch
 from workbench.interop import graph_to_dgl
 from workbench.kernels.threads import get_num_threads, run_tasks, set_num_threads
+from workbench.links.edge_batch import EdgeBatch
 from workbench.nn.model import build_model
+from workbench.nn.symmetric_norm import symmetric_norm
 from workbench.partition.batch import partition_batch
 from workbench.training.adapters import micro_batches
 from workbench.training.step import train_step
@@ -156,3 +160,89 @@ def test_workers_fork_after_the_librarys_threads_ran() -> None:
             assert len(losses) == 2
     finally:
         set_num_threads(before)
+
+
+def test_the_recipe_of_graph_conv_is_exact_and_equals_norm_both() -> None:
+    dgl_nn = pytest.importorskip("dgl.nn")
+
+    class Gcn(nn.Module):
+        def __init__(self, norm: str) -> None:
+            super().__init__()
+            torch.manual_seed(0)
+            options = {"norm": norm, "allow_zero_in_degree": True}
+            self.layers = nn.ModuleList([dgl_nn.GraphConv(6, 8, **options), dgl_nn.GraphConv(8, CLASSES, **options)])
+            self.double()
+
+        def forward(self, blocks: list, h: Tensor) -> Tensor:
+            for layer, block in zip(self.layers, blocks, strict=True):
+                weight = block.edata.get("edge_weight") if layer._norm == "none" else None
+                h = layer(block, h, edge_weight=weight).tanh()
+            return h
+
+    blocks = random_minibatch(random_graph(NUM_NODES, 1500, seed=1), fanouts=(4, 3), num_seeds=40).to_dgl()
+    both, weighted = Gcn("both"), Gcn("none")
+    with pytest.warns(
+        RuntimeWarning, match=r'GraphConv \(layers.0\) .* norm="none" .* workbench.symmetric_norm\(batch\)'
+    ):
+        train_step(
+            both,
+            MiniBatch.from_dgl(blocks).split(torch.arange(40) % 4),
+            X,
+            Y,
+            F.cross_entropy,
+            torch.optim.SGD(both.parameters(), lr=0.0),
+            forward=lambda mb, inputs: both(mb.to_dgl(), inputs.x),
+        )
+    node_ids = MiniBatch.from_dgl(blocks).node_ids
+    expected = both(blocks, X[node_ids])
+    batch = symmetric_norm(MiniBatch.from_dgl(blocks), torch.float64)
+    torch.testing.assert_close(weighted(batch.to_dgl(), X[node_ids]), expected)
+    for part in micro_batches(batch, 4, method="random"):
+        assert part.parent is not None
+        out = weighted(part.to_dgl(), X[part.node_ids])
+        torch.testing.assert_close(out, expected[part.parent[: part.num_seeds]], rtol=1e-10, atol=1e-10)
+
+
+def pyg_link_batch(**attributes: Tensor) -> SimpleNamespace:
+    batch = random_minibatch(GRAPH, fanouts=(-1, -1), num_seeds=12).to_pyg()
+    return SimpleNamespace(**(batch.to_dict() if hasattr(batch, "to_dict") else vars(batch)), **attributes)
+
+
+def test_batches_sampled_for_pairs_are_refused() -> None:
+    pairs = torch.tensor([[0, 1, 2], [5, 4, 3]])
+    for name in ("edge_label_index", "src_index"):
+        with pytest.raises(
+            ValueError, match=rf"a batch with {name} \(of PyG's LinkNeighborLoader\).*EdgeBatch.*edge_b"
+        ):
+            micro_batches(pyg_link_batch(**{name: pairs}), 2)
+
+
+def test_batches_of_dgls_edge_prediction_are_refused() -> None:
+    dgl = pytest.importorskip("dgl")
+    sampler = dgl.dataloading.as_edge_prediction_sampler(
+        dgl.dataloading.NeighborSampler([4, 3]), negative_sampler=dgl.dataloading.negative_sampler.Uniform(1)
+    )
+    batch = next(iter(dgl.dataloading.DataLoader(graph_to_dgl(GRAPH), torch.arange(20), sampler, batch_size=10)))
+    for given in (batch, tuple(batch)):
+        with pytest.raises(ValueError, match=r"a batch of DGL's edge prediction by its seeds: .*EdgeBatch"):
+            micro_batches(given, 2)
+
+
+def test_the_remedy_for_pairs_is_exact() -> None:
+    """As the refusal says: split the pairs, and select the seeds of each part."""
+    batch = pyg_link_batch(edge_label_index=torch.tensor([[0, 1, 2, 3, 0], [5, 4, 3, 11, 7]]))
+    mb, model = MiniBatch.from_pyg(batch), build_model("sage-mean", in_dim=6, hidden_dim=8, out_dim=CLASSES).double()
+    pairs = EdgeBatch(mb.seeds, *batch.edge_label_index)
+
+    def scores(part: MiniBatch, of: EdgeBatch) -> Tensor:
+        out = model(part.blocks, X[part.node_ids])
+        return (out[of.src] * out[of.dst]).sum(1)
+
+    scores(mb, pairs).square().sum().backward()
+    expected = gradients(model)
+    model.zero_grad()
+    parts = pairs.split(torch.tensor([0, 1, 1, 0, 2]))
+    seeds = [part.parent for part in parts if part.parent is not None]
+    for micro, part in zip(mb.select(seeds), parts, strict=True):
+        scores(micro, part).square().sum().backward()
+    assert relative_difference(gradients(model), expected) <= 1e-10

@@ -208,16 +208,24 @@ class MiniBatch:
 
         return MiniBatch(*blocks_from_dgl(blocks), step=step)
 
-    def to_pyg(self) -> Any:
-        """Convert the batch to PyG's `edge_index` form.
+    def to_pyg(self, form: str = "adjs") -> Any:
+        """Convert the batch to PyG's form.
+
+        Args:
+            form: "adjs" for modules called with the edges of each layer, `model(x, batch.adjs)`. The result has an
+                `edge_index` too if every node has one sample for all layers (full neighbourhoods, DENSE samples,
+                batches of `NeighborLoader`), for modules called with `model(x, batch.edge_index)`. "edge_index" for
+                such modules on any batch: a node that was sampled in several layers keeps the sample of the layer that
+                reached it first, and nodes that nothing reads any more are dropped. Gradients of micro-batches
+                (`workbench.micro_batches`) are exact in both forms.
 
         Raises:
-            ValueError: if the batch has exchanges, or no blocks.
+            ValueError: if the batch has exchanges, or no blocks, or `form` is unknown.
         """
         from workbench.interop.pyg import blocks_to_pyg
 
         refuse_halo(self.exchanges, "converted to PyG")
-        return blocks_to_pyg(self.node_ids, self.blocks)
+        return blocks_to_pyg(self.node_ids, self.blocks, form)
 
     @staticmethod
     def from_pyg(batch: Any, step: int = 0) -> "MiniBatch":

@@ -1,7 +1,7 @@
 """Conversions to and from PyTorch Geometric (PyG): batches and graphs in `edge_index` form."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from itertools import pairwise
 from types import NoneType, SimpleNamespace
 from typing import Any
 
@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.block import Block
-from workbench.core.errors import INT64_MAX, check_at_least, check_ids, check_type
+from workbench.core.errors import INT64_MAX, check_at_least, check_choice, check_ids, check_type
 from workbench.core.graph import Graph
 from workbench.interop.edge_lists import (
     block_from_edges,
@@ -17,99 +17,71 @@ from workbench.interop.edge_lists import (
     check_edge_index,
     in_callers_order,
 )
+from workbench.interop.pyg_batch import PygBatch
+from workbench.interop.pyg_forms import has_one_sample_per_node, with_one_sample_per_node
 from workbench.interop.pyg_hops import blocks_of_hops, why_without_hops
 
-Adj = tuple[Tensor, Tensor | None, tuple[int, int]]
-
-
-@dataclass(frozen=True, eq=False)
-class PygBatch:
-    """A batch in PyG's form; if PyG is installed, `blocks_to_pyg` returns a `Data` with the same attributes instead.
-
-    It contains the edges twice, both times as positions in `n_id`, with sources in row 0 and targets in row 1:
-
-    - `adjs` is exact: `(edge_index, e_id, (num_src, num_dst))` per layer, input layer first, as PyG's `NeighborSampler`
-      yields them, with `adj_weights` and `adj_types`.
-    - `edge_index` has the form of PyG's `NeighborLoader`: hop by hop, the in-edges of the nodes that were new in the
-      previous hop, so that every node has one sample for all layers. It describes the same batch if that is true of the
-      blocks (full neighbourhoods, DENSE samples); otherwise it contains each node's outermost sample.
-
-    Args:
-        n_id: int64 [num_inputs], raw-graph ids, hop by hop.
-        batch_size: number of seeds, which come first in `n_id`.
-        edge_index: int64 [2, num_edges].
-        num_sampled_nodes: number of new nodes per hop, starting with the seeds.
-        num_sampled_edges: number of edges per hop.
-        adjs: one entry per layer.
-        e_id: int64 [num_edges], raw-graph edge ids.
-        edge_weight: floating point [num_edges].
-        edge_type: integer [num_edges].
-        adj_weights: floating point [num_edges of the layer], one entry per layer.
-        adj_types: integer [num_edges of the layer], one entry per layer.
-    """
-
-    n_id: Tensor
-    batch_size: int
-    edge_index: Tensor
-    num_sampled_nodes: list[int]
-    num_sampled_edges: list[int]
-    adjs: list[Adj]
-    e_id: Tensor | None = None
-    edge_weight: Tensor | None = None
-    edge_type: Tensor | None = None
-    adj_weights: list[Tensor | None] | None = None
-    adj_types: list[Tensor | None] | None = None
+PYG_FORMS = ("adjs", "edge_index")
 
 
 def _edge_index(block: Block) -> Tensor:
     return torch.stack([block.indices.to(torch.int64), block.destinations.to(torch.int64)])
 
 
-def _per_hop(blocks: Sequence[Block], name: str, starts: Sequence[int]) -> Tensor | None:
-    """Concatenate an edge attribute hop by hop, starting at the seeds; None if a block does not have it."""
-    values = [getattr(block, name) for block in reversed(blocks)]
-    if any(value is None for value in values):
-        return None
-    return torch.cat([value[start:] for value, start in zip(values, starts, strict=True)])
-
-
-def blocks_to_pyg(node_ids: Tensor, blocks: Sequence[Block]) -> Any:
-    """Convert blocks to a batch in PyG's form: exact in `adjs`, and like `NeighborLoader`'s in `edge_index`.
+def blocks_to_pyg(node_ids: Tensor, blocks: Sequence[Block], form: str = "adjs") -> Any:
+    """Convert blocks to a batch in PyG's form.
 
     Args:
         node_ids: int64 [num_inputs], raw-graph ids.
         blocks: input layer first, at least one.
+        form: "adjs": the same batch in `adjs`, and in `edge_index` too if every node has one sample for all layers.
+            "edge_index": every node keeps the sample of the layer that reached it first, so that `edge_index` describes
+            the batch, without `adjs`.
 
     Returns:
         A `torch_geometric.data.Data` with the attributes of `PygBatch`, or a `PygBatch` if PyG is not installed.
 
     Raises:
-        ValueError: if there are no blocks.
+        ValueError: if there are no blocks, or `form` is unknown.
     """
+    check_choice("form", form, PYG_FORMS)
     if not blocks:
         raise ValueError("the batch has no blocks; sample at least one layer")
-    outermost_first = blocks[::-1]
-    first_new_rows = [0, *(block.num_dst for block in outermost_first[:-1])]
-    starts = [int(block.indptr[row]) for block, row in zip(outermost_first, first_new_rows, strict=True)]
-    edges = [_edge_index(block) for block in blocks]
-    batch = PygBatch(
-        n_id=node_ids,
-        batch_size=blocks[-1].num_dst,
-        edge_index=torch.cat([e[:, start:] for e, start in zip(edges[::-1], starts, strict=True)], dim=1),
-        num_sampled_nodes=[blocks[-1].num_dst, *(block.num_src - block.num_dst for block in outermost_first)],
-        num_sampled_edges=[block.num_edges - start for block, start in zip(outermost_first, starts, strict=True)],
-        adjs=[(e, b.edge_ids, (b.num_src, b.num_dst)) for e, b in zip(edges, blocks, strict=True)],
-        e_id=_per_hop(blocks, "edge_ids", starts),
-        edge_weight=_per_hop(blocks, "edge_weight", starts),
-        edge_type=_per_hop(blocks, "edge_type", starts),
-        adj_weights=[block.edge_weight for block in blocks],
-        adj_types=[block.edge_type for block in blocks],
-    )
+    is_hops = has_one_sample_per_node(blocks)
+    attributes = _layers(blocks) if form == "adjs" else {"adjs": None}
+    if form == "edge_index" and not is_hops:
+        node_ids, blocks = with_one_sample_per_node(node_ids, blocks)
+    attributes |= _hops(blocks) if is_hops or form == "edge_index" else {"edge_index": None}
+    new_nodes = [block.num_src - block.num_dst for block in blocks[::-1]]
+    seeds = blocks[-1].num_dst
+    batch = PygBatch(node_ids, seeds, num_sampled_nodes=[seeds, *new_nodes], **attributes)
     try:
-        from torch_geometric.data import Data
+        from workbench.interop.pyg_data import SampledData
     except ImportError:
         return batch
-    return Data(**vars(batch), num_nodes=len(node_ids))
+    return SampledData(**vars(batch), num_nodes=len(node_ids))
+
+
+def _layers(blocks: Sequence[Block]) -> dict[str, Any]:
+    """The edges of each layer."""
+    return {
+        "adjs": [(_edge_index(block), block.edge_ids, (block.num_src, block.num_dst)) for block in blocks],
+        "adj_weights": [block.edge_weight for block in blocks],
+        "adj_types": [block.edge_type for block in blocks],
+    }
+
+
+def _hops(blocks: Sequence[Block]) -> dict[str, Any]:
+    """The edges of each hop, of blocks with one sample per node: all are in the first block."""
+    whole = blocks[0]
+    ends = [int(whole.indptr[block.num_dst]) for block in blocks[::-1]]
+    return {
+        "edge_index": _edge_index(whole),
+        "num_sampled_edges": [end - start for start, end in pairwise([0, *ends])],
+        "e_id": whole.edge_ids,
+        "edge_weight": whole.edge_weight,
+        "edge_type": whole.edge_type,
+    }
 
 
 def _is_row(value: Any, length: int) -> bool:
@@ -141,7 +113,7 @@ def _from_layers(batch: Any) -> list[Block]:
 
 
 def blocks_from_pyg(batch: Any) -> tuple[Tensor, tuple[Block, ...]]:
-    """Convert a batch of PyG to node ids and blocks: the exact inverse of `blocks_to_pyg`.
+    """Convert a batch of PyG to node ids and blocks: the inverse of `blocks_to_pyg`.
 
     Args:
         batch: result of `blocks_to_pyg`, or a batch of PyG's `NeighborLoader`: an object with `n_id` and either `adjs`
@@ -160,12 +132,24 @@ def blocks_from_pyg(batch: Any) -> tuple[Tensor, tuple[Block, ...]]:
         raise ValueError("the batch has no n_id; pass a batch of PyG's NeighborLoader, or the result of to_pyg")
     node_ids = check_ids("n_id", batch.n_id, INT64_MAX)
     if getattr(batch, "adjs", None) is not None:
+        _check_same_attributes(batch)
         blocks = _from_layers(batch)
     elif getattr(batch, "num_sampled_nodes", None) is not None:
         blocks = blocks_of_hops(batch)
     else:
         raise ValueError(f"the batch has neither adjs nor num_sampled_nodes; {why_without_hops(batch)}")
     return node_ids, tuple(blocks)
+
+
+def _check_same_attributes(batch: Any) -> None:
+    """Refuse a batch of both forms, of which only one was given edge weights or types."""
+    for hops, layers in (("edge_weight", "adj_weights"), ("edge_type", "adj_types")):
+        per_layer = getattr(batch, layers, None) or [None]
+        if getattr(batch, hops, None) is not None and any(value is None for value in per_layer):
+            raise ValueError(
+                f"the batch has {hops} for edge_index, but no {layers} for adjs; set both, or convert with "
+                'to_pyg(form="edge_index"), which has no adjs'
+            )
 
 
 def is_disjoint(batch: Any) -> bool:

@@ -28,7 +28,7 @@ def storages_of(value: Tensor) -> Iterator[UntypedStorage]:
     if value.layout is torch.strided:
         try:
             yield value.untyped_storage()
-        except (NotImplementedError, RuntimeError):  # wrapper subclasses without memory
+        except (NotImplementedError, RuntimeError, ValueError):  # wrapper subclasses and lazy parameters have no memory
             return
     elif value.layout is torch.sparse_coo:
         yield value._indices().untyped_storage()

@@ -1,15 +1,14 @@
 """Gradient accumulation: a batch's gradients, computed one micro-batch at a time."""
 
-import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, replace
 from functools import partial
+from threading import Event
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.nn.modules.batchnorm import _BatchNorm
 
 from workbench.core.errors import check_type
 from workbench.core.minibatch import MiniBatch
@@ -17,6 +16,7 @@ from workbench.memory.recovery import Recovery, check_recover
 from workbench.nn.inputs import Inputs
 from workbench.nn.signature import Forward, default_forward, model_device
 from workbench.training.arguments import as_batches, check_differentiable, check_halo, check_model, check_read_and_loss
+from workbench.training.exactness_warning import warn_if_inexact
 from workbench.training.isolated_backward import isolated_backward
 from workbench.training.oom import check_recoverable, run_with_oom_recovery
 
@@ -39,6 +39,7 @@ def accumulate(
     after: After | None = None,
     phase: Phase | None = None,
     recover: Recovery | None = None,
+    verify: bool = True,
 ) -> Tensor:
     """Accumulate the gradients of a batch in `.grad`, one micro-batch at a time.
 
@@ -68,7 +69,11 @@ def accumulate(
             attempt allocated is freed, and the micro-batch is split into pieces that run instead (their `parent` refers
             to the same batch). The sum of gradients is the same up to rounding. Requires memory for a copy of the
             buffers and, if gradients exist before a micro-batch, for two sets of gradients
-            (`workbench.training.isolated_backward`).
+            (`workbench.training.isolated_backward`). A micro-batch is split by its seeds: a loss of pairs of seeds must
+            look up which seeds its micro-batch has, or `recover` stay None.
+        verify: with more than one micro-batch, check once per model that they compute the same as the whole batch
+            (`workbench.check_exact`, with the first micro-batch and its inputs), and warn if not. Models from
+            `workbench.build_model` are known, at no price.
 
     Returns:
         The batch's loss, detached; 0 without micro-batches.
@@ -85,7 +90,8 @@ def accumulate(
             and raised, in the same way.
 
     Warns:
-        RuntimeWarning: A BatchNorm layer would use the statistics of each micro-batch instead of the batch's.
+        RuntimeWarning: A layer looks across the batch (BatchNorm, GCN normalised by out-degrees, …), so gradients are
+            not those of the whole batch; the message names it and an alternative.
 
     Source: Betty (ASPLOS 2023), section 4.2: the accumulated gradients are those of the whole batch.
     """
@@ -94,8 +100,6 @@ def accumulate(
     batches = as_batches(micro)
     check_halo(batches, forward)
     check_read_and_loss(read, loss_of)
-    if len(batches) > 1:
-        _warn_of_batch_statistics(model)
     device = model_device(model)
     run = _MicroBatchRun(
         read=read,
@@ -105,11 +109,14 @@ def accumulate(
         backward=Tensor.backward if recover is None else partial(isolated_backward, model),
         device=device,
         phase=phase or unmeasured,
+        verify=partial(warn_if_inexact, model, forward) if verify else None,
+        splits=Event(),
     )
+    if len(batches) > 1:
+        run.splits.set()
     if recover is not None:
         check_recoverable(model, batches)
-        warn = partial(_warn_of_batch_statistics, model)
-        complete = partial(run_with_oom_recovery, run, model, device, recover, warn)
+        complete = partial(run_with_oom_recovery, run, model, device, recover, run.splits.set)
     else:
         complete = run.completely
     total = torch.zeros((), device=device)
@@ -126,7 +133,10 @@ def unmeasured(name: str) -> AbstractContextManager[Any]:
 
 @dataclass(frozen=True, eq=False)
 class _MicroBatchRun:
-    """Forward and backward pass of a micro-batch; the arguments are those of `accumulate`."""
+    """Forward and backward pass of a micro-batch; the arguments are those of `accumulate`.
+
+    `splits` is set when the batch is known to run in several micro-batches, from the start or after an OOM error.
+    """
 
     read: Callable[[MiniBatch], Any]
     forward: Forward
@@ -135,6 +145,8 @@ class _MicroBatchRun:
     backward: Callable[[Tensor], object]
     device: torch.device | None
     phase: Phase
+    verify: Callable[[MiniBatch, Inputs], None] | None
+    splits: Event
 
     def __call__(self, mb: MiniBatch) -> Callable[[], Tensor]:
         """Add the gradients; all tensors are freed on return, but for those that `after` receives.
@@ -144,6 +156,8 @@ class _MicroBatchRun:
         """
         with self.phase("fetch"):
             inputs = Inputs.of(self.read(mb))
+        if self.verify is not None and self.splits.is_set():
+            self.verify(mb, inputs)
         complete = partial(self._complete, mb, None if self.after is None else inputs)
         with self.phase("transfer"):
             # A new record even if the batch is on the device already, so that arrays that layers cache in its blocks
@@ -180,15 +194,3 @@ def _reduced_later(model: nn.Module, later: bool) -> AbstractContextManager:
     """Defer a data-parallel model's gradient reduction, which otherwise runs in every backward pass."""
     no_sync = getattr(model, "no_sync", None)
     return no_sync() if later and no_sync is not None else nullcontext()
-
-
-def _warn_of_batch_statistics(model: nn.Module) -> None:
-    for name, module in model.named_modules():
-        if isinstance(module, _BatchNorm) and (module.training or module.running_mean is None):
-            warnings.warn(
-                f"{name or type(module).__name__} uses the statistics of each micro-batch, so gradients differ from "
-                "the whole batch's; use LayerNorm, put it in eval mode, or train on one micro-batch",
-                RuntimeWarning,
-                stacklevel=3,
-            )
-            return

@@ -3,15 +3,24 @@
 from collections.abc import Sequence
 from typing import Any
 
-from torch import Tensor
+from torch import Tensor, nn
 
 from workbench.core.errors import check_at_least
 from workbench.core.minibatch import MiniBatch
+from workbench.interop.pair_batches import refuse_pairs
 from workbench.partition.batch import partition_batch
+from workbench.training.exactness_warning import warn_if_batch_inexact
 
 
 def micro_batches(
-    batch: Any, num_parts: int, *, method: str = "auto", seed: int = 0, node_parts: Tensor | None = None
+    batch: Any,
+    num_parts: int,
+    *,
+    model: nn.Module | None = None,
+    method: str = "auto",
+    seed: int = 0,
+    node_parts: Tensor | None = None,
+    verify: bool = True,
 ) -> list[Any]:
     """Split a batch into micro-batches of the same format.
 
@@ -22,9 +31,12 @@ def micro_batches(
         batch: a `MiniBatch`; DGL blocks (the list that DGL's DataLoader yields); or a PyG batch (from
             `NeighborLoader` or `MiniBatch.to_pyg`).
         num_parts: number of micro-batches, at least 1; a batch with fewer seeds is split into one per seed.
+        model: the module that will be trained on them, for `verify`.
         method: a name of `workbench.PARTITION_METHODS`, or "auto" or "fast".
         seed: seed of the random choices of the method.
         node_parts: integer [num_graph_nodes], a partition of the whole graph, for method "cluster"; None for others.
+        verify: check once per `model`, if it is given, that micro-batches are exact, and warn if not
+            (`workbench.check_exact`).
 
     Returns:
         Micro-batches with raw-graph ids. DGL's are lists of blocks with the rows of source and destination data
@@ -32,12 +44,15 @@ def micro_batches(
         only structure and `n_id`: read features and labels by raw-graph id.
 
     Raises:
-        ValueError: `workbench.partition_batch` refuses the arguments, or the batch is not self-contained.
+        ValueError: `workbench.partition_batch` refuses the arguments, the batch is not self-contained, or it was
+            sampled for pairs of nodes (PyG's `LinkNeighborLoader`, DGL's edge prediction).
         TypeError: The batch has another type.
 
     Source: Betty (ASPLOS 2023).
     """
     check_at_least("num_parts", num_parts, 1)
+    refuse_pairs(batch)
+    warn_if_batch_inexact(model if verify and num_parts > 1 else None, batch)
     options = {"method": method, "seed": seed, "node_parts": node_parts}
     if isinstance(batch, MiniBatch):
         return _split(batch, num_parts, options)

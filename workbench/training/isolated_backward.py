@@ -19,7 +19,7 @@ def isolated_backward(model: nn.Module, loss: Tensor) -> None:
         model: its parameters, and all other leaves that the loss depends on, receive gradients.
         loss: scalar.
     """
-    leaves = dict.fromkeys([*(p for p in model.parameters() if p.requires_grad), *_leaves(loss)])
+    leaves = dict.fromkeys([*(p for p in model.parameters() if p.requires_grad), *leaves_of(loss)])
     earlier = [(leaf, leaf.grad) for leaf in leaves]
     try:
         for leaf in leaves:
@@ -45,8 +45,8 @@ def _add(leaf: Tensor, earlier: Tensor | None) -> None:
         leaf.grad = earlier.add_(fresh)
 
 
-def _leaves(loss: Tensor) -> Iterator[Tensor]:
-    """Leaves of the autograd graph: parameters of the model, but also trainable features."""
+def leaves_of(loss: Tensor) -> Iterator[Tensor]:
+    """Yield the leaves of the autograd graph: parameters of the model, but also trainable features."""
     stack, visited = [loss.grad_fn], set()
     while stack:
         node = stack.pop()

@@ -121,7 +121,7 @@ def profile_epoch(
     restore, setup = _snapshot(model, optimizer, device), TrainingSetup(model, loss_fn, optimizer)
 
     def run(step: Sequence[MiniBatch], phase: Phase | None = None) -> Tensor:
-        return take_step(setup, step, x, y, phase=phase)
+        return take_step(setup, step, x, y, phase=phase, verify=False)  # nothing is trained here
 
     with _finally(restore):
         if warm_up:

@@ -47,6 +47,7 @@ def train_step(
     before_step: BeforeStep | None = None,
     phase: Phase | None = None,
     recover: Recovery | None = None,
+    verify: bool = True,
 ) -> Tensor:
     """Train on one batch: zero the gradients, accumulate those of its micro-batches, take one optimizer step.
 
@@ -88,6 +89,8 @@ def train_step(
             Before the optimizer step, everything it changes is copied to the host (parameters, gradients and optimizer
             state, which on the CPU takes that much memory); if the step fails, it is rolled back and retried once, one
             parameter at a time (`foreach=False`).
+        verify: check once per model, before its first step in micro-batches, that these are exact, and warn if not, as
+            for `workbench.accumulate`.
 
     Returns:
         The batch's loss, detached. The gradients remain in `.grad`.
@@ -106,7 +109,8 @@ def train_step(
             which the next step zeroes.
     """
     setup = TrainingSetup(model, loss_fn, optimizer, reduction=reduction, forward=forward, recover=recover)
-    return take_step(setup, micro, x, y, total=total, after=after, before_step=before_step, phase=phase)
+    options = {"before_step": before_step, "phase": phase, "verify": verify}
+    return take_step(setup, micro, x, y, total=total, after=after, **options)
 
 
 def take_step(
@@ -119,6 +123,7 @@ def take_step(
     after: After | None = None,
     before_step: BeforeStep | None = None,
     phase: Phase | None = None,
+    verify: bool = True,
 ) -> Tensor:
     """Train on one batch as `workbench.train_step` does, with the model, loss, optimizer and options of a setup.
 
@@ -131,6 +136,7 @@ def take_step(
         after: called with each micro-batch and its `Inputs` once its gradients are complete.
         before_step: called when the gradients of the whole batch are complete, before the optimizer step.
         phase: entered for each phase of each micro-batch and of the step.
+        verify: check once per model that micro-batches are exact, and warn if not.
     """
     model, optimizer = setup.model, setup.optimizer
     check_recover(setup.recover)
@@ -153,6 +159,7 @@ def take_step(
         model.zero_grad()  # the optimizer may have only some of the parameters
     read = partial(_read, sources)
     options = {"forward": setup.forward, "after": after, "phase": phase, "recover": setup.recover}
+    options |= {"verify": verify}
     with exchanged_noted(sources.x, y):
         loss = accumulate(model, batches, read, loss_of, **options)
     del loss_of  # its labels

@@ -1,0 +1,82 @@
+"""Warns once per model, before its first step in micro-batches, if these are not exact."""
+
+import sys
+import warnings
+from typing import Any
+from weakref import WeakKeyDictionary
+
+from torch import nn
+
+from workbench.core.minibatch import MiniBatch
+from workbench.nn.inputs import Inputs
+from workbench.nn.signature import Forward
+from workbench.training.exactness import check_exact
+
+_CHECKED: WeakKeyDictionary[nn.Module, set[Any]] = WeakKeyDictionary()
+"""The modes in which each model was checked."""
+
+
+def warn_if_inexact(model: nn.Module, forward: Forward | None, mb: MiniBatch, inputs: Inputs) -> None:
+    """Warn of a model whose micro-batches are not exact; check it once per model and modes of its modules.
+
+    Args:
+        model: the module; of a data-parallel one the module inside is checked.
+        forward: the caller's call of the model; None for the default one.
+        mb: a micro-batch.
+        inputs: its inputs.
+
+    Warns:
+        RuntimeWarning: The model is inexact; the message names the module and an alternative.
+    """
+    if mb.exchanges is None and not _is_too_early(model, mb) and _is_new(model):
+        _warn(_tried_model(model, forward), mb, inputs, forward)
+
+
+def warn_if_batch_inexact(model: nn.Module | None, batch: Any) -> None:
+    """Warn of a model whose micro-batches are not exact, before a batch of any library is split.
+
+    Args:
+        model: the module; None checks nothing.
+        batch: a `MiniBatch`, DGL blocks or a batch of PyG.
+
+    Warns:
+        RuntimeWarning: The model is inexact; the message names the module and an alternative.
+    """
+    if model is None or getattr(batch, "exchanges", None) is not None or not _is_new(model):
+        return
+    _warn(_tried_model(model, None), batch, None, None)
+
+
+def _warn(model: nn.Module, batch: Any, x: Any, forward: Forward | None) -> None:
+    result = check_exact(model, batch, x=x, forward=forward)
+    if result.exact is False:
+        warnings.warn(str(result), RuntimeWarning, stacklevel=_level_of_caller())
+
+
+def _is_new(model: nn.Module) -> bool:
+    """Return whether a model has not been checked in its current modes, and note that it is."""
+    modes = tuple((type(module), module.training) for module in model.modules())
+    checked = _CHECKED.setdefault(model, set())
+    is_new = modes not in checked
+    checked.add(modes)
+    return is_new
+
+
+def _tried_model(model: nn.Module, forward: Forward | None) -> nn.Module:
+    """The module inside a data-parallel one, whose calls communicate."""
+    inner = model.module if forward is None and hasattr(model, "no_sync") else model
+    assert isinstance(inner, nn.Module)
+    return inner
+
+
+def _is_too_early(model: nn.Module, mb: MiniBatch) -> bool:
+    """Return whether a later micro-batch may decide what this one can't."""
+    return mb.num_inputs < 4 or any(nn.parameter.is_lazy(p) for p in model.parameters())
+
+
+def _level_of_caller() -> int:
+    """Stack level, for `warnings.warn` in the calling function, of the first frame outside of the library."""
+    level, frame = 0, sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("workbench."):
+        level, frame = level + 1, frame.f_back
+    return level + 1
