@@ -81,7 +81,7 @@ def plan_micro_batches(
     model: nn.Module,
     mb: MiniBatch,
     *,
-    capacity_bytes: int,
+    capacity_bytes: int | str,
     method: str = "auto",
     optimizer: Optimizer = "adam",
     seed: int = 0,
@@ -103,7 +103,7 @@ def plan_micro_batches(
     Args:
         model: the module as `workbench.train_step` calls it, in its current mode (train or eval).
         mb: the batch; all of its seeds have labels.
-        capacity_bytes: device memory, in bytes, that the whole step must fit into.
+        capacity_bytes: device memory that the whole step must fit into, in bytes or as text such as "8GiB".
         method: a name of `workbench.PARTITION_METHODS`, or "auto" or "fast", which resolve once, for all partitions.
         optimizer: "adam", "adamw" or "sgd" with torch's defaults, or an optimizer of the model's parameters.
         seed: seed of the random choices of the partition method.
@@ -131,7 +131,7 @@ def plan_micro_batches(
 
     Source: Betty (ASPLOS 2023), section 4.4.3, which increases the number of parts one at a time.
     """
-    check_options(capacity_bytes, method, margin, node_parts, strategy, max_parts)
+    capacity_bytes = check_options(capacity_bytes, method, margin, node_parts, strategy, max_parts)
     check_seed(seed)
     watch = Stopwatch()
     with watch.phase("estimate"):
@@ -156,7 +156,7 @@ def plan_with(
     estimator: Estimator,
     mb: MiniBatch,
     *,
-    capacity_bytes: int,
+    capacity_bytes: int | str,
     method: str = "auto",
     seed: int = 0,
     margin: float = 0.02,
@@ -170,7 +170,7 @@ def plan_with(
     Args:
         estimator: an estimator from `workbench.memory.estimator.estimator_for`.
         mb: the batch.
-        capacity_bytes: device memory, in bytes, that the whole step must fit into.
+        capacity_bytes: device memory that the whole step must fit into, in bytes or as text such as "8GiB".
         method: a name of `workbench.PARTITION_METHODS`, or "auto" or "fast".
         seed: seed of the random choices of the partition method.
         margin: fraction by which an estimate may be too low.
@@ -184,7 +184,7 @@ def plan_with(
         ValueError: An option is invalid, or the estimates of a traced module are off by more than 25 %.
         TypeError: `node_parts` is not an integer tensor.
     """
-    check_options(capacity_bytes, method, margin, node_parts, strategy, max_parts)
+    capacity_bytes = check_options(capacity_bytes, method, margin, node_parts, strategy, max_parts)
     check_seed(seed)
     refuse_halo(mb.exchanges, "planned")
     partitioner = Partitioner(method, seed=seed, node_parts=node_parts)
@@ -219,17 +219,17 @@ def _part_limit(mb: MiniBatch, node_parts: Tensor | None, max_parts: int | None)
 
 
 def check_options(
-    capacity_bytes: int,
+    capacity_bytes: int | str,
     method: str,
     margin: float,
     node_parts: Tensor | None,
     strategy: str,
     max_parts: int | None,
-) -> None:
-    """Validate the options of `plan_micro_batches`.
+) -> int:
+    """Validate the options of `plan_micro_batches`, and return the capacity in bytes.
 
     Args:
-        capacity_bytes: bytes, at least 1.
+        capacity_bytes: bytes, at least 1, or text such as "8GiB".
         method: name of a partition method.
         margin: fraction in [0, 1].
         node_parts: integer [num_graph_nodes], or None.
@@ -240,7 +240,7 @@ def check_options(
         ValueError: An option is out of range or unknown, or `node_parts` does not go with the method.
         TypeError: `node_parts` is not an integer tensor.
     """
-    check_bytes("capacity_bytes", capacity_bytes)
+    capacity_bytes = check_bytes("capacity_bytes", capacity_bytes)
     check_choice("method", method, PARTITION_CHOICES)
     check_method(method, node_parts)
     check_choice("strategy", strategy, STRATEGIES)
@@ -248,6 +248,7 @@ def check_options(
         raise ValueError(f"margin is {margin!r}; it must be a fraction between 0 and 1, such as 0.02 for 2 %")
     if max_parts is not None:
         check_at_least("max_parts", max_parts, 1)
+    return capacity_bytes
 
 
 def _assignment(candidate: Candidate, mb: MiniBatch) -> Tensor:
