@@ -1,8 +1,9 @@
 """`plan_micro_batches`: split a batch into as few micro-batches as fit the memory, without a trial run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +36,7 @@ class Plan:
 
     Args:
         assignment: int64 [num_seeds], part of every seed in [0, num_parts); `mb.split(assignment)` returns `micro`.
-        micro: the micro-batches.
+        micro: the micro-batches; those of `workbench.micro_batches` are in the format of its batch.
         estimates: memory estimate of each; all but the first include gradients of earlier micro-batches.
         method: the partition method that made the parts, never "auto" ("a + b" if parts of one method were split by
             another because memory was short); for an unpartitioned batch the method requested.
@@ -48,7 +49,7 @@ class Plan:
     """
 
     assignment: Tensor
-    micro: tuple[MiniBatch, ...]
+    micro: Sequence[Any]
     estimates: tuple[MemoryEstimate, ...]
     method: str
     strategy: str
@@ -113,7 +114,7 @@ def plan_micro_batches(
         backend: the kernels to model: a `Backend`, or the device name "cpu" or "cuda"; None for those of the model's
             device.
         recover: plan for `train_step(recover=…)`, which computes a micro-batch's gradients separately.
-        in_dim: channels of the features; required for traced modules.
+        in_dim: channels of the features; None: for a traced module, the input width of its first layer.
         loss_fn: the loss function, as for `workbench.estimate_memory`.
         node_parts: integer [num_graph_nodes], a partition of the whole graph, for method "cluster"; None for others.
         strategy: "even" repartitions the whole batch for every number of parts. "split" partitions it once, into fewer
