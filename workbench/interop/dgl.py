@@ -87,8 +87,8 @@ EdgeAttributes = Callable[[Any], dict[str, Tensor | None]]
 def _edge_attributes(block: Any) -> dict[str, Tensor | None]:
     import dgl
 
-    # By name: to list the columns of a frame's data would gather all of them, used or not. DGL's placeholders of columns
-    # that its DataLoader fetches later are no values.
+    # By name: listing a frame's columns would gather all of them. DGL's placeholders of columns that its DataLoader
+    # fetches later are no values.
     names = (dgl.EID, "edge_weight", "edge_weights", dgl.ETYPE)  # the plural is LaborSampler's
     values = {name: value for name in names if isinstance(value := block.edata.get(name), Tensor)}
     edge_ids = values.get(dgl.EID)

@@ -50,7 +50,7 @@ def part_of_blocks(part: MiniBatch, whole: Sequence[Any]) -> list[Any]:
 def release_prefetched(blocks: Sequence[Any]) -> None:
     """Replace columns that DGL's DataLoader gathered for the whole batch by the graph's, gathered again when read.
 
-    The blocks have the columns of the graph in every layer, those of the other layers not gathered. A gathered column is
+    The blocks have the columns of the graph in every layer, not gathered in the other layers. A gathered column is
     replaced if the graph's has the same values at its nodes, so what the blocks contain does not change. Otherwise the
     features of the whole batch would stay in memory beside those of each part.
 

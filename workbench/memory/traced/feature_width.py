@@ -1,7 +1,5 @@
 """The width of the features that a module reads, as its first layer states it."""
 
-from numbers import Integral
-
 from torch import nn
 
 # torch's linear and recurrent layers; DGL's; PyG's
@@ -24,6 +22,6 @@ def feature_width(model: nn.Module) -> int | None:
         for name in _NAMES:
             width = getattr(module, name, None)
             width = width[0] if isinstance(width, tuple | list) and width else width  # of sources and destinations
-            if isinstance(width, Integral) and width > 0:
-                return int(width)
+            if isinstance(width, int) and width > 0:
+                return width
     return None
