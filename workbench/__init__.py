@@ -94,6 +94,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.training.evaluate import full_neighbour_logits as full_neighbour_logits
     from workbench.training.profile import EpochProfile as EpochProfile
     from workbench.training.profile import profile_epoch as profile_epoch
+    from workbench.training.sampler_plan import SamplerPlan as SamplerPlan
+    from workbench.training.sampler_plan import plan_sampler as plan_sampler
     from workbench.training.step import take_step as take_step
     from workbench.training.step import train_step as train_step
 
@@ -157,6 +159,7 @@ _NAMES = {
     "training.adapters": ["micro_batches"],
     "training.profile": ["EpochProfile", "profile_epoch"],
     "training.batch_loss": ["BatchLoss"],
+    "training.sampler_plan": ["SamplerPlan", "plan_sampler"],
     "training.step": ["take_step", "train_step"],
 }
 _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
