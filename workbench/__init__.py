@@ -92,6 +92,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.training.epoch import train_epochs as train_epochs
     from workbench.training.evaluate import accuracy as accuracy
     from workbench.training.evaluate import full_neighbour_logits as full_neighbour_logits
+    from workbench.training.layerwise import layerwise as layerwise
     from workbench.training.profile import EpochProfile as EpochProfile
     from workbench.training.profile import profile_epoch as profile_epoch
     from workbench.training.sampler_plan import SamplerPlan as SamplerPlan
@@ -157,6 +158,7 @@ _NAMES = {
     "training.epoch": ["epoch_steps", "train_epochs"],
     "training.evaluate": ["accuracy", "full_neighbour_logits"],
     "training.adapters": ["micro_batches"],
+    "training.layerwise": ["layerwise"],
     "training.profile": ["EpochProfile", "profile_epoch"],
     "training.batch_loss": ["BatchLoss"],
     "training.sampler_plan": ["SamplerPlan", "plan_sampler"],
