@@ -116,8 +116,8 @@ class MicroBatches(Sequence[Any]):
         seeds = tuple(torch.argsort(assignment, stable=True).split(sizes[sizes > 0].tolist()))
         if len(seeds) > 1:
             batch.release()
-        build = (lambda _: batch.whole()) if len(seeds) == 1 else batch.part
-        parts = MicroBatches(build, seeds)
+        whole = batch.whole() if len(seeds) == 1 else None  # without its converted structure
+        parts = MicroBatches(batch.part if whole is None else lambda _: whole, seeds)
         return parts if plan is None else replace(parts, plan=replace(plan, micro=parts))
 
     def __len__(self) -> int:
