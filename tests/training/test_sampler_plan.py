@@ -89,9 +89,9 @@ def test_traced_modules_are_traced_once(monkeypatch: pytest.MonkeyPatch) -> None
 def test_batches_of_dgl_and_pyg_are_planned_and_split() -> None:
     pytest.importorskip("dgl")
     mb = LOADED[0][1]
-    for batch in ((mb.seeds, mb.seeds, mb.to_dgl()), mb.to_pyg()):
+    for batch in ([mb.seeds, mb.seeds, mb.to_dgl()], mb.to_pyg()):
         plan = plan_sampler(MODEL, [batch], capacity_bytes=CAPACITY, method="range")
-        parts = plan.micro_batches(batch[2] if isinstance(batch, tuple) else batch)
+        parts = plan.micro_batches(batch[2] if isinstance(batch, list) else batch)
         assert len(parts) == plan.num_parts > 1
 
 

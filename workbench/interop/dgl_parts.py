@@ -111,7 +111,8 @@ def resident_bytes(blocks: Sequence[Any]) -> int:
 
 
 def _positions(block: Any) -> dict[str, Tensor | None]:
-    return {"edge_ids": torch.arange(block.num_edges(), device=block.device)}
+    dtype = torch.int32 if block.num_edges() < 2**31 else torch.int64
+    return {"edge_ids": torch.arange(block.num_edges(), dtype=dtype, device=block.device)}
 
 
 def _carry(target: Any, source: Any, rows: Tensor) -> None:

@@ -157,7 +157,7 @@ def plan_sampler(
 
 def structure_of(batch: Any) -> MiniBatch:
     """Return the structure of a batch, which may be the last element of what a loader yields."""
-    if isinstance(batch, tuple) and batch and not hasattr(batch[-1], "srcdata"):
+    if isinstance(batch, tuple | list) and batch and not hasattr(batch[-1], "srcdata"):
         batch = batch[-1]  # (step, batch) of this library, (input nodes, output nodes, blocks) of DGL
     return BatchFormat.of(batch).read()
 
