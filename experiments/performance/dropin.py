@@ -26,6 +26,7 @@ from workbench.interop import graph_to_dgl
 
 CLASSES, FANOUT, HEADS = 10, 10, 8
 METHOD = "random"  # needs no METIS
+MOST_OF_WHOLE = 1.001  # a few kilobytes of seed positions
 MOST_OF_NATIVE = 1.1
 
 
@@ -214,7 +215,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             table,
             value="of_whole",
             by=by,
-            most=1.0,
+            most=MOST_OF_WHOLE,
         ),
         claims.within(
             "within-10-percent-of-native",

@@ -1,6 +1,7 @@
 """Models of DGL and PyG are called as they are written, by steps and by estimates."""
 
 from collections.abc import Sequence
+from typing import Any
 
 import pytest
 import torch
@@ -51,7 +52,7 @@ def dgl_model(kind: str = "weighted") -> nn.Module:
     return {"blocks first": BlocksFirst, "features first": FeaturesFirst}[kind]().double()
 
 
-def own_sage(model: nn.Module) -> nn.Module:
+def own_sage(model: Any) -> nn.Module:
     """The same model in plain torch, on the library's blocks."""
 
     class Own(nn.Module):
@@ -101,7 +102,7 @@ class Adjs(nn.Module):
         super().__init__()
         self.layers = nn.ModuleList([nn.Linear(2 * WIDTH, 8), nn.Linear(16, CLASSES)]).double()
 
-    def forward(self, x: Tensor, adjs, edge_weight=None) -> Tensor:
+    def forward(self, x: Tensor, adjs: Any, edge_weight: Any = None) -> Tensor:
         for layer, (edge_index, _, (_, count)), weight in zip(self.layers, adjs, edge_weight, strict=True):
             messages = x[edge_index[0]] * weight[:, None]
             total = x.new_zeros(count, x.shape[1]).index_add(0, edge_index[1], messages)

@@ -41,8 +41,8 @@ def micro_batches(
             `NeighborLoader` or `MiniBatch.to_pyg`). It is not modified.
         num_parts: number of micro-batches, at least 1; a batch with fewer seeds is split into one per seed. None: the
             fewest that fit into `capacity_bytes`.
-        model: the module to plan for, without `num_parts`: one of the library, or any that `workbench.train_step` can
-            call, which includes modules of DGL's and PyG's layers.
+        model: the module to plan for: one of the library, or any that `workbench.train_step` can call, which includes
+            modules of DGL's and PyG's layers. Not needed with `num_parts`.
         capacity_bytes: device memory for the training step, in bytes or as text such as "8GiB". On a GPU, what the
             batch occupies there already is subtracted.
         optimizer: "adam", "adamw" or "sgd", or an optimizer of the model's parameters, for the plan.
@@ -62,7 +62,7 @@ def micro_batches(
         (`x`, `y`, `edge_attr`, …) and of `input_id`; other attributes are those of the batch.
 
     Raises:
-        ValueError: Neither `num_parts` nor both of `model` and `capacity_bytes` are given, or all;
+        ValueError: Neither `num_parts` nor both of `model` and `capacity_bytes` are given, or both numbers;
             `workbench.partition_batch` or `workbench.plan_micro_batches` refuses the arguments; or the batch is not
             self-contained.
         TypeError: The batch has another type.
@@ -94,10 +94,9 @@ def micro_batches(
 
 
 def _check_goal(num_parts: int | None, model: nn.Module | None, capacity_bytes: int | str | None) -> None:
-    planned = model is not None and capacity_bytes is not None
-    if num_parts is not None and model is None and capacity_bytes is None:
+    if num_parts is not None and capacity_bytes is None:
         check_at_least("num_parts", num_parts, 1)
-    elif num_parts is not None or not planned:
+    elif num_parts is not None or model is None or capacity_bytes is None:
         given = {"num_parts": num_parts, "model": model, "capacity_bytes": capacity_bytes}
         names = [name for name, value in given.items() if value is not None]
         raise ValueError(

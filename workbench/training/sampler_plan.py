@@ -1,5 +1,6 @@
 """`plan_sampler`: one number of micro-batches for all batches of a sampler, planned on a few of them."""
 
+import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -64,10 +65,7 @@ class SamplerPlan:
         It assumes that the batches planned on are drawn like all others, and that estimates are right. Because the same
         batches also chose the number of parts, the bound holds for all numbers that were tried at once (Bonferroni).
         """
-        from scipy.special import betaincinv
-
-        fitting, confidence = self.num_batches - self.num_recovering, 1 - (1 - _CONFIDENCE) / self.num_tried
-        return float(betaincinv(self.num_recovering + 1, fitting, confidence)) if fitting else 1.0
+        return _upper_bound(self.num_recovering, self.num_batches, (1 - _CONFIDENCE) / self.num_tried)
 
     def micro_batches(self, batch: Any) -> MicroBatches:
         """Split a batch into the plan's number of micro-batches, in its own format; no estimate is made.
@@ -153,6 +151,20 @@ def plan_sampler(
         plans.append(planner.plan(int(share * len(structures))))
     least = min(work_of_parts for work_of_parts, _ in plans)
     return next(plan for work_of_parts, plan in plans if work_of_parts <= _MORE_WORK * least)
+
+
+def _upper_bound(events: int, trials: int, risk: float) -> float:
+    """The probability at which so few events, or fewer, occur with a probability of `risk`.
+
+    >>> round(_upper_bound(0, 299, 0.05), 4)
+    0.01
+    """
+    low, high = events / trials, 1.0
+    for _ in range(50):
+        share = (low + high) / 2
+        terms = (math.comb(trials, k) * share**k * (1 - share) ** (trials - k) for k in range(events + 1))
+        low, high = (share, high) if sum(terms) > risk else (low, share)
+    return high
 
 
 def structure_of(batch: Any) -> MiniBatch:
