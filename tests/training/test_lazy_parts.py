@@ -136,6 +136,8 @@ def test_parts_of_pyg_carry_attributes_of_edges(has_adjs: bool) -> None:
 
 def test_attributes_of_an_edge_index_that_is_not_the_batch_are_refused() -> None:
     batch = pyg_batch(random_minibatch(GRAPH, fanouts=(4, 3), num_seeds=40))
+    batch.edge_index = batch.adjs[-1][0]  # not the samples of the inner layer
+    batch.num_sampled_edges = [batch.edge_index.shape[1], 0]
     batch.edge_attr = torch.ones(batch.edge_index.shape[1], 2)
     with pytest.raises(
         ValueError, match=r"edge_attr have a row per edge of edge_index, .* samples of their own; delete"
