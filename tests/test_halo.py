@@ -50,6 +50,8 @@ REFUSING: dict[str, Callable[[], object]] = {
     "micro_batches": lambda: wb.micro_batches(HALO, 1),
     "partition_batch": lambda: wb.partition_batch(HALO, 1),
     "plan_micro_batches": lambda: wb.plan_micro_batches(MODEL, HALO, capacity_bytes=2**40),
+    "plan_sampler": lambda: wb.plan_sampler(MODEL, [HALO], capacity_bytes=2**40),
+    "SamplerPlan.micro_batches": lambda: wb.plan_sampler(MODEL, [WHOLE], capacity_bytes=2**40).micro_batches(HALO),
     "plan_with": lambda: wb.plan_with(wb.estimator_for(SETUP, WHOLE), HALO, capacity_bytes=2**40),
     "profile_epoch": lambda: wb.profile_epoch(MODEL, [[HALO]], *DATA),
     "redundancy": lambda: wb.redundancy([HALO], HALO),

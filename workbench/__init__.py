@@ -95,8 +95,11 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.training.evaluate import full_neighbour_logits as full_neighbour_logits
     from workbench.training.exactness import Exactness as Exactness
     from workbench.training.exactness import check_exact as check_exact
+    from workbench.training.layerwise import layerwise as layerwise
     from workbench.training.profile import EpochProfile as EpochProfile
     from workbench.training.profile import profile_epoch as profile_epoch
+    from workbench.training.sampler_plan import SamplerPlan as SamplerPlan
+    from workbench.training.sampler_plan import plan_sampler as plan_sampler
     from workbench.training.step import take_step as take_step
     from workbench.training.step import train_step as train_step
 
@@ -160,8 +163,10 @@ _NAMES = {
     "training.exactness": ["Exactness", "check_exact"],
     "training.evaluate": ["accuracy", "full_neighbour_logits"],
     "training.adapters": ["micro_batches"],
+    "training.layerwise": ["layerwise"],
     "training.profile": ["EpochProfile", "profile_epoch"],
     "training.batch_loss": ["BatchLoss"],
+    "training.sampler_plan": ["SamplerPlan", "plan_sampler"],
     "training.step": ["take_step", "train_step"],
 }
 __version__: str  # of __getattr__, so that no metadata are read on import

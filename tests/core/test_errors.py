@@ -130,10 +130,13 @@ def test_check_at_least_has_an_upper_bound():
         e.check_at_least("depth", 8, 1, most=7)
 
 
-def test_check_bytes_names_parse_bytes():
-    e.check_bytes("capacity_bytes", 1)
-    with pytest.raises(ValueError, match=r"workbench\.parse_bytes\('64MiB'\)"):
-        e.check_bytes("capacity_bytes", "64MiB")  # pyright: ignore[reportArgumentType]
+def test_check_bytes_accepts_numbers_and_text():
+    assert e.check_bytes("capacity_bytes", 1) == 1
+    assert e.check_bytes("capacity_bytes", "64MiB") == 64 * 2**20
+    with pytest.raises(ValueError, match="capacity_bytes: '64 QiB' is not a number of bytes; write 8GiB"):
+        e.check_bytes("capacity_bytes", "64 QiB")
+    with pytest.raises(ValueError, match="capacity_bytes is 0; it must be a whole number of at least 1"):
+        e.check_bytes("capacity_bytes", "0 GiB")
     with pytest.raises(ValueError, match=r"capacity_bytes is 1\.5; it must be a whole number of at least 1"):
         e.check_bytes("capacity_bytes", 1.5)  # pyright: ignore[reportArgumentType]
 

@@ -223,8 +223,8 @@ def test_unsupported_arguments_are_refused() -> None:
             estimate_memory(build("gcn", 2, WIDE), batch, loss_fn=loss_fn)
     with pytest.raises(ValueError, match="loss_fn 'mse_loss' is not supported by the memory estimate"):
         estimate_memory(build("gcn", 2, WIDE), batch, loss_fn=mse_loss)
-    with pytest.raises(ValueError, match="pass the width of its features: in_dim"):
-        estimate_memory(torch.nn.Linear(2, 2), batch)
+    with pytest.raises(ValueError, match="states the width of the features; pass it: in_dim"):
+        estimate_memory(torch.nn.ReLU(), batch)
     with pytest.raises(ValueError, match="must be traced on its own device, cpu; move the model to cuda"):
         estimate_memory(torch.nn.Linear(2, 2), batch, in_dim=2, backend=wb.Backend("cuda"))
 

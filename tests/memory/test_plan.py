@@ -109,7 +109,7 @@ def test_an_empty_batch():
         ({"capacity_bytes": 0}, "capacity_bytes is 0"),
         ({"capacity_bytes": -5}, "capacity_bytes is -5"),
         ({"capacity_bytes": 1.5}, "whole number"),
-        ({"capacity_bytes": "64MiB"}, r"the text '64MiB'; pass a number of bytes: workbench\.parse_bytes\('64MiB'\)"),
+        ({"capacity_bytes": "much"}, "capacity_bytes: 'much' is not a number of bytes; write 8GiB"),
         ({"seed": 1.5}, "seed is 1.5; it must be a whole number"),
         ({"method": "best"}, "method 'best' is not known; choose from auto"),
         ({"strategy": "odd"}, "strategy 'odd' is not known; choose from even, split"),

@@ -36,7 +36,7 @@ def test_a_mini_batch_gives_mini_batches() -> None:
 
 def test_the_last_batch_of_an_epoch_may_be_small() -> None:
     assert [part.num_seeds for part in micro_batches(toy_batch(num_seeds=3), 8, method="random")] == [1, 1, 1]
-    assert micro_batches(toy_batch(num_seeds=0), 8) == []
+    assert list(micro_batches(toy_batch(num_seeds=0), 8)) == []
 
 
 def test_other_things_are_refused() -> None:

@@ -1,5 +1,6 @@
 """Common mistakes (swapped arguments, frozen models, layers of other libraries) are refused with a remedy."""
 
+from collections.abc import Sequence
 from functools import partial
 
 import numpy as np
@@ -9,6 +10,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.training.toys import PlainModel, toy_batch
+from workbench.core.block import Block
 from workbench.core.graph import Graph
 from workbench.memory.estimator import estimate_memory
 from workbench.memory.plan import plan_micro_batches
@@ -45,8 +47,8 @@ class Everywhere(PlainModel):
         return self.layers[0](blocks[0], x)
 
 
-class EdgeIndex(PlainModel):
-    def forward(self, x, edge_index, size):  # pyright: ignore
+class OtherArguments(PlainModel):
+    def forward(self, x, adj, size):  # pyright: ignore
         return x
 
 
@@ -120,9 +122,9 @@ CASES = {
     ),
     "all rows": (lambda: {"model": Everywhere()}, ValueError, r"the model returned shape \(.*, 5\) for 13 seeds"),
     "other arguments": (
-        lambda: {"model": EdgeIndex()},
+        lambda: {"model": OtherArguments()},
         TypeError,
-        r"EdgeIndex.forward\(x, edge_index, size\) can't be called with \(blocks, x\)",
+        r"OtherArguments.forward\(x, adj, size\) can't be called with \(blocks, x\)",
     ),
 }
 
@@ -228,11 +230,11 @@ class HoldsDglLayer(nn.Module):
         super().__init__()
         self.layer = layer
 
-    def forward(self, blocks, x: Tensor) -> Tensor:
+    def forward(self, blocks: Sequence[Block], x: Tensor) -> Tensor:
         return self.layer(blocks[0], x)
 
 
-def test_layers_of_dgl_are_refused_by_step_and_estimate() -> None:
+def test_layers_of_dgl_that_ask_for_the_librarys_blocks_are_refused_by_step_and_estimate() -> None:
     dgl_nn = pytest.importorskip("dgl.nn")
     model = HoldsDglLayer(dgl_nn.SAGEConv(4, 3, "mean"))
     with pytest.raises(TypeError, match=r"SAGEConv is a layer of DGL, which does not accept .* micro_batches"):

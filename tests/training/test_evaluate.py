@@ -13,7 +13,7 @@ from workbench.features.memory_rows import MemoryRows
 from workbench.nn.gcn import GCNLayer
 from workbench.nn.model import GNN, MODEL_KINDS, TYPED_MODEL_KINDS, build_model
 from workbench.sampling.neighbor import FullNeighborSampler
-from workbench.training import evaluate
+from workbench.training import layerwise
 from workbench.training.evaluate import accuracy, full_neighbour_logits, split_accuracies
 
 NODES, IN_DIM, CLASSES = 60, 5, 4
@@ -75,15 +75,15 @@ def test_some_nodes_in_the_given_order(kind: str, chunk_edges: int) -> None:
 
 def test_only_required_rows_are_computed(monkeypatch: pytest.MonkeyPatch) -> None:
     far = Graph.from_edges(torch.tensor([1, 2, 4, 5]), torch.tensor([0, 1, 3, 4]), num_nodes=6)
-    computed, run = [], evaluate._layer_outputs
+    computed, run = [], layerwise._gathered
 
-    def noted(model: GNN, layer: int, graph: Graph, ids: Tensor, *more: Any) -> Tensor:
-        computed.append(ids)
-        return run(model, layer, graph, ids, *more)
+    def noted(outputs: Any, num_rows: int, device: Any) -> Tensor:
+        computed.append(num_rows)
+        return run(outputs, num_rows, device)
 
-    monkeypatch.setattr(evaluate, "_layer_outputs", noted)
+    monkeypatch.setattr(layerwise, "_gathered", noted)
     full_neighbour_logits(new_model("sage-mean", 3), far, X[:6], nodes=torch.tensor([0]))
-    assert [ids.tolist() for ids in computed] == [[0, 1, 2], [0, 1], [0]]
+    assert computed == [3, 2, 1]
 
 
 @pytest.mark.parametrize("chunk_edges", [1, 30, 100])

@@ -7,6 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from workbench.core.units import parse_bytes
+
 ID_DTYPES = (torch.int64, torch.int32)
 INT64_MAX = torch.iinfo(torch.int64).max
 
@@ -209,21 +211,27 @@ def check_at_least(name: str, value: int, least: int, *, most: int | None = None
         raise ValueError(f"{name} is {value!r}; it must be a whole number from {least} to {most}")
 
 
-def check_bytes(name: str, value: int, least: int = 1) -> None:
-    """Check that a value is a number of bytes.
+def check_bytes(name: str, value: int | str, least: int = 1) -> int:
+    """Return a number of bytes, which may be written as text.
 
     Args:
         name: name of the argument, for the message.
-        value: the number to check, in bytes.
+        value: bytes, or text such as "8GiB" or "500 MB" (`workbench.parse_bytes`).
         least: inclusive lower bound, in bytes.
 
     Raises:
-        ValueError: if `value` is not a whole number or is below `least`; for a text such as "8GiB" the message says how
-            to convert it.
+        ValueError: if `value` is neither a whole number nor such a text, or is below `least`.
+
+    >>> check_bytes("capacity_bytes", "8GiB") == 8 * 2**30
+    True
     """
     if isinstance(value, str):
-        raise ValueError(f"{name} is the text {value!r}; pass a number of bytes: workbench.parse_bytes({value!r})")
+        try:
+            value = parse_bytes(value)
+        except ValueError as error:
+            raise ValueError(f"{name}: {error}") from None
     check_at_least(name, value, least)
+    return int(value)
 
 
 def check_seed(seed: int, name: str = "seed") -> int:

@@ -1,6 +1,6 @@
 """Conversions to and from DGL: batches as lists of DGL blocks, graphs as DGL graphs."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import torch
@@ -80,21 +80,33 @@ def _check_prefix(block: Any, layer: int, node_ids: Tensor) -> None:
         )
 
 
-def _block_from_dgl(block: Any) -> Block:
+EdgeAttributes = Callable[[Any], dict[str, Tensor | None]]
+"""Maps a DGL block to edge fields of `Block` by name, in the order of its edge ids."""
+
+
+def _edge_attributes(block: Any) -> dict[str, Tensor | None]:
     import dgl
 
-    src, dst = block.edges(order="eid")
-    edata = dict(block.edata)
-    edge_ids = edata.get(dgl.EID)
-    attributes = {
+    # By name: listing a frame's columns would gather all of them. DGL's placeholders of columns that its DataLoader
+    # fetches later are no values.
+    names = (dgl.EID, "edge_weight", "edge_weights", dgl.ETYPE)  # the plural is LaborSampler's
+    values = {name: value for name in names if isinstance(value := block.edata.get(name), Tensor)}
+    edge_ids = values.get(dgl.EID)
+    return {
         "edge_ids": None if edge_ids is None else check_ids(dgl.EID, edge_ids, INT64_MAX),
-        "edge_weight": edata.get("edge_weight", edata.get("edge_weights")),  # DGL's LaborSampler writes the plural
-        "edge_type": edata.get(dgl.ETYPE),
+        "edge_weight": values.get("edge_weight", values.get("edge_weights")),
+        "edge_type": values.get(dgl.ETYPE),
     }
-    return block_from_edges(src, dst, block.num_src_nodes(), block.num_dst_nodes(), attributes)
 
 
-def blocks_from_dgl(blocks: Sequence[Any]) -> tuple[Tensor, tuple[Block, ...]]:
+def _block_from_dgl(block: Any, edge_attributes: EdgeAttributes) -> Block:
+    src, dst = block.edges(order="eid")
+    return block_from_edges(src, dst, block.num_src_nodes(), block.num_dst_nodes(), edge_attributes(block))
+
+
+def blocks_from_dgl(
+    blocks: Sequence[Any], edge_attributes: EdgeAttributes = _edge_attributes
+) -> tuple[Tensor, tuple[Block, ...]]:
     """Convert DGL blocks, as DGL's samplers return them, to node ids and blocks: the inverse of `blocks_to_dgl`.
 
     Edges are ordered by their ids; if that does not group them by destination, they are sorted stably. Everything that
@@ -103,6 +115,7 @@ def blocks_from_dgl(blocks: Sequence[Any]) -> tuple[Tensor, tuple[Block, ...]]:
     Args:
         blocks: input layer first, with raw-graph ids in `dgl.NID`; the destinations of a block must be the prefix of
             its sources and the sources of the next block.
+        edge_attributes: reads the edge fields of a block; by default those that `blocks_to_dgl` writes.
 
     Returns:
         Raw-graph node ids, int64 [num_inputs], and the blocks.
@@ -123,7 +136,7 @@ def blocks_from_dgl(blocks: Sequence[Any]) -> tuple[Tensor, tuple[Block, ...]]:
     check_unique(f"srcdata[{dgl.NID!r}] of block 0", node_ids)
     for layer, block in enumerate(blocks):
         _check_prefix(block, layer, node_ids)
-    return node_ids, tuple(_block_from_dgl(block).validate() for block in blocks)
+    return node_ids, tuple(_block_from_dgl(block, edge_attributes).validate() for block in blocks)
 
 
 def graph_to_dgl(graph: Graph) -> Any:

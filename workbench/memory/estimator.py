@@ -58,7 +58,7 @@ def estimate_memory(
             device. Estimating a CPU model for a GPU is possible.
         accumulating: gradients of earlier micro-batches of the same batch exist: True for all but the first.
         recover: estimate `train_step(recover=…)`, which computes a micro-batch's gradients separately.
-        in_dim: channels of the features; required for traced modules.
+        in_dim: channels of the features; None: for a traced module, the input width of its first layer.
         loss_fn: torch's `cross_entropy` with integer labels, or `binary_cross_entropy_with_logits` with labels in the
             model's dtype; for traced modules any loss that accepts one of these.
 
@@ -129,13 +129,15 @@ def _check(setup: TrainingSetup, mb: MiniBatch) -> None:
 
 
 def _traced(setup: TrainingSetup, mb: MiniBatch, backend: Backend | None) -> Estimator:
+    from workbench.memory.traced.feature_width import feature_width
     from workbench.memory.traced.fit import fit_memory
 
     model, name = setup.model, type(setup.model).__name__
-    if setup.in_dim is None:
+    in_dim = feature_width(model) if setup.in_dim is None else setup.in_dim
+    if in_dim is None:
         raise ValueError(
-            f"a {name} has no analytic memory model and must be traced; pass the width of its features: "
-            "in_dim=x.shape[1]"
+            f"a {name} has no analytic memory model and must be traced, and none of its layers states the width of the "
+            "features; pass it: in_dim=x.shape[1]"
         )
     device = Backend.of(model).device
     if backend is not None and backend.device != device:
@@ -144,7 +146,7 @@ def _traced(setup: TrainingSetup, mb: MiniBatch, backend: Backend | None) -> Est
             f"{device}; move the model to {backend.device}, or omit backend"
         )
     recover = setup.recover is not None
-    return fit_memory(model, mb, optimizer=setup.optimizer, in_dim=setup.in_dim, loss_fn=setup.loss_fn, recover=recover)
+    return fit_memory(model, mb, optimizer=setup.optimizer, in_dim=in_dim, loss_fn=setup.loss_fn, recover=recover)
 
 
 def _check_compatible(model: GNN, mb: MiniBatch, in_dim: int | None) -> None:

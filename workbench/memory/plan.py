@@ -1,8 +1,9 @@
 """`plan_micro_batches`: split a batch into as few micro-batches as fit the memory, without a trial run."""
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from numbers import Real
+from typing import Any
 
 import torch
 from torch import Tensor, nn
@@ -35,7 +36,7 @@ class Plan:
 
     Args:
         assignment: int64 [num_seeds], part of every seed in [0, num_parts); `mb.split(assignment)` returns `micro`.
-        micro: the micro-batches.
+        micro: the micro-batches; those of `workbench.micro_batches` are in the format of its batch.
         estimates: memory estimate of each; all but the first include gradients of earlier micro-batches.
         method: the partition method that made the parts, never "auto" ("a + b" if parts of one method were split by
             another because memory was short); for an unpartitioned batch the method requested.
@@ -48,7 +49,7 @@ class Plan:
     """
 
     assignment: Tensor
-    micro: tuple[MiniBatch, ...]
+    micro: Sequence[Any]
     estimates: tuple[MemoryEstimate, ...]
     method: str
     strategy: str
@@ -81,7 +82,7 @@ def plan_micro_batches(
     model: nn.Module,
     mb: MiniBatch,
     *,
-    capacity_bytes: int,
+    capacity_bytes: int | str,
     method: str = "auto",
     optimizer: Optimizer = "adam",
     seed: int = 0,
@@ -103,7 +104,7 @@ def plan_micro_batches(
     Args:
         model: the module as `workbench.train_step` calls it, in its current mode (train or eval).
         mb: the batch; all of its seeds have labels.
-        capacity_bytes: device memory, in bytes, that the whole step must fit into.
+        capacity_bytes: device memory that the whole step must fit into, in bytes or as text such as "8GiB".
         method: a name of `workbench.PARTITION_METHODS`, or "auto" or "fast", which resolve once, for all partitions.
         optimizer: "adam", "adamw" or "sgd" with torch's defaults, or an optimizer of the model's parameters.
         seed: seed of the random choices of the partition method.
@@ -113,7 +114,7 @@ def plan_micro_batches(
         backend: the kernels to model: a `Backend`, or the device name "cpu" or "cuda"; None for those of the model's
             device.
         recover: plan for `train_step(recover=…)`, which computes a micro-batch's gradients separately.
-        in_dim: channels of the features; required for traced modules.
+        in_dim: channels of the features; None: for a traced module, the input width of its first layer.
         loss_fn: the loss function, as for `workbench.estimate_memory`.
         node_parts: integer [num_graph_nodes], a partition of the whole graph, for method "cluster"; None for others.
         strategy: "even" repartitions the whole batch for every number of parts. "split" partitions it once, into fewer
@@ -131,7 +132,7 @@ def plan_micro_batches(
 
     Source: Betty (ASPLOS 2023), section 4.4.3, which increases the number of parts one at a time.
     """
-    check_options(capacity_bytes, method, margin, node_parts, strategy, max_parts)
+    capacity_bytes = check_options(capacity_bytes, method, margin, node_parts, strategy, max_parts)
     check_seed(seed)
     watch = Stopwatch()
     with watch.phase("estimate"):
@@ -156,7 +157,7 @@ def plan_with(
     estimator: Estimator,
     mb: MiniBatch,
     *,
-    capacity_bytes: int,
+    capacity_bytes: int | str,
     method: str = "auto",
     seed: int = 0,
     margin: float = 0.02,
@@ -170,7 +171,7 @@ def plan_with(
     Args:
         estimator: an estimator from `workbench.memory.estimator.estimator_for`.
         mb: the batch.
-        capacity_bytes: device memory, in bytes, that the whole step must fit into.
+        capacity_bytes: device memory that the whole step must fit into, in bytes or as text such as "8GiB".
         method: a name of `workbench.PARTITION_METHODS`, or "auto" or "fast".
         seed: seed of the random choices of the partition method.
         margin: fraction by which an estimate may be too low.
@@ -184,7 +185,7 @@ def plan_with(
         ValueError: An option is invalid, or the estimates of a traced module are off by more than 25 %.
         TypeError: `node_parts` is not an integer tensor.
     """
-    check_options(capacity_bytes, method, margin, node_parts, strategy, max_parts)
+    capacity_bytes = check_options(capacity_bytes, method, margin, node_parts, strategy, max_parts)
     check_seed(seed)
     refuse_halo(mb.exchanges, "planned")
     partitioner = Partitioner(method, seed=seed, node_parts=node_parts)
@@ -219,17 +220,17 @@ def _part_limit(mb: MiniBatch, node_parts: Tensor | None, max_parts: int | None)
 
 
 def check_options(
-    capacity_bytes: int,
+    capacity_bytes: int | str,
     method: str,
     margin: float,
     node_parts: Tensor | None,
     strategy: str,
     max_parts: int | None,
-) -> None:
-    """Validate the options of `plan_micro_batches`.
+) -> int:
+    """Validate the options of `plan_micro_batches`, and return the capacity in bytes.
 
     Args:
-        capacity_bytes: bytes, at least 1.
+        capacity_bytes: bytes, at least 1, or text such as "8GiB".
         method: name of a partition method.
         margin: fraction in [0, 1].
         node_parts: integer [num_graph_nodes], or None.
@@ -240,7 +241,7 @@ def check_options(
         ValueError: An option is out of range or unknown, or `node_parts` does not go with the method.
         TypeError: `node_parts` is not an integer tensor.
     """
-    check_bytes("capacity_bytes", capacity_bytes)
+    capacity_bytes = check_bytes("capacity_bytes", capacity_bytes)
     check_choice("method", method, PARTITION_CHOICES)
     check_method(method, node_parts)
     check_choice("strategy", strategy, STRATEGIES)
@@ -248,6 +249,7 @@ def check_options(
         raise ValueError(f"margin is {margin!r}; it must be a fraction between 0 and 1, such as 0.02 for 2 %")
     if max_parts is not None:
         check_at_least("max_parts", max_parts, 1)
+    return capacity_bytes
 
 
 def _assignment(candidate: Candidate, mb: MiniBatch) -> Tensor:

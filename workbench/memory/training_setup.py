@@ -30,7 +30,7 @@ class TrainingSetup:
             default call. Estimates support the default call only.
         recover: None, or how to recover from out-of-memory errors.
         backend: the kernels that an estimate models: a `Backend`, "cpu" or "cuda"; None for the model's device.
-        in_dim: channels of the features; required for estimates of traced modules.
+        in_dim: channels of the features; None: for a traced module, the input width of its first layer.
     """
 
     model: nn.Module

@@ -4,7 +4,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 import torch
 
-from workbench.core.errors import check_at_least
+from workbench.core.errors import check_bytes
 from workbench.core.interrupts import complete_despite_interrupt, deferred_interrupt
 from workbench.core.units import format_bytes
 from workbench.meter.allocation_tracker import AllocationTracker
@@ -12,7 +12,7 @@ from workbench.meter.frozen_garbage import FrozenGarbage, paused_collection
 
 
 def limit_memory(
-    capacity_bytes: int, *, device: torch.device | str = "cpu", held_bytes: int = 0
+    capacity_bytes: int | str, *, device: torch.device | str = "cpu", held_bytes: int | str = 0
 ) -> AbstractContextManager[None]:
     """Limit the live bytes on a device inside a `with` block.
 
@@ -25,7 +25,7 @@ def limit_memory(
     MiB and more, so a peak close to the capacity may not fit.
 
     Args:
-        capacity_bytes: maximum of live bytes on the device.
+        capacity_bytes: maximum of live bytes on the device, a number or text such as "8GiB".
         device: "cpu" or a CUDA device.
         held_bytes: bytes of the memory alive at entry that count: parameters and optimizer state, for example, but not
             a data set that is on the device for convenience.
@@ -36,8 +36,8 @@ def limit_memory(
             bytes requested, live and allowed. The block can continue with smaller allocations.
     """
     device = torch.device(device)
-    check_at_least("capacity_bytes", capacity_bytes, 0)
-    check_at_least("held_bytes", held_bytes, 0)
+    capacity_bytes = check_bytes("capacity_bytes", capacity_bytes, 0)
+    held_bytes = check_bytes("held_bytes", held_bytes, 0)
     if device.type not in ("cpu", "cuda"):
         raise ValueError(f"can't limit memory of device {str(device)!r}; choose cpu or cuda")
     if device.type == "cuda" and (device.index or 0) >= torch.cuda.device_count():

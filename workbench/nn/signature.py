@@ -10,12 +10,12 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.minibatch import MiniBatch
+from workbench.nn.conventions import Convention, convention_of
 from workbench.nn.inputs import Inputs
 
 Forward = Callable[[MiniBatch, Inputs], Any]
 """Calls a model: maps a micro-batch and its inputs, both on the model's device, to the model's output."""
 
-_BATCH_ARGUMENTS = ("node_ids", "step")
 _MISMATCH_ERRORS = ("shapes cannot be multiplied (", "have the same dtype")  # of torch's matrix products
 _FOREIGN_LAYER_ERRORS = ("'Block' object", "'tuple' object", "MessagePassing", "edge_index")
 _LIBRARIES = {"dgl": "DGL", "torch_geometric": "PyG"}
@@ -25,25 +25,28 @@ def default_forward(model: nn.Module) -> Forward:
     """Return the default call of a model.
 
     Args:
-        model: called as `model(mb.blocks, inputs.x)`, with `node_ids=` and `step=` if its `forward` has parameters of
-            these names (or `**kwargs`), and with `aggregated=` if the inputs contain an aggregate.
+        model: a model of the library or of the user's own, called as `model(mb.blocks, inputs.x)`, with `node_ids=` and
+            `step=` if its `forward` has parameters of these names (or `**kwargs`), and with `aggregated=` if the inputs
+            contain an aggregate. Modules with layers of DGL get DGL blocks instead of the library's; modules whose
+            `forward` has a parameter `adjs` or `edge_index` are called as PyG's (`workbench.nn.conventions`).
 
     Returns:
-        A function that returns the model's output. It raises ValueError for features of a dtype or width that a matrix
-        product of the model refuses, and TypeError if the model can't be called like this, or has layers of another
-        library, which don't accept blocks.
+        A function that returns the model's output for the seeds. It raises ValueError for features of a dtype or width
+        that a matrix product of the model refuses, and for a batch with a sample per layer if the model takes one
+        `edge_index` for all; TypeError if the model can't be called like this.
     """
-    return partial(_call, model, batch_arguments(model))
+    return partial(_call, model, convention_of(_unwrapped(model)))
 
 
-def _call(model: nn.Module, names: list[str], mb: MiniBatch, inputs: Inputs) -> Any:
-    x, given = inputs.x, {name: getattr(mb, name) for name in names}
+def _call(model: nn.Module, convention: Convention, mb: MiniBatch, inputs: Inputs) -> Any:
+    x = inputs.x
+    positional, given = convention.arguments(mb, x)
     if inputs.aggregated is not None:
         given["aggregated"] = inputs.aggregated
     try:
-        return model(mb.blocks, x, **given)
+        return convention.outputs(model(*positional, **given), mb)
     except (AttributeError, TypeError, ValueError) as error:
-        remedy = _diagnose(model, mb, x, given, str(error))
+        remedy = _diagnose(model, convention, positional, given, str(error))
         if remedy is None:
             raise
         raise TypeError(f"{remedy}. It raised {type(error).__name__}: {error}") from error
@@ -57,21 +60,24 @@ def _call(model: nn.Module, names: list[str], mb: MiniBatch, inputs: Inputs) -> 
         ) from error
 
 
-def _diagnose(model: nn.Module, mb: MiniBatch, x: Any, given: dict[str, Any], error: str) -> str | None:
-    """Explain why the model can't be called on blocks; None: its own code failed."""
-    for module in model.modules():
+def _diagnose(
+    model: nn.Module, convention: Convention, positional: tuple[Any, ...], given: dict[str, Any], error: str
+) -> str | None:
+    """Explain why the model can't be called like this; None: its own code failed."""
+    for module in model.modules() if convention.name == "blocks, x" else ():
         library = _LIBRARIES.get(type(module).__module__.partition(".")[0])
         if library is not None and any(text in error for text in _FOREIGN_LAYER_ERRORS):
             return (
-                f"{type(module).__name__} is a layer of {library}, which does not accept the workbench's blocks: wrap "
-                "it in a module whose forward(blocks, x) calls MiniBatch(torch.arange(len(x)), blocks).to_dgl() "
-                "or .to_pyg(), or split its loader's batches with micro_batches and call it yourself"
+                f"{type(module).__name__} is a layer of {library}, which does not accept the workbench's blocks: write "
+                "forward(x, adjs) or forward(x, edge_index) for PyG's layers, forward(blocks, x) without the library's "
+                "layers for DGL's, or split its loader's batches with micro_batches and call it yourself"
             )
     try:
-        inspect.signature(model.forward).bind(mb.blocks, x, **given)
+        inspect.signature(model.forward).bind(*positional, **given)
     except TypeError:
         arguments = inspect.signature(model.forward)
-        passed = ", ".join(("blocks", "x", *(f"{name}=" for name in given)))
+        names = convention.name.split(", ") if positional else []
+        passed = ", ".join((*names, *(f"{name}=" for name in given)))
         return (
             f"{type(model).__name__}.forward{arguments} can't be called with ({passed}); add these parameters, or pass "
             "forward=lambda mb, inputs: …, which calls it as it is"
@@ -85,13 +91,11 @@ def model_device(model: nn.Module) -> torch.device | None:
     return None if first is None else first.device
 
 
-def batch_arguments(model: nn.Module) -> list[str]:
-    """Return which of `node_ids` and `step` the model's `forward` accepts, by name or as `**kwargs`."""
-    inner, parameters = model, inspect.signature(model.forward).parameters
-    while (wrapped := _wrapped(inner, parameters)) is not None:
-        inner, parameters = wrapped, inspect.signature(wrapped.forward).parameters
-    accepts_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
-    return [name for name in _BATCH_ARGUMENTS if accepts_all or name in parameters]
+def _unwrapped(model: nn.Module) -> nn.Module:
+    """The module inside wrappers of torch."""
+    while (inner := _wrapped(model, inspect.signature(model.forward).parameters)) is not None:
+        model = inner
+    return model
 
 
 def _wrapped(model: nn.Module, parameters: Any) -> nn.Module | None:

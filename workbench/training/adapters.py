@@ -1,37 +1,59 @@
 """Micro-batches for training loops of DGL or PyG: each in the format of its batch."""
 
-from collections.abc import Sequence
+from collections.abc import Callable
 from typing import Any
 
 from torch import Tensor, nn
+from torch.nn.functional import cross_entropy
 
-from workbench.core.errors import check_at_least
-from workbench.core.minibatch import MiniBatch
+from workbench.core.errors import check_at_least, check_bytes
 from workbench.interop.pair_batches import refuse_pairs
+from workbench.memory.plan import plan_micro_batches
+from workbench.memory.training_setup import Optimizer
 from workbench.partition.batch import partition_batch
 from workbench.training.exactness_warning import warn_if_batch_inexact
+from workbench.training.lazy_parts import BatchFormat, MicroBatches
 
 
 def micro_batches(
     batch: Any,
-    num_parts: int,
+    num_parts: int | None = None,
     *,
     model: nn.Module | None = None,
+    capacity_bytes: int | str | None = None,
+    optimizer: Optimizer = "adam",
+    loss_fn: Callable[..., Tensor] = cross_entropy,
+    in_dim: int | None = None,
+    recover: bool = False,
+    margin: float = 0.02,
     method: str = "auto",
     seed: int = 0,
     node_parts: Tensor | None = None,
     verify: bool = True,
-) -> list[Any]:
-    """Split a batch into micro-batches of the same format.
+) -> MicroBatches:
+    """Split a batch into micro-batches of the same format: into a number of parts, or into as few as fit the memory.
 
     Accumulate the gradients of all of them before a step. They are those of the whole batch if each loss is the *sum*
     over the micro-batch's seeds, divided by the number of seeds of the batch.
 
+    A part is built when it is reached, and not kept: a loop over the parts needs the memory of one of them. If there is
+    only one part, it is the batch itself. To plan once for all batches of a sampler, use `workbench.plan_sampler`.
+
     Args:
         batch: a `MiniBatch`; DGL blocks (the list that DGL's DataLoader yields); or a PyG batch (from
-            `NeighborLoader` or `MiniBatch.to_pyg`).
-        num_parts: number of micro-batches, at least 1; a batch with fewer seeds is split into one per seed.
-        model: the module that will be trained on them, for `verify`.
+            `NeighborLoader` or `MiniBatch.to_pyg`). It is not modified.
+        num_parts: number of micro-batches, at least 1; a batch with fewer seeds is split into one per seed. None: the
+            fewest that fit into `capacity_bytes`.
+        model: the module to plan for: one of the library, or any that `workbench.train_step` can call, which includes
+            modules of DGL's and PyG's layers. With `num_parts`, for `verify` alone.
+        capacity_bytes: device memory for the training step, in bytes or as text such as "8GiB". On a GPU, what the
+            batch occupies there already is subtracted.
+        optimizer: "adam", "adamw" or "sgd", or an optimizer of the model's parameters, for the plan.
+        loss_fn: the loss function, for the plan.
+        in_dim: channels of the features, for the plan of a module that must be traced; None: those of `batch.x` or of
+            the module's first layer.
+        recover: plan for `train_step(recover=…)`.
+        margin: fraction by which an estimate may be too low.
         method: a name of `workbench.PARTITION_METHODS`, or "auto" or "fast".
         seed: seed of the random choices of the method.
         node_parts: integer [num_graph_nodes], a partition of the whole graph, for method "cluster"; None for others.
@@ -39,48 +61,58 @@ def micro_batches(
             (`workbench.check_exact`).
 
     Returns:
-        Micro-batches with raw-graph ids. DGL's are lists of blocks with the rows of source and destination data
-        (prefetched features and labels, for example) and with edge ids, `edge_weight` and edge types. PyG's contain
-        only structure and `n_id`: read features and labels by raw-graph id.
+        A sequence of micro-batches with raw-graph ids; its `plan` is the `Plan`, or None. DGL's are lists of blocks
+        with all columns of node and edge data of the batch's blocks (features in the graph, prefetched ones, weights);
+        rows of a column are gathered when it is read. PyG's carry the rows of all node- and edge-level attributes
+        (`x`, `y`, `edge_attr`, …) and of `input_id`; other attributes are those of the batch.
 
     Raises:
-        ValueError: `workbench.partition_batch` refuses the arguments, the batch is not self-contained, or it was
-            sampled for pairs of nodes (PyG's `LinkNeighborLoader`, DGL's edge prediction).
+        ValueError: Neither `num_parts` nor both of `model` and `capacity_bytes` are given, or both numbers;
+            `workbench.partition_batch` or `workbench.plan_micro_batches` refuses the arguments; the batch is not
+            self-contained; or it was sampled for pairs of nodes (PyG's `LinkNeighborLoader`, DGL's edge prediction).
         TypeError: The batch has another type.
+        CapacityError: No partition fits the capacity; the message states a sufficient one.
 
     Source: Betty (ASPLOS 2023).
     """
-    check_at_least("num_parts", num_parts, 1)
+    _check_goal(num_parts, model, capacity_bytes)
     refuse_pairs(batch)
-    warn_if_batch_inexact(model if verify and num_parts > 1 else None, batch)
-    options = {"method": method, "seed": seed, "node_parts": node_parts}
-    if isinstance(batch, MiniBatch):
-        return _split(batch, num_parts, options)
-    if hasattr(batch, "n_id"):
-        return [part.to_pyg() for part in _split(MiniBatch.from_pyg(batch), num_parts, options)]
-    if isinstance(batch, Sequence) and all(hasattr(block, "srcdata") for block in batch):
-        return [_to_dgl_with_data(part, batch) for part in _split(MiniBatch.from_dgl(batch), num_parts, options)]
-    kinds = f" of {', '.join(type(part).__name__ for part in batch)}" if isinstance(batch, list | tuple) else ""
-    raise TypeError(
-        f"can't split a {type(batch).__name__}{kinds}; pass a MiniBatch (workbench.batches yields (step, batch)), a "
-        "list of DGL blocks (DGL's DataLoader yields (input nodes, output nodes, blocks)) or a batch of PyG's "
-        "NeighborLoader"
+    whole = BatchFormat.of(batch)
+    if verify and num_parts != 1:
+        warn_if_batch_inexact(model, batch)
+    if num_parts is not None:
+        num_parts = min(num_parts, max(1, whole.mb.num_seeds))
+        options = {"method": method, "seed": seed, "node_parts": node_parts}
+        return MicroBatches.of(whole, partition_batch(whole.mb, num_parts, **options))
+    assert model is not None and capacity_bytes is not None
+    plan = plan_micro_batches(
+        model,
+        whole.read(),
+        capacity_bytes=_available_bytes(capacity_bytes, whole),
+        method=method,
+        optimizer=optimizer,
+        seed=seed,
+        margin=margin,
+        recover=recover,
+        in_dim=in_dim if in_dim is not None else whole.feature_width,
+        loss_fn=loss_fn,
+        node_parts=node_parts,
     )
+    return MicroBatches.of(whole, plan.assignment, plan)
 
 
-def _split(mb: MiniBatch, num_parts: int, options: dict[str, Any]) -> list[MiniBatch]:
-    return mb.split(partition_batch(mb, min(num_parts, max(1, mb.num_seeds)), **options))
+def _check_goal(num_parts: int | None, model: nn.Module | None, capacity_bytes: int | str | None) -> None:
+    if num_parts is not None and capacity_bytes is None:
+        check_at_least("num_parts", num_parts, 1)
+    elif num_parts is not None or model is None or capacity_bytes is None:
+        given = {"num_parts": num_parts, "model": model, "capacity_bytes": capacity_bytes}
+        names = [name for name, value in given.items() if value is not None]
+        raise ValueError(
+            f"micro_batches got {' and '.join(names) or 'no number of parts'}; pass either num_parts, or model and "
+            'capacity_bytes="8GiB", say, for as few parts as fit'
+        )
 
 
-def _to_dgl_with_data(part: MiniBatch, blocks: Sequence[Any]) -> list[Any]:
-    """A part as DGL blocks, with the rows of the node data of the batch's blocks."""
-    assert part.parent is not None
-    part_blocks = part.to_dgl()
-    for block, whole in zip(part_blocks, blocks, strict=True):
-        _copy_rows(block.srcdata, whole.srcdata, part.parent[: block.num_src_nodes()])
-        _copy_rows(block.dstdata, whole.dstdata, part.parent[: block.num_dst_nodes()])
-    return part_blocks
-
-
-def _copy_rows(target: Any, source: Any, rows: Tensor) -> None:
-    target.update({name: values[rows] for name, values in source.items() if name not in target})
+def _available_bytes(capacity_bytes: int | str, whole: BatchFormat) -> int:
+    """The capacity without the bytes of the batch on a GPU."""
+    return check_bytes("capacity_bytes", capacity_bytes) - whole.resident_bytes

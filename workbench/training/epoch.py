@@ -67,7 +67,8 @@ def epoch_steps(
 
     def generate() -> Iterator[list[MiniBatch]]:
         for step, seeds in enumerate(order.tensor_split(num_batches), epoch * num_batches):
-            yield micro_batches(sampler.sample(graph, seeds, step=step), num_parts, method=method, seed=seed)
+            batch = sampler.sample(graph, seeds, step=step)
+            yield list(micro_batches(batch, num_parts, method=method, seed=seed))
 
     return generate()
 

@@ -1,27 +1,23 @@
-"""Layer-wise full-neighbour inference: every node's hidden features are computed once per layer, then shared."""
+"""Evaluation of a model on all in-neighbours: its outputs, and the accuracy of its predictions."""
 
 import copy
 import warnings
-from collections.abc import Callable, Iterator
+from functools import partial
 from typing import Any, TypeVar
 
 import torch
 from torch import Tensor, nn
 
+from workbench.core.block import Block
 from workbench.core.dataset import Dataset
-from workbench.core.errors import INT64_MAX, check_at_least, check_ids, check_type
+from workbench.core.errors import check_type
 from workbench.core.graph import Graph
-from workbench.core.minibatch import MiniBatch
-from workbench.features.store import as_store, check_covers
+from workbench.features.store import as_store
 from workbench.nn.losses import check_classes
 from workbench.nn.model import GNN
 from workbench.nn.signature import model_device
-from workbench.sampling.neighbor import FullNeighborSampler
+from workbench.training.layerwise import CHUNK_EDGES, layerwise
 
-CHUNK_EDGES = 1 << 20
-"""Default number of in-edges and destinations per chunk; a single destination may have more."""
-
-Read = Callable[[Tensor], Tensor]
 M = TypeVar("M", bound=nn.Module)
 
 
@@ -51,29 +47,9 @@ def full_neighbour_logits(
             (GCN with norm "both").
         IndexError: An id is out of range, or `x` has too few rows.
     """
-    check_at_least("chunk_edges", chunk_edges, 1, most=INT64_MAX)
-    check_type("graph", graph, Graph, "pass a Graph (workbench.interop makes one of DGL's and PyG's)")
-    gnn = _layered(model)
-    all_ids = torch.arange(graph.num_nodes, device=graph.indices.device)
-    store = as_store(x)
-    check_covers("x", store, all_ids)
-    if nodes is None:
-        ids_per_layer = [all_ids] * len(gnn.layers)
-    else:
-        nodes = check_ids("nodes", nodes, graph.num_nodes, unique=True).to(all_ids.device)
-        ids_per_layer = _required_ids(graph, nodes, len(gnn.layers), chunk_edges)
-
-    read: Read = store.read
-    out = torch.empty(0)
-    gnn, grad_was_enabled = _in_eval_mode(gnn), torch.is_grad_enabled()
-    try:
-        torch._C._set_grad_enabled(False)
-        for layer, ids in enumerate(ids_per_layer):
-            out = _layer_outputs(gnn, layer, graph, ids, read, chunk_edges)
-            read = _reader(out, ids, all_ids)
-    finally:  # in one C call; torch.no_grad exits in Python code, which an interrupt could precede
-        torch._C._set_grad_enabled(grad_was_enabled)
-    return out
+    gnn = _in_eval_mode(_layered(model))
+    layers = [partial(_layer_output, gnn, position) for position in range(len(gnn.layers))]
+    return layerwise(graph, x, layers, nodes=nodes, chunk_edges=chunk_edges, device=model_device(gnn))
 
 
 def accuracy(logits: Tensor, y: Any, *, nodes: Tensor | None = None) -> float:
@@ -144,7 +120,7 @@ def _layered(model: nn.Module) -> GNN:
     if not isinstance(model, GNN):
         raise TypeError(
             f"model is a {type(model).__name__}; pass a model from workbench.build_model (the .module of a wrapper), "
-            "or call yours on batches of FullNeighborSampler, of few seeds each: its batches grow to most of the graph"
+            "or call workbench.layerwise(graph, x, layers) with one function per layer of yours"
         )
     for position, layer in enumerate(model.layers):
         if getattr(layer, "norm", None) == "both":
@@ -155,50 +131,10 @@ def _layered(model: nn.Module) -> GNN:
     return model
 
 
-def _chunks(graph: Graph, ids: Tensor, chunk_edges: int) -> Iterator[MiniBatch]:
-    """One-layer batches of consecutive destinations; a single empty one if there are no ids."""
-    sampler = FullNeighborSampler(1)
-    cost = graph.indptr[ids + 1] - graph.indptr[ids] + 1
-    chunk_of_id = (cost.cumsum(0) - cost) // chunk_edges
-    sizes = torch.unique_consecutive(chunk_of_id, return_counts=True)[1].tolist() or [0]
-    for chunk in ids.split(sizes):
-        yield sampler.sample(graph, chunk)
-
-
-def _required_ids(graph: Graph, nodes: Tensor, num_layers: int, chunk_edges: int) -> list[Tensor]:
-    """Ids for which each layer must compute outputs, input layer first."""
-    required = [nodes]
-    for _ in range(num_layers - 1):
-        is_source = torch.zeros(graph.num_nodes, dtype=torch.bool, device=nodes.device)
-        for chunk in _chunks(graph, required[0], chunk_edges):
-            is_source[chunk.node_ids] = True
-        required.insert(0, is_source.nonzero()[:, 0])
-    return required
-
-
-def _layer_outputs(model: GNN, layer: int, graph: Graph, ids: Tensor, read: Read, chunk_edges: int) -> Tensor:
-    """The outputs of a layer for the given ids."""
-    device = model_device(model) or ids.device
-    rows, done = torch.empty(0), 0
-    for chunk in _chunks(graph, ids, chunk_edges):
-        h = read(chunk.node_ids).to(device)
-        if not layer:
-            model.check_features(h)
-        out = model._activate(layer, model.layers[layer](chunk.blocks[0].to(device), h), None, 0)
-        if not done:  # the first chunk determines the width
-            rows = torch.empty(len(ids), out.shape[1], dtype=out.dtype, device=ids.device)
-        rows[done : done + len(out)] = out
-        done += len(out)
-    return rows
-
-
-def _reader(rows: Tensor, ids: Tensor, all_ids: Tensor) -> Read:
-    """A function that reads the rows of `ids` by raw-graph id."""
-    if ids is all_ids:
-        return lambda requested: rows.index_select(0, requested)
-    row_of_id = torch.zeros_like(all_ids)
-    row_of_id[ids] = torch.arange(len(ids), device=ids.device)
-    return lambda requested: rows.index_select(0, row_of_id[requested])
+def _layer_output(model: GNN, layer: int, block: Block, h: Tensor) -> Tensor:
+    if not layer:
+        model.check_features(h)
+    return model._activate(layer, model.layers[layer](block, h), None, 0)
 
 
 def _in_eval_mode(module: M) -> M:

@@ -36,6 +36,16 @@ def boundaries() -> pd.DataFrame:
     return pd.DataFrame({"graph": g, "library": lib, "share": 0.01, "low": 0.009, "high": 0.012} for g, lib in cases)
 
 
+def dropin() -> pd.DataFrame:
+    row = {"graph": "power-law", "whole_bytes": 1000, "dropin_bytes": 900, "native_bytes": 900}
+    return pd.DataFrame(
+        {**row, "loop": loop, "features": features, "num_parts": parts, "of_whole": 0.9, "of_native": 1.0}
+        for loop in ("dgl-sage", "dgl-gat")
+        for features in ("outside", "graph")
+        for parts in (1, 4)
+    )
+
+
 def estimate() -> pd.DataFrame:
     return pd.DataFrame(
         {"graph": "cora", "kind": kind, "case_seed": n, "num_parts": n, "worst_error": error, "estimate_seconds": 1e-3}

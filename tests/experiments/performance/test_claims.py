@@ -6,7 +6,7 @@ import pytest
 from tests.experiments.performance import tables
 from workbench.experiment.figure_loader import load_experiment
 
-FIGURES = ("sampling", "splitting", "aggregation", "boundaries", "estimate", "traced", "plan", "standins")
+FIGURES = ("sampling", "splitting", "aggregation", "boundaries", "dropin", "estimate", "traced", "plan", "standins")
 
 
 def lost(figure: str, table: pd.DataFrame) -> set[str]:
@@ -29,6 +29,8 @@ def test_all_claims_hold_in_a_table_made_for_them(figure: str) -> None:
         ("aggregation", "kind != 'gat'", "ratio_best", 1.4, {"faster-at-the-median"}),
         ("aggregation", "kind == 'gat'", "ratio_best", 7.9, {"attention-gains-most"}),
         ("boundaries", "library == 'dgl' and graph == 'power-law'", "share", 0.021, {"checks-are-cheap"}),
+        ("dropin", "num_parts == 4", "of_whole", 1.01, {"never-more-than-the-whole-batch"}),
+        ("dropin", "num_parts == 4", "of_native", 1.11, {"within-10-percent-of-native"}),
         ("estimate", "kind == 'gat' and case_seed == 3", "worst_error", 0.031, {"within-3-percent"}),
         ("estimate", "kind == 'gat' and case_seed == 3", "worst_error", -0.0295, {"margin-covers"}),
         ("estimate", "case_seed > 1", "worst_error", 0.002, {"median-0.1-percent"}),

@@ -43,7 +43,7 @@ class PartitionOptions:
         check_seed(self.seed)
         check_choice("objective", self.objective, OBJECTIVES)
         if self.max_bytes is not None:
-            check_bytes("max_bytes", self.max_bytes, 0)
+            object.__setattr__(self, "max_bytes", check_bytes("max_bytes", self.max_bytes, 0))
         check_type("costs", self.costs, (ByteCosts, NoneType), "workbench.byte_costs computes them for a model")
         limit = self.time_budget_seconds
         if limit is not None and not (isinstance(limit, Real) and limit > 0):

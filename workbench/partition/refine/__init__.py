@@ -91,7 +91,7 @@ def refine_parts(
         raise ValueError(f"part contains {int(part.min())}; labels must be non-negative")
     labels, compact = torch.unique(part.cpu(), return_inverse=True)  # labels without seeds are no parts
     if max_bytes is not None:
-        check_bytes("max_bytes", max_bytes, 0)
+        max_bytes = check_bytes("max_bytes", max_bytes, 0)
     refined = refine(
         computation_graph(mb, costs),
         compact,

@@ -1,0 +1,108 @@
+"""Micro-batches of a PyG batch: structure, and the rows of every node-, edge- and seed-level attribute."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workbench.core.minibatch import MiniBatch
+from workbench.core.shared_storage import total_bytes
+
+_SEED_ATTRIBUTES = ("input_id", "seed_time")  # of NeighborLoader, [batch_size]
+_STRUCTURE = ("n_id", "edge_index", "adjs", "num_sampled_nodes", "num_sampled_edges", "batch_size")
+_EDGE_FIELDS = ("e_id", "edge_weight", "edge_type")  # those of blocks
+
+
+def batch_of_positions(batch: Any) -> MiniBatch:
+    """Convert a PyG batch to a batch for splitting.
+
+    Edge ids are positions in `edge_index` if the batch has edge attributes that blocks don't have.
+
+    Args:
+        batch: a batch of `NeighborLoader` or of `MiniBatch.to_pyg`.
+
+    Raises:
+        ValueError: `blocks_from_pyg` refuses the batch, or it has such attributes for an `edge_index` that does not
+            contain the edges of all layers.
+    """
+    if not _edge_attributes(batch):
+        return MiniBatch.from_pyg(batch)
+    names = ("n_id", "batch_size", "edge_index", "num_sampled_nodes", "num_sampled_edges", "batch")
+    hops = SimpleNamespace(**{name: getattr(batch, name, None) for name in names})
+    hops.e_id = torch.arange(batch.edge_index.shape[1], device=batch.edge_index.device)
+    mb = MiniBatch.from_pyg(hops)
+    adjs = getattr(batch, "adjs", None)
+    if adjs is not None and [block.num_edges for block in mb.blocks] != [adj[0].shape[1] for adj in adjs]:
+        raise ValueError(
+            f"{', '.join(_edge_attributes(batch))} have a row per edge of edge_index, which has one sample per node, "
+            "but the layers (adjs) have samples of their own; delete these attributes, or read them per layer by e_id"
+        )
+    return mb
+
+
+def part_of_batch(part: MiniBatch, whole: Any) -> Any:
+    """Convert a micro-batch to a PyG batch with the rows of the attributes of the whole one.
+
+    Args:
+        part: a micro-batch of `batch_of_positions(whole)`.
+        whole: the PyG batch.
+    """
+    assert part.parent is not None
+    out = part.to_pyg()
+    extra = _edge_attributes(whole)
+    if extra:
+        positions = out.e_id
+        _restore_edge_fields(out, whole)
+        for name in extra:
+            setattr(out, name, getattr(whole, name)[positions])
+    for name, value in _attributes(whole).items():
+        if name in (*_STRUCTURE, *_EDGE_FIELDS, *extra) or name in out:
+            continue
+        if _is_node_attribute(whole, name):
+            value = value[part.parent]
+        elif name in _SEED_ATTRIBUTES:
+            value = value[part.parent[: part.num_seeds]]
+        setattr(out, name, value)
+    return out
+
+
+def resident_bytes(batch: Any) -> int:
+    """Bytes of a PyG batch on its device, each storage once.
+
+    Args:
+        batch: the PyG batch.
+    """
+    tensors = [value for value in _attributes(batch).values() if isinstance(value, Tensor)]
+    return total_bytes(value for value in tensors if value.device == batch.n_id.device)
+
+
+def _restore_edge_fields(out: Any, whole: Any) -> None:
+    """Replace positions in `edge_index` by the values that stand there."""
+
+    def at(name: str, positions: Tensor) -> Tensor | None:
+        values = getattr(whole, name, None)
+        return None if values is None else values[positions]
+
+    per_layer = [e_id for _, e_id, _ in out.adjs]
+    out.adjs = [(edges, at("e_id", e_id), size) for edges, e_id, size in out.adjs]
+    out.adj_weights = [at("edge_weight", e_id) for e_id in per_layer]
+    out.adj_types = [at("edge_type", e_id) for e_id in per_layer]
+    positions = out.e_id
+    for name in _EDGE_FIELDS:
+        setattr(out, name, at(name, positions))
+
+
+def _attributes(batch: Any) -> dict[str, Any]:
+    return batch.to_dict() if hasattr(batch, "to_dict") else {}
+
+
+def _is_node_attribute(batch: Any, name: str) -> bool:
+    return isinstance(getattr(batch, name), Tensor) and batch.is_node_attr(name)
+
+
+def _edge_attributes(batch: Any) -> list[str]:
+    """Names of edge-level attributes beyond those of blocks."""
+    known = (*_STRUCTURE, *_EDGE_FIELDS, *_SEED_ATTRIBUTES)
+    names = [name for name in _attributes(batch) if name not in known]
+    return [name for name in names if isinstance(getattr(batch, name), Tensor) and batch.is_edge_attr(name)]

@@ -1,0 +1,177 @@
+"""Calling conventions: what a model's `forward` expects, told by its parameters and by the layers that it contains.
+
+| convention | call |
+|---|---|
+| the library's | `model(mb.blocks, x)` |
+| DGL's | `model(dgl_blocks, x)`; one block if there is one layer and the parameter is `block`, `graph` or `g` |
+| PyG's, per layer | `model(x, adjs=…)` |
+| PyG's, one sample per node | `model(x, edge_index=…)`, whose outputs for the seeds are returned |
+"""
+
+import inspect
+from collections.abc import Callable, Iterator, Mapping
+from types import CodeType
+from typing import Any, NamedTuple
+
+import torch
+from torch import Tensor, nn
+
+from workbench.core.minibatch import MiniBatch
+
+BATCH_ARGUMENTS = ("node_ids", "step")
+
+_ONE_BLOCK = ("block", "mfg", "bipartite", "graph", "g")
+_BLOCKS = ("blocks", "mfgs", "bipartites", "graphs")
+_WEIGHTS = ("edge_weight", "edge_weights", "eweight")
+_TYPES = ("edge_type", "edge_types", "etype", "etypes")
+
+# Names that a module's forward uses: attributes of the library's blocks, or of DGL's.
+_OF_BLOCKS = {"indptr", "destinations", "num_src", "num_dst", "edge_ids", "to_dgl", "to_pyg", "MiniBatch"}
+_OF_DGL = {"local_scope", "local_var", "srcdata", "dstdata", "edata", "update_all", "apply_edges"}
+_OF_DGL |= {"num_src_nodes", "num_dst_nodes", "number_of_src_nodes", "number_of_dst_nodes"}
+
+Call = tuple[tuple[Any, ...], dict[str, Any]]
+"""Positional and keyword arguments."""
+
+
+class Convention(NamedTuple):
+    """How a model is called.
+
+    Args:
+        name: what the model is called with, for messages.
+        arguments: maps a batch and its features to the arguments of the call.
+        outputs: maps the model's result and the batch to the outputs of the seeds.
+    """
+
+    name: str
+    arguments: Callable[[MiniBatch, Any], Call]
+    outputs: Callable[[Any, MiniBatch], Any] = lambda out, _: out
+
+
+def convention_of(model: nn.Module) -> Convention:
+    """Find out how a model is called; the library's own convention if nothing tells otherwise.
+
+    Args:
+        model: a module, without the wrapper of `torch.compile` or data parallelism.
+    """
+    parameters = inspect.signature(model.forward).parameters
+    if "edge_index" in parameters:
+        return Convention("x, edge_index", lambda mb, x: _pyg_call(parameters, mb, x), _of_seeds)
+    if "adjs" in parameters:
+        return Convention("x, adjs", lambda mb, x: _adjs_call(parameters, mb, x))
+    if _reads_dgl_blocks(model, parameters):
+        return Convention("dgl_blocks, x", lambda mb, x: _dgl_call(parameters, mb, x))
+    names = accepted_batch_arguments(parameters)
+    return Convention("blocks, x", lambda mb, x: ((mb.blocks, x), {name: getattr(mb, name) for name in names}))
+
+
+def accepted_batch_arguments(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
+    """Return which of `node_ids` and `step` a `forward` with these parameters accepts, by name or as `**kwargs`."""
+    accepts_all = any(p.kind is p.VAR_KEYWORD for p in parameters.values())
+    return [name for name in BATCH_ARGUMENTS if accepts_all or name in parameters]
+
+
+def _reads_dgl_blocks(model: nn.Module, parameters: Mapping[str, inspect.Parameter]) -> bool:
+    """Whether the model contains layers of DGL, or code for DGL's blocks, and nothing that reads the library's."""
+    packages = {type(module).__module__.partition(".")[0] for module in model.modules()}
+    annotations = [str(parameter.annotation).lower() for parameter in parameters.values()]
+    if "workbench" in packages or any("workbench" in text for text in annotations):
+        return False
+    names = {name for module in model.modules() for name in _names_in(module)}
+    if names & _OF_BLOCKS:
+        return False
+    return "dgl" in packages or bool(names & _OF_DGL) or any("dgl" in text for text in annotations)
+
+
+def _names_in(module: nn.Module) -> Iterator[str]:
+    """Names of attributes and functions in the code of a user's `forward`."""
+    code = getattr(type(module).forward, "__code__", None)
+    if code is not None and type(module).__module__.partition(".")[0] not in ("torch", "dgl", "torch_geometric"):
+        yield from _names_of(code)
+
+
+def _names_of(code: CodeType) -> Iterator[str]:
+    yield from code.co_names
+    for constant in code.co_consts:
+        if isinstance(constant, CodeType):
+            yield from _names_of(constant)
+
+
+def _dgl_call(parameters: Mapping[str, inspect.Parameter], mb: MiniBatch, x: Any) -> Call:
+    graphs = next((name for name in parameters if name in (*_ONE_BLOCK, *_BLOCKS)), None)
+    single = graphs in _ONE_BLOCK and len(mb.blocks) == 1
+    edge_values = [(_WEIGHTS, [block.edge_weight for block in mb.blocks])]
+    edge_values += [(_TYPES, [block.edge_type for block in mb.blocks])]
+    given = {
+        name: values[0] if single else values
+        for names, values in edge_values
+        for name in names
+        if name in parameters and values[0] is not None
+    }
+    given |= {name: getattr(mb, name) for name in BATCH_ARGUMENTS if name in parameters}
+    blocks = mb.to_dgl()
+    both = (blocks[0] if single else blocks, x)
+    features_first = graphs is not None and next(iter(parameters)) != graphs
+    return (both[::-1] if features_first else both), given
+
+
+def _adjs_call(parameters: Mapping[str, inspect.Parameter], mb: MiniBatch, x: Any) -> Call:
+    adjs = mb.to_pyg().adjs
+    values = {"edge_weight": [block.edge_weight for block in mb.blocks]}
+    values |= {"edge_type": [block.edge_type for block in mb.blocks]}
+    given = {name: value for name, value in values.items() if name in parameters and value[0] is not None}
+    given |= {name: getattr(mb, name) for name in BATCH_ARGUMENTS if name in parameters}
+    return (), {_features(parameters): x, "adjs": adjs, **given}
+
+
+def _pyg_call(parameters: Mapping[str, inspect.Parameter], mb: MiniBatch, x: Any) -> Call:
+    check_one_sample_per_node(mb)
+    batch = mb.to_pyg()
+    names = ("edge_weight", "edge_type", "e_id", "n_id", "batch_size")  # PyG does not store None
+    values = {name: getattr(batch, name, None) for name in names}
+    values |= {name: getattr(mb, name) for name in BATCH_ARGUMENTS}
+    for name in ("num_sampled_nodes", "num_sampled_edges"):
+        values |= {name: getattr(batch, name), f"{name}_per_hop": getattr(batch, name)}
+    filled = ("edge_weight", "edge_type", *BATCH_ARGUMENTS)  # other ones only if the model requires them
+    given = {
+        name: value
+        for name, value in values.items()
+        if name in parameters and value is not None and (name in filled or _is_required(parameters[name]))
+    }
+    return (), {_features(parameters): x, "edge_index": batch.edge_index, **given}
+
+
+def _features(parameters: Mapping[str, inspect.Parameter]) -> str:
+    """The parameter of the features: `x`, or else the first one."""
+    return "x" if "x" in parameters else next(iter(parameters))
+
+
+def _is_required(parameter: inspect.Parameter) -> bool:
+    return parameter.default is parameter.empty
+
+
+def _of_seeds(out: Any, mb: MiniBatch) -> Any:
+    """The seeds' rows of an output with a row per node of the batch."""
+    if isinstance(out, tuple | list):
+        return type(out)(_of_seeds(value, mb) for value in out)
+    return out[: mb.num_seeds] if isinstance(out, Tensor) and out.dim() and len(out) > mb.num_seeds else out
+
+
+def check_one_sample_per_node(mb: MiniBatch) -> None:
+    """Check that every node has the same in-edges in all layers, as an `edge_index` for all layers requires.
+
+    Args:
+        mb: the batch.
+
+    Raises:
+        ValueError: A node has a sample per layer.
+    """
+    for inner, outer in zip(mb.blocks, mb.blocks[1:], strict=False):
+        edges = outer.num_edges
+        same = torch.equal(inner.indptr[: outer.num_dst + 1], outer.indptr)
+        if not same or not torch.equal(inner.indices[:edges], outer.indices):
+            raise ValueError(
+                "the model takes one edge_index for all layers, which is exact only if a node has the same in-edges in "
+                "each, but this batch has a sample per layer: pass a batch of PyG's NeighborLoader or of "
+                "FullNeighborSampler, or write forward(x, adjs) with one (edge_index, e_id, size) per layer"
+            )

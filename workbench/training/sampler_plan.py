@@ -1,0 +1,252 @@
+"""`plan_sampler`: one number of micro-batches for all batches of a sampler, planned on a few of them."""
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import islice
+from typing import Any
+
+from torch import Tensor, nn
+
+from workbench.core.errors import CapacityError, check_at_least
+from workbench.core.minibatch import MiniBatch
+from workbench.core.units import format_bytes
+from workbench.memory.estimate import MemoryEstimate
+from workbench.memory.estimator import Estimator, estimator_for
+from workbench.memory.plan import check_options, plan_with
+from workbench.memory.planning.budget import Budget
+from workbench.memory.planning.search import smallest_fitting
+from workbench.memory.traced.sub_batches import work
+from workbench.memory.training_setup import TrainingSetup
+from workbench.partition.batch.partitioner import Partitioner, PreparedPartition
+from workbench.training.lazy_parts import BatchFormat, MicroBatches
+
+_CONFIDENCE = 0.95
+_MORE_WORK = 1.1
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class SamplerPlan:
+    """A number of micro-batches for every batch of a sampler, and how many batches it is too small for.
+
+    Args:
+        num_parts: number of micro-batches.
+        part_peak_bytes: estimated peak of the largest micro-batch of each batch that was planned on.
+        num_recovering: how many of these batches do not fit: their training steps need OOM recovery.
+        capacity_bytes: the capacity that each micro-batch's step must fit into.
+        partitioner: the partition method with its options.
+        estimator: the estimator of the model's steps, fitted once.
+        num_tried: how many numbers of parts were tried.
+    """
+
+    num_parts: int
+    part_peak_bytes: tuple[int, ...]
+    num_recovering: int
+    capacity_bytes: int
+    partitioner: Partitioner
+    estimator: Estimator
+    num_tried: int = 1
+
+    @property
+    def num_batches(self) -> int:
+        """Number of batches that were planned on."""
+        return len(self.part_peak_bytes)
+
+    @property
+    def share_recovering(self) -> float:
+        """Share of the batches planned on that do not fit."""
+        return self.num_recovering / self.num_batches
+
+    @cached_property
+    def share_upper_bound(self) -> float:
+        """Upper 95 % confidence bound of the share of the sampler's batches that do not fit (Clopper and Pearson).
+
+        It assumes that the batches planned on are drawn like all others, and that estimates are right. Because the same
+        batches also chose the number of parts, the bound holds for all numbers that were tried at once (Bonferroni).
+        """
+        return _upper_bound(self.num_recovering, self.num_batches, (1 - _CONFIDENCE) / self.num_tried)
+
+    def micro_batches(self, batch: Any) -> MicroBatches:
+        """Split a batch into the plan's number of micro-batches, in its own format; no estimate is made.
+
+        Args:
+            batch: a `MiniBatch`, DGL blocks or a PyG batch, as for `workbench.micro_batches`.
+
+        Raises:
+            ValueError: The batch has exchanges or is not self-contained.
+            TypeError: It is of another type.
+        """
+        whole = BatchFormat.of(batch)
+        num_parts = min(self.num_parts, max(1, whole.mb.num_seeds))
+        return MicroBatches.of(whole, self.partitioner.prepare(whole.mb).cut(num_parts).assignment)
+
+    def __repr__(self) -> str:
+        largest = format_bytes(max(self.part_peak_bytes))
+        return (
+            f"SamplerPlan({self.num_parts} parts by {self.partitioner.method}, up to {largest} of "
+            f"{format_bytes(self.capacity_bytes)}; {self.num_recovering} of {self.num_batches} batches need recovery, "
+            f"at most {self.share_upper_bound:.1%} of all)"
+        )
+
+
+def plan_sampler(
+    model: nn.Module | TrainingSetup,
+    batches: Iterable[Any],
+    *,
+    capacity_bytes: int | str,
+    num_batches: int = 32,
+    share: float = 0.01,
+    margin: float = 0.02,
+    method: str | None = None,
+    seed: int = 0,
+    node_parts: Tensor | None = None,
+) -> SamplerPlan:
+    """Choose one number of micro-batches for all batches of a sampler, so that few of them need OOM recovery.
+
+    The smallest number is chosen for which at most `share` of the first `num_batches` batches do not fit. The estimator
+    is built once, on the largest of them: a traced module is traced once, not per batch. `plan.micro_batches(batch)`
+    then only partitions and splits; `train_step(…, recover=workbench.Recovery())` splits the micro-batches that do not
+    fit. The cheapest good partition is that of the graph: `node_parts=workbench.partition_graph(graph, 64)`.
+
+    Args:
+        model: the module as `workbench.train_step` calls it; or a `TrainingSetup`, with its loss, optimizer, backend,
+            `recover` and `in_dim`.
+        batches: an iterable of batches: `MiniBatch`es, DGL blocks or PyG batches, or what `workbench.batches` and DGL's
+            DataLoader yield. Only the first `num_batches` are read, and kept while planning.
+        capacity_bytes: device memory that a step must fit into, in bytes or as text such as "8GiB".
+        num_batches: number of batches to plan on; the more, the closer the bound of the share: 0 of 32 that do not fit
+            mean at most 9 % of all with 95 % confidence, 0 of 299 at most 1 %.
+        share: share of the batches planned on that may need recovery, in [0, 1).
+        margin: fraction by which an estimate may be too low, as for `workbench.plan_micro_batches`.
+        method: a name of `workbench.PARTITION_METHODS`, or "auto" or "fast"; None: the fastest of "cluster" (with
+            `node_parts`), "fast" and "auto" whose micro-batches have at most 10 % more nodes and edges than the best's.
+        seed: seed of the random choices of the method.
+        node_parts: integer [num_graph_nodes], a partition of the whole graph, for method "cluster".
+
+    Raises:
+        CapacityError: A batch fits with no number of parts (with `share`, as many batches as it excludes may not fit).
+        ValueError: There are no batches, an option is invalid, a traced module's estimates are off by more than 25 %,
+            or `workbench.estimate_memory` refuses the model.
+        TypeError: An argument is of another type.
+    """
+    setup = model if isinstance(model, TrainingSetup) else TrainingSetup(model)
+    checked = method or ("auto" if node_parts is None else "cluster")
+    capacity_bytes = check_options(capacity_bytes, checked, margin, node_parts, "even", None)
+    check_at_least("num_batches", num_batches, 1)
+    if not 0 <= share < 1:
+        raise ValueError(f"share is {share!r}; it must be a fraction from 0 to less than 1, such as 0.01 for 1 %")
+    structures = [structure_of(batch) for batch in islice(batches, num_batches)]
+    structures = [mb for mb in structures if mb.num_seeds]
+    if not structures:
+        raise ValueError("batches is empty; pass the batches to plan on, such as workbench.batches(graph, ids, …)")
+    estimator = estimator_for(setup, max(structures, key=work))
+    wholes = tuple(estimator(mb) for mb in structures)
+    budget = Budget(capacity_bytes, margin, max(whole.error or 0.0 for whole in wholes))
+    names = [method] if method else ["cluster"] * (node_parts is not None) + ["fast", "auto"]
+    plans = []
+    for name in names:
+        partitioner = Partitioner(name, seed=seed, node_parts=node_parts if name == "cluster" else None)
+        planner = _Planner(estimator, tuple(structures), wholes, budget, partitioner)
+        plans.append(planner.plan(int(share * len(structures))))
+    least = min(work_of_parts for work_of_parts, _ in plans)
+    return next(plan for work_of_parts, plan in plans if work_of_parts <= _MORE_WORK * least)
+
+
+def _upper_bound(events: int, trials: int, risk: float) -> float:
+    """The probability at which so few events, or fewer, occur with a probability of `risk`.
+
+    >>> round(_upper_bound(0, 299, 0.05), 4)
+    0.01
+    """
+    low, high = events / trials, 1.0
+    for _ in range(50):
+        share = (low + high) / 2
+        terms = (math.comb(trials, k) * share**k * (1 - share) ** (trials - k) for k in range(events + 1))
+        low, high = (share, high) if sum(terms) > risk else (low, share)
+    return high
+
+
+def structure_of(batch: Any) -> MiniBatch:
+    """Return the structure of a batch, which may be the last element of what a loader yields."""
+    if isinstance(batch, tuple | list) and batch and not hasattr(batch[-1], "srcdata"):
+        batch = batch[-1]  # (step, batch) of this library, (input nodes, output nodes, blocks) of DGL
+    return BatchFormat.of(batch).read()
+
+
+@dataclass(frozen=True, eq=False)
+class _Planner:
+    """Evaluates numbers of parts of one partition method on several batches.
+
+    Args:
+        estimator: the estimator of the model's steps.
+        batches: the batches.
+        wholes: the estimate of each batch, not split.
+        budget: the budget of each part.
+        partitioner: the partition method.
+    """
+
+    estimator: Estimator
+    batches: tuple[MiniBatch, ...]
+    wholes: tuple[MemoryEstimate, ...]
+    budget: Budget
+    partitioner: Partitioner
+
+    @cached_property
+    def _prepared(self) -> list[PreparedPartition]:
+        return [self.partitioner.prepare(mb) for mb in self.batches]
+
+    def plan(self, num_excluded: int) -> tuple[int, SamplerPlan]:
+        """Choose the smallest number of parts with which all batches fit but the neediest ones.
+
+        Args:
+            num_excluded: how many batches need not fit.
+
+        Returns:
+            Nodes and edges of all micro-batches, and the plan.
+
+        Raises:
+            CapacityError: Another batch fits with no number of parts.
+        """
+        self._check_feasible(num_excluded)
+        tried: dict[int, list[tuple[MemoryEstimate, int]]] = {}
+
+        def utilization(num_parts: int) -> float:
+            tried[num_parts] = [self._largest(position, num_parts) for position in range(len(self.batches))]
+            return sorted(self.budget.utilization(largest) for largest, _ in tried[num_parts])[-1 - num_excluded]
+
+        num_parts = smallest_fitting(utilization, max(mb.num_seeds for mb in self.batches))
+        if num_parts is None:
+            raise CapacityError(
+                f"no number of parts by {self.partitioner.method} makes {len(self.batches) - num_excluded} of "
+                f"{len(self.batches)} batches fit into {format_bytes(self.budget.capacity_bytes)}; use smaller "
+                "fanouts, another method, or a larger share"
+            )
+        largest = [estimate for estimate, _ in tried[num_parts]]
+        return sum(work_of_parts for _, work_of_parts in tried[num_parts]), SamplerPlan(
+            num_parts=num_parts,
+            part_peak_bytes=tuple(estimate.peak_bytes for estimate in largest),
+            num_recovering=sum(not self.budget.fits(estimate) for estimate in largest),
+            capacity_bytes=self.budget.capacity_bytes,
+            partitioner=self.partitioner,
+            estimator=self.estimator,
+            num_tried=len(tried),
+        )
+
+    def _check_feasible(self, num_excluded: int) -> None:
+        """Plan the neediest batch that must fit alone, which raises an error that states a sufficient capacity."""
+        order = sorted(range(len(self.batches)), key=lambda position: self.wholes[position].peak_bytes)
+        options = {"method": self.partitioner.method, "seed": self.partitioner.seed}
+        options |= {"node_parts": self.partitioner.node_parts, "margin": self.budget.margin}
+        mb = self.batches[order[-1 - num_excluded]]
+        plan_with(self.estimator, mb, capacity_bytes=self.budget.capacity_bytes, **options)
+
+    def _largest(self, position: int, num_parts: int) -> tuple[MemoryEstimate, int]:
+        """The estimate of a batch's largest part, and nodes and edges of all of its parts."""
+        mb = self.batches[position]
+        num_parts = min(num_parts, mb.num_seeds)
+        if num_parts == 1:
+            return self.wholes[position], work(mb)
+        micro = mb.split(self._prepared[position].cut(num_parts).assignment)
+        estimates = [self.estimator(part, accumulating=count > 0) for count, part in enumerate(micro)]
+        return max(estimates, key=lambda estimate: estimate.peak_bytes), sum(work(part) for part in micro)
