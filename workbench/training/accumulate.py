@@ -154,6 +154,7 @@ class _MicroBatchRun:
         _check_loss(loss)
         with self.phase("backward"):
             self.backward(loss)
+        torch.clear_autocast_cache()  # converted weights, which would also be outdated after the optimizer's step
         return partial(complete, loss.detach())
 
     def completely(self, mb: MiniBatch) -> Tensor:
