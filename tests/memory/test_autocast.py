@@ -68,7 +68,7 @@ def test_a_device_that_the_model_is_not_on_is_refused() -> None:
     before = torch.is_autocast_enabled("cuda")
     torch.set_autocast_enabled("cuda", True)
     try:
-        with pytest.raises(ValueError, match="a GNN under autocast .*; move the model to cuda"):
+        with pytest.raises(ValueError, match=r"a GNN under autocast .*; move the model to cuda"):
             wb.estimate_memory(build("gat", 2, 16), BATCH, backend="cuda")
     finally:
         torch.set_autocast_enabled("cuda", before)

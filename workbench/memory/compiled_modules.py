@@ -5,7 +5,7 @@ from torch import nn
 _COMPILED_RATIO = "0.9 to 1.2 times"
 """Peak bytes of a step of `build_model`'s models compiled by inductor, relative to eager.
 
-By the events of the CPU's allocator, with torch 2.13: sage-mean 0.90, gat 1.00, gin 1.01, sage-pool 1.20, the others 1.00.
+By the events of the CPU's allocator, torch 2.13: sage-mean 0.90, gat 1.00, gin 1.01, sage-pool 1.20, others 1.00.
 """
 
 
