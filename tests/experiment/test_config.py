@@ -47,6 +47,16 @@ def test_heads_reach_attention_and_are_refused_elsewhere() -> None:
         ModelConfig(**GIVEN, heads=4)
 
 
+def test_relational_models_need_edge_types() -> None:
+    config, splits = ModelConfig(**GIVEN | {"model": "rgcn"}), {"train_idx": IDS[:6], "val_idx": IDS[6:9]}
+    typed = Dataset.build(
+        random_graph(num_edge_types=2), torch.rand(12, 5), IDS % 3, **splits, test_idx=IDS[9:], name="typed"
+    )
+    assert config.build(typed).layers[0].num_relations == 2
+    with pytest.raises(ValueError, match="rgcn needs edge types"):
+        config.build(DATA)
+
+
 @pytest.mark.parametrize(
     "wrong", [{"dropout": 1.0}, {"dropout": -0.1}, {"hidden_dim": 0}, {"fanouts": []}, {"model": "mlp"}]
 )
