@@ -19,6 +19,7 @@ from workbench.nn.signature import Forward, default_forward, model_device
 from workbench.training.arguments import as_batches, check_differentiable, check_halo, check_model
 from workbench.training.isolated_backward import isolated_backward
 from workbench.training.oom import check_recoverable, run_with_oom_recovery
+from workbench.training.pair_loss import refuse_pair_loss
 
 Phase = Callable[[str], AbstractContextManager[Any]]
 """Times or meters a step: maps a phase's name to a context that is entered while it runs (`Stopwatch.phase`, say)."""
@@ -76,7 +77,7 @@ def accumulate(
     Raises:
         ValueError: `loss_of` returned a tensor that is not a scalar or has no gradient (`torch.no_grad`, a frozen
             model); a batch has exchanges, which only `forward` can use; or `recover` is set for a data-parallel model,
-            trainable edge weights or exchanges.
+            trainable edge weights, exchanges or a loss over the pairs of an `EdgeBatch`.
         TypeError: An argument has the wrong type, or the model can't be called this way, like layers of other
             libraries.
         torch.OutOfMemoryError: Memory ran out; with `recover`, for a single seed. Then, as after any other error,
@@ -107,6 +108,7 @@ def accumulate(
     )
     if recover is not None:
         check_recoverable(model, batches)
+        refuse_pair_loss(loss_of)
         warn = partial(_warn_of_batch_statistics, model)
         complete = partial(run_with_oom_recovery, run, model, device, recover, warn)
     else:
