@@ -1,4 +1,4 @@
-"""Losses over pairs, recognised by the `EdgeBatch` that they use: OOM recovery, which splits seeds, can't split them."""
+"""Losses over pairs, recognised by their `EdgeBatch`: OOM recovery splits seeds, and can't split pairs with them."""
 
 import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
