@@ -122,13 +122,13 @@ def take_step(
     check_optimizer(optimizer)
     assert not isinstance(optimizer, str)
     check_trains(optimizer, model, batches, sources, setup.loss_fn)
-    sources = as_stores(sources, batches)
+    stores = as_stores(sources, batches)
     loss_of = BatchLoss.of(batches, y, setup.loss_fn, reduction=setup.reduction, total=total)
     phase = phase or unmeasured
     with phase("step"):
         optimizer.zero_grad()
         model.zero_grad()  # the optimizer may have only some of the parameters
-    read = partial(_read, sources)
+    read = partial(_read, stores)
     options = {"forward": setup.forward, "after": after, "phase": phase, "recover": setup.recover}
     loss = accumulate(model, batches, read, loss_of, **options)
     del loss_of  # its labels
