@@ -12,7 +12,7 @@ from torch import Tensor
 from workbench.core.errors import check_choice, check_type
 from workbench.core.minibatch import MiniBatch
 from workbench.features.protocols import FeatureStore
-from workbench.features.store import as_store, check_covers
+from workbench.features.sources import as_store, check_covers
 from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.training.arguments import as_batches
 

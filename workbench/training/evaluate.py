@@ -12,7 +12,7 @@ from workbench.core.dataset import Dataset
 from workbench.core.errors import INT64_MAX, check_at_least, check_ids, check_type
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
-from workbench.features.store import as_store, check_covers
+from workbench.features.sources import as_store, check_covers
 from workbench.nn.losses import check_classes
 from workbench.nn.model import GNN
 from workbench.nn.signature import model_device

@@ -13,7 +13,7 @@ from torch import Tensor, nn
 from workbench.core.errors import check_at_least, check_type
 from workbench.core.interrupts import complete_despite_interrupt, deferred_interrupt
 from workbench.core.minibatch import MiniBatch
-from workbench.features.store import check_covers, read_rows
+from workbench.features.sources import check_covers, read_rows
 from workbench.memory.compiled_modules import refuse_compiled
 from workbench.memory.training_setup import TrainingSetup
 from workbench.meter.epoch_passes import OTHER, EpochPass, measure_epoch

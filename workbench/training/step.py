@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from workbench.core.interrupts import deferred_interrupt
 from workbench.core.minibatch import MiniBatch
-from workbench.features.store import as_store, check_covers
+from workbench.features.sources import as_store, check_covers
 from workbench.memory.recovery import Recovery, check_recover
 from workbench.memory.training_setup import TrainingSetup
 from workbench.nn.inputs import Inputs
