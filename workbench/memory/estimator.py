@@ -52,7 +52,7 @@ def estimate_memory(
     (longer for an LSTM, which allocates tensors per in-degree): every allocation and deallocation of the kernels and of
     torch's autograd is simulated. Any other module is traced on small sub-batches of `mb`, the sizes of its tensors are
     regressed on the sizes of the sub-batches, and the estimate states its error on sub-batches held out from the fit.
-    So is any model while autocast is enabled for its device: call it in the same context as the training step.
+    So is any other model while autocast is enabled for its device: call this in the same context as the training step.
 
     Args:
         model: the module as `train_step` calls it, in its current mode (train or eval); features have its dtype.
@@ -72,7 +72,8 @@ def estimate_memory(
     Raises:
         ValueError: The model's number of layers or width does not match the batch or `in_dim`, the optimizer is unknown
             or of another model, the loss is not supported, `backend` is another device than that of a traced module,
-            or a traced step fails.
+            a traced step fails, a part of the model is compiled by `torch.compile`, or autocast is enabled for the
+            model's device and a layer is a sage-lstm.
         TypeError: `model`, `mb`, `optimizer` or `backend` is of another type.
 
     Source: Betty (ASPLOS 2023), section 4.4; the paper's own eight terms are `workbench.memory.betty`.

@@ -110,6 +110,8 @@ class NeighborSampler(Sampler):
 
         The excluded edges are looked up and sorted once for all layers.
         """
+        if type(self).draw is not NeighborSampler.draw:  # of a subclass
+            return super().sample(graph, seeds, step=step, exclude_edges=exclude_edges)
         check_graph(graph)
         draw = partial(self._draw, graph, excluded_positions(graph, exclude_edges))
         return sample_layers(self, graph, seeds, step=step, draw=draw)
