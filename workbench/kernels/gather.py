@@ -37,7 +37,7 @@ def gather_rows(x: Tensor, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
     plain = use_compiled(x) and x.is_contiguous() and (out is None or out.is_contiguous())
     if not plain or (x.requires_grad and torch.is_grad_enabled()):
         return gather_rows_torch(x, ids, out=out)
-    if 0 < ids.numel() * x.stride(0) <= _MAX_SERIAL:
+    if 0 < ids.numel() * x.stride(0) <= _MAX_SERIAL and x.numel():
         return _gather_few(x, ids, out)
     if out is None:
         out = uninitialised(x, len(ids), *x.shape[1:])
@@ -71,7 +71,7 @@ def _gather_few(x: Tensor, ids: Tensor, out: Tensor | None) -> Tensor:
     """Gather rows by torch's operator, which checks the range on the CPU."""
     try:
         return torch.index_select(x, 0, ids.to("cpu"), out=out)
-    except (IndexError, RuntimeError):
+    except IndexError:
         _check_range(ids, len(x))
         raise
 
