@@ -7,13 +7,14 @@ import workbench as wb
 from workbench.cli import main, option_values, plan_batch
 from workbench.cli.plan_text import answer, comparison
 from workbench.core.randomness import permutation
+from workbench.core.units import format_bytes
 from workbench.experiment.figure_spec import SIZES
 from workbench.experiment.parallel import EXECUTORS
 from workbench.memory import plan as planning
 from workbench.memory.backend import LSTMS, Backend
 from workbench.memory.optimizer import OPTIMIZERS
 from workbench.memory.planning.strategy import STRATEGIES
-from workbench.nn.model import MODEL_KINDS
+from workbench.nn.model import MODEL_KINDS, TYPED_MODEL_KINDS
 from workbench.partition.batch import PARTITION_METHODS
 from workbench.partition.batch.partitioner import PreparedPartition
 
@@ -158,6 +159,8 @@ def test_other_models_and_sets(plan):
         (("--lstm", "cudnn"), "lstm is 'cudnn'"),
         (("--dataset", "absent"), "absent.npz"),
         (("--heads", 2), "heads is 2, but sage-mean has no heads"),
+        (("--bases", 2), "bases is 2, but sage-mean has no bases"),
+        (("--model", "rgcn"), "rgcn needs edge types, which this graph does not have; use a typed graph (fb15k-237"),
     ],
 )
 def test_invalid_options_are_one_line(plan, arguments, message):
@@ -186,7 +189,7 @@ def test_unknown_values_are_usage_errors_that_name_the_known_ones(plan, option, 
 
 def test_the_values_offered_are_those_of_the_library():
     assert {*option_values.PARTITIONERS} == {*PARTITION_METHODS} - {"cluster"}  # which needs a partition of its own
-    assert option_values.MODELS == MODEL_KINDS and option_values.LSTMS == LSTMS
+    assert (*MODEL_KINDS, *TYPED_MODEL_KINDS) == option_values.MODELS and option_values.LSTMS == LSTMS
     assert (tuple(OPTIMIZERS), tuple(STRATEGIES)) == (option_values.OPTIMIZERS, option_values.STRATEGIES)
     assert option_values.SIZES == SIZES and option_values.EXECUTORS == EXECUTORS
 
@@ -226,3 +229,17 @@ def test_the_lstm_priced_is_chosen_and_named(plan):
     assert all(lines[name][3].endswith(f"estimated for cpu ({name} lstm)") for name in lines)
     assert lines["native"][0] != lines["onednn"][0]
     assert plan(*SMALL, *lstm, "--device", "cuda", "--lstm", "native")[1].splitlines()[3].endswith("cuda (native lstm)")
+
+
+def test_the_encoder_of_a_knowledge_graph(plan, folder):
+    rng = np.random.default_rng(0)
+    triples = {name: rng.integers(0, 5, (n, 3)) for name, n in (("train", 40), ("valid", 5), ("test", 5))}
+    np.savez(folder / "facts.npz", **triples, num_entities=np.int64(12), num_relations=np.int64(5))
+    asked = ("--model", "rgcn", "--hidden", 8, "--fanouts", "3,3", "--device", "cpu", "--capacity", "1GB")
+    status, out, _ = plan("--dataset", "facts", *asked, "--bases", 2, "--batch-size", 4)
+    graph = wb.load_dataset("facts").graph(inverse=True)
+    batch = wb.NeighborSampler([3, 3]).sample(graph, permutation(0, 12)[:4])
+    model = wb.build_model("rgcn", in_dim=8, hidden_dim=8, out_dim=8, num_relations=10, num_bases=2)
+    assert status == 0 and f"batch: 4 entities of facts, fanouts 3,3: {batch.num_inputs} input nodes" in out
+    assert out.splitlines()[0].endswith(f"{format_bytes(wb.estimate_memory(model, batch).peak_bytes)}.")
+    assert "rgcn, 2 layers, 8 → 8 → 3 channels" in plan("--dataset", "facts", *asked, "--classes", 3)[1]

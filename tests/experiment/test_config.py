@@ -1,6 +1,7 @@
 """Configurations of points that train: the model they build, what they refuse, what tells their runs apart."""
 
 import json
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -45,6 +46,14 @@ def test_heads_reach_attention_and_are_refused_elsewhere() -> None:
     assert isinstance(layer, GATLayer) and layer.heads == 4
     with pytest.raises(ValidationError, match="heads is 4, but sage-mean has no attention heads"):
         ModelConfig(**GIVEN, heads=4)
+
+
+def test_relational_models_need_edge_types() -> None:
+    relational: dict[str, Any] = {**GIVEN, "model": "rgcn"}
+    config = ModelConfig(**relational)
+    assert config.build(replace(DATA, graph=random_graph(num_edge_types=2))).layers[0].num_relations == 2
+    with pytest.raises(ValueError, match="rgcn needs edge types"):
+        config.build(DATA)
 
 
 @pytest.mark.parametrize(

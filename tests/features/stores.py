@@ -10,8 +10,8 @@ from workbench.features.mapped_rows import MappedRows
 from workbench.features.memory_rows import MemoryRows
 from workbench.features.protocols import FeatureStore
 from workbench.features.recorded_rows import RecordedRows
+from workbench.features.sources import as_store
 from workbench.features.stage import stage_ids
-from workbench.features.store import as_store
 
 MakeStore = Callable[[Tensor, Path], FeatureStore]
 

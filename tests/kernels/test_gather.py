@@ -1,19 +1,32 @@
 """Row gathers: the compiled and the torch implementation compared with plain indexing."""
 
+from collections.abc import Callable
+
 import pytest
 import torch
 from torch import Tensor
 
+from workbench.kernels import gather
 from workbench.kernels.gather import gather_rows, gather_rows_torch
 
 IDS = torch.tensor([5, 0, 5, 3])
+
+
+def gather_compiled(x: Tensor, ids: Tensor, **options: Tensor) -> Tensor:
+    """Gather by the compiled kernel, which a few rows are otherwise not worth."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(gather, "_MAX_SERIAL", -1)
+        return gather_rows(x, ids, **options)
+
+
+IMPLEMENTATIONS = [gather_compiled, gather_rows, gather_rows_torch]
 
 
 def rows(dtype: torch.dtype, *shape: int) -> Tensor:
     return torch.arange(6 * torch.Size(shape).numel()).view(6, *shape).to(dtype)
 
 
-@pytest.mark.parametrize("gather", [gather_rows, gather_rows_torch])
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize(
     "x",
     [
@@ -25,11 +38,11 @@ def rows(dtype: torch.dtype, *shape: int) -> Tensor:
         rows(torch.int32, 4).T,
     ],
 )
-def test_equals_indexing(gather, x: Tensor) -> None:
+def test_equals_indexing(implementation: Callable, x: Tensor) -> None:
     for ids in (IDS % len(x), IDS[:0], (IDS % len(x))[::2]):
-        assert torch.equal(gather(x, ids), x[ids])
+        assert torch.equal(implementation(x, ids), x[ids])
         out = x.new_empty(len(ids), *x.shape[1:])
-        assert gather(x, ids, out=out) is out and torch.equal(out, x[ids])
+        assert implementation(x, ids, out=out) is out and torch.equal(out, x[ids])
 
 
 def test_an_out_buffer_may_have_gaps() -> None:
@@ -55,8 +68,8 @@ def test_gradients_add_up_over_repeated_ids() -> None:
         assert torch.equal(gather_rows(x, IDS), x[IDS])
 
 
-@pytest.mark.parametrize("gather", [gather_rows, gather_rows_torch])
+@pytest.mark.parametrize("implementation", IMPLEMENTATIONS)
 @pytest.mark.parametrize(("ids", "bad"), [([0, 6, 8, 3], 8), ([8, -2, -1], -2)])
-def test_ids_out_of_range_are_refused(gather, ids: list[int], bad: int) -> None:
+def test_ids_out_of_range_are_refused(implementation: Callable, ids: list[int], bad: int) -> None:
     with pytest.raises(IndexError, match=rf"ids contains {bad}; ids must be in \[0, 6\)"):
-        gather(rows(torch.float32, 2), torch.tensor(ids))
+        implementation(rows(torch.float32, 2), torch.tensor(ids))

@@ -6,6 +6,7 @@ import torch
 from tests.sampling.stars import rows_of, star
 from tests.strategies import random_graph
 from workbench.core.graph import Graph
+from workbench.sampling.candidates import candidates, excluded_positions
 from workbench.sampling.neighbor import NeighborSampler
 
 
@@ -50,3 +51,24 @@ def test_offsets_beyond_two_to_the_31(tmp_path) -> None:
     assert mb.blocks[0].edge_ids[:4].tolist() == list(range(edges - 4, edges))
     few = NeighborSampler([2]).sample(graph, torch.tensor([0]))  # a row of 2³¹ + 5 edges
     assert rows_of(few) == [[0, 0]]
+
+
+@pytest.mark.parametrize("excluded", [[], [0], [0, 1, 2, 199], [199, 5, 5, 6, 7, 8, 9, 100], list(range(200))])
+@pytest.mark.parametrize("edge_ids", [False, True])
+def test_candidates_are_the_edges_of_a_row_that_are_not_excluded(excluded: list[int], edge_ids: bool) -> None:
+    graph, nodes = random_graph(20, 200, seed=1, edge_ids=edge_ids), torch.tensor([3, 19, 0, 3, 7])
+    ids = graph.edge_ids if graph.edge_ids is not None else torch.arange(200)
+    rows = candidates(graph, nodes, excluded_positions(graph, torch.tensor(excluded, dtype=torch.int32)))
+    positions = [position for position in range(200) if int(ids[position]) in excluded]
+    assert rows.excluded.tolist() == positions
+    for node, degree, first in zip(nodes.tolist(), rows.degrees.tolist(), rows.first_excluded.tolist(), strict=True):
+        begin, end = graph.indptr[node : node + 2].tolist()
+        assert degree == end - begin - sum(begin <= position < end for position in positions)
+        assert first == sum(position < begin for position in positions)
+
+
+@pytest.mark.parametrize(("ids", "bad"), [([3, 200], 200), ([-1, 3, 900], -1), ([2**40], 2**40)])
+def test_excluded_ids_out_of_range_are_named(ids: list[int], bad: int) -> None:
+    graph = random_graph(20, 200, seed=1, edge_ids=False)
+    with pytest.raises(IndexError, match=rf"edge_ids contains {bad}; ids must be in \[0, 200\)"):
+        NeighborSampler([2]).sample(graph, torch.tensor([0]), exclude_edges=torch.tensor(ids))

@@ -102,3 +102,21 @@ def test_dependent_rows_are_refused_by_name() -> None:
     message = "cooperative sampling needs .* Fixed with these options does not .*use NeighborSampler"
     with pytest.raises(ValueError, match=message):
         require_row_independence(Fixed(wb.Drawn(NODES, NODES)), "cooperative sampling")
+
+
+class Counted(wb.NeighborSampler):
+    """Counts how often it draws."""
+
+    layers: list[int] = []  # noqa: RUF012
+
+    def draw(self, graph: Graph, nodes: Tensor, *, layer: int, step: int = 0, exclude_edges: Tensor | None = None):
+        self.layers.append(layer)
+        return super().draw(graph, nodes, layer=layer, step=step, exclude_edges=exclude_edges)
+
+
+def test_sample_calls_the_draw_of_a_subclass() -> None:
+    graph, seeds, excluded = random_graph(30, 200, seed=3), torch.tensor([5, 2]), torch.arange(0, 200, 3)
+    ours, plain = (kind([3, 4]).sample(graph, seeds, exclude_edges=excluded) for kind in (Counted, wb.NeighborSampler))
+    assert Counted.layers == [1, 0]
+    for mine, theirs in zip(ours.blocks, plain.blocks, strict=True):
+        assert torch.equal(mine.indptr, theirs.indptr) and torch.equal(mine.indices, theirs.indices)

@@ -1,7 +1,7 @@
 """The call of the model is the caller's: aggregates, `after`, autocast, checkpointing, auxiliary losses, clipping."""
 
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from typing import Any
 
 import pytest
@@ -257,3 +257,22 @@ def test_prefetched_batches_train_through_forward() -> None:
         wb.train_step(other, mb, X, Y, F.cross_entropy, optimizers[1])
     for mine, theirs in zip(model.parameters(), other.parameters(), strict=True):
         torch.testing.assert_close(mine, theirs, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("recover", [None, wb.Recovery()])
+def test_steps_in_one_autocast_context_use_the_weights_of_the_step_before(recover: wb.Recovery | None) -> None:
+    """Autocast keeps converted weights until its outermost context ends."""
+
+    def losses(outer: bool) -> list[float]:
+        model = wb.build_model("sage-mean", in_dim=4, hidden_dim=8, out_dim=3, seed=4)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.5)
+        found = []
+        with torch.autocast("cpu", torch.bfloat16) if outer else nullcontext():
+            for _ in range(3):
+                with torch.autocast("cpu", torch.bfloat16):
+                    loss = wb.train_step(model, MICRO, X.float(), Y, F.cross_entropy, optimizer, recover=recover)
+                found.append(float(loss))
+        return found
+
+    together = losses(outer=True)
+    assert together == losses(outer=False) and len(set(together)) == 3

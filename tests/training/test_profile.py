@@ -9,12 +9,14 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tests.training.cooperative import cooperative_batches
 from tests.training.toys import PlainModel, toy_batch
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
 from workbench.features.memory_rows import MemoryRows
 from workbench.features.stage import stage
 from workbench.meter.thread_stopwatch import ThreadStopwatch
+from workbench.nn.inputs import Inputs
 from workbench.nn.model import build_model
 from workbench.training.profile import PHASES, EpochProfile, profile_epoch
 from workbench.training.step import train_step
@@ -224,3 +226,27 @@ def test_epochs_without_work_are_refused(steps: list[list[MiniBatch]]) -> None:
 def test_no_repetitions_are_refused() -> None:
     with pytest.raises(ValueError, match="repetitions is 0"):
         profile(PlainModel(), [[toy_batch()]], adam(PlainModel()), repetitions=0)
+
+
+def test_the_call_of_the_model_is_the_callers() -> None:
+    """A call that computes everything twice allocates more; loss and peak are otherwise those of the default call."""
+    model, steps = PlainModel(hidden_dim=64), [cut(toy_batch(300, 200), 2)]
+    x, y = torch.randn(300, 4), torch.arange(300) % 3
+
+    def twice(mb: MiniBatch, inputs: Inputs) -> Tensor:
+        return (model(mb.blocks, inputs.x) + model(mb.blocks, inputs.x)) / 2
+
+    default, same, more = (
+        profile_epoch(model, steps, x, y, F.cross_entropy, adam(model), forward=forward)
+        for forward in (None, lambda mb, inputs: model(mb.blocks, inputs.x), twice)
+    )
+    assert (same.loss, same.phase_peak_bytes) == (default.loss, default.phase_peak_bytes)
+    assert more.loss == pytest.approx(default.loss)
+    assert more.phase_peak_bytes["forward"] > 1.5 * default.phase_peak_bytes["forward"]
+
+
+def test_batches_with_exchanges_need_a_call() -> None:
+    mb = cooperative_batches(toy_batch(), torch.zeros(40, dtype=torch.int64), 1)[0]  # its halos are empty
+    with pytest.raises(ValueError, match="forward=lambda mb, inputs"):
+        profile(model := PlainModel(), [[mb]], adam(model))
+    assert profile(model, [[mb]], adam(model), forward=lambda mb, inputs: model(mb.blocks, inputs.x)).loss > 0

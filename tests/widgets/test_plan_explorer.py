@@ -95,3 +95,16 @@ def test_the_explorer_plans_with_the_values_of_its_controls(work: Workload, monk
     box.children[1].click()
     assert asked[1] == begin | {"model": "gat", "fanouts": [7, 5, 2]}
     assert "cluster" not in controls["method"].options
+
+
+def test_relational_models_are_offered_for_typed_graphs_alone(work: Workload) -> None:
+    typed = Workload(random_graph(200, 1600, num_edge_types=3), torch.arange(50), in_dim=32, out_dim=5)
+    for each, offered in ((work, False), (typed, True)):
+        controls: Any = plan_explorer(each, capacity_bytes=MIB, **FEW)
+        model = next(w for w in controls.children[0].children if w.description == "model")
+        names = {control.description for control in controls.children[0].children}
+        assert ("rgcn" in model.options) == ("num bases" in names) == offered
+    few, many = (make_plan(typed, capacity_bytes=MIB, model="rgcn", num_bases=b, **FEW).peak_bytes for b in (1, None))
+    assert few < many
+    with pytest.raises(ValueError, match="rgcn needs edge types"):
+        make_plan(work, capacity_bytes=MIB, model="rgcn", **FEW)

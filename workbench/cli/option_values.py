@@ -2,7 +2,7 @@
 
 SIZES = ("smoke", "real", "paper")
 EXECUTORS = ("processes", "ray")
-MODELS = ("sage-mean", "sage-gcn", "sage-pool", "sage-lstm", "gcn", "gin", "gat")
+MODELS = ("sage-mean", "sage-gcn", "sage-pool", "sage-lstm", "gcn", "gin", "gat", "rgcn")
 PARTITIONERS = (
     "range",
     "random",

@@ -19,8 +19,14 @@ from workbench.cli.shared_options import data_folder_option
 @click.option("--model", default="sage-mean", type=click.Choice(MODELS), help="Layer type.")
 @click.option("--layers", type=int, show_default="one per fanout", help="Number of layers.")
 @click.option("--hidden", default=256, help="Hidden channels.")
-@click.option("--classes", type=int, show_default="the set's classes", help="Output channels.")
+@click.option(
+    "--classes",
+    type=int,
+    show_default="the set's classes",
+    help="Output channels; of a knowledge graph by default the hidden ones.",
+)
 @click.option("--heads", default=1, help="Attention heads of gat.")
+@click.option("--bases", type=int, show_default="one per relation", help="Bases of rgcn.")
 @click.option("--dropout", default=0.0, help="Dropout probability.")
 @click.option("--norm", type=click.Choice(("batch", "layer")), show_default="none", help="Normalization.")
 @click.option("--optimizer", default="adam", type=click.Choice(OPTIMIZERS), help="Optimizer, for its state.")

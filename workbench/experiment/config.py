@@ -80,9 +80,9 @@ def _partition_method(name: str) -> str:
 
 
 def _model_kind(name: str) -> str:
-    from workbench.nn.model import MODEL_KINDS
+    from workbench.nn.model import MODEL_KINDS, TYPED_MODEL_KINDS
 
-    check_choice("model", name, MODEL_KINDS)
+    check_choice("model", name, (*MODEL_KINDS, *TYPED_MODEL_KINDS))
     return name
 
 
@@ -97,7 +97,7 @@ class ModelConfig(DataPointConfig):
     """A grid point that trains a model.
 
     Args:
-        model: kind of layer.
+        model: kind of layer; rgcn needs a data set with edge types.
         fanouts: sampled neighbours per layer, input layer first; their number is the model's number of layers.
         hidden_dim: total width of hidden layers.
         heads: attention heads of gat; 1 for other models.
@@ -124,8 +124,10 @@ class ModelConfig(DataPointConfig):
         Args:
             data: `Dataset` whose numbers of features and classes are the model's input and output widths.
         """
+        from workbench.nn.graph_models import relation_options
         from workbench.nn.model import build_model
 
+        relations: dict[str, Any] = relation_options(self.model, data.graph)
         model = build_model(
             self.model,
             in_dim=data.num_features,
@@ -135,5 +137,6 @@ class ModelConfig(DataPointConfig):
             dropout=self.dropout,
             heads=self.heads,
             seed=self.seed,
+            **relations,
         )
         return model.to(self.device)

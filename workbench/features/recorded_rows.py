@@ -6,8 +6,8 @@ from torch import Tensor
 from workbench.core.trace import AccessTrace
 from workbench.core.traffic import Traffic
 from workbench.features.protocols import FeatureStore, check_store
+from workbench.features.sources import as_store
 from workbench.features.stage import stage_ids
-from workbench.features.store import as_store
 
 
 class RecordedRows:

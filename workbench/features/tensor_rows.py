@@ -59,12 +59,13 @@ class TensorRows:
             ValueError: `out` of another shape or on another device.
         """
         check_id_vector("ids", ids)
+        count = ids.numel()
         if out is not None:
-            check_rows("out", out, self, len(ids), on_device=True)
+            check_rows("out", out, self, count, on_device=True)
         else:
-            out = self._allocate(len(ids))
+            out = self._allocate(count)
         rows = gather_rows(self._rows, ids, out=out)
-        self._count(len(ids))
+        self._count(count)
         return rows
 
     def _allocate(self, count: int) -> Tensor | None:

@@ -189,4 +189,8 @@ def parallel_edges(kernel: Callable[[int, int], object], indptr: Tensor, work_pe
 
 
 def _run_ranges(kernel: Callable[[int, int], object], bounds: list[int]) -> None:
+    if len(bounds) == 2:
+        if bounds[0] < bounds[1]:
+            kernel(*bounds)
+        return
     run_tasks([lambda lo=lo, hi=hi: kernel(lo, hi) for lo, hi in pairwise(bounds) if lo < hi])

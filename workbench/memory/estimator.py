@@ -1,6 +1,7 @@
 """`estimate_memory`: the peak device memory of a training step, estimated before it runs."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from types import NoneType
 from typing import Protocol
 
@@ -15,7 +16,9 @@ from workbench.memory.analytic.dense import NORMS, SAVE_INPUT, SAVE_RESULT
 from workbench.memory.analytic.loss import loss_simulation
 from workbench.memory.analytic.model_layers import LAYERS
 from workbench.memory.analytic.training_step import input_width, simulate_step
+from workbench.memory.autocast import runs_under_autocast
 from workbench.memory.backend import Backend
+from workbench.memory.compiled_modules import refuse_compiled
 from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.optimizer import OPTIMIZERS, OptimizerMemory
 from workbench.memory.recovery import Recovery
@@ -49,6 +52,7 @@ def estimate_memory(
     (longer for an LSTM, which allocates tensors per in-degree): every allocation and deallocation of the kernels and of
     torch's autograd is simulated. Any other module is traced on small sub-batches of `mb`, the sizes of its tensors are
     regressed on the sizes of the sub-batches, and the estimate states its error on sub-batches held out from the fit.
+    So is any other model while autocast is enabled for its device: call this in the same context as the training step.
 
     Args:
         model: the module as `train_step` calls it, in its current mode (train or eval); features have its dtype.
@@ -68,7 +72,8 @@ def estimate_memory(
     Raises:
         ValueError: The model's number of layers or width does not match the batch or `in_dim`, the optimizer is unknown
             or of another model, the loss is not supported, `backend` is another device than that of a traced module,
-            or a traced step fails.
+            a traced step fails, a part of the model is compiled by `torch.compile`, or autocast is enabled for the
+            model's device and a layer is a sage-lstm.
         TypeError: `model`, `mb`, `optimizer` or `backend` is of another type.
 
     Source: Betty (ASPLOS 2023), section 4.4; the paper's own eight terms are `workbench.memory.betty`.
@@ -97,6 +102,8 @@ def estimator_for(setup: TrainingSetup, mb: MiniBatch) -> Estimator:
         return _traced(setup, mb, requested)
     assert isinstance(model, GNN)
     _check_compatible(model, mb, setup.in_dim)
+    if runs_under_autocast(model, requested):
+        return _traced(replace(setup, in_dim=input_width(model)), mb, requested)
     simulated, simulate_loss = (
         (requested or Backend.of(model)).with_supported_lstm(model),
         loss_simulation(setup.loss_fn),
@@ -116,6 +123,7 @@ def _check(setup: TrainingSetup, mb: MiniBatch) -> None:
     if not isinstance(mb, MiniBatch):
         raise TypeError(f"mb is a {type(mb).__name__}; pass a MiniBatch (MiniBatch.from_dgl makes one of DGL's blocks)")
     refuse_halo(mb.exchanges, "estimated")
+    refuse_compiled(setup.model, "its memory can't be estimated")
     check_type("backend", setup.backend, (Backend, str, NoneType), 'pass "cpu", "cuda", a Backend or None')
     if not isinstance(setup.optimizer, str | torch.optim.Optimizer):
         raise TypeError(f"optimizer is {setup.optimizer!r}; pass a name ({', '.join(OPTIMIZERS)}) or an optimizer")
@@ -132,7 +140,8 @@ def _traced(setup: TrainingSetup, mb: MiniBatch, backend: Backend | None) -> Est
     from workbench.memory.traced.feature_width import feature_width
     from workbench.memory.traced.fit import fit_memory
 
-    model, name = setup.model, type(setup.model).__name__
+    model = setup.model
+    name = type(model).__name__ + (" under autocast" if has_analytic_model(model) else "")
     in_dim = feature_width(model) if setup.in_dim is None else setup.in_dim
     if in_dim is None:
         raise ValueError(

@@ -2,10 +2,11 @@
 
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.core.errors import INT64_MAX, check_ids
+from workbench.core.errors import check_id_vector, check_ids
 from workbench.core.graph import Graph
 from workbench.kernels.jit import compiled
 from workbench.kernels.prefetch import prefetch
@@ -55,9 +56,9 @@ def _starts_and_degrees(graph: Graph, nodes: Tensor) -> tuple[Tensor, Tensor]:
     if nodes.device.type != "cpu":
         starts = graph.indptr[check_ids("nodes", nodes, graph.num_nodes)]
         return starts, graph.indptr[nodes + 1] - starts
-    starts, degrees, invalid = torch.empty_like(nodes), torch.empty_like(nodes), torch.zeros(1, dtype=torch.bool)
-    arrays = [t.numpy() for t in (nodes, graph.indptr, starts, degrees, invalid)]
-    parallel_rows(lambda lo, hi: _look_up_rows(lo, hi, *arrays), len(nodes), _MIN_ROWS)
+    starts, degrees, invalid = torch.empty_like(nodes), torch.empty_like(nodes), np.zeros(1, np.bool_)
+    arrays = [t.numpy() for t in (nodes, graph.indptr, starts, degrees)]
+    parallel_rows(lambda lo, hi: _look_up_rows(lo, hi, *arrays, invalid), nodes.numel(), _MIN_ROWS)
     if invalid[0]:
         check_ids("nodes", nodes, graph.num_nodes)
     return starts, degrees
@@ -81,9 +82,30 @@ def candidates(graph: Graph, nodes: Tensor, excluded: Tensor | None) -> Candidat
     if excluded is None:
         none = torch.empty(0, dtype=torch.int64, device=nodes.device)
         return Candidates(nodes, starts, lengths, lengths, none, none)
-    first = torch.searchsorted(excluded, starts)
-    removed = torch.searchsorted(excluded, starts + lengths) - first
-    return Candidates(nodes, starts, lengths, lengths - removed, excluded, first)
+    if nodes.device.type != "cpu":
+        first = torch.searchsorted(excluded, starts)
+        removed = torch.searchsorted(excluded, starts + lengths) - first
+        return Candidates(nodes, starts, lengths, lengths - removed, excluded, first)
+    first, degrees = torch.empty_like(starts), torch.empty_like(starts)
+    arrays = [t.numpy() for t in (excluded, starts, lengths, first, degrees)]
+    parallel_rows(lambda lo, hi: _find_excluded(lo, hi, *arrays), len(nodes))
+    return Candidates(nodes, starts, lengths, degrees, excluded, first)
+
+
+@compiled
+def _find_excluded(lo, hi, excluded, starts, lengths, first, degrees):
+    """Find where each row begins in `excluded` by binary search, and count its candidates."""
+    for i in range(lo, hi):
+        low, count = 0, len(excluded)
+        while count > 0:  # without an unpredictable branch
+            half = count >> 1
+            below = excluded[low + half] < starts[i]
+            low = low + half + 1 if below else low
+            count = count - half - 1 if below else half
+        first[i], end = low, starts[i] + lengths[i]
+        while low < len(excluded) and excluded[low] < end:
+            low += 1
+        degrees[i] = lengths[i] - (low - first[i])
 
 
 def expand_rows(rows: Candidates) -> tuple[Tensor, Tensor]:
@@ -116,8 +138,24 @@ def excluded_positions(graph: Graph, edge_ids: Tensor | None) -> Tensor | None:
     """
     if edge_ids is None:
         return None
-    ids = check_ids("exclude_edges", edge_ids, INT64_MAX)
-    return torch.unique(graph.edge_positions(ids.to(graph.indices.device)))
+    check_id_vector("exclude_edges", edge_ids)
+    ids = edge_ids.to(graph.indices.device, torch.int64)
+    if graph.edge_ids is not None:
+        return _ascending(graph.edge_positions(ids))
+    positions = _ascending(ids)
+    check_ids("edge_ids", positions[:: max(1, positions.numel() - 1)], graph.num_edges)  # the smallest and the largest
+    return positions
+
+
+def _ascending(positions: Tensor) -> Tensor:
+    """Sort and drop duplicates; NumPy's sort is several times as fast as torch's, and wakes no OpenMP threads."""
+    if positions.device.type != "cpu":
+        return torch.unique(positions)
+    out = torch.empty_like(positions)
+    values = out.numpy()
+    values[:] = positions.numpy()
+    values.sort()
+    return torch.unique_consecutive(out) if (values[1:] == values[:-1]).any() else out
 
 
 @compiled
@@ -172,5 +210,7 @@ def draws_with_replacement(num_rows: int, fanout: int | Tensor, replace: bool) -
         fanout: edges to draw, for all rows or int64 [num_rows]; -1: all.
         replace: draw with replacement.
     """
+    if not replace:
+        return torch.zeros(num_rows, dtype=torch.bool)
     limits = torch.as_tensor(fanout)
     return ((limits >= 0) & replace).expand(num_rows).contiguous()

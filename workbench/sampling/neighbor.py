@@ -14,9 +14,10 @@ from torch import Tensor
 from workbench.core.capacity import check_fits
 from workbench.core.errors import check_at_least, check_seed
 from workbench.core.graph import Graph
+from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose, stream
 from workbench.sampling.candidates import Candidates, candidates, excluded_positions
-from workbench.sampling.sampler import Drawn, Sampler, check_draw
+from workbench.sampling.sampler import Drawn, Sampler, check_draw, check_graph, sample_layers
 from workbench.sampling.typed import draw_by_type
 from workbench.sampling.uniform import draw_uniform
 from workbench.sampling.weighted import draw_weighted
@@ -104,8 +105,23 @@ class NeighborSampler(Sampler):
             CapacityError: drawing with replacement needs more memory than is available.
         """
         nodes = check_draw(self, graph, nodes, layer=layer, step=step)
+        return self._draw(graph, excluded_positions(graph, exclude_edges), nodes, layer=layer, step=step)
+
+    def sample(self, graph: Graph, seeds: Tensor, *, step: int = 0, exclude_edges: Tensor | None = None) -> MiniBatch:
+        """Sample the batch of some seeds. Arguments and errors as for `Sampler.sample`.
+
+        The excluded edges are looked up and sorted once for all layers.
+        """
+        if type(self).draw is not NeighborSampler.draw:  # of a subclass
+            return super().sample(graph, seeds, step=step, exclude_edges=exclude_edges)
+        check_graph(graph)
+        draw = partial(self._draw, graph, excluded_positions(graph, exclude_edges))
+        return sample_layers(self, graph, seeds, step=step, draw=draw)
+
+    def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
+        """Draw in-edges of int64 [n] nodes on the graph's device, except at some CSR positions, which ascend."""
         fanout, key = self.fanouts[layer], stream(self.seed, Purpose.SAMPLING, step, layer)
-        rows = candidates(graph, nodes, excluded_positions(graph, exclude_edges))
+        rows = candidates(graph, nodes, excluded)
         draw = partial(self._draw_rows, graph, key)
         drawn = draw(rows, fanout) if isinstance(fanout, int) else draw_by_type(graph, rows, fanout, draw)
         if self.weighted or graph.edge_weight is None:

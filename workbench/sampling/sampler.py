@@ -2,6 +2,8 @@
 
 import inspect
 from abc import abstractmethod
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple, Protocol
 
 import torch
@@ -102,20 +104,18 @@ class Sampler(Protocol):
             ValueError: duplicate seeds, or `step` is not a 64-bit integer.
             IndexError: an id out of range.
         """
-        return sample_layers(self, graph, seeds, step=step, exclude_edges=exclude_edges)
+        return sample_layers(self, graph, seeds, step=step, draw=partial(self.draw, graph, exclude_edges=exclude_edges))
 
 
-def sample_layers(
-    sampler: Sampler, graph: Graph, seeds: Tensor, *, step: int, exclude_edges: Tensor | None
-) -> MiniBatch:
+def sample_layers(sampler: Sampler, graph: Graph, seeds: Tensor, *, step: int, draw: Callable[..., Drawn]) -> MiniBatch:
     """Sample a batch from the seeds to the inputs: draw in-edges of all nodes reached so far, relabel them, repeat.
 
     Args:
-        sampler: draws the rows of each layer.
+        sampler: the sampler.
         graph: the graph to sample from.
         seeds: int64 or int32 node ids, each once.
         step: number of the batch.
-        exclude_edges: int64 or int32, raw-graph edge ids that must not be drawn; None: none.
+        draw: called with the nodes, `layer=` and `step=` for each layer; returns their rows.
 
     Returns:
         The batch; every block's destinations are the sources of the next, and its new sources follow in order of first
@@ -133,7 +133,7 @@ def sample_layers(
     with relabeler(graph.num_nodes, seeds) as labels:
         for layer in reversed(range(sampler.num_layers)):
             nodes = labels.node_ids
-            drawn = sampler.draw(graph, nodes, layer=layer, step=step, exclude_edges=exclude_edges)
+            drawn = draw(nodes, layer=layer, step=step)
             _check_drawn(drawn, len(nodes))
             extra = _edge_values(graph, drawn, getattr(sampler, "edge_ids", False))
             local = labels(drawn.sources, overwrite=getattr(sampler, "sources_are_new", False))

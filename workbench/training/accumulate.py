@@ -19,6 +19,7 @@ from workbench.training.arguments import as_batches, check_differentiable, check
 from workbench.training.exactness_warning import warn_if_inexact
 from workbench.training.isolated_backward import isolated_backward
 from workbench.training.oom import check_recoverable, run_with_oom_recovery
+from workbench.training.pair_loss import refuse_pair_loss
 
 Phase = Callable[[str], AbstractContextManager[Any]]
 """Times or meters a step: maps a phase's name to a context that is entered while it runs (`Stopwatch.phase`, say)."""
@@ -69,8 +70,8 @@ def accumulate(
             attempt allocated is freed, and the micro-batch is split into pieces that run instead (their `parent` refers
             to the same batch). The sum of gradients is the same up to rounding. Requires memory for a copy of the
             buffers and, if gradients exist before a micro-batch, for two sets of gradients
-            (`workbench.training.isolated_backward`). A micro-batch is split by its seeds: a loss of pairs of seeds must
-            look up which seeds its micro-batch has, or `recover` stay None.
+            (`workbench.training.isolated_backward`). A micro-batch is split by its seeds, so a loss over the pairs of an
+            `EdgeBatch` is refused.
         verify: with more than one micro-batch, check once per model that they compute the same as the whole batch
             (`workbench.check_exact`, with the first micro-batch and its inputs), and warn if not. Models from
             `workbench.build_model` are known, at no price.
@@ -81,7 +82,7 @@ def accumulate(
     Raises:
         ValueError: `loss_of` returned a tensor that is not a scalar or has no gradient (`torch.no_grad`, a frozen
             model); a batch has exchanges, which only `forward` can use; or `recover` is set for a data-parallel model,
-            trainable edge weights or exchanges.
+            trainable edge weights, exchanges or a loss over the pairs of an `EdgeBatch`.
         TypeError: An argument has the wrong type, or the model can't be called this way, like layers of other
             libraries.
         torch.OutOfMemoryError: Memory ran out; with `recover`, for a single seed. Then, as after any other error,
@@ -116,6 +117,7 @@ def accumulate(
         run.splits.set()
     if recover is not None:
         check_recoverable(model, batches)
+        refuse_pair_loss(loss_of)
         complete = partial(run_with_oom_recovery, run, model, device, recover, run.splits.set)
     else:
         complete = run.completely
@@ -169,6 +171,7 @@ class _MicroBatchRun:
         _check_loss(loss)
         with self.phase("backward"):
             self.backward(loss)
+        torch.clear_autocast_cache()  # converted weights, which would also be outdated after the optimizer's step
         return partial(complete, loss.detach())
 
     def completely(self, mb: MiniBatch) -> Tensor:

@@ -11,7 +11,8 @@ from torch import Tensor
 
 from workbench.core.errors import check_choice, check_type
 from workbench.core.minibatch import MiniBatch
-from workbench.features.store import check_covers, read_rows
+from workbench.features.protocols import FeatureStore
+from workbench.features.sources import as_store, check_covers
 from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.training.arguments import as_batches
 
@@ -28,7 +29,7 @@ class BatchLoss:
 
     Args:
         seed_loss: sum of the losses of labelled seeds.
-        y: labels by raw-graph id.
+        y: the store of labels by raw-graph id.
         labels: the labels that have been read, by micro-batch.
         weight: what this process's seeds add to the divisor of the mean: the number of labelled seeds, or the sum of
             their class weights.
@@ -36,7 +37,7 @@ class BatchLoss:
     """
 
     seed_loss: SeedLoss
-    y: Any
+    y: FeatureStore
     labels: Mapping[MiniBatch, Tensor]
     weight: float
     divisor: float
@@ -70,7 +71,7 @@ class BatchLoss:
         check_choice("reduction", reduction, ("mean", "sum"))
         if reduction == "sum" and total is not None:
             raise ValueError(f"total is {total!r}, but reduction 'sum' divides by nothing; omit total")
-        batches, seed_loss = as_batches(micro), SeedLoss.of(loss_fn, reduction)
+        batches, seed_loss, y = as_batches(micro), SeedLoss.of(loss_fn, reduction), as_store(y, "y")
         for mb in batches:
             check_covers("y", y, mb.seeds)
         labels, weight = _read(batches, y, seed_loss)
@@ -93,16 +94,16 @@ class BatchLoss:
             mb: the micro-batch, or a piece of one.
         """
         labels = self.labels.get(mb)
-        return self.seed_loss(out, read_rows(self.y, mb.seeds) if labels is None else labels) * (1.0 / self.divisor)
+        return self.seed_loss(out, self.y.read(mb.seeds) if labels is None else labels) * (1.0 / self.divisor)
 
 
-def _read(batches: list[MiniBatch], y: Any, seed_loss: SeedLoss) -> tuple[dict[MiniBatch, Tensor], float]:
+def _read(batches: list[MiniBatch], y: FeatureStore, seed_loss: SeedLoss) -> tuple[dict[MiniBatch, Tensor], float]:
     """Return the labels by micro-batch, views of one tensor, and their weight; no labels if all seeds have one."""
     sizes = [mb.num_seeds for mb in batches]
     seeds = torch.cat([mb.seeds for mb in batches]) if batches else torch.empty(0, dtype=torch.int64)
-    if seed_loss.labelled(read_rows(y, seeds[:0])) is None:
+    if seed_loss.labelled(y.read(seeds[:0])) is None:
         return {}, len(seeds)
-    labels = read_rows(y, seeds)
+    labels = y.read(seeds)
     return dict(zip(batches, labels.split(sizes), strict=True)), seed_loss.weigh(labels)
 
 

@@ -12,7 +12,7 @@ from workbench.core.block import Block
 from workbench.core.dataset import Dataset
 from workbench.core.errors import check_type
 from workbench.core.graph import Graph
-from workbench.features.store import as_store
+from workbench.features.sources import as_store
 from workbench.nn.losses import check_classes
 from workbench.nn.model import GNN
 from workbench.nn.signature import model_device

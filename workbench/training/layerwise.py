@@ -10,7 +10,7 @@ from workbench.core.block import Block
 from workbench.core.errors import INT64_MAX, check_at_least, check_choice, check_ids, check_type
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
-from workbench.features.store import as_store, check_covers
+from workbench.features.sources import as_store, check_covers
 from workbench.nn.signature import model_device
 from workbench.sampling.neighbor import FullNeighborSampler
 

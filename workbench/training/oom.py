@@ -127,6 +127,7 @@ def attempt(
         failure = error
     failure.__traceback__ = failure.__context__ = failure.__cause__ = None
     drop_abandoned_backward()
+    torch.clear_autocast_cache()
     if torch.cuda.is_initialized():
         torch.cuda.empty_cache()
     return failure

@@ -13,16 +13,17 @@ from torch import Tensor, nn
 from workbench.core.errors import check_at_least, check_type
 from workbench.core.interrupts import complete_despite_interrupt, deferred_interrupt
 from workbench.core.minibatch import MiniBatch
-from workbench.features.store import check_covers, read_rows
+from workbench.features.sources import check_covers, read_rows
+from workbench.memory.compiled_modules import refuse_compiled
 from workbench.memory.training_setup import TrainingSetup
 from workbench.meter.epoch_passes import OTHER, EpochPass, measure_epoch
 from workbench.nn.inputs import Inputs
 from workbench.nn.losses import LossFunction, SeedLoss
-from workbench.nn.signature import model_device
+from workbench.nn.signature import Forward, model_device
 from workbench.training.accumulate import Phase
 from workbench.training.arguments import as_batches, check_halo, check_model, check_optimizer, check_trains
 from workbench.training.epoch_memory import PHASES, EpochMemory, Steps, meter_epoch
-from workbench.training.step import take_step
+from workbench.training.step import as_stores, take_step
 
 _WARM_UP_SEEDS = 64
 
@@ -70,6 +71,7 @@ def profile_epoch(
     loss_fn: LossFunction,
     optimizer: torch.optim.Optimizer,
     *,
+    forward: Forward | None = None,
     repetitions: int = 1,
     warm_up: bool = True,
     measure_memory: bool = True,
@@ -89,19 +91,22 @@ def profile_epoch(
         model: a module that `workbench.train_step` can call.
         steps: the micro-batches of each optimizer step: `[[m1, …, mK]]` for micro-batch training of one batch,
             `[[b1], [b2], …]` for mini-batch training.
-        x: features [num_nodes, …] by raw-graph id: a tensor, an array or an object with `.read(ids)`. The meter counts
-            the rows that torch allocates, as the stores of this library do, but not those of a store that uses NumPy.
+        x: features [num_nodes, …] by raw-graph id: a tensor, an array or an object with `.read(ids)`, or `Inputs` of
+            two such sources. The meter counts the rows that torch allocates, as the stores of this library do, but not
+            those of a store that uses NumPy.
         y: labels by raw-graph id, in one of the same forms.
         loss_fn: a loss function that `workbench.train_step` accepts.
         optimizer: an optimizer of the model's parameters.
+        forward: calls the model with a micro-batch and its `Inputs`, as for `workbench.train_step`; None for the
+            default call.
         repetitions: number of timed runs, at least 1.
         warm_up: first take a step on up to 64 seeds of the smallest micro-batch, to create optimizer state, compile
             kernels and fill memory pools.
         measure_memory: do the metered run.
 
     Raises:
-        ValueError: `repetitions` is below 1, there are no steps or one without micro-batches, or
-            `workbench.train_step` refuses its arguments.
+        ValueError: `repetitions` is below 1, there are no steps or one without micro-batches, `workbench.train_step`
+            refuses its arguments, or memory would be measured of a module on the CPU that `torch.compile` compiled.
     """
     check_at_least("repetitions", repetitions, 1)
     check_type("steps", steps, Sequence, "pass a list of steps, each a list of micro-batches: [[mb1, mb2], …]")
@@ -112,13 +117,15 @@ def profile_epoch(
     check_model(model)
     check_optimizer(optimizer)
     micro = [mb for step in steps for mb in step]
-    check_halo(micro, None)
+    check_halo(micro, forward)
     check_trains(optimizer, model, micro, Inputs.of(x), loss_fn)
+    as_stores(Inputs.of(x), micro)
     for mb in micro:
-        check_covers("x", x, mb.node_ids)
         check_covers("y", y, mb.seeds)
     device = model_device(model) or torch.device("cpu")
-    restore, setup = _snapshot(model, optimizer, device), TrainingSetup(model, loss_fn, optimizer)
+    if measure_memory and device.type == "cpu":
+        refuse_compiled(model, "the CPU's meter can't see what it allocates", "; or pass measure_memory=False")
+    restore, setup = _snapshot(model, optimizer, device), TrainingSetup(model, loss_fn, optimizer, forward=forward)
 
     def run(step: Sequence[MiniBatch], phase: Phase | None = None) -> Tensor:
         return take_step(setup, step, x, y, phase=phase, verify=False)  # nothing is trained here
@@ -155,7 +162,12 @@ def _profile(memory: EpochMemory | None, passes: Sequence[EpochPass]) -> EpochPr
 
 
 def _small_batch(steps: Steps, y: Any, loss_fn: LossFunction) -> MiniBatch:
-    """A batch of a few labelled seeds of the smallest micro-batch that has any."""
+    """A batch of a few labelled seeds of the smallest micro-batch that has any.
+
+    Batches with exchanges can't be split, and the same one must run on all ranks: the first.
+    """
+    if any(mb.exchanges is not None for step in steps for mb in step):
+        return steps[0][0]
     labelled_of = SeedLoss.of(loss_fn, "mean").labelled
     smallest = sorted((mb for step in steps for mb in step), key=lambda mb: mb.num_edges)
     for mb in smallest:

@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from workbench.core.errors import check_type
 from workbench.core.interrupts import deferred_interrupt
 from workbench.core.minibatch import MiniBatch
-from workbench.features.store import check_covers, read_rows
+from workbench.features.sources import as_store, check_covers
 from workbench.memory.recovery import Recovery, check_recover
 from workbench.memory.training_setup import TrainingSetup
 from workbench.nn.inputs import Inputs
@@ -148,16 +148,13 @@ def take_step(
     if before_step is not None:
         check_type("before_step", before_step, Callable, "pass a function without arguments that clips gradients, say")
     check_trains(optimizer, model, batches, sources, setup.loss_fn)
-    for mb in batches:
-        check_covers("x", sources.x, mb.node_ids)
-        if sources.aggregated is not None:
-            check_covers("aggregated", sources.aggregated, mb.node_ids)
+    stores = as_stores(sources, batches)
     loss_of = BatchLoss.of(batches, y, setup.loss_fn, reduction=setup.reduction, total=total)
     phase = phase or unmeasured
     with phase("step"):
         optimizer.zero_grad()
         model.zero_grad()  # the optimizer may have only some of the parameters
-    read = partial(_read, sources)
+    read = partial(_read, stores)
     options = {"forward": setup.forward, "after": after, "phase": phase, "recover": setup.recover}
     options |= {"verify": verify}
     with exchanged_noted(sources.x, y):
@@ -174,7 +171,27 @@ def take_step(
     return loss
 
 
-def _read(sources: Inputs, mb: MiniBatch) -> Inputs:
-    """Gather a micro-batch's rows from sources by raw-graph id."""
-    x, aggregated = sources.x, sources.aggregated
-    return Inputs(read_rows(x, mb.node_ids), None if aggregated is None else read_rows(aggregated, mb.node_ids))
+def as_stores(sources: Inputs, batches: list[MiniBatch]) -> Inputs:
+    """Wrap the sources of features in stores, once for all micro-batches.
+
+    Args:
+        sources: features by raw-graph id, and the precomputed aggregate of the first layer or None.
+        batches: the micro-batches.
+
+    Raises:
+        TypeError: Rows can't be read from a source.
+        IndexError: A source has too few rows for the ids of a batch.
+    """
+    x = as_store(sources.x, "x")
+    aggregated = None if sources.aggregated is None else as_store(sources.aggregated, "aggregated")
+    for mb in batches:
+        check_covers("x", x, mb.node_ids)
+        if aggregated is not None:
+            check_covers("aggregated", aggregated, mb.node_ids)
+    return Inputs(x, aggregated)
+
+
+def _read(stores: Inputs, mb: MiniBatch) -> Inputs:
+    """Gather a micro-batch's rows from stores by raw-graph id."""
+    x, aggregated = stores.x, stores.aggregated
+    return Inputs(x.read(mb.node_ids), None if aggregated is None else aggregated.read(mb.node_ids))

@@ -8,6 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from workbench.core.dataset import Dataset
+from workbench.nn.graph_models import relation_options
 from workbench.nn.model import build_model
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.training.epoch import epoch_steps, train_epochs
@@ -74,6 +75,7 @@ def curve_view(
     """
     from workbench.plots.lines import lines
 
+    relations: dict[str, Any] = relation_options(model, dataset.graph)
     sampler = NeighborSampler(fanout, seed=seed)
 
     def rows(approach: str) -> Iterator[dict[str, Any]]:
@@ -85,6 +87,7 @@ def curve_view(
             num_layers=len(fanout),
             dropout=dropout,
             seed=seed,
+            **relations,
         )
         cut: dict[str, Any] = dict.fromkeys(_CUT_BY[approach], num_parts)
         steps = partial(epoch_steps, dataset.graph, dataset.train_idx, sampler=sampler, seed=seed, **cut)

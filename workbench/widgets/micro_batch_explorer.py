@@ -8,6 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from workbench.core.dataset import Dataset
+from workbench.nn.graph_models import relation_options
 from workbench.nn.model import build_model
 from workbench.partition.batch import partition_batch
 from workbench.partition.graph import partition_graph
@@ -76,6 +77,7 @@ def micro_batch_view(
     from workbench.plots.bars import memory_bars
     from workbench.plots.style import looks
 
+    relations: dict[str, Any] = relation_options(model, dataset.graph)
     batch = NeighborSampler(fanout, seed=seed).sample(dataset.graph, dataset.train_idx[:num_seeds])
     num_parts = min(num_parts, batch.num_seeds)
     node_parts = partition_graph(dataset.graph, num_parts, seed=seed) if method == "cluster" else None
@@ -88,6 +90,7 @@ def micro_batch_view(
         out_dim=dataset.num_classes,
         num_layers=len(fanout),
         seed=seed,
+        **relations,
     )
     profile = profile_epoch(net, [micro], dataset.x, dataset.y, cross_entropy, torch.optim.Adam(net.parameters()))
     settings = f"K = {len(micro)}, fanouts {', '.join(map(str, fanout))}"

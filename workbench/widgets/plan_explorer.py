@@ -16,7 +16,8 @@ from workbench.core.units import format_bytes
 from workbench.memory.backend import Backend
 from workbench.memory.optimizer import OPTIMIZERS
 from workbench.memory.plan import Plan, plan_micro_batches
-from workbench.nn.model import MODEL_KINDS, build_model
+from workbench.nn.graph_models import models_for, relation_options
+from workbench.nn.model import build_model
 from workbench.partition.batch import PARTITION_CHOICES
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.widgets.explore import explore
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _MAX_LAYERS = 5
-_WIDTHS, _HEADS = (16, 32, 64, 128, 256, 512, 1024), (1, 2, 4, 8)
+_WIDTHS, _HEADS, _BASES = (16, 32, 64, 128, 256, 512, 1024), (1, 2, 4, 8), (8, 1, 2, 4, 16, 32)
 _FANOUTS = (1, 2, 3, 5, 10, 15, 20, 25, 30, 40, 50, 100)
 _CAPACITIES = [2**20 * size for power in range(18) for size in (2**power, 3 * 2**power // 2)]  # 1 MiB to 192 GiB
 
@@ -87,17 +88,20 @@ def plan_explorer(
     methods = [name for name in PARTITION_CHOICES if name != "cluster"]  # needs a partition of the whole graph
     places = {f"fanout_{place}": place for place in range(1, _MAX_LAYERS + 1)}
     given = dict(zip(places, (*fanouts, *[10] * _MAX_LAYERS), strict=False))
+    bases = {} if work.graph.edge_type is None else {"num_bases": _BASES}
     return explore(
         partial(_view, work),
         button="Plan",
         shown_if={
             "heads": lambda values: values["model"] == "gat",
+            **({"num_bases": lambda values: values["model"] == "rgcn"} if bases else {}),
             **{name: partial(_has_layer, place) for name, place in places.items()},
         },
-        model=_first(model, MODEL_KINDS),
+        model=_first(model, models_for(work.graph)),
         layers=_first(len(fanouts), range(1, _MAX_LAYERS + 1)),
         hidden_dim=_first(hidden_dim, _WIDTHS),
         heads=_HEADS,
+        **bases,
         **{name: _first(fanout, _FANOUTS) for name, fanout in given.items()},
         batch_size=_named(batch_size or len(work.seeds), [*_powers(len(work.seeds)), len(work.seeds)], "{:,}".format),
         capacity=_named(capacity_bytes, _CAPACITIES, format_bytes),
@@ -132,6 +136,7 @@ def make_plan(
     model: str = "sage-mean",
     hidden_dim: int = 256,
     heads: int = 1,
+    num_bases: int | None = None,
     method: str = "auto",
     optimizer: str = "adam",
     backend: str = "cpu",
@@ -147,6 +152,7 @@ def make_plan(
         model: kind of layer, one of `workbench.build_model`.
         hidden_dim: width of hidden layers.
         heads: attention heads of gat; ignored by other models.
+        num_bases: bases of rgcn, None for as many as relations; ignored by other models.
         method: partitioner, one of `workbench.PARTITION_METHODS`, or "auto".
         optimizer: "adam", "adamw" or "sgd".
         backend: device to estimate for, "cpu" or "cuda"; needs no GPU.
@@ -154,8 +160,9 @@ def make_plan(
 
     Raises:
         CapacityError: no number of micro-batches fits.
-        ValueError: invalid batch size, fanouts, model or method.
+        ValueError: invalid batch size, fanouts, model or method, or rgcn on a graph without edge types.
     """
+    relations: dict[str, Any] = relation_options(model, work.graph, num_bases=num_bases)
     batch = NeighborSampler(fanouts, seed=seed).sample(work.graph, _seeds(work, batch_size, seed))
     net = build_model(
         model,
@@ -165,6 +172,7 @@ def make_plan(
         num_layers=len(fanouts),
         heads=heads if model == "gat" else 1,
         seed=seed,
+        **relations,
     )
     return plan_micro_batches(
         net,

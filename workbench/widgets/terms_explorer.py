@@ -13,7 +13,8 @@ from workbench.memory.betty import betty_terms
 from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.estimator import estimate_memory
 from workbench.meter.device_memory import free_bytes
-from workbench.nn.model import GNN, MODEL_KINDS, build_model
+from workbench.nn.graph_models import models_for, relation_options
+from workbench.nn.model import GNN, build_model
 from workbench.partition.batch import partition_batch
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.training.profile import profile_epoch
@@ -26,7 +27,7 @@ if TYPE_CHECKING:
 def terms_explorer(
     dataset: Dataset,
     *,
-    models: Sequence[str] = MODEL_KINDS,
+    models: Sequence[str] | None = None,
     num_parts: Sequence[int] = (1, 2, 4, 8),
     fanouts: Sequence[Sequence[int]] = ((10,), (10, 25), (5, 10, 15)),
     hidden_dims: Sequence[int] = (64, 16, 128, 256),
@@ -35,7 +36,7 @@ def terms_explorer(
 
     Args:
         dataset: with features and labels.
-        models: kinds of layer, of `workbench.build_model`; the first is the default.
+        models: kinds of layer, of `workbench.build_model`; the first is the default. None: all that the graph allows.
         num_parts: numbers of micro-batches; the first is the default.
         fanouts: choices of neighbours per layer, input layer first; the first is the default.
         hidden_dims: widths of hidden layers; the first is the default.
@@ -45,6 +46,7 @@ def terms_explorer(
     """
     named = {", ".join(map(str, fanout)): tuple(fanout) for fanout in fanouts}
     view = partial(terms_view, dataset)
+    models = models_for(dataset.graph) if models is None else models
     return explore(view, button="Measure", model=models, num_parts=num_parts, fanout=named, hidden_dim=hidden_dims)
 
 
@@ -72,14 +74,15 @@ def terms_view(
         seed: random seed of sampling, partitioning and weights.
 
     Raises:
-        ValueError: invalid fanouts, model or method.
+        ValueError: invalid fanouts, model or method, or rgcn on a graph without edge types.
     """
     from workbench.plots.stacked_bars import Component, component_bars
 
+    relations: dict[str, Any] = relation_options(model, dataset.graph)
     batch = NeighborSampler(fanout, seed=seed).sample(dataset.graph, dataset.train_idx)
     micro = batch.split(partition_batch(batch, num_parts, method=method, seed=seed))
     widths: dict[str, Any] = {"in_dim": dataset.num_features, "hidden_dim": hidden_dim, "out_dim": dataset.num_classes}
-    net = build_model(model, num_layers=len(fanout), seed=seed, **widths)
+    net = build_model(model, num_layers=len(fanout), seed=seed, **widths, **relations)
     ours = _largest([estimate_memory(net, mb, accumulating=part > 0) for part, mb in enumerate(micro)])
     estimates = {"our terms": ours, "Betty's terms": _largest([betty_terms(net, mb) for mb in micro])}
     bars = [Component("", model, name, estimate.terms, estimate.peak_bytes) for name, estimate in estimates.items()]

@@ -163,6 +163,7 @@ class DryRun:
         gc_was_enabled, device = gc.isenabled(), self.device
         try:
             gc.disable()
+            torch.clear_autocast_cache()  # a step starts without converted weights, and leaves none of these copies'
             with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.enable_grad():
                 torch.manual_seed(self._seed)
                 yield
@@ -175,6 +176,7 @@ class DryRun:
                 f"{type(error).__name__}: {error}"
             ) from error
         finally:
+            torch.clear_autocast_cache()
             if gc_was_enabled:
                 gc.enable()
 
