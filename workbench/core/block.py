@@ -102,7 +102,7 @@ class Block:
         return self
 
     def to(self, device: Any, *, non_blocking: bool = False) -> "Block":
-        """Copy the block to a device; a block that is there already shares its arrays with the result, but no caches."""
+        """Copy the block to a device; if it is there already, the result shares its arrays but not its caches."""
         if all_on(self._tensors().values(), device):
             return same_record(self)
         return replace(self, **move_all(self._tensors(), device, non_blocking=non_blocking))

@@ -8,7 +8,6 @@ from typing import Any, TypeVar
 import torch
 from torch import Tensor
 
-
 Record = TypeVar("Record")
 
 
