@@ -42,7 +42,7 @@ def test_a_result_that_a_hook_has_kept_is_not_overwritten(register: str) -> None
     linear, h, other = nn.Linear(3, 2), torch.randn(4, 3, requires_grad=True), torch.randn(4, 2)
     seen: list[Tensor] = []
     getattr(linear, register)(
-        lambda module, inputs, outputs: seen.append(outputs if register[9] == "f" else outputs[0])
+        lambda module, inputs, outputs: seen.append(outputs if register == "register_forward_hook" else outputs[0])
     )
     out = add_to_linear(linear, h, other)
     out.sum().backward()

@@ -2,6 +2,7 @@
 
 import math
 
+import numpy as np
 from torch import Tensor
 
 from workbench.kernels.buffers import uninitialised
@@ -117,7 +118,8 @@ def _sum_rows(indptr, indices, x, weight, edges, row_scale, column_scale, out, l
                 prefetch_row(x, indices[e + ahead])
                 if weight is not None and edges is not None:
                     prefetch(weight, edges[e + ahead])
-            values = x[indices[e]]
+            source = np.uint64(indices[e])  # unsigned: skips numba's negative-index check
+            values = x[source]
             if weight is None and column_scale is None:
                 for c in range(len(values)):
                     total[c] += values[c]
@@ -126,7 +128,7 @@ def _sum_rows(indptr, indices, x, weight, edges, row_scale, column_scale, out, l
                 if weight is not None:
                     factor = weight[edges[e] if edges is not None else e]
                 if column_scale is not None:
-                    factor *= column_scale[indices[e]]
+                    factor *= column_scale[source]
                 for c in range(len(values)):
                     total[c] += factor * values[c]
         if row_scale is not None:
