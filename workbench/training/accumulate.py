@@ -3,7 +3,7 @@
 import warnings
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
@@ -13,6 +13,7 @@ from torch.nn.modules.batchnorm import _BatchNorm
 
 from workbench.core.errors import check_type
 from workbench.core.minibatch import MiniBatch
+from workbench.core.shared_storage import same_record
 from workbench.memory.recovery import Recovery, check_recover
 from workbench.nn.inputs import Inputs
 from workbench.nn.signature import Forward, default_forward, model_device
@@ -147,7 +148,7 @@ class _MicroBatchRun:
         with self.phase("transfer"):
             # A new record even if the batch is on the device already, so that arrays that layers cache in its blocks
             # (such as the transpose) are freed with it. Layers do not read `parent`.
-            on_device = replace(mb, parent=None).to(mb.device if self.device is None else self.device)
+            on_device = same_record(mb, parent=None).to(mb.device if self.device is None else self.device)
             inputs = inputs.to(self.device)
         with self.phase("forward"):
             loss = self.loss_of(self.forward(on_device, inputs), mb)
