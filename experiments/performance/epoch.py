@@ -135,7 +135,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     ratio = {"value": "ratio_best", "by": ["graph", "hidden_dim"], "form": ".2f", "timed": True}
-    narrow = table[table.hidden_dim == table.hidden_dim.min()]
+    narrow = table.query("hidden_dim == hidden_dim.min()")
     every = f"an epoch takes DGL at least {EVERY:g} times as long at every width"
     least = f"and at least {NARROW:g} times as long at the smallest width"
     return [

@@ -101,7 +101,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         claims.within(
             f"cheap-in-{parts}-parts",
             f"a step on {parts} micro-batches takes at most {most:g} times as long as on the whole batch",
-            table[table.num_parts == parts],
+            table.query("num_parts == @parts"),
             value="overhead",
             by=by,
             most=most,

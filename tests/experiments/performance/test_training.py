@@ -30,9 +30,14 @@ def test_epochs_train() -> None:
     config = epoch.Config(**GIVEN)
     data = config.dataset.load()
     peer = epoch.DglSage(data.num_features, 4, data.num_classes, config.fanouts)
-    for model, make in ((config.build(data), epoch.our_epoch), (peer, epoch.dgl_epoch)):
+    model = config.build(data)
+    sides = (
+        (model, epoch.our_epoch(config, data, data.train_idx, model)),
+        (peer, epoch.dgl_epoch(config, data, data.train_idx, peer)),
+    )
+    for model, train in sides:
         before = [p.detach().clone() for p in model.parameters()]
-        make(config, data, data.train_idx, model)()
+        train()
         assert not any(torch.equal(p, old) for p, old in zip(model.parameters(), before, strict=True))
 
 
