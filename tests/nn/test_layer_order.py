@@ -26,7 +26,7 @@ def test_both_orders_give_the_same_result(make, monkeypatch: pytest.MonkeyPatch)
     h, found = random_rows(block.num_src, 6).double().detach().requires_grad_(), []
     for first in (True, False):
         for module in (sage, gcn):
-            monkeypatch.setattr(module, "multiplies_first", lambda *_, on_cpu, first=first: first)
+            monkeypatch.setattr(module, "multiplies_first", lambda *_, compiled, first=first: first)
         found.append(gradients(layer, block, h))
     for a, b in zip(*found, strict=True):
         torch.testing.assert_close(a, b, rtol=1e-10, atol=1e-10)
@@ -46,15 +46,15 @@ def test_the_order_needs_less_memory(make, num_src: int, monkeypatch: pytest.Mon
         return measure_peak(lambda: layer(fresh, h).sum().backward())
 
     peak()
-    chosen, other = peak(), not multiplies_first(num_src, num_dst, in_dim, out_dim, on_cpu=True)
+    chosen, other = peak(), not multiplies_first(num_src, num_dst, in_dim, out_dim, compiled=True)
     for module in (sage, gcn):
-        monkeypatch.setattr(module, "multiplies_first", lambda *_, on_cpu: other)
+        monkeypatch.setattr(module, "multiplies_first", lambda *_, compiled: other)
     assert chosen < peak()
 
 
 def test_the_order() -> None:
     sizes = {"num_src": 300, "num_dst": 100, "in_dim": 64}
-    assert multiplies_first(**sizes, out_dim=16, on_cpu=True)  # 300 × 16 against 100 × 64
-    assert not multiplies_first(**sizes, out_dim=32, on_cpu=True)
-    assert multiplies_first(**sizes, out_dim=32, on_cpu=False)
-    assert not multiplies_first(**sizes, out_dim=64, on_cpu=False)
+    assert multiplies_first(**sizes, out_dim=16, compiled=True)  # 300 × 16 against 100 × 64
+    assert not multiplies_first(**sizes, out_dim=32, compiled=True)
+    assert multiplies_first(**sizes, out_dim=32, compiled=False)
+    assert not multiplies_first(**sizes, out_dim=64, compiled=False)

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from workbench.core.block import Block
 from workbench.core.errors import check_choice
-from workbench.kernels.segment import check_rows, compute_dtype, inverse_in_degrees
+from workbench.kernels.segment import check_rows, compute_dtype, inverse_in_degrees, use_compiled
 from workbench.kernels.segment_sum import segment_sum
 from workbench.nn.degrees import inverse_out_degrees
 from workbench.nn.layer_order import multiplies_first
@@ -60,7 +60,7 @@ class GCNLayer(nn.Module):
             [num_dst, out_dim].
         """
         sizes = block.num_src, block.num_dst, self.in_dim, self.out_dim
-        if multiplies_first(*sizes, on_cpu=h.device.type == "cpu"):
+        if multiplies_first(*sizes, compiled=use_compiled(h)):
             return self._add_bias(self.aggregate(block, h @ self.weight))
         return self.update(h[: block.num_dst], self.aggregate(block, h))
 

@@ -5,7 +5,7 @@ from torch import Tensor, nn
 
 from workbench.core.block import Block
 from workbench.core.errors import check_choice
-from workbench.kernels.segment import compute_dtype, inverse_in_degrees
+from workbench.kernels.segment import compute_dtype, inverse_in_degrees, use_compiled
 from workbench.kernels.segment_max import segment_max
 from workbench.kernels.segment_sum import segment_sum_with_self
 from workbench.nn.layer_order import multiplies_first
@@ -75,7 +75,7 @@ class SAGELayer(nn.Module):
             [num_dst, out_dim].
         """
         sizes = block.num_src, block.num_dst, self.in_dim, self.out_dim
-        if self.is_linear and multiplies_first(*sizes, on_cpu=h.device.type == "cpu"):
+        if self.is_linear and multiplies_first(*sizes, compiled=use_compiled(h)):
             projected, h_dst = linear_with_self(h, block.num_dst, self.fc_neigh.weight)
             return self._add_self(h_dst, self.aggregate(block, projected))
         aggregated, h_dst = self._aggregate_with_self(block, h)

@@ -58,7 +58,7 @@ def simulate_sage(
 
 def _multiplies_first(autograd: FakeAutograd, layer: SAGELayer | GCNLayer, block: FakeBlock) -> bool:
     sizes = block.sizes.num_src, block.sizes.num_dst, layer.in_dim, layer.out_dim
-    return multiplies_first(*sizes, on_cpu=not autograd.on_cuda)
+    return multiplies_first(*sizes, compiled=not autograd.on_cuda)
 
 
 def _sage_aggregate(
