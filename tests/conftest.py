@@ -35,7 +35,7 @@ REPEATING = (
     "tests/training/foreign/",
     "tests/training/test_oom_exactness.py",
 )
-"""Tests that run what others test already; coverage does without them, since tracing makes Python 2 to 4 times slower."""
+"""Tests that run what others test already. Tracing makes Python two to four times slower, so they do without."""
 
 TRACED_PARAMETERS = 4
 """Of a test's parameter sets, evenly spaced, how many are traced for coverage: the others run the same lines."""

@@ -249,6 +249,17 @@ def test_to_keeps_values(batch):
         assert torch.equal(there.indptr, here.indptr)
 
 
+def test_a_batch_on_its_device_shares_arrays_but_not_what_layers_cache():
+    batch = MiniBatch(ids(7), (block(num_dst=1, indptr=ids(0, 3)),), exchanges=(exchange(),), step=4)
+    assert batch.blocks[0].transposed is batch.blocks[0].transposed
+    for moved in (batch.to("cpu"), replace(batch, blocks=(batch.blocks[0].to("cpu"),))):
+        assert (moved.step, moved.blocks[0].num_dst) == (4, 1)
+        assert moved._tensors().keys() == batch._tensors().keys()
+        pairs = zip(moved._tensors().values(), batch._tensors().values(), strict=True)
+        assert all(there is here for there, here in pairs)
+        assert "transposed" not in moved.blocks[0].__dict__
+
+
 def test_reprs_are_readable():
     assert repr(block()) == "Block(3 → 2 nodes, 3 edges)"
     assert repr(block(edge_weight=torch.ones(3))) == "Block(3 → 2 nodes, 3 edges, edge_weight)"

@@ -25,8 +25,9 @@ def without_onednn() -> Iterator[None]:
 @pytest.fixture
 def torch_forms(monkeypatch: pytest.MonkeyPatch, without_onednn: None) -> wb.Backend:
     """The CPU runs the torch forms, as CUDA would, except for LSTM steps, which CUDA fuses."""
-    for name in ("segment_sum", "segment_max", "edge_softmax", "gather"):
-        monkeypatch.setattr(importlib.import_module(f"workbench.kernels.{name}"), "use_compiled", lambda x: False)
+    kernels = [f"kernels.{name}" for name in ("segment", "segment_sum", "segment_max", "edge_softmax", "gather")]
+    for name in (*kernels, "nn.sage", "nn.gcn"):
+        monkeypatch.setattr(importlib.import_module(f"workbench.{name}"), "use_compiled", lambda x: False)
 
     def in_torch(x: torch.Tensor, ids: torch.Tensor, key: int, threshold: int) -> torch.Tensor:
         return mask._apply_mask_torch(x, ids, key, threshold, 2.0)

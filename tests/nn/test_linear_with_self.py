@@ -1,10 +1,11 @@
-"""A linear layer that also returns the destinations' own rows, against a slice."""
+"""A linear layer that also returns the destinations' own rows, against a slice; one whose result a sum overwrites."""
 
 import pytest
 import torch
 from torch import Tensor, nn
 
-from workbench.nn.linear_with_self import linear_with_self
+from workbench.meter.peak import measure_peak
+from workbench.nn.linear_with_self import add_to_linear, linear_with_self
 
 
 def gradients(out: Tensor, h_dst: Tensor, linear: nn.Linear, h: Tensor, use: str) -> list[Tensor | None]:
@@ -34,3 +35,24 @@ def test_features_require_no_gradient() -> None:
     assert out.requires_grad
     assert not h_dst.requires_grad
     assert torch.equal(h_dst, features[:3])
+
+
+@pytest.mark.parametrize("register", ["register_forward_hook", "register_full_backward_hook"])
+def test_a_result_that_a_hook_has_kept_is_not_overwritten(register: str) -> None:
+    linear, h, other = nn.Linear(3, 2), torch.randn(4, 3, requires_grad=True), torch.randn(4, 2)
+    seen: list[Tensor] = []
+    getattr(linear, register)(
+        lambda module, inputs, outputs: seen.append(outputs if register == "register_forward_hook" else outputs[0])
+    )
+    out = add_to_linear(linear, h, other)
+    out.sum().backward()
+    linear_result = nn.functional.linear(h, linear.weight, linear.bias)
+    torch.testing.assert_close(out, linear_result + other)
+    forward = register == "register_forward_hook"
+    torch.testing.assert_close(seen[0], linear_result if forward else torch.ones(4, 2))
+
+
+def test_a_sum_overwrites_the_result_of_the_linear_layer() -> None:
+    linear, h, other = nn.Linear(30, 200), torch.randn(400, 30), torch.randn(400, 200)
+    add_to_linear(linear, h, other)
+    assert measure_peak(lambda: add_to_linear(linear, h, other)) == 4 * 400 * 200

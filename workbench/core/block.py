@@ -10,7 +10,7 @@ from torch import Tensor
 from workbench.core.csr_checks import check_ends, check_non_decreasing, check_sources
 from workbench.core.errors import ID_DTYPES, check_at_least, check_tensors, check_vector
 from workbench.core.html import html_table
-from workbench.core.shared_storage import move_all, total_bytes
+from workbench.core.shared_storage import all_on, move_all, same_record, total_bytes
 from workbench.core.units import format_bytes
 from workbench.kernels.transpose import Transposed, transpose
 
@@ -102,7 +102,9 @@ class Block:
         return self
 
     def to(self, device: Any, *, non_blocking: bool = False) -> "Block":
-        """Copy the block to a device."""
+        """Copy the block to a device; if it is there already, the result shares its arrays but not its caches."""
+        if all_on(self._tensors().values(), device):
+            return same_record(self)
         return replace(self, **move_all(self._tensors(), device, non_blocking=non_blocking))
 
     def _tensors(self) -> dict[str, Tensor | None]:

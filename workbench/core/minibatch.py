@@ -10,7 +10,7 @@ from torch import Tensor
 from workbench.core.block import Block
 from workbench.core.errors import INT64_MAX, check_ids, check_seed, check_tensors, check_type, check_vector
 from workbench.core.exchange import Exchange, refuse_halo
-from workbench.core.shared_storage import move_all, total_bytes
+from workbench.core.shared_storage import all_on, move_all, same_record, total_bytes
 from workbench.core.units import format_bytes
 
 if TYPE_CHECKING:
@@ -134,7 +134,13 @@ class MiniBatch:
         return self
 
     def to(self, device: Any, *, non_blocking: bool = False) -> "MiniBatch":
-        """Copy the batch to a device; blocks that share storage keep sharing it."""
+        """Copy the batch to a device; blocks that share storage keep sharing it.
+
+        A batch that is there already shares its arrays with the result, but not those that layers cache in its blocks.
+        """
+        if all_on(self._tensors().values(), device):
+            exchanges = None if self.exchanges is None else tuple(same_record(e) for e in self.exchanges)
+            return same_record(self, blocks=tuple(same_record(b) for b in self.blocks), exchanges=exchanges)
         moved = move_all(self._tensors(), device, non_blocking=non_blocking)
         records = [
             replace(record, **{name: moved[position, name] for name in record._tensors()})

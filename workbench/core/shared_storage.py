@@ -2,10 +2,13 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from typing import Any
+from dataclasses import fields
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
+
+Record = TypeVar("Record")
 
 
 def _key(tensor: Tensor) -> int:
@@ -62,3 +65,29 @@ def move_all(
         return moved[key].as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 
     return {name: move(tensor) for name, tensor in tensors.items()}
+
+
+def all_on(tensors: Iterable[Tensor | None], device: Any) -> bool:
+    """Return whether all tensors are on the device already, so that `move_all` would copy nothing.
+
+    Args:
+        tensors: tensors of any kind; None is skipped.
+        device: target device.
+    """
+    device = torch.device(device)
+    return all(t is None or t.device == device for t in tensors)
+
+
+def same_record(record: Record, **changes: Any) -> Record:
+    """Return a new record with the fields of a frozen dataclass, but without the arrays cached in it.
+
+    The constructor's checks are not repeated, which take as long as a layer's pass over a small micro-batch.
+
+    Args:
+        record: a valid record.
+        changes: values of fields that differ, of the same sizes.
+    """
+    new = object.__new__(type(record))
+    values = {field.name: getattr(record, field.name) for field in fields(record)}  # type: ignore[arg-type]
+    new.__dict__.update(values | changes)
+    return new

@@ -128,9 +128,9 @@ def _gradients(
 def _sum_by_source(adjacency: Adjacency, values: Tensor) -> Tensor:
     if use_compiled(values):
         indptr, _, edges = adjacency.transposed
-        return sum_rows(indptr, edges, values[:, None]).squeeze(1)
+        return sum_rows(indptr, edges, values)
     edges = torch.arange(adjacency.num_edges, device=values.device)
-    return scatter_sum_torch(adjacency.indices, edges, values[:, None], adjacency.num_src).squeeze(1)
+    return scatter_sum_torch(adjacency.indices, edges, values, adjacency.num_src)
 
 
 class _Attention(torch.autograd.Function):

@@ -147,7 +147,7 @@ class _Gather(torch.autograd.Function):
             position = torch.empty_like(order)
             position[order] = torch.arange(len(order))
             indptr, _, edges = ctx.adjacency.transposed
-            out = sum_rows(indptr, position[edges], wide.unsqueeze(1)).squeeze(1)
+            out = sum_rows(indptr, position[edges], wide)
         else:
             out = wide.new_zeros(ctx.adjacency.num_src, grad.shape[1])
             out.index_add_(0, ctx.adjacency.indices[order], wide)

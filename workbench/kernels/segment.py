@@ -7,6 +7,8 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
+from workbench.kernels.compiler_boundary import runs_eagerly
+from workbench.kernels.jit import compiled
 from workbench.kernels.transpose import Transposed
 
 MESSAGE_BYTES = 1 << 28
@@ -56,12 +58,30 @@ def check_rows(x: Tensor, adjacency: Adjacency) -> None:
 
 def arrays(*tensors: Tensor | None) -> list[Any]:
     """Return NumPy views for compiled kernels; None stays None."""
-    return [None if t is None else t.detach().contiguous().numpy() for t in tensors]
+    return [None if t is None else (t.detach() if t.requires_grad else t).contiguous().numpy() for t in tensors]
 
 
+@runs_eagerly
 def inverse_in_degrees(adjacency: Adjacency, dtype: torch.dtype) -> Tensor:
-    """Return 1 / max(1, in-degree), [num_dst] in `dtype`."""
-    return adjacency.indptr.diff().clamp_(min=1).to(dtype).reciprocal_()
+    """Return 1 / max(1, in-degree), [num_dst] in `dtype`: float32 or float64."""
+    indptr = adjacency.indptr
+    if not use_compiled(indptr):
+        return inverse_in_degrees_torch(indptr, dtype)
+    out = torch.empty(indptr.shape[0] - 1, dtype=dtype)
+    _inverse_in_degrees(indptr.numpy(), out.numpy())
+    return out
+
+
+def inverse_in_degrees_torch(indptr: Tensor, dtype: torch.dtype) -> Tensor:
+    """Compute `inverse_in_degrees` in plain torch, on any device."""
+    return indptr.diff().clamp_(min=1).to(dtype).reciprocal_()
+
+
+@compiled
+def _inverse_in_degrees(indptr, out):
+    one = out.dtype.type(1)
+    for row in range(len(out)):
+        out[row] = one / out.dtype.type(max(1, indptr[row + 1] - indptr[row]))
 
 
 def edge_ranges(num_edges: int, row_bytes: int) -> Iterator[slice]:

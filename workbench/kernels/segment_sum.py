@@ -13,7 +13,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from workbench.kernels.compiler_boundary import runs_eagerly
-from workbench.kernels.row_sums import edge_dots, edge_dots_torch, scatter_sum_torch, sum_rows
+from workbench.kernels.row_sums import edge_dots, edge_dots_torch, per_row, scatter_sum_torch, sum_rows
 from workbench.kernels.segment import Adjacency, check_rows, compute_dtype, inverse_in_degrees, use_compiled
 
 
@@ -73,12 +73,21 @@ def segment_sum_with_self(
         ValueError: if shapes do not match.
     """
     check_rows(x, adjacency)
+    if x.dim() != 2 or weight is not None or x.dtype not in (torch.float32, torch.float64):
+        return _converted(adjacency, x, weight, scale)
+    return _Sum.apply(x, None, None if scale is None else scale.to(x.dtype), adjacency)
+
+
+def _converted(adjacency: Adjacency, x: Tensor, weight: Tensor | None, scale: Tensor | None) -> tuple[Tensor, Tensor]:
+    """Sum in the dtype and the shape that kernels support; in the plain case each conversion would be a call of torch
+    and a node of autograd.
+    """
     heads = x.shape[1] if weight is not None and weight.dim() == 2 else 1
     if weight is not None and tuple(weight.shape) not in ((adjacency.num_edges,), (adjacency.num_edges, heads)):
         raise ValueError(f"weight has shape {tuple(weight.shape)}; pass one row per edge: {adjacency.num_edges}")
-    dtype = compute_dtype(x)
-    weight = None if weight is None else weight.to(dtype).reshape(-1, heads)
-    rows = x.to(dtype).reshape(x.shape[0], heads, math.prod(x.shape[1:]) // heads)
+    dtype, groups = compute_dtype(x), [heads] if heads > 1 else []
+    weight = None if weight is None else weight.to(dtype).reshape(-1, *groups)
+    rows = x.to(dtype).reshape(x.shape[0], *groups, math.prod(x.shape[1:]) // heads)
     out, self_rows = _Sum.apply(rows, weight, None if scale is None else scale.to(dtype), adjacency)
     shape = (adjacency.num_dst, *x.shape[1:])
     return out.view(shape).to(x.dtype), self_rows.view(shape).to(x.dtype)
@@ -88,7 +97,7 @@ def _forward(adjacency: Adjacency, x: Tensor, weight: Tensor | None, scale: Tens
     if use_compiled(x):
         return sum_rows(adjacency.indptr, adjacency.indices, x, weight=weight, row_scale=scale)
     out = scatter_sum_torch(adjacency.destinations, adjacency.indices, x, adjacency.num_dst, weight=weight)
-    return out if scale is None else out.mul_(scale[:, None, None])
+    return out if scale is None else out.mul_(per_row(scale, out))
 
 
 def _gradient_of_x(adjacency: Adjacency, grad: Tensor, weight: Tensor | None, scale: Tensor | None) -> Tensor:
@@ -102,7 +111,7 @@ def _gradient_of_x(adjacency: Adjacency, grad: Tensor, weight: Tensor | None, sc
 def _gradient_of_weight(adjacency: Adjacency, grad: Tensor, x: Tensor, scale: Tensor | None) -> Tensor:
     if not use_compiled(x):
         dots = edge_dots_torch(adjacency, grad, x)
-        return dots if scale is None else dots.mul_(scale.index_select(0, adjacency.destinations)[:, None])
+        return dots if scale is None else dots.mul_(per_row(scale.index_select(0, adjacency.destinations), dots))
     return edge_dots(adjacency, grad, x, scale)
 
 

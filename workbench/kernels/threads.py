@@ -179,10 +179,15 @@ def parallel_edges(kernel: Callable[[int, int], object], indptr: Tensor, work_pe
         indptr: int64 [rows + 1].
         work_per_edge: number of values read per edge, or equivalent work; small totals run in one thread.
     """
-    rows, starts = len(indptr) - 1, indptr.numpy()
+    starts = indptr.numpy()
+    rows = len(starts) - 1
     work = int(starts[rows]) + rows
-    threads = max(1, min(_threads, work * work_per_edge // _MIN_WORK_PER_THREAD))
-    chunks = threads * _CHUNKS_PER_THREAD if threads > 1 else 1
+    threads = min(_threads, work * work_per_edge // _MIN_WORK_PER_THREAD)
+    if threads <= 1:
+        if rows:
+            kernel(0, rows)
+        return
+    chunks = threads * _CHUNKS_PER_THREAD
     targets = [work * i // chunks for i in range(1, chunks)]
     bounds = [0, *(bisect_left(range(rows), t, key=lambda row: int(starts[row]) + row) for t in targets), rows]
     _run_ranges(kernel, bounds)

@@ -23,19 +23,20 @@ class Transposed(NamedTuple):
 
 
 @compiled
-def _count_sources(indices, indptr):
+def _transpose(indptr, indices, cursor, rows, edges):
+    """Fill `cursor[1:]`, zeros of length num_src + 2, with the offsets of each source's edges, and place the edges.
+
+    Offsets are computed one place too far right: placing an edge advances its source's offset, and the last edge
+    leaves it where the offset of the next source belongs.
+    """
     for e in range(len(indices)):
-        indptr[indices[e] + 1] += 1
-    for i in range(1, len(indptr)):
-        indptr[i] += indptr[i - 1]
-
-
-@compiled
-def _place_edges(indptr, indices, cursor, rows, edges):
+        cursor[indices[e] + 2] += 1
+    for i in range(3, len(cursor)):
+        cursor[i] += cursor[i - 1]
     for row in range(len(indptr) - 1):
         for e in range(indptr[row], indptr[row + 1]):
-            slot = cursor[indices[e]]
-            cursor[indices[e]] = slot + 1
+            slot = cursor[indices[e] + 1]
+            cursor[indices[e] + 1] = slot + 1
             rows[slot] = row
             edges[slot] = e
 
@@ -60,8 +61,7 @@ def transpose(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:
     """
     if indices.device.type != "cpu":
         return transpose_torch(indptr, indices, num_src)
-    out_indptr = torch.zeros(num_src + 1, dtype=torch.int64)
-    rows, edges = torch.empty_like(indices), torch.empty(len(indices), dtype=torch.int64)
-    _count_sources(indices.numpy(), out_indptr.numpy())
-    _place_edges(indptr.numpy(), indices.numpy(), out_indptr[:-1].clone().numpy(), rows.numpy(), edges.numpy())
-    return Transposed(out_indptr, rows, edges)
+    offsets = torch.zeros(num_src + 2, dtype=torch.int64)
+    rows, edges = torch.empty_like(indices), torch.empty_like(indices, dtype=torch.int64)
+    _transpose(indptr.numpy(), indices.numpy(), offsets.numpy(), rows.numpy(), edges.numpy())
+    return Transposed(offsets[: num_src + 1], rows, edges)

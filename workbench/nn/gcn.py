@@ -5,9 +5,10 @@ from torch import Tensor, nn
 
 from workbench.core.block import Block
 from workbench.core.errors import check_choice
-from workbench.kernels.segment import check_rows, compute_dtype, inverse_in_degrees
+from workbench.kernels.segment import check_rows, compute_dtype, inverse_in_degrees, use_compiled
 from workbench.kernels.segment_sum import segment_sum
 from workbench.nn.degrees import inverse_out_degrees
+from workbench.nn.layer_order import multiplies_first
 
 GCN_NORMS = ("right", "both", "none")
 
@@ -49,7 +50,7 @@ class GCNLayer(nn.Module):
             nn.init.zeros_(self.bias)
 
     def forward(self, block: Block, h: Tensor) -> Tensor:
-        """Compute the layer, multiplying by W first if that makes the aggregated rows narrower.
+        """Compute the layer, multiplying by W first if that takes less memory (`nn.layer_order`).
 
         Args:
             block: one layer of a batch.
@@ -58,7 +59,8 @@ class GCNLayer(nn.Module):
         Returns:
             [num_dst, out_dim].
         """
-        if self.out_dim < self.in_dim:
+        sizes = block.num_src, block.num_dst, self.in_dim, self.out_dim
+        if multiplies_first(*sizes, compiled=use_compiled(h)):
             return self._add_bias(self.aggregate(block, h @ self.weight))
         return self.update(h[: block.num_dst], self.aggregate(block, h))
 

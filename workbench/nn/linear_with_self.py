@@ -1,4 +1,4 @@
-"""A linear layer on all sources that also returns the destinations' own rows, with a cheaper backward pass."""
+"""Linear layers of sources and destinations with fewer allocations: one for the own rows, one added to a sum."""
 
 from typing import Any
 
@@ -54,3 +54,26 @@ def linear_with_self(h: Tensor, num_dst: int, weight: Tensor, bias: Tensor | Non
         [num_src, out_dim] and [num_dst, in_dim].
     """
     return _LinearWithSelf.apply(h, weight, bias, num_dst)
+
+
+def add_to_linear(linear: nn.Module, h: Tensor, other: Tensor) -> Tensor:
+    """Compute `linear(h) + other`, in the memory of the linear layer's result if nothing else can refer to it.
+
+    Args:
+        linear: a linear layer; a hook on it may keep its result, and a module of another type may save it.
+        h: floating [rows, in_dim].
+        other: floating [rows, out_dim].
+
+    Returns:
+        [rows, out_dim].
+    """
+    out = linear(h)
+    if type(linear) is not nn.Linear or out.dtype != other.dtype or _has_hooks(linear) or torch.compiler.is_compiling():
+        return out + other
+    return out.add_(other)
+
+
+def _has_hooks(module: nn.Module) -> bool:
+    everywhere = nn.modules.module
+    hooks = (module._forward_hooks, module._backward_hooks, module._backward_pre_hooks)
+    return any(hooks) or bool(everywhere._global_forward_hooks or everywhere._global_backward_hooks)

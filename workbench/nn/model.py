@@ -87,10 +87,9 @@ class GNN(nn.Module):
                 "channels per destination of the first layer in both"
             )
         h = x if aggregated is None else self._activate(0, self.layers[0].update(x, aggregated), node_ids, step)  # type: ignore[operator]
-        for position, block in enumerate(blocks):
-            layer = position + first
+        for position, (layer, block) in enumerate(zip(list(self.layers)[first:], blocks, strict=True)):
             h_src = h if exchanges is None else exchanges[position](h)
-            h = self._activate(layer, self.layers[layer](block, h_src), node_ids, step)
+            h = self._activate(position + first, layer(block, h_src), node_ids, step)
         return h
 
     def _activate(self, layer: int, h: Tensor, node_ids: Tensor | None, step: int) -> Tensor:

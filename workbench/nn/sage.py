@@ -5,10 +5,11 @@ from torch import Tensor, nn
 
 from workbench.core.block import Block
 from workbench.core.errors import check_choice
-from workbench.kernels.segment import compute_dtype, inverse_in_degrees
+from workbench.kernels.segment import compute_dtype, inverse_in_degrees, use_compiled
 from workbench.kernels.segment_max import segment_max
 from workbench.kernels.segment_sum import segment_sum_with_self
-from workbench.nn.linear_with_self import linear_with_self
+from workbench.nn.layer_order import multiplies_first
+from workbench.nn.linear_with_self import add_to_linear, linear_with_self
 from workbench.nn.lstm import last_states
 
 SAGE_AGGREGATORS = ("mean", "gcn", "pool", "lstm")
@@ -64,7 +65,7 @@ class SAGELayer(nn.Module):
         return self.aggregator in ("mean", "gcn")
 
     def forward(self, block: Block, h: Tensor) -> Tensor:
-        """Compute the layer, multiplying by W_neigh first if that makes the aggregated rows narrower.
+        """Compute the layer, multiplying by W_neigh first if that takes less memory (`nn.layer_order`).
 
         Args:
             block: one layer of a batch.
@@ -73,7 +74,8 @@ class SAGELayer(nn.Module):
         Returns:
             [num_dst, out_dim].
         """
-        if self.is_linear and self.out_dim < self.in_dim:
+        sizes = block.num_src, block.num_dst, self.in_dim, self.out_dim
+        if self.is_linear and multiplies_first(*sizes, compiled=use_compiled(h)):
             projected, h_dst = linear_with_self(h, block.num_dst, self.fc_neigh.weight)
             return self._add_self(h_dst, self.aggregate(block, projected))
         aggregated, h_dst = self._aggregate_with_self(block, h)
@@ -105,7 +107,7 @@ class SAGELayer(nn.Module):
 
     def _add_self(self, h_dst: Tensor, neighbours: Tensor) -> Tensor:
         if self.aggregator != "gcn":
-            return self.fc_self(h_dst) + neighbours
+            return add_to_linear(self.fc_self, h_dst, neighbours)
         return neighbours if self.bias is None else neighbours + self.bias
 
     def _aggregate_with_self(self, block: Block, h: Tensor) -> tuple[Tensor, Tensor]:

@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import partial
 from threading import Event
 from typing import Any
@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from workbench.core.errors import check_type
 from workbench.core.minibatch import MiniBatch
+from workbench.core.shared_storage import same_record
 from workbench.memory.recovery import Recovery, check_recover
 from workbench.nn.inputs import Inputs
 from workbench.nn.signature import Forward, default_forward, model_device
@@ -164,7 +165,7 @@ class _MicroBatchRun:
         with self.phase("transfer"):
             # A new record even if the batch is on the device already, so that arrays that layers cache in its blocks
             # (such as the transpose) are freed with it. Layers do not read `parent`.
-            on_device = replace(mb, parent=None).to(mb.device if self.device is None else self.device)
+            on_device = same_record(mb, parent=None).to(mb.device if self.device is None else self.device)
             inputs = inputs.to(self.device)
         with self.phase("forward"):
             loss = self.loss_of(self.forward(on_device, inputs), mb)

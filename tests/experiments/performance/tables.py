@@ -31,6 +31,20 @@ def aggregation() -> pd.DataFrame:
     return table
 
 
+def epoch() -> pd.DataFrame:
+    return pd.DataFrame({"graph": "ogbn-arxiv", "batch_size": 1024, "hidden_dim": w, **TIMES} for w in (16, 64, 256))
+
+
+def micro_batches() -> pd.DataFrame:
+    times = {"overhead": 1.05, "overhead_low": 1.02, "overhead_high": 1.1, "overhead_with_split": 1.2}
+    return pd.DataFrame(
+        {"graph": "ogbn-arxiv", "hidden_dim": w, "method": m, "num_parts": k, **times}
+        for w in (16, 256)
+        for m in ("reg", "random")
+        for k in (4, 16)
+    )
+
+
 def boundaries() -> pd.DataFrame:
     cases = [(graph, library) for graph in ("ogbn-arxiv", "power-law") for library in ("dgl", "pyg")]
     return pd.DataFrame({"graph": g, "library": lib, "share": 0.01, "low": 0.009, "high": 0.012} for g, lib in cases)

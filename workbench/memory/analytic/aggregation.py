@@ -36,12 +36,13 @@ class FakeBlock:
         """Allocate `Block.transposed`, which the compiled forms use, unless cached."""
         if "transposed" not in self._derived:
             s, allocate = self.sizes, self.autograd.allocator.allocate
-            widths = (8 * (s.num_src + 1), s.index_bytes * s.num_edges, 8 * s.num_edges)
+            widths = (8 * (s.num_src + 2), s.index_bytes * s.num_edges, 8 * s.num_edges)
             self._derived["transposed"] = [allocate(width, "blocks") for width in widths]
-            self.autograd.allocator.allocate_temporary(8 * s.num_src, "blocks")
 
     def degrees(self, *, plus_one: bool = False) -> FakeTensor:
-        """1 / in-degree as float32 [num_dst], computed from 64-bit counts."""
+        """1 / in-degree as float32 [num_dst]; the torch form, and that of in-degree + 1, make 64-bit counts first."""
+        if not self.autograd.on_cuda and not plus_one:
+            return self.autograd.empty(self.sizes.num_dst, 1, 4)
         counts = self.autograd.empty(self.sizes.num_dst, 1, 8)
         if plus_one:
             counts = self.autograd.empty_like(counts)

@@ -82,6 +82,13 @@ def add(autograd: FakeAutograd, a: FakeTensor, b: FakeTensor) -> FakeTensor:
     return out
 
 
+def add_in_place(autograd: FakeAutograd, a: FakeTensor, b: FakeTensor) -> FakeTensor:
+    """`a + b` in the memory of `a`; both gradients share the storage of the result's gradient."""
+    out = a.view().detach()
+    autograd.record([out], [a, b], lambda grad: [grad.detach(), grad.detach()])
+    return out
+
+
 def add_bias(
     autograd: FakeAutograd, x: FakeTensor, bias: nn.Parameter | None, parameters: Mapping[int, FakeTensor]
 ) -> FakeTensor:

@@ -7,13 +7,23 @@ from typing import Any
 from torch import nn
 
 from workbench.memory.analytic.aggregation import FakeBlock, edge_attention, segment_max, segment_sum_with_self
-from workbench.memory.analytic.dense import activate, add, add_bias, linear, linear_with_self, normalise, scale
+from workbench.memory.analytic.dense import (
+    activate,
+    add,
+    add_bias,
+    add_in_place,
+    linear,
+    linear_with_self,
+    normalise,
+    scale,
+)
 from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeTensor
 from workbench.memory.analytic.lstm import last_states
 from workbench.memory.analytic.rgcn import simulate_rgcn
 from workbench.nn.gat import GATLayer
 from workbench.nn.gcn import GCNLayer
 from workbench.nn.gin import GINLayer
+from workbench.nn.layer_order import multiplies_first
 from workbench.nn.rgcn import RGCNLayer
 from workbench.nn.sage import SAGELayer
 
@@ -37,13 +47,18 @@ def simulate_sage(
     autograd: FakeAutograd, layer: SAGELayer, parameters: Parameters, block: FakeBlock, h: FakeTensor
 ) -> FakeTensor:
     """`workbench.nn.sage.SAGELayer`."""
-    if layer.is_linear and layer.out_dim < layer.in_dim:
+    if layer.is_linear and _multiplies_first(autograd, layer, block):
         narrow, h_dst = _linear_with_self(autograd, h, block.sizes.num_dst, layer.fc_neigh, parameters)
         return _add_self(
             autograd, layer, parameters, h_dst, _sage_aggregate(autograd, layer, parameters, block, narrow)[0]
         )
     aggregated, h_dst = _sage_aggregate(autograd, layer, parameters, block, h)
     return _add_self(autograd, layer, parameters, h_dst, _linear(autograd, aggregated, layer.fc_neigh, parameters))
+
+
+def _multiplies_first(autograd: FakeAutograd, layer: SAGELayer | GCNLayer, block: FakeBlock) -> bool:
+    sizes = block.sizes.num_src, block.sizes.num_dst, layer.in_dim, layer.out_dim
+    return multiplies_first(*sizes, compiled=not autograd.on_cuda)
 
 
 def _sage_aggregate(
@@ -82,7 +97,7 @@ def _add_self(
     autograd: FakeAutograd, layer: SAGELayer, parameters: Parameters, h_dst: FakeTensor, neighbours: FakeTensor
 ) -> FakeTensor:
     if layer.aggregator != "gcn":
-        return add(autograd, _linear(autograd, h_dst, layer.fc_self, parameters), neighbours)
+        return add_in_place(autograd, _linear(autograd, h_dst, layer.fc_self, parameters), neighbours)
     return add_bias(autograd, neighbours, layer.bias, parameters)
 
 
@@ -91,7 +106,7 @@ def simulate_gcn(
 ) -> FakeTensor:
     """`workbench.nn.gcn.GCNLayer`."""
     weight = parameters.get(id(layer.weight))
-    if layer.out_dim < layer.in_dim:
+    if _multiplies_first(autograd, layer, block):
         narrow = _gcn_aggregate(autograd, layer, block, linear(autograd, h, layer.out_dim, weight))
         return add_bias(autograd, narrow, layer.bias, parameters)
     aggregated = _gcn_aggregate(autograd, layer, block, h)

@@ -1,0 +1,19 @@
+"""The order in which a layer with a linear aggregate aggregates and multiplies by its weight matrix."""
+
+
+def multiplies_first(num_src: int, num_dst: int, in_dim: int, out_dim: int, *, compiled: bool) -> bool:
+    """Return whether a layer multiplies by its weight before it aggregates, which gives the same result up to rounding.
+
+    The order with the smaller intermediate result also takes less time on a CPU: a sampled block has several sources
+    per destination, whose dense product is most of a layer's work, and parts of a batch share sources, so that work per
+    source is repeated in every micro-batch. The torch kernels of other devices materialise one message per edge, which
+    is narrower after a multiplication that narrows the rows.
+
+    Args:
+        num_src: sources of the block.
+        num_dst: destinations of the block.
+        in_dim: channels before the multiplication.
+        out_dim: channels after it.
+        compiled: the aggregate is computed by the compiled kernels of the CPU.
+    """
+    return out_dim < in_dim and not (compiled and num_dst * in_dim <= num_src * out_dim)
