@@ -12,7 +12,8 @@ from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.balance import check_weights
 from workbench.partition.costs import ByteCosts
-from workbench.partition.refine.computation_graph import ComputationGraph, computation_graph
+from workbench.partition.refine.computation_graph import computation_graph
+from workbench.partition.refine.contraction import ContractedGraph, contract
 from workbench.partition.refine.fm import fm_pass
 from workbench.partition.refine.pin_counts import PinCounts, count_pins
 
@@ -28,7 +29,7 @@ class _Schedule(NamedTuple):
     Args:
         powers: exponent of a part's bytes in the objective, per pass: more weight for larger parts.
         num_candidates: parts per seed whose gain is computed exactly.
-        slack: fraction of a seed's sources by which a candidate's estimated gain may be negative.
+        slack: fraction of a seed's share of bytes by which a candidate's estimated gain may be negative.
     """
 
     powers: tuple[float, ...]
@@ -36,8 +37,8 @@ class _Schedule(NamedTuple):
     slack: float
 
 
-_SCHEDULES = {"largest": _Schedule((4.0,) * 3, 2, 0.1), "total": _Schedule((1.0,) * 3, 2, 0.25)}
-_ANNEALED = _Schedule((2.0, 8.0, 32.0, 64.0), 3, 0.3)
+_SCHEDULES = {"largest": _Schedule((4.0,) * 3, 2, 0.1), "total": _Schedule((1.0,) * 2, 2, 0.1)}
+_ANNEALED = _Schedule((2.0, 8.0, 32.0, 64.0), 1, 0.1)
 """Of "largest" with a model's costs: removes redundancy first, then makes the largest part as small as the others."""
 
 
@@ -93,7 +94,7 @@ def refine_parts(
     if max_bytes is not None:
         check_bytes("max_bytes", max_bytes, 0)
     refined = refine(
-        computation_graph(mb, costs),
+        contract(computation_graph(mb, costs)),
         compact,
         len(labels),
         objective=objective,
@@ -105,7 +106,7 @@ def refine_parts(
 
 
 def refine(
-    graph: ComputationGraph,
+    graph: ContractedGraph,
     part: Tensor,
     num_parts: int,
     *,
@@ -114,10 +115,10 @@ def refine(
     max_bytes: int | None = None,
     anneal: bool = False,
 ) -> Tensor:
-    """Refine a partition of a batch whose computation graph exists; `refine_parts` says how.
+    """Refine a partition of a batch whose contracted graph exists; `refine_parts` says how.
 
     Args:
-        graph: the computation graph of the batch.
+        graph: the contracted computation graph of the batch.
         part: int64 [num_seeds] on the CPU, in [0, num_parts).
         num_parts: number of parts.
         objective: "largest" or "total".
@@ -176,7 +177,7 @@ class _Scratch(NamedTuple):
     clock: Any
 
 
-def _scratch(graph: ComputationGraph) -> _Scratch:
+def _scratch(graph: ContractedGraph) -> _Scratch:
     nodes, seeds = len(graph.node_bytes), graph.num_seeds
     return _Scratch(
         np.empty(len(graph.sources) + nodes, np.int64),
