@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from workbench.kernels.jit import compiled
-from workbench.kernels.symmetric_csr import symmetric_rows
+from workbench.kernels.transpose import transpose
 from workbench.partition.balance import cut_evenly, fill_empty_parts
 from workbench.partition.batch.prepared_batch import Cut, PreparedBatch
 from workbench.partition.metis import metis
@@ -29,7 +29,8 @@ class StarGraph:
     Args:
         indptr: int64 [vertices + 1].
         indices: int64 [entries], both directions of every edge.
-        edge_weight: int64 [entries], 1, or for two seeds the number of sources that they alone read.
+        edge_weight: int64 [entries], between two seeds the number of sources, themselves included, that only they need;
+            otherwise 1.
         weights: float64 [vertices], the weight of every vertex and its share of those of removed sources.
     """
 
@@ -42,7 +43,7 @@ class StarGraph:
 def prepare_star(batch: PreparedBatch) -> Cut:
     """Minimize the edge cut of the output block's bipartite graph, in which a seed and its source are one vertex."""
     num_seeds, options = batch.mb.num_seeds, batch.options
-    if not batch.host.blocks:
+    if not batch.mb.blocks:
         return lambda num_parts: cut_evenly(torch.arange(num_seeds), num_parts, options.weights)
     graph = star_graph(batch)
 
@@ -70,45 +71,54 @@ def star_graph(batch: PreparedBatch) -> StarGraph:
     Args:
         batch: a batch of at least one block.
     """
-    block, num_seeds = batch.host.blocks[-1], batch.mb.num_seeds
-    rows = torch.repeat_interleave(torch.arange(block.num_dst, dtype=block.indices.dtype), block.indptr.diff())
-    proper = rows != block.indices
-    full = symmetric_rows(rows[proper], block.indices[proper], None, block.num_src)
-    degrees = full.indptr.diff()
-    kept = (torch.arange(block.num_src) < num_seeds) | (degrees > 2)
-    numbers = kept.cumsum(0) - 1
-    indptr = torch.zeros(int(kept.sum()) + 1, dtype=torch.int64)
-    indices, edge_weight = (torch.empty(len(full.indices), dtype=torch.int64) for _ in range(2))
-    weights = _vertex_weights(batch, block.num_src)
-    arrays = (full.indptr, full.indices, kept, numbers, weights, indptr, indices, edge_weight)
-    _remove_small_stars(*(t.numpy() for t in arrays))
-    entries = int(indptr[-1])
-    return StarGraph(indptr, indices[:entries], edge_weight[:entries], weights[kept])
+    graph, num_seeds, num_src = batch.computation_graph, batch.mb.num_seeds, batch.mb.blocks[-1].num_src
+    indptr = graph.indptr[: num_seeds + 1]
+    indices = graph.sources[: int(indptr[-1])] - num_seeds
+    columns = transpose(indptr, indices, num_src)
+    kept = columns.indptr.diff() > 2
+    kept[:num_seeds] = True
+    numbers, weights = kept.cumsum(0) - 1, _vertex_weights(batch, num_src)
+    out = [torch.empty(size, dtype=torch.int64) for size in (int(kept.sum()) + 1, *[2 * len(indices)] * 2)]
+    arrays = (indptr, indices, columns.indptr, columns.rows, kept, numbers, weights, *out)
+    _build(*(t.numpy() for t in arrays))
+    entries = int(out[0][-1])
+    return StarGraph(out[0], out[1][:entries], out[2][:entries], weights[kept])
 
 
 @compiled
-def _remove_small_stars(full_indptr, full_indices, kept, numbers, weights, indptr, indices, edge_weight):
-    """Copy the rows of kept vertices; removed neighbors of one neighbor vanish, those of two become an edge of it."""
-    end, slots = 0, np.full(len(indptr) - 1, -1, np.int64)
+def _build(indptr, indices, col_indptr, readers, kept, numbers, weights, out_indptr, out, edge_weight):
+    """Write the rows of kept vertices, and add the weights of the others to those of their readers."""
+    num_seeds, end, slots = len(indptr) - 1, 0, np.full(len(out_indptr) - 1, -1, np.int64)
+    out_indptr[0] = 0
     for vertex in range(len(kept)):
-        begin, stop = full_indptr[vertex], full_indptr[vertex + 1]
+        begin, stop = col_indptr[vertex], col_indptr[vertex + 1]
         if not kept[vertex]:
-            for e in range(begin, stop):
-                weights[full_indices[e]] += weights[vertex] / (stop - begin)
+            for c in range(begin, stop):
+                weights[readers[c]] += weights[vertex] / (stop - begin)
             continue
         first = end
-        for e in range(begin, stop):
-            other = np.int64(full_indices[e])
-            if not kept[other]:
-                middle = full_indptr[other]
-                if full_indptr[other + 1] - middle < 2:
-                    continue
-                other = np.int64(full_indices[middle] + full_indices[middle + 1]) - vertex
-            if slots[numbers[other]] < first:
-                slots[numbers[other]], indices[end], edge_weight[end] = end, numbers[other], 0
-                end += 1
-            edge_weight[slots[numbers[other]]] += 1
-        indptr[numbers[vertex] + 1] = end
+        for c in range(begin, stop):
+            end = _add_edge(numbers[readers[c]], first, end, slots, out, edge_weight)
+        if vertex < num_seeds:
+            for e in range(indptr[vertex], indptr[vertex + 1]):
+                source = indices[e]
+                if kept[source]:
+                    end = _add_edge(numbers[source], first, end, slots, out, edge_weight)
+                elif col_indptr[source + 1] - col_indptr[source] == 2:
+                    pair = col_indptr[source]
+                    other = readers[pair] if readers[pair] != vertex else readers[pair + 1]
+                    end = _add_edge(numbers[other], first, end, slots, out, edge_weight)
+        out_indptr[numbers[vertex] + 1] = end
+
+
+@compiled
+def _add_edge(other, first, end, slots, out, edge_weight):
+    """Add 1 to the weight of the edge to another vertex in the row that begins at `first`; return the row's end."""
+    if slots[other] < first:
+        slots[other], out[end], edge_weight[end] = end, other, 0
+        end += 1
+    edge_weight[slots[other]] += 1
+    return end
 
 
 def _vertex_weights(batch: PreparedBatch, num_src: int) -> Tensor:

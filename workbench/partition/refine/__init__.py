@@ -37,7 +37,7 @@ class _Schedule(NamedTuple):
     slack: float
 
 
-_SCHEDULES = {"largest": _Schedule((4.0,) * 3, 2, 0.1), "total": _Schedule((1.0,) * 2, 2, 0.1)}
+_SCHEDULES = {"largest": _Schedule((4.0,) * 3, 2, 0.1), "total": _Schedule((1.0,), 2, 0.1)}
 _ANNEALED = _Schedule((2.0, 8.0, 32.0, 64.0), 1, 0.1)
 """Of "largest" with a model's costs: removes redundancy first, then makes the largest part as small as the others."""
 

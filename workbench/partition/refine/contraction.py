@@ -12,7 +12,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.kernels.csr import index_dtype
 from workbench.kernels.jit import compiled
 from workbench.partition.refine.computation_graph import ComputationGraph, self_source
 
@@ -49,49 +48,60 @@ def contract(graph: ComputationGraph) -> ContractedGraph:
     Returns:
         The contracted graph; the nodes of the batch that have several readers keep their order.
     """
-    hop_starts, indptr, sources, node_bytes = (t.numpy() for t in _fields(graph))
-    groups = torch.empty(len(graph.node_bytes), dtype=torch.int64)
-    num_groups = _group(hop_starts, indptr, sources, groups.numpy())
-    order, starts = groups.sort(stable=True).indices, torch.zeros(num_groups + 1, dtype=torch.int64)
-    torch.cumsum(torch.bincount(groups, minlength=num_groups), 0, out=starts[1:])
-    members = order.numpy(), starts.numpy()
-    merged_bytes, merged_indptr = (torch.zeros(num_groups + extra, dtype=torch.int64) for extra in (0, 1))
-    merged = torch.empty(len(sources) + len(indptr) - 1, dtype=index_dtype(num_groups))
-    _merge(hop_starts, indptr, sources, groups.numpy(), *members, merged_indptr.numpy(), merged.numpy())
-    merged_bytes.index_add_(0, groups, graph.node_bytes)
-    merged, shares = merged[: int(merged_indptr[-1])].clone(), merged_bytes.to(torch.float64)
-    _share(merged_indptr.numpy(), merged.numpy(), torch.bincount(merged, minlength=num_groups).numpy(), shares.numpy())
-    return ContractedGraph(graph.num_seeds, merged_indptr, merged, merged_bytes, shares)
-
-
-def _fields(graph: ComputationGraph) -> tuple[Tensor, ...]:
-    return graph.hop_starts, graph.indptr, graph.sources, graph.node_bytes
+    hop_starts, indptr, sources, node_bytes = graph.arrays()
+    groups = np.empty(len(node_bytes), sources.dtype)
+    num_groups = _group(hop_starts, indptr, sources, groups)
+    members, starts, merged_bytes = _members(groups, node_bytes, num_groups)
+    merged = torch.empty(len(sources) + len(indptr) - 1, dtype=graph.sources.dtype)
+    merged_indptr, shares = torch.zeros(num_groups + 1, dtype=torch.int64), torch.empty(num_groups, dtype=torch.float64)
+    _merge(hop_starts, indptr, sources, groups, members, starts, merged_indptr.numpy(), merged.numpy())
+    merged = merged[: int(merged_indptr[-1])].clone()
+    _share(merged_indptr.numpy(), merged.numpy(), merged_bytes, shares.numpy())
+    return ContractedGraph(graph.num_seeds, merged_indptr, merged, torch.from_numpy(merged_bytes), shares)
 
 
 @compiled
 def _group(hop_starts, indptr, sources, groups):
     """Write the group of every node and return their number; readers have lower numbers than their sources."""
-    num_seeds, count = hop_starts[1], 0
+    num_seeds, count, hop = hop_starts[1], 0, 0
     groups[:] = -1  # no reader yet; -2: several groups read it
     for node in range(len(groups)):
         if node < num_seeds or groups[node] == -2:
             groups[node] = count
             count += 1
+        while node >= hop_starts[hop + 1]:
+            hop += 1
+        group, itself = groups[node], node - hop_starts[hop] + hop_starts[hop + 1]  # the same node one hop on
         if node < len(indptr) - 1:
             for e in range(indptr[node] - 1, indptr[node + 1]):
-                source = self_source(hop_starts, node) if e < indptr[node] else sources[e]
+                source = itself if e < indptr[node] else sources[e]
                 if groups[source] == -1:
-                    groups[source] = groups[node]
-                elif groups[source] != groups[node]:
+                    groups[source] = group
+                elif groups[source] != group:
                     groups[source] = -2
     return count
+
+
+@compiled
+def _members(groups, node_bytes, num_groups):
+    """Return the nodes by group, where every group begins, and the bytes of every group."""
+    starts, group_bytes = np.zeros(num_groups + 1, np.int64), np.zeros(num_groups, np.int64)
+    for node in range(len(groups)):
+        starts[groups[node] + 1] += 1
+        group_bytes[groups[node]] += node_bytes[node]
+    starts[:] = np.cumsum(starts)
+    members, cursor = np.empty(len(groups), np.int64), starts.copy()
+    for node in range(len(groups)):
+        members[cursor[groups[node]]] = node
+        cursor[groups[node]] += 1
+    return members, starts, group_bytes
 
 
 @compiled
 def _merge(hop_starts, indptr, sources, groups, members, starts, out_indptr, out):
     """List the distinct other groups that the members of every group read."""
     end = 0
-    last = np.full(len(starts) - 1, -1, np.int64)  # the last group that reads each
+    last = np.full(len(starts) - 1, -1, np.int32)  # the last group that reads each
     for group in range(len(starts) - 1):
         last[group] = group
         for m in range(starts[group], starts[group + 1]):
@@ -107,8 +117,15 @@ def _merge(hop_starts, indptr, sources, groups, members, starts, out_indptr, out
 
 
 @compiled
-def _share(indptr, sources, net_sizes, shares):
+def _share(indptr, sources, node_bytes, shares):
     """Add a source's share, divided by the number of its readers, to each of them, last node first."""
+    num_readers = np.zeros(len(shares), np.int64)
+    for source in sources:
+        num_readers[source] += 1
     for node in range(len(shares) - 1, -1, -1):
+        shares[node] = node_bytes[node]
         for e in range(indptr[node], indptr[node + 1]):
-            shares[node] += shares[sources[e]] / net_sizes[sources[e]]
+            shares[node] += shares[sources[e]]
+        shares[node] /= max(1, num_readers[node])  # from here on the share of each reader
+    for node in range(len(shares)):
+        shares[node] *= max(1, num_readers[node])
