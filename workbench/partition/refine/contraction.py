@@ -64,9 +64,9 @@ def contract(graph: ComputationGraph) -> ContractedGraph:
 def _group(hop_starts, indptr, sources, groups):
     """Write the group of every node and return their number; readers have lower numbers than their sources."""
     num_seeds, count, hop = hop_starts[1], 0, 0
-    groups[:] = -1  # no reader yet; -2: several groups read it
+    groups[:] = -1  # no reader so far; -2: several groups read it
     for node in range(len(groups)):
-        if node < num_seeds or groups[node] == -2:
+        if node < num_seeds or groups[node] < 0:
             groups[node] = count
             count += 1
         while node >= hop_starts[hop + 1]:

@@ -164,8 +164,10 @@ def _push_sources(indptr, sources, node, stack, top):
 
 @compiled
 def _changed_since(graph, seed, changed, examined):
-    """Return whether the parts of a seed's sources have changed since the seed was `examined`."""
+    """Return whether the parts of a seed's sources have changed since the seed was `examined`, or it never was."""
     _, indptr, sources, _, _ = graph
+    if examined == 0:
+        return True
     for e in range(indptr[seed], indptr[seed + 1]):
         if changed[sources[e]] >= examined:
             return True
