@@ -80,9 +80,7 @@ def test_numpy_buffers_give_the_same_parts(tmp_path: Path, recursive: bool) -> N
     given = {"indptr": indptr, "indices": indices, **heavy}
     programs = (METIS, replace(METIS, script=script))
     options = {"num_parts": 5, "seed": 3, "imbalance": 0.03, "rounds": 10, "recursive": recursive}
-    small, large = (
-        run_program(p, given, options, num_results=320) for p in programs
-    )
+    small, large = (run_program(p, given, options, num_results=320) for p in programs)
     assert torch.equal(small, large) and len(small.unique()) == 5
 
 

@@ -8,7 +8,9 @@ import pymetis
 _NUMPY_FROM = 1 << 20
 
 
-def run(arrays: Mapping[str, memoryview], *, num_parts: int, seed: int, imbalance: float, rounds: int, recursive: bool) -> None:
+def run(
+    arrays: Mapping[str, memoryview], *, num_parts: int, seed: int, imbalance: float, rounds: int, recursive: bool
+) -> None:
     """Partition a graph k ways and write the part of every node to `arrays["part"]`.
 
     Args:

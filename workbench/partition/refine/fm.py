@@ -6,7 +6,8 @@ The gain of moving seed v from part a to part b is the decrease of the objective
     bytes(b) rises by the nodes of v's computation graph that have no pin in b yet.
 
 Both are exact, over all layers. They cost a traversal, so parts are ranked first by an estimate that reads only v's
-sources one hop on.
+sources in the contracted graph, each worth its fair share of all bytes. Besides the parts that have some of them, the
+lightest part is a candidate.
 """
 
 import numpy as np
@@ -166,12 +167,12 @@ def _push_sources(indptr, sources, node, stack, top):
 def _changed_since(graph, seed, changed, examined):
     """Return whether the parts of a seed's sources have changed since the seed was `examined`, or it never was."""
     _, indptr, sources, _, _ = graph
-    if examined == 0:
-        return True
+    stale = examined == 0
     for e in range(indptr[seed], indptr[seed + 1]):
         if changed[sources[e]] >= examined:
-            return True
-    return False
+            stale = True
+            break
+    return stale
 
 
 @compiled

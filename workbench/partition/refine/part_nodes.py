@@ -1,4 +1,4 @@
-"""The nodes and bytes of every part of a batch, by traversing its contracted computation graph from the part's seeds."""
+"""The nodes and bytes of every part of a batch, by traversing the contracted graph from the part's seeds."""
 
 from typing import Any
 
