@@ -70,7 +70,8 @@ def test_results_are_reproducible() -> None:
     assert 1 < len(runs) <= 4
 
 
-def test_numpy_buffers_give_the_same_parts(tmp_path: Path) -> None:
+@pytest.mark.parametrize("recursive", [False, True])
+def test_numpy_buffers_give_the_same_parts(tmp_path: Path, recursive: bool) -> None:
     pytest.importorskip("pymetis")
     script = tmp_path / "program.py"
     script.write_text(METIS.script.read_text().replace("_NUMPY_FROM = 1 << 20", "_NUMPY_FROM = 0"))
@@ -78,10 +79,8 @@ def test_numpy_buffers_give_the_same_parts(tmp_path: Path) -> None:
     heavy = {"edge_weights": torch.ones_like(indices), "vertex_weights": torch.arange(320) % 7 + 1}
     given = {"indptr": indptr, "indices": indices, **heavy}
     programs = (METIS, replace(METIS, script=script))
-    small, large = (
-        run_program(p, given, {"num_parts": 5, "seed": 3, "imbalance": 0.03, "rounds": 10}, num_results=320)
-        for p in programs
-    )
+    options = {"num_parts": 5, "seed": 3, "imbalance": 0.03, "rounds": 10, "recursive": recursive}
+    small, large = (run_program(p, given, options, num_results=320) for p in programs)
     assert torch.equal(small, large) and len(small.unique()) == 5
 
 

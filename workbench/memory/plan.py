@@ -44,7 +44,8 @@ class Plan:
         capacity_bytes: the capacity that each micro-batch's step must fit into.
         redundancy: input nodes of the micro-batches relative to the batch's.
         seconds: planning time by stage: "estimate", "partition", "split".
-        tried: (number of parts, peak bytes of the largest part), in the order tried.
+        tried: (number of parts, peak bytes of the largest part), in the order first tried; of numbers that were not
+            chosen, only the three parts with the most bytes are estimated.
         asked: the partition method requested, which may be "auto"; None for `method`.
     """
 

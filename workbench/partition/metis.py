@@ -21,13 +21,14 @@ def metis(
     seed: int = 0,
     imbalance: float = 0.03,
     rounds: int = 10,
+    recursive: bool = False,
     time_limit_seconds: float | None = None,
 ) -> Tensor:
     """Partition a symmetric graph into parts of equal weight with minimum edge cut.
 
-    Runs METIS's k-way method with its defaults in a subprocess. Empty parts (many parts of few nodes) receive nodes
-    of the largest ones, so that every part has a node. A graph without edges is cut evenly in node order. The seed
-    matters only from about 30 nodes per part on: METIS does not coarsen smaller graphs.
+    Runs METIS with its defaults in a subprocess. Empty parts (many parts of few nodes) receive nodes of the largest
+    ones, so that every part has a node. A graph without edges is cut evenly in node order. The seed matters only from
+    about 30 nodes per part on: METIS does not coarsen smaller graphs.
 
     Args:
         indptr: int64 [n + 1].
@@ -38,6 +39,7 @@ def metis(
         seed: the same seed gives the same parts.
         imbalance: allowed excess of a part's weight over the mean, as a fraction; METIS's default is 0.03.
         rounds: refinement passes per level; METIS's default is 10.
+        recursive: bisect recursively instead of METIS's k-way method; faster for few nodes per part.
         time_limit_seconds: METIS is ended after this many seconds; None: no limit.
 
     Returns:
@@ -63,6 +65,7 @@ def metis(
             "seed": stream(seed, Purpose.PARTITION) & 0x7FFFFFFF,
             "imbalance": imbalance,
             "rounds": rounds,
+            "recursive": recursive,
         },
         num_results=count,
         time_limit_seconds=time_limit_seconds,

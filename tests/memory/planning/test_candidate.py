@@ -1,13 +1,15 @@
 """Candidates: prepared once, estimated largest part first, and made by the method that the plan reports."""
 
+from dataclasses import replace
 from types import ModuleType
 
 import pytest
 import torch
 
 from tests.memory.counting import alone, batch, count
+from workbench.core.minibatch import MiniBatch
+from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.plan import plan_with
-from workbench.memory.planning.budget import Budget
 from workbench.memory.planning.candidate import CandidateBuilder
 from workbench.partition.batch import prepared_batch, star
 from workbench.partition.batch.partitioner import Partitioner
@@ -55,11 +57,28 @@ def test_a_plan_prepares_once_and_cuts_many_times(monkeypatch: pytest.MonkeyPatc
     assert len(unrolled) == 1 and len(cut) == len(made.tried) - 1 > 1
 
 
-def test_a_candidate_that_does_not_fit_is_estimated_by_its_two_largest_parts() -> None:
+def test_a_search_estimates_the_three_largest_parts() -> None:
     mb = batch()
     builder = CandidateBuilder(count, Partitioner("random"), mb)
-    all_parts = builder.partitioned(9)
-    some = builder.fitting(9, Budget(all_parts.peak_bytes - 1, 0.0))
-    assert len(some.micro) == 2 and some.peak_bytes == all_parts.peak_bytes
-    fitting = builder.fitting(9, Budget(all_parts.peak_bytes, 0.0))
-    assert fitting.estimates == all_parts.estimates and fitting.methods == ("random",)
+    all_parts, some = builder.partitioned(9), builder.largest_parts(9)
+    assert len(some.micro) == 3 and not some.complete and all_parts.complete
+    assert some.peak_bytes == all_parts.peak_bytes and some.methods == ("random",)
+    assert builder.largest_parts(3).estimates == builder.partitioned(3).estimates
+
+
+def test_a_partition_whose_other_parts_do_not_fit_is_no_plan() -> None:
+    """One part has few bytes and a high estimate: the search sees it only when it estimates all parts."""
+    mb = batch(200, 200)
+    capacity = max(*alone(mb), count(mb).peak_bytes // 5)
+    first = plan_with(count, mb, capacity_bytes=capacity, method="random")
+    smallest = min(first.micro, key=lambda micro: count(micro).peak_bytes)
+
+    def estimate(micro: MiniBatch, /, *, accumulating: bool = False) -> MemoryEstimate:
+        estimate = count(micro, accumulating=accumulating)
+        if torch.equal(micro.seeds, smallest.seeds):
+            return replace(estimate, terms={"more": capacity + 1})
+        return estimate
+
+    second = plan_with(estimate, mb, capacity_bytes=capacity, method="random")
+    assert second.peak_bytes <= capacity and second.num_parts != first.num_parts
+    assert dict(second.tried)[first.num_parts] > capacity

@@ -30,14 +30,14 @@ def test_cuts_equal_separate_calls(method: str) -> None:
 def test_structures_are_built_once_and_not_before_a_cut(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("pymetis")
     calls = []
-    for module, name in ((star, "symmetric_rows"), (prepared_batch, "computation_graph")):
+    for module, name in ((star, "star_graph"), (prepared_batch, "computation_graph"), (prepared_batch, "contract")):
         real = getattr(module, name)
         monkeypatch.setattr(module, name, lambda *a, real=real, name=name: calls.append(name) or real(*a))
     prepared = Partitioner().prepare(MB)
     assert prepared.cut(1).assignment.tolist() == [0] * 120 and not calls
     for num_parts in (2, 4, 8):
         prepared.cut(num_parts)
-    assert sorted(calls) == ["computation_graph", "symmetric_rows"]
+    assert sorted(calls) == ["computation_graph", "contract", "star_graph"]
 
 
 def test_parts_name_the_method_that_ran() -> None:

@@ -4,13 +4,18 @@ from typing import Any
 
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.partition.refine.oracles import batch_of, bytes_of, part_bytes
-from tests.strategies import random_graph, random_minibatch
+from tests.strategies import minibatches, random_graph, random_minibatch
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
-from workbench.partition.batch import partition_batch, star
+from workbench.partition.batch import partition_batch
+from workbench.partition.batch.options import PartitionOptions
+from workbench.partition.batch.prepared_batch import PreparedBatch
+from workbench.partition.batch.star import StarGraph, star_graph
 from workbench.partition.redundancy import redundancy
 
 
@@ -64,21 +69,44 @@ def test_a_source_shared_by_all_leaves_no_part_empty() -> None:
     assert torch.bincount(star_parts(mb, 4), minlength=4).min() >= 1
 
 
-def test_vertex_weights_are_fair_shares_of_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+def graph_of(mb: MiniBatch, weights: Tensor | None = None) -> StarGraph:
+    return star_graph(PreparedBatch(mb, PartitionOptions(weights=weights)))
+
+
+def test_vertex_weights_are_fair_shares_of_bytes() -> None:
     """The bytes of all inputs and edges, each shared among the vertices that need it; a seed has its edges' too."""
-    given = {}
-    real = star.metis
-    monkeypatch.setattr(star, "metis", lambda *a, **options: given.update(options) or real(*a, **options))
     for fanouts in ((3,), (2, 3)):
         mb = random_minibatch(random_graph(100, 500, seed=1), fanouts=fanouts, num_seeds=40)
-        star_parts(mb, 3)
-        assert given["weights"].shape == (mb.blocks[-1].num_src,)
-        assert float(given["weights"].sum()) == pytest.approx(bytes_of(mb))
-    mb = batch_of([[2, 2, 3], []])
-    star_parts(mb, 2)
-    assert given["weights"].tolist() == [512 + 48, 512, 512, 512]
-    star_parts(mb, 2, weights=torch.tensor([3, 1]))
-    assert given["weights"].tolist() == [3, 1, 0, 0]
+        assert float(graph_of(mb).weights.sum()) == pytest.approx(bytes_of(mb))
+    mb = batch_of([[3, 3, 4, 5], [4, 5], [5]])
+    assert graph_of(mb).weights.tolist() == [512 + 64 + 512 + 256, 512 + 32 + 256, 512 + 16, 512]
+    assert graph_of(mb, torch.tensor([3, 1, 1])).weights.tolist() == [3, 1, 1, 0]
+
+
+@settings(max_examples=60)
+@given(minibatches(), st.integers(1, 4), st.integers(0, 2**16))
+def test_the_cut_is_that_of_all_stars(mb: MiniBatch, num_parts: int, seed: int) -> None:
+    """A source that one seed reads is never cut, one that two seeds read is cut once if they are apart."""
+    if not mb.blocks or not mb.num_seeds:
+        return
+    block, readers = mb.blocks[-1], {}
+    for row, indices in enumerate(block.indices.split(block.indptr.diff().tolist())):
+        for source in set(indices.tolist()) - {row}:
+            readers.setdefault(source, []).append(row)
+    kept = [v for v in range(block.num_src) if v < mb.num_seeds or len(readers.get(v, ())) > 2]
+    graph = graph_of(mb)
+    assert len(graph.weights) == len(kept)
+    labels = torch.randint(num_parts, (len(kept),), generator=torch.Generator().manual_seed(seed))
+    label = dict(zip(kept, labels.tolist(), strict=True))
+    cut = 0
+    for source, rows in readers.items():
+        if source in label:
+            cut += sum(label[row] != label[source] for row in rows)
+        elif len(rows) == 2:
+            cut += label[rows[0]] != label[rows[1]]
+    ends = labels.repeat_interleave(graph.indptr.diff())
+    apart = ends != labels[graph.indices]
+    assert int(graph.edge_weight[apart].sum()) == 2 * cut
 
 
 def test_parts_are_balanced_by_bytes() -> None:

@@ -43,16 +43,40 @@ def sources_of(mb: MiniBatch) -> list[list[int]]:
     return rows
 
 
+def groups_of(mb: MiniBatch) -> list[int]:
+    """Return the node that represents each node: a single reader's representative, otherwise the node itself."""
+    readers: dict[int, set[int]] = {}
+    for node, row in enumerate(sources_of(mb)):
+        for source in row:
+            readers.setdefault(source, set()).add(node)
+    groups: list[int] = []
+    for node in range(hop_starts(mb)[-1]):
+        of_readers = {groups[reader] for reader in readers.get(node, ())}
+        groups.append(of_readers.pop() if len(of_readers) == 1 else node)
+    return groups
+
+
+def contracted_sources(mb: MiniBatch) -> list[list[int]]:
+    """Return the distinct nodes of the contracted graph that each of its nodes reads."""
+    groups = groups_of(mb)
+    number = {group: position for position, group in enumerate(sorted(set(groups)))}
+    rows: list[set[int]] = [set() for _ in number]
+    for node, row in enumerate(sources_of(mb)):
+        rows[number[groups[node]]] |= {number[groups[source]] for source in row}
+    return [sorted(row - {node}) for node, row in enumerate(rows)]
+
+
 def pins_by_part(mb: MiniBatch, part: Sequence[int], num_parts: int) -> list[Counter[int]]:
-    """Return for every part how many of its nodes read each node beyond the seeds."""
-    sources, counts_by_part = sources_of(mb), []
+    """Return for every part how many of its nodes read each node of the contracted graph beyond the seeds."""
+    sources, counts_by_part = contracted_sources(mb), []
     for label in range(num_parts):
+        stack = [seed for seed, label_of_seed in enumerate(part) if label_of_seed == label]
         counts: Counter[int] = Counter()
-        hop = {seed for seed, label_of_seed in enumerate(part) if label_of_seed == label}
-        while hop:
-            reached = Counter(source for node in hop if node < len(sources) for source in sources[node])
-            counts += reached
-            hop = set(reached)
+        while stack:
+            for source in sources[stack.pop()]:
+                counts[source] += 1
+                if counts[source] == 1:
+                    stack.append(source)
         counts_by_part.append(counts)
     return counts_by_part
 

@@ -7,22 +7,23 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.partition.refine.oracles import part_bytes, partitioned
+from tests.partition.refine.oracles import batch_of, part_bytes, partitioned
 from tests.partition.refine.test_pin_counts import LIMIT, read
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
 from workbench.partition import refine
 from workbench.partition.refine import OBJECTIVES, refine_parts
-from workbench.partition.refine.computation_graph import ComputationGraph, computation_graph
+from workbench.partition.refine.computation_graph import computation_graph
+from workbench.partition.refine.contraction import ContractedGraph, contract
 from workbench.partition.refine.fm import _bytes_added, _bytes_freed, fm_pass
 from workbench.partition.refine.pin_counts import PinCounts, count_pins
 
 Case = tuple[MiniBatch, torch.Tensor, int]
 
 
-def prepared(case: Case) -> tuple[ComputationGraph, PinCounts, tuple[Any, ...]]:
+def prepared(case: Case) -> tuple[ContractedGraph, PinCounts, tuple[Any, ...]]:
     mb, part, num_parts = case
-    graph = computation_graph(mb)
+    graph = contract(computation_graph(mb))
     return graph, count_pins(graph, part, num_parts, LIMIT), refine._scratch(graph)
 
 
@@ -82,5 +83,12 @@ def far_batch(*far: int) -> MiniBatch:
 
 @pytest.mark.parametrize("far", [(440, 110, 60), (449, 110, 60), (220, 60, 20)])
 def test_one_seed_with_most_of_the_batch_behind_it(far: tuple[int, ...]) -> None:
-    """Its move takes most of the nodes of the other part along."""
-    assert refine_parts(far_batch(*far), torch.tensor([0, 0, 1])).tolist() == [1, 0, 1]
+    """Its move takes most of the nodes of the other part along; then the last seed joins the lighter part."""
+    assert refine_parts(far_batch(*far), torch.tensor([0, 0, 1])).tolist() == [1, 0, 0]
+
+
+def test_seeds_that_share_nothing_are_balanced() -> None:
+    mb = batch_of([[12 + v] for v in range(12)])
+    assert torch.bincount(refine_parts(mb, torch.tensor([0] * 10 + [1, 2]))).tolist() == [4, 4, 4]
+    part = torch.tensor([0] * 10 + [1, 2])
+    assert torch.equal(refine_parts(mb, part, objective="total"), part)  # no move saves bytes

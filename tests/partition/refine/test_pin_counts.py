@@ -9,25 +9,26 @@ import torch
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from tests.partition.refine.oracles import hop_starts, part_bytes, partitioned, pins_by_part, sources_of
+from tests.partition.refine.oracles import contracted_sources, part_bytes, partitioned, pins_by_part
 from tests.strategies import random_graph, random_minibatch
 from workbench.core.errors import CapacityError
 from workbench.core.minibatch import MiniBatch
 from workbench.kernels.threads import get_num_threads, set_num_threads
 from workbench.partition.refine import pin_counts as module
 from workbench.partition.refine.computation_graph import computation_graph
+from workbench.partition.refine.contraction import contract
 from workbench.partition.refine.pin_counts import PinCounts, add_pin, count_pins, pin_count, remove_pin
 
 LIMIT = 1 << 30
 
 
 def counted(mb: MiniBatch, part: torch.Tensor, num_parts: int) -> PinCounts:
-    return count_pins(computation_graph(mb), part, num_parts, LIMIT)
+    return count_pins(contract(computation_graph(mb)), part, num_parts, LIMIT)
 
 
 def read(mb: MiniBatch, found: PinCounts) -> list[Counter[int]]:
     """Read the count of every node and part through the kernel."""
-    nodes, arrays = range(mb.num_seeds, hop_starts(mb)[-1]), found.arrays()
+    nodes, arrays = range(mb.num_seeds, mb.num_seeds + len(found.row_starts) - 1), found.arrays()
     return [
         Counter({node: n for node in nodes if (n := int(pin_count(arrays, node, label)))})
         for label in range(found.num_parts)
@@ -56,7 +57,7 @@ def move(sources: list[list[int]], pins: PinCounts, seed: int, home: int, other:
         stack = [seed]
         while stack:
             for source in sources[stack.pop()]:
-                if change(pins.arrays(), source, label) and source < len(sources):
+                if change(pins.arrays(), source, label) == (change is add_pin):  # the first pin, or none is left
                     stack.append(source)
 
 
@@ -64,7 +65,7 @@ def move(sources: list[list[int]], pins: PinCounts, seed: int, home: int, other:
 @given(partitioned(), st.integers(0, 2**16))
 def test_counts_after_moves_of_seeds(case: tuple[MiniBatch, torch.Tensor, int], seed: int) -> None:
     mb, part, num_parts = case
-    found, sources, rng = counted(mb, part, num_parts), sources_of(mb), random.Random(seed)
+    found, sources, rng = counted(mb, part, num_parts), contracted_sources(mb), random.Random(seed)
     labels = part.tolist()
     for _ in range(8 * bool(labels)):
         moved, other = rng.randrange(len(labels)), rng.randrange(num_parts)
@@ -81,15 +82,15 @@ def test_counts_after_single_changes(case: tuple[MiniBatch, torch.Tensor, int], 
     mb, part, num_parts = case
     found, rng = counted(mb, part, num_parts), random.Random(seed)
     model, most = pins_by_part(mb, part.tolist(), num_parts), np.diff(found.row_starts)
-    nodes = sorted({source for row in sources_of(mb) for source in row})
+    nodes = sorted({source for row in contracted_sources(mb) for source in row})
     for _ in range(40 * bool(nodes)):
         node, label = rng.choice(nodes), rng.randrange(num_parts)
         if rng.random() < 0.5 and model[label][node]:
             model[label][node] -= 1
-            assert remove_pin(found.arrays(), node, label) == (model[label][node] == 0)
+            assert remove_pin(found.arrays(), node, label) == model[label][node]
         elif model[label][node] or sum(counts[node] > 0 for counts in model) < most[node - mb.num_seeds]:
             model[label][node] += 1
-            assert add_pin(found.arrays(), node, label) == (model[label][node] == 1)
+            assert add_pin(found.arrays(), node, label) == model[label][node]
     assert read(mb, found) == [+counts for counts in model]
 
 
@@ -121,7 +122,7 @@ def test_threads_do_not_change_the_counts(num_threads: int) -> None:
 
 def test_capacity_is_checked(monkeypatch: pytest.MonkeyPatch) -> None:
     mb, part = random_minibatch(fanouts=(3, 3)), torch.arange(5) % 2
-    graph, found = computation_graph(mb), counted(mb, part, 2)
+    graph, found = contract(computation_graph(mb)), counted(mb, part, 2)
     readers = Counter(node for counts in pins_by_part(mb, range(mb.num_seeds), mb.num_seeds) for node in counts)
     most_entries = sum(min(2, count) for count in readers.values())
     required = found.row_starts.nbytes + found.rows.nbytes + 8 * most_entries

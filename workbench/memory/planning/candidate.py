@@ -10,11 +10,10 @@ from workbench.core.minibatch import MiniBatch
 from workbench.memory.byte_costs import marginal_costs
 from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.estimator import Estimator
-from workbench.memory.planning.budget import Budget
 from workbench.meter.stopwatch import Stopwatch
 from workbench.partition.batch.partitioner import Partitioner, Parts, PreparedPartition
 
-_NUM_LARGEST = 2  # parts that are estimated before the others
+_NUM_LARGEST = 3  # parts that are estimated while the number of parts is searched
 
 
 @dataclass(frozen=True, eq=False)
@@ -25,11 +24,13 @@ class Candidate:
         micro: the micro-batches, in training order.
         estimates: the estimate of each.
         methods: the partition methods that made them, in order of first use; none for an unpartitioned batch.
+        complete: whether these are all micro-batches of the partition, not only those with the most bytes.
     """
 
     micro: tuple[MiniBatch, ...]
     estimates: tuple[MemoryEstimate, ...]
     methods: tuple[str, ...] = ()
+    complete: bool = True
 
     @property
     def largest(self) -> int:
@@ -56,6 +57,7 @@ class CandidateBuilder:
     partitioner: Partitioner
     mb: MiniBatch
     watch: Stopwatch = field(default_factory=Stopwatch)
+    _parts: dict[int, Parts] = field(default_factory=dict, init=False, repr=False)
 
     @cached_property
     def _prepared(self) -> PreparedPartition:
@@ -82,7 +84,7 @@ class CandidateBuilder:
         Args:
             num_parts: number of parts.
         """
-        return self._split(self.mb, self._cut(self._prepared, num_parts))
+        return self._split(self.mb, self._cut_whole(num_parts))
 
     def repartitioned(self, micro: MiniBatch, num_parts: int, *, first: bool) -> Candidate:
         """Partition a micro-batch.
@@ -94,26 +96,24 @@ class CandidateBuilder:
         """
         return self._split(micro, self._cut(self._costed.prepare(micro), num_parts), first=first)
 
-    def fitting(self, num_parts: int, budget: Budget) -> Candidate:
-        """Partition the batch, but split and estimate only its largest parts if one of these does not fit.
+    def largest_parts(self, num_parts: int) -> Candidate:
+        """Partition the batch, but split and estimate only the parts with the most bytes.
 
         Args:
             num_parts: number of parts.
-            budget: the budget of each part.
 
         Returns:
-            A candidate of all parts, or of the two with the most bytes.
+            A candidate of up to three parts, whose highest peak is about that of all.
         """
-        parts = self._cut(self._prepared, num_parts)
+        parts = self._cut_whole(num_parts)
         with self.watch.phase("estimate"):
             labels = parts.assignment.unique(return_inverse=True)[1]  # clusters without seeds are no parts
             part_bytes = self._prepared.part_bytes(labels)
-        if len(part_bytes) > _NUM_LARGEST:
-            largest = part_bytes.topk(_NUM_LARGEST).indices.sort().values.tolist()
-            some = self.groups([(labels == label).nonzero()[:, 0] for label in largest], after=largest)
-            if not budget.fits(some.estimates[some.largest]):
-                return replace(some, methods=(parts.method,))
-        return self._split(self.mb, parts)
+        if len(part_bytes) <= _NUM_LARGEST:
+            return self.partitioned(num_parts)
+        largest = part_bytes.topk(_NUM_LARGEST).indices.sort().values.tolist()
+        some = self.groups([(labels == label).nonzero()[:, 0] for label in largest], after=largest)
+        return replace(some, methods=(parts.method,), complete=False)
 
     def groups(self, seeds: Sequence[Tensor], *, after: Sequence[int]) -> Candidate:
         """One micro-batch per group of seeds.
@@ -125,6 +125,11 @@ class CandidateBuilder:
         with self.watch.phase("split"):
             micro = self.mb.select(seeds)
         return Candidate(tuple(micro), self._estimates(micro, after))
+
+    def _cut_whole(self, num_parts: int) -> Parts:
+        if num_parts not in self._parts:
+            self._parts[num_parts] = self._cut(self._prepared, num_parts)
+        return self._parts[num_parts]
 
     def _cut(self, prepared: PreparedPartition, num_parts: int) -> Parts:
         with self.watch.phase("partition"):

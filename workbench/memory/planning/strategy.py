@@ -108,6 +108,9 @@ def _sufficient(builder: CandidateBuilder, whole: Candidate, limit: PartLimit) -
 def repartition_whole(builder: CandidateBuilder, whole: Candidate, budget: Budget, max_parts: int) -> SearchResult:
     """Search the number of parts, partitioning the whole batch for every number tried.
 
+    The search estimates only the largest parts of each number; the result is estimated completely, and if it does not
+    fit after all, the search goes on.
+
     Args:
         builder: builds and estimates the micro-batches.
         whole: the unpartitioned batch, which does not fit.
@@ -117,25 +120,24 @@ def repartition_whole(builder: CandidateBuilder, whole: Candidate, budget: Budge
     Returns:
         The fitting candidate, or if none fits the one with `max_parts` parts.
     """
-    best = finest = whole
-    tried = []
+    candidates = {1: whole}
 
     def utilization(num_parts: int) -> float:
-        nonlocal best, finest
-        candidate = whole
-        if num_parts == max_parts > 1:
-            candidate = finest = builder.partitioned(num_parts)
-        elif num_parts > 1:
-            candidate = builder.fitting(num_parts, budget)
-        tried.append((num_parts, candidate.peak_bytes))
-        if budget.fits(candidate.estimates[candidate.largest]):
-            best = candidate  # always an improvement: once a number fits, only smaller ones are tried
+        if num_parts not in candidates:
+            build = builder.partitioned if num_parts == max_parts else builder.largest_parts
+            candidates[num_parts] = build(num_parts)
+        candidate = candidates[num_parts]
         return budget.utilization(candidate.estimates[candidate.largest])
 
     prior = REFINED if builder.method.endswith("_refined") else UNREFINED
-    if smallest_fitting(utilization, max_parts, prior) is None and max_parts == builder.mb.num_seeds:
-        any(utilization(num_parts) <= 1 for num_parts in _skipped([num_parts for num_parts, _ in tried]))
-    return (finest if best is whole else best), tuple(tried)
+    while True:
+        found = smallest_fitting(utilization, max_parts, prior)
+        if found is None and max_parts == builder.mb.num_seeds:
+            found = next((number for number in _skipped(tuple(candidates)) if utilization(number) <= 1), None)
+        if found is None or candidates[found].complete:
+            tried = tuple((number, candidate.peak_bytes) for number, candidate in candidates.items())
+            return candidates[found or max_parts], tried
+        candidates[found] = builder.partitioned(found)
 
 
 def _skipped(tried: Sequence[int]) -> Sequence[int]:

@@ -143,7 +143,7 @@ class PreparedPartition:
         Returns:
             float64 [largest label + 1].
         """
-        return count_bytes(self.batch.computation_graph, assignment.cpu())
+        return count_bytes(self.batch.contracted_graph, assignment.cpu())
 
     @cached_property
     def _cut(self) -> Cut:

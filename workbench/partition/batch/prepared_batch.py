@@ -10,6 +10,7 @@ from torch import Tensor
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch.options import PartitionOptions
 from workbench.partition.refine.computation_graph import ComputationGraph, computation_graph
+from workbench.partition.refine.contraction import ContractedGraph, contract
 
 
 @dataclass(frozen=True, eq=False)
@@ -38,6 +39,11 @@ class PreparedBatch:
     def computation_graph(self) -> ComputationGraph:
         """The batch unrolled by hop, with the bytes of the options' costs."""
         return computation_graph(self.host, self.options.costs)
+
+    @cached_property
+    def contracted_graph(self) -> ContractedGraph:
+        """The computation graph, with nodes that are needed only together merged."""
+        return contract(self.computation_graph)
 
 
 Cut = Callable[[int], Tensor]

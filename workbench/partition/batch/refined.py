@@ -26,7 +26,7 @@ def refined(prepare: Prepare) -> Prepare:
             if not batch.mb.blocks:
                 return part
             return refine(
-                batch.computation_graph,
+                batch.contracted_graph,
                 part,
                 num_parts,
                 objective=options.objective,

@@ -8,7 +8,9 @@ import pymetis
 _NUMPY_FROM = 1 << 20
 
 
-def run(arrays: Mapping[str, memoryview], *, num_parts: int, seed: int, imbalance: float, rounds: int) -> None:
+def run(
+    arrays: Mapping[str, memoryview], *, num_parts: int, seed: int, imbalance: float, rounds: int, recursive: bool
+) -> None:
     """Partition a graph k ways and write the part of every node to `arrays["part"]`.
 
     Args:
@@ -17,6 +19,7 @@ def run(arrays: Mapping[str, memoryview], *, num_parts: int, seed: int, imbalanc
         seed: METIS's seed.
         imbalance: allowed excess of a part's weight over the mean, as a fraction.
         rounds: refinement passes per level.
+        recursive: bisect recursively instead of k ways.
     """
     arrays = _as_buffers(arrays)
     _, part = pymetis.part_graph(
@@ -24,7 +27,7 @@ def run(arrays: Mapping[str, memoryview], *, num_parts: int, seed: int, imbalanc
         pymetis.CSRAdjacency(arrays["indptr"], arrays["indices"]),
         vweights=arrays.get("vertex_weights"),
         eweights=arrays.get("edge_weights"),
-        recursive=False,  # pymetis would bisect for up to 8 parts; the papers partition k ways
+        recursive=recursive,  # by default, pymetis would bisect for up to 8 parts
         options=pymetis.Options(seed=seed, ufactor=round(1000 * imbalance), niter=rounds),
     )
     arrays["part"][:] = array("q", part)

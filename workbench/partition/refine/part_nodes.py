@@ -1,4 +1,4 @@
-"""The nodes and bytes of every part of a batch, by traversing its computation graph from the part's seeds."""
+"""The nodes and bytes of every part of a batch, by traversing the contracted graph from the part's seeds."""
 
 from typing import Any
 
@@ -8,14 +8,14 @@ from torch import Tensor
 
 from workbench.kernels.jit import compiled
 from workbench.kernels.threads import parallel_rows
-from workbench.partition.refine.computation_graph import ComputationGraph, self_source
+from workbench.partition.refine.contraction import ContractedGraph
 
 
-def count_bytes(graph: ComputationGraph, part: Tensor) -> Tensor:
+def count_bytes(graph: ContractedGraph, part: Tensor) -> Tensor:
     """Sum the bytes of the nodes of every part.
 
     Args:
-        graph: the computation graph of a batch.
+        graph: the contracted computation graph of a batch.
         part: int64 [num_seeds] on the CPU, non-negative.
 
     Returns:
@@ -25,11 +25,11 @@ def count_bytes(graph: ComputationGraph, part: Tensor) -> Tensor:
     return torch.from_numpy(nodes_by_part(graph, part, num_parts)[1])
 
 
-def nodes_by_part(graph: ComputationGraph, part: Tensor, num_parts: int) -> tuple[list[Any], Any]:
+def nodes_by_part(graph: ContractedGraph, part: Tensor, num_parts: int) -> tuple[list[Any], Any]:
     """Traverse every part from its seeds.
 
     Args:
-        graph: the computation graph of a batch.
+        graph: the contracted computation graph of a batch.
         part: int64 [num_seeds], in [0, num_parts).
         num_parts: number of parts.
 
@@ -61,7 +61,7 @@ def _traverse(graph, seeds, counts, visited):
 
     Returns the end of `visited` and the part's bytes; entries beyond the seeds are packed as (pin count, node).
     """
-    hop_starts, indptr, sources, node_bytes = graph
+    _, indptr, sources, node_bytes, _ = graph
     end, total = len(seeds), 0.0
     visited[:end] = seeds
     head = 0
@@ -69,13 +69,12 @@ def _traverse(graph, seeds, counts, visited):
         node = visited[head]
         head += 1
         total += node_bytes[node]
-        if node < len(indptr) - 1:
-            for e in range(indptr[node] - 1, indptr[node + 1]):
-                source = self_source(hop_starts, node) if e < indptr[node] else sources[e]
-                if counts[source] == 0:
-                    visited[end] = source
-                    end += 1
-                counts[source] += 1
+        for e in range(indptr[node], indptr[node + 1]):
+            source = sources[e]
+            if counts[source] == 0:
+                visited[end] = source
+                end += 1
+            counts[source] += 1
     for i in range(len(seeds), end):
         node = visited[i]
         visited[i] = (np.int64(counts[node]) << 32) | node

@@ -1,4 +1,4 @@
-"""Pin counts per node and part: how many nodes of a part read each node of the computation graph.
+"""Pin counts per node and part: how many nodes of a part read each node of the contracted graph.
 
 Every node beyond the seeds is a net; its pins are the nodes of the previous hop that read it. A part contains a node
 while the node has a pin in the part, so the count tells when the last one leaves. A node has a row of counts: one per
@@ -17,7 +17,7 @@ from workbench.core.errors import CapacityError
 from workbench.core.units import format_bytes
 from workbench.kernels.csr import offsets
 from workbench.kernels.jit import compiled
-from workbench.partition.refine.computation_graph import ComputationGraph, self_source
+from workbench.partition.refine.contraction import ContractedGraph
 from workbench.partition.refine.part_nodes import nodes_by_part
 
 MAX_PARTS = 1 << 16
@@ -49,11 +49,11 @@ class PinCounts:
         return self.num_seeds, self.num_parts, self.row_starts, self.rows
 
 
-def count_pins(graph: ComputationGraph, part: Tensor, num_parts: int, max_bytes: int) -> PinCounts:
+def count_pins(graph: ContractedGraph, part: Tensor, num_parts: int, max_bytes: int) -> PinCounts:
     """Count the pins of every node in every part.
 
     Args:
-        graph: the computation graph of a batch.
+        graph: the contracted computation graph of a batch.
         part: int64 [num_seeds], in [0, num_parts).
         num_parts: number of parts.
         max_bytes: memory that the counts may use.
@@ -89,22 +89,20 @@ def _check(num_parts: int, required: int, limit: int) -> None:
         )
 
 
-def _bound_parts(graph: ComputationGraph, num_parts: int) -> Tensor:
+def _bound_parts(graph: ContractedGraph, num_parts: int) -> Tensor:
     """Bound how many parts may contain each node beyond the seeds: no more than seeds reach it."""
     bounds = torch.zeros(len(graph.node_bytes), dtype=torch.int64)
-    _add_bounds(*(t.numpy() for t in (graph.hop_starts, graph.indptr, graph.sources, bounds)), num_parts)
+    _add_bounds(graph.num_seeds, *(t.numpy() for t in (graph.indptr, graph.sources, bounds)), num_parts)
     return bounds[graph.num_seeds :]
 
 
 @compiled
-def _add_bounds(hop_starts, indptr, sources, bounds, num_parts):
+def _add_bounds(num_seeds, indptr, sources, bounds, num_parts):
     """Add every node's bound, 1 for a seed, to those of its sources: they have higher numbers."""
     for node in range(len(bounds)):
-        bounds[node] = min(num_parts, max(bounds[node], node < hop_starts[1]))
-        if node < len(indptr) - 1:
-            bounds[self_source(hop_starts, node)] += bounds[node]
-            for e in range(indptr[node], indptr[node + 1]):
-                bounds[sources[e]] += bounds[node]
+        bounds[node] = min(num_parts, max(bounds[node], node < num_seeds))
+        for e in range(indptr[node], indptr[node + 1]):
+            bounds[sources[e]] += bounds[node]
 
 
 @compiled
@@ -140,35 +138,35 @@ def pin_count(pins, node, part):
 
 @compiled
 def add_pin(pins, node, part):
-    """Add a pin to a node's net in a part; return whether the node is new in the part."""
+    """Add a pin to a node's net in a part; return how many it has now: 1 if the node is new in the part."""
     num_seeds, num_parts, row_starts, rows = pins
     begin, end = row_starts[node - num_seeds], row_starts[node - num_seeds + 1]
     if end - begin == num_parts:
         rows[begin + part] += 1
-        return rows[begin + part] == 1
+        return np.int64(rows[begin + part])
     while rows[begin] != 0 and np.int64(rows[begin]) & PART_MASK != part:
         begin += 1
-    is_new = rows[begin] == 0
-    rows[begin] = (1 << PART_BITS) | part if is_new else np.int64(rows[begin]) + (1 << PART_BITS)
-    return is_new
+    entry = part if rows[begin] == 0 else np.int64(rows[begin])
+    rows[begin] = entry + (1 << PART_BITS)
+    return (entry >> PART_BITS) + 1
 
 
 @compiled
 def remove_pin(pins, node, part):
-    """Remove a pin from a node's net in a part; return whether the node has left the part."""
+    """Remove a pin from a node's net in a part; return how many are left: 0 if the node has left the part."""
     num_seeds, num_parts, row_starts, rows = pins
     begin, end = row_starts[node - num_seeds], row_starts[node - num_seeds + 1]
     if end - begin == num_parts:
         rows[begin + part] -= 1
-        return rows[begin + part] == 0
+        return np.int64(rows[begin + part])
     while np.int64(rows[begin]) & PART_MASK != part:
         begin += 1
     rows[begin] = np.int64(rows[begin]) - (1 << PART_BITS)
-    if rows[begin] >> PART_BITS != 0:
-        return False
-    last = begin
-    while last + 1 < end and rows[last + 1] != 0:
-        last += 1
-    rows[begin] = rows[last]
-    rows[last] = 0
-    return True
+    left = np.int64(rows[begin]) >> PART_BITS
+    if left == 0:
+        last = begin
+        while last + 1 < end and rows[last + 1] != 0:
+            last += 1
+        rows[begin] = rows[last]
+        rows[last] = 0
+    return left
