@@ -145,8 +145,9 @@ def _pyg_step(graph: Graph, x: Tensor, y: Tensor, seeds: Callable[[], Tensor]) -
         optimizer.step()
 
     mb = sampler.sample(graph, seeds())
-    batch = SimpleNamespace(**vars(mb.to_pyg()))
-    return step, lambda: pyg_checks(batch, mb)
+    batch = mb.to_pyg()
+    fields = batch.to_dict() if hasattr(batch, "to_dict") else vars(batch)  # without PyG, a `PygBatch`
+    return step, lambda: pyg_checks(SimpleNamespace(**fields), mb)
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:

@@ -1,5 +1,7 @@
 """`workbench plan` on an archive of the test's own."""
 
+from typing import Any
+
 import numpy as np
 import pytest
 
@@ -233,8 +235,10 @@ def test_the_lstm_priced_is_chosen_and_named(plan):
 
 def test_the_encoder_of_a_knowledge_graph(plan, folder):
     rng = np.random.default_rng(0)
-    triples = {name: rng.integers(0, 5, (n, 3)) for name, n in (("train", 40), ("valid", 5), ("test", 5))}
-    np.savez(folder / "facts.npz", **triples, num_entities=np.int64(12), num_relations=np.int64(5))
+    arrays: dict[str, Any] = {
+        name: rng.integers(0, 5, (n, 3)) for name, n in (("train", 40), ("valid", 5), ("test", 5))
+    }
+    np.savez(folder / "facts.npz", **arrays, num_entities=np.int64(12), num_relations=np.int64(5))
     asked = ("--model", "rgcn", "--hidden", 8, "--fanouts", "3,3", "--device", "cpu", "--capacity", "1GB")
     status, out, _ = plan("--dataset", "facts", *asked, "--bases", 2, "--batch-size", 4)
     graph = wb.load_dataset("facts").graph(inverse=True)

@@ -39,7 +39,9 @@ def dgl_blocks(rng: random.Random) -> None:
 
 
 def pyg_layers(rng: random.Random) -> None:
-    valid = {name: value for name, value in vars(_batch().to_pyg()).items() if name in _PYG}
+    batch = _batch().to_pyg()
+    fields = batch.to_dict() if hasattr(batch, "to_dict") else vars(batch)  # without PyG, a `PygBatch`
+    valid = {name: value for name, value in fields.items() if name in _PYG}
     MiniBatch.from_pyg(SimpleNamespace(**wrong(valid, rng))).validate(unique=False)
 
 

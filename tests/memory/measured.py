@@ -49,7 +49,7 @@ def measure(
     x = torch.zeros(GRAPH.num_nodes, in_dim, dtype=next(model.parameters()).dtype)
 
     def run(step: Sequence[wb.MiniBatch], phase: Any) -> torch.Tensor:
-        return wb.train_step(model, step, x, y, loss_fn, optimizer, phase=phase, **options)
+        return wb.train_step(model, step, x, y, loss_fn, optimizer, phase=phase, verify=False, **options)
 
     wb.train_step(model, micro[:1], x, y, loss_fn, optimizer)
     optimizer.zero_grad()

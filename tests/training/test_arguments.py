@@ -189,8 +189,8 @@ def test_redundancy_and_edges_refuse_exchanged_or_joined_arguments() -> None:
         Graph.from_edges(torch.zeros(2, 5, dtype=torch.int64), 20)  # pyright: ignore[reportArgumentType]
 
 
-def test_the_advice_for_own_models_warns_of_large_batches() -> None:
-    with pytest.raises(TypeError, match="batches of FullNeighborSampler, of few seeds each"):
+def test_the_advice_for_own_models_names_bounded_inference() -> None:
+    with pytest.raises(TypeError, match=r"or call workbench\.layerwise\(graph, x, layers\)"):
         full_neighbour_logits(PlainModel(), Graph.from_edges([0], [1]), X)
 
 

@@ -7,6 +7,7 @@ import torch
 import torch.nn.functional as F
 from torch import nn
 
+from experiments.performance import dropin
 from tests.strategies import random_graph, random_minibatch
 from tests.training.toys import toy_batch
 from workbench.core.minibatch import MiniBatch
@@ -168,8 +169,6 @@ def test_either_a_number_or_a_capacity(given: dict) -> None:
 )
 def test_parts_need_no_more_memory_than_the_batch_or_the_native_step(loop: str, features: str) -> None:
     pytest.importorskip("dgl")
-    from experiments.performance import dropin
-
     sizes = {"power_law": {"num_nodes": 600, "num_edges": 8000}, "batch_size": 100, "width": 64, "hidden": 64}
     for num_parts in (1, 2, 8):
         given: Any = {**sizes, "loop": loop, "features": features, "num_parts": num_parts}

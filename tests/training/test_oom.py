@@ -176,8 +176,9 @@ def test_failed_attempts_and_pieces_enter_phases() -> None:
         finally:
             events.append(f"/{name}")
 
-    run(faulty(above(7, "backward")), toy_batch(), Recovery(), phase=phase)
+    recover = Recovery(method="range")  # halves
+    run(faulty(above(7, "backward")), toy_batch(), recover, phase=phase)
     assert [e for e in events if e[0] != "/"] == [*WORK, *WORK, *WORK]
     events.clear()
-    run(faulty(above(7, "forward")), toy_batch(), Recovery(), phase=phase)
+    run(faulty(above(7, "forward")), toy_batch(), recover, phase=phase)
     assert [e for e in events if e[0] != "/"] == [*WORK[:3], *WORK, *WORK]

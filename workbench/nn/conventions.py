@@ -85,7 +85,8 @@ def _reads_dgl_blocks(model: nn.Module, parameters: Mapping[str, inspect.Paramet
 
 def _names_in(module: nn.Module) -> Iterator[str]:
     """Names of attributes and functions in the code of a user's `forward`."""
-    code = getattr(type(module).forward, "__code__", None)
+    forward = inspect.getattr_static(type(module), "forward", None)  # that of a scripted module can't be read otherwise
+    code = getattr(forward, "__code__", None)
     if code is not None and type(module).__module__.partition(".")[0] not in ("torch", "dgl", "torch_geometric"):
         yield from _names_of(code)
 

@@ -71,8 +71,8 @@ def accumulate(
             attempt allocated is freed, and the micro-batch is split into pieces that run instead (their `parent` refers
             to the same batch). The sum of gradients is the same up to rounding. Requires memory for a copy of the
             buffers and, if gradients exist before a micro-batch, for two sets of gradients
-            (`workbench.training.isolated_backward`). A micro-batch is split by its seeds, so a loss over the pairs of an
-            `EdgeBatch` is refused.
+            (`workbench.training.isolated_backward`). A micro-batch is split by its seeds, so a loss over the pairs of
+            an `EdgeBatch` is refused.
         verify: with more than one micro-batch, check once per model that they compute the same as the whole batch
             (`workbench.check_exact`, with the first micro-batch and its inputs), and warn if not. Models from
             `workbench.build_model` are known, at no price.
