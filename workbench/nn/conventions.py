@@ -13,10 +13,10 @@ from collections.abc import Callable, Iterator, Mapping
 from types import CodeType
 from typing import Any, NamedTuple
 
-import torch
 from torch import Tensor, nn
 
 from workbench.core.minibatch import MiniBatch
+from workbench.interop.pyg_forms import has_one_sample_per_node
 
 BATCH_ARGUMENTS = ("node_ids", "step")
 
@@ -167,12 +167,10 @@ def check_one_sample_per_node(mb: MiniBatch) -> None:
     Raises:
         ValueError: A node has a sample per layer.
     """
-    for inner, outer in zip(mb.blocks, mb.blocks[1:], strict=False):
-        edges = outer.num_edges
-        same = torch.equal(inner.indptr[: outer.num_dst + 1], outer.indptr)
-        if not same or not torch.equal(inner.indices[:edges], outer.indices):
-            raise ValueError(
-                "the model takes one edge_index for all layers, which is exact only if a node has the same in-edges in "
-                "each, but this batch has a sample per layer: pass a batch of PyG's NeighborLoader or of "
-                "FullNeighborSampler, or write forward(x, adjs) with one (edge_index, e_id, size) per layer"
-            )
+    if not has_one_sample_per_node(mb.blocks):
+        raise ValueError(
+            "the model takes one edge_index for all layers, which is exact only if a node has the same in-edges in "
+            "each, but this batch has a sample per layer: before the split, let every node keep one, "
+            'MiniBatch.from_pyg(batch.to_pyg(form="edge_index")); or pass a batch of PyG\'s NeighborLoader or of '
+            "FullNeighborSampler, or write forward(x, adjs) with one (edge_index, e_id, size) per layer"
+        )

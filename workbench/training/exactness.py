@@ -15,6 +15,7 @@ from torch.utils._pytree import tree_map
 from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 from workbench.interop.layer_advice import exact_alternative, is_batch_statistic
+from workbench.memory.traced.feature_width import feature_widths
 from workbench.nn.gcn import GCNLayer
 from workbench.nn.inputs import Inputs
 from workbench.nn.model import GNN
@@ -38,7 +39,6 @@ _USED_BY_OWN = {
     nn.ModuleList,
     nn.Sequential,
 }
-_WIDTH_NAMES = ("in_dim", "in_channels", "in_features", "_in_feats", "_in_src_feats", "in_feats", "in_feat", "in_size")
 
 
 @dataclass(frozen=True)
@@ -152,15 +152,10 @@ def _candidates(model: nn.Module, batch: Any, mb: MiniBatch, x: Any, in_dim: int
     if x is not None:
         yield Inputs.of(x)
         return
-    widths = [in_dim] if in_dim is not None else _widths(model)
+    widths = [in_dim] if in_dim is not None else list(feature_widths(model)) or [1]
     rows = mb.num_inputs if (batch := small_batch(mb)) is None else batch.num_inputs
     for width in dict.fromkeys(widths):
         yield Inputs(torch.randn(rows, width, generator=torch.Generator().manual_seed(0)))
-
-
-def _widths(model: nn.Module) -> list[int]:
-    found = [getattr(module, name, None) for module in model.modules() for name in _WIDTH_NAMES]
-    return [width for width in found if isinstance(width, int) and width > 0] or [1]
 
 
 def _try(model: nn.Module, mb: MiniBatch, inputs: Inputs, forward: Forward) -> Exactness:

@@ -1,6 +1,5 @@
 """`plan_sampler`: one number of micro-batches for all batches of a sampler, planned on a few of them."""
 
-import math
 from collections.abc import Iterable
 from dataclasses import dataclass
 from functools import cached_property
@@ -159,12 +158,9 @@ def _upper_bound(events: int, trials: int, risk: float) -> float:
     >>> round(_upper_bound(0, 299, 0.05), 4)
     0.01
     """
-    low, high = events / trials, 1.0
-    for _ in range(50):
-        share = (low + high) / 2
-        terms = (math.comb(trials, k) * share**k * (1 - share) ** (trials - k) for k in range(events + 1))
-        low, high = (share, high) if sum(terms) > risk else (low, share)
-    return high
+    from scipy.stats import beta  # slow to import
+
+    return 1.0 if events == trials else float(beta.ppf(1 - risk, events + 1, trials - events))
 
 
 def structure_of(batch: Any) -> MiniBatch:
