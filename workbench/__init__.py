@@ -93,8 +93,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.training.epoch import train_epochs as train_epochs
     from workbench.training.evaluate import accuracy as accuracy
     from workbench.training.evaluate import full_neighbour_logits as full_neighbour_logits
-    from workbench.training.exactness import Exactness as Exactness
-    from workbench.training.exactness import check_exact as check_exact
+    from workbench.training.exactness.check import Exactness as Exactness
+    from workbench.training.exactness.check import check_exact as check_exact
     from workbench.training.layerwise import layerwise as layerwise
     from workbench.training.profile import EpochProfile as EpochProfile
     from workbench.training.profile import profile_epoch as profile_epoch
@@ -160,7 +160,7 @@ _NAMES = {
     "tracking.opening": ["open_store"],
     "training.accumulate": ["accumulate"],
     "training.epoch": ["epoch_steps", "train_epochs"],
-    "training.exactness": ["Exactness", "check_exact"],
+    "training.exactness.check": ["Exactness", "check_exact"],
     "training.evaluate": ["accuracy", "full_neighbour_logits"],
     "training.adapters": ["micro_batches"],
     "training.layerwise": ["layerwise"],

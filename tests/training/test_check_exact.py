@@ -17,7 +17,7 @@ from tests.training.toys import PlainLayer, PlainModel, gradients, toy_batch
 from workbench.core.block import Block
 from workbench.interop.pyg_forms import has_one_sample_per_node
 from workbench.nn.gcn import GCNLayer
-from workbench.training.small_batch import small_batch
+from workbench.training.exactness.small_batch import small_batch
 
 BATCH = toy_batch()
 X = torch.linspace(-1, 1, 160).sin().view(40, 4)

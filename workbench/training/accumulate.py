@@ -17,7 +17,7 @@ from workbench.memory.recovery import Recovery, check_recover
 from workbench.nn.inputs import Inputs
 from workbench.nn.signature import Forward, default_forward, model_device
 from workbench.training.arguments import as_batches, check_differentiable, check_halo, check_model, check_read_and_loss
-from workbench.training.exactness_warning import warn_if_inexact
+from workbench.training.exactness.warning import warn_if_inexact
 from workbench.training.isolated_backward import isolated_backward
 from workbench.training.oom import check_recoverable, run_with_oom_recovery
 from workbench.training.pair_loss import refuse_pair_loss

@@ -11,7 +11,7 @@ from workbench.interop.pair_batches import refuse_pairs
 from workbench.memory.plan import plan_micro_batches
 from workbench.memory.training_setup import Optimizer
 from workbench.partition.batch import partition_batch
-from workbench.training.exactness_warning import warn_if_batch_inexact
+from workbench.training.exactness.warning import warn_if_batch_inexact
 from workbench.training.lazy_parts import BatchFormat, MicroBatches
 
 

@@ -3,7 +3,7 @@
 from torch import nn
 
 from workbench.interop.layer_advice import is_layer
-from workbench.training.trial import Trial, seed_positions
+from workbench.training.exactness.trial import Trial, seed_positions
 
 
 def first_inexact(model: nn.Module, trial: Trial, tolerance: float) -> str:

@@ -21,10 +21,10 @@ from workbench.nn.inputs import Inputs
 from workbench.nn.model import GNN
 from workbench.nn.signature import Forward, default_forward, model_device
 from workbench.training.arguments import check_model
-from workbench.training.borrowed_model import borrowed_model, random_state
-from workbench.training.first_inexact import first_inexact
-from workbench.training.small_batch import small_batch
-from workbench.training.trial import Trial, UndecidedError, try_model
+from workbench.training.exactness.borrowed_model import borrowed_model, random_state
+from workbench.training.exactness.first_inexact import first_inexact
+from workbench.training.exactness.small_batch import small_batch
+from workbench.training.exactness.trial import Trial, UndecidedError, try_model
 
 _TOLERANCES = {torch.float64: 1e-8, torch.float32: 5e-3, torch.bfloat16: 0.2, torch.float16: 0.1}
 _MAX_WIDE_BYTES = 1 << 24  # larger parameters are not copied, so that the trial fits wherever a step does

@@ -10,7 +10,7 @@ from torch import nn
 from workbench.core.minibatch import MiniBatch
 from workbench.nn.inputs import Inputs
 from workbench.nn.signature import Forward
-from workbench.training.exactness import check_exact
+from workbench.training.exactness.check import check_exact
 
 _CHECKED: WeakKeyDictionary[nn.Module, set[Any]] = WeakKeyDictionary()
 """The modes in which each model was checked."""
