@@ -21,7 +21,7 @@ import torch
 from torch import Tensor
 
 from workbench.kernels.jit import compiled
-from workbench.kernels.threads import get_num_threads, parallel_edges, parallel_rows, run_tasks
+from workbench.kernels.threads import get_num_threads, run_tasks
 
 TOLERANCE = 2.0**-17  # of the sum, relative, before the last Newton step; the paper's implementation has 1e-4
 _CONVERGED = 1 - 1e-4  # of the expected number of sources: LABOR-* stops at a smaller decrease

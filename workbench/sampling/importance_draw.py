@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.kernels.bits import lowest_bit, popcount
 from workbench.kernels.jit import compiled
 from workbench.kernels.relabel import relabeler
 from workbench.kernels.threads import parallel_edges
@@ -16,9 +17,7 @@ from workbench.sampling.importance import Importance, importance, importance_tor
 from workbench.sampling.marked_rows import (
     WORD_BITS,
     MarkedRows,
-    lowest_bit,
     mark_smallest,
-    popcount,
     unmarked_rows,
     write_marked,
 )

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.kernels.bits import popcount
 from workbench.kernels.hash import (
     TWO_TO_MINUS_53,
     hash_index,
@@ -22,7 +23,6 @@ from workbench.sampling.marked_rows import (
     WORD_BITS,
     MarkedRows,
     mark_smallest,
-    popcount,
     prefetch_rows,
     unmark_excluded,
     unmarked_rows,
