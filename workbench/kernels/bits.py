@@ -1,26 +1,35 @@
-"""Bit counts of 64-bit words, each one instruction of the processor."""
+"""Bit operations on 64-bit words, each one instruction of the processor."""
 
 from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-
-@intrinsic
-def popcount(typing_context, word):
-    """Count the bits that are set."""
-
-    def generate(context, builder, signature, args):
-        return builder.ctpop(context.cast(builder, args[0], signature.args[0], types.uint64))
-
-    return types.int64(word), generate
+from workbench.kernels.jit import compiled
 
 
 @intrinsic
-def lowest_bit(typing_context, word):
-    """Return the index of the lowest bit that is set; 64 if none is."""
-
+def _popcount(typing_context, word):
     def generate(context, builder, signature, args):
-        number = context.cast(builder, args[0], signature.args[0], types.uint64)
-        return builder.cttz(number, ir.IntType(1)(0))
+        return builder.ctpop(args[0])
 
-    return types.int64(word), generate
+    return types.int64(types.uint64), generate
+
+
+@intrinsic
+def _lowest_bit(typing_context, word):
+    def generate(context, builder, signature, args):
+        return builder.cttz(args[0], ir.IntType(1)(0))
+
+    return types.int64(types.uint64), generate
+
+
+@compiled
+def popcount(word):
+    """Count the bits of a uint64 that are set."""
+    return _popcount(word)  # pyright: ignore[reportCallIssue]
+
+
+@compiled
+def lowest_bit(word):
+    """Return the index of the lowest bit of a uint64 that is set; 64 if none is."""
+    return _lowest_bit(word)  # pyright: ignore[reportCallIssue]
