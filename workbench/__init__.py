@@ -85,6 +85,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.sampling.loader import prefetch as prefetch
     from workbench.sampling.neighbor import FullNeighborSampler as FullNeighborSampler
     from workbench.sampling.neighbor import NeighborSampler as NeighborSampler
+    from workbench.sampling.random_walk import RandomWalkSampler as RandomWalkSampler
     from workbench.sampling.sampler import Drawn as Drawn
     from workbench.sampling.sampler import Sampler as Sampler
     from workbench.tracking.compare import compare as compare
@@ -160,6 +161,7 @@ _NAMES = {
     "sampling.edge_loader": ["edge_batches"],
     "sampling.labor": ["LaborSampler"],
     "sampling.loader": ["batches", "prefetch"],
+    "sampling.random_walk": ["RandomWalkSampler"],
     "sampling.sampler": ["Drawn", "Sampler"],
     "tracking.compare": ["compare"],
     "tracking.opening": ["open_store"],
