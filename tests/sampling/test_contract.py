@@ -44,6 +44,11 @@ SAMPLERS: dict[str, wb.Sampler] = {
     "by type, replace": wb.NeighborSampler([FEW, 2], replace=True),
     "by type, weighted": wb.NeighborSampler([FEW, SOME], weighted=True),
     "by type, weighted, replace": wb.NeighborSampler([SOME, FEW], weighted=True, replace=True),
+    "smoothed": wb.NeighborSampler([2, 3], edge_ids=True, dependence=wb.Smoothed(3)),
+    "smoothed, replace": wb.NeighborSampler([2, 3], replace=True, dependence=wb.Smoothed(3)),
+    "smoothed, weighted": wb.NeighborSampler([2, 3], weighted=True, dependence=wb.Smoothed(3)),
+    "smoothed, by type": wb.NeighborSampler([FEW, SOME], dependence=wb.Smoothed(3)),
+    "nested": wb.NeighborSampler([2, 3], dependence=wb.Nested(2)),
     "user-defined": LastNeighbors(),
 }
 EXCLUDES = {name for name in SAMPLERS if name != "user-defined"}
