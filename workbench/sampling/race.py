@@ -161,12 +161,12 @@ def draw_earliest_torch(
     times = _arrival_torch(key, next_key, variates, offsets, weight)
     if weight is None:  # a row drawn completely keeps its order
         times = torch.where((counts == rows.degrees)[row], offsets.to(torch.float64), times)
-    drawn[one_race] = position[_earliest_torch(times, row, counts * ~replaced)]
+    drawn[one_race] = position[earliest_torch(times, row, counts * ~replaced)]
     key, next_key = hash_index_torch(key, offsets), hash_index_torch(next_key, offsets)
     for j in range(int((counts * replaced).max()) if len(counts) else 0):  # a race per draw
         times = _arrival_torch(key, next_key, variates, torch.full_like(key, j), weight)
         racing = replaced & (counts > j)
-        drawn[indptr[:-1][racing] + j] = position[_earliest_torch(times, row, racing.to(torch.int64))]
+        drawn[indptr[:-1][racing] + j] = position[earliest_torch(times, row, racing.to(torch.int64))]
     return drawn
 
 
@@ -175,8 +175,17 @@ def _arrival_torch(key: Tensor, next_key: Tensor, variates: Variates, index: Ten
     return mixed_normal_torch(*mixture) if weight is None else mixed_exponential_torch(*mixture) / weight
 
 
-def _earliest_torch(times: Tensor, row: Tensor, limit: Tensor) -> Tensor:
-    """Return the indices of each row's `limit[row]` smallest times, sorted by row and time."""
+def earliest_torch(times: Tensor, row: Tensor, limit: Tensor) -> Tensor:
+    """Return the indices of each row's `limit[row]` smallest times, sorted by row and time.
+
+    Args:
+        times: floating point [n].
+        row: int64 [n], the row of every time.
+        limit: int64 [num_rows].
+
+    Returns:
+        int64 [sum of the smaller of limit and length of each row].
+    """
     order = torch.argsort(times, stable=True)
     order = order[torch.argsort(row[order], stable=True)]
     starts = row_offsets(torch.bincount(row, minlength=len(limit)))
