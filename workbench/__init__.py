@@ -80,6 +80,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.partition.refine import refine_parts as refine_parts
     from workbench.sampling.batches import Batches as Batches
     from workbench.sampling.edge_loader import edge_batches as edge_batches
+    from workbench.sampling.labor import LaborSampler as LaborSampler
     from workbench.sampling.loader import batches as batches
     from workbench.sampling.loader import prefetch as prefetch
     from workbench.sampling.neighbor import FullNeighborSampler as FullNeighborSampler
@@ -157,6 +158,7 @@ _NAMES = {
     "sampling.neighbor": ["FullNeighborSampler", "NeighborSampler"],
     "sampling.batches": ["Batches"],
     "sampling.edge_loader": ["edge_batches"],
+    "sampling.labor": ["LaborSampler"],
     "sampling.loader": ["batches", "prefetch"],
     "sampling.sampler": ["Drawn", "Sampler"],
     "tracking.compare": ["compare"],

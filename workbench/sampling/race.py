@@ -117,7 +117,7 @@ def _race(i, slot, skip, edges, streams, drawn):
                     drawn[j] = slot
         else:
             time = _arrival(row_key, next_row_key, cosine, sine, offset, weights, slot)
-            filled = _insert_arrival(time, slot, times, drawn, filled)
+            filled = insert_arrival(time, slot, times, drawn, filled)
         slot, skip = next_drawable(slot + 1, ends[i], skip, excluded, weights)
 
 
@@ -129,7 +129,7 @@ def _arrival(key, next_key, cosine, sine, index, weights, slot):
 
 
 @compiled
-def _insert_arrival(time, position, times, positions, filled):
+def insert_arrival(time, position, times, positions, filled):
     """Insert an arrival into the sorted list of the earliest ones; ties are broken by position."""
     slot = min(filled, len(times) - 1)
     if filled == len(times) and times[slot] <= time:
