@@ -1,6 +1,8 @@
-"""Dependent batches of NeighborSampler: each batch alone is drawn as before, groups follow the law of the mixture."""
+"""Dependent batches of all samplers: each batch alone is drawn as before, groups follow the law of the mixture."""
 
 import math
+from collections.abc import Callable
+from functools import partial
 
 import pytest
 import torch
@@ -15,15 +17,16 @@ ROWS = 20_000
 
 
 def equal_rows(degree: int, weights: list[float] | None = None) -> wb.Graph:
-    """Build a graph whose first `ROWS` nodes have in-edges from `degree` others: rows drawn independently."""
-    indptr = torch.cat([torch.arange(ROWS + 1) * degree, torch.full((degree,), ROWS * degree)])
+    """Build a graph whose first `ROWS` nodes have in-edges from `degree` others each, all distinct."""
+    indptr = torch.arange(ROWS * (degree + 1) + 1).clamp(max=ROWS) * degree
     weight = None if weights is None else torch.tensor(weights).repeat(ROWS)
-    return wb.Graph(indptr, torch.arange(ROWS, ROWS + degree).repeat(ROWS), edge_weight=weight)
+    return wb.Graph(indptr, torch.arange(ROWS, ROWS * (degree + 1)), edge_weight=weight)
 
 
-def picks(sampler: wb.NeighborSampler, graph: wb.Graph, step: int) -> Tensor:
+def picks(sampler: wb.Sampler, graph: wb.Graph, step: int) -> Tensor:
     """Return the offsets of the drawn edges, int64 [ROWS, fanout]."""
-    return sampler.draw(graph, torch.arange(ROWS), layer=0, step=step).sources.view(ROWS, -1) - ROWS
+    degree = graph.num_edges // ROWS
+    return (sampler.draw(graph, torch.arange(ROWS), layer=0, step=step).sources.view(ROWS, -1) - ROWS) % degree
 
 
 def assert_probability(hits: Tensor, probability: float) -> None:
@@ -38,14 +41,37 @@ def correlation(i: int, j: int, kappa: int) -> float:
     return math.sin(math.pi / 2 * a) * math.cos(math.pi / 2 * b)
 
 
-@pytest.mark.parametrize("step", range(4))
-def test_each_batch_alone_draws_every_subset_with_the_same_probability(step: int) -> None:
-    sampler = wb.NeighborSampler([2], dependence=wb.Smoothed(3))
-    subsets = (1 << picks(sampler, equal_rows(5), step)).sum(1)
-    counts = torch.bincount(subsets, minlength=32)
-    drawn = counts[counts > 0].tolist()
-    assert len(drawn) == math.comb(5, 2)
-    assert stats.chisquare(drawn).pvalue > FALSE_ALARM
+SAMPLERS: dict[str, Callable[..., wb.Sampler]] = {
+    "NS": wb.NeighborSampler,
+    "LABOR-0": partial(wb.LaborSampler, poisson=False),
+    "LABOR-*": partial(wb.LaborSampler, poisson=False, importance="*"),
+    "NS, replace": partial(wb.NeighborSampler, replace=True),
+    "NS, weighted": partial(wb.NeighborSampler, weighted=True),
+    "NS, weighted, replace": partial(wb.NeighborSampler, weighted=True, replace=True),
+}
+
+
+@pytest.mark.parametrize("name", ["NS", "LABOR-0", "LABOR-*"])
+def test_each_batch_alone_draws_every_subset_with_the_same_probability(name: str) -> None:
+    sampler, graph = SAMPLERS[name]([2], dependence=wb.Smoothed(3)), equal_rows(5)
+    for step in range(4):
+        counts = torch.bincount((1 << picks(sampler, graph, step)).sum(1), minlength=32)
+        drawn = counts[counts > 0].tolist()
+        assert len(drawn) == math.comb(5, 2)
+        assert stats.chisquare(drawn).pvalue > FALSE_ALARM
+
+
+@pytest.mark.parametrize("importance", [0, 1])
+def test_poisson_draws_keep_their_probability_and_follow_the_law(importance: int) -> None:
+    """An edge is kept with k/d = 1/2; in two batches with the orthant probability 1/4 + arcsin(ρ)/(2π)."""
+    kappa, graph, nodes = 4, equal_rows(2), torch.arange(ROWS)
+    sampler = wb.LaborSampler([1], importance=importance, edge_ids=True, dependence=wb.Smoothed(kappa))
+    kept = torch.zeros(2 * kappa, graph.num_edges, dtype=torch.bool)
+    for step in range(2 * kappa):
+        kept[step, sampler.draw(graph, nodes, layer=0, step=step).positions] = True
+        assert_probability(kept[step], 1 / 2)
+    for i, j in [(0, 1), (0, 3), (1, 2), (3, 4), (2, 5), (1, 5), (0, 4), (3, 7)]:
+        assert_probability(kept[i] & kept[j], 1 / 4 + math.asin(correlation(i, j, kappa)) / (2 * math.pi))
 
 
 @pytest.mark.parametrize("replace", [False, True])
@@ -64,13 +90,11 @@ def test_each_batch_alone_follows_the_weights(replace: bool) -> None:
         assert stats.chisquare(counts[possible], expected / expected.sum() * ROWS).pvalue > FALSE_ALARM
 
 
-@pytest.mark.parametrize(
-    "options", [{}, {"replace": True}, {"weighted": True}, {"weighted": True, "replace": True}], ids=str
-)
-def test_two_batches_agree_as_often_as_the_law_says(options: dict) -> None:
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_two_batches_agree_as_often_as_the_law_says(name: str) -> None:
     """Of two equal edges both batches draw the same one with probability 1 - arccos(ρ)/π: 1 - lag/(2κ) in a group."""
     kappa, graph = 4, equal_rows(2, [1.0, 1.0])
-    sampler = wb.NeighborSampler([1], dependence=wb.Smoothed(kappa), **options)
+    sampler = SAMPLERS[name]([1], dependence=wb.Smoothed(kappa))
     drawn = [picks(sampler, graph, step) for step in range(2 * kappa)]
     for i, j in [(0, 1), (0, 3), (1, 2), (3, 4), (2, 5), (1, 5), (0, 4), (3, 7)]:
         agreement = 1 - math.acos(correlation(i, j, kappa)) / math.pi
@@ -79,9 +103,10 @@ def test_two_batches_agree_as_often_as_the_law_says(options: dict) -> None:
         assert_probability(drawn[i] == drawn[j], agreement)
 
 
-def test_nested_batches_of_a_group_draw_the_same_rows() -> None:
+@pytest.mark.parametrize("name", ["NS", "LABOR-0", "LABOR-*"])
+def test_nested_batches_of_a_group_draw_the_same_rows(name: str) -> None:
     graph = equal_rows(2)
-    sampler = wb.NeighborSampler([1], dependence=wb.Nested(3))
+    sampler = SAMPLERS[name]([1], dependence=wb.Nested(3))
     drawn = [picks(sampler, graph, step) for step in (-3, -1, 0, 2, 3)]
     assert torch.equal(drawn[0], drawn[1])
     assert torch.equal(drawn[2], drawn[3])
@@ -100,12 +125,12 @@ def test_nested_batches_read_only_inputs_of_the_large_batch() -> None:
 
 
 @pytest.mark.parametrize("kind", [wb.Smoothed, wb.Nested])
-@pytest.mark.parametrize("options", [{}, {"replace": True}, {"weighted": True}], ids=str)
-def test_kappa_1_is_independent_and_infinity_one_draw_for_the_run(kind: type, options: dict) -> None:
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_kappa_1_is_independent_and_infinity_one_draw_for_the_run(kind: type, name: str) -> None:
     graph, nodes = random_graph(40, 800, seed=1, edge_weight=torch.float32), torch.arange(40)
 
     def sources(dependence: wb.Smoothed | wb.Nested | None, step: int) -> list[int]:
-        sampler = wb.NeighborSampler([3], dependence=dependence, **options)
+        sampler = SAMPLERS[name]([3], dependence=dependence)
         return sampler.draw(graph, nodes, layer=0, step=step).sources.tolist()
 
     assert all(sources(kind(1), step) == sources(None, step) for step in (-1, 0, 7))
