@@ -1,7 +1,7 @@
 """Belady's MIN: evicts the row whose next use is farthest in the future, which requires the trace.
 
-No policy that inserts every row that it misses misses less. The variant with bypass does not insert a row whose next use
-is farther than that of all rows in the cache; no policy at all misses less.
+No policy that inserts every missing row misses less. The variant with bypass does not insert a row whose next use is
+farther than that of all rows in the cache; no policy at all misses less.
 
 Source: Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems Journal 5, 1966.
 """

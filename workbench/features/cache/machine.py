@@ -1,13 +1,14 @@
 """The machine of a cache: one policy's state, and the two semantics in which reads pass through it.
 
 *Access semantics*: each access of a read is looked up and, if it misses, admitted before the next one is looked up.
-*Batch semantics*: query all, then replace. An access hits if its row is resident when its read begins; then the policy is
-told of all hits, in order; then the misses are admitted, in order, except rows that have become resident meanwhile.
+*Batch semantics*: query all, then replace. An access hits if its row is resident when its read begins; then the policy
+is told of all hits, in order; then the misses are admitted, in order, except rows that have become resident meanwhile.
 Several accesses of one read to a missing row are as many misses.
 """
 
 import numpy as np
 import torch
+from torch import Tensor
 
 from workbench.features.cache.belady import admit_belady, hit_belady
 from workbench.features.cache.fifo import admit_clock, admit_fifo, hit_clock
@@ -24,6 +25,7 @@ from workbench.features.cache.state import (
     NOW,
     S3_FIFO,
     SIEVE,
+    SIZE,
     CacheState,
     resident_slot,
 )
@@ -40,6 +42,14 @@ class CacheMachine:
 
     def __init__(self, policy: int, state: CacheState) -> None:
         self._policy, self.state = policy, state
+
+    def resident_rows(self) -> Tensor:
+        """Return the ids of the rows of a cache that has not evicted any, int64, in the order of their slots."""
+        return torch.from_numpy(self.state.row_of[: self.state.counters[SIZE]])
+
+    def seek(self, position: int) -> None:
+        """Continue at a position of the trace."""
+        self.state.counters[NOW] = position
 
     def replay(self, ids: np.ndarray, offsets: np.ndarray, *, batches: bool) -> np.ndarray:
         """Pass reads through the cache.
@@ -92,7 +102,7 @@ def _hit(policy, s, slot):
         hit_sieve(s, slot)
     elif policy == S3_FIFO:
         hit_s3fifo(s, slot)
-    elif policy == BELADY or policy == BELADY_BYPASS:
+    elif policy in (BELADY, BELADY_BYPASS):
         hit_belady(s, slot)
 
 
@@ -109,7 +119,7 @@ def _admit(policy, s, row):
         return np.int64(admit_sieve(s, row))
     if policy == S3_FIFO:
         return np.int64(admit_s3fifo(s, row))
-    if policy == BELADY or policy == BELADY_BYPASS:
+    if policy in (BELADY, BELADY_BYPASS):
         return np.int64(admit_belady(s, row, policy == BELADY_BYPASS))
     return np.int64(NONE)  # static
 

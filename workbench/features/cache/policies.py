@@ -24,7 +24,8 @@ _CODES = {
 CACHE_POLICIES = tuple(_CODES)
 """Names of the replacement policies. "static" needs the rows, "belady" and "belady-bypass" the trace."""
 
-_MAX_CAPACITY = 1 << 30  # nodes, ghosts and sentinels included, are int32
+NEED_TRACE = ("belady", "belady-bypass")
+MAX_CAPACITY = 1 << 30  # nodes, ghosts and sentinels included, are int32
 
 
 def make_machine(
@@ -45,7 +46,7 @@ def make_machine(
         batches: whether batch semantics follow, in which a row is next used in a later read.
         rows: int64 or int32 [any], ids of the rows of a static cache, the most important first; required by "static",
             refused by all others.
-        trace: everything that will be read; required by "belady" and "belady-bypass".
+        trace: everything that will be read; required by "belady" and "belady-bypass", refused by all others.
 
     Raises:
         ValueError: an unknown policy, a capacity below 1, or what the policy needs is missing.
@@ -53,11 +54,13 @@ def make_machine(
         CapacityError: the state does not fit into memory.
     """
     check_choice("policy", policy, CACHE_POLICIES)
-    check_at_least("capacity_rows", capacity_rows, 1, most=_MAX_CAPACITY)
+    check_at_least("capacity_rows", capacity_rows, 1, most=MAX_CAPACITY)
     if policy == "static" and rows is None:
         raise ValueError('policy="static" needs rows=, their ids, such as wb.rank_by_degree(graph)')
     if policy != "static" and rows is not None:
-        raise ValueError(f'rows= is for policy="static", but policy is "{policy}"; pass one of the two')
+        raise ValueError(f'rows= is for policy="static" alone, but policy is "{policy}"; leave rows out')
+    if trace is not None and policy not in NEED_TRACE:
+        raise ValueError(f'trace= is for {" and ".join(NEED_TRACE)} alone, but policy is "{policy}"; leave trace out')
     return CacheMachine(_CODES[policy], _state(policy, num_rows, capacity_rows, batches, rows, trace))
 
 
@@ -66,9 +69,9 @@ def _state(
 ) -> CacheState:
     if rows is not None:
         return static_state(num_rows, capacity, rows)
-    if policy in ("belady", "belady-bypass"):
+    if policy in NEED_TRACE:
         if trace is None:
-            raise ValueError(f'policy="{policy}" needs trace=, all future reads (wb.AccessTrace); others need none')
+            raise ValueError(f'policy="{policy}" needs trace=, a wb.AccessTrace of all reads to come; others need none')
         check_type("trace", trace, AccessTrace, "pass wb.AccessTrace.of(reads)")
         ids = check_ids("trace.ids", trace.ids, num_rows)
         return empty_state(

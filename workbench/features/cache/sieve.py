@@ -1,5 +1,6 @@
-"""SIEVE: a hand passes from the oldest row to newer ones, clears the bits of those that were used, and evicts the first that
-was not; unlike CLOCK's, rows that are kept stay where they are in the queue.
+"""SIEVE: a hand passes from old to new rows, clears the bits of those that hit, and evicts the first that did not.
+
+Unlike in CLOCK, rows that are kept stay where they are in the queue.
 
 Source: Zhang, Yang, Yue, Vigfusson, Rashmi, "SIEVE is simpler than LRU", NSDI 2024, algorithm 1.
 """

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from workbench.core.errors import check_at_least, check_choice, check_ids, check_type
 from workbench.core.trace import AccessTrace
-from workbench.features.cache.policies import make_machine
+from workbench.features.cache.policies import NEED_TRACE, make_machine
 from workbench.features.cache.static import num_rows_of
 
 SEMANTICS = ("access", "batch")
@@ -80,8 +80,8 @@ def simulate_cache(
         warmup: first reads that the miss rate leaves out: their number, or their share if it is a float.
 
     Raises:
-        ValueError: an unknown policy or semantics, a capacity below 1, `rows` missing or not expected, or a warm-up that
-            is longer than the trace.
+        ValueError: an unknown policy or semantics, a capacity below 1, `rows` missing or not expected, or a warm-up
+            that is longer than the trace.
         IndexError: an id that is not below `num_rows`.
     """
     check_type("trace", trace, AccessTrace, "pass wb.AccessTrace.of(reads)")
@@ -90,7 +90,8 @@ def simulate_cache(
     limit = _num_rows(trace, rows, num_rows)
     ids = check_ids("trace.ids", trace.ids, limit).cpu()
     batches, offsets = semantics == "batch", trace.offsets.cpu().contiguous()
-    machine = make_machine(policy, limit, capacity_rows, batches=batches, rows=rows, trace=AccessTrace(ids, offsets))
+    future = AccessTrace(ids, offsets) if policy in NEED_TRACE else None
+    machine = make_machine(policy, limit, capacity_rows, batches=batches, rows=rows, trace=future)
     hits = machine.replay(ids.numpy(), offsets.numpy(), batches=batches)
     return CacheSimulation(policy, semantics, int(capacity_rows), torch.from_numpy(hits), offsets.diff(), skipped)
 

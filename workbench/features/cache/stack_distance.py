@@ -1,8 +1,8 @@
 """Miss ratios of LRU caches of every capacity from one pass over a trace.
 
-An LRU cache of c rows contains the c rows that were used last, so an access hits exactly if fewer than c other rows were
-used since the previous access to its row: its stack distance. A Fenwick tree over the positions of the last accesses
-counts them in O(log n).
+An LRU cache of c rows contains the c rows that were used last, so an access hits exactly if fewer than c other rows
+were used since the previous access to its row. A Fenwick tree over the positions of the last accesses counts them in
+O(log n).
 
 Source: Mattson, Gecsei, Slutz, Traiger, "Evaluation techniques for storage hierarchies", IBM Systems Journal 9, 1970;
 Bennett, Kruskal, "LRU stack processing", IBM Journal of Research and Development 19, 1975 (the tree).
@@ -27,7 +27,8 @@ def miss_ratio_curve(trace: AccessTrace, *, warmup: int | float = 0) -> Tensor:
         warmup: first reads that the miss rates leave out: their number, or their share if it is a float.
 
     Returns:
-        float64 [distinct rows + 1]: element c is the miss rate of a cache of c rows; larger caches have that of the last.
+        float64 [distinct rows + 1]: element c is the miss rate of a cache of c rows, 1 for c = 0; no larger cache
+        misses less than the last.
 
     Raises:
         ValueError: a warm-up that is longer than the trace, or leaves no access.

@@ -1,7 +1,10 @@
 """The state of a cache in flat arrays: which row is in which slot, the order of the slots, and their marks.
 
-A node is a slot of the cache, or a ghost: a remembered id without a row (S3-FIFO). Nodes are members of circular queues,
-each with a sentinel node whose `older` is the newest member and whose `newer` is the oldest.
+A node is a slot of the cache, or a ghost: a remembered id without a row (S3-FIFO). Nodes are members of circular
+queues, each with a sentinel node whose `older` is the newest member and whose `newer` is the oldest.
+
+All kernels of the policies are compiled without reference counts (`_nrt`): counting the references to these arrays at
+every call takes ten times as long as an access. Such kernels can't allocate.
 """
 
 from typing import NamedTuple
@@ -18,8 +21,8 @@ LRU, FIFO, CLOCK, SIEVE, S3_FIFO, STATIC, BELADY, BELADY_BYPASS = range(8)
 NONE = -1
 
 SIZE, HAND, NOW, SMALL, SMALL_LIMIT, GHOSTS, HAS_EVICTED, NUM_COUNTERS = range(8)
-"""Positions in `counters`: occupied slots; the hand of FIFO, CLOCK and SIEVE; the position in the trace (Belady); slots of
-S3-FIFO's small queue, their limit, ghosts, and whether a row was ever evicted."""
+"""Positions in `counters`: occupied slots; the hand of FIFO, CLOCK and SIEVE; the position in the trace (Belady); slots
+of S3-FIFO's small queue, their limit, ghosts, and whether a row was ever evicted."""
 
 MAIN_QUEUE, SMALL_QUEUE, GHOST_QUEUE, NUM_QUEUES = range(4)
 """Queues by the distance of their sentinels from the last node; all policies but S3-FIFO use the first alone."""
