@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from tests.features.cache.traces import skewed_trace
+from tests.features.cache.traces import one_by_one, skewed_trace
 from workbench.core.trace import AccessTrace
 from workbench.features.cache.simulate import simulate_cache
 
@@ -25,11 +25,6 @@ TRACES = {
     "loop": AccessTrace.of([torch.arange(120)] * 30),
     "each twice": AccessTrace.of([torch.arange(2000).repeat_interleave(2)]),
 }
-
-
-def one_by_one(trace: AccessTrace) -> AccessTrace:
-    """The trace with one access per read, so that hits per read are hits per access."""
-    return AccessTrace(trace.ids, torch.arange(len(trace.ids) + 1))
 
 
 def next_uses(ids: list[int]) -> list[int]:

@@ -1,6 +1,4 @@
-"""Traces and a brute-force cache for the tests of policies."""
-
-from collections.abc import Callable, Iterable, Iterator
+"""Traces for the tests of policies."""
 
 import numpy as np
 import torch
@@ -17,34 +15,12 @@ def skewed_trace(num_reads: int = 40, read_size: int = 250, num_rows: int = 1000
     return AccessTrace.of(list(torch.from_numpy((drawn + drift) % num_rows)))
 
 
-def tiny_traces(num_rows: int = 5, max_reads: int = 5, max_read: int = 4) -> st.SearchStrategy[AccessTrace]:
-    """Traces of few rows, with repeats within a read and reads without ids."""
+def traces(num_rows: int = 5, max_reads: int = 5, max_read: int = 4) -> st.SearchStrategy[AccessTrace]:
+    """Traces with repeats within a read and reads without ids."""
     reads = st.lists(st.lists(st.integers(0, num_rows - 1), max_size=max_read), max_size=max_reads)
     return reads.map(lambda ids: AccessTrace.of([torch.tensor(read, dtype=torch.int64) for read in ids]))
 
 
-class Replay:
-    """A cache of a set and a function, without any of the library's machinery.
-
-    Args:
-        capacity: number of rows.
-        victim: chooses the row to evict from the resident ones, or the new row itself to bypass the cache.
-    """
-
-    def __init__(self, capacity: int, victim: Callable[[set[int], int, int], int]) -> None:
-        self.capacity, self.victim = capacity, victim
-        self.resident: set[int] = set()
-
-    def admit(self, row: int, now: int) -> None:
-        out = self.victim(self.resident, row, now) if len(self.resident) == self.capacity else None
-        if out != row:
-            self.resident = (self.resident - {out}) | {row}
-
-
-def accesses(trace: AccessTrace) -> Iterator[tuple[int, int]]:
-    """Position and row of every access."""
-    return enumerate(trace.ids.tolist())
-
-
-def distinct(rows: Iterable[int]) -> list[int]:
-    return list(dict.fromkeys(rows))
+def one_by_one(trace: AccessTrace) -> AccessTrace:
+    """The trace with one access per read, so that hits per read are hits per access."""
+    return AccessTrace(trace.ids, torch.arange(len(trace.ids) + 1))

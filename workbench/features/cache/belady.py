@@ -1,7 +1,8 @@
 """Belady's MIN: evicts the row whose next use is farthest in the future, which requires the trace.
 
-No policy that inserts every missing row misses less. The variant with bypass does not insert a row whose next use is
-farther than that of all rows in the cache; no policy at all misses less.
+No policy that inserts every missing row misses less, in access semantics. The variant with bypass does not insert a row
+whose next use is farther than that of all rows in the cache; no policy at all that starts empty misses less, in either
+semantics if the ids of a read are distinct.
 
 Source: Belady, "A study of replacement algorithms for a virtual-storage computer", IBM Systems Journal 5, 1966.
 """

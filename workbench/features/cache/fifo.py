@@ -1,7 +1,7 @@
 """FIFO evicts the oldest row; CLOCK gives rows that were used since the hand last passed another round.
 
-Both keep the slots in a circle in the order of insertion, so that a hand is all the order they need. CLOCK, also known as
-FIFO-Reinsertion and Second Chance, has one bit per row, which is 0 on insertion.
+Both keep the slots in a circle in the order of insertion, so that a hand is all the order they need. CLOCK, also known
+as FIFO-Reinsertion and Second Chance, has one bit per row, which is 0 on insertion.
 
 Source: Corbató, "A paging experiment with the Multics system", 1968 (CLOCK).
 """

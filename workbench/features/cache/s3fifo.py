@@ -1,9 +1,9 @@
 """S3-FIFO: a small FIFO queue filters out rows that are used once, a main queue keeps the others.
 
 A row enters the small queue (a tenth of the cache), or the main queue if it is among the ghosts: the last rows evicted
-from the small queue, 0.9 times as many as the cache has room for. Rows of the small queue that hit twice move to the main
-queue, which reinserts rows that hit, with a frequency of at most 3 that falls by one each time. As in libCacheSim's
-second version, rows enter the main queue while the small queue is full and nothing has been evicted yet.
+from the small queue, 0.9 times as many as the cache has room for. Rows of the small queue that hit twice move to the
+main queue, which reinserts rows that hit, with a frequency of at most 3 that falls by one each time. As in the second
+version of libCacheSim, rows enter the main queue while the small queue is full and nothing has been evicted yet.
 
 Source: Yang, Zhang, Qiu, Yue, Rashmi, "FIFO queues are all you need for cache eviction", SOSP 2023, algorithm 1.
 """

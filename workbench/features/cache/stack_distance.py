@@ -39,7 +39,7 @@ def miss_ratio_curve(trace: AccessTrace, *, warmup: int | float = 0) -> Tensor:
     counted = distances[int(trace.offsets[warmup_reads(warmup, len(trace))]) :]
     if not len(counted):
         raise ValueError(f"no access is left of {trace} after a warm-up of {warmup}; pass a longer trace")
-    hits = torch.bincount(counted[counted > 0], minlength=distinct + 1).cumsum(0)
+    hits = torch.bincount(counted[counted > 0], minlength=distinct + 1).cumsum(0).double()
     return 1 - hits / len(counted)
 
 
