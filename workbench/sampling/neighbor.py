@@ -3,11 +3,9 @@
 Hamilton, Ying, Leskovec: "Inductive representation learning on large graphs", NeurIPS 2017.
 """
 
-import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any
 
 from torch import Tensor
 
@@ -15,16 +13,16 @@ from workbench.core.capacity import check_fits
 from workbench.core.errors import check_at_least, check_seed
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
-from workbench.core.randomness import Purpose, stream
+from workbench.core.randomness import Purpose
+from workbench.core.variates import Dependence, Variates, check_dependence, is_mixed, variates
 from workbench.sampling.candidates import Candidates, candidates, excluded_positions
+from workbench.sampling.fanouts import MAX_LAYERS, Fanout, checked_fanouts
 from workbench.sampling.sampler import Drawn, Sampler, check_draw, check_graph, sample_layers
+from workbench.sampling.smallest import draw_smallest
 from workbench.sampling.typed import draw_by_type
 from workbench.sampling.uniform import draw_uniform
 from workbench.sampling.weighted import draw_weighted
 
-Fanout = int | Mapping[int, int]
-
-_MAX_FANOUT, _MAX_LAYERS = 2**62, 1000
 _BYTES_PER_DRAW = 4 + 8  # a source and its position
 
 
@@ -46,11 +44,15 @@ class NeighborSampler(Sampler):
             without, it does not, because a row drawn completely counts every edge once.
         edge_ids: whether the blocks contain raw-graph edge ids.
         seed: a 64-bit integer.
+        dependence: `wb.Smoothed(kappa)` or `wb.Nested(kappa)`: consecutive batches draw mostly the same neighbours of a
+            node, so that a cache finds more of their features. `MiniBatch.step` stays the number of the batch. Batches
+            of `Smoothed` read one variate per in-edge of a node, with `replace` one per in-edge and draw. None:
+            independent batches.
 
     Raises:
         ValueError: no fanouts, a fanout that is neither positive nor -1 (nor 0 in a mapping), or a seed that is not a
             64-bit integer.
-        TypeError: a fanout that is neither an integer nor a mapping of integers.
+        TypeError: a fanout that is neither an integer nor a mapping of integers, or another dependence.
 
     >>> import torch, workbench as wb
     >>> path = wb.Graph.from_edges(torch.tensor([0, 1, 2]), torch.tensor([1, 2, 3]), num_nodes=4)
@@ -64,18 +66,15 @@ class NeighborSampler(Sampler):
     weighted: bool = False
     edge_ids: bool = False
     seed: int = 0
+    dependence: Dependence | None = None
 
     rows_are_independent = True
     sources_are_new = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fanouts", _as_fanouts(self.fanouts))
+        object.__setattr__(self, "fanouts", checked_fanouts(self.fanouts))
         check_seed(self.seed)
-        if not 1 <= len(self.fanouts) <= _MAX_LAYERS or not all(map(_is_valid, self.fanouts)):
-            raise ValueError(
-                f"fanouts are {list(self.fanouts[:9])}; pass one per layer (1 to {_MAX_LAYERS} layers), each at least "
-                f"1 (and at most {_MAX_FANOUT}), or -1 for all; 0 only for a type in a mapping, which must not be empty"
-            )
+        check_dependence(self.dependence)
 
     @property
     def num_layers(self) -> int:
@@ -120,20 +119,23 @@ class NeighborSampler(Sampler):
 
     def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
         """Draw in-edges of int64 [n] nodes on the graph's device, except at some CSR positions, which ascend."""
-        fanout, key = self.fanouts[layer], stream(self.seed, Purpose.SAMPLING, step, layer)
+        fanout, drawn_from = self.fanouts[layer], variates(self.seed, Purpose.SAMPLING, step, layer, self.dependence)
         rows = candidates(graph, nodes, excluded)
-        draw = partial(self._draw_rows, graph, key)
+        draw = partial(self._draw_rows, graph, drawn_from)
         drawn = draw(rows, fanout) if isinstance(fanout, int) else draw_by_type(graph, rows, fanout, draw)
         if self.weighted or graph.edge_weight is None:
             return drawn
         return drawn._replace(weight=graph.edge_weight[drawn.positions])
 
-    def _draw_rows(self, graph: Graph, key: int, rows: Candidates, fanout: int | Tensor) -> Drawn:
+    def _draw_rows(self, graph: Graph, drawn_from: Variates, rows: Candidates, fanout: int | Tensor) -> Drawn:
         if self.replace:
             _check_memory(rows, fanout)
         if self.weighted:
-            return draw_weighted(graph, rows, fanout, replace=self.replace, key=key)
+            return draw_weighted(graph, rows, fanout, replace=self.replace, variates=drawn_from)
+        if is_mixed(self.dependence):  # in every batch of a group, or the first one would share few edges with others
+            return draw_smallest(graph, rows, fanout, replace=self.replace, variates=drawn_from)
         positions = self.edge_ids or graph.edge_weight is not None or graph.edge_type is not None
+        key = drawn_from.key
         return draw_uniform(rows, graph.indices, fanout, replace=self.replace, key=key, positions=positions)
 
 
@@ -161,45 +163,5 @@ def FullNeighborSampler(num_layers: int, *, edge_ids: bool = False) -> NeighborS
     Raises:
         ValueError: `num_layers` is not in 1 to 1000.
     """
-    check_at_least("num_layers", num_layers, 1, most=_MAX_LAYERS)
+    check_at_least("num_layers", num_layers, 1, most=MAX_LAYERS)
     return NeighborSampler([-1] * num_layers, edge_ids=edge_ids)
-
-
-def _limits(fanout: Fanout) -> Iterable[int]:
-    return [fanout] if isinstance(fanout, int) else fanout.values()
-
-
-def _is_valid(fanout: Fanout) -> bool:
-    least = 1 if isinstance(fanout, int) else 0
-    limits = _limits(fanout)
-    return bool(limits) and all(limit == -1 or least <= limit <= _MAX_FANOUT for limit in limits)
-
-
-def _type_names(fanouts: Any) -> str:
-    """List the types of the fanouts, which their values don't show: 10.0 may be a float or a tensor."""
-    values = fanouts if isinstance(fanouts, list | tuple) else [fanouts]
-    return ", ".join(dict.fromkeys(type(value).__name__ for value in values))
-
-
-def _as_fanouts(fanouts: Any) -> tuple[Fanout, ...]:
-    try:
-        if isinstance(fanouts, str | Mapping):
-            raise TypeError
-        return tuple(_as_fanout(fanout) for fanout in fanouts)
-    except TypeError:
-        raise TypeError(
-            f"fanouts are {fanouts!r} ({_type_names(fanouts)}); pass a list of integers, input layer first: [10, 25], "
-            "or -1 for all neighbours; a mapping {edge type: fanout} in place of an integer draws per type"
-        ) from None
-
-
-def _as_fanout(fanout: Any) -> Fanout:
-    if isinstance(fanout, Mapping):
-        return {_as_integer(kind): _as_integer(limit) for kind, limit in fanout.items()}
-    return _as_integer(fanout)
-
-
-def _as_integer(value: Any) -> int:
-    if isinstance(value, bool):
-        raise TypeError
-    return operator.index(value)
