@@ -7,6 +7,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy import stats
 
 from tests.strategies import graphs, random_graph
 from workbench.core.graph import Graph
@@ -84,17 +85,20 @@ def test_avoided_edges(graph, data, end, by_degree, typed):
         pair = (node, int(kept[row])) if end == "src" else (int(kept[row]), node)
         return (*pair, row % 3) if typed and graph.edge_type is not None else pair
 
+    def refused(node: int, row: int) -> bool:
+        return node == int(kept[row]) or fact(node, row) in facts
+
     drawn = None
     with suppress(ValueError):
         drawn = sample_negatives(graph, (len(kept), 5), **options, kept=kept, relation=relation)
     if drawn is None:
-        saturated = [all(fact(node, row) in facts for node in range(graph.num_nodes)) for row in range(len(kept))]
+        saturated = [all(refused(node, row) for node in range(graph.num_nodes)) for row in range(len(kept))]
         assert any(saturated) or options["by_degree"]  # all ends of edges may be those of this node
         return
     plain = sample_negatives(graph, (len(kept), 5), **options)
     for row, (ours, theirs) in enumerate(zip(drawn.tolist(), plain.tolist(), strict=True)):
-        assert not any(fact(node, row) in facts for node in ours)
-        assert all(mine == other or fact(other, row) in facts for mine, other in zip(ours, theirs, strict=True))
+        assert not any(refused(node, row) for node in ours)
+        assert all(mine == other or refused(other, row) for mine, other in zip(ours, theirs, strict=True))
 
 
 def test_a_node_with_edges_to_all_others_is_refused():
@@ -151,6 +155,30 @@ def test_options_draw_both_ends():
     assert own.neg_dst is not None and set(own.seeds[own.neg_dst].flatten().tolist()) == set(dst.tolist())
 
 
+def test_either_end_is_replaced_at_random():
+    graph = random_graph(200, 1500, seed=3)
+    src, dst = graph.indices.long(), torch.repeat_interleave(torch.arange(200), graph.in_degrees())
+    both, either = (Negatives(2, ends=ends, avoid_edges=True, seed=4) for ends in ("both", "either"))
+    candidates, batch = both.draw(graph, src, dst, step=3), either.draw(graph, src, dst, step=3)
+    assert batch.num_negatives == 2 and candidates.num_negatives == 4
+
+    def pairs_of(batch: EdgeBatch) -> list[list[tuple[int, int]]]:
+        assert batch.neg_src is not None and batch.neg_dst is not None
+        ends = torch.stack([batch.seeds[batch.neg_src], batch.seeds[batch.neg_dst]], 1)
+        return [[(s, d) for s, d in row] for row in ends.view(batch.num_pairs, -1, 2).tolist()]
+
+    replaced = []
+    for u, v, others, found in zip(src.tolist(), dst.tolist(), pairs_of(candidates), pairs_of(batch), strict=True):
+        for column, (a, b) in enumerate(found):
+            assert (a, b) in (others[column], others[2 + column]) and (a == u or b == v) and a != b
+            replaced.append(b == v)
+    assert not false_negatives(batch, graph).any()
+    halves = [sum(replaced[column::2]) for column in (0, 1)]
+    assert all(stats.binomtest(half, 1500, 0.5).pvalue > 1e-6 for half in halves)
+    agreeing = sum(a == b for a, b in zip(replaced[::2], replaced[1::2], strict=True))
+    assert stats.binomtest(agreeing, 1500, 0.5).pvalue > 1e-6
+
+
 @pytest.mark.parametrize(
     ("build", "error", "message"),
     [
@@ -171,7 +199,8 @@ def test_options_draw_both_ends():
         (lambda: sample_negatives(GRAPH, (2**30, 2**30)), MemoryError, "draw fewer, or share them in chunks"),
         (lambda: sample_negatives(GRAPH, (1, 1), seed=0.5), ValueError, "seed is 0.5"),  # type: ignore[arg-type]
         (lambda: Negatives(5, chunks=2, avoid_edges=True), ValueError, "mask false_negatives"),
-        (lambda: Negatives(5, ends="all"), ValueError, "choose from both, dst, src"),
+        (lambda: Negatives(5, ends="all"), ValueError, "choose from both, dst, either, src"),
+        (lambda: Negatives(5, chunks=2, ends="either"), ValueError, "chooses an end per pair.*omit chunks"),
         (lambda: false_negatives(GRAPH, GRAPH), TypeError, "batch is a Graph; pass an EdgeBatch"),  # type: ignore[arg-type]
     ],
 )

@@ -29,6 +29,7 @@ from workbench.links.edge_batch import EdgeBatch
 from workbench.links.false_negatives import have_edges
 
 _ENDS = ("src", "dst")
+_COIN = len(_ENDS)  # number of the stream that chooses one of both ends
 _MAX_COUNT = 2**31 - 1
 _MAX_DRAWS = 100
 
@@ -58,7 +59,7 @@ def sample_negatives(
         pool: int64 or int32 [any], raw-graph ids: this end of the edges to draw from, such as those of the batch;
             None: all edges of the graph.
         kept: int64 or int32 [rows], the end that every row's pair keeps: a node that has an edge with it is drawn
-            again. None: all nodes are accepted.
+            again, and so is that end itself. None: all nodes are accepted.
         relation: integer [rows], with `kept` and a graph with edge types: only edges of this type count.
         seed: a 64-bit integer.
         step: number of the batch.
@@ -134,7 +135,7 @@ def _check_fraction(by_degree: float) -> None:
 def _edge_test(
     graph: Graph | int, end: str, kept: Tensor, relation: Tensor | None, rows: int
 ) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return a function of (nodes, rows) that tells which nodes have an edge with the end that their row keeps."""
+    """Return a function of (nodes, rows): whether a node is the end that the row keeps, or has an edge with it."""
     if not isinstance(graph, Graph):
         raise TypeError(f"kept needs the edges of a Graph, but graph is the number {graph}; pass the Graph")
     ids = check_ids("kept", kept, graph.num_nodes)
@@ -143,7 +144,7 @@ def _edge_test(
 
     def is_edge(nodes: Tensor, row: Tensor) -> Tensor:
         ends = (nodes, ids[row]) if end == "src" else (ids[row], nodes)
-        return have_edges(graph, *ends, None if relation is None else relation[row])
+        return (nodes == ids[row]) | have_edges(graph, *ends, None if relation is None else relation[row])
 
     return is_edge
 
@@ -171,19 +172,23 @@ class Negatives:
     """Options of the negatives of every batch of pairs.
 
     Args:
-        count: negatives per pair and end.
+        count: negatives per pair, with `ends="both"` per pair and end.
         chunks: number of chunks of pairs that share negatives (fewer if a batch has fewer pairs); None: every pair has
             negatives of its own.
-        ends: the ends to replace, one at a time: "src", "dst" or "both".
+        ends: the ends to replace, one at a time: "src", "dst", "both", or "either", which replaces one of both, chosen
+            at random for every negative; only without `chunks`.
         by_degree: fraction that is drawn in proportion to degrees.
         from_batch: draw these from the ends of the batch's own pairs instead of all edges of the graph.
-        avoid_edges: draw negatives that are edges of the graph again; only without `chunks`.
+        avoid_edges: draw negatives that are edges of the graph, or pair a node with itself, again; only without
+            `chunks`.
         seed: a 64-bit integer.
 
     Raises:
-        ValueError: if an option is out of range, or `avoid_edges` is set with `chunks`.
+        ValueError: if an option is out of range, or `avoid_edges` or `ends="either"` is set with `chunks`.
 
     Source: MariusGNN (EuroSys 2023) trains with 10 chunks of 500 negatives, or of 5,000, half of them by degree.
+    `Negatives(1, ends="either", avoid_edges=True)` is edge prediction in Balin et al., "Cooperative minibatching in
+    graph neural networks", 2023: one non-edge per edge, with which it shares an endpoint.
     """
 
     count: int
@@ -198,13 +203,17 @@ class Negatives:
     def __post_init__(self) -> None:
         check_at_least("count", self.count, 1, most=_MAX_COUNT)
         check_at_least("chunks", 1 if self.chunks is None else self.chunks, 1, most=_MAX_COUNT)
-        check_choice("ends", self.ends, (*_ENDS, "both"))
+        check_choice("ends", self.ends, (*_ENDS, "both", "either"))
         _check_fraction(self.by_degree)
         check_seed(self.seed)
         if self.avoid_edges and self.chunks is not None:
             raise ValueError(
                 "avoid_edges is set, but negatives shared by a chunk can't avoid the edges of all its pairs; omit it, "
                 "and mask false_negatives(batch, graph) in the loss, or omit chunks"
+            )
+        if self.ends == "either" and self.chunks is not None:
+            raise ValueError(
+                'ends is "either", which chooses an end per pair, but a chunk shares its negatives; omit chunks'
             )
 
     def draw(
@@ -220,7 +229,8 @@ class Negatives:
             step: number of the batch.
 
         Returns:
-            The batch of the pairs and their negatives; without `chunks`, those that replace the source come first.
+            The batch of the pairs and their negatives; without `chunks`, those of "both" that replace the source come
+            first.
         """
         ends = {"src": src, "dst": dst}
         chunks = max(1, len(src) if self.chunks is None else min(self.chunks, len(src)))
@@ -236,7 +246,21 @@ class Negatives:
                 seed=self.seed,
                 step=step,
             )
-            for end in (_ENDS if self.ends == "both" else (self.ends,))
+            for end in (_ENDS if self.ends in ("both", "either") else (self.ends,))
         }
+        if self.ends == "either":
+            negative_src, negative_dst = self._one_end(ends, drawn, step)
+            return EdgeBatch.from_pairs(
+                src, dst, negative_src=negative_src, negative_dst=negative_dst, relation=relation
+            )
         batch = EdgeBatch.from_pairs(src, dst, **drawn, relation=relation, chunks=chunks)
         return batch.per_pair() if self.chunks is None else batch
+
+    def _one_end(self, ends: dict[str, Tensor], drawn: dict[str, Tensor], step: int) -> tuple[Tensor, Tensor]:
+        """Restore one end of every negative to that of its pair, by the highest bit of a hash of (pair, column)."""
+        new_src, new_dst = drawn["negative_src"], drawn["negative_dst"]
+        src, dst = (ends[end].to(new_src.device, torch.int64)[:, None] for end in _ENDS)
+        row, column = (torch.arange(size, device=new_src.device) for size in new_src.shape)
+        key = stream(self.seed, Purpose.NEGATIVES, step, _COIN)
+        keeps_src = hash_index_torch(hash_index_torch(key, row)[:, None], column) < 0
+        return torch.where(keeps_src, src, new_src), torch.where(keeps_src, new_dst, dst)
