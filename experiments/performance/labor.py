@@ -109,7 +109,7 @@ def _faster(name: str, rows: Any, least: float, median: float) -> list[Finding]:
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Ratios of all cases together; of LABOR-0 and of importance sampling, on all threads and on one."""
     rows = _named(table)
-    groups = {"LABOR sampling": rows}
+    groups: dict[str, Any] = {"LABOR sampling": rows}
     for name, zero in (("LABOR-0", True), ("LABOR-i and LABOR-*", False)):
         for threads, one in (("all threads", False), ("one thread", True)):
             groups[f"{name}, {threads}"] = rows[((rows.importance == "0") == zero) & ((rows.threads == "1") == one)]
