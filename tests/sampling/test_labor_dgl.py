@@ -87,5 +87,6 @@ def load(name: str) -> Graph:
 @pytest.mark.parametrize("name", REAL)
 def test_published_graphs(name: str, importance: Any, layer_dependency: bool) -> None:
     pytest.importorskip("dgl")
-    found = compare(load(name), importance, layer_dependency, seeds=REAL[name], batches=NUM_BATCHES[importance])
+    batches = NUM_BATCHES[importance] * (8 if name == "synthetic-products" else 1)  # few seeds: standard errors of 1 %
+    found = compare(load(name), importance, layer_dependency, seeds=REAL[name], batches=batches)
     assert_same_means(found, comparisons=2 * len(FANOUTS) * len(VARIANTS) * len(REAL), tolerance=0.02)
