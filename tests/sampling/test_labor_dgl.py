@@ -5,6 +5,7 @@ rows of d ≤ k edges keep c = k / d, so that their sources' π grows from round
 the first number of a PCG stream per source; importance sampling with fewer rounds than given stops at convergence.
 """
 
+from collections.abc import Callable
 from functools import lru_cache
 from itertools import product
 from typing import Any
@@ -22,14 +23,13 @@ FANOUTS = [10, 10, 10]
 VARIANTS = list(product([0, 1, 2, "*"], [False, True]))
 FEW_VARIANTS = [(0, True), (2, False), ("*", True)]
 CONFIDENCE = 0.99
-REAL = {"ogbn-arxiv": 512, "dblp-2010": 512, "cnr-2000": 512, "soc-epinions1": 512, "synthetic-products": 64}  # seeds
-NUM_BATCHES = {0: 400, 1: 200, 2: 150, "*": 60}
+REAL = {"ogbn-arxiv": 512, "dblp-2010": 256, "cnr-2000": 128, "soc-epinions1": 64, "synthetic-products": 64}  # seeds
+NUM_BATCHES = {0: 200, 1: 100, 2: 80, "*": 50}
 
 
-def counts(blocks: Any, sources: str) -> list[int]:
-    """Return the sources and the edges of all blocks."""
-    values = [(getattr(b, sources), b.num_edges) for b in reversed(blocks)]
-    return [int(v() if callable(v) else v) for pair in values for v in pair]
+def counts(blocks: Any, sources: Callable[[Any], int], edges: Callable[[Any], int]) -> list[int]:
+    """Return the sources and the edges of all blocks, from the seeds on."""
+    return [size(block) for block in reversed(blocks) for size in (sources, edges)]
 
 
 def compare(graph: Graph, importance: Any, layer_dependency: bool, *, seeds: int, batches: int) -> dict[str, Any]:
@@ -46,7 +46,9 @@ def compare(graph: Graph, importance: Any, layer_dependency: bool, *, seeds: int
     for step in range(batches):
         ids = torch.randperm(graph.num_nodes, generator=generator)[:seeds]
         batch = ours.sample(graph, ids, step=step)
-        rows.append((counts(batch.blocks, "num_src"), counts(theirs.sample_blocks(peer, ids)[2], "num_src_nodes")))
+        mine = counts(batch.blocks, lambda block: block.num_src, lambda block: block.num_edges)
+        blocks = theirs.sample_blocks(peer, ids)[2]
+        rows.append((mine, counts(blocks, lambda block: block.num_src_nodes(), lambda block: block.num_edges())))
     a, b = np.array(rows, dtype=float).transpose(1, 0, 2)
     error = (a - b).std(0, ddof=1) / batches**0.5
     return {"relative": a.mean(0) / b.mean(0) - 1, "z": (a - b).mean(0) / error, "error": error / b.mean(0)}
@@ -85,5 +87,6 @@ def load(name: str) -> Graph:
 @pytest.mark.parametrize("name", REAL)
 def test_published_graphs(name: str, importance: Any, layer_dependency: bool) -> None:
     pytest.importorskip("dgl")
-    found = compare(load(name), importance, layer_dependency, seeds=REAL[name], batches=NUM_BATCHES[importance])
+    batches = NUM_BATCHES[importance] * (8 if name == "synthetic-products" else 1)  # few seeds: standard errors of 1 %
+    found = compare(load(name), importance, layer_dependency, seeds=REAL[name], batches=batches)
     assert_same_means(found, comparisons=2 * len(FANOUTS) * len(VARIANTS) * len(REAL), tolerance=0.02)

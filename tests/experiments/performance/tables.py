@@ -12,6 +12,13 @@ def sampling() -> pd.DataFrame:
     )
 
 
+def labor() -> pd.DataFrame:
+    axes = [(g, i, t) for g in ("ogbn-arxiv", "power-law") for i in (0, 1, "*") for t in (None, 1)]
+    return pd.DataFrame(
+        {"graph": g, "batch_size": 1024, "fanouts": "[10]", "importance": i, "threads": t, **TIMES} for g, i, t in axes
+    )
+
+
 def splitting() -> pd.DataFrame:
     return pd.DataFrame(
         {"graph": "ogbn-arxiv", "num_seeds": 90941, "method": m, "num_parts": k, "dgl_function": f, **TIMES}

@@ -8,7 +8,7 @@ import torch
 from pydantic import ValidationError
 
 import workbench as wb
-from experiments.performance import boundaries, sampling, splitting
+from experiments.performance import boundaries, labor, sampling, splitting
 from experiments.performance.graphs import GraphPoint, power_law_graph
 from workbench.core.randomness import permutation
 
@@ -30,6 +30,16 @@ def test_a_side_that_samples_something_else_is_not_timed(monkeypatch: pytest.Mon
     monkeypatch.setattr(sampling, "_TOLERANCE", -1.0)
     with pytest.raises(RuntimeError, match=r"DGL sampled \d+ input nodes, this library \d+"):
         list(sampling.run(sampling.Config(**GIVEN, batch_size=64, fanouts=(5,))))
+
+
+@pytest.mark.parametrize("importance", [0, 1, "*"])
+def test_labor_is_timed_on_the_batch_of_the_sampler(importance: Any) -> None:
+    before = wb.get_num_threads(), torch.get_num_threads()
+    given = {**GIVEN, "batch_size": 512, "fanouts": (3,), "importance": importance}
+    (row,) = labor.run(labor.Config(**given, threads=1))
+    assert (row["graph"], row["num_threads"], row["dgl_threads"]) == ("power-law", 1, 1)
+    assert before == (wb.get_num_threads(), torch.get_num_threads())
+    assert row["ratio_best"] == row["dgl_seconds"] / row["ours_seconds"]
 
 
 @pytest.mark.parametrize("function", ["create_block", "to_block"])

@@ -8,6 +8,7 @@ from workbench.experiment.figure_loader import load_experiment
 
 FIGURES = (
     "sampling",
+    "labor",
     "splitting",
     "aggregation",
     "epoch",
@@ -19,6 +20,9 @@ FIGURES = (
     "plan",
     "standins",
 )
+
+LABOR_0 = {"labor-0-faster-in-every-case"}
+IMPORTANCE = {"importance-faster-in-every-case"}
 
 
 def lost(figure: str, table: pd.DataFrame) -> set[str]:
@@ -35,6 +39,9 @@ def test_all_claims_hold_in_a_table_made_for_them(figure: str) -> None:
     [
         ("sampling", "graph == 'power-law' and batch_size == 8192", "ratio_best", 1.4, {"faster-in-every-case"}),
         ("sampling", "graph != 'power-law'", "ratio_best", 2.4, {"faster-at-the-median"}),
+        ("labor", "graph == 'power-law' and importance == 0 and threads != 1", "ratio_best", 2.9, LABOR_0),
+        ("labor", "graph == 'power-law' and importance == '*' and threads != 1", "ratio_best", 1.9, IMPORTANCE),
+        ("labor", "importance == 1 and threads == 1", "ratio_best", 2.4, {"one-thread-faster-in-every-case"}),
         ("splitting", "num_parts == 8 and method == 'metis'", "ratio_best", 4.9, {"faster-in-every-case"}),
         ("splitting", "num_parts == 8 or method == 'metis'", "ratio_best", 6.9, {"faster-at-the-median"}),
         ("aggregation", "kind == 'pool' and width == 64", "ratio_best", 0.8, {"faster-in-every-case"}),
@@ -74,7 +81,7 @@ def test_findings_on_seconds_are_timed() -> None:
         figure: {finding.timed for finding in load_experiment(f"performance/{figure}").check(getattr(tables, figure)())}
         for figure in FIGURES
     }
-    of_time = ("sampling", "splitting", "aggregation", "epoch", "micro_batches", "boundaries")
+    of_time = ("sampling", "labor", "splitting", "aggregation", "epoch", "micro_batches", "boundaries")
     assert timed == {figure: {figure in of_time} for figure in FIGURES}
 
 
