@@ -30,6 +30,13 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.distributed.rank_pool import RankPool as RankPool
     from workbench.experiment.figure_loader import load_experiment as load_experiment
     from workbench.experiment.finding import Finding as Finding
+    from workbench.features.cache.policies import CACHE_POLICIES as CACHE_POLICIES
+    from workbench.features.cache.simulate import CacheSimulation as CacheSimulation
+    from workbench.features.cache.simulate import simulate_cache as simulate_cache
+    from workbench.features.cache.stack_distance import miss_ratio_curve as miss_ratio_curve
+    from workbench.features.cache.static import rank_by_degree as rank_by_degree
+    from workbench.features.cache.static import rank_by_frequency as rank_by_frequency
+    from workbench.features.cached_rows import CachedRows as CachedRows
     from workbench.features.mapped_rows import MappedRows as MappedRows
     from workbench.features.memory_rows import MemoryRows as MemoryRows
     from workbench.features.protocols import FeatureStore as FeatureStore
@@ -85,6 +92,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.sampling.loader import prefetch as prefetch
     from workbench.sampling.neighbor import FullNeighborSampler as FullNeighborSampler
     from workbench.sampling.neighbor import NeighborSampler as NeighborSampler
+    from workbench.sampling.random_walk import RandomWalkSampler as RandomWalkSampler
     from workbench.sampling.sampler import Drawn as Drawn
     from workbench.sampling.sampler import Sampler as Sampler
     from workbench.tracking.compare import compare as compare
@@ -132,6 +140,11 @@ _NAMES = {
     "distributed.rank_pool": ["RankPool"],
     "experiment.finding": ["Finding"],
     "experiment.figure_loader": ["load_experiment"],
+    "features.cache.policies": ["CACHE_POLICIES"],
+    "features.cache.simulate": ["CacheSimulation", "simulate_cache"],
+    "features.cache.stack_distance": ["miss_ratio_curve"],
+    "features.cache.static": ["rank_by_degree", "rank_by_frequency"],
+    "features.cached_rows": ["CachedRows"],
     "features.mapped_rows": ["MappedRows"],
     "features.memory_rows": ["MemoryRows"],
     "features.protocols": ["FeatureStore", "Stageable", "WritableStore"],
@@ -160,6 +173,7 @@ _NAMES = {
     "sampling.edge_loader": ["edge_batches"],
     "sampling.labor": ["LaborSampler"],
     "sampling.loader": ["batches", "prefetch"],
+    "sampling.random_walk": ["RandomWalkSampler"],
     "sampling.sampler": ["Drawn", "Sampler"],
     "tracking.compare": ["compare"],
     "tracking.opening": ["open_store"],

@@ -15,6 +15,7 @@ from workbench.kernels.threads import parallel_rows
 _PREFETCH_DISTANCE = 16  # rows
 _MIN_ROWS = 32768  # per thread: fewer take less time than waking a thread
 _UNLIMITED = 2**62
+_NONE = torch.empty(0, dtype=torch.int64)
 
 
 class Candidates(NamedTuple):
@@ -80,7 +81,7 @@ def candidates(graph: Graph, nodes: Tensor, excluded: Tensor | None) -> Candidat
     """
     starts, lengths = _starts_and_degrees(graph, nodes)
     if excluded is None:
-        none = torch.empty(0, dtype=torch.int64, device=nodes.device)
+        none = _NONE.to(nodes.device)
         return Candidates(nodes, starts, lengths, lengths, none, none)
     if nodes.device.type != "cpu":
         first = torch.searchsorted(excluded, starts)
@@ -106,6 +107,29 @@ def _find_excluded(lo, hi, excluded, starts, lengths, first, degrees):
         while low < len(excluded) and excluded[low] < end:
             low += 1
         degrees[i] = lengths[i] - (low - first[i])
+
+
+@compiled
+def skip_excluded(rank, start, excluded, first):
+    """Convert a rank among a row's edges that are not excluded to an offset; `first` is its first excluded edge."""
+    low, high = first, len(excluded)
+    while low < high:
+        middle = (low + high) // 2
+        if excluded[middle] - start - (middle - first) <= rank:
+            low = middle + 1
+        else:
+            high = middle
+    return rank + low - first
+
+
+def skip_excluded_torch(ranks: Tensor, starts: Tensor, excluded: Tensor, first: Tensor) -> Tensor:
+    """Convert ranks to CSR positions: advance by the number of excluded edges passed, until that is stable."""
+    positions = starts + ranks
+    while True:
+        moved = starts + ranks + torch.searchsorted(excluded, positions, right=True) - first
+        if torch.equal(moved, positions):
+            return positions
+        positions = moved
 
 
 def expand_rows(rows: Candidates) -> tuple[Tensor, Tensor]:
