@@ -1,7 +1,6 @@
 """Miss rates of a cache under dependent batches, those of DGL's `LaborSampler(batch_dependency=)`, on real graphs."""
 
-from collections import OrderedDict
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterator
 
 import pytest
 from torch import Tensor
@@ -21,26 +20,6 @@ def batches_of(ids: Tensor, count: int, seed: int) -> Iterator[Tensor]:
         if batch == 0:
             order = ids[permutation(stream(seed, Purpose.SHUFFLE, epoch), len(ids))]
         yield order[batch * BATCH_SIZE : (batch + 1) * BATCH_SIZE]
-
-
-def miss_rate(reads: Iterable[Tensor], capacity: int, warm_up: int) -> float:
-    """Return the misses per access of an LRU cache after a number of reads."""
-    cached, misses, accesses = OrderedDict[int, None](), 0, 0
-    for number, ids in enumerate(reads):
-        before = misses
-        for row in ids.tolist():
-            if row in cached:
-                cached.move_to_end(row)
-                continue
-            misses += 1
-            cached[row] = None
-            if len(cached) > capacity:
-                cached.popitem(last=False)
-        if number < warm_up:
-            misses = before
-        else:
-            accesses += len(ids)
-    return misses / accesses
 
 
 def dgl_inputs(graph: wb.Graph, kappa: int, seed: int) -> Callable[[Tensor, int], Tensor]:
@@ -71,5 +50,5 @@ def test_miss_rates_are_those_of_dgl(name: str, kappa: int) -> None:
         for inputs in (our_inputs, dgl_inputs):
             draw = inputs(data.graph, kappa, seed)
             reads = (draw(seeds, step) for step, seeds in enumerate(batches_of(data.train_idx, count, seed)))
-            rates.append(miss_rate(reads, capacity, warm_up))
+            rates.append(wb.simulate_cache(wb.AccessTrace.of(reads), capacity, warmup=warm_up).miss_rate)
         assert abs(rates[0] - rates[1]) <= 0.01
