@@ -4,6 +4,8 @@ Math libraries differ in the last bits between devices. A table lookup with one 
 not, if they are separate operations: numba fuses them only with `fastmath`, torch's operators never.
 """
 
+import math
+
 import numpy as np
 import torch
 from torch import Tensor
@@ -63,16 +65,20 @@ _PROBABILITIES = _probability_table()
 
 
 @compiled
-def normal_quantile(p):
-    """Return Φ⁻¹(p): infinite at 0 and 1 and beyond them. Tails below 2⁻⁵³ count as 2⁻⁵³."""
-    upper = p >= 0.5
-    tail = 1.0 - p if upper else p  # exact
-    if tail <= 0.0:
-        return np.inf if upper else -np.inf
-    bits = np.float64(max(tail, TWO_TO_MINUS_53)).view(np.int64)
+def _quantile(p):
+    """Return Φ⁻¹(p) for p from 2⁻⁵³ to 1 - 2⁻⁵³, without a branch: signs of variates are unpredictable."""
+    bits = np.float64(min(p, 1.0 - p)).view(np.int64)  # exact: a p above 1/2 is a multiple of 2⁻⁵³
     cell = (bits >> _PLACE_BITS) - _FIRST_CELL
     below = _QUANTILES[cell, 0] + np.float64(bits & _PLACE_MASK) * _QUANTILES[cell, 1]
-    return -below if upper else below
+    return math.copysign(below, p - 0.5)
+
+
+@compiled
+def normal_quantile(p):
+    """Return Φ⁻¹(p): infinite at 0 and 1 and beyond them. Tails below 2⁻⁵³ count as 2⁻⁵³."""
+    if p <= 0.0:
+        return -np.inf
+    return np.inf if p >= 1.0 else _quantile(max(p, TWO_TO_MINUS_53))
 
 
 @compiled
@@ -87,16 +93,13 @@ def normal_cdf(n):
 @compiled
 def normal(bits):
     """Convert the upper 52 bits to a standard normal variate, finite and symmetric around 0."""
-    return normal_quantile(open_unit_interval(bits))
+    return _quantile(open_unit_interval(bits))
 
 
 @compiled
 def mixed_normal(key, next_key, cosine, sine, index):
     """Return the normal variate `index` of a mixture of two streams (`core.variates.Variates`)."""
-    first = cosine * normal(hash_index(key, index))
-    if sine == 0.0:
-        return first
-    return first + sine * normal(hash_index(next_key, index))
+    return cosine * normal(hash_index(key, index)) + sine * normal(hash_index(next_key, index))
 
 
 @compiled
@@ -118,13 +121,11 @@ def mixed_exponential(key, next_key, cosine, sine, index):
 def normal_quantile_torch(p: Tensor) -> Tensor:
     """Compute `normal_quantile` for float64 tensors, on any device."""
     table = torch.from_numpy(_QUANTILES).to(p.device)
-    upper = p >= 0.5
-    tail = torch.where(upper, 1.0 - p, p)
+    tail = torch.minimum(p, 1.0 - p)
     bits = tail.clamp(min=TWO_TO_MINUS_53).view(torch.int64)
     values, slopes = table[(bits >> _PLACE_BITS) - _FIRST_CELL].unbind(-1)
     below = values + (bits & _PLACE_MASK).to(torch.float64) * slopes
-    below = torch.where(tail <= 0.0, -torch.inf, below)
-    return torch.where(upper, -below, below)
+    return torch.copysign(torch.where(tail <= 0.0, -torch.inf, below), p - 0.5)
 
 
 def normal_cdf_torch(n: Tensor) -> Tensor:
@@ -144,11 +145,8 @@ def normal_torch(bits: Tensor) -> Tensor:
 
 def mixed_normal_torch(key: int | Tensor, next_key: int | Tensor, cosine: float, sine: float, index: Tensor) -> Tensor:
     """Compute `mixed_normal` for int64 tensors of indices; keys may be tensors that broadcast with them."""
-    first = cosine * normal_torch(hash_index_torch(key, index))
-    if sine == 0.0:
-        return first
     second = sine * normal_torch(hash_index_torch(next_key, index))
-    return first + second
+    return cosine * normal_torch(hash_index_torch(key, index)) + second
 
 
 def mixed_uniform_torch(key: int | Tensor, next_key: int | Tensor, cosine: float, sine: float, index: Tensor) -> Tensor:

@@ -46,13 +46,13 @@ def draw_earliest(
 
 
 def edge_arrays(rows: Candidates, weights: Tensor | None) -> tuple[np.ndarray, ...]:
-    """Return starts, ends and degrees of the rows, excluded slots and where each row's begin, and weights by slot."""
+    """Return starts and ends of the rows, excluded slots and where those of each row begin, and weights by slot."""
     first = rows.first_excluded if len(rows.excluded) else torch.zeros_like(rows.starts)
     if weights is None:
         weights = torch.empty(0)
     elif rows.positions is not None:
         weights = weights[rows.positions]
-    tensors = (rows.starts, rows.starts + rows.lengths, rows.degrees, rows.excluded, first, weights)
+    tensors = (rows.starts, rows.starts + rows.lengths, rows.excluded, first, weights)
     return tuple(tensor.numpy() for tensor in tensors)
 
 
@@ -69,63 +69,83 @@ def _offsets(rows: Candidates) -> Tensor:
 
 
 @compiled
-def next_drawable(slot, end, skip, excluded, weights):
-    """Return the next candidate that is not excluded, nor of weight 0, and the index of the next excluded edge."""
-    while slot < end:
+def _find_drawable(start, end, skip, excluded, weights, slots):
+    """Write the candidates that are neither excluded nor of weight 0 to `slots`, and return their number.
+
+    `skip` is the index of the row's first excluded edge.
+    """
+    count = 0
+    for slot in range(start, end):
         if skip < len(excluded) and excluded[skip] == slot:
             skip += 1
         elif len(weights) == 0 or weights[slot] > 0:
-            break
-        slot += 1
-    return slot, skip
+            slots[count] = slot
+            count += 1
+    return count
 
 
 @compiled
-def _race_rows(lo, hi, edges, streams, indptr, slots):
-    starts, ends, degrees, excluded, first_excluded, weights, _ = edges
-    for i in range(lo, hi):
-        drawn = slots[indptr[i] : indptr[i + 1]]
-        if len(drawn) == 0:
-            continue
-        slot, skip = next_drawable(starts[i], ends[i], first_excluded[i], excluded, weights)
-        if len(weights) > 0 or streams[-1][i] or len(drawn) < degrees[i]:
-            _race(i, slot, skip, edges, streams, drawn)
-            continue
-        for j in range(len(drawn)):
-            drawn[j] = slot
-            slot, skip = next_drawable(slot + 1, ends[i], skip, excluded, weights)
-
-
-@compiled
-def _race(i, slot, skip, edges, streams, drawn):
-    """Draw row i, whose first drawable edge is `slot`."""
-    starts, ends, _, excluded, _, weights, offsets = edges
+def _race_rows(lo, hi, edges, streams, indptr, drawn):
+    """Draw rows [lo, hi). Arrival times are computed apart from their comparison, so that the loop is vectorized."""
+    starts, ends, excluded, first_excluded, weights, offsets = edges
     key, next_key, cosine, sine, nodes, replaced = streams
-    row_key, next_row_key = np.int64(hash_index(key, nodes[i])), np.int64(hash_index(next_key, nodes[i]))
-    times = np.full(len(drawn), np.inf)
-    drawn[:] = slot  # in case all weights are so small that no time is finite
-    filled = 0
-    while slot < ends[i]:
-        offset = offsets[slot] if len(offsets) else slot - starts[i]
+    longest = 0
+    for i in range(lo, hi):
+        longest = max(longest, ends[i] - starts[i])
+    slots, index = np.empty(longest, np.int64), np.empty(longest, np.int64)
+    times, earliest = np.empty(longest), np.empty(longest)
+    for i in range(lo, hi):
+        first, count = indptr[i], indptr[i + 1] - indptr[i]
+        if count == 0:
+            continue
+        num = _find_drawable(starts[i], ends[i], first_excluded[i], excluded, weights, slots)
+        if len(weights) == 0 and count == num and not replaced[i]:
+            for j in range(num):
+                drawn[first + j] = slots[j]
+            continue
+        for j in range(num):
+            index[j] = offsets[slots[j]] if len(offsets) else slots[j] - starts[i]
+        keys = np.int64(hash_index(key, nodes[i])), np.int64(hash_index(next_key, nodes[i]))
         if replaced[i]:
-            edge_key = np.int64(hash_index(row_key, offset))
-            next_edge_key = np.int64(hash_index(next_row_key, offset))
-            for j in range(len(drawn)):
-                time = _arrival(edge_key, next_edge_key, cosine, sine, j, weights, slot)
-                if time < times[j]:
-                    times[j] = time
-                    drawn[j] = slot
+            for j in range(count):
+                _race_once(keys, cosine, sine, index, j, slots, weights, num, times)
+                drawn[first + j] = slots[_argmin(times, num)]
         else:
-            time = _arrival(row_key, next_row_key, cosine, sine, offset, weights, slot)
-            filled = insert_arrival(time, slot, times, drawn, filled)
-        slot, skip = next_drawable(slot + 1, ends[i], skip, excluded, weights)
+            _race(keys, cosine, sine, index, slots, weights, num, times)
+            filled = 0
+            for j in range(num):
+                if filled < count or times[j] < earliest[count - 1]:
+                    filled = insert_arrival(times[j], slots[j], earliest[:count], drawn[first : first + count], filled)
 
 
 @compiled
-def _arrival(key, next_key, cosine, sine, index, weights, slot):
+def _race(keys, cosine, sine, index, slots, weights, num, times):
+    """Compute the arrival times of `num` edges of a row."""
     if len(weights) == 0:
-        return mixed_normal(key, next_key, cosine, sine, index)
-    return mixed_exponential(key, next_key, cosine, sine, index) / weights[slot]
+        for j in range(num):
+            times[j] = mixed_normal(keys[0], keys[1], cosine, sine, index[j])
+    else:
+        for j in range(num):
+            times[j] = mixed_exponential(keys[0], keys[1], cosine, sine, index[j]) / weights[slots[j]]
+
+
+@compiled
+def _race_once(keys, cosine, sine, index, draw, slots, weights, num, times):
+    """Compute the arrival times of `num` edges of a row in the race of one draw with replacement."""
+    for j in range(num):
+        edge_key, next_key = np.int64(hash_index(keys[0], index[j])), np.int64(hash_index(keys[1], index[j]))
+        if len(weights) == 0:
+            times[j] = mixed_normal(edge_key, next_key, cosine, sine, draw)
+        else:
+            times[j] = mixed_exponential(edge_key, next_key, cosine, sine, draw) / weights[slots[j]]
+
+
+@compiled
+def _argmin(times, num):
+    best = 0
+    for j in range(1, num):
+        best = j if times[j] < times[best] else best
+    return best
 
 
 @compiled

@@ -19,7 +19,6 @@ from workbench.sampling.race import (
     draw_earliest_torch,
     edge_arrays,
     edge_positions,
-    next_drawable,
 )
 from workbench.sampling.sampler import Drawn
 
@@ -68,18 +67,17 @@ def _drawable(rows: Candidates, weights: Tensor) -> Tensor:
 
 
 @compiled
-def _count_drawable(lo, hi, starts, ends, degrees, excluded, first_excluded, weights, counts):
+def _count_drawable(lo, hi, starts, ends, excluded, first_excluded, weights, counts):
     for i in range(lo, hi):
+        counts[i], skip = 0, first_excluded[i]
         for slot in range(starts[i], ends[i]):
             if not 0 <= weights[slot] < np.inf:
                 counts[i] = -1 - slot
                 break
-        else:
-            slot, skip = next_drawable(starts[i], ends[i], first_excluded[i], excluded, weights)
-            counts[i] = 0
-            while slot < ends[i]:
+            if skip < len(excluded) and excluded[skip] == slot:
+                skip += 1
+            elif weights[slot] > 0:
                 counts[i] += 1
-                slot, skip = next_drawable(slot + 1, ends[i], skip, excluded, weights)
 
 
 def _drawable_torch(rows: Candidates, weights: Tensor) -> Tensor:
