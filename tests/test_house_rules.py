@@ -44,6 +44,7 @@ ALLOWED = {
         "_temporary",
         "mkdtemp",
     ): "the last resort for a computed row",
+    ("experiments/performance/caches.py", "run", "NamedTemporaryFile"): "libcachesim reads traces from files",
     ("experiments/betty/fig15.py", "_efficient", "rename"): "of a table",
 }
 

@@ -96,3 +96,9 @@ def standins() -> pd.DataFrame:
         for name in ("synthetic-arxiv", "synthetic-yelp")
         for p in ("edges", "clustering")
     )
+
+
+def caches() -> pd.DataFrame:
+    policies = ("lru", "s3-fifo", "static", "belady", "belady-bypass")
+    speeds = {"speed": 12.0, "speed_low": 11.0, "speed_high": 12.5, "peer_speed": 3.0, "miss_rate": 0.5}
+    return pd.DataFrame({"graph": g, "policy": p, **speeds} for g in ("ogbn-arxiv", "power-law") for p in policies)

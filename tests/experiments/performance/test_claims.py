@@ -19,6 +19,7 @@ FIGURES = (
     "traced",
     "plan",
     "standins",
+    "caches",
 )
 
 LABOR_0 = {"labor-0-faster-in-every-case"}
@@ -66,6 +67,8 @@ def test_all_claims_hold_in_a_table_made_for_them(figure: str) -> None:
         ("plan", "method == 'reg' and case_seed == 4", "planned", None, {"found-in-every-case"}),
         ("standins", "standin == 'synthetic-yelp' and property == 'edges'", "met", False, {"targets-are-met"}),
         ("standins", "standin == 'synthetic-yelp'", "peak_bytes", 1001, {"required-memory-is-enough"}),
+        ("caches", "policy == 'static' and graph == 'power-law'", "speed", 4.9, {"fast"}),
+        ("caches", "policy == 'belady' and graph == 'power-law'", "speed", 0.9, {"fast-belady"}),
     ],
 )
 def test_a_spoiled_table_loses_just_that_claim(
@@ -81,7 +84,7 @@ def test_findings_on_seconds_are_timed() -> None:
         figure: {finding.timed for finding in load_experiment(f"performance/{figure}").check(getattr(tables, figure)())}
         for figure in FIGURES
     }
-    of_time = ("sampling", "labor", "splitting", "aggregation", "epoch", "micro_batches", "boundaries")
+    of_time = ("sampling", "labor", "splitting", "aggregation", "epoch", "micro_batches", "boundaries", "caches")
     assert timed == {figure: {figure in of_time} for figure in FIGURES}
 
 

@@ -40,7 +40,7 @@ def test_a_trace_without_accesses_and_a_cache_larger_than_the_store() -> None:
         (
             {"policy": "mru"},
             ValueError,
-            "policy 'mru' is not known; choose from belady, belady-bypass, clock, fifo, lru",
+            "choose from belady, belady-bypass, clock, fifo, lru, s3",
         ),
         ({"capacity_rows": 0}, ValueError, "capacity_rows is 0; it must be a whole number of at least 1"),
         ({"capacity_rows": 1 << 40}, ValueError, "capacity_rows is 1099511627776"),

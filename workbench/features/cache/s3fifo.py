@@ -21,9 +21,9 @@ from workbench.features.cache.state import (
     is_full,
     next_free_slot,
     oldest,
-    push,
+    push_node,
     put,
-    unlink,
+    remove_node,
 )
 from workbench.kernels.jit import compiled
 
@@ -47,7 +47,7 @@ def admit_s3fifo(s, row):
     put(s, slot, row)
     s.mark[slot] = 0
     s.counters[SMALL] += 0 if to_main else 1
-    push(s, MAIN_QUEUE if to_main else SMALL_QUEUE, slot)
+    push_node(s, MAIN_QUEUE if to_main else SMALL_QUEUE, slot)
     return slot
 
 
@@ -57,7 +57,7 @@ def _forget_ghost(s, row):
     node = s.node_of[row]
     if node == NONE:
         return False
-    unlink(s, node)
+    remove_node(s, node)
     s.node_of[row] = s.row_of[node] = NONE
     last = len(s.mark) + s.counters[GHOSTS] - 1
     s.counters[GHOSTS] -= 1
@@ -80,12 +80,12 @@ def _remember(s, row):
         return
     if s.counters[GHOSTS] == limit:
         node = oldest(s, GHOST_QUEUE)
-        unlink(s, node)
+        remove_node(s, node)
     else:
         node = len(s.mark) + s.counters[GHOSTS]
         s.counters[GHOSTS] += 1
     put(s, node, row)
-    push(s, GHOST_QUEUE, node)
+    push_node(s, GHOST_QUEUE, node)
 
 
 @compiled(_nrt=False)
@@ -103,7 +103,7 @@ def _evict_small(s):
     """Move used rows to the main queue until one is found that was not, and evict that; `NONE` if there is none."""
     while s.counters[SMALL]:
         slot = oldest(s, SMALL_QUEUE)
-        unlink(s, slot)
+        remove_node(s, slot)
         s.counters[SMALL] -= 1
         if s.mark[slot] < _MOVE_TO_MAIN:
             row = s.row_of[slot]
@@ -112,7 +112,7 @@ def _evict_small(s):
             _remember(s, row)
             return slot
         s.mark[slot] = 0
-        push(s, MAIN_QUEUE, slot)
+        push_node(s, MAIN_QUEUE, slot)
     return NONE
 
 
@@ -121,8 +121,8 @@ def _evict_main(s):
     slot = oldest(s, MAIN_QUEUE)
     while s.mark[slot]:
         s.mark[slot] -= 1
-        unlink(s, slot)
-        push(s, MAIN_QUEUE, slot)
+        remove_node(s, slot)
+        push_node(s, MAIN_QUEUE, slot)
         slot = oldest(s, MAIN_QUEUE)
-    unlink(s, slot)
+    remove_node(s, slot)
     return slot

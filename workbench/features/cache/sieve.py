@@ -13,10 +13,10 @@ from workbench.features.cache.state import (
     is_full,
     next_free_slot,
     oldest,
-    push,
+    push_node,
     put,
+    remove_node,
     sentinel,
-    unlink,
 )
 from workbench.kernels.jit import compiled
 
@@ -30,7 +30,7 @@ def hit_sieve(s, slot):
 def admit_sieve(s, row):
     slot = _evict(s) if is_full(s) else next_free_slot(s)
     put(s, slot, row)
-    push(s, MAIN_QUEUE, slot)
+    push_node(s, MAIN_QUEUE, slot)
     return slot
 
 
@@ -47,5 +47,5 @@ def _evict(s):
         if slot == end:
             slot = np.int64(oldest(s, MAIN_QUEUE))
     s.counters[HAND] = s.newer[slot]
-    unlink(s, slot)
+    remove_node(s, slot)
     return slot

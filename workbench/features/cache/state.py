@@ -124,7 +124,7 @@ def sentinel(s, queue):
 
 
 @compiled(_nrt=False)
-def push(s, queue, node):
+def push_node(s, queue, node):
     """Insert a node as the newest member of a queue."""
     end = sentinel(s, queue)
     newest = s.older[end]
@@ -134,7 +134,7 @@ def push(s, queue, node):
 
 
 @compiled(_nrt=False)
-def unlink(s, node):
+def remove_node(s, node):
     """Remove a node from its queue."""
     newer, older = s.newer[node], s.older[node]
     s.older[newer], s.newer[older] = older, newer
