@@ -53,7 +53,7 @@ def may_write(mode: ast.expr) -> bool:
     if isinstance(mode, ast.Constant):
         return bool(set(str(mode.value)) & set("wax+"))
     flags = {node.attr for node in ast.walk(mode) if isinstance(node, ast.Attribute)}
-    return not flags or not flags <= {"O_RDONLY", "O_NOFOLLOW", "O_NONBLOCK", "O_DIRECTORY", "O_CLOEXEC"}
+    return not flags or not flags <= {"O_RDONLY", "O_NOFOLLOW", "O_NONBLOCK", "O_DIRECTORY", "O_CLOEXEC", "O_DIRECT"}
 
 
 def opens_to_write(call: ast.Call, owner: str) -> bool:

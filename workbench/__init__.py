@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.distributed.rank_pool import RankPool as RankPool
     from workbench.experiment.figure_loader import load_experiment as load_experiment
     from workbench.experiment.finding import Finding as Finding
+    from workbench.features.disk_rows import DiskRows as DiskRows
     from workbench.features.mapped_rows import MappedRows as MappedRows
     from workbench.features.memory_rows import MemoryRows as MemoryRows
     from workbench.features.protocols import FeatureStore as FeatureStore
@@ -128,6 +129,7 @@ _NAMES = {
     "distributed.rank_pool": ["RankPool"],
     "experiment.finding": ["Finding"],
     "experiment.figure_loader": ["load_experiment"],
+    "features.disk_rows": ["DiskRows"],
     "features.mapped_rows": ["MappedRows"],
     "features.memory_rows": ["MemoryRows"],
     "features.protocols": ["FeatureStore", "Stageable", "WritableStore"],
