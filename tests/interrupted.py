@@ -17,9 +17,11 @@ import select
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path
 
 import torch
@@ -65,6 +67,7 @@ SCENARIOS = (
     "evaluate",
     "estimate",
     "cache",
+    "disk",
 )
 
 
@@ -89,6 +92,8 @@ class Scenarios:
         self.kept = self.new_model("gcn")
         self.kept_optimizer = torch.optim.Adam(self.kept.parameters(), lr=0.01)
         self.built = 0
+        self.rows, self.ids = cache / "rows", torch.randint(3000, (2000,), generator=draw)
+        wb.MappedRows.create(self.rows, self.x)
 
     def new_model(self, kind: str) -> GNN:
         return wb.build_model(kind, in_dim=16, hidden_dim=16, out_dim=5, num_layers=2, dropout=0.5).double()
@@ -160,6 +165,10 @@ class Scenarios:
         assert isinstance(found, wb.Dataset)
         return digest([found.x, found.y, found.graph.indices])
 
+    def disk(self) -> str:
+        store = wb.DiskRows(self.rows, threads=8)
+        return digest(store.read(self.ids) for _ in range(20))
+
     def dataset(self) -> wb.Dataset:
         some, none = torch.arange(10), torch.empty(0, dtype=torch.int64)
         return wb.Dataset.build(
@@ -189,6 +198,13 @@ def atomic_steps(scenarios: Scenarios) -> tuple[Callable[[], str], Callable[[], 
     return lambda: step(model, optimizer), is_complete
 
 
+def open_files() -> Iterator[str]:
+    """Yield the targets of this process's descriptors, on systems that list them."""
+    for link in Path("/proc/self/fd").glob("*"):
+        with suppress(OSError):  # the listing's own
+            yield str(link.readlink())
+
+
 def broken_state() -> list[str]:
     """Return descriptions of global state that an interrupt left changed."""
     problems = {
@@ -197,6 +213,8 @@ def broken_state() -> list[str]:
         "the garbage collector is disabled": not gc.isenabled(),
         "gradients are disabled": not torch.is_grad_enabled(),
         "numba's cache folder is ours": "workbench" in str(numba_config.CACHE_DIR),  # type: ignore[attr-defined]
+        "a thread still reads": any(thread.name == "workbench-io" for thread in threading.enumerate()),
+        "a file of rows is open": any(target.endswith("rows.bin") for target in open_files()),
     }
     return [problem for problem, present in problems.items() if present]
 

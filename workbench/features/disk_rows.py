@@ -12,7 +12,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.array_store import array_path
-from workbench.core.errors import CorruptFileError, check_at_least, check_choice, check_id_vector, check_ids
+from workbench.core.errors import CorruptFileError, check_at_least, check_id_vector, check_ids
 from workbench.core.traffic import Traffic
 from workbench.core.units import format_bytes
 from workbench.features.direct_file import DirectFile
@@ -55,7 +55,8 @@ class DiskRows:
         traffic: Traffic | None = None,
     ) -> None:
         check_at_least("threads", threads, 1)
-        check_choice("direct", str(direct), ("True", "False", "auto"))
+        if not isinstance(direct, bool) and direct != "auto":
+            raise ValueError(f'direct is {direct!r}; pass True, False or "auto"')
         rows = open_rows(folder)
         self._folder, self._option, self._threads, self._traffic = Path(folder).absolute(), direct, threads, traffic
         self._length, self._no_rows = len(rows), rows.new_empty(0, *rows.shape[1:])

@@ -48,5 +48,8 @@ def run_waiting(tasks: Sequence[Callable[[], object]], threads: int) -> None:
         work()
     finally:
         complete_despite_interrupt(join)
-    if errors:
-        raise errors[0]
+    try:
+        if errors:
+            raise errors[0]
+    finally:
+        errors.clear()  # the error refers to this frame: without a cycle, what the tasks refer to is freed with it

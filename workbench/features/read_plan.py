@@ -3,7 +3,6 @@
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
 from workbench.kernels.jit import compiled
@@ -51,12 +50,13 @@ def plan_reads(ids: Tensor, record_bytes: int, *, block: int, threads: int) -> R
         block: reads begin and end at multiples of it.
         threads: number of threads that share the tasks.
     """
-    places, order = torch.sort(ids)
-    starts = places.numpy() * np.int64(record_bytes)
+    wanted = ids.numpy()
+    order = np.argsort(wanted)  # not torch's, whose threads would be missing in a forked child
+    starts = wanted[order] * np.int64(record_bytes)
     offsets, sizes, first = (np.empty(len(starts) + 1, np.int64) for _ in range(3))
     count = _coalesce(starts, record_bytes, block, MAX_GAP, MAX_READ, offsets, sizes, first)
     sizes = sizes[:count]
-    return ReadPlan(order.numpy(), starts, offsets[:count], sizes, first[: count + 1], _tasks(sizes, threads))
+    return ReadPlan(order, starts, offsets[:count], sizes, first[: count + 1], _tasks(sizes, threads))
 
 
 def _tasks(sizes: np.ndarray, threads: int) -> np.ndarray:
