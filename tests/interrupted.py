@@ -20,8 +20,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator
-from contextlib import suppress
+from collections.abc import Callable, Iterable
 from pathlib import Path
 
 import torch
@@ -198,11 +197,15 @@ def atomic_steps(scenarios: Scenarios) -> tuple[Callable[[], str], Callable[[], 
     return lambda: step(model, optimizer), is_complete
 
 
-def open_files() -> Iterator[str]:
-    """Yield the targets of this process's descriptors, on systems that list them."""
-    for link in Path("/proc/self/fd").glob("*"):
-        with suppress(OSError):  # the listing's own
-            yield str(link.readlink())
+def rows_are_open() -> bool:
+    """Return whether a descriptor of this process refers to a file of rows, on systems that list them."""
+    links = [link for link in Path("/proc/self/fd").glob("*") if link.is_symlink()]  # without the listing's own
+    return any(os.path.realpath(link).endswith("rows.bin") for link in links)
+
+
+def collect_garbage() -> bool:
+    """Free what an interrupt left in cycles, such as a frame that refers to its own traceback."""
+    return gc.collect() >= 0
 
 
 def broken_state() -> list[str]:
@@ -214,7 +217,7 @@ def broken_state() -> list[str]:
         "gradients are disabled": not torch.is_grad_enabled(),
         "numba's cache folder is ours": "workbench" in str(numba_config.CACHE_DIR),  # type: ignore[attr-defined]
         "a thread still reads": any(thread.name == "workbench-io" for thread in threading.enumerate()),
-        "a file of rows is open": any(target.endswith("rows.bin") for target in open_files()),
+        "a file of rows is open": rows_are_open() and collect_garbage() and rows_are_open(),
     }
     return [problem for problem, present in problems.items() if present]
 

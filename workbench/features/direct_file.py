@@ -7,6 +7,7 @@ import threading
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,9 @@ from workbench.core.interrupts import deferred_interrupt
 
 _BLOCKS = (512, 4096)
 """Logical block sizes of devices, smallest first."""
+
+_open_files: dict[int, weakref.ref] = {}
+"""The owner of every open descriptor."""
 
 _UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP)
 
@@ -37,7 +41,7 @@ class DirectFile:
         self.path = path
         with deferred_interrupt():  # the descriptor always has an owner
             self._descriptor, self.block = _open(path, direct)
-            weakref.finalize(self, os.close, self._descriptor).atexit = False  # threads may still read then
+            _close_with(self, self._descriptor)
         self.size = os.fstat(self._descriptor).st_size
         self._process = _OfProcess(os.getpid())
 
@@ -123,6 +127,15 @@ class _OfProcess:
     def __init__(self, pid: int, counts: tuple[int, int] = (0, 0)) -> None:
         self.pid, self.counts = pid, counts
         self.lock, self.buffers = threading.Lock(), list[np.ndarray]()
+
+
+def _close_with(owner: object, descriptor: int) -> None:
+    """Close a descriptor when its owner is freed.
+
+    Without a line of Python: an interrupt that arrives in one of a finalizer ends it before the file is closed.
+    """
+    both = zip(map(_open_files.pop, [descriptor]), map(os.close, [descriptor]), strict=False)
+    _open_files[descriptor] = weakref.ref(owner, partial(next, both))
 
 
 def _open(path: Path, direct: bool | Literal["auto"]) -> tuple[int, int]:

@@ -46,10 +46,9 @@ def run_waiting(tasks: Sequence[Callable[[], object]], threads: int) -> None:
                 helper.start()
                 helpers.append(helper)
         work()
-    finally:
         complete_despite_interrupt(join)
-    try:
         if errors:
             raise errors[0]
     finally:
-        errors.clear()  # the error refers to this frame: without a cycle, what the tasks refer to is freed with it
+        complete_despite_interrupt(join)
+        errors.clear()  # an error refers to this frame: without a cycle, what the tasks refer to is freed with it

@@ -89,3 +89,14 @@ def standins() -> pd.DataFrame:
         for name in ("synthetic-arxiv", "synthetic-yelp")
         for p in ("edges", "clustering")
     )
+
+
+def disk_rows() -> pd.DataFrame:
+    bytes_read = {"cold": True, "disk_amplification": 1.5, "mapped_amplification": 30.0}
+    return pd.DataFrame(
+        {"graph": "power-law", "width": w, "ids": i, "direct_reads": d, "num_threads": n, **TIMES, **bytes_read}
+        for w in (128, 1024)
+        for i in ("batch", "uniform")
+        for d in (True, False)
+        for n in (1, 16)
+    )
