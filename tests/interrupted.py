@@ -31,7 +31,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import workbench as wb
 from workbench.datasets.cache import cached
-from workbench.nn.model import GNN
+from workbench.nn.gnn import GNN
 from workbench.training.evaluate import full_neighbour_logits
 
 _KILLER = """
