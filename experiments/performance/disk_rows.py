@@ -172,7 +172,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Ratios by number of threads and kind of reads, with the medians of both sides' amplification."""
-    groups: dict[str, Any] = {}
+    groups: dict[str, Any] = {"rows from disk": table}
     for (direct, threads), rows in table.groupby(["direct_reads", "num_threads"], sort=False):  # pyright: ignore[reportGeneralTypeIssues]
         groups[f"rows from disk: {threads} threads, {'direct' if direct else 'buffered'}"] = rows
     columns = [
