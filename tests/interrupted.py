@@ -17,6 +17,7 @@ import select
 import subprocess
 import sys
 import tempfile
+import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable
@@ -30,7 +31,7 @@ from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 import workbench as wb
 from workbench.datasets.cache import cached
-from workbench.nn.model import GNN
+from workbench.nn.gnn import GNN
 from workbench.training.evaluate import full_neighbour_logits
 
 _KILLER = """
@@ -65,6 +66,7 @@ SCENARIOS = (
     "evaluate",
     "estimate",
     "cache",
+    "disk",
 )
 
 
@@ -89,6 +91,8 @@ class Scenarios:
         self.kept = self.new_model("gcn")
         self.kept_optimizer = torch.optim.Adam(self.kept.parameters(), lr=0.01)
         self.built = 0
+        self.rows, self.ids = cache / "rows", torch.randint(3000, (2000,), generator=draw)
+        wb.MappedRows.create(self.rows, self.x)
 
     def new_model(self, kind: str) -> GNN:
         return wb.build_model(kind, in_dim=16, hidden_dim=16, out_dim=5, num_layers=2, dropout=0.5).double()
@@ -160,6 +164,10 @@ class Scenarios:
         assert isinstance(found, wb.Dataset)
         return digest([found.x, found.y, found.graph.indices])
 
+    def disk(self) -> str:
+        store = wb.DiskRows(self.rows, threads=8)
+        return digest(store.read(self.ids) for _ in range(20))
+
     def dataset(self) -> wb.Dataset:
         some, none = torch.arange(10), torch.empty(0, dtype=torch.int64)
         return wb.Dataset.build(
@@ -189,6 +197,17 @@ def atomic_steps(scenarios: Scenarios) -> tuple[Callable[[], str], Callable[[], 
     return lambda: step(model, optimizer), is_complete
 
 
+def rows_are_open() -> bool:
+    """Return whether a descriptor of this process refers to a file of rows, on systems that list them."""
+    links = [link for link in Path("/proc/self/fd").glob("*") if link.is_symlink()]  # without the listing's own
+    return any(os.path.realpath(link).endswith("rows.bin") for link in links)
+
+
+def collect_garbage() -> bool:
+    """Free what an interrupt left in cycles, such as a frame that refers to its own traceback."""
+    return gc.collect() >= 0
+
+
 def broken_state() -> list[str]:
     """Return descriptions of global state that an interrupt left changed."""
     problems = {
@@ -197,6 +216,8 @@ def broken_state() -> list[str]:
         "the garbage collector is disabled": not gc.isenabled(),
         "gradients are disabled": not torch.is_grad_enabled(),
         "numba's cache folder is ours": "workbench" in str(numba_config.CACHE_DIR),  # type: ignore[attr-defined]
+        "a thread still reads": any(thread.name == "workbench-io" for thread in threading.enumerate()),
+        "a file of rows is open": rows_are_open() and collect_garbage() and rows_are_open(),
     }
     return [problem for problem, present in problems.items() if present]
 

@@ -37,6 +37,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.features.cache.static import rank_by_degree as rank_by_degree
     from workbench.features.cache.static import rank_by_frequency as rank_by_frequency
     from workbench.features.cached_rows import CachedRows as CachedRows
+    from workbench.features.disk_rows import DiskRows as DiskRows
     from workbench.features.mapped_rows import MappedRows as MappedRows
     from workbench.features.memory_rows import MemoryRows as MemoryRows
     from workbench.features.protocols import FeatureStore as FeatureStore
@@ -145,6 +146,7 @@ _NAMES = {
     "features.cache.stack_distance": ["miss_ratio_curve"],
     "features.cache.static": ["rank_by_degree", "rank_by_frequency"],
     "features.cached_rows": ["CachedRows"],
+    "features.disk_rows": ["DiskRows"],
     "features.mapped_rows": ["MappedRows"],
     "features.memory_rows": ["MemoryRows"],
     "features.protocols": ["FeatureStore", "Stageable", "WritableStore"],

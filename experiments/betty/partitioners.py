@@ -4,13 +4,14 @@ import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from statistics import median
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal
 
 import pandas as pd
 from pydantic import PositiveFloat, PositiveInt
 from torch import Tensor
 
 import workbench as wb
+from experiments.betty.partitioner_targets import CASE, FAST, LARGEST, TARGETS, TOTAL, held
 from workbench.core.dataset import Dataset
 from workbench.core.errors import CapacityError
 from workbench.core.randomness import Purpose, permutation, stream
@@ -25,10 +26,6 @@ from workbench.partition.isolated import program_calls
 
 WARM_UP_SEEDS = 256
 PAGE = 4096  # bytes: resolution of the host's memory measurement, and the least value on a logarithmic axis
-LARGE = 1_000_000  # nonzeros of REG's graph above which its time counts
-CASE = ["dataset", "fanouts", "num_parts"]
-BASELINES = ["range", "random", "metis", "reg"]
-TOTAL, LARGEST, FAST = "auto (total)", "auto (largest)", "fast (largest)"  # choices with targets
 
 
 class Config(DataPointConfig):
@@ -179,19 +176,6 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     )
 
 
-class Target(NamedTuple):
-    """Upper bounds of the ratio of a choice's value to its best rival's: `median` over the cases and `worst` in any,
-    among cases with a large or small graph of REG, or all."""
-
-    name: str
-    choice: str
-    value: str
-    rivals: list[str]
-    median: float
-    worst: float = float("inf")
-    of: Literal["all", "large", "small"] = "all"
-
-
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     rows = shown(table)
     blind = claims.least(
@@ -204,41 +188,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         rivals=["range", "random"],
         by=CASE,
     )
-    return [blind, *(found for target in TARGETS for found in _held(target, rows))]
-
-
-def _held(target: Target, rows: pd.DataFrame) -> list[Finding]:
-    """No finding if the grid is without the choice or without REG."""
-    large = {"all": "index == index", "large": f"reg_nonzeros > {LARGE}", "small": f"reg_nonzeros <= {LARGE}"}
-    cases = rows.query(large[target.of])
-    if not {target.choice, "reg"} <= set(cases.choice):
-        return []
-    best = "REG's" if target.rivals == ["reg"] else f"the best of {', '.join(target.rivals)}"
-    never = "" if target.worst == float("inf") else f", never above {target.worst:g} times"
-    where = "" if target.of == "all" else f", where REG's graph is {target.of} ({LARGE:,} nonzeros)"
-    told = f"{target.choice}: {SAID[target.value]} at most {target.median:g} times {best} in the median{never}{where}"
-    bounds = {"median": target.median, "worst": target.worst, "timed": target.value.endswith("_seconds")}
-    ways = {"value": target.value, "among": "choice", "winner": target.choice, "rivals": target.rivals, "by": CASE}
-    return [claims.ratio(target.name, told, cases, **ways, **bounds)]
-
-
-SAID = {
-    "excess": "inputs beyond the batch's",
-    "largest_inputs": "inputs of the largest part",
-    "host_seconds": "seconds of partition and split",
-}
-TARGETS = [
-    Target("total-excess", TOTAL, "excess", ["reg"], 0.8, 1.02),
-    Target("largest-part", LARGEST, "largest_inputs", BASELINES, 0.85, 1.02),
-    Target("largest-excess", LARGEST, "excess", ["reg"], 1.0),
-    Target("total-seconds-large", TOTAL, "host_seconds", ["reg"], 1.0, of="large"),
-    Target("total-seconds-small", TOTAL, "host_seconds", ["reg"], 3.0, of="small"),
-    Target("largest-seconds-large", LARGEST, "host_seconds", ["reg"], 1.0, of="large"),
-    Target("largest-seconds-small", LARGEST, "host_seconds", ["reg"], 3.0, of="small"),
-    Target("fast-seconds", FAST, "host_seconds", ["reg"], 0.25, of="large"),
-    Target("fast-excess", FAST, "excess", ["reg"], 1.0, of="large"),
-    Target("fast-largest", FAST, "largest_inputs", ["reg"], 1.0, of="large"),
-]
+    return [blind, *(found for target in TARGETS for found in held(target, rows))]
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:

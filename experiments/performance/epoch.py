@@ -27,7 +27,7 @@ from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig
 from workbench.experiment.finding import Finding
 from workbench.interop import graph_to_dgl
-from workbench.nn.model import GNN
+from workbench.nn.gnn import GNN
 
 NARROW, EVERY = 2.0, 1.2
 """Claimed ratios: of the narrowest model, and of all."""

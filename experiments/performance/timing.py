@@ -70,7 +70,7 @@ def interleaved(
     gc.collect()
     gc.disable()
     try:
-        return _summary([_round(ours, theirs, flipped=turn % 2 == 1) for turn in range(repeats)])
+        return summarized([_round(ours, theirs, flipped=turn % 2 == 1) for turn in range(repeats)])
     finally:
         if collecting:
             gc.enable()
@@ -99,7 +99,8 @@ def _once(call: Callable[[], Any]) -> float:
     return elapsed
 
 
-def _summary(times: list[tuple[float, float]]) -> dict[str, float]:
+def summarized(times: list[tuple[float, float]]) -> dict[str, float]:
+    """Columns of `interleaved`, from the seconds (ours, theirs) of every round."""
     ratios = [theirs / ours for ours, theirs in times]
     low, median, high = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
     best_ours, best_theirs = (min(side) for side in zip(*times, strict=True))

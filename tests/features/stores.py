@@ -2,11 +2,13 @@
 
 from collections.abc import Callable
 from pathlib import Path
+from typing import Literal
 
 import torch
 from torch import Tensor
 
 from workbench.features.cached_rows import CachedRows
+from workbench.features.disk_rows import DiskRows
 from workbench.features.mapped_rows import MappedRows
 from workbench.features.memory_rows import MemoryRows
 from workbench.features.protocols import FeatureStore
@@ -21,11 +23,18 @@ def every_id(rows: Tensor) -> Tensor:
     return torch.arange(len(rows))
 
 
+def on_disk(rows: Tensor, folder: Path, direct: bool | Literal["auto"]) -> DiskRows:
+    MappedRows.create(folder / "rows", rows)
+    return DiskRows(folder / "rows", direct=direct, threads=3)
+
+
 STORES: dict[str, MakeStore] = {
     "memory": lambda rows, folder: MemoryRows(rows.clone()),
     "array": lambda rows, folder: as_store(rows.clone().numpy()),
     "mapped": lambda rows, folder: MappedRows.create(folder / "rows", rows),
     "mapped, in pieces": lambda rows, folder: MappedRows.create(folder / "pieces", rows.split(2)),
+    "disk": lambda rows, folder: on_disk(rows, folder, "auto"),
+    "disk, buffered": lambda rows, folder: on_disk(rows, folder, False),
     "recorded": lambda rows, folder: RecordedRows(rows.clone()),
     "staged": lambda rows, folder: stage_ids(MemoryRows(rows), every_id(rows)),
     "recorded, staged": lambda rows, folder: RecordedRows(rows).stage(every_id(rows)),

@@ -12,7 +12,7 @@ from workbench.memory.estimate import PHASES
 from workbench.memory.estimator import estimator_for
 from workbench.memory.training_setup import TrainingSetup
 from workbench.meter.storages import rounded_bytes
-from workbench.nn.model import GNN
+from workbench.nn.gnn import GNN
 from workbench.training.epoch_memory import EpochMemory, meter_epoch
 
 

@@ -8,7 +8,8 @@ import workbench as wb
 from tests.memory.measured import CLASSES, GRAPH, IN, build, is_close, measure, sample, thirds
 from workbench.memory.estimator import estimator_for
 from workbench.memory.training_setup import TrainingSetup
-from workbench.nn.model import GNN, MODEL_KINDS
+from workbench.nn.gnn import GNN
+from workbench.nn.model import MODEL_KINDS
 
 Y = torch.arange(GRAPH.num_nodes) % CLASSES
 BATCH = sample([4, 6], 120)

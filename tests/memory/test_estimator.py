@@ -34,7 +34,8 @@ from workbench.meter.storages import rounded_bytes
 from workbench.nn import dropout
 from workbench.nn.gcn import GCNLayer
 from workbench.nn.gin import GINLayer
-from workbench.nn.model import GNN, MODEL_KINDS
+from workbench.nn.gnn import GNN
+from workbench.nn.model import MODEL_KINDS
 
 
 @pytest.mark.parametrize(

@@ -11,7 +11,8 @@ from tests.nn.blocks import NUM_TYPES, random_block, random_rows
 from tests.strategies import random_graph, random_minibatch
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
-from workbench.nn.model import GNN, MODEL_KINDS, TYPED_MODEL_KINDS, build_model
+from workbench.nn.gnn import GNN
+from workbench.nn.model import MODEL_KINDS, TYPED_MODEL_KINDS, build_model
 
 IN, HIDDEN, OUT = 5, 8, 3
 KINDS = (*MODEL_KINDS, *TYPED_MODEL_KINDS)

@@ -11,7 +11,8 @@ from workbench.core.dataset import Dataset
 from workbench.core.graph import Graph
 from workbench.features.memory_rows import MemoryRows
 from workbench.nn.gcn import GCNLayer
-from workbench.nn.model import GNN, MODEL_KINDS, TYPED_MODEL_KINDS, build_model
+from workbench.nn.gnn import GNN
+from workbench.nn.model import MODEL_KINDS, TYPED_MODEL_KINDS, build_model
 from workbench.sampling.neighbor import FullNeighborSampler
 from workbench.training import layerwise
 from workbench.training.evaluate import accuracy, full_neighbour_logits, split_accuracies

@@ -15,7 +15,8 @@ from tests.devices import CUDA
 from tests.strategies import random_graph
 from tests.training.faulty import above, faulty, nothing
 from tests.training.toys import gradients, relative_difference
-from workbench.nn.model import GNN, MODEL_KINDS
+from workbench.nn.gnn import GNN
+from workbench.nn.model import MODEL_KINDS
 
 TOLERANCE = 1e-10
 GRAPH = random_graph(60, 400, seed=5, edge_weight=torch.float64)

@@ -17,7 +17,8 @@ from workbench.core.units import parse_bytes
 from workbench.datasets.load import load_dataset
 from workbench.links.knowledge_graph import KnowledgeGraph
 from workbench.memory.backend import Backend
-from workbench.memory.plan import Plan, check_options, plan_micro_batches
+from workbench.memory.plan import Plan, plan_micro_batches
+from workbench.memory.planning.options import check_options
 from workbench.meter.stopwatch import Stopwatch
 from workbench.nn.graph_models import relation_options
 from workbench.nn.model import build_model

@@ -37,6 +37,11 @@ _MAX_ELEMENTS = 1 << 60
 _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0  # in Python's mmap from 3.12 on
 
 
+def array_path(folder: str | os.PathLike[str], name: str) -> Path:
+    """Return the file of an array, which contains its bytes in row-major order and nothing else."""
+    return Path(folder).absolute() / f"{name}.bin"
+
+
 def chunks(tensor: Tensor) -> Iterator[memoryview]:
     """Yield the tensor's bytes in row-major order in pieces of 16 MiB; a contiguous CPU tensor is not copied."""
     flat = tensor.detach().cpu().contiguous().reshape(-1).view(torch.uint8).numpy()
@@ -72,7 +77,7 @@ def _write_array(folder: Path, name: str, values: Tensor | Iterable[Tensor]) -> 
             dtype = tensor.dtype
             yield from chunks(tensor)
 
-    checksum = files.write_new_file(folder / f"{name}.bin", pieces())
+    checksum = files.write_new_file(array_path(folder, name), pieces())
     if dtype is None:
         raise ValueError(f"array {name!r} has no tensors; pass at least one, which may have no rows")
     entry = {"dtype": str(dtype).removeprefix("torch."), "shape": shape, "bytes": math.prod(shape) * dtype.itemsize}
@@ -188,7 +193,7 @@ def _open_array(folder: Path, name: str, entry: Mapping[str, Any]) -> Tensor:
 
     No memory is reserved for copies of pages, so a file may be larger than memory.
     """
-    path, dtype = folder / f"{name}.bin", _DTYPES[entry["dtype"]]
+    path, dtype = array_path(folder, name), _DTYPES[entry["dtype"]]
     if not path.is_file():
         raise FileNotFoundError(f"{path} is missing; restore it or save again")
     size = path.stat().st_size
@@ -233,5 +238,5 @@ def open_arrays(folder: str | os.PathLike[str], *, kind: str, verify: bool = Fal
     arrays = {name: _open_array(root, name, entry) for name, entry in entries.items()}
     if verify:
         for name, tensor in arrays.items():
-            _check_digest(root / f"{name}.bin", tensor, entries[name]["sha256"])
+            _check_digest(array_path(root, name), tensor, entries[name]["sha256"])
     return arrays

@@ -13,6 +13,14 @@ from workbench.features.tensor_rows import TensorRows
 _KIND = "rows"
 
 
+def open_rows(folder: str | os.PathLike[str], *, verify: bool = False) -> Tensor:
+    """Memory-map the rows of a folder that `MappedRows.create` wrote. Arguments and errors as for `MappedRows`."""
+    arrays = open_arrays(folder, kind=_KIND, verify=verify)
+    if list(arrays) != ["rows"] or not arrays["rows"].dim():
+        raise CorruptFileError(f"{folder} does not contain an array of rows; write it with MappedRows.create")
+    return arrays["rows"]
+
+
 class MappedRows(TensorRows):
     """Rows of a memory-mapped array: pages are read from disk when they are first needed, and cached by the system.
 
@@ -27,10 +35,7 @@ class MappedRows(TensorRows):
     """
 
     def __init__(self, folder: str | os.PathLike[str], *, verify: bool = False, traffic: Traffic | None = None) -> None:
-        arrays = open_arrays(folder, kind=_KIND, verify=verify)
-        if list(arrays) != ["rows"] or not arrays["rows"].dim():
-            raise CorruptFileError(f"{folder} does not contain an array of rows; write it with MappedRows.create")
-        super().__init__(arrays["rows"], link="disk", traffic=traffic)
+        super().__init__(open_rows(folder, verify=verify), link="disk", traffic=traffic)
 
     @classmethod
     def create(

@@ -6,19 +6,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workbench.core.errors import (
-    ID_DTYPES,
-    INT64_MAX,
-    check_ids,
-    check_tensors,
-    check_type,
-    check_vector,
-)
+from workbench.core.errors import ID_DTYPES, INT64_MAX, check_ids, check_tensors, check_type, check_vector
 from workbench.core.graph import Graph
 from workbench.core.html import html_table
 from workbench.core.shared_storage import move_all, total_bytes
 from workbench.core.units import format_bytes
-from workbench.links.pair_ends import check_all_ids, check_negatives, negatives_per_pair, relabel, shared_negatives
+from workbench.links import pair_ends
 
 _FIELDS = ("seeds", "src", "dst", "neg_src", "neg_dst", "relation", "chunk", "parent", "parent_pairs")
 
@@ -70,7 +63,7 @@ class EdgeBatch:
             check_vector(name, getattr(self, name), self.num_pairs, (torch.int64,))
         check_vector("relation", self.relation, self.num_pairs, ID_DTYPES)
         check_vector("parent", self.parent, len(self.seeds), (torch.int64,))
-        check_negatives(self.neg_src, self.neg_dst, self.chunk, self.num_pairs)
+        pair_ends.check_negatives(self.neg_src, self.neg_dst, self.chunk, self.num_pairs)
 
     @classmethod
     def from_pairs(
@@ -103,16 +96,16 @@ class EdgeBatch:
         positive = {"src": check_ids("src", src, INT64_MAX), "dst": check_ids("dst", dst, INT64_MAX)}
         check_vector("dst", positive["dst"], len(positive["src"]), (torch.int64,))
         given = {
-            name: check_all_ids(f"negative_{name}", ids)
+            name: pair_ends.check_all_ids(f"negative_{name}", ids)
             for name, ids in (("src", negative_src), ("dst", negative_dst))
             if ids is not None
         }
         if chunks is None:
-            negatives = negatives_per_pair(positive, given)
+            negatives = pair_ends.negatives_per_pair(positive, given)
         else:
-            negatives = shared_negatives(len(positive["src"]), given, chunks)
+            negatives = pair_ends.shared_negatives(len(positive["src"]), given, chunks)
         chunk = negatives.pop("chunk", None)
-        seeds, ends = relabel(positive | negatives)
+        seeds, ends = pair_ends.relabel(positive | negatives)
         return cls(seeds, **ends, relation=relation, chunk=chunk)
 
     @property
@@ -167,12 +160,7 @@ class EdgeBatch:
         """
         if self.chunk is None:
             return self
-        corrupted: dict[str, list[Tensor]] = {"src": [], "dst": []}
-        for name, ids in self._shared().items():
-            rows = ids[self.chunk]
-            for end, columns in corrupted.items():
-                columns.append(rows if name == f"neg_{end}" else getattr(self, end)[:, None].expand_as(rows))
-        src, dst = (torch.cat(columns, 1).flatten() for columns in corrupted.values())
+        src, dst = pair_ends.corrupted_pairs(self.src, self.dst, self._shared(), self.chunk)
         return replace(self, neg_src=src, neg_dst=dst, chunk=None)
 
     def select(self, pairs: Tensor) -> "EdgeBatch":
@@ -195,7 +183,7 @@ class EdgeBatch:
             per_pair = self.num_negatives
             rows = (pairs[:, None] * per_pair + torch.arange(per_pair, device=self.device)).flatten()
         negatives = {name: ids[rows] for name in ("neg_src", "neg_dst") if (ids := getattr(self, name)) is not None}
-        parent, ends = relabel({"src": self.src[pairs], "dst": self.dst[pairs]} | negatives)
+        parent, ends = pair_ends.relabel({"src": self.src[pairs], "dst": self.dst[pairs]} | negatives)
         relation = None if self.relation is None else self.relation[pairs]
         return EdgeBatch(self.seeds[parent], **ends, relation=relation, chunk=chunk, parent=parent, parent_pairs=pairs)
 

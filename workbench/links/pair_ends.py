@@ -60,6 +60,23 @@ def shared_negatives(num_pairs: int, given: Mapping[str, Tensor], chunks: int) -
     return {f"neg_{name}": ids for name, ids in given.items()} | {"chunk": pairs * chunks // max(1, num_pairs)}
 
 
+def corrupted_pairs(src: Tensor, dst: Tensor, shared: Mapping[str, Tensor], chunk: Tensor) -> tuple[Tensor, Tensor]:
+    """List shared negatives pair by pair: both ends of every negative pair.
+
+    Args:
+        src: int64 [num_pairs].
+        dst: int64 [num_pairs].
+        shared: [chunks, count] under "neg_src", "neg_dst" or both.
+        chunk: int64 [num_pairs].
+    """
+    columns: tuple[list[Tensor], list[Tensor]] = [], []
+    for name, ids in shared.items():
+        rows = ids[chunk]
+        columns[0].append(rows if name == "neg_src" else src[:, None].expand_as(rows))
+        columns[1].append(rows if name == "neg_dst" else dst[:, None].expand_as(rows))
+    return torch.cat(columns[0], 1).flatten(), torch.cat(columns[1], 1).flatten()
+
+
 def check_all_ids(name: str, ids: Tensor) -> Tensor:
     """Check ids of any shape and return them as int64."""
     flat = check_ids(name, ids.reshape(-1) if isinstance(ids, Tensor) else ids, INT64_MAX)

@@ -3,7 +3,7 @@
 import torch
 
 from workbench.memory.backend import Backend
-from workbench.nn.model import GNN
+from workbench.nn.gnn import GNN
 from workbench.nn.sage import SAGELayer
 
 

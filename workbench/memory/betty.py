@@ -14,7 +14,7 @@ from workbench.memory.estimate import TERMS, MemoryEstimate
 from workbench.memory.optimizer import OPTIMIZERS
 from workbench.nn.gat import GATLayer
 from workbench.nn.gin import GINLayer
-from workbench.nn.model import GNN
+from workbench.nn.gnn import GNN
 from workbench.nn.sage import SAGELayer
 
 _ADAMS = (torch.optim.Adam, torch.optim.AdamW)

@@ -25,7 +25,7 @@ from workbench.memory.recovery import Recovery
 from workbench.memory.sizes import BatchSizes
 from workbench.memory.training_setup import Optimizer, TrainingSetup
 from workbench.nn.dropout import HashDropout
-from workbench.nn.model import GNN
+from workbench.nn.gnn import GNN
 from workbench.nn.sage import SAGELayer
 
 

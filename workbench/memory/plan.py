@@ -2,14 +2,13 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from numbers import Real
 from typing import Any
 
 import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
-from workbench.core.errors import check_at_least, check_bytes, check_choice, check_seed
+from workbench.core.errors import check_seed
 from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 from workbench.core.units import format_bytes
@@ -18,12 +17,12 @@ from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.estimator import Estimator, estimator_for
 from workbench.memory.planning.budget import Budget
 from workbench.memory.planning.candidate import Candidate, CandidateBuilder
-from workbench.memory.planning.strategy import STRATEGIES, PartLimit, find_fitting
+from workbench.memory.planning.options import check_options
+from workbench.memory.planning.strategy import PartLimit, find_fitting
 from workbench.memory.recovery import Recovery
 from workbench.memory.training_setup import Optimizer, TrainingSetup
 from workbench.meter.stopwatch import Stopwatch
-from workbench.partition.batch import PARTITION_CHOICES, partition_batch
-from workbench.partition.batch.options import check_method
+from workbench.partition.batch import partition_batch
 from workbench.partition.batch.partitioner import Partitioner
 from workbench.partition.redundancy import Redundancy, redundancy
 
@@ -218,39 +217,6 @@ def _part_limit(mb: MiniBatch, node_parts: Tensor | None, max_parts: int | None)
     if max_parts is not None:
         limits.append(PartLimit(max_parts, f"with max_parts={max_parts} the largest part needs", "raise max_parts"))
     return min(limits, key=lambda limit: limit.max_parts)
-
-
-def check_options(
-    capacity_bytes: int | str,
-    method: str,
-    margin: float,
-    node_parts: Tensor | None,
-    strategy: str,
-    max_parts: int | None,
-) -> int:
-    """Validate the options of `plan_micro_batches`, and return the capacity in bytes.
-
-    Args:
-        capacity_bytes: bytes, at least 1, or text such as "8GiB".
-        method: name of a partition method.
-        margin: fraction in [0, 1].
-        node_parts: integer [num_graph_nodes], or None.
-        strategy: name of a strategy.
-        max_parts: at least 1, or None.
-
-    Raises:
-        ValueError: An option is out of range or unknown, or `node_parts` does not go with the method.
-        TypeError: `node_parts` is not an integer tensor.
-    """
-    capacity_bytes = check_bytes("capacity_bytes", capacity_bytes)
-    check_choice("method", method, PARTITION_CHOICES)
-    check_method(method, node_parts)
-    check_choice("strategy", strategy, STRATEGIES)
-    if not isinstance(margin, Real) or not 0 <= margin <= 1:
-        raise ValueError(f"margin is {margin!r}; it must be a fraction between 0 and 1, such as 0.02 for 2 %")
-    if max_parts is not None:
-        check_at_least("max_parts", max_parts, 1)
-    return capacity_bytes
 
 
 def _assignment(candidate: Candidate, mb: MiniBatch) -> Tensor:

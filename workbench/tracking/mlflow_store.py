@@ -20,6 +20,7 @@ from workbench.tracking.artifacts import in_a_folder, write_artifacts
 from workbench.tracking.connection import Connection, quiet
 from workbench.tracking.durations import Durations
 from workbench.tracking.locks import lock_with_timeout, point_lock
+from workbench.tracking.mlflow_defaults import unset_defaults
 from workbench.tracking.mlflow_experiments import create_experiment, find_experiment
 from workbench.tracking.mlflow_fields import batches, metrics, milliseconds, parameters, plain_rows, shorten
 from workbench.tracking.mlflow_reader import CONFIG, ROWS, local_folder, read_runs
@@ -32,13 +33,7 @@ from workbench.tracking.store import NOTHING, Artifacts
 from workbench.tracking.tags import ERROR, POINT, SUMMARY, TAG_LENGTH, summary_tags, tags_of
 from workbench.tracking.uri import database_file, database_uri
 
-# MLflow reads these variables at every call; values set by the user take precedence.
-os.environ.setdefault("MLFLOW_DISABLE_TELEMETRY", "true")  # send no data without consent
-os.environ.setdefault("MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT", "true")  # two lines per run, in the middle of a table
-os.environ.setdefault("MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR", "false")  # one bar per file
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_TIMEOUT", "10")  # seconds, not 120: report a lost server within a minute
-os.environ.setdefault("MLFLOW_HTTP_REQUEST_MAX_RETRIES", "2")  # instead of 7, which take minutes
-os.environ.setdefault("MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER", "false")  # a server may ask for hours
+os.environ.update(unset_defaults())  # before the import
 
 from mlflow import MlflowClient, entities
 from mlflow.artifacts import download_artifacts

@@ -13,8 +13,8 @@ from workbench.core.dataset import Dataset
 from workbench.core.errors import check_type
 from workbench.core.graph import Graph
 from workbench.features.sources import as_store
+from workbench.nn.gnn import GNN
 from workbench.nn.losses import check_classes
-from workbench.nn.model import GNN
 from workbench.nn.signature import model_device
 from workbench.training.layerwise import CHUNK_EDGES, layerwise
 

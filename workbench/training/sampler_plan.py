@@ -13,8 +13,9 @@ from workbench.core.minibatch import MiniBatch
 from workbench.core.units import format_bytes
 from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.estimator import Estimator, estimator_for
-from workbench.memory.plan import check_options, plan_with
+from workbench.memory.plan import plan_with
 from workbench.memory.planning.budget import Budget
+from workbench.memory.planning.options import check_options
 from workbench.memory.planning.search import smallest_fitting
 from workbench.memory.traced.sub_batches import work
 from workbench.memory.training_setup import TrainingSetup

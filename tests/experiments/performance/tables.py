@@ -102,3 +102,14 @@ def caches() -> pd.DataFrame:
     policies = ("lru", "s3-fifo", "static", "belady", "belady-bypass")
     speeds = {"speed": 12.0, "speed_low": 11.0, "speed_high": 12.5, "peer_speed": 3.0, "miss_rate": 0.5}
     return pd.DataFrame({"graph": g, "policy": p, **speeds} for g in ("ogbn-arxiv", "power-law") for p in policies)
+
+
+def disk_rows() -> pd.DataFrame:
+    bytes_read = {"cold": True, "disk_amplification": 1.5, "mapped_amplification": 30.0}
+    return pd.DataFrame(
+        {"graph": "power-law", "width": w, "ids": i, "direct_reads": d, "num_threads": n, **TIMES, **bytes_read}
+        for w in (128, 1024)
+        for i in ("batch", "uniform")
+        for d in (True, False)
+        for n in (1, 16)
+    )

@@ -20,6 +20,7 @@ FIGURES = (
     "plan",
     "standins",
     "caches",
+    "disk_rows",
 )
 
 LABOR_0 = {"labor-0-faster-in-every-case"}
@@ -65,6 +66,9 @@ def test_all_claims_hold_in_a_table_made_for_them(figure: str) -> None:
         ("plan", "method == 'reg' and case_seed == 4", "measured_bytes", 1001.0, {"fits-in-every-case"}),
         ("plan", "method == 'reg' and case_seed < 3", "hit", False, {"hits-in-most"}),
         ("plan", "method == 'reg' and case_seed == 4", "planned", None, {"found-in-every-case"}),
+        ("disk_rows", "direct_reads and num_threads == 1", "cold", False, {"cold-caches"}),
+        ("disk_rows", "direct_reads and ids == 'batch'", "disk_amplification", 31.0, {"fewer-bytes"}),
+        ("disk_rows", "direct_reads and num_threads == 16 and width == 128", "ratio_median", 0.9, {"faster"}),
         ("standins", "standin == 'synthetic-yelp' and property == 'edges'", "met", False, {"targets-are-met"}),
         ("standins", "standin == 'synthetic-yelp'", "peak_bytes", 1001, {"required-memory-is-enough"}),
         ("caches", "policy == 'static' and graph == 'power-law'", "speed", 4.9, {"fast"}),

@@ -18,7 +18,7 @@ from workbench.memory.optimizer import OptimizerMemory
 from workbench.memory.sizes import BatchSizes
 from workbench.meter.storages import rounded_bytes
 from workbench.nn.dropout import HashDropout
-from workbench.nn.model import GNN
+from workbench.nn.gnn import GNN
 
 
 def simulate_step(

@@ -17,8 +17,8 @@ from workbench.core.minibatch import MiniBatch
 from workbench.interop.layer_advice import exact_alternative, is_batch_statistic
 from workbench.memory.traced.feature_width import feature_widths
 from workbench.nn.gcn import GCNLayer
+from workbench.nn.gnn import GNN
 from workbench.nn.inputs import Inputs
-from workbench.nn.model import GNN
 from workbench.nn.signature import Forward, default_forward, model_device
 from workbench.training.arguments import check_model
 from workbench.training.exactness.borrowed_model import borrowed_model, random_state

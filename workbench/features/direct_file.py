@@ -1,0 +1,185 @@
+"""`DirectFile`: a file that is read at random places, past the system's page cache (O_DIRECT) where possible."""
+
+import errno
+import mmap
+import os
+import threading
+import weakref
+from collections.abc import Iterator
+from contextlib import contextmanager
+from functools import partial
+from pathlib import Path
+from typing import Literal
+
+import numpy as np
+
+from workbench.core.errors import CorruptFileError
+from workbench.core.interrupts import deferred_interrupt
+
+_BLOCKS = (512, 4096)
+"""Logical block sizes of devices, smallest first."""
+
+_open_files: dict[int, weakref.ref] = {}
+"""The owner of every open descriptor."""
+
+_UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP)
+
+
+class DirectFile:
+    """A file that is read at random places by any number of threads.
+
+    Args:
+        path: the file.
+        direct: read past the page cache (O_DIRECT), in whole blocks of the device; "auto": where the file system can.
+
+    Raises:
+        OSError: if the file can't be opened or read.
+        ValueError: `direct` is True, but the file system does not support O_DIRECT.
+    """
+
+    def __init__(self, path: Path, *, direct: bool | Literal["auto"]) -> None:
+        self.path = path
+        with deferred_interrupt():  # the descriptor always has an owner
+            self._descriptor, self.block = _open(path, direct)
+            _close_with(self, self._descriptor)
+        self.size = os.fstat(self._descriptor).st_size
+        self._process = _OfProcess(os.getpid())
+
+    @property
+    def direct(self) -> bool:
+        """Whether reads bypass the page cache."""
+        return self.block > 1
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Bytes that were read, whole blocks and gaps included; bytes that they were read for."""
+        return self._process.counts
+
+    def count(self, read_bytes: int, wanted_bytes: int) -> None:
+        """Add to `counts`."""
+        process = self._of_this_process()
+        with process.lock:
+            read, wanted = process.counts
+            process.counts = read + read_bytes, wanted + wanted_bytes
+
+    @contextmanager
+    def buffer(self, nbytes: int) -> Iterator[np.ndarray]:
+        """Lend a page-aligned buffer, uint8 [at least nbytes], to one thread at a time; kept for the next reads."""
+        buffers = self._of_this_process().buffers
+        try:
+            buffer = buffers.pop()
+        except IndexError:
+            buffer = np.empty(0, np.uint8)
+        if len(buffer) < nbytes:
+            buffer = np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
+        yield buffer
+        buffers.append(buffer)  # not after an error or an interrupt
+
+    def _of_this_process(self) -> "_OfProcess":
+        """Buffers and lock of this process: a forked child shares the memory of its parent's buffers."""
+        if self._process.pid != os.getpid():
+            self._process = _OfProcess(os.getpid(), self._process.counts)
+        return self._process
+
+    def read(self, buffer: memoryview, offset: int) -> int:
+        """Fill a buffer with the bytes from `offset` on, as far as the file goes.
+
+        Args:
+            buffer: page-aligned or at a multiple of `block` behind, and of a multiple of `block` bytes.
+            offset: a multiple of `block`.
+
+        Returns:
+            Number of bytes that were read.
+
+        Raises:
+            OSError: the device reports an error; the message names file and offset.
+            CorruptFileError: the file has become shorter since it was opened.
+        """
+        wanted, done, total = min(len(buffer), self.size - offset), 0, 0
+        while done < wanted:
+            count = self._read_once(buffer[done:], offset + done)
+            total += count
+            step = count if done + count >= wanted else count // self.block * self.block
+            if not step:
+                raise CorruptFileError(
+                    f"{self.path} ends at byte {offset + done + count}, but had {self.size} bytes when it was opened; "
+                    "write it again, and don't change files that are open"
+                )
+            done += step
+        return total
+
+    def _read_once(self, buffer: memoryview, offset: int) -> int:
+        try:
+            return os.preadv(self._descriptor, [buffer], offset)
+        except OSError as error:
+            text = f"{error.strerror} when reading {len(buffer)} bytes at offset {offset}; check the disk, or restore"
+            raise OSError(error.errno, text, str(self.path)) from None
+
+
+class _OfProcess:
+    """State of a `DirectFile` that the threads of one process share.
+
+    Args:
+        pid: the process.
+        counts: as in `DirectFile`.
+    """
+
+    def __init__(self, pid: int, counts: tuple[int, int] = (0, 0)) -> None:
+        self.pid, self.counts = pid, counts
+        self.lock, self.buffers = threading.Lock(), list[np.ndarray]()
+
+
+def _close_with(owner: object, descriptor: int) -> None:
+    """Close a descriptor when its owner is freed.
+
+    Without a line of Python: an interrupt that arrives in one of a finalizer ends it before the file is closed.
+    """
+    both = zip(map(_open_files.pop, [descriptor]), map(os.close, [descriptor]), strict=False)
+    _open_files[descriptor] = weakref.ref(owner, partial(next, both))
+
+
+def _open(path: Path, direct: bool | Literal["auto"]) -> tuple[int, int]:
+    """Open a file; return its descriptor, and the size of the blocks that it is read in (1: of any bytes)."""
+    if direct and (found := _open_direct(path)):
+        return found
+    if direct is True:
+        raise ValueError(
+            f'direct is True, but the file system of {path} does not support O_DIRECT; pass direct="auto" to read '
+            "through the page cache there, or copy the folder to another file system"
+        )
+    descriptor = os.open(path, os.O_RDONLY)
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead
+    return descriptor, 1
+
+
+def _open_direct(path: Path) -> tuple[int, int] | None:
+    """Open a file with O_DIRECT and find the smallest block that can be read; None where that is not supported."""
+    if not hasattr(os, "O_DIRECT"):
+        return None
+    try:
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+    except OSError as error:
+        if error.errno in _UNSUPPORTED:
+            return None
+        raise
+    try:
+        for block in _BLOCKS:
+            if _can_read(descriptor, block):
+                return descriptor, block
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def _can_read(descriptor: int, block: int) -> bool:
+    """Read one block into memory that is aligned to no more than a block."""
+    try:
+        os.preadv(descriptor, [memoryview(mmap.mmap(-1, 2 * block))[block:]], 0)
+    except OSError as error:
+        if error.errno in _UNSUPPORTED:
+            return False
+        raise
+    return True

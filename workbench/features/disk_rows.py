@@ -1,0 +1,150 @@
+"""`DiskRows`: random rows of a file by direct reads on many threads, for features far larger than memory."""
+
+import math
+import os
+from functools import partial
+from itertools import pairwise
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.core.array_store import array_path
+from workbench.core.errors import CorruptFileError, check_at_least, check_id_vector, check_ids
+from workbench.core.traffic import Traffic
+from workbench.core.units import format_bytes
+from workbench.features.direct_file import DirectFile
+from workbench.features.io_threads import run_waiting
+from workbench.features.mapped_rows import open_rows
+from workbench.features.protocols import check_rows
+from workbench.features.read_plan import ReadPlan, buffer_bytes, plan_reads, scatter_records
+from workbench.kernels.buffers import uninitialised
+
+
+class DiskRows:
+    """Rows of a file, read when they are asked for, many at a time and past the system's page cache.
+
+    `read` sorts the ids and reads rows that are at most 8 KiB apart together, in whole blocks of the device and at most
+    256 KiB at once, while the other threads wait for other reads. Nothing is cached: memory does not grow with the
+    file, only by about 0.5 MiB per thread. Rows that fit into memory are better read by `MappedRows` or `MemoryRows`.
+
+    Args:
+        folder: folder written by `MappedRows.create`; both stores open the same folders.
+        direct: read past the page cache (O_DIRECT). True requires it; False reads through the page cache, without
+            read-ahead; "auto" means True where the file system supports it. The property `direct` tells which it is.
+        threads: reads that the disk works on at the same time, at least 1: threads, the calling one included, that
+            begin and end with each call of `read`.
+        traffic: counts the rows that are read, as "disk", and their own bytes; `read_bytes` are those that it took.
+
+    Raises:
+        FileNotFoundError: if the folder or its file is missing.
+        CorruptFileError: if the file does not match its header.
+        ValueError: `threads` below 1, another value of `direct`, or True where the file system does not support it.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        direct: bool | Literal["auto"] = "auto",
+        threads: int = 16,
+        traffic: Traffic | None = None,
+    ) -> None:
+        check_at_least("threads", threads, 1)
+        if not isinstance(direct, bool) and direct != "auto":
+            raise ValueError(f'direct is {direct!r}; pass True, False or "auto"')
+        rows = open_rows(folder)
+        self._folder, self._option, self._threads, self._traffic = Path(folder).absolute(), direct, threads, traffic
+        self._length, self._no_rows = len(rows), rows.new_empty(0, *rows.shape[1:])
+        self._row_bytes = self._no_rows.new_empty(1, *rows.shape[1:]).nbytes
+        self._file = DirectFile(array_path(folder, "rows"), direct=direct)
+        if self._file.size != rows.nbytes:
+            raise CorruptFileError(f"{folder} was replaced while it was being opened; open it again")
+        self._count(0, 0)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return tuple(self._no_rows.shape[1:])
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._no_rows.dtype
+
+    def __len__(self) -> int:
+        return self._length
+
+    @property
+    def direct(self) -> bool:
+        """Whether reads bypass the system's page cache."""
+        return self._file.direct
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that were read from the file, with blocks' other rows and gaps; the page cache may have served some."""
+        return self._file.counts[0]
+
+    @property
+    def amplification(self) -> float:
+        """Bytes that were read ÷ bytes of the rows that were asked for; NaN before the first row."""
+        read, wanted = self._file.counts
+        return read / wanted if wanted else math.nan
+
+    def read(self, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
+        """Read rows from disk. Arguments as for `FeatureStore.read`.
+
+        If reading fails or is interrupted, no thread is left behind, and `out` contains some of the rows.
+
+        Raises:
+            IndexError: an id out of range.
+            TypeError: ids that are no integers, or `out` of another dtype.
+            ValueError: `out` of another shape or on another device.
+            OSError: the disk reports an error; the message names file and offset.
+            CorruptFileError: the file has become shorter since it was opened.
+        """
+        check_id_vector("ids", ids)
+        if out is not None:
+            check_rows("out", out, self, len(ids), on_device=True)
+        places = check_ids("ids", ids, len(self)).cpu()
+        rows = out
+        if rows is None or not rows.is_contiguous():
+            rows = uninitialised(self._no_rows, len(ids), *self.row_shape)
+        self._count(len(ids), self._fill(places, rows.detach()) if rows.numel() else 0)
+        return rows if out is None or rows is out else out.copy_(rows)
+
+    def _fill(self, ids: Tensor, out: Tensor) -> int:
+        """Read rows, at least one byte, into a contiguous tensor; return the number of bytes that were read."""
+        plan = plan_reads(ids, self._row_bytes, block=self._file.block, threads=self._threads)
+        rows = out.view(-1).view(torch.uint8).view(len(ids), self._row_bytes).numpy()
+        counts: list[int] = []
+        tasks = [partial(self._run, plan, slice(*ends), rows, counts) for ends in pairwise(plan.tasks.tolist())]
+        run_waiting(tasks, self._threads)
+        return sum(counts)
+
+    def _run(self, plan: ReadPlan, reads: slice, out: np.ndarray, counts: list[int]) -> None:
+        """Do consecutive reads of a plan, and copy their rows to the result."""
+        offsets, sizes = plan.offsets[reads], plan.sizes[reads]
+        places = np.cumsum(sizes) - sizes
+        with self._file.buffer(buffer_bytes(self._row_bytes, self._file.block)) as buffer:
+            view = buffer.data
+            for place, offset, size in zip(places.tolist(), offsets.tolist(), sizes.tolist(), strict=True):
+                counts.append(self._file.read(view[place : place + size], offset))
+            scatter_records(plan, reads, places, buffer, out)
+
+    def _count(self, rows: int, read_bytes: int) -> None:
+        self._file.count(read_bytes, rows * self._row_bytes)
+        if self._traffic is not None:
+            self._traffic.add("disk", "rows", rows, rows * self._row_bytes)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Open the folder again where it is unpickled, such as in a spawned process; counts begin at 0."""
+        options = {"direct": self._option, "threads": self._threads, "traffic": self._traffic}
+        return partial(DiskRows, **options), (self._folder,)
+
+    def __repr__(self) -> str:
+        kind = f"{len(self):,} × {list(self.row_shape)} {str(self.dtype).removeprefix('torch.')}"
+        how = "direct" if self.direct else "buffered"
+        return f"DiskRows({kind}, {format_bytes(self._file.size)}, {how}, {self._threads} threads)"
