@@ -117,11 +117,11 @@ class Dependent(wb.NeighborSampler):
         (lambda: wb.expected_inputs(torch.tensor([3]), 2, [1]), "reach contains 3; counts must be from 0 to the 2"),
         (
             lambda: wb.expected_inputs(torch.tensor([1]), 2, [3]),
-            "a batch size is 3; it must be a whole number from 0 to 2",
+            "a batch size is 3; it must be",
         ),
         (
             lambda: wb.marginal_inputs(torch.tensor([1]), 2, [0]),
-            "a batch size is 0; it must be a whole number of at least 1",
+            "a batch size is 0; it must be",
         ),
         (lambda: wb.work_curve(GRAPH, SEEDS, sampler=SAMPLERS["full"], batch_sizes=[9]), "a batch size is 9"),
         (lambda: wb.work_curve(GRAPH, SEEDS, sampler=Dependent([2]), batch_sizes=[1]), "needs a sampler that draws"),

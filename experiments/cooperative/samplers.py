@@ -1,0 +1,23 @@
+"""The paper's samplers by the names of its figures."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Literal
+
+import workbench as wb
+
+SamplerName = Literal["RW", "NS", "LABOR-0", "LABOR-*"]
+
+SAMPLERS: Mapping[SamplerName, Callable[[Sequence[int], int], wb.Sampler]] = {
+    "NS": lambda fanouts, seed: wb.NeighborSampler(fanouts, seed=seed),
+}
+
+
+def build_sampler(name: SamplerName, fanouts: Sequence[int], *, seed: int) -> wb.Sampler:
+    """Build a sampler of the paper.
+
+    Args:
+        name: as in the paper's figures.
+        fanouts: neighbours per layer, input layer first.
+        seed: of its variates.
+    """
+    return SAMPLERS[name](fanouts, seed)
