@@ -82,6 +82,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.sampling.loader import prefetch as prefetch
     from workbench.sampling.neighbor import FullNeighborSampler as FullNeighborSampler
     from workbench.sampling.neighbor import NeighborSampler as NeighborSampler
+    from workbench.sampling.random_walk import RandomWalkSampler as RandomWalkSampler
     from workbench.sampling.reach import reach_counts as reach_counts
     from workbench.sampling.sampler import Drawn as Drawn
     from workbench.sampling.sampler import Sampler as Sampler
@@ -162,6 +163,7 @@ _NAMES = {
     "sampling.edge_loader": ["edge_batches"],
     "sampling.loader": ["batches", "prefetch"],
     "sampling.reach": ["reach_counts"],
+    "sampling.random_walk": ["RandomWalkSampler"],
     "sampling.sampler": ["Drawn", "Sampler"],
     "sampling.work": ["Work", "expected_inputs", "marginal_inputs", "measure_work", "work_curve"],
     "tracking.compare": ["compare"],

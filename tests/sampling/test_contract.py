@@ -44,9 +44,14 @@ SAMPLERS: dict[str, wb.Sampler] = {
     "by type, replace": wb.NeighborSampler([FEW, 2], replace=True),
     "by type, weighted": wb.NeighborSampler([FEW, SOME], weighted=True),
     "by type, weighted, replace": wb.NeighborSampler([SOME, FEW], weighted=True, replace=True),
+    "random walks": wb.RandomWalkSampler([3, 2], num_walks=6, seed=4),
+    "random walks, unweighted": wb.RandomWalkSampler([2, 4], num_walks=3, restart_probability=0.1, weighted=False),
     "user-defined": LastNeighbors(),
 }
 EXCLUDES = {name for name in SAMPLERS if name != "user-defined"}
+REACHES_FURTHER = {name for name, sampler in SAMPLERS.items() if getattr(sampler, "reads_other_rows", False)}
+"""Samplers whose neighbours are not edges of the graph, found by reading the rows of other nodes."""
+INDEPENDENT = [name for name, sampler in SAMPLERS.items() if sampler.rows_are_independent]
 
 
 def excluded_edges(name: str, graph: Graph, data: st.DataObject) -> Tensor | None:
@@ -84,7 +89,7 @@ def rows_only(graph: Graph, nodes: Tensor) -> Graph:
     return Graph(indptr, graph.indices[edges], ids[edges], graph.edge_weight[edges], graph.edge_type[edges])
 
 
-@pytest.mark.parametrize("name", [name for name, sampler in SAMPLERS.items() if sampler.rows_are_independent])
+@pytest.mark.parametrize("name", INDEPENDENT)
 @settings(max_examples=25)
 @given(graph=graphs(), step=st.integers(-3, 3), data=st.data())
 def test_sampling_a_part_of_the_seeds_is_splitting_the_whole(
@@ -112,16 +117,19 @@ def test_draw_gives_the_rows_of_the_blocks(name: str, graph: Graph, step: int, d
         drawn = sampler.draw(graph, nodes, layer=layer, step=step, exclude_edges=exclude)
         assert torch.equal(drawn.indptr, block.indptr)
         assert torch.equal(drawn.sources.long(), mb.node_ids[block.indices.long()])
+        assert (drawn.weight is None) == (block.edge_weight is None)
+        assert drawn.weight is None or block.edge_weight is None or torch.equal(drawn.weight, block.edge_weight)
+        if name in REACHES_FURTHER:
+            assert drawn.positions is block.edge_type is block.edge_ids is None
+            continue
         assert drawn.positions is not None and graph.edge_type is not None and block.edge_type is not None
         assert torch.equal(drawn.sources, graph.indices[drawn.positions])
         assert torch.equal(graph.edge_type[drawn.positions], block.edge_type)
-        assert (drawn.weight is None) == (block.edge_weight is None)
-        assert drawn.weight is None or block.edge_weight is None or torch.equal(drawn.weight, block.edge_weight)
         if block.edge_ids is not None:
             assert torch.equal(graph.edge_positions(block.edge_ids), drawn.positions)
 
 
-@pytest.mark.parametrize("name", [name for name, sampler in SAMPLERS.items() if sampler.rows_are_independent])
+@pytest.mark.parametrize("name", [name for name in INDEPENDENT if name not in REACHES_FURTHER])
 @settings(max_examples=15)
 @given(graph=graphs(), data=st.data())
 def test_a_part_of_the_topology_draws_the_same_rows(name: str, graph: Graph, data: st.DataObject) -> None:

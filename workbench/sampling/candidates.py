@@ -108,6 +108,29 @@ def _find_excluded(lo, hi, excluded, starts, lengths, first, degrees):
         degrees[i] = lengths[i] - (low - first[i])
 
 
+@compiled
+def skip_excluded(rank, start, excluded, first):
+    """Convert a rank among a row's edges that are not excluded to an offset; `first` is its first excluded edge."""
+    low, high = first, len(excluded)
+    while low < high:
+        middle = (low + high) // 2
+        if excluded[middle] - start - (middle - first) <= rank:
+            low = middle + 1
+        else:
+            high = middle
+    return rank + low - first
+
+
+def skip_excluded_torch(ranks: Tensor, starts: Tensor, excluded: Tensor, first: Tensor) -> Tensor:
+    """Convert ranks to CSR positions: advance by the number of excluded edges passed, until that is stable."""
+    positions = starts + ranks
+    while True:
+        moved = starts + ranks + torch.searchsorted(excluded, positions, right=True) - first
+        if torch.equal(moved, positions):
+            return positions
+        positions = moved
+
+
 def expand_rows(rows: Candidates) -> tuple[Tensor, Tensor]:
     """Return the row and the CSR position of every edge of the rows, excluded ones included, in plain torch.
 

@@ -43,9 +43,10 @@ class Drawn(NamedTuple):
 class Sampler(Protocol):
     """Draws in-edges of nodes layer by layer; a subclass that defines `draw` and the two attributes inherits `sample`.
 
-    Two more attributes are optional: `edge_ids`, whether blocks contain raw-graph edge ids (if `draw` returns
-    positions), and `sources_are_new`, whether nothing else uses the sources that `draw` returns, so that the batch may
-    overwrite them.
+    Three more attributes are optional: `edge_ids`, whether blocks contain raw-graph edge ids (if `draw` returns
+    positions); `sources_are_new`, whether nothing else uses the sources that `draw` returns, so that the batch may
+    overwrite them; and `reads_other_rows`, whether `draw` reads rows of other nodes than those that it gets, as random
+    walks do, so that it needs the whole graph.
 
     Args:
         num_layers: number of layers, numbered from 0, the input layer.

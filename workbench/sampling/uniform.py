@@ -14,7 +14,13 @@ from workbench.kernels.hash import below, below_torch, hash_index, hash_index_to
 from workbench.kernels.jit import compiled
 from workbench.kernels.prefetch import prefetch
 from workbench.kernels.threads import parallel_edges
-from workbench.sampling.candidates import Candidates, drawn_offsets, draws_with_replacement
+from workbench.sampling.candidates import (
+    Candidates,
+    drawn_offsets,
+    draws_with_replacement,
+    skip_excluded,
+    skip_excluded_torch,
+)
 from workbench.sampling.sampler import Drawn
 
 _GROUP = 32  # rows whose reads overlap
@@ -140,7 +146,8 @@ def _draw_rows(lo, hi, rows, excluded, first_excluded, indices, width, key, sour
             else:
                 _pick_many(row_key, degrees[i], picks, table, used)
             if len(excluded):
-                _skip_excluded(picks, starts[i], excluded, first_excluded[i])
+                for j in range(count):
+                    picks[j] = skip_excluded(picks[j], starts[i], excluded, first_excluded[i])
             for j in range(count):
                 picks[j] += starts[i]
                 prefetch(indices, picks[j])
@@ -158,20 +165,6 @@ def _draw_rows(lo, hi, rows, excluded, first_excluded, indices, width, key, sour
                 for j in range(count):
                     positions[offset + j] = buffer[filled + j]
             filled += count
-
-
-@compiled
-def _skip_excluded(picks, start, excluded, first):
-    """Convert ranks among the edges not excluded to offsets in the row; `first` is the row's first excluded edge."""
-    for j in range(len(picks)):
-        low, high = first, len(excluded)
-        while low < high:
-            middle = (low + high) // 2
-            if excluded[middle] - start - (middle - first) <= picks[j]:
-                low = middle + 1
-            else:
-                high = middle
-        picks[j] += low - first
 
 
 @compiled
@@ -200,16 +193,6 @@ def _picks_torch(row_keys: Tensor, degrees: Tensor, count: int, replaced: Tensor
     return picks
 
 
-def _skip_excluded_torch(picks: Tensor, starts: Tensor, excluded: Tensor, first: Tensor) -> Tensor:
-    """Convert ranks to CSR positions: advance by the number of excluded edges passed, until that is stable."""
-    positions = starts + picks
-    while True:
-        moved = starts + picks + torch.searchsorted(excluded, positions, right=True) - first
-        if torch.equal(moved, positions):
-            return positions
-        positions = moved
-
-
 def draw_uniform_torch(
     rows: Candidates, indices: Tensor, fanout: int | Tensor, *, replace: bool, key: int, positions: bool
 ) -> Drawn:
@@ -225,7 +208,7 @@ def draw_uniform_torch(
         row_keys = hash_index_torch(key, rows.nodes[chosen])
         pick[chosen[row]] = _picks_torch(row_keys, rows.degrees[chosen], count, replaced[chosen]).flatten()
     if len(rows.excluded):
-        edges = _skip_excluded_torch(pick, rows.starts[row], rows.excluded, rows.first_excluded[row])
+        edges = skip_excluded_torch(pick, rows.starts[row], rows.excluded, rows.first_excluded[row])
     else:
         edges = rows.starts[row] + pick
     return Drawn(indptr, indices[edges], edges if positions else None)

@@ -1,0 +1,176 @@
+"""Random walks with restarts: the inner loop of `RandomWalkSampler`, compiled, and in plain torch for any device.
+
+Step t of walk w of node v uses variates 2 (w · length + t) (whether it restarts) and the next one (which in-edge it
+takes) of v's stream: a row depends on the key, on v and on the graph alone. Edges are chosen by their offset in a row,
+among those that are not excluded.
+"""
+
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.core.csr_checks import check_sources
+from workbench.core.graph import Graph
+from workbench.kernels.hash import (
+    below,
+    below_torch,
+    hash_index,
+    hash_index_torch,
+    unit_interval,
+    unit_interval_torch,
+)
+from workbench.kernels.jit import compiled
+from workbench.kernels.prefetch import prefetch
+from workbench.kernels.threads import parallel_rows
+from workbench.sampling.candidates import Candidates, candidates, skip_excluded, skip_excluded_torch
+from workbench.sampling.visits import Neighbors, rank_visits, rank_visits_torch, table_size
+
+_MIN_ROWS = 8  # per thread: a row costs hundreds of random reads
+_VISITS_AT_A_TIME = 1 << 22
+
+
+class Walks(NamedTuple):
+    """The walks from every node.
+
+    Args:
+        key: key of the random stream.
+        count: walks per node.
+        length: steps per walk.
+        restart: probability that a step after the first goes back to the in-neighbours of the node.
+    """
+
+    key: int
+    count: int
+    length: int
+    restart: float
+
+
+def most_visited(graph: Graph, rows: Candidates, walks: Walks, fanout: int) -> Neighbors:
+    """Walk from every node, and rank the nodes that its walks visit.
+
+    Args:
+        graph: the graph.
+        rows: the in-edges of the nodes.
+        walks: the walks.
+        fanout: nodes to keep per row, at most count · length.
+
+    Raises:
+        IndexError: an in-edge of a visited node comes from outside the graph.
+    """
+    if graph.device.type != "cpu":
+        return most_visited_torch(graph, rows, walks, fanout)
+    n = len(rows.nodes)
+    kept = torch.empty(n, dtype=torch.int64)
+    sources = torch.empty(n, fanout, dtype=graph.indices.dtype)
+    counts, invalid = torch.empty(n, fanout, dtype=torch.int32), np.zeros(1, np.bool_)
+    starts = tuple(t.numpy() for t in (rows.nodes, rows.starts, rows.degrees, rows.first_excluded))
+    edges = tuple(t.numpy() for t in (graph.indptr, graph.indices, rows.excluded))
+    out = tuple(t.numpy() for t in (kept, sources, counts))
+    size = table_size(walks.count * walks.length)
+    parallel_rows(lambda lo, hi: _walk_rows(lo, hi, starts, edges, walks, size, out, invalid), n, _MIN_ROWS)
+    if invalid[0]:
+        check_sources(graph.indices, graph.num_nodes, IndexError)
+    return Neighbors(kept, sources, counts)
+
+
+@compiled
+def _walk_rows(lo, hi, starts, edges, walks, table_slots, out, invalid):
+    nodes, row_starts, degrees, first_excluded = starts
+    excluded = edges[2]
+    kept, sources, counts = out
+    visits = np.empty(walks.count * walks.length, np.int64)
+    position, current = np.empty(walks.count, np.int64), np.empty(walks.count, np.int64)
+    table = np.full(table_slots, -1, np.int32)
+    found, found_counts, slots = np.empty_like(visits), np.empty(len(visits), np.int32), np.empty(len(visits), np.int32)
+    for i in range(lo, hi):
+        kept[i] = 0
+        if degrees[i] == 0:
+            continue
+        row_key = np.int64(hash_index(walks.key, nodes[i]))
+        first = first_excluded[i] if len(excluded) else 0
+        if not _walk(row_key, row_starts[i], degrees[i], first, edges, walks, position, current, visits):
+            invalid[0] = True
+            return
+        kept[i] = rank_visits(visits, table, found, found_counts, slots, sources[i], counts[i])
+
+
+@compiled
+def _walk(row_key, start, degree, first_excluded, edges, walks, position, current, visits):
+    """Take all walks of a node step by step, so that their reads overlap; return False at a node outside the graph."""
+    indptr, indices, excluded = edges
+    for walk in range(walks.count):
+        pick = below(hash_index(row_key, 2 * walk * walks.length + 1), degree)
+        position[walk] = start + skip_excluded(pick, start, excluded, first_excluded)
+        prefetch(indices, position[walk])
+    for step in range(1, walks.length + 1):
+        for walk in range(walks.count):
+            node = np.int64(indices[position[walk]])
+            if not 0 <= node < len(indptr) - 1:
+                return False
+            visits[walk * walks.length + step - 1] = node
+            current[walk] = node
+            prefetch(indptr, node)
+        if step == walks.length:
+            return True
+        for walk in range(walks.count):
+            variate = 2 * (walk * walks.length + step)
+            row_start, row_degree, first = start, degree, first_excluded
+            if unit_interval(hash_index(row_key, variate)) >= walks.restart:
+                row_start, row_degree, first = _row(current[walk], indptr, excluded)
+                if row_degree == 0:
+                    row_start, row_degree, first = start, degree, first_excluded
+            pick = below(hash_index(row_key, variate + 1), row_degree)
+            position[walk] = row_start + skip_excluded(pick, row_start, excluded, first)
+            prefetch(indices, position[walk])
+    return True
+
+
+@compiled
+def _row(node, indptr, excluded):
+    """Return where a row begins, its number of candidates, and where its excluded positions begin."""
+    start, end = indptr[node], indptr[node + 1]
+    if len(excluded) == 0:
+        return start, end - start, 0
+    first = np.searchsorted(excluded, start)
+    return start, end - start - (np.searchsorted(excluded, end) - first), first
+
+
+def most_visited_torch(graph: Graph, rows: Candidates, walks: Walks, fanout: int) -> Neighbors:
+    """Walk and rank as `most_visited` does, in plain torch for any device; the oracle of the compiled kernel."""
+    at_a_time = max(1, _VISITS_AT_A_TIME // (walks.count * walks.length))
+    found = [
+        rank_visits_torch(_walk_torch(graph, nodes, rows.excluded, walks), graph.num_nodes, fanout, graph.indices.dtype)
+        for nodes in rows.nodes.split(at_a_time)
+    ]
+    kept, sources, counts = (torch.cat(parts) for parts in zip(*found, strict=True))
+    return Neighbors(kept, sources, counts)
+
+
+def _walk_torch(graph: Graph, nodes: Tensor, excluded: Tensor, walks: Walks) -> Tensor:
+    """Return the visits of every node's walks, int64 [n, count · length]; -1 for nodes without in-edges."""
+    home = _rows_torch(graph, nodes, excluded)
+    active = (home[1] > 0).nonzero()[:, 0]
+    walker = active.repeat_interleave(walks.count)
+    home = at = [t[walker] for t in home]
+    keys = hash_index_torch(walks.key, nodes)[walker]
+    first_variate = 2 * walks.length * torch.arange(walks.count, device=nodes.device).repeat(len(active))
+    visits = torch.full((len(nodes), walks.count, walks.length), -1, device=nodes.device)
+    for step in range(walks.length):
+        variate = first_variate + 2 * step
+        if step:
+            away = _rows_torch(graph, visits[active, :, step - 1].flatten(), excluded)
+            restarts = unit_interval_torch(hash_index_torch(keys, variate)) < walks.restart
+            restarts |= away[1] == 0
+            at = [torch.where(restarts, mine, other) for mine, other in zip(home, away, strict=True)]
+        pick = below_torch(hash_index_torch(keys, variate + 1), at[1])
+        positions = skip_excluded_torch(pick, at[0], excluded, at[2])
+        visits[active, :, step] = graph.indices[positions].long().view(len(active), walks.count)
+    return visits.flatten(1)
+
+
+def _rows_torch(graph: Graph, nodes: Tensor, excluded: Tensor) -> list[Tensor]:
+    """Return where the nodes' rows begin, their numbers of candidates, and where their excluded positions begin."""
+    rows = candidates(graph, nodes, excluded)
+    return [rows.starts, rows.degrees, rows.first_excluded]
