@@ -73,8 +73,11 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 
 def undirected_pairs(graph: wb.Graph) -> Tensor:
     """Every edge of an undirected graph once, int64 [edges, 2], without self-loops."""
-    src, dst = graph.indices.long(), torch.arange(graph.num_nodes, device=graph.device).repeat_interleave(
-        graph.in_degrees(), output_size=graph.num_edges
+    src, dst = (
+        graph.indices.long(),
+        torch.arange(graph.num_nodes, device=graph.device).repeat_interleave(
+            graph.in_degrees(), output_size=graph.num_edges
+        ),
     )
     return torch.stack([src, dst], 1)[src < dst]
 
@@ -124,13 +127,13 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         never_rises(
             "work-per-seed-falls",
             "node prediction: the input nodes per seed do not rise with the batch size (theorem 3.1)",
-            rows[rows.task == "node"],
+            rows.query("task == 'node'"),
             "node_inputs_per_seed",
         ),
         concave(
             "work-is-concave",
             "edge prediction: the input nodes are a concave function of the batch size (theorem 3.2)",
-            rows[rows.task == "edge"],
+            rows.query("task == 'edge'"),
             "edge_inputs",
         ),
         *more_concave(table),

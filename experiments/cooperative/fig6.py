@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 
 from experiments.cooperative.fig3 import draw_panels
-from experiments.cooperative.work_curves import CASE, concave, never_rises, savings
+from experiments.cooperative.work_curves import CASE, concave, never_rises
 from workbench.experiment.finding import Finding
 
 PANELS = ["node_inputs", "edge_inputs_per_seed"]
@@ -29,13 +29,13 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         concave(
             "work-is-concave",
             "node prediction: the input nodes are a concave function of the batch size (theorem 3.2)",
-            rows[rows.task == "node"],
+            rows.query("task == 'node'"),
             "node_inputs",
         ),
         never_rises(
             "work-per-seed-falls",
             "edge prediction: the input nodes per seed do not rise with the batch size",
-            rows[rows.task == "edge"],
+            rows.query("task == 'edge'"),
             "edge_inputs_per_seed",
         ),
     ]

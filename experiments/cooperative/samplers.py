@@ -8,6 +8,7 @@ import workbench as wb
 SamplerName = Literal["RW", "NS", "LABOR-0", "LABOR-*"]
 
 SAMPLERS: Mapping[SamplerName, Callable[[Sequence[int], int], wb.Sampler]] = {
+    "RW": lambda fanouts, seed: wb.RandomWalkSampler(fanouts, seed=seed),
     "NS": lambda fanouts, seed: wb.NeighborSampler(fanouts, seed=seed),
 }
 

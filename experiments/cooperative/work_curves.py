@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from itertools import pairwise
+from typing import Any
 
 import pandas as pd
 
@@ -31,6 +32,11 @@ def work_means(table: pd.DataFrame, values: Sequence[str]) -> pd.DataFrame:
     return found
 
 
+def _runs(table: pd.DataFrame) -> Any:
+    """The rows of every permutation of every case."""
+    return table.groupby([*CASE, "permutation"], sort=False)
+
+
 def never_rises(name: str, statement: str, table: pd.DataFrame, value: str) -> Finding:
     """Check that a value's expectation does not rise from any batch size to the next.
 
@@ -41,7 +47,7 @@ def never_rises(name: str, statement: str, table: pd.DataFrame, value: str) -> F
         value: positive column.
     """
     rows = []
-    for (*case, permutation), run in table.groupby([*CASE, "permutation"], sort=False):
+    for (*case, permutation), run in _runs(table):
         of_size = run.set_index("batch_size")[value].sort_index()
         steps = pairwise(of_size.items())
         rows += [(*case, permutation, f"{a:,} → {b:,}", y / x - 1) for (a, x), (b, y) in steps]
@@ -59,7 +65,7 @@ def concave(name: str, statement: str, table: pd.DataFrame, value: str) -> Findi
         value: positive column. Changes of its slope are relative to the value per item at the smallest size.
     """
     rows = []
-    for (*case, permutation), run in table.groupby([*CASE, "permutation"], sort=False):
+    for (*case, permutation), run in _runs(table):
         of_size = run.set_index("batch_size")[value].sort_index()
         sizes, values = of_size.index.to_numpy(), of_size.to_numpy()
         slopes = (values[1:] - values[:-1]) / (sizes[1:] - sizes[:-1]) / (values[0] / sizes[0])
@@ -78,7 +84,7 @@ def savings(table: pd.DataFrame) -> pd.DataFrame:
         table: rows of Figure 3's sweep.
     """
     rows = []
-    for (*case, permutation), run in table.groupby([*CASE, "permutation"], sort=False):
+    for (*case, permutation), run in _runs(table):
         per_item = (run.num_inputs / run.batch_size).set_axis(run.batch_size).sort_index()
         rows.append((*case, permutation, 1 - per_item.iloc[-1] / per_item.iloc[0]))
     return pd.DataFrame(rows, columns=[*CASE, "permutation", "saved"])

@@ -32,7 +32,7 @@ def test_the_intervals_are_simultaneous():
     """Half a width: 1 · t(1 − 0.05 / 2 / cases, 2 degrees of freedom), for runs at -√3, 0, √3 around a mean."""
     values = [-(3**0.5), 0.0, 3**0.5]
     for number in (1, 20):
-        half = t.ppf(1 - 0.025 / number, 2)
+        half = float(t.ppf(1 - 0.025 / number, 2))
         for excess, held in ((0.99, True), (1.01, False)):
             cases = {f"c{i}": [v + half * excess for v in values] for i in range(number)}
             assert verdict(runs(**cases), most=0.0) is held

@@ -26,8 +26,8 @@ def expected_within(
 ) -> Finding:
     """Check that an expected value is within bounds in every case, as far as the runs can tell.
 
-    The intervals are simultaneous: each is at 1 − (1 − confidence) / cases (Bonferroni), so the check wrongly fails with
-    a probability of at most 1 − confidence over all cases together.
+    The intervals are simultaneous: each is at 1 − (1 − confidence) / cases (Bonferroni), so the check wrongly fails
+    with a probability of at most 1 − confidence over all cases together.
 
     Args:
         name: of the finding, short and stable.
@@ -44,9 +44,8 @@ def expected_within(
     Raises:
         ValueError: no case has the value in two rows.
     """
-    runs = table.dropna(subset=[value])
-    cases = runs.groupby([*by])[value].transform("size") if len(runs) else runs
-    runs = runs[cases > 1] if len(runs) else runs
+    known = table.dropna(subset=[value])
+    runs: Any = known[known.duplicated([*by], keep=False)]
     if not len(runs):
         raise ValueError(f"nothing to check: no case of the table has {value} in two rows; run more repetitions")
     number = runs.groupby([*by]).ngroups
