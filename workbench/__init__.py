@@ -79,6 +79,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.sampling.batches import Batches as Batches
     from workbench.sampling.edge_loader import edge_batches as edge_batches
     from workbench.sampling.induced import induced_edges as induced_edges
+    from workbench.sampling.labor import LaborSampler as LaborSampler
     from workbench.sampling.loader import batches as batches
     from workbench.sampling.loader import prefetch as prefetch
     from workbench.sampling.neighbor import FullNeighborSampler as FullNeighborSampler
@@ -163,6 +164,7 @@ _NAMES = {
     "sampling.batches": ["Batches"],
     "sampling.edge_loader": ["edge_batches"],
     "sampling.induced": ["induced_edges"],
+    "sampling.labor": ["LaborSampler"],
     "sampling.loader": ["batches", "prefetch"],
     "sampling.reach": ["reach_counts"],
     "sampling.random_walk": ["RandomWalkSampler"],

@@ -10,6 +10,8 @@ SamplerName = Literal["RW", "NS", "LABOR-0", "LABOR-*"]
 SAMPLERS: Mapping[SamplerName, Callable[[Sequence[int], int], wb.Sampler]] = {
     "RW": lambda fanouts, seed: wb.RandomWalkSampler(fanouts, seed=seed),
     "NS": lambda fanouts, seed: wb.NeighborSampler(fanouts, seed=seed),
+    "LABOR-0": lambda fanouts, seed: wb.LaborSampler(fanouts, seed=seed),
+    "LABOR-*": lambda fanouts, seed: wb.LaborSampler(fanouts, importance="*", seed=seed),
 }
 
 

@@ -18,6 +18,8 @@ SAMPLERS = {
     "neighbour": wb.NeighborSampler([2, 2], seed=1),
     "replaced": wb.NeighborSampler([2, 3], replace=True, seed=2),
     "full": wb.FullNeighborSampler(2),
+    "labor": wb.LaborSampler([2, 2], seed=3),
+    "walks": wb.RandomWalkSampler([2, 2], num_walks=5, seed=4),
 }
 
 
@@ -107,10 +109,6 @@ def test_prefixes_of_a_permutation_are_nested_and_counts_are_the_batch():
     assert (works[2].num_seeds, works[2].num_inputs) == (2, batch.num_inputs)
 
 
-class Dependent(wb.NeighborSampler):
-    rows_are_independent = False
-
-
 @pytest.mark.parametrize(
     ("call", "message"),
     [
@@ -124,7 +122,10 @@ class Dependent(wb.NeighborSampler):
             "a batch size is 0; it must be",
         ),
         (lambda: wb.work_curve(GRAPH, SEEDS, sampler=SAMPLERS["full"], batch_sizes=[9]), "a batch size is 9"),
-        (lambda: wb.work_curve(GRAPH, SEEDS, sampler=Dependent([2]), batch_sizes=[1]), "needs a sampler that draws"),
+        (
+            lambda: wb.work_curve(GRAPH, SEEDS, sampler=wb.LaborSampler([2], importance=1), batch_sizes=[1]),
+            "needs a sampler that draws",
+        ),
         (
             lambda: wb.measure_work(GRAPH, SEEDS, sampler=SAMPLERS["full"], batch_sizes=[1], repetitions=0),
             "repetitions is 0",

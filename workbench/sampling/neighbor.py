@@ -3,11 +3,9 @@
 Hamilton, Ying, Leskovec: "Inductive representation learning on large graphs", NeurIPS 2017.
 """
 
-import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
 from functools import partial
-from typing import Any
 
 from torch import Tensor
 
@@ -17,14 +15,12 @@ from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose, stream
 from workbench.sampling.candidates import Candidates, candidates, excluded_positions
+from workbench.sampling.fanouts import MAX_LAYERS, Fanout, checked_fanouts
 from workbench.sampling.sampler import Drawn, Sampler, check_draw, check_graph, sample_layers
 from workbench.sampling.typed import draw_by_type
 from workbench.sampling.uniform import draw_uniform
 from workbench.sampling.weighted import draw_weighted
 
-Fanout = int | Mapping[int, int]
-
-_MAX_FANOUT, _MAX_LAYERS = 2**62, 1000
 _BYTES_PER_DRAW = 4 + 8  # a source and its position
 
 
@@ -69,13 +65,8 @@ class NeighborSampler(Sampler):
     sources_are_new = True
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "fanouts", _as_fanouts(self.fanouts))
+        object.__setattr__(self, "fanouts", checked_fanouts(self.fanouts))
         check_seed(self.seed)
-        if not 1 <= len(self.fanouts) <= _MAX_LAYERS or not all(map(_is_valid, self.fanouts)):
-            raise ValueError(
-                f"fanouts are {list(self.fanouts[:9])}; pass one per layer (1 to {_MAX_LAYERS} layers), each at least "
-                f"1 (and at most {_MAX_FANOUT}), or -1 for all; 0 only for a type in a mapping, which must not be empty"
-            )
 
     @property
     def num_layers(self) -> int:
@@ -161,45 +152,5 @@ def FullNeighborSampler(num_layers: int, *, edge_ids: bool = False) -> NeighborS
     Raises:
         ValueError: `num_layers` is not in 1 to 1000.
     """
-    check_at_least("num_layers", num_layers, 1, most=_MAX_LAYERS)
+    check_at_least("num_layers", num_layers, 1, most=MAX_LAYERS)
     return NeighborSampler([-1] * num_layers, edge_ids=edge_ids)
-
-
-def _limits(fanout: Fanout) -> Iterable[int]:
-    return [fanout] if isinstance(fanout, int) else fanout.values()
-
-
-def _is_valid(fanout: Fanout) -> bool:
-    least = 1 if isinstance(fanout, int) else 0
-    limits = _limits(fanout)
-    return bool(limits) and all(limit == -1 or least <= limit <= _MAX_FANOUT for limit in limits)
-
-
-def _type_names(fanouts: Any) -> str:
-    """List the types of the fanouts, which their values don't show: 10.0 may be a float or a tensor."""
-    values = fanouts if isinstance(fanouts, list | tuple) else [fanouts]
-    return ", ".join(dict.fromkeys(type(value).__name__ for value in values))
-
-
-def _as_fanouts(fanouts: Any) -> tuple[Fanout, ...]:
-    try:
-        if isinstance(fanouts, str | Mapping):
-            raise TypeError
-        return tuple(_as_fanout(fanout) for fanout in fanouts)
-    except TypeError:
-        raise TypeError(
-            f"fanouts are {fanouts!r} ({_type_names(fanouts)}); pass a list of integers, input layer first: [10, 25], "
-            "or -1 for all neighbours; a mapping {edge type: fanout} in place of an integer draws per type"
-        ) from None
-
-
-def _as_fanout(fanout: Any) -> Fanout:
-    if isinstance(fanout, Mapping):
-        return {_as_integer(kind): _as_integer(limit) for kind, limit in fanout.items()}
-    return _as_integer(fanout)
-
-
-def _as_integer(value: Any) -> int:
-    if isinstance(value, bool):
-        raise TypeError
-    return operator.index(value)

@@ -157,7 +157,7 @@ def _draw_rows(lo, hi, rows, excluded, first_excluded, indices, width, key, sour
             offset, count = indptr[i], indptr[i + 1] - indptr[i]
             if not replaced[i] and degrees[i] == count:
                 first = first_excluded[i] if len(excluded) else 0
-                _copy_row(starts[i], first, excluded, offset, offset + count, indices, sources, positions)
+                copy_row(starts[i], first, excluded, offset, offset + count, indices, sources, positions)
                 continue
             for j in range(count):
                 sources[offset + j] = indices[buffer[filled + j]]
@@ -168,7 +168,7 @@ def _draw_rows(lo, hi, rows, excluded, first_excluded, indices, width, key, sour
 
 
 @compiled
-def _copy_row(start, first, excluded, lo, hi, indices, sources, positions):
+def copy_row(start, first, excluded, lo, hi, indices, sources, positions):
     """Copy all edges of a row that are not excluded, from CSR position `start` on, to slots [lo, hi)."""
     position = start
     for e in range(lo, hi):

@@ -95,12 +95,12 @@ def _race_rows(lo, hi, starts, ends, excluded, first_excluded, weights, streams,
                         times[j] = time
                         drawn[j] = slot
             else:
-                filled = _insert_arrival(exponential(bits) / weights[slot], slot, times, drawn, filled)
+                filled = insert_arrival(exponential(bits) / weights[slot], slot, times, drawn, filled)
             slot, skip = _next_drawable(slot + 1, ends[i], skip, excluded, weights)
 
 
 @compiled
-def _insert_arrival(time, position, times, positions, filled):
+def insert_arrival(time, position, times, positions, filled):
     """Insert an arrival into the sorted list of the earliest ones; ties are broken by position."""
     slot = min(filled, len(times) - 1)
     if filled == len(times) and times[slot] <= time:
@@ -156,7 +156,7 @@ def _raise_invalid_weight(weights: Tensor, position: int) -> None:
     )
 
 
-def _earliest_torch(times: Tensor, row: Tensor, limit: Tensor) -> Tensor:
+def earliest_torch(times: Tensor, row: Tensor, limit: Tensor) -> Tensor:
     """Return the indices of each row's `limit[row]` smallest times, sorted by row and time."""
     order = torch.argsort(times, stable=True)
     order = order[torch.argsort(row[order], stable=True)]
@@ -183,9 +183,9 @@ def draw_weighted_torch(graph: Graph, rows: Candidates, fanout: int | Tensor, *,
     drawn = torch.empty(int(indptr[-1]), dtype=torch.int64, device=row.device)
     replaced = draws_with_replacement(len(counts), fanout, replace).to(row.device)
     one_race = (~replaced).repeat_interleave(counts)
-    drawn[one_race] = position[_earliest_torch(exponential_torch(bits) / weight, row, counts * ~replaced)]
+    drawn[one_race] = position[earliest_torch(exponential_torch(bits) / weight, row, counts * ~replaced)]
     for j in range(int((counts * replaced).max()) if len(counts) else 0):  # a race per draw
         time = exponential_torch(hash_index_torch(bits, torch.full_like(bits, j))) / weight
         racing = replaced & (counts > j)
-        drawn[indptr[:-1][racing] + j] = position[_earliest_torch(time, row, racing.to(torch.int64))]
+        drawn[indptr[:-1][racing] + j] = position[earliest_torch(time, row, racing.to(torch.int64))]
     return Drawn(indptr, graph.indices[drawn], drawn)

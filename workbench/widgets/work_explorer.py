@@ -6,6 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 from workbench.core.dataset import Dataset
 from workbench.core.units import format_bytes
+from workbench.sampling.labor import LaborSampler
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.sampling.random_walk import RandomWalkSampler
 from workbench.sampling.sampler import Sampler
@@ -21,6 +22,8 @@ _SMALLEST = 16
 WORK_SAMPLERS: Mapping[str, Build] = {
     "NS": NeighborSampler,
     "RW": RandomWalkSampler,
+    "LABOR-0": LaborSampler,
+    "LABOR-*": partial(LaborSampler, importance="*"),
 }
 """The samplers of Cooperative Minibatching by name, each built from its fanouts."""
 

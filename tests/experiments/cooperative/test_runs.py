@@ -46,7 +46,7 @@ def test_edge_batches_have_an_edge_and_a_pair_without_edge_per_item(graph):
     assert all(r["expected_inputs"] is None for r in found)
 
 
-@pytest.mark.parametrize("sampler", ["RW", "NS"])
+@pytest.mark.parametrize("sampler", ["RW", "NS", "LABOR-0", "LABOR-*"])
 def test_every_sampler_runs(sampler):
     assert all(r["num_inputs"] >= r["num_seeds"] for r in rows("fig3", task="node", sampler=sampler, **WORK))
 

@@ -1,0 +1,210 @@
+"""LABOR-i and LABOR-*: the inclusion probabilities min(1, c_s · π_t) that reach few distinct sources.
+
+The fixed point of Balın and Çatalyürek (NeurIPS 2023), in ρ_t = 1 / π_t and x_s = 1 / c_s, which need no divisions:
+
+    start:   ρ_t = 1, x_s = d_s / k
+    round:   ρ_t ← ρ_t · min x_s over the destinations s of t           (π_t ← π_t · max c_s)
+             x_s ← the solution of Σ_t max(1, ρ_t · x_s) = d_s² / k     (Σ 1 / min(1, c_s · π_t) = d_s² / k)
+
+The left side is convex and piecewise linear in x_s, so Newton's method solves it in a few steps. Rows of at most k edges
+keep x_s = d_s / k, and all their edges.
+
+All sums are of whole multiples of a power of two in int64: their order does not matter, and numba and torch agree to
+the bit for any number of threads.
+"""
+
+import math
+from typing import NamedTuple
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from workbench.kernels.jit import compiled
+from workbench.kernels.threads import get_num_threads, run_tasks
+
+TOLERANCE = 2.0**-17  # of the sum, relative, before the last Newton step; the paper's implementation has 1e-4
+_CONVERGED = 1 - 1e-4  # of the expected number of sources: LABOR-* stops at a smaller decrease
+_MAX_STEP = 16.0  # of Newton's method; bounds the sums
+_MAX_STEPS = 100
+_SUM_BITS = 58  # sums of a row are below 16 · d² / k, and 2⁶² as whole multiples
+_SCALES = np.ldexp(1.0, _SUM_BITS - np.arange(256))  # by the exponent of d² / k
+_COUNT_SCALE = 2.0**30
+_SMALLEST = 2.0**-200  # of ρ, so that it never becomes 0
+_MAX_COPIES = 8
+_MIN_EDGES = 1 << 15  # per copy
+
+
+class Importance(NamedTuple):
+    """Inclusion probabilities min(1, 1 / (ρ_t · x_s)).
+
+    Args:
+        rho: float64 [num_sources], 1 / π_t.
+        x: float64 [num_rows], 1 / c_s; unspecified for rows without edges.
+        num_rounds: rounds until convergence.
+    """
+
+    rho: Tensor
+    x: Tensor
+    num_rounds: int
+
+
+def importance(indptr: Tensor, local: Tensor, num_sources: int, fanout: int, rounds: int | None) -> Importance:
+    """Optimise the inclusion probabilities of the edges of a bipartite layer.
+
+    Args:
+        indptr: int64 [num_rows + 1], all candidates of every destination.
+        local: int32 or int64 [num_edges], sources, numbered from 0.
+        num_sources: number of sources; each has an edge.
+        fanout: k, at least 1.
+        rounds: number of rounds; None: until the expected number of sources converges.
+    """
+    if local.device.type != "cpu":
+        return importance_torch(indptr, local, num_sources, fanout, rounds)
+    degrees = indptr.diff().double()
+    x = degrees / torch.tensor(float(fanout), dtype=torch.float64)
+    rho = torch.ones(num_sources, dtype=torch.float64)
+    bounds = _copy_bounds(indptr)
+    least = torch.full((len(bounds) - 1, num_sources), math.inf, dtype=torch.float64)
+    arrays = (indptr.numpy(), local.numpy(), float(fanout), rho.numpy(), x.numpy())
+    _for_each_copy(bounds, lambda lo, hi, copy: _scatter_rows(lo, hi, *arrays, least[copy].numpy()))
+    previous, done = math.inf, 0
+    while rounds is None or done < rounds:
+        total = _update(rho, least)
+        last = total >= previous * _CONVERGED or done + 1 == rounds
+        _for_each_copy(bounds, lambda lo, hi, copy: _solve_rows(lo, hi, *arrays, least[copy].numpy(), not last))
+        previous, done = total, done + 1
+        if last:
+            break
+    return Importance(rho, x, done)
+
+
+def _copy_bounds(indptr: Tensor) -> list[int]:
+    """Divide the rows among threads, each of which has a copy of the minima over destinations."""
+    num_edges = int(indptr[-1])
+    copies = max(1, min(get_num_threads(), _MAX_COPIES, num_edges // _MIN_EDGES))
+    inner = np.searchsorted(indptr.numpy(), [num_edges * i // copies for i in range(1, copies)])
+    return [0, *inner.tolist(), len(indptr) - 1]
+
+
+def _for_each_copy(bounds, kernel) -> None:
+    run_tasks([lambda i=i: kernel(bounds[i], bounds[i + 1], i) for i in range(len(bounds) - 1)])
+
+
+@compiled
+def _scatter_rows(lo, hi, indptr, local, fanout, rho, x, least):
+    for i in range(lo, hi):
+        for e in range(indptr[i], indptr[i + 1]):
+            least[local[e]] = min(least[local[e]], x[i])
+
+
+def _update(rho: Tensor, least: Tensor) -> float:
+    """Multiply ρ by the least x of every source, reset the copies, and return Σ min(1, π) times 2³⁰."""
+    chunk = max(1, -(-len(rho) // max(1, min(get_num_threads(), len(rho) >> 14))))
+    totals = np.zeros(-(-len(rho) // chunk), np.int64)
+
+    def kernel(lo: int, hi: int) -> None:
+        totals[lo // chunk] = _update_sources(lo, hi, rho.numpy(), least.numpy())
+
+    run_tasks([lambda lo=lo: kernel(lo, min(lo + chunk, len(rho))) for lo in range(0, len(rho), chunk)])
+    return float(totals.sum())
+
+
+@compiled
+def _update_sources(lo, hi, rho, least):
+    total = np.int64(0)
+    for t in range(lo, hi):
+        factor = least[0, t]
+        least[0, t] = np.inf
+        for copy in range(1, len(least)):
+            factor = min(factor, least[copy, t])
+            least[copy, t] = np.inf
+        rho[t] = max(rho[t] * factor, _SMALLEST)
+        total += np.int64(min(1.0, 1.0 / rho[t]) * _COUNT_SCALE)
+    return total
+
+
+@compiled
+def _solve_rows(lo, hi, indptr, local, fanout, rho, x, least, scatter):
+    """Solve for x of rows [lo, hi), and find the least x of every source for the next round."""
+    longest = 0
+    for i in range(lo, hi):
+        longest = max(longest, indptr[i + 1] - indptr[i])
+    buffer = np.empty(longest)
+    for i in range(lo, hi):
+        start, degree = indptr[i], indptr[i + 1] - indptr[i]
+        if degree > fanout:
+            for j in range(degree):
+                buffer[j] = rho[local[start + j]]
+            target = np.float64(degree) * np.float64(degree) / fanout
+            x[i] = _solve(buffer, degree, target, sum_scale(degree, fanout))
+        if scatter:
+            for e in range(start, start + degree):
+                least[local[e]] = min(least[local[e]], x[i])
+
+
+@compiled
+def sum_scale(degree, fanout):
+    """Return the power of two by which the terms of a row's sum are multiplied before they become whole numbers."""
+    return _SCALES[math.frexp(np.float64(degree) * np.float64(degree) / fanout)[1]]
+
+
+def sum_scales(degrees: Tensor, fanout: int) -> Tensor:
+    """Compute `sum_scale` for all rows in plain torch: float64 [num_rows]."""
+    k = torch.tensor(float(fanout), dtype=torch.float64, device=degrees.device)
+    exponent = torch.frexp(degrees.double() * degrees.double() / k).exponent
+    return torch.from_numpy(_SCALES).to(degrees.device)[exponent.long().clamp(min=0)]
+
+
+@compiled
+def _solve(rho, count, target, scale):
+    """Solve Σ max(1, ρ · x) = target for x, from x = 1."""
+    x = 1.0
+    for _ in range(_MAX_STEPS):
+        total, low = np.int64(0), np.int64(0)
+        for j in range(count):
+            y = rho[j] * x
+            low += y <= 1.0
+            total += np.int64(max(y, 1.0) * scale)
+        excess = np.float64(total) / scale - np.float64(low)
+        step = min((target - np.float64(low)) / excess, _MAX_STEP) if excess > 0 else _MAX_STEP
+        x *= step
+        if abs(np.float64(total) / scale - target) <= target * TOLERANCE:
+            break
+    return x
+
+
+def importance_torch(indptr: Tensor, local: Tensor, num_sources: int, fanout: int, rounds: int | None) -> Importance:
+    """Compute `importance` in plain torch, on any device; the oracle of the compiled kernels."""
+    degrees = indptr.diff()
+    row = torch.repeat_interleave(torch.arange(len(degrees), device=local.device), degrees)
+    k = torch.tensor(float(fanout), dtype=torch.float64, device=local.device)
+    x, target = degrees.double() / k, degrees.double() * degrees.double() / k
+    rho = torch.ones(num_sources, dtype=torch.float64, device=local.device)
+    local, previous, done = local.long(), math.inf, 0
+    while rounds is None or done < rounds:
+        least = torch.full_like(rho, math.inf).scatter_reduce(0, local, x[row], "amin")
+        rho = (rho * least).clamp(min=_SMALLEST)
+        total = float((rho.reciprocal().clamp(max=1) * _COUNT_SCALE).long().sum())
+        x = _solve_torch(rho[local], row, degrees > fanout, x, target, sum_scales(degrees, fanout))
+        last, previous, done = total >= previous * _CONVERGED, total, done + 1
+        if last:
+            break
+    return Importance(rho, x, done)
+
+
+def _solve_torch(rho: Tensor, row: Tensor, active: Tensor, x: Tensor, target: Tensor, scale: Tensor) -> Tensor:
+    """Solve as `_solve` does, for all active rows together."""
+    x = torch.where(active, 1.0, x)
+    for _ in range(_MAX_STEPS):
+        if not bool(active.any()):
+            break
+        y = rho * x[row]
+        low = torch.zeros_like(target, dtype=torch.int64).index_add_(0, row, (y <= 1).long()).double()
+        total = torch.zeros_like(target, dtype=torch.int64).index_add_(0, row, (y.clamp(min=1) * scale[row]).long())
+        mass = total.double() / scale
+        excess = mass - low
+        step = torch.where(excess > 0, ((target - low) / excess).clamp(max=_MAX_STEP), _MAX_STEP)
+        x = torch.where(active, x * step, x)
+        active = active & ((mass - target).abs() > target * TOLERANCE)
+    return x

@@ -1,0 +1,199 @@
+"""LABOR sampling: layer-neighbour sampling with one variate per source, shared by all destinations of a layer.
+
+Balın, Çatalyürek: "Layer-neighbor sampling: defusing neighborhood explosion in GNNs", NeurIPS 2023.
+"""
+
+from collections.abc import Sequence
+from dataclasses import KW_ONLY, dataclass
+from functools import partial
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from workbench.core.errors import check_seed
+from workbench.core.graph import Graph
+from workbench.core.minibatch import MiniBatch
+from workbench.core.randomness import Purpose, stream
+from workbench.sampling.candidates import Candidates, candidates, excluded_positions, row_offsets
+from workbench.sampling.fanouts import Fanout, checked_fanouts
+from workbench.sampling.importance_draw import draw_important
+from workbench.sampling.marked_rows import write_marked
+from workbench.sampling.sampler import Drawn, Sampler, check_draw, check_graph, sample_layers
+from workbench.sampling.shared_variates import keep_uniform_torch, mark_uniform
+from workbench.sampling.typed import draw_by_type
+from workbench.sampling.uniform import draw_uniform
+
+Importance = int | Literal["*"]
+
+_UNLIMITED = 2**62
+
+
+@dataclass(frozen=True)
+class LaborSampler(Sampler):
+    """LABOR sampler: draws about `fanout` in-neighbours of every node per layer, as few distinct ones as possible.
+
+    All destinations of a layer share one variate r_t per source t, so that they choose the same sources where they can.
+    LABOR-0 keeps the edge t → s if r_t ≤ k / d_s, for fanout k and d_s in-edges: each row alone is a uniform sample, as
+    of `NeighborSampler`, with about k edges. LABOR-i and LABOR-* keep it if r_t ≤ c_s · π_t, where π is optimised in i
+    rounds, or until the expected number of sources converges, and c_s keeps the variance at that of `NeighborSampler`;
+    the edges then have weights, with which the mean over a row is the estimate. A row of at most k edges is kept whole.
+
+    Args:
+        fanouts: neighbours to draw per layer, **input layer first**; -1: all. A mapping from edge type to number draws
+            every type by itself (importance 0 only).
+        importance: 0 (LABOR-0), a number of rounds i (LABOR-i), or "*" (LABOR-*).
+        poisson: draw `fanout` edges in expectation; False: exactly, those with the smallest r_t / π_t. The weights of
+            exact draws are those of Poisson sampling, an approximation.
+        layer_dependency: use the same variates in every layer, which again draws fewer distinct nodes.
+        edge_ids: whether the blocks contain raw-graph edge ids.
+        seed: a 64-bit integer.
+
+    The blocks' `edge_weight`: with importance, proportional to 1 / min(1, c_s · π_t) and with mean 1 in every row;
+    multiplied by the graph's `edge_weight`, if it has any. LABOR-0 gives the graph's weights alone, or none.
+
+    Raises:
+        ValueError: no fanouts, a fanout that is neither positive nor -1, another `importance`, a mapping together with
+            importance, or a seed that is not a 64-bit integer.
+        TypeError: a fanout that is neither an integer nor a mapping of integers.
+
+    Source: Balın, Çatalyürek: "Layer-neighbor sampling: defusing neighborhood explosion in GNNs", NeurIPS 2023;
+    layer dependency: Balın, LaSalle, Çatalyürek: "Cooperative minibatching in graph neural networks", 2025.
+
+    >>> import torch, workbench as wb
+    >>> star = wb.Graph.from_edges([2, 3, 4, 2, 3, 4], [0, 0, 0, 1, 1, 1])
+    >>> batch = wb.LaborSampler([1]).sample(star, torch.tensor([0, 1]))
+    >>> batch.blocks[0].indptr.diff().unique().numel()  # both destinations keep the same sources
+    1
+    """
+
+    fanouts: Sequence[Fanout]
+    _: KW_ONLY
+    importance: Importance = 0
+    poisson: bool = True
+    layer_dependency: bool = False
+    edge_ids: bool = False
+    seed: int = 0
+
+    sources_are_new = True
+
+    def __post_init__(self) -> None:
+        object.__setattr__(self, "fanouts", checked_fanouts(self.fanouts))
+        check_seed(self.seed)
+        rounds = self.importance
+        if rounds != "*" and (isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 0):
+            raise ValueError(f'importance is {rounds!r}; pass 0, a number of rounds (at least 1), or "*"')
+        if rounds != 0 and not all(isinstance(fanout, int) for fanout in self.fanouts):
+            raise ValueError(
+                f"importance is {rounds!r} and fanouts {list(self.fanouts[:9])}; a fanout per edge type is drawn with "
+                "importance=0 alone, because π is optimised over all edges of a layer together"
+            )
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers: one per fanout."""
+        return len(self.fanouts)
+
+    @property
+    def rows_are_independent(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
+        """Whether a node's row depends on (seed, step, layer, node) alone: π depends on all destinations of a layer."""
+        return self.importance == 0
+
+    def draw(
+        self, graph: Graph, nodes: Tensor, *, layer: int, step: int = 0, exclude_edges: Tensor | None = None
+    ) -> Drawn:
+        """Draw in-edges of some nodes in one layer.
+
+        Args:
+            graph: the graph to sample from.
+            nodes: int64 or int32 [n], node ids; a node that occurs twice gets the same row twice.
+            layer: number of the layer, 0 for the input layer.
+            step: number of the batch, which selects the random variates.
+            exclude_edges: int64 or int32, raw-graph edge ids that must not be drawn.
+
+        Returns:
+            The drawn rows, each in CSR order; with positions if `edge_ids`, weights or types need them.
+
+        Raises:
+            TypeError: ids of another dtype.
+            ValueError: a layer that does not exist, or an edge type without a fanout.
+            IndexError: an id out of range.
+        """
+        nodes = check_draw(self, graph, nodes, layer=layer, step=step)
+        return self._draw(graph, excluded_positions(graph, exclude_edges), nodes, layer=layer, step=step)
+
+    def sample(self, graph: Graph, seeds: Tensor, *, step: int = 0, exclude_edges: Tensor | None = None) -> MiniBatch:
+        """Sample the batch of some seeds. Arguments and errors as for `Sampler.sample`.
+
+        The excluded edges are looked up and sorted once for all layers.
+        """
+        if type(self).draw is not LaborSampler.draw:  # of a subclass
+            return super().sample(graph, seeds, step=step, exclude_edges=exclude_edges)
+        check_graph(graph)
+        draw = partial(self._draw, graph, excluded_positions(graph, exclude_edges))
+        return sample_layers(self, graph, seeds, step=step, draw=draw)
+
+    def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
+        """Draw in-edges of int64 [n] nodes on the graph's device, except at some CSR positions, which ascend."""
+        fanout = self.fanouts[layer]
+        key = stream(self.seed, Purpose.SAMPLING, step, 0 if self.layer_dependency else layer)
+        rows = candidates(graph, nodes, excluded)
+        positions = self.edge_ids or graph.edge_weight is not None or graph.edge_type is not None
+        options = {"poisson": self.poisson, "key": key, "positions": positions}
+        if self.importance != 0 and fanout != -1:
+            rounds = None if self.importance == "*" else int(self.importance)
+            drawn = draw_important(rows, graph.indices, fanout, rounds=rounds, num_nodes=graph.num_nodes, **options)
+        else:
+            draw = partial(draw_shared, graph.indices, **options)
+            drawn = draw(rows, fanout) if isinstance(fanout, int) else draw_by_type(graph, rows, fanout, draw)
+        return drawn if graph.edge_weight is None else _weighted(drawn, graph.edge_weight)
+
+
+def _weighted(drawn: Drawn, edge_weight: Tensor) -> Drawn:
+    weight = edge_weight[drawn.positions]
+    return drawn._replace(weight=weight if drawn.weight is None else weight * drawn.weight.to(weight.dtype))
+
+
+def draw_shared(
+    indices: Tensor, rows: Candidates, fanout: int | Tensor, *, poisson: bool, key: int, positions: bool
+) -> Drawn:
+    """Draw rows by LABOR-0.
+
+    Args:
+        indices: int32 or int64 [num_edges], the graph's sources by CSR position.
+        rows: the candidates.
+        fanout: edges to draw, for all rows or int64 [n]; -1: all.
+        poisson: draw `fanout` edges in expectation; otherwise exactly.
+        key: key of the sources' variates.
+        positions: whether to return the edges' CSR positions.
+
+    Returns:
+        The drawn rows, each in CSR order.
+    """
+    if rows.positions is not None:
+        grouped, sources = rows._replace(positions=None), indices[rows.positions]
+        drawn = draw_shared(sources, grouped, fanout, poisson=poisson, key=key, positions=True)
+        return drawn._replace(positions=rows.positions[drawn.positions] if positions else None)
+    if isinstance(fanout, int) and fanout < 0:
+        return draw_uniform(rows, indices, -1, replace=False, key=key, positions=positions)
+    limits = row_limits(rows, fanout)
+    if indices.device.type != "cpu":
+        return draw_shared_torch(indices, rows, limits, poisson=poisson, key=key, positions=positions)
+    marks = mark_uniform(rows, indices, limits, poisson=poisson, key=key)
+    return write_marked(rows, marks, indices, positions=positions)
+
+
+def row_limits(rows: Candidates, fanout: int | Tensor) -> Tensor:
+    """Return the fanout of every row, int64 [n]; -1 becomes a number that exceeds all degrees."""
+    if isinstance(fanout, int):
+        return torch.full_like(rows.degrees, fanout)
+    return torch.where(fanout < 0, _UNLIMITED, fanout)
+
+
+def draw_shared_torch(
+    indices: Tensor, rows: Candidates, limits: Tensor, *, poisson: bool, key: int, positions: bool
+) -> Drawn:
+    """Draw as `draw_shared` does, in plain torch for any device; its oracle."""
+    row, position = keep_uniform_torch(rows, indices, limits, poisson=poisson, key=key)
+    indptr = row_offsets(torch.bincount(row, minlength=len(limits)))
+    return Drawn(indptr, indices[position], position if positions else None)
