@@ -1,7 +1,8 @@
 """Cooperative Minibatching, Figure 3: work against batch size. Figure 6 is a view of it."""
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import partial
+from statistics import mean
 from typing import Any, Literal
 
 import pandas as pd
@@ -11,10 +12,21 @@ from torch import Tensor
 
 import workbench as wb
 from experiments.cooperative.samplers import SamplerName, build_sampler
-from experiments.cooperative.work_curves import concave, more_concave, never_rises, savings, work_means
+from experiments.cooperative.work_curves import (
+    ORDER,
+    concave,
+    fewer_inputs,
+    more_concave,
+    never_rises,
+    savings,
+    work_means,
+)
+from workbench.core.randomness import Purpose, permutation, stream
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval_claims import expected_within
+
+SeedsOf = Callable[[Tensor, int], Tensor]
 
 
 class Config(DataPointConfig):
@@ -27,6 +39,8 @@ class Config(DataPointConfig):
         fanouts: neighbours per layer, input layer first.
         batch_sizes: numbers of training nodes or edges; those that the data set does not have are left out.
         permutations: number of random orders whose prefixes are the batches.
+        singles: number of batches of one item, per permutation, that the others' work is compared with.
+        compared_size: batch size at which samplers are compared in concavity.
         theorem: also compute the expected number of inputs by theorem 3.2, for samplers with independent rows and
             batches of nodes.
     """
@@ -36,6 +50,8 @@ class Config(DataPointConfig):
     fanouts: tuple[int, ...] = Field(min_length=1)
     batch_sizes: tuple[PositiveInt, ...] = Field(min_length=2)
     permutations: int = Field(ge=2)
+    singles: PositiveInt
+    compared_size: PositiveInt
     theorem: bool = False
 
 
@@ -46,7 +62,9 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     items = data.train_idx.to(config.device) if config.task == "node" else undirected_pairs(graph)
     sizes = [size for size in config.batch_sizes if size <= len(items)]
     seeds_of = None if config.task == "node" else partial(endpoints, graph)
-    works = wb.measure_work(
+    alone = single_inputs(config, graph, items, sampler, seeds_of)
+    expected = expected_inputs(config, graph, items, sampler, sizes)
+    for work in wb.measure_work(
         graph,
         items,
         sampler=sampler,
@@ -54,21 +72,37 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
         repetitions=config.permutations,
         seeds_of=seeds_of,
         seed=config.seed,
-    )
-    expected: dict[tuple[int, int], float] = {}
-    if config.theorem and config.task == "node" and sampler.rows_are_independent:
-        for step in range(config.permutations):
-            curve = wb.work_curve(graph, items, sampler=sampler, batch_sizes=sizes, step=step)
-            expected |= {(step, size): float(value) for size, value in zip(sizes, curve, strict=True)}
-    for work in works:
+    ):
         yield {
             "batch_size": work.batch_size,
             "permutation": work.repetition,
             "num_seeds": work.num_seeds,
             "num_inputs": work.num_inputs,
             "num_edges": sum(work.edges),
+            "alone_inputs": mean(alone[work.repetition :: config.permutations]),
             "expected_inputs": expected.get((work.repetition, work.batch_size)),
         }
+
+
+def single_inputs(
+    config: Config, graph: wb.Graph, items: Tensor, sampler: wb.Sampler, seeds_of: SeedsOf | None
+) -> list[int]:
+    """The number of inputs of batches of one item, each another one."""
+    drawn = items[permutation(stream(config.seed, Purpose.SPLIT), len(items)).to(items.device)]
+    ones = enumerate(drawn[: config.singles * config.permutations].split(1))
+    seeds = ((step, one if seeds_of is None else seeds_of(one, step)) for step, one in ones)
+    return [sampler.sample(graph, one, step=step).num_inputs for step, one in seeds]
+
+
+def expected_inputs(
+    config: Config, graph: wb.Graph, items: Tensor, sampler: wb.Sampler, sizes: list[int]
+) -> dict[tuple[int, int], float]:
+    """The expected number of inputs by permutation and batch size; empty if it is not asked for, or not known."""
+    if not config.theorem or config.task == "edge" or not sampler.rows_are_independent:
+        return {}
+    curve = partial(wb.work_curve, graph, items, sampler=sampler, batch_sizes=sizes)
+    numbers = range(config.permutations)
+    return {(n, size): value for n in numbers for size, value in zip(sizes, curve(step=n).tolist(), strict=True)}
 
 
 def undirected_pairs(graph: wb.Graph) -> Tensor:
@@ -116,8 +150,8 @@ def draw_panels(rows: pd.DataFrame, panels: list[str]) -> Any:
         spread={panel: (f"{panel}_low", f"{panel}_high") for panel in panels},
         group="sampler",
         facet="dataset",
-        title="Work per item that the largest batch saves: "
-        + ", ".join(f"{sampler} {value:.0%}" for sampler, value in saved.items()),
+        title=f"Work that batches of {int(rows.compared_size.iloc[0]):,} save against single items: "
+        + ", ".join(f"{sampler} {saved[sampler]:.0%}" for sampler in ORDER if sampler in saved),
     )
 
 
@@ -137,6 +171,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             "edge_inputs",
         ),
         *more_concave(table),
+        *fewer_inputs(table),
     ]
     return [*found, _theorem(table)] if table.expected_inputs.notna().any() else found
 
@@ -154,7 +189,7 @@ def _theorem(table: pd.DataFrame) -> Finding:
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
-    """The work per item that the largest batches save against the smallest, by sampler, in the paper's order of
-    concavity; the paper prints no values."""
+    """The fraction of the work of single items that a batch saves, by sampler in the paper's order of concavity; the
+    paper prints no values."""
     saved = savings(table).pivot_table("saved", ["dataset", "task"], "sampler")
-    return saved[[name for name in ("RW", "NS", "LABOR-0", "LABOR-*") if name in saved]].reset_index()
+    return saved[[name for name in ORDER if name in saved]].reset_index()

@@ -76,18 +76,17 @@ def concave(name: str, statement: str, table: pd.DataFrame, value: str) -> Findi
 
 
 def savings(table: pd.DataFrame) -> pd.DataFrame:
-    """The work per item that the largest batches save against the smallest ones: one row per case and permutation.
+    """The fraction of the work of single items that a batch of them saves, a measure of concavity: one row per case and
+    permutation, at the batch size at which samplers are compared.
 
-    0: the work grows in proportion to the batch, as on disjoint neighbourhoods; 1: all of it.
+    0: the work grows in proportion to the batch, as on disjoint neighbourhoods.
 
     Args:
         table: rows of Figure 3's sweep.
     """
-    rows = []
-    for (*case, permutation), run in _runs(table):
-        per_item = (run.num_inputs / run.batch_size).set_axis(run.batch_size).sort_index()
-        rows.append((*case, permutation, 1 - per_item.iloc[-1] / per_item.iloc[0]))
-    return pd.DataFrame(rows, columns=[*CASE, "permutation", "saved"])
+    rows = table.query("batch_size == compared_size")
+    saved = 1 - rows.num_inputs / rows.batch_size / rows.alone_inputs
+    return rows[[*CASE, "permutation"]].assign(saved=saved)
 
 
 def more_concave(table: pd.DataFrame) -> list[Finding]:
@@ -97,11 +96,11 @@ def more_concave(table: pd.DataFrame) -> list[Finding]:
         table: rows of Figure 3's sweep.
     """
     by = ["dataset", "task", "permutation"]
-    saved = savings(table).pivot_table("saved", by, "sampler").reset_index()
+    saved: Any = savings(table).pivot_table("saved", by, "sampler").reset_index()
     return [
         expected_within(
-            f"{more}-more-than-{less}".lower().replace("*", "star"),
-            f"the work is more concave with {more} than with {less}: its largest batches save more per item",
+            f"{_short(more)}-more-concave-than-{_short(less)}",
+            f"the work is more concave with {more} than with {less}: a batch saves more of the work of single items",
             saved.assign(excess=saved[less] - saved[more]),
             value="excess",
             by=["dataset", "task"],
@@ -110,3 +109,29 @@ def more_concave(table: pd.DataFrame) -> list[Finding]:
         )
         for less, more in pairwise(name for name in ORDER if name in saved)
     ]
+
+
+def fewer_inputs(table: pd.DataFrame) -> list[Finding]:
+    """Check that LABOR-0 reads fewer nodes than NS, and LABOR-* fewer than LABOR-0, at every batch size.
+
+    Args:
+        table: rows of Figure 3's sweep.
+    """
+    by = ["dataset", "task", "batch_size", "permutation"]
+    inputs: Any = table.pivot_table("num_inputs", by, "sampler").reset_index()
+    return [
+        expected_within(
+            f"{_short(fewer)}-fewer-inputs-than-{_short(more)}",
+            f"{fewer} reads fewer nodes than {more} at every batch size",
+            inputs.assign(excess=inputs[fewer] / inputs[more] - 1),
+            value="excess",
+            by=["dataset", "task", "batch_size"],
+            most=0.0,
+            proven=True,
+        )
+        for more, fewer in pairwise(name for name in ORDER[1:] if name in inputs)
+    ]
+
+
+def _short(sampler: str) -> str:
+    return sampler.lower().replace("*", "star")

@@ -109,6 +109,9 @@ def test_prefixes_of_a_permutation_are_nested_and_counts_are_the_batch():
     assert (works[2].num_seeds, works[2].num_inputs) == (2, batch.num_inputs)
 
 
+PI = wb.LaborSampler([2], importance=1)
+
+
 @pytest.mark.parametrize(
     ("call", "message"),
     [

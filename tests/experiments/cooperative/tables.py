@@ -18,6 +18,8 @@ def work() -> pd.DataFrame:
                 "batch_size": size,
                 "permutation": permutation,
                 "num_seeds": size if task == "node" else 3 * size,
+                "compared_size": 256,
+                "alone_inputs": 100.0,
                 "num_inputs": 100.0 * size**exponent * (1 + 1e-5 * (permutation - 1)),
                 "expected_inputs": 100.0 * size**exponent if task == "node" and sampler != "LABOR-*" else None,
                 "status": "FINISHED",

@@ -4,6 +4,7 @@ import pytest
 import torch
 
 import workbench as wb
+from workbench.core.randomness import Purpose, permutation, stream
 from workbench.experiment.figure_loader import load_experiment
 
 TINY = {"name": "synthetic-arxiv", "scale": 0.003, "undirected": True, "self_loops": False}
@@ -19,7 +20,7 @@ def rows(figure, **config):
     return list(module.run(module.Config(dataset=TINY, **config)))
 
 
-WORK = {"fanouts": [2, 3], "batch_sizes": [4, 64, 10**9], "permutations": 2}
+WORK = {"fanouts": [2, 3], "batch_sizes": [4, 64, 10**9], "permutations": 2, "singles": 3, "compared_size": 64}
 
 
 def test_node_batches_are_those_of_the_sampler(graph):
@@ -29,6 +30,9 @@ def test_node_batches_are_those_of_the_sampler(graph):
     sampler = wb.NeighborSampler([2, 3], seed=0)
     (work, *_) = wb.measure_work(graph, data.train_idx, sampler=sampler, batch_sizes=[4], repetitions=1)
     assert (found[0]["num_seeds"], found[0]["num_inputs"]) == (4, work.num_inputs)
+    ones = data.train_idx[permutation(stream(0, Purpose.SPLIT), len(data.train_idx))[:6]].split(1)
+    alone = [sampler.sample(graph, one, step=step).num_inputs for step, one in enumerate(ones)]
+    assert [r["alone_inputs"] for r in found[::2]] == [sum(alone[p::2]) / 3 for p in (0, 1)]
     (expected,) = wb.work_curve(graph, data.train_idx, sampler=sampler, batch_sizes=[64], step=1).tolist()
     assert found[3]["expected_inputs"] == expected
 
