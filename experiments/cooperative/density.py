@@ -138,7 +138,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         spread={"density": ("low", "high")},
         group="method",
         facet="dataset",
-        title="The larger the subgraph, the denser: edges per node, by the share of nodes that is drawn",
+        title="The larger the subgraph, the more edges per node",
     )
 
 

@@ -150,7 +150,7 @@ def draw_panels(rows: pd.DataFrame, panels: list[str]) -> Any:
         spread={panel: (f"{panel}_low", f"{panel}_high") for panel in panels},
         group="sampler",
         facet="dataset",
-        title=f"Work that batches of {int(rows.compared_size.iloc[0]):,} save against single items: "
+        title=f"Work saved by batches of {int(rows.compared_size.iloc[0]):,}: "
         + ", ".join(f"{sampler} {saved[sampler]:.0%}" for sampler in ORDER if sampler in saved),
     )
 

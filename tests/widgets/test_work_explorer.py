@@ -23,7 +23,7 @@ def test_lines_are_means_of_the_measured_work(data: Any) -> None:
     inputs = sorted(w.num_inputs for w in works)
     assert line.y[2] == pytest.approx(inputs[1] / 32)
     epoch = sum(inputs) / 3 * len(data.train_idx) / 32
-    assert f"NS: {epoch:,.0f} (" in figure.layout.title.text
+    assert f"batches of 32 (and of 128): NS {epoch:,.0f} (" in figure.layout.title.text
 
 
 def test_all_samplers_are_compared_by_default(data: Any) -> None:

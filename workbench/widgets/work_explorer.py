@@ -100,22 +100,19 @@ def work_view(
         for name, found in works.items()
         for w in found
     ]
-    subtitle = " · ".join(f"{name}: {_epoch(dataset, found, batch_size)}" for name, found in works.items())
-    title = f"{dataset.name}, {', '.join(map(str, fanouts))}: rows read in an epoch of batches of {batch_size:,}"
+    largest, row = max(sizes), format_bytes(dataset.num_features * dataset.x.element_size())
+    told = (f"{name} {_epoch_rows(dataset, w, batch_size, largest)}" for name, w in works.items())
+    subtitle = f"batches of {batch_size:,} (and of {largest:,}): {' · '.join(told)}"
+    title = f"{dataset.name}, fanouts {', '.join(map(str, fanouts))}: rows of {row} read in an epoch"
     figure = lines(rows, x="batch_size", log_x=True, y="inputs_per_seed", log_y=True, group="sampler")
     return titled(figure, title, height=420, subtitle=subtitle)
 
 
-def _epoch(dataset: Dataset, works: Sequence[Work], batch_size: int) -> str:
-    """Rows and bytes of an epoch, and the ratio to the largest batches."""
+def _epoch_rows(dataset: Dataset, works: Sequence[Work], size: int, largest: int) -> str:
+    """Rows read in an epoch of batches of a size, and the fraction of it in the largest batches."""
 
     def rows(size: int) -> float:
         inputs = [w.num_inputs for w in works if w.batch_size == size]
         return sum(inputs) / len(inputs) * len(dataset.train_idx) / size
 
-    largest = max(w.batch_size for w in works)
-    nbytes = dataset.num_features * dataset.x.element_size()
-    return (
-        f"{rows(batch_size):,.0f} ({format_bytes(round(rows(batch_size) * nbytes))}), "
-        f"{rows(largest) / rows(batch_size):.0%} of it in batches of {largest:,}"
-    )
+    return f"{rows(size):,.0f} ({rows(largest) / rows(size):.0%})"
