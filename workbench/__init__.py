@@ -23,6 +23,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.core.traffic import TrafficCounts as TrafficCounts
     from workbench.core.units import format_bytes as format_bytes
     from workbench.core.units import parse_bytes as parse_bytes
+    from workbench.core.variates import Nested as Nested
+    from workbench.core.variates import Smoothed as Smoothed
     from workbench.datasets.load import load_dataset as load_dataset
     from workbench.distributed.launch import run_ranks as run_ranks
     from workbench.distributed.rank_pool import RankPool as RankPool
@@ -132,6 +134,7 @@ _NAMES = {
     "core.trace": ["AccessTrace"],
     "core.traffic": ["Traffic", "TrafficCounts"],
     "core.units": ["format_bytes", "parse_bytes"],
+    "core.variates": ["Nested", "Smoothed"],
     "datasets.load": ["load_dataset"],
     "distributed.launch": ["run_ranks"],
     "distributed.rank_pool": ["RankPool"],

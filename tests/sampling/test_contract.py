@@ -45,7 +45,7 @@ SAMPLERS: dict[str, wb.Sampler] = {
     "by type, weighted": wb.NeighborSampler([FEW, SOME], weighted=True),
     "by type, weighted, replace": wb.NeighborSampler([SOME, FEW], weighted=True, replace=True),
     "random walks": wb.RandomWalkSampler([3, 2], num_walks=6, seed=4),
-    "random walks, unweighted": wb.RandomWalkSampler([2, 4], num_walks=3, restart_probability=0.1, weighted=False),
+    "random walks, smoothed": wb.RandomWalkSampler([2, 4], num_walks=3, weighted=False, dependence=wb.Smoothed(4)),
     "user-defined": LastNeighbors(),
 }
 EXCLUDES = {name for name in SAMPLERS if name != "user-defined"}

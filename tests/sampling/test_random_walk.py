@@ -1,6 +1,7 @@
 """Random walks against a brute-force walker, their exact law on a tiny graph, and both implementations."""
 
 import itertools
+import math
 from collections import Counter, defaultdict
 from collections.abc import Iterator
 
@@ -17,6 +18,7 @@ from tests.sampling.test_contract import assert_same_batch
 from tests.strategies import graphs, random_graph
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, stream
+from workbench.core.variates import Variates
 from workbench.kernels.threads import get_num_threads, set_num_threads
 from workbench.sampling.candidates import candidates, excluded_positions, row_offsets
 from workbench.sampling.random_walk import RandomWalkSampler
@@ -151,7 +153,9 @@ def test_the_compiled_form_equals_torch(dtype: torch.dtype, exclude: bool) -> No
     graph = random_graph(300, 1500, seed=4, index_dtype=dtype)
     excluded = some_of(torch.arange(1500), 3) if exclude else None
     rows = candidates(graph, torch.arange(300).flip(0), excluded_positions(graph, excluded))
-    for fanout, walks in ((4, Walks(7, 9, 3, 0.5)), (30, Walks(-3, 5, 6, 0.1)), (1, Walks(0, 40, 1, 0.5))):
+    mixed = Variates(7, -9, math.cos(0.6), math.sin(0.6))
+    settings = ((4, Walks(Variates(7), 9, 3, 0.5)), (30, Walks(Variates(-3), 5, 6, 0.1)), (1, Walks(mixed, 40, 3, 0.5)))
+    for fanout, walks in settings:
         ours, theirs = (walk_all(graph, rows, walks, fanout) for walk_all in (most_visited, most_visited_torch))
         assert torch.equal(ours.kept, theirs.kept) and 0 in ours.kept.tolist()
         indptr = row_offsets(ours.kept)
@@ -171,6 +175,36 @@ def test_threads_do_not_change_the_batch() -> None:
         set_num_threads(before)
     for other in batches[1:]:
         assert_same_batch(batches[0], other)
+
+
+@pytest.mark.parametrize("kappa", [1, 3, math.inf])
+def test_nested_batches_share_the_walks_of_their_group(kappa: float) -> None:
+    graph, seeds = random_graph(50, 600), torch.arange(20)
+    nested, plain = RandomWalkSampler([4, 3], dependence=wb.Nested(kappa)), RandomWalkSampler([4, 3])
+    for step in range(5):
+        group = 0 if kappa == math.inf else step // int(kappa)
+        assert torch.equal(
+            nested.sample(graph, seeds, step=step).node_ids, plain.sample(graph, seeds, step=group).node_ids
+        )
+
+
+def test_smoothed_walks_follow_the_law_and_change_slowly() -> None:
+    """Every batch has the law of independent ones; the next κ - 1 keep walks according to the angle between them.
+
+    Of two in-neighbours, steps of correlation ρ take the same one with probability 1 - acos(ρ)/π (Sheppard's formula).
+    """
+    count, kappa = 40_000, 4
+    graph = copies(Graph.from_edges([1, 2], [0, 0], num_nodes=3), count)
+    sampler = RandomWalkSampler([1], num_walks=1, walk_length=1, dependence=wb.Smoothed(kappa))
+    nodes = torch.arange(count) * 3
+    picks = [sampler.draw(graph, nodes, layer=0, step=step).sources % 3 for step in range(2 * kappa + 1)]
+    for i, j in itertools.combinations(range(kappa + 1), 2):
+        expected = 1 - (j - i) / (2 * kappa)  # the angle between batches i and j is π(j - i)/(2κ)
+        agreeing = int((picks[i] == picks[j]).sum())
+        assert stats.binomtest(agreeing, count, expected).pvalue > FALSE_ALARM, (i, j)
+    assert stats.binomtest(int((picks[0] == picks[2 * kappa]).sum()), count, 0.5).pvalue > FALSE_ALARM
+    for pick in picks:
+        assert stats.binomtest(int((pick == 1).sum()), count, 0.5).pvalue > FALSE_ALARM
 
 
 def test_steps_layers_and_seeds_select_other_walks() -> None:
@@ -209,6 +243,7 @@ def test_a_source_outside_of_the_graph_is_refused() -> None:
         ([2], {"restart_probability": 1.5}, ValueError, "restart_probability is 1.5; it must be a probability"),
         ([2], {"restart_probability": None}, ValueError, "restart_probability is None"),
         ([2], {"seed": 0.5}, ValueError, "seed is 0.5"),
+        ([2], {"dependence": 4}, TypeError, r"dependence is an int; pass Smoothed\(4\)"),
         ([2], {"edge_ids": True}, ValueError, "is not an edge of the graph; omit edge_ids"),
     ],
 )

@@ -107,39 +107,29 @@ class Relabeler:
 
     def __init__(self, scratch: _Map, num_nodes: int) -> None:
         self._map, self._num_nodes = scratch, num_nodes
-        self._nodes = torch.empty(0, dtype=torch.int64)
-        self._count = 0
 
     def add_seeds(self, seeds: Tensor) -> None:
-        self._nodes = torch.empty(len(seeds), dtype=torch.int64)
-        self._count = _register(seeds.numpy(), self._map.entries, self._map.base, self._nodes.numpy())
+        self.node_ids = torch.empty_like(seeds)  # raw ids by local id, int64
+        self._count = _register(seeds.numpy(), self._map.entries, self._map.base, self.node_ids.numpy())
         if self._count < len(seeds):
             raise ValueError(_duplicate_seed(int(seeds[self._count])))
-
-    @property
-    def node_ids(self) -> Tensor:
-        """Raw ids by local id, int64."""
-        return self._nodes[: self._count]
 
     def __call__(self, ids: Tensor, *, overwrite: bool = False) -> Tensor:
         """Return the local ids of raw ids; new ids get the next numbers. With `overwrite`, they may replace `ids`."""
         size = min(self._num_nodes, self._count + len(ids))
-        nodes = torch.empty(size + 1, dtype=torch.int64)
-        nodes.numpy()[: self._count] = (
-            self.node_ids.numpy()
-        )  # a torch copy would wake OpenMP threads, which then spin and compete with the kernels'
+        nodes, raw = torch.empty(size + 1, dtype=torch.int64), ids.numpy()
+        numbered = nodes.numpy()
+        numbered[: self._count] = self.node_ids.numpy()  # a torch copy would wake OpenMP threads, which then spin
         in_place = overwrite and ids.dtype == local_dtype(size)
-        local = ids if in_place else torch.empty(len(ids), dtype=local_dtype(size))
-        scratch = self._map
-        count = _relabel(
-            ids.numpy(), self._num_nodes, scratch.entries, scratch.base, self._count, nodes.numpy(), local.numpy()
-        )
+        local = ids if in_place else torch.empty(len(raw), dtype=local_dtype(size))
+        labels, scratch = raw if in_place else local.numpy(), self._map
+        count = _relabel(raw, self._num_nodes, scratch.entries, scratch.base, self._count, numbered, labels)
         if count < 0:
             bad = int(ids[-1 - count])
             raise IndexError(
                 f"the graph's indices contain {bad}; sources must be in [0, {self._num_nodes}): call graph.validate()"
             )
-        self._nodes, self._count = nodes, count
+        self.node_ids, self._count = nodes[:count], count
         return local
 
     def close(self) -> None:

@@ -15,6 +15,7 @@ from workbench.kernels.threads import parallel_rows
 _PREFETCH_DISTANCE = 16  # rows
 _MIN_ROWS = 32768  # per thread: fewer take less time than waking a thread
 _UNLIMITED = 2**62
+_NONE = torch.empty(0, dtype=torch.int64)
 
 
 class Candidates(NamedTuple):
@@ -80,7 +81,7 @@ def candidates(graph: Graph, nodes: Tensor, excluded: Tensor | None) -> Candidat
     """
     starts, lengths = _starts_and_degrees(graph, nodes)
     if excluded is None:
-        none = torch.empty(0, dtype=torch.int64, device=nodes.device)
+        none = _NONE.to(nodes.device)
         return Candidates(nodes, starts, lengths, lengths, none, none)
     if nodes.device.type != "cpu":
         first = torch.searchsorted(excluded, starts)

@@ -15,7 +15,8 @@ from workbench.core.capacity import check_fits
 from workbench.core.errors import check_at_least, check_seed, check_type
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
-from workbench.core.randomness import Purpose, stream
+from workbench.core.randomness import Purpose
+from workbench.core.variates import Dependence, check_dependence, variates
 from workbench.sampling.candidates import candidates, excluded_positions, row_offsets
 from workbench.sampling.sampler import Drawn, Sampler, check_draw, check_graph, sample_layers
 from workbench.sampling.visits import Neighbors, pack_rows
@@ -48,9 +49,11 @@ class RandomWalkSampler(Sampler):
             row, so that a weighted mean over a row is PinSAGE's importance pooling.
         edge_ids: must be false, because a neighbour is not an edge.
         seed: a 64-bit integer.
+        dependence: `Smoothed(kappa)` or `Nested(kappa)`, so that walks change slowly from batch to batch; None:
+            independent batches. A smoothed walk keeps a step while both of its variates stay near.
 
     Raises:
-        TypeError: fanouts that are no sequence.
+        TypeError: fanouts that are no sequence, or another dependence.
         ValueError: an option out of range, or `edge_ids`.
 
     >>> import torch, workbench as wb
@@ -67,6 +70,7 @@ class RandomWalkSampler(Sampler):
     weighted: bool = True
     edge_ids: bool = False
     seed: int = 0
+    dependence: Dependence | None = None
 
     rows_are_independent = True
     reads_other_rows = True
@@ -82,6 +86,7 @@ class RandomWalkSampler(Sampler):
         check_at_least("walk_length", self.walk_length, 1, most=_MAX_VISITS // self.num_walks)
         _check_probability(self.restart_probability)
         check_seed(self.seed)
+        check_dependence(self.dependence)
         if self.edge_ids:
             raise ValueError(
                 "edge_ids is set, but a neighbour that random walks reach is not an edge of the graph; omit edge_ids, "
@@ -133,8 +138,8 @@ class RandomWalkSampler(Sampler):
         fanout = min(self.fanouts[layer], self.num_walks * self.walk_length)
         needed = _BYTES_PER_NEIGHBOR * fanout * len(nodes)
         check_fits(f"{fanout} neighbours of {len(nodes)} nodes", needed, "use smaller fanouts, or fewer seeds")
-        key = stream(self.seed, Purpose.SAMPLING, step, layer)
-        walks = Walks(key, self.num_walks, self.walk_length, float(self.restart_probability))
+        drawn = variates(self.seed, Purpose.SAMPLING, step, layer, self.dependence)
+        walks = Walks(drawn, self.num_walks, self.walk_length, float(self.restart_probability))
         found: Neighbors = most_visited(graph, candidates(graph, nodes, excluded), walks, fanout)
         indptr = row_offsets(found.kept)
         sources, weight = pack_rows(found, indptr, weighted=self.weighted)

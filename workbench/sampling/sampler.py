@@ -134,11 +134,12 @@ def sample_layers(sampler: Sampler, graph: Graph, seeds: Tensor, *, step: int, d
     with relabeler(graph.num_nodes, seeds) as labels:
         for layer in reversed(range(sampler.num_layers)):
             nodes = labels.node_ids
+            num_nodes = nodes.shape[0]
             drawn = draw(nodes, layer=layer, step=step)
-            _check_drawn(drawn, len(nodes))
+            _check_drawn(drawn, num_nodes)
             extra = _edge_values(graph, drawn, getattr(sampler, "edge_ids", False))
             local = labels(drawn.sources, overwrite=getattr(sampler, "sources_are_new", False))
-            blocks.insert(0, Block(drawn.indptr, local, len(labels.node_ids), len(nodes), **extra))
+            blocks.insert(0, Block(drawn.indptr, local, labels.node_ids.shape[0], num_nodes, **extra))
         node_ids = _copy(labels.node_ids)
     return MiniBatch(node_ids, tuple(blocks), step=step)
 

@@ -25,6 +25,8 @@ from workbench.sampling.sampler import Drawn
 
 _GROUP = 32  # rows whose reads overlap
 _SCAN_UP_TO = 64  # fanout up to which comparing with all earlier picks beats a hash table
+_WIDE = 1024  # fanout from which the largest degree is computed, to allocate smaller buffers
+_NO_POSITIONS, _NEVER = np.empty(0, np.int64), np.empty(0, np.bool_)
 
 
 def draw_uniform(
@@ -51,19 +53,26 @@ def draw_uniform(
     if indices.device.type != "cpu":
         return draw_uniform_torch(rows, indices, fanout, replace=replace, key=key, positions=positions)
     indptr = drawn_offsets(rows.degrees, fanout, replace)
-    width = _largest(fanout) if replace else min(_largest(fanout), _largest(rows.degrees))  # of the buffers
-    replaced = draws_with_replacement(len(rows.nodes), fanout, replace)
-    sources = torch.empty(int(indptr[-1]), dtype=indices.dtype)
-    drawn_positions = torch.empty(len(sources) if positions else 0, dtype=torch.int64)
-    row_arrays = tuple(t.numpy() for t in (rows.nodes, rows.starts, rows.degrees, replaced, indptr))
-    excluded = (rows.excluded.numpy(), rows.first_excluded.numpy())
-    out = (sources.numpy(), drawn_positions.numpy())
+    sources = torch.empty(int(indptr.numpy()[-1]), dtype=indices.dtype)
+    drawn_positions = torch.empty(len(sources), dtype=torch.int64) if positions else None
+    replaced = draws_with_replacement(len(rows.nodes), fanout, replace).numpy() if replace else _NEVER
+    nodes, starts, degrees, offsets = (t.numpy() for t in (rows.nodes, rows.starts, rows.degrees, indptr))
+    excluded, first_excluded, by_position = (t.numpy() for t in (rows.excluded, rows.first_excluded, indices))
+    row_arrays, width = (nodes, starts, degrees, replaced, offsets), _buffer_width(rows, fanout, replace)
+    out = sources.numpy(), _NO_POSITIONS if drawn_positions is None else drawn_positions.numpy()
 
     def kernel(lo: int, hi: int) -> None:
-        _draw_rows(lo, hi, row_arrays, *excluded, indices.numpy(), max(width, 1), key, *out)
+        _draw_rows(lo, hi, row_arrays, excluded, first_excluded, by_position, width, key, *out)
 
     parallel_edges(kernel, indptr)
-    return Drawn(indptr, sources, drawn_positions if positions else None)
+    return Drawn(indptr, sources, drawn_positions)
+
+
+def _buffer_width(rows: Candidates, fanout: int | Tensor, replace: bool) -> int:
+    """Return the number of picks per row that buffers need."""
+    if isinstance(fanout, int) and 0 < fanout <= _WIDE:
+        return fanout
+    return max(1, _largest(fanout) if replace else min(_largest(fanout), _largest(rows.degrees)))
 
 
 def _largest(values: int | Tensor) -> int:
@@ -132,14 +141,15 @@ def _draw_rows(lo, hi, rows, excluded, first_excluded, indices, width, key, sour
         filled = 0
         for i in range(group, end):
             count = indptr[i + 1] - indptr[i]
+            repeats = len(replaced) > 0 and replaced[i]
             if count == 0:
                 continue
-            if not replaced[i] and degrees[i] == count:
+            if not repeats and degrees[i] == count:
                 prefetch(indices, starts[i])
                 continue
             picks = buffer[filled : filled + count]
             row_key = np.int64(hash_index(key, nodes[i]))
-            if replaced[i]:
+            if repeats:
                 _pick_with_replacement(row_key, degrees[i], picks)
             elif count <= _SCAN_UP_TO:
                 _pick_few(row_key, degrees[i], picks)
@@ -155,7 +165,7 @@ def _draw_rows(lo, hi, rows, excluded, first_excluded, indices, width, key, sour
         filled = 0
         for i in range(group, end):
             offset, count = indptr[i], indptr[i + 1] - indptr[i]
-            if not replaced[i] and degrees[i] == count:
+            if degrees[i] == count and not (len(replaced) > 0 and replaced[i]):
                 first = first_excluded[i] if len(excluded) else 0
                 copy_row(starts[i], first, excluded, offset, offset + count, indices, sources, positions)
                 continue

@@ -13,15 +13,10 @@ from torch import Tensor
 
 from workbench.core.csr_checks import check_sources
 from workbench.core.graph import Graph
-from workbench.kernels.hash import (
-    below,
-    below_torch,
-    hash_index,
-    hash_index_torch,
-    unit_interval,
-    unit_interval_torch,
-)
+from workbench.core.variates import Variates
+from workbench.kernels.hash import below, below_torch, hash_index, hash_index_torch
 from workbench.kernels.jit import compiled
+from workbench.kernels.normal import mixed_uniform, mixed_uniform_torch
 from workbench.kernels.prefetch import prefetch
 from workbench.kernels.threads import parallel_rows
 from workbench.sampling.candidates import Candidates, candidates, skip_excluded, skip_excluded_torch
@@ -35,13 +30,13 @@ class Walks(NamedTuple):
     """The walks from every node.
 
     Args:
-        key: key of the random stream.
+        variates: the random variates.
         count: walks per node.
         length: steps per walk.
         restart: probability that a step after the first goes back to the in-neighbours of the node.
     """
 
-    key: int
+    variates: Variates
     count: int
     length: int
     restart: float
@@ -88,20 +83,24 @@ def _walk_rows(lo, hi, starts, edges, walks, table_slots, out, invalid):
         kept[i] = 0
         if degrees[i] == 0:
             continue
-        row_key = np.int64(hash_index(walks.key, nodes[i]))
+        keys = (
+            np.int64(hash_index(walks.variates.key, nodes[i])),
+            np.int64(hash_index(walks.variates.next_key, nodes[i])),
+        )
         first = first_excluded[i] if len(excluded) else 0
-        if not _walk(row_key, row_starts[i], degrees[i], first, edges, walks, position, current, visits):
+        if not _walk(keys, row_starts[i], degrees[i], first, edges, walks, position, current, visits):
             invalid[0] = True
             return
         kept[i] = rank_visits(visits, table, found, found_counts, slots, sources[i], counts[i])
 
 
 @compiled
-def _walk(row_key, start, degree, first_excluded, edges, walks, position, current, visits):
+def _walk(keys, start, degree, first_excluded, edges, walks, position, current, visits):
     """Take all walks of a node step by step, so that their reads overlap; return False at a node outside the graph."""
     indptr, indices, excluded = edges
+    cosine, sine = walks.variates.cosine, walks.variates.sine
     for walk in range(walks.count):
-        pick = below(hash_index(row_key, 2 * walk * walks.length + 1), degree)
+        pick = _pick(keys, walks.variates, 2 * walk * walks.length + 1, degree)
         position[walk] = start + skip_excluded(pick, start, excluded, first_excluded)
         prefetch(indices, position[walk])
     for step in range(1, walks.length + 1):
@@ -117,14 +116,22 @@ def _walk(row_key, start, degree, first_excluded, edges, walks, position, curren
         for walk in range(walks.count):
             variate = 2 * (walk * walks.length + step)
             row_start, row_degree, first = start, degree, first_excluded
-            if unit_interval(hash_index(row_key, variate)) >= walks.restart:
+            if mixed_uniform(*keys, cosine, sine, variate) >= walks.restart:
                 row_start, row_degree, first = _row(current[walk], indptr, excluded)
                 if row_degree == 0:
                     row_start, row_degree, first = start, degree, first_excluded
-            pick = below(hash_index(row_key, variate + 1), row_degree)
+            pick = _pick(keys, walks.variates, variate + 1, row_degree)
             position[walk] = row_start + skip_excluded(pick, row_start, excluded, first)
             prefetch(indices, position[walk])
     return True
+
+
+@compiled
+def _pick(keys, variates, index, bound):
+    """Return an integer in [0, bound): that of the bits of a single stream, or of the mixture's uniform variate."""
+    if variates.sine == 0.0:
+        return below(hash_index(keys[0], index), bound)
+    return min(np.int64(mixed_uniform(*keys, variates.cosine, variates.sine, index) * bound), bound - 1)
 
 
 @compiled
@@ -154,20 +161,28 @@ def _walk_torch(graph: Graph, nodes: Tensor, excluded: Tensor, walks: Walks) -> 
     active = (home[1] > 0).nonzero()[:, 0]
     walker = active.repeat_interleave(walks.count)
     home = at = [t[walker] for t in home]
-    keys = hash_index_torch(walks.key, nodes)[walker]
+    variates = walks.variates
+    keys = hash_index_torch(variates.key, nodes)[walker], hash_index_torch(variates.next_key, nodes)[walker]
     first_variate = 2 * walks.length * torch.arange(walks.count, device=nodes.device).repeat(len(active))
     visits = torch.full((len(nodes), walks.count, walks.length), -1, device=nodes.device)
     for step in range(walks.length):
         variate = first_variate + 2 * step
         if step:
             away = _rows_torch(graph, visits[active, :, step - 1].flatten(), excluded)
-            restarts = unit_interval_torch(hash_index_torch(keys, variate)) < walks.restart
+            restarts = mixed_uniform_torch(*keys, variates.cosine, variates.sine, variate) < walks.restart
             restarts |= away[1] == 0
             at = [torch.where(restarts, mine, other) for mine, other in zip(home, away, strict=True)]
-        pick = below_torch(hash_index_torch(keys, variate + 1), at[1])
+        pick = _pick_torch(keys, variates, variate + 1, at[1])
         positions = skip_excluded_torch(pick, at[0], excluded, at[2])
         visits[active, :, step] = graph.indices[positions].long().view(len(active), walks.count)
     return visits.flatten(1)
+
+
+def _pick_torch(keys: tuple[Tensor, Tensor], variates: Variates, index: Tensor, bound: Tensor) -> Tensor:
+    if variates.sine == 0.0:
+        return below_torch(hash_index_torch(keys[0], index), bound)
+    uniform = mixed_uniform_torch(*keys, variates.cosine, variates.sine, index)
+    return torch.minimum((uniform * bound).long(), bound - 1)
 
 
 def _rows_torch(graph: Graph, nodes: Tensor, excluded: Tensor) -> list[Tensor]:
