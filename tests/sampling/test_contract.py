@@ -46,6 +46,11 @@ SAMPLERS: dict[str, wb.Sampler] = {
     "by type, weighted, replace": wb.NeighborSampler([SOME, FEW], weighted=True, replace=True),
     "random walks": wb.RandomWalkSampler([3, 2], num_walks=6, seed=4),
     "random walks, smoothed": wb.RandomWalkSampler([2, 4], num_walks=3, weighted=False, dependence=wb.Smoothed(4)),
+    "labor": wb.LaborSampler([2, 3], edge_ids=True, seed=3),
+    "labor, exact, one layer of variates": wb.LaborSampler([2, -1, 3], poisson=False, layer_dependency=True),
+    "labor, by type, smoothed": wb.LaborSampler([FEW, 2], dependence=wb.Smoothed(3)),
+    "labor-1": wb.LaborSampler([2, 3], importance=1, edge_ids=True),
+    "labor-*": wb.LaborSampler([2, 3], importance="*", poisson=False, dependence=wb.Nested(2)),
     "user-defined": LastNeighbors(),
 }
 EXCLUDES = {name for name in SAMPLERS if name != "user-defined"}

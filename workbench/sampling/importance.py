@@ -6,14 +6,16 @@ The fixed point of Balın and Çatalyürek (NeurIPS 2023), in ρ_t = 1 / π_t an
     round:   ρ_t ← ρ_t · min x_s over the destinations s of t           (π_t ← π_t · max c_s)
              x_s ← the solution of Σ_t max(1, ρ_t · x_s) = d_s² / k     (Σ 1 / min(1, c_s · π_t) = d_s² / k)
 
-The left side is convex and piecewise linear in x_s, so Newton's method solves it in a few steps. Rows of at most k edges
-keep x_s = d_s / k, and all their edges.
+The left side is convex and piecewise linear in x_s, so Newton's method solves it in a few steps. Rows of at most k
+edges keep x_s = d_s / k, and all their edges.
 
 All sums are of whole multiples of a power of two in int64: their order does not matter, and numba and torch agree to
 the bit for any number of threads.
 """
 
 import math
+from collections.abc import Callable
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
@@ -67,16 +69,17 @@ def importance(indptr: Tensor, local: Tensor, num_sources: int, fanout: int, rou
     bounds = _copy_bounds(indptr)
     least = torch.full((len(bounds) - 1, num_sources), math.inf, dtype=torch.float64)
     arrays = (indptr.numpy(), local.numpy(), float(fanout), rho.numpy(), x.numpy())
-    _for_each_copy(bounds, lambda lo, hi, copy: _scatter_rows(lo, hi, *arrays, least[copy].numpy()))
+    scatter = partial(_scatter_rows, indptr.numpy(), local.numpy(), x.numpy())
+    _for_each_copy(bounds, lambda lo, hi, copy: scatter(lo, hi, least[copy].numpy()))
     previous, done = math.inf, 0
-    while rounds is None or done < rounds:
-        total = _update(rho, least)
-        last = total >= previous * _CONVERGED or done + 1 == rounds
-        _for_each_copy(bounds, lambda lo, hi, copy: _solve_rows(lo, hi, *arrays, least[copy].numpy(), not last))
-        previous, done = total, done + 1
-        if last:
-            break
-    return Importance(rho, x, done)
+    while True:
+        total, done = _update(rho, least), done + 1
+        again = done != rounds and total < previous * _CONVERGED
+        solve = partial(_solve_rows, *arrays, again)
+        _for_each_copy(bounds, lambda lo, hi, copy, solve=solve: solve(lo, hi, least[copy].numpy()))
+        if not again:
+            return Importance(rho, x, done)
+        previous = total
 
 
 def _copy_bounds(indptr: Tensor) -> list[int]:
@@ -87,12 +90,12 @@ def _copy_bounds(indptr: Tensor) -> list[int]:
     return [0, *inner.tolist(), len(indptr) - 1]
 
 
-def _for_each_copy(bounds, kernel) -> None:
+def _for_each_copy(bounds: list[int], kernel: Callable[[int, int, int], object]) -> None:
     run_tasks([lambda i=i: kernel(bounds[i], bounds[i + 1], i) for i in range(len(bounds) - 1)])
 
 
 @compiled
-def _scatter_rows(lo, hi, indptr, local, fanout, rho, x, least):
+def _scatter_rows(indptr, local, x, lo, hi, least):
     for i in range(lo, hi):
         for e in range(indptr[i], indptr[i + 1]):
             least[local[e]] = min(least[local[e]], x[i])
@@ -125,7 +128,7 @@ def _update_sources(lo, hi, rho, least):
 
 
 @compiled
-def _solve_rows(lo, hi, indptr, local, fanout, rho, x, least, scatter):
+def _solve_rows(indptr, local, fanout, rho, x, scatter, lo, hi, least):
     """Solve for x of rows [lo, hi), and find the least x of every source for the next round."""
     longest = 0
     for i in range(lo, hi):
@@ -181,15 +184,14 @@ def importance_torch(indptr: Tensor, local: Tensor, num_sources: int, fanout: in
     k = torch.tensor(float(fanout), dtype=torch.float64, device=local.device)
     x, target = degrees.double() / k, degrees.double() * degrees.double() / k
     rho = torch.ones(num_sources, dtype=torch.float64, device=local.device)
-    local, previous, done = local.long(), math.inf, 0
-    while rounds is None or done < rounds:
+    local, previous, done, again = local.long(), math.inf, 0, True
+    while again:
         least = torch.full_like(rho, math.inf).scatter_reduce(0, local, x[row], "amin")
         rho = (rho * least).clamp(min=_SMALLEST)
         total = float((rho.reciprocal().clamp(max=1) * _COUNT_SCALE).long().sum())
         x = _solve_torch(rho[local], row, degrees > fanout, x, target, sum_scales(degrees, fanout))
-        last, previous, done = total >= previous * _CONVERGED, total, done + 1
-        if last:
-            break
+        done += 1
+        again, previous = done != rounds and total < previous * _CONVERGED, total
     return Importance(rho, x, done)
 
 

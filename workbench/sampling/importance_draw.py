@@ -8,7 +8,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.core.variates import Variates
+from workbench.kernels.bits import lowest_bit, popcount
 from workbench.kernels.jit import compiled
+from workbench.kernels.normal import mixed_uniform_torch
 from workbench.kernels.relabel import relabeler
 from workbench.kernels.threads import parallel_edges
 from workbench.sampling.candidates import Candidates, row_offsets
@@ -16,14 +19,12 @@ from workbench.sampling.importance import Importance, importance, importance_tor
 from workbench.sampling.marked_rows import (
     WORD_BITS,
     MarkedRows,
-    lowest_bit,
     mark_smallest,
-    popcount,
     unmarked_rows,
     write_marked,
 )
 from workbench.sampling.sampler import Drawn
-from workbench.sampling.shared_variates import source_keys, source_keys_torch
+from workbench.sampling.shared_variates import source_variates
 from workbench.sampling.uniform import draw_uniform, draw_uniform_torch
 from workbench.sampling.weighted import earliest_torch
 
@@ -38,7 +39,7 @@ def draw_important(
     *,
     rounds: int | None,
     poisson: bool,
-    key: int,
+    variates: Variates,
     positions: bool,
     num_nodes: int,
 ) -> Drawn:
@@ -50,14 +51,14 @@ def draw_important(
         fanout: k, at least 1.
         rounds: i; None: until convergence.
         poisson: keep edges with their probabilities; otherwise min(fanout, degree) per row.
-        key: key of the sources' variates.
+        variates: of the sources.
         positions: whether to return the edges' CSR positions.
         num_nodes: number of nodes of the graph.
 
     Returns:
         The drawn rows, each in CSR order, with float32 weights whose mean is 1 in every row.
     """
-    options = {"rounds": rounds, "poisson": poisson, "key": key, "positions": positions}
+    options = {"rounds": rounds, "poisson": poisson, "variates": variates, "positions": positions}
     if indices.device.type != "cpu":
         return draw_important_torch(rows, indices, fanout, **options)
     moved = bool(len(rows.excluded))  # candidates are not consecutive: work on a copy of them
@@ -66,14 +67,15 @@ def draw_important(
         local = labels(full.sources, overwrite=not moved)
         sources = labels.node_ids
         found = importance(full.indptr, local, len(sources), fanout, rounds)
-        keys = source_keys(sources, key).mul_(found.rho)
+        keys = source_variates(sources, variates).mul_(found.rho)
     marks = _mark(rows, full.indptr, local, fanout, keys, found.x, poisson=poisson)
     if moved:
         none = rows.excluded[:0]
         rows = rows._replace(starts=full.indptr[:-1], lengths=rows.degrees, excluded=none, first_excluded=none)
     drawn = write_marked(rows, marks, full.sources if moved else indices, positions=positions)
     weight = _weigh(drawn.indptr, full.indptr, local, fanout, found, marks)
-    if moved and positions:
+    if full.positions is not None:
+        assert drawn.positions is not None
         drawn = drawn._replace(positions=full.positions[drawn.positions])
     return drawn._replace(weight=weight)
 
@@ -167,14 +169,14 @@ def draw_important_torch(
     *,
     rounds: int | None,
     poisson: bool,
-    key: int,
+    variates: Variates,
     positions: bool,
 ) -> Drawn:
     """Draw as `draw_important` does, in plain torch for any device; its oracle."""
     full = draw_uniform_torch(rows, indices, -1, replace=False, key=0, positions=True)
     sources, local = torch.unique(full.sources.long(), return_inverse=True)
     found = importance_torch(full.indptr, local, len(sources), fanout, rounds)
-    keys = source_keys_torch(sources, key) * found.rho
+    keys = mixed_uniform_torch(*variates, sources) * found.rho
     row = torch.repeat_interleave(torch.arange(len(rows.degrees), device=indices.device), rows.degrees)
     limits = rows.degrees.clamp(max=fanout)
     whole = rows.degrees <= fanout
@@ -189,5 +191,6 @@ def draw_important_torch(
     total = torch.zeros_like(limits).index_add_(0, row, (inverse * scale[row]).long())
     norm = counts.double() * scale / total.double()
     weight = torch.where(whole[row], 1.0, inverse * norm[row]).float()
+    assert full.positions is not None
     position = full.positions[kept]
     return Drawn(row_offsets(counts), indices[position], position if positions else None, weight)

@@ -14,7 +14,8 @@ from torch import Tensor
 from workbench.core.errors import check_seed
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
-from workbench.core.randomness import Purpose, stream
+from workbench.core.randomness import Purpose
+from workbench.core.variates import Dependence, Variates, check_dependence, variates
 from workbench.sampling.candidates import Candidates, candidates, excluded_positions, row_offsets
 from workbench.sampling.fanouts import Fanout, checked_fanouts
 from workbench.sampling.importance_draw import draw_important
@@ -48,6 +49,8 @@ class LaborSampler(Sampler):
         layer_dependency: use the same variates in every layer, which again draws fewer distinct nodes.
         edge_ids: whether the blocks contain raw-graph edge ids.
         seed: a 64-bit integer.
+        dependence: `Smoothed(kappa)` or `Nested(kappa)`: the variates of consecutive batches depend on each other, so
+            that the batches reach mostly the same nodes; None: independent batches.
 
     The blocks' `edge_weight`: with importance, proportional to 1 / min(1, c_s · π_t) and with mean 1 in every row;
     multiplied by the graph's `edge_weight`, if it has any. LABOR-0 gives the graph's weights alone, or none.
@@ -55,7 +58,7 @@ class LaborSampler(Sampler):
     Raises:
         ValueError: no fanouts, a fanout that is neither positive nor -1, another `importance`, a mapping together with
             importance, or a seed that is not a 64-bit integer.
-        TypeError: a fanout that is neither an integer nor a mapping of integers.
+        TypeError: a fanout that is neither an integer nor a mapping of integers, or another `dependence`.
 
     Source: Balın, Çatalyürek: "Layer-neighbor sampling: defusing neighborhood explosion in GNNs", NeurIPS 2023;
     layer dependency: Balın, LaSalle, Çatalyürek: "Cooperative minibatching in graph neural networks", 2025.
@@ -74,12 +77,14 @@ class LaborSampler(Sampler):
     layer_dependency: bool = False
     edge_ids: bool = False
     seed: int = 0
+    dependence: Dependence | None = None
 
     sources_are_new = True
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "fanouts", checked_fanouts(self.fanouts))
         check_seed(self.seed)
+        check_dependence(self.dependence)
         rounds = self.importance
         if rounds != "*" and (isinstance(rounds, bool) or not isinstance(rounds, int) or rounds < 0):
             raise ValueError(f'importance is {rounds!r}; pass 0, a number of rounds (at least 1), or "*"')
@@ -136,11 +141,12 @@ class LaborSampler(Sampler):
     def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
         """Draw in-edges of int64 [n] nodes on the graph's device, except at some CSR positions, which ascend."""
         fanout = self.fanouts[layer]
-        key = stream(self.seed, Purpose.SAMPLING, step, 0 if self.layer_dependency else layer)
+        shared = 0 if self.layer_dependency else layer
+        source_variates = variates(self.seed, Purpose.SAMPLING, step, shared, self.dependence)
         rows = candidates(graph, nodes, excluded)
         positions = self.edge_ids or graph.edge_weight is not None or graph.edge_type is not None
-        options = {"poisson": self.poisson, "key": key, "positions": positions}
-        if self.importance != 0 and fanout != -1:
+        options = {"poisson": self.poisson, "variates": source_variates, "positions": positions}
+        if self.importance != 0 and isinstance(fanout, int) and fanout != -1:
             rounds = None if self.importance == "*" else int(self.importance)
             drawn = draw_important(rows, graph.indices, fanout, rounds=rounds, num_nodes=graph.num_nodes, **options)
         else:
@@ -155,7 +161,7 @@ def _weighted(drawn: Drawn, edge_weight: Tensor) -> Drawn:
 
 
 def draw_shared(
-    indices: Tensor, rows: Candidates, fanout: int | Tensor, *, poisson: bool, key: int, positions: bool
+    indices: Tensor, rows: Candidates, fanout: int | Tensor, *, poisson: bool, variates: Variates, positions: bool
 ) -> Drawn:
     """Draw rows by LABOR-0.
 
@@ -164,7 +170,7 @@ def draw_shared(
         rows: the candidates.
         fanout: edges to draw, for all rows or int64 [n]; -1: all.
         poisson: draw `fanout` edges in expectation; otherwise exactly.
-        key: key of the sources' variates.
+        variates: of the sources.
         positions: whether to return the edges' CSR positions.
 
     Returns:
@@ -172,14 +178,14 @@ def draw_shared(
     """
     if rows.positions is not None:
         grouped, sources = rows._replace(positions=None), indices[rows.positions]
-        drawn = draw_shared(sources, grouped, fanout, poisson=poisson, key=key, positions=True)
+        drawn = draw_shared(sources, grouped, fanout, poisson=poisson, variates=variates, positions=True)
         return drawn._replace(positions=rows.positions[drawn.positions] if positions else None)
     if isinstance(fanout, int) and fanout < 0:
-        return draw_uniform(rows, indices, -1, replace=False, key=key, positions=positions)
+        return draw_uniform(rows, indices, -1, replace=False, key=0, positions=positions)
     limits = row_limits(rows, fanout)
     if indices.device.type != "cpu":
-        return draw_shared_torch(indices, rows, limits, poisson=poisson, key=key, positions=positions)
-    marks = mark_uniform(rows, indices, limits, poisson=poisson, key=key)
+        return draw_shared_torch(indices, rows, limits, poisson=poisson, variates=variates, positions=positions)
+    marks = mark_uniform(rows, indices, limits, poisson=poisson, variates=variates)
     return write_marked(rows, marks, indices, positions=positions)
 
 
@@ -191,9 +197,9 @@ def row_limits(rows: Candidates, fanout: int | Tensor) -> Tensor:
 
 
 def draw_shared_torch(
-    indices: Tensor, rows: Candidates, limits: Tensor, *, poisson: bool, key: int, positions: bool
+    indices: Tensor, rows: Candidates, limits: Tensor, *, poisson: bool, variates: Variates, positions: bool
 ) -> Drawn:
     """Draw as `draw_shared` does, in plain torch for any device; its oracle."""
-    row, position = keep_uniform_torch(rows, indices, limits, poisson=poisson, key=key)
+    row, position = keep_uniform_torch(rows, indices, limits, poisson=poisson, variates=variates)
     indptr = row_offsets(torch.bincount(row, minlength=len(limits)))
     return Drawn(indptr, indices[position], position if positions else None)

@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.kernels.bits import lowest_bit
 from workbench.kernels.jit import compiled
 from workbench.kernels.prefetch import prefetch
 from workbench.kernels.threads import parallel_edges
@@ -22,9 +23,7 @@ WORD_BITS = 64
 _ROWS_AHEAD = 12
 _PREFETCH_EDGES = 256  # of a row; the hardware detects longer streams
 _LINE = 16  # int32 indices per cache line
-_MASK_1, _MASK_2, _MASK_4 = (np.uint64(m) for m in (0x5555555555555555, 0x3333333333333333, 0x0F0F0F0F0F0F0F0F))
-_BYTES = np.uint64(0x0101010101010101)
-_S1, _S2, _S4, _S6, _S56 = (np.uint64(s) for s in (1, 2, 4, 6, 56))
+_S6 = np.uint64(6)
 _ONE, _ZERO, _LOW_6 = np.uint64(1), np.uint64(0), np.uint64(63)
 
 
@@ -75,21 +74,6 @@ def prefetch_rows(i, hi, starts, lengths, indices):
         for position in range(first, min(last, first + _PREFETCH_EDGES), _LINE):
             prefetch(indices, position)
         prefetch(indices, last)
-
-
-@compiled
-def popcount(word):
-    """Count the bits of a uint64 that are set."""
-    word -= (word >> _S1) & _MASK_1
-    word = (word & _MASK_2) + ((word >> _S2) & _MASK_2)
-    word = (word + (word >> _S4)) & _MASK_4
-    return np.int64((word * _BYTES) >> _S56)
-
-
-@compiled
-def lowest_bit(word):
-    """Return the index of the lowest bit that is set of a uint64 other than 0."""
-    return popcount((word & (~word + _ONE)) - _ONE)
 
 
 @compiled

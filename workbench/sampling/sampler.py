@@ -232,5 +232,6 @@ def require_row_independence(sampler: Sampler, what: str) -> None:
     if not sampler.rows_are_independent:
         raise ValueError(
             f"{what} needs a sampler that draws each node's row independently of the others, which "
-            f"{type(sampler).__name__} with these options does not (rows_are_independent is False); use NeighborSampler"
+            f"{type(sampler).__name__} with these options does not (rows_are_independent is False); use "
+            "NeighborSampler, or LaborSampler with importance=0"
         )

@@ -1,0 +1,89 @@
+"""LaborSampler beside DGL's: as many vertices and edges in every hop, in the mean over many batches of the same seeds.
+
+DGL 1.1.3's algorithm is the paper's, with these differences: c_s is solved to 1e-4 by c ← c · LHS/RHS, in float32;
+rows of d ≤ k edges keep c = k / d, so that their sources' π grows from round to round (here as well); each variate is
+the first number of a PCG stream per source; importance sampling with fewer rounds than given stops at convergence.
+"""
+
+from functools import lru_cache
+from itertools import product
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from scipy import stats
+
+import workbench as wb
+from workbench.core.graph import Graph
+from workbench.interop import graph_to_dgl
+
+FANOUTS = [10, 10, 10]
+VARIANTS = list(product([0, 1, 2, "*"], [False, True]))
+FEW_VARIANTS = [(0, True), (2, False), ("*", True)]
+CONFIDENCE = 0.99
+REAL = {"ogbn-arxiv": 512, "dblp-2010": 512, "cnr-2000": 512, "soc-epinions1": 512, "synthetic-products": 64}  # seeds
+NUM_BATCHES = {0: 400, 1: 200, 2: 150, "*": 60}
+
+
+def counts(blocks: Any, sources: str) -> list[int]:
+    """Return the sources and the edges of all blocks."""
+    values = [(getattr(b, sources), b.num_edges) for b in reversed(blocks)]
+    return [int(v() if callable(v) else v) for pair in values for v in pair]
+
+
+def compare(graph: Graph, importance: Any, layer_dependency: bool, *, seeds: int, batches: int) -> dict[str, Any]:
+    """Sample the same seeds with both libraries; return the relative difference of the means and its z-scores."""
+    import dgl
+
+    peer = graph_to_dgl(graph).formats("csc")
+    ours = wb.LaborSampler(FANOUTS, importance=importance, layer_dependency=layer_dependency)
+    theirs = dgl.dataloading.LaborSampler(
+        FANOUTS, importance_sampling=-1 if importance == "*" else importance, layer_dependency=layer_dependency
+    )
+    theirs.set_seed(7)
+    generator, rows = torch.Generator().manual_seed(1), []
+    for step in range(batches):
+        ids = torch.randperm(graph.num_nodes, generator=generator)[:seeds]
+        batch = ours.sample(graph, ids, step=step)
+        rows.append((counts(batch.blocks, "num_src"), counts(theirs.sample_blocks(peer, ids)[2], "num_src_nodes")))
+    a, b = np.array(rows, dtype=float).transpose(1, 0, 2)
+    error = (a - b).std(0, ddof=1) / batches**0.5
+    return {"relative": a.mean(0) / b.mean(0) - 1, "z": (a - b).mean(0) / error, "error": error / b.mean(0)}
+
+
+def assert_same_means(found: dict[str, Any], *, comparisons: int, tolerance: float) -> None:
+    limit = stats.norm.ppf(1 - (1 - CONFIDENCE) / comparisons / 2)
+    assert np.abs(found["z"]).max() <= limit, found
+    assert np.abs(found["relative"]).max() <= tolerance, found
+
+
+@pytest.fixture(scope="module")
+def small() -> Graph:
+    rng = np.random.default_rng(0)
+    weight = (np.arange(1500) + 5.0) ** -0.5
+    ends = rng.choice(1500, (2, 15_000), p=weight / weight.sum())
+    return Graph.from_edges(ends[0], ends[1], num_nodes=1500, undirected=True)
+
+
+@pytest.mark.parametrize(("importance", "layer_dependency"), FEW_VARIANTS)
+def test_a_small_graph(small: Graph, importance: Any, layer_dependency: bool) -> None:
+    pytest.importorskip("dgl")
+    found = compare(small, importance, layer_dependency, seeds=32, batches=50)
+    assert_same_means(found, comparisons=2 * len(FANOUTS) * len(FEW_VARIANTS), tolerance=0.05)
+
+
+@lru_cache(maxsize=1)
+def load(name: str) -> Graph:
+    if name.startswith("synthetic"):
+        return wb.load_dataset(name).graph
+    return wb.load_dataset(name, undirected=True, features="degree").graph
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("importance", "layer_dependency"), VARIANTS)
+@pytest.mark.parametrize("name", REAL)
+def test_published_graphs(name: str, importance: Any, layer_dependency: bool) -> None:
+    pytest.importorskip("dgl")
+    found = compare(load(name), importance, layer_dependency, seeds=REAL[name], batches=NUM_BATCHES[importance])
+    assert_same_means(found, comparisons=2 * len(FANOUTS) * len(VARIANTS) * len(REAL), tolerance=0.02)
