@@ -3,13 +3,21 @@
 import itertools
 
 import torch
+from hypothesis import strategies as st
 from scipy import stats
 
 import workbench as wb
 from workbench.core.graph import Graph
+from workbench.core.randomness import Purpose
+from workbench.core.variates import Variates, variates
 from workbench.sampling.neighbor import NeighborSampler
 
 FALSE_ALARM = 1e-6  # probability per statistical test; seeds are fixed, so the outcome is reproducible
+
+
+def mixtures(seed: int) -> st.SearchStrategy[Variates]:
+    """One stream of variates, or the mixture of two."""
+    return st.integers(0, 3).map(lambda step: variates(seed, Purpose.SAMPLING, step, dependence=wb.Smoothed(4)))
 
 
 def star(degree: int, weights: list[float] | None = None) -> Graph:

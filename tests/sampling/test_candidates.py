@@ -16,9 +16,10 @@ def test_exactly_the_excluded_edges_are_missing() -> None:
     full = NeighborSampler([-1], edge_ids=True).sample(graph, torch.arange(20), exclude_edges=ids)
     assert full.blocks[0].edge_ids is not None
     assert set(full.blocks[0].edge_ids.tolist()) == set(range(300)) - set(ids.tolist())
-    for options in ({}, {"weighted": True}):
+    for by_weight in (False, True):
         weighted = random_graph(20, 300, seed=2, edge_weight=torch.float32)
-        some = NeighborSampler([4], edge_ids=True, **options).sample(weighted, torch.arange(20), exclude_edges=ids)
+        sampler = NeighborSampler([4], edge_ids=True, weighted=by_weight)
+        some = sampler.sample(weighted, torch.arange(20), exclude_edges=ids)
         assert some.blocks[0].edge_ids is not None
         assert not set(some.blocks[0].edge_ids.tolist()) & set(ids.tolist())
 

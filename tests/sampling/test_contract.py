@@ -51,6 +51,11 @@ SAMPLERS: dict[str, wb.Sampler] = {
     "labor, by type, smoothed": wb.LaborSampler([FEW, 2], dependence=wb.Smoothed(3)),
     "labor-1": wb.LaborSampler([2, 3], importance=1, edge_ids=True),
     "labor-*": wb.LaborSampler([2, 3], importance="*", poisson=False, dependence=wb.Nested(2)),
+    "smoothed": wb.NeighborSampler([2, 3], edge_ids=True, dependence=wb.Smoothed(3)),
+    "smoothed, replace": wb.NeighborSampler([2, 3], replace=True, dependence=wb.Smoothed(3)),
+    "smoothed, weighted": wb.NeighborSampler([2, 3], weighted=True, dependence=wb.Smoothed(3)),
+    "smoothed, by type": wb.NeighborSampler([FEW, SOME], dependence=wb.Smoothed(3)),
+    "nested": wb.NeighborSampler([2, 3], dependence=wb.Nested(2)),
     "user-defined": LastNeighbors(),
 }
 EXCLUDES = {name for name in SAMPLERS if name != "user-defined"}

@@ -72,7 +72,16 @@ def same(a: wb.MiniBatch, b: wb.MiniBatch) -> bool:
     return content(a) == content(b)
 
 
-@pytest.mark.parametrize("options", [{}, {"replace": True}, {"weighted": True}, {"fanouts": [{0: 2, 1: 3, 2: -1}, 6]}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"replace": True},
+        {"weighted": True},
+        {"fanouts": [{0: 2, 1: 3, 2: -1}, 6]},
+        {"dependence": wb.Smoothed(4)},
+    ],
+)
 def test_threads_do_not_change_the_batch(options: dict) -> None:
     graph, before = big_graph(), get_num_threads()
     seeds, exclude = torch.arange(0, 30_000, 3), torch.arange(0, 600_000, 7)
@@ -89,7 +98,17 @@ def test_threads_do_not_change_the_batch(options: dict) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("options", [{}, {"replace": True}, {"weighted": True}, {"weighted": True, "replace": True}])
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"replace": True},
+        {"weighted": True},
+        {"weighted": True, "replace": True},
+        {"dependence": wb.Smoothed(4)},
+        {"weighted": True, "replace": True, "dependence": wb.Smoothed(4)},
+    ],
+)
 @pytest.mark.parametrize("fanouts", [[4, 6], [{0: 2, 1: 3, 2: -1}, {0: 1, 1: 0, 2: 2}]])
 def test_a_gpu_gives_the_same_batch(options: dict, fanouts: list) -> None:
     graph, seeds, exclude = big_graph(), torch.arange(0, 30_000, 30), torch.arange(0, 600_000, 7)

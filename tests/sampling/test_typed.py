@@ -7,13 +7,14 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from tests.sampling.stars import assert_equally_likely, rows_of, some_of, star
+from tests.sampling.stars import assert_equally_likely, mixtures, rows_of, some_of, star
 from tests.strategies import graphs, random_graph
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, stream
 from workbench.sampling import typed
 from workbench.sampling.candidates import candidates
 from workbench.sampling.neighbor import NeighborSampler
+from workbench.sampling.smallest import draw_smallest, draw_smallest_torch
 from workbench.sampling.uniform import draw_uniform, draw_uniform_torch
 from workbench.sampling.weighted import draw_weighted, draw_weighted_torch
 
@@ -85,6 +86,8 @@ def test_numba_equals_torch(
     options = {"replace": replace, "key": stream(seed, Purpose.SAMPLING)}
     in_csr = (groups._replace(positions=None), groups.positions, fanout)
     pairs = [[f(*in_csr, positions=True, **options) for f in (draw_uniform, draw_uniform_torch)]]
+    options = {"replace": replace, "variates": data.draw(mixtures(seed))}
+    pairs.append([f(graph, groups, fanout, **options) for f in (draw_smallest, draw_smallest_torch)])
     if graph.edge_weight is not None:
         pairs.append([f(graph, groups, fanout, **options) for f in (draw_weighted, draw_weighted_torch)])
     for ours, oracle in pairs:

@@ -8,12 +8,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy import stats
 
-from tests.sampling.stars import FALSE_ALARM, assert_equally_likely, draws_of_star, rows_of, star
+from tests.sampling.stars import FALSE_ALARM, assert_equally_likely, draws_of_star, mixtures, rows_of, star
 from tests.strategies import graphs
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, stream
 from workbench.sampling.candidates import candidates
 from workbench.sampling.neighbor import NeighborSampler
+from workbench.sampling.smallest import draw_smallest, draw_smallest_torch
 from workbench.sampling.uniform import draw_uniform, draw_uniform_torch
 from workbench.sampling.weighted import draw_weighted, draw_weighted_torch
 
@@ -92,8 +93,10 @@ def test_numba_equals_torch(
             for f in (draw_uniform, draw_uniform_torch)
         ]
     ]
+    options = {"replace": replace, "variates": data.draw(mixtures(seed))}
+    pairs.append([f(graph, rows, fanout, **options) for f in (draw_smallest, draw_smallest_torch)])
     if graph.edge_weight is not None:
-        pairs.append([f(graph, rows, fanout, replace=replace, key=key) for f in (draw_weighted, draw_weighted_torch)])
+        pairs.append([f(graph, rows, fanout, **options) for f in (draw_weighted, draw_weighted_torch)])
     for ours, oracle in pairs:
         assert ours.positions is not None
         assert oracle.positions is not None

@@ -7,6 +7,7 @@ from scipy import stats
 
 from tests.sampling.stars import FALSE_ALARM, assert_equally_likely, draws_of_star, rows_of, star
 from workbench.core.graph import Graph
+from workbench.core.variates import Variates
 from workbench.sampling.candidates import candidates
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.sampling.weighted import draw_weighted, draw_weighted_torch
@@ -41,7 +42,7 @@ def test_edges_whose_arrival_times_are_infinite_are_drawn() -> None:
     tiny = torch.full((3,), 1e-310, dtype=torch.float64)
     graph = Graph.from_edges([0, 1, 2], [3, 3, 3], num_nodes=4, edge_weight=tiny)
     rows = candidates(graph, torch.tensor([3]), None)
-    ours, oracle = (f(graph, rows, 4, replace=True, key=5) for f in (draw_weighted, draw_weighted_torch))
+    ours, oracle = (f(graph, rows, 4, replace=True, variates=Variates(5)) for f in (draw_weighted, draw_weighted_torch))
     assert torch.equal(ours.sources, oracle.sources) and set(ours.sources.tolist()) <= {0, 1, 2}
 
 

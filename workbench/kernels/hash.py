@@ -88,13 +88,25 @@ def below(bits, bound):
 
 
 @compiled
-def exponential(bits):
-    """Convert the upper 52 bits to a standard exponential variate (float64, positive and finite)."""
-    mantissa, exponent = math.frexp(np.float64(((bits >> _S12) << _ONE) + _ONE))
+def open_unit_interval(bits):
+    """Convert the upper 52 bits to a float64 in (0, 1): the centres of 2⁵² intervals, symmetric around 1/2."""
+    return np.float64(((bits >> _S12) << _ONE) + _ONE) * TWO_TO_MINUS_53
+
+
+@compiled
+def negative_log(p):
+    """Return -log(p) for p in (0, 1), which is positive and finite."""
+    mantissa, exponent = math.frexp(p)
     scaled = (mantissa - 0.5) * 2048.0
     index = np.int64(scaled)
     log_mantissa = _LOG_TABLE[index] + (scaled - index) * _LOG_STEPS[index]
-    return (53 - exponent) * _LN_2 - log_mantissa
+    return -exponent * _LN_2 - log_mantissa
+
+
+@compiled
+def exponential(bits):
+    """Convert the upper 52 bits to a standard exponential variate (float64, positive and finite)."""
+    return negative_log(open_unit_interval(bits))
 
 
 def _shift_right(word: Tensor, count: int) -> Tensor:
@@ -121,11 +133,21 @@ def below_torch(bits: Tensor, bound: Tensor | int) -> Tensor:
     return _shift_right(high * bound + _shift_right(low * bound, 32), 32)
 
 
-def exponential_torch(bits: Tensor) -> Tensor:
-    """Compute `exponential` for tensors."""
-    table, steps = (torch.from_numpy(t).to(bits.device) for t in (_LOG_TABLE, _LOG_STEPS))
-    mantissa, exponent = torch.frexp(((_shift_right(bits, 12) << 1) + 1).to(torch.float64))
+def open_unit_interval_torch(bits: Tensor) -> Tensor:
+    """Compute `open_unit_interval` for tensors."""
+    return ((_shift_right(bits, 12) << 1) + 1).to(torch.float64) * TWO_TO_MINUS_53
+
+
+def negative_log_torch(p: Tensor) -> Tensor:
+    """Compute `negative_log` for float64 tensors."""
+    table, steps = (torch.from_numpy(t).to(p.device) for t in (_LOG_TABLE, _LOG_STEPS))
+    mantissa, exponent = torch.frexp(p)
     scaled = (mantissa - 0.5) * 2048.0
     index = scaled.to(torch.int64)
     log_mantissa = table[index] + (scaled - index) * steps[index]
-    return (53 - exponent).to(torch.float64) * _LN_2 - log_mantissa
+    return (-exponent).to(torch.float64) * _LN_2 - log_mantissa
+
+
+def exponential_torch(bits: Tensor) -> Tensor:
+    """Compute `exponential` for tensors."""
+    return negative_log_torch(open_unit_interval_torch(bits))

@@ -8,7 +8,19 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.kernels.hash import TWO_TO_MINUS_53, hash_index, hash_index_torch, unit_interval, unit_interval_torch
+from workbench.kernels.hash import (
+    TWO_TO_MINUS_53,
+    exponential,
+    exponential_torch,
+    hash_index,
+    hash_index_torch,
+    negative_log,
+    negative_log_torch,
+    open_unit_interval,
+    open_unit_interval_torch,
+    unit_interval,
+    unit_interval_torch,
+)
 from workbench.kernels.jit import compiled
 
 # Φ⁻¹ in the lower tail from 2⁻⁵³ to 1/2, with 512 cells per factor of 2: the exponent and the leading 9 bits of the
@@ -75,7 +87,7 @@ def normal_cdf(n):
 @compiled
 def normal(bits):
     """Convert the upper 52 bits to a standard normal variate, finite and symmetric around 0."""
-    return normal_quantile(np.float64(((bits >> np.uint64(12)) << np.uint64(1)) + np.uint64(1)) * TWO_TO_MINUS_53)
+    return normal_quantile(open_unit_interval(bits))
 
 
 @compiled
@@ -93,6 +105,14 @@ def mixed_uniform(key, next_key, cosine, sine, index):
     if sine == 0.0:
         return unit_interval(hash_index(key, index))
     return normal_cdf(mixed_normal(key, next_key, cosine, sine, index))
+
+
+@compiled
+def mixed_exponential(key, next_key, cosine, sine, index):
+    """Return the standard exponential variate `index`: -log Φ of the mixture's normal, or the hash of one stream."""
+    if sine == 0.0:
+        return exponential(hash_index(key, index))
+    return negative_log(normal_cdf(mixed_normal(key, next_key, cosine, sine, index)))
 
 
 def normal_quantile_torch(p: Tensor) -> Tensor:
@@ -119,8 +139,7 @@ def normal_cdf_torch(n: Tensor) -> Tensor:
 
 def normal_torch(bits: Tensor) -> Tensor:
     """Compute `normal` for int64 tensors of bits."""
-    centered = ((bits >> 12) & ((1 << 52) - 1)) * 2 + 1
-    return normal_quantile_torch(centered.to(torch.float64) * TWO_TO_MINUS_53)
+    return normal_quantile_torch(open_unit_interval_torch(bits))
 
 
 def mixed_normal_torch(key: int | Tensor, next_key: int | Tensor, cosine: float, sine: float, index: Tensor) -> Tensor:
@@ -137,3 +156,12 @@ def mixed_uniform_torch(key: int | Tensor, next_key: int | Tensor, cosine: float
     if sine == 0.0:
         return unit_interval_torch(hash_index_torch(key, index))
     return normal_cdf_torch(mixed_normal_torch(key, next_key, cosine, sine, index))
+
+
+def mixed_exponential_torch(
+    key: int | Tensor, next_key: int | Tensor, cosine: float, sine: float, index: Tensor
+) -> Tensor:
+    """Compute `mixed_exponential` for int64 tensors of indices; keys may be tensors that broadcast with them."""
+    if sine == 0.0:
+        return exponential_torch(hash_index_torch(key, index))
+    return negative_log_torch(normal_cdf_torch(mixed_normal_torch(key, next_key, cosine, sine, index)))

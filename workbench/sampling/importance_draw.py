@@ -23,10 +23,10 @@ from workbench.sampling.marked_rows import (
     unmarked_rows,
     write_marked,
 )
+from workbench.sampling.race import earliest_torch
 from workbench.sampling.sampler import Drawn
 from workbench.sampling.shared_variates import source_variates
 from workbench.sampling.uniform import draw_uniform, draw_uniform_torch
-from workbench.sampling.weighted import earliest_torch
 
 _WORK_PER_WORD = 64
 _ZERO, _ONE = np.uint64(0), np.uint64(1)

@@ -15,9 +15,9 @@ from workbench.kernels.jit import compiled
 from workbench.kernels.prefetch import prefetch
 from workbench.kernels.threads import parallel_edges
 from workbench.sampling.candidates import Candidates, row_offsets
+from workbench.sampling.race import insert_arrival
 from workbench.sampling.sampler import Drawn
 from workbench.sampling.uniform import copy_row
-from workbench.sampling.weighted import insert_arrival
 
 WORD_BITS = 64
 _ROWS_AHEAD = 12

@@ -13,10 +13,12 @@ from workbench.core.capacity import check_fits
 from workbench.core.errors import check_at_least, check_seed
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
-from workbench.core.randomness import Purpose, stream
+from workbench.core.randomness import Purpose
+from workbench.core.variates import Dependence, Variates, check_dependence, is_mixed, variates
 from workbench.sampling.candidates import Candidates, candidates, excluded_positions
 from workbench.sampling.fanouts import MAX_LAYERS, Fanout, checked_fanouts
 from workbench.sampling.sampler import Drawn, Sampler, check_draw, check_graph, sample_layers
+from workbench.sampling.smallest import draw_smallest
 from workbench.sampling.typed import draw_by_type
 from workbench.sampling.uniform import draw_uniform
 from workbench.sampling.weighted import draw_weighted
@@ -42,11 +44,15 @@ class NeighborSampler(Sampler):
             without, it does not, because a row drawn completely counts every edge once.
         edge_ids: whether the blocks contain raw-graph edge ids.
         seed: a 64-bit integer.
+        dependence: `wb.Smoothed(kappa)` or `wb.Nested(kappa)`: consecutive batches draw mostly the same neighbours of a
+            node, so that a cache finds more of their features. `MiniBatch.step` stays the number of the batch. Batches
+            of `Smoothed` read one variate per in-edge of a node, with `replace` one per in-edge and draw. None:
+            independent batches.
 
     Raises:
         ValueError: no fanouts, a fanout that is neither positive nor -1 (nor 0 in a mapping), or a seed that is not a
             64-bit integer.
-        TypeError: a fanout that is neither an integer nor a mapping of integers.
+        TypeError: a fanout that is neither an integer nor a mapping of integers, or another dependence.
 
     >>> import torch, workbench as wb
     >>> path = wb.Graph.from_edges(torch.tensor([0, 1, 2]), torch.tensor([1, 2, 3]), num_nodes=4)
@@ -60,6 +66,7 @@ class NeighborSampler(Sampler):
     weighted: bool = False
     edge_ids: bool = False
     seed: int = 0
+    dependence: Dependence | None = None
 
     rows_are_independent = True
     sources_are_new = True
@@ -67,6 +74,7 @@ class NeighborSampler(Sampler):
     def __post_init__(self) -> None:
         object.__setattr__(self, "fanouts", checked_fanouts(self.fanouts))
         check_seed(self.seed)
+        check_dependence(self.dependence)
 
     @property
     def num_layers(self) -> int:
@@ -111,20 +119,23 @@ class NeighborSampler(Sampler):
 
     def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
         """Draw in-edges of int64 [n] nodes on the graph's device, except at some CSR positions, which ascend."""
-        fanout, key = self.fanouts[layer], stream(self.seed, Purpose.SAMPLING, step, layer)
+        fanout, drawn_from = self.fanouts[layer], variates(self.seed, Purpose.SAMPLING, step, layer, self.dependence)
         rows = candidates(graph, nodes, excluded)
-        draw = partial(self._draw_rows, graph, key)
+        draw = partial(self._draw_rows, graph, drawn_from)
         drawn = draw(rows, fanout) if isinstance(fanout, int) else draw_by_type(graph, rows, fanout, draw)
         if self.weighted or graph.edge_weight is None:
             return drawn
         return drawn._replace(weight=graph.edge_weight[drawn.positions])
 
-    def _draw_rows(self, graph: Graph, key: int, rows: Candidates, fanout: int | Tensor) -> Drawn:
+    def _draw_rows(self, graph: Graph, drawn_from: Variates, rows: Candidates, fanout: int | Tensor) -> Drawn:
         if self.replace:
             _check_memory(rows, fanout)
         if self.weighted:
-            return draw_weighted(graph, rows, fanout, replace=self.replace, key=key)
+            return draw_weighted(graph, rows, fanout, replace=self.replace, variates=drawn_from)
+        if is_mixed(self.dependence):  # in every batch of a group, or the first one would share few edges with others
+            return draw_smallest(graph, rows, fanout, replace=self.replace, variates=drawn_from)
         positions = self.edge_ids or graph.edge_weight is not None or graph.edge_type is not None
+        key = drawn_from.key
         return draw_uniform(rows, graph.indices, fanout, replace=self.replace, key=key, positions=positions)
 
 

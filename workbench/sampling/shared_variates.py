@@ -31,7 +31,7 @@ from workbench.sampling.marked_rows import (
     unmark_excluded,
     unmarked_rows,
 )
-from workbench.sampling.weighted import earliest_torch
+from workbench.sampling.race import earliest_torch
 
 _WORK_PER_WORD = 64
 _ZERO = np.uint64(0)
