@@ -13,7 +13,7 @@ import pytest
 import workbench as wb
 
 HEAVY = ["torch", "numba", "dgl", "torch_geometric", "mlflow", "plotly", "pymetis", "mtkahypar", "scipy", "pandas"]
-DATA = {"PARTITION_METHODS"}
+DATA = {"CACHE_POLICIES", "PARTITION_METHODS"}
 PANDAS_PACKAGES = ("workbench.experiment", "workbench.tracking")  # packages that may load pandas
 
 

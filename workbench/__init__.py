@@ -30,6 +30,13 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.distributed.rank_pool import RankPool as RankPool
     from workbench.experiment.figure_loader import load_experiment as load_experiment
     from workbench.experiment.finding import Finding as Finding
+    from workbench.features.cache.policies import CACHE_POLICIES as CACHE_POLICIES
+    from workbench.features.cache.simulate import CacheSimulation as CacheSimulation
+    from workbench.features.cache.simulate import simulate_cache as simulate_cache
+    from workbench.features.cache.stack_distance import miss_ratio_curve as miss_ratio_curve
+    from workbench.features.cache.static import rank_by_degree as rank_by_degree
+    from workbench.features.cache.static import rank_by_frequency as rank_by_frequency
+    from workbench.features.cached_rows import CachedRows as CachedRows
     from workbench.features.mapped_rows import MappedRows as MappedRows
     from workbench.features.memory_rows import MemoryRows as MemoryRows
     from workbench.features.protocols import FeatureStore as FeatureStore
@@ -140,6 +147,11 @@ _NAMES = {
     "distributed.rank_pool": ["RankPool"],
     "experiment.finding": ["Finding"],
     "experiment.figure_loader": ["load_experiment"],
+    "features.cache.policies": ["CACHE_POLICIES"],
+    "features.cache.simulate": ["CacheSimulation", "simulate_cache"],
+    "features.cache.stack_distance": ["miss_ratio_curve"],
+    "features.cache.static": ["rank_by_degree", "rank_by_frequency"],
+    "features.cached_rows": ["CachedRows"],
     "features.mapped_rows": ["MappedRows"],
     "features.memory_rows": ["MemoryRows"],
     "features.protocols": ["FeatureStore", "Stageable", "WritableStore"],

@@ -6,6 +6,7 @@ from pathlib import Path
 import torch
 from torch import Tensor
 
+from workbench.features.cached_rows import CachedRows
 from workbench.features.mapped_rows import MappedRows
 from workbench.features.memory_rows import MemoryRows
 from workbench.features.protocols import FeatureStore
@@ -28,7 +29,14 @@ STORES: dict[str, MakeStore] = {
     "recorded": lambda rows, folder: RecordedRows(rows.clone()),
     "staged": lambda rows, folder: stage_ids(MemoryRows(rows), every_id(rows)),
     "recorded, staged": lambda rows, folder: RecordedRows(rows).stage(every_id(rows)),
+    "cached by LRU": lambda rows, folder: CachedRows(rows.clone(), 3),
+    "cached by FIFO": lambda rows, folder: CachedRows(rows.clone(), 2, policy="fifo"),
+    "cached by CLOCK": lambda rows, folder: CachedRows(rows.clone(), 3, policy="clock"),
+    "cached by SIEVE": lambda rows, folder: CachedRows(MappedRows.create(folder / "rows", rows), 3, policy="sieve"),
+    "cached by S3-FIFO": lambda rows, folder: CachedRows(rows.clone(), 5, policy="s3-fifo"),
+    "cached, static": lambda rows, folder: CachedRows(rows.clone(), 3, policy="static", rows=every_id(rows)),
+    "cached, staged": lambda rows, folder: CachedRows(RecordedRows(rows), 3).stage(every_id(rows)),
 }
 """Makes a store of the rows; the folder is empty."""
 
-WRITABLE: dict[str, MakeStore] = {name: STORES[name] for name in ("memory",)}
+WRITABLE: dict[str, MakeStore] = {name: STORES[name] for name in ("memory", "cached by LRU", "cached, static")}

@@ -1,0 +1,247 @@
+"""`CachedRows`: keeps some rows of a slower store in a buffer, and replaces them by a policy."""
+
+import threading
+from collections.abc import Callable
+from typing import NamedTuple
+
+import torch
+from torch import Tensor
+
+from workbench.core.capacity import check_fits
+from workbench.core.errors import check_at_least, check_ids
+from workbench.core.trace import AccessTrace
+from workbench.core.traffic import Traffic
+from workbench.core.units import format_bytes
+from workbench.features.cache.policies import MAX_CAPACITY, make_machine
+from workbench.features.protocols import FeatureStore, Stageable, check_rows, check_store
+from workbench.features.sources import as_store
+from workbench.features.stage import StagedRows
+from workbench.kernels.buffers import uninitialised
+from workbench.kernels.gather import gather_rows
+from workbench.kernels.id_index import IdIndex
+
+
+class CacheCounts(NamedTuple):
+    """Hits and misses of a cache since it was made."""
+
+    hits: int
+    misses: int
+
+    @property
+    def miss_rate(self) -> float:
+        """Misses per access; not a number before the first."""
+        accesses = self.hits + self.misses
+        return self.misses / accesses if accesses else float("nan")
+
+
+class CachedRows:
+    """A cache in front of a store, in batch semantics: each read queries all its ids, then replaces rows.
+
+    An access hits if its row is in the cache when the read begins. All others are read from the store at once, and the
+    policy then decides which of them replace which rows. `simulate_cache(trace, …, semantics="batch")` counts the same
+    hits. Thread-safe; concurrent reads are served one after the other.
+
+    Args:
+        store: a store, tensor or array. Its rows must not change except through `write`.
+        capacity_rows: rows that the cache has room for, at least 1.
+        policy: a name of `CACHE_POLICIES`.
+        device: of the buffer, and so of the rows that are read; None: that of the store.
+        rows: int64 or int32 [any], ids of the rows of a static cache, which is filled with the first `capacity_rows` of
+            them at once; for policy "static" alone.
+        trace: all reads to come, for the policies "belady" and "belady-bypass" alone.
+        traffic: counts the hits, as rows of "host" or, with a buffer on a device, of "device"; the store counts the
+            misses.
+
+    Raises:
+        ValueError: an unknown policy, a capacity below 1, or what the policy needs is missing.
+        IndexError: an id of `rows` or `trace` that is out of range.
+        CapacityError: the buffer does not fit into host memory.
+    """
+
+    def __init__(
+        self,
+        store: FeatureStore | Tensor,
+        capacity_rows: int,
+        *,
+        policy: str = "lru",
+        device: str | torch.device | None = None,
+        rows: Tensor | None = None,
+        trace: AccessTrace | None = None,
+        traffic: Traffic | None = None,
+    ) -> None:
+        self._store = as_store(store, "store")
+        check_store("store", self._store)
+        check_at_least("capacity_rows", capacity_rows, 1, most=MAX_CAPACITY)
+        self._device = self._store.device if device is None else torch.device(device)
+        self._new_machine = lambda: make_machine(
+            policy, len(self._store), capacity_rows, batches=True, rows=rows, trace=trace
+        )
+        self._policy, self._trace = policy, trace
+        row = torch.empty(1, *self.row_shape, dtype=self.dtype)
+        if self._device.type == "cpu":
+            check_fits(f"a cache of {capacity_rows:,} rows", capacity_rows * row.nbytes, "lower capacity_rows")
+        self._buffer = uninitialised(row.new_empty(0, device=self._device), capacity_rows, *self.row_shape)
+        self._row_bytes, self._traffic = row.nbytes, traffic
+        self._link = "host" if self._device.type == "cpu" else "device"
+        self._lock, self._valid, self._next_read = threading.Lock(), False, 0
+        self._hits = self._misses = 0
+        with self._lock:
+            self._make_valid()
+            self._count(0, 0)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return tuple(self._store.row_shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._store.dtype
+
+    @property
+    def device(self) -> torch.device:
+        """Device of the buffer."""
+        return self._buffer.device
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+    @property
+    def capacity_rows(self) -> int:
+        """Rows that the cache has room for."""
+        return len(self._buffer)
+
+    @property
+    def counts(self) -> CacheCounts:
+        """Hits and misses since the cache was made."""
+        with self._lock:
+            return CacheCounts(self._hits, self._misses)
+
+    def read(self, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
+        """Read rows from the cache and, at once, all others from the store.
+
+        Args:
+            ids: int64 or int32 [n], not necessarily unique, on any device.
+            out: [n, *row_shape] to write to and return, in the dtype of the store and on the device of the cache; None
+                allocates it.
+
+        Returns:
+            [n, *row_shape], one row per id, on the device of the cache.
+
+        Raises:
+            IndexError: an id out of range.
+            TypeError: ids that are no integers, or `out` of another dtype.
+            ValueError: `out` of another shape or on another device; rows of the store that require a gradient; a read
+                other than the next one of `trace`.
+        """
+        wanted = check_ids("ids", ids, len(self)).cpu()
+        if out is not None:
+            check_rows("out", out, self, len(wanted), on_device=True)
+        with self._lock:
+            return self._read(wanted, out, lambda missing: self._store.read(missing) if len(missing) else None)
+
+    def write(self, ids: Tensor, rows: Tensor) -> None:
+        """Replace rows in the store and, where they are cached, in the cache.
+
+        Args:
+            ids: int64 or int32 [n], each id once, on any device.
+            rows: [n, *row_shape] in the dtype of the store, on any device.
+
+        Raises:
+            IndexError: an id out of range.
+            TypeError: a store that can't be written, ids that are no integers, or rows of another dtype.
+            ValueError: an id that occurs twice, or rows of another shape.
+        """
+        if (write := getattr(self._store, "write", None)) is None:
+            raise TypeError(f"{type(self._store).__name__} can't be written; cache a store with a write method")
+        wanted = check_ids("ids", ids, len(self), unique=True).cpu()
+        check_rows("rows", rows, self, len(wanted))
+        with self._lock:
+            self._make_valid()
+            self._valid = False
+            write(wanted, rows)
+            self._keep(torch.from_numpy(self._machine.query(wanted.numpy())), rows.detach())
+            self._valid = True
+
+    def stage(self, ids: Tensor, *, traffic: Traffic | None = None) -> FeatureStore:
+        """Fetch rows as one read; those that are not cached are staged by the store if it stages its own way.
+
+        Args:
+            ids: int64 or int32 [n]. Collective if the store's `stage` is, even if all rows are cached.
+            traffic: counts the rows that are read from the result.
+
+        Returns:
+            A store that serves exactly these rows.
+        """
+        index = IdIndex([check_ids("ids", ids, len(self)).cpu()], len(self))
+        with self._lock:
+            rows = self._read(index.ids, None, self._stage_missing)
+        return StagedRows(index, rows, traffic=traffic)
+
+    def clear(self) -> None:
+        """Empty the cache, or refill it if it is static; a trace begins again, and the counts go on."""
+        with self._lock:
+            self._valid, self._next_read = False, 0
+            self._make_valid()
+
+    def _stage_missing(self, missing: Tensor) -> Tensor:
+        store = self._store.stage(missing) if isinstance(self._store, Stageable) else self._store
+        return store.read(missing)
+
+    def _read(self, ids: Tensor, out: Tensor | None, fetch: Callable[[Tensor], Tensor | None]) -> Tensor:
+        self._make_valid()
+        self._check_follows_trace(ids)
+        slots = torch.from_numpy(self._machine.query(ids.numpy()))
+        missing = (slots < 0).nonzero()[:, 0]
+        fetched = fetch(ids[missing])
+        if fetched is not None and fetched.requires_grad:
+            raise ValueError("rows that require a gradient can't be cached, as each read would need it; detach them")
+        found = gather_rows(self._buffer, slots.clamp(min=0), out=out)
+        if fetched is not None:
+            found.index_copy_(0, missing.to(self.device), fetched.to(self.device))
+        self._valid = False
+        self._keep(torch.from_numpy(self._machine.replace(ids.numpy(), slots.numpy())), found)
+        self._next_read += 1
+        self._count(len(ids) - len(missing), len(missing))
+        self._valid = True
+        return found
+
+    def _keep(self, slots: Tensor, rows: Tensor) -> None:
+        """Copy rows into slots; rows whose slot is −1 are left out."""
+        kept = (slots >= 0).nonzero()[:, 0]
+        if len(kept):
+            new = rows.index_select(0, kept.to(rows.device)).to(self.device)
+            self._buffer.index_copy_(0, slots[kept].to(self.device), new)
+
+    def _make_valid(self) -> None:
+        """Start again if an error or an interrupt came while the slots and the buffer were being changed."""
+        if self._valid:
+            return
+        self._machine = self._new_machine()
+        if self._trace is not None:
+            self._machine.seek(int(self._trace.offsets[self._next_read]))
+        rows = self._machine.resident_rows()
+        if len(rows):
+            self._keep(torch.arange(len(rows)), self._store.read(rows))
+        self._valid = True
+
+    def _check_follows_trace(self, ids: Tensor) -> None:
+        if self._trace is None:
+            return
+        read = self._next_read
+        if read == len(self._trace):
+            raise ValueError(f"read {read} is beyond the trace of {read} reads; pass a longer trace, or call clear()")
+        lo, hi = self._trace.offsets[read : read + 2].tolist()
+        if not torch.equal(ids, self._trace.ids[lo:hi].cpu()):
+            raise ValueError(
+                f"read {read} differs from that of the trace given to {self._policy}; read the ids of the trace in "
+                "order, or use a policy that needs none"
+            )
+
+    def _count(self, hits: int, misses: int) -> None:
+        self._hits, self._misses = self._hits + hits, self._misses + misses
+        if self._traffic is not None:
+            self._traffic.add(self._link, "rows", hits, hits * self._row_bytes)
+
+    def __repr__(self) -> str:
+        size = f"{self.capacity_rows:,} of {len(self):,} rows, {format_bytes(self._buffer.nbytes)} on {self.device}"
+        return f"CachedRows({size}, policy={self._policy!r}, store={self._store!r})"
