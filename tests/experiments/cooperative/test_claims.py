@@ -3,10 +3,10 @@
 import pandas as pd
 import pytest
 
-from tests.experiments.cooperative.tables import densities, work
+from tests.experiments.cooperative.tables import densities, misses, work
 from workbench.experiment.figure_loader import load_experiment
 
-TABLES = {"fig3": work, "fig6": work, "density": densities}
+TABLES = {"fig3": work, "fig5a": misses, "fig6": work, "density": densities}
 
 
 def verdicts(figure: str, table: pd.DataFrame) -> dict[str, bool]:
@@ -38,6 +38,9 @@ LARGEST = "batch_size == 1024 and dataset == 'y'"
          {"labor-0-fewer-inputs-than-ns"}),
         ("fig6", f"{LARGEST} and task == 'node' and sampler == 'NS'", "num_inputs", 1.5, {"work-is-concave"}),
         ("fig6", f"{LARGEST} and task == 'edge' and sampler == 'NS'", "num_inputs", 2, {"work-per-seed-falls"}),
+        ("fig5a", "policy == 'lru' and kappa == 16 and dataset == 'y'", "miss_rate", 2.1, {"misses-fall", "threefold"}),
+        ("fig5a", "policy == 'lru' and kappa == 16 and dataset == 'y'", "miss_rate", 1.5, {"threefold"}),
+        ("fig5a", "policy == 'fifo' and kappa == 4 and run == 1", "miss_rate", 0.1, {"belady-least"}),
         ("density", "method == 'node' and share == 1", "density", 0.5, {"node-density-never-falls"}),
         ("density", "method == 'uniform' and share == 0.4", "num_edges", 1.02, {"uniform-as-expected"}),
     ],
@@ -62,7 +65,13 @@ def test_the_comparison_of_fig6_is_of_successive_sizes():
     assert shown.loc["y", "edge", "NS"].tolist() == pytest.approx([4**0.2] * 3)
 
 
-@pytest.mark.parametrize(("figure", "points"), [("fig3", 64), ("fig6", 64), ("density", 18)])
+@pytest.mark.parametrize(("figure", "points"), [("fig3", 64), ("fig5a", 18), ("fig6", 64), ("density", 18)])
 def test_figures_show_a_mean_per_size(figure, points):
     drawn = load_experiment(f"cooperative/{figure}").draw(TABLES[figure]())
     assert sum(len(trace.x) for trace in drawn.data) == points
+
+
+def test_the_comparison_of_fig5a_begins_with_the_paper():
+    shown = load_experiment("cooperative/fig5a").compare(misses()).set_index("dataset")
+    assert shown.loc["reddit (paper)", [1, 256]].tolist() == [0.64, 0.16]
+    assert shown.loc["x", [1, 4, 16]].tolist() == pytest.approx([0.8, 0.4, 0.2], abs=1e-4)

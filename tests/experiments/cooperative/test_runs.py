@@ -74,3 +74,17 @@ def test_expected_edges_of_clusters_are_the_mean_over_all_pairs_of_clusters(grap
     pairs = [torch.isin(of, torch.tensor([a, b])).nonzero()[:, 0] for a in range(4) for b in range(a)]
     mean = sum(wb.induced_edges(graph, nodes) for nodes in pairs) / len(pairs)
     assert module.expected_edges(graph, 0.5, config) == pytest.approx(mean, rel=1e-12)
+
+
+def test_miss_rates_are_those_of_the_trace_after_the_warm_up(graph):
+    given = {"fanouts": [2, 3], "batch_size": 16, "kappas": [1, 4], "groups": 2, "capacity_share": 0.2, "runs": 2}
+    found = rows("fig5a", sampler="LABOR-0", policies=["lru", "static"], **given)
+    assert [(r["run"], r["kappa"], r["policy"]) for r in found[2:4]] == [(0, 4, "lru"), (0, 4, "static")]
+    sampler = wb.LaborSampler([2, 3], seed=1, dependence=wb.Smoothed(4))
+    train = wb.load_dataset(**TINY).train_idx
+    batches = wb.batches(graph, train, sampler=sampler, batch_size=16, drop_last=True, seed=1)
+    reads = [mb.node_ids for _ in range(1 + 12 // len(batches)) for _, mb in batches][:12]
+    capacity = -(-graph.num_nodes // 5)
+    expected = wb.simulate_cache(wb.AccessTrace.of(reads), capacity, num_rows=graph.num_nodes, warmup=4)
+    assert (found[6]["miss_rate"], found[6]["capacity_rows"]) == (expected.miss_rate, capacity)
+    assert found[6]["num_inputs"] == sum(map(len, reads[4:])) / 8
