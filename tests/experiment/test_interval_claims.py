@@ -40,7 +40,7 @@ def test_the_intervals_are_simultaneous():
 
 def test_equal_runs_are_exact_up_to_rounding():
     assert verdict(runs(a=[1e-12, 1e-12]), most=0.0)
-    assert not verdict(runs(a=[1e-6, 1e-6]), most=0.0)
+    assert not verdict(runs(a=[1e-5, 1e-5]), most=0.0)
 
 
 def test_evidence_names_the_worst_case():

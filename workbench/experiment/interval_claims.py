@@ -8,7 +8,7 @@ import pandas as pd
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import CONFIDENCE, mean_intervals
 
-_ROUNDING = 1e-9  # of values of magnitude 1: differences of equal sums
+_ROUNDING = 1e-6  # of values of magnitude 1: recorded tables have seven digits
 
 
 def expected_within(
