@@ -138,7 +138,7 @@ def _changes(table: pd.DataFrame) -> pd.DataFrame:
 def _threefold(table: pd.DataFrame) -> Finding:
     """The published fall on reddit is from 64 to 16 %."""
     rates = table.query("policy == 'lru'").pivot_table("miss_rate", ["dataset", "sampler"], "kappa")
-    times = (rates.iloc[:, 0] / rates.iloc[:, -1]).rename("times").reset_index()
+    times = (rates.iloc[:, 0] / rates.iloc[:, -1]).reset_index(name="times")
     statement = f"the miss rate of LRU falls at least threefold from κ = {rates.columns[0]} to {rates.columns[-1]}"
     return claims.within("threefold", statement, times, value="times", by=["dataset", "sampler"], least=3.0)
 
