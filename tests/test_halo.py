@@ -54,6 +54,7 @@ REFUSING: dict[str, Callable[[], object]] = {
     "SamplerPlan.micro_batches": lambda: wb.plan_sampler(MODEL, [WHOLE], capacity_bytes=2**40).micro_batches(HALO),
     "plan_with": lambda: wb.plan_with(wb.estimator_for(SETUP, WHOLE), HALO, capacity_bytes=2**40),
     "profile_epoch": lambda: wb.profile_epoch(MODEL, [[HALO]], *DATA),
+    "reach_counts": lambda: wb.reach_counts(HALO),
     "redundancy": lambda: wb.redundancy([HALO], HALO),
     "refine_parts": lambda: wb.refine_parts(HALO, PARTS),
     "symmetric_norm": lambda: wb.symmetric_norm(HALO),

@@ -88,14 +88,21 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.partition.refine import refine_parts as refine_parts
     from workbench.sampling.batches import Batches as Batches
     from workbench.sampling.edge_loader import edge_batches as edge_batches
+    from workbench.sampling.induced import induced_edges as induced_edges
     from workbench.sampling.labor import LaborSampler as LaborSampler
     from workbench.sampling.loader import batches as batches
     from workbench.sampling.loader import prefetch as prefetch
     from workbench.sampling.neighbor import FullNeighborSampler as FullNeighborSampler
     from workbench.sampling.neighbor import NeighborSampler as NeighborSampler
     from workbench.sampling.random_walk import RandomWalkSampler as RandomWalkSampler
+    from workbench.sampling.reach import reach_counts as reach_counts
     from workbench.sampling.sampler import Drawn as Drawn
     from workbench.sampling.sampler import Sampler as Sampler
+    from workbench.sampling.work import Work as Work
+    from workbench.sampling.work import expected_inputs as expected_inputs
+    from workbench.sampling.work import marginal_inputs as marginal_inputs
+    from workbench.sampling.work import measure_work as measure_work
+    from workbench.sampling.work import work_curve as work_curve
     from workbench.tracking.compare import compare as compare
     from workbench.tracking.opening import open_store as open_store
     from workbench.training.accumulate import accumulate as accumulate
@@ -173,10 +180,13 @@ _NAMES = {
     "sampling.neighbor": ["FullNeighborSampler", "NeighborSampler"],
     "sampling.batches": ["Batches"],
     "sampling.edge_loader": ["edge_batches"],
+    "sampling.induced": ["induced_edges"],
     "sampling.labor": ["LaborSampler"],
     "sampling.loader": ["batches", "prefetch"],
+    "sampling.reach": ["reach_counts"],
     "sampling.random_walk": ["RandomWalkSampler"],
     "sampling.sampler": ["Drawn", "Sampler"],
+    "sampling.work": ["Work", "expected_inputs", "marginal_inputs", "measure_work", "work_curve"],
     "tracking.compare": ["compare"],
     "tracking.opening": ["open_store"],
     "training.accumulate": ["accumulate"],

@@ -20,6 +20,14 @@ _LABELS = {
     "full_inputs": "input nodes of the batch",
     "largest_inputs": "input nodes of the largest part",
     "hidden_dim": "hidden width",
+    "batch_size": "batch size",
+    "inputs_per_seed": "input nodes per seed",
+    "node_inputs_per_seed": "nodes: inputs per seed",
+    "edge_inputs_per_seed": "edges: inputs per seed",
+    "node_inputs": "nodes: inputs",
+    "edge_inputs": "edges: inputs",
+    "density": "edges per node",
+    "share": "share of the nodes",
 }
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 _UNITS = {

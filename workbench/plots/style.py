@@ -51,6 +51,10 @@ _METHOD_LOOKS = {
     "hypergraph_refined": _look("hypergraph, refined", 4, "solid", "bowtie"),
     "micro-batch": _look("micro-batches", 0),
     "mini-batch": _look("mini-batches", 1),
+    "RW": _look("RW", 4),
+    "NS": _look("NS", 0),
+    "LABOR-0": _look("LABOR-0", 1),
+    "LABOR-*": _look("LABOR-*", 2),
     "whole batch": Look("whole batch", PALETTE[6], "dot", SYMBOLS[6]),  # dotted: an equal solid line shows through
 }
 

@@ -9,8 +9,10 @@ from workbench.widgets.explore import explore
 from workbench.widgets.micro_batch_explorer import micro_batch_explorer, micro_batch_view
 from workbench.widgets.plan_explorer import Workload, make_plan, plan_explorer, plan_table, plan_view
 from workbench.widgets.terms_explorer import terms_explorer, terms_view
+from workbench.widgets.work_explorer import WORK_SAMPLERS, work_explorer, work_view
 
 __all__ = [
+    "WORK_SAMPLERS",
     "Workload",
     "curve_explorer",
     "curve_view",
@@ -25,4 +27,6 @@ __all__ = [
     "plan_view",
     "terms_explorer",
     "terms_view",
+    "work_explorer",
+    "work_view",
 ]

@@ -1,0 +1,1 @@
+"""Figures of Cooperative Minibatching (Balin et al.)."""

@@ -1,0 +1,200 @@
+"""Cooperative Minibatching, theorem 3.3: density of the subgraphs that batches of nodes induce, by batch size."""
+
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from itertools import pairwise
+from typing import Annotated, Any, Literal
+
+import pandas as pd
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+import workbench as wb
+from workbench.core.randomness import Purpose, permutation, stream, uniform
+from workbench.experiment.config import DataPointConfig
+from workbench.experiment.finding import Finding
+from workbench.experiment.interval import mean_intervals
+from workbench.experiment.interval_claims import expected_within
+
+CASE = ["dataset", "method"]
+Share = Annotated[float, Field(gt=0, le=1)]
+
+
+class Config(DataPointConfig):
+    """Subgraphs of several sizes by one method.
+
+    Args:
+        method: "uniform", a uniform subset of the nodes; "cluster", the union of uniformly drawn clusters of METIS, as
+            Cluster-GCN and GNNAutoScale draw them; "node", a subset with probabilities by degree, as GraphSAINT's node
+            sampler draws it; "walk", the nodes of random walks of two steps, as its random-walk sampler draws them.
+        shares: fractions of all nodes, of all clusters, or (for "walk") of all nodes as the walks' first nodes.
+        num_clusters: for "cluster".
+        permutations: number of random orders whose prefixes are the batches.
+    """
+
+    method: Literal["uniform", "cluster", "node", "walk"]
+    shares: tuple[Share, ...] = Field(min_length=2)
+    num_clusters: PositiveInt
+    permutations: int = Field(ge=2)
+
+
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    graph = config.dataset.load().graph.to(config.device)
+    for number in range(config.permutations):
+        for share in config.shares:
+            nodes = METHODS[config.method](graph, share, number, config)
+            yield {
+                "share": share,
+                "permutation": number,
+                "batch_size": len(nodes),
+                "num_edges": (edges := wb.induced_edges(graph, nodes)),
+                "density": edges / len(nodes),
+                "expected_edges": expected_edges(graph, share, config),
+            }
+
+
+def uniform_nodes(graph: wb.Graph, share: float, number: int, config: Config) -> Tensor:
+    """A prefix of a random permutation of the nodes."""
+    return _order(config, number, graph.num_nodes)[: _count(share, graph.num_nodes)].to(graph.device)
+
+
+def cluster_nodes(graph: wb.Graph, share: float, number: int, config: Config) -> Tensor:
+    """The nodes of a prefix of a random permutation of the clusters."""
+    drawn = torch.zeros(config.num_clusters, dtype=torch.bool)
+    drawn[_order(config, number, config.num_clusters)[: _count(share, config.num_clusters)]] = True
+    return drawn[clusters(graph, config.num_clusters, config.seed)].nonzero()[:, 0].to(graph.device)
+
+
+def nodes_by_degree(graph: wb.Graph, share: float, number: int, config: Config) -> Tensor:
+    """Nodes drawn without replacement with probabilities ∝ Σ_v A_vu / d_v², GraphSAINT's equation for node samplers."""
+    per_edge = graph.in_degrees().double().pow(-2).repeat_interleave(graph.in_degrees())
+    weight = torch.zeros(graph.num_nodes, dtype=torch.float64, device=graph.device)
+    weight.index_add_(0, graph.indices, per_edge)
+    key = stream(config.seed, Purpose.SHUFFLE, number)
+    times = -uniform(key, torch.arange(graph.num_nodes, device=graph.device)).log() / weight
+    return times.argsort()[: _count(share, graph.num_nodes)]
+
+
+def walk_nodes(graph: wb.Graph, share: float, number: int, config: Config) -> Tensor:
+    """The nodes of walks of two steps from a uniform subset; walks that meet go on together."""
+    roots = uniform_nodes(graph, share, number, config)
+    return wb.NeighborSampler([1, 1], seed=config.seed).sample(graph, roots, step=number).node_ids
+
+
+METHODS: Mapping[str, Callable[[wb.Graph, float, int, Config], Tensor]] = {
+    "uniform": uniform_nodes,
+    "cluster": cluster_nodes,
+    "node": nodes_by_degree,
+    "walk": walk_nodes,
+}
+
+
+def expected_edges(graph: wb.Graph, share: float, config: Config) -> float | None:
+    """|E| · b (b − 1) / (n (n − 1)) of theorem 3.3; for q of p clusters, the same of the edges between clusters."""
+    if config.method not in ("uniform", "cluster"):
+        return None
+    whole = config.num_clusters if config.method == "cluster" else graph.num_nodes
+    inside = edges_inside(graph, whole, config.seed) if config.method == "cluster" else 0
+    drawn = _count(share, whole)
+    return inside * drawn / whole + (graph.num_edges - inside) * drawn * (drawn - 1) / (whole * (whole - 1))
+
+
+@lru_cache(maxsize=1)
+def clusters(graph: wb.Graph, num_clusters: int, seed: int) -> Tensor:
+    """The cluster of every node."""
+    return wb.partition_graph(graph.to("cpu"), num_clusters, seed=seed)
+
+
+@lru_cache(maxsize=1)
+def edges_inside(graph: wb.Graph, num_clusters: int, seed: int) -> int:
+    """Number of edges inside of clusters."""
+    of = clusters(graph, num_clusters, seed).to(graph.device)
+    return int((of[graph.indices] == of.repeat_interleave(graph.in_degrees())).sum())
+
+
+def _order(config: Config, number: int, count: int) -> Tensor:
+    return permutation(stream(config.seed, Purpose.SHUFFLE, number), count)
+
+
+def _count(share: float, total: int) -> int:
+    return max(1, round(share * total))
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.lines import lines
+
+    rows = mean_intervals(table, value="density", by=[*CASE, "share"])
+    theory: Any = (
+        table.dropna(subset=["expected_edges"]).groupby([*CASE, "share"])[["expected_edges", "batch_size"]].mean()
+    )
+    theory = theory.assign(density=theory.expected_edges / theory.batch_size).reset_index()
+    return lines(
+        pd.concat([rows, theory.assign(method=theory.method + ", expected")]),
+        x="share",
+        log_x=True,
+        y="density",
+        log_y=True,
+        spread={"density": ("low", "high")},
+        group="method",
+        facet="dataset",
+        title="The larger the subgraph, the more edges per node",
+    )
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    rising = [
+        expected_within(
+            f"{method}-density-never-falls",
+            f"{SAID[method]}: the edges per node do not fall with the batch size",
+            _changes(rows),
+            value="change",
+            by=["dataset", "shares"],
+            least=0.0,
+        )
+        for method, rows in _by_method(table)
+    ]
+    theory = table.dropna(subset=["expected_edges"])
+    expected = [
+        expected_within(
+            f"{method}-as-expected",
+            f"{SAID[method]}: the number of edges has the expectation of the formula",
+            rows.assign(excess=rows.num_edges / rows.expected_edges - 1),
+            value="excess",
+            by=["dataset", "share"],
+            least=0.0,
+            most=0.0,
+        )
+        for method, rows in _by_method(theory)
+    ]
+    return [*rising, *expected]
+
+
+SAID = {
+    "uniform": "uniform subsets of the nodes",
+    "cluster": "unions of METIS clusters (Cluster-GCN)",
+    "node": "subsets with probabilities by degree (GraphSAINT)",
+    "walk": "nodes of random walks (GraphSAINT)",
+}
+
+
+def _by_method(table: pd.DataFrame) -> Any:
+    return table.groupby("method", sort=False)
+
+
+def _changes(table: pd.DataFrame) -> pd.DataFrame:
+    """Differences in density between successive shares, relative to the density of the largest."""
+    rows = []
+    runs: Any = table.groupby(["dataset", "permutation"], sort=False)
+    for (dataset, _), run in runs:
+        of_share = run.set_index("share").density.sort_index()
+        rows += [
+            (dataset, f"{a:g} → {b:g}", (y - x) / of_share.iloc[-1]) for (a, x), (b, y) in pairwise(of_share.items())
+        ]
+    return pd.DataFrame(rows, columns=["dataset", "shares", "change"])
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Measured edges per expected edge of the formulas, by data set, method and share; the paper prints no values."""
+    rows = table.assign(ratio=table.num_edges / table.expected_edges).dropna(subset=["ratio"])
+    return rows.pivot_table("ratio", CASE, "share").reset_index()

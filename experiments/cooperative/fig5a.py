@@ -1,0 +1,150 @@
+"""Cooperative Minibatching, Figure 5a: miss rate of a cache over the dependence of consecutive minibatches."""
+
+from collections.abc import Iterator
+from itertools import islice, pairwise
+from math import ceil
+from typing import Annotated, Any
+
+import pandas as pd
+from pydantic import AfterValidator, Field, PositiveInt
+
+import workbench as wb
+from experiments.cooperative.samplers import SamplerName, build_sampler
+from workbench.core.errors import check_choice
+from workbench.experiment import claims
+from workbench.experiment.config import DataPointConfig
+from workbench.experiment.finding import Finding
+from workbench.experiment.interval import mean_intervals
+from workbench.experiment.interval_claims import expected_within
+
+CASE = ["dataset", "sampler", "policy"]
+
+
+def _policy(name: str) -> str:
+    from workbench.features.cache.policies import CACHE_POLICIES
+
+    check_choice("policy", name, CACHE_POLICIES)
+    return name
+
+
+class Config(DataPointConfig):
+    """Epochs of training batches by one sampler, whose input rows are read through a cache.
+
+    Args:
+        sampler: name in the paper.
+        fanouts: neighbours per layer, input layer first.
+        batch_size: training nodes per batch.
+        kappas: numbers of batches per group of dependent ones; 1: independent batches.
+        groups: groups of the largest κ that are counted, after as long a warm-up as one of them.
+        capacity_share: rows of the cache as a fraction of the nodes.
+        policies: names of `CACHE_POLICIES`.
+        runs: number of seeds.
+    """
+
+    sampler: SamplerName
+    fanouts: tuple[int, ...] = Field(min_length=1)
+    batch_size: PositiveInt
+    kappas: tuple[PositiveInt, ...] = Field(min_length=2)
+    groups: PositiveInt
+    capacity_share: float = Field(gt=0, le=1)
+    policies: tuple[Annotated[str, AfterValidator(_policy)], ...]
+    runs: int = Field(ge=2)
+
+
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    data = config.dataset.load()
+    graph, train = data.graph.to(config.device), data.train_idx.to(config.device)
+    capacity, longest = ceil(config.capacity_share * graph.num_nodes), max(config.kappas)
+    for number in range(config.runs):
+        for kappa in config.kappas:
+            sampler = build_sampler(
+                config.sampler, config.fanouts, seed=config.seed + number, dependence=wb.Smoothed(kappa)
+            )
+            batches = wb.batches(
+                graph, train, sampler=sampler, batch_size=config.batch_size, drop_last=True, seed=config.seed + number
+            )
+            trace = wb.AccessTrace.of(mb.node_ids for mb in islice(endless(batches), (1 + config.groups) * longest))
+            for policy in config.policies:
+                rows = wb.rank_by_degree(graph) if policy == "static" else None
+                found = wb.simulate_cache(
+                    trace, capacity, policy=policy, rows=rows, num_rows=graph.num_nodes, warmup=longest
+                )
+                yield {
+                    "policy": policy,
+                    "kappa": kappa,
+                    "run": number,
+                    "capacity_rows": capacity,
+                    "mean_degree": graph.num_edges / graph.num_nodes,
+                    "num_inputs": found.num_accesses / (config.groups * longest),
+                    "miss_rate": found.miss_rate,
+                }
+
+
+def endless(batches: Any) -> Iterator[wb.MiniBatch]:
+    """The batches of epoch after epoch."""
+    while True:
+        yield from (mb for _, mb in batches)
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.lines import lines
+
+    rows = mean_intervals(table, value="miss_rate", by=[*CASE, "kappa"])
+    lru = rows.query("policy == 'lru'").groupby("kappa").miss_rate.mean()
+    return lines(
+        rows.assign(low=rows.low.clip(lower=0)),
+        x="kappa",
+        log_x=True,
+        y="miss_rate",
+        spread={"miss_rate": ("low", "high")},
+        group="policy",
+        facet=["dataset", "sampler"],
+        title=f"LRU misses {lru.iloc[0]:.0%} at κ = {lru.index[0]:g} and {lru.iloc[-1]:.0%} at κ = {lru.index[-1]:g}",
+    )
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    falls = expected_within(
+        "misses-fall",
+        "the miss rate of LRU falls with κ, from each to the next",
+        _changes(table.query("policy == 'lru'")),
+        value="change",
+        by=["dataset", "sampler", "kappas"],
+        most=0.0,
+    )
+    optimal = claims.least(
+        "belady-least",
+        "Belady's policy with bypass, which knows the future, misses less than those that do not",
+        table,
+        value="miss_rate",
+        among="policy",
+        winner="belady-bypass",
+        rivals=[policy for policy in table.policy.unique() if not policy.startswith("belady")],
+        by=["dataset", "sampler", "kappa", "run"],
+    )
+    return [falls, _threefold(table), optimal]
+
+
+def _changes(table: pd.DataFrame) -> pd.DataFrame:
+    """Differences in the miss rate between successive κ, in pairs of equal seeds."""
+    rows = []
+    runs: Any = table.groupby(["dataset", "sampler", "run"], sort=False)
+    for (dataset, sampler, _), run in runs:
+        steps = pairwise(run.set_index("kappa").miss_rate.sort_index().items())
+        rows += [(dataset, sampler, f"{a} → {b}", y - x) for (a, x), (b, y) in steps]
+    return pd.DataFrame(rows, columns=["dataset", "sampler", "kappas", "change"])
+
+
+def _threefold(table: pd.DataFrame) -> Finding:
+    """The published fall on reddit is from 64 to 16 %."""
+    rates = table.query("policy == 'lru'").pivot_table("miss_rate", ["dataset", "sampler"], "kappa")
+    times = (rates.iloc[:, 0] / rates.iloc[:, -1]).reset_index(name="times")
+    statement = f"the miss rate of LRU falls at least threefold from κ = {rates.columns[0]} to {rates.columns[-1]}"
+    return claims.within("threefold", statement, times, value="times", by=["dataset", "sampler"], least=3.0)
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Miss rates of LRU by κ, the paper's first."""
+    here = table.query("policy == 'lru'").pivot_table("miss_rate", ["dataset", "sampler"], "kappa").reset_index()
+    paper = reported.pivot_table("miss_rate", "dataset", "kappa").reset_index()
+    return pd.concat([paper.assign(dataset=paper.dataset + " (paper)", sampler="LABOR-0"), here])

@@ -1,0 +1,67 @@
+"""Claims about expected values: decided by simultaneous intervals."""
+
+import pandas as pd
+import pytest
+from scipy.stats import t
+
+from workbench.experiment.interval_claims import expected_within
+
+
+def runs(**cases: list[float]) -> pd.DataFrame:
+    return pd.DataFrame([{"case": case, "value": value} for case, values in cases.items() for value in values])
+
+
+def verdict(table: pd.DataFrame, **options: object) -> bool:
+    return expected_within("name", "statement", table, value="value", by=["case"], **options).held  # type: ignore
+
+
+def test_an_interval_outside_refutes_and_one_across_does_not():
+    surely_above, across, surely_below = [1.0, 1.1, 0.9], [-1.0, 1.1, 0.0], [-1.0, -1.1, -0.9]
+    assert verdict(runs(a=across, b=surely_below), most=0.0)
+    assert not verdict(runs(a=across, b=surely_above), most=0.0)
+    assert verdict(runs(a=across, b=surely_above), least=0.0)
+    assert not verdict(runs(a=across, b=surely_below), least=0.0)
+
+
+def test_proven_needs_every_interval_inside():
+    assert verdict(runs(a=[-1.0, -1.1, -0.9]), most=0.0, proven=True)
+    assert not verdict(runs(a=[-1.0, -1.1, -0.9], b=[-1.0, 1.1, 0.0]), most=0.0, proven=True)
+
+
+def test_the_intervals_are_simultaneous():
+    """Half a width: 1 · t(1 − 0.05 / 2 / cases, 2 degrees of freedom), for runs at -√3, 0, √3 around a mean."""
+    values = [-(3**0.5), 0.0, 3**0.5]
+    for number in (1, 20):
+        half = float(t.ppf(1 - 0.025 / number, 2))
+        for excess, held in ((0.99, True), (1.01, False)):
+            cases = {f"c{i}": [v + half * excess for v in values] for i in range(number)}
+            assert verdict(runs(**cases), most=0.0) is held
+
+
+def test_equal_runs_are_exact_up_to_rounding():
+    assert verdict(runs(a=[1e-12, 1e-12]), most=0.0)
+    assert not verdict(runs(a=[1e-5, 1e-5]), most=0.0)
+
+
+def test_evidence_names_the_worst_case():
+    found = expected_within(
+        "name", "statement", runs(a=[-1.0, -1.0], b=[0.5, 0.5], c=[-2.0, 2.2]), value="value", by=["case"], most=0.0
+    )
+    assert found.evidence.startswith("1 of 3 intervals within the bounds, 1 outside;")
+    assert found.evidence.endswith("case b: 0.5 ± 0")
+
+
+def test_single_runs_are_not_enough():
+    with pytest.raises(ValueError, match="no case of the table has value in two rows"):
+        verdict(runs(a=[1.0], b=[2.0]))
+    assert verdict(runs(a=[1.0], b=[-2.0, -2.0]), most=0.0)
+
+
+def test_equal_bounds_are_a_value_that_intervals_must_contain():
+    across, surely_above = [-1.0, 1.1, 0.0], [1.0, 1.1, 0.9]
+    assert verdict(runs(a=across), least=0.0, most=0.0)
+    assert not verdict(runs(a=across, b=surely_above), least=0.0, most=0.0)
+    found = expected_within(
+        "name", "statement", runs(a=across, b=surely_above), value="value", by=["case"], least=0.0, most=0.0
+    )
+    assert found.evidence.startswith("1 of 2 intervals contain 0; the worst mean, case b: 1 ±")

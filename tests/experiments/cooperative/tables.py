@@ -1,0 +1,76 @@
+"""Tables of the sweeps of Cooperative Minibatching as they would be if its claims held, to be spoiled by tests."""
+
+import pandas as pd
+
+SIZES = (16, 64, 256, 1024)
+CONCAVITY = {"RW": 0.9, "NS": 0.8, "LABOR-0": 0.7, "LABOR-*": 0.6}
+"""Exponent of the batch size in the number of input nodes."""
+
+
+def work() -> pd.DataFrame:
+    """Rows of Figure 3's sweep: two data sets, both tasks, four samplers, three permutations that differ slightly."""
+    return pd.DataFrame(
+        [
+            {
+                "dataset": dataset,
+                "task": task,
+                "sampler": sampler,
+                "batch_size": size,
+                "permutation": permutation,
+                "num_seeds": size if task == "node" else 3 * size,
+                "compared_size": 256,
+                "alone_inputs": 100.0,
+                "num_inputs": 100.0 * size**exponent * (1 + 1e-5 * (permutation - 1)),
+                "expected_inputs": 100.0 * size**exponent if task == "node" and sampler != "LABOR-*" else None,
+                "status": "FINISHED",
+            }
+            for dataset in ("x", "y")
+            for task in ("node", "edge")
+            for sampler, exponent in CONCAVITY.items()
+            for size in SIZES
+            for permutation in range(3)
+        ]
+    )
+
+
+def densities() -> pd.DataFrame:
+    """Rows of the density sweep: 4 edges per node in the whole graph of 1,000 nodes."""
+    return pd.DataFrame(
+        [
+            {
+                "dataset": "x",
+                "method": method,
+                "share": share,
+                "permutation": permutation,
+                "batch_size": 1000 * share,
+                "num_edges": (edges := 4000 * share**power * (1 + 1e-5 * (permutation - 1))),
+                "density": edges / (1000 * share),
+                "expected_edges": 4000 * share**power if method in ("uniform", "cluster") else None,
+                "status": "FINISHED",
+            }
+            for method, power in (("uniform", 2), ("cluster", 1.5), ("node", 1.3), ("walk", 1.2))
+            for share in (0.1, 0.4, 1.0)
+            for permutation in range(3)
+        ]
+    )
+
+
+def misses() -> pd.DataFrame:
+    """Rows of Figure 5a's sweep: LRU's miss rate halves with every fourfold κ, and Belady's is half of it."""
+    return pd.DataFrame(
+        [
+            {
+                "dataset": dataset,
+                "sampler": "LABOR-0",
+                "policy": policy,
+                "kappa": kappa,
+                "run": run,
+                "miss_rate": least * 0.8 / kappa**0.5 + 1e-5 * run,
+                "status": "FINISHED",
+            }
+            for dataset in ("x", "y")
+            for policy, least in (("lru", 1.0), ("fifo", 1.1), ("belady-bypass", 0.5))
+            for kappa in (1, 4, 16)
+            for run in range(3)
+        ]
+    )

@@ -1,0 +1,77 @@
+"""The figures of Cooperative Minibatching hold where the claims do, and don't where they are spoiled."""
+
+import pandas as pd
+import pytest
+
+from tests.experiments.cooperative.tables import densities, misses, work
+from workbench.experiment.figure_loader import load_experiment
+
+TABLES = {"fig3": work, "fig5a": misses, "fig6": work, "density": densities}
+
+
+def verdicts(figure: str, table: pd.DataFrame) -> dict[str, bool]:
+    return {finding.name: finding.held for finding in load_experiment(f"cooperative/{figure}").check(table)}
+
+
+@pytest.mark.parametrize("figure", TABLES)
+def test_claims_hold_where_they_do(figure):
+    found = verdicts(figure, TABLES[figure]())
+    assert len(found) >= 2 and all(found.values()), found
+
+
+LARGEST = "batch_size == 1024 and dataset == 'y'"
+
+
+@pytest.mark.parametrize(
+    ("figure", "where", "column", "factor", "lost"),
+    [
+        ("fig3", f"{LARGEST} and task == 'node' and sampler == 'RW'", "num_inputs", 2,
+         {"work-per-seed-falls", "theorem-is-exact"}),
+        ("fig3", f"{LARGEST} and task == 'edge' and sampler == 'RW'", "num_inputs", 1.3, {"work-is-concave"}),
+        ("fig3", "batch_size == 64 and task == 'node' and sampler == 'LABOR-0'", "expected_inputs", 1.01,
+         {"theorem-is-exact"}),
+        ("fig3", "task == 'edge' and sampler == 'LABOR-*' and dataset == 'x'", "alone_inputs", 0.5,
+         {"labor-star-more-concave-than-labor-0"}),
+        ("fig3", "task == 'edge' and sampler == 'RW' and permutation == 1", "alone_inputs", 10,
+         {"ns-more-concave-than-rw"}),  # one of three runs: neither proven nor refuted
+        ("fig3", "batch_size == 16 and task == 'edge' and sampler == 'LABOR-0'", "num_inputs", 1.4,
+         {"labor-0-fewer-inputs-than-ns"}),
+        ("fig6", f"{LARGEST} and task == 'node' and sampler == 'NS'", "num_inputs", 1.5, {"work-is-concave"}),
+        ("fig6", f"{LARGEST} and task == 'edge' and sampler == 'NS'", "num_inputs", 2, {"work-per-seed-falls"}),
+        ("fig5a", "policy == 'lru' and kappa == 16 and dataset == 'y'", "miss_rate", 2.1, {"misses-fall", "threefold"}),
+        ("fig5a", "policy == 'lru' and kappa == 16 and dataset == 'y'", "miss_rate", 1.5, {"threefold"}),
+        ("fig5a", "policy == 'fifo' and kappa == 4 and run == 1", "miss_rate", 0.1, {"belady-least"}),
+        ("density", "method == 'node' and share == 1", "density", 0.5, {"node-density-never-falls"}),
+        ("density", "method == 'uniform' and share == 0.4", "num_edges", 1.02, {"uniform-as-expected"}),
+    ],
+)  # fmt: skip
+def test_a_spoiled_table_loses_just_that_claim(figure, where, column, factor, lost):
+    table = TABLES[figure]()
+    rows = table.query(where).index
+    assert len(rows)
+    table = table.astype({column: float})
+    table.loc[rows, column] *= factor
+    assert {name for name, held in verdicts(figure, table).items() if not held} == lost
+
+
+def test_the_comparison_lists_what_large_batches_save():
+    shown = load_experiment("cooperative/fig3").compare(work()).set_index(["dataset", "task"])
+    assert list(shown) == ["RW", "NS", "LABOR-0", "LABOR-*"]
+    assert shown.loc["x", "node"].tolist() == pytest.approx([1 - 256 ** (e - 1) for e in (0.9, 0.8, 0.7, 0.6)])
+
+
+def test_the_comparison_of_fig6_is_of_successive_sizes():
+    shown = load_experiment("cooperative/fig6").compare(work()).set_index(["dataset", "task", "sampler"])
+    assert shown.loc["y", "edge", "NS"].tolist() == pytest.approx([4**0.2] * 3)
+
+
+@pytest.mark.parametrize(("figure", "points"), [("fig3", 64), ("fig5a", 18), ("fig6", 64), ("density", 18)])
+def test_figures_show_a_mean_per_size(figure, points):
+    drawn = load_experiment(f"cooperative/{figure}").draw(TABLES[figure]())
+    assert sum(len(trace.x) for trace in drawn.data) == points
+
+
+def test_the_comparison_of_fig5a_begins_with_the_paper():
+    shown = load_experiment("cooperative/fig5a").compare(misses()).set_index("dataset")
+    assert shown.loc["reddit (paper)", [1, 256]].tolist() == [0.64, 0.16]
+    assert shown.loc["x", [1, 4, 16]].tolist() == pytest.approx([0.8, 0.4, 0.2], abs=1e-4)

@@ -1,0 +1,90 @@
+"""Rows of the sweeps on graphs so small that they can be checked against the primitives and by brute force."""
+
+import pytest
+import torch
+
+import workbench as wb
+from workbench.core.randomness import Purpose, permutation, stream
+from workbench.experiment.figure_loader import load_experiment
+
+TINY = {"name": "synthetic-arxiv", "scale": 0.003, "undirected": True, "self_loops": False}
+
+
+@pytest.fixture(scope="module")
+def graph():
+    return wb.load_dataset(**TINY).graph
+
+
+def rows(figure, **config):
+    module = load_experiment(f"cooperative/{figure}").module
+    return list(module.run(module.Config(dataset=TINY, **config)))
+
+
+WORK = {"fanouts": [2, 3], "batch_sizes": [4, 64, 10**9], "permutations": 2, "singles": 3, "compared_size": 64}
+
+
+def test_node_batches_are_those_of_the_sampler(graph):
+    found = rows("fig3", task="node", sampler="NS", theorem=True, **WORK)
+    assert [(r["batch_size"], r["permutation"]) for r in found] == [(4, 0), (64, 0), (4, 1), (64, 1)]
+    data = wb.load_dataset(**TINY)
+    sampler = wb.NeighborSampler([2, 3], seed=0)
+    (work, *_) = wb.measure_work(graph, data.train_idx, sampler=sampler, batch_sizes=[4], repetitions=1)
+    assert (found[0]["num_seeds"], found[0]["num_inputs"]) == (4, work.num_inputs)
+    ones = data.train_idx[permutation(stream(0, Purpose.SPLIT), len(data.train_idx))[:6]].split(1)
+    alone = [sampler.sample(graph, one, step=step).num_inputs for step, one in enumerate(ones)]
+    assert [r["alone_inputs"] for r in found[::2]] == [sum(alone[p::2]) / 3 for p in (0, 1)]
+    (expected,) = wb.work_curve(graph, data.train_idx, sampler=sampler, batch_sizes=[64], step=1).tolist()
+    assert found[3]["expected_inputs"] == expected
+
+
+def test_edge_batches_have_an_edge_and_a_pair_without_edge_per_item(graph):
+    module = load_experiment("cooperative/fig3").module
+    pairs = module.undirected_pairs(graph)
+    assert len(pairs) * 2 == graph.num_edges and bool((pairs[:, 0] < pairs[:, 1]).all())
+    seeds = module.endpoints(graph, pairs[:20], 3)
+    assert len(seeds.unique()) == len(seeds)
+    extra = set(seeds.tolist()) - set(pairs[:20].flatten().tolist())
+    assert 0 < len(extra) <= 20
+    found = rows("fig3", task="edge", sampler="NS", **WORK)
+    assert all(r["batch_size"] < r["num_seeds"] <= 3 * r["batch_size"] for r in found)
+    assert all(r["expected_inputs"] is None for r in found)
+
+
+@pytest.mark.parametrize("sampler", ["RW", "NS", "LABOR-0", "LABOR-*"])
+def test_every_sampler_runs(sampler):
+    assert all(r["num_inputs"] >= r["num_seeds"] for r in rows("fig3", task="node", sampler=sampler, **WORK))
+
+
+DENSITY = {"shares": [0.125, 1.0], "num_clusters": 16, "permutations": 3}
+
+
+@pytest.mark.parametrize("method", ["uniform", "cluster", "node", "walk"])
+def test_the_whole_graph_has_all_edges(graph, method):
+    found = rows("density", method=method, **DENSITY)
+    for row in found[1::2]:
+        assert (row["batch_size"], row["num_edges"]) == (graph.num_nodes, graph.num_edges)
+        assert row["expected_edges"] in (None, pytest.approx(graph.num_edges))
+    assert all(row["batch_size"] < graph.num_nodes for row in found[::2])
+
+
+def test_expected_edges_of_clusters_are_the_mean_over_all_pairs_of_clusters(graph):
+    module = load_experiment("cooperative/density").module
+    config = module.Config(dataset=TINY, method="cluster", shares=(0.5, 1.0), num_clusters=4, permutations=2)
+    of = module.clusters(graph, 4, 0)
+    pairs = [torch.isin(of, torch.tensor([a, b])).nonzero()[:, 0] for a in range(4) for b in range(a)]
+    mean = sum(wb.induced_edges(graph, nodes) for nodes in pairs) / len(pairs)
+    assert module.expected_edges(graph, 0.5, config) == pytest.approx(mean, rel=1e-12)
+
+
+def test_miss_rates_are_those_of_the_trace_after_the_warm_up(graph):
+    given = {"fanouts": [2, 3], "batch_size": 16, "kappas": [1, 4], "groups": 2, "capacity_share": 0.2, "runs": 2}
+    found = rows("fig5a", sampler="LABOR-0", policies=["lru", "static"], **given)
+    assert [(r["run"], r["kappa"], r["policy"]) for r in found[2:4]] == [(0, 4, "lru"), (0, 4, "static")]
+    sampler = wb.LaborSampler([2, 3], seed=1, dependence=wb.Smoothed(4))
+    train = wb.load_dataset(**TINY).train_idx
+    batches = wb.batches(graph, train, sampler=sampler, batch_size=16, drop_last=True, seed=1)
+    reads = [mb.node_ids for _ in range(1 + 12 // len(batches)) for _, mb in batches][:12]
+    capacity = -(-graph.num_nodes // 5)
+    expected = wb.simulate_cache(wb.AccessTrace.of(reads), capacity, num_rows=graph.num_nodes, warmup=4)
+    assert (found[6]["miss_rate"], found[6]["capacity_rows"]) == (expected.miss_rate, capacity)
+    assert found[6]["num_inputs"] == sum(map(len, reads[4:])) / 8

@@ -1,0 +1,62 @@
+"""Claims about expected values, checked against confidence intervals of means over independent runs."""
+
+from collections.abc import Sequence
+from typing import Any
+
+import pandas as pd
+
+from workbench.experiment.finding import Finding
+from workbench.experiment.interval import CONFIDENCE, mean_intervals
+
+_ROUNDING = 1e-6  # of values of magnitude 1: recorded tables have seven digits
+
+
+def expected_within(
+    name: str,
+    statement: str,
+    table: pd.DataFrame,
+    *,
+    value: str,
+    by: Sequence[str],
+    least: float = float("-inf"),
+    most: float = float("inf"),
+    proven: bool = False,
+    confidence: float = CONFIDENCE,
+    form: str = ".3g",
+) -> Finding:
+    """Check that an expected value is within bounds in every case, as far as the runs can tell.
+
+    The intervals are simultaneous: each is at 1 − (1 − confidence) / cases (Bonferroni), so the check wrongly fails
+    with a probability of at most 1 − confidence over all cases together.
+
+    Args:
+        name: of the finding, short and stable.
+        statement: the part of the claim, in one sentence.
+        table: rows, independent of each other within a case; rows without the value are skipped.
+        value: column to average; 0 and 1 are its natural scale.
+        by: columns that identify a case.
+        least: lower bound.
+        most: upper bound; equal to the lower one, intervals must contain it.
+        proven: every interval must be entirely within the bounds. Otherwise none may be entirely outside.
+        confidence: probability that all intervals contain the expected values.
+        form: format specification of values in the evidence.
+
+    Raises:
+        ValueError: no case has the value in two rows.
+    """
+    known = table.dropna(subset=[value])
+    runs: Any = known[known.duplicated([*by], keep=False)]
+    if not len(runs):
+        raise ValueError(f"nothing to check: no case of the table has {value} in two rows; run more repetitions")
+    number = runs.groupby([*by]).ngroups
+    found: Any = mean_intervals(runs, value=value, by=by, confidence=1 - (1 - confidence) / number)
+    inside = (found.low >= least - _ROUNDING) & (found.high <= most + _ROUNDING)
+    outside = (found.low > most + _ROUNDING) | (found.high < least - _ROUNDING)
+    excess = (found[value] - most).clip(lower=least - found[value])
+    worst = found.loc[excess.idxmax()]
+    case = ", ".join(f"{column} {worst[column]}" for column in by)
+    counted = f"{int(inside.sum())} of {number} intervals within the bounds, {int(outside.sum())} outside"
+    if least == most:
+        counted = f"{number - int(outside.sum())} of {number} intervals contain {most:g}"
+    evidence = f"{counted}; the worst mean, {case}: {worst[value]:{form}} ± {worst.half_width:{form}}"
+    return Finding(name, statement, bool(inside.all() if proven else not outside.any()), evidence)
