@@ -88,6 +88,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.tracking.opening import open_store as open_store
     from workbench.training.accumulate import accumulate as accumulate
     from workbench.training.adapters import micro_batches as micro_batches
+    from workbench.training.aggregate_on_read import AggregateOnRead as AggregateOnRead
     from workbench.training.batch_loss import BatchLoss as BatchLoss
     from workbench.training.epoch import epoch_steps as epoch_steps
     from workbench.training.epoch import train_epochs as train_epochs
@@ -165,6 +166,7 @@ _NAMES = {
     "training.adapters": ["micro_batches"],
     "training.layerwise": ["layerwise"],
     "training.profile": ["EpochProfile", "profile_epoch"],
+    "training.aggregate_on_read": ["AggregateOnRead"],
     "training.batch_loss": ["BatchLoss"],
     "training.sampler_plan": ["SamplerPlan", "plan_sampler"],
     "training.step": ["take_step", "train_step"],
