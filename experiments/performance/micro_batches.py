@@ -4,8 +4,8 @@ Micro-batches repeat work: an input node of several parts is read and processed 
 every part has costs that do not depend on its size. `overhead` is the time of a step on the parts divided by that of a
 step on the whole batch; `overhead_with_split` includes partitioning the batch and splitting it, as an epoch does.
 
-Any method whose gradients are exact repeats the parts' work beyond the batch's. How much depends on the partition and on
-what is counted: `edge_ratio`, `row_ratio` (destinations of all layers), `read_ratio` (bytes of features) and
+Parts repeat work of the batch in any method whose gradients are exact. How much depends on the partition and on what is
+counted: `edge_ratio`, `row_ratio` (destinations of all layers), `read_ratio` (bytes of features) and
 `product_ratio` (multiplications of dense products) are sums over the parts divided by the batch's. The rest of the
 overhead are costs per part. A first layer that gathers its sources repeats each for every part that reads it
 (`redundancy`); one that aggregates on read (`workbench.AggregateOnRead`) repeats edges, of which there are fewer.
@@ -89,9 +89,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     }
 
 
-def work_ratios(
-    micro: list[MiniBatch], batch: MiniBatch, model: GNN, *, aggregates_on_read: bool
-) -> dict[str, float]:
+def work_ratios(micro: list[MiniBatch], batch: MiniBatch, model: GNN, *, aggregates_on_read: bool) -> dict[str, float]:
     """Work of the parts divided by that of the batch, by kind of work.
 
     Args:

@@ -111,6 +111,8 @@ def test_features_of_another_size_are_refused() -> None:
         step(new_model(), BATCH, wb.AggregateOnRead(X[:, :3].contiguous()))
     with pytest.raises(IndexError, match="pass x by raw-graph id"):
         step(new_model(), BATCH, wb.AggregateOnRead(X[:5]))
-    negative = wb.MiniBatch(BATCH.node_ids.clone().index_fill_(0, torch.tensor([BATCH.num_inputs - 1]), -3), BATCH.blocks)
+    negative = wb.MiniBatch(
+        BATCH.node_ids.clone().index_fill_(0, torch.tensor([BATCH.num_inputs - 1]), -3), BATCH.blocks
+    )
     with pytest.raises(IndexError, match="-3"):
         step(new_model(), negative, wb.AggregateOnRead(X))

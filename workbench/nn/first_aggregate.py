@@ -20,8 +20,8 @@ def check_aggregates_on_read(model: Any) -> None:
     layer = model.layers[0]
     if not getattr(layer, "is_linear", False) or _depends_on_block(layer):
         raise ValueError(
-            f"the first layer is {layer}, whose aggregate is no sum of features by edge; pass the features x instead of "
-            "AggregateOnRead(x), or use sage-mean, gcn or gin"
+            f"the first layer is {layer}, whose aggregate is no sum of features by edge; pass the features x instead "
+            "of AggregateOnRead(x), or use sage-mean, gcn or gin"
         )
     device = next(model.parameters()).device
     if device.type != "cpu":

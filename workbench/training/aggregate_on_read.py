@@ -1,4 +1,4 @@
-"""`AggregateOnRead`: the first layer's aggregate computed from the features themselves, without gathering its sources."""
+"""`AggregateOnRead`: the first layer's aggregate computed from the features, without gathering its sources."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -27,9 +27,9 @@ class AggregateOnRead:
 
     A first layer that sums rows of features (sage-mean, gcn, gin) can read them where they are, by raw-graph id: the
     rows of its sources, most of a batch's memory, are never gathered: a step needs two rows per destination instead of
-    one per source. It is the same up to rounding. A source that several micro-batches share costs only its edges in each. Pass it in place of the features:
-    `train_step(model, micro, AggregateOnRead(x), y, …)`. For estimates and plans set `aggregate_on_read` of
-    `workbench.TrainingSetup`.
+    one per source. It is the same up to rounding. A source that several micro-batches share costs only its edges in
+    each. Pass it in place of the features: `train_step(model, micro, AggregateOnRead(x), y, …)`. For estimates and
+    plans set `aggregate_on_read` of `workbench.TrainingSetup`.
 
     Args:
         x: float32 or float64 [num_nodes, in_dim] on the CPU, by raw-graph id, contiguous.
@@ -42,7 +42,9 @@ class AggregateOnRead:
     x: Tensor
 
     def __post_init__(self) -> None:
-        check_type("x", self.x, Tensor, "pass the features [num_nodes, in_dim] as a tensor; gather rows of other stores")
+        check_type(
+            "x", self.x, Tensor, "pass the features [num_nodes, in_dim] as a tensor; gather rows of other stores"
+        )
         if self.x.dtype not in (torch.float32, torch.float64):
             raise TypeError(f"x is {self.x.dtype}; pass float32 or float64, or the features themselves")
         plain = self.x.dim() == 2 and self.x.is_contiguous() and self.x.device.type == "cpu"

@@ -17,7 +17,6 @@ from workbench.features.sources import check_covers, read_rows
 from workbench.memory.compiled_modules import refuse_compiled
 from workbench.memory.training_setup import TrainingSetup
 from workbench.meter.epoch_passes import OTHER, EpochPass, measure_epoch
-from workbench.nn.inputs import Inputs
 from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.nn.signature import Forward, model_device
 from workbench.training.accumulate import Phase

@@ -143,8 +143,25 @@ def test_a_worker_that_dies_is_reported_and_replaced() -> None:
 def test_an_idle_worker_that_died_is_replaced() -> None:
     worker = int(act("ids")[0])
     os.kill(worker, signal.SIGKILL)
-    wait_for(lambda: worker not in [p.pid for p in own_processes()])
+    wait_for(lambda: psutil.Process(worker).status() == psutil.STATUS_ZOMBIE)  # before, it has no command line either
     assert act("ids")[0] != worker
+
+
+def test_the_fork_that_waits_for_the_next_call_is_replaced_when_it_died() -> None:
+    worker = int(act("ids")[0])
+    wait_for(lambda: psutil.Process(worker).children())
+    spare = psutil.Process(worker).children()[0].pid
+    os.kill(spare, signal.SIGKILL)
+    wait_for(lambda: psutil.Process(spare).status() == psutil.STATUS_ZOMBIE)
+    same, ran = act("ids").tolist()
+    assert same == worker and ran != spare
+
+
+def test_the_fork_that_waits_runs_the_next_call() -> None:
+    worker = int(act("ids")[0])
+    wait_for(lambda: psutil.Process(worker).children())
+    spare = psutil.Process(worker).children()[0].pid
+    assert act("ids").tolist() == [worker, spare]
 
 
 def interrupt_when_running(count: int) -> None:
@@ -178,7 +195,8 @@ def test_threads_have_separate_workers() -> None:
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda i: double(*range(i)), range(40)))
     assert found == [[2 * v for v in range(i)] for i in range(40)]
-    assert 1 <= len(own_processes()) <= 4
+    workers = [p for p in psutil.Process().children() if runs_a_worker(p)]
+    assert 1 <= len(workers) <= 4 and len(own_processes()) <= 2 * len(workers)  # each with the fork of its next call
 
 
 def test_a_forked_process_starts_a_new_worker() -> None:
