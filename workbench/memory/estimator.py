@@ -146,6 +146,7 @@ def _check(setup: TrainingSetup, mb: MiniBatch) -> None:
 
 def _check_aggregates_on_read(model: nn.Module, backend: Backend | None) -> None:
     check_aggregates_on_read(model)
+    assert isinstance(model, GNN)
     on_cpu = backend is None or backend.device == "cpu"
     if not on_cpu or not has_analytic_model(model) or runs_under_autocast(model, backend):
         raise ValueError(

@@ -49,6 +49,11 @@ def own_processes() -> list[psutil.Process]:
     return [p for p in psutil.Process().children(recursive=True) if runs_a_worker(p)]
 
 
+def workers() -> list[psutil.Process]:
+    """The workers of this process, without the forks that wait for their next calls."""
+    return [p for p in psutil.Process().children() if runs_a_worker(p)]
+
+
 def runs_a_worker(running: psutil.Process) -> bool:
     try:
         return running.status() != psutil.STATUS_ZOMBIE and str(worker_process._SCRIPT) in running.cmdline()
@@ -195,8 +200,7 @@ def test_threads_have_separate_workers() -> None:
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda i: double(*range(i)), range(40)))
     assert found == [[2 * v for v in range(i)] for i in range(40)]
-    workers = [p for p in psutil.Process().children() if runs_a_worker(p)]
-    assert 1 <= len(workers) <= 4 and len(own_processes()) <= 2 * len(workers)  # each with the fork of its next call
+    assert 1 <= len(workers()) <= 4 and len(own_processes()) <= 2 * len(workers())
 
 
 def test_a_forked_process_starts_a_new_worker() -> None:
@@ -276,7 +280,7 @@ def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_stopped_worker_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolated, "_REPLY_SECONDS", 0.2)
     double(1)
-    (worker,) = own_processes()
+    (worker,) = workers()
     worker.suspend()
     with pytest.raises(PartitionError, match=r"did not reply within 0\.2 s of the limit of 0\.1 s and was ended"):
         act("double", time_limit_seconds=0.1)
