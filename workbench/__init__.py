@@ -3,6 +3,8 @@
 `import workbench as wb` imports no other library: each public name is imported from its module on first access.
 """
 
+import os
+import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -107,6 +109,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.tracking.opening import open_store as open_store
     from workbench.training.accumulate import accumulate as accumulate
     from workbench.training.adapters import micro_batches as micro_batches
+    from workbench.training.aggregate_on_read import AggregateOnRead as AggregateOnRead
     from workbench.training.batch_loss import BatchLoss as BatchLoss
     from workbench.training.epoch import epoch_steps as epoch_steps
     from workbench.training.epoch import train_epochs as train_epochs
@@ -196,10 +199,15 @@ _NAMES = {
     "training.adapters": ["micro_batches"],
     "training.layerwise": ["layerwise"],
     "training.profile": ["EpochProfile", "profile_epoch"],
+    "training.aggregate_on_read": ["AggregateOnRead"],
     "training.batch_loss": ["BatchLoss"],
     "training.sampler_plan": ["SamplerPlan", "plan_sampler"],
     "training.step": ["take_step", "train_step"],
 }
+if "torch" not in sys.modules:
+    # OpenMP's threads, which run torch's operators, otherwise spin for milliseconds after each and keep the cores from
+    # the kernels' threads. The setting is read when torch is loaded.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 __version__: str  # of __getattr__, so that no metadata are read on import
 _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_MODULE_OF)  # pyright: ignore[reportUnsupportedDunderAll]

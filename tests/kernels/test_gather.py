@@ -15,7 +15,7 @@ IDS = torch.tensor([5, 0, 5, 3])
 def gather_compiled(x: Tensor, ids: Tensor, **options: Tensor) -> Tensor:
     """Gather by the compiled kernel, which a few rows are otherwise not worth."""
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(gather, "_MAX_SERIAL", -1)
+        patch.setattr(gather, "MAX_SERIAL", -1)
         return gather_rows(x, ids, **options)
 
 

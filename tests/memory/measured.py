@@ -43,10 +43,12 @@ def measure(
     in_dim: int,
     y: torch.Tensor,
     loss_fn: Callable[..., torch.Tensor] = cross_entropy,
+    aggregate_on_read: bool = False,
     **options: Any,
 ) -> EpochMemory:
     """Metered memory of a step, after a warm-up step; features have the dtype of the model."""
-    x = torch.zeros(GRAPH.num_nodes, in_dim, dtype=next(model.parameters()).dtype)
+    x: Any = torch.zeros(GRAPH.num_nodes, in_dim, dtype=next(model.parameters()).dtype)
+    x = wb.AggregateOnRead(x) if aggregate_on_read else x
 
     def run(step: Sequence[wb.MiniBatch], phase: Any) -> torch.Tensor:
         return wb.train_step(model, step, x, y, loss_fn, optimizer, phase=phase, verify=False, **options)
@@ -74,7 +76,15 @@ def compare(
     if backend is not None and backend.device == "cuda":  # a GPU has a copy of a micro-batch's labels at a time
         kept, copied = (rounded_bytes(8 * seeds) for seeds in (sum(m.num_seeds for m in micro), micro[0].num_seeds))
         measured = {phase: peak + (copied - kept) * (phase != "step") for phase, peak in measured.items()}
-    setup = TrainingSetup(model, loss_fn, optimizer, recover=options.get("recover"), backend=backend, in_dim=in_dim)
+    setup = TrainingSetup(
+        model,
+        loss_fn,
+        optimizer,
+        recover=options.get("recover"),
+        backend=backend,
+        in_dim=in_dim,
+        aggregate_on_read=options.get("aggregate_on_read", False),
+    )
     estimate = estimator_for(setup, whole or micro[0])
     estimates = [estimate(mb, accumulating=position > 0) for position, mb in enumerate(micro)]
     by_phase = {**measured, "forward": max(measured[phase] for phase in ("fetch", "transfer", "forward"))}

@@ -16,7 +16,7 @@ from workbench.kernels.segment import Adjacency, check_rows, use_compiled
 from workbench.kernels.threads import parallel_rows
 
 _MIN_BYTES_PER_THREAD = 1 << 20
-_MAX_SERIAL = 1 << 15  # elements up to which torch's operator uses one thread; it then has the lowest fixed cost
+MAX_SERIAL = 1 << 15  # elements up to which torch's operator uses one thread; it then has the lowest fixed cost
 _WORDS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
@@ -37,7 +37,7 @@ def gather_rows(x: Tensor, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
     plain = use_compiled(x) and x.is_contiguous() and (out is None or out.is_contiguous())
     if not plain or (x.requires_grad and torch.is_grad_enabled()):
         return gather_rows_torch(x, ids, out=out)
-    if 0 < ids.numel() * x.stride(0) <= _MAX_SERIAL and x.numel():
+    if 0 < ids.numel() * x.stride(0) <= MAX_SERIAL and x.numel():
         return _gather_few(x, ids, out)
     if out is None:
         out = uninitialised(x, len(ids), *x.shape[1:])

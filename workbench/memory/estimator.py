@@ -25,6 +25,7 @@ from workbench.memory.recovery import Recovery
 from workbench.memory.sizes import BatchSizes
 from workbench.memory.training_setup import Optimizer, TrainingSetup
 from workbench.nn.dropout import HashDropout
+from workbench.nn.first_aggregate import check_aggregates_on_read
 from workbench.nn.gnn import GNN
 from workbench.nn.sage import SAGELayer
 
@@ -45,6 +46,7 @@ def estimate_memory(
     recover: bool = False,
     in_dim: int | None = None,
     loss_fn: Callable[..., Tensor] = cross_entropy,
+    aggregate_on_read: bool = False,
 ) -> MemoryEstimate:
     """Estimate the peak device memory of `workbench.train_step` for one micro-batch, by term and by phase.
 
@@ -65,6 +67,7 @@ def estimate_memory(
         in_dim: channels of the features; None: for a traced module, the input width of its first layer.
         loss_fn: torch's `cross_entropy` with integer labels, or `binary_cross_entropy_with_logits` with labels in the
             model's dtype; for traced modules any loss that accepts one of these.
+        aggregate_on_read: estimate a step whose features are `workbench.AggregateOnRead(x)`.
 
     Returns:
         The estimate; its `peak_bytes` is comparable with that of `workbench.profile_epoch`.
@@ -73,13 +76,15 @@ def estimate_memory(
         ValueError: The model's number of layers or width does not match the batch or `in_dim`, the optimizer is unknown
             or of another model, the loss is not supported, `backend` is another device than that of a traced module,
             a traced step fails, a part of the model is compiled by `torch.compile`, or autocast is enabled for the
-            model's device and a layer is a sage-lstm.
+            model's device and a layer is a sage-lstm; or `aggregate_on_read` is not possible for the first layer, or on
+            a GPU, or under autocast.
         TypeError: `model`, `mb`, `optimizer` or `backend` is of another type.
 
     Source: Betty (ASPLOS 2023), section 4.4; the paper's own eight terms are `workbench.memory.betty`.
     """
     recovery = Recovery() if recover else None
-    setup = TrainingSetup(model, loss_fn, optimizer, recover=recovery, backend=backend, in_dim=in_dim)
+    options = {"recover": recovery, "backend": backend, "in_dim": in_dim, "aggregate_on_read": aggregate_on_read}
+    setup = TrainingSetup(model, loss_fn, optimizer, **options)
     return estimator_for(setup, mb)(mb, accumulating=accumulating)
 
 
@@ -98,6 +103,8 @@ def estimator_for(setup: TrainingSetup, mb: MiniBatch) -> Estimator:
     _check(setup, mb)
     model, backend, recover = setup.model, setup.backend, setup.recover is not None
     requested = Backend(backend) if isinstance(backend, str) else backend
+    if setup.aggregate_on_read:
+        _check_aggregates_on_read(model, requested)
     if not has_analytic_model(model):
         return _traced(setup, mb, requested)
     assert isinstance(model, GNN)
@@ -113,6 +120,7 @@ def estimator_for(setup: TrainingSetup, mb: MiniBatch) -> Estimator:
 
     def estimate(part: MiniBatch, /, *, accumulating: bool = False) -> MemoryEstimate:
         sizes, options = BatchSizes.of(part, degrees=degrees), {"accumulating": accumulating, "recover": recover}
+        options |= {"aggregate_on_read": setup.aggregate_on_read}
         return simulate_step(model, sizes, memory, simulated, simulate_loss, batch_seeds=mb.num_seeds, **options)
 
     return estimate
@@ -133,6 +141,17 @@ def _check(setup: TrainingSetup, mb: MiniBatch) -> None:
         raise ValueError(
             "forward is set, and what it allocates can't be estimated from the model; move its lines into a module: "
             "class Wrapped(torch.nn.Module), whose forward(blocks, x) calls the model, is traced (in_dim=x.shape[1])"
+        )
+
+
+def _check_aggregates_on_read(model: nn.Module, backend: Backend | None) -> None:
+    check_aggregates_on_read(model)
+    assert isinstance(model, GNN)
+    on_cpu = backend is None or backend.device == "cpu"
+    if not on_cpu or not has_analytic_model(model) or runs_under_autocast(model, backend):
+        raise ValueError(
+            "aggregate_on_read is estimated for unmodified models of build_model on the CPU and without autocast; omit "
+            "it: the estimate is then an upper bound"
         )
 
 

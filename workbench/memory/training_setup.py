@@ -31,6 +31,7 @@ class TrainingSetup:
         recover: None, or how to recover from out-of-memory errors.
         backend: the kernels that an estimate models: a `Backend`, "cpu" or "cuda"; None for the model's device.
         in_dim: channels of the features; None: for a traced module, the input width of its first layer.
+        aggregate_on_read: estimate steps whose features are `workbench.AggregateOnRead(x)`.
     """
 
     model: nn.Module
@@ -41,6 +42,7 @@ class TrainingSetup:
     recover: Recovery | None = None
     backend: Backend | str | None = None
     in_dim: int | None = None
+    aggregate_on_read: bool = False
 
     def __repr__(self) -> str:
         loss, optimizer = getattr(self.loss_fn, "__name__", self.loss_fn), self.optimizer

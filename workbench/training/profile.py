@@ -17,10 +17,10 @@ from workbench.features.sources import check_covers, read_rows
 from workbench.memory.compiled_modules import refuse_compiled
 from workbench.memory.training_setup import TrainingSetup
 from workbench.meter.epoch_passes import OTHER, EpochPass, measure_epoch
-from workbench.nn.inputs import Inputs
 from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.nn.signature import Forward, model_device
 from workbench.training.accumulate import Phase
+from workbench.training.aggregate_on_read import sources_of
 from workbench.training.arguments import as_batches, check_halo, check_model, check_optimizer, check_trains
 from workbench.training.epoch_memory import PHASES, EpochMemory, Steps, meter_epoch
 from workbench.training.step import as_stores, take_step
@@ -118,8 +118,8 @@ def profile_epoch(
     check_optimizer(optimizer)
     micro = [mb for step in steps for mb in step]
     check_halo(micro, forward)
-    check_trains(optimizer, model, micro, Inputs.of(x), loss_fn)
-    as_stores(Inputs.of(x), micro)
+    check_trains(optimizer, model, micro, sources_of(x), loss_fn)
+    as_stores(sources_of(x), micro)
     for mb in micro:
         check_covers("y", y, mb.seeds)
     device = model_device(model) or torch.device("cpu")

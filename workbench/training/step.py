@@ -17,6 +17,7 @@ from workbench.nn.inputs import Inputs
 from workbench.nn.losses import LossFunction
 from workbench.nn.signature import Forward
 from workbench.training.accumulate import After, Phase, accumulate, unmeasured
+from workbench.training.aggregate_on_read import AggregateOnRead, sources_of
 from workbench.training.arguments import (
     as_batches,
     check_halo,
@@ -61,7 +62,8 @@ def train_step(
         micro: the micro-batches (`mb.split(part)`), or one batch; moved to the model's device one at a time.
         x: features [num_nodes, …] by raw-graph id: a tensor, an array or an object with `.read(ids)`, on any device;
             rows are gathered on that device. Or `Inputs` of two such sources: features, and the precomputed aggregate
-            of the first layer, whose block the micro-batches then lack.
+            of the first layer, whose block the micro-batches then lack. Or `AggregateOnRead(x)`, from which that
+            aggregate is computed without gathering the rows of the first layer's sources.
         y: labels by raw-graph id: a tensor, an array or an object with `.read(ids)`. Integers [num_nodes] are classes,
             with −1 (and the `ignore_index` of `loss_fn`) for unlabelled nodes; any other labels, such as multi-labels
             [num_nodes, classes], have no unlabelled nodes. Labels are read once per micro-batch, classes all at the
@@ -130,7 +132,7 @@ def take_step(
     Args:
         setup: the model and how it is trained; its optimizer is not a name.
         micro: the micro-batches, or one batch.
-        x: features by raw-graph id, or `Inputs` of two sources.
+        x: features by raw-graph id, `Inputs` of two sources, or `AggregateOnRead`.
         y: labels by raw-graph id.
         total: what the mean divides by; None for the labelled seeds of `micro`.
         after: called with each micro-batch and its `Inputs` once its gradients are complete.
@@ -141,8 +143,9 @@ def take_step(
     model, optimizer = setup.model, setup.optimizer
     check_recover(setup.recover)
     check_model(model)
-    batches, sources = as_batches(micro), Inputs.of(x)
+    batches, sources = as_batches(micro), sources_of(x)
     check_halo(batches, setup.forward)
+    read, forward = x.step_of(setup) if isinstance(x, AggregateOnRead) else (None, setup.forward)
     check_optimizer(optimizer)
     assert not isinstance(optimizer, str)
     if before_step is not None:
@@ -154,11 +157,10 @@ def take_step(
     with phase("step"):
         optimizer.zero_grad()
         model.zero_grad()  # the optimizer may have only some of the parameters
-    read = partial(_read, stores)
-    options = {"forward": setup.forward, "after": after, "phase": phase, "recover": setup.recover}
-    options |= {"verify": verify}
+    options = {"forward": forward, "after": after, "phase": phase, "recover": setup.recover}
+    options |= {"verify": verify and read is None}  # models of the library are exact
     with exchanged_noted(sources.x, y):
-        loss = accumulate(model, batches, read, loss_of, **options)
+        loss = accumulate(model, batches, read or partial(_read, stores), loss_of, **options)
     del loss_of  # its labels
     with phase("step"):
         if before_step is not None:

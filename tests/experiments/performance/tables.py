@@ -45,8 +45,9 @@ def epoch() -> pd.DataFrame:
 def micro_batches() -> pd.DataFrame:
     times = {"overhead": 1.05, "overhead_low": 1.02, "overhead_high": 1.1, "overhead_with_split": 1.2}
     return pd.DataFrame(
-        {"graph": "ogbn-arxiv", "hidden_dim": w, "method": m, "num_parts": k, **times}
+        {"graph": "ogbn-arxiv", "hidden_dim": w, "method": m, "num_parts": k, "reading": r, **times}
         for w in (16, 256)
+        for r in ("gather", "aggregate")
         for m in ("reg", "random")
         for k in (4, 16)
     )

@@ -6,6 +6,7 @@ import pytest
 import torch
 from pydantic import ValidationError
 
+import workbench as wb
 from experiments.performance import epoch, micro_batches
 
 GIVEN: dict[str, Any] = {
@@ -55,9 +56,29 @@ def test_dgl_is_compared_in_one_model_alone() -> None:
         epoch.Config(**GIVEN, model="gat")  # pyright: ignore[reportArgumentType]
 
 
-def test_overheads_are_those_of_the_parts_of_one_batch() -> None:
-    config = micro_batches.Config(**GIVEN, model="sage-mean", method="random", num_parts=4)
+@pytest.mark.parametrize("reading", ["gather", "aggregate"])
+def test_overheads_are_those_of_the_parts_of_one_batch(reading: Any) -> None:
+    config = micro_batches.Config(**GIVEN, method="random", num_parts=4, reading=reading)
     (row,) = micro_batches.run(config)
     assert row["redundancy"] >= 1
+    assert all(row[f"{work}_ratio"] >= 1 for work in ("edge", "row", "read", "product"))
+    assert (row["read_ratio"] == row["redundancy"]) == (reading == "gather")
     assert row["overhead"] == row["parts_seconds"] / row["whole_seconds"]
     assert row["overhead_with_split"] > 0
+
+
+def test_work_is_counted_by_hand() -> None:
+    inner = wb.Block(torch.tensor([0, 2, 3]), torch.tensor([1, 2, 2], dtype=torch.int32), num_src=3, num_dst=2)
+    outer = wb.Block(torch.tensor([0, 2, 4, 5]), torch.tensor([3, 4, 3, 0, 4], dtype=torch.int32), num_src=5, num_dst=3)
+    batch = wb.MiniBatch(torch.arange(5), (outer, inner))
+    micro = batch.split(torch.tensor([0, 1]))
+    model = wb.build_model("sage-mean", in_dim=10, hidden_dim=1, out_dim=1)
+    gathered = micro_batches.work_ratios(micro, batch, model, aggregates_on_read=False)
+    # seed 0 reads 1 and 2, seed 1 reads 2: the first block of the parts has 3 and 2 rows, 5 and 3 edges, 5 and 5 inputs
+    assert gathered["edge_ratio"] == (5 + 3 + 2 + 1) / 8
+    assert gathered["row_ratio"] == (3 + 2 + 1 + 1) / 5
+    assert gathered["read_ratio"] == (5 + 5) / 5
+    assert gathered["product_ratio"] == (10 * (5 + 3) + 10 * (5 + 2) + 2 + 2) / (10 * (5 + 3) + 4)
+    on_read = micro_batches.work_ratios(micro, batch, model, aggregates_on_read=True)
+    assert on_read["read_ratio"] == (5 + 3 + 3 + 2) / (5 + 3)
+    assert on_read["product_ratio"] == (10 * 2 * (3 + 2) + 2 + 2) / (10 * 2 * 3 + 4)

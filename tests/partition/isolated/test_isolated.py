@@ -49,6 +49,11 @@ def own_processes() -> list[psutil.Process]:
     return [p for p in psutil.Process().children(recursive=True) if runs_a_worker(p)]
 
 
+def workers() -> list[psutil.Process]:
+    """The workers of this process, without the forks that wait for their next calls."""
+    return [p for p in psutil.Process().children() if runs_a_worker(p)]
+
+
 def runs_a_worker(running: psutil.Process) -> bool:
     try:
         return running.status() != psutil.STATUS_ZOMBIE and str(worker_process._SCRIPT) in running.cmdline()
@@ -143,8 +148,25 @@ def test_a_worker_that_dies_is_reported_and_replaced() -> None:
 def test_an_idle_worker_that_died_is_replaced() -> None:
     worker = int(act("ids")[0])
     os.kill(worker, signal.SIGKILL)
-    wait_for(lambda: worker not in [p.pid for p in own_processes()])
+    wait_for(lambda: psutil.Process(worker).status() == psutil.STATUS_ZOMBIE)  # before, it has no command line either
     assert act("ids")[0] != worker
+
+
+def test_the_fork_that_waits_for_the_next_call_is_replaced_when_it_died() -> None:
+    worker = int(act("ids")[0])
+    wait_for(lambda: psutil.Process(worker).children())
+    spare = psutil.Process(worker).children()[0].pid
+    os.kill(spare, signal.SIGKILL)
+    wait_for(lambda: psutil.Process(spare).status() == psutil.STATUS_ZOMBIE)
+    same, ran = act("ids").tolist()
+    assert same == worker and ran != spare
+
+
+def test_the_fork_that_waits_runs_the_next_call() -> None:
+    worker = int(act("ids")[0])
+    wait_for(lambda: psutil.Process(worker).children())
+    spare = psutil.Process(worker).children()[0].pid
+    assert act("ids").tolist() == [worker, spare]
 
 
 def interrupt_when_running(count: int) -> None:
@@ -178,7 +200,7 @@ def test_threads_have_separate_workers() -> None:
     with ThreadPoolExecutor(4) as pool:
         found = list(pool.map(lambda i: double(*range(i)), range(40)))
     assert found == [[2 * v for v in range(i)] for i in range(40)]
-    assert 1 <= len(own_processes()) <= 4
+    assert 1 <= len(workers()) <= 4 and len(own_processes()) <= 2 * len(workers())
 
 
 def test_a_forked_process_starts_a_new_worker() -> None:
@@ -258,7 +280,7 @@ def test_a_full_disk_is_reported(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_a_stopped_worker_times_out(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(isolated, "_REPLY_SECONDS", 0.2)
     double(1)
-    (worker,) = own_processes()
+    (worker,) = workers()
     worker.suspend()
     with pytest.raises(PartitionError, match=r"did not reply within 0\.2 s of the limit of 0\.1 s and was ended"):
         act("double", time_limit_seconds=0.1)

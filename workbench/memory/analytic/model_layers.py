@@ -29,6 +29,7 @@ from workbench.nn.sage import SAGELayer
 
 Parameters = Mapping[int, FakeTensor]
 SimulateLayer = Callable[[FakeAutograd, Any, Parameters, FakeBlock, FakeTensor], FakeTensor]
+SimulateUpdate = Callable[[FakeAutograd, Any, Parameters, FakeTensor, FakeTensor], FakeTensor]
 
 
 def _linear(autograd: FakeAutograd, x: FakeTensor, module: nn.Linear, parameters: Parameters) -> FakeTensor:
@@ -53,6 +54,12 @@ def simulate_sage(
             autograd, layer, parameters, h_dst, _sage_aggregate(autograd, layer, parameters, block, narrow)[0]
         )
     aggregated, h_dst = _sage_aggregate(autograd, layer, parameters, block, h)
+    return _update_sage(autograd, layer, parameters, h_dst, aggregated)
+
+
+def _update_sage(
+    autograd: FakeAutograd, layer: SAGELayer, parameters: Parameters, h_dst: FakeTensor, aggregated: FakeTensor
+) -> FakeTensor:
     return _add_self(autograd, layer, parameters, h_dst, _linear(autograd, aggregated, layer.fc_neigh, parameters))
 
 
@@ -105,12 +112,17 @@ def simulate_gcn(
     autograd: FakeAutograd, layer: GCNLayer, parameters: Parameters, block: FakeBlock, h: FakeTensor
 ) -> FakeTensor:
     """`workbench.nn.gcn.GCNLayer`."""
-    weight = parameters.get(id(layer.weight))
     if _multiplies_first(autograd, layer, block):
-        narrow = _gcn_aggregate(autograd, layer, block, linear(autograd, h, layer.out_dim, weight))
-        return add_bias(autograd, narrow, layer.bias, parameters)
-    aggregated = _gcn_aggregate(autograd, layer, block, h)
-    return add_bias(autograd, linear(autograd, aggregated, layer.out_dim, weight), layer.bias, parameters)
+        product = linear(autograd, h, layer.out_dim, parameters.get(id(layer.weight)))
+        return add_bias(autograd, _gcn_aggregate(autograd, layer, block, product), layer.bias, parameters)
+    return _update_gcn(autograd, layer, parameters, h, _gcn_aggregate(autograd, layer, block, h))
+
+
+def _update_gcn(
+    autograd: FakeAutograd, layer: GCNLayer, parameters: Parameters, _h_dst: FakeTensor, aggregated: FakeTensor
+) -> FakeTensor:
+    out = linear(autograd, aggregated, layer.out_dim, parameters.get(id(layer.weight)))
+    return add_bias(autograd, out, layer.bias, parameters)
 
 
 def _gcn_aggregate(autograd: FakeAutograd, layer: GCNLayer, block: FakeBlock, h: FakeTensor) -> FakeTensor:
@@ -125,6 +137,12 @@ def simulate_gin(
 ) -> FakeTensor:
     """`workbench.nn.gin.GINLayer`."""
     aggregated, h_dst = segment_sum_with_self(autograd, block, h)
+    return _update_gin(autograd, layer, parameters, h_dst, aggregated)
+
+
+def _update_gin(
+    autograd: FakeAutograd, layer: GINLayer, parameters: Parameters, h_dst: FakeTensor, aggregated: FakeTensor
+) -> FakeTensor:
     mlp_input = add(autograd, scale(autograd, h_dst, parameters.get(id(layer.eps))), aggregated)
     h = mlp_input  # which stays alive until the end, as the argument of `layer.mlp` does
     for module in layer.mlp:
@@ -199,3 +217,8 @@ LAYERS: Mapping[type[nn.Module], SimulateLayer] = MappingProxyType(
     }
 )
 """Layer types that the analytic model supports, with their simulation."""
+
+UPDATES: Mapping[type[nn.Module], SimulateUpdate] = MappingProxyType(
+    {SAGELayer: _update_sage, GCNLayer: _update_gcn, GINLayer: _update_gin}
+)
+"""The same for `update(h_dst, aggregated)` of layers with a linear aggregate."""

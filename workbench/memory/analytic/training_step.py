@@ -5,12 +5,13 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor, nn
 
+from workbench.kernels.gather import MAX_SERIAL
 from workbench.kernels.mask import drop_threshold
 from workbench.memory.analytic.aggregation import FakeBlock
 from workbench.memory.analytic.dense import activate, dropout, normalise, parameters_of
 from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeTensor
 from workbench.memory.analytic.loss import SimulateLoss, kept_label_bytes
-from workbench.memory.analytic.model_layers import LAYERS, Parameters
+from workbench.memory.analytic.model_layers import LAYERS, UPDATES, Parameters
 from workbench.memory.analytic.simulated_allocator import Storage
 from workbench.memory.backend import Backend
 from workbench.memory.estimate import MemoryEstimate
@@ -18,6 +19,7 @@ from workbench.memory.optimizer import OptimizerMemory
 from workbench.memory.sizes import BatchSizes
 from workbench.meter.storages import rounded_bytes
 from workbench.nn.dropout import HashDropout
+from workbench.nn.gin import GINLayer
 from workbench.nn.gnn import GNN
 
 
@@ -31,6 +33,7 @@ def simulate_step(
     batch_seeds: int = 0,
     accumulating: bool = False,
     recover: bool = False,
+    aggregate_on_read: bool = False,
 ) -> MemoryEstimate:
     """Estimate the memory of `workbench.train_step` for one micro-batch.
 
@@ -43,6 +46,7 @@ def simulate_step(
         batch_seeds: seeds of the batch that the micro-batch is part of.
         accumulating: gradients of earlier micro-batches exist.
         recover: the step uses OOM recovery, which computes the micro-batch's gradients separately.
+        aggregate_on_read: the first layer's aggregate is computed from the features (`workbench.AggregateOnRead`).
     """
     autograd = FakeAutograd(backend)
     allocator = autograd.allocator
@@ -56,7 +60,7 @@ def simulate_step(
         backups += [allocator.allocate(buffer.nbytes, "workspace") for buffer in model.buffers()]
     allocator.start_phase("forward")
     parameters = parameters_of(autograd, model, accumulating=accumulating and not recover)
-    _micro_batch(autograd, model, parameters, sizes, simulate_loss)
+    _micro_batch(autograd, model, parameters, sizes, simulate_loss, aggregate_on_read)
     backups.clear()
     del labels
     allocator.start_phase("step")
@@ -93,17 +97,34 @@ def _micro_batch(
     parameters: Parameters,
     sizes: BatchSizes,
     simulate_loss: SimulateLoss,
+    aggregate_on_read: bool,
 ) -> None:
     """Forward and backward pass; frees all their allocations on return."""
     blocks = [FakeBlock(autograd, block) for block in sizes.blocks]
+    aggregated = _aggregate_on_read(autograd, model, sizes) if aggregate_on_read else None
+    rows = sizes.num_inputs if aggregated is None else sizes.blocks[0].num_dst
+    x = autograd.empty(rows, input_width(model), _itemsize(model), "inputs")  # blocks are moved after inputs are read
     arrays = [autograd.allocator.allocate(nbytes, "blocks") for nbytes in sizes.array_bytes]
     running_loss = autograd.allocator.allocate(1, "loss")
-    x = autograd.empty(sizes.num_inputs, input_width(model), _itemsize(model), "inputs")
-    loss = simulate_loss(autograd, _forward(autograd, model, parameters, blocks, x))
+    loss = simulate_loss(autograd, _forward(autograd, model, parameters, blocks, x, aggregated))
     autograd.allocator.start_phase("backward")
     if loss.requires_grad:
         autograd.backward(loss)
     del arrays, running_loss
+
+
+def _aggregate_on_read(autograd: FakeAutograd, model: GNN, sizes: BatchSizes) -> FakeTensor:
+    """The first layer's aggregate of rows of the graph, whose ids are looked up for every edge."""
+    block = sizes.blocks[0]
+    ids = autograd.allocator.allocate(sizes.num_inputs * block.index_bytes, "inputs")
+    edges = autograd.allocator.allocate(block.num_edges * block.index_bytes, "inputs")
+    if block.num_edges > MAX_SERIAL:
+        autograd.allocator.allocate(block.num_edges * 8, "inputs")  # 64-bit positions, freed at once
+    is_scaled = getattr(model.layers[0], "norm", None) != "none" and not isinstance(model.layers[0], GINLayer)
+    degrees = autograd.empty(block.num_dst, 1, _itemsize(model), "inputs") if is_scaled else None
+    out = autograd.empty(block.num_dst, input_width(model), _itemsize(model), "inputs")
+    del ids, edges, degrees
+    return out
 
 
 def input_width(model: GNN) -> int:
@@ -117,13 +138,19 @@ def _itemsize(model: nn.Module) -> int:
 
 
 def _forward(
-    autograd: FakeAutograd, model: GNN, parameters: Parameters, blocks: Sequence[FakeBlock], x: FakeTensor
+    autograd: FakeAutograd,
+    model: GNN,
+    parameters: Parameters,
+    blocks: Sequence[FakeBlock],
+    x: FakeTensor,
+    aggregated: FakeTensor | None,
 ) -> FakeTensor:
     h = x
     for position, block in enumerate(blocks):
         h_src = h
         autograd.term = "aggregator"
-        out = _layer(autograd, model, parameters, position, block, h_src)
+        given = aggregated if position == 0 else None
+        out = _layer(autograd, model, parameters, position, block, h_src, given)
         autograd.term = "hidden"
         h = _between_layers(autograd, model, parameters, position, out)
         del out
@@ -131,10 +158,19 @@ def _forward(
 
 
 def _layer(
-    autograd: FakeAutograd, model: GNN, parameters: Parameters, position: int, block: FakeBlock, h_src: FakeTensor
+    autograd: FakeAutograd,
+    model: GNN,
+    parameters: Parameters,
+    position: int,
+    block: FakeBlock,
+    h_src: FakeTensor,
+    aggregated: FakeTensor | None,
 ) -> FakeTensor:
     layer = model.layers[position]
-    out = LAYERS[type(layer)](autograd, layer, parameters, block, h_src)
+    if aggregated is None:
+        out = LAYERS[type(layer)](autograd, layer, parameters, block, h_src)
+    else:
+        out = UPDATES[type(layer)](autograd, layer, parameters, h_src, aggregated)
     assert out.storage is not None
     out.storage.set_term("hidden")
     return out

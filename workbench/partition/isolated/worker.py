@@ -1,8 +1,9 @@
 """The worker process for partitioners: a fork server in plain Python (standard library only), one fork per call.
 
 It imports programs but runs them only in forks, so every call starts from the same state (Mt-KaHyPar is reproducible
-for a seed only then), and whatever a call corrupts or leaks ends with its fork. The worker ends when its channel, the
-standard input, is closed, at the latest with the process that started it.
+for a seed only then), and whatever a call corrupts or leaks ends with its fork. The fork of the next call is made after
+each reply, since forking takes longer than METIS on a batch. The worker ends when its channel, the standard input, is
+closed, at the latest with the process that started it.
 """
 
 import contextlib
@@ -18,10 +19,42 @@ import sys
 import time
 import traceback
 from types import ModuleType
+from typing import Any, NamedTuple
 
 _PR_SET_PDEATHSIG = 1
 _REQUEST_BYTES = 8  # of a request: the offset of the header in the file that is sent along
 _TAIL_BYTES = 4096  # of a program's output, kept for the error message
+
+
+class Fork(NamedTuple):
+    """A forked process that waits for one call of a program.
+
+    Args:
+        program: file of the program.
+        pid: its process id.
+        calls: the socket on which it receives the call.
+        output: file descriptor of its output.
+    """
+
+    program: str
+    pid: int
+    calls: socket.socket
+    output: int
+
+    def start(self, file: int, offset: bytes) -> bool:
+        """Send the call; return False if the process has died, killed for memory, say."""
+        try:
+            socket.send_fds(self.calls, [offset], [file])
+        except OSError:
+            self.close()
+            return False
+        return True
+
+    def close(self) -> tuple[int, Any]:
+        """Wait for its end; return its status and resource usage."""
+        self.calls.close()
+        os.close(self.output)
+        return os.wait4(self.pid, 0)[1:]
 
 
 def serve(channel: socket.socket) -> None:
@@ -31,39 +64,75 @@ def serve(channel: socket.socket) -> None:
         channel: receives a file descriptor and the offset of the header in that file; sends one line of JSON back.
     """
     programs: dict[str, ModuleType] = {}
+    spare: Fork | None = None
     while True:
         offset, files, *_ = socket.recv_fds(channel, _REQUEST_BYTES, 1)
         if not files:
             return
-        with mmap.mmap(files[0], 0) as memory:
-            header = json.loads(memory[int.from_bytes(offset, "little") :])
-            reply = _reply(header, memory, channel, programs)
+        header = _read_header(files[0], offset)
+        error = _load(programs, header)
+        if error is None:
+            reply = _call(_started(spare, programs, header["program"], channel, files[0], offset), header, channel)
+            spare = None
         os.close(files[0])
-        channel.sendall(json.dumps(reply).encode() + b"\n")
+        channel.sendall(json.dumps(error or reply).encode() + b"\n")
+        if spare is None and error is None:
+            spare = _fork(programs, header["program"], channel)
 
 
-def _reply(header: dict, memory: mmap.mmap, channel: socket.socket, programs: dict[str, ModuleType]) -> dict:
+def _read_header(file: int, offset: bytes) -> dict:
+    with mmap.mmap(file, 0) as memory:
+        return json.loads(memory[int.from_bytes(offset, "little") :])
+
+
+def _load(programs: dict[str, ModuleType], header: dict) -> dict | None:
+    """Import the program of a call unless it is known; return the reply if that fails."""
+    path = header["program"]
     try:
-        program = programs.get(header["program"]) or _load(header["program"], header["path"])
+        programs[path] = programs.get(path) or _import(path, header["path"])
     except Exception as error:
         missing = isinstance(error, ImportError)
         return {"missing": missing, "overran": False, "status": 1 << 8, "tail": traceback.format_exc(), "seconds": 0.0}
-    programs[header["program"]] = program
-    begin = time.perf_counter()
+    return None
+
+
+def _started(
+    spare: Fork | None, programs: dict[str, ModuleType], program: str, channel: socket.socket, file: int, offset: bytes
+) -> Fork:
+    """Start the call in the spare process if that is one of the program, else in a new one."""
+    if spare is not None and spare.program != program:
+        os.kill(spare.pid, signal.SIGKILL)
+        spare.close()
+        spare = None
+    if spare is None or not spare.start(file, offset):
+        spare = _fork(programs, program, channel)
+        spare.start(file, offset)
+    return spare
+
+
+def _fork(programs: dict[str, ModuleType], program: str, channel: socket.socket) -> Fork:
     reader, writer = os.pipe()
+    ours, theirs = socket.socketpair()
     worker = os.getpid()
     pid = os.fork()
     if not pid:
-        _run(program, header, memory, writer, worker)
+        channel.close()
+        ours.close()
+        _run(programs[program], theirs, writer, worker)
     os.close(writer)
-    overran, tail = _watch(pid, reader, channel, header["time_limit_seconds"])
-    os.close(reader)
-    _, status, usage = os.wait4(pid, 0)
+    theirs.close()
+    return Fork(program, pid, ours, reader)
+
+
+def _call(fork: Fork, header: dict, channel: socket.socket) -> dict:
+    begin = time.perf_counter()
+    overran, tail = _watch(fork.pid, fork.output, channel, header["time_limit_seconds"])
+    status, usage = fork.close()
     ending = {"missing": False, "overran": overran, "status": status, "tail": tail}
     return {**ending, "seconds": time.perf_counter() - begin, "max_rss": usage.ru_maxrss}
 
 
-def _load(path: str, module_path: list[str]) -> ModuleType:
+def _import(path: str, module_path: list[str]) -> ModuleType:
     """Import the program's module, and thereby its library, from the module path of the calling process."""
     sys.path[:] = module_path
     spec = importlib.util.spec_from_file_location("program", path)
@@ -74,10 +143,14 @@ def _load(path: str, module_path: list[str]) -> ModuleType:
     return module
 
 
-def _run(program: ModuleType, header: dict, memory: mmap.mmap, writer: int, worker: int) -> None:
-    """Run the program in the forked process, then exit."""
+def _run(program: ModuleType, calls: socket.socket, writer: int, worker: int) -> None:
+    """Wait for the call in the forked process, run the program, then exit."""
     try:
         _attach(writer, worker)
+        offset, files, *_ = socket.recv_fds(calls, _REQUEST_BYTES, 1)
+        if not files:
+            os._exit(0)  # the worker has ended
+        memory, header = mmap.mmap(files[0], 0), _read_header(files[0], offset)
         arrays = {name: memoryview(memory)[lo:hi].cast(kind) for name, (lo, hi, kind) in header["arrays"].items()}
         program.run(arrays, **header["options"])
         os._exit(0)  # without waiting for the library's threads and destructors

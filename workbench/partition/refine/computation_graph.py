@@ -4,6 +4,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -137,9 +138,11 @@ def _count_readers(hop_starts, sources, counts):
 @compiled
 def _share(hop_starts, indptr, sources, net_sizes, shares):
     """Add the shares of sources to those of their readers, last hop first: sources have higher numbers."""
-    for node in range(len(indptr) - 2, -1, -1):
-        itself = self_source(hop_starts, node)
-        share = shares[itself] / net_sizes[itself]
-        for e in range(indptr[node], indptr[node + 1]):
-            share += shares[sources[e]] / net_sizes[sources[e]]
-        shares[node] += share
+    per_reader = np.empty(len(shares))
+    for node in range(len(shares) - 1, -1, -1):
+        if node < len(indptr) - 1:
+            share = per_reader[self_source(hop_starts, node)]
+            for e in range(indptr[node], indptr[node + 1]):
+                share += per_reader[sources[e]]
+            shares[node] += share
+        per_reader[node] = shares[node] / max(1, net_sizes[node])
