@@ -12,7 +12,7 @@ import torch
 from hypothesis import given
 from scipy import sparse
 
-from tests.interop.test_interop import assert_fields_equal
+from tests.interop.exact import assert_fields_equal
 from tests.strategies import graphs, random_graph
 from workbench.core.graph import Graph
 

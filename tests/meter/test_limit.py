@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from torch.utils._python_dispatch import _get_current_dispatch_mode_stack
 
 from tests.devices import CUDA
-from tests.meter.test_peak import by_select, gathered
+from tests.meter.tensors import by_select, gathered
 from tests.strategies import random_graph, random_minibatch
 from workbench.kernels.threads import get_num_threads, run_tasks, set_num_threads
 from workbench.meter.limit import limit_memory

@@ -1,95 +1,20 @@
 """Deletion, atomic replacement and locks under kills, full disks and concurrent processes."""
 
-import fcntl
 import hashlib
-import os
-import subprocess
-import sys
-from collections.abc import Iterator
-from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
 
+from tests.files.racing import content, folder_of, in_another_process, names, replace_folder
 from tests.killed import killed_at_each_operation
 from workbench import files
-from workbench.files import atomic, removal
-from workbench.files import lock as lock_module
 
-DRAFT = f".graph.{'0' * 32}.new"
 REPLACED = f".graph.{'0' * 32}.old"
-
-
-def names(folder: Path) -> list[str]:
-    return sorted(path.name for path in folder.iterdir())
-
-
-def folder_of(path: Path, text: str) -> Path:
-    path.mkdir()
-    (path / "a").write_text(text)
-    (path / "b").write_text(text)
-    return path
-
-
-def replace_folder(target: Path, text: str) -> None:
-    with files.new_folder(target) as draft:
-        for name in ("a", "b"):
-            files.write_new_file(draft / name, text)
-
-
-def content(folder: Path) -> list[str]:
-    return [(folder / name).read_text() for name in ("a", "b")]
-
-
-@contextmanager
-def in_another_process(code: str, *args: object, after: str = "") -> Iterator[subprocess.Popen[str]]:
-    """Run code in another process that prints a line when it is ready, then waits for the end of its input."""
-    whole = f"import sys\n{code}\nprint('ready', flush=True)\nsys.stdin.read()\n{after}"
-    with subprocess.Popen([sys.executable, "-c", whole, *map(str, args)], stdin=-1, stdout=-1, text=True) as process:
-        assert process.stdout is not None and process.stdout.readline() == "ready\n"
-        yield process
 
 
 def test_digest_depends_on_the_values():
     assert files.digest("../x", 1) == hashlib.sha256(b'["../x", 1]').hexdigest()[:16]
     assert files.digest({"b": 1, "a": 2}) == files.digest({"a": 2, "b": 1}) != files.digest({"a": 1, "b": 2})
-
-
-@pytest.mark.parametrize("path", ["..", ".", "a/b", "../outside", "owned", "other.txt", "a.nbi\n", "/"])
-def test_remove_rejects_other_paths(tmp_path, path):
-    owned, outside = tmp_path / "owned", tmp_path / "outside"
-    for folder in (owned, outside, owned / "a"):
-        folder.mkdir()
-    for file in (outside / "b.nbi", owned / "other.txt", owned / "a" / "b"):
-        file.touch()
-    with pytest.raises(ValueError, match="is not deleted: it must be a child of"):
-        files.remove(owned / path, inside=owned, named=r"[a-z]+\.nbi")
-    assert names(tmp_path) == ["outside", "owned"] and names(owned) == ["a", "other.txt"]
-    assert names(outside) == ["b.nbi"]
-
-
-def test_remove_deletes_links_but_not_their_targets(tmp_path):
-    outside = folder_of(tmp_path / "outside", "kept")
-    folder_of(tmp_path / "folder", "gone")
-    (tmp_path / "folder" / "link").symlink_to(outside)
-    (tmp_path / "file").touch()
-    (tmp_path / "link").symlink_to(outside)
-    for name in ("folder", "file", "link", "absent"):
-        files.remove(tmp_path / name, inside=tmp_path, named="[a-z]+")
-    assert names(tmp_path) == ["outside"] and content(outside) == ["kept", "kept"]
-
-
-def test_concurrent_removal(tmp_path, monkeypatch):
-    target, before = folder_of(tmp_path / "target", "x"), removal.shutil.rmtree
-
-    def rmtree(path):
-        monkeypatch.setattr(removal.shutil, "rmtree", before)
-        (path / "a").unlink()
-        raise FileNotFoundError(path / "a")
-
-    monkeypatch.setattr(removal.shutil, "rmtree", rmtree)
-    files.remove(target, inside=tmp_path, named="target")
-    assert names(tmp_path) == []
 
 
 @pytest.mark.parametrize("text", ["", "café", b"\0\xff", [b"one", memoryview(b"two")]])
@@ -213,89 +138,3 @@ def test_concurrent_writers_and_cleanup(tmp_path):
             assert content(tmp_path / "graph") == [str(count)] * 2
             assert (tmp_path / "file").read_text() == str(count)
     assert names(tmp_path) == ["file", "graph"]
-
-
-@pytest.mark.parametrize("kind", ["file", "folder"])
-def test_draft_deleted_before_it_was_locked_is_recreated(tmp_path, monkeypatch, kind):
-    before, calls = atomic.lock_descriptor, []
-
-    def delete_then_lock(descriptor, wait):
-        if not calls:
-            calls.append(files.remove_unfinished)
-            monkeypatch.setattr(atomic, "lock_descriptor", before)
-            assert files.remove_unfinished(tmp_path) == 1
-        return before(descriptor, wait)
-
-    monkeypatch.setattr(atomic, "lock_descriptor", delete_then_lock)
-    if kind == "file":
-        files.write_file(tmp_path / "target", "new")
-        assert (tmp_path / "target").read_text() == "new"
-    else:
-        replace_folder(tmp_path / "target", "new")
-        assert content(tmp_path / "target") == ["new", "new"]
-    assert calls and names(tmp_path) == ["target"]
-
-
-def test_file_system_without_locks(tmp_path, monkeypatch):
-    def refuse(*args):
-        raise OSError(95, "Operation not supported")
-
-    monkeypatch.setattr(fcntl, "flock", refuse)
-    replace_folder(tmp_path / "graph", "new")
-    files.write_file(tmp_path / "file", "new")
-    (tmp_path / DRAFT).mkdir()
-    assert files.remove_unfinished(tmp_path) == 0
-    assert names(tmp_path) == [DRAFT, "file", "graph"]
-
-
-def test_other_names_are_kept(tmp_path):
-    others = [
-        ".graph.new",
-        "graph.old",
-        f"graph.{'0' * 32}.new",
-        f".graph.{'0' * 31}.new",
-        ".git",
-        f".graph.{'g' * 32}.new",
-    ]
-    for name in others:
-        (tmp_path / name).mkdir()
-    (tmp_path / DRAFT).symlink_to(folder_of(tmp_path / "elsewhere", "kept"))
-    os.mkfifo(tmp_path / f".pipe.{'0' * 32}.new")
-    files.remove_unfinished(tmp_path)
-    assert set(others) < set(names(tmp_path)) and content(tmp_path / "elsewhere") == ["kept", "kept"]
-    assert files.remove_unfinished(tmp_path / "missing") == 0
-
-
-HOLD = "from pathlib import Path; from workbench import files\nlock = files.locked(Path(sys.argv[1]))\nlock.__enter__()"
-
-
-def test_lock_is_exclusive_and_released_by_a_kill(tmp_path):
-    lock = tmp_path / "locks" / "key"
-    with in_another_process(HOLD, lock) as process:
-        with files.locked(lock, wait=False) as held:
-            assert not held
-        assert lock.exists()
-        process.kill()
-    with files.locked(lock) as held, files.locked(lock, wait=False) as again:
-        assert held and not again
-    assert names(tmp_path / "locks") == []
-
-
-def test_lock_file_deleted_before_locking_is_recreated(tmp_path, monkeypatch):
-    lock, before = tmp_path / "key", lock_module.lock_descriptor
-
-    def delete_then_lock(descriptor, wait):
-        monkeypatch.setattr(lock_module, "lock_descriptor", before)
-        lock.unlink()
-        return before(descriptor, wait)
-
-    monkeypatch.setattr(lock_module, "lock_descriptor", delete_then_lock)
-    with files.locked(lock) as held, files.locked(lock, wait=False) as again:
-        assert held and not again and lock.exists()
-
-
-def test_error_under_a_lock_releases_it(tmp_path):
-    with pytest.raises(KeyError), files.locked(tmp_path / "key"):
-        raise KeyError("x")
-    with files.locked(tmp_path / "key", wait=False) as held:
-        assert held

@@ -1,8 +1,5 @@
 """`check_exact`: which module breaks exactness, what can't be decided, and that trying a model leaves no trace."""
 
-import copy
-import warnings
-from collections.abc import Callable
 from types import SimpleNamespace
 from typing import Any
 
@@ -13,33 +10,12 @@ from torch import Tensor, nn
 
 import workbench as wb
 from tests.strategies import random_graph, random_minibatch
-from tests.training.toys import PlainLayer, PlainModel, gradients, toy_batch
+from tests.training.exactness.models import BATCH, Centred, Two, X
+from tests.training.toys import toy_batch
 from workbench.core.block import Block
 from workbench.interop.pyg_forms import has_one_sample_per_node
 from workbench.nn.gcn import GCNLayer
 from workbench.training.exactness.small_batch import small_batch
-
-BATCH = toy_batch()
-X = torch.linspace(-1, 1, 160).sin().view(40, 4)
-
-
-class Centred(nn.Module):
-    """Subtracts the mean over all nodes."""
-
-    def forward(self, h: Tensor) -> Tensor:
-        return h - h.mean(0)
-
-
-class Two(nn.Module):
-    """Two layers with a module in between, and whatever a test needs."""
-
-    def __init__(self, between: nn.Module | Callable[[Tensor], Tensor] = torch.tanh, *, dim: int = 4) -> None:
-        super().__init__()
-        self.layers = nn.ModuleList([PlainLayer(dim, 5), PlainLayer(5, 3)])
-        self.between = between
-
-    def forward(self, blocks: Any, x: Tensor) -> Any:
-        return self.layers[1](blocks[1], self.between(self.layers[0](blocks[0], x)))
 
 
 def with_mean(h: Tensor) -> Tensor:
@@ -98,83 +74,6 @@ def test_gradients_are_compared_too() -> None:
     assert (result.exact, result.module) == (False, "")
 
 
-class Cached(nn.Module):
-    """Keeps its first input, counts its calls in a buffer, and draws random numbers."""
-
-    def __init__(self) -> None:
-        super().__init__()
-        self.first: Tensor | None = None
-        self.register_buffer("calls", torch.zeros(()))
-        self.lstm = nn.LSTM(5, 5, dropout=0.5, num_layers=2)
-
-    def forward(self, h: Tensor) -> Tensor:
-        self.first = h if self.first is None else self.first
-        self.calls += 1
-        torch.rand(1)
-        return F.dropout(h, 0.5, self.training) + self.lstm(h[:, None])[0][:, 0]
-
-
-def test_trying_a_model_leaves_no_trace() -> None:
-    torch.manual_seed(3)
-    model = Two(nn.Sequential(Cached(), nn.BatchNorm1d(5)))
-    outside = nn.Embedding(40, 4)
-
-    def forward(mb: wb.MiniBatch, inputs: wb.Inputs) -> Tensor:
-        return model(mb.blocks, inputs.x + outside(mb.node_ids))
-
-    hooks = []
-    model.register_forward_hook(lambda *_: hooks.append(1))
-    forward(BATCH, wb.Inputs(X[BATCH.node_ids])).sum().backward()
-    model.layers[1].eval()
-    before = copy.deepcopy((model.state_dict(), [p.grad for p in model.parameters()], outside.weight.grad))
-    identities = [(id(p), id(p.grad)) for p in model.parameters()]
-    attributes = [dict(vars(module)) for module in model.modules()]
-    random_state = torch.get_rng_state()
-    result = wb.check_exact(model, BATCH, x=X[BATCH.node_ids], forward=forward)
-    assert result.exact is False
-    after = (model.state_dict(), [p.grad for p in model.parameters()], outside.weight.grad)
-    torch.testing.assert_close(after, before, rtol=0, atol=0)
-    assert [(id(p), id(p.grad)) for p in model.parameters()] == identities
-    for module, attributes_before in zip(model.modules(), attributes, strict=True):
-        assert vars(module).keys() == attributes_before.keys()
-        assert all(value is attributes_before[name] for name, value in vars(module).items())
-    assert torch.equal(torch.get_rng_state(), random_state)
-
-
-def test_an_interrupt_leaves_no_trace() -> None:
-    def interrupted(h: Tensor) -> Tensor:
-        raise KeyboardInterrupt
-
-    model = Two(interrupted)
-    parameters = list(model.parameters())
-    with pytest.raises(KeyboardInterrupt):
-        wb.check_exact(model, BATCH)
-    assert all(a is b for a, b in zip(model.parameters(), parameters, strict=True))
-    assert model.training and model.layers[0].training
-
-
-def test_tied_parameters_stay_tied_inside() -> None:
-    model = Two(dim=5)
-    model.layers[1] = model.layers[0]
-    assert wb.check_exact(model, BATCH).exact is True
-
-
-class Single(nn.Module):
-    """Computes in float32 only, whatever its parameters are."""
-
-    def forward(self, h: Tensor) -> Tensor:
-        if h.dtype == torch.float64:
-            raise TypeError("float32 alone")
-        return h.sin()
-
-
-def test_a_model_that_computes_in_float32_alone_is_tried_in_it() -> None:
-    result = wb.check_exact(Two(Single()), BATCH)
-    assert result.exact is True and result.deviation is not None and result.deviation < 1e-5
-    model = Two(nn.Sequential(Single(), Centred()))
-    assert wb.check_exact(model, BATCH).module == "between.1"
-
-
 class Failing(nn.Module):
     def forward(self, blocks: Any, x: Tensor) -> Tensor:
         raise LookupError("no such column")
@@ -205,20 +104,6 @@ def test_what_can_not_be_decided_has_a_reason(model: nn.Module, mb: wb.MiniBatch
     result = wb.check_exact(model, mb)
     assert result.exact is None
     assert reason in str(result)
-
-
-def test_a_model_with_lazy_parameters_is_checked_when_it_has_been_called() -> None:
-    model = Two(nn.Sequential(nn.LazyLinear(5), Centred()))
-    assert "uninitialized parameters; call it once" in wb.check_exact(model, BATCH).reason
-    with pytest.warns(RuntimeWarning, match=r"Centred \(between.1\)"):
-        train(model, halves())  # at its second micro-batch, before a step
-
-
-@pytest.mark.filterwarnings("ignore::DeprecationWarning")
-def test_scripted_modules_are_not_run() -> None:
-    traced: Any = torch.jit.trace(nn.Linear(5, 5), torch.ones(1, 5))
-    model = Two(traced)
-    assert "scripted; check the module that it was made from" in wb.check_exact(model, BATCH).reason
 
 
 def test_a_module_that_is_known_is_named_where_the_model_can_not_be_tried() -> None:
@@ -288,94 +173,6 @@ def test_the_price_does_not_grow_with_the_batch() -> None:
     assert sizes[1] < 1.2 * sizes[0] < 8000
 
 
-def train(model: nn.Module, micro: Any, **options: Any) -> None:
-    accumulate_options = {"read": lambda m: X[m.node_ids], "loss_of": lambda out, m: out.sum()}
-    wb.accumulate(model, micro, *accumulate_options.values(), **options)
-
-
-def halves(mb: wb.MiniBatch = BATCH) -> list[wb.MiniBatch]:
-    return mb.split(torch.arange(mb.num_seeds) % 2)
-
-
-def test_a_model_is_checked_once_and_warned_of_at_the_callers_line() -> None:
-    model = Two(Centred())
-    with pytest.warns(RuntimeWarning, match=r"Centred \(between\) makes gradients of micro-batches differ") as caught:
-        train(model, halves())
-    assert [warning.filename for warning in caught] == [__file__]
-    train(model, halves())  # warnings are errors here
-    model.eval()
-    with pytest.warns(RuntimeWarning, match="Centred"):  # its modes have changed
-        train(model, halves())
-
-
-def test_one_micro_batch_and_verify_false_check_nothing() -> None:
-    calls: list[int] = []
-    model = Two(Centred())
-    model.register_forward_hook(lambda *_: calls.append(1))
-    train(model, BATCH)
-    train(model, halves(), verify=False)
-    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    wb.train_step(model, halves(), X, torch.arange(40) % 3, F.cross_entropy, optimizer, verify=False)
-    assert len(calls) == 5
-    with pytest.warns(RuntimeWarning, match="Centred"):
-        wb.train_step(model, halves(), X, torch.arange(40) % 3, F.cross_entropy, optimizer)
-
-
-def test_a_batch_that_is_split_after_an_oom_error_is_checked_then() -> None:
-    model, failed = Two(Centred()), []
-
-    def forward(mb: wb.MiniBatch, inputs: wb.Inputs) -> Tensor:
-        if not failed:
-            failed.append(mb)
-            raise torch.OutOfMemoryError("injected")
-        return model(mb.blocks, inputs.x)
-
-    with pytest.warns(RuntimeWarning, match=r"Centred \(between\)"):
-        train(model, BATCH, forward=forward, recover=wb.Recovery(method="range"))
-
-
-def test_gradients_are_those_without_the_check() -> None:
-    results = []
-    for verify in (True, False):
-        torch.manual_seed(1)
-        model = Two(nn.Dropout(0.5))
-        train(model, halves(), verify=verify)
-        results.append(gradients(model))
-    assert torch.equal(*results)
-
-
-def test_micro_batches_checks_the_model_that_it_is_told() -> None:
-    with pytest.warns(RuntimeWarning, match=r"Centred \(between\)"):
-        wb.micro_batches(BATCH, 2, method="range", model=Two(Centred()))
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        wb.micro_batches(BATCH, 2, method="range", model=PlainModel())
-        wb.micro_batches(BATCH, 2, method="range", model=Two(Centred()), verify=False)
-
-
-def test_the_module_inside_a_data_parallel_one_is_checked() -> None:
-    class Parallel(nn.Module):
-        def __init__(self) -> None:
-            super().__init__()
-            self.module = Two(Centred())
-
-        def no_sync(self) -> Any:
-            return warnings.catch_warnings()
-
-        def forward(self, blocks: Any, x: Tensor) -> Tensor:
-            return self.module(blocks, x)
-
-    assert "communicates; check its .module" in wb.check_exact(Parallel(), BATCH).reason
-    with pytest.warns(RuntimeWarning, match=r"Centred \(between\)"):
-        train(Parallel(), halves())
-
-
-def test_compiled_models_are_run_eagerly() -> None:
-    model = torch.compile(Two(Centred()), backend=lambda *_: pytest.fail("it was compiled"))
-    assert isinstance(model, nn.Module)
-    assert wb.check_exact(model, BATCH, in_dim=4).module == "_orig_mod.between"
-
-
 def test_side_data_is_looked_up_by_the_ids_of_the_small_batch() -> None:
     model, edge_rows = Two(), torch.rand(200, 5)
 
@@ -398,13 +195,6 @@ def test_inputs_may_be_nested_and_must_have_the_rows_of_the_batch() -> None:
     assert wb.check_exact(model, BATCH, x=nested, forward=forward).exact is True
     assert "contain a object" in wb.check_exact(model, BATCH, x={"left": object()}, forward=forward).reason
     assert "(40, 4), but the batch 34 inputs; pass x[batch.node_ids]" in wb.check_exact(model, BATCH, x=X).reason
-
-
-@pytest.mark.parametrize("dtype", [torch.bfloat16, torch.float32])
-def test_a_model_under_autocast_is_tried_in_float64(dtype: torch.dtype) -> None:
-    with torch.autocast("cpu", dtype=torch.bfloat16):
-        result = wb.check_exact(PlainModel().to(dtype), BATCH)
-    assert result.exact is True and result.deviation is not None and result.deviation < 1e-12
 
 
 def test_batches_of_dgl_are_checked() -> None:
