@@ -53,8 +53,7 @@ notebooks: $(INSTALLED)
 lint: $(INSTALLED)
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
-	$(BIN)/pyright
-	$(BIN)/lint-imports
+	$(BIN)/lint-imports & imports=$$!; $(BIN)/pyright; wait $$imports
 
 format: $(INSTALLED)
 	$(BIN)/ruff check --fix .

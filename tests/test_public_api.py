@@ -59,15 +59,6 @@ def test_import_loads_no_library():
     assert loaded_after("import workbench") == set()
 
 
-@pytest.mark.parametrize(("given", "expected"), [(None, "PASSIVE"), ("ACTIVE", "ACTIVE")])
-def test_openmp_threads_sleep_when_idle_unless_told_otherwise(given, expected):
-    environment = {name: value for name, value in os.environ.items() if name != "OMP_WAIT_POLICY"}
-    environment |= {} if given is None else {"OMP_WAIT_POLICY": given}
-    code = "import os, workbench; print(os.environ['OMP_WAIT_POLICY'])"
-    run = subprocess.run([sys.executable, "-c", code], env=environment, capture_output=True, text=True, check=True)
-    assert run.stdout.strip() == expected
-
-
 def test_names_load_only_what_the_core_needs():
     core = [name for name, module in wb._MODULE_OF.items() if not module.startswith(PANDAS_PACKAGES)]
     loaded = loaded_after(f"import workbench as wb; [getattr(wb, n) for n in {core}]")

@@ -3,8 +3,6 @@
 `import workbench as wb` imports no other library: each public name is imported from its module on first access.
 """
 
-import os
-import sys
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -204,10 +202,6 @@ _NAMES = {
     "training.sampler_plan": ["SamplerPlan", "plan_sampler"],
     "training.step": ["take_step", "train_step"],
 }
-if "torch" not in sys.modules:
-    # OpenMP's threads, which run torch's operators, otherwise spin for milliseconds after each and keep the cores from
-    # the kernels' threads. The setting is read when torch is loaded.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
 __version__: str  # of __getattr__, so that no metadata are read on import
 _MODULE_OF = {name: f"{__name__}.{module}" for module, names in _NAMES.items() for name in names}
 __all__ = sorted(_MODULE_OF)  # pyright: ignore[reportUnsupportedDunderAll]

@@ -28,8 +28,8 @@ from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
 from workbench.kernels.threads import get_num_threads
+from workbench.nn.gnn import GNN
 from workbench.nn.layer_order import multiplies_first
-from workbench.nn.model import GNN
 
 MOST = {4: 1.1, 16: 1.5}
 """Claimed overhead by number of parts."""

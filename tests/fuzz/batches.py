@@ -2,6 +2,7 @@
 
 import random
 from itertools import islice
+from typing import Any
 
 import torch
 
@@ -27,7 +28,7 @@ def sampler(rng: random.Random) -> None:
 
 
 def sample(rng: random.Random) -> None:
-    flags = {name: rng.random() < 0.5 for name in ("replace", "weighted")}
+    flags: dict[str, Any] = {name: rng.random() < 0.5 for name in ("replace", "weighted")}
     made = NeighborSampler([{0: 2, 1: -1, 2: 0}, -1], edge_ids=True, **flags)
     valid = {"graph": GRAPH, "seeds": torch.arange(5), "step": 1, "exclude_edges": torch.arange(3)}
     made.sample(**wrong(valid, rng)).validate(num_nodes=20)

@@ -12,7 +12,7 @@ from tests.memory.measured import build, check, measure, sample, thirds
 from tests.training.test_model_call import BATCH, GRAPH, MICRO, X, assert_same, new_model, step
 from workbench.memory.recovery import Recovery
 from workbench.nn.gcn import GCNLayer
-from workbench.nn.model import GNN
+from workbench.nn.gnn import GNN
 
 KINDS = ("sage-mean", "gcn", "gin")
 

@@ -4,7 +4,7 @@ from typing import Any
 
 from workbench.core.errors import check_type
 from workbench.nn.gcn import GCNLayer
-from workbench.nn.model import GNN
+from workbench.nn.gnn import GNN
 from workbench.nn.sage import SAGELayer
 
 

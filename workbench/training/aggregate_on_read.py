@@ -16,8 +16,8 @@ from workbench.kernels.csr import index_dtype
 from workbench.kernels.gather import gather_rows
 from workbench.memory.training_setup import TrainingSetup
 from workbench.nn.first_aggregate import check_aggregates_on_read
+from workbench.nn.gnn import GNN
 from workbench.nn.inputs import Inputs
-from workbench.nn.model import GNN
 from workbench.nn.signature import Forward, default_forward
 
 
