@@ -86,9 +86,9 @@ def _ids(config: Config, graph: Graph) -> Tensor:
 
 
 def _rows(count: int, width: int, seed: int) -> Iterator[Tensor]:
-    draw = torch.Generator().manual_seed(seed)
+    generator = torch.Generator().manual_seed(seed)
     for piece in torch.arange(count).split(max(1, _PIECE_BYTES // (4 * width))):
-        yield torch.rand(len(piece), width, generator=draw)
+        yield torch.rand(len(piece), width, generator=generator)
 
 
 def _beside(

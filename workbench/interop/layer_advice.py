@@ -5,7 +5,7 @@ import re
 from torch import nn
 
 _LAYERS = re.compile(
-    r"dgl\.nn\.|torch_geometric\.nn\.(conv|norm)\.|workbench\.nn\.(?!model)"
+    r"dgl\.nn\.|torch_geometric\.nn\.(conv|norm)\.|workbench\.nn\.(?!gnn|model)"
     r"|torch\.nn\.modules\.(batchnorm|instancenorm|normalization)$"
 )
 _STATISTICS = (

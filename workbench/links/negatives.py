@@ -4,7 +4,6 @@ Plain torch on every device: integer operations give the same nodes everywhere, 
 form to matter.
 """
 
-from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 
@@ -13,25 +12,22 @@ from torch import Tensor
 
 from workbench.core.capacity import check_fits
 from workbench.core.errors import (
-    ID_DTYPES,
     INT64_MAX,
     check_at_least,
     check_choice,
     check_ids,
     check_seed,
     check_type,
-    check_vector,
 )
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, stream
 from workbench.kernels.hash import hash_index_torch
 from workbench.links.edge_batch import EdgeBatch
-from workbench.links.false_negatives import have_edges
+from workbench.links.non_edges import Draw, edge_test, without_edges
 
 _ENDS = ("src", "dst")
 _COIN = len(_ENDS)  # number of the stream that chooses one of both ends
 _MAX_COUNT = 2**31 - 1
-_MAX_DRAWS = 100
 
 
 def sample_negatives(
@@ -89,14 +85,10 @@ def sample_negatives(
     entry, uniform = hash_index_torch(hash_index_torch(key, row), column), column < count - int(by_degree * count + 0.5)
     nodes = draw(entry, uniform, 0)
     if kept is not None:
-        nodes = _without_edges(_edge_test(graph, end, kept, relation, rows), draw, nodes, entry, uniform, row)
+        nodes = without_edges(edge_test(graph, end, kept, relation, rows), draw, nodes, entry, uniform, row)
     elif relation is not None:
         raise ValueError("relation is given, but kept is not; pass the ends whose edges are to be avoided as kept")
     return nodes.view(rows, count)
-
-
-Draw = Callable[[Tensor, Tensor, int], Tensor]
-"""Maps hashes of entries, whether each is uniform over the nodes, and the number of the attempt to nodes."""
 
 
 def _drawer(graph: Graph | int, end: str, by_degree: float, pool: Tensor | None) -> Draw:
@@ -130,41 +122,6 @@ def _drawer(graph: Graph | int, end: str, by_degree: float, pool: Tensor | None)
 def _check_fraction(by_degree: float) -> None:
     if isinstance(by_degree, bool) or not isinstance(by_degree, Real) or not 0 <= by_degree <= 1:
         raise ValueError(f"by_degree is {by_degree!r}; it must be a fraction from 0 to 1")
-
-
-def _edge_test(
-    graph: Graph | int, end: str, kept: Tensor, relation: Tensor | None, rows: int
-) -> Callable[[Tensor, Tensor], Tensor]:
-    """Return a function of (nodes, rows): whether a node is the end that the row keeps, or has an edge with it."""
-    if not isinstance(graph, Graph):
-        raise TypeError(f"kept needs the edges of a Graph, but graph is the number {graph}; pass the Graph")
-    ids = check_ids("kept", kept, graph.num_nodes)
-    check_vector("kept", ids, rows, (torch.int64,))
-    check_vector("relation", relation, rows, ID_DTYPES)
-
-    def is_edge(nodes: Tensor, row: Tensor) -> Tensor:
-        ends = (nodes, ids[row]) if end == "src" else (ids[row], nodes)
-        return (nodes == ids[row]) | have_edges(graph, *ends, None if relation is None else relation[row])
-
-    return is_edge
-
-
-def _without_edges(
-    is_edge: Callable[[Tensor, Tensor], Tensor], draw: Draw, nodes: Tensor, entry: Tensor, uniform: Tensor, row: Tensor
-) -> Tensor:
-    """Draw the nodes again that have an edge, until none has."""
-    again = is_edge(nodes, row).nonzero()[:, 0]
-    for attempt in range(1, _MAX_DRAWS):
-        if not len(again):
-            return nodes
-        nodes[again] = draw(entry[again], uniform[again], attempt)
-        again = again[is_edge(nodes[again], row[again])]
-    if len(again):
-        raise ValueError(
-            f"{_MAX_DRAWS} draws for pair {int(row[again[0]])} all gave edges: its end has an edge with nearly all "
-            "nodes; omit kept, and mask false_negatives(batch, graph) in the loss"
-        )
-    return nodes
 
 
 @dataclass(frozen=True)

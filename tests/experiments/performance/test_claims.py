@@ -89,7 +89,8 @@ def test_findings_on_seconds_are_timed() -> None:
         for figure in FIGURES
     }
     of_time = ("sampling", "labor", "splitting", "aggregation", "epoch", "micro_batches", "boundaries", "caches")
-    assert timed == {figure: {figure in of_time} for figure in FIGURES}
+    assert timed.pop("disk_rows") == {False, True}
+    assert timed == {figure: {figure in of_time} for figure in FIGURES if figure != "disk_rows"}
 
 
 @pytest.mark.parametrize("figure", FIGURES)
