@@ -28,6 +28,8 @@ _LABELS = {
     "edge_inputs": "edges: inputs",
     "density": "edges per node",
     "share": "share of the nodes",
+    "kappa": "batches per group κ",
+    "miss_rate": "share of reads that miss",
 }
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
 _UNITS = {

@@ -55,6 +55,14 @@ _METHOD_LOOKS = {
     "NS": _look("NS", 0),
     "LABOR-0": _look("LABOR-0", 1),
     "LABOR-*": _look("LABOR-*", 2),
+    "lru": _look("LRU", 0),
+    "fifo": _look("FIFO", 1),
+    "clock": _look("CLOCK", 2),
+    "sieve": _look("SIEVE", 3),
+    "s3-fifo": _look("S3-FIFO", 4),
+    "static": _look("static", 5),
+    "belady": _look("Belady", 6),
+    "belady-bypass": _look("Belady, bypass", 6, "dot", "star-diamond"),
     "whole batch": Look("whole batch", PALETTE[6], "dot", SYMBOLS[6]),  # dotted: an equal solid line shows through
 }
 
