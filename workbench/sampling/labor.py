@@ -13,14 +13,14 @@ from torch import Tensor
 
 from workbench.core.errors import check_seed
 from workbench.core.graph import Graph
-from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose
 from workbench.core.variates import Dependence, Variates, check_dependence, variates
-from workbench.sampling.candidates import Candidates, candidates, excluded_positions, row_offsets
+from workbench.sampling.candidates import Candidates, candidates, row_offsets
+from workbench.sampling.excluding import ExcludingSampler
 from workbench.sampling.fanouts import Fanout, checked_fanouts
 from workbench.sampling.importance_draw import draw_important
 from workbench.sampling.marked_rows import write_marked
-from workbench.sampling.sampler import Drawn, Sampler, check_draw, check_graph, sample_layers
+from workbench.sampling.sampler import Drawn
 from workbench.sampling.shared_variates import keep_uniform_torch, mark_uniform
 from workbench.sampling.typed import draw_by_type
 from workbench.sampling.uniform import draw_uniform
@@ -31,7 +31,7 @@ _UNLIMITED = 2**62
 
 
 @dataclass(frozen=True)
-class LaborSampler(Sampler):
+class LaborSampler(ExcludingSampler):
     """LABOR sampler: draws about `fanout` in-neighbours of every node per layer, as few distinct ones as possible.
 
     All destinations of a layer share one variate r_t per source t, so that they choose the same sources where they can.
@@ -103,40 +103,6 @@ class LaborSampler(Sampler):
     def rows_are_independent(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether a node's row depends on (seed, step, layer, node) alone: π depends on all destinations of a layer."""
         return self.importance == 0
-
-    def draw(
-        self, graph: Graph, nodes: Tensor, *, layer: int, step: int = 0, exclude_edges: Tensor | None = None
-    ) -> Drawn:
-        """Draw in-edges of some nodes in one layer.
-
-        Args:
-            graph: the graph to sample from.
-            nodes: int64 or int32 [n], node ids; a node that occurs twice gets the same row twice.
-            layer: number of the layer, 0 for the input layer.
-            step: number of the batch, which selects the random variates.
-            exclude_edges: int64 or int32, raw-graph edge ids that must not be drawn.
-
-        Returns:
-            The drawn rows, each in CSR order; with positions if `edge_ids`, weights or types need them.
-
-        Raises:
-            TypeError: ids of another dtype.
-            ValueError: a layer that does not exist, or an edge type without a fanout.
-            IndexError: an id out of range.
-        """
-        nodes = check_draw(self, graph, nodes, layer=layer, step=step)
-        return self._draw(graph, excluded_positions(graph, exclude_edges), nodes, layer=layer, step=step)
-
-    def sample(self, graph: Graph, seeds: Tensor, *, step: int = 0, exclude_edges: Tensor | None = None) -> MiniBatch:
-        """Sample the batch of some seeds. Arguments and errors as for `Sampler.sample`.
-
-        The excluded edges are looked up and sorted once for all layers.
-        """
-        if type(self).draw is not LaborSampler.draw:  # of a subclass
-            return super().sample(graph, seeds, step=step, exclude_edges=exclude_edges)
-        check_graph(graph)
-        draw = partial(self._draw, graph, excluded_positions(graph, exclude_edges))
-        return sample_layers(self, graph, seeds, step=step, draw=draw)
 
     def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
         """Draw in-edges of int64 [n] nodes on the graph's device, except at some CSR positions, which ascend."""

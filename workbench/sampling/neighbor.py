@@ -12,12 +12,12 @@ from torch import Tensor
 from workbench.core.capacity import check_fits
 from workbench.core.errors import check_at_least, check_seed
 from workbench.core.graph import Graph
-from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose
 from workbench.core.variates import Dependence, Variates, check_dependence, is_mixed, variates
-from workbench.sampling.candidates import Candidates, candidates, excluded_positions
+from workbench.sampling.candidates import Candidates, candidates
+from workbench.sampling.excluding import ExcludingSampler
 from workbench.sampling.fanouts import MAX_LAYERS, Fanout, checked_fanouts
-from workbench.sampling.sampler import Drawn, Sampler, check_draw, check_graph, sample_layers
+from workbench.sampling.sampler import Drawn
 from workbench.sampling.smallest import draw_smallest
 from workbench.sampling.typed import draw_by_type
 from workbench.sampling.uniform import draw_uniform
@@ -27,7 +27,7 @@ _BYTES_PER_DRAW = 4 + 8  # a source and its position
 
 
 @dataclass(frozen=True)
-class NeighborSampler(Sampler):
+class NeighborSampler(ExcludingSampler):
     """Neighbour sampler: draws up to `fanout` in-neighbours of every node per layer, from the seeds to the inputs.
 
     A node's draw depends on (seed, step, layer, node) alone: it is the same for any number of threads, on any device,
@@ -80,42 +80,6 @@ class NeighborSampler(Sampler):
     def num_layers(self) -> int:
         """Number of layers: one per fanout."""
         return len(self.fanouts)
-
-    def draw(
-        self, graph: Graph, nodes: Tensor, *, layer: int, step: int = 0, exclude_edges: Tensor | None = None
-    ) -> Drawn:
-        """Draw in-edges of some nodes in one layer.
-
-        Args:
-            graph: the graph to sample from.
-            nodes: int64 or int32 [n], node ids; a node that occurs twice gets the same row twice.
-            layer: number of the layer, 0 for the input layer.
-            step: number of the batch, which selects the random variates.
-            exclude_edges: int64 or int32, raw-graph edge ids that must not be drawn.
-
-        Returns:
-            The drawn rows; with positions if `edge_ids`, weights or types need them.
-
-        Raises:
-            TypeError: ids of another dtype.
-            ValueError: a layer that does not exist, weights that are missing, negative or not finite, or an edge type
-                without a fanout.
-            IndexError: an id out of range.
-            CapacityError: drawing with replacement needs more memory than is available.
-        """
-        nodes = check_draw(self, graph, nodes, layer=layer, step=step)
-        return self._draw(graph, excluded_positions(graph, exclude_edges), nodes, layer=layer, step=step)
-
-    def sample(self, graph: Graph, seeds: Tensor, *, step: int = 0, exclude_edges: Tensor | None = None) -> MiniBatch:
-        """Sample the batch of some seeds. Arguments and errors as for `Sampler.sample`.
-
-        The excluded edges are looked up and sorted once for all layers.
-        """
-        if type(self).draw is not NeighborSampler.draw:  # of a subclass
-            return super().sample(graph, seeds, step=step, exclude_edges=exclude_edges)
-        check_graph(graph)
-        draw = partial(self._draw, graph, excluded_positions(graph, exclude_edges))
-        return sample_layers(self, graph, seeds, step=step, draw=draw)
 
     def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
         """Draw in-edges of int64 [n] nodes on the graph's device, except at some CSR positions, which ascend."""

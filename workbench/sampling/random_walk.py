@@ -6,7 +6,6 @@ sampler: appendix A.1.3 of Balin et al.: "Cooperative minibatching in graph neur
 
 from collections.abc import Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import partial
 from numbers import Real
 
 from torch import Tensor
@@ -14,11 +13,11 @@ from torch import Tensor
 from workbench.core.capacity import check_fits
 from workbench.core.errors import check_at_least, check_seed, check_type
 from workbench.core.graph import Graph
-from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose
 from workbench.core.variates import Dependence, check_dependence, variates
-from workbench.sampling.candidates import candidates, excluded_positions, row_offsets
-from workbench.sampling.sampler import Drawn, Sampler, check_draw, check_graph, sample_layers
+from workbench.sampling.candidates import candidates, row_offsets
+from workbench.sampling.excluding import ExcludingSampler
+from workbench.sampling.sampler import Drawn
 from workbench.sampling.visits import Neighbors, pack_rows
 from workbench.sampling.walks import Walks, most_visited
 
@@ -27,7 +26,7 @@ _BYTES_PER_NEIGHBOR = 2 * (8 + 4)  # a source and its count, before and after th
 
 
 @dataclass(frozen=True)
-class RandomWalkSampler(Sampler):
+class RandomWalkSampler(ExcludingSampler):
     """Random-walk sampler: the nodes that a node's random walks visit most become its neighbours, layer by layer.
 
     A walk's first step goes to a random in-neighbour of its node v. Every later step restarts with
@@ -97,41 +96,6 @@ class RandomWalkSampler(Sampler):
     def num_layers(self) -> int:
         """Number of layers: one per fanout."""
         return len(self.fanouts)
-
-    def draw(
-        self, graph: Graph, nodes: Tensor, *, layer: int, step: int = 0, exclude_edges: Tensor | None = None
-    ) -> Drawn:
-        """Find the most visited nodes of some nodes' walks in one layer.
-
-        Args:
-            graph: the whole graph: walks read the rows of the nodes that they visit.
-            nodes: int64 or int32 [n], node ids; a node that occurs twice gets the same row twice.
-            layer: number of the layer, 0 for the input layer.
-            step: number of the batch, which selects the random variates.
-            exclude_edges: int64 or int32, raw-graph edge ids over which no walk may step.
-
-        Returns:
-            The rows, without positions; with weights if `weighted`.
-
-        Raises:
-            TypeError: ids of another dtype.
-            ValueError: a layer that does not exist.
-            IndexError: an id out of range.
-            CapacityError: the neighbours need more memory than is available.
-        """
-        nodes = check_draw(self, graph, nodes, layer=layer, step=step)
-        return self._draw(graph, excluded_positions(graph, exclude_edges), nodes, layer=layer, step=step)
-
-    def sample(self, graph: Graph, seeds: Tensor, *, step: int = 0, exclude_edges: Tensor | None = None) -> MiniBatch:
-        """Sample the batch of some seeds. Arguments and errors as for `Sampler.sample`.
-
-        The excluded edges are looked up and sorted once for all layers.
-        """
-        if type(self).draw is not RandomWalkSampler.draw:  # of a subclass
-            return super().sample(graph, seeds, step=step, exclude_edges=exclude_edges)
-        check_graph(graph)
-        draw = partial(self._draw, graph, excluded_positions(graph, exclude_edges))
-        return sample_layers(self, graph, seeds, step=step, draw=draw)
 
     def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
         """Draw rows of int64 [n] nodes on the graph's device without steps over some CSR positions, which ascend."""
