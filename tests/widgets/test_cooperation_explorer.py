@@ -17,11 +17,9 @@ OPTIONS: dict[str, Any] = {"fanouts": (3, 4), "batch_size": 6, "hidden_dim": 8}
 @pytest.fixture(scope="module")
 def dataset() -> Dataset:
     nodes = torch.arange(300)
-    x, splits = torch.zeros(300, 8), nodes.split([200, 100, 0])
+    x, (train, val, test) = torch.zeros(300, 8), nodes.split([200, 100, 0])
     graph = random_graph(300, 1500, edge_ids=False)
-    return Dataset.build(
-        graph, x, nodes % 3, train_idx=nodes[:200], val_idx=nodes[200:], test_idx=nodes[:0], name="toy"
-    )
+    return Dataset.build(graph, x, nodes % 3, train_idx=train, val_idx=val, test_idx=test, name="toy")
 
 
 def traces(figure: Any, kind: str) -> list[Any]:
