@@ -88,3 +88,31 @@ def test_miss_rates_are_those_of_the_trace_after_the_warm_up(graph):
     expected = wb.simulate_cache(wb.AccessTrace.of(reads), capacity, num_rows=graph.num_nodes, warmup=4)
     assert (found[6]["miss_rate"], found[6]["capacity_rows"]) == (expected.miss_rate, capacity)
     assert found[6]["num_inputs"] == sum(map(len, reads[4:])) / 8
+
+
+def test_a_row_of_table7_counts_the_batches_of_the_ranks(graph):
+    given = {"sampler": "LABOR-0", "fanouts": [2, 2, 3], "batch_size": 8, "num_ranks": 3, "runs": 2}
+    found = rows("table7", cases=[["random", "independent"], ["metis", "cooperative"]], **given)
+    assert [(r["ownership"], r["minibatching"], r["run"]) for r in found[1:3]] == [
+        ("metis", "cooperative", 0),
+        ("random", "independent", 1),
+    ]
+    train = wb.load_dataset(**TINY).train_idx
+    seeds = train[permutation(stream(0, Purpose.SHUFFLE, 1), len(train))[:24]]
+    whole = wb.LaborSampler([2, 2, 3]).sample(graph, seeds, step=1)
+    assert found[3]["owned_3"] * 3 == pytest.approx(whole.num_inputs)
+    assert [found[3][f"edges_{hop}"] * 3 for hop in (3, 2, 1)] == pytest.approx([b.num_edges for b in whole.blocks])
+    owner = wb.partition_graph(graph, 3, method="random", seed=1)
+    alone = [wb.LaborSampler([2, 2, 3]).sample(graph, seeds[owner[seeds] == p], step=1).num_inputs for p in range(3)]
+    assert found[2]["owned_3"] * 3 == pytest.approx(sum(alone))
+
+
+def test_every_rank_of_fig5b_reads_its_own_rows(graph):
+    given = {"fanouts": [2, 3], "batch_size": 8, "kappas": [1, 4], "groups": 1, "capacity_share": 0.1, "runs": 2}
+    found = rows("fig5b", sampler="LABOR-0", num_ranks=3, **given)
+    assert [r["minibatching"] for r in found[:4]] == ["independent", "cooperative", "one PE, one cache", "independent"]
+    for _, cooperative, whole in zip(*[iter(found)] * 3, strict=True):
+        assert cooperative["num_inputs"] == whole["num_inputs"]
+        assert whole["capacity_rows"] == 3 * cooperative["capacity_rows"]
+    assert found[0]["num_inputs"] > found[1]["num_inputs"]
+    assert found[0]["missed_rows"] == pytest.approx(found[0]["num_inputs"] * found[0]["miss_rate"])
