@@ -1,15 +1,13 @@
 """`CooperativeSampler`: every rank samples the rows that it owns of one global batch."""
 
-from collections.abc import Sequence
-
-import torch
 from torch import Tensor
 
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.core.traffic import Traffic
-from workbench.distributed.group import Group, all_to_all, rank_of, size_of
+from workbench.distributed.group import Group, rank_of, size_of
 from workbench.distributed.progress import in_phase
+from workbench.distributed.row_exchange import exchange_ids
 from workbench.sampling.cooperative import sample_owned
 from workbench.sampling.owned_graph import OwnedGraph
 from workbench.sampling.sampler import Drawn, Sampler, require_row_independence
@@ -94,24 +92,3 @@ class CooperativeSampler(Sampler):
 
     def __repr__(self) -> str:
         return f"CooperativeSampler({self._sampler!r}, rank {self._owned.rank} of {size_of(self._group)})"
-
-
-def exchange_ids(ids: Sequence[Tensor], group: Group = None, traffic: Traffic | None = None) -> list[Tensor]:
-    """Send ids to every rank and receive theirs, after their numbers; collective.
-
-    Args:
-        ids: int64 [any] for each rank.
-        group: the ranks; None for all.
-        traffic: counts the ids received from other ranks, but not their numbers, which are 8 bytes per rank.
-
-    Returns:
-        int64 [any] from each rank.
-    """
-    with in_phase("ids"):
-        sizes, ones = torch.tensor([len(one) for one in ids]), [1] * len(ids)
-        counts = all_to_all(sizes.to(ids[0].device), ones, ones, group).tolist()
-        received = list(all_to_all(torch.cat([*ids]), sizes.tolist(), counts, group).split(counts))
-    if traffic is not None:
-        foreign = sum(counts) - counts[rank_of(group)]
-        traffic.add("rank", "ids", foreign, foreign * received[0].element_size())
-    return received

@@ -11,8 +11,9 @@ from torch.autograd.function import once_differentiable
 from workbench.core.exchange import Exchange
 from workbench.core.minibatch import MiniBatch
 from workbench.core.traffic import Traffic
-from workbench.distributed.group import Group, all_to_all
+from workbench.distributed.group import Group
 from workbench.distributed.progress import in_phase
+from workbench.distributed.row_exchange import all_to_all
 from workbench.kernels.gather import gather_rows
 
 

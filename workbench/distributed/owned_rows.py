@@ -7,9 +7,9 @@ from torch import Tensor
 
 from workbench.core.errors import check_id_vector, check_ids, check_vector
 from workbench.core.traffic import Traffic
-from workbench.distributed.cooperative_sampler import exchange_ids
-from workbench.distributed.group import Group, all_to_all, rank_of, size_of
+from workbench.distributed.group import Group, rank_of, size_of
 from workbench.distributed.progress import in_phase
+from workbench.distributed.row_exchange import all_to_all, exchange_ids
 from workbench.features.protocols import FeatureStore, check_rows, check_store
 from workbench.features.sources import as_store
 from workbench.features.stage import StagedRows

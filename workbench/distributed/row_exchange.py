@@ -1,0 +1,65 @@
+"""All-to-all of rows and of ids between the ranks of a group."""
+
+from collections.abc import Sequence
+
+import torch
+import torch.distributed as dist
+from torch import Tensor
+
+from workbench.core.traffic import Traffic
+from workbench.distributed.group import Group, rank_of, size_of
+from workbench.distributed.progress import in_phase
+
+
+def all_to_all(rows: Tensor, send_counts: Sequence[int], receive_counts: Sequence[int], group: Group) -> Tensor:
+    """Send rows to every rank and receive theirs; collective, and not differentiable.
+
+    Rows travel as bytes, because backends do not support the same dtypes.
+
+    Args:
+        rows: [Σ send_counts, …] of any dtype, grouped by receiver.
+        send_counts: number of rows for each rank.
+        receive_counts: number of rows from each rank.
+        group: the ranks.
+
+    Returns:
+        [Σ receive_counts, …], grouped by sender.
+    """
+    received = rows.new_empty((sum(receive_counts), *rows.shape[1:]))
+    row_bytes = row_nbytes(rows)
+    if size_of(group) == 1:
+        return received.copy_(rows)
+    if row_bytes:
+        sizes = [[count * row_bytes for count in counts] for counts in (receive_counts, send_counts)]
+        dist.all_to_all_single(_as_bytes(received), _as_bytes(rows), *sizes, group=group)
+    return received
+
+
+def row_nbytes(rows: Tensor) -> int:
+    """Bytes of one row, of a tensor that may have none."""
+    return rows.new_empty((1, *rows.shape[1:]), device="meta").nbytes
+
+
+def exchange_ids(ids: Sequence[Tensor], group: Group = None, traffic: Traffic | None = None) -> list[Tensor]:
+    """Send ids to every rank and receive theirs, after their numbers; collective.
+
+    Args:
+        ids: int64 [any] for each rank.
+        group: the ranks; None for all.
+        traffic: counts the ids received from other ranks, but not their numbers, which are 8 bytes per rank.
+
+    Returns:
+        int64 [any] from each rank.
+    """
+    with in_phase("ids"):
+        sizes, ones = torch.tensor([len(one) for one in ids]), [1] * len(ids)
+        counts = all_to_all(sizes.to(ids[0].device), ones, ones, group).tolist()
+        received = list(all_to_all(torch.cat([*ids]), sizes.tolist(), counts, group).split(counts))
+    if traffic is not None:
+        foreign = sum(counts) - counts[rank_of(group)]
+        traffic.add("rank", "ids", foreign, foreign * received[0].element_size())
+    return received
+
+
+def _as_bytes(rows: Tensor) -> Tensor:
+    return rows.detach().contiguous().flatten().view(torch.uint8)
