@@ -1,6 +1,7 @@
 """Functions of ranks that cooperate, each compared with one process in every rank; rank 0 yields the results."""
 
 from collections.abc import Iterator, Mapping
+from itertools import chain
 from typing import Any
 from unittest.mock import patch
 
@@ -62,7 +63,7 @@ def sampled_sets(config: Mapping[str, Any]) -> Rows:
         whole = sampler.sample(GRAPH, seeds, step=STEP)
         mine = wb.CooperativeSampler(sampler, owned).sample(owned.graph, seeds, step=STEP).validate(num_nodes=NODES)
         shares = gathered((nodes(mine), edges(mine)))
-        unions = [[sorted(sum(layer, [])) for layer in zip(*of, strict=True)] for of in zip(*shares, strict=True)]
+        unions = [[sorted(chain(*layer)) for layer in zip(*of, strict=True)] for of in zip(*shares, strict=True)]
         yield {
             "nodes": unions[0] == [sorted(layer) for layer in nodes(whole)],
             "edges": unions[1] == [sorted(layer) for layer in edges(whole)],
@@ -96,7 +97,9 @@ def independent(config: Mapping[str, Any]) -> Rows:
     size = dist.get_world_size()
     owner, seeds, traffic = owner_of(size), seeds_of(size), wb.Traffic()
     sampler, model, plain = new_sampler("labor", False), new_model("sage-mean"), new_model("sage-mean")
-    expected = wb.train_step(plain, sampler.sample(GRAPH, seeds, step=STEP), X, Y, F.cross_entropy, new_optimizer(plain))
+    expected = wb.train_step(
+        plain, sampler.sample(GRAPH, seeds, step=STEP), X, Y, F.cross_entropy, new_optimizer(plain)
+    )
     mb = sampler.sample(GRAPH, seeds[owner[seeds] == dist.get_rank()], step=STEP)
     staged = wb.stage(wb.OwnedRows.of(X, owner, traffic=traffic), [mb])
     loss = wb.cooperative_step(model, mb, staged, Y, F.cross_entropy, new_optimizer(model))
@@ -115,7 +118,9 @@ def torch_oracle(config: Mapping[str, Any]) -> Rows:
     rank, size = dist.get_rank(), dist.get_world_size()
     for dtype in (torch.float32, torch.float64, torch.bfloat16):
         for width in (3, 1):
-            counts = [[(3 * sender + receiver) % 4 * (sender != 2) for receiver in range(size)] for sender in range(size)]
+            counts = [
+                [(3 * sender + receiver) % 4 * (sender != 2) for receiver in range(size)] for sender in range(size)
+            ]
             sent, received = counts[rank], [one[rank] for one in counts]
             x = torch.arange(5 * width).view(5, width).add(rank).to(dtype).requires_grad_()
             index = torch.arange(sum(sent)) * 3 % 5
@@ -191,7 +196,7 @@ def tensors_of(rows: wb.OwnedRows) -> list[Tensor]:
 
 def counters(config: Mapping[str, Any]) -> Rows:
     """Traffic of one step beside what the collectives were handed, and beside the batch itself."""
-    size, rank = dist.get_world_size(), dist.get_rank()
+    size = dist.get_world_size()
     owned, owner, seeds, traffic = owned_graph(), owner_of(size), seeds_of(size), wb.Traffic()
     model, handed = new_model("sage-mean"), {"all_to_all_single": [], "all_reduce": []}
     sampler = wb.CooperativeSampler(new_sampler("labor", False), owned, traffic=traffic)

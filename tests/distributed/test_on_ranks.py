@@ -1,4 +1,4 @@
-"""Ranks that cooperate equal one process. All tests that share the ranks of `rank_pool` are here, for one pool to do."""
+"""Ranks that cooperate equal one process. All tests that use `rank_pool` are here, so that one pool serves them."""
 
 import os
 
@@ -51,7 +51,9 @@ def test_the_union_of_sampled_sets_is_the_batch_of_one_process(rank_pool, size):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_loss_and_gradients_equal_those_of_one_process(rank_pool, size):
-    everything = [(*sampler, kind, 1) for sampler in SAMPLERS for kind in KINDS if kind != "rgcn" or "walk" not in sampler[0]]
+    everything = [
+        (*sampler, kind, 1) for sampler in SAMPLERS for kind in KINDS if kind != "rgcn" or "walk" not in sampler[0]
+    ]
     cases = everything if size == 3 else everything[size % 3 :: 3]
     cases += [("labor", True, kind, 3) for kind in (KINDS if size == 3 else KINDS[1:2])]
     rows = run(rank_pool, "training", size, cases=cases)
@@ -81,7 +83,10 @@ def test_a_rank_has_its_own_rows_and_edges_alone(rank_pool):
     node, owner = row["node"], row["owner"]
     assert row["read"].startswith(f"row {node} belongs to rank {owner}, and rank 0 has only its own; sample with")
     assert f"{node}, which rank {owner} owns" in row["draw"]
-    assert "pass owned.graph" in row["other_graph"] and "owned is the graph of rank 2 of 3, but this is rank 0" in row["other_rank"]
+    assert (
+        "pass owned.graph" in row["other_graph"]
+        and "owned is the graph of rank 2 of 3, but this is rank 0" in row["other_rank"]
+    )
     assert row["rows"] and (row["resident_rows"], row["resident_edges"], row["foreign_edges"]) == (0, 0, 0)
 
 
@@ -117,4 +122,3 @@ def test_ranks_need_equally_many_micro_batches(rank_pool):
 def test_sampling_ahead_in_a_group_of_its_own_changes_nothing(rank_pool):
     (row,) = run(rank_pool, "prefetched", 2)
     assert row["parameters"] <= TOLERANCE and row["equal_ranks"]
-

@@ -44,8 +44,8 @@ class CooperativeSampler(Sampler):
         rank, size = rank_of(group), size_of(group)
         if (owned.rank, owned.num_ranks) != (rank, size):
             raise ValueError(
-                f"owned is the graph of rank {owned.rank} of {owned.num_ranks}, but this is rank {rank} of {size}; make "
-                f"it with OwnedGraph.of(graph, owner, {rank}, {size})"
+                f"owned is the graph of rank {owned.rank} of {owned.num_ranks}, but this is rank {rank} of {size}; "
+                f"pass OwnedGraph.of(graph, owner, {rank}, {size})"
             )
         require_row_independence(sampler, "cooperative sampling")
         self.num_layers = sampler.num_layers

@@ -102,9 +102,7 @@ def cooperative_step(
         return loss.new_tensor(sum(gather_numbers(float(loss), group)))
 
 
-def _with_exchanges(
-    model: nn.Module, group: Group, traffic: Traffic | None, mb: MiniBatch, inputs: Inputs
-) -> Any:
+def _with_exchanges(model: nn.Module, group: Group, traffic: Traffic | None, mb: MiniBatch, inputs: Inputs) -> Any:
     exchanges = exchangers(mb, group, traffic)
     return model(mb.blocks, inputs.x, node_ids=mb.node_ids, step=mb.step, exchanges=exchanges)
 

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from workbench.core.exchange import Exchange
 from workbench.core.minibatch import MiniBatch
 from workbench.core.traffic import Traffic
-from workbench.distributed.group import Group
+from workbench.distributed.group import Group, size_of
 from workbench.distributed.progress import in_phase
 from workbench.distributed.row_exchange import all_to_all
 from workbench.kernels.gather import gather_rows
@@ -40,8 +40,15 @@ def exchangers(
     """
     if mb.exchanges is None:
         return None
+    if size_of(group) == 1:
+        return [_identity] * len(mb.exchanges)
     phases = ["features", *["forward"] * len(mb.exchanges)]
     return [partial(_fill, e, group, traffic, phase) for e, phase in zip(mb.exchanges, phases, strict=False)]
+
+
+def _identity(h: Tensor) -> Tensor:
+    """Without other ranks there is no halo."""
+    return h
 
 
 def _fill(exchange: Exchange, group: Group, traffic: Traffic | None, phase: str, h: Tensor) -> Tensor:
@@ -50,15 +57,16 @@ def _fill(exchange: Exchange, group: Group, traffic: Traffic | None, phase: str,
 
 class _FillHalo(torch.autograd.Function):
     @staticmethod
-    def forward(
-        ctx: Any, h: Tensor, exchange: Exchange, group: Group, traffic: Traffic | None, phase: str
-    ) -> Tensor:
+    def forward(ctx: Any, h: Tensor, exchange: Exchange, group: Group, traffic: Traffic | None, phase: str) -> Tensor:
         ctx.exchange, ctx.group, ctx.traffic = exchange, group, traffic
+        rows = h.new_empty(len(h) + len(exchange.halo_ids), *h.shape[1:])
+        rows[: len(h)] = h
+        halo = rows[len(h) :]
         with in_phase(phase):
             sent = gather_rows(h.detach(), exchange.send_index)
-            received = all_to_all(sent, exchange.send_counts, exchange.receive_counts, group)
-        _count(traffic, "rows", received)
-        return torch.cat([h, received])
+            all_to_all(sent, exchange.send_counts, exchange.receive_counts, group, out=halo)
+        _count(traffic, "rows", halo)
+        return rows
 
     @staticmethod
     @once_differentiable

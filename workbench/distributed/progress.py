@@ -130,10 +130,15 @@ class Reporter:
         _reporter = self
         return self
 
+    @property
+    def phase(self) -> str:
+        """The phase of the calling thread."""
+        return getattr(self._phase, "name", "")
+
     @contextmanager
     def in_phase(self, name: str) -> Iterator[None]:
         """Report a phase of the calling thread; after an error, it remains reported."""
-        before, self._phase.name = getattr(self._phase, "name", ""), name
+        before, self._phase.name = self.phase, name
         self._write(self._last)
         yield
         self._phase.name = before
@@ -152,7 +157,7 @@ class Reporter:
         return call
 
     def _write(self, progress: Progress) -> None:
-        self._last = progress._replace(phase=getattr(self._phase, "name", ""))
+        self._last = progress._replace(phase=self.phase)
         if self._board is not None:
             self._board.write(self._rank, self._last)
 
@@ -167,3 +172,8 @@ def in_phase(name: str) -> AbstractContextManager[None]:
         name: at most 16 characters, such as "sampling", "ids", "features", "forward" or "backward".
     """
     return _reporter.in_phase(name)
+
+
+def current_phase() -> str:
+    """The phase of the calling thread, "" outside of one."""
+    return _reporter.phase

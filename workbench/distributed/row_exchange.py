@@ -1,5 +1,6 @@
 """All-to-all of rows and of ids between the ranks of a group."""
 
+import math
 from collections.abc import Sequence
 
 import torch
@@ -11,7 +12,14 @@ from workbench.distributed.group import Group, rank_of, size_of
 from workbench.distributed.progress import in_phase
 
 
-def all_to_all(rows: Tensor, send_counts: Sequence[int], receive_counts: Sequence[int], group: Group) -> Tensor:
+def all_to_all(
+    rows: Tensor,
+    send_counts: Sequence[int],
+    receive_counts: Sequence[int],
+    group: Group = None,
+    *,
+    out: Tensor | None = None,
+) -> Tensor:
     """Send rows to every rank and receive theirs; collective, and not differentiable.
 
     Rows travel as bytes, because backends do not support the same dtypes.
@@ -20,24 +28,20 @@ def all_to_all(rows: Tensor, send_counts: Sequence[int], receive_counts: Sequenc
         rows: [Σ send_counts, …] of any dtype, grouped by receiver.
         send_counts: number of rows for each rank.
         receive_counts: number of rows from each rank.
-        group: the ranks.
+        group: the ranks; None for all.
+        out: contiguous [Σ receive_counts, …] to receive into; None allocates it.
 
     Returns:
         [Σ receive_counts, …], grouped by sender.
     """
-    received = rows.new_empty((sum(receive_counts), *rows.shape[1:]))
-    row_bytes = row_nbytes(rows)
+    received = rows.new_empty((sum(receive_counts), *rows.shape[1:])) if out is None else out
+    row_bytes = math.prod(rows.shape[1:]) * rows.element_size()
     if size_of(group) == 1:
         return received.copy_(rows)
     if row_bytes:
         sizes = [[count * row_bytes for count in counts] for counts in (receive_counts, send_counts)]
         dist.all_to_all_single(_as_bytes(received), _as_bytes(rows), *sizes, group=group)
     return received
-
-
-def row_nbytes(rows: Tensor) -> int:
-    """Bytes of one row, of a tensor that may have none."""
-    return rows.new_empty((1, *rows.shape[1:]), device="meta").nbytes
 
 
 def exchange_ids(ids: Sequence[Tensor], group: Group = None, traffic: Traffic | None = None) -> list[Tensor]:
