@@ -32,6 +32,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.distributed.cooperative_step import cooperative_step as cooperative_step
     from workbench.distributed.exchangers import exchangers as exchangers
     from workbench.distributed.gradients import all_reduce_gradients as all_reduce_gradients
+    from workbench.distributed.group import get_rank as get_rank
+    from workbench.distributed.group import get_world_size as get_world_size
     from workbench.distributed.launch import run_ranks as run_ranks
     from workbench.distributed.owned_rows import OwnedRows as OwnedRows
     from workbench.distributed.rank_pool import RankPool as RankPool
@@ -164,6 +166,7 @@ _NAMES = {
     "distributed.cooperative_step": ["cooperative_step"],
     "distributed.exchangers": ["exchangers"],
     "distributed.gradients": ["all_reduce_gradients"],
+    "distributed.group": ["get_rank", "get_world_size"],
     "distributed.launch": ["run_ranks"],
     "distributed.owned_rows": ["OwnedRows"],
     "distributed.rank_pool": ["RankPool"],

@@ -248,7 +248,7 @@ def caches(config: Mapping[str, Any]) -> Rows:
         equal &= torch.equal(staged.read(alone.node_ids), X[alone.node_ids])
         seen.append((mb.node_ids, alone.node_ids.sort().values))
     traces = [wb.AccessTrace.of(list(reads)) for reads in zip(*seen, strict=True)]
-    hits = [int(wb.simulate_cache(trace, 6, semantics="batch").hits.sum()) for trace in traces]
+    hits = [wb.simulate_cache(trace, 6, semantics="batch").num_hits for trace in traces]
     yield {
         "rows": worst(float(not equal)) == 0.0,
         "cooperative": tuple(cooperative.counts) == (hits[0], len(traces[0].ids) - hits[0]),

@@ -13,7 +13,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 import workbench
-from workbench.distributed.group import Group, size_of
+from workbench.distributed.group import Group, get_world_size
 
 _SHOWN = 40  # characters of a value in a message
 _DIGITS = 12  # of a digest in a message
@@ -35,9 +35,9 @@ def check_ranks_agree(values: Mapping[str, Any], group: Group = None) -> None:
         ValueError: it differs; the message names what, and on which ranks.
         TypeError: a value of another type.
     """
-    if size_of(group) == 1:
+    if get_world_size(group) == 1:
         return
-    found: list[Any] = [None] * size_of(group)
+    found: list[Any] = [None] * get_world_size(group)
     dist.all_gather_object(found, dict(_described("", values)), group=group)
     names = dict.fromkeys(name for described in found for name in described)
     if differences := [text for name in names if (text := _difference(name, found))]:

@@ -5,7 +5,7 @@ from torch import Tensor
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.core.traffic import Traffic
-from workbench.distributed.group import Group, rank_of, size_of
+from workbench.distributed.group import Group, get_rank, get_world_size
 from workbench.distributed.progress import in_phase
 from workbench.distributed.row_exchange import exchange_ids
 from workbench.sampling.cooperative import sample_owned
@@ -41,7 +41,7 @@ class CooperativeSampler(Sampler):
     def __init__(
         self, sampler: Sampler, owned: OwnedGraph, group: Group = None, *, traffic: Traffic | None = None
     ) -> None:
-        rank, size = rank_of(group), size_of(group)
+        rank, size = get_rank(group), get_world_size(group)
         if (owned.rank, owned.num_ranks) != (rank, size):
             raise ValueError(
                 f"owned is the graph of rank {owned.rank} of {owned.num_ranks}, but this is rank {rank} of {size}; "
@@ -91,4 +91,4 @@ class CooperativeSampler(Sampler):
             raise ValueError("a cooperative sampler samples from the graph it was made with; pass owned.graph")
 
     def __repr__(self) -> str:
-        return f"CooperativeSampler({self._sampler!r}, rank {self._owned.rank} of {size_of(self._group)})"
+        return f"CooperativeSampler({self._sampler!r}, rank {self._owned.rank} of {get_world_size(self._group)})"

@@ -11,7 +11,7 @@ from torch.autograd.function import once_differentiable
 from workbench.core.exchange import Exchange
 from workbench.core.minibatch import MiniBatch
 from workbench.core.traffic import Traffic
-from workbench.distributed.group import Group, size_of
+from workbench.distributed.group import Group, get_world_size
 from workbench.distributed.progress import in_phase
 from workbench.distributed.row_exchange import all_to_all
 from workbench.kernels.gather import gather_rows
@@ -36,11 +36,21 @@ def exchangers(
     Returns:
         One function per layer, from [owned, …] to [owned + halo, …]; None for a batch without exchanges.
 
+    Raises:
+        ValueError: the batch was sampled by another number of ranks.
+
     Source: Cooperative Minibatching in GNNs, Algorithm 1, the redistributions S → S̃ and back.
     """
     if mb.exchanges is None:
         return None
-    if size_of(group) == 1:
+    num_ranks = get_world_size(group)
+    for exchange in mb.exchanges:
+        if len(exchange.send_counts) != num_ranks:
+            raise ValueError(
+                f"the batch exchanges rows between {len(exchange.send_counts)} ranks, but the group has {num_ranks}; "
+                "pass the group that it was sampled in"
+            )
+    if num_ranks == 1:
         return [_identity] * len(mb.exchanges)
     phases = ["features", *["forward"] * len(mb.exchanges)]
     return [partial(_fill, e, group, traffic, phase) for e, phase in zip(mb.exchanges, phases, strict=False)]

@@ -7,7 +7,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 from workbench.core.traffic import Traffic
-from workbench.distributed.group import Group, size_of
+from workbench.distributed.group import Group, get_world_size
 
 
 def all_reduce_gradients(model: nn.Module, group: Group = None, traffic: Traffic | None = None) -> None:
@@ -22,7 +22,7 @@ def all_reduce_gradients(model: nn.Module, group: Group = None, traffic: Traffic
         traffic: counts the values that are reduced as "parameters" of "rank"; their bytes include those of one flag per
             parameter, which says whether a rank has a gradient.
     """
-    if size_of(group) == 1:
+    if get_world_size(group) == 1:
         return
     kinds: dict[tuple[torch.dtype, torch.device], list[nn.Parameter]] = {}
     for parameter in model.parameters():

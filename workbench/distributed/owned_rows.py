@@ -7,7 +7,7 @@ from torch import Tensor
 
 from workbench.core.errors import check_id_vector, check_ids, check_vector
 from workbench.core.traffic import Traffic
-from workbench.distributed.group import Group, rank_of, size_of
+from workbench.distributed.group import Group, get_rank, get_world_size
 from workbench.distributed.progress import in_phase
 from workbench.distributed.row_exchange import all_to_all, exchange_ids
 from workbench.features.protocols import FeatureStore, check_rows, check_store
@@ -41,10 +41,10 @@ class OwnedRows:
         check_vector("owner", owner, None, (torch.int8, torch.int16, torch.int32, torch.int64))
         self._local = as_store(local, "local")
         check_store("local", self._local)
-        self._rank, self._group, self._traffic = rank_of(group), group, traffic
+        self._rank, self._group, self._traffic = get_rank(group), group, traffic
         self._owner = owner.cpu()
         if len(owner):
-            check_ids("owner", torch.stack(self._owner.aminmax()).long(), size_of(group))
+            check_ids("owner", torch.stack(self._owner.aminmax()).long(), get_world_size(group))
         self._index = IdIndex([(self._owner == self._rank).nonzero()[:, 0]], len(owner))
         if len(self._local) != len(self._index.ids):
             raise ValueError(
@@ -62,7 +62,7 @@ class OwnedRows:
             group: the ranks; None for all.
             traffic: counts what `stage` receives.
         """
-        ids = (owner == rank_of(group)).nonzero()[:, 0]
+        ids = (owner == get_rank(group)).nonzero()[:, 0]
         return OwnedRows(as_store(x).read(ids), owner, group, traffic=traffic)
 
     @property
@@ -112,7 +112,7 @@ class OwnedRows:
         """
         index = IdIndex([check_ids("ids", ids, len(self)).cpu()], len(self))
         owner = self._owner[index.ids]
-        wanted = [(owner == rank).nonzero()[:, 0] for rank in range(size_of(self._group))]
+        wanted = [(owner == rank).nonzero()[:, 0] for rank in range(get_world_size(self._group))]
         with in_phase("features"):
             rows = self._fetched([index.ids[positions] for positions in wanted])
         staged = torch.empty(len(index.ids), *self.row_shape, dtype=self.dtype, device=self.device)

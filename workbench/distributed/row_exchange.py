@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor
 
 from workbench.core.traffic import Traffic
-from workbench.distributed.group import Group, rank_of, size_of
+from workbench.distributed.group import Group, get_rank, get_world_size
 from workbench.distributed.progress import in_phase
 
 
@@ -36,7 +36,7 @@ def all_to_all(
     """
     received = rows.new_empty((sum(receive_counts), *rows.shape[1:])) if out is None else out
     row_bytes = math.prod(rows.shape[1:]) * rows.element_size()
-    if size_of(group) == 1:
+    if get_world_size(group) == 1:
         return received.copy_(rows)
     if row_bytes:
         sizes = [[count * row_bytes for count in counts] for counts in (receive_counts, send_counts)]
@@ -60,7 +60,7 @@ def exchange_ids(ids: Sequence[Tensor], group: Group = None, traffic: Traffic | 
         counts = all_to_all(sizes.to(ids[0].device), ones, ones, group).tolist()
         received = list(all_to_all(torch.cat([*ids]), sizes.tolist(), counts, group).split(counts))
     if traffic is not None:
-        foreign = sum(counts) - counts[rank_of(group)]
+        foreign = sum(counts) - counts[get_rank(group)]
         traffic.add("rank", "ids", foreign, foreign * received[0].element_size())
     return received
 
