@@ -12,7 +12,6 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-import workbench
 from workbench.distributed.group import Group, get_world_size
 
 _SHOWN = 40  # characters of a value in a message
@@ -59,7 +58,7 @@ def versions(function: Callable[..., Any]) -> dict[str, str]:
 
 @cache
 def _library() -> str:
-    folder = Path(workbench.__file__).parent
+    folder = Path(__file__).parent.parent
     return _digest(*(file.read_bytes() for file in sorted(folder.rglob("*.py"))))
 
 
