@@ -47,8 +47,8 @@ def gathered(value: Any) -> list[Any]:
 
 
 def owned_graph() -> wb.OwnedGraph:
-    size = dist.get_world_size()
-    return wb.OwnedGraph.of(GRAPH, owner_of(size), dist.get_rank(), size)
+    size = wb.get_world_size()
+    return wb.OwnedGraph.of(GRAPH, owner_of(size), wb.get_rank(), size)
 
 
 def new_optimizer(model: torch.nn.Module) -> torch.optim.Optimizer:

@@ -39,7 +39,7 @@ def run(config):
     """One step."""
     if IS_BAD:
         row_exchange.all_to_all = exchangers.all_to_all = faulty(row_exchange.all_to_all)
-    size, owned = int(os.environ["WORLD_SIZE"]), owned_graph()
+    size, owned = wb.get_world_size(), owned_graph()
     sampler = FaultySampler([2, 2]) if IS_BAD and STAGE == "sampling" else new_sampler("neighbor", False)
     mb = wb.CooperativeSampler(sampler, owned).sample(owned.graph, seeds_of(size))
     model = new_model("sage-mean")

@@ -2,8 +2,8 @@
 
     python -m tests.distributed.forked_ranks '[["sampling", "dies", 2, 30]]'
 
-Creation apart, these ranks are those of `rank_pool`. This process never computes, since what runs in threads of torch
-and of the kernels does not survive a fork.
+Creation apart, these ranks are those of `rank_pool`. This process computes in one thread, since others do not survive a
+fork.
 """
 
 import json
@@ -18,7 +18,7 @@ import psutil
 import torch
 
 import workbench as wb
-from tests.distributed import cooperative_ranks  # what faulty_step imports, imported once
+from tests.distributed import faulty_step
 from workbench.core.errors import RankError
 from workbench.distributed import agreement, rank_child, rank_main, rank_pool, rank_process
 from workbench.distributed.progress import ProgressBoard
@@ -93,9 +93,10 @@ def outcome(stage: str, fate: str, world_size: int, timeout_seconds: float) -> d
 
 
 def main() -> None:
-    assert rank_main and agreement and cooperative_ranks
+    assert rank_main and agreement  # imported, for the ranks
     torch.set_num_threads(1)
     set_num_threads(1)
+    list(faulty_step.run({}))  # what this imports and compiles, no rank does again
     rank_pool.RankProcess = ForkedRank  # pyright: ignore[reportAttributeAccessIssue]
     sys.stdout.write(json.dumps([outcome(*case) for case in json.loads(sys.argv[1])]))
 
