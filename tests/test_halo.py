@@ -76,6 +76,8 @@ HANDLING = {
     "MiniBatch.to": "moves exchanges too",
     "MiniBatch.validate": "checks exchanges too",
     "Plan": "stores its arguments",
+    "cooperative_step": "fills the halo: tests/distributed/test_on_ranks.py",
+    "exchangers": "are what fills the halo",
     "Recovery": "its callback receives micro-batches that were split",
     "stage": "fetches the rows of owned inputs",
     "false_negatives": "its batch is an EdgeBatch, which has no blocks",

@@ -26,7 +26,16 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.core.variates import Nested as Nested
     from workbench.core.variates import Smoothed as Smoothed
     from workbench.datasets.load import load_dataset as load_dataset
+    from workbench.distributed.agreement import check_ranks_agree as check_ranks_agree
+    from workbench.distributed.cooperative_logits import cooperative_logits as cooperative_logits
+    from workbench.distributed.cooperative_sampler import CooperativeSampler as CooperativeSampler
+    from workbench.distributed.cooperative_step import cooperative_step as cooperative_step
+    from workbench.distributed.exchangers import exchangers as exchangers
+    from workbench.distributed.gradients import all_reduce_gradients as all_reduce_gradients
+    from workbench.distributed.group import get_rank as get_rank
+    from workbench.distributed.group import get_world_size as get_world_size
     from workbench.distributed.launch import run_ranks as run_ranks
+    from workbench.distributed.owned_rows import OwnedRows as OwnedRows
     from workbench.distributed.rank_pool import RankPool as RankPool
     from workbench.experiment.figure_loader import load_experiment as load_experiment
     from workbench.experiment.finding import Finding as Finding
@@ -151,7 +160,15 @@ _NAMES = {
     "core.units": ["format_bytes", "parse_bytes"],
     "core.variates": ["Nested", "Smoothed"],
     "datasets.load": ["load_dataset"],
+    "distributed.agreement": ["check_ranks_agree"],
+    "distributed.cooperative_logits": ["cooperative_logits"],
+    "distributed.cooperative_sampler": ["CooperativeSampler"],
+    "distributed.cooperative_step": ["cooperative_step"],
+    "distributed.exchangers": ["exchangers"],
+    "distributed.gradients": ["all_reduce_gradients"],
+    "distributed.group": ["get_rank", "get_world_size"],
     "distributed.launch": ["run_ranks"],
+    "distributed.owned_rows": ["OwnedRows"],
     "distributed.rank_pool": ["RankPool"],
     "experiment.finding": ["Finding"],
     "experiment.figure_loader": ["load_experiment"],
