@@ -87,6 +87,12 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.partition.redundancy import redundancy as redundancy
     from workbench.partition.refine import refine_parts as refine_parts
     from workbench.sampling.batches import Batches as Batches
+    from workbench.sampling.cooperative import cooperative_batches as cooperative_batches
+    from workbench.sampling.cooperative import independent_batches as independent_batches
+    from workbench.sampling.cooperative import sample_owned as sample_owned
+    from workbench.sampling.cooperative_work import CooperativeWork as CooperativeWork
+    from workbench.sampling.cooperative_work import cooperative_work as cooperative_work
+    from workbench.sampling.drawn import Drawn as Drawn
     from workbench.sampling.edge_loader import edge_batches as edge_batches
     from workbench.sampling.induced import induced_edges as induced_edges
     from workbench.sampling.labor import LaborSampler as LaborSampler
@@ -94,9 +100,9 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.sampling.loader import prefetch as prefetch
     from workbench.sampling.neighbor import FullNeighborSampler as FullNeighborSampler
     from workbench.sampling.neighbor import NeighborSampler as NeighborSampler
+    from workbench.sampling.owned_graph import OwnedGraph as OwnedGraph
     from workbench.sampling.random_walk import RandomWalkSampler as RandomWalkSampler
     from workbench.sampling.reach import reach_counts as reach_counts
-    from workbench.sampling.sampler import Drawn as Drawn
     from workbench.sampling.sampler import Sampler as Sampler
     from workbench.sampling.work import Work as Work
     from workbench.sampling.work import expected_inputs as expected_inputs
@@ -186,7 +192,11 @@ _NAMES = {
     "sampling.loader": ["batches", "prefetch"],
     "sampling.reach": ["reach_counts"],
     "sampling.random_walk": ["RandomWalkSampler"],
-    "sampling.sampler": ["Drawn", "Sampler"],
+    "sampling.cooperative": ["cooperative_batches", "independent_batches", "sample_owned"],
+    "sampling.cooperative_work": ["CooperativeWork", "cooperative_work"],
+    "sampling.drawn": ["Drawn"],
+    "sampling.owned_graph": ["OwnedGraph"],
+    "sampling.sampler": ["Sampler"],
     "sampling.work": ["Work", "expected_inputs", "marginal_inputs", "measure_work", "work_curve"],
     "tracking.compare": ["compare"],
     "tracking.opening": ["open_store"],
