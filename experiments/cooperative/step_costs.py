@@ -19,7 +19,7 @@ SystemName = Literal["4 A100", "8 A100", "16 V100"]
 Approach = Literal["independent", "cooperative"]
 APPROACHES: tuple[Approach, ...] = ("independent", "cooperative")
 PAPER_BATCH = 1024
-"""The paper's seeds per PE; counts of smaller batches on graphs that are smaller to the same degree are scaled to it."""
+"""The paper's seeds per PE. Counts of smaller batches on graphs that are smaller in proportion are scaled to it."""
 
 
 @dataclass(frozen=True)
@@ -97,8 +97,8 @@ class PeBatches:
     def _shuffled(self, nodes: Tensor, pe: int) -> Tensor:
         if len(nodes) < self.config.batch_size:
             raise ValueError(
-                f"PE {pe} owns {len(nodes)} training nodes, fewer than the {self.config.batch_size} seeds of its batch; "
-                "use a larger graph or a smaller batch_size"
+                f"PE {pe} owns {len(nodes)} training nodes, fewer than its {self.config.batch_size} seeds per "
+                "step; use a larger graph or a smaller batch_size"
             )
         return nodes[permutation(stream(self.config.seed, Purpose.SHUFFLE, pe), len(nodes))]
 

@@ -99,9 +99,7 @@ def priced(
 ) -> dict[str, float | None]:
     """The inputs of the cost model, and the seconds of each column of the table."""
     system, work = SYSTEMS[config.system], work_of(counts, config, data, relations)
-    cost, exact = (
-        price(counts, work, machine, config, data) for machine in (system.machine, system.with_arithmetic)
-    )
+    cost, exact = (price(counts, work, machine, config, data) for machine in (system.machine, system.with_arithmetic))
     copies = {
         name: None if rate is None else rate * cost.features.local + cost.features.exchange
         for name, rate in rates.items()

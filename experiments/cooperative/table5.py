@@ -21,7 +21,9 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     names = {column: f"{column}_modelled" for column in MODELS}
-    paper = pd.concat([reported.rename(columns={"speedup": name})[["num_pes", "dataset", "sampler", name]] for name in names.values()])
+    paper = pd.concat(
+        [reported.rename(columns={"speedup": name})[["num_pes", "dataset", "sampler", name]] for name in names.values()]
+    )
     found = speedups(table)
     return lines(
         found.rename(columns=names),

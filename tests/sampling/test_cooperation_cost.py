@@ -3,9 +3,12 @@
 from dataclasses import fields, replace
 
 import pytest
+import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+import workbench as wb
+from tests.strategies import random_graph
 from workbench.core.machine import MACHINES, Machine
 from workbench.sampling.cooperation_cost import PeCounts, StageSeconds, step_seconds
 
@@ -46,6 +49,38 @@ def test_the_cross_ratio_is_the_share_of_the_halo():
 def test_the_mean_is_over_every_count():
     other = PeCounts(owned=(4, 5, 9), needed=(6, 10), halo=(3, 7), edges=(8, 11))
     assert PeCounts.mean([COUNTS, other]) == PeCounts((3, 4, 8), (5, 9), (2, 6), (7, 10))
+
+
+def test_counts_of_ranks_are_those_of_the_batch_that_one_process_samples():
+    graph, owner, seeds, ranks = random_graph(60, 500), torch.arange(60) % 3, torch.arange(0, 60, 4), range(3)
+    sampler = wb.NeighborSampler([3, 4])
+    options = {"sampler": sampler, "owner": owner, "num_ranks": 3}
+    batch = sampler.sample(graph, seeds)
+    hops = [set(batch.node_ids[:n].tolist()) for n in (batch.num_seeds, *(b.num_src for b in batch.blocks[::-1]))]
+    found = PeCounts.of(wb.cooperative_work(wb.cooperative_batches(graph, seeds, **options)))
+    for rank, counts in enumerate(found):
+        assert counts.owned == tuple(sum(owner[node] == rank for node in hop) for hop in hops)
+        for hop, block in enumerate(batch.blocks[::-1]):
+            rows = [node for node in hops[hop] if owner[node] == rank]
+            edges = [
+                (int(batch.node_ids[s]), int(batch.node_ids[d]))
+                for s, d in zip(block.indices, block.destinations, strict=True)
+                if owner[batch.node_ids[d]] == rank
+            ]
+            needed = {source for source, _ in edges} | set(rows)
+            assert (counts.edges[hop], counts.needed[hop]) == (len(edges), len(needed))
+            assert counts.halo[hop] == sum(int(owner[node]) != rank for node in needed)
+    alone = PeCounts.of(wb.cooperative_work(wb.independent_batches(graph, seeds, **options)))
+    for rank in ranks:
+        mb = sampler.sample(graph, seeds[owner[seeds] == rank])
+        sizes = (mb.num_seeds, *(block.num_src for block in mb.blocks[::-1]))
+        assert alone[rank] == PeCounts.independent(sizes, [block.num_edges for block in mb.blocks[::-1]])
+
+
+def test_scaled_counts_take_as_many_times_as_long():
+    sizes = {name: 10 * size if name.startswith("work") else size for name, size in SIZES.items()}
+    once, tenfold = step_seconds(COUNTS, MACHINE, **SIZES), step_seconds(COUNTS.scaled(10), MACHINE, **sizes)
+    assert tenfold.row() == pytest.approx({name: 10 * seconds for name, seconds in once.row().items()})
 
 
 @given(

@@ -60,7 +60,7 @@ def model_work(
     with gat. The backward pass transposes each of these.
 
     Args:
-        kind: "gat", "gcn" or "rgcn", which has a self-loop.
+        kind: "gat", "gcn" or "rgcn", which has one matrix per relation (no bases) and one for the self-loop.
         layers: blocks or `LayerSize`s, input layer first.
         dims: widths of the features, the hidden layers and the output: one more than layers.
         relations: for rgcn the number of relations of a destination's in-edges, the mean if it differs.
@@ -77,7 +77,9 @@ def model_work(
     check_choice("kind", kind, WORK_KINDS)
     check_at_least("value_bytes", value_bytes, 1)
     if len(dims) != len(layers) + 1:
-        raise ValueError(f"{len(layers)} layers have {len(layers) + 1} widths, but dims has {len(dims)}; add the others")
+        raise ValueError(
+            f"{len(layers)} layers have {len(layers) + 1} widths, but dims has {len(dims)}; add the others"
+        )
     if not relations > 0 or (kind != "rgcn" and relations != 1):
         raise ValueError(f"relations is {relations} for {kind}; it must be positive for rgcn and 1 for all others")
     work = [
