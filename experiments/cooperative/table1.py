@@ -27,7 +27,7 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.stage_bars import StageBar, stage_bars
 
-    rows = shown(table).query("sampler == 'LABOR-0' and system == '4 A100'")
+    rows: Any = shown(table).query("sampler == 'LABOR-0' and system == '4 A100'")
     bars = [
         StageBar(
             f"{row['dataset']} · {name}",

@@ -1,5 +1,7 @@
 """The work of models: by hand, and against the operations that torch counts while the layers of nn run."""
 
+from typing import Any
+
 import pytest
 import torch
 from hypothesis import given
@@ -44,7 +46,7 @@ def test_values_of_half_the_size_are_half_the_bytes():
 def test_operations_are_those_that_torch_counts(kind, dims, monkeypatch):
     monkeypatch.setattr("workbench.nn.gcn.use_compiled", lambda h: False)  # the order of products on devices
     mb = random_minibatch(random_graph(60, 400, num_edge_types=2), fanouts=(3, 3), num_seeds=9)
-    relations = {"num_relations": 2} if kind == "rgcn" else {}
+    relations: dict[str, Any] = {"num_relations": 2} if kind == "rgcn" else {}
     model = wb.build_model(kind, in_dim=dims[0], hidden_dim=dims[1], out_dim=dims[2], num_layers=2, **relations)
     x = torch.randn(mb.num_inputs, dims[0])
     with FlopCounterMode(display=False) as counter:

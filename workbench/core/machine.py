@@ -33,7 +33,7 @@ class Machine:
     def __post_init__(self) -> None:
         for name in (field.name for field in fields(self)):
             value = getattr(self, name)
-            if not (isinstance(value, Real) and not isinstance(value, bool) and value > 0):
+            if not (isinstance(value, Real) and not isinstance(value, bool) and float(value) > 0):
                 unit = "operations" if name == "flops" else "bytes"
                 raise ValueError(
                     f"{name} is {value!r}; it must be a positive number of {unit} per second, such as 64e9, or "
