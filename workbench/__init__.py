@@ -17,6 +17,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.core.exchange import Exchange as Exchange
     from workbench.core.graph import Graph as Graph
     from workbench.core.link_split import LinkSplit as LinkSplit
+    from workbench.core.machine import MACHINES as MACHINES
+    from workbench.core.machine import Machine as Machine
     from workbench.core.minibatch import MiniBatch as MiniBatch
     from workbench.core.trace import AccessTrace as AccessTrace
     from workbench.core.traffic import Traffic as Traffic
@@ -85,6 +87,9 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.nn.dropout import HashDropout as HashDropout
     from workbench.nn.inputs import Inputs as Inputs
     from workbench.nn.model import build_model as build_model
+    from workbench.nn.model_work import LayerSize as LayerSize
+    from workbench.nn.model_work import ModelWork as ModelWork
+    from workbench.nn.model_work import model_work as model_work
     from workbench.nn.symmetric_norm import symmetric_norm as symmetric_norm
     from workbench.partition.batch import PARTITION_METHODS as PARTITION_METHODS
     from workbench.partition.batch import partition_batch as partition_batch
@@ -96,6 +101,10 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.partition.redundancy import redundancy as redundancy
     from workbench.partition.refine import refine_parts as refine_parts
     from workbench.sampling.batches import Batches as Batches
+    from workbench.sampling.cooperation_cost import PeCounts as PeCounts
+    from workbench.sampling.cooperation_cost import StageSeconds as StageSeconds
+    from workbench.sampling.cooperation_cost import StepSeconds as StepSeconds
+    from workbench.sampling.cooperation_cost import step_seconds as step_seconds
     from workbench.sampling.cooperative import cooperative_batches as cooperative_batches
     from workbench.sampling.cooperative import independent_batches as independent_batches
     from workbench.sampling.cooperative import sample_owned as sample_owned
@@ -151,6 +160,7 @@ _NAMES = {
     "meter.limit": ["limit_memory"],
     "core.link_split": ["LinkSplit"],
     "meter.peak": ["PeakMeter", "measure_peak"],
+    "core.machine": ["MACHINES", "Machine"],
     "core.minibatch": ["MiniBatch"],
     "meter.epoch_passes": ["EpochPass", "EpochPasses", "measure_epoch"],
     "meter.stopwatch": ["Stopwatch", "timed"],
@@ -194,6 +204,7 @@ _NAMES = {
     "nn.dropout": ["HashDropout"],
     "nn.inputs": ["Inputs"],
     "nn.model": ["build_model"],
+    "nn.model_work": ["LayerSize", "ModelWork", "model_work"],
     "nn.symmetric_norm": ["symmetric_norm"],
     "partition.batch": ["PARTITION_METHODS", "partition_batch"],
     "partition.batch.partitioner": ["Partitioner", "Parts"],
@@ -209,6 +220,7 @@ _NAMES = {
     "sampling.loader": ["batches", "prefetch"],
     "sampling.reach": ["reach_counts"],
     "sampling.random_walk": ["RandomWalkSampler"],
+    "sampling.cooperation_cost": ["PeCounts", "StageSeconds", "StepSeconds", "step_seconds"],
     "sampling.cooperative": ["cooperative_batches", "independent_batches", "sample_owned"],
     "sampling.cooperative_work": ["CooperativeWork", "cooperative_work"],
     "sampling.drawn": ["Drawn"],
