@@ -38,7 +38,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     return [*_better("loss", "the training loss", means, most=0.0), *_better("f1", "F1", means, least=0.0)]
 
 
-def _better(short: str, name: str, means: pd.DataFrame, **bound: float) -> list[Finding]:
+def _better(short: str, name: str, means: pd.DataFrame, **bound: Any) -> list[Finding]:
     value, change = ("loss", "falls") if short == "loss" else ("val_f1_sampled", "rises")
     lead = paired_differences(means, value=value, by=RUN, along="kappa", base=inf)
     return [

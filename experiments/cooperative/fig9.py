@@ -49,22 +49,24 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 
 def over_samplers(table: pd.DataFrame) -> pd.DataFrame:
     """Means over the samplers at every validation, as in the paper: one row per data set, seed, P and step."""
-    return table.groupby([*RUN, "num_parts", "step"], sort=False)[VALUES].mean().reset_index()
+    means: Any = table.groupby([*RUN, "num_parts", "step"], sort=False)[VALUES].mean()
+    return means.reset_index()
 
 
 def differences(table: pd.DataFrame) -> pd.DataFrame:
     """Differences of P parts from one batch with the same seed: of the best F1, and of the last loss, relative."""
     runs = [*RUN, "num_parts"]
-    by_sampler = best_f1(table, [*runs, "sampler"])
-    ends: Any = over_samplers(table).sort_values("step", kind="stable").groupby(runs, sort=False).loss.last()
-    ends = by_sampler.groupby(runs, sort=False).val_f1.mean().reset_index().merge(ends.reset_index())
-    whole = ends.query("num_parts == 1").set_index(RUN).loss
-    relative = ends.assign(loss=ends.loss / ends.join(whole.rename("whole"), on=RUN).whole)
-    f1, loss = (
-        paired_differences(rows, value=value, by=RUN, along="num_parts", base=1).set_index([*RUN, "num_parts"])
-        for rows, value in ((ends, "val_f1"), (relative, "loss"))
-    )
-    return pd.DataFrame({"val_f1": f1.difference, "loss": loss.difference}).reset_index()
+    best: Any = best_f1(table, [*runs, "sampler"]).groupby(runs, sort=False).val_f1.mean()
+    last: Any = over_samplers(table).sort_values("step", kind="stable").groupby(runs, sort=False).loss.last()
+    whole: Any = last.xs(1, level="num_parts")
+    ends = pd.DataFrame({"val_f1": best, "loss": last / whole}).reset_index()
+    apart = [
+        paired_differences(ends, value=value, by=RUN, along="num_parts", base=1)
+        .set_index(runs)
+        .difference.rename(value)
+        for value in VALUES
+    ]
+    return pd.concat(apart, axis=1).reset_index()
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:

@@ -2,6 +2,7 @@
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 import workbench as wb
 from experiments.cooperative import accuracy_runs
@@ -106,10 +107,9 @@ def first_steps(samplers, batch_size):
     for step, batch in [*batches][:2]:
         shares = [batch.seeds[i * batch_size // len(samplers) :][: batch_size // len(samplers)] for i in (0, 1)]
         parts = [sampler.sample(data.graph, share, step=step) for sampler, share in zip(samplers, shares, strict=False)]
-        loss = sum(
-            torch.nn.functional.cross_entropy(model(part.blocks, data.x[part.node_ids]), data.y[part.seeds])
-            for part in parts
-        ) / len(parts)
+        outputs = [model(part.blocks, data.x[part.node_ids]) for part in parts]
+        losses_of_parts = [cross_entropy(out, data.y[part.seeds]) for out, part in zip(outputs, parts, strict=True)]
+        loss = torch.stack(losses_of_parts).mean()
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()
