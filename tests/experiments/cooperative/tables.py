@@ -55,6 +55,53 @@ def densities() -> pd.DataFrame:
     )
 
 
+KAPPAS = (1, 4, 256, "inf")
+
+
+def dependent_training() -> pd.DataFrame:
+    """Rows of Table 3's sweep: better with κ by its own sampler, equal with all neighbours, but for κ = ∞."""
+    return pd.DataFrame(
+        [
+            {
+                "dataset": dataset,
+                "kappa": kappa,
+                "seed": seed,
+                "step": step,
+                "loss": 1 - 0.1 * place + 0.01 * seed - step / 100 + (jitter := 1e-4 * (seed * (place + 1) % 3)),
+                "val_f1_sampled": 0.6 + 0.05 * place + step / 1000 + jitter,
+                "val_f1": 0.8 + 0.01 * seed + step / 1000 - 0.02 * (kappa == "inf") + jitter,
+                "status": "FINISHED",
+            }
+            for dataset in ("x", "y")
+            for place, kappa in enumerate(KAPPAS)
+            for seed in range(5)
+            for step in (10, 20, 30, 40)
+        ]
+    )
+
+
+def independent_parts() -> pd.DataFrame:
+    """Rows of Figure 9's sweep: the same curves, whatever the number of parts."""
+    return pd.DataFrame(
+        [
+            {
+                "dataset": "x",
+                "sampler": sampler,
+                "num_parts": parts,
+                "seed": seed,
+                "step": step,
+                "loss": 1 + 0.01 * seed - step / 100 + (jitter := 1e-4 * (seed * parts % 3)),
+                "val_f1": 0.8 + 0.01 * seed + step / 1000 + jitter,
+                "status": "FINISHED",
+            }
+            for sampler in ("NS", "LABOR-0")
+            for parts in (1, 2, 8)
+            for seed in range(5)
+            for step in (10, 20)
+        ]
+    )
+
+
 def misses() -> pd.DataFrame:
     """Rows of Figure 5a's sweep: LRU's miss rate halves with every fourfold κ, and Belady's is half of it."""
     return pd.DataFrame(

@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from tests.experiments.cooperative.tables import densities, misses, rank_misses, ranks, work
+from tests.experiments.cooperative.tables import densities, dependent_training, independent_parts, misses, work
 from workbench.experiment.figure_loader import load_experiment
 
 TABLES = {
@@ -13,6 +14,11 @@ TABLES = {
     "fig6": work,
     "density": densities,
     "table7": ranks,
+    "fig6": work,
+    "table3": dependent_training,
+    "fig8": dependent_training,
+    "fig9": independent_parts,
+    "density": densities,
 }
 
 
@@ -60,6 +66,17 @@ LARGEST = "batch_size == 1024 and dataset == 'y'"
         ("table7", "ownership == 'random' and num_ranks == 4", "cross_edge_share", 1.02, {"share-per-edge"}),
         ("table7", "ownership == 'random' and num_ranks == 4", "halo_2", 1.2, {"share-per-id"}),
         ("table7", "ownership == 'metis' and num_ranks == 4 and run == 0", "halo_1", 3, {"metis-fewer-rows"}),
+        ("table3", "kappa == 256 and dataset == 'y'", "val_f1", 1.02, {"no-loss-y"}),
+        ("table3", "kappa == 4 and dataset == 'x' and seed == 0", "val_f1", 1.05, {"no-loss-x"}),  # undecided
+        ("table3", "kappa == 'inf' and dataset == 'x'", "val_f1", 1.1, {"infinity-loses-x"}),
+        ("fig8", "kappa == 'inf' and dataset == 'y'", "loss", 1.3, {"loss-best-at-infinity"}),
+        ("fig8", "kappa == 1 and dataset == 'y' and step > 20", "loss", 0.4, {"loss-better-with-kappa",
+         "loss-best-at-infinity"}),
+        ("fig8", "kappa == 4 and step > 20", "val_f1_sampled", 1.2, {"f1-best-at-infinity"}),
+        ("fig8", "kappa == 4 and step < 20", "val_f1_sampled", 9, set()),  # the first half does not count
+        ("fig9", "num_parts == 8 and sampler == 'NS'", "val_f1", 1.02, {"same-f1"}),
+        ("fig9", "num_parts == 2 and step == 20", "loss", 1.05, {"same-loss"}),
+        ("fig9", "num_parts == 2 and step == 10", "loss", 1.05, set()),
         ("density", "method == 'node' and share == 1", "density", 0.5, {"node-density-never-falls"}),
         ("density", "method == 'uniform' and share == 0.4", "num_edges", 1.02, {"uniform-as-expected"}),
     ],
@@ -88,6 +105,19 @@ POINTS = {"fig3": 64, "fig5a": 18, "fig5b": 18, "fig6": 64, "density": 18, "tabl
 
 
 @pytest.mark.parametrize(("figure", "points"), POINTS.items())
+def test_one_run_apart_from_the_others_decides_nothing():
+    table = dependent_training()
+    odd = (table.kappa == 4) & (table.dataset == "x") & (table.seed == 0)
+    table.loc[odd, "val_f1"] *= 1.05
+    found = {finding.name: finding.verdict for finding in load_experiment("cooperative/table3").check(table)}
+    assert found == {"no-loss-x": "undecided", "no-loss-y": "held"} | dict.fromkeys(
+        ("infinity-loses-x", "infinity-loses-y"), "held"
+    )
+
+
+@pytest.mark.parametrize(
+    ("figure", "points"), [("fig3", 64), ("fig5a", 18), ("fig6", 64), ("table3", 6), ("density", 18)]
+)
 def test_figures_show_a_mean_per_size(figure, points):
     drawn = load_experiment(f"cooperative/{figure}").draw(TABLES[figure]())
     assert sum(len(trace.x) for trace in drawn.data) == points
@@ -110,3 +140,24 @@ def test_the_comparison_of_fig5b_is_of_ratios():
     assert shown.loc["mag240M (paper)", ["work", "miss", "fetched"]].tolist() == [1.4, 2.0, 3.0]
     assert shown.loc["x", "work"].tolist() == pytest.approx([2.0] * 3)
     assert shown.loc["x", "fetched"].tolist() == pytest.approx([2 * 0.8 / 0.36] * 3)
+def test_the_comparison_of_table3_lists_paper_values_and_differences():
+    shown = load_experiment("cooperative/table3").compare(dependent_training()).set_index("dataset")
+    assert [*shown] == ["κ = 1", "κ = 4", "κ = 16", "κ = 64", "κ = 256", "κ = ∞"]
+    assert shown.loc["reddit (paper)", "κ = ∞"] == "95.01 ± 0.30"
+    mean, half = shown.loc["x", "κ = 1"].split(" ± ")
+    assert float(mean) == pytest.approx(86.01, abs=0.005) and float(half) == pytest.approx(1.96, abs=0.05)
+    assert shown.loc["x, difference", "κ = ∞"] == "-2.00 ± 0.00"
+
+
+def test_the_comparison_of_fig8_is_of_the_second_half():
+    shown = load_experiment("cooperative/fig8").compare(dependent_training()).set_index(["dataset", "κ"])
+    assert shown.loc[("x", "1"), "loss"] == pytest.approx(1 + 0.02 - 0.35, abs=2e-4)
+    assert shown.loc[("y", "∞"), "F1, this sampler"] == pytest.approx(0.6 + 0.15 + 0.035, abs=2e-4)
+
+
+def test_the_comparison_of_fig9_is_with_one_batch():
+    table = independent_parts()
+    table.loc[(table.num_parts == 8) & (table.sampler == "NS"), ["val_f1", "loss"]] *= 1.02
+    shown = load_experiment("cooperative/fig9").compare(table).set_index("P")
+    assert shown.loc[8, "F1, difference"].startswith("+0.8") and shown.loc[8, "loss, difference"].startswith("+1.0")
+    assert shown.loc[1, "F1"] == pytest.approx(84.01, abs=0.01)
