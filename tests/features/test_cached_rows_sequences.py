@@ -33,7 +33,8 @@ def make(policy: str, capacity: int, store: Any) -> wb.CachedRows:
 def test_any_sequence_reads_what_a_tensor_would(
     policy: str, nested: bool, sequence: list[tuple[str, list[int]]], capacity: int, int32: bool
 ) -> None:
-    store, expected = Faulty(X.clone()), X.clone()
+    store: Any = Faulty(X.clone())
+    expected = X.clone()
     cache = make(policy, capacity, wb.CachedRows(store, 7, policy="sieve") if nested else store)
     for number, (operation, drawn) in enumerate(sequence):
         wanted = torch.tensor(drawn, dtype=torch.int32 if int32 else torch.int64)

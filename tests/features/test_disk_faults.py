@@ -37,7 +37,9 @@ def test_a_file_that_is_cut_off_anywhere_while_open(kept: int, direct: bool, tmp
     out = torch.full((3, 256), -1, dtype=torch.int32)
     with pytest.raises(CorruptFileError, match=rf"rows\.bin ends at byte {kept}, but had 3072000 bytes when it was op"):
         store.read(torch.tensor([2999, 2999, 2999]), out=out)
-    assert io_threads() == 0 and bool((out == -1).all()) and store.read_bytes == kept >> 10 << 10
+    assert io_threads() == 0 and bool((out == -1).all()) and store.read_bytes == kept >> 10 << 10, (
+        "the failed read is not counted"
+    )
 
 
 def test_a_file_that_grows_while_open_is_read_as_it_was(direct: bool, tmp_path: Path) -> None:

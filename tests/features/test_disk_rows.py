@@ -154,7 +154,7 @@ def test_file_systems_without_direct_reads(
     ) as w:
         store = DiskRows(folder)
     assert [warning.filename for warning in w] == [__file__], "where the store is made"
-    assert torch.equal(DiskRows(folder, direct=False).read(SPREAD), KILOBYTES[SPREAD]), "without a warning"
+    DiskRows(folder, direct=False)  # which asks for no more: no warning
     monkeypatch.undo()
     assert not store.direct and repr(store).endswith("2.93 MiB, buffered, 16 threads)")
     assert torch.equal(store.read(SPREAD), KILOBYTES[SPREAD])

@@ -53,9 +53,10 @@ PAIRS = torch.tensor([[3, 7, 7, 11, 20, 25], [9, 2, 29, 7, 4, 20]])
 
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_theorem_3_2_over_all_subsets_of_edges(name):
-    """Each edge with its negative is one unit, of three or four seeds, and units share endpoints."""
+    """Each edge with its negative, which shares an endpoint, is one unit of three seeds, and units share seeds."""
     sampler = SAMPLERS[name]
     pairs = wb.Negatives(1, ends="either", avoid_edges=True, seed=5).draw(GRAPH, *PAIRS)
+    assert pairs.neg_src is not None and pairs.neg_dst is not None
     items = torch.stack([pairs.src, pairs.dst, pairs.neg_src, pairs.neg_dst], dim=1)
     seeds_of = [pairs.seeds[item].unique() for item in items]
     assert {len(seeds) for seeds in seeds_of} == {3} and len(pairs.seeds) < 3 * 6

@@ -8,7 +8,7 @@ import workbench as wb
 from workbench.features.cache.costs import CacheCost
 from workbench.widgets import CACHE_SHARES, cache_explorer, cache_view
 
-ROWS = {"num_rows": 100, "row_bytes": 1024, "batch_size": 10}
+ROWS: dict[str, Any] = {"num_rows": 100, "row_bytes": 1024, "batch_size": 10}
 
 
 def costs(reads: str, *rates: float, policy: str = "lru") -> list[CacheCost]:
@@ -92,9 +92,9 @@ def test_the_explorer_compares_two_settings_each_sampled_once(data: Any, monkeyp
         for _, mb in wb.batches(
             data.graph, data.train_idx, sampler=wb.LaborSampler((3, 3), dependence=wb.Smoothed(4)), batch_size=16,
             drop_last=True,
-        ).steps(12)
+        ).steps(16)
     )  # fmt: skip
-    expected = [wb.simulate_cache(trace, -int(-share * 2449 // 1), warmup=4).miss_rate for share in CACHE_SHARES]
+    expected = [wb.simulate_cache(trace, -int(-share * 2449 // 1), warmup=8).miss_rate for share in CACHE_SHARES]
     assert data.graph.num_nodes == 2449
     line = next(t for t in figure.data if t.name == "LRU" and t.xaxis == "x2")
     assert list(line.y) == pytest.approx(expected)

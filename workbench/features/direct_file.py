@@ -105,9 +105,10 @@ class DirectFile:
             total += count
             step = count if done + count >= wanted else count // self.block * self.block
             if not step:
+                now = os.fstat(self._descriptor).st_size
                 raise CorruptFileError(
-                    f"{self.path} ends at byte {offset + done + count}, but had {self.size} bytes when it was opened; "
-                    "write it again, and don't change files that are open"
+                    f"{self.path} ends at byte {now}, but had {self.size} bytes when it was opened; write it again, "
+                    "and don't change files that are open"
                 )
             done += step
         return total

@@ -49,7 +49,7 @@ def cache_explorer(
         batch_size: seeds per batch.
         shares: sizes of the cache, as shares of the rows, in ascending order.
         policies: names of `CACHE_POLICIES`.
-        groups: groups of the largest κ that are counted, after one that is not.
+        groups: groups of the largest κ that are counted, after as many that warm the cache up.
 
     Returns:
         A widget; the initial figure if ipywidgets is not installed.
@@ -62,9 +62,9 @@ def cache_explorer(
     def costs(sampler: str, kappa: int) -> list[CacheCost]:
         built = samplers[sampler](fanouts, dependence=Smoothed(kappa))
         loader = batches(dataset.graph, dataset.train_idx, sampler=built, batch_size=batch_size, drop_last=True)
-        trace = AccessTrace.of(mb.node_ids for _, mb in loader.steps((1 + groups) * longest))
+        trace = AccessTrace.of(mb.node_ids for _, mb in loader.steps(2 * groups * longest))
         name = f"{sampler}, κ = {kappa}"
-        return cache_costs({name: trace}, capacities, row_bytes=row_bytes, policies=known, warmup=longest)
+        return cache_costs({name: trace}, capacities, row_bytes=row_bytes, policies=known, warmup=0.5)
 
     def view(
         left: str, left_kappa: int, right: str, right_kappa: int, cache_size: float, policies: Sequence[str]

@@ -6,9 +6,10 @@ from typing import Any
 import pytest
 import torch
 
-import workbench as wb
+import workbench
 from tests.strategies import random_graph
 
+wb: Any = workbench  # mistakes that a type checker would find
 X = torch.arange(40 * 3).view(40, 3).float()
 TRACE = wb.AccessTrace.of([torch.tensor([1, 2, 3]), torch.tensor([2, 3, 4])])
 HASHED = wb.AccessTrace.of([torch.tensor([1 << 45])])
@@ -16,12 +17,12 @@ BATCH = wb.NeighborSampler([2]).sample(random_graph(5, 20), torch.tensor([0]))
 IDS = torch.tensor([5, 6])
 
 
-def cache(**options: Any) -> wb.CachedRows:
+def cache(**options: Any) -> Any:
     return wb.CachedRows(X.clone(), 4, **options)
 
 
 MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
-    "a share as capacity": (lambda: wb.CachedRows(X, 0.1), ValueError, "capacity_rows is 0.1; it must be a whole"),  # type: ignore[arg-type]
+    "a share as capacity": (lambda: wb.CachedRows(X, 0.1), ValueError, "capacity_rows is 0.1; it must be a whole"),
     "no capacity": (lambda: wb.CachedRows(X, 0), ValueError, "capacity_rows is 0; it must be a whole number of at le"),
     "an upper-case policy": (lambda: cache(policy="LRU"), ValueError, "policy 'LRU' is not known; choose from belady"),
     "a mask of static rows": (
@@ -35,7 +36,7 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         ValueError,
         r"rows is sparse \(torch.sparse_coo\); pass rows.to_dense\(\)",
     ),
-    "ids as a list": (lambda: cache().read([1]), TypeError, r"not list; convert with torch.as_tensor\(ids\).long"),  # type: ignore[arg-type]
+    "ids as a list": (lambda: cache().read([1]), TypeError, r"not list; convert with torch.as_tensor\(ids\).long"),
     "ids as int16": (
         lambda: cache().read(IDS.short()),
         TypeError,
@@ -61,14 +62,14 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: cache().write(IDS, X[:2].numpy()),
         TypeError,
         "rows is an? ndarray; pass a tensor of sh",
-    ),  # type: ignore[arg-type]
+    ),
     "one row for one id": (
         lambda: cache().write(IDS[:1], X[0]),
         ValueError,
         r"rows has shape \(3,\); 1 ids give \(1, 3\)",
     ),
     "a store that can't be written": (
-        lambda: wb.CachedRows(X.numpy(), 2).write(IDS, X[:2]),  # type: ignore[arg-type]
+        lambda: wb.CachedRows(X.numpy(), 2).write(IDS, X[:2]),
         TypeError,
         "ArrayRows can't be written; cache a store with a write method",
     ),
@@ -81,8 +82,8 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: wb.AccessTrace.of([BATCH]),
         TypeError,
         r"a read is a MiniBatch; pass .*\[mb.node_ids for",
-    ),  # type: ignore[list-item]
-    "steps and batches": (lambda: wb.AccessTrace.of([(0, BATCH)]), TypeError, r"a read is a tuple; pass .*mb.node_ids"),  # type: ignore[list-item]
+    ),
+    "steps and batches": (lambda: wb.AccessTrace.of([(0, BATCH)]), TypeError, r"a read is a tuple; pass .*mb.node_ids"),
     "ids of a trace as int32": (
         lambda: wb.AccessTrace(IDS.int(), torch.tensor([0, 2])),
         TypeError,
@@ -107,8 +108,8 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         lambda: wb.simulate_cache(TRACE, 2, warmup="1"),
         ValueError,
         "warmup is '1'; pass a number of",
-    ),  # type: ignore[arg-type]
-    "a tensor as graph": (lambda: wb.rank_by_degree(X), TypeError, "graph is a Tensor; pass a wb.Graph"),  # type: ignore[arg-type]
+    ),
+    "a tensor as graph": (lambda: wb.rank_by_degree(X), TypeError, "graph is a Tensor; pass a wb.Graph"),
 }
 
 
