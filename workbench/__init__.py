@@ -41,6 +41,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.distributed.rank_pool import RankPool as RankPool
     from workbench.experiment.figure_loader import load_experiment as load_experiment
     from workbench.experiment.finding import Finding as Finding
+    from workbench.features.cache.costs import CacheCost as CacheCost
+    from workbench.features.cache.costs import cache_costs as cache_costs
     from workbench.features.cache.policies import CACHE_POLICIES as CACHE_POLICIES
     from workbench.features.cache.simulate import CacheSimulation as CacheSimulation
     from workbench.features.cache.simulate import simulate_cache as simulate_cache
@@ -182,6 +184,7 @@ _NAMES = {
     "distributed.rank_pool": ["RankPool"],
     "experiment.finding": ["Finding"],
     "experiment.figure_loader": ["load_experiment"],
+    "features.cache.costs": ["CacheCost", "cache_costs"],
     "features.cache.policies": ["CACHE_POLICIES"],
     "features.cache.simulate": ["CacheSimulation", "simulate_cache"],
     "features.cache.stack_distance": ["miss_ratio_curve"],
