@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the table below
     from workbench.core.block import Block as Block
     from workbench.core.dataset import Dataset as Dataset
+    from workbench.core.edge_file import EdgeFile as EdgeFile
     from workbench.core.errors import CapacityError as CapacityError
     from workbench.core.errors import CorruptFileError as CorruptFileError
     from workbench.core.errors import DataError as DataError
@@ -99,6 +100,10 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.partition.batch.partitioner import Parts as Parts
     from workbench.partition.costs import ByteCosts as ByteCosts
     from workbench.partition.graph import partition_graph as partition_graph
+    from workbench.partition.graph.split_graph import GraphPart as GraphPart
+    from workbench.partition.graph.split_graph import open_part as open_part
+    from workbench.partition.graph.split_graph import split_graph as split_graph
+    from workbench.partition.graph.streaming import partition_stream as partition_stream
     from workbench.partition.redundancy import Redundancy as Redundancy
     from workbench.partition.redundancy import redundancy as redundancy
     from workbench.partition.refine import refine_parts as refine_parts
@@ -153,6 +158,7 @@ _NAMES = {
     "core.block": ["Block"],
     "core.dataset": ["Dataset"],
     "links.edge_batch": ["EdgeBatch"],
+    "core.edge_file": ["EdgeFile"],
     "core.errors": ["CapacityError", "CorruptFileError", "DataError", "PartitionError", "RankError"],
     "core.exchange": ["Exchange"],
     "core.graph": ["Graph"],
@@ -213,6 +219,8 @@ _NAMES = {
     "partition.batch.partitioner": ["Partitioner", "Parts"],
     "partition.costs": ["ByteCosts"],
     "partition.graph": ["partition_graph"],
+    "partition.graph.split_graph": ["GraphPart", "open_part", "split_graph"],
+    "partition.graph.streaming": ["partition_stream"],
     "partition.redundancy": ["Redundancy", "redundancy"],
     "partition.refine": ["refine_parts"],
     "sampling.neighbor": ["FullNeighborSampler", "NeighborSampler"],
