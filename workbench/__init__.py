@@ -88,6 +88,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.partition.refine import refine_parts as refine_parts
     from workbench.sampling.batches import Batches as Batches
     from workbench.sampling.edge_loader import edge_batches as edge_batches
+    from workbench.sampling.inclusion import inclusion_probability as inclusion_probability
     from workbench.sampling.induced import induced_edges as induced_edges
     from workbench.sampling.labor import LaborSampler as LaborSampler
     from workbench.sampling.loader import batches as batches
@@ -181,6 +182,7 @@ _NAMES = {
     "sampling.neighbor": ["FullNeighborSampler", "NeighborSampler"],
     "sampling.batches": ["Batches"],
     "sampling.edge_loader": ["edge_batches"],
+    "sampling.inclusion": ["inclusion_probability"],
     "sampling.induced": ["induced_edges"],
     "sampling.labor": ["LaborSampler"],
     "sampling.loader": ["batches", "prefetch"],
