@@ -86,6 +86,10 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.partition.redundancy import Redundancy as Redundancy
     from workbench.partition.redundancy import redundancy as redundancy
     from workbench.partition.refine import refine_parts as refine_parts
+    from workbench.placement.place import PLACEMENT_METHODS as PLACEMENT_METHODS
+    from workbench.placement.place import place_rows as place_rows
+    from workbench.placement.placement import Placement as Placement
+    from workbench.placement.placement import RowLookup as RowLookup
     from workbench.sampling.batches import Batches as Batches
     from workbench.sampling.edge_loader import edge_batches as edge_batches
     from workbench.sampling.inclusion import inclusion_probability as inclusion_probability
@@ -179,6 +183,8 @@ _NAMES = {
     "partition.graph": ["partition_graph"],
     "partition.redundancy": ["Redundancy", "redundancy"],
     "partition.refine": ["refine_parts"],
+    "placement.place": ["PLACEMENT_METHODS", "place_rows"],
+    "placement.placement": ["Placement", "RowLookup"],
     "sampling.neighbor": ["FullNeighborSampler", "NeighborSampler"],
     "sampling.batches": ["Batches"],
     "sampling.edge_loader": ["edge_batches"],
