@@ -107,6 +107,10 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.partition.redundancy import Redundancy as Redundancy
     from workbench.partition.redundancy import redundancy as redundancy
     from workbench.partition.refine import refine_parts as refine_parts
+    from workbench.placement.place import PLACEMENT_METHODS as PLACEMENT_METHODS
+    from workbench.placement.place import place_rows as place_rows
+    from workbench.placement.placement import Placement as Placement
+    from workbench.placement.placement import RowLookup as RowLookup
     from workbench.sampling.batches import Batches as Batches
     from workbench.sampling.cooperation_cost import PeCounts as PeCounts
     from workbench.sampling.cooperation_cost import StageSeconds as StageSeconds
@@ -119,6 +123,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.sampling.cooperative_work import cooperative_work as cooperative_work
     from workbench.sampling.drawn import Drawn as Drawn
     from workbench.sampling.edge_loader import edge_batches as edge_batches
+    from workbench.sampling.inclusion import inclusion_probability as inclusion_probability
     from workbench.sampling.induced import induced_edges as induced_edges
     from workbench.sampling.labor import LaborSampler as LaborSampler
     from workbench.sampling.loader import batches as batches
@@ -223,9 +228,12 @@ _NAMES = {
     "partition.graph.streaming": ["partition_stream"],
     "partition.redundancy": ["Redundancy", "redundancy"],
     "partition.refine": ["refine_parts"],
+    "placement.place": ["PLACEMENT_METHODS", "place_rows"],
+    "placement.placement": ["Placement", "RowLookup"],
     "sampling.neighbor": ["FullNeighborSampler", "NeighborSampler"],
     "sampling.batches": ["Batches"],
     "sampling.edge_loader": ["edge_batches"],
+    "sampling.inclusion": ["inclusion_probability"],
     "sampling.induced": ["induced_edges"],
     "sampling.labor": ["LaborSampler"],
     "sampling.loader": ["batches", "prefetch"],
