@@ -24,6 +24,13 @@ def _duplicate_seed(seed: int) -> str:
     return f"seeds contain {seed} more than once; pass each id once (torch.unique)"
 
 
+def invalid_source(source: int, num_nodes: int) -> IndexError:
+    """Return the error for a graph that contains an impossible id."""
+    return IndexError(
+        f"the graph's indices contain {source}; sources must be in [0, {num_nodes}): call graph.validate()"
+    )
+
+
 @compiled
 def _register(ids, entries, base, nodes):
     """Number `ids` from 0; return how many precede the first duplicate."""
@@ -125,10 +132,7 @@ class Relabeler:
         labels, scratch = raw if in_place else local.numpy(), self._map
         count = _relabel(raw, self._num_nodes, scratch.entries, scratch.base, self._count, numbered, labels)
         if count < 0:
-            bad = int(ids[-1 - count])
-            raise IndexError(
-                f"the graph's indices contain {bad}; sources must be in [0, {self._num_nodes}): call graph.validate()"
-            )
+            raise invalid_source(int(ids[-1 - count]), self._num_nodes)
         self.node_ids, self._count = nodes[:count], count
         return local
 
