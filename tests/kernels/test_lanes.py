@@ -45,6 +45,11 @@ def clamped(array, blocks, factor, scale):
     return lanes.clamped_sum(array, blocks, factor, scale)
 
 
+@compiled
+def multiplied(array, index, other, factor):
+    lanes.multiply(array, index, other, factor)
+
+
 def bits(flags: np.ndarray) -> int:
     return sum(1 << b for b, flag in enumerate(flags) if flag)
 
@@ -96,3 +101,11 @@ def test_comparisons_and_sums() -> None:
         products = values[: 8 * blocks] * 0.7
         terms = (np.maximum(products, 1.0) * 2.0**40).astype(np.int64)
         assert clamped(values, blocks, 0.7, 2.0**40) == (terms.sum(), (products <= 1).sum())
+
+
+def test_products() -> None:
+    values, other = np.random.default_rng(4).random((2, 20))
+    expected = values.copy()
+    expected[7:15] = values[7:15] * other[7:15] * 0.3
+    multiplied(values, 7, other, 0.3)
+    assert (values == expected).all()

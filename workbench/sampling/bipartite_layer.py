@@ -3,11 +3,13 @@
 from typing import NamedTuple
 
 import numpy as np
+import torch
 from torch import Tensor
 
+from workbench.core.variates import Variates
 from workbench.kernels.relabel import relabeler
-from workbench.sampling.candidates import Candidates, row_offsets
-from workbench.sampling.uniform import draw_uniform
+from workbench.sampling.candidates import UNLIMITED, Candidates, row_offsets
+from workbench.sampling.shared_variates import keep_uniform
 
 _DENSE = 4  # nodes of the graph per candidate up to which arrays of all nodes are cheaper than relabelling
 
@@ -57,7 +59,8 @@ def bipartite_layer(rows: Candidates, indices: Tensor, num_nodes: int, *, positi
     offsets = row_offsets(rows.degrees)
     if not len(rows.excluded) and int(offsets[-1]) * _DENSE >= num_nodes:  # raw ids are numbers enough
         return BipartiteLayer(offsets, rows.starts, rows.degrees, indices, indices, num_nodes)
-    full = draw_uniform(rows, indices, -1, replace=False, key=0, positions=positions)
+    limits = torch.full_like(rows.degrees, UNLIMITED)
+    full = keep_uniform(rows, indices, limits, poisson=True, variates=Variates(0), positions=positions)
     with relabeler(num_nodes, offsets[:0]) as labels:
         local, ids = labels(full.sources), labels.node_ids
     return BipartiteLayer(offsets, offsets[:-1], rows.degrees, local, full.sources, len(ids), ids, full.positions)

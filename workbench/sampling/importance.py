@@ -160,7 +160,7 @@ def _solve_rows(rho, starts, degrees, local, fanout, lo, hi, least):
 
 @compiled_inline
 def solve_row(local, start, degree, fanout, rho, row_rho):
-    """Solve for x of a row, and copy ρ of its sources to `row_rho`, followed by up to 7 zeros."""
+    """Solve for x of a row, and copy ρ of its sources to `row_rho`, which has room for 7 more values."""
     if degree <= fanout:
         return np.float64(degree) / np.float64(fanout)
     for j in range(0, degree, LANES):
@@ -184,17 +184,29 @@ def sum_scales(degrees: Tensor, fanout: int) -> Tensor:
 
 @compiled_inline
 def _solve(rho, count, target, scale):
-    """Solve Σ max(1, ρ · x) = target for x, from x = 1; zeros complete the last block of eight, whose terms are 1."""
-    blocks = (count + LANES - 1) // LANES
-    spare, unit = blocks * LANES - count, 1.0 / scale
-    x = 1.0
+    """Solve Σ max(1, ρ · x) = target for x, from x = 1."""
+    x, unit = 1.0, 1.0 / scale
     for _ in range(_MAX_STEPS):
-        total, low = clamped_sum(rho, blocks, x, scale)
-        mass, low = np.float64(total - spare * np.int64(scale)) * unit, np.float64(low - spare)
+        total, low = clamped_total(rho, count, x, scale)
+        mass, low = np.float64(total) * unit, np.float64(low)
         x *= min((target - low) / (mass - low), _MAX_STEP) if mass > low else _MAX_STEP
         if abs(mass - target) <= target * TOLERANCE:
             break
     return x
+
+
+@compiled_inline
+def clamped_total(rho, count, x, scale):
+    """Return Σ ⌊max(1, ρ · x) · scale⌋ over `count` values, and how many are clamped to 1.
+
+    `rho` has room for 7 more values, which become zeros and complete a block of eight.
+    """
+    blocks = (count + LANES - 1) // LANES
+    spare = blocks * LANES - count
+    for j in range(count, count + spare):
+        rho[j] = 0.0
+    total, low = clamped_sum(rho, blocks, x, scale)
+    return total - spare * np.int64(scale), low - spare
 
 
 def importance_torch(layer: BipartiteLayer, fanout: int, rounds: int | None) -> Importance:

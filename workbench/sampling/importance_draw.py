@@ -10,13 +10,14 @@ from torch import Tensor
 
 from workbench.core.variates import Variates
 from workbench.kernels.jit import compiled, compiled_inline
-from workbench.kernels.lanes import LANES, at_most_one, compress, first_lanes, gather, hash_units
+from workbench.kernels.lanes import LANES, at_most_one, compress, first_lanes, gather, hash_units, multiply
 from workbench.kernels.normal import mixed_uniform, mixed_uniform_torch
 from workbench.kernels.threads import parallel_rows
 from workbench.sampling.bipartite_layer import BipartiteLayer, bipartite_layer
 from workbench.sampling.candidates import Candidates, row_offsets
 from workbench.sampling.importance import (
     Importance,
+    clamped_total,
     importance_torch,
     optimise,
     solve_row,
@@ -125,14 +126,19 @@ def _keep_rows(
         if degree <= fanout:
             for j in range(0, degree, LANES):
                 slot = write_kept(first_lanes(degree - j), start + j, raw, sources, positions, slot)
-            weights[first:slot] = 1.0
+            for e in range(first, slot):
+                weights[e] = 1.0
             counts[i], x[i] = degree, np.float64(degree) / np.float64(fanout)
             continue
         x[i] = solve_row(local, start, degree, fanout, rho, row_rho)
-        _write_keys(local, raw, start, degree, row_rho, key, units, keys)
-        if poisson:
-            _mark_below(keys, degree, x[i], masks)
-        else:
+        for j in range(0, degree, LANES):
+            if len(units):
+                gather(units, local, start + j, degree - j, keys, j)
+            else:
+                hash_units(raw, start + j, degree - j, key, keys, j)
+            multiply(keys, j, row_rho, x[i] if poisson else 1.0)
+            masks[j // LANES] = at_most_one(keys, j, degree - j)
+        if not poisson:
             mark_smallest(masks, keys, degree, inverse[:fanout], offsets)
         for j in range(0, degree, LANES):
             mask = np.uint64(masks[j // LANES])
@@ -144,36 +150,11 @@ def _keep_rows(
 
 
 @compiled_inline
-def _write_keys(local, raw, start, degree, row_rho, key, units, keys):
-    """Compute r · ρ of a row's sources."""
-    for j in range(0, degree, LANES):
-        if len(units):
-            gather(units, local, start + j, degree - j, keys, j)
-        else:
-            hash_units(raw, start + j, degree - j, key, keys, j)
-    for j in range(degree):
-        keys[j] *= row_rho[j]
-
-
-@compiled_inline
-def _mark_below(keys, degree, x, masks):
-    """Mark the edges whose keys are at most c = 1/x."""
-    for j in range(degree):
-        keys[j] *= x
-    for j in range(0, degree, LANES):
-        masks[j // LANES] = at_most_one(keys, j, degree - j)
-
-
-@compiled_inline
 def _weigh(rho, kept, x, scale, weights, first):
     """Compute max(1, ρ · x) of the kept edges, divided by its mean."""
-    total = np.int64(0)
+    norm = np.float64(kept) * scale / np.float64(clamped_total(rho, kept, x, scale)[0]) if kept else 0.0
     for j in range(kept):
-        rho[j] = max(rho[j] * x, 1.0)
-        total += np.int64(rho[j] * scale)
-    norm = np.float64(kept) * scale / np.float64(total) if kept else 0.0
-    for j in range(kept):
-        weights[first + j] = rho[j] * norm
+        weights[first + j] = max(rho[j] * x, 1.0) * norm
 
 
 def draw_important_torch(

@@ -15,7 +15,7 @@ from workbench.core.errors import check_seed
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose
 from workbench.core.variates import Dependence, Variates, check_dependence, variates
-from workbench.sampling.candidates import Candidates, candidates, row_offsets
+from workbench.sampling.candidates import UNLIMITED, Candidates, candidates, row_offsets
 from workbench.sampling.excluding import ExcludingSampler
 from workbench.sampling.fanouts import Fanout, checked_fanouts
 from workbench.sampling.importance_draw import draw_important
@@ -25,8 +25,6 @@ from workbench.sampling.typed import draw_by_type
 from workbench.sampling.uniform import draw_uniform
 
 Importance = int | Literal["*"]
-
-_UNLIMITED = 2**62
 
 
 @dataclass(frozen=True)
@@ -157,7 +155,7 @@ def row_limits(rows: Candidates, fanout: int | Tensor) -> Tensor:
     """Return the fanout of every row, int64 [n]; -1 becomes a number that exceeds all degrees."""
     if isinstance(fanout, int):
         return torch.full_like(rows.degrees, fanout)
-    return torch.where(fanout < 0, _UNLIMITED, fanout)
+    return torch.where(fanout < 0, UNLIMITED, fanout)
 
 
 def draw_shared_torch(
