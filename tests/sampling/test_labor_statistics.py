@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 from scipy import stats
+from torch import Tensor
 
 import workbench as wb
 from tests.sampling.labor_layers import ROUNDS, inclusion
@@ -52,6 +53,35 @@ def test_probabilities_and_unbiased_aggregates(importance: Any, simple: Graph) -
     error = estimates.std(0) / trials**0.5
     assert bool(((estimates.mean(0) - truth).abs() <= stats.norm.isf(FALSE_ALARM / 80) * error).all())
     torch.testing.assert_close(means / trials, truth / d, rtol=0.02, atol=0)
+
+
+def expected_counts(graph: Graph, destinations: Tensor, k: int) -> tuple[float, float]:
+    """Return the exact expectations of LABOR-0's sources and edges, given the destinations of a hop."""
+    degrees = graph.in_degrees().double()
+    p = torch.zeros(graph.num_nodes, dtype=torch.float64)
+    p[destinations] = (k / degrees[destinations]).clamp(max=1)
+    reached = p.repeat_interleave(graph.in_degrees())
+    reached = torch.zeros_like(p).scatter_reduce_(0, graph.indices.long(), reached, "amax")
+    reached[destinations] = 1
+    return float(reached.sum()), float(degrees[destinations].clamp(max=k).sum())
+
+
+def test_every_hop_has_its_expected_counts() -> None:
+    """Given a hop's destinations, sources and edges have the means Σ min(1, max k/d) and Σ min(k, d), without bias.
+
+    The differences of all hops are uncorrelated, unlike the counts themselves, and much smaller.
+    """
+    graph, k, batches = random_graph(1000, 30_000, seed=3), 6, 150
+    differences = []
+    for step in range(batches):
+        batch = LaborSampler([k, k]).sample(graph, torch.arange(step % 25, 1000, 25), step=step)
+        for block in batch.blocks:
+            sources, edges = expected_counts(graph, batch.node_ids[: block.num_dst], k)
+            differences.append((block.num_src / sources - 1, block.num_edges / edges - 1))
+    found = np.array(differences).reshape(batches, 4)
+    z = found.mean(0) / (found.std(0, ddof=1) / batches**0.5)
+    assert np.abs(z).max() < stats.norm.isf(FALSE_ALARM / 8), z
+    assert found.std(0).max() / batches**0.5 < 0.006  # a bias of 3.5 % would be found
 
 
 def test_importance_reaches_fewer_vertices() -> None:

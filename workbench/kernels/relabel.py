@@ -118,12 +118,12 @@ class Relabeler:
     def add_seeds(self, seeds: Tensor) -> None:
         self.node_ids = torch.empty_like(seeds)  # raw ids by local id, int64
         self._count = _register(seeds.numpy(), self._map.entries, self._map.base, self.node_ids.numpy())
-        if self._count < len(seeds):
+        if self._count < seeds.numel():
             raise ValueError(_duplicate_seed(int(seeds[self._count])))
 
     def __call__(self, ids: Tensor, *, overwrite: bool = False) -> Tensor:
         """Return the local ids of raw ids; new ids get the next numbers. With `overwrite`, they may replace `ids`."""
-        size = min(self._num_nodes, self._count + len(ids))
+        size = min(self._num_nodes, self._count + ids.numel())
         nodes, raw = torch.empty(size + 1, dtype=torch.int64), ids.numpy()
         numbered = nodes.numpy()
         numbered[: self._count] = self.node_ids.numpy()  # a torch copy would wake OpenMP threads, which then spin

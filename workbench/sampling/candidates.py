@@ -199,7 +199,7 @@ def row_offsets(counts: Tensor, limit: int = UNLIMITED) -> Tensor:
     Returns:
         int64 [n + 1], from 0.
     """
-    indptr = torch.empty(len(counts) + 1, dtype=torch.int64, device=counts.device)
+    indptr = torch.empty(counts.numel() + 1, dtype=torch.int64, device=counts.device)
     if counts.device.type == "cpu":
         _cumulate(counts.numpy(), limit, indptr.numpy())
     else:
