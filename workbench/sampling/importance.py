@@ -38,7 +38,7 @@ _SCALES = np.ldexp(1.0, _SUM_BITS - np.arange(256))  # by the exponent of d² / 
 _COUNT_SCALE = 2.0**30
 _SMALLEST = 2.0**-200  # of ρ, so that it never becomes 0
 _MAX_COPIES = 8
-_MIN_EDGES = 1 << 15  # per copy
+_MIN_EDGES = 1 << 16  # per copy
 
 
 class Importance(NamedTuple):
