@@ -1,4 +1,4 @@
-"""LABOR in plain Python, as the paper states it: c and π, not their inverses, and c ← c · LHS/RHS until 1e-12."""
+"""LABOR in plain Python, as the paper states it: c and π, not their inverses, and c by trying every number of ones."""
 
 from workbench.core.variates import Variates
 from workbench.kernels.hash import _GAMMA, _U64, _mix_int
@@ -28,16 +28,14 @@ def inclusion(rows: Rows, k: int, rounds: int | None) -> list[list[float]]:
 
 
 def solve(pi: list[float], k: int, c: float) -> float:
+    """Return c with Σ 1 / min(1, c · π) = d² / k: the m sources of the largest π are kept for certain."""
     if len(pi) <= k:
         return c
-    target, c = len(pi) ** 2 / k, 1e-60
-    low, high = -300.0, 300.0
-    for _ in range(200):  # the left side decreases in c
-        c = 2 ** ((low + high) / 2)
-        if sum(1 / min(1, c * p) for p in pi) > target:
-            low = (low + high) / 2
-        else:
-            high = (low + high) / 2
+    order = sorted(pi, reverse=True)
+    for m in range(len(pi)):
+        c = sum(1 / p for p in order[m:]) / (len(pi) ** 2 / k - m)
+        if c * order[m] <= 1:
+            break
     return c
 
 

@@ -1,4 +1,4 @@
-"""LaborSampler: a brute-force oracle, facts that hold for every draw, both implementations, statistics."""
+"""LaborSampler: a brute-force oracle, facts that hold for every draw, both implementations."""
 
 import math
 from typing import Any
@@ -8,12 +8,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from scipy import stats
 from torch import Tensor
 
 import workbench as wb
 from tests.sampling import labor_oracle
-from tests.sampling.stars import FALSE_ALARM, rows_of
+from tests.sampling.labor_layers import ROUNDS, importance, inclusion, layer_of
+from tests.sampling.stars import rows_of
 from tests.sampling.test_neighbor import big_graph, same
 from tests.strategies import graphs, random_graph
 from workbench.core.graph import Graph
@@ -21,36 +21,19 @@ from workbench.core.randomness import Purpose
 from workbench.core.variates import Variates, variates
 from workbench.kernels.normal import mixed_uniform_torch
 from workbench.kernels.threads import get_num_threads, set_num_threads
+from workbench.sampling.bipartite_layer import BipartiteLayer
 from workbench.sampling.candidates import Candidates, candidates
-from workbench.sampling.importance import importance as fixed_point
 from workbench.sampling.importance import importance_torch
 from workbench.sampling.importance_draw import draw_important, draw_important_torch
 from workbench.sampling.labor import LaborSampler, draw_shared, draw_shared_torch, row_limits
 from workbench.sampling.sampler import require_row_independence
 
-ROUNDS = {0: 0, 1: 1, 3: 3, "*": None}
 MIXED = Variates(7, 9, math.cos(0.4), math.sin(0.4))
 
 
 def source_variates(sampler: LaborSampler, sources: Tensor, *, layer: int = 0, step: int = 0) -> Tensor:
     of_layer = variates(sampler.seed, Purpose.SAMPLING, step, layer, sampler.dependence)
     return mixed_uniform_torch(*of_layer, sources.long())
-
-
-def layer_of(graph: Graph, nodes: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return all in-edges of some nodes as a bipartite layer: indptr, local sources, their raw ids."""
-    rows = [graph.indices[graph.indptr[v] : graph.indptr[v + 1]].long() for v in nodes.tolist()]
-    indptr = torch.tensor([0, *map(len, rows)]).cumsum(0)
-    sources, local = torch.unique(torch.cat([torch.empty(0, dtype=torch.int64), *rows]), return_inverse=True)
-    return indptr, local, sources
-
-
-def inclusion(graph: Graph, nodes: Tensor, k: int, rounds: int | None) -> Tensor:
-    """Return the inclusion probability of every in-edge of some nodes."""
-    indptr, local, sources = layer_of(graph, nodes)
-    found = fixed_point(indptr, local, len(sources), k, rounds)
-    row = torch.repeat_interleave(torch.arange(len(nodes)), indptr.diff())
-    return (found.rho[local] * found.x[row]).reciprocal().clamp(max=1)
 
 
 @pytest.mark.parametrize("importance", ROUNDS)
@@ -84,7 +67,9 @@ def test_brute_force(importance: Any, poisson: bool, graph: Graph, k: int, step:
             torch.testing.assert_close(drawn.weight[mine].float(), weight.float(), rtol=2e-3, atol=0)
 
 
-def both(rows: Candidates, graph: Graph, k: int, rounds: int | None, options: dict[str, Any]) -> list[wb.Drawn]:
+def both(
+    rows: Candidates, graph: Graph, k: int, rounds: int | None, num_nodes: int, options: dict[str, Any]
+) -> list[wb.Drawn]:
     if rounds == 0:
         limits = row_limits(rows, k)
         return [
@@ -92,7 +77,7 @@ def both(rows: Candidates, graph: Graph, k: int, rounds: int | None, options: di
             draw_shared_torch(graph.indices, rows, limits, **options),
         ]
     return [
-        draw_important(rows, graph.indices, k, rounds=rounds, num_nodes=graph.num_nodes, **options),
+        draw_important(rows, graph.indices, k, rounds=rounds, num_nodes=num_nodes, **options),
         draw_important_torch(rows, graph.indices, k, rounds=rounds, **options),
     ]
 
@@ -104,17 +89,27 @@ def both(rows: Candidates, graph: Graph, k: int, rounds: int | None, options: di
     k=st.sampled_from([1, 2, 5, 70]),
     poisson=st.booleans(),
     exclude=st.booleans(),
+    relabelled=st.booleans(),
     streams=st.sampled_from([Variates(5), MIXED]),
     seed=st.integers(0, 2**16),
 )
 def test_numba_equals_torch(
-    rounds: int | None, graph: Graph, k: int, poisson: bool, exclude: bool, streams: Variates, seed: int
+    rounds: int | None,
+    graph: Graph,
+    k: int,
+    poisson: bool,
+    exclude: bool,
+    relabelled: bool,
+    streams: Variates,
+    seed: int,
 ) -> None:
+    """A layer with few candidates per node of the graph numbers its sources; others use raw ids."""
     generator = torch.Generator().manual_seed(seed)
     nodes = torch.randperm(graph.num_nodes, generator=generator)[:8]
     excluded = torch.rand(graph.num_edges, generator=generator).lt(0.3).nonzero()[:, 0] if exclude else None
     rows = candidates(graph, nodes, excluded)
-    ours, oracle = both(rows, graph, k, rounds, {"poisson": poisson, "variates": streams, "positions": True})
+    options = {"poisson": poisson, "variates": streams, "positions": True}
+    ours, oracle = both(rows, graph, k, rounds, 10_000 if relabelled else graph.num_nodes, options)
     for name, mine, theirs in zip(ours._fields, ours, oracle, strict=True):
         assert (mine is None) == (theirs is None), name
         assert mine is None or theirs is None or (mine.dtype == theirs.dtype and torch.equal(mine, theirs)), name
@@ -156,10 +151,10 @@ def test_one_variate_per_source_decides_for_all_destinations(dependence: Any) ->
         p = inclusion(graph, nodes, 4, rounds) if rounds else (4 / graph.in_degrees()[nodes]).clamp(max=1)
         row = torch.repeat_interleave(torch.arange(len(nodes)), graph.in_degrees()[nodes])
         p = p if rounds else p[row].double()
-        _, local, sources = layer_of(graph, nodes)
+        layer = layer_of(graph, nodes)
         positions = torch.cat([torch.arange(*graph.indptr[v : v + 2].tolist()) for v in nodes.tolist()])
         drawn = sampler.draw(graph, nodes, layer=0, step=4)
-        r = source_variates(sampler, sources, step=4)[local]
+        r = source_variates(sampler, layer.raw, step=4)
         sure = (r - p).abs() > 1e-5  # Φ⁻¹ and Φ are tables
         assert drawn.positions is not None and int(sure.sum()) > 200
         assert torch.equal((r <= p)[sure], torch.isin(positions, drawn.positions)[sure])
@@ -202,7 +197,8 @@ def test_hubs_keep_the_variance_too() -> None:
     local = torch.from_numpy(np.concatenate([rng.permutation(250_000)[:d] for d in degrees]))
     indptr = torch.from_numpy(np.concatenate([[0], degrees.cumsum()]))
     sources, local = torch.unique(local, return_inverse=True)
-    ours, oracle = (f(indptr, local, len(sources), 10, None) for f in (fixed_point, importance_torch))
+    layer = BipartiteLayer.of_csr(indptr, local, sources)
+    ours, oracle = importance(layer, 10, None), importance_torch(layer, 10, None)
     assert torch.equal(ours.rho, oracle.rho) and torch.equal(ours.x[:5], oracle.x[:5])
     for i, d in enumerate(degrees[:5].tolist()):
         inverse = (ours.rho[local[indptr[i] : indptr[i + 1]]] * ours.x[i]).clamp(min=1)
@@ -251,10 +247,10 @@ def test_layers_and_steps_share_variates_where_told() -> None:
 
     assert kept(0, 0) != kept(1, 0) and kept(0, 0) != kept(0, 1)
     assert kept(0, 5, layer_dependency=True) == kept(1, 5, layer_dependency=True) != kept(0, 6, layer_dependency=True)
-    for importance in (0, 1):
-        nested = {"dependence": wb.Nested(3), "importance": importance}
+    for rounds in (0, 1):
+        nested = {"dependence": wb.Nested(3), "importance": rounds}
         assert kept(0, 3, **nested) == kept(0, 5, **nested) != kept(0, 6, **nested)
-        whole = {"dependence": wb.Smoothed(math.inf), "importance": importance}
+        whole = {"dependence": wb.Smoothed(math.inf), "importance": rounds}
         assert kept(1, 0, **whole) == kept(1, 10**9, **whole)
 
 
@@ -267,57 +263,6 @@ def test_smoothed_batches_change_slowly(options: dict) -> None:
     assert len(sets[0] & sets[1]) > 0.8 * len(sets[0]) > len(sets[0] & sets[2]) > 0.15 * len(sets[0])
     assert len(sets[0] & sets[4]) < 0.5 * len(sets[0])
     assert max(map(len, sets)) < 1.25 * min(map(len, sets))
-
-
-@pytest.fixture(scope="module")
-def simple() -> Graph:
-    """A graph without multi-edges, in which popular sources have many destinations."""
-    rng = np.random.default_rng(0)
-    dst, src = np.nonzero(rng.random((40, 60)) < np.linspace(1.0, 0.3, 60))
-    return Graph.from_edges(src, dst, num_nodes=60)
-
-
-@pytest.mark.parametrize("importance", [0, 1, "*"])
-def test_probabilities_and_unbiased_aggregates(importance: Any, simple: Graph) -> None:
-    """P(edge kept) = p; Σ h / p over the kept edges has mean Σ h; the blocks' weights give the mean of h.
-
-    The first two at a false alarm of 1e-6, in 1,000 draws; the third, a ratio of two estimates, within 2 %.
-    """
-    nodes, trials, k, d = torch.arange(40), 1000, 12, simple.in_degrees()[:40]
-    row = torch.repeat_interleave(nodes, d)
-    p = inclusion(simple, nodes, k, ROUNDS[importance]) if importance else (k / d.double())[row]
-    h = torch.rand(60, generator=torch.Generator().manual_seed(0), dtype=torch.float64)[simple.indices.long()] + 0.2
-    kept, means = torch.zeros(trials, simple.num_edges, dtype=torch.float64), torch.zeros(40, dtype=torch.float64)
-    sampler = LaborSampler([k], importance=importance, edge_ids=True)
-    for step in range(trials):
-        drawn = sampler.draw(simple, nodes, layer=0, step=step)
-        assert drawn.positions is not None
-        kept[step, drawn.positions] = 1
-        weight = torch.ones(len(drawn.sources)) if drawn.weight is None else drawn.weight
-        means.index_add_(
-            0, row[drawn.positions], h[drawn.positions] * (weight / drawn.indptr.diff()[row[drawn.positions]])
-        )
-    alarm = FALSE_ALARM / simple.num_edges / 2
-    found, (low, high) = kept.sum(0).numpy(), (stats.binom.ppf(q, trials, p.numpy()) for q in (alarm, 1 - alarm))
-    assert (low <= found).all() and (found <= high).all()
-    estimates = torch.zeros(trials, 40, dtype=torch.float64).index_add_(1, row, kept * h / p)
-    truth = torch.zeros(40, dtype=torch.float64).index_add_(0, row, h)
-    error = estimates.std(0) / trials**0.5
-    assert bool(((estimates.mean(0) - truth).abs() <= stats.norm.isf(FALSE_ALARM / 80) * error).all())
-    torch.testing.assert_close(means / trials, truth / d, rtol=0.02, atol=0)
-
-
-def test_importance_reaches_fewer_vertices() -> None:
-    """Mean input nodes: LABOR-* ≤ LABOR-1 < LABOR-0 < NS, by the margins of the standard errors."""
-    graph = random_graph(1000, 30_000, seed=3)
-    samplers = [wb.NeighborSampler([5, 5]), *(LaborSampler([5, 5], importance=i) for i in (0, 1, "*"))]
-    seeds = torch.arange(0, 1000, 25)
-    inputs = np.array([[s.sample(graph, seeds, step=t).num_inputs for t in range(40)] for s in samplers])
-    means, errors = inputs.mean(1), inputs.std(1, ddof=1) / 40**0.5
-    for fewer, more in ((3, 2), (2, 1), (1, 0)):
-        assert means[fewer] < means[more] - 2 * math.hypot(errors[fewer], errors[more])
-    together = LaborSampler([5, 5], layer_dependency=True)
-    assert np.mean([together.sample(graph, seeds, step=t).num_inputs for t in range(40)]) < means[1] - 2 * errors[1]
 
 
 @pytest.mark.parametrize(
@@ -335,6 +280,19 @@ def test_importance_reaches_fewer_vertices() -> None:
 def test_invalid_options(options: dict, message: str) -> None:
     with pytest.raises(ValueError, match=message):
         LaborSampler(**{"fanouts": [3], **options})
+
+
+@pytest.mark.parametrize("importance", [0, 1])
+@pytest.mark.parametrize("bad", [9, -1])
+def test_invalid_sources(importance: int, bad: int) -> None:
+    """A damaged graph is an error, however the sources are numbered; nothing is written beside an array."""
+    for num_nodes in (9, 1000):
+        indptr = torch.full((num_nodes + 1,), 8)
+        indptr[0] = 0
+        bad = bad if bad < 0 else num_nodes
+        graph = Graph(indptr, torch.tensor([1, 2, bad, 3, 4, 5, 6, 7], dtype=torch.int32))
+        with pytest.raises(IndexError, match=rf"contain {bad}; sources must be in \[0, {num_nodes}\)"):
+            LaborSampler([8], importance=importance).sample(graph, torch.tensor([0]))
 
 
 def test_refusals() -> None:

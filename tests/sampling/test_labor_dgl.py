@@ -3,6 +3,12 @@
 DGL 1.1.3's algorithm is the paper's, with these differences: c_s is solved to 1e-4 by c ← c · LHS/RHS, in float32;
 rows of d ≤ k edges keep c = k / d, so that their sources' π grows from round to round (here as well); each variate is
 the first number of a PCG stream per source; importance sampling with fewer rounds than given stops at convergence.
+
+The six z-scores of a variant are correlated: a batch with many vertices in one hop has many in the next. All six of
+LABOR-0 on ogbn-arxiv were negative with one set of seeds and positive with another (953 batches of 512 seeds: at most
+0.08 %, z up to 1.5). Against the exact expectation of every hop, given its destinations, neither library deviates by
+more than 1.4 standard errors, which are 0.006 to 0.04 %; on a fifth of synthetic-products (1,671 batches of 64 seeds)
+by 0.7 of 0.015 to 0.08 %. `test_labor_statistics.py` tests that expectation.
 """
 
 from collections.abc import Callable

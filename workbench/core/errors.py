@@ -11,6 +11,7 @@ from workbench.core.units import parse_bytes
 
 ID_DTYPES = (torch.int64, torch.int32)
 INT64_MAX = torch.iinfo(torch.int64).max
+_FEW = 1 << 16  # values of which NumPy finds the smallest and the largest sooner than torch, without waking its threads
 
 
 class CapacityError(MemoryError):
@@ -111,7 +112,11 @@ def find_out_of_range(values: Tensor, minimum: int, limit: int) -> int | None:
     """
     if not values.numel():
         return None
-    low, high = (int(value) for value in torch.aminmax(values))
+    if values.numel() <= _FEW and type(values) is Tensor and values.device.type == "cpu":
+        array = values.numpy()
+        low, high = int(array.min()), int(array.max())
+    else:
+        low, high = (int(value) for value in torch.aminmax(values))
     return low if low < minimum else high if high >= limit else None
 
 
@@ -148,6 +153,9 @@ def check_vector(
     if values is None:
         return
     dtypes = tuple(dtypes)
+    vector = type(values) is Tensor and values.dim() == 1
+    if vector and values.dtype in dtypes and length in (None, values.size(0)):  # soon: batches contain many tensors
+        return
     if not isinstance(values, Tensor) or values.dtype not in dtypes:
         remedy = f"convert it with .to({dtypes[0]})" if isinstance(values, Tensor) else f"pass torch.as_tensor({name})"
         accepted = " or ".join(str(dtype) for dtype in dtypes)
@@ -205,7 +213,7 @@ def check_at_least(name: str, value: int, least: int, *, most: int | None = None
     Raises:
         ValueError: if `value` is not a whole number or is out of range.
     """
-    whole = isinstance(value, Integral) and not isinstance(value, bool)
+    whole = type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
     if not whole or value < least:
         raise ValueError(f"{name} is {value!r}; it must be a whole number of at least {least}")
     if most is not None and value > most:
@@ -245,7 +253,7 @@ def check_seed(seed: int, name: str = "seed") -> int:
     Raises:
         ValueError: if `seed` is not a whole number (1.5, "7", True, a tensor), or does not fit into 64 bits.
     """
-    if isinstance(seed, bool) or not isinstance(seed, Integral):
+    if type(seed) is not int and (isinstance(seed, bool) or not isinstance(seed, Integral)):
         raise ValueError(f"{name} is {seed!r}; it must be a whole number, such as {name}=0")
     if not -(2**63) <= seed < 2**63:
         raise ValueError(f"{name} is {seed}; it must be in [-2**63, 2**63), so that no two seeds give the same numbers")

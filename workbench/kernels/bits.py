@@ -4,7 +4,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from workbench.kernels.jit import compiled
+from workbench.kernels.jit import compiled_inline
 
 
 @intrinsic
@@ -23,13 +23,13 @@ def _lowest_bit(typing_context, word):
     return types.int64(types.uint64), generate
 
 
-@compiled
+@compiled_inline
 def popcount(word):
     """Count the bits of a uint64 that are set."""
     return _popcount(word)  # pyright: ignore[reportCallIssue]
 
 
-@compiled
+@compiled_inline
 def lowest_bit(word):
     """Return the index of the lowest bit of a uint64 that is set; 64 if none is."""
     return _lowest_bit(word)  # pyright: ignore[reportCallIssue]

@@ -82,3 +82,15 @@ def compiled(function: Any = None, **options: Any) -> Any:
         with suppress(OSError, RuntimeError):  # no disk space, or no source file: compile in every process
             kernel._cache = CodeCache(function, _CACHE)
     return kernel
+
+
+def compiled_inline(function: Any) -> Any:
+    """Compile a function that becomes part of every kernel that calls it, for calls per row or edge.
+
+    It can't allocate arrays, because it doesn't count references: each array passed to a function that does costs two
+    atomic operations. A division by zero gives infinity instead of an exception.
+
+    Args:
+        function: the function to compile.
+    """
+    return compiled(function, forceinline=True, error_model="numpy", _nrt=False)

@@ -4,7 +4,7 @@ from llvmlite import ir
 from numba.core import types
 from numba.extending import intrinsic
 
-from workbench.kernels.jit import compiled
+from workbench.kernels.jit import compiled_inline
 
 _CACHE_LINE = 64
 _MAX_BYTES_AHEAD = 12288
@@ -27,7 +27,7 @@ def _prefetch(typing_context, address):
     return types.void(address), generate
 
 
-@compiled
+@compiled_inline
 def prefetch_row(array, row):
     """Prefetch all of `array[row]`."""
     start = array.ctypes.data + row * array.strides[0]
@@ -35,7 +35,7 @@ def prefetch_row(array, row):
         _prefetch(address)  # pyright: ignore[reportCallIssue]
 
 
-@compiled
+@compiled_inline
 def prefetch_columns(array, row, lo, hi):
     """Prefetch `array[row, lo:hi]`."""
     start = array.ctypes.data + row * array.strides[0]
@@ -43,13 +43,13 @@ def prefetch_columns(array, row, lo, hi):
         _prefetch(address)  # pyright: ignore[reportCallIssue]
 
 
-@compiled
+@compiled_inline
 def rows_ahead(row_bytes):
     """Return the prefetch distance in rows: far enough to hide the latency, few enough for the L1 cache (measured)."""
     return max(1, min(_MAX_ROWS_AHEAD, _MAX_BYTES_AHEAD // max(1, row_bytes)))
 
 
-@compiled
+@compiled_inline
 def prefetch(array, index):
     """Prefetch `array[index]` of a vector."""
     _prefetch(array.ctypes.data + index * array.strides[0])  # pyright: ignore[reportCallIssue]

@@ -24,6 +24,13 @@ def _duplicate_seed(seed: int) -> str:
     return f"seeds contain {seed} more than once; pass each id once (torch.unique)"
 
 
+def invalid_source(source: int, num_nodes: int) -> IndexError:
+    """Return the error for a graph that contains an impossible id."""
+    return IndexError(
+        f"the graph's indices contain {source}; sources must be in [0, {num_nodes}): call graph.validate()"
+    )
+
+
 @compiled
 def _register(ids, entries, base, nodes):
     """Number `ids` from 0; return how many precede the first duplicate."""
@@ -111,12 +118,12 @@ class Relabeler:
     def add_seeds(self, seeds: Tensor) -> None:
         self.node_ids = torch.empty_like(seeds)  # raw ids by local id, int64
         self._count = _register(seeds.numpy(), self._map.entries, self._map.base, self.node_ids.numpy())
-        if self._count < len(seeds):
+        if self._count < seeds.numel():
             raise ValueError(_duplicate_seed(int(seeds[self._count])))
 
     def __call__(self, ids: Tensor, *, overwrite: bool = False) -> Tensor:
         """Return the local ids of raw ids; new ids get the next numbers. With `overwrite`, they may replace `ids`."""
-        size = min(self._num_nodes, self._count + len(ids))
+        size = min(self._num_nodes, self._count + ids.numel())
         nodes, raw = torch.empty(size + 1, dtype=torch.int64), ids.numpy()
         numbered = nodes.numpy()
         numbered[: self._count] = self.node_ids.numpy()  # a torch copy would wake OpenMP threads, which then spin
@@ -125,10 +132,7 @@ class Relabeler:
         labels, scratch = raw if in_place else local.numpy(), self._map
         count = _relabel(raw, self._num_nodes, scratch.entries, scratch.base, self._count, numbered, labels)
         if count < 0:
-            bad = int(ids[-1 - count])
-            raise IndexError(
-                f"the graph's indices contain {bad}; sources must be in [0, {self._num_nodes}): call graph.validate()"
-            )
+            raise invalid_source(int(ids[-1 - count]), self._num_nodes)
         self.node_ids, self._count = nodes[:count], count
         return local
 

@@ -14,7 +14,7 @@ from workbench.kernels.threads import parallel_rows
 
 _PREFETCH_DISTANCE = 16  # rows
 _MIN_ROWS = 32768  # per thread: fewer take less time than waking a thread
-_UNLIMITED = 2**62
+UNLIMITED = 2**62
 _NONE = torch.empty(0, dtype=torch.int64)
 
 
@@ -189,7 +189,7 @@ def _cumulate(counts, limit, indptr):
         indptr[i + 1] = indptr[i] + min(counts[i], limit)
 
 
-def row_offsets(counts: Tensor, limit: int = _UNLIMITED) -> Tensor:
+def row_offsets(counts: Tensor, limit: int = UNLIMITED) -> Tensor:
     """Compute CSR offsets from row lengths.
 
     Args:
@@ -199,7 +199,7 @@ def row_offsets(counts: Tensor, limit: int = _UNLIMITED) -> Tensor:
     Returns:
         int64 [n + 1], from 0.
     """
-    indptr = torch.empty(len(counts) + 1, dtype=torch.int64, device=counts.device)
+    indptr = torch.empty(counts.numel() + 1, dtype=torch.int64, device=counts.device)
     if counts.device.type == "cpu":
         _cumulate(counts.numpy(), limit, indptr.numpy())
     else:
@@ -220,7 +220,7 @@ def drawn_offsets(available: Tensor, fanout: int | Tensor, replace: bool) -> Ten
         int64 [n + 1], from 0.
     """
     if isinstance(fanout, int) and (fanout < 0 or not replace):
-        return row_offsets(available, fanout if fanout >= 0 else _UNLIMITED)
+        return row_offsets(available, fanout if fanout >= 0 else UNLIMITED)
     limits = torch.as_tensor(fanout, device=available.device)
     counts = torch.where(available > 0, limits, 0) if replace else torch.minimum(available, limits)
     return row_offsets(torch.where(limits < 0, available, counts))

@@ -39,8 +39,9 @@ def check_drawn(drawn: Drawn, num_rows: int) -> None:
     """
     check_vector("indptr of the drawn rows", drawn.indptr, num_rows + 1, (torch.int64,))
     check_vector("sources of the drawn rows", drawn.sources, None, ID_DTYPES)
-    check_vector("positions of the drawn rows", drawn.positions, len(drawn.sources), (torch.int64,))
-    check_vector("weight of the drawn rows", drawn.weight, len(drawn.sources), FLOATS)
+    num_drawn = drawn.sources.numel()
+    check_vector("positions of the drawn rows", drawn.positions, num_drawn, (torch.int64,))
+    check_vector("weight of the drawn rows", drawn.weight, num_drawn, FLOATS)
 
 
 def edge_values(graph: Graph, drawn: Drawn, edge_ids: bool) -> dict[str, Tensor]:

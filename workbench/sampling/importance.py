@@ -22,8 +22,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.kernels.jit import compiled
+from workbench.kernels.jit import compiled, compiled_inline
+from workbench.kernels.lanes import LANES, clamped_sum, gather
+from workbench.kernels.relabel import invalid_source
 from workbench.kernels.threads import get_num_threads, run_tasks
+from workbench.sampling.bipartite_layer import BipartiteLayer
+from workbench.sampling.kept_rows import prefetch_rows
 
 TOLERANCE = 2.0**-17  # of the sum, relative, before the last Newton step; the paper's implementation has 1e-4
 _CONVERGED = 1 - 1e-4  # of the expected number of sources: LABOR-* stops at a smaller decrease
@@ -34,14 +38,14 @@ _SCALES = np.ldexp(1.0, _SUM_BITS - np.arange(256))  # by the exponent of d² / 
 _COUNT_SCALE = 2.0**30
 _SMALLEST = 2.0**-200  # of ρ, so that it never becomes 0
 _MAX_COPIES = 8
-_MIN_EDGES = 1 << 15  # per copy
+_MIN_EDGES = 1 << 16  # per copy
 
 
 class Importance(NamedTuple):
     """Inclusion probabilities min(1, 1 / (ρ_t · x_s)).
 
     Args:
-        rho: float64 [num_sources], 1 / π_t.
+        rho: float64 [num_sources], 1 / π_t; infinite for sources without edges.
         x: float64 [num_rows], 1 / c_s; unspecified for rows without edges.
         num_rounds: rounds until convergence.
     """
@@ -51,43 +55,45 @@ class Importance(NamedTuple):
     num_rounds: int
 
 
-def importance(indptr: Tensor, local: Tensor, num_sources: int, fanout: int, rounds: int | None) -> Importance:
-    """Optimise the inclusion probabilities of the edges of a bipartite layer.
+def optimise(layer: BipartiteLayer, fanout: int, rounds: int | None) -> tuple[Tensor, int]:
+    """Optimise the inclusion probabilities of the edges of a bipartite layer, on the CPU.
+
+    The x that belong to the result are not computed: a row solves for its own when it is drawn (`solve_row`).
 
     Args:
-        indptr: int64 [num_rows + 1], all candidates of every destination.
-        local: int32 or int64 [num_edges], sources, numbered from 0.
-        num_sources: number of sources; each has an edge.
+        layer: all candidates.
         fanout: k, at least 1.
         rounds: number of rounds; None: until the expected number of sources converges.
+
+    Returns:
+        float64 [num_sources], ρ = 1 / π, infinite for sources without edges; and the number of rounds.
+
+    Raises:
+        IndexError: a source is out of range.
     """
-    if local.device.type != "cpu":
-        return importance_torch(indptr, local, num_sources, fanout, rounds)
-    degrees = indptr.diff().double()
-    x = degrees / torch.tensor(float(fanout), dtype=torch.float64)
-    rho = torch.ones(num_sources, dtype=torch.float64)
-    bounds = _copy_bounds(indptr)
-    least = torch.full((len(bounds) - 1, num_sources), math.inf, dtype=torch.float64)
-    arrays = (indptr.numpy(), local.numpy(), float(fanout), rho.numpy(), x.numpy())
-    scatter = partial(_scatter_rows, indptr.numpy(), local.numpy(), x.numpy())
-    _for_each_copy(bounds, lambda lo, hi, copy: scatter(lo, hi, least[copy].numpy()))
+    bounds = _copy_bounds(layer.offsets)
+    rho = torch.ones(layer.num_sources, dtype=torch.float64)
+    least = torch.full((len(bounds) - 1, layer.num_sources), math.inf, dtype=torch.float64)
+    arrays = (*layer.rows(), fanout)
+    invalid = np.full(len(least), -1)
+    _for_each_copy(bounds, lambda lo, hi, copy: _start_rows(lo, hi, *arrays, least[copy].numpy(), invalid[copy:]))
+    if invalid.max() >= 0:
+        raise invalid_source(int(layer.local[invalid.max()]), layer.num_sources)
     previous, done = math.inf, 0
     while True:
         total, done = _update(rho, least), done + 1
-        again = done != rounds and total < previous * _CONVERGED
-        solve = partial(_solve_rows, *arrays, again)
+        if done == rounds or total >= previous * _CONVERGED:
+            return rho, done
+        previous, solve = total, partial(_solve_rows, rho.numpy(), *arrays)
         _for_each_copy(bounds, lambda lo, hi, copy, solve=solve: solve(lo, hi, least[copy].numpy()))
-        if not again:
-            return Importance(rho, x, done)
-        previous = total
 
 
-def _copy_bounds(indptr: Tensor) -> list[int]:
+def _copy_bounds(offsets: Tensor) -> list[int]:
     """Divide the rows among threads, each of which has a copy of the minima over destinations."""
-    num_edges = int(indptr[-1])
+    num_edges = int(offsets[-1])
     copies = max(1, min(get_num_threads(), _MAX_COPIES, num_edges // _MIN_EDGES))
-    inner = np.searchsorted(indptr.numpy(), [num_edges * i // copies for i in range(1, copies)])
-    return [0, *inner.tolist(), len(indptr) - 1]
+    inner = np.searchsorted(offsets.numpy(), [num_edges * i // copies for i in range(1, copies)])
+    return [0, *inner.tolist(), len(offsets) - 1]
 
 
 def _for_each_copy(bounds: list[int], kernel: Callable[[int, int, int], object]) -> None:
@@ -95,10 +101,25 @@ def _for_each_copy(bounds: list[int], kernel: Callable[[int, int, int], object])
 
 
 @compiled
-def _scatter_rows(indptr, local, x, lo, hi, least):
+def _start_rows(lo, hi, starts, degrees, local, fanout, least, invalid):
+    """Find the least x of every source for the first round; stop at an invalid source, and write its position."""
     for i in range(lo, hi):
-        for e in range(indptr[i], indptr[i + 1]):
-            least[local[e]] = min(least[local[e]], x[i])
+        prefetch_rows(i, hi, starts, degrees, local)
+        outside = False
+        for e in range(starts[i], starts[i] + degrees[i]):
+            outside |= not 0 <= local[e] < len(least)
+        if outside:
+            for e in range(starts[i], starts[i] + degrees[i]):
+                if not 0 <= local[e] < len(least):
+                    invalid[0] = e
+            break
+        _scatter(local, starts[i], degrees[i], np.float64(degrees[i]) / np.float64(fanout), least)
+
+
+@compiled_inline
+def _scatter(local, start, degree, x, least):
+    for e in range(start, start + degree):
+        least[local[e]] = min(least[local[e]], x)
 
 
 def _update(rho: Tensor, least: Tensor) -> float:
@@ -128,25 +149,27 @@ def _update_sources(lo, hi, rho, least):
 
 
 @compiled
-def _solve_rows(indptr, local, fanout, rho, x, scatter, lo, hi, least):
+def _solve_rows(rho, starts, degrees, local, fanout, lo, hi, least):
     """Solve for x of rows [lo, hi), and find the least x of every source for the next round."""
-    longest = 0
+    buffer = np.empty((degrees[lo:hi].max() if hi > lo else 0) + LANES)
     for i in range(lo, hi):
-        longest = max(longest, indptr[i + 1] - indptr[i])
-    buffer = np.empty(longest)
-    for i in range(lo, hi):
-        start, degree = indptr[i], indptr[i + 1] - indptr[i]
-        if degree > fanout:
-            for j in range(degree):
-                buffer[j] = rho[local[start + j]]
-            target = np.float64(degree) * np.float64(degree) / fanout
-            x[i] = _solve(buffer, degree, target, sum_scale(degree, fanout))
-        if scatter:
-            for e in range(start, start + degree):
-                least[local[e]] = min(least[local[e]], x[i])
+        prefetch_rows(i, hi, starts, degrees, local)
+        x = solve_row(local, starts[i], degrees[i], fanout, rho, buffer)
+        _scatter(local, starts[i], degrees[i], x, least)
 
 
-@compiled
+@compiled_inline
+def solve_row(local, start, degree, fanout, rho, row_rho):
+    """Solve for x of a row, and copy ρ of its sources to `row_rho`, which has room for 7 more values."""
+    if degree <= fanout:
+        return np.float64(degree) / np.float64(fanout)
+    for j in range(0, degree, LANES):
+        gather(rho, local, start + j, degree - j, row_rho, j)
+    target = np.float64(degree) * np.float64(degree) / np.float64(fanout)
+    return _solve(row_rho, degree, target, sum_scale(degree, np.float64(fanout)))
+
+
+@compiled_inline
 def sum_scale(degree, fanout):
     """Return the power of two by which the terms of a row's sum are multiplied before they become whole numbers."""
     return _SCALES[math.frexp(np.float64(degree) * np.float64(degree) / fanout)[1]]
@@ -159,31 +182,46 @@ def sum_scales(degrees: Tensor, fanout: int) -> Tensor:
     return torch.from_numpy(_SCALES).to(degrees.device)[exponent.long().clamp(min=0)]
 
 
-@compiled
+@compiled_inline
 def _solve(rho, count, target, scale):
     """Solve Σ max(1, ρ · x) = target for x, from x = 1."""
-    x = 1.0
+    x, unit = 1.0, 1.0 / scale
     for _ in range(_MAX_STEPS):
-        total, low = np.int64(0), np.int64(0)
-        for j in range(count):
-            y = rho[j] * x
-            low += y <= 1.0
-            total += np.int64(max(y, 1.0) * scale)
-        excess = np.float64(total) / scale - np.float64(low)
-        step = min((target - np.float64(low)) / excess, _MAX_STEP) if excess > 0 else _MAX_STEP
-        x *= step
-        if abs(np.float64(total) / scale - target) <= target * TOLERANCE:
+        total, low = clamped_total(rho, count, x, scale)
+        mass, low = np.float64(total) * unit, np.float64(low)
+        x *= min((target - low) / (mass - low), _MAX_STEP) if mass > low else _MAX_STEP
+        if abs(mass - target) <= target * TOLERANCE:
             break
     return x
 
 
-def importance_torch(indptr: Tensor, local: Tensor, num_sources: int, fanout: int, rounds: int | None) -> Importance:
-    """Compute `importance` in plain torch, on any device; the oracle of the compiled kernels."""
-    degrees = indptr.diff()
+@compiled_inline
+def clamped_total(rho, count, x, scale):
+    """Return Σ ⌊max(1, ρ · x) · scale⌋ over `count` values, and how many are clamped to 1.
+
+    `rho` has room for 7 more values, which become zeros and complete a block of eight.
+    """
+    blocks = (count + LANES - 1) // LANES
+    spare = blocks * LANES - count
+    for j in range(count, count + spare):
+        rho[j] = 0.0
+    total, low = clamped_sum(rho, blocks, x, scale)
+    return total - spare * np.int64(scale), low - spare
+
+
+def importance_torch(layer: BipartiteLayer, fanout: int, rounds: int | None) -> Importance:
+    """Compute `importance` in plain torch, on any device; the oracle of the compiled kernels.
+
+    Args:
+        layer: its rows are consecutive.
+        fanout: k, at least 1.
+        rounds: number of rounds; None: until convergence.
+    """
+    degrees, local = layer.degrees, layer.local
     row = torch.repeat_interleave(torch.arange(len(degrees), device=local.device), degrees)
     k = torch.tensor(float(fanout), dtype=torch.float64, device=local.device)
     x, target = degrees.double() / k, degrees.double() * degrees.double() / k
-    rho = torch.ones(num_sources, dtype=torch.float64, device=local.device)
+    rho = torch.ones(layer.num_sources, dtype=torch.float64, device=local.device)
     local, previous, done, again = local.long(), math.inf, 0, True
     while again:
         least = torch.full_like(rho, math.inf).scatter_reduce(0, local, x[row], "amin")

@@ -9,27 +9,25 @@ import torch
 from torch import Tensor
 
 from workbench.core.variates import Variates
-from workbench.kernels.bits import lowest_bit, popcount
-from workbench.kernels.jit import compiled
-from workbench.kernels.normal import mixed_uniform_torch
-from workbench.kernels.relabel import relabeler
-from workbench.kernels.threads import parallel_edges
+from workbench.kernels.jit import compiled, compiled_inline
+from workbench.kernels.lanes import LANES, at_most_one, compress, first_lanes, gather, hash_units, multiply
+from workbench.kernels.normal import mixed_uniform, mixed_uniform_torch
+from workbench.kernels.threads import parallel_rows
+from workbench.sampling.bipartite_layer import BipartiteLayer, bipartite_layer
 from workbench.sampling.candidates import Candidates, row_offsets
-from workbench.sampling.importance import Importance, importance, importance_torch, sum_scale, sum_scales
-from workbench.sampling.marked_rows import (
-    WORD_BITS,
-    MarkedRows,
-    mark_smallest,
-    unmarked_rows,
-    write_marked,
+from workbench.sampling.importance import (
+    Importance,
+    clamped_total,
+    importance_torch,
+    optimise,
+    solve_row,
+    sum_scale,
+    sum_scales,
 )
+from workbench.sampling.kept_rows import keep_edges, mark_smallest, prefetch_rows, write_kept
 from workbench.sampling.race import earliest_torch
 from workbench.sampling.sampler import Drawn
-from workbench.sampling.shared_variates import source_variates
-from workbench.sampling.uniform import draw_uniform, draw_uniform_torch
-
-_WORK_PER_WORD = 64
-_ZERO, _ONE = np.uint64(0), np.uint64(1)
+from workbench.sampling.uniform import draw_uniform_torch
 
 
 def draw_important(
@@ -61,105 +59,102 @@ def draw_important(
     options = {"rounds": rounds, "poisson": poisson, "variates": variates, "positions": positions}
     if indices.device.type != "cpu":
         return draw_important_torch(rows, indices, fanout, **options)
-    moved = bool(len(rows.excluded))  # candidates are not consecutive: work on a copy of them
-    full = draw_uniform(rows, indices, -1, replace=False, key=0, positions=moved and positions)
-    with relabeler(num_nodes, full.indptr[:0]) as labels:
-        local = labels(full.sources, overwrite=not moved)
-        sources = labels.node_ids
-        found = importance(full.indptr, local, len(sources), fanout, rounds)
-        keys = source_variates(sources, variates).mul_(found.rho)
-    marks = _mark(rows, full.indptr, local, fanout, keys, found.x, poisson=poisson)
-    if moved:
-        none = rows.excluded[:0]
-        rows = rows._replace(starts=full.indptr[:-1], lengths=rows.degrees, excluded=none, first_excluded=none)
-    drawn = write_marked(rows, marks, full.sources if moved else indices, positions=positions)
-    weight = _weigh(drawn.indptr, full.indptr, local, fanout, found, marks)
-    if full.positions is not None:
-        assert drawn.positions is not None
-        drawn = drawn._replace(positions=full.positions[drawn.positions])
-    return drawn._replace(weight=weight)
+    layer = bipartite_layer(rows, indices, num_nodes, positions=positions)
+    return draw_layer(layer, fanout, rounds=rounds, poisson=poisson, variates=variates, positions=positions)[0]
 
 
-def _mark(
-    rows: Candidates, indptr: Tensor, local: Tensor, fanout: int, keys: Tensor, x: Tensor, *, poisson: bool
-) -> MarkedRows:
-    marks = unmarked_rows(rows._replace(lengths=rows.degrees), torch.full_like(rows.degrees, fanout))
-    kernel = _mark_below if poisson else _mark_smallest
-    args = (indptr.numpy(), local.numpy(), fanout, keys.numpy(), x.numpy(), *marks.arrays())
-    parallel_edges(lambda lo, hi: kernel(lo, hi, *args), marks.offsets, _WORK_PER_WORD)
-    return marks
+def draw_layer(
+    layer: BipartiteLayer, fanout: int, *, rounds: int | None, poisson: bool, variates: Variates, positions: bool
+) -> tuple[Drawn, Importance]:
+    """Draw all rows of a layer.
+
+    Args:
+        layer: all candidates.
+        fanout: k, at least 1.
+        rounds: i; None: until convergence.
+        poisson: keep edges with their probabilities; otherwise min(fanout, degree) per row.
+        variates: of the sources.
+        positions: whether to return the edges' CSR positions.
+
+    Returns:
+        The drawn rows, with raw ids, and their inclusion probabilities.
+    """
+    rho, done = optimise(layer, fanout, rounds)
+    x = torch.empty(len(layer.degrees), dtype=torch.float64)
+    units = torch.empty(0, dtype=torch.float64) if variates.sine == 0.0 else _variates(layer.ids, variates, rho)
+    choice = (fanout, poisson, rho.numpy(), variates.key, units.numpy())
+    args = (*layer.rows(), layer.raw.numpy(), *choice, x.numpy())
+    indptr, (sources, kept, weight) = keep_edges(
+        lambda lo, hi, slot, *out: _keep_rows(lo, hi, slot, *args, *out),
+        layer.offsets,
+        [layer.raw.dtype, torch.int64 if positions else None, torch.float32],
+    )
+    assert sources is not None
+    if kept is not None and layer.positions is not None:
+        kept = layer.positions[kept]
+    return Drawn(indptr, sources, kept, weight), Importance(rho, x, done)
 
 
-@compiled
-def _mark_below(lo, hi, indptr, local, fanout, keys, x, words, offsets, counts):
-    for i in range(lo, hi):
-        base, end, count = indptr[i], indptr[i + 1], 0
-        counts[i] = end - base
-        if offsets[i] == offsets[i + 1]:
-            continue
-        for w in range(offsets[i], offsets[i + 1]):
-            word = _ZERO
-            for b in range(min(WORD_BITS, end - base)):
-                word |= np.uint64(keys[local[base + b]] * x[i] <= 1.0) << np.uint64(b)
-            words[w] = word
-            count += popcount(word)
-            base += WORD_BITS
-        counts[i] = count
-
-
-@compiled
-def _mark_smallest(lo, hi, indptr, local, fanout, keys, x, words, offsets, counts):
-    longest = 0
-    for i in range(lo, hi):
-        longest = max(longest, indptr[i + 1] - indptr[i])
-    buffer = np.empty(longest)
-    smallest, slots = np.empty(min(fanout, longest)), np.empty(min(fanout, longest), np.int64)
-    for i in range(lo, hi):
-        degree = indptr[i + 1] - indptr[i]
-        counts[i] = min(degree, fanout)
-        if offsets[i] == offsets[i + 1]:
-            continue
-        for j in range(degree):
-            buffer[j] = keys[local[indptr[i] + j]]
-        mark_smallest(words[offsets[i] : offsets[i + 1]], buffer, degree, smallest, slots)
-
-
-def _weigh(
-    drawn_indptr: Tensor, indptr: Tensor, local: Tensor, fanout: int, found: Importance, marks: MarkedRows
-) -> Tensor:
-    """Return the weights of the kept edges, float32: 1 / min(1, c · π), divided by its mean over the row."""
-    weight = torch.empty(int(drawn_indptr[-1]), dtype=torch.float32)
-    words, offsets, _ = marks.arrays()
-    args = tuple(t.numpy() for t in (drawn_indptr, indptr, local, found.rho, found.x))
-    out = weight.numpy()
-    parallel_edges(lambda lo, hi: _weigh_rows(lo, hi, *args, float(fanout), words, offsets, out), drawn_indptr)
-    return weight
+def _variates(ids: Tensor | None, variates: Variates, rho: Tensor) -> Tensor:
+    """Return the variate r of every source that has edges, float64 in [0, 1), under a mixture of two streams."""
+    units = torch.empty_like(rho)
+    raw = np.empty(0, np.int64) if ids is None else ids.numpy()
+    args = (raw, tuple(variates), rho.numpy(), units.numpy())
+    parallel_rows(lambda lo, hi: _write_variates(lo, hi, *args), len(rho), 1 << 14)
+    return units
 
 
 @compiled
-def _weigh_rows(lo, hi, drawn_indptr, indptr, local, rho, x, fanout, words, offsets, out):
-    longest = 0
+def _write_variates(lo, hi, ids, variates, rho, units):
+    key, next_key, cosine, sine = variates
+    for t in range(lo, hi):
+        if rho[t] < np.inf:
+            units[t] = mixed_uniform(key, next_key, cosine, sine, ids[t] if len(ids) else t)
+
+
+@compiled
+def _keep_rows(
+    lo, hi, slot, starts, degrees, local, raw, fanout, poisson, rho, key, units, x, counts, sources, positions, weights
+):
+    """Solve for x = 1/c of every row, decide which edges it keeps, and weigh them."""
+    longest = (degrees[lo:hi].max() if hi > lo else 0) + LANES
+    row_rho, keys, inverse = np.empty(longest), np.empty(longest), np.empty(longest)
+    masks, offsets = np.empty(longest // LANES + 1, np.uint8), np.empty(min(fanout, longest), np.int64)
     for i in range(lo, hi):
-        longest = max(longest, drawn_indptr[i + 1] - drawn_indptr[i])
-    inverse = np.empty(longest)
-    for i in range(lo, hi):
-        first, count = drawn_indptr[i], drawn_indptr[i + 1] - drawn_indptr[i]
-        if offsets[i] == offsets[i + 1]:
-            out[first : first + count] = 1.0
+        prefetch_rows(i, hi, starts, degrees, local)
+        first, start, degree, kept = slot, starts[i], degrees[i], 0
+        if degree <= fanout:
+            for j in range(0, degree, LANES):
+                slot = write_kept(first_lanes(degree - j), start + j, raw, sources, positions, slot)
+            for e in range(first, slot):
+                weights[e] = 1.0
+            counts[i], x[i] = degree, np.float64(degree) / np.float64(fanout)
             continue
-        base, filled, total = indptr[i], 0, np.int64(0)
-        scale = sum_scale(indptr[i + 1] - base, fanout)
-        for w in range(offsets[i], offsets[i + 1]):
-            word = words[w]
-            while word != _ZERO:
-                inverse[filled] = max(rho[local[base + lowest_bit(word)]] * x[i], 1.0)
-                total += np.int64(inverse[filled] * scale)
-                filled += 1
-                word &= word - _ONE
-            base += WORD_BITS
-        norm = np.float64(count) * scale / np.float64(total) if count else 0.0
-        for j in range(count):
-            out[first + j] = inverse[j] * norm
+        x[i] = solve_row(local, start, degree, fanout, rho, row_rho)
+        for j in range(0, degree, LANES):
+            if len(units):
+                gather(units, local, start + j, degree - j, keys, j)
+            else:
+                hash_units(raw, start + j, degree - j, key, keys, j)
+            multiply(keys, j, row_rho, x[i] if poisson else 1.0)
+            masks[j // LANES] = at_most_one(keys, j, degree - j)
+        if not poisson:
+            mark_smallest(masks, keys, degree, inverse[:fanout], offsets)
+        for j in range(0, degree, LANES):
+            mask = np.uint64(masks[j // LANES])
+            compress(row_rho, j, mask, inverse, kept)
+            slot = write_kept(mask, start + j, raw, sources, positions, slot)
+            kept = slot - first
+        counts[i] = kept
+        _weigh(inverse, kept, x[i], sum_scale(degree, np.float64(fanout)), weights, first)
+
+
+@compiled_inline
+def _weigh(rho, kept, x, scale, weights, first):
+    """Compute max(1, ρ · x) of the kept edges, divided by its mean."""
+    norm = np.float64(kept) * scale / np.float64(clamped_total(rho, kept, x, scale)[0]) if kept else 0.0
+    for j in range(kept):
+        weights[first + j] = max(rho[j] * x, 1.0) * norm
 
 
 def draw_important_torch(
@@ -175,7 +170,7 @@ def draw_important_torch(
     """Draw as `draw_important` does, in plain torch for any device; its oracle."""
     full = draw_uniform_torch(rows, indices, -1, replace=False, key=0, positions=True)
     sources, local = torch.unique(full.sources.long(), return_inverse=True)
-    found = importance_torch(full.indptr, local, len(sources), fanout, rounds)
+    found = importance_torch(BipartiteLayer.of_csr(full.indptr, local, sources), fanout, rounds)
     keys = mixed_uniform_torch(*variates, sources) * found.rho
     row = torch.repeat_interleave(torch.arange(len(rows.degrees), device=indices.device), rows.degrees)
     limits = rows.degrees.clamp(max=fanout)

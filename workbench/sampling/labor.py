@@ -15,19 +15,16 @@ from workbench.core.errors import check_seed
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose
 from workbench.core.variates import Dependence, Variates, check_dependence, variates
-from workbench.sampling.candidates import Candidates, candidates, row_offsets
+from workbench.sampling.candidates import UNLIMITED, Candidates, candidates, row_offsets
 from workbench.sampling.excluding import ExcludingSampler
 from workbench.sampling.fanouts import Fanout, checked_fanouts
 from workbench.sampling.importance_draw import draw_important
-from workbench.sampling.marked_rows import write_marked
 from workbench.sampling.sampler import Drawn
-from workbench.sampling.shared_variates import keep_uniform_torch, mark_uniform
+from workbench.sampling.shared_variates import keep_uniform, keep_uniform_torch
 from workbench.sampling.typed import draw_by_type
 from workbench.sampling.uniform import draw_uniform
 
 Importance = int | Literal["*"]
-
-_UNLIMITED = 2**62
 
 
 @dataclass(frozen=True)
@@ -151,15 +148,14 @@ def draw_shared(
     limits = row_limits(rows, fanout)
     if indices.device.type != "cpu":
         return draw_shared_torch(indices, rows, limits, poisson=poisson, variates=variates, positions=positions)
-    marks = mark_uniform(rows, indices, limits, poisson=poisson, variates=variates)
-    return write_marked(rows, marks, indices, positions=positions)
+    return keep_uniform(rows, indices, limits, poisson=poisson, variates=variates, positions=positions)
 
 
 def row_limits(rows: Candidates, fanout: int | Tensor) -> Tensor:
     """Return the fanout of every row, int64 [n]; -1 becomes a number that exceeds all degrees."""
     if isinstance(fanout, int):
         return torch.full_like(rows.degrees, fanout)
-    return torch.where(fanout < 0, _UNLIMITED, fanout)
+    return torch.where(fanout < 0, UNLIMITED, fanout)
 
 
 def draw_shared_torch(

@@ -10,36 +10,26 @@ import torch
 from torch import Tensor
 
 from workbench.core.variates import Variates
-from workbench.kernels.bits import popcount
 from workbench.kernels.hash import TWO_TO_MINUS_53, hash_index, unit_interval
-from workbench.kernels.jit import compiled
+from workbench.kernels.jit import compiled, compiled_inline
+from workbench.kernels.lanes import LANES, first_lanes, hash_below
 from workbench.kernels.normal import (
     mixed_normal,
     mixed_normal_torch,
-    mixed_uniform,
     mixed_uniform_torch,
     normal_quantile,
     normal_quantile_torch,
 )
-from workbench.kernels.threads import parallel_edges, parallel_rows
-from workbench.sampling.candidates import Candidates, expand_rows
-from workbench.sampling.marked_rows import (
-    WORD_BITS,
-    MarkedRows,
-    mark_smallest,
-    prefetch_rows,
-    unmark_excluded,
-    unmarked_rows,
-)
+from workbench.sampling.candidates import Candidates, expand_rows, row_offsets
+from workbench.sampling.kept_rows import keep_edges, mark_smallest, prefetch_rows, without_excluded, write_kept
 from workbench.sampling.race import earliest_torch
-
-_WORK_PER_WORD = 64
-_ZERO = np.uint64(0)
-_S11 = np.uint64(11)
+from workbench.sampling.sampler import Drawn
 
 
-def mark_uniform(rows: Candidates, indices: Tensor, limits: Tensor, *, poisson: bool, variates: Variates) -> MarkedRows:
-    """Mark the edges that LABOR-0 keeps.
+def keep_uniform(
+    rows: Candidates, indices: Tensor, limits: Tensor, *, poisson: bool, variates: Variates, positions: bool
+) -> Drawn:
+    """Draw rows by LABOR-0.
 
     Args:
         rows: the candidates, consecutive in `indices`.
@@ -47,100 +37,104 @@ def mark_uniform(rows: Candidates, indices: Tensor, limits: Tensor, *, poisson: 
         limits: int64 [n], the fanout of every row.
         poisson: keep `limits` edges per row in expectation; otherwise exactly.
         variates: of the sources.
+        positions: whether to return the edges' positions in `indices`.
 
     Returns:
-        The marked rows.
+        The drawn rows, each in CSR order.
     """
-    marks = unmarked_rows(rows, limits)
-    arrays = tuple(t.numpy() for t in (rows.starts, rows.lengths, rows.degrees, rows.excluded, rows.first_excluded))
-    kernel = _mark_below if poisson else _mark_smallest
-    args = (arrays, limits.numpy(), indices.numpy(), tuple(variates), *marks.arrays())
-    parallel_edges(lambda lo, hi: kernel(lo, hi, *args), marks.offsets, _WORK_PER_WORD)
-    return marks
+    fields = (rows.starts, rows.lengths, rows.degrees, rows.excluded, rows.first_excluded, limits)
+    args = (tuple(field.numpy() for field in fields), indices.numpy(), tuple(variates))
+    kernel = _keep_below if poisson else _keep_smallest
+    indptr, (sources, kept_positions) = keep_edges(
+        lambda lo, hi, slot, *out: kernel(lo, hi, slot, *args, *out),
+        row_offsets(rows.degrees),
+        [indices.dtype, torch.int64 if positions else None],
+    )
+    assert sources is not None
+    return Drawn(indptr, sources, kept_positions)
 
 
 @compiled
-def _mark_below(lo, hi, rows, limits, indices, variates, words, offsets, counts):
+def _keep_below(lo, hi, slot, rows, indices, variates, counts, sources, positions):
     """Poisson sampling."""
-    starts, lengths, degrees, excluded, first_excluded = rows
+    starts, lengths, degrees, excluded, first_excluded, limits = rows
     for i in range(lo, hi):
         prefetch_rows(i, hi, starts, lengths, indices)
-        counts[i] = degrees[i]
-        if offsets[i] == offsets[i + 1]:
-            continue
-        row = words[offsets[i] : offsets[i + 1]]
-        probability = np.float64(limits[i]) / np.float64(degrees[i])
-        if variates[3] == 0.0:
-            _mark_uniforms(row, indices, starts[i], lengths[i], variates[0], probability)
-        else:
-            _mark_normals(row, indices, starts[i], lengths[i], variates, probability)
-        if len(excluded):
-            unmark_excluded(row, starts[i], lengths[i], excluded, first_excluded[i])
-        count = 0
-        for w in range(len(row)):
-            count += popcount(row[w])
-        counts[i] = count
+        first, skip, whole = slot, first_excluded[i] if len(excluded) else 0, degrees[i] <= limits[i]
+        threshold = 0.0 if whole else _threshold(np.float64(limits[i]) / np.float64(degrees[i]), variates)
+        for position in range(starts[i], starts[i] + lengths[i], LANES):
+            left = starts[i] + lengths[i] - position
+            mask = first_lanes(left) if whole else _below(indices, position, left, variates, threshold)
+            if len(excluded):
+                mask, skip = without_excluded(mask, position, excluded, skip)
+            slot = write_kept(mask, position, indices, sources, positions, slot)
+        counts[i] = slot - first
 
 
-@compiled
-def _mark_uniforms(row, indices, start, length, key, probability):
-    """Mark r ≤ p, compared in whole numbers, r · 2⁵³ ≤ ⌊p · 2⁵³⌋, so that the loop is vectorized."""
-    threshold = np.int64(probability / TWO_TO_MINUS_53) if probability > 0.0 else -1
-    for w in range(len(row)):
-        word, base = _ZERO, start + w * WORD_BITS
-        for b in range(min(WORD_BITS, start + length - base)):
-            keep = np.int64(hash_index(key, indices[base + b]) >> _S11) <= threshold
-            word |= np.uint64(keep) << np.uint64(b)
-        row[w] = word
+@compiled_inline
+def _threshold(probability, variates):
+    """Return what variates are compared with.
+
+    Normals are compared with Φ⁻¹(p), uniform variates in whole numbers: r ≤ p if r · 2⁵³ ≤ ⌊p · 2⁵³⌋.
+    """
+    if variates[3] != 0.0:
+        return normal_quantile(probability)
+    return np.floor(probability / TWO_TO_MINUS_53) if probability > 0.0 else -1.0
 
 
-@compiled
-def _mark_normals(row, indices, start, length, variates, probability):
-    """Mark n ≤ Φ⁻¹(p)."""
-    key, next_key, cosine, sine = variates
-    threshold = normal_quantile(probability)
-    for w in range(len(row)):
-        word, base = _ZERO, start + w * WORD_BITS
-        for b in range(min(WORD_BITS, start + length - base)):
-            keep = mixed_normal(key, next_key, cosine, sine, indices[base + b]) <= threshold
-            word |= np.uint64(keep) << np.uint64(b)
-        row[w] = word
-
-
-@compiled
-def _order_key(variates, source):
-    """Return a number that orders the sources as their variates r do."""
+@compiled_inline
+def _below(indices, position, count, variates, threshold):
+    """Return which of eight sources have variates of at most the threshold."""
     key, next_key, cosine, sine = variates
     if sine == 0.0:
-        return unit_interval(hash_index(key, source))
-    return mixed_normal(key, next_key, cosine, sine, source)
+        return hash_below(indices, position, count, key, np.int64(threshold))
+    mask = np.uint64(0)
+    for b in range(min(count, LANES)):
+        below = mixed_normal(key, next_key, cosine, sine, indices[position + b]) <= threshold
+        mask |= np.uint64(below) << np.uint64(b)
+    return mask
 
 
 @compiled
-def _mark_smallest(lo, hi, rows, limits, indices, variates, words, offsets, counts):
+def _keep_smallest(lo, hi, slot, rows, indices, variates, counts, sources, positions):
     """Sequential Poisson sampling."""
-    starts, lengths, degrees, excluded, first_excluded = rows
-    keys = np.empty(lengths[lo:hi].max() if hi > lo else 0)
+    starts, lengths, degrees, excluded, first_excluded, limits = rows
+    longest = lengths[lo:hi].max() if hi > lo else 0
+    most = min(longest, limits[lo:hi].max()) if hi > lo else 0
+    keys, masks = np.empty(longest), np.empty(longest // LANES + 1, np.uint8)
+    smallest, offsets = np.empty(most), np.empty(most, np.int64)
     for i in range(lo, hi):
         prefetch_rows(i, hi, starts, lengths, indices)
-        counts[i] = min(degrees[i], limits[i])
-        if offsets[i] == offsets[i + 1]:
-            continue
-        for j in range(lengths[i]):
-            keys[j] = _order_key(variates, indices[starts[i] + j])
-        if len(excluded):
-            skip = first_excluded[i]
-            while skip < len(excluded) and excluded[skip] < starts[i] + lengths[i]:
-                keys[excluded[skip] - starts[i]] = np.inf
-                skip += 1
-        row = words[offsets[i] : offsets[i + 1]]
-        mark_smallest(row, keys, lengths[i], np.empty(counts[i]), np.empty(counts[i], np.int64))
+        counts[i], skip = min(degrees[i], limits[i]), first_excluded[i] if len(excluded) else 0
+        if degrees[i] > limits[i]:
+            _order_row(indices, starts[i], lengths[i], variates, excluded, skip, keys)
+            mark_smallest(masks, keys, lengths[i], smallest[: counts[i]], offsets)
+        for j in range(0, lengths[i], LANES):
+            position, mask = starts[i] + j, np.uint64(masks[j // LANES])
+            if degrees[i] <= limits[i]:
+                mask, skip = without_excluded(first_lanes(lengths[i] - j), position, excluded, skip)
+            slot = write_kept(mask, position, indices, sources, positions, slot)
+
+
+@compiled_inline
+def _order_row(indices, start, length, variates, excluded, skip, keys):
+    """Write a number per edge that orders the sources as their variates r do; infinite if excluded."""
+    key, next_key, cosine, sine = variates
+    for j in range(length):
+        source = indices[start + j]
+        if sine == 0.0:
+            keys[j] = unit_interval(hash_index(key, source))
+        else:
+            keys[j] = mixed_normal(key, next_key, cosine, sine, source)
+    while skip < len(excluded) and excluded[skip] < start + length:
+        keys[excluded[skip] - start] = np.inf
+        skip += 1
 
 
 def keep_uniform_torch(
     rows: Candidates, indices: Tensor, limits: Tensor, *, poisson: bool, variates: Variates
 ) -> tuple[Tensor, Tensor]:
-    """Choose as `mark_uniform` does, in plain torch for any device; the oracle of the compiled kernels.
+    """Choose as `keep_uniform` does, in plain torch for any device; the oracle of the compiled kernels.
 
     Returns:
         Row and position in `indices` of every edge kept, int64 [num_kept] each.
@@ -157,23 +151,3 @@ def keep_uniform_torch(
         return row[kept], position[kept]
     kept = earliest_torch(keys, row, torch.minimum(limits, rows.degrees)).sort().values
     return row[kept], position[kept]
-
-
-def source_variates(sources: Tensor, variates: Variates) -> Tensor:
-    """Return the variate r of every source, float64 in [0, 1).
-
-    Args:
-        sources: int64 [n], raw-graph ids, on the CPU.
-        variates: of the sources.
-    """
-    out = torch.empty(len(sources), dtype=torch.float64)
-    args = (sources.numpy(), tuple(variates), out.numpy())
-    parallel_rows(lambda lo, hi: _source_variates(lo, hi, *args), len(sources), 1 << 15)
-    return out
-
-
-@compiled
-def _source_variates(lo, hi, sources, variates, out):
-    key, next_key, cosine, sine = variates
-    for i in range(lo, hi):
-        out[i] = mixed_uniform(key, next_key, cosine, sine, sources[i])

@@ -54,8 +54,8 @@ def draw_uniform(
         return draw_uniform_torch(rows, indices, fanout, replace=replace, key=key, positions=positions)
     indptr = drawn_offsets(rows.degrees, fanout, replace)
     sources = torch.empty(int(indptr.numpy()[-1]), dtype=indices.dtype)
-    drawn_positions = torch.empty(len(sources), dtype=torch.int64) if positions else None
-    replaced = draws_with_replacement(len(rows.nodes), fanout, replace).numpy() if replace else _NEVER
+    drawn_positions = torch.empty(sources.numel(), dtype=torch.int64) if positions else None
+    replaced = draws_with_replacement(rows.nodes.numel(), fanout, replace).numpy() if replace else _NEVER
     nodes, starts, degrees, offsets = (t.numpy() for t in (rows.nodes, rows.starts, rows.degrees, indptr))
     excluded, first_excluded, by_position = (t.numpy() for t in (rows.excluded, rows.first_excluded, indices))
     row_arrays, width = (nodes, starts, degrees, replaced, offsets), _buffer_width(rows, fanout, replace)
