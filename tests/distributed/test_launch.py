@@ -13,36 +13,11 @@ import torch.distributed as dist
 
 import workbench as wb
 from tests.distributed import rank_functions
-from tests.toy_experiments import CODE
-from tests.toy_experiments import toys as toys
 from workbench.distributed import rank_main
 from workbench.distributed.progress import Progress, ProgressBoard, Reporter
 from workbench.distributed.rank_main import run_rank
-from workbench.experiment.figure_loader import load_experiment
 
 FUNCTIONS = "tests.distributed.rank_functions"
-
-
-@pytest.mark.parametrize("world_size", [2, 4])
-def test_rows_come_from_rank_0_and_scalars_become_numbers(rank_pool, world_size):
-    rows = rank_pool.run(f"{FUNCTIONS}:total", {"offset": 1, "steps": 2}, world_size=world_size)
-    expected = float(sum(range(1, world_size + 1)))
-    assert rows == [{"step": s, "total": expected, "world_size": world_size, "rank": 0} for s in (0, 1)]
-    assert rank_pool.run(rank_functions.only_rank_0_yields, {}, world_size=world_size) == [{"rank": 0}]
-    assert rank_pool.run(rank_functions.nothing, {}, world_size=world_size) == []
-
-
-def test_a_pool_keeps_its_processes_and_configurations_arrive_as_json(rank_pool):
-    config = {"fanouts": (10, 25), "dataset": {"name": "cora", "scale": None}, "rate": 0.1, "open": True}
-    first, second = (rank_pool.run(rank_functions.received, config)[0] for _ in range(2))
-    assert first == second and first["pid"] == rank_pool.pids[0] != os.getpid()
-    assert first["config"] == repr({**config, "fanouts": [10, 25]})
-
-
-def test_functions_of_a_figure_are_found_where_it_was_loaded(rank_pool, toys):
-    (toys / "fig1.py").write_text(f"{CODE}\n\ndef on_ranks(config):\n    return [{{'file': __file__}}]\n")
-    load_experiment("toys/fig1")
-    assert rank_pool.run("experiments.toys.fig1:on_ranks", {}, world_size=2) == [{"file": str(toys / "fig1.py")}]
 
 
 @pytest.mark.parametrize(

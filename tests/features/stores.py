@@ -7,6 +7,7 @@ from typing import Literal
 import torch
 from torch import Tensor
 
+from workbench.distributed.owned_rows import OwnedRows
 from workbench.features.cached_rows import CachedRows
 from workbench.features.disk_rows import DiskRows
 from workbench.features.mapped_rows import MappedRows
@@ -21,6 +22,10 @@ MakeStore = Callable[[Tensor, Path], FeatureStore]
 
 def every_id(rows: Tensor) -> Tensor:
     return torch.arange(len(rows))
+
+
+def owned_by_0(rows: Tensor) -> Tensor:
+    return torch.zeros(len(rows), dtype=torch.int32)
 
 
 def on_disk(rows: Tensor, folder: Path, direct: bool | Literal["auto"]) -> DiskRows:
@@ -44,6 +49,9 @@ STORES: dict[str, MakeStore] = {
     "cached by SIEVE": lambda rows, folder: CachedRows(MappedRows.create(folder / "rows", rows), 3, policy="sieve"),
     "cached by S3-FIFO": lambda rows, folder: CachedRows(rows.clone(), 5, policy="s3-fifo"),
     "cached, static": lambda rows, folder: CachedRows(rows.clone(), 3, policy="static", rows=every_id(rows)),
+    "owned": lambda rows, folder: OwnedRows(rows.clone(), owned_by_0(rows)),
+    "owned, staged": lambda rows, folder: OwnedRows(rows.clone(), owned_by_0(rows)).stage(every_id(rows)),
+    "owned, cached": lambda rows, folder: CachedRows(OwnedRows(rows.clone(), owned_by_0(rows)), 3),
     "cached, staged": lambda rows, folder: CachedRows(RecordedRows(rows), 3).stage(every_id(rows)),
 }
 """Makes a store of the rows; the folder is empty."""

@@ -57,13 +57,28 @@ def look_up(index: PositionIndex, edge_ids: Tensor) -> Tensor:
         IndexError: if no edge has one of the ids; the message names it.
     """
     wanted = check_ids("edge_ids", edge_ids, INT64_MAX)
-    slots = wanted if index.ids is None else torch.searchsorted(index.ids, wanted)
-    slots = slots.clamp(max=len(index.positions) - 1)
-    found = slots if index.ids is None else index.ids[slots]
-    positions = torch.where(found == wanted, index.positions[slots], -1)
+    positions = find(index, wanted)
     if bool((positions < 0).any()):
         raise IndexError(
             f"edge_ids contains {int(wanted[positions < 0][0])}, which is not an edge of this graph; pass ids from "
             "its edge_ids"
         )
     return positions
+
+
+def find(index: PositionIndex, edge_ids: Tensor) -> Tensor:
+    """Return the positions of edges given by their ids, −1 for an id that no edge has.
+
+    Args:
+        index: the index of the graph's edge ids.
+        edge_ids: int64 [any], non-negative.
+
+    Returns:
+        int64 [any].
+    """
+    if not len(index.positions):
+        return torch.full_like(edge_ids, -1)
+    slots = edge_ids if index.ids is None else torch.searchsorted(index.ids, edge_ids)
+    slots = slots.clamp(max=len(index.positions) - 1)
+    found = slots if index.ids is None else index.ids[slots]
+    return torch.where(found == edge_ids, index.positions[slots], -1)

@@ -32,7 +32,8 @@ class RankError(RuntimeError):
         message: the text.
         rank: the rank that failed first, or that the others waited for.
         stage: how far it had come: "start", "import", "rendezvous", "before the first collective", "in all_reduce
-            (collective 1)", "after all_reduce (collective 1)" or "returning rows".
+            (collective 1)", "after all_reduce (collective 1)" or "returning rows"; inside a cooperative step with the
+            phase, "features, in all_to_all_single (collective 5)".
     """
 
     def __init__(self, message: str, rank: int, stage: str) -> None:

@@ -215,10 +215,10 @@ class Graph(GraphForms):
         """
         if self.edge_ids is None:
             return check_ids("edge_ids", edge_ids, self.num_edges)
-        return look_up(self._position_index, edge_ids)
+        return look_up(self.position_index, edge_ids)
 
     @cached_property
-    def _position_index(self) -> PositionIndex:
+    def position_index(self) -> PositionIndex:
         assert self.edge_ids is not None
         return index_positions(self.edge_ids)
 

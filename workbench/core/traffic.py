@@ -10,7 +10,8 @@ from workbench.core.errors import check_at_least, check_choice
 LINKS = ("disk", "host", "device", "peer", "rank")
 """Where data come from: a file, the memory of this process, its device, another device of the machine, another rank."""
 
-ITEMS = ("rows", "ids", "edges", "gradients")
+ITEMS = ("rows", "ids", "edges", "gradients", "parameters")
+"""What crosses a link: rows, ids, edges, gradients of rows, and values of parameters' gradients."""
 
 
 class Count(NamedTuple):
@@ -55,7 +56,7 @@ class TrafficCounts:
 
 
 class Traffic:
-    """Counts rows, ids, edges and gradients, and their bytes, by the link that they cross; thread-safe.
+    """Counts rows, ids, edges, gradients and parameters, and their bytes, by the link that they cross; thread-safe.
 
     Stores, samplers and exchanges that share one `Traffic` add to it:
 

@@ -35,7 +35,7 @@ def main(arguments: list[str] | None = None) -> None:
 def run_rank(
     name: str, config: Mapping[str, Any], *, backend: str, timeout_seconds: float, reporter: Reporter | None = None
 ) -> list[dict[str, Any]]:
-    """Join the process group of the environment, call the function, leave the group.
+    """Join the process group of the environment, compare what the ranks were given, call the function, leave the group.
 
     After an error the process stays in the group, so that other ranks fail because of this one only when it ends.
 
@@ -48,14 +48,20 @@ def run_rank(
 
     Returns:
         The rows of rank 0 as JSON values; of other ranks, none.
+
+    Raises:
+        ValueError: ranks have different configurations or code; the message names what differs, and on which ranks.
     """
     reporter = reporter or Reporter()
     reporter.enter(IMPORT)
     import torch.distributed as dist
 
+    from workbench.distributed.agreement import check_ranks_agree, versions
+
     function = find_function(name)
     reporter.enter(RENDEZVOUS)
     dist.init_process_group(backend, init_method="env://", timeout=timedelta(seconds=timeout_seconds))
+    check_ranks_agree({"config": config, "name": name, **versions(function)})
     reporter.enter(FUNCTION)
     rows = list(function(config) or ())
     reporter.enter(ROWS)

@@ -15,13 +15,17 @@ from workbench.core.errors import check_at_least, check_seed, check_type
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose
 from workbench.core.variates import Dependence, check_dependence, variates
-from workbench.sampling.candidates import candidates, row_offsets
+from workbench.sampling.all_to_all import AllToAll
+from workbench.sampling.candidates import candidates, excluded_positions, row_offsets
 from workbench.sampling.excluding import ExcludingSampler
-from workbench.sampling.sampler import Drawn
+from workbench.sampling.owned_graph import OwnedGraph
+from workbench.sampling.owned_walks import most_visited_owned
+from workbench.sampling.sampler import Drawn, check_draw
 from workbench.sampling.visits import Neighbors, pack_rows
 from workbench.sampling.walks import Walks, most_visited
 
 _MAX_LAYERS, _MAX_VISITS = 1000, 2**20
+_BYTES_PER_STEP = 10 * 8  # of walks over several ranks, which take all steps of a layer at once
 _BYTES_PER_NEIGHBOR = 2 * (8 + 4)  # a source and its count, before and after the rows are packed
 
 
@@ -99,12 +103,47 @@ class RandomWalkSampler(ExcludingSampler):
 
     def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
         """Draw rows of int64 [n] nodes on the graph's device without steps over some CSR positions, which ascend."""
+        fanout, walks = self._fanout(layer, len(nodes)), self._walks(layer, step)
+        return self._packed(most_visited(graph, candidates(graph, nodes, excluded), walks, fanout))
+
+    def draw_owned(
+        self, owned: OwnedGraph, nodes: Tensor, *, layer: int, step: int = 0, exclude_edges: Tensor | None = None
+    ) -> AllToAll[Drawn]:
+        """Draw the rows of nodes of one rank; the owners of the nodes that walks reach choose their next steps.
+
+        Args:
+            owned: the rank's part of the graph.
+            nodes: int64 or int32 [n], nodes of the rank.
+            layer: number of the layer, 0 for the input layer.
+            step: number of the batch.
+            exclude_edges: int64 or int32, raw-graph edge ids that must not be walked over, of any rank.
+
+        Returns:
+            A generator for the caller to exchange what it yields, which returns the rows that `draw` gives.
+
+        Raises:
+            IndexError: a node of another rank.
+            CapacityError: the walks need more memory than is available.
+        """
+        nodes = owned.check_owned("nodes", check_draw(self, owned.graph, nodes, layer=layer, step=step))
+        excluded = excluded_positions(owned.graph, owned.own_edges(exclude_edges))
+        visits = self.num_walks * self.walk_length * len(nodes)
+        check_fits(f"{visits} steps of walks", _BYTES_PER_STEP * visits, "use more ranks, or fewer seeds")
+        fanout, walks = self._fanout(layer, len(nodes)), self._walks(layer, step)
+        return self._packed((yield from most_visited_owned(owned, nodes, excluded, walks, fanout)))
+
+    def _fanout(self, layer: int, num_nodes: int) -> int:
+        """Return the neighbours per row, at most the visits, after checking that they fit into memory."""
         fanout = min(self.fanouts[layer], self.num_walks * self.walk_length)
-        needed = _BYTES_PER_NEIGHBOR * fanout * len(nodes)
-        check_fits(f"{fanout} neighbours of {len(nodes)} nodes", needed, "use smaller fanouts, or fewer seeds")
+        needed = _BYTES_PER_NEIGHBOR * fanout * num_nodes
+        check_fits(f"{fanout} neighbours of {num_nodes} nodes", needed, "use smaller fanouts, or fewer seeds")
+        return fanout
+
+    def _walks(self, layer: int, step: int) -> Walks:
         drawn = variates(self.seed, Purpose.SAMPLING, step, layer, self.dependence)
-        walks = Walks(drawn, self.num_walks, self.walk_length, float(self.restart_probability))
-        found: Neighbors = most_visited(graph, candidates(graph, nodes, excluded), walks, fanout)
+        return Walks(drawn, self.num_walks, self.walk_length, float(self.restart_probability))
+
+    def _packed(self, found: Neighbors) -> Drawn:
         indptr = row_offsets(found.kept)
         sources, weight = pack_rows(found, indptr, weighted=self.weighted)
         return Drawn(indptr, sources, weight=weight)

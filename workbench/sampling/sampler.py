@@ -4,49 +4,33 @@ import inspect
 from abc import abstractmethod
 from collections.abc import Callable
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import Protocol
 
 import torch
 from torch import Tensor
 
-from workbench.core.block import FLOATS, Block
+from workbench.core.block import Block
 from workbench.core.errors import (
-    ID_DTYPES,
     check_at_least,
     check_id_vector,
     check_ids,
     check_seed,
     check_type,
-    check_vector,
 )
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.kernels.relabel import relabeler
-
-
-class Drawn(NamedTuple):
-    """The drawn in-edges of some nodes, as a CSR with one row per node.
-
-    Args:
-        indptr: int64 [n + 1].
-        sources: int32 or int64 [num_drawn], raw-graph ids.
-        positions: int64 [num_drawn], CSR positions in the graph; None: not needed.
-        weight: floating point [num_drawn], weights of the drawn edges in the batch; None: unweighted.
-    """
-
-    indptr: Tensor
-    sources: Tensor
-    positions: Tensor | None = None
-    weight: Tensor | None = None
+from workbench.sampling.drawn import Drawn, check_drawn, edge_values
 
 
 class Sampler(Protocol):
     """Draws in-edges of nodes layer by layer; a subclass that defines `draw` and the two attributes inherits `sample`.
 
-    Three more attributes are optional: `edge_ids`, whether blocks contain raw-graph edge ids (if `draw` returns
+    Four more attributes are optional: `edge_ids`, whether blocks contain raw-graph edge ids (if `draw` returns
     positions); `sources_are_new`, whether nothing else uses the sources that `draw` returns, so that the batch may
-    overwrite them; and `reads_other_rows`, whether `draw` reads rows of other nodes than those that it gets, as random
-    walks do, so that it needs the whole graph.
+    overwrite them; `reads_other_rows`, whether `draw` reads rows of other nodes than those that it gets, as random
+    walks do, so that it needs the whole graph; and `draw_owned`, by which such a sampler draws on one of several ranks
+    (`RandomWalkSampler.draw_owned`).
 
     Args:
         num_layers: number of layers, numbered from 0, the input layer.
@@ -136,34 +120,15 @@ def sample_layers(sampler: Sampler, graph: Graph, seeds: Tensor, *, step: int, d
             nodes = labels.node_ids
             num_nodes = nodes.shape[0]
             drawn = draw(nodes, layer=layer, step=step)
-            _check_drawn(drawn, num_nodes)
-            extra = _edge_values(graph, drawn, getattr(sampler, "edge_ids", False))
+            check_drawn(drawn, num_nodes)
+            extra = edge_values(graph, drawn, getattr(sampler, "edge_ids", False))
             local = labels(drawn.sources, overwrite=getattr(sampler, "sources_are_new", False))
             blocks.insert(0, Block(drawn.indptr, local, labels.node_ids.shape[0], num_nodes, **extra))
-        node_ids = _copy(labels.node_ids)
+        node_ids = copy_ids(labels.node_ids)
     return MiniBatch(node_ids, tuple(blocks), step=step)
 
 
-def _check_drawn(drawn: Drawn, num_rows: int) -> None:
-    """Check what the kernels that relabel the sources trust; the block checks the rest."""
-    check_vector("indptr of the drawn rows", drawn.indptr, num_rows + 1, (torch.int64,))
-    check_vector("sources of the drawn rows", drawn.sources, None, ID_DTYPES)
-    check_vector("positions of the drawn rows", drawn.positions, len(drawn.sources), (torch.int64,))
-    check_vector("weight of the drawn rows", drawn.weight, len(drawn.sources), FLOATS)
-
-
-def _edge_values(graph: Graph, drawn: Drawn, edge_ids: bool) -> dict[str, Tensor]:
-    values: dict[str, Tensor] = {} if drawn.weight is None else {"edge_weight": drawn.weight}
-    if drawn.positions is None:
-        return values
-    if edge_ids:
-        values["edge_ids"] = drawn.positions if graph.edge_ids is None else graph.edge_ids[drawn.positions]
-    if graph.edge_type is not None:
-        values["edge_type"] = graph.edge_type[drawn.positions]
-    return values
-
-
-def _copy(ids: Tensor) -> Tensor:
+def copy_ids(ids: Tensor) -> Tensor:
     """Copy ids into a storage of exact size; torch's copy would wake OpenMP threads, whose spinning slows kernels."""
     if ids.device.type != "cpu":
         return ids.clone()

@@ -157,7 +157,7 @@ def most_visited_torch(graph: Graph, rows: Candidates, walks: Walks, fanout: int
 
 def _walk_torch(graph: Graph, nodes: Tensor, excluded: Tensor, walks: Walks) -> Tensor:
     """Return the visits of every node's walks, int64 [n, count · length]; -1 for nodes without in-edges."""
-    home = _rows_torch(graph, nodes, excluded)
+    home = rows_torch(graph, nodes, excluded)
     active = (home[1] > 0).nonzero()[:, 0]
     walker = active.repeat_interleave(walks.count)
     home = at = [t[walker] for t in home]
@@ -168,24 +168,49 @@ def _walk_torch(graph: Graph, nodes: Tensor, excluded: Tensor, walks: Walks) -> 
     for step in range(walks.length):
         variate = first_variate + 2 * step
         if step:
-            away = _rows_torch(graph, visits[active, :, step - 1].flatten(), excluded)
+            away = rows_torch(graph, visits[active, :, step - 1].flatten(), excluded)
             restarts = mixed_uniform_torch(*keys, variates.cosine, variates.sine, variate) < walks.restart
             restarts |= away[1] == 0
             at = [torch.where(restarts, mine, other) for mine, other in zip(home, away, strict=True)]
-        pick = _pick_torch(keys, variates, variate + 1, at[1])
-        positions = skip_excluded_torch(pick, at[0], excluded, at[2])
+        positions = pick_torch(bits_torch(keys, variates, variate + 1), variates, at, excluded)
         visits[active, :, step] = graph.indices[positions].long().view(len(active), walks.count)
     return visits.flatten(1)
 
 
-def _pick_torch(keys: tuple[Tensor, Tensor], variates: Variates, index: Tensor, bound: Tensor) -> Tensor:
+def bits_torch(keys: tuple[Tensor, Tensor], variates: Variates, index: Tensor) -> Tensor:
+    """Return variates as int64: hashes, or the bits of float64 uniform variates of a mixture.
+
+    Args:
+        keys: int64 [n] each, keys of the walkers' streams in this group and the next.
+        variates: the random variates.
+        index: int64 [n], number of the variate in its stream.
+    """
     if variates.sine == 0.0:
-        return below_torch(hash_index_torch(keys[0], index), bound)
-    uniform = mixed_uniform_torch(*keys, variates.cosine, variates.sine, index)
-    return torch.minimum((uniform * bound).long(), bound - 1)
+        return hash_index_torch(keys[0], index)
+    return mixed_uniform_torch(*keys, variates.cosine, variates.sine, index).view(torch.int64)
 
 
-def _rows_torch(graph: Graph, nodes: Tensor, excluded: Tensor) -> list[Tensor]:
+def pick_torch(bits: Tensor, variates: Variates, rows: list[Tensor], excluded: Tensor) -> Tensor:
+    """Choose an in-edge of every row by a variate.
+
+    Args:
+        bits: int64 [n], from `bits_torch`.
+        variates: the random variates that they are from.
+        rows: from `rows_torch`, with at least one candidate each.
+        excluded: int64, the excluded CSR positions in ascending order.
+
+    Returns:
+        CSR positions, int64 [n].
+    """
+    starts, bound, first = rows
+    if variates.sine == 0.0:
+        pick = below_torch(bits, bound)
+    else:
+        pick = torch.minimum((bits.view(torch.float64) * bound).long(), bound - 1)
+    return skip_excluded_torch(pick, starts, excluded, first)
+
+
+def rows_torch(graph: Graph, nodes: Tensor, excluded: Tensor) -> list[Tensor]:
     """Return where the nodes' rows begin, their numbers of candidates, and where their excluded positions begin."""
     rows = candidates(graph, nodes, excluded)
     return [rows.starts, rows.degrees, rows.first_excluded]

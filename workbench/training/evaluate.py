@@ -16,7 +16,7 @@ from workbench.features.sources import as_store
 from workbench.nn.gnn import GNN
 from workbench.nn.losses import check_classes
 from workbench.nn.signature import model_device
-from workbench.training.layerwise import CHUNK_EDGES, layerwise
+from workbench.training.layerwise import CHUNK_EDGES, Layer, layerwise
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -47,9 +47,22 @@ def full_neighbour_logits(
             (GCN with norm "both").
         IndexError: An id is out of range, or `x` has too few rows.
     """
+    layers = layers_of(model)
+    return layerwise(graph, x, layers, nodes=nodes, chunk_edges=chunk_edges, device=model_device(model))
+
+
+def layers_of(model: nn.Module) -> list[Layer]:
+    """The layers of a model in evaluation mode, as `workbench.layerwise` calls them; the model's modes don't change.
+
+    Args:
+        model: a model from `workbench.build_model`.
+
+    Raises:
+        TypeError: another model.
+        ValueError: the outputs of a layer depend on the batch (GCN with norm "both").
+    """
     gnn = _in_eval_mode(_layered(model))
-    layers = [partial(_layer_output, gnn, position) for position in range(len(gnn.layers))]
-    return layerwise(graph, x, layers, nodes=nodes, chunk_edges=chunk_edges, device=model_device(gnn))
+    return [partial(_layer_output, gnn, position) for position in range(len(gnn.layers))]
 
 
 def accuracy(logits: Tensor, y: Any, *, nodes: Tensor | None = None) -> float:

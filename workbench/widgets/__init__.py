@@ -4,6 +4,7 @@ Untrusted notebooks and git hosts show no widgets: put a plain figure beside eac
 """
 
 from workbench.widgets.cache_explorer import CACHE_SHARES, cache_explorer, cache_view
+from workbench.widgets.cooperation_explorer import RANK_SAMPLERS, cooperation_explorer, cooperation_view
 from workbench.widgets.curve_explorer import curve_explorer, curve_view
 from workbench.widgets.degree_explorer import degree_explorer, degree_view
 from workbench.widgets.explore import explore
@@ -14,10 +15,13 @@ from workbench.widgets.work_explorer import WORK_SAMPLERS, work_explorer, work_v
 
 __all__ = [
     "CACHE_SHARES",
+    "RANK_SAMPLERS",
     "WORK_SAMPLERS",
     "Workload",
     "cache_explorer",
     "cache_view",
+    "cooperation_explorer",
+    "cooperation_view",
     "curve_explorer",
     "curve_view",
     "degree_explorer",

@@ -1,0 +1,48 @@
+"""A cooperative step in which one rank misbehaves, as MISBEHAVE = "stage fate rank" in the environment says."""
+
+import os
+from typing import Any
+
+import torch.nn.functional as F
+
+import workbench as wb
+from tests.distributed.cooperative_ranks import new_optimizer, owned_graph
+from tests.distributed.cooperative_setting import X, Y, new_model, new_sampler, owner_of, seeds_of
+from tests.distributed.misbehaving import BAD, STAGE, meet_fate
+from workbench.distributed import exchangers, progress, row_exchange
+
+IS_BAD = os.environ.get("RANK", "none") == BAD
+
+if IS_BAD and STAGE == "start":
+    meet_fate()
+
+
+class FaultySampler(wb.NeighborSampler):
+    """Misbehaves when it draws."""
+
+    def draw(self, *args: Any, **kwargs: Any) -> Any:
+        meet_fate()
+
+
+def faulty(exchange: Any) -> Any:
+    """An exchange that misbehaves in the phase of that name."""
+
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if progress.current_phase() == STAGE:
+            meet_fate()
+        return exchange(*args, **kwargs)
+
+    return call
+
+
+def run(config):
+    """One step."""
+    if IS_BAD:
+        row_exchange.all_to_all = exchangers.all_to_all = faulty(row_exchange.all_to_all)
+    size, owned = wb.get_world_size(), owned_graph()
+    sampler = FaultySampler([2, 2]) if IS_BAD and STAGE == "sampling" else new_sampler("neighbor", False)
+    mb = wb.CooperativeSampler(sampler, owned).sample(owned.graph, seeds_of(size))
+    model = new_model("sage-mean")
+    rows = wb.OwnedRows.of(X, owner_of(size))
+    wb.cooperative_step(model, mb, rows, Y, F.cross_entropy, new_optimizer(model))
+    yield {"done": True}

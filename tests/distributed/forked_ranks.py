@@ -1,0 +1,105 @@
+"""Runs faults on ranks that are forked from this process, so that torch is imported once and not by every rank.
+
+    python -m tests.distributed.forked_ranks '[["sampling", "dies", 2, 30]]'
+
+Creation apart, these ranks are those of `rank_pool`. This process computes in one thread, since others do not survive a
+fork.
+"""
+
+import json
+import os
+import sys
+import time
+from multiprocessing.connection import Pipe
+from tempfile import TemporaryFile
+from typing import Any
+
+import psutil
+import torch
+
+import workbench as wb
+from tests.distributed import faulty_step
+from workbench.core.errors import RankError
+from workbench.distributed import agreement, rank_child, rank_main, rank_pool, rank_process
+from workbench.distributed.progress import ProgressBoard
+from workbench.kernels.threads import set_num_threads
+
+RUN = "tests.distributed.faulty_step:run"
+IMPORTED_BY_RANKS = ("tests.distributed.faulty_step", "tests.distributed.misbehaving")
+
+
+class ForkedProcess:
+    """A child like those of `subprocess.Popen`."""
+
+    def __init__(self, pid: int) -> None:
+        self.pid, self.returncode = pid, None
+
+    def poll(self) -> int | None:
+        if self.returncode is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            self.returncode = os.waitstatus_to_exitcode(status) if pid else None
+        return self.returncode
+
+    def wait(self, timeout: float = 60.0) -> int | None:
+        until = time.monotonic() + timeout
+        while self.poll() is None and time.monotonic() < until:
+            time.sleep(0.005)
+        return self.returncode
+
+
+class ForkedRank(rank_process.RankProcess):
+    """A rank that is forked instead of spawned."""
+
+    def __init__(self, rank: int, world_size: int, board: int, threads: int) -> None:
+        self._rank, self._board = rank, ProgressBoard(board, world_size)
+        self._stacks = TemporaryFile()  # noqa: SIM115
+        self.channel, theirs = Pipe()
+        ready, started = os.pipe()
+        if not (pid := os.fork()):
+            os.setsid()
+            os.write(started, b"x")
+            self.channel.close()
+            self._serve([theirs.fileno(), board, self._stacks.fileno(), rank, world_size])
+        os.read(ready, 1)
+        os.close(ready)
+        os.close(started)
+        theirs.close()
+        self._process: Any = ForkedProcess(pid)
+
+    @staticmethod
+    def _serve(arguments: list[int]) -> None:
+        try:
+            sys.argv = ["rank", *map(str, arguments)]
+            for name in IMPORTED_BY_RANKS:
+                sys.modules.pop(name, None)
+            rank_child.main()
+        finally:
+            os._exit(0)
+
+
+def outcome(stage: str, fate: str, world_size: int, timeout_seconds: float) -> dict[str, Any]:
+    """How a call ends in which the last rank misbehaves, and what it leaves."""
+    os.environ["MISBEHAVE"] = f"{stage} {fate} {world_size - 1}"
+    begin, me = time.monotonic(), psutil.Process()
+    try:
+        wb.run_ranks(RUN, {}, world_size, timeout_seconds=timeout_seconds)
+        found: dict[str, Any] = {"message": "no error"}
+    except RankError as error:
+        found = {"message": str(error), "rank": error.rank, "stage": error.stage}
+    found["seconds"] = time.monotonic() - begin
+    found["children"] = len(me.children(recursive=True))
+    found["ports"] = len([at for at in me.net_connections() if at.status == psutil.CONN_LISTEN])
+    return found
+
+
+def main() -> None:
+    assert rank_main and agreement  # imported, for the ranks
+    torch.set_num_threads(1)
+    set_num_threads(1)
+    list(faulty_step.run({}))  # what this imports and compiles, no rank does again
+    rank_pool.RankProcess = ForkedRank  # pyright: ignore[reportAttributeAccessIssue]
+    sys.stdout.write(json.dumps([outcome(*case) for case in json.loads(sys.argv[1])]))
+
+
+if __name__ == "__main__":
+    main()

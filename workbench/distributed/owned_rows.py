@@ -1,0 +1,142 @@
+"""`OwnedRows`: the rows of the nodes that a rank owns; those of others come in bulk, from their owners."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workbench.core.errors import check_id_vector, check_ids, check_vector
+from workbench.core.traffic import Traffic
+from workbench.distributed.group import Group, get_rank, get_world_size
+from workbench.distributed.progress import in_phase
+from workbench.distributed.row_exchange import all_to_all, exchange_ids
+from workbench.features.protocols import FeatureStore, check_rows, check_store
+from workbench.features.sources import as_store
+from workbench.features.stage import StagedRows
+from workbench.kernels.id_index import IdIndex
+
+
+class OwnedRows:
+    """Feature store of the nodes that this rank owns, by raw-graph id.
+
+    `read` is local and refuses rows of other ranks, which a cooperative batch does not read; `stage` fetches them from
+    their owners, for independent minibatching and macrobatches. `CachedRows(OwnedRows(…), capacity)` caches rows of
+    this rank's nodes only, as long as nothing is staged.
+
+    Args:
+        local: the rows of this rank's nodes in ascending order of their ids: a tensor, an array or a store.
+        owner: integer [num_nodes], rank that owns each node.
+        group: the ranks; None for all.
+        traffic: counts the ids and rows that `stage` receives from other ranks, as "rank"; rows that are read are
+            counted by `local` if it is a store.
+
+    Raises:
+        ValueError: `local` has another number of rows than this rank has nodes.
+        IndexError: an owner that is not a rank of the group.
+
+    Source: Cooperative Minibatching in GNNs, section 3.1: vertices are assigned to processing elements.
+    """
+
+    def __init__(self, local: Any, owner: Tensor, group: Group = None, *, traffic: Traffic | None = None) -> None:
+        check_vector("owner", owner, None, (torch.int8, torch.int16, torch.int32, torch.int64))
+        self._local = as_store(local, "local")
+        check_store("local", self._local)
+        self._rank, self._group, self._traffic = get_rank(group), group, traffic
+        self._owner = owner.cpu()
+        if len(owner):
+            check_ids("owner", torch.stack(self._owner.aminmax()).long(), get_world_size(group))
+        self._index = IdIndex([(self._owner == self._rank).nonzero()[:, 0]], len(owner))
+        if len(self._local) != len(self._index.ids):
+            raise ValueError(
+                f"local has {len(self._local)} rows, but rank {self._rank} owns {len(self._index.ids)} of {len(owner)} "
+                "nodes; pass the rows of its nodes in ascending order of their ids, or all rows to OwnedRows.of"
+            )
+
+    @staticmethod
+    def of(x: Any, owner: Tensor, group: Group = None, *, traffic: Traffic | None = None) -> "OwnedRows":
+        """Copy the rows of this rank's nodes from a source of all rows, such as `MappedRows`.
+
+        Args:
+            x: rows of all nodes by raw-graph id: a tensor, an array or a store.
+            owner: integer [num_nodes], rank that owns each node.
+            group: the ranks; None for all.
+            traffic: counts what `stage` receives.
+        """
+        ids = (owner == get_rank(group)).nonzero()[:, 0]
+        return OwnedRows(as_store(x).read(ids), owner, group, traffic=traffic)
+
+    @property
+    def ids(self) -> Tensor:
+        """Ids of the nodes that this rank owns, int64, ascending."""
+        return self._index.ids
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return tuple(self._local.row_shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._local.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self._local.device
+
+    def __len__(self) -> int:
+        """Number of nodes of the graph: the exclusive upper bound of the ids."""
+        return len(self._owner)
+
+    def read(self, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
+        """Read rows of this rank's nodes. Arguments as for `FeatureStore.read`.
+
+        Raises:
+            IndexError: an id out of range, or of a node that another rank owns.
+        """
+        check_id_vector("ids", ids)
+        if out is not None:
+            check_rows("out", out, self, len(ids), on_device=True)
+        positions = self._index.positions(ids)
+        if len(positions) and int(positions.min()) < 0:
+            raise self._foreign(ids.cpu(), positions)
+        return self._local.read(positions, out=out)
+
+    def stage(self, ids: Tensor, *, traffic: Traffic | None = None) -> FeatureStore:
+        """Fetch rows of any nodes from their owners; collective: every rank calls it, possibly with no ids.
+
+        Args:
+            ids: int64 or int32 [n].
+            traffic: counts the rows that are read from the result.
+
+        Returns:
+            A store of exactly these rows.
+        """
+        index = IdIndex([check_ids("ids", ids, len(self)).cpu()], len(self))
+        owner = self._owner[index.ids]
+        wanted = [(owner == rank).nonzero()[:, 0] for rank in range(get_world_size(self._group))]
+        with in_phase("features"):
+            rows = self._fetched([index.ids[positions] for positions in wanted])
+        staged = torch.empty(len(index.ids), *self.row_shape, dtype=self.dtype, device=self.device)
+        staged.index_copy_(0, torch.cat(wanted).to(self.device), rows)
+        return StagedRows(index, staged, traffic=traffic)
+
+    def _fetched(self, ids: list[Tensor]) -> Tensor:
+        """Rows of the ids of each rank, in this order; this rank's own are not sent."""
+        own, ids[self._rank] = ids[self._rank], ids[self._rank][:0]
+        asked = exchange_ids([one.to(self.device) for one in ids], self._group, self._traffic)
+        counts = [len(one) for one in ids]
+        rows = all_to_all(self.read(torch.cat(asked)), [len(one) for one in asked], counts, self._group)
+        if self._traffic is not None:
+            self._traffic.add("rank", "rows", len(rows), rows.nbytes)
+        before = sum(counts[: self._rank])
+        return torch.cat([rows[:before], self.read(own), rows[before:]])
+
+    def _foreign(self, ids: Tensor, positions: Tensor) -> IndexError:
+        check_ids("ids", ids, len(self))
+        row = int(ids[positions.cpu() < 0][0])
+        return IndexError(
+            f"row {row} belongs to rank {int(self._owner[row])}, and rank {self._rank} has only its own; sample with "
+            "CooperativeSampler, or fetch the rows of a batch with workbench.stage(rows, [mb])"
+        )
+
+    def __repr__(self) -> str:
+        return f"OwnedRows({len(self.ids):,} of {len(self):,} nodes, rank {self._rank}, local={self._local!r})"
