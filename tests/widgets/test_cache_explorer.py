@@ -38,19 +38,23 @@ def test_lines_are_the_miss_rates_on_fixed_axes() -> None:
 
 
 @pytest.mark.parametrize(
-    ("capacity", "title", "subtitle"),
+    ("capacity", "title", "bytes_per_seed"),
     [
-        (10, "near misses 60% (static), far misses 90% (LRU)", "12.00 KiB and 18.00 KiB to read per seed"),
-        (50, "near misses 40% (LRU), far misses 30% (static)", "8.00 KiB and 6.00 KiB to read per seed"),
+        (10, "Misses fall from 90% (far; LRU) to 60% (near; static)", ["12.00 KiB", "18.00 KiB"]),
+        (50, "Misses fall from 40% (near; LRU) to 30% (far; static)", ["8.00 KiB", "6.00 KiB"]),
     ],
 )
 def test_the_title_names_the_best_policy_that_does_not_know_the_future(
-    capacity: int, title: str, subtitle: str
+    capacity: int, title: str, bytes_per_seed: list[str]
 ) -> None:
     figure: Any = cache_view(GIVEN, capacity_rows=capacity, title="toy", **ROWS)
     text = figure.layout.title.text
-    assert text.startswith(f"toy: {title}") and subtitle in text
-    assert f"a cache of {capacity}% of the rows, {capacity:.2f} KiB" in text
+    assert text.startswith(title + "<br>") and f"toy with the best policy for a cache of {capacity}% of the row" in text
+    assert f"of the rows, {capacity:.2f} KiB (dashed)" in text
+    headings = [f"<b>{name}: {size} per seed</b>" for name, size in zip(("near", "far"), bytes_per_seed, strict=True)]
+    assert [annotation.text for annotation in figure.layout.annotations] == headings
+    one: Any = cache_view(GIVEN[:2], capacity_rows=capacity, **ROWS)
+    assert one.layout.title.text.startswith(f"Misses: {0.8 if capacity == 10 else 0.4:.0%} (near; LRU)<br>")
 
 
 def test_what_the_view_refuses() -> None:

@@ -23,6 +23,7 @@ CACHE_SHARES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 
 _POLICIES = ("lru", "fifo", "clock", "sieve", "s3-fifo", "static", "belady-bypass")
 _KNOW_THE_FUTURE = ("belady", "belady-bypass")
+_SUBTITLE = 50  # pixels: subtitle, and a second line of the legend
 
 
 def cache_explorer(
@@ -97,7 +98,8 @@ def cache_view(
 ) -> "go.Figure":
     """Draw the miss rates of caches by their size, one panel per trace, one line per policy, on fixed axes.
 
-    The title says what the best policy misses at one size; policies that know the future don't count.
+    The title says what the best policy misses at one size, and each panel's how many bytes are left to read per seed;
+    policies that know the future don't count.
 
     Args:
         costs: of `cache_costs`, for one or several traces, policies and sizes.
@@ -105,7 +107,7 @@ def cache_view(
         num_rows: number of rows of the store.
         row_bytes: bytes of a row.
         batch_size: seeds per read.
-        title: begins the title, such as the name of the data set.
+        title: begins the subtitle, such as the name of the data set.
 
     Raises:
         ValueError: no costs of a policy that does not know the future, or none at `capacity_rows`.
@@ -114,17 +116,24 @@ def cache_view(
     from workbench.plots.style import INK, titled
 
     best = _best(costs, capacity_rows)
-    rows = [{"share": c.capacity_rows / num_rows, **c._asdict()} for c in costs]
+    names = {name: f"{name}: {format_bytes(round(c.bytes_per_read / batch_size))} per seed" for name, c in best.items()}
+    rows = [{**c._asdict(), "share": c.capacity_rows / num_rows, "reads": names[c.reads]} for c in costs]
     figure = lines(rows, x="share", log_x=True, y="miss_rate", group="policy", facet="reads")
     ticks = [f"{share:.0%}" for share in sorted({row["share"] for row in rows})]
     figure.update_xaxes(ticktext=ticks, title_text="size of the cache, share of the rows")
     figure.update_yaxes(range=[0, 1.02], tickformat=".0%")
-    figure.add_vline(x=capacity_rows / num_rows, line={"color": INK, "width": 1, "dash": "dash"}, layer="below")
-    found = ", ".join(f"{name} misses {c.miss_rate:.0%} ({_name(c.policy)})" for name, c in best.items())
-    size = f"a cache of {capacity_rows / num_rows:.0%} of the rows, {format_bytes(capacity_rows * row_bytes)}"
-    read = " and ".join(format_bytes(round(c.bytes_per_read / batch_size)) for c in best.values())
-    told = f"best policy with {size} (dashed); it leaves {read} to read per seed"
-    return titled(figure, f"{title}: {found}" if title else found, height=430, subtitle=told)
+    figure.add_vline(x=capacity_rows / num_rows, line={"color": INK, "width": 1.5, "dash": "dash"})
+    size = f"{capacity_rows / num_rows:.0%} of the rows, {format_bytes(capacity_rows * row_bytes)}"
+    told = " ".join(filter(None, (title, f"with the best policy for a cache of {size} (dashed)")))
+    height = (figure.layout.height or 0) + _SUBTITLE  # pyright: ignore[reportAttributeAccessIssue]
+    return titled(figure, _finding(list(best.values())), height=height, subtitle=told)
+
+
+def _finding(best: Sequence[CacheCost]) -> str:
+    """Say which trace misses most, and which least."""
+    worst, least = (f(best, key=lambda c: c.miss_rate) for f in (max, min))
+    most, fewest = (f"{c.miss_rate:.0%} ({c.reads}; {_name(c.policy)})" for c in (worst, least))
+    return f"Misses: {fewest}" if len(best) == 1 else f"Misses fall from {most} to {fewest}"
 
 
 def _best(costs: Sequence[CacheCost], capacity_rows: int) -> dict[Any, CacheCost]:
