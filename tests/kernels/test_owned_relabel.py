@@ -38,7 +38,7 @@ def test_own_ids_come_first_and_others_follow_by_owner(
     for numbers, split in found:
         assert (split.own.tolist(), split.halo.tolist()) == (own, halo)
         assert split.counts.tolist() == [sum(of[v] == q for v in halo) for q in range(num_ranks)]
-        local = renumber(numbers, split.table, len(everything)).tolist()
+        local = renumber(numbers, split, len(everything)).tolist()
         assert [(everything + halo)[v] for v in local] == ids
         with owned_relabeler(100, split.own) as labels:
             sent = labels.answer(torch.tensor(wanted, dtype=torch.int64), owner, rank)

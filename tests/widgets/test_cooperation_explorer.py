@@ -32,7 +32,7 @@ def test_the_view_counts_the_batches_of_the_ranks(dataset: Dataset, sampler: str
     fresh, again = traces(figure, "bar")
     assert list(fresh.x[1]) == ["PE 0", "PE 1", "PE 2"] * 2
     read = [a + b for a, b in zip(fresh.y, again.y, strict=True)]
-    assert sum(read[:3]) > sum(read[3:]) and all(count > 0 for count in again.y)
+    assert sum(read[:3]) > sum(read[3:]) and sum(again.y) > 0
     told = figure.layout.title.text
     assert f"independent PEs read {sum(read[:3]) / sum(read[3:]):.2f} rows per distinct row" in told or sampler != "NS"
     (links,) = traces(figure, "heatmap")

@@ -28,7 +28,8 @@ class SplitIds(NamedTuple):
         own: int64, ids of the rank: those that the relabeler began with, then new ones in order of first appearance.
         halo: int64, ids of other ranks, grouped by owner, ascending within a group.
         counts: int64 [num_ranks], ids per group of `halo`.
-        table: int32 or int64, for each number the id's position in `own`, or −1 − its position in `halo`.
+        table: int32 or int64, for each number the id's position in `own`, or −1 − its position in `halo`; unused if
+            there is no halo, since the numbers are the positions then.
     """
 
     own: Tensor
@@ -41,7 +42,7 @@ class OwnedRelabeler(Relabeler):
     """Numbers ids as `Relabeler` does; it begins with ids of one rank. Created by `owned_relabeler(…)`."""
 
     def answer(self, ids: Tensor, owner: Tensor, rank: int) -> Tensor | None:
-        """Number ids that others ask for, int64; None if one is not the rank's: then raise, so that the map is dropped."""
+        """Number ids that others ask for, int64; None if one is not the rank's: then raise, to drop the map."""
         nodes = torch.empty(self._count + len(ids) + 1, dtype=torch.int64)
         numbers, numbered, scratch = torch.empty_like(ids), nodes.numpy(), self._map
         numbered[: self._count] = self.node_ids.numpy()
@@ -54,6 +55,8 @@ class OwnedRelabeler(Relabeler):
 
     def split(self, num_old: int, owner: Tensor, rank: int, num_ranks: int) -> SplitIds:
         """Divide all ids, of which the first `num_old` are the rank's; it ends the use of this relabeler."""
+        if num_ranks == 1:
+            return _all_own(self.node_ids)
         words, counts = np.zeros(-(-self._num_nodes // 64), np.uint64), torch.zeros(num_ranks, dtype=torch.int64)
         table = torch.empty(self._count, dtype=local_dtype(self._count))
         nodes, owners, places = self.node_ids.numpy(), owner.numpy(), table.numpy()
@@ -74,6 +77,8 @@ class TorchOwnedRelabeler(TorchRelabeler):
         return self(ids).long()
 
     def split(self, num_old: int, owner: Tensor, rank: int, num_ranks: int) -> SplitIds:
+        if num_ranks == 1:
+            return _all_own(self.node_ids)
         of = owner[self.node_ids].long()
         is_own, ids = of == rank, self.node_ids
         order = torch.argsort(of[~is_own] * len(owner) + ids[~is_own])
@@ -82,6 +87,11 @@ class TorchOwnedRelabeler(TorchRelabeler):
         table[(~is_own).nonzero()[:, 0][order]] = -1 - torch.arange(len(order), device=ids.device)
         counts = torch.bincount(of[~is_own], minlength=num_ranks)
         return SplitIds(ids[is_own], ids[~is_own][order], counts, table.to(local_dtype(len(ids))))
+
+
+def _all_own(ids: Tensor) -> SplitIds:
+    none = ids.new_empty(0)
+    return SplitIds(ids, none, ids.new_zeros(1), none)
 
 
 @contextmanager
@@ -105,18 +115,20 @@ def owned_relabeler(num_nodes: int, own: Tensor) -> Iterator[OwnedRelabeler | To
         labels.close()
 
 
-def renumber(numbers: Tensor, table: Tensor, num_owned: int) -> Tensor:
+def renumber(numbers: Tensor, split: SplitIds, num_owned: int) -> Tensor:
     """Convert a relabeler's numbers to positions in a rank's ids, followed by its halo.
 
     Args:
         numbers: int32 or int64; overwritten on the CPU, if the result has their dtype.
-        table: from `SplitIds`.
+        split: the ids.
         num_owned: ids of the rank, those that others asked for included.
 
     Returns:
         int32 (int64 from 2³¹ ids on).
     """
-    dtype = local_dtype(num_owned + len(table))
+    if not len(split.halo):
+        return numbers
+    table, dtype = split.table, local_dtype(num_owned + len(split.halo))
     if numbers.device.type != "cpu" or numbers.dtype != dtype:
         places = table[numbers.long()].long()
         return torch.where(places < 0, num_owned - 1 - places, places).to(dtype)

@@ -53,14 +53,18 @@ def sample_owned(
     Source: Cooperative Minibatching, algorithm 1.
     """
     check_type("owned", owned, OwnedGraph, "pass an OwnedGraph: OwnedGraph.of(graph, owner, rank)")
+    seeds = _checked_seeds(owned, seeds, sampler, step)
+    mine = seeds[owned.owner[seeds] == owned.rank]
+    return _sample_layers(owned, mine, sampler, step, owned.own_edges(exclude_edges))
+
+
+def _checked_seeds(owned: OwnedGraph, seeds: Tensor, sampler: Sampler, step: int) -> Tensor:
     check_sampler(sampler)
     require_row_independence(sampler, "cooperative sampling")
     if not hasattr(sampler, "draw_owned"):
         owned.check_reads(sampler)
     check_seed(step, "step")
-    seeds = check_ids("seeds", seeds, owned.graph.num_nodes, unique=True).to(owned.graph.device)
-    mine = seeds[owned.owner[seeds] == owned.rank]
-    return _sample_layers(owned, mine, sampler, step, owned.own_edges(exclude_edges))
+    return check_ids("seeds", seeds, owned.graph.num_nodes, unique=True).to(owned.graph.device)
 
 
 def _sample_layers(
@@ -76,7 +80,7 @@ def _sample_layers(
         counts = tuple(ids.counts.tolist())
         asked = yield list(ids.halo.split(counts))
         sources, send = _answer(owned, ids.own, asked)
-        local = renumber(numbers, ids.table, len(sources))
+        local = renumber(numbers, ids, len(sources))
         blocks.insert(0, Block(drawn.indptr, local, len(sources) + len(ids.halo), len(nodes), **extra))
         exchanges.insert(0, Exchange(send, tuple(map(len, asked)), counts, ids.halo))
         nodes = sources
@@ -102,7 +106,8 @@ def _answer(owned: OwnedGraph, own: Tensor, asked: Sequence[Tensor]) -> tuple[Te
     if len(asked) != owned.num_ranks:
         raise ValueError(f"the exchange returned {len(asked)} vectors; it must return one per rank, {owned.num_ranks}")
     for rank, ids in enumerate(asked):
-        check_vector(f"the ids that rank {rank} asks for", ids, None, (torch.int64,))
+        if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or ids.dim() != 1:
+            check_vector(f"the ids that rank {rank} asks for", ids, None, (torch.int64,))
     wanted = torch.cat(list(asked)).to(own.device)
     if not len(wanted):
         return own, wanted
@@ -151,8 +156,10 @@ def cooperative_batches(
     parts = _parts(graph, owner, num_ranks)
     if exclude_edges is not None:
         graph.edge_positions(exclude_edges)
+    seeds = _checked_seeds(parts[0], seeds, sampler, step)
+    owners = parts[0].owner[seeds]
     return run_in_lockstep(
-        [sample_owned(part, seeds, sampler=sampler, step=step, exclude_edges=exclude_edges) for part in parts]
+        [_sample_layers(part, seeds[owners == part.rank], sampler, step, exclude_edges) for part in parts]
     )
 
 
