@@ -165,7 +165,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 def _adds_up(table: pd.DataFrame) -> Finding:
     """Caches of owned rows contain no row twice, so they hit like one cache of their size."""
-    rates = table.pivot_table("miss_rate", [*CASE, "kappa", "run"], "minibatching")
+    rates: Any = table.pivot_table("miss_rate", [*CASE, "kappa", "run"], "minibatching")
     apart = (rates["cooperative"] - rates["one PE, one cache"]).reset_index(name="apart")
     statement = "the caches of cooperating PEs miss as often as one cache of their total size, within 2 points"
     return claims.within(
@@ -178,6 +178,6 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     columns = ["dataset", "sampler", "kappa", "work", "miss", "fetched"]
     most = f"{min(table.kappa)} → {max(table.kappa)}"
     found = [_ratios(table), _together(table).assign(kappa=most)]
-    here = pd.concat(part.groupby([*CASE, "kappa"])[columns[3:]].mean().reset_index() for part in found)
-    paper = reported.assign(dataset=reported.dataset + " (paper)", sampler="LABOR-0", kappa="1 → 256")
+    here: Any = pd.concat(part.groupby([*CASE, "kappa"])[columns[3:]].mean().reset_index() for part in found)
+    paper: Any = reported.assign(dataset=reported.dataset + " (paper)", sampler="LABOR-0", kappa="1 → 256")
     return pd.concat([paper[columns], here[columns]])

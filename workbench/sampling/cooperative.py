@@ -90,7 +90,7 @@ def _sample_layers(
 def _draw(owned: OwnedGraph, nodes: Tensor, sampler: Sampler, **options: Any) -> AllToAll[Drawn]:
     """Draw rows of nodes that are the rank's; samplers that read rows of other nodes do so through their owners."""
     if owned.num_ranks > 1 and hasattr(sampler, "draw_owned"):
-        return (yield from sampler.draw_owned(owned, nodes, **options))
+        return (yield from sampler.draw_owned(owned, nodes, **options))  # pyright: ignore[reportAttributeAccessIssue]
     return sampler.draw(owned.graph, nodes, **options)
 
 
