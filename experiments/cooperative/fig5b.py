@@ -178,6 +178,7 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     columns = ["dataset", "sampler", "kappa", "work", "miss", "fetched"]
     most = f"{min(table.kappa)} → {max(table.kappa)}"
     found = [_ratios(table), _together(table).assign(kappa=most)]
-    here: Any = pd.concat(part.groupby([*CASE, "kappa"])[columns[3:]].mean().reset_index() for part in found)
+    cases: list[Any] = [part.groupby([*CASE, "kappa"])[columns[3:]] for part in found]
+    here: Any = pd.concat(case.mean().reset_index() for case in cases)
     paper: Any = reported.assign(dataset=reported.dataset + " (paper)", sampler="LABOR-0", kappa="1 → 256")
     return pd.concat([paper[columns], here[columns]])
