@@ -152,7 +152,7 @@ def _fewer(table: pd.DataFrame, value: str, name: str, statement: str) -> Findin
 
 
 def _gains(table: pd.DataFrame) -> pd.DataFrame:
-    inputs = table.pivot_table("owned_3", CASE, "minibatching")
+    inputs: Any = table.pivot_table("owned_3", CASE, "minibatching")
     return (inputs["independent"] / inputs["cooperative"]).reset_index(name="gain")
 
 
@@ -175,6 +175,7 @@ def _random_shares(table: pd.DataFrame) -> pd.DataFrame:
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Thousands of nodes and edges per PE at P = 4, the paper's first, each as in its Table 7."""
-    here = table.query("num_ranks == 4").groupby(["dataset", "ownership", "minibatching"], sort=False)[COLUMNS].mean()
-    paper = reported.assign(dataset=reported.dataset + " (paper)")
+    at_4: Any = table.query("num_ranks == 4")
+    here = at_4.groupby(["dataset", "ownership", "minibatching"], sort=False)[COLUMNS].mean()
+    paper: Any = reported.assign(dataset=reported.dataset + " (paper)")
     return pd.concat([paper[["dataset", "ownership", "minibatching", *COLUMNS]], (here / 1000).reset_index()])

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 import workbench as wb
-from tests.sampling.stars import some_of
 from tests.sampling.test_contract import INDEPENDENT, SAMPLERS, LastNeighbors, assert_same_batch, excluded_edges, graphs
 from tests.strategies import random_graph
 from tests.training.cooperative import Transport
@@ -19,7 +18,6 @@ from tests.training.cooperative import cooperative_batches as distribute
 from tests.training.toys import relative_difference
 from workbench.core.graph import Graph
 from workbench.sampling.all_to_all import run_in_lockstep
-from workbench.sampling.halo_ids import split_ids, split_ids_torch
 
 GRAPH = random_graph(60, 400, seed=5, edge_weight=torch.float64)
 OWNER = torch.arange(60) * 7 % 5 % 3
@@ -161,15 +159,6 @@ def test_ranks_without_seeds_nodes_or_edges() -> None:
     assert_together(batches, whole, owner)
     assert [mb.num_seeds for mb in batches] == [2, 0, 0, 0, 0]
     assert [mb.node_ids.tolist() for mb in batches] == [[0, 4, 1], [2], [], [3], []]
-
-
-@given(st.integers(1, 40), st.integers(1, 64), st.integers(0, 2**16))
-def test_compiled_and_plain_split_agree(num_nodes: int, num_ranks: int, seed: int) -> None:
-    owner = torch.randint(num_ranks, (num_nodes,), generator=torch.Generator().manual_seed(seed))
-    part = wb.OwnedGraph.of(random_graph(num_nodes, 9), owner, int(owner[0]), num_ranks)
-    ids = some_of(torch.arange(num_nodes), seed)
-    for ours, plain in zip(split_ids(ids, part), split_ids_torch(ids, part), strict=True):
-        assert torch.equal(ours, plain)
 
 
 def test_independent_ranks_sample_their_own_seeds() -> None:

@@ -93,7 +93,7 @@ if hasattr(os, "register_at_fork"):
 
 
 @contextmanager
-def _borrowed_map(size: int) -> Iterator[_Map]:
+def borrowed_map(size: int) -> Iterator[_Map]:
     """Yield a map for ids below `size`; the largest few maps are reused for later batches.
 
     The map returns to the pool only if the block succeeds: an interrupt between a kernel and the update of `base` would
@@ -182,7 +182,7 @@ def relabeler(num_nodes: int, seeds: Tensor) -> Iterator[Relabeler | TorchRelabe
     if seeds.device.type != "cpu":
         yield TorchRelabeler(seeds)
         return
-    with _borrowed_map(num_nodes) as scratch:
+    with borrowed_map(num_nodes) as scratch:
         labels = Relabeler(scratch, num_nodes)
         labels.add_seeds(seeds)
         yield labels

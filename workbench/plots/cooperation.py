@@ -1,6 +1,7 @@
 """Drawing of the work of several ranks, independent and cooperating: who computes what, what is read, what crosses."""
 
 from collections.abc import Mapping, Sequence
+from typing import Any
 
 import plotly.graph_objects as go
 from plotly.subplots import make_subplots
@@ -8,6 +9,7 @@ from torch import Tensor
 
 from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
+from workbench.core.units import format_bytes
 from workbench.plots.batch_drawing import (
     Node,
     draw_micro_batches,
@@ -21,6 +23,7 @@ from workbench.plots.layout import bold
 from workbench.plots.style import FAINT, INK, PALETTE, merge_legend, titled
 
 _PICTURE, _PANELS, _MARGINS = 360, 260, 190  # pixels
+_MARKER = 15
 _MAX_NODES = 120
 
 
@@ -58,15 +61,20 @@ def draw_cooperation(
         2,
         2,
         row_heights=[_PICTURE, _PANELS],
-        subplot_titles=[bold(name) for name in (*names, "input rows per PE", "bytes received per PE and link")],
+        subplot_titles=[bold(name) for name in (*names, "input rows per PE", "rows received in a forward pass")],
         vertical_spacing=0.14,
         horizontal_spacing=0.14,
     )
     for column, picture in enumerate((independent, cooperative), 1):
         for trace in picture:
+            if trace.mode == "markers+text":
+                trace.update(marker_size=_MARKER, textfont_size=10)
             figure.add_trace(trace, 1, column)
         figure.update_xaxes(visible=False, range=[0, 1], row=1, col=column)
         figure.update_yaxes(visible=False, range=[-len(mb.blocks) - 0.35, 0.35], row=1, col=column)
+    names = ["inputs", *(f"layer {level}" for level in range(1, len(mb.blocks))), "seeds"]
+    ticks = {"tickvals": [-level for level in range(len(names))], "ticktext": names, "ticks": ""}
+    figure.update_yaxes(visible=True, showgrid=False, showline=False, **ticks, row=1, col=1)
     for trace in _bars(read, again):
         figure.add_trace(trace, 2, 1)
     figure.add_trace(_links(link_bytes), 2, 2)
@@ -82,7 +90,7 @@ def _independent(mb: MiniBatch, owner: Tensor) -> list[go.Scatter]:
     owners = owner[mb.seeds].long()
     drawn = draw_micro_batches(mb, mb.split(owners), max_nodes=_MAX_NODES)
     names = {f"part {part}": rank for part, rank in enumerate(owners.unique().tolist())}
-    traces: list[go.Scatter] = list(drawn.data)  # type: ignore[call-overload]
+    traces: list[Any] = list(drawn.data)  # pyright: ignore[reportArgumentType, reportCallIssue]
     for trace in traces:
         if trace.name in names:
             trace.update(_look(names[trace.name]))
@@ -143,12 +151,12 @@ def _bars(read: Mapping[str, Sequence[int]], again: Mapping[str, Sequence[int]])
 
 
 def _links(link_bytes: Tensor) -> go.Heatmap:
-    megabytes = (link_bytes / 1e6).tolist()
     return go.Heatmap(
-        z=megabytes,
-        texttemplate="%{z:.3g}",
+        z=link_bytes.tolist(),
+        text=[[format_bytes(count) if count else "" for count in row] for row in link_bytes.tolist()],
+        texttemplate="%{text}",
         colorscale=[[0, "white"], [1, PALETTE[0]]],
         zmin=0,
         showscale=False,
-        hovertemplate="PE %{y} receives %{z:.3g} MB from PE %{x}<extra></extra>",
+        hovertemplate="PE %{y} receives %{z:,} bytes from PE %{x}<extra></extra>",
     )

@@ -8,7 +8,7 @@ Communication is the caller's: `sample_owned` yields the ids for every rank and 
 """
 
 from collections.abc import Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -18,10 +18,9 @@ from workbench.core.errors import check_at_least, check_ids, check_seed, check_t
 from workbench.core.exchange import Exchange
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
-from workbench.kernels.relabel import relabeler
+from workbench.kernels.owned_relabel import SplitIds, owned_relabeler, renumber
 from workbench.sampling.all_to_all import AllToAll, run_in_lockstep
 from workbench.sampling.drawn import Drawn, check_drawn, edge_values
-from workbench.sampling.halo_ids import SplitIds, local_ids, split_ids
 from workbench.sampling.owned_graph import OwnedGraph, checked_owner
 from workbench.sampling.sampler import Sampler, check_graph, check_sampler, copy_ids, require_row_independence
 
@@ -54,14 +53,18 @@ def sample_owned(
     Source: Cooperative Minibatching, algorithm 1.
     """
     check_type("owned", owned, OwnedGraph, "pass an OwnedGraph: OwnedGraph.of(graph, owner, rank)")
+    seeds = _checked_seeds(owned, seeds, sampler, step)
+    mine = seeds[owned.owner[seeds] == owned.rank]
+    return _sample_layers(owned, mine, sampler, step, owned.own_edges(exclude_edges))
+
+
+def _checked_seeds(owned: OwnedGraph, seeds: Tensor, sampler: Sampler, step: int) -> Tensor:
     check_sampler(sampler)
     require_row_independence(sampler, "cooperative sampling")
     if not hasattr(sampler, "draw_owned"):
         owned.check_reads(sampler)
     check_seed(step, "step")
-    seeds = check_ids("seeds", seeds, owned.graph.num_nodes, unique=True).to(owned.graph.device)
-    mine = seeds[owned.owner[seeds] == owned.rank]
-    return _sample_layers(owned, mine, sampler, step, owned.own_edges(exclude_edges))
+    return check_ids("seeds", seeds, owned.graph.num_nodes, unique=True).to(owned.graph.device)
 
 
 def _sample_layers(
@@ -73,53 +76,46 @@ def _sample_layers(
         drawn = yield from _draw(owned, nodes, sampler, layer=layer, step=step, exclude_edges=exclude_edges)
         check_drawn(drawn, len(nodes))
         extra = edge_values(owned.graph, drawn, getattr(sampler, "edge_ids", False))
-        layer_ids = _label(owned, nodes, drawn, overwrite=getattr(sampler, "sources_are_new", False))
-        counts = tuple(layer_ids.split.counts.tolist())
-        asked = yield list(layer_ids.split.halo.split(counts))
-        sources, exchange = _answer(owned, torch.cat([nodes, layer_ids.split.own]), asked, layer_ids.split.halo, counts)
-        num_src = len(sources) + len(layer_ids.split.halo)
-        local = local_ids(layer_ids.labels, len(nodes), layer_ids.split, len(sources))
-        blocks.insert(0, Block(drawn.indptr, local, num_src, len(nodes), **extra))
-        exchanges.insert(0, exchange)
+        numbers, ids = _split(owned, nodes, drawn, overwrite=getattr(sampler, "sources_are_new", False))
+        counts = tuple(ids.counts.tolist())
+        asked = yield list(ids.halo.split(counts))
+        sources, send = _answer(owned, ids.own, asked)
+        local = renumber(numbers, ids, len(sources))
+        blocks.insert(0, Block(drawn.indptr, local, len(sources) + len(ids.halo), len(nodes), **extra))
+        exchanges.insert(0, Exchange(send, tuple(map(len, asked)), counts, ids.halo))
         nodes = sources
     return MiniBatch(copy_ids(nodes), tuple(blocks), exchanges=tuple(exchanges), step=step)
 
 
 def _draw(owned: OwnedGraph, nodes: Tensor, sampler: Sampler, **options: Any) -> AllToAll[Drawn]:
-    """Draw a layer's rows; samplers that read rows of other nodes do so through their owners."""
+    """Draw rows of nodes that are the rank's; samplers that read rows of other nodes do so through their owners."""
     if owned.num_ranks > 1 and hasattr(sampler, "draw_owned"):
-        return (yield from sampler.draw_owned(owned, nodes, **options))
-    return owned.draw(sampler, nodes, **options)
+        return (yield from sampler.draw_owned(owned, nodes, **options))  # pyright: ignore[reportAttributeAccessIssue]
+    return sampler.draw(owned.graph, nodes, **options)
 
 
-class _LayerIds(NamedTuple):
-    """The sources of a rank's rows: numbers in order of first appearance, and the new ones among them by owner."""
-
-    labels: Tensor
-    split: SplitIds
-
-
-def _label(owned: OwnedGraph, nodes: Tensor, drawn: Drawn, *, overwrite: bool) -> _LayerIds:
-    with relabeler(owned.graph.num_nodes, nodes) as labels:
-        local = labels(drawn.sources, overwrite=overwrite)
-        new = labels.node_ids[len(nodes) :]
-    return _LayerIds(local, split_ids(new, owned))
+def _split(owned: OwnedGraph, nodes: Tensor, drawn: Drawn, *, overwrite: bool) -> tuple[Tensor, SplitIds]:
+    """Number the sources in order of first appearance, and divide them by owner."""
+    with owned_relabeler(owned.graph.num_nodes, nodes) as labels:
+        numbers = labels(drawn.sources, overwrite=overwrite)
+        return numbers, labels.split(len(nodes), owned.owner, owned.rank, owned.num_ranks)
 
 
-def _answer(
-    owned: OwnedGraph, nodes: Tensor, asked: Sequence[Tensor], halo: Tensor, counts: tuple[int, ...]
-) -> tuple[Tensor, Exchange]:
-    """Add the nodes that other ranks ask for to the rank's own, and look up which rows each of them gets."""
+def _answer(owned: OwnedGraph, own: Tensor, asked: Sequence[Tensor]) -> tuple[Tensor, Tensor]:
+    """Add the ids that other ranks ask for to the rank's own, and return their positions too: the rows to send."""
     if len(asked) != owned.num_ranks:
         raise ValueError(f"the exchange returned {len(asked)} vectors; it must return one per rank, {owned.num_ranks}")
     for rank, ids in enumerate(asked):
-        check_vector(f"the ids that rank {rank} asks for", ids, None, (torch.int64,))
-    wanted = owned.check_owned("the ids that other ranks ask for", torch.cat(list(asked)).to(nodes.device))
-    send = wanted
-    if len(wanted):
-        with relabeler(owned.graph.num_nodes, nodes) as labels:
-            send, nodes = labels(wanted).long(), labels.node_ids
-    return nodes, Exchange(send, tuple(len(ids) for ids in asked), counts, halo)
+        if not isinstance(ids, Tensor) or ids.dtype != torch.int64 or ids.dim() != 1:
+            check_vector(f"the ids that rank {rank} asks for", ids, None, (torch.int64,))
+    wanted = torch.cat(list(asked)).to(own.device)
+    if not len(wanted):
+        return own, wanted
+    with owned_relabeler(owned.graph.num_nodes, own) as labels:
+        if (send := labels.answer(wanted, owned.owner, owned.rank)) is None:
+            owned.check_owned("the ids that other ranks ask for", wanted)
+        assert send is not None
+        return labels.node_ids, send
 
 
 def cooperative_batches(
@@ -160,8 +156,10 @@ def cooperative_batches(
     parts = _parts(graph, owner, num_ranks)
     if exclude_edges is not None:
         graph.edge_positions(exclude_edges)
+    seeds = _checked_seeds(parts[0], seeds, sampler, step)
+    owners = parts[0].owner[seeds]
     return run_in_lockstep(
-        [sample_owned(part, seeds, sampler=sampler, step=step, exclude_edges=exclude_edges) for part in parts]
+        [_sample_layers(part, seeds[owners == part.rank], sampler, step, exclude_edges) for part in parts]
     )
 
 

@@ -13,7 +13,9 @@ from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.core.units import format_bytes
 from workbench.core.variates import Smoothed
+from workbench.kernels.id_index import IdIndex
 from workbench.partition.graph import partition_graph
+from workbench.sampling.candidates import candidates, expand_rows
 from workbench.sampling.cooperative import cooperative_batches, independent_batches
 from workbench.sampling.cooperative_work import cooperative_work
 from workbench.sampling.labor import LaborSampler
@@ -31,7 +33,7 @@ RANK_SAMPLERS: Mapping[str, Callable[..., Any]] = {
 }
 """Samplers that draw every row independently, as cooperating ranks need, by name."""
 
-_PICTURED_SEEDS = 8
+_PICTURED_NODES, _PICTURED_SEEDS = 24, 8
 
 
 def cooperation_explorer(
@@ -106,9 +108,10 @@ def cooperation_view(
     row_bytes = [dataset.num_features * dataset.x.element_size()] + [4 * hidden_dim] * (len(fanouts) - 1)
     works = {name: cooperative_work(steps[1], row_bytes=row_bytes) for name, steps in batches.items()}
     moved, repeats = works["cooperating"].link_bytes, works["independent"].duplication
+    small, nodes = _around_hub(dataset.graph)
     return draw_cooperation(
-        _pictured(dataset, build, len(fanouts)),
-        owner,
+        build([2, 2]).sample(small, small.in_degrees().argsort(descending=True)[1 : 1 + _PICTURED_SEEDS]),
+        owner[nodes],
         read={name: [mb.num_inputs for mb in steps[1]] for name, steps in batches.items()},
         again={name: [_shared(a, b) for a, b in zip(*steps, strict=True)] for name, steps in batches.items()},
         link_bytes=moved,
@@ -127,12 +130,13 @@ def _shared(before: MiniBatch, after: MiniBatch) -> int:
     return int(torch.isin(after.node_ids, before.node_ids).sum())
 
 
-def _pictured(dataset: Dataset, build: Callable[..., Any], num_layers: int) -> MiniBatch:
-    """A batch small enough to draw: in-neighbours of the node with most of them, whose neighbourhoods overlap."""
-    seeds = _neighbours_of_hub(dataset.graph)[:_PICTURED_SEEDS]
-    return build([2] * min(2, num_layers)).sample(dataset.graph, seeds)
-
-
-def _neighbours_of_hub(graph: Graph) -> Tensor:
+def _around_hub(graph: Graph) -> tuple[Graph, Tensor]:
+    """The subgraph of the node with most in-edges and a few of its in-neighbours, and its nodes."""
     hub = int(graph.in_degrees().argmax())
-    return graph.indices[graph.indptr[hub] : graph.indptr[hub + 1]].long().unique()
+    neighbours = graph.indices[graph.indptr[hub] : graph.indptr[hub + 1]].long().unique()
+    nodes = torch.cat([neighbours[neighbours != hub][: _PICTURED_NODES - 1], torch.tensor([hub])]).sort().values
+    row, positions = expand_rows(candidates(graph, nodes, None))
+    index = IdIndex([nodes], graph.num_nodes)
+    sources = index.positions(graph.indices[positions])
+    inside = sources >= 0
+    return Graph.from_edges(sources[inside], row[inside], num_nodes=len(nodes)), nodes
