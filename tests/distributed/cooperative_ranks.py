@@ -93,7 +93,7 @@ def training(config: Mapping[str, Any]) -> Rows:
     """Loss and gradients of a step beside those of one process; "parts" cuts every rank's seeds."""
     size = dist.get_world_size()
     owned, owner, seeds = owned_graph(), owner_of(size), seeds_of(size)
-    rows = wb.OwnedRows.of(X, owner)
+    rows, labels = wb.OwnedRows.of(X, owner), wb.OwnedRows.of(Y, owner)
     mine = seeds[owner[seeds] == dist.get_rank()]
     for name, dependent, kind, parts in config["cases"]:
         sampler, model, plain = new_sampler(name, dependent), new_model(kind), new_model(kind)
@@ -101,7 +101,7 @@ def training(config: Mapping[str, Any]) -> Rows:
         expected = wb.train_step(plain, whole, X, Y, F.cross_entropy, new_optimizer(plain))
         cooperative, pieces = wb.CooperativeSampler(sampler, owned), mine.tensor_split(parts)
         micro = [cooperative.sample(owned.graph, seeds if parts == 1 else p, step=STEP) for p in pieces]
-        loss = wb.cooperative_step(model, micro, rows, Y, F.cross_entropy, new_optimizer(model))
+        loss = wb.cooperative_step(model, micro, rows, labels, F.cross_entropy, new_optimizer(model))
         yield {
             "loss": worst(abs(float(loss - expected)) / float(expected)),
             "gradients": worst(difference(gradients(model), gradients(plain))),
