@@ -61,6 +61,14 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
             pytest.skip("needs a GPU")
 
 
+@pytest.fixture(scope="session", autouse=True)
+def small_tests_use_several_threads() -> None:
+    """Divide work among threads that would not be worth it outside tests, so that tests of thread counts stay small."""
+    from workbench.kernels import threads
+
+    threads._MIN_WORK_PER_THREAD = 1 << 14
+
+
 @pytest.fixture(params=[1, 2, 7])
 def num_threads(request: pytest.FixtureRequest) -> Iterator[int]:
     """Run the test with each of these numbers of kernel threads."""

@@ -67,6 +67,7 @@ SCENARIOS = (
     "estimate",
     "cache",
     "disk",
+    "cached_rows",
 )
 
 
@@ -93,6 +94,10 @@ class Scenarios:
         self.built = 0
         self.rows, self.ids = cache / "rows", torch.randint(3000, (2000,), generator=draw)
         wb.MappedRows.create(self.rows, self.x)
+        self.caches = [
+            wb.CachedRows(self.x.clone(), 300, policy=policy, rows=self.ids.unique() if policy == "static" else None)
+            for policy in ("lru", "sieve", "s3-fifo", "static")
+        ]
 
     def new_model(self, kind: str) -> GNN:
         return wb.build_model(kind, in_dim=16, hidden_dim=16, out_dim=5, num_layers=2, dropout=0.5).double()
@@ -167,6 +172,16 @@ class Scenarios:
     def disk(self) -> str:
         store = wb.DiskRows(self.rows, threads=8)
         return digest(store.read(self.ids) for _ in range(20))
+
+    def cached_rows(self) -> str:
+        """Read, write and stage rows of caches that live as long as the process; writes repeat what is there."""
+        found = []
+        for cache in self.caches:
+            for ids in self.ids.split(100):
+                found.append(cache.read(ids))
+                cache.write(ids.unique(), self.x[ids.unique()])
+            found.append(cache.stage(self.ids[:500]).read(self.ids[:500]))
+        return digest(found)
 
     def dataset(self) -> wb.Dataset:
         some, none = torch.arange(10), torch.empty(0, dtype=torch.int64)
@@ -266,6 +281,8 @@ def interrupt(
         torch.set_grad_enabled(True)  # so that later scenarios still run
         if [module.training for module in scenarios.evaluated.modules()] != modes:
             broken.append(f"{name}: a module is in another mode")
+        if any(cache._lock.locked() for cache in scenarios.caches):
+            broken.append(f"{name}: a cache is locked")
         if name == "steps":
             broken += [] if is_complete() else ["steps: a step was applied partially"]
         else:

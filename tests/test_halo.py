@@ -44,6 +44,9 @@ REFUSING: dict[str, Callable[[], object]] = {
     "check_exact": lambda: wb.check_exact(MODEL, HALO),
     "byte_costs": lambda: wb.byte_costs(SETUP, HALO),
     "betty_terms": lambda: betty_terms(MODEL, HALO),
+    "draw_cooperation": lambda: import_module("workbench.plots.cooperation").draw_cooperation(
+        HALO, PARTS, read={}, again={}, link_bytes=torch.zeros(2, 2), title=""
+    ),
     "draw_micro_batches": lambda: import_module("workbench.plots.batch_drawing").draw_micro_batches(HALO, [HALO]),
     "estimate_memory": lambda: wb.estimate_memory(MODEL, HALO),
     "estimator_for": lambda: wb.estimator_for(SETUP, HALO),
@@ -67,6 +70,8 @@ HANDLING = {
     "BatchLoss": "stores its arguments",
     "BatchLoss.__call__": "looks up the labels of owned seeds",
     "BatchLoss.of": "counts the labels of owned seeds",
+    "CooperativeWork": "stores counts",
+    "cooperative_work": "counts halos and owned nodes",
     "MiniBatch.from_pyg": "its argument is a batch of PyG",
     "MiniBatch.to": "moves exchanges too",
     "MiniBatch.validate": "checks exchanges too",

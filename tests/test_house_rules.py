@@ -30,6 +30,8 @@ ALLOWED = {
     ("workbench/partition/isolated/__init__.py", "_anonymous_file", "memfd_create"): "the file has no name",
     ("workbench/partition/isolated/__init__.py", "_anonymous_file", "open"): "the file has no name",
     ("workbench/partition/isolated/__init__.py", "_anonymous_file", "TemporaryFile"): "the file has no name",
+    ("workbench/partition/graph/placed_edges.py", "_file_backed", "TemporaryFile"): "the file has no name",
+    ("workbench/partition/graph/placed_edges.py", "_file_backed", "truncate"): "the file has no name",
     ("workbench/partition/isolated/worker.py", "_attach", "open"): "/proc/self/oom_score_adj is not a file on disk",
     ("workbench/cli/command_group.py", "_discard_output", "open"): "/dev/null",
     ("workbench/tracking/artifacts.py", "in_a_folder", "TemporaryDirectory"): "MLflow uploads folders",

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-QUICK = ("wide_sample", "split", "recover", "evaluate", "cache")
+QUICK = ("wide_sample", "split", "recover", "evaluate", "cache", "disk", "cached_rows")
 
 
 def run(*options: str) -> dict[str, Any]:
@@ -24,7 +24,7 @@ def assert_as_uninterrupted(found: dict[str, Any], expected: dict[str, Any]) -> 
 
 
 def test_a_few_interrupts() -> None:
-    found = run("--interrupts", "30", "--scenarios", *QUICK)
+    found = run("--interrupts", "40", "--scenarios", *QUICK)
     assert_as_uninterrupted(found, run("--scenarios", *QUICK))
     assert sum(found["hits"].values()) >= 5  # the others arrived after the work was done
 

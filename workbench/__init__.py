@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the table below
     from workbench.core.block import Block as Block
     from workbench.core.dataset import Dataset as Dataset
+    from workbench.core.edge_file import EdgeFile as EdgeFile
     from workbench.core.errors import CapacityError as CapacityError
     from workbench.core.errors import CorruptFileError as CorruptFileError
     from workbench.core.errors import DataError as DataError
@@ -17,6 +18,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.core.exchange import Exchange as Exchange
     from workbench.core.graph import Graph as Graph
     from workbench.core.link_split import LinkSplit as LinkSplit
+    from workbench.core.machine import MACHINES as MACHINES
+    from workbench.core.machine import Machine as Machine
     from workbench.core.minibatch import MiniBatch as MiniBatch
     from workbench.core.trace import AccessTrace as AccessTrace
     from workbench.core.traffic import Traffic as Traffic
@@ -39,6 +42,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.distributed.rank_pool import RankPool as RankPool
     from workbench.experiment.figure_loader import load_experiment as load_experiment
     from workbench.experiment.finding import Finding as Finding
+    from workbench.features.cache.costs import CacheCost as CacheCost
+    from workbench.features.cache.costs import cache_costs as cache_costs
     from workbench.features.cache.policies import CACHE_POLICIES as CACHE_POLICIES
     from workbench.features.cache.simulate import CacheSimulation as CacheSimulation
     from workbench.features.cache.simulate import simulate_cache as simulate_cache
@@ -85,6 +90,9 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.nn.dropout import HashDropout as HashDropout
     from workbench.nn.inputs import Inputs as Inputs
     from workbench.nn.model import build_model as build_model
+    from workbench.nn.model_work import LayerSize as LayerSize
+    from workbench.nn.model_work import ModelWork as ModelWork
+    from workbench.nn.model_work import model_work as model_work
     from workbench.nn.symmetric_norm import symmetric_norm as symmetric_norm
     from workbench.partition.batch import PARTITION_METHODS as PARTITION_METHODS
     from workbench.partition.batch import partition_batch as partition_batch
@@ -92,10 +100,22 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.partition.batch.partitioner import Parts as Parts
     from workbench.partition.costs import ByteCosts as ByteCosts
     from workbench.partition.graph import partition_graph as partition_graph
+    from workbench.partition.graph.split_graph import GraphPart as GraphPart
+    from workbench.partition.graph.split_graph import open_part as open_part
+    from workbench.partition.graph.split_graph import split_graph as split_graph
+    from workbench.partition.graph.streaming import partition_stream as partition_stream
     from workbench.partition.redundancy import Redundancy as Redundancy
     from workbench.partition.redundancy import redundancy as redundancy
     from workbench.partition.refine import refine_parts as refine_parts
+    from workbench.placement.place import PLACEMENT_METHODS as PLACEMENT_METHODS
+    from workbench.placement.place import place_rows as place_rows
+    from workbench.placement.placement import Placement as Placement
+    from workbench.placement.placement import RowLookup as RowLookup
     from workbench.sampling.batches import Batches as Batches
+    from workbench.sampling.cooperation_cost import PeCounts as PeCounts
+    from workbench.sampling.cooperation_cost import StageSeconds as StageSeconds
+    from workbench.sampling.cooperation_cost import StepSeconds as StepSeconds
+    from workbench.sampling.cooperation_cost import step_seconds as step_seconds
     from workbench.sampling.cooperative import cooperative_batches as cooperative_batches
     from workbench.sampling.cooperative import independent_batches as independent_batches
     from workbench.sampling.cooperative import sample_owned as sample_owned
@@ -103,6 +123,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.sampling.cooperative_work import cooperative_work as cooperative_work
     from workbench.sampling.drawn import Drawn as Drawn
     from workbench.sampling.edge_loader import edge_batches as edge_batches
+    from workbench.sampling.inclusion import inclusion_probability as inclusion_probability
     from workbench.sampling.induced import induced_edges as induced_edges
     from workbench.sampling.labor import LaborSampler as LaborSampler
     from workbench.sampling.loader import batches as batches
@@ -142,6 +163,7 @@ _NAMES = {
     "core.block": ["Block"],
     "core.dataset": ["Dataset"],
     "links.edge_batch": ["EdgeBatch"],
+    "core.edge_file": ["EdgeFile"],
     "core.errors": ["CapacityError", "CorruptFileError", "DataError", "PartitionError", "RankError"],
     "core.exchange": ["Exchange"],
     "core.graph": ["Graph"],
@@ -151,6 +173,7 @@ _NAMES = {
     "meter.limit": ["limit_memory"],
     "core.link_split": ["LinkSplit"],
     "meter.peak": ["PeakMeter", "measure_peak"],
+    "core.machine": ["MACHINES", "Machine"],
     "core.minibatch": ["MiniBatch"],
     "meter.epoch_passes": ["EpochPass", "EpochPasses", "measure_epoch"],
     "meter.stopwatch": ["Stopwatch", "timed"],
@@ -172,6 +195,7 @@ _NAMES = {
     "distributed.rank_pool": ["RankPool"],
     "experiment.finding": ["Finding"],
     "experiment.figure_loader": ["load_experiment"],
+    "features.cache.costs": ["CacheCost", "cache_costs"],
     "features.cache.policies": ["CACHE_POLICIES"],
     "features.cache.simulate": ["CacheSimulation", "simulate_cache"],
     "features.cache.stack_distance": ["miss_ratio_curve"],
@@ -194,21 +218,28 @@ _NAMES = {
     "nn.dropout": ["HashDropout"],
     "nn.inputs": ["Inputs"],
     "nn.model": ["build_model"],
+    "nn.model_work": ["LayerSize", "ModelWork", "model_work"],
     "nn.symmetric_norm": ["symmetric_norm"],
     "partition.batch": ["PARTITION_METHODS", "partition_batch"],
     "partition.batch.partitioner": ["Partitioner", "Parts"],
     "partition.costs": ["ByteCosts"],
     "partition.graph": ["partition_graph"],
+    "partition.graph.split_graph": ["GraphPart", "open_part", "split_graph"],
+    "partition.graph.streaming": ["partition_stream"],
     "partition.redundancy": ["Redundancy", "redundancy"],
     "partition.refine": ["refine_parts"],
+    "placement.place": ["PLACEMENT_METHODS", "place_rows"],
+    "placement.placement": ["Placement", "RowLookup"],
     "sampling.neighbor": ["FullNeighborSampler", "NeighborSampler"],
     "sampling.batches": ["Batches"],
     "sampling.edge_loader": ["edge_batches"],
+    "sampling.inclusion": ["inclusion_probability"],
     "sampling.induced": ["induced_edges"],
     "sampling.labor": ["LaborSampler"],
     "sampling.loader": ["batches", "prefetch"],
     "sampling.reach": ["reach_counts"],
     "sampling.random_walk": ["RandomWalkSampler"],
+    "sampling.cooperation_cost": ["PeCounts", "StageSeconds", "StepSeconds", "step_seconds"],
     "sampling.cooperative": ["cooperative_batches", "independent_batches", "sample_owned"],
     "sampling.cooperative_work": ["CooperativeWork", "cooperative_work"],
     "sampling.drawn": ["Drawn"],

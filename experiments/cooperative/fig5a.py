@@ -90,7 +90,6 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     rows = mean_intervals(table, value="miss_rate", by=[*CASE, "kappa"])
-    lru = rows.query("policy == 'lru'").groupby("kappa").miss_rate.mean()
     return lines(
         rows.assign(low=rows.low.clip(lower=0)),
         x="kappa",
@@ -99,8 +98,17 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         spread={"miss_rate": ("low", "high")},
         group="policy",
         facet=["dataset", "sampler"],
-        title=f"LRU misses {lru.iloc[0]:.0%} at κ = {lru.index[0]:g} and {lru.iloc[-1]:.0%} at κ = {lru.index[-1]:g}",
+        title=_title(rows.query("policy == 'lru'")),
     )
+
+
+def _title(lru: pd.DataFrame) -> str:
+    """The case whose misses fall most: graphs may differ in the largest κ."""
+    rates: Any = lru.sort_values("kappa").groupby(["dataset", "sampler"])[["kappa", "miss_rate"]]
+    first, last = rates.first(), rates.last()
+    case: Any = (first.miss_rate / last.miss_rate).idxmax()
+    told = (f"{end.miss_rate[case]:.0%} at κ = {end.kappa[case]:g}" for end in (first, last))
+    return f"LRU misses {' and '.join(told)}, {case[0]} with {case[1]}"
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
@@ -136,10 +144,13 @@ def _changes(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def _threefold(table: pd.DataFrame) -> Finding:
-    """The published fall on reddit is from 64 to 16 %."""
+    """The published fall is that on reddit, from 64 to 16 %: where the table has a graph like it, that one counts."""
     rates = table.query("policy == 'lru'").pivot_table("miss_rate", ["dataset", "sampler"], "kappa")
+    like_reddit = rates.index.get_level_values("dataset").str.endswith("reddit")
+    rates = (rates[like_reddit] if like_reddit.any() else rates).dropna(axis="columns")
     times = (rates.iloc[:, 0] / rates.iloc[:, -1]).reset_index(name="times")
-    statement = f"the miss rate of LRU falls at least threefold from κ = {rates.columns[0]} to {rates.columns[-1]}"
+    where = "on reddit " if like_reddit.any() else ""
+    statement = f"{where}the miss rate of LRU falls at least threefold, κ = {rates.columns[0]} to {rates.columns[-1]}"
     return claims.within("threefold", statement, times, value="times", by=["dataset", "sampler"], least=3.0)
 
 

@@ -156,6 +156,11 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     by = ["graph", "width", "ids", "num_threads"]
+    if not table.direct_reads.any():
+        raise ValueError(
+            "no row is about direct reads: the file system of temporary folders does not support O_DIRECT; set TMPDIR "
+            "to a folder of one that does"
+        )
     direct = table.query("direct_reads").assign(
         cold=lambda rows: rows.cold.astype(float), more=lambda rows: rows.disk_amplification / rows.mapped_amplification
     )

@@ -9,7 +9,9 @@ from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 
 
-def draw_ratios(table: pd.DataFrame, *, panel: str, case: Sequence[str], group: str, title: str) -> Any:
+def draw_ratios(
+    table: pd.DataFrame, *, panel: str, case: Sequence[str], group: str, title: str, axis: str = "DGL's time ÷ ours"
+) -> Any:
     """A dot per case at the ratio of the best times, with a bar over the quartiles of its rounds.
 
     Args:
@@ -18,6 +20,7 @@ def draw_ratios(table: pd.DataFrame, *, panel: str, case: Sequence[str], group: 
         case: columns that name a case.
         group: column whose values differ by colour and symbol.
         title: of the figure.
+        axis: title of the axis of the ratios.
     """
     import plotly.graph_objects as go
 
@@ -37,7 +40,7 @@ def draw_ratios(table: pd.DataFrame, *, panel: str, case: Sequence[str], group: 
             hovertemplate=f"<b>{look.name}</b><br>%{{x}}: %{{y:.2f}} times<extra></extra>",
         )
     figure.add_hline(y=1, line={"color": INK, "width": 1}, layer="below")
-    figure.update_yaxes(title_text="DGL's time ÷ ours", rangemode="tozero")
+    figure.update_yaxes(title_text=axis, rangemode="tozero")
     figure.update_xaxes(tickangle=90)
     middle, count = table.ratio_best.median(), len(table)
     subtitle = f"dots: ratio of the best times, median {middle:.2f} of {count} cases; bars: quartiles over the rounds"

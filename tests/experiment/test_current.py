@@ -30,6 +30,13 @@ def edit(file, old, new):
     file.write_text(text.replace(old, new))
 
 
+def test_a_figure_without_findings_has_a_summary(toys, store):
+    edit(toys / "fig1.py", "return [Finding(", "return [] and [Finding(")
+    runs = load_experiment("toys/fig1").runs(store=store)
+    log_summary(load_experiment("toys/fig1"), "smoke", runs, store)
+    assert load_experiment("toys/fig1").is_current(store)
+
+
 def test_a_figure_is_current_once_its_points_are_finished_and_its_summary_is_logged(toys, store, calls):
     assert current(store) == [False, False] and calls() == []
     runs = load_experiment("toys/fig1").runs(store=store)

@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from scipy.stats import t
 
-from workbench.experiment.interval_claims import expected_within
+from workbench.experiment.interval_claims import decided_within, expected_within
 
 
 def runs(**cases: list[float]) -> pd.DataFrame:
@@ -65,3 +65,22 @@ def test_equal_bounds_are_a_value_that_intervals_must_contain():
         "name", "statement", runs(a=across, b=surely_above), value="value", by=["case"], least=0.0, most=0.0
     )
     assert found.evidence.startswith("1 of 2 intervals contain 0; the worst mean, case b: 1 ±")
+
+
+def decided(table: pd.DataFrame, **options: object) -> str:
+    return decided_within("name", "statement", table, value="value", by=["case"], **options).verdict  # type: ignore
+
+
+def test_an_interval_across_a_bound_decides_nothing():
+    surely_above, across, surely_below = [1.0, 1.1, 0.9], [-1.0, 1.1, 0.0], [-1.0, -1.1, -0.9]
+    assert decided(runs(a=surely_below), most=0.0) == "held"
+    assert decided(runs(a=surely_below, b=across), most=0.0) == "undecided"
+    assert decided(runs(a=surely_below, b=across, c=surely_above), most=0.0) == "did not hold"
+
+
+def test_two_bounds_are_an_equivalence_test():
+    narrow, wide, far = [0.01, -0.01, 0.0], [5.0, -5.0, 0.0], [2.0, 2.01, 1.99]
+    margin = {"least": -1.0, "most": 1.0}
+    assert decided(runs(a=narrow), **margin) == "held"
+    assert decided(runs(a=wide), **margin) == "undecided"  # contains 0, which shows nothing
+    assert decided(runs(a=narrow, b=far), **margin) == "did not hold"

@@ -233,7 +233,11 @@ def test_windows_of_batches_go_through_the_cache() -> None:
         ({"policy": "random"}, ValueError, "policy 'random' is not known; choose from belady"),
         ({"capacity_rows": 0}, ValueError, "capacity_rows is 0"),
         ({"store": object()}, TypeError, "read"),
-        ({"capacity_rows": 1 << 30, "store": torch.zeros(2, 1 << 16)}, wb.CapacityError, "rows needs 256.00 TiB"),
+        (
+            {"capacity_rows": 1 << 30, "store": torch.zeros(1, 1).expand(1 << 30, 1 << 16)},
+            wb.CapacityError,
+            "rows needs 256.00 TiB",
+        ),
     ],
 )
 def test_what_it_refuses(given: dict[str, Any], error: type[Exception], message: str) -> None:

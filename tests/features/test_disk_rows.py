@@ -1,7 +1,6 @@
 """Rows read from disk: the bytes of the file whatever their alignment, clear errors, nothing left behind."""
 
 import errno
-import gc
 import json
 import os
 import pickle
@@ -19,6 +18,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.features.disk import KILOBYTES, PREADV, SPREAD, io_threads, open_descriptors, random_rows
 from workbench.core.errors import CorruptFileError
 from workbench.core.traffic import Traffic
 from workbench.features.disk_rows import DiskRows
@@ -26,49 +26,15 @@ from workbench.features.mapped_rows import MappedRows
 from workbench.features.read_plan import MAX_READ
 
 DTYPES = (torch.float32, torch.float16, torch.int64, torch.uint8)
-KILOBYTES = torch.arange(3000 * 256, dtype=torch.int32).view(3000, 256)  # of 1 KiB: two blocks
-SPREAD = torch.tensor([2999, 0, 1500, 1500, 700])
-PREADV = os.preadv
-
-
-def random_rows(count: int, width: int, dtype: torch.dtype) -> Tensor:
-    """Rows of random bytes."""
-    bits = torch.randint(256, (count, width * dtype.itemsize), dtype=torch.uint8, generator=torch.Generator())
-    return bits.view(dtype)
 
 
 def same_bytes(found: Tensor, expected: Tensor) -> bool:
     return found.dtype == expected.dtype and torch.equal(found.view(torch.uint8), expected.view(torch.uint8))
 
 
-@pytest.fixture(scope="module")
-def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    path = tmp_path_factory.mktemp("disk") / "rows"
-    MappedRows.create(path, KILOBYTES)
-    return path
-
-
-@pytest.fixture(params=[True, False], ids=["direct", "buffered"], scope="module")
-def direct(request: pytest.FixtureRequest, folder: Path) -> bool:
-    if request.param and not DiskRows(folder).direct:
-        pytest.skip("the file system of temporary folders does not support O_DIRECT")
-    return request.param
-
-
 @pytest.fixture
 def store(folder: Path, direct: bool) -> DiskRows:
     return DiskRows(folder, direct=direct, threads=4)
-
-
-def open_descriptors(folder: Path) -> int:
-    gc.collect()  # a store of an earlier test may be part of a cycle
-    target = str(folder / "rows.bin")
-    links = [link for link in Path("/proc/self/fd").glob("*") if link.is_symlink()]
-    return sum(os.path.realpath(link) == os.path.realpath(target) for link in links)
-
-
-def io_threads() -> int:
-    return sum(thread.name == "workbench-io" for thread in threading.enumerate())
 
 
 @settings(max_examples=25)
@@ -183,7 +149,12 @@ def test_file_systems_without_direct_reads(
     with pytest.raises(ValueError, match=r'direct is True, but the file system of .* pass direct="auto"'):
         DiskRows(folder, direct=True)
     assert open_descriptors(folder) == before
-    store = DiskRows(folder)
+    with pytest.warns(
+        RuntimeWarning, match="the file system of .* does not support O_DIRECT, so rows are .*=False"
+    ) as w:
+        store = DiskRows(folder)
+    assert [warning.filename for warning in w] == [__file__], "where the store is made"
+    DiskRows(folder, direct=False)  # which asks for no more: no warning
     monkeypatch.undo()
     assert not store.direct and repr(store).endswith("2.93 MiB, buffered, 16 threads)")
     assert torch.equal(store.read(SPREAD), KILOBYTES[SPREAD])

@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from workbench.plots.dots import error_dots, interval_dots
+from workbench.plots.dots import difference_dots, error_dots, interval_dots
 
 ERRORS = [
     {"data": data, "layer": layer, "by": by, "error": error}
@@ -80,3 +80,18 @@ def test_hover_shows_the_interval_if_known() -> None:
 def test_no_means() -> None:
     with pytest.raises(ValueError, match="no row of the table has a value of accuracy"):
         draw_means(pd.DataFrame(MEANS).assign(accuracy=None))
+
+
+def test_differences_keep_their_sign_and_lie_over_the_margin() -> None:
+    rows = [
+        {"case": case, "data": data, "d": d, "half_width": half}
+        for case, data, d, half in (("a", "x", -0.02, 0.01), ("b", "x", 0.001, 0.03), ("b", "y", None, 0.01))
+    ]
+    figure = difference_dots(rows, x="case", y="d", group="data", margin=0.005, y_title="difference")
+    (dots,) = figure.data
+    assert (dots.y, dots.error_y.array) == ((-0.02, 0.001), (0.01, 0.03))
+    assert dots.customdata == ("a: -2.00% ± 1.00%", "b: +0.10% ± 3.00%")
+    (band,) = [shape for shape in figure.layout.shapes if shape.type == "rect"]
+    assert (band.y0, band.y1) == (-0.005, 0.005)
+    with pytest.raises(ValueError, match="no row of the table has a value of d"):
+        difference_dots(rows[2:], x="case", y="d", group="data", margin=0.005)

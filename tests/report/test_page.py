@@ -15,6 +15,7 @@ from bs4 import BeautifulSoup, Tag
 from plotly.subplots import make_subplots
 
 from tests.report.sections import everything, failed, inputs, memory, not_held, not_run
+from workbench.experiment.finding import Finding
 from workbench.report import page
 from workbench.report.plotly_embed import plotly_js
 from workbench.report.sections import Section
@@ -160,6 +161,12 @@ def test_failed_points_and_the_command_to_run(whole: BeautifulSoup) -> None:
 
 def test_sizes_without_findings() -> None:
     assert "No part of the claim is checked" in parsed([replace(memory(), findings=())]).get_text()
+
+
+def test_undecided_findings_need_no_reason() -> None:
+    found = parsed([replace(memory(), findings=(Finding("open", "it may grow", False, "1 ± 2", decided=False),))])
+    assert texts(found, ".findings .verdict.none") == ["undecided:"]
+    assert not found.select(".findings .reason") and texts(found, ".overview .note")[-1] == "undecided: open"
 
 
 def test_the_notebook_is_linked(whole: BeautifulSoup) -> None:

@@ -10,6 +10,8 @@ from workbench.report.sections import SYMBOLS, Section, by_figure
 
 GOOD, BAD = (Finding(name, "statement", name == "good", "evidence") for name in ("good", "bad"))
 
+OPEN = replace(BAD, decided=False)
+
 
 @pytest.mark.parametrize(
     ("findings", "status", "after_failures"),
@@ -17,6 +19,9 @@ GOOD, BAD = (Finding(name, "statement", name == "good", "evidence") for name in 
         ((GOOD, GOOD), "held", "held in part"),
         ((GOOD, BAD), "held in part", "held in part"),
         ((BAD, BAD), "did not hold", "did not hold"),
+        ((GOOD, OPEN), "held in part", "held in part"),
+        ((BAD, OPEN), "did not hold", "did not hold"),
+        ((OPEN, OPEN), "undecided", "failed"),
     ],
 )
 def test_findings_decide(findings: tuple, status: str, after_failures: str) -> None:
@@ -44,7 +49,7 @@ def test_without_findings() -> None:
 
 
 def test_every_status_has_its_own_symbol() -> None:
-    assert len(set(SYMBOLS.values())) == len(SYMBOLS) == 7
+    assert len(set(SYMBOLS.values())) == len(SYMBOLS) == 8
     assert not_held().symbol == SYMBOLS["did not hold"]
 
 

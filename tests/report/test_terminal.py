@@ -3,6 +3,7 @@
 from dataclasses import replace
 
 from tests.report.sections import everything, inputs, memory
+from workbench.experiment.finding import Finding
 from workbench.report.terminal import status_lines
 
 
@@ -22,6 +23,8 @@ def test_columns_are_aligned_left() -> None:
 
 def test_timed_and_documented_findings_are_marked() -> None:
     assert status_lines([inputs()])[1].endswith("◐ held in part  faster (seconds); memory (documented)")
+    undecided = replace(memory(), findings=(Finding("open", "", False, "", decided=False),))
+    assert status_lines([undecided])[1].endswith("? undecided  open (undecided)")
 
 
 def test_no_line_or_row_is_shortened() -> None:

@@ -13,6 +13,8 @@ from workbench.tracking.file_store import FileStore
 
 HELD, LOST = Finding("grows", "it grows", True, "1 < 2"), Finding("never", "it never | does", False, "3 of 4")
 
+OPEN = Finding("open", "it may grow", False, "1 ± 2", decided=False)
+
 
 @pytest.fixture
 def figure(toys: Path) -> Experiment:
@@ -30,6 +32,9 @@ def row(figure: Experiment, *findings: Finding) -> list[str]:
         ([HELD], "✓ held"),
         ([HELD, LOST], "◐ held in part: not `never`"),
         ([LOST], "✗ did not hold: not `never`"),
+        ([HELD, OPEN], "◐ held in part: undecided `open`"),
+        ([LOST, OPEN], "✗ did not hold: not `never`; undecided `open`"),
+        ([OPEN], "? undecided"),
         ([], "not run"),
     ],
 )
@@ -56,6 +61,8 @@ def test_details_give_evidence_and_reason(figure: Experiment) -> None:
     assert text.startswith("### Squares\n\nThe square grows with the number.")
     assert "- **smoke**, did not hold: it never \\| does (3 of 4). *Why:* it is a toy" in text
     assert "it grows" not in text
+    (one,) = verdicts([figure], {figure.name: [HELD, OPEN]})
+    assert "- **smoke**, undecided: it may grow (1 ± 2)." in details(one)
 
 
 def test_details_compare_recorded_tables(figure: Experiment, store: FileStore) -> None:

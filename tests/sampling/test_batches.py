@@ -45,6 +45,28 @@ def test_each_loop_is_the_next_epoch() -> None:
     assert batches.next_epoch == 3
 
 
+def test_steps_go_on_through_the_epochs() -> None:
+    batches = loader()
+    expected = [item for epoch in range(3) for item in contents(loader(epoch=epoch))]
+    assert contents(batches.steps(12)) == expected[:12]
+    assert batches.next_epoch == 3 and contents(batches.steps(2)) == contents(loader(epoch=3))[:2]
+    assert contents(batches.steps(0)) == [] and batches.next_epoch == 4
+    assert contents(batches.epoch(1).steps(5)) == expected[5:10]
+
+
+@pytest.mark.parametrize(
+    ("batches", "count", "message"),
+    [
+        (loader(), -1, "count is -1; it must be a whole number of at least 0"),
+        (loader(epoch=2), 6, "count is 6, but the only epoch has 5 batches; omit epoch="),
+        (loader(batch_size=100, drop_last=True), 1, "count is 1, but an epoch has 0 batches; .* lower batch_size"),
+    ],
+)
+def test_steps_that_do_not_exist_are_refused(batches, count: int, message: str) -> None:
+    with pytest.raises(ValueError, match=message):
+        batches.steps(count)
+
+
 def test_neighbours_differ_between_epochs_without_shuffling() -> None:
     batches = loader(shuffle=False)
     first, second = contents(batches), contents(batches)

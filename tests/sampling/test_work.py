@@ -48,6 +48,32 @@ def test_theorem_3_2_over_all_subsets(name):
     assert wb.marginal_inputs(reach, 8, SIZES).tolist() == pytest.approx([float(s) for s in steps], rel=1e-13)
 
 
+PAIRS = torch.tensor([[3, 7, 7, 11, 20, 25], [9, 2, 29, 7, 4, 20]])
+
+
+@pytest.mark.parametrize("name", SAMPLERS)
+def test_theorem_3_2_over_all_subsets_of_edges(name):
+    """Each edge with its negative, which shares an endpoint, is one unit of three seeds, and units share seeds."""
+    sampler = SAMPLERS[name]
+    pairs = wb.Negatives(1, ends="either", avoid_edges=True, seed=5).draw(GRAPH, *PAIRS)
+    assert pairs.neg_src is not None and pairs.neg_dst is not None
+    items = torch.stack([pairs.src, pairs.dst, pairs.neg_src, pairs.neg_dst], dim=1)
+    seeds_of = [pairs.seeds[item].unique() for item in items]
+    assert {len(seeds) for seeds in seeds_of} == {3} and len(pairs.seeds) < 3 * 6
+    alone = [reached(sampler, seeds) for seeds in seeds_of]
+    sizes, exclusive = [], []
+    for b in range(1, 7):
+        subsets = list(combinations(range(6), b))
+        sizes.append(mean(len(reached(sampler, torch.cat([seeds_of[i] for i in s]).unique())) for s in subsets))
+        exclusive.append(mean(_exclusive([alone[i] for i in s]) for s in subsets))
+    steps = [count / b for b, count in enumerate(exclusive, 1)]
+    assert sizes == [sum(steps[:b]) for b in range(1, 7)]
+    assert steps == sorted(steps, reverse=True), "concave"
+    reach = wb.reach_counts(sampler.sample(GRAPH, pairs.seeds, step=4), items=items)
+    assert wb.expected_inputs(reach, 6, range(1, 7)).tolist() == pytest.approx([float(s) for s in sizes], rel=1e-13)
+    assert wb.marginal_inputs(reach, 6, range(1, 7)).tolist() == pytest.approx([float(s) for s in steps], rel=1e-13)
+
+
 def _exclusive(sets):
     """Number of nodes in exactly one of the sets."""
     return sum(sum(node in s for s in sets) == 1 for node in set().union(*sets))

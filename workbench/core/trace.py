@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -48,7 +49,9 @@ class AccessTrace:
             TypeError: ids of another dtype.
             IndexError: a negative id.
         """
-        vectors = [check_ids("ids", ids, INT64_MAX).cpu() for ids in reads]
+        if isinstance(reads, Tensor) and reads.dim() < 2:
+            raise TypeError("reads is one vector of ids; pass a list with the ids of each read, [ids] for a single one")
+        vectors = [check_ids("ids", _ids(ids), INT64_MAX).cpu() for ids in reads]
         sizes = torch.tensor([0, *(len(ids) for ids in vectors)], dtype=torch.int64)
         return AccessTrace(torch.cat([torch.empty(0, dtype=torch.int64), *vectors]), sizes.cumsum(0))
 
@@ -62,3 +65,10 @@ class AccessTrace:
 
     def __repr__(self) -> str:
         return f"AccessTrace({len(self):,} reads of {len(self.ids):,} rows)"
+
+
+def _ids(read: object) -> Any:
+    """Refuse batches, from which the ids are to be taken."""
+    if isinstance(read, tuple) or hasattr(read, "node_ids"):
+        raise TypeError(f"a read is a {type(read).__name__}; pass the ids of each: [mb.node_ids for _, mb in batches]")
+    return read

@@ -238,9 +238,9 @@ class Experiment:
         return findings_table(self.check(table), self.deviations(size))
 
     def unexplained(self, table: pd.DataFrame, *, size: str) -> list[Finding]:
-        """Findings that did not hold and are not documented as deviations; timed ones are left out."""
+        """Findings that did not hold and are not documented as deviations; timed and undecided ones are left out."""
         known = self.deviations(size)
-        return [f for f in self.check(table) if not f.held and not f.timed and f.name not in known]
+        return [f for f in self.check(table) if f.counts and not f.held and f.name not in known]
 
     def figure_digest(self) -> str:
         """sha256 over the code that draws and checks the figure, and over its YAML file, comments left out."""

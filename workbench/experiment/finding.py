@@ -1,4 +1,4 @@
-"""A finding: one statement of a figure's claim, and whether the table supports it."""
+"""A finding: one statement of a figure's claim, and whether the table supports or refutes it."""
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
@@ -16,6 +16,8 @@ class Finding:
         held: the table supports it.
         evidence: the measured values that decide, in one line.
         timed: it depends on measured seconds, so it may differ from run to run: shown, never asserted.
+        decided: the table supports or refutes it. Otherwise the runs are too few to tell; `held` is then False, and the
+            finding counts neither for nor against the claim.
     """
 
     name: str
@@ -23,18 +25,26 @@ class Finding:
     held: bool
     evidence: str
     timed: bool = False
+    decided: bool = True
+
+    @property
+    def counts(self) -> bool:
+        """It is a verdict on the claim."""
+        return self.decided and not self.timed
 
     @property
     def verdict(self) -> str:
         """The result in words; seconds depend on the machine's load, so they give no verdict on the claim."""
         if self.timed:
             return "seconds agree" if self.held else "seconds differ"
+        if not self.decided:
+            return "undecided"
         return "held" if self.held else "did not hold"
 
     @property
     def symbol(self) -> str:
         """A symbol for the verdict."""
-        return "✓" if self.held else "◷" if self.timed else "✗"
+        return "✓" if self.held else "◷" if self.timed else "✗" if self.decided else "?"
 
 
 def findings_table(findings: Iterable[Finding], deviations: Mapping[str, str]) -> pd.DataFrame:

@@ -44,6 +44,53 @@ def expected_within(
     Raises:
         ValueError: no case has the value in two rows.
     """
+    found = _simultaneous(table, value, by, least, most, confidence)
+    held = bool(found.inside.all() if proven else not found.outside.any())
+    return Finding(name, statement, held, _evidence(found, value, by, least, most, form))
+
+
+def decided_within(
+    name: str,
+    statement: str,
+    table: pd.DataFrame,
+    *,
+    value: str,
+    by: Sequence[str],
+    least: float = float("-inf"),
+    most: float = float("inf"),
+    confidence: float = CONFIDENCE,
+    form: str = ".3g",
+) -> Finding:
+    """Check that an expected value is within bounds in every case, if the runs can tell.
+
+    It holds if all simultaneous intervals are within the bounds, does not hold if one is outside, and is undecided
+    otherwise: the runs are too few, or differ too much. With bounds on both sides of 0 this is an
+    equivalence test: that no difference is larger than a margin, which a test that finds no difference does not show.
+
+    Args:
+        name: of the finding, short and stable.
+        statement: the part of the claim, in one sentence.
+        table: rows, independent of each other within a case; rows without the value are skipped.
+        value: column to average; 0 and 1 are its natural scale.
+        by: columns that identify a case.
+        least: lower bound.
+        most: upper bound.
+        confidence: probability that all intervals contain the expected values.
+        form: format specification of values in the evidence.
+
+    Raises:
+        ValueError: no case has the value in two rows.
+    """
+    found = _simultaneous(table, value, by, least, most, confidence)
+    held, refuted = bool(found.inside.all()), bool(found.outside.any())
+    evidence = _evidence(found, value, by, least, most, form)
+    return Finding(name, statement, held, evidence, decided=held or refuted)
+
+
+def _simultaneous(
+    table: pd.DataFrame, value: str, by: Sequence[str], least: float, most: float, confidence: float
+) -> Any:
+    """One row per case that has two runs: its interval, and whether that is entirely inside or outside the bounds."""
     known = table.dropna(subset=[value])
     runs: Any = known[known.duplicated([*by], keep=False)]
     if not len(runs):
@@ -52,11 +99,15 @@ def expected_within(
     found: Any = mean_intervals(runs, value=value, by=by, confidence=1 - (1 - confidence) / number)
     inside = (found.low >= least - _ROUNDING) & (found.high <= most + _ROUNDING)
     outside = (found.low > most + _ROUNDING) | (found.high < least - _ROUNDING)
+    return found.assign(inside=inside, outside=outside)
+
+
+def _evidence(found: Any, value: str, by: Sequence[str], least: float, most: float, form: str) -> str:
     excess = (found[value] - most).clip(lower=least - found[value])
     worst = found.loc[excess.idxmax()]
     case = ", ".join(f"{column} {worst[column]}" for column in by)
-    counted = f"{int(inside.sum())} of {number} intervals within the bounds, {int(outside.sum())} outside"
+    inside, outside = int(found.inside.sum()), int(found.outside.sum())
+    counted = f"{inside} of {len(found)} intervals within the bounds, {outside} outside"
     if least == most:
-        counted = f"{number - int(outside.sum())} of {number} intervals contain {most:g}"
-    evidence = f"{counted}; the worst mean, {case}: {worst[value]:{form}} ± {worst.half_width:{form}}"
-    return Finding(name, statement, bool(inside.all() if proven else not outside.any()), evidence)
+        counted = f"{len(found) - outside} of {len(found)} intervals contain {most:g}"
+    return f"{counted}; the worst mean, {case}: {worst[value]:{form}} ± {worst.half_width:{form}}"

@@ -29,9 +29,11 @@ def log_summary(figure: Experiment, size: str, runs: Sequence[Run], store: Store
     finished = [run for run in runs if run.status == FINISHED]
     table = table_of(finished)
     key = summary_key(figure.name, figure.figure_digest(), [run.run_id for run in finished])
-    findings = pd.DataFrame([vars(finding) for finding in figure.check(table)])
+    found = figure.check(table)
+    findings = pd.DataFrame([vars(finding) for finding in found])
     artifacts = {"table.csv": table.to_csv(index=False), "findings.csv": findings.to_csv(index=False)}
     if can_draw():  # the page must work offline, so the library goes with it
         artifacts["figure.html"] = figure.draw(table).to_html(include_plotlyjs=True)
-    tags = {**finished[-1].point.tags, "claim": figure.spec.claim, "held": f"{findings.held.sum()} of {len(findings)}"}
+    held = f"{sum(finding.held for finding in found)} of {len(found)}"
+    tags = {**finished[-1].point.tags, "claim": figure.spec.claim, "held": held}
     store.log_summary(figure.name, figure.sweep.name, size, key, artifacts, tags)

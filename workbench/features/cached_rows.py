@@ -1,8 +1,10 @@
 """`CachedRows`: keeps some rows of a slower store in a buffer, and replaces them by a policy."""
 
+import os
 import threading
 from collections.abc import Callable
-from typing import NamedTuple
+from functools import partial
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -12,8 +14,9 @@ from workbench.core.errors import check_at_least, check_ids
 from workbench.core.trace import AccessTrace
 from workbench.core.traffic import Traffic
 from workbench.core.units import format_bytes
+from workbench.features.cache.counts import CacheCounts
 from workbench.features.cache.policies import MAX_CAPACITY, make_machine
-from workbench.features.protocols import FeatureStore, Stageable, check_rows, check_store
+from workbench.features.protocols import FeatureStore, Stageable, check_device, check_rows, check_store
 from workbench.features.sources import as_store
 from workbench.features.stage import StagedRows
 from workbench.kernels.buffers import uninitialised
@@ -21,29 +24,17 @@ from workbench.kernels.gather import gather_rows
 from workbench.kernels.id_index import IdIndex
 
 
-class CacheCounts(NamedTuple):
-    """Hits and misses of a cache since it was made."""
-
-    hits: int
-    misses: int
-
-    @property
-    def miss_rate(self) -> float:
-        """Misses per access; not a number before the first."""
-        accesses = self.hits + self.misses
-        return self.misses / accesses if accesses else float("nan")
-
-
 class CachedRows:
     """A cache in front of a store, in batch semantics: each read queries all its ids, then replaces rows.
 
     An access hits if its row is in the cache when the read begins. All others are read from the store at once, and the
     policy then decides which of them replace which rows. `simulate_cache(trace, …, semantics="batch")` counts the same
-    hits. Thread-safe; concurrent reads are served one after the other.
+    hits. Thread-safe; concurrent reads are served one after the other. A forked child has a copy of the cache, a
+    process that unpickles it an empty one.
 
     Args:
         store: a store, tensor or array. Its rows must not change except through `write`.
-        capacity_rows: rows that the cache has room for, at least 1.
+        capacity_rows: rows that the cache has room for, at least 1; no more than the store has are allocated.
         policy: a name of `CACHE_POLICIES`.
         device: of the buffer, and so of the rows that are read; None: that of the store.
         rows: int64 or int32 [any], ids of the rows of a static cache, which is filled with the first `capacity_rows` of
@@ -53,7 +44,8 @@ class CachedRows:
             misses.
 
     Raises:
-        ValueError: an unknown policy, a capacity below 1, or what the policy needs is missing.
+        ValueError: an unknown policy, a capacity below 1, what the policy needs is missing, or a device that this
+            process can't use.
         IndexError: an id of `rows` or `trace` that is out of range.
         CapacityError: the buffer does not fit into host memory.
     """
@@ -72,18 +64,19 @@ class CachedRows:
         self._store = as_store(store, "store")
         check_store("store", self._store)
         check_at_least("capacity_rows", capacity_rows, 1, most=MAX_CAPACITY)
-        self._device = self._store.device if device is None else torch.device(device)
-        self._new_machine = lambda: make_machine(
-            policy, len(self._store), capacity_rows, batches=True, rows=rows, trace=trace
+        self._device = self._store.device if device is None else check_device("device", device)
+        self._options = {"policy": policy, "device": device, "rows": rows, "trace": trace, "traffic": traffic}
+        self._new_machine = partial(
+            make_machine, policy, len(self._store), capacity_rows, batches=True, rows=rows, trace=trace
         )
-        self._policy, self._trace = policy, trace
-        row = torch.empty(1, *self.row_shape, dtype=self.dtype)
+        self._trace, self._traffic = trace, traffic
+        row, room = torch.empty(1, *self.row_shape, dtype=self.dtype), min(capacity_rows, max(1, len(self._store)))
         if self._device.type == "cpu":
-            check_fits(f"a cache of {capacity_rows:,} rows", capacity_rows * row.nbytes, "lower capacity_rows")
-        self._buffer = uninitialised(row.new_empty(0, device=self._device), capacity_rows, *self.row_shape)
-        self._row_bytes, self._traffic = row.nbytes, traffic
+            check_fits(f"a cache of {room:,} rows", room * row.nbytes, "lower capacity_rows")
+        self._buffer = uninitialised(row.new_empty(0, device=self._device), room, *self.row_shape)
+        self._row_bytes = row.nbytes
         self._link = "host" if self._device.type == "cpu" else "device"
-        self._lock, self._valid, self._next_read = threading.Lock(), False, 0
+        self._process, self._of_process, self._valid, self._next_read = os.getpid(), threading.Lock(), False, 0
         self._hits = self._misses = 0
         with self._lock:
             self._make_valid()
@@ -183,6 +176,13 @@ class CachedRows:
             self._valid, self._next_read = False, 0
             self._make_valid()
 
+    @property
+    def _lock(self) -> threading.Lock:
+        """The lock of this process: in a forked child, a thread that does not exist there might hold its parent's."""
+        if self._process != os.getpid():
+            self._process, self._of_process = os.getpid(), threading.Lock()
+        return self._of_process
+
     def _stage_missing(self, missing: Tensor) -> Tensor:
         store = self._store.stage(missing) if isinstance(self._store, Stageable) else self._store
         return store.read(missing)
@@ -232,16 +232,18 @@ class CachedRows:
             raise ValueError(f"read {read} is beyond the trace of {read} reads; pass a longer trace, or call clear()")
         lo, hi = self._trace.offsets[read : read + 2].tolist()
         if not torch.equal(ids, self._trace.ids[lo:hi].cpu()):
-            raise ValueError(
-                f"read {read} differs from that of the trace given to {self._policy}; read the ids of the trace in "
-                "order, or use a policy that needs none"
-            )
+            given = f"differs from that of the trace given to {self._options['policy']}"
+            raise ValueError(f"read {read} {given}; read its ids in order, or use a policy that needs no trace")
 
     def _count(self, hits: int, misses: int) -> None:
         self._hits, self._misses = self._hits + hits, self._misses + misses
         if self._traffic is not None:
             self._traffic.add(self._link, "rows", hits, hits * self._row_bytes)
 
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Make an empty cache where it is unpickled, such as in a spawned process; counts begin at 0."""
+        return partial(CachedRows, **self._options), (self._store, self.capacity_rows)
+
     def __repr__(self) -> str:
         size = f"{self.capacity_rows:,} of {len(self):,} rows, {format_bytes(self._buffer.nbytes)} on {self.device}"
-        return f"CachedRows({size}, policy={self._policy!r}, store={self._store!r})"
+        return f"CachedRows({size}, policy={self._options['policy']!r}, store={self._store!r})"

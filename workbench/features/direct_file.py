@@ -4,6 +4,7 @@ import errno
 import mmap
 import os
 import threading
+import warnings
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -35,6 +36,9 @@ class DirectFile:
     Raises:
         OSError: if the file can't be opened or read.
         ValueError: `direct` is True, but the file system does not support O_DIRECT.
+
+    Warns:
+        RuntimeWarning: `direct` is "auto", and the file system does not support it.
     """
 
     def __init__(self, path: Path, *, direct: bool | Literal["auto"]) -> None:
@@ -101,9 +105,10 @@ class DirectFile:
             total += count
             step = count if done + count >= wanted else count // self.block * self.block
             if not step:
+                now = os.fstat(self._descriptor).st_size
                 raise CorruptFileError(
-                    f"{self.path} ends at byte {offset + done + count}, but had {self.size} bytes when it was opened; "
-                    "write it again, and don't change files that are open"
+                    f"{self.path} ends at byte {now}, but had {self.size} bytes when it was opened; write it again, "
+                    "and don't change files that are open"
                 )
             done += step
         return total
@@ -112,7 +117,10 @@ class DirectFile:
         try:
             return os.preadv(self._descriptor, [buffer], offset)
         except OSError as error:
-            text = f"{error.strerror} when reading {len(buffer)} bytes at offset {offset}; check the disk, or restore"
+            remedy = (
+                "pass direct=False" if self.direct and error.errno in _UNSUPPORTED else "check the disk, or restore"
+            )
+            text = f"{error.strerror} when reading {len(buffer)} bytes at offset {offset}; {remedy}"
             raise OSError(error.errno, text, str(self.path)) from None
 
 
@@ -146,6 +154,13 @@ def _open(path: Path, direct: bool | Literal["auto"]) -> tuple[int, int]:
         raise ValueError(
             f'direct is True, but the file system of {path} does not support O_DIRECT; pass direct="auto" to read '
             "through the page cache there, or copy the folder to another file system"
+        )
+    if direct:
+        warnings.warn(
+            f"the file system of {path} does not support O_DIRECT, so rows are read through the page cache; pass "
+            "direct=False if that is meant, or copy the folder to another file system",
+            RuntimeWarning,
+            stacklevel=4,  # where the store is made, so that each place says it once
         )
     descriptor = os.open(path, os.O_RDONLY)
     if hasattr(os, "posix_fadvise"):

@@ -42,6 +42,9 @@ class DiskRows:
         FileNotFoundError: if the folder or its file is missing.
         CorruptFileError: if the file does not match its header.
         ValueError: `threads` below 1, another value of `direct`, or True where the file system does not support it.
+
+    Warns:
+        RuntimeWarning: `direct` is "auto", and the file system does not support it.
     """
 
     device = torch.device("cpu")

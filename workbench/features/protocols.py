@@ -95,11 +95,12 @@ def check_rows(name: str, rows: Tensor, store: FeatureStore, count: int, *, on_d
         rows: to be [count, *store.row_shape] in the dtype of the store.
         store: the store.
         count: number of rows.
-        on_device: require the device of the store too.
+        on_device: rows are written to it: require the device of the store, no gradient, and memory of its own for
+            every value.
 
     Raises:
         TypeError: not a tensor, or one of another dtype.
-        ValueError: another shape or device.
+        ValueError: another shape or device, or a tensor that can't be written to.
     """
     shape = (count, *store.row_shape)
     check_type(name, rows, Tensor, f"pass a tensor of shape {shape}")
@@ -109,3 +110,24 @@ def check_rows(name: str, rows: Tensor, store: FeatureStore, count: int, *, on_d
         raise ValueError(f"{name} has shape {tuple(rows.shape)}; {count} ids give {shape}")
     if on_device and rows.device != store.device:
         raise ValueError(f"{name} is on {rows.device}, but the rows are on {store.device}; allocate it there")
+    if on_device and rows.requires_grad and torch.is_grad_enabled():
+        raise ValueError(f"{name} requires a gradient, but rows are copied to it without one; pass {name}.detach()")
+    if on_device and any(not stride and size > 1 for stride, size in zip(rows.stride(), rows.shape, strict=True)):
+        raise ValueError(f"{name} is expanded: several of its rows or values share memory; pass {name}.clone()")
+
+
+def check_device(name: str, device: str | torch.device) -> torch.device:
+    """Return a device after checking that tensors can be allocated there.
+
+    Args:
+        name: name of the argument, for the message.
+        device: "cpu", "cuda", "cuda:1" or the like.
+
+    Raises:
+        ValueError: no such device, or not in this process.
+    """
+    try:
+        return torch.empty(0, device=device).device
+    except (RuntimeError, AssertionError) as error:
+        reason = str(error).partition("\n")[0]
+        raise ValueError(f'{name} is {str(device)!r}, which can\'t be used here: {reason}; pass "cpu"') from None

@@ -24,6 +24,8 @@ class TensorRows:
         check_type("rows", rows, Tensor, "pass torch.as_tensor(rows)")
         if not rows.dim():
             raise ValueError("rows is a single number; pass one row per id")
+        if rows.layout != torch.strided:
+            raise ValueError(f"rows is sparse ({rows.layout}); pass rows.to_dense()")
         self._rows, self._traffic = rows, traffic
         self._link = link or ("host" if rows.device.type == "cpu" else "device")
         self._count(0)

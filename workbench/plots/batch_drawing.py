@@ -37,16 +37,16 @@ def draw_micro_batches(
     """
     _check(mb, micro, max_nodes)
     owners = _owners(mb, micro)
-    at = _positions(mb, owners)
+    at = positions(mb, owners)
     figure = go.Figure()
     for part, m in enumerate(micro):
         figure.add_trace(_edges(m, part, at))
     for part in range(len(micro)):
         own = [node for node, parts in owners.items() if parts == [part]]
-        figure.add_trace(_nodes(mb, own, owners, at, _part_look(part)))
+        figure.add_trace(node_markers(mb, own, owners, at, part_look(part)))
     shared = [node for node, parts in owners.items() if len(parts) > 1]
     if shared:
-        figure.add_trace(_nodes(mb, shared, owners, at, _SHARED))
+        figure.add_trace(node_markers(mb, shared, owners, at, _SHARED))
     _label_levels(figure, mb)
     title = title or _redundant(mb, owners)
     return titled(figure, title, height=_LEVEL * len(mb.blocks) + _MARGINS)
@@ -55,13 +55,13 @@ def draw_micro_batches(
 _SHARED = {"name": "in several parts", "marker": {"color": INK, "symbol": "hexagon"}, "textfont": {"color": "white"}}
 
 
-def _part_look(part: int) -> dict[str, Any]:
+def part_look(part: int) -> dict[str, Any]:
     line = {"color": PALETTE[part], "width": 2}
     marker = {"color": "white", "symbol": SYMBOLS[part], "line": line}
     return {"name": f"part {part}", "legendgroup": str(part), "marker": marker, "textfont": {"color": INK}}
 
 
-def _level_nodes(mb: MiniBatch, level: int) -> int:
+def level_nodes(mb: MiniBatch, level: int) -> int:
     return mb.blocks[level].num_src if level < len(mb.blocks) else mb.num_seeds
 
 
@@ -70,7 +70,7 @@ def _owners(mb: MiniBatch, micro: Sequence[MiniBatch]) -> dict[Node, list[int]]:
     owners: dict[Node, list[int]] = {}
     for level in range(len(mb.blocks) + 1):
         for part, m in enumerate(micro):
-            for local in _parents(m)[: _level_nodes(m, level)]:
+            for local in _parents(m)[: level_nodes(m, level)]:
                 owners.setdefault((level, local), []).append(part)
     return owners
 
@@ -80,11 +80,11 @@ def _parents(m: MiniBatch) -> list[int]:
     return m.parent.tolist()
 
 
-def _positions(mb: MiniBatch, owners: dict[Node, list[int]]) -> dict[Node, tuple[float, float]]:
+def positions(mb: MiniBatch, owners: dict[Node, list[int]]) -> dict[Node, tuple[float, float]]:
     """Sort seeds by part and every other level by the mean position of a node's destinations, for short edges."""
     at: dict[Node, tuple[float, float]] = {}
     for level in reversed(range(len(mb.blocks) + 1)):
-        nodes = [(level, local) for local in range(_level_nodes(mb, level))]
+        nodes = [(level, local) for local in range(level_nodes(mb, level))]
         below = _destinations(mb, level) if level < len(mb.blocks) else {}
         middle = {
             node: [at[level + 1, d][0] for d in below.get(node[1], ())] or [float(_part_place(node, owners))]
@@ -103,12 +103,12 @@ def _part_place(node: Node, owners: dict[Node, list[int]]) -> int:
 def _destinations(mb: MiniBatch, level: int) -> dict[int, list[int]]:
     """Source → its destinations in a block, including itself if it is a destination."""
     found: dict[int, list[int]] = {local: [local] for local in range(mb.blocks[level].num_dst)}
-    for src, dst in _pairs(mb, level):
+    for src, dst in pairs(mb, level):
         found.setdefault(src, []).append(dst)
     return found
 
 
-def _pairs(mb: MiniBatch, level: int) -> Iterator[tuple[int, int]]:
+def pairs(mb: MiniBatch, level: int) -> Iterator[tuple[int, int]]:
     block = mb.blocks[level]
     return zip(block.indices.tolist(), block.destinations.tolist(), strict=True)
 
@@ -118,7 +118,7 @@ def _edges(m: MiniBatch, part: int, at: dict[Node, tuple[float, float]]) -> go.S
     ends = [
         (at[level, parents[src]], at[level + 1, parents[dst]])
         for level in range(len(m.blocks))
-        for src, dst in _pairs(m, level)
+        for src, dst in pairs(m, level)
     ]
     return go.Scatter(
         x=[x for (source, destination) in ends for x in (source[0], destination[0], None)],
@@ -132,7 +132,7 @@ def _edges(m: MiniBatch, part: int, at: dict[Node, tuple[float, float]]) -> go.S
     )
 
 
-def _nodes(
+def node_markers(
     mb: MiniBatch,
     nodes: Sequence[Node],
     owners: dict[Node, list[int]],
@@ -140,7 +140,7 @@ def _nodes(
     look: dict[str, Any],
 ) -> go.Scatter:
     ids = mb.node_ids.tolist()
-    widths = [_level_nodes(mb, level) for level, _ in nodes]
+    widths = [level_nodes(mb, level) for level, _ in nodes]
     hover = [f"node {ids[local]}<br>in part {', '.join(map(str, owners[level, local]))}" for level, local in nodes]
     trace = go.Scatter(
         x=[at[node][0] for node in nodes],
@@ -157,7 +157,7 @@ def _nodes(
 def _label_levels(figure: go.Figure, mb: MiniBatch) -> None:
     levels = len(mb.blocks)
     names = ["inputs", *(f"after layer {level}" for level in range(1, levels)), "seeds"]
-    counts = [_level_nodes(mb, level) for level in range(levels + 1)]
+    counts = [level_nodes(mb, level) for level in range(levels + 1)]
     text = [f"{name}<br>{count} nodes" for name, count in zip(names, counts, strict=True)]
     figure.update_xaxes(visible=False, range=[0, 1])
     figure.update_yaxes(

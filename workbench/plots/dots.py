@@ -51,6 +51,50 @@ def interval_dots(
     return titled(figure, title, subtitle=subtitle, height=_INTERVAL_HEIGHT)
 
 
+def difference_dots(
+    table: Table,
+    *,
+    x: str,
+    y: str,
+    group: str,
+    margin: float,
+    half_width: str = "half_width",
+    y_title: str | None = None,
+    title: str | None = None,
+    subtitle: str = "",
+) -> go.Figure:
+    """Draw the mean difference of every row as a dot with its confidence interval, over a margin of equivalence.
+
+    Args:
+        table: one row per case and group; rows without a difference are skipped.
+        x: column of cases, the categories of the x axis.
+        y: column of differences between shares.
+        group: column whose values differ in colour and symbol.
+        margin: shade differences from −margin to +margin, those that count as none.
+        half_width: column of half the width of each interval; NaN for no interval.
+        y_title: title of the y axis; by default the name of the column.
+        title: title of the figure.
+        subtitle: smaller text below the title.
+
+    Raises:
+        ValueError: no row has a difference.
+    """
+    rows: Any = pd.DataFrame(table).dropna(subset=[y])
+    if not len(rows):
+        raise ValueError(f"no row of the table has a value of {y}; run the experiment first")
+    cases, groups = ([*dict.fromkeys(rows[column])] for column in (x, group))
+    figure = go.Figure()
+    for one in _series(rows, x, cases, group, looks(groups), gap=0.18):
+        values, halves = one.rows[y].tolist(), one.rows[half_width].fillna(0).tolist()
+        hover = [f"{case}: {v:+.2%} ± {half:.2%}" for case, v, half in zip(one.cases, values, halves, strict=True)]
+        figure.add_trace(_trace(one, values, hover).update(error_y={"array": halves, "thickness": 1.5, "width": 5}))
+    figure.add_hline(y=0, line={"color": INK, "width": 1}, layer="below")
+    figure.add_hrect(y0=-margin, y1=margin, fillcolor=_BOUNDS, line_width=0, layer="below")
+    figure.update_xaxes(_case_axis(cases, tickangle=0))
+    figure.update_yaxes(title_text=y_title or label(y), tickformat="+.1%")
+    return titled(figure, title, subtitle=subtitle, height=_INTERVAL_HEIGHT)
+
+
 def error_dots(
     table: Table,
     *,

@@ -29,10 +29,10 @@ class _Shown:
 
     @property
     def remarks(self) -> list[str]:
-        """Remarks beside the status in the overview: missing points, findings that did not hold, problems."""
+        """Remarks beside the status in the overview: missing points, findings that are not held, problems."""
         section = self.section
         parts = ["{} of {} points".format(*section.points)] if section.is_incomplete and section.points else []
-        parts += [f"{finding.verdict}: {finding.name}" for finding in section.not_held]
+        parts += [f"{finding.verdict}: {finding.name}" for finding in (*section.not_held, *section.undecided)]
         count = len(section.problems)
         return parts + ([f"{count} problem{'s' * (count > 1)}"] if count else [])
 

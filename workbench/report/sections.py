@@ -11,9 +11,10 @@ if TYPE_CHECKING:
     import pandas as pd
 
 HELD, IN_PART, NOT_HELD = "held", "held in part", "did not hold"
-NOT_CHECKED, NOT_RUN, FAILED, INCOMPLETE = "not checked", "not run", "failed", "incomplete"
+UNDECIDED, NOT_CHECKED, NOT_RUN, FAILED, INCOMPLETE = "undecided", "not checked", "not run", "failed", "incomplete"
 
-SYMBOLS = {HELD: "✓", IN_PART: "◐", NOT_HELD: "✗", NOT_CHECKED: "–", INCOMPLETE: "◌", NOT_RUN: "○", FAILED: "!"}
+SYMBOLS = {HELD: "✓", IN_PART: "◐", NOT_HELD: "✗", UNDECIDED: "?", NOT_CHECKED: "–"}
+SYMBOLS |= {INCOMPLETE: "◌", NOT_RUN: "○", FAILED: "!"}
 """A symbol per status, so that colour is never the only difference."""
 
 _SIZES = ("smoke", "real", "paper")
@@ -63,20 +64,22 @@ class Section:
     def status(self) -> str:
         """The verdict on the claim, or why there is none.
 
-        "held", "held in part" or "did not hold" if findings were checked; at most "held in part" if points failed.
-        Findings on wall-clock time do not count, because they vary with the machine's load. Otherwise "incomplete"
-        (only a part of the grid has ended), "failed" (points failed), "not checked" (no untimed findings at this size)
-        or "not run".
+        "held", "held in part" or "did not hold" if findings were checked; at most "held in part" if points failed or a
+        finding is undecided, and "undecided" if all are. Findings on wall-clock time do not count, because they vary
+        with the machine's load. Otherwise "incomplete" (only a part of the grid has ended), "failed" (points failed),
+        "not checked" (no untimed findings at this size) or "not run".
         """
         if self.is_incomplete:
             return INCOMPLETE
-        held = [finding.held for finding in self.findings if not finding.timed]
+        held = [finding.held for finding in self.findings if finding.counts]
         if held:
             if all(held):
-                return IN_PART if self.problems else HELD
+                return IN_PART if self.problems or self.undecided else HELD
             return IN_PART if any(held) else NOT_HELD
         if self.problems:
             return FAILED
+        if self.undecided:
+            return UNDECIDED
         return NOT_RUN if self.figure is None else NOT_CHECKED
 
     @property
@@ -92,7 +95,12 @@ class Section:
     @property
     def not_held(self) -> tuple[Finding, ...]:
         """The findings that did not hold."""
-        return tuple(finding for finding in self.findings if not finding.held)
+        return tuple(finding for finding in self.findings if not finding.held and finding.decided)
+
+    @property
+    def undecided(self) -> tuple[Finding, ...]:
+        """The findings on which the runs are too few to tell."""
+        return tuple(finding for finding in self.findings if not finding.decided)
 
 
 def by_figure(sections: Iterable[Section]) -> list[list[Section]]:

@@ -11,6 +11,7 @@ from workbench.files import write_file
 from workbench.paths import results_folder
 
 _COLUMNS = ("figure", "finding", "held", "statement", "evidence")
+_UNDECIDED = "undecided"  # in the column "held"
 
 
 def smoke_file(paper: str) -> Path:
@@ -38,7 +39,9 @@ def read_smoke_findings(paper: str) -> dict[str, list[Finding]]:
     for row in pd.read_csv(file, keep_default_na=False).to_dict("records"):
         findings = found.setdefault(row["figure"], [])
         if row["finding"]:
-            findings.append(Finding(row["finding"], row["statement"], str(row["held"]) == "True", row["evidence"]))
+            held = str(row["held"])
+            about = (row["statement"], held == "True", row["evidence"])
+            findings.append(Finding(row["finding"], *about, decided=held != _UNDECIDED))
     return found
 
 
@@ -54,11 +57,16 @@ def write_smoke_findings(paper: str, findings: Mapping[str, Iterable[Finding]]) 
     """
     rows = []
     for figure, found in findings.items():
-        kept = [(figure, one.name, one.held, one.statement, one.evidence) for one in found if not one.timed]
-        rows += kept or [(figure, "", "", "", "")]
+        kept = [one for one in found if not one.timed]
+        rows += [(figure, one.name, _held(one), one.statement, one.evidence) for one in kept]
+        rows += [] if kept else [(figure, "", "", "", "")]
     file = smoke_file(paper)
     write_file(file, pd.DataFrame(rows, columns=list(_COLUMNS)).to_csv(index=False, lineterminator="\n"))
     return file
+
+
+def _held(finding: Finding) -> bool | str:
+    return finding.held if finding.decided else _UNDECIDED
 
 
 def run_smoke(experiments: Iterable[Experiment]) -> dict[str, list[Finding]]:

@@ -43,8 +43,9 @@ def _details(section: Section) -> list[str]:
     lines = []
     if section.is_incomplete and section.points is not None:
         lines.append("{} of {} points".format(*section.points))
-    for finding in section.not_held:
-        notes = ["seconds"] * finding.timed + ["documented"] * (finding.name in section.deviations)
+    for finding in (*section.not_held, *section.undecided):
+        notes = ["seconds"] * finding.timed + ["undecided"] * (not finding.decided)
+        notes += ["documented"] * (finding.name in section.deviations)
         lines.append(finding.name + (f" ({', '.join(notes)})" if notes else ""))
     if section.problems:
         lines.append(f"{len(section.problems)} problem{'s' * (len(section.problems) > 1)}")

@@ -10,9 +10,10 @@ from workbench.experiment.finding import Finding
 from workbench.experiment.recorded import Recorded, recorded
 from workbench.paths import shown_path
 from workbench.report.markdown import escaped, markdown_table
-from workbench.report.sections import HELD, IN_PART, NOT_CHECKED, NOT_HELD, NOT_RUN, Section
+from workbench.report.sections import HELD, IN_PART, NOT_CHECKED, NOT_HELD, NOT_RUN, UNDECIDED, Section
 
 SIZES = ("smoke", "real", "paper")
+_ORDER = (HELD, IN_PART, NOT_HELD, UNDECIDED, NOT_CHECKED, NOT_RUN)
 _MAX_ROWS, _MAX_COLUMNS = 12, 8  # of a comparison that is short enough for the document
 
 
@@ -68,7 +69,7 @@ def paper_row(figures: Sequence[FigureVerdicts]) -> str:
 
 
 def details(figure: FigureVerdicts) -> str:
-    """Formats a figure's claim, the findings that did not hold with their reasons, and short comparisons.
+    """Formats a figure's claim, the findings that did not hold or are undecided with reasons, and short comparisons.
 
     Args:
         figure: its verdicts.
@@ -108,8 +109,11 @@ def _figure_row(figure: FigureVerdicts) -> str:
 def _verdict(section: Section) -> str:
     status, table = _status(section), section.provenance.get("table")
     missed = ", ".join(f"`{finding.name}`" for finding in section.not_held if not finding.timed)
+    unknown = ", ".join(f"`{finding.name}`" for finding in section.undecided)
     linked = f"[{status}](../{table})" if table else status
-    return f"{section.symbol if status == section.status else '–'} {linked}" + (f": not {missed}" if missed else "")
+    notes = [f"not {missed}"] * bool(missed) + [f"undecided {unknown}"] * bool(unknown and status != UNDECIDED)
+    symbol = section.symbol if status == section.status else "–"
+    return f"{symbol} {linked}" + (f": {'; '.join(notes)}" if notes else "")
 
 
 def _status(section: Section) -> str:
@@ -119,13 +123,13 @@ def _status(section: Section) -> str:
 
 def _counts(figures: Iterable[FigureVerdicts], size: str) -> dict[str, int]:
     found = Counter(_status(figure.of(size)[0]) if figure.of(size) else NOT_RUN for figure in figures)
-    return {status: found[status] for status in (HELD, IN_PART, NOT_HELD, NOT_CHECKED, NOT_RUN) if found[status]}
+    return {status: found[status] for status in _ORDER if found[status]}
 
 
 def _section_details(section: Section) -> list[str]:
     label = f"**{section.size}**" + (f", {section.provenance['device']}" if section.recorded else "")
     parts = []
-    for finding in section.not_held:
+    for finding in (*section.not_held, *section.undecided):
         reason = section.deviations.get(finding.name)
         why = f" *Why:* {escaped(reason)}" if reason else ""
         parts.append(f"- {label}, {finding.verdict}: {escaped(finding.statement)} ({escaped(finding.evidence)}).{why}")

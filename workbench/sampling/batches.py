@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from itertools import chain, islice, repeat
 from typing import Generic, TypeVar
 
 import torch
@@ -125,6 +126,22 @@ class Batches(Generic[T]):
             ValueError: the number is below 0.
         """
         return Batches(self._order, self._sample, epoch=epoch)
+
+    def steps(self, count: int) -> Iterator[T]:
+        """Iterate over a number of batches, epoch after epoch; an epoch that is left early counts as begun.
+
+        Args:
+            count: number of batches.
+
+        Raises:
+            ValueError: a number below 0, or more batches than there are: an epoch is empty, or the only one.
+        """
+        check_at_least("count", count, 0)
+        if count > len(self) and (self._pinned is not None or not len(self)):
+            one = "the only epoch" if self._pinned is not None else "an epoch"
+            raise ValueError(f"count is {count}, but {one} has {len(self)} batches; omit epoch=, or lower batch_size")
+        self._on_epoch = None  # who counts batches through the epochs has chosen these
+        return islice(chain.from_iterable(repeat(self)), count)
 
     def __repr__(self) -> str:
         which = f"next is epoch {self.next_epoch}" if self._pinned is None else f"epoch {self._pinned}"

@@ -18,11 +18,10 @@ from workbench.core.errors import check_at_least, check_ids, check_seed, check_t
 from workbench.core.exchange import Exchange
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
-from workbench.kernels.gather import gather_rows
-from workbench.kernels.relabel import local_dtype, relabeler
+from workbench.kernels.relabel import relabeler
 from workbench.sampling.all_to_all import AllToAll, run_in_lockstep
 from workbench.sampling.drawn import Drawn, check_drawn, edge_values
-from workbench.sampling.halo_ids import SplitIds, split_ids
+from workbench.sampling.halo_ids import SplitIds, local_ids, split_ids
 from workbench.sampling.owned_graph import OwnedGraph, checked_owner
 from workbench.sampling.sampler import Sampler, check_graph, check_sampler, copy_ids, require_row_independence
 
@@ -57,6 +56,8 @@ def sample_owned(
     check_type("owned", owned, OwnedGraph, "pass an OwnedGraph: OwnedGraph.of(graph, owner, rank)")
     check_sampler(sampler)
     require_row_independence(sampler, "cooperative sampling")
+    if not hasattr(sampler, "draw_owned"):
+        owned.check_reads(sampler)
     check_seed(step, "step")
     seeds = check_ids("seeds", seeds, owned.graph.num_nodes, unique=True).to(owned.graph.device)
     mine = seeds[owned.owner[seeds] == owned.rank]
@@ -77,7 +78,7 @@ def _sample_layers(
         asked = yield list(layer_ids.split.halo.split(counts))
         sources, exchange = _answer(owned, torch.cat([nodes, layer_ids.split.own]), asked, layer_ids.split.halo, counts)
         num_src = len(sources) + len(layer_ids.split.halo)
-        local = _local_ids(layer_ids, len(nodes), len(sources))
+        local = local_ids(layer_ids.labels, len(nodes), layer_ids.split, len(sources))
         blocks.insert(0, Block(drawn.indptr, local, num_src, len(nodes), **extra))
         exchanges.insert(0, exchange)
         nodes = sources
@@ -119,16 +120,6 @@ def _answer(
         with relabeler(owned.graph.num_nodes, nodes) as labels:
             send, nodes = labels(wanted).long(), labels.node_ids
     return nodes, Exchange(send, tuple(len(ids) for ids in asked), counts, halo)
-
-
-def _local_ids(layer: _LayerIds, num_dst: int, num_owned: int) -> Tensor:
-    """Convert the numbers of sources to positions in `[owned | halo]`."""
-    if not len(layer.split.halo):
-        return layer.labels
-    places = layer.split.places
-    new = torch.where(places >= 0, num_dst + places, num_owned - 1 - places)
-    table = torch.cat([torch.arange(num_dst, device=new.device), new])
-    return gather_rows(table.to(local_dtype(num_owned + len(layer.split.halo))), layer.labels)
 
 
 def cooperative_batches(

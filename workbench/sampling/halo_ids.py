@@ -10,9 +10,12 @@ from workbench.kernels.csr import offsets
 from workbench.kernels.id_index import IdIndex
 from workbench.kernels.jit import compiled
 from workbench.kernels.prefetch import prefetch
+from workbench.kernels.relabel import local_dtype
+from workbench.kernels.threads import parallel_rows
 from workbench.sampling.owned_graph import OwnedGraph
 
 _PREFETCH_DISTANCE = 32  # ids
+_MIN_EDGES = 1 << 16  # per thread
 
 
 class SplitIds(NamedTuple):
@@ -66,6 +69,35 @@ def split_ids_torch(ids: Tensor, owned: OwnedGraph) -> SplitIds:
     places[is_own] = torch.arange(len(own), device=ids.device)
     places[~is_own] = -1 - slots
     return SplitIds(own, foreign[order], torch.bincount(owner[~is_own], minlength=owned.num_ranks), places)
+
+
+def local_ids(labels: Tensor, num_dst: int, split: SplitIds, num_owned: int) -> Tensor:
+    """Convert numbers of sources in order of first appearance to positions in `[owned | halo]`.
+
+    Args:
+        labels: int32 or int64 [num_edges], destinations first, then new sources; on the CPU they are overwritten.
+        num_dst: number of destinations.
+        split: the new sources by owner.
+        num_owned: nodes that the rank owns, those that other ranks ask for included.
+
+    Returns:
+        Local ids in the dtype of the labels.
+    """
+    if not len(split.halo):
+        return labels
+    new = torch.where(split.places >= 0, num_dst + split.places, num_owned - 1 - split.places)
+    table = torch.cat([torch.arange(num_dst, device=new.device), new]).to(local_dtype(num_owned + len(split.halo)))
+    if labels.device.type != "cpu" or table.dtype != labels.dtype:
+        return table[labels.long()]
+    local, new_ids = labels.numpy(), table.numpy()
+    parallel_rows(lambda lo, hi: _renumber(lo, hi, local, new_ids), len(labels), _MIN_EDGES)
+    return labels
+
+
+@compiled
+def _renumber(lo, hi, labels, table):
+    for e in range(lo, hi):
+        labels[e] = table[labels[e]]
 
 
 @compiled

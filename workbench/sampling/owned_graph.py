@@ -88,14 +88,25 @@ class OwnedGraph:
             IndexError: a node of another rank; the message names both.
             ValueError: the sampler reads rows of other nodes than those that it draws for.
         """
+        self.check_reads(sampler)
+        self.check_owned("nodes", nodes)
+        return sampler.draw(self.graph, nodes, layer=layer, step=step, exclude_edges=self.own_edges(exclude_edges))
+
+    def check_reads(self, sampler: Sampler) -> None:
+        """Check that a sampler reads no rows but those of the nodes that it draws for.
+
+        Args:
+            sampler: draws for nodes of this rank.
+
+        Raises:
+            ValueError: it does, and other ranks have such rows.
+        """
         if self.num_ranks > 1 and getattr(sampler, "reads_other_rows", False):
             raise ValueError(
                 f"{type(sampler).__name__} reads rows of nodes that other ranks own (reads_other_rows is True), so "
                 f"rank {self.rank} of {self.num_ranks} can't draw alone; call sample_owned, for which a sampler "
                 "defines draw_owned"
             )
-        self.check_owned("nodes", nodes)
-        return sampler.draw(self.graph, nodes, layer=layer, step=step, exclude_edges=self.own_edges(exclude_edges))
 
     def check_owned(self, name: str, nodes: Tensor) -> Tensor:
         """Return nodes as an int64 vector after checking that this rank owns all of them.

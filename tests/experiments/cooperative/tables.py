@@ -55,6 +55,53 @@ def densities() -> pd.DataFrame:
     )
 
 
+KAPPAS = (1, 4, 256, "inf")
+
+
+def dependent_training() -> pd.DataFrame:
+    """Rows of Table 3's sweep: better with κ by its own sampler, equal with all neighbours, but for κ = ∞."""
+    return pd.DataFrame(
+        [
+            {
+                "dataset": dataset,
+                "kappa": kappa,
+                "seed": seed,
+                "step": step,
+                "loss": 1 - 0.1 * place + 0.01 * seed - step / 100 + (jitter := 1e-4 * (seed * (place + 1) % 3)),
+                "val_f1_sampled": 0.6 + 0.05 * place + step / 1000 + jitter,
+                "val_f1": 0.8 + 0.01 * seed + step / 1000 - 0.02 * (kappa == "inf") + jitter,
+                "status": "FINISHED",
+            }
+            for dataset in ("x", "y")
+            for place, kappa in enumerate(KAPPAS)
+            for seed in range(5)
+            for step in (10, 20, 30, 40)
+        ]
+    )
+
+
+def independent_parts() -> pd.DataFrame:
+    """Rows of Figure 9's sweep: the same curves, whatever the number of parts."""
+    return pd.DataFrame(
+        [
+            {
+                "dataset": "x",
+                "sampler": sampler,
+                "num_parts": parts,
+                "seed": seed,
+                "step": step,
+                "loss": 1 + 0.01 * seed - step / 100 + (jitter := 1e-4 * (seed * parts % 3)),
+                "val_f1": 0.8 + 0.01 * seed + step / 1000 + jitter,
+                "status": "FINISHED",
+            }
+            for sampler in ("NS", "LABOR-0")
+            for parts in (1, 2, 8)
+            for seed in range(5)
+            for step in (10, 20)
+        ]
+    )
+
+
 def misses() -> pd.DataFrame:
     """Rows of Figure 5a's sweep: LRU's miss rate halves with every fourfold κ, and Belady's is half of it."""
     return pd.DataFrame(
@@ -70,6 +117,49 @@ def misses() -> pd.DataFrame:
             }
             for dataset in ("x", "y")
             for policy, least in (("lru", 1.0), ("fifo", 1.1), ("belady-bypass", 0.5))
+            for kappa in (1, 4, 16)
+            for run in range(3)
+        ]
+    )
+
+
+def ranks() -> pd.DataFrame:
+    """Rows of Table 7's sweep: cooperating PEs have as many of an independent PE's nodes as P^-0.3."""
+    rows = []
+    for ranks, run in ((ranks, run) for ranks in (2, 4, 8) for run in range(3)):
+        for ownership, minibatching in (("random", "independent"), ("random", "cooperative"), ("metis", "cooperative")):
+            gain = 1.0 if minibatching == "independent" else ranks**-0.3
+            share = 0.0 if minibatching == "independent" else (1 - 1 / ranks) * (1 if ownership == "random" else 0.4)
+            row = {"dataset": "x", "sampler": "LABOR-0", "num_ranks": ranks, "ownership": ownership, "run": run}
+            row |= {"minibatching": minibatching, "imbalance": 1.1, "duplication": 1 / gain, "status": "FINISHED"}
+            row["cross_edge_share"] = share * (1 + 1e-5 * (run - 1))
+            for hop in (1, 2, 3):
+                owned = 10.0**hop * gain
+                row |= {f"owned_{hop}": owned, f"needed_{hop}": 1.4 * owned, f"edges_{hop}": 2 * owned}
+                row[f"halo_{hop}"] = 1.4 * owned * share * 0.9
+            rows.append(row)
+    return pd.DataFrame(rows)
+
+
+def rank_misses() -> pd.DataFrame:
+    """Rows of Figure 5b's sweep: half of the rows, of which 45 % as many miss; one cache misses as often."""
+    work = {"independent": (100.0, 0.8), "cooperative": (50.0, 0.36), "one PE, one cache": (50.0, 0.365)}
+    return pd.DataFrame(
+        [
+            {
+                "dataset": dataset,
+                "sampler": "LABOR-0",
+                "minibatching": minibatching,
+                "kappa": kappa,
+                "run": run,
+                "capacity_rows": 10,
+                "num_inputs": inputs,
+                "miss_rate": (miss := least / kappa**0.25 * (1 + 1e-5 * run)),
+                "missed_rows": inputs * miss,
+                "status": "FINISHED",
+            }
+            for dataset in ("x", "y")
+            for minibatching, (inputs, least) in work.items()
             for kappa in (1, 4, 16)
             for run in range(3)
         ]

@@ -3,10 +3,23 @@
 import pandas as pd
 import pytest
 
-from tests.experiments.cooperative.tables import densities, misses, work
+from tests.experiments.cooperative.tables import densities, misses, rank_misses, ranks, work
+from tests.experiments.cooperative.tables import densities, dependent_training, independent_parts, misses, work
 from workbench.experiment.figure_loader import load_experiment
 
-TABLES = {"fig3": work, "fig5a": misses, "fig6": work, "density": densities}
+TABLES = {
+    "fig3": work,
+    "fig5a": misses,
+    "fig5b": rank_misses,
+    "fig6": work,
+    "density": densities,
+    "table7": ranks,
+    "fig6": work,
+    "table3": dependent_training,
+    "fig8": dependent_training,
+    "fig9": independent_parts,
+    "density": densities,
+}
 
 
 def verdicts(figure: str, table: pd.DataFrame) -> dict[str, bool]:
@@ -41,6 +54,29 @@ LARGEST = "batch_size == 1024 and dataset == 'y'"
         ("fig5a", "policy == 'lru' and kappa == 16 and dataset == 'y'", "miss_rate", 2.1, {"misses-fall", "threefold"}),
         ("fig5a", "policy == 'lru' and kappa == 16 and dataset == 'y'", "miss_rate", 1.5, {"threefold"}),
         ("fig5a", "policy == 'fifo' and kappa == 4 and run == 1", "miss_rate", 0.1, {"belady-least"}),
+        ("fig5b", "minibatching == 'cooperative' and kappa == 16", "num_inputs", 1.5, {"work-ratio"}),
+        ("fig5b", "minibatching == 'cooperative' and kappa == 16", "missed_rows", 1.7, {"fetched-ratio"}),
+        ("fig5b", "minibatching == 'independent' and kappa == 4", "miss_rate", 0.8, {"miss-ratio"}),
+        ("fig5b", "minibatching == 'one PE, one cache' and run == 1 and kappa == 1", "miss_rate", 0.9,
+         {"caches-add-up"}),
+        ("fig5b", "kappa == 16", "miss_rate", 1.5, {"misses-fall"}),
+        ("table7", "minibatching == 'cooperative' and num_ranks == 8 and run == 1", "owned_3", 3,
+         {"fewer-inputs", "gain-grows"}),
+        ("table7", "minibatching == 'cooperative' and num_ranks == 2 and run == 1", "edges_3", 2, {"fewer-edges"}),
+        ("table7", "ownership == 'random' and num_ranks == 4", "cross_edge_share", 1.02, {"share-per-edge"}),
+        ("table7", "ownership == 'random' and num_ranks == 4", "halo_2", 1.2, {"share-per-id"}),
+        ("table7", "ownership == 'metis' and num_ranks == 4 and run == 0", "halo_1", 3, {"metis-fewer-rows"}),
+        ("table3", "kappa == 256 and dataset == 'y'", "val_f1", 1.02, {"no-loss-y"}),
+        ("table3", "kappa == 4 and dataset == 'x' and seed == 0", "val_f1", 1.05, {"no-loss-x"}),  # undecided
+        ("table3", "kappa == 'inf' and dataset == 'x'", "val_f1", 1.1, {"infinity-loses-x"}),
+        ("fig8", "kappa == 'inf' and dataset == 'y'", "loss", 1.3, {"loss-best-at-infinity"}),
+        ("fig8", "kappa == 1 and dataset == 'y' and step > 20", "loss", 0.4, {"loss-better-with-kappa",
+         "loss-best-at-infinity"}),
+        ("fig8", "kappa == 4 and step > 20", "val_f1_sampled", 1.2, {"f1-best-at-infinity"}),
+        ("fig8", "kappa == 4 and step < 20", "val_f1_sampled", 9, set()),  # the first half does not count
+        ("fig9", "num_parts == 8 and sampler == 'NS'", "val_f1", 1.02, {"same-f1"}),
+        ("fig9", "num_parts == 2 and step == 20", "loss", 1.05, {"same-loss"}),
+        ("fig9", "num_parts == 2 and step == 10", "loss", 1.05, set()),
         ("density", "method == 'node' and share == 1", "density", 0.5, {"node-density-never-falls"}),
         ("density", "method == 'uniform' and share == 0.4", "num_edges", 1.02, {"uniform-as-expected"}),
     ],
@@ -65,7 +101,23 @@ def test_the_comparison_of_fig6_is_of_successive_sizes():
     assert shown.loc["y", "edge", "NS"].tolist() == pytest.approx([4**0.2] * 3)
 
 
-@pytest.mark.parametrize(("figure", "points"), [("fig3", 64), ("fig5a", 18), ("fig6", 64), ("density", 18)])
+POINTS = {"fig3": 64, "fig5a": 18, "fig5b": 18, "fig6": 64, "density": 18, "table7": 36}
+
+
+@pytest.mark.parametrize(("figure", "points"), POINTS.items())
+def test_one_run_apart_from_the_others_decides_nothing():
+    table = dependent_training()
+    odd = (table.kappa == 4) & (table.dataset == "x") & (table.seed == 0)
+    table.loc[odd, "val_f1"] *= 1.05
+    found = {finding.name: finding.verdict for finding in load_experiment("cooperative/table3").check(table)}
+    assert found == {"no-loss-x": "undecided", "no-loss-y": "held"} | dict.fromkeys(
+        ("infinity-loses-x", "infinity-loses-y"), "held"
+    )
+
+
+@pytest.mark.parametrize(
+    ("figure", "points"), [("fig3", 64), ("fig5a", 18), ("fig6", 64), ("table3", 6), ("density", 18)]
+)
 def test_figures_show_a_mean_per_size(figure, points):
     drawn = load_experiment(f"cooperative/{figure}").draw(TABLES[figure]())
     assert sum(len(trace.x) for trace in drawn.data) == points
@@ -75,3 +127,37 @@ def test_the_comparison_of_fig5a_begins_with_the_paper():
     shown = load_experiment("cooperative/fig5a").compare(misses()).set_index("dataset")
     assert shown.loc["reddit (paper)", [1, 256]].tolist() == [0.64, 0.16]
     assert shown.loc["x", [1, 4, 16]].tolist() == pytest.approx([0.8, 0.4, 0.2], abs=1e-4)
+
+
+def test_the_comparison_of_table7_begins_with_the_paper():
+    shown = load_experiment("cooperative/table7").compare(ranks()).set_index(["dataset", "ownership", "minibatching"])
+    assert shown.loc[("mag240M (paper)", "metis", "cooperative"), ["halo_3", "needed_3"]].tolist() == [178, 419]
+    assert shown.loc[("x", "random", "cooperative"), "owned_3"] == pytest.approx(4**-0.3)
+
+
+def test_the_comparison_of_fig5b_is_of_ratios():
+    shown = load_experiment("cooperative/fig5b").compare(rank_misses()).set_index("dataset")
+    assert shown.loc["mag240M (paper)", ["work", "miss", "fetched"]].tolist() == [1.4, 2.0, 3.0]
+    assert shown.loc["x", "work"].tolist() == pytest.approx([2.0] * 3)
+    assert shown.loc["x", "fetched"].tolist() == pytest.approx([2 * 0.8 / 0.36] * 3)
+def test_the_comparison_of_table3_lists_paper_values_and_differences():
+    shown = load_experiment("cooperative/table3").compare(dependent_training()).set_index("dataset")
+    assert [*shown] == ["κ = 1", "κ = 4", "κ = 16", "κ = 64", "κ = 256", "κ = ∞"]
+    assert shown.loc["reddit (paper)", "κ = ∞"] == "95.01 ± 0.30"
+    mean, half = shown.loc["x", "κ = 1"].split(" ± ")
+    assert float(mean) == pytest.approx(86.01, abs=0.005) and float(half) == pytest.approx(1.96, abs=0.05)
+    assert shown.loc["x, difference", "κ = ∞"] == "-2.00 ± 0.00"
+
+
+def test_the_comparison_of_fig8_is_of_the_second_half():
+    shown = load_experiment("cooperative/fig8").compare(dependent_training()).set_index(["dataset", "κ"])
+    assert shown.loc[("x", "1"), "loss"] == pytest.approx(1 + 0.02 - 0.35, abs=2e-4)
+    assert shown.loc[("y", "∞"), "F1, this sampler"] == pytest.approx(0.6 + 0.15 + 0.035, abs=2e-4)
+
+
+def test_the_comparison_of_fig9_is_with_one_batch():
+    table = independent_parts()
+    table.loc[(table.num_parts == 8) & (table.sampler == "NS"), ["val_f1", "loss"]] *= 1.02
+    shown = load_experiment("cooperative/fig9").compare(table).set_index("P")
+    assert shown.loc[8, "F1, difference"].startswith("+0.8") and shown.loc[8, "loss, difference"].startswith("+1.0")
+    assert shown.loc[1, "F1"] == pytest.approx(84.01, abs=0.01)

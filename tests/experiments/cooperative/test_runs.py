@@ -2,8 +2,10 @@
 
 import pytest
 import torch
+from torch.nn.functional import cross_entropy
 
 import workbench as wb
+from experiments.cooperative import accuracy_runs
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.experiment.figure_loader import load_experiment
 
@@ -88,3 +90,110 @@ def test_miss_rates_are_those_of_the_trace_after_the_warm_up(graph):
     expected = wb.simulate_cache(wb.AccessTrace.of(reads), capacity, num_rows=graph.num_nodes, warmup=4)
     assert (found[6]["miss_rate"], found[6]["capacity_rows"]) == (expected.miss_rate, capacity)
     assert found[6]["num_inputs"] == sum(map(len, reads[4:])) / 8
+
+
+def test_a_row_of_table7_counts_the_batches_of_the_ranks(graph):
+    given = {"sampler": "LABOR-0", "fanouts": [2, 2, 3], "batch_size": 8, "num_ranks": 3, "runs": 2}
+    found = rows("table7", cases=[["random", "independent"], ["metis", "cooperative"]], **given)
+    assert [(r["ownership"], r["minibatching"], r["run"]) for r in found[1:3]] == [
+        ("metis", "cooperative", 0),
+        ("random", "independent", 1),
+    ]
+    train = wb.load_dataset(**TINY).train_idx
+    seeds = train[permutation(stream(0, Purpose.SHUFFLE, 1), len(train))[:24]]
+    whole = wb.LaborSampler([2, 2, 3]).sample(graph, seeds, step=1)
+    assert found[3]["owned_3"] * 3 == pytest.approx(whole.num_inputs)
+    assert [found[3][f"edges_{hop}"] * 3 for hop in (3, 2, 1)] == pytest.approx([b.num_edges for b in whole.blocks])
+    owner = wb.partition_graph(graph, 3, method="random", seed=1)
+    alone = [wb.LaborSampler([2, 2, 3]).sample(graph, seeds[owner[seeds] == p], step=1).num_inputs for p in range(3)]
+    assert found[2]["owned_3"] * 3 == pytest.approx(sum(alone))
+
+
+def test_every_rank_of_fig5b_reads_its_own_rows(graph):
+    given = {"fanouts": [2, 3], "batch_size": 8, "kappas": [1, 4], "groups": 1, "capacity_share": 0.1, "runs": 2}
+    found = rows("fig5b", sampler="LABOR-0", num_ranks=3, **given)
+    assert [r["minibatching"] for r in found[:4]] == ["independent", "cooperative", "one PE, one cache", "independent"]
+    for _, cooperative, whole in zip(*[iter(found)] * 3, strict=True):
+        assert cooperative["num_inputs"] == whole["num_inputs"]
+        assert whole["capacity_rows"] == 3 * cooperative["capacity_rows"]
+    assert found[0]["num_inputs"] > found[1]["num_inputs"]
+    assert found[0]["missed_rows"] == pytest.approx(found[0]["num_inputs"] * found[0]["miss_rate"])
+TRAINING = {"model": "gcn", "fanouts": [2, 3], "hidden_dim": 8, "learning_rate": 0.01, "seed": 1}
+
+
+def first_steps(samplers, batch_size):
+    """Two steps of training by the primitives: rows of the mean loss, the model, and the data set."""
+    data = wb.load_dataset(**TINY)
+    model = wb.build_model(
+        "gcn", in_dim=data.num_features, hidden_dim=8, out_dim=data.num_classes, num_layers=2, seed=1
+    )
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    batches = wb.batches(data.graph, data.train_idx, sampler=samplers[0], batch_size=batch_size, drop_last=True, seed=1)
+    losses = []
+    for step, batch in [*batches][:2]:
+        shares = [batch.seeds[i * batch_size // len(samplers) :][: batch_size // len(samplers)] for i in (0, 1)]
+        parts = [sampler.sample(data.graph, share, step=step) for sampler, share in zip(samplers, shares, strict=False)]
+        outputs = [model(part.blocks, data.x[part.node_ids]) for part in parts]
+        losses_of_parts = [cross_entropy(out, data.y[part.seeds]) for out, part in zip(outputs, parts, strict=True)]
+        loss = torch.stack(losses_of_parts).mean()
+        optimizer.zero_grad()
+        loss.backward()
+        optimizer.step()
+        losses.append(loss.item())
+    return sum(losses) / 2, model.eval(), data
+
+
+def full_accuracy(model, data):
+    whole = wb.FullNeighborSampler(2).sample(data.graph, data.val_idx)
+    return wb.accuracy(model(whole.blocks, data.x[whole.node_ids]), data.y[data.val_idx])
+
+
+def test_dependent_training_is_that_of_the_primitives():
+    config = {**TRAINING, "sampler": "LABOR-0", "kappa": 2, "batch_size": 32, "steps": 4, "evaluate_every": 2}
+    found = rows("table3", **config)
+    assert [row["step"] for row in found] == [2, 4]
+    sampler = wb.LaborSampler([2, 3], seed=1, dependence=wb.Smoothed(2))
+    loss, model, data = first_steps([sampler], 32)
+    assert found[0]["loss"] == pytest.approx(loss, rel=1e-5)
+    assert found[0]["val_f1"] == full_accuracy(model, data)
+    next_batch = sampler.sample(data.graph, data.val_idx, step=2)
+    logits = model(next_batch.blocks, data.x[next_batch.node_ids])
+    assert found[0]["val_f1_sampled"] == wb.accuracy(logits, data.y[data.val_idx])
+
+
+def test_infinite_kappa_never_changes_neighbourhoods():
+    whole = len(wb.load_dataset(**TINY).train_idx)
+    config = {**TRAINING, "sampler": "NS", "batch_size": whole, "steps": 2, "evaluate_every": 1, "learning_rate": 0.0}
+    same, changed = ({row["loss"] for row in rows("table3", kappa=kappa, **config)} for kappa in ("inf", 1))
+    assert max(same) - min(same) < 1e-6 < max(changed) - min(changed)
+
+
+def test_independent_parts_are_sampled_with_seeds_of_their_own_and_averaged():
+    config = {**TRAINING, "sampler": "NS", "batch_size": 64, "steps": 2, "evaluate_every": 2}
+    (found,) = rows("fig9", num_parts=2, **config)
+    loss, model, data = first_steps([wb.NeighborSampler([2, 3], seed=1000 + part) for part in (0, 1)], 64)
+    assert found["loss"] == pytest.approx(loss, rel=1e-5)
+    assert found["val_f1"] == full_accuracy(model, data)
+
+
+@pytest.mark.parametrize(
+    ("config", "message"),
+    [
+        ({"steps": 3, "evaluate_every": 2}, "steps is 3, not a multiple of evaluate_every, 2"),
+        ({"num_parts": 65}, "num_parts is 65 for a batch_size of 64"),
+        ({"batch_size": 10**6}, "batch_size is 1000000, but there are 2"),
+    ],
+)
+def test_impossible_trainings_are_refused(config, message):
+    given = {**TRAINING, "sampler": "NS", "batch_size": 64, "steps": 2, "evaluate_every": 2, "num_parts": 2}
+    with pytest.raises(ValueError, match=message):
+        rows("fig9", **given | config)
+
+
+def test_micro_f1_counts_all_decisions():
+    logits = torch.tensor([[1.0, -1, 2], [-1, 3, -2], [1, 1, -1]])
+    y = torch.tensor([[1.0, 1, 0], [0, 1, 0], [0, 1, 1]])
+    decisions = [(p > 0, bool(t)) for ps, ts in zip(logits, y, strict=True) for p, t in zip(ps, ts, strict=True)]
+    true, false, missed = (sum(d == kind for d in decisions) for kind in ((True, True), (True, False), (False, True)))
+    assert accuracy_runs.micro_f1(logits, y) == pytest.approx(true / (true + (false + missed) / 2))
+    assert accuracy_runs.micro_f1(logits, torch.tensor([2, 0, 0])) == pytest.approx(2 / 3)

@@ -99,6 +99,16 @@ def standins() -> pd.DataFrame:
     )
 
 
+def partitioning() -> pd.DataFrame:
+    about = [{"beside": "separate calls", "cuts": 4}, {"beside": "reg", "parts": 8, "excess_ratio": 0.75}]
+    return pd.DataFrame(
+        {"graph": g, "method": m, "fanouts": (10, 25), **kind, **TIMES}
+        for g in ("ogbn-arxiv", "dblp-2010", "cnr-2000")
+        for m in ("auto", "fast")
+        for kind in about
+    )
+
+
 def caches() -> pd.DataFrame:
     policies = ("lru", "s3-fifo", "static", "belady", "belady-bypass")
     speeds = {"speed": 12.0, "speed_low": 11.0, "speed_high": 12.5, "peer_speed": 3.0, "miss_rate": 0.5}

@@ -10,6 +10,7 @@ FIGURES = (
     "sampling",
     "labor",
     "splitting",
+    "partitioning",
     "aggregation",
     "epoch",
     "micro_batches",
@@ -46,6 +47,9 @@ def test_all_claims_hold_in_a_table_made_for_them(figure: str) -> None:
         ("labor", "importance == 1 and threads == 1", "ratio_best", 2.4, {"one-thread-faster-in-every-case"}),
         ("splitting", "num_parts == 8 and method == 'metis'", "ratio_best", 4.9, {"faster-in-every-case"}),
         ("splitting", "num_parts == 8 or method == 'metis'", "ratio_best", 6.9, {"faster-at-the-median"}),
+        ("partitioning", "beside != 'reg' and graph != 'cnr-2000'", "ratio_best", 1.6, {"prepared-once"}),
+        ("partitioning", "beside == 'reg' and graph != 'cnr-2000'", "ratio_best", 1.4, {"total-seconds"}),
+        ("partitioning", "beside == 'reg' and graph != 'cnr-2000'", "excess_ratio", 0.81, {"total-excess"}),
         ("aggregation", "kind == 'pool' and width == 64", "ratio_best", 0.8, {"faster-in-every-case"}),
         ("aggregation", "kind != 'gat'", "ratio_best", 1.4, {"faster-at-the-median"}),
         ("aggregation", "kind == 'gat'", "ratio_best", 7.9, {"attention-gains-most"}),
@@ -89,8 +93,9 @@ def test_findings_on_seconds_are_timed() -> None:
         for figure in FIGURES
     }
     of_time = ("sampling", "labor", "splitting", "aggregation", "epoch", "micro_batches", "boundaries", "caches")
-    assert timed.pop("disk_rows") == {False, True}
-    assert timed == {figure: {figure in of_time} for figure in FIGURES if figure != "disk_rows"}
+    for both in ("disk_rows", "partitioning"):
+        assert timed.pop(both) == {False, True}
+    assert timed == {figure: {figure in of_time} for figure in timed}
 
 
 @pytest.mark.parametrize("figure", FIGURES)

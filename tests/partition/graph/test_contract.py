@@ -53,7 +53,7 @@ def test_degenerate_graphs() -> None:
 
 
 def test_bad_arguments_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
-    with pytest.raises(ValueError, match=r"method 'best' is not known; choose from metis, random, range"):
+    with pytest.raises(ValueError, match=r"method 'best' is not known; choose from fennel, ldg, metis, random, range"):
         partition_graph(GRAPH, 2, method="best")
     with pytest.raises(ValueError, match=r"num_parts is 201, but the graph has 200 nodes"):
         partition_graph(GRAPH, 201)

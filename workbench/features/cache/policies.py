@@ -42,7 +42,8 @@ def make_machine(
     Args:
         policy: a name of `CACHE_POLICIES`.
         num_rows: number of rows of the store.
-        capacity_rows: number of rows that the cache has room for.
+        capacity_rows: number of rows that the cache has room for; one that exceeds `num_rows` evicts nothing, and the
+            state has room for `num_rows` alone.
         batches: whether batch semantics follow, in which a row is next used in a later read.
         rows: int64 or int32 [any], ids of the rows of a static cache, the most important first; required by "static",
             refused by all others.
@@ -61,7 +62,8 @@ def make_machine(
         raise ValueError(f'rows= is for policy="static" alone, but policy is "{policy}"; leave rows out')
     if trace is not None and policy not in NEED_TRACE:
         raise ValueError(f'trace= is for {" and ".join(NEED_TRACE)} alone, but policy is "{policy}"; leave trace out')
-    return CacheMachine(_CODES[policy], _state(policy, num_rows, capacity_rows, batches, rows, trace))
+    room = min(capacity_rows, max(1, num_rows))
+    return CacheMachine(_CODES[policy], _state(policy, num_rows, room, batches, rows, trace))
 
 
 def _state(
@@ -73,10 +75,8 @@ def _state(
         if trace is None:
             raise ValueError(f'policy="{policy}" needs trace=, a wb.AccessTrace of all reads to come; others need none')
         check_type("trace", trace, AccessTrace, "pass wb.AccessTrace.of(reads)")
-        ids = check_ids("trace.ids", trace.ids, num_rows)
-        return empty_state(
-            num_rows, capacity, next_use=next_uses(ids, trace.offsets.contiguous(), num_rows, later_read=batches)
-        )
+        ids, offsets = check_ids("trace.ids", trace.ids, num_rows).cpu(), trace.offsets.cpu().contiguous()
+        return empty_state(num_rows, capacity, next_use=next_uses(ids, offsets, num_rows, later_read=batches))
     if policy == "s3-fifo":
         state = empty_state(num_rows, capacity, ghosts=int(capacity * GHOST_SHARE))
         state.counters[SMALL_LIMIT] = max(1, int(capacity * SMALL_SHARE))

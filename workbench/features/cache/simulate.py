@@ -1,7 +1,7 @@
 """`simulate_cache`: hits of a cache on a recorded trace, by the machine that also serves rows."""
 
 from dataclasses import dataclass
-from numbers import Integral
+from numbers import Integral, Real
 
 import torch
 from torch import Tensor
@@ -116,6 +116,6 @@ def warmup_reads(warmup: int | float, num_reads: int) -> int:
     if isinstance(warmup, Integral):
         check_at_least("warmup", int(warmup), 0, most=num_reads)
         return int(warmup)
-    if not (isinstance(warmup, float) and 0 <= warmup <= 1):
+    if not (isinstance(warmup, Real) and 0 <= warmup <= 1):
         raise ValueError(f"warmup is {warmup!r}; pass a number of reads, or their share as a float in [0, 1]")
     return int(warmup * num_reads)

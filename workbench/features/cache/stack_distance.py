@@ -12,6 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.core.capacity import check_fits
 from workbench.core.errors import check_ids, check_type
 from workbench.core.trace import AccessTrace
 from workbench.features.cache.simulate import warmup_reads
@@ -32,6 +33,7 @@ def miss_ratio_curve(trace: AccessTrace, *, warmup: int | float = 0) -> Tensor:
 
     Raises:
         ValueError: a warm-up that is longer than the trace, or leaves no access.
+        CapacityError: ids so large that the last accesses of all rows below them do not fit into memory.
 
     Source: Mattson et al. (1970).
     """
@@ -55,6 +57,7 @@ def stack_distances(trace: AccessTrace) -> tuple[Tensor, int]:
     check_type("trace", trace, AccessTrace, "pass wb.AccessTrace.of(reads)")
     limit = num_rows_of(trace)
     ids = check_ids("trace.ids", trace.ids, limit).cpu()
+    check_fits(f"the last accesses of {limit:,} rows", 8 * limit + 12 * len(ids), "number the rows from 0")
     last = torch.full((limit,), -1, dtype=torch.int64)
     tree, distances = torch.zeros(len(ids) + 1, dtype=torch.int32), torch.empty_like(ids)
     distinct = _distances(ids.numpy(), last.numpy(), tree.numpy(), distances.numpy())

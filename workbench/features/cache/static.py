@@ -7,6 +7,7 @@ Yang et al., "GNNLab: A factored system for sample-based GNN training over GPUs"
 import torch
 from torch import Tensor
 
+from workbench.core.capacity import check_fits
 from workbench.core.errors import check_at_least, check_ids, check_type
 from workbench.core.graph import Graph
 from workbench.core.trace import AccessTrace
@@ -41,12 +42,14 @@ def rank_by_frequency(trace: AccessTrace, *, num_rows: int | None = None) -> Ten
 
     Raises:
         IndexError: an id that is not below `num_rows`.
+        CapacityError: the ranking does not fit into memory.
 
     Source: GNNLab (EuroSys 2022), section 6.3, with one or more presampled epochs.
     """
     check_type("trace", trace, AccessTrace, "pass wb.AccessTrace.of(reads)")
     num_rows = num_rows_of(trace) if num_rows is None else num_rows
     check_at_least("num_rows", num_rows, 0)
+    check_fits(f"a ranking of {num_rows:,} rows", 24 * num_rows, "number the rows from 0")
     return _descending(torch.bincount(check_ids("trace.ids", trace.ids, num_rows), minlength=num_rows))
 
 

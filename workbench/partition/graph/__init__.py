@@ -6,14 +6,18 @@ from types import MappingProxyType
 import torch
 from torch import Tensor
 
-from workbench.core.errors import check_at_least, check_choice, check_seed, check_type
+from workbench.core.errors import check_choice, check_seed, check_type
 from workbench.core.graph import Graph
 from workbench.partition.graph.metis import metis_nodes
-from workbench.partition.graph.random import random_nodes
-from workbench.partition.graph.range import range_nodes
+from workbench.partition.graph.streaming import STREAMING_METHODS, check_num_parts, partition_stream
+
+
+def _streamed(method: str) -> Callable[[Graph, int, int], Tensor]:
+    return lambda g, num_parts, seed: partition_stream(g, num_parts, method=method, seed=seed).to(torch.int64)
+
 
 GRAPH_PARTITION_METHODS: Mapping[str, Callable[[Graph, int, int], Tensor]] = MappingProxyType(
-    {"metis": metis_nodes, "random": random_nodes, "range": range_nodes}
+    {"metis": metis_nodes, **{method: _streamed(method) for method in STREAMING_METHODS}}
 )
 
 
@@ -23,9 +27,10 @@ def partition_graph(g: Graph, num_parts: int, *, method: str = "metis", seed: in
     Args:
         g: the graph.
         num_parts: number of parts, 1 to the number of nodes.
-        method: a name of `GRAPH_PARTITION_METHODS`: "metis" (minimum edge cut of the undirected graph), "random" or
-            "range" (runs of node ids of equal length).
-        seed: the same seed gives the same parts; "range" does not depend on it.
+        method: a name of `GRAPH_PARTITION_METHODS`: "metis" (minimum edge cut of the undirected graph), "ldg" or
+            "fennel" (greedy, in one pass over the edges as they are stored; `partition_stream` has their options),
+            "random" or "range" (runs of node ids of equal length).
+        seed: the same seed gives the same parts; "ldg", "fennel" and "range" do not depend on it.
 
     Returns:
         int64 [num_nodes] in [0, num_parts), on the CPU.
@@ -37,11 +42,7 @@ def partition_graph(g: Graph, num_parts: int, *, method: str = "metis", seed: in
     check_choice("method", method, GRAPH_PARTITION_METHODS)
     check_type("g", g, Graph, "pass a Graph (Graph.from_dgl, from_pyg, … convert others)")
     check_seed(seed)
-    check_at_least("num_parts", num_parts, 1)
-    if num_parts > max(1, g.num_nodes):
-        raise ValueError(
-            f"num_parts is {num_parts}, but the graph has {g.num_nodes} nodes; ask for at most one part per node"
-        )
+    check_num_parts(num_parts, g.num_nodes)
     if num_parts == 1:
         return torch.zeros(g.num_nodes, dtype=torch.int64)
     return GRAPH_PARTITION_METHODS[method](g, num_parts, seed)

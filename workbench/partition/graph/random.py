@@ -2,11 +2,10 @@
 
 from torch import Tensor
 
-from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.partition.balance import cut_evenly
 
 
-def random_nodes(g: Graph, num_parts: int, seed: int) -> Tensor:
+def random_nodes(num_nodes: int, num_parts: int, seed: int) -> Tensor:
     """Cut a random permutation of the nodes into runs of equal length."""
-    return cut_evenly(permutation(stream(seed, Purpose.PARTITION), g.num_nodes), num_parts)
+    return cut_evenly(permutation(stream(seed, Purpose.PARTITION), num_nodes), num_parts)

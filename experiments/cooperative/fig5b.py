@@ -1,0 +1,164 @@
+"""Cooperative Minibatching, Figure 5b: misses of the caches of several PEs, independent and cooperating, over κ."""
+
+from collections.abc import Iterator, Sequence
+from itertools import islice
+from math import ceil
+from typing import Any
+
+import pandas as pd
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+import workbench as wb
+from experiments.cooperative.ranks import Ownership, owners, rank_batches
+from experiments.cooperative.samplers import SamplerName, build_sampler
+from workbench.experiment import claims
+from workbench.experiment.config import DataPointConfig
+from workbench.experiment.finding import Finding
+from workbench.experiment.interval import mean_intervals
+from workbench.experiment.interval_claims import expected_within
+from workbench.sampling.batches import EpochOrder
+
+CASE = ["dataset", "sampler"]
+
+
+class Config(DataPointConfig):
+    """Epochs of global batches, whose input rows every rank reads through a cache of its own.
+
+    Args:
+        sampler: name in the paper.
+        fanouts: neighbours per layer, input layer first.
+        batch_size: training nodes per rank.
+        num_ranks: number P of ranks (PEs).
+        ownership: who owns a node.
+        kappas: numbers of batches per group of dependent ones; 1: independent batches.
+        groups: groups of the largest κ that are counted, after as long a warm-up as one of them.
+        capacity_share: rows of one rank's cache as a fraction of the nodes.
+        runs: number of seeds.
+    """
+
+    sampler: SamplerName
+    fanouts: tuple[int, ...] = Field(min_length=1)
+    batch_size: PositiveInt
+    num_ranks: int = Field(ge=2)
+    ownership: Ownership = "random"
+    kappas: tuple[PositiveInt, ...] = Field(min_length=2)
+    groups: PositiveInt
+    capacity_share: float = Field(gt=0, le=1)
+    runs: int = Field(ge=2)
+
+
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    data = config.dataset.load()
+    graph, train = data.graph.to(config.device), data.train_idx.to(config.device)
+    capacity, longest = ceil(config.capacity_share * graph.num_nodes), max(config.kappas)
+    for number in range(config.runs):
+        owner = owners(graph, config.num_ranks, config.ownership, config.seed + number)
+        for kappa in config.kappas:
+            sampler = build_sampler(
+                config.sampler, config.fanouts, seed=config.seed + number, dependence=wb.Smoothed(kappa)
+            )
+            seeds = list(islice(global_batches(train, config, number), (1 + config.groups) * longest))
+            options: dict[str, Any] = {"sampler": sampler, "owner": owner, "num_ranks": config.num_ranks}
+            for minibatching in ("independent", "cooperative"):
+                steps = [rank_batches(minibatching, graph, s, step=step, **options) for step, s in enumerate(seeds)]
+                reads = [[batches[rank].node_ids for batches in steps] for rank in range(config.num_ranks)]
+                yield _row(minibatching, kappa, number, reads, capacity, longest)
+            whole = [sampler.sample(graph, s, step=step).node_ids for step, s in enumerate(seeds)]
+            yield _row("one PE, one cache", kappa, number, [whole], config.num_ranks * capacity, longest)
+
+
+def global_batches(train: Tensor, config: Config, number: int) -> Iterator[Tensor]:
+    """The training nodes of global batches, epoch after epoch."""
+    size = config.num_ranks * config.batch_size
+    order, epoch = EpochOrder(len(train), size, drop_last=True, seed=config.seed + number), 0
+    if not len(order):
+        raise ValueError(f"a global batch of {size} nodes, but {len(train)} training nodes; set a smaller batch_size")
+    while True:
+        yield from (train[positions.to(train.device)] for _, positions in order.positions(epoch))
+        epoch += 1
+
+
+def _row(
+    minibatching: str, kappa: int, number: int, reads: Sequence[Sequence[Tensor]], capacity: int, warmup: int
+) -> dict[str, Any]:
+    """The accesses and misses of all caches, one per rank, in batches after the warm-up."""
+    found = [wb.simulate_cache(wb.AccessTrace.of(ids), capacity, policy="lru", warmup=warmup) for ids in reads]
+    accesses = sum(cache.num_accesses for cache in found)
+    misses = sum(cache.miss_rate * cache.num_accesses for cache in found)
+    return {
+        "minibatching": minibatching,
+        "kappa": kappa,
+        "run": number,
+        "capacity_rows": capacity,
+        "num_inputs": accesses / (len(reads[0]) - warmup),
+        "miss_rate": misses / accesses,
+        "missed_rows": misses / (len(reads[0]) - warmup),
+    }
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.lines import lines
+
+    rows = mean_intervals(table, value="miss_rate", by=[*CASE, "minibatching", "kappa"])
+    last = max(table.kappa)
+    ratio = _ratios(table).query("kappa == @last")
+    return lines(
+        rows.assign(low=rows.low.clip(lower=0)),
+        x="kappa",
+        log_x=True,
+        y="miss_rate",
+        spread={"miss_rate": ("low", "high")},
+        group="minibatching",
+        facet=CASE,
+        title=f"Cooperating PEs fetch {ratio.fetched.min():.1f} to {ratio.fetched.max():.1f} times fewer rows "
+        f"at κ = {last}",
+    )
+
+
+def _ratios(table: pd.DataFrame) -> pd.DataFrame:
+    """Independent over cooperating PEs: input rows (work), miss rate, and rows fetched, by run."""
+    columns = {"num_inputs": "work", "miss_rate": "miss", "missed_rows": "fetched"}
+    wide = table.pivot_table(list(columns), [*CASE, "kappa", "run"], "minibatching")
+    ratios = {new: wide[old]["independent"] / wide[old]["cooperative"] for old, new in columns.items()}
+    return pd.DataFrame(ratios).reset_index()
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    ratios = _ratios(table)
+    bounds = {
+        "work": (1.4, "cooperating PEs read at least 1.4 times fewer input rows"),
+        "miss": (2.0, "the miss rate of cooperating PEs is at most half of that of independent ones"),
+        "fetched": (3.0, "cooperating PEs fetch at least 3 times fewer rows"),
+    }
+    found = [
+        expected_within(f"{name}-ratio", statement, ratios, value=name, by=[*CASE, "kappa"], least=least)
+        for name, (least, statement) in bounds.items()
+    ]
+    falls = claims.monotone(
+        "misses-fall",
+        "the miss rate of cooperating PEs falls with κ",
+        table.query("minibatching == 'cooperative'"),
+        value="miss_rate",
+        along="kappa",
+        by=CASE,
+        falling=True,
+    )
+    return [*found, falls, _adds_up(table)]
+
+
+def _adds_up(table: pd.DataFrame) -> Finding:
+    """Caches of owned rows contain no row twice, so they hit like one cache of their size."""
+    rates = table.pivot_table("miss_rate", [*CASE, "kappa", "run"], "minibatching")
+    apart = (rates["cooperative"] - rates["one PE, one cache"]).reset_index(name="apart")
+    statement = "the caches of cooperating PEs miss as often as one cache of their total size, within 2 points"
+    return claims.within(
+        "caches-add-up", statement, apart, value="apart", by=[*CASE, "kappa", "run"], least=-0.02, most=0.02
+    )
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Independent over cooperating PEs, the paper's first."""
+    here = _ratios(table).groupby([*CASE, "kappa"])[["work", "miss", "fetched"]].mean().reset_index()
+    paper = reported.assign(dataset=reported.dataset + " (paper)", sampler="LABOR-0")
+    return pd.concat([paper[["dataset", "sampler", "work", "miss", "fetched"]], here])

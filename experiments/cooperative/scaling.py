@@ -1,0 +1,180 @@
+"""Cooperative Minibatching, section 4.3: forward/backward with 1 to 4 cooperating PEs, modelled from counted work."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+from pydantic import PositiveInt
+
+import workbench as wb
+from experiments.cooperative.samplers import build_sampler
+from experiments.cooperative.step_costs import (
+    SYSTEMS,
+    PeBatches,
+    StepConfig,
+    counted_columns,
+    price,
+    relations_per_row,
+    work_of,
+)
+from workbench.experiment import claims
+from workbench.experiment.finding import Finding
+from workbench.sampling.cooperation_cost import PeCounts
+
+CASE = ["dataset", "model", "ownership"]
+SYSTEM = SYSTEMS["4 A100"]
+NAMES = {"gcn": "GCN", "rgcn": "R-GCN", "gat": "GAT"}
+
+
+class Config(StepConfig):
+    """Several PEs of one machine.
+
+    Args:
+        num_pes: number of PEs, each with `batch_size` seeds.
+    """
+
+    num_pes: PositiveInt
+
+
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    data = config.dataset.load()
+    sampler = build_sampler(config.sampler, config.fanouts, seed=config.seed)
+    steps, pes = [], []
+    for pes in PeBatches(config, data, config.num_pes).sample(sampler, range(config.steps)):
+        steps.append(PeCounts.of(wb.cooperative_work(pes)))
+    mean = PeCounts.mean(count for step in steps for count in step).scaled(config.times)
+    slowest = PeCounts.mean(max(step, key=lambda count: count.edges[-1]) for step in steps).scaled(config.times)
+    relations = relations_per_row(pes)
+    yield {
+        **counted_columns(mean),
+        "imbalance": slowest.edges[-1] / mean.edges[-1],
+        "gamma": SYSTEM.machine.gamma,
+        "alpha": SYSTEM.machine.alpha,
+        "flops": SYSTEM.fp32_flops,
+        "relations": relations,
+        "hidden_bytes": 4 * config.hidden_dim,
+        **_seconds(mean, "", relations, config, data),
+        **_seconds(slowest, "slowest_", relations, config, data),
+    }
+
+
+def _seconds(counts: PeCounts, prefix: str, relations: float, config: Config, data: Any) -> dict[str, float]:
+    work = work_of(counts, config, data, relations)
+    cost = price(counts, work, SYSTEM.machine, config, data).forward_backward
+    exact = price(counts, work, SYSTEM.with_arithmetic, config, data).forward_backward
+    return {
+        f"{prefix}work_bytes": work.nbytes,
+        f"{prefix}work_flops": work.flops,
+        f"{prefix}exchange_seconds": cost.exchange,
+        f"{prefix}bandwidth_seconds": cost.total,
+        f"{prefix}seconds": exact.total,
+    }
+
+
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows with the paper's names, and modelled times relative to those of one PE."""
+    rows = table.assign(dataset=table.dataset.str.removeprefix("synthetic-"))
+    alone: Any = rows.query("num_pes == 1").groupby(CASE)[["seconds", "bandwidth_seconds"]].mean()
+    found = rows.join(alone.add_suffix("_alone"), on=CASE)
+    return found.assign(
+        modelled_time_of_1_PE=found.seconds / found.seconds_alone,
+        modelled_time_without_products=found.bandwidth_seconds / found.bandwidth_seconds_alone,
+        modelled_time_of_the_slowest=found.slowest_seconds / found.seconds_alone,
+    )
+
+
+def measured(reported: pd.DataFrame) -> pd.DataFrame:
+    """The paper's times, relative to those of one GPU; that of METIS to the same."""
+    alone: Any = reported.query("num_pes == 1").groupby(["dataset", "model"]).forward_backward_ms.mean()
+    found = reported.join(alone.rename("alone_ms"), on=["dataset", "model"])
+    return found.assign(measured=found.forward_backward_ms / found.alone_ms)
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.lines import lines
+
+    panels = ["modelled_time_of_1_PE", "modelled_time_without_products"]
+    paper = measured(reported)
+    rows = shown(table)
+    four = rows.query("num_pes == num_pes.max() and ownership == 'random'").set_index("model").modelled_time_of_1_PE
+    told = ", ".join(f"{four[model].mean():.2f} with {name}" for model, name in NAMES.items() if model in four)
+    return lines(
+        rows,
+        x="num_pes",
+        y=panels,
+        group="ownership",
+        facet=["dataset", "model"],
+        reported=paper.assign(**dict.fromkeys(panels, paper.measured)),
+        title=f"Modelled forward/backward of 4 PEs, as a multiple of 1 PE: {told}",
+    )
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    rows = shown(table)
+    several, random = rows.query("num_pes > 1"), rows.query("ownership == 'random'")
+    heavy = random.query("model != 'gcn'")
+    owners: dict[str, Any] = {"among": "ownership", "by": ["dataset", "model", "num_pes"]}
+    falls: dict[str, Any] = {"along": "num_pes", "by": CASE, "falling": True}
+    metis: dict[str, Any] = owners | {"winner": "metis", "rivals": ["random"]}
+    return [
+        claims.monotone(
+            "work-falls",
+            "the edges of the input layer per PE fall with the number of PEs",
+            random,
+            value="edges_3",
+            **falls,
+        ),
+        claims.monotone(
+            "heavy-models-faster",
+            "in the model, forward/backward of R-GCN and GAT takes less time with more cooperating PEs",
+            heavy,
+            value="seconds",
+            **falls,
+        ),
+        claims.within(
+            "gcn-slower",
+            "in the model, forward/backward of GCN takes longer with several PEs than with one, counting bytes alone",
+            several.query("model == 'gcn'"),
+            value="modelled_time_without_products",
+            by=[*CASE, "num_pes"],
+            least=1.0,
+        ),
+        claims.least(
+            "metis-exchanges-less",
+            "METIS ownership exchanges fewer rows than random",
+            several,
+            value="exchange_seconds",
+            **metis,
+        ),
+        claims.least(
+            "metis-helps-gcn",
+            "in the model, METIS ownership makes forward/backward of GCN faster",
+            several.query("model == 'gcn'"),
+            value="bandwidth_seconds",
+            **metis,
+        ),
+        claims.least(
+            "metis-imbalanced",
+            "the PE with the most edges has more of them, relative to the mean, with METIS ownership than with random",
+            several,
+            value="imbalance",
+            **owners,
+            winner="random",
+            rivals=["metis"],
+        ),
+    ]
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Forward/backward times relative to one PE, as measured in the paper and as modelled."""
+    keys = [*CASE, "num_pes"]
+    both = shown(table).merge(measured(reported), on=keys, how="left", suffixes=("", "_paper"))
+    columns = {key: both[key] for key in keys} | {
+        "paper, measured": both.measured,
+        "modelled": both.modelled_time_of_1_PE,
+        "modelled, without products": both.modelled_time_without_products,
+        "modelled, slowest PE": both.modelled_time_of_the_slowest,
+        "edges, largest ÷ mean": both.imbalance,
+        "c": both.cross_ratio,
+    }
+    return pd.DataFrame(columns)

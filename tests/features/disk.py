@@ -1,0 +1,32 @@
+"""Rows on disk for the tests of `DiskRows`, and what its reads may leave behind."""
+
+import gc
+import os
+import threading
+from pathlib import Path
+
+import torch
+from torch import Tensor
+
+KILOBYTES = torch.arange(3000 * 256, dtype=torch.int32).view(3000, 256)
+"""Rows of 1 KiB: two blocks."""
+
+SPREAD = torch.tensor([2999, 0, 1500, 1500, 700])
+PREADV = os.preadv
+
+
+def random_rows(count: int, width: int, dtype: torch.dtype) -> Tensor:
+    """Rows of random bytes."""
+    bits = torch.randint(256, (count, width * dtype.itemsize), dtype=torch.uint8, generator=torch.Generator())
+    return bits.view(dtype)
+
+
+def open_descriptors(folder: Path) -> int:
+    gc.collect()  # a store of an earlier test may be part of a cycle
+    target = str(folder / "rows.bin")
+    links = [link for link in Path("/proc/self/fd").glob("*") if link.is_symlink()]
+    return sum(os.path.realpath(link) == os.path.realpath(target) for link in links)
+
+
+def io_threads() -> int:
+    return sum(thread.name == "workbench-io" for thread in threading.enumerate())

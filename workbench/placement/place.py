@@ -1,0 +1,114 @@
+"""`place_rows`: choose the rows that each device of a machine holds, by one of several methods."""
+
+from collections.abc import Sequence
+
+from torch import Tensor
+
+from workbench.core.errors import check_choice, check_seed
+from workbench.placement.algorithm1 import trade_duplicates
+from workbench.placement.baselines import Parts, hottest_of_parts, hottest_rows, naive_rows, random_rows
+from workbench.placement.placement import Placement
+from workbench.placement.problem import Costs, PlacementProblem, make_problem
+from workbench.placement.search import search
+
+PLACEMENT_METHODS = ("algorithm-1", "algorithm-1-printed", "search", "hottest", "naive", "random", "parts")
+"""Names of the placement methods. "parts" needs the part of each row."""
+
+
+def place_rows(
+    p: Tensor,
+    *,
+    num_devices: int,
+    rows_per_device: int | Sequence[int] | Tensor,
+    peer_cost: Costs,
+    host_cost: float | Sequence[float] | Tensor = 1.0,
+    groups: Sequence[Sequence[int]] | None = None,
+    method: str = "algorithm-1",
+    objective: str = "largest",
+    threshold: float | None = None,
+    parts: Parts | None = None,
+    seed: int = 0,
+) -> Placement:
+    """Choose which feature rows each device holds, so that few reads cross slow links.
+
+    A device reads a row from its own buffer (free), otherwise from the cheapest peer that holds it, otherwise from the
+    host. All devices read every row v with the same probability p(v).
+
+    Args:
+        p: float64 or float32 [num_rows], how likely a batch reads each row, or anything proportional to it
+            (`inclusion_probability`).
+        num_devices: number of devices, 1 to 62.
+        rows_per_device: rows that each device has room for: one number, or one per device.
+        peer_cost: cost of a row held by another device, in any unit: one number, or a matrix [num_devices, num_devices]
+            of what a device (row) pays for a row of another (column). At most the host's; equal to it: no link.
+        host_cost: cost of a row of the host: one number, or one per device.
+        groups: lists of devices with links among each other; across groups a peer costs as much as the host. None: all
+            devices have links.
+        method: a name of `PLACEMENT_METHODS`. "algorithm-1": the paper's trade of duplicates for coverage, corrected;
+            one peer cost and one buffer size per group. "algorithm-1-printed": as printed, which skips every n-th row.
+            "search": any costs and buffer sizes, by a linear relaxation, rounding and exchanges; at most 12 devices per
+            group. "hottest": the most probable rows on every device. "naive", "random": the most probable rows of
+            contiguous ids, or of a random part. "parts": those of each device's part.
+        objective: "largest": expected cost of the device that pays most; "total": the sum over all devices.
+        threshold: α of Algorithm 1: duplicates p(old) are given up for p(new) > α · p(old). None: peer cost / host cost
+            = α for "largest", α / (n (1 − α) + α) for "total", n devices per group. For Algorithm 1 alone.
+        parts: for "parts" alone: int64 or int32 [num_rows], the device of each row (`partition_graph`), or per device
+            the ids of its part, which may overlap (`pagraph_parts`).
+        seed: of "random".
+
+    Returns:
+        The placement: buffers, lookup, expected costs, and a lower bound of the cost.
+
+    Raises:
+        TypeError: an argument of another type.
+        ValueError: an impossible value, arguments that do not belong to the method, or a group that it does not take.
+        IndexError: a part or an id out of range.
+
+    Source: Song and Jiang, "Rethinking Graph Data Placement for Graph Neural Network Training on Multiple GPUs".
+
+    >>> import torch
+    >>> p = torch.tensor([0.0, 5, 4, 3, 2, 1])  # hottest first: 1, 2, 3, 4, 5, 0
+    >>> placed = place_rows(p, num_devices=2, rows_per_device=2, peer_cost=0.3)
+    >>> [rows.tolist() for rows in placed.buffers]
+    [[1, 3], [4, 2]]
+    """
+    check_choice("method", method, PLACEMENT_METHODS)
+    check_seed(seed)
+    _check_options(method, threshold, parts)
+    problem = make_problem(
+        p,
+        num_devices=num_devices,
+        rows_per_device=rows_per_device,
+        peer_cost=peer_cost,
+        host_cost=host_cost,
+        groups=groups,
+        objective=objective,
+    )
+    return Placement(problem, method, tuple(_buffers(problem, method, threshold, parts, seed)))
+
+
+def _buffers(
+    problem: PlacementProblem, method: str, threshold: float | None, parts: Parts | None, seed: int
+) -> list[Tensor]:
+    match method:
+        case "search":
+            return search(problem)
+        case "hottest":
+            return hottest_rows(problem)
+        case "naive":
+            return naive_rows(problem)
+        case "random":
+            return random_rows(problem, seed)
+        case "parts":
+            return hottest_of_parts(problem, parts)
+        case _:
+            return trade_duplicates(problem, threshold=threshold, printed=method == "algorithm-1-printed")
+
+
+def _check_options(method: str, threshold: float | None, parts: Parts | None) -> None:
+    if threshold is not None and not method.startswith("algorithm-1"):
+        raise ValueError(f'threshold= is for Algorithm 1 alone, but method is "{method}"; leave threshold out')
+    if threshold is not None and not 0 <= threshold <= 1:
+        raise ValueError(f"threshold is {threshold!r}; α must be in [0, 1]")
+    if parts is not None and method != "parts":
+        raise ValueError(f'parts= is for method="parts" alone, but method is "{method}"; leave parts out')

@@ -1,0 +1,89 @@
+"""Stacked bars of a step's seconds by stage, grouped, one panel per setting."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any, NamedTuple
+
+import plotly.graph_objects as go
+
+from workbench.plots.axes import label, unit_of
+from workbench.plots.layout import PanelGrid
+from workbench.plots.style import FAINT, PALETTE, hatched, merge_legend, titled
+
+_TOP = 1.15  # of the tallest bar: room for the totals
+_NAMES = 60  # pixels: two rows of names below the axis
+_HATCHES = ("", "/", "x", ".", "\\", "-", "|")
+
+
+class StageBar(NamedTuple):
+    """One bar.
+
+    Args:
+        panel: title of the panel that shows it; "" for an untitled one.
+        group: outer category on the x axis, shared by neighbouring bars.
+        name: inner category on the x axis.
+        seconds: stage → seconds, bottom to top.
+    """
+
+    panel: str
+    group: str
+    name: str
+    seconds: Mapping[str, float]
+
+
+def stage_bars(given: Sequence[StageBar], *, axis: str, title: str, subtitle: str = "") -> go.Figure:
+    """Draw the seconds of each stage as stacked bars with their total above.
+
+    Args:
+        given: in drawing order; bars of one panel, and within it of one group, are adjacent.
+        axis: what the seconds are, such as "modelled time".
+        title: title of the figure.
+        subtitle: smaller text below the title.
+
+    Raises:
+        ValueError: `given` is empty.
+    """
+    if not given:
+        raise ValueError("there are no bars to draw; run the experiment first")
+    panels = list(dict.fromkeys(bar.panel for bar in given))
+    stages = list(dict.fromkeys(stage for bar in given for stage in bar.seconds))
+    grid = PanelGrid(tuple(panels))
+    figure = grid.figure()
+    for place, panel in enumerate(panels):
+        row, col = grid.cells(place)[0]
+        here = [bar for bar in given if bar.panel == panel]
+        tallest = max(sum(bar.seconds.values()) for bar in here)
+        unit, factor = unit_of("step_seconds", tallest)
+        for trace in _traces(here, stages, unit, factor):
+            figure.add_trace(trace, row=row, col=col)
+        top = _TOP * tallest / factor
+        figure.update_yaxes(title_text=f"{axis} ({unit})", range=[0, top], row=row, col=col)
+    figure.update_xaxes(type="multicategory", ticks="", showgrid=False, dividercolor=FAINT)
+    merge_legend(figure)
+    figure.update_layout(barmode="stack", bargap=0.3, legend_traceorder="normal")
+    return titled(figure, title, subtitle=subtitle, height=grid.height + _NAMES)
+
+
+def _traces(here: Sequence[StageBar], stages: Sequence[str], unit: str, factor: float) -> list[Any]:
+    x = [[bar.group for bar in here], [bar.name for bar in here]]
+    bars = [
+        go.Bar(
+            x=x,
+            y=[bar.seconds.get(stage, 0.0) / factor for bar in here],
+            name=label(stage),
+            marker=hatched(PALETTE[place % len(PALETTE)], _HATCHES[place % len(_HATCHES)], size=6, solidity=0.3),
+            hovertemplate=f"<b>{label(stage)}</b><br>%{{y:.3~g}} {unit}<extra>%{{x}}</extra>",
+        )
+        for place, stage in enumerate(stages)
+    ]
+    totals = [sum(bar.seconds.values()) / factor for bar in here]
+    text = go.Scatter(
+        x=x,
+        y=totals,
+        mode="text",
+        text=[f"{total:.3g}" for total in totals],
+        textposition="top center",
+        cliponaxis=False,
+        hoverinfo="skip",
+        name="",
+    )
+    return [*bars, text]
