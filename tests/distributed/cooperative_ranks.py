@@ -173,7 +173,7 @@ def foreign_row(config: Mapping[str, Any]) -> Rows:
     owner = owner_of(size)
     owned, rows = owned_graph(), wb.OwnedRows.of(X, owner)
     foreign = (owner != rank).nonzero()[:1, 0]
-    row = {"node": int(foreign), "owner": int(owner[foreign]), "length": len(rows)}
+    row: dict[str, Any] = {"node": int(foreign), "owner": int(owner[foreign]), "length": len(rows)}
     for name, call in {
         "read": lambda: rows.read(foreign),
         "draw": lambda: owned.draw(new_sampler("labor", False), foreign, layer=0),
@@ -321,7 +321,7 @@ def prefetched(config: Mapping[str, Any]) -> Rows:
     size = dist.get_world_size()
     owned, rows, ids = owned_graph(), wb.OwnedRows.of(X, owner_of(size)), seeds_of(size)
     sampler, model, plain = new_sampler("labor", True), new_model("sage-mean"), new_model("sage-mean")
-    ahead = wb.CooperativeSampler(sampler, owned, dist.new_group())
+    ahead = wb.CooperativeSampler(sampler, owned, dist.new_group())  # pyright: ignore[reportArgumentType]
     loops = [
         (wb.prefetch(wb.batches(owned.graph, ids, sampler=ahead, batch_size=9, epoch=0)), wb.cooperative_step, rows),
         (wb.batches(GRAPH, ids, sampler=sampler, batch_size=9, epoch=0), wb.train_step, X),
