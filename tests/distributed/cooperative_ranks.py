@@ -236,7 +236,14 @@ def counters(config: Mapping[str, Any]) -> Rows:
     sizes, rows = ids[::2], handed["all_to_all_single"][len(ids) :]
     sent = [sum(exchange.send_counts) for exchange in exchanges]
     received = [len(exchange.halo_ids) for exchange in exchanges]
+    ranks = wb.cooperative_batches(
+        GRAPH, seeds, sampler=new_sampler("labor", False), owner=owner, num_ranks=size, step=STEP
+    )
+    layers = wb.cooperative_work(ranks, row_bytes=[X[0].nbytes, 8 * 8]).rows()
+    own = [layer for layer in layers if layer["rank"] == dist.get_rank()]
     yield {
+        "as_one_process_counts": row["rank_rows_bytes"] == sum(layer["received_bytes"] for layer in own)
+        and row["rank_ids"] == sum(layer["sent"] for layer in own),
         "sizes": sizes == [(8 * size, 8 * size)] * len(exchanges),
         "ids": row["rank_ids_bytes"] == sum(output for output, _ in ids[1::2]) == 8 * sum(sent),
         "ids_sent": sum(given for _, given in ids[1::2]) == 8 * sum(received),

@@ -128,6 +128,7 @@ def test_sampling_ahead_in_a_group_of_its_own_changes_nothing(rank_pool):
     assert row["parameters"] <= TOLERANCE and row["equal_ranks"]
 
 
+@pytest.mark.slow
 def test_the_benchmark_counts_what_one_process_counts(rank_pool):
     config = cooperation.Config(
         dataset={"name": "synthetic-arxiv", "scale": 0.002},
