@@ -118,6 +118,8 @@ def test_every_rank_of_fig5b_reads_its_own_rows(graph):
         assert whole["capacity_rows"] == 3 * cooperative["capacity_rows"]
     assert found[0]["num_inputs"] > found[1]["num_inputs"]
     assert found[0]["missed_rows"] == pytest.approx(found[0]["num_inputs"] * found[0]["miss_rate"])
+
+
 TRAINING = {"model": "gcn", "fanouts": [2, 3], "hidden_dim": 8, "learning_rate": 0.01, "seed": 1}
 
 
