@@ -22,6 +22,7 @@ from torch.nn import functional as F
 import workbench as wb
 from experiments.cooperative.samplers import build_sampler
 from workbench.core.dataset import Dataset
+from workbench.distributed.group import gather_numbers
 from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig
 from workbench.experiment.finding import Finding
@@ -29,6 +30,9 @@ from workbench.kernels.threads import get_num_threads
 
 MOST = 1.1
 """Claimed time of the cooperative path on one rank, relative to the plain step."""
+
+MEASURES = {"inputs": "input nodes", "edges": "edges", "wall": "elapsed time", "cpu": "processor time"}
+"""What is compared, by the name of its ratio."""
 
 WORK = ("inputs", "edges", "id_bytes", "row_bytes", "gradient_bytes")
 
@@ -64,9 +68,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 
 def on_rank(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The work of one rank; rank 0 yields the row of the point."""
-    import torch.distributed as dist
-
-    config, rank, size = Config(**values), dist.get_rank(), dist.get_world_size()
+    config, rank, size = Config(**values), wb.get_rank(), wb.get_world_size()
     data = config.dataset.load()
     owner = wb.partition_graph(data.graph, size, method=config.ownership, seed=config.seed)
     wb.check_ranks_agree({"data": data.fingerprint, "owner": owner})
@@ -142,31 +144,20 @@ def work_of(step: Step, batches: list[torch.Tensor], traffic: wb.Traffic) -> dic
     links = traffic.snapshot()
     own = [sum(mb.num_inputs for mb in parts), sum(mb.num_edges for mb in parts)]
     own += [links.nbytes("rank", item) for item in ("ids", "rows", "gradients")]
-    return dict(zip(WORK, (total / len(batches) for total in summed(own)), strict=True))
+    return {name: sum(gather_numbers(count)) / len(batches) for name, count in zip(WORK, own, strict=True)}
 
 
-def timed_round(sides: Mapping[str, Step], batches: list[torch.Tensor], *, flipped: bool) -> dict[str, float]:
+def timed_round(sides: dict[str, Step], batches: list[torch.Tensor], *, flipped: bool) -> dict[str, float]:
     """Seconds of each side: elapsed, and of the processors of all ranks."""
-    import torch.distributed as dist
-
     times: dict[str, float] = {}
     for name in reversed(sides) if flipped else sides:
-        dist.barrier()
+        gather_numbers(0)  # starts the ranks together
         wall, cpu = time.perf_counter(), time.process_time()
         for number, seeds in enumerate(batches):
             sides[name](number, seeds)
-        dist.barrier()
-        times |= {f"{name}_wall": time.perf_counter() - wall, f"{name}_cpu": summed([time.process_time() - cpu])[0]}
+        used = sum(gather_numbers(time.process_time() - cpu))
+        times |= {f"{name}_wall": time.perf_counter() - wall, f"{name}_cpu": used}
     return times
-
-
-def summed(values: list[float]) -> list[float]:
-    """Sums over the ranks."""
-    import torch.distributed as dist
-
-    total = torch.tensor(values, dtype=torch.float64)
-    dist.all_reduce(total)
-    return total.tolist()
 
 
 def columns(work: Mapping[str, Mapping[str, float]], rounds: list[dict[str, float]], steps: int) -> dict[str, float]:
@@ -186,16 +177,15 @@ def columns(work: Mapping[str, Mapping[str, float]], rounds: list[dict[str, floa
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.dots import interval_dots
 
-    names = {"inputs": "input nodes", "edges": "edges", "wall": "elapsed time", "cpu": "processor time"}
     cases = table.num_ranks.map("{} ranks, ".format) + table.sampler + ", " + table.ownership
     parts = [
         table.assign(
             case=cases + table.hidden_dim.map(", width {}".format),
             measure=text,
             ratio=table[f"{name}_ratio"],
-            half=(table.get(f"{name}_ratio_high", 0.0) - table.get(f"{name}_ratio_low", 0.0)) / 2,
+            half=_half_width(table, name),
         )
-        for name, text in names.items()
+        for name, text in MEASURES.items()
     ]
     return interval_dots(
         pd.concat(parts),
@@ -206,6 +196,12 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         title="Cooperative minibatching beside independent minibatching",
         subtitle="cooperative ÷ independent, work of all ranks together and time of a step; one rank: the plain step",
     ).update_yaxes(title_text="cooperative ÷ independent", rangemode="tozero")
+
+
+def _half_width(table: pd.DataFrame, name: str) -> Any:
+    """Half the interquartile range of a ratio of times; counts have none."""
+    high = f"{name}_ratio_high"
+    return (table[high] - table[f"{name}_ratio_low"]) / 2 if high in table else float("nan")
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
@@ -225,6 +221,15 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
-    """Work and time of a step by case."""
-    named = table.assign(measured=table.num_ranks.map("{} ranks, ".format) + table.sampler + ", " + table.ownership)
-    return named[["measured", "hidden_dim", "inputs_ratio", "edges_ratio", "wall_ratio", "cpu_ratio"]]
+    """Ratios of work and time, by number of ranks."""
+    return pd.DataFrame(
+        {
+            "measured": f"{text} of {ranks} ranks, cooperative ÷ independent",
+            "cases": len(rows),
+            "median": rows[f"{name}_ratio"].median(),
+            "from": rows[f"{name}_ratio"].min(),
+            "to": rows[f"{name}_ratio"].max(),
+        }
+        for name, text in MEASURES.items()
+        for ranks, rows in table.groupby("num_ranks")
+    )

@@ -93,7 +93,7 @@ def training(config: Mapping[str, Any]) -> Rows:
     """Loss and gradients of a step beside those of one process; "parts" cuts every rank's seeds."""
     size = dist.get_world_size()
     owned, owner, seeds = owned_graph(), owner_of(size), seeds_of(size)
-    rows = wb.OwnedRows.of(X, owner)
+    rows, labels = wb.OwnedRows.of(X, owner), wb.OwnedRows.of(Y, owner)
     mine = seeds[owner[seeds] == dist.get_rank()]
     for name, dependent, kind, parts in config["cases"]:
         sampler, model, plain = new_sampler(name, dependent), new_model(kind), new_model(kind)
@@ -101,7 +101,7 @@ def training(config: Mapping[str, Any]) -> Rows:
         expected = wb.train_step(plain, whole, X, Y, F.cross_entropy, new_optimizer(plain))
         cooperative, pieces = wb.CooperativeSampler(sampler, owned), mine.tensor_split(parts)
         micro = [cooperative.sample(owned.graph, seeds if parts == 1 else p, step=STEP) for p in pieces]
-        loss = wb.cooperative_step(model, micro, rows, Y, F.cross_entropy, new_optimizer(model))
+        loss = wb.cooperative_step(model, micro, rows, labels, F.cross_entropy, new_optimizer(model))
         yield {
             "loss": worst(abs(float(loss - expected)) / float(expected)),
             "gradients": worst(difference(gradients(model), gradients(plain))),
@@ -173,7 +173,7 @@ def foreign_row(config: Mapping[str, Any]) -> Rows:
     owner = owner_of(size)
     owned, rows = owned_graph(), wb.OwnedRows.of(X, owner)
     foreign = (owner != rank).nonzero()[:1, 0]
-    row = {"node": int(foreign), "owner": int(owner[foreign]), "length": len(rows)}
+    row: dict[str, Any] = {"node": int(foreign), "owner": int(owner[foreign]), "length": len(rows)}
     for name, call in {
         "read": lambda: rows.read(foreign),
         "draw": lambda: owned.draw(new_sampler("labor", False), foreign, layer=0),
@@ -236,7 +236,14 @@ def counters(config: Mapping[str, Any]) -> Rows:
     sizes, rows = ids[::2], handed["all_to_all_single"][len(ids) :]
     sent = [sum(exchange.send_counts) for exchange in exchanges]
     received = [len(exchange.halo_ids) for exchange in exchanges]
+    ranks = wb.cooperative_batches(
+        GRAPH, seeds, sampler=new_sampler("labor", False), owner=owner, num_ranks=size, step=STEP
+    )
+    layers = wb.cooperative_work(ranks, row_bytes=[X[0].nbytes, 8 * 8]).rows()
+    own = [layer for layer in layers if layer["rank"] == dist.get_rank()]
     yield {
+        "as_one_process_counts": row["rank_rows_bytes"] == sum(layer["received_bytes"] for layer in own)
+        and row["rank_ids"] == sum(layer["sent"] for layer in own),
         "sizes": sizes == [(8 * size, 8 * size)] * len(exchanges),
         "ids": row["rank_ids_bytes"] == sum(output for output, _ in ids[1::2]) == 8 * sum(sent),
         "ids_sent": sum(given for _, given in ids[1::2]) == 8 * sum(received),
@@ -321,7 +328,7 @@ def prefetched(config: Mapping[str, Any]) -> Rows:
     size = dist.get_world_size()
     owned, rows, ids = owned_graph(), wb.OwnedRows.of(X, owner_of(size)), seeds_of(size)
     sampler, model, plain = new_sampler("labor", True), new_model("sage-mean"), new_model("sage-mean")
-    ahead = wb.CooperativeSampler(sampler, owned, dist.new_group())
+    ahead = wb.CooperativeSampler(sampler, owned, dist.new_group())  # pyright: ignore[reportArgumentType]
     loops = [
         (wb.prefetch(wb.batches(owned.graph, ids, sampler=ahead, batch_size=9, epoch=0)), wb.cooperative_step, rows),
         (wb.batches(GRAPH, ids, sampler=sampler, batch_size=9, epoch=0), wb.train_step, X),

@@ -7,6 +7,8 @@ import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
+from tempfile import TemporaryFile
+from threading import Thread
 
 import psutil
 import pytest
@@ -15,7 +17,16 @@ import workbench as wb
 from tests.experiment.test_parallel import is_alive, wait_until
 from workbench.core.errors import RankError
 from workbench.distributed.failure import RankState, failed_rank, timed_out
-from workbench.distributed.progress import DONE, FUNCTION, IMPORT, RENDEZVOUS, Progress
+from workbench.distributed.progress import (
+    DONE,
+    FUNCTION,
+    IMPORT,
+    RENDEZVOUS,
+    START,
+    Progress,
+    ProgressBoard,
+    Reporter,
+)
 from workbench.distributed.rank_pool import RankPool
 
 RUN = "tests.distributed.misbehaving:run"
@@ -158,3 +169,27 @@ def test_progress_is_ordered_as_ranks_get_ahead():
     ahead = [Progress(IMPORT), Progress(RENDEZVOUS), before, IN, AFTER, second, Progress(DONE)]
     assert sorted(ahead, key=lambda progress: progress.place) == ahead
     assert str(second) == "in barrier (collective 2)"
+
+
+def test_phases_of_a_step_are_named_and_stay_after_an_error():
+    with TemporaryFile() as file:
+        file.truncate(ProgressBoard.num_bytes(2))
+        board = ProgressBoard(file.fileno(), 2)
+        reporter = Reporter(board, 1)
+        reporter.enter(FUNCTION)
+        collective = reporter._reported("all_to_all_single", lambda: str(board.read(1)))
+        with reporter.in_phase("sampling"):
+            assert str(board.read(1)) == "sampling, before the first collective"
+            with reporter.in_phase("ids"):
+                assert collective() == "ids, in all_to_all_single (collective 1)"
+            assert str(board.read(1)) == "sampling, after all_to_all_single (collective 1)"
+            ahead = Thread(target=lambda: seen.append((reporter.phase, collective(), reporter.phase)))
+            seen: list[tuple[str, ...]] = []
+            ahead.start()
+            ahead.join()
+            assert seen == [("", "in all_to_all_single (collective 2)", "")]  # another thread is in no phase
+        assert str(board.read(1)) == "after all_to_all_single (collective 2)"
+        with pytest.raises(ArithmeticError), reporter.in_phase("backward"):
+            raise ArithmeticError
+        assert str(board.read(1)) == "backward, after all_to_all_single (collective 2)"
+        assert board.read(0) == Progress(START)

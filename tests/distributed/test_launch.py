@@ -128,3 +128,18 @@ def test_an_environment_made_by_hand_starts_the_same_function():
     ]
     rows, none = (rank.communicate(timeout=120)[0] for rank in ranks)
     assert json.loads(rows)["total"] == 3.0 and none == ""
+
+
+@pytest.mark.slow
+def test_ranks_with_different_configurations_are_refused_before_they_work():
+    shared = environment(rank=0, world_size=2)
+    program = [sys.executable, "-m", "workbench.distributed.rank_main", f"{FUNCTIONS}:total"]
+    ranks = [
+        subprocess.Popen(
+            [*program, f'{{"offset": {rank}}}'], env=os.environ | shared | {"RANK": str(rank)}, stderr=subprocess.PIPE
+        )
+        for rank in (0, 1)
+    ]
+    for rank in ranks:
+        _, errors = rank.communicate(timeout=120)
+        assert rank.returncode and b"ranks differ in config.offset (0 on rank 0; 1 on rank 1); start all" in errors

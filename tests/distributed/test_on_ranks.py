@@ -2,8 +2,11 @@
 
 import os
 
+import pandas as pd
 import pytest
 
+import workbench as wb
+from experiments.performance import cooperation
 from tests.distributed import rank_functions
 from tests.toy_experiments import CODE
 from tests.toy_experiments import toys as toys
@@ -123,3 +126,34 @@ def test_ranks_need_equally_many_micro_batches(rank_pool):
 def test_sampling_ahead_in_a_group_of_its_own_changes_nothing(rank_pool):
     (row,) = run(rank_pool, "prefetched", 2)
     assert row["parameters"] <= TOLERANCE and row["equal_ranks"]
+
+
+@pytest.mark.slow
+def test_the_benchmark_counts_what_one_process_counts(rank_pool):
+    config = cooperation.Config(
+        dataset={"name": "synthetic-arxiv", "scale": 0.002},
+        fanouts=(3, 3),
+        hidden_dim=4,
+        model="sage-mean",
+        batch_size=32,
+        sampler="NS",
+        ownership="random",
+        num_ranks=2,
+        steps=1,
+        repeats=2,
+    )
+    (row,) = rank_pool.run(cooperation.on_rank, config.model_dump(mode="json"), world_size=2)
+    data = config.dataset.load()
+    (seeds,) = cooperation.global_batches(config, data, 2)
+    drawn = {"sampler": wb.NeighborSampler((3, 3)), "num_ranks": 2}
+    drawn["owner"] = wb.partition_graph(data.graph, 2, method="random", seed=config.seed)
+    ranks = wb.cooperative_batches(data.graph, seeds, **drawn)
+    layers = wb.cooperative_work(ranks, row_bytes=[4 * data.num_features, 4 * 4]).rows()
+    for name, column in {"id_bytes": "id_bytes", "row_bytes": "received_bytes", "edges": "edges"}.items():
+        assert row[f"cooperative_{name}"] == sum(layer[column] for layer in layers)
+    assert row["cooperative_gradient_bytes"] == 16 * sum(layer["halo"] for layer in layers if layer["hop"] == 1)
+    assert row["cooperative_inputs"] == sum(mb.num_inputs for mb in ranks)
+    alone = wb.independent_batches(data.graph, seeds, **drawn)
+    assert row["independent_inputs"] == sum(mb.num_inputs for mb in alone) > row["cooperative_inputs"]
+    assert row["wall_ratio_low"] <= row["wall_ratio"] <= row["wall_ratio_high"]
+    assert cooperation.draw(pd.DataFrame([{**config.model_dump(), **row}]), pd.DataFrame()).data

@@ -124,3 +124,16 @@ def disk_rows() -> pd.DataFrame:
         for d in (True, False)
         for n in (1, 16)
     )
+
+
+def cooperation() -> pd.DataFrame:
+    counts = {"inputs_ratio": 0.7, "edges_ratio": 0.9, "wall_ratio": 1.2}
+    spreads = {
+        f"{clock}_ratio_{end}": value for clock in ("wall", "cpu") for end, value in (("low", 1.0), ("high", 1.3))
+    }
+    axes = [(o, w, n) for o in ("random", "metis") for w in (16, 256) for n in (1, 2)]
+    return pd.DataFrame(
+        {"graph": "ogbn-arxiv", "sampler": "NS", "ownership": o, "hidden_dim": w, "num_ranks": n}
+        | {**counts, **spreads, "cpu_ratio": 1.05 if n == 1 else 1.2}
+        for o, w, n in axes
+    )

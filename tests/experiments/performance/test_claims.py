@@ -3,6 +3,7 @@
 import pandas as pd
 import pytest
 
+from experiments.performance import cooperation
 from tests.experiments.performance import tables
 from workbench.experiment.figure_loader import load_experiment
 
@@ -14,6 +15,7 @@ FIGURES = (
     "aggregation",
     "epoch",
     "micro_batches",
+    "cooperation",
     "boundaries",
     "dropin",
     "estimate",
@@ -57,6 +59,9 @@ def test_all_claims_hold_in_a_table_made_for_them(figure: str) -> None:
         ("epoch", "hidden_dim == 16", "ratio_best", 1.9, {"faster-in-narrow-layers"}),
         ("micro_batches", "num_parts == 4 and method == 'reg'", "overhead", 1.11, {"cheap-in-4-parts"}),
         ("micro_batches", "num_parts == 16 and hidden_dim == 16", "overhead", 1.51, {"cheap-in-16-parts"}),
+        ("cooperation", "num_ranks == 1 and hidden_dim == 16", "cpu_ratio", 1.11, {"cheap-alone"}),
+        ("cooperation", "num_ranks == 2 and ownership == 'metis'", "edges_ratio", 1.01, {"less-work"}),
+        ("cooperation", "num_ranks == 2 and ownership == 'random'", "inputs_ratio", 1.01, {"less-work"}),
         ("boundaries", "library == 'dgl' and graph == 'power-law'", "share", 0.021, {"checks-are-cheap"}),
         ("dropin", "num_parts == 4", "of_whole", 1.01, {"never-more-than-the-whole-batch"}),
         ("dropin", "num_parts == 4", "of_native", 1.11, {"within-10-percent-of-native"}),
@@ -93,7 +98,7 @@ def test_findings_on_seconds_are_timed() -> None:
         for figure in FIGURES
     }
     of_time = ("sampling", "labor", "splitting", "aggregation", "epoch", "micro_batches", "boundaries", "caches")
-    for both in ("disk_rows", "partitioning"):
+    for both in ("cooperation", "disk_rows", "partitioning"):
         assert timed.pop(both) == {False, True}
     assert timed == {figure: {figure in of_time} for figure in timed}
 
@@ -103,7 +108,8 @@ def test_a_figure_has_a_title_and_marks_every_row(figure: str) -> None:
     table = getattr(tables, figure)()
     drawn = load_experiment(f"performance/{figure}").draw(table)
     assert drawn.layout.title.text
-    assert sum(len(trace.y) for trace in drawn.data) == len(table)
+    per_row = len(cooperation.MEASURES) if figure == "cooperation" else 1
+    assert sum(len(trace.y) for trace in drawn.data) == len(table) * per_row
 
 
 @pytest.mark.parametrize("figure", [figure for figure in FIGURES if figure != "standins"])
@@ -112,7 +118,7 @@ def test_the_first_rows_of_a_comparison_summarize_all_cases(figure: str) -> None
     compared = load_experiment(f"performance/{figure}").compare(table)
     assert list(compared)[:2] == ["measured", "cases"]
     assert {"median", "from", "to"} <= set(compared)
-    first = compared.cases.iloc[: 2 if figure == "sampling" else 1]
+    first = compared.cases.iloc[: 2 if figure in ("sampling", "cooperation") else 1]
     assert first.sum() == len(table)
 
 
