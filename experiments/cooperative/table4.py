@@ -6,7 +6,7 @@ from math import ceil
 from typing import Any
 
 import pandas as pd
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
 import workbench as wb
@@ -36,13 +36,13 @@ class Config(StepConfig):
 
     Args:
         system: the paper's GPUs.
-        capacity_share: rows of each PE's LRU cache as a fraction of the nodes.
+        cache_rows: rows of each PE's LRU cache in the paper; here as many fewer as the batch is smaller.
         kappa: batches per group of dependent ones, in the last column.
         warmup: steps before misses are counted.
     """
 
     system: SystemName
-    capacity_share: float = Field(gt=0, le=1)
+    cache_rows: PositiveInt
     kappa: PositiveInt
     warmup: NonNegativeInt
 
@@ -87,7 +87,7 @@ def dependent_miss_rate(batches: PeBatches, config: Config) -> float:
 
 def miss_rate(reads: Sequence[Sequence[Tensor]], config: Config, num_nodes: int) -> float:
     """Misses per access of the LRU caches of all PEs, after the warm-up."""
-    capacity = ceil(config.capacity_share * num_nodes)
+    capacity = ceil(config.cache_rows / config.times)
     found = [
         wb.simulate_cache(wb.AccessTrace.of(ids), capacity, num_rows=num_nodes, warmup=config.warmup) for ids in reads
     ]

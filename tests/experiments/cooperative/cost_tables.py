@@ -78,8 +78,8 @@ def scaling() -> pd.DataFrame:
                 "imbalance": 1 + 0.1 * metis * (num_pes > 1) + 0.01,
                 "exchange_seconds": exchange,
                 "bandwidth_seconds": (memory := 2e-3 * 0.95**num_pes + exchange),
-                "seconds": (seconds := memory + (5e-3 if model == "gcn" else 50e-3) * 0.95**num_pes),
-                "slowest_seconds": seconds * (1 + 0.1 * metis),
+                "forward_backward_seconds": (seconds := memory + (5e-3 if model == "gcn" else 50e-3) * 0.95**num_pes),
+                "slowest_forward_backward_seconds": seconds * (1 + 0.1 * metis),
                 "status": "FINISHED",
             }
             for model, dataset in {"gcn": "synthetic-papers100M", "rgcn": MAG, "gat": MAG}.items()
