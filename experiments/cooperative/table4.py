@@ -27,6 +27,7 @@ from workbench.experiment.finding import Finding
 from workbench.sampling.cooperation_cost import PeCounts
 
 CASE = ["system", "dataset", "sampler"]
+SHORT = {"independent": "indep.", "cooperative": "coop."}
 STAGES = ("sampling", "copy", "cache", "kappa", "forward_backward", "total")
 """The paper's columns; copy: of all input rows, cache: of those that a cache misses, kappa: with dependent batches."""
 
@@ -140,12 +141,20 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.stage_bars import stage_bars
 
     rows = shown(table).sort_values(["dataset", "num_pes", "sampler"], ascending=[False, True, True], kind="stable")
-    gain = speedups(table).speedup
+    gain = speedups(table).speedup_with_arithmetic
     return stage_bars(
         [_bar(row) for row in rows.to_dict("records")],
         axis="modelled time",
         title=f"Modelled: cooperative steps are {gain.min():.2f} to {gain.max():.2f} times as fast",
-        subtitle="bytes counted on stand-ins, divided by the published bandwidths; products at float32 peak",
+        subtitle=f"counts of stand-ins over γ, α, β in GB/s and float32 peak in TFLOP/s: {_inputs(rows)}",
+    )
+
+
+def _inputs(rows: pd.DataFrame) -> str:
+    machines = rows.assign(machine=rows.system.str.split().str[1]).drop_duplicates("machine")
+    speeds = machines[["gamma", "alpha", "beta", "flops"]].to_numpy() / [1e9, 1e9, 1e9, 1e12]
+    return "; ".join(
+        f"{name} " + ", ".join(map("{:g}".format, row)) for name, row in zip(machines.machine, speeds, strict=True)
     )
 
 
@@ -160,7 +169,7 @@ def _bar(row: dict[str, Any]) -> Any:
         "exchanges (α)": exchange + row["forward_backward_exchange_seconds"],
         "forward/backward, products": row["arithmetic_seconds"],
     }
-    return StageBar(f"{row['dataset']} · {row['system']}", row["sampler"], row["approach"][:5] + ".", stages)
+    return StageBar(f"{row['dataset']} · {row['system']}", row["sampler"], SHORT[row["approach"]], stages)
 
 
 def speedups(table: pd.DataFrame) -> pd.DataFrame:
