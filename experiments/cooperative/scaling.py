@@ -94,7 +94,7 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 def measured(reported: pd.DataFrame) -> pd.DataFrame:
     """The paper's times, relative to those of one GPU; that of METIS to the same."""
     alone: Any = reported.query("num_pes == 1").groupby(["dataset", "model"]).forward_backward_ms.mean()
-    found = reported.join(alone.rename("alone_ms"), on=["dataset", "model"])
+    found = reported.join(alone.to_frame("alone_ms"), on=["dataset", "model"])
     return found.assign(measured=found.forward_backward_ms / found.alone_ms)
 
 

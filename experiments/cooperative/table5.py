@@ -41,7 +41,7 @@ def _by_stage(rows: pd.DataFrame) -> pd.DataFrame:
     found = pd.DataFrame({name: seconds[name]["cooperative"] / seconds[name]["independent"] for name in stages})
     predicted = found.reset_index("num_pes", drop=True).mul(paper[[*stages]]).sum(axis=1)
     return found.reset_index()[[*CASE, "num_pes"]].join(
-        (paper.total_ms / predicted).rename("speedup_by_stage"), on=CASE
+        (paper.total_ms / predicted).to_frame("speedup_by_stage"), on=CASE
     )
 
 
