@@ -19,7 +19,9 @@ SystemName = Literal["4 A100", "8 A100", "16 V100"]
 Approach = Literal["independent", "cooperative"]
 APPROACHES: tuple[Approach, ...] = ("independent", "cooperative")
 PAPER_BATCH = 1024
-"""The paper's seeds per PE. Counts of smaller batches on graphs that are smaller in proportion are scaled to it."""
+"""The paper's seeds per PE, to which the counts of smaller batches on smaller graphs are scaled."""
+MIN_STEPS = 4
+"""Batches per epoch: more than caches of a few batches remember."""
 
 
 @dataclass(frozen=True)
@@ -92,21 +94,27 @@ class PeBatches:
         self.graph = data.graph.to(config.device)
         owner = wb.partition_graph(data.graph, num_pes, method=config.ownership, seed=config.seed)
         self.owner, train = owner.to(config.device), data.train_idx.cpu()
-        self._own = [self._shuffled(train[owner[train] == pe], pe) for pe in range(num_pes)]
-
-    def _shuffled(self, nodes: Tensor, pe: int) -> Tensor:
-        if len(nodes) < self.config.batch_size:
+        self._own = [train[owner[train] == pe] for pe in range(num_pes)]
+        self.steps_per_epoch = min(map(len, self._own)) // config.batch_size
+        if self.steps_per_epoch < MIN_STEPS:
             raise ValueError(
-                f"PE {pe} owns {len(nodes)} training nodes, fewer than its {self.config.batch_size} seeds per "
-                "step; use a larger graph or a smaller batch_size"
+                f"a PE owns {min(map(len, self._own))} training nodes, {self.steps_per_epoch} batches of "
+                f"{config.batch_size} seeds; below {MIN_STEPS}, caches would be measured on repeated seeds: use a "
+                "larger graph or a smaller batch_size"
             )
-        return nodes[permutation(stream(self.config.seed, Purpose.SHUFFLE, pe), len(nodes))]
 
     def seeds(self, step: int) -> Tensor:
-        """The global batch of a step; it begins anew when the PE with the fewest training nodes has used them."""
+        """The global batch of a step: as many training nodes of each PE; every epoch shuffles them anew."""
+        epoch, place = divmod(step, self.steps_per_epoch)
         size = self.config.batch_size
-        at = step % min(len(nodes) // size for nodes in self._own) * size
-        return torch.cat([nodes[at : at + size] for nodes in self._own]).to(self.config.device)
+        drawn = [
+            nodes[self._order(len(nodes), epoch, pe)[place * size : (place + 1) * size]]
+            for pe, nodes in enumerate(self._own)
+        ]
+        return torch.cat(drawn).to(self.config.device)
+
+    def _order(self, count: int, epoch: int, pe: int) -> Tensor:
+        return permutation(stream(self.config.seed, Purpose.SHUFFLE, epoch * self.num_pes + pe), count)
 
     def sample(self, sampler: wb.Sampler, steps: range) -> Iterator[list[wb.MiniBatch]]:
         """The PEs' batches of some steps.

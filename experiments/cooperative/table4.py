@@ -6,7 +6,7 @@ from math import ceil
 from typing import Any
 
 import pandas as pd
-from pydantic import Field, NonNegativeInt, PositiveInt
+from pydantic import NonNegativeInt, PositiveInt
 from torch import Tensor
 
 import workbench as wb
@@ -27,6 +27,7 @@ from workbench.experiment.finding import Finding
 from workbench.sampling.cooperation_cost import PeCounts
 
 CASE = ["system", "dataset", "sampler"]
+SHORT = {"independent": "indep.", "cooperative": "coop."}
 STAGES = ("sampling", "copy", "cache", "kappa", "forward_backward", "total")
 """The paper's columns; copy: of all input rows, cache: of those that a cache misses, kappa: with dependent batches."""
 
@@ -36,13 +37,13 @@ class Config(StepConfig):
 
     Args:
         system: the paper's GPUs.
-        capacity_share: rows of each PE's LRU cache as a fraction of the nodes.
+        cache_rows: rows of each PE's LRU cache in the paper; here as many fewer as the batch is smaller.
         kappa: batches per group of dependent ones, in the last column.
         warmup: steps before misses are counted.
     """
 
     system: SystemName
-    capacity_share: float = Field(gt=0, le=1)
+    cache_rows: PositiveInt
     kappa: PositiveInt
     warmup: NonNegativeInt
 
@@ -87,7 +88,7 @@ def dependent_miss_rate(batches: PeBatches, config: Config) -> float:
 
 def miss_rate(reads: Sequence[Sequence[Tensor]], config: Config, num_nodes: int) -> float:
     """Misses per access of the LRU caches of all PEs, after the warm-up."""
-    capacity = ceil(config.capacity_share * num_nodes)
+    capacity = ceil(config.cache_rows / config.times)
     found = [
         wb.simulate_cache(wb.AccessTrace.of(ids), capacity, num_rows=num_nodes, warmup=config.warmup) for ids in reads
     ]
@@ -140,12 +141,20 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.stage_bars import stage_bars
 
     rows = shown(table).sort_values(["dataset", "num_pes", "sampler"], ascending=[False, True, True], kind="stable")
-    gain = speedups(table).speedup
+    gain = speedups(table).speedup_with_arithmetic
     return stage_bars(
         [_bar(row) for row in rows.to_dict("records")],
         axis="modelled time",
         title=f"Modelled: cooperative steps are {gain.min():.2f} to {gain.max():.2f} times as fast",
-        subtitle="bytes counted on stand-ins, divided by the published bandwidths; products at float32 peak",
+        subtitle=f"counts of stand-ins over γ, α, β in GB/s and float32 peak in TFLOP/s: {_inputs(rows)}",
+    )
+
+
+def _inputs(rows: pd.DataFrame) -> str:
+    machines = rows.assign(machine=rows.system.str.split().str[1]).drop_duplicates("machine")
+    speeds = machines[["gamma", "alpha", "beta", "flops"]].to_numpy() / [1e9, 1e9, 1e9, 1e12]
+    return "; ".join(
+        f"{name} " + ", ".join(map("{:g}".format, row)) for name, row in zip(machines.machine, speeds, strict=True)
     )
 
 
@@ -160,7 +169,7 @@ def _bar(row: dict[str, Any]) -> Any:
         "exchanges (α)": exchange + row["forward_backward_exchange_seconds"],
         "forward/backward, products": row["arithmetic_seconds"],
     }
-    return StageBar(f"{row['dataset']} · {row['system']}", row["sampler"], row["approach"][:5] + ".", stages)
+    return StageBar(f"{row['dataset']} · {row['system']}", row["sampler"], SHORT[row["approach"]], stages)
 
 
 def speedups(table: pd.DataFrame) -> pd.DataFrame:

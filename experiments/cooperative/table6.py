@@ -71,7 +71,7 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
             **{key: both[key] for key in KEYS},
             "paper, measured": both.paper,
             "modelled": both.modelled_gain,
-            "modelled ÷ paper − 1": (both.modelled_gain / both.paper - 1).map("{:+.0%}".format),
+            "deviation": (both.modelled_gain / both.paper - 1).map("{:+.0%}".format),
             "miss rate ρ": both.cache_miss_rate,
             "miss rate ρ, dependent": both.kappa_miss_rate,
             "c": both.cross_ratio,

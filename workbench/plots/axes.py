@@ -28,6 +28,7 @@ _LABELS = {
     "edge_inputs": "edges: inputs",
     "density": "edges per node",
     "share": "share of the nodes",
+    "num_pes": "processing elements (GPUs)",
     "kappa": "batches per group κ",
     "miss_rate": "share of reads that miss",
 }

@@ -104,8 +104,8 @@ def test_claims_hold_where_they_do(figure):
         ("table6", "num_pes == 8", "kappa_seconds", 5, {"dependence-gains"}),
         ("table6", "approach == 'cooperative' and num_pes == 8", "kappa_seconds", 1.9, {"cooperation-gains-more"}),
         ("scaling", "num_pes == 3", "edges_3", 1.2, {"work-falls"}),
-        ("scaling", "num_pes == 3 and model == 'gat'", "seconds", 1.2, {"heavy-models-faster"}),
-        ("scaling", "num_pes == 1 and model == 'gcn'", "bandwidth_seconds", 2, {"gcn-slower"}),
+        ("scaling", "num_pes == 3 and model == 'gat'", "forward_backward_seconds", 1.2, {"heavy-models-faster"}),
+        ("scaling", "num_pes == 2 and model == 'gcn'", "alone_bandwidth_seconds", 2, {"gcn-slower"}),
         ("scaling", "num_pes == 2 and ownership == 'metis'", "exchange_seconds", 3, {"metis-exchanges-less"}),
         ("scaling", "num_pes == 2 and ownership == 'random'", "imbalance", 1.2, {"metis-imbalanced"}),
         ("scaling", "num_pes == 4 and ownership == 'metis' and model == 'gcn'", "bandwidth_seconds", 1.4,
@@ -141,7 +141,7 @@ def test_the_comparison_of_scaling_is_relative_to_one_pe():
     shown = load_experiment("cooperative/scaling").compare(scaling()).set_index(["model", "ownership", "num_pes"])
     assert (shown.loc["rgcn", "random", 4]["paper, measured"], len(shown)) == (183 / 200, 24)
     assert shown.loc["gcn", "metis", 4]["paper, measured"] == 12.0 / 8.9
-    assert shown.loc["gat", "random", 1]["modelled"] == 1
+    assert shown.loc["gat", "random", 1]["modelled"] == pytest.approx(1)
 
 
 @pytest.mark.parametrize("figure", TABLES)
