@@ -14,8 +14,8 @@ from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
-from tests.nn.reuse.allocated import allocated_bytes
 from tests.strategies import random_graph, random_minibatch
+from workbench.meter.allocated import measure_allocated
 from workbench.nn.gnn import GNN
 from workbench.nn.model import MODEL_KINDS, REUSING_KINDS
 
@@ -186,7 +186,7 @@ def test_allocates_a_twentieth_after_warm_up(kind: str, torch_forms: bool, monke
     plain, reusing = (one_step(model, mb, x) for model in models)
     for call in (plain, reusing):
         call()
-    assert allocated_bytes(reusing) <= 0.05 * allocated_bytes(plain)
+    assert measure_allocated(reusing) <= 0.05 * measure_allocated(plain)
     before = models[1].workspace.nbytes  # type: ignore[union-attr]
     part = wb.NeighborSampler([5, 5, 5], seed=1).sample(graph, torch.arange(60))
     one_step(models[1], part, x[: part.num_inputs])()
