@@ -194,6 +194,19 @@ def test_an_interrupt_at_entry_or_exit_leaves_no_dispatch_mode(
     assert not _get_current_dispatch_mode_stack() and not gc.get_freeze_count()
 
 
+def test_operators_without_results_allocate_nothing_below_the_level_at_entry() -> None:
+    """Freeing what was alive at entry makes live bytes negative; the difference to zero is no allocation."""
+    requests: list[int] = []
+    held, kept = kib(5), kib(1)
+    tracker = AllocationTracker(lambda requested, live: requests.append(requested))
+    tracker.start()
+    del held
+    kept.zero_()
+    kib(2)
+    tracker.stop()
+    assert requests == [2 * KIB]
+
+
 def test_tasks_of_a_failed_backward_are_freed_before_measuring() -> None:
     """Autograd keeps the tasks of a failed backward pass until its next run; freeing them in the block would count."""
 

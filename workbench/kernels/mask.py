@@ -56,7 +56,7 @@ def keep_mask_torch(ids: Tensor, channels: int, key: int, threshold: int) -> Ten
     return (levels >= threshold).flatten(1)[:, :channels]
 
 
-def apply_mask(x: Tensor, ids: Tensor, key: int, threshold: int) -> Tensor:
+def apply_mask(x: Tensor, ids: Tensor, key: int, threshold: int, *, out: Tensor | None = None) -> Tensor:
     """Set dropped values of `x` to zero and divide the others by the probability of keeping a value.
 
     Args:
@@ -64,20 +64,23 @@ def apply_mask(x: Tensor, ids: Tensor, key: int, threshold: int) -> Tensor:
         ids: int64 [num_rows], id of each row.
         key: key of the stream.
         threshold: result of `drop_threshold`.
+        out: contiguous memory for the result, which may be that of `x`; None to allocate it.
     """
     scale = _LEVELS / (_LEVELS - threshold)
     if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
-        return _apply_mask_torch(x, ids, key, threshold, scale)
-    out = uninitialised(x, *x.shape)
+        return _apply_mask_torch(x, ids, key, threshold, scale, out)
+    out = uninitialised(x, *x.shape) if out is None else out
     values, rows, kept = x.detach().contiguous().numpy(), ids.numpy(), out.numpy()
     limit, factor = np.uint64(threshold), values.dtype.type(scale)
     parallel_rows(lambda lo, hi: _apply_mask(values, rows, key, limit, factor, kept, lo, hi), x.shape[0])
     return out
 
 
-def _apply_mask_torch(x: Tensor, ids: Tensor, key: int, threshold: int, scale: float) -> Tensor:
+def _apply_mask_torch(
+    x: Tensor, ids: Tensor, key: int, threshold: int, scale: float, out: Tensor | None = None
+) -> Tensor:
     """Process ranges of rows, because the hash needs 16 bytes per value and more, several times the value's size."""
-    out = torch.empty_like(x)
+    out = torch.empty_like(x) if out is None else out
     for rows in edge_ranges(x.shape[0], ROW_WORD_BYTES * -(-x.shape[1] // CHANNELS_PER_WORD)):
         kept = keep_mask_torch(ids[rows], x.shape[1], key, threshold)
         out[rows] = torch.where(kept, x[rows] * scale, 0)

@@ -3,6 +3,7 @@
 import math
 
 import numpy as np
+import torch
 from torch import Tensor
 
 from workbench.kernels.buffers import uninitialised
@@ -21,6 +22,7 @@ def sum_rows(
     edges: Tensor | None = None,
     row_scale: Tensor | None = None,
     column_scale: Tensor | None = None,
+    out: Tensor | None = None,
 ) -> Tensor:
     """Compute `out[r] = row_scale[r] · Σ_e weight[edges[e]] · column_scale[indices[e]] · x[indices[e]]` on the CPU.
 
@@ -32,11 +34,12 @@ def sum_rows(
         edges: integer [num_entries], row of `weight` for each entry; None for the entry's position.
         row_scale: [num_rows], or None for ones.
         column_scale: [n], or None for ones.
+        out: memory for the result, contiguous; None to allocate it.
 
     Returns:
         [num_rows, width] or [num_rows, heads, width] in the dtype of `x`.
     """
-    out = uninitialised(x, indptr.shape[0] - 1, *x.shape[1:])
+    out = uninitialised(x, indptr.shape[0] - 1, *x.shape[1:]) if out is None else out
     kernel = _sum_rows if x.dim() == 2 else _sum_rows_of_heads
     args = arrays(indptr, indices, x, weight, edges, row_scale, column_scale, out)
     parallel_edges(lambda lo, hi: kernel(*args, lo, hi), indptr, math.prod(x.shape[1:]))
@@ -44,7 +47,15 @@ def sum_rows(
 
 
 def scatter_sum_torch(
-    to: Tensor, source: Tensor, x: Tensor, size: int, *, weight: Tensor | None = None, scale: Tensor | None = None
+    to: Tensor,
+    source: Tensor,
+    x: Tensor,
+    size: int,
+    *,
+    weight: Tensor | None = None,
+    scale: Tensor | None = None,
+    out: Tensor | None = None,
+    messages: Tensor | None = None,
 ) -> Tensor:
     """Compute `out[to[e]] += weight[e] · scale[source[e]] · x[source[e]]` over all edges in plain torch, on any device.
 
@@ -55,18 +66,21 @@ def scatter_sum_torch(
         size: number of rows of the result.
         weight: [num_edges], or [num_edges, heads] for a three-dimensional `x`; None for ones.
         scale: [n], or None for ones.
+        out: memory for the result; None to allocate it.
+        messages: memory for the messages of a range of edges, [`message_rows`, …]; None to allocate them.
 
     Returns:
         [size, width] or [size, heads, width] in the dtype of `x`.
     """
-    out = x.new_zeros(size, *x.shape[1:])
+    out = x.new_zeros(size, *x.shape[1:]) if out is None else out.zero_()
     for part in edge_ranges(len(to), x[0:1].nbytes):
-        messages = x.index_select(0, source[part])
+        ids = source[part]
+        rows = torch.index_select(x, 0, ids, out=None if messages is None else messages[: len(ids)])
         if weight is not None:
-            messages *= weight[part].unsqueeze(-1)
+            rows *= weight[part].unsqueeze(-1)
         if scale is not None:
-            messages *= per_row(scale.index_select(0, source[part]), messages)
-        out.index_add_(0, to[part], messages)
+            rows *= per_row(scale.index_select(0, ids), rows)
+        out.index_add_(0, to[part], rows)
     return out
 
 

@@ -84,8 +84,13 @@ def _inverse_in_degrees(indptr, out):
         out[row] = one / out.dtype.type(max(1, indptr[row + 1] - indptr[row]))
 
 
+def message_rows(num_edges: int, row_bytes: int) -> int:
+    """Return the number of edges of the longest range of `edge_ranges`."""
+    return min(num_edges, max(1, MESSAGE_BYTES // max(1, row_bytes)))
+
+
 def edge_ranges(num_edges: int, row_bytes: int) -> Iterator[slice]:
     """Yield ranges of edges whose messages need at most `MESSAGE_BYTES`, which bounds the workspace in plain torch."""
-    step = max(1, MESSAGE_BYTES // max(1, row_bytes))
+    step = max(1, message_rows(num_edges, row_bytes))
     for start in range(0, num_edges, step):
         yield slice(start, min(start + step, num_edges))

@@ -38,7 +38,8 @@ def _transpose(indptr, indices, cursor, rows, edges):
             slot = cursor[indices[e] + 1]
             cursor[indices[e] + 1] = slot + 1
             rows[slot] = row
-            edges[slot] = e
+            if len(edges):
+                edges[slot] = e
 
 
 def transpose_torch(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:
@@ -61,7 +62,20 @@ def transpose(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:
     """
     if indices.device.type != "cpu":
         return transpose_torch(indptr, indices, num_src)
-    offsets = torch.zeros(num_src + 2, dtype=torch.int64)
+    offsets = torch.empty(num_src + 2, dtype=torch.int64)
     rows, edges = torch.empty_like(indices), torch.empty_like(indices, dtype=torch.int64)
-    _transpose(indptr.numpy(), indices.numpy(), offsets.numpy(), rows.numpy(), edges.numpy())
-    return Transposed(offsets[: num_src + 1], rows, edges)
+    return transpose_into(indptr, indices, offsets, rows, edges)
+
+
+def transpose_into(indptr: Tensor, indices: Tensor, offsets: Tensor, rows: Tensor, edges: Tensor) -> Transposed:
+    """Compute `transpose` on the CPU in memory that the caller provides.
+
+    Args:
+        indptr: int64 [num_dst + 1].
+        indices: integer [num_edges], sources in [0, num_src).
+        offsets: int64 [num_src + 2], memory for the result's `indptr`.
+        rows: [num_edges] in the dtype of `indices`.
+        edges: int64 [num_edges], or empty if the edges' positions are not needed.
+    """
+    _transpose(indptr.numpy(), indices.numpy(), offsets.zero_().numpy(), rows.numpy(), edges.numpy())
+    return Transposed(offsets[:-1], rows, edges)

@@ -27,6 +27,7 @@ from workbench.memory.training_setup import Optimizer, TrainingSetup
 from workbench.nn.dropout import HashDropout
 from workbench.nn.first_aggregate import check_aggregates_on_read
 from workbench.nn.gnn import GNN
+from workbench.nn.reuse.layers import ReusingDropout, ReusingReLU
 from workbench.nn.sage import SAGELayer
 
 
@@ -189,9 +190,13 @@ def _check_compatible(model: GNN, mb: MiniBatch, in_dim: int | None) -> None:
 
 def has_analytic_model(model: nn.Module) -> bool:
     """Return whether the analytic model supports a model: its layers, their submodules and what is between layers."""
-    if type(model) is not GNN or type(model.activation) not in (*SAVE_RESULT, *SAVE_INPUT):
+    if type(model) is not GNN:
         return False
-    between = all(type(norm) in NORMS for norm in model.norms) and all(type(d) is HashDropout for d in model.dropouts)
+    reuses = model.workspace is not None
+    if type(model.activation) not in ((ReusingReLU,) if reuses else (*SAVE_RESULT, *SAVE_INPUT)):
+        return False
+    dropout = ReusingDropout if reuses else HashDropout
+    between = all(type(norm) in NORMS for norm in model.norms) and all(type(d) is dropout for d in model.dropouts)
     return between and all(type(layer) in LAYERS and _is_plain(layer) for layer in model.layers)
 
 

@@ -174,7 +174,7 @@ class AllocationTracker(TorchDispatchMode):
         Returns:
             The highest number of live bytes meanwhile: a resize allocates the new memory before it frees the old.
         """
-        high = 0
+        high = self._live
         tracked = self._lookup(storage)
         if tracked is None and storage.resizable():
             self._track(storage)

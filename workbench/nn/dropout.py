@@ -82,7 +82,13 @@ class HashDropout(nn.Module):
         check_vector("node_ids", node_ids, None, ID_DTYPES)
         if node_ids.shape != h.shape[:1]:
             raise ValueError(f"{node_ids.shape[0]} node ids for {h.shape[0]} rows; pass one id per row")
-        return _masked(h, node_ids, (self.seed, Purpose.DROPOUT, step, self.layer), self._threshold)
+        return self._drop(h, node_ids, step)
+
+    def _drop(self, h: Tensor, node_ids: Tensor, step: int) -> Tensor:
+        return _masked(h, node_ids, self._key(step), self._threshold)
+
+    def _key(self, step: int) -> tuple[int, Purpose, int, int]:
+        return self.seed, Purpose.DROPOUT, step, self.layer
 
     def extra_repr(self) -> str:
         return f"p={self.p}, layer={self.layer}, seed={self.seed}"

@@ -8,6 +8,7 @@ from torch import Tensor, nn
 from workbench.core.block import Block
 from workbench.core.errors import check_type
 from workbench.nn.dropout import HashDropout
+from workbench.nn.reuse.workspace import Workspace, check_reusable
 
 Exchanger = Callable[[Tensor], Tensor]
 """Fills the halo of a block: maps its owned source rows to the rows of [owned | halo]."""
@@ -21,6 +22,7 @@ class GNN(nn.Module):
         norms: normalization after each layer but the last.
         activation: activation after each layer but the last.
         dropouts: dropout after each layer but the last.
+        workspace: buffers that layers, activation and dropouts reuse; None: they allocate what they return.
     """
 
     def __init__(
@@ -29,10 +31,12 @@ class GNN(nn.Module):
         norms: Sequence[nn.Module],
         activation: nn.Module,
         dropouts: Sequence[HashDropout],
+        workspace: Workspace | None = None,
     ) -> None:
         super().__init__()
         self.layers, self.norms = nn.ModuleList(layers), nn.ModuleList(norms)
         self.activation, self.dropouts = activation, nn.ModuleList(dropouts)
+        self.workspace = workspace
 
     def forward(
         self,
@@ -62,8 +66,25 @@ class GNN(nn.Module):
         Raises:
             ValueError: wrong number of blocks or exchanges, features of another width, `aggregated` for a layer whose
                 aggregate is not linear, or of another shape than `x`.
-            TypeError: features of another dtype than the model's parameters (unless autocast converts them).
+            TypeError: features of another dtype than the model's parameters (unless autocast converts them); with
+                reused buffers, half precision or autocast.
+            RuntimeError: with reused buffers, the backward pass of an earlier forward pass is still to come.
         """
+        if self.workspace is None:
+            return self._run(blocks, x, node_ids, step, exchanges, aggregated)
+        check_reusable(x)
+        with self.workspace.forward_pass():
+            return self._run(blocks, x, node_ids, step, exchanges, aggregated)
+
+    def _run(
+        self,
+        blocks: Sequence[Block],
+        x: Tensor,
+        node_ids: Tensor | None,
+        step: int,
+        exchanges: Sequence[Exchanger] | None,
+        aggregated: Tensor | None,
+    ) -> Tensor:
         first = 0 if aggregated is None else 1
         self._check(len(blocks) + first, blocks, exchanges, aggregated)
         self.check_features(x)

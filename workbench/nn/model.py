@@ -16,12 +16,22 @@ from workbench.nn.gcn import GCNLayer
 from workbench.nn.gin import GINLayer
 from workbench.nn.gnn import GNN
 from workbench.nn.norm import build_norm
+from workbench.nn.reuse.layers import (
+    ReusingDropout,
+    ReusingGCNLayer,
+    ReusingGINLayer,
+    ReusingReLU,
+    ReusingSAGELayer,
+)
+from workbench.nn.reuse.workspace import Workspace
 from workbench.nn.rgcn import RGCN_REGULARIZERS, RGCNLayer
 from workbench.nn.sage import SAGE_AGGREGATORS, SAGELayer
 
 MODEL_KINDS = (*(f"sage-{aggregator}" for aggregator in SAGE_AGGREGATORS), "gcn", "gin", "gat")
 TYPED_MODEL_KINDS = ("rgcn",)
 """Kinds that need edge types; `MODEL_KINDS` accept any graph."""
+REUSING_KINDS = ("sage-mean", "sage-gcn", "gcn", "gin")
+"""Kinds whose layers can reuse buffers."""
 _MAX_DIM, _MAX_LAYERS = 2**31 - 1, 1000
 
 
@@ -34,16 +44,17 @@ def _build_layer(
     heads: int,
     relations: Mapping[str, Any],
     last: bool,
+    reusing: bool,
 ) -> nn.Module:
     if kind == "rgcn":
         return RGCNLayer(in_dim, out_dim, **relations)
     if kind == "gcn":
-        return GCNLayer(in_dim, out_dim)
+        return (ReusingGCNLayer if reusing else GCNLayer)(in_dim, out_dim)
     if kind == "gin":
-        return GINLayer(in_dim, out_dim, hidden_dim=hidden_dim, norm=norm)
+        return (ReusingGINLayer if reusing else GINLayer)(in_dim, out_dim, hidden_dim=hidden_dim, norm=norm)
     if kind == "gat":
         return GATLayer(in_dim, out_dim, heads=heads, concat=not last)
-    return SAGELayer(in_dim, out_dim, aggregator=kind.removeprefix("sage-"))
+    return (ReusingSAGELayer if reusing else SAGELayer)(in_dim, out_dim, aggregator=kind.removeprefix("sage-"))
 
 
 def _relation_options(kind: str, num_relations: int | None, num_bases: int | None, regularizer: str) -> dict[str, Any]:
@@ -92,6 +103,7 @@ def build_model(
     num_bases: int | None = None,
     regularizer: str = "basis",
     seed: int = 0,
+    reuse_buffers: bool = False,
 ) -> GNN:
     """Build a model of one kind of layer, with ReLU between layers (ELU for gat).
 
@@ -110,14 +122,22 @@ def build_model(
             many as relations.
         regularizer: "basis" or "bdd" (block-diagonal) for rgcn.
         seed: seed of the initial weights and of dropout; torch's global generator is not changed.
+        reuse_buffers: layers, ReLU and dropout write results and gradients into buffers that are kept from step to step
+            (sage-mean, sage-gcn, gcn, gin; float32 or float64): a step allocates hardly more than its output and the
+            gradients of the parameters. Every forward pass must be followed by its backward pass before the next one;
+            hidden values and their gradients, which hooks see, are overwritten by it. Norms allocate as usual.
+            `model.workspace.release()` frees the buffers.
 
     Returns:
         The model, on the CPU.
 
     Raises:
         ValueError: an unknown kind, norm or regularizer, sizes below 1, heads that don't divide `hidden_dim` or blocks
-            that don't divide the dimensions, options that the kind does not have, a seed that is not an integer.
+            that don't divide the dimensions, options that the kind does not have, a seed that is not an integer, or
+            `reuse_buffers` for a kind that can't.
         CapacityError: the weights exceed this machine's memory.
+
+    Source: of `reuse_buffers`, Hoang et al., "BatchGNN" (2023), section 3.
 
     >>> build_model("gcn", in_dim=8, hidden_dim=4, out_dim=2).layers[1]
     GCNLayer(4, 2, norm='right')
@@ -129,19 +149,37 @@ def build_model(
     if heads > 1 and kind != "gat":
         raise ValueError(f"heads is {heads}, but {kind} has no heads; leave it at 1 or use gat")
     relations = _relation_options(kind, num_relations, num_bases, regularizer)
+    if reuse_buffers and kind not in REUSING_KINDS:
+        raise ValueError(
+            f"reuse_buffers is True, but layers of {kind} can't reuse buffers; leave it at False, or use one of "
+            f"{', '.join(REUSING_KINDS)}"
+        )
     check_seed(seed)
     _check_memory(sizes, relations)
     dims = [in_dim, *[hidden_dim] * (num_layers - 1), out_dim]
     with deferred_interrupt(), torch.random.fork_rng(devices=[]):
         torch.default_generator.manual_seed(seed)
         layers = [
-            _build_layer(kind, dims[i], dims[i + 1], hidden_dim, norm, heads, relations, last=i == num_layers - 1)
+            _build_layer(
+                kind, dims[i], dims[i + 1], hidden_dim, norm, heads, relations, i == num_layers - 1, reuse_buffers
+            )
             for i in range(num_layers)
         ]
     between = range(num_layers - 1)
+    if reuse_buffers:
+        return _reusing(layers, [build_norm(norm, hidden_dim) for _ in between], dropout, seed)
     return GNN(
         layers,
         norms=[build_norm(norm, hidden_dim) for _ in between],
         activation=nn.ELU() if kind == "gat" else nn.ReLU(),
         dropouts=[HashDropout(dropout, layer, seed) for layer in between],
     )
+
+
+def _reusing(layers: list[Any], norms: list[nn.Module], dropout: float, seed: int) -> GNN:
+    """Give all layers one workspace."""
+    workspace = Workspace()
+    for position, layer in enumerate(layers):
+        layer.use(workspace, position, is_last=position == len(layers) - 1)
+    dropouts = [ReusingDropout(dropout, layer, seed, workspace=workspace) for layer in range(len(layers) - 1)]
+    return GNN(layers, norms, ReusingReLU(workspace), dropouts, workspace)

@@ -10,6 +10,7 @@ from torch import nn
 from workbench.core.minibatch import MiniBatch
 from workbench.meter.peak import PeakMeter
 from workbench.meter.training_state import allocated_bytes, parameter_tensors, state_tensors
+from workbench.nn.gnn import GNN
 from workbench.nn.signature import model_device
 from workbench.training.accumulate import Phase
 
@@ -96,6 +97,7 @@ def _resident_bytes(mb: MiniBatch, device: torch.device) -> int:
 
 
 def _fixed_bytes(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.device) -> int:
-    """Parameters, buffers and optimizer state."""
-    tensors = [*parameter_tensors(model, optimizer), *state_tensors(optimizer)]
+    """Parameters, buffers and optimizer state, and the buffers that layers reuse."""
+    reused = [t for m in model.modules() if isinstance(m, GNN) and m.workspace for t in m.workspace.tensors()]
+    tensors = [*parameter_tensors(model, optimizer), *state_tensors(optimizer), *reused]
     return allocated_bytes(t for t in tensors if t.device == device)

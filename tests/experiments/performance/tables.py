@@ -137,3 +137,24 @@ def cooperation() -> pd.DataFrame:
         | {**counts, **spreads, "cpu_ratio": 1.05 if n == 1 else 1.2}
         for o, w, n in axes
     )
+
+
+def streaming_partition() -> pd.DataFrame:
+    greedy = [(method, order) for method in ("ldg", "fennel") for order in ("natural", "bfs", "shuffled")]
+    cuts = {"metis": 0.2, "random": 0.8, "natural": 0.4, "bfs": 0.3, "shuffled": 0.75}
+    sizes = {"num_parts": 4, "num_nodes": 1000, "balance": 1.05}
+    return pd.DataFrame(
+        {"graph": g, "method": m, "order": o, **sizes, "cut_share": cuts.get(m, cuts[o]), "speed": 10.0}
+        | ({} if (m, o) in greedy else {"speed": None})
+        for g in ("ogbn-arxiv", "cnr-2000")
+        for m, o in [*greedy, ("metis", "natural"), ("random", "natural")]
+    )
+
+
+def buffers() -> pd.DataFrame:
+    sizes = {"graph": "ogbn-arxiv", "batch_size": 256, "bytes_share": 0.02}
+    return pd.DataFrame(
+        {"kind": kind, "hidden_dim": width, **sizes, **TIMES}
+        for kind in ("sage-mean", "gcn", "gin")
+        for width in (64, 256)
+    )

@@ -24,6 +24,8 @@ FIGURES = (
     "standins",
     "caches",
     "disk_rows",
+    "streaming_partition",
+    "buffers",
 )
 
 LABOR_0 = {"labor-0-faster-in-every-case"}
@@ -82,6 +84,12 @@ def test_all_claims_hold_in_a_table_made_for_them(figure: str) -> None:
         ("standins", "standin == 'synthetic-yelp'", "peak_bytes", 1001, {"required-memory-is-enough"}),
         ("caches", "policy == 'static' and graph == 'power-law'", "speed", 4.9, {"fast"}),
         ("caches", "policy == 'belady' and graph == 'power-law'", "speed", 0.9, {"fast-belady"}),
+        ("streaming_partition", "method == 'ldg' and order == 'shuffled'", "speed", 1.9, {"fast"}),
+        ("streaming_partition", "method == 'ldg' and order == 'shuffled'", "balance", 1.12, {"balanced"}),
+        ("streaming_partition", "method == 'fennel' and order == 'bfs'", "cut_share", 0.9, {"fewer-than-random"}),
+        ("streaming_partition", "method == 'metis'", "cut_share", 0.5, {"metis-cuts-fewest"}),
+        ("buffers", "kind == 'gin'", "bytes_share", 0.06, {"few-bytes"}),
+        ("buffers", "kind != 'gin'", "ratio_median", 0.99, {"not-slower"}),
     ],
 )
 def test_a_spoiled_table_loses_just_that_claim(
@@ -101,6 +109,9 @@ def test_findings_on_seconds_are_timed() -> None:
     for both in ("cooperation", "disk_rows", "partitioning"):
         assert timed.pop(both) == {False, True}
     assert timed == {figure: {figure in of_time} for figure in timed}
+    both = ("disk_rows", "streaming_partition", "buffers")
+    assert [timed.pop(figure) for figure in both] == [{False, True}] * 3
+    assert timed == {figure: {figure in of_time} for figure in FIGURES if figure not in both}
 
 
 @pytest.mark.parametrize("figure", FIGURES)

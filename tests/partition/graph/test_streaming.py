@@ -158,7 +158,11 @@ def test_number_of_edges_of_fennel() -> None:
         ([([0], [1]), ([0], [7])], IndexError, r"dst of chunk 1 contains 7; ids must be in \[0, 4\); number the nodes"),
         ([([-1], [1])], IndexError, r"src of chunk 0 contains -1"),
         ([([0, 1], [1])], ValueError, r"chunk 0 has 2 sources, but 1 destinations"),
-        ([(torch.zeros(2), torch.zeros(2))], TypeError, r"src of chunk 0 must be an int64 or int32 tensor, not torch.float32"),
+        (
+            [(torch.zeros(2), torch.zeros(2))],
+            TypeError,
+            r"src of chunk 0 must be an int64 or int32 tensor, not torch.float32",
+        ),
         ([(np.zeros(1, np.uint8), np.zeros(1, np.int64))], TypeError, r"src of chunk 0 must be"),
         ([torch.zeros(3, 2)], TypeError, r"chunk 0 is Tensor, not a pair"),
         ([5], TypeError, r"chunk 0 is int, not a pair"),

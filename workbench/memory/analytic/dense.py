@@ -162,10 +162,15 @@ def dropout(autograd: FakeAutograd, x: FakeTensor) -> FakeTensor:
 def _masked(autograd: FakeAutograd, x: FakeTensor) -> FakeTensor:
     """The compiled form allocates only the result; the torch form also hashes one range of rows at a time."""
     out = autograd.empty_like(x)
+    allocate_mask_workspace(autograd, x)
+    return out
+
+
+def allocate_mask_workspace(autograd: FakeAutograd, x: FakeTensor) -> None:
+    """Allocate and free what `workbench.kernels.mask.apply_mask` needs besides its result."""
     if autograd.on_cuda or x.itemsize < 4:
         words = -(-x.cols // CHANNELS_PER_WORD)
         rows = min(x.rows, max(1, MESSAGE_BYTES // (ROW_WORD_BYTES * words)))
         bits = autograd.allocator.allocate(rows * words * 8, autograd.term)
         autograd.allocate_temporary(2 * rows * words * CHANNELS_PER_WORD * 8)
         del bits
-    return out

@@ -85,10 +85,14 @@ class FakeAutograd:
         backend: the kernels whose allocations are simulated.
     """
 
+    buffers: dict[Any, Storage]
+    """Buffers by name, which outlive the step (`workbench.memory.analytic.reuse`)."""
+
     def __init__(self, backend: Backend) -> None:
         self.backend, self.allocator = backend, SimulatedAllocator()
         self.term = "hidden"
         self.gradients: list[AccumulateGrad] = []
+        self.buffers: dict[Any, Storage] = {}
         self._orders = itertools.count()
 
     @property

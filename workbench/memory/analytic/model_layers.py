@@ -6,6 +6,7 @@ from typing import Any
 
 from torch import nn
 
+from workbench.memory.analytic import reuse
 from workbench.memory.analytic.aggregation import FakeBlock, edge_attention, segment_max, segment_sum_with_self
 from workbench.memory.analytic.dense import (
     activate,
@@ -24,6 +25,7 @@ from workbench.nn.gat import GATLayer
 from workbench.nn.gcn import GCNLayer
 from workbench.nn.gin import GINLayer
 from workbench.nn.layer_order import multiplies_first
+from workbench.nn.reuse.layers import ReusingGCNLayer, ReusingGINLayer, ReusingSAGELayer
 from workbench.nn.rgcn import RGCNLayer
 from workbench.nn.sage import SAGELayer
 
@@ -214,11 +216,21 @@ LAYERS: Mapping[type[nn.Module], SimulateLayer] = MappingProxyType(
         GINLayer: simulate_gin,
         GATLayer: simulate_gat,
         RGCNLayer: simulate_rgcn,
+        ReusingSAGELayer: reuse.simulate_sage,
+        ReusingGCNLayer: reuse.simulate_gcn,
+        ReusingGINLayer: reuse.simulate_gin,
     }
 )
 """Layer types that the analytic model supports, with their simulation."""
 
 UPDATES: Mapping[type[nn.Module], SimulateUpdate] = MappingProxyType(
-    {SAGELayer: _update_sage, GCNLayer: _update_gcn, GINLayer: _update_gin}
+    {
+        SAGELayer: _update_sage,
+        GCNLayer: _update_gcn,
+        GINLayer: _update_gin,
+        ReusingSAGELayer: _update_sage,
+        ReusingGCNLayer: _update_gcn,
+        ReusingGINLayer: _update_gin,
+    }
 )
 """The same for `update(h_dst, aggregated)` of layers with a linear aggregate."""

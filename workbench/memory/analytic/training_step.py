@@ -7,6 +7,7 @@ from torch import Tensor, nn
 
 from workbench.kernels.gather import MAX_SERIAL
 from workbench.kernels.mask import drop_threshold
+from workbench.memory.analytic import reuse
 from workbench.memory.analytic.aggregation import FakeBlock
 from workbench.memory.analytic.dense import activate, dropout, normalise, parameters_of
 from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeTensor
@@ -51,6 +52,11 @@ def simulate_step(
     autograd = FakeAutograd(backend)
     allocator = autograd.allocator
     fixed = _allocate_fixed(autograd, model, optimizer)
+    if model.workspace is not None:  # earlier steps have allocated the buffers that this one needs
+        rehearsal = FakeAutograd(backend)
+        parameters = parameters_of(rehearsal, model, accumulating=False)
+        _micro_batch(rehearsal, model, parameters, sizes, simulate_loss, aggregate_on_read)
+        reuse.keep_buffers(autograd, rehearsal)
     seeds = max(batch_seeds, sizes.num_seeds)
     allocator.start_phase("step")  # labels are read before gradients are zeroed
     labels = allocator.allocate(kept_label_bytes(simulate_loss, seeds, on_cuda=autograd.on_cuda), "labels")
@@ -181,7 +187,10 @@ def _between_layers(
 ) -> FakeTensor:
     if position == len(model.layers) - 1:
         return h
-    out = activate(autograd, normalise(autograd, h, model.norms[position], parameters), model.activation)
-    drop = model.dropouts[position]
+    h, drop = normalise(autograd, h, model.norms[position], parameters), model.dropouts[position]
+    reuses = model.workspace is not None
+    h = reuse.relu(autograd, h) if reuses else activate(autograd, h, model.activation)
     assert isinstance(drop, HashDropout)
-    return dropout(autograd, out) if drop.training and drop_threshold(drop.p) else out
+    if not drop.training or not drop_threshold(drop.p):
+        return h
+    return reuse.dropout(autograd, h) if reuses else dropout(autograd, h)
