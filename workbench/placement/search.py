@@ -2,7 +2,7 @@
 
 Rows on whose holders the relaxation's patterns agree are placed. Where they disagree, patterns take turns in proportion to
 their weights, so that counts and probabilities of the devices stay close to the mixture's. What rounding leaves over or
-free is repaired copy by copy. Few rows weigh much each, so the last step replaces rows of a device and exchanges rows of
+free is repaired copy by copy. If rows are few, each weighs much: then the last step replaces rows of a device and exchanges rows of
 two devices for as long as the objective falls.
 """
 
@@ -10,6 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.core.randomness import Purpose, stream, uniform
 from workbench.kernels.jit import compiled
 from workbench.placement.algorithm1 import trade_duplicates
 from workbench.placement.problem import PlacementProblem
@@ -17,6 +18,7 @@ from workbench.placement.relaxation import Relaxation, Sets, relax, sets_of
 
 _MAX_EXCHANGES = 3_000_000  # pairs of rows that a pass compares: more rows than that weigh too little each
 _MAX_PASSES = 1000
+_ROUNDS, _KICKS = 40, 3  # of random replacements, each round from the best placement so far
 _TIE = 1e-3  # weight of the mean in the largest cost, so that devices below it improve too
 
 
@@ -42,9 +44,12 @@ def _holders(problem: PlacementProblem) -> np.ndarray:
     _repair(p, relaxed.prices @ sets.saving, capacity, first)
     if len(p) * problem.num_devices * int(capacity.sum()) > _MAX_EXCHANGES:
         return first
+    fixed = p, sets.saving, problem.costs[:, -1].numpy(), total
     found = [first, *_other_starts(problem)]
-    costs = [_improve(p, *sets, problem.costs[:, -1].numpy(), total, holders) for holders in found]
-    return found[int(np.argmin(costs))]
+    best = found[int(np.argmin([_improve(*fixed, holders) for holders in found]))]
+    kicks = uniform(stream(0, Purpose.PARTITION), torch.arange(_ROUNDS * _KICKS * 3)).view(_ROUNDS, _KICKS, 3)
+    _kick_and_improve(*fixed, kicks.numpy(), best)
+    return best
 
 
 def _rounded(relaxed: Relaxation, num_rows: int) -> np.ndarray:
@@ -132,7 +137,7 @@ def _bits(buffers: list[Tensor], num_rows: int) -> np.ndarray:
 
 
 @compiled
-def _improve(p, saving, member, host, total, holders):
+def _improve(p, saving, host, total, holders):
     """Exchange rows while the objective falls; return it.
 
     Moves: a device replaces one of its rows by any other; two devices exchange a row that only one of each holds.
@@ -173,6 +178,29 @@ def _improve(p, saving, member, host, total, holders):
         holders[best_a], holders[best_b] = best_x, best_y
         current = best
     return current
+
+
+@compiled
+def _kick_and_improve(p, saving, host, total, kicks, best):
+    """Replace some rows at random and improve again, which leaves local optima; keep the best placement in `best`."""
+    n, rows = len(saving), len(p)
+    least = np.inf
+    for turn in range(-1, len(kicks)):
+        holders = best.copy()
+        if turn >= 0:
+            for device, held, other in kicks[turn]:
+                bit = 1 << int(device * n)
+                a, b = int(held * rows), int(other * rows)
+                for _ in range(rows):  # the next row that the device holds, and the next that it does not
+                    a = (a + 1) % rows if not holders[a] & bit else a
+                    b = (b + 1) % rows if holders[b] & bit else b
+                if holders[a] & bit and not holders[b] & bit:
+                    holders[a] ^= bit
+                    holders[b] ^= bit
+        value = _improve(p, saving, host, total, holders)
+        if value < least:
+            least = value
+            best[:] = holders
 
 
 @compiled
