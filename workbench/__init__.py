@@ -83,6 +83,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.partition.batch.partitioner import Parts as Parts
     from workbench.partition.costs import ByteCosts as ByteCosts
     from workbench.partition.graph import partition_graph as partition_graph
+    from workbench.partition.graph.pagraph import PaGraphParts as PaGraphParts
+    from workbench.partition.graph.pagraph import pagraph_parts as pagraph_parts
     from workbench.partition.redundancy import Redundancy as Redundancy
     from workbench.partition.redundancy import redundancy as redundancy
     from workbench.partition.refine import refine_parts as refine_parts
@@ -181,6 +183,7 @@ _NAMES = {
     "partition.batch.partitioner": ["Partitioner", "Parts"],
     "partition.costs": ["ByteCosts"],
     "partition.graph": ["partition_graph"],
+    "partition.graph.pagraph": ["PaGraphParts", "pagraph_parts"],
     "partition.redundancy": ["Redundancy", "redundancy"],
     "partition.refine": ["refine_parts"],
     "placement.place": ["PLACEMENT_METHODS", "place_rows"],

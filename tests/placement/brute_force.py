@@ -22,7 +22,7 @@ class Case:
 
 
 def random_case(seed: int, kind: str) -> Case:
-    """A case of 2 or 3 devices and at most 12 rows: "equal" buffers and costs, "unequal" buffers, or a cost "matrix"."""
+    """A case of 2 or 3 devices and 3 to 12 rows: "equal" buffers and costs, "unequal" buffers, or a cost "matrix"."""
     rng = random.Random(seed)
     n = rng.choice((2, 3))
     num_rows = rng.randint(3, 12)
@@ -48,7 +48,9 @@ def cheapest(costs: torch.Tensor, p: torch.Tensor, capacity: list[int], objectiv
         objective: "largest" or "total".
     """
     n, rows, price = len(capacity), len(p), costs.numpy()
-    choices = [np.array([[r in chosen for r in range(rows)] for chosen in combinations(range(rows), c)]) for c in capacity]
+    choices = [
+        np.array([[r in chosen for r in range(rows)] for chosen in combinations(range(rows), c)]) for c in capacity
+    ]
     best = np.inf
     for first in product(*choices[:-1]):
         held = [*(rows[None] for rows in first), choices[-1]]  # every choice of the last device at once
