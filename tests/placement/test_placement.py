@@ -15,39 +15,44 @@ P = torch.tensor([0.0, 5, 4, 3, 2, 1], dtype=torch.float64)  # hottest first: 1,
 TWO: dict[str, Any] = {"num_devices": 2, "rows_per_device": 2, "peer_cost": 0.3}
 
 
+def place(p: torch.Tensor = P, **changed: Any) -> wb.Placement:
+    given: dict[str, Any] = TWO | changed
+    return wb.place_rows(p, **given)
+
+
 def held(placed: wb.Placement) -> list[set[int]]:
     return [set(rows.tolist()) for rows in placed.buffers]
 
 
 def test_worked_example_of_the_paper() -> None:
-    assert [rows.tolist() for rows in wb.place_rows(P, **TWO).buffers] == [[1, 3], [4, 2]]
-    assert [rows.tolist() for rows in wb.place_rows(P, **TWO, method="algorithm-1-printed").buffers] == [[1, 3], [1, 2]]
+    assert [rows.tolist() for rows in place().buffers] == [[1, 3], [4, 2]]
+    assert [rows.tolist() for rows in place(method="algorithm-1-printed").buffers] == [[1, 3], [1, 2]]
 
 
 def test_a_peer_as_dear_as_the_host_is_never_used() -> None:
     for method in ("algorithm-1", "search", "hottest"):
-        placed = wb.place_rows(P, **TWO | {"peer_cost": 1.0}, method=method)
+        placed = place(peer_cost=1.0, method=method)
         assert held(placed) == [{1, 2}, {1, 2}] and placed.gap == pytest.approx(0, abs=1e-9)
 
 
 def test_groups_are_placed_one_by_one() -> None:
-    placed = wb.place_rows(P, **TWO | {"num_devices": 4}, groups=[[0, 2], [3, 1]])
+    placed = place(num_devices=4, groups=[[0, 2], [3, 1]])
     assert held(placed)[0] | held(placed)[2] == held(placed)[1] | held(placed)[3] == {1, 2, 3, 4}
-    alone = wb.place_rows(P, **TWO)
+    alone = place()
     assert sorted(placed.expected_cost.tolist()) == pytest.approx(sorted([*alone.expected_cost.tolist()] * 2))
     matrix = [[0, 1, 0.3, 1], [1, 0, 1, 0.3], [0.3, 1, 0, 1], [1, 0.3, 1, 0]]
-    same = wb.place_rows(P, **TWO | {"num_devices": 4, "peer_cost": matrix})
+    same = place(num_devices=4, peer_cost=matrix)
     assert torch.equal(placed.problem.costs, same.problem.costs) and held(placed) == held(same)
 
 
 def test_baselines() -> None:
-    assert held(wb.place_rows(P, **TWO, method="naive")) == [{1, 2}, {3, 4}]
-    parts = wb.place_rows(P, **TWO, method="parts", parts=torch.tensor([0, 1, 0, 1, 0, 1]))
+    assert held(place(method="naive")) == [{1, 2}, {3, 4}]
+    parts = place(method="parts", parts=torch.tensor([0, 1, 0, 1, 0, 1]))
     assert [rows.tolist() for rows in parts.buffers] == [[2, 4], [1, 3]]
-    overlapping = wb.place_rows(P, **TWO, method="parts", parts=[torch.tensor([5, 1, 3]), torch.tensor([1])])
+    overlapping = place(method="parts", parts=[torch.tensor([5, 1, 3]), torch.tensor([1])])
     assert [rows.tolist() for rows in overlapping.buffers] == [[1, 3], [1]]
-    random = held(wb.place_rows(P, **TWO, method="random", seed=1))
-    assert not random[0] & random[1] and random != held(wb.place_rows(P, **TWO, method="random", seed=2))
+    random = held(place(method="random", seed=1))
+    assert not random[0] & random[1] and random != held(place(method="random", seed=2))
 
 
 @pytest.mark.parametrize("seed", range(6))
@@ -119,10 +124,10 @@ def test_rounding_many_rows_stays_near_the_bound() -> None:
 
 def test_nothing_to_read_or_no_room() -> None:
     for method in ("algorithm-1", "search", "naive"):
-        assert wb.place_rows(torch.zeros(5), **TWO, method=method).cost == 0
-        empty = wb.place_rows(P, **TWO | {"rows_per_device": 0}, method=method)
+        assert place(torch.zeros(5), method=method).cost == 0
+        empty = place(rows_per_device=0, method=method)
         assert empty.expected_cost.tolist() == [15, 15] and empty.gap == pytest.approx(0, abs=1e-9)
-        assert wb.place_rows(P[:0], **TWO | {"rows_per_device": 0}, method=method).coverage == 0
+        assert place(P[:0], rows_per_device=0, method=method).coverage == 0
 
 
 @pytest.mark.parametrize(
@@ -158,6 +163,5 @@ def test_nothing_to_read_or_no_room() -> None:
     ],
 )
 def test_bad_input(changed: dict[str, Any], error: type[Exception], message: str) -> None:
-    given: dict[str, Any] = {"p": P, **TWO} | changed
     with pytest.raises(error, match=message):
-        wb.place_rows(given.pop("p"), **given)
+        place(**changed)

@@ -3,10 +3,10 @@
 A row of probability p that the devices of a set H hold saves device i p · s_i(H): its host cost less that of its
 cheapest holder. With prices λ_i of the devices' costs and μ_i of their slots, a row's best H maximises
 p · Σ λ_i s_i(H) − Σ_{i∈H} μ_i, a line in p. So the rows between two ranks share one H, and pricing all rows is the
-upper envelope of 2ⁿ lines, however many rows there are. Such a *pattern* may exceed the capacities. A mixture of patterns that
-keeps them, chosen by a linear program, is the optimum of the relaxation once no pattern is worth adding (Dantzig–Wolfe
-decomposition). Any prices give a lower bound, and the mixture differs from a placement only in rows where its patterns
-disagree.
+upper envelope of 2ⁿ lines, however many rows there are. Such a *pattern* may exceed the capacities. A mixture of
+patterns that keeps them, chosen by a linear program, is the optimum of the relaxation once no pattern is worth adding
+(Dantzig–Wolfe decomposition). Any prices give a lower bound, and the mixture differs from a placement only where its
+patterns disagree.
 """
 
 from dataclasses import dataclass

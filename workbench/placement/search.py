@@ -1,9 +1,9 @@
 """method="search": round the relaxation to a placement, then improve it by exchanging rows.
 
 Rows on whose holders the relaxation's patterns agree are placed. Where they disagree, patterns take turns in
-proportion to their weights, so that the devices' counts and probabilities stay close to the mixture's. What rounding leaves over or
-free is repaired copy by copy. If rows are few, each weighs much: then devices replace and exchange rows for as long as
-the objective falls, and after some random replacements again.
+proportion to their weights, so that the devices' counts and probabilities stay close to the mixture's. What rounding
+leaves over or free is repaired copy by copy. If rows are few, each weighs much: then devices replace and exchange rows
+for as long as the objective falls, and after some random replacements again.
 """
 
 import numpy as np
