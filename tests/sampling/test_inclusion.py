@@ -162,7 +162,7 @@ def test_bad_input() -> None:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ogbn-arxiv", "soc-epinions1", "dblp-2010"])
+@pytest.mark.parametrize("name", ["ogbn-arxiv", "soc-epinions1"])
 def test_buffers_hit_as_often_as_presampled_ones(name: str) -> None:
     """Within one point on batches that neither has seen; needs the data folder."""
     try:
@@ -170,10 +170,10 @@ def test_buffers_hit_as_often_as_presampled_ones(name: str) -> None:
     except FileNotFoundError:
         pytest.skip(f"needs the data set {name}")
     options: dict = {"fanouts": [10, 10], "batch_size": 256}
-    counted = wb.inclusion_probability(data.graph, data.train_idx, **options, method="presampled", num_batches=10_000)
+    counted = wb.inclusion_probability(data.graph, data.train_idx, **options, method="presampled", num_batches=1500)
     computed = wb.inclusion_probability(data.graph, data.train_idx, **options)
     fresh = wb.inclusion_probability(
-        data.graph, data.train_idx, **options, method="presampled", num_batches=500, seed=1
+        data.graph, data.train_idx, **options, method="presampled", num_batches=200, seed=1
     )
     assert rank_correlation(counted, computed) > 0.95
     for share in (0.05, 0.2):
