@@ -104,6 +104,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.partition.graph.split_graph import open_part as open_part
     from workbench.partition.graph.split_graph import split_graph as split_graph
     from workbench.partition.graph.streaming import partition_stream as partition_stream
+    from workbench.partition.graph.pagraph import PaGraphParts as PaGraphParts
+    from workbench.partition.graph.pagraph import pagraph_parts as pagraph_parts
     from workbench.partition.redundancy import Redundancy as Redundancy
     from workbench.partition.redundancy import redundancy as redundancy
     from workbench.partition.refine import refine_parts as refine_parts
@@ -226,6 +228,7 @@ _NAMES = {
     "partition.graph": ["partition_graph"],
     "partition.graph.split_graph": ["GraphPart", "open_part", "split_graph"],
     "partition.graph.streaming": ["partition_stream"],
+    "partition.graph.pagraph": ["PaGraphParts", "pagraph_parts"],
     "partition.redundancy": ["Redundancy", "redundancy"],
     "partition.refine": ["refine_parts"],
     "placement.place": ["PLACEMENT_METHODS", "place_rows"],

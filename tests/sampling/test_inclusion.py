@@ -159,3 +159,33 @@ def test_bad_input() -> None:
         call(method="presampled", num_batches=0)
     with pytest.raises(IndexError, match="indices contains 12; sources must be in"):
         call(graph=wb.Graph(torch.tensor([0, 1] + [1] * 9), torch.tensor([12])))
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("name", ["ogbn-arxiv", "soc-epinions1"])
+def test_buffers_hit_as_often_as_presampled_ones(name: str) -> None:
+    """Within one point on batches that neither has seen; needs the data folder."""
+    try:
+        data = wb.load_dataset(name, undirected=True, features="degree")
+    except FileNotFoundError:
+        pytest.skip(f"needs the data set {name}")
+    options: dict = {"fanouts": [10, 10], "batch_size": 256}
+    counted = wb.inclusion_probability(data.graph, data.train_idx, **options, method="presampled", num_batches=1500)
+    computed = wb.inclusion_probability(data.graph, data.train_idx, **options)
+    fresh = wb.inclusion_probability(
+        data.graph, data.train_idx, **options, method="presampled", num_batches=200, seed=1
+    )
+    assert rank_correlation(counted, computed) > 0.95
+    for share in (0.05, 0.2):
+        assert abs(hit_rate(fresh, computed, share) - hit_rate(fresh, counted, share)) < 0.01
+
+
+def hit_rate(reads: Tensor, p: Tensor, share: float) -> float:
+    """Share of the reads that a buffer of the most probable rows serves."""
+    return float(reads[p.argsort(descending=True, stable=True)[: int(share * len(p))]].sum() / reads.sum())
+
+
+def rank_correlation(p: Tensor, q: Tensor) -> float:
+    """Spearman's, ties by id."""
+    ranks = [values.argsort(stable=True).argsort().double() for values in (p, q)]
+    return float(torch.corrcoef(torch.stack(ranks))[0, 1])

@@ -1,10 +1,12 @@
 """Algorithm 1 of the data-placement paper: duplicates of the hottest rows are traded for coverage, device by device.
 
-Every device starts with the hottest rows. A device gives up the coldest row that all hold for the hottest that none holds,
-as long as p(new) > α · p(old), and one device per round keeps its copy. With α = peer / host cost the device that gives up its
-copy gains; the sum over n devices falls as long as p(new) > α / (n (1 − α) + α) · p(old), and the result minimises it.
+Every device starts with the hottest rows. A device gives up the coldest row that all hold for the hottest that none
+holds, as long as p(new) > α · p(old); one device per round keeps its copy. With α = peer / host cost the device that
+gives up its copy gains. The sum over n devices falls as long as p(new) > α / (n (1 − α) + α) · p(old), and that
+threshold minimises it.
 
-Source: Song and Jiang, "Rethinking Graph Data Placement for Graph Neural Network Training on Multiple GPUs", algorithm 1.
+Source: Song and Jiang, "Rethinking Graph Data Placement for Graph Neural Network Training on Multiple GPUs",
+algorithm 1.
 """
 
 import numpy as np
@@ -21,8 +23,8 @@ def trade_duplicates(problem: PlacementProblem, *, threshold: float | None, prin
     Args:
         problem: devices of a group have buffers of one size and one cost of reading from each other.
         threshold: α; None: that of the problem's objective.
-        printed: as printed: every n-th candidate is skipped for good, and slots are given up at the pace of n candidates
-            per slot. Otherwise corrected: n − 1 candidates per slot, none skipped.
+        printed: as printed: every n-th candidate is skipped for good, and a slot lasts for n candidates. Otherwise
+            corrected: n − 1 candidates per slot, none skipped.
 
     Raises:
         ValueError: buffers or costs differ within a group.

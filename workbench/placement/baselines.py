@@ -20,13 +20,17 @@ def hottest_rows(problem: PlacementProblem) -> list[Tensor]:
 def naive_rows(problem: PlacementProblem) -> list[Tensor]:
     """Contiguous ids: each device holds the hottest rows of its share of the ids."""
     n, rows = problem.num_devices, torch.arange(problem.num_rows)
-    return hottest_of_parts(problem, [rows[problem.num_rows * i // n : problem.num_rows * (i + 1) // n] for i in range(n)])
+    return hottest_of_parts(
+        problem, [rows[problem.num_rows * i // n : problem.num_rows * (i + 1) // n] for i in range(n)]
+    )
 
 
 def random_rows(problem: PlacementProblem, seed: int) -> list[Tensor]:
     """Each device holds the hottest rows of its share of a random permutation of the ids."""
     n, rows = problem.num_devices, permutation(stream(seed, Purpose.PARTITION), problem.num_rows)
-    return hottest_of_parts(problem, [rows[problem.num_rows * i // n : problem.num_rows * (i + 1) // n] for i in range(n)])
+    return hottest_of_parts(
+        problem, [rows[problem.num_rows * i // n : problem.num_rows * (i + 1) // n] for i in range(n)]
+    )
 
 
 def hottest_of_parts(problem: PlacementProblem, parts: Parts | None) -> list[Tensor]:

@@ -1,4 +1,4 @@
-"""`PlacementProblem`: how often rows are read, how many rows each device has room for, and what a row costs from where."""
+"""`PlacementProblem`: how often rows are read, how many each device has room for, and what a row costs from where."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -108,7 +108,9 @@ def make_problem(
     check_finite("p", p)
     if len(p) and p.min() < 0:
         raise ValueError(f"p contains {float(p.min())} at row {int(p.argmin())}; probabilities must not be negative")
-    return PlacementProblem(p, _capacity(rows_per_device, n, len(p)), _costs(peer_cost, host_cost, groups, n), objective)
+    return PlacementProblem(
+        p, _capacity(rows_per_device, n, len(p)), _costs(peer_cost, host_cost, groups, n), objective
+    )
 
 
 def _capacity(rows_per_device: int | Sequence[int] | Tensor, n: int, num_rows: int) -> Tensor:
@@ -120,7 +122,7 @@ def _capacity(rows_per_device: int | Sequence[int] | Tensor, n: int, num_rows: i
         check_at_least("rows_per_device", count, 0)
         if count > num_rows:
             raise ValueError(
-                f"rows_per_device is {count}, but there are {num_rows} rows; pass at most that (then a device holds all)"
+                f"rows_per_device is {count}, but there are {num_rows} rows; pass at most that: a device then holds all"
             )
     return torch.tensor(rows, dtype=torch.int64)
 

@@ -1,11 +1,12 @@
 """The relaxation behind `Placement.lower_bound` and method="search": rows may be divided among sets of holders.
 
-A row of probability p that the devices of a set H hold saves device i p · s_i(H), its host cost less that of its cheapest
-holder. With prices λ_i on the devices' costs and μ_i on their slots, the best H of a row maximises p · Σ λ_i s_i(H) − Σ_{i∈H}
-μ_i: a line in p. So the rows between two ranks share one H, and pricing all rows is the upper envelope of 2ⁿ lines, whatever
-their number. Such a *pattern* may exceed the capacities; a mixture of patterns that keeps them, chosen by a linear
-program, is the optimum of the relaxation once no pattern is worth adding (Dantzig–Wolfe decomposition). Any prices give
-a lower bound, and the mixture differs from a placement only in rows where its patterns disagree.
+A row of probability p that the devices of a set H hold saves device i p · s_i(H): its host cost less that of its
+cheapest holder. With prices λ_i of the devices' costs and μ_i of their slots, a row's best H maximises
+p · Σ λ_i s_i(H) − Σ_{i∈H} μ_i, a line in p. So the rows between two ranks share one H, and pricing all rows is the
+upper envelope of 2ⁿ lines, however many rows there are. Such a *pattern* may exceed the capacities. A mixture of
+patterns that keeps them, chosen by a linear program, is the optimum of the relaxation once no pattern is worth adding
+(Dantzig–Wolfe decomposition). Any prices give a lower bound, and the mixture differs from a placement only where its
+patterns disagree.
 """
 
 from dataclasses import dataclass
@@ -73,7 +74,8 @@ def lower_bound(problem: PlacementProblem) -> float:
         ValueError: a group has more than 12 devices.
     """
     bounds = [relax(problem.restricted(group)).bound for group in problem.groups]
-    return max(bounds) if problem.objective == "largest" else sum(bounds)
+    bound = max(bounds) if problem.objective == "largest" else sum(bounds)
+    return bound * (1 - 1e-12)  # rounding errors must not lift it above an optimum
 
 
 def relax(problem: PlacementProblem) -> Relaxation:
@@ -84,8 +86,8 @@ def relax(problem: PlacementProblem) -> Relaxation:
     """
     if problem.num_devices > MAX_GROUP:
         raise ValueError(
-            f"a group has {problem.num_devices} devices that read from each other, and every set of them is a candidate: "
-            f"the search and the lower bound take at most {MAX_GROUP}; name smaller groups with groups="
+            f"a group has {problem.num_devices} devices that read from each other, and every set of them is a "
+            f"candidate: the search and the lower bound take at most {MAX_GROUP}; name smaller groups with groups="
         )
     return _Master(problem).solve()
 
@@ -196,7 +198,7 @@ class _Master:
         rows = np.concatenate([np.concatenate([usage, above]), last], axis=1)
         found = linprog(objective, A_ub=rows, b_ub=limits, A_eq=one, b_eq=[1.0], method="highs")
         if found.status != 0:
-            raise RuntimeError(f"the linear program of the placement failed: {found.message}; use method=\"algorithm-1\"")
+            raise RuntimeError(f'the linear program of the placement failed: {found.message}; use method="algorithm-1"')
         duals = np.maximum(-found.ineqlin.marginals, 0)
         devices = np.ones(n) if self.total else duals[n:] / max(duals[n:].sum(), 1e-300)
         return found.fun * scale, found.x[:count], (devices, duals[:n] * scale / room[:, 0])

@@ -1,22 +1,24 @@
 """method="search": round the relaxation to a placement, then improve it by exchanging rows.
 
-Rows on whose holders the relaxation's patterns agree are placed. Where they disagree, patterns take turns in proportion to
-their weights, so that counts and probabilities of the devices stay close to the mixture's. What rounding leaves over or
-free is repaired copy by copy. Few rows weigh much each, so the last step replaces rows of a device and exchanges rows of
-two devices for as long as the objective falls.
+Rows on whose holders the relaxation's patterns agree are placed. Where they disagree, patterns take turns in
+proportion to their weights, so that the devices' counts and probabilities stay close to the mixture's. What rounding
+leaves over or free is repaired copy by copy. If rows are few, each weighs much: then devices replace and exchange rows
+for as long as the objective falls, and after some random replacements again.
 """
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.core.randomness import Purpose, stream, uniform
 from workbench.kernels.jit import compiled
 from workbench.placement.algorithm1 import trade_duplicates
 from workbench.placement.problem import PlacementProblem
-from workbench.placement.relaxation import Relaxation, Sets, relax, sets_of
+from workbench.placement.relaxation import Relaxation, relax, sets_of
 
-_MAX_EXCHANGES = 3_000_000  # pairs of rows that a pass compares: more rows than that weigh too little each
+_MAX_EXCHANGES = 30_000_000  # of pairs of rows, compared in all passes: where rows are many, each weighs too little
 _MAX_PASSES = 1000
+_MAX_ROUNDS, _KICKS = 40, 3  # of random replacements, each round from the best placement so far
 _TIE = 1e-3  # weight of the mean in the largest cost, so that devices below it improve too
 
 
@@ -40,11 +42,16 @@ def _holders(problem: PlacementProblem) -> np.ndarray:
     capacity, total = problem.capacity.numpy(), problem.objective == "total"
     first = _rounded(relaxed, len(p))
     _repair(p, relaxed.prices @ sets.saving, capacity, first)
-    if len(p) * problem.num_devices * int(capacity.sum()) > _MAX_EXCHANGES:
+    passes = min(_MAX_PASSES, _MAX_EXCHANGES // max(1, len(p) * problem.num_devices) ** 2)
+    if not passes or problem.num_devices == 1:
         return first
+    fixed = p, sets.saving, problem.costs[:, -1].numpy(), total, passes
     found = [first, *_other_starts(problem)]
-    costs = [_improve(p, *sets, problem.costs[:, -1].numpy(), total, holders) for holders in found]
-    return found[int(np.argmin(costs))]
+    best = found[int(np.argmin([_improve(*fixed, holders) for holders in found]))]
+    rounds = min(_MAX_ROUNDS, passes // 20)
+    kicks = uniform(stream(0, Purpose.PARTITION), torch.arange(rounds * _KICKS * 3)).view(rounds, _KICKS, 3)
+    _kick_and_improve(*fixed, kicks.numpy(), best)
+    return best
 
 
 def _rounded(relaxed: Relaxation, num_rows: int) -> np.ndarray:
@@ -80,7 +87,7 @@ def _take_turns(starts, held, weights, out):
 
 @compiled
 def _repair(p, saving, capacity, holders):
-    """Remove the copies that save least from devices that hold too many, then fill free slots with those that save most."""
+    """Remove the copies that save least where a device holds too many; fill free slots with those that save most."""
     count = np.zeros(len(capacity), np.int64)
     for rank in range(len(p)):
         for device in range(len(capacity)):
@@ -132,7 +139,7 @@ def _bits(buffers: list[Tensor], num_rows: int) -> np.ndarray:
 
 
 @compiled
-def _improve(p, saving, member, host, total, holders):
+def _improve(p, saving, host, total, passes, holders):
     """Exchange rows while the objective falls; return it.
 
     Moves: a device replaces one of its rows by any other; two devices exchange a row that only one of each holds.
@@ -144,7 +151,7 @@ def _improve(p, saving, member, host, total, holders):
             cost[device] += p[rank] * (host[device] - saving[device, holders[rank]])
     current = _objective(cost, total)
     trial = np.empty(n)
-    for _ in range(_MAX_PASSES):
+    for _ in range(passes):
         best, best_a, best_b, best_x, best_y = current - 1e-12 * abs(current), -1, -1, 0, 0
         for a in range(len(p)):
             for b in range(len(p)):
@@ -173,6 +180,29 @@ def _improve(p, saving, member, host, total, holders):
         holders[best_a], holders[best_b] = best_x, best_y
         current = best
     return current
+
+
+@compiled
+def _kick_and_improve(p, saving, host, total, passes, kicks, best):
+    """Replace some rows at random and improve again, which leaves local optima; keep the best placement in `best`."""
+    n, rows = len(saving), len(p)
+    least = np.inf
+    for turn in range(-1, len(kicks)):
+        holders = best.copy()
+        if turn >= 0:
+            for device, held, other in kicks[turn]:
+                bit = 1 << int(device * n)
+                a, b = int(held * rows), int(other * rows)
+                for _ in range(rows):  # the next row that the device holds, and the next that it does not
+                    a = (a + 1) % rows if not holders[a] & bit else a
+                    b = (b + 1) % rows if holders[b] & bit else b
+                if holders[a] & bit and not holders[b] & bit:
+                    holders[a] ^= bit
+                    holders[b] ^= bit
+        value = _improve(p, saving, host, total, passes, holders)
+        if value < least:
+            least = value
+            best[:] = holders
 
 
 @compiled
