@@ -100,12 +100,12 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.partition.batch.partitioner import Parts as Parts
     from workbench.partition.costs import ByteCosts as ByteCosts
     from workbench.partition.graph import partition_graph as partition_graph
+    from workbench.partition.graph.pagraph import PaGraphParts as PaGraphParts
+    from workbench.partition.graph.pagraph import pagraph_parts as pagraph_parts
     from workbench.partition.graph.split_graph import GraphPart as GraphPart
     from workbench.partition.graph.split_graph import open_part as open_part
     from workbench.partition.graph.split_graph import split_graph as split_graph
     from workbench.partition.graph.streaming import partition_stream as partition_stream
-    from workbench.partition.graph.pagraph import PaGraphParts as PaGraphParts
-    from workbench.partition.graph.pagraph import pagraph_parts as pagraph_parts
     from workbench.partition.redundancy import Redundancy as Redundancy
     from workbench.partition.redundancy import redundancy as redundancy
     from workbench.partition.refine import refine_parts as refine_parts
