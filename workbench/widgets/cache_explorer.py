@@ -82,7 +82,7 @@ def cache_explorer(
         left_kappa=kappas,
         right=names,
         right_kappa=[kappas[-1], *kappas[:-1]],
-        cache_size={f"{share:.0%} of the rows": share for share in sorted(shares, key=lambda share: abs(share - 0.1))},
+        cache_size={f"{share:.0%}": share for share in sorted(shares, key=lambda share: abs(share - 0.1))},
         policies={*known},
     )
 
