@@ -105,7 +105,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     paper = measured(reported)
     rows = shown(table)
     four = rows.query("num_pes == num_pes.max() and ownership == 'random'").set_index("model").modelled_time_of_1_PE
-    told = ", ".join(f"{four[model].mean():.2f} with {name}" for model, name in NAMES.items() if model in four)
+    told = ", ".join(f"{four[model].mean():.2f} ({name})" for model, name in NAMES.items() if model in four)
     return lines(
         rows,
         x="num_pes",
@@ -113,7 +113,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         group="ownership",
         facet=["dataset", "model"],
         reported=paper.assign(**dict.fromkeys(panels, paper.measured)),
-        title=f"Modelled forward/backward of 4 PEs, as a multiple of 1 PE: {told}",
+        title=f"Modelled: 4 PEs take {told} of the time of 1",
     )
 
 

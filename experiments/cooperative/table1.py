@@ -11,7 +11,7 @@ from workbench.experiment.finding import Finding
 from workbench.nn.model_work import LayerSize, model_work
 from workbench.sampling.cooperation_cost import PeCounts, StepSeconds, step_seconds
 
-STAGES = {"sampling": "sampling", "copy": "feature loading", "forward_backward": "forward/backward"}
+STAGES = {"sampling": "sampling", "copy": "feature loading", "forward_backward": "F/B"}
 CASE = ["dataset", "sampler", "num_pes"]
 PAPER_MODELS = {"papers100M": ("gcn", (128, 1024, 1024, 172), 512), "mag240M": ("rgcn", (768, 1024, 1024, 153), 1536)}
 """Kind of model, widths, and bytes of a row of features, of the paper's data sets."""

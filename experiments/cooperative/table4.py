@@ -27,7 +27,7 @@ from workbench.experiment.finding import Finding
 from workbench.sampling.cooperation_cost import PeCounts
 
 CASE = ["system", "dataset", "sampler"]
-SHORT = {"independent": "indep.", "cooperative": "coop."}
+SHORT = {"independent": "indep", "cooperative": "coop"}
 STAGES = ("sampling", "copy", "cache", "kappa", "forward_backward", "total")
 """The paper's columns; copy: of all input rows, cache: of those that a cache misses, kappa: with dependent batches."""
 
@@ -146,7 +146,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         [_bar(row) for row in rows.to_dict("records")],
         axis="modelled time",
         title=f"Modelled: cooperative steps are {gain.min():.2f} to {gain.max():.2f} times as fast",
-        subtitle=f"counts of stand-ins over γ, α, β in GB/s and float32 peak in TFLOP/s: {_inputs(rows)}",
+        subtitle=f"γ, α, β in GB/s and float32 peak in TFLOP/s: {_inputs(rows)}",
     )
 
 

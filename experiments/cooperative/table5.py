@@ -48,7 +48,7 @@ def _by_stage(rows: pd.DataFrame) -> pd.DataFrame:
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
-    names = {"speedup": "modelled_speedup_by_bytes", "speedup_by_stage": "modelled_speedup_by_stage"}
+    names = {"speedup": "modelled_speedup", "speedup_by_stage": "modelled_speedup_by_stage"}
     rows = modelled(table).rename(columns=names)
     by_stage = rows.modelled_speedup_by_stage
     return lines(

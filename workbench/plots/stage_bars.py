@@ -10,6 +10,7 @@ from workbench.plots.layout import PanelGrid
 from workbench.plots.style import FAINT, PALETTE, hatched, merge_legend, titled
 
 _TOP = 1.15  # of the tallest bar: room for the totals
+_SMALL = 11  # font size of the names, to fit four below a narrow panel
 _NAMES = 60  # pixels: two rows of names below the axis
 _HATCHES = ("", "/", "x", ".", "\\", "-", "|")
 
@@ -57,7 +58,9 @@ def stage_bars(given: Sequence[StageBar], *, axis: str, title: str, subtitle: st
             figure.add_trace(trace, row=row, col=col)
         top = _TOP * tallest / factor
         figure.update_yaxes(title_text=f"{axis} ({unit})", range=[0, top], row=row, col=col)
-    figure.update_xaxes(type="multicategory", ticks="", showgrid=False, dividercolor=FAINT)
+    figure.update_xaxes(
+        type="multicategory", ticks="", showgrid=False, dividercolor=FAINT, tickangle=0, tickfont_size=_SMALL
+    )
     merge_legend(figure)
     figure.update_layout(barmode="stack", bargap=0.3, legend_traceorder="normal")
     return titled(figure, title, subtitle=subtitle, height=grid.height + _NAMES)
