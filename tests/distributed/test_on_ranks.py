@@ -66,6 +66,13 @@ def test_loss_and_gradients_in_every_case(rank_pool, size):
     check_training(rank_pool, size, [*CASES, *[(*case[:3], 3) for case in CASES]])
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [2, 3])
+def test_relational_layers_on_typed_edges_with_reverses(rank_pool, size):
+    for row in run(rank_pool, "relational", size, scale=3e-4):
+        assert row["loss"] <= TOLERANCE and row["gradients"] <= TOLERANCE and row["types"] >= 2
+
+
 def check_training(rank_pool, size, cases):
     rows = run(rank_pool, "training", size, cases=cases)
     for case, row in zip(cases, rows, strict=True):
