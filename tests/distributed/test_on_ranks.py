@@ -1,6 +1,7 @@
 """Ranks that cooperate equal one process. All tests that use `rank_pool` are here, so that one pool serves them."""
 
 import os
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -144,8 +145,9 @@ def test_sampling_ahead_in_a_group_of_its_own_changes_nothing(rank_pool):
 
 @pytest.mark.slow
 def test_the_benchmark_counts_what_one_process_counts(rank_pool):
+    dataset: Any = {"name": "synthetic-arxiv", "scale": 0.002}
     config = cooperation.Config(
-        dataset={"name": "synthetic-arxiv", "scale": 0.002},
+        dataset=dataset,
         fanouts=(3, 3),
         hidden_dim=4,
         model="sage-mean",
