@@ -109,6 +109,30 @@ def training(config: Mapping[str, Any]) -> Rows:
         }
 
 
+def relational(config: Mapping[str, Any]) -> Rows:
+    """A step of R-GCN on a small synthetic-mag240M beside that of one process."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    data = wb.load_dataset("synthetic-mag240M", scale=config["scale"], features="random:16")
+    check_ranks_agree({"data": data.fingerprint})
+    graph, x, seeds = data.graph, data.x.double(), data.train_idx[:60]
+    owner = wb.partition_graph(graph, size, method="random", seed=1)
+    owned, rows = wb.OwnedGraph.of(graph, owner, rank, size), wb.OwnedRows.of(x, owner)
+    assert graph.edge_type is not None
+    sizes = {"in_dim": data.num_features, "hidden_dim": 8, "out_dim": data.num_classes, "dropout": 0.5, "seed": 4}
+    relations = int(graph.edge_type.max()) + 1
+    model, plain = (wb.build_model("rgcn", num_relations=relations, **sizes).double() for _ in range(2))
+    for sampler in (wb.NeighborSampler([5, 5]), wb.LaborSampler([5, 5])):
+        whole = sampler.sample(graph, seeds, step=STEP)
+        expected = wb.train_step(plain, whole, x, data.y, F.cross_entropy, new_optimizer(plain))
+        mb = wb.CooperativeSampler(sampler, owned).sample(owned.graph, seeds, step=STEP)
+        loss = wb.cooperative_step(model, mb, rows, data.y, F.cross_entropy, new_optimizer(model))
+        yield {
+            "loss": worst(abs(float(loss - expected)) / float(expected)),
+            "gradients": worst(difference(gradients(model), gradients(plain))),
+            "types": len(whole.blocks[0].edge_type.unique()) if whole.blocks[0].edge_type is not None else 0,
+        }
+
+
 def independent(config: Mapping[str, Any]) -> Rows:
     """Independent minibatching over the same owners: whole neighbourhoods, staged rows, no exchanges."""
     size = dist.get_world_size()

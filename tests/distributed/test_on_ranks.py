@@ -1,6 +1,7 @@
 """Ranks that cooperate equal one process. All tests that use `rank_pool` are here, so that one pool serves them."""
 
 import os
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -16,6 +17,7 @@ TOLERANCE = 1e-10
 SIZES = [1, 2, 3, 4]
 SAMPLERS = [(name, dependent) for name in ("neighbor", "labor", "random walk") for dependent in (False, True)]
 KINDS = ["gcn", "sage-mean", "gat", "rgcn"]
+CASES = [(*s, kind, 1) for s in SAMPLERS for kind in KINDS if (s[0], kind) != ("random walk", "rgcn")]
 CASES = [(*s, kind, 1) for s in SAMPLERS for kind in KINDS if (s[0], kind) != ("random walk", "rgcn")]
 ON_RANKS = "tests.distributed.cooperative_ranks"
 
@@ -55,11 +57,24 @@ def test_the_union_of_sampled_sets_is_the_batch_of_one_process(rank_pool, size):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_loss_and_gradients_equal_those_of_one_process(rank_pool, size):
-    everything = [
-        (*sampler, kind, 1) for sampler in SAMPLERS for kind in KINDS if kind != "rgcn" or "walk" not in sampler[0]
-    ]
-    cases = everything if size == 3 else everything[size % 3 :: 3]
-    cases += [("labor", True, kind, 3) for kind in (KINDS if size == 3 else KINDS[1:2])]
+    cases = CASES[size % 3 :: 3]  # every third, in which all samplers and models occur
+    check_training(rank_pool, size, [*cases, *[("labor", True, kind, 3) for kind in KINDS[:: 1 if size == 3 else 3]]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", SIZES)
+def test_loss_and_gradients_in_every_case(rank_pool, size):
+    check_training(rank_pool, size, [*CASES, *[(*case[:3], 3) for case in CASES]])
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("size", [2, 3])
+def test_relational_layers_on_typed_edges_with_reverses(rank_pool, size):
+    for row in run(rank_pool, "relational", size, scale=3e-4):
+        assert row["loss"] <= TOLERANCE and row["gradients"] <= TOLERANCE and row["types"] >= 2
+
+
+def check_training(rank_pool, size, cases):
     rows = run(rank_pool, "training", size, cases=cases)
     for case, row in zip(cases, rows, strict=True):
         assert row["loss"] <= TOLERANCE and row["gradients"] <= TOLERANCE and row["scale"] > 1e-3, case
@@ -130,8 +145,9 @@ def test_sampling_ahead_in_a_group_of_its_own_changes_nothing(rank_pool):
 
 @pytest.mark.slow
 def test_the_benchmark_counts_what_one_process_counts(rank_pool):
+    dataset: Any = {"name": "synthetic-arxiv", "scale": 0.002}
     config = cooperation.Config(
-        dataset={"name": "synthetic-arxiv", "scale": 0.002},
+        dataset=dataset,
         fanouts=(3, 3),
         hidden_dim=4,
         model="sage-mean",
