@@ -262,7 +262,7 @@ def test_copies_have_buffers_of_their_own() -> None:
     mb = sampled(20)
     out = reusing(mb.blocks, features(mb))
     for copied in (copy.deepcopy(reusing), pickle.loads(pickle.dumps(reusing))):
-        assert copied.workspace is not reusing.workspace and copied.workspace.nbytes == 0
+        assert copied.workspace is not reusing.workspace and not copied.workspace.tensors()  # type: ignore[union-attr]
         assert {id(layer.workspace) for layer in copied.layers} == {id(copied.workspace)}
         copied(mb.blocks, features(mb)).sum().backward()
     out.sum().backward()
