@@ -47,7 +47,12 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     batches = [mb for _, mb in islice(loader, config.num_batches)]
     x = torch.randn(graph.num_nodes, IN_DIM, generator=torch.Generator().manual_seed(config.seed))
     inputs = [(mb, x[mb.node_ids]) for mb in batches]
-    sizes = {"in_dim": IN_DIM, "hidden_dim": config.hidden_dim, "out_dim": CLASSES, "num_layers": len(config.fanouts)}
+    sizes: dict[str, Any] = {
+        "in_dim": IN_DIM,
+        "hidden_dim": config.hidden_dim,
+        "out_dim": CLASSES,
+        "num_layers": len(config.fanouts),
+    }
     reusing, plain = (
         wb.build_model(config.kind, **sizes, dropout=DROPOUT, seed=config.seed, reuse_buffers=reuse)
         for reuse in (True, False)

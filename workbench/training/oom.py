@@ -14,6 +14,7 @@ from workbench.core.interrupts import complete_despite_interrupt
 from workbench.core.minibatch import MiniBatch
 from workbench.memory.recovery import Recovery
 from workbench.meter.allocation_tracker import drop_abandoned_backward
+from workbench.nn.gnn import GNN
 from workbench.partition.batch import partition_batch
 
 T = TypeVar("T")
@@ -89,6 +90,7 @@ def run_with_oom_recovery(
             total = loss if total is None else total + loss
             del result  # it may keep inputs alive
             continue
+        _release_buffers(model)
         before_split()
         pieces = attempt(partial(_split, part, recover), final_note=_OOM_IN_SPLIT)
         assert isinstance(pieces, list)
@@ -97,6 +99,13 @@ def run_with_oom_recovery(
         pending += reversed(pieces)
     assert total is not None
     return total
+
+
+def _release_buffers(model: nn.Module) -> None:
+    """Free the buffers of models that reuse them: they have the size of the micro-batch that failed."""
+    for module in model.modules():
+        if isinstance(module, GNN) and module.workspace is not None:
+            module.workspace.release()
 
 
 def attempt(

@@ -128,7 +128,8 @@ def simulate_gin(
     autograd: FakeAutograd, layer: ReusingGINLayer, parameters: Parameters, block: FakeBlock, h: FakeTensor
 ) -> FakeTensor:
     """`ReusingGINLayer`."""
-    first, *norms, _, last = layer.mlp
+    modules: list[Any] = list(layer.mlp)
+    first, *norms, _, last = modules
     options: dict[str, Any] = {"is_scaled": False, "may_multiply_first": False, "name": "hidden"}
     weights = [parameters.get(id(first.weight)), parameters.get(id(first.bias)), None]
     hidden = _aggregate_linear(autograd, layer, block, h, weights, (first.in_features, first.out_features), **options)

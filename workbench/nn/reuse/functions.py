@@ -80,7 +80,9 @@ class AggregateLinear(torch.autograd.Function):
                 aggregation.apply_transposed(torch.mm(grad, weight.t(), out=product), for_h)
         if for_h is not None and self_weight is not None:
             for_h[:num_dst].addmm_(grad, self_weight.t())
-        for_self = _weight_gradient(h[:num_dst], grad, self_weight) if needs_self else None
+        for_self = None
+        if self_weight is not None and needs_self:
+            for_self = _weight_gradient(h[:num_dst], grad, self_weight)
         return for_h, for_weight, grad.sum(0) if needs_bias else None, for_self, None, None, None
 
 

@@ -1,5 +1,7 @@
 """SAGE, GCN, GIN, ReLU and dropout that reuse buffers (Hoang et al., "BatchGNN", 2023, section 3)."""
 
+from typing import Any
+
 from torch import Tensor, nn
 
 from workbench.core.block import Block
@@ -76,7 +78,8 @@ class ReusingGINLayer(_ReusingLayer, GINLayer):
         slots = self.slots(block)
         if slots is None:
             return super().forward(block, h)
-        first, *norms, _, last = self.mlp
+        modules: list[Any] = list(self.mlp)
+        first, *norms, _, last = modules
         aggregation = Aggregation(block, slots, own=1 + self.eps)
         hidden = AggregateLinear.apply(h, first.weight.t(), first.bias, None, aggregation, False, "hidden")
         for norm in norms:

@@ -180,7 +180,7 @@ class Slots(NamedTuple):
 
 def sharing_memory(tensor: Tensor) -> Tensor:
     """Return a tensor with the same memory that autograd does not know to be related: no view, own version counter."""
-    return _sharing(tensor, tensor.storage_offset(), tensor.shape, tensor.stride())
+    return _sharing(tensor, int(tensor.storage_offset()), tensor.shape, tensor.stride())
 
 
 def _sharing(tensor: Tensor, offset: int, shape: Any, stride: Any = None) -> Tensor:
