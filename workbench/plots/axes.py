@@ -10,6 +10,11 @@ from workbench.core.units import format_bytes
 from workbench.plots.style import traces_of
 
 _LABELS = {
+    "num_ranks": "PEs P",
+    "owned_3": "input nodes per PE, |S³|",
+    "needed_3": "ids before exchange, |S̃³|",
+    "halo_3": "ids of other PEs, c|S̃³|",
+    "edges_3": "input-layer edges",
     "num_parts": "micro-batches K",
     "method": "partitioner",
     "peak_bytes": "peak memory",

@@ -56,7 +56,7 @@ def draw_cooperation(
     if not 1 <= ranks <= len(PALETTE):
         raise ValueError(f"there are {ranks} ranks; pass 1 to {len(PALETTE)}, one per colour")
     independent, cooperative = _independent(mb, owner), _cooperative(mb, owner)
-    names = ["independent: black nodes are computed by several PEs", "cooperating: by their owners, dotted edges cross"]
+    names = ["independent: black is repeated", "cooperating: dotted edges cross"]
     figure = make_subplots(
         2,
         2,

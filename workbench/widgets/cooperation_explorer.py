@@ -116,8 +116,8 @@ def cooperation_view(
         again={name: [_shared(a, b) for a, b in zip(*steps, strict=True)] for name, steps in batches.items()},
         link_bytes=moved,
         title=f"{dataset.name}: {num_ranks} PEs, {ownership} owners, {sampler}, κ = {kappa}",
-        subtitle=f"independent PEs read {repeats:.2f} rows per distinct row, cooperating ones 1; these exchange "
-        f"{format_bytes(int(moved.sum()))} in a forward pass",
+        subtitle=f"rows read per distinct row: {repeats:.2f} and 1; exchanged in a forward pass: 0 and "
+        f"{format_bytes(int(moved.sum()))}",
     )
 
 
