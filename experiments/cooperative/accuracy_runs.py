@@ -21,6 +21,9 @@ MARGIN = 0.005
 """Largest difference in F1 that counts as none: half a point. The smallest loss that Table 3 of the paper shows beyond
 its ± is of 0.52 points (yelp at κ = ∞)."""
 
+NAMES = {"loss": "training loss", "val_f1": "validation F1", "val_f1_sampled": "validation F1, this sampler"}
+"""Columns as people read them."""
+
 
 class TrainingConfig(ModelConfig):
     """Training with Adam, interrupted by validations.
@@ -198,6 +201,7 @@ def draw_curves(curves: pd.DataFrame, values: Sequence[str], group: str, title: 
     """
     from workbench.plots.lines import lines
 
-    spread = {value: (f"{value}_low", f"{value}_high") for value in values}
-    figure = lines(curves, x="step", y=values, spread=spread, band=True, group=group, facet="dataset", title=title)
+    spread = {NAMES[value]: (f"{value}_low", f"{value}_high") for value in values}
+    named = curves.rename(columns=NAMES)
+    figure = lines(named, x="step", y=[*spread], spread=spread, band=True, group=group, facet="dataset", title=title)
     return figure.update_yaxes(rangemode="normal")  # the curves are close to each other

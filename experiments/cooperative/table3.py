@@ -124,9 +124,9 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
         here.assign(told=_percent(here.val_f1, here.half_width)),
         apart.assign(dataset=apart.dataset + ", difference", told=_percent(apart.val_f1, apart.half_width, sign="+")),
     ]
-    rows = pd.concat(parts).assign(kappa=lambda rows: "κ = " + rows.kappa.map(kappa_text))
-    columns = rows.kappa.drop_duplicates().tolist()
-    return rows.pivot(index="dataset", columns="kappa", values="told")[columns].loc[rows.dataset.unique()].reset_index()
+    rows = pd.concat(parts)
+    wide = rows.pivot(index="dataset", columns="kappa", values="told").loc[rows.dataset.unique()]
+    return wide.rename(columns=lambda kappa: f"κ = {kappa_text(kappa)}").rename_axis(columns=None).reset_index()
 
 
 def _percent(value: pd.Series, half: pd.Series, *, sign: str = "") -> Any:

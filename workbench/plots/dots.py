@@ -88,9 +88,10 @@ def difference_dots(
         values, halves = one.rows[y].tolist(), one.rows[half_width].fillna(0).tolist()
         hover = [f"{case}: {v:+.2%} ± {half:.2%}" for case, v, half in zip(one.cases, values, halves, strict=True)]
         figure.add_trace(_trace(one, values, hover).update(error_y={"array": halves, "thickness": 1.5, "width": 5}))
-    figure.add_hline(y=0, line={"color": INK, "width": 1}, layer="below")
     figure.add_hrect(y0=-margin, y1=margin, fillcolor=_BOUNDS, line_width=0, layer="below")
+    figure.add_hline(y=0, line={"color": INK, "width": 1}, layer="below")
     figure.update_xaxes(_case_axis(cases, tickangle=0))
+    figure.update_layout(showlegend=True)  # a single group too: nothing else names it
     figure.update_yaxes(title_text=y_title or label(y), tickformat="+.1%")
     return titled(figure, title, subtitle=subtitle, height=_INTERVAL_HEIGHT)
 
