@@ -14,7 +14,6 @@ import workbench as wb
 
 HEAVY = ["torch", "numba", "dgl", "torch_geometric", "mlflow", "plotly", "pymetis", "mtkahypar", "scipy", "pandas"]
 DATA = {"CACHE_POLICIES", "MACHINES", "PARTITION_METHODS", "PLACEMENT_METHODS"}
-DATA = {"CACHE_POLICIES", "PARTITION_METHODS", "PLACEMENT_METHODS"}
 PANDAS_PACKAGES = ("workbench.experiment", "workbench.tracking")  # packages that may load pandas
 
 
