@@ -172,7 +172,7 @@ def paired_differences(table: pd.DataFrame, *, value: str, by: Sequence[str], al
     """
     wide = table.pivot_table(value, [*by], along, sort=False)
     apart: Any = wide.sub(wide[base], axis=0).drop(columns=base)
-    return apart.stack().rename("difference").reset_index()
+    return apart.stack().reset_index(name="difference")
 
 
 def mean_curves(table: pd.DataFrame, values: Sequence[str], by: Sequence[str]) -> pd.DataFrame:

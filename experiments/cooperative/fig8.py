@@ -68,7 +68,7 @@ def slopes(means: pd.DataFrame, value: str) -> pd.DataFrame:
     centred["rank"] -= own["rank"].transform("mean")
     centred = centred.assign(product=centred["rank"] * centred.value, square=centred["rank"] ** 2)
     sums: Any = centred.groupby(RUN, sort=False)[["product", "square"]].sum()
-    return (sums["product"] / sums.square).rename("slope").reset_index()
+    return (sums["product"] / sums.square).reset_index(name="slope")
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:

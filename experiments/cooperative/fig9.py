@@ -60,13 +60,11 @@ def differences(table: pd.DataFrame) -> pd.DataFrame:
     last: Any = over_samplers(table).sort_values("step", kind="stable").groupby(runs, sort=False).loss.last()
     whole: Any = last.xs(1, level="num_parts")
     ends = pd.DataFrame({"val_f1": best, "loss": last / whole}).reset_index()
-    apart = [
-        paired_differences(ends, value=value, by=RUN, along="num_parts", base=1)
-        .set_index(runs)
-        .difference.rename(value)
+    apart = {
+        value: paired_differences(ends, value=value, by=RUN, along="num_parts", base=1).set_index(runs).difference
         for value in VALUES
-    ]
-    return pd.concat(apart, axis=1).reset_index()
+    }
+    return pd.DataFrame(apart).reset_index()
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
