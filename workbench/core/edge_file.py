@@ -116,6 +116,7 @@ class EdgeFile:
         import pandas as pd
 
         options: dict[str, Any] = {"header": None, "usecols": [0, 1], "dtype": np.int64, **self._dialect()}
+        reader: Any
         try:
             with pd.read_csv(self._file, chunksize=self.chunk_edges, **options) as reader:
                 for frame in reader:
@@ -129,10 +130,10 @@ class EdgeFile:
 
     def _dialect(self) -> dict[str, Any]:
         """The separator and the character of comments, from the first lines."""
-        import pandas as pd
+        from pandas.io.common import get_handle
 
         comment = None
-        with pd.io.common.get_handle(self._file, "r", compression="infer") as handles:
+        with get_handle(self._file, "r", compression="infer") as handles:
             for line in handles.handle:
                 if line[:1] in ("#", "%"):
                     comment = comment or line[0]

@@ -14,7 +14,7 @@ GIVEN |= {"batch_size": 20, "threads": (1, 3)}
 
 
 @pytest.mark.parametrize(("ids", "width"), [("batch", 1024), ("uniform", 3)])
-def test_both_kinds_of_reads_are_timed_with_each_number_of_threads(ids: str, width: int) -> None:
+def test_both_kinds_of_reads_are_timed_with_each_number_of_threads(ids: Any, width: int) -> None:
     rows = list(disk_rows.run(disk_rows.Config(**GIVEN, ids=ids, width=width)))
     direct = rows[0]["direct_reads"]
     assert [(row["direct_reads"], row["num_threads"]) for row in rows] == [
