@@ -88,8 +88,9 @@ def test_differences_keep_their_sign_and_lie_over_the_margin() -> None:
         for case, data, d, half in (("a", "x", -0.02, 0.01), ("b", "x", 0.001, 0.03), ("b", "y", None, 0.01))
     ]
     figure = difference_dots(rows, x="case", y="d", group="data", margin=0.005, y_title="difference")
-    dots: Any = figure.data[0]
-    assert len(figure.data) == 1 and (dots.y, dots.error_y.array) == ((-0.02, 0.001), (0.01, 0.03))
+    traces: Any = figure.data
+    (dots,) = traces
+    assert (dots.y, dots.error_y.array) == ((-0.02, 0.001), (0.01, 0.03))
     assert dots.customdata == ("a: -2.00% ± 1.00%", "b: +0.10% ± 3.00%")
     (band,) = [shape for shape in figure.layout.shapes if shape.type == "rect"]
     assert (band.y0, band.y1) == (-0.005, 0.005)

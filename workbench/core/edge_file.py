@@ -116,9 +116,9 @@ class EdgeFile:
         import pandas as pd
 
         options: dict[str, Any] = {"header": None, "usecols": [0, 1], "dtype": np.int64, **self._dialect()}
-        reader: Any
         try:
-            with pd.read_csv(self._file, chunksize=self.chunk_edges, **options) as reader:
+            reader: Any = pd.read_csv(self._file, chunksize=self.chunk_edges, **options)
+            with reader:
                 for frame in reader:
                     yield frame[0].to_numpy(), frame[1].to_numpy()
         except pd.errors.EmptyDataError:
