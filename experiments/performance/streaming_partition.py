@@ -154,7 +154,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         claims.within(
             "fast", "at least 2 million edges per second", greedy, value="speed", by=by, least=LEAST_SPEED, timed=True
         ),
-        claims.within("balanced", "no part exceeds 110 % of the mean", allowed, value="excess", by=by, most=1e-9),
+        claims.within("balanced", "no part exceeds 110 % of the mean", allowed, value="excess", by=by, most=1e-5),
         claims.within(
             "fewer-than-random",
             "fewer cut edges than at random",

@@ -45,6 +45,5 @@ class MemoryRows(TensorRows):
         """
         ids = check_ids("ids", ids, len(self), unique=True)
         check_rows("rows", rows, self, len(ids))
-        with torch.no_grad():
-            self._rows.index_copy_(0, ids.to(self.device), rows.to(self.device))
+        self._rows.detach().index_copy_(0, ids.to(self.device), rows.detach().to(self.device))
         self._count(len(ids))

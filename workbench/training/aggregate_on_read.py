@@ -78,8 +78,12 @@ class AggregateOnRead:
     def _read(self, aggregate: Callable[[Block, Tensor], Tensor], mb: MiniBatch) -> Inputs:
         """Aggregate the sources' rows, and gather those of the destinations."""
         check_ids("node_ids", mb.node_ids, len(self.x))  # which the kernels trust
-        with torch.no_grad():
-            aggregated = aggregate(_by_raw_id(mb, len(self.x)), self.x)
+        block, grad_was_enabled = _by_raw_id(mb, len(self.x)), torch.is_grad_enabled()
+        try:
+            torch._C._set_grad_enabled(False)
+            aggregated = aggregate(block, self.x)
+        finally:  # in one C call; torch.no_grad exits in Python code, which an interrupt could precede
+            torch._C._set_grad_enabled(grad_was_enabled)
         return Inputs(gather_rows(self.x, mb.node_ids[: mb.blocks[0].num_dst]), aggregated)
 
 

@@ -163,8 +163,7 @@ def _snapshot(model: nn.Module, device: torch.device | None) -> Callable[[], Non
     def restore() -> None:
         for registry, name, buffer, value in buffers:
             registry[name] = buffer  # a module may have assigned another tensor
-            with torch.no_grad():
-                buffer.copy_(value)
+            buffer.detach().copy_(value)
         torch.set_rng_state(cpu_state)
         if cuda_state is not None and device is not None:
             torch.cuda.set_rng_state(cuda_state, device)

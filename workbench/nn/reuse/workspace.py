@@ -184,12 +184,10 @@ def sharing_memory(tensor: Tensor) -> Tensor:
 
 
 def _sharing(tensor: Tensor, offset: int, shape: Any, stride: Any = None) -> Tensor:
-    with torch.no_grad():
-        empty = tensor.new_empty(0)
-        storage = tensor.untyped_storage()
-        if stride is None:
-            return empty.set_(storage, offset, shape)  # pyright: ignore[reportCallIssue,reportArgumentType]
-        return empty.set_(storage, offset, shape, stride)  # pyright: ignore[reportCallIssue,reportArgumentType]
+    empty, storage = tensor.detach().new_empty(0), tensor.untyped_storage()
+    if stride is None:
+        return empty.set_(storage, offset, shape)  # pyright: ignore[reportCallIssue,reportArgumentType]
+    return empty.set_(storage, offset, shape, stride)  # pyright: ignore[reportCallIssue,reportArgumentType]
 
 
 def check_reusable(x: Tensor) -> None:
