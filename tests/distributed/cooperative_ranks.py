@@ -1,75 +1,36 @@
-"""Functions of ranks that cooperate, each compared with one process in every rank; rank 0 yields the results."""
+"""Functions of ranks that train together, each compared with one process in every rank; rank 0 yields the results."""
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from itertools import chain
 from typing import Any
-from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
-import torch.distributed.nn.functional as differentiable
 import torch.nn.functional as F
-from torch import Tensor
 
 import workbench as wb
 from tests.distributed.cooperative_setting import (
     GRAPH,
     NODES,
+    STEP,
+    Rows,
     X,
     Y,
     difference,
     edges,
+    gathered,
     gradients,
     new_model,
+    new_optimizer,
     new_sampler,
     nodes,
+    owned_graph,
     owner_of,
     seeds_of,
+    worst,
 )
 from workbench.distributed.agreement import check_ranks_agree
 from workbench.distributed.group import gather_numbers
-from workbench.distributed.row_exchange import all_to_all
-
-STEP = 11
-Rows = Iterator[Mapping[str, Any]]
-
-
-def worst(value: float) -> float:
-    """The largest of all ranks."""
-    return max(gather_numbers(value))
-
-
-def gathered(value: Any) -> list[Any]:
-    """The values of all ranks, in order."""
-    found: list[Any] = [None] * dist.get_world_size()
-    dist.all_gather_object(found, value)
-    return found
-
-
-def owned_graph() -> wb.OwnedGraph:
-    size = wb.get_world_size()
-    return wb.OwnedGraph.of(GRAPH, owner_of(size), wb.get_rank(), size)
-
-
-class Descent:
-    """Gradient descent; torch's optimizers import its compiler, which takes every rank a second."""
-
-    def __init__(self, model: torch.nn.Module, rate: float = 0.0) -> None:
-        self.param_groups, self.rate = [{"params": list(model.parameters())}], rate
-
-    def zero_grad(self) -> None:
-        for parameter in self.param_groups[0]["params"]:
-            parameter.grad = None
-
-    @torch.no_grad()
-    def step(self) -> None:
-        for parameter in self.param_groups[0]["params"]:
-            if parameter.grad is not None:
-                parameter -= self.rate * parameter.grad
-
-
-def new_optimizer(model: torch.nn.Module, rate: float = 0.0) -> Any:
-    return Descent(model, rate)
 
 
 def sampled_sets(config: Mapping[str, Any]) -> Rows:
@@ -154,158 +115,6 @@ def independent(config: Mapping[str, Any]) -> Rows:
     }
 
 
-def torch_oracle(config: Mapping[str, Any]) -> Rows:
-    """Rows and their gradients beside torch's differentiable all-to-all; ranks without rows included."""
-    rank, size = dist.get_rank(), dist.get_world_size()
-    for dtype in (torch.float32, torch.float64, torch.bfloat16):
-        for width in (3, 1):
-            counts = [
-                [(3 * sender + receiver) % 4 * (sender != 2) for receiver in range(size)] for sender in range(size)
-            ]
-            sent, received = counts[rank], [one[rank] for one in counts]
-            x = torch.arange(5 * width).view(5, width).add(rank).to(dtype).requires_grad_()
-            index = torch.arange(sum(sent)) * 3 % 5
-            exchange = wb.Exchange(index, tuple(sent), tuple(received), torch.arange(sum(received)))
-            block = wb.Block(torch.zeros(1, dtype=torch.int64), torch.empty(0, dtype=torch.int32), 5 + sum(received), 0)
-            fill = wb.exchangers(wb.MiniBatch(torch.arange(5), (block,), exchanges=(exchange,)))
-            assert fill is not None
-            out = fill[0](x)
-            scale = torch.arange(out.numel()).view_as(out).to(dtype)
-            (grad,) = torch.autograd.grad((out * scale).sum(), x)
-            halo = out.new_empty(sum(received), width)
-            halo = differentiable.all_to_all_single(halo, x[index], received, sent)
-            theirs = torch.cat([x, halo])
-            (their_grad,) = torch.autograd.grad((theirs * scale).sum(), x)
-            equal = torch.equal(out, theirs) and torch.allclose(grad, their_grad, rtol=0, atol=0)
-            yield {"equal": worst(float(not equal)) == 0.0, "received": sum(received)}
-
-
-def any_dtype(config: Mapping[str, Any]) -> Rows:
-    """All-to-all of rows of any dtype and shape."""
-    rank, size = dist.get_rank(), dist.get_world_size()
-    for dtype in (torch.bool, torch.int32, torch.float16, torch.int64):
-        for shape in ((), (2, 3), (0,)):
-            rows = (torch.arange(size)[(slice(None), *[None] * len(shape))] + rank).expand(size, *shape).to(dtype)
-            found = all_to_all(rows, [1] * size, [1] * size, None)
-            expected = (torch.arange(size)[(slice(None), *[None] * len(shape))] + rank).expand(size, *shape).to(dtype)
-            yield {"equal": bool(worst(float(not torch.equal(found, expected))) == 0.0)}
-
-
-def foreign_row(config: Mapping[str, Any]) -> Rows:
-    """What a rank says that reads a row, samples a node, or holds arrays of others."""
-    size, rank = dist.get_world_size(), dist.get_rank()
-    owner = owner_of(size)
-    owned, rows = owned_graph(), wb.OwnedRows.of(X, owner)
-    foreign = (owner != rank).nonzero()[:1, 0]
-    row: dict[str, Any] = {"node": int(foreign), "owner": int(owner[foreign]), "length": len(rows)}
-    for name, call in {
-        "read": lambda: rows.read(foreign),
-        "draw": lambda: owned.draw(new_sampler("labor", False), foreign, layer=0),
-        "other_graph": lambda: wb.CooperativeSampler(new_sampler("labor", False), owned).sample(GRAPH, foreign),
-        "other_rank": lambda: wb.CooperativeSampler(
-            new_sampler("labor", False), wb.OwnedGraph.of(GRAPH, owner, size - 1 - rank, size)
-        ),
-    }.items():
-        try:
-            call()
-        except (IndexError, ValueError) as error:
-            row[name] = str(error)
-    own = owner == rank
-    yield {
-        **row,
-        "rows": len(rows.ids) == int(own.sum()) and torch.equal(rows.read(rows.ids), X[own]),
-        "resident_rows": sum(t.numel() for t in tensors_of(rows)) - int(own.sum()) * X.shape[1],
-        "resident_edges": len(owned.graph.indices) - int(GRAPH.in_degrees()[own].sum()),
-        "foreign_edges": int(owned.graph.in_degrees()[~own].sum()),
-    }
-
-
-def tensors_of(rows: wb.OwnedRows) -> list[Tensor]:
-    """The floating-point tensors that a store refers to, however deep."""
-    found, seen, rest = [], set(), [rows]
-    while rest:
-        one = rest.pop()
-        if id(one) in seen:
-            continue
-        seen.add(id(one))
-        if isinstance(one, Tensor):
-            found += [one] if one.is_floating_point() else []
-        else:
-            rest += list(getattr(one, "__dict__", {}).values())
-    return found
-
-
-def counters(config: Mapping[str, Any]) -> Rows:
-    """Traffic of one step beside what the collectives were handed, and beside the batch itself."""
-    size = dist.get_world_size()
-    owned, owner, seeds, traffic = owned_graph(), owner_of(size), seeds_of(size), wb.Traffic()
-    model, handed = new_model("sage-mean"), {"all_to_all_single": [], "all_reduce": []}
-    sampler = wb.CooperativeSampler(new_sampler("labor", False), owned, traffic=traffic)
-    originals = {name: getattr(dist, name) for name in handed}
-
-    def counted(name: str) -> Any:
-        def call(output: Tensor, *args: Any, **kwargs: Any) -> Any:
-            handed[name].append((output.nbytes, args[0].nbytes if args else 0))
-            return originals[name](output, *args, **kwargs)
-
-        return call
-
-    with patch.multiple(dist, **{name: counted(name) for name in handed}):
-        mb = sampler.sample(owned.graph, seeds, step=STEP)
-        ids = handed["all_to_all_single"].copy()
-        wb.cooperative_step(
-            model, mb, wb.OwnedRows.of(X, owner), Y, F.cross_entropy, new_optimizer(model), traffic=traffic
-        )
-    row, exchanges = traffic.row(), mb.exchanges or ()
-    sizes, rows = ids[::2], handed["all_to_all_single"][len(ids) :]
-    sent = [sum(exchange.send_counts) for exchange in exchanges]
-    received = [len(exchange.halo_ids) for exchange in exchanges]
-    ranks = wb.cooperative_batches(
-        GRAPH, seeds, sampler=new_sampler("labor", False), owner=owner, num_ranks=size, step=STEP
-    )
-    layers = wb.cooperative_work(ranks, row_bytes=[X[0].nbytes, 8 * 8]).rows()
-    own = [layer for layer in layers if layer["rank"] == dist.get_rank()]
-    yield {
-        "as_one_process_counts": row["rank_rows_bytes"] == sum(layer["received_bytes"] for layer in own)
-        and row["rank_ids"] == sum(layer["sent"] for layer in own),
-        "sizes": sizes == [(8 * size, 8 * size)] * len(exchanges),
-        "ids": row["rank_ids_bytes"] == sum(output for output, _ in ids[1::2]) == 8 * sum(sent),
-        "ids_sent": sum(given for _, given in ids[1::2]) == 8 * sum(received),
-        "rows": row["rank_rows"] == sum(received) and row["rank_rows_bytes"] == sum(o for o, _ in rows[:2]),
-        "gradients": row["rank_gradients"] == sent[1] and row["rank_gradients_bytes"] == rows[2][0],
-        "calls": len(rows) == 3,  # no gradient of features is asked for
-        "parameters": row["rank_parameters"] == sum(p.numel() for p in model.parameters()),
-        "parameter_bytes": row["rank_parameters_bytes"] == sum(output for output, _ in handed["all_reduce"]),
-        "some": min(*sent, *received) > 0,
-    }
-
-
-def caches(config: Mapping[str, Any]) -> Rows:
-    """Caches of owned rows, cooperative and independent, beside a recount by the simulated machine."""
-    size, rank = dist.get_world_size(), dist.get_rank()
-    owned, owner = owned_graph(), owner_of(size)
-    recorded = wb.RecordedRows(wb.OwnedRows.of(X, owner))
-    cooperative, independent = wb.CachedRows(recorded, 6), wb.CachedRows(wb.OwnedRows.of(X, owner), 6)
-    sampler, seen = new_sampler("labor", True), []
-    for step in range(4):
-        seeds = seeds_of(size).roll(step)[:12]
-        mb = wb.CooperativeSampler(sampler, owned).sample(owned.graph, seeds, step=step)
-        equal = torch.equal(cooperative.read(mb.node_ids), X[mb.node_ids])
-        alone = sampler.sample(GRAPH, seeds[owner[seeds] == rank], step=step)
-        staged = wb.stage(independent, [alone])
-        equal &= torch.equal(staged.read(alone.node_ids), X[alone.node_ids])
-        seen.append((mb.node_ids, alone.node_ids.sort().values))
-    traces = [wb.AccessTrace.of(list(reads)) for reads in zip(*seen, strict=True)]
-    hits = [wb.simulate_cache(trace, 6, semantics="batch").num_hits for trace in traces]
-    yield {
-        "rows": worst(float(not equal)) == 0.0,
-        "cooperative": tuple(cooperative.counts) == (hits[0], len(traces[0].ids) - hits[0]),
-        "independent": tuple(independent.counts) == (hits[1], len(traces[1].ids) - hits[1]),
-        "foreign": worst(float((owner[recorded.trace.ids] != rank).sum())),
-        "hits": cooperative.counts.hits,
-    }
-
-
 def evaluation(config: Mapping[str, Any]) -> Rows:
     """Full-neighbour outputs over the owners beside those of one process."""
     size = dist.get_world_size()
@@ -316,35 +125,6 @@ def evaluation(config: Mapping[str, Any]) -> Rows:
         expected = wb.full_neighbour_logits(model, GRAPH, X)
         error = (found.read(found.ids) - expected[found.ids]).abs().max() if len(found.ids) else torch.zeros(())
         yield {"error": worst(float(error)), "nodes": sum(gather_numbers(len(found.ids)))}
-
-
-def disagreement(config: Mapping[str, Any]) -> Rows:
-    """The error of ranks that were given different things, on every rank."""
-    rank = dist.get_rank()
-    same = {"owner": owner_of(2), "config": {"lr": 0.1, "fanouts": [1, 2]}}
-    check_ranks_agree(same)
-    other = {
-        "owner": owner_of(2) + int(rank == 1),
-        "config": {"lr": 0.1 * (1 + rank % 2), "fanouts": [1, 2], **({"extra": "x" * 99} if rank == 2 else {})},
-    }
-    try:
-        check_ranks_agree(other)
-        text = "agreed"
-    except ValueError as error:
-        text = str(error)
-    yield {"text": text, "same": len(set(gathered(text))) == 1}
-
-
-def unequal_parts(config: Mapping[str, Any]) -> Rows:
-    """Ranks with different numbers of micro-batches."""
-    owned, seeds = owned_graph(), seeds_of(dist.get_world_size())
-    mb = wb.CooperativeSampler(new_sampler("labor", False), owned).sample(owned.graph, seeds)
-    model = new_model("gcn")
-    micro = [mb] * (1 + dist.get_rank() % 2)
-    try:
-        wb.cooperative_step(model, micro, X, Y, F.cross_entropy, new_optimizer(model))
-    except ValueError as error:
-        yield {"text": str(error)}
 
 
 def prefetched(config: Mapping[str, Any]) -> Rows:

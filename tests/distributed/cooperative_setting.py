@@ -1,15 +1,19 @@
 """A small graph, its owners, samplers and models, on which ranks are compared with one process."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
 import torch
+import torch.distributed as dist
 from torch import Tensor, nn
 
 import workbench as wb
 from workbench.core.variates import Smoothed
+from workbench.distributed.group import gather_numbers
 
 NODES, TYPES, CLASSES, WIDTH = 70, 3, 4, 6
+STEP = 11
+Rows = Iterator[Mapping[str, Any]]
 
 
 def new_graph() -> wb.Graph:
@@ -79,3 +83,41 @@ def nodes(mb: wb.MiniBatch) -> list[list[int]]:
     """S^l of every layer: inputs first, seeds last."""
     owned = [mb.num_inputs, *[block.num_dst for block in mb.blocks]]
     return [mb.node_ids[:count].tolist() for count in owned]
+
+
+def worst(value: float) -> float:
+    """The largest of all ranks."""
+    return max(gather_numbers(value))
+
+
+def gathered(value: Any) -> list[Any]:
+    """The values of all ranks, in order."""
+    found: list[Any] = [None] * dist.get_world_size()
+    dist.all_gather_object(found, value)
+    return found
+
+
+def owned_graph() -> wb.OwnedGraph:
+    size = wb.get_world_size()
+    return wb.OwnedGraph.of(GRAPH, owner_of(size), wb.get_rank(), size)
+
+
+class Descent:
+    """Gradient descent; torch's optimizers import its compiler, which takes every rank a second."""
+
+    def __init__(self, model: torch.nn.Module, rate: float = 0.0) -> None:
+        self.param_groups, self.rate = [{"params": list(model.parameters())}], rate
+
+    def zero_grad(self) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            parameter.grad = None
+
+    @torch.no_grad()
+    def step(self) -> None:
+        for parameter in self.param_groups[0]["params"]:
+            if parameter.grad is not None:
+                parameter -= self.rate * parameter.grad
+
+
+def new_optimizer(model: torch.nn.Module, rate: float = 0.0) -> Any:
+    return Descent(model, rate)

@@ -6,8 +6,16 @@ from typing import Any
 import torch.nn.functional as F
 
 import workbench as wb
-from tests.distributed.cooperative_ranks import new_optimizer, owned_graph
-from tests.distributed.cooperative_setting import X, Y, new_model, new_sampler, owner_of, seeds_of
+from tests.distributed.cooperative_setting import (
+    X,
+    Y,
+    new_model,
+    new_optimizer,
+    new_sampler,
+    owned_graph,
+    owner_of,
+    seeds_of,
+)
 from tests.distributed.misbehaving import BAD, STAGE, meet_fate
 from workbench.distributed import exchangers, progress, row_exchange
 

@@ -18,12 +18,10 @@ SIZES = [1, 2, 3, 4]
 SAMPLERS = [(name, dependent) for name in ("neighbor", "labor", "random walk") for dependent in (False, True)]
 KINDS = ["gcn", "sage-mean", "gat", "rgcn"]
 CASES = [(*s, kind, 1) for s in SAMPLERS for kind in KINDS if (s[0], kind) != ("random walk", "rgcn")]
-CASES = [(*s, kind, 1) for s in SAMPLERS for kind in KINDS if (s[0], kind) != ("random walk", "rgcn")]
-ON_RANKS = "tests.distributed.cooperative_ranks"
 
 
 def run(rank_pool, function, size, **config):
-    return rank_pool.run(f"{ON_RANKS}:{function}", config, world_size=size, timeout_seconds=120)
+    return rank_pool.run(f"tests.distributed.{function}", config, world_size=size, timeout_seconds=120)
 
 
 @pytest.mark.parametrize("world_size", [2, 4])
@@ -50,7 +48,7 @@ def test_functions_of_a_figure_are_found_where_it_was_loaded(rank_pool, toys):
 
 @pytest.mark.parametrize("size", SIZES)
 def test_the_union_of_sampled_sets_is_the_batch_of_one_process(rank_pool, size):
-    rows = run(rank_pool, "sampled_sets", size, samplers=SAMPLERS)
+    rows = run(rank_pool, "cooperative_ranks:sampled_sets", size, samplers=SAMPLERS)
     assert len(rows) == len(SAMPLERS) and all(row["nodes"] and row["edges"] for row in rows)
     assert all((row["fewest_seeds"] == 0) == (size > 2) and (row["halo"] > 0) == (size > 1) for row in rows)
 
@@ -70,35 +68,35 @@ def test_loss_and_gradients_in_every_case(rank_pool, size):
 @pytest.mark.slow
 @pytest.mark.parametrize("size", [2, 3])
 def test_relational_layers_on_typed_edges_with_reverses(rank_pool, size):
-    for row in run(rank_pool, "relational", size, scale=3e-4):
+    for row in run(rank_pool, "cooperative_ranks:relational", size, scale=3e-4):
         assert row["loss"] <= TOLERANCE and row["gradients"] <= TOLERANCE and row["types"] >= 2
 
 
 def check_training(rank_pool, size, cases):
-    rows = run(rank_pool, "training", size, cases=cases)
+    rows = run(rank_pool, "cooperative_ranks:training", size, cases=cases)
     for case, row in zip(cases, rows, strict=True):
         assert row["loss"] <= TOLERANCE and row["gradients"] <= TOLERANCE and row["scale"] > 1e-3, case
 
 
 def test_independent_minibatching_is_the_same_code_without_the_exchange(rank_pool):
-    (row,) = run(rank_pool, "independent", 3)
+    (row,) = run(rank_pool, "cooperative_ranks:independent", 3)
     assert row["loss"] <= TOLERANCE and row["gradients"] <= TOLERANCE
     assert row["rows"] == 0 and row["row_bytes"] == 0 and row["foreign"] > 0
 
 
 @pytest.mark.parametrize("size", [2, 4])
 def test_rows_and_their_gradients_equal_those_of_torch(rank_pool, size):
-    rows = run(rank_pool, "torch_oracle", size)
+    rows = run(rank_pool, "exchange_ranks:torch_oracle", size)
     assert len(rows) == 6 and all(row["equal"] and row["received"] for row in rows)
 
 
 def test_rows_of_any_dtype_and_shape_are_exchanged(rank_pool):
-    rows = run(rank_pool, "any_dtype", 3)
+    rows = run(rank_pool, "exchange_ranks:any_dtype", 3)
     assert len(rows) == 12 and all(row["equal"] for row in rows)
 
 
 def test_a_rank_has_its_own_rows_and_edges_alone(rank_pool):
-    (row,) = run(rank_pool, "foreign_row", 3)
+    (row,) = run(rank_pool, "owned_rows_ranks:foreign_row", 3)
     node, owner = row["node"], row["owner"]
     assert row["read"].startswith(f"row {node} belongs to rank {owner}, and rank 0 has only its own; sample with")
     assert f"{node}, which rank {owner} owns" in row["draw"]
@@ -110,23 +108,23 @@ def test_a_rank_has_its_own_rows_and_edges_alone(rank_pool):
 
 
 def test_counted_bytes_are_those_that_collectives_are_handed(rank_pool):
-    (row,) = run(rank_pool, "counters", 2)
+    (row,) = run(rank_pool, "owned_rows_ranks:counters", 2)
     assert all(row.values()), row
 
 
 def test_caches_of_owned_rows_hit_as_simulated(rank_pool):
-    (row,) = run(rank_pool, "caches", 2)
+    (row,) = run(rank_pool, "owned_rows_ranks:caches", 2)
     assert row["rows"] and row["cooperative"] and row["independent"] and row["foreign"] == 0 and row["hits"] > 0
 
 
 @pytest.mark.parametrize("size", [2, 3])
 def test_outputs_over_the_owners_equal_those_of_one_process(rank_pool, size):
-    for row in run(rank_pool, "evaluation", size, kinds=KINDS, chunk_edges=50):
+    for row in run(rank_pool, "cooperative_ranks:evaluation", size, kinds=KINDS, chunk_edges=50):
         assert row["error"] <= TOLERANCE and row["nodes"] == 70
 
 
 def test_ranks_that_differ_are_refused_with_what_differs_and_where(rank_pool):
-    (row,) = run(rank_pool, "disagreement", 3)
+    (row,) = run(rank_pool, "exchange_ranks:disagreement", 3)
     text = row["text"]
     assert row["same"] and text.startswith("ranks differ in owner ((70,) torch.int32 ")
     assert "config.lr (0.1 on ranks 0, 2; 0.2 on rank 1)" in text and "fanouts" not in text
@@ -134,12 +132,12 @@ def test_ranks_that_differ_are_refused_with_what_differs_and_where(rank_pool):
 
 
 def test_ranks_need_equally_many_micro_batches(rank_pool):
-    (row,) = run(rank_pool, "unequal_parts", 2)
+    (row,) = run(rank_pool, "exchange_ranks:unequal_parts", 2)
     assert row["text"].startswith("ranks have [1, 2] micro-batches; cut the seeds of every rank into the same number")
 
 
 def test_sampling_ahead_in_a_group_of_its_own_changes_nothing(rank_pool):
-    (row,) = run(rank_pool, "prefetched", 2)
+    (row,) = run(rank_pool, "cooperative_ranks:prefetched", 2)
     assert row["parameters"] <= TOLERANCE and row["equal_ranks"]
 
 
