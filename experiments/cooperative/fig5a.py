@@ -1,7 +1,7 @@
 """Cooperative Minibatching, Figure 5a: miss rate of a cache over the dependence of consecutive minibatches."""
 
 from collections.abc import Iterator
-from itertools import islice, pairwise
+from itertools import pairwise
 from math import ceil
 from typing import Annotated, Any
 
@@ -63,7 +63,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
             batches = wb.batches(
                 graph, train, sampler=sampler, batch_size=config.batch_size, drop_last=True, seed=config.seed + number
             )
-            trace = wb.AccessTrace.of(mb.node_ids for mb in islice(endless(batches), (1 + config.groups) * longest))
+            trace = wb.AccessTrace.of(mb.node_ids for _, mb in batches.steps((1 + config.groups) * longest))
             for policy in config.policies:
                 rows = wb.rank_by_degree(graph) if policy == "static" else None
                 found = wb.simulate_cache(
@@ -78,12 +78,6 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
                     "num_inputs": found.num_accesses / (config.groups * longest),
                     "miss_rate": found.miss_rate,
                 }
-
-
-def endless(batches: Any) -> Iterator[wb.MiniBatch]:
-    """The batches of epoch after epoch."""
-    while True:
-        yield from (mb for _, mb in batches)
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:

@@ -26,7 +26,6 @@ from workbench.sampling.candidates import Candidates, candidates
 from workbench.sampling.importance import importance_torch
 from workbench.sampling.importance_draw import draw_important, draw_important_torch
 from workbench.sampling.labor import LaborSampler, draw_shared, draw_shared_torch, row_limits
-from workbench.sampling.sampler import require_row_independence
 
 MIXED = Variates(7, 9, math.cos(0.4), math.sin(0.4))
 
@@ -263,41 +262,3 @@ def test_smoothed_batches_change_slowly(options: dict) -> None:
     assert len(sets[0] & sets[1]) > 0.8 * len(sets[0]) > len(sets[0] & sets[2]) > 0.15 * len(sets[0])
     assert len(sets[0] & sets[4]) < 0.5 * len(sets[0])
     assert max(map(len, sets)) < 1.25 * min(map(len, sets))
-
-
-@pytest.mark.parametrize(
-    ("options", "message"),
-    [
-        ({"importance": -1}, r'importance is -1; pass 0, a number of rounds \(at least 1\), or "\*"'),
-        ({"importance": True}, "importance is True"),
-        ({"importance": "all"}, "importance is 'all'"),
-        ({"importance": 1.5}, "importance is 1.5"),
-        ({"importance": 1, "fanouts": [{0: 2}]}, "drawn with importance=0 alone"),
-        ({"fanouts": [0]}, r"fanouts are \[0\]"),
-        ({"seed": 2**63}, "seed"),
-    ],
-)
-def test_invalid_options(options: dict, message: str) -> None:
-    with pytest.raises(ValueError, match=message):
-        LaborSampler(**{"fanouts": [3], **options})
-
-
-@pytest.mark.parametrize("importance", [0, 1])
-@pytest.mark.parametrize("bad", [9, -1])
-def test_invalid_sources(importance: int, bad: int) -> None:
-    """A damaged graph is an error, however the sources are numbered; nothing is written beside an array."""
-    for num_nodes in (9, 1000):
-        indptr = torch.full((num_nodes + 1,), 8)
-        indptr[0] = 0
-        bad = bad if bad < 0 else num_nodes
-        graph = Graph(indptr, torch.tensor([1, 2, bad, 3, 4, 5, 6, 7], dtype=torch.int32))
-        with pytest.raises(IndexError, match=rf"contain {bad}; sources must be in \[0, {num_nodes}\)"):
-            LaborSampler([8], importance=importance).sample(graph, torch.tensor([0]))
-
-
-def test_refusals() -> None:
-    with pytest.raises(TypeError, match="Smoothed"):
-        LaborSampler([3], dependence=4)  # pyright: ignore[reportArgumentType]
-    assert LaborSampler([3]).rows_are_independent
-    with pytest.raises(ValueError, match="use NeighborSampler, or LaborSampler with importance=0"):
-        require_row_independence(LaborSampler([3], importance=1), "cooperative sampling")
