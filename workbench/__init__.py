@@ -94,6 +94,14 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.nn.model_work import ModelWork as ModelWork
     from workbench.nn.model_work import model_work as model_work
     from workbench.nn.symmetric_norm import symmetric_norm as symmetric_norm
+    from workbench.outofcore.balanced import balanced_order as balanced_order
+    from workbench.outofcore.beta import beta_order as beta_order
+    from workbench.outofcore.bucket_order import BucketOrder as BucketOrder
+    from workbench.outofcore.comet import comet_order as comet_order
+    from workbench.outofcore.node_order import NodeOrder as NodeOrder
+    from workbench.outofcore.node_order import node_order as node_order
+    from workbench.outofcore.permutation_bias import node_bias as node_bias
+    from workbench.outofcore.permutation_bias import partition_bias as partition_bias
     from workbench.partition.batch import PARTITION_METHODS as PARTITION_METHODS
     from workbench.partition.batch import partition_batch as partition_batch
     from workbench.partition.batch.partitioner import Partitioner as Partitioner
@@ -222,6 +230,12 @@ _NAMES = {
     "nn.model": ["build_model"],
     "nn.model_work": ["LayerSize", "ModelWork", "model_work"],
     "nn.symmetric_norm": ["symmetric_norm"],
+    "outofcore.balanced": ["balanced_order"],
+    "outofcore.beta": ["beta_order"],
+    "outofcore.bucket_order": ["BucketOrder"],
+    "outofcore.comet": ["comet_order"],
+    "outofcore.node_order": ["NodeOrder", "node_order"],
+    "outofcore.permutation_bias": ["node_bias", "partition_bias"],
     "partition.batch": ["PARTITION_METHODS", "partition_batch"],
     "partition.batch.partitioner": ["Partitioner", "Parts"],
     "partition.costs": ["ByteCosts"],
