@@ -141,6 +141,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.sampling.reach import reach_counts as reach_counts
     from workbench.sampling.relay import sample_relayed as sample_relayed
     from workbench.sampling.relay_windows import relay_windows as relay_windows
+    from workbench.sampling.remote_rows import remote_rows as remote_rows
     from workbench.sampling.sampler import Sampler as Sampler
     from workbench.sampling.work import Work as Work
     from workbench.sampling.work import expected_inputs as expected_inputs
@@ -253,6 +254,7 @@ _NAMES = {
     "sampling.reach": ["reach_counts"],
     "sampling.relay": ["sample_relayed"],
     "sampling.relay_windows": ["relay_windows"],
+    "sampling.remote_rows": ["remote_rows"],
     "sampling.random_walk": ["RandomWalkSampler"],
     "sampling.cooperation_cost": ["PeCounts", "StageSeconds", "StepSeconds", "step_seconds"],
     "sampling.cooperative": ["cooperative_batches", "independent_batches", "sample_owned"],

@@ -116,6 +116,7 @@ def counters(config: Mapping[str, Any]) -> Rows:
             for block in mb.blocks:
                 remote = owner[mb.node_ids[: block.num_dst]] != rank
                 asked += int(remote.sum())
+                assert block.edge_type is not None
                 per_edge = block.indices.element_size() + block.edge_type.element_size()
                 topology += 4 * int(remote.sum()) + per_edge * int(block.indptr.diff()[remote].sum())
         for start in range(0, len(batches), size):
@@ -149,7 +150,7 @@ def from_disk(config: Mapping[str, Any]) -> Rows:
     for step, mb, staged in loader:
         assert_same_batch(mb, sampler.sample(GRAPH, mb.seeds, step=step))
         assert torch.equal(staged.read(mb.node_ids), X[mb.node_ids])
-    alone = [dist.new_group([one]) for one in range(dist.get_world_size())][rank]
+    alone: Any = [dist.new_group([one]) for one in range(dist.get_world_size())][rank]
     refused = []
     for call in (lambda: rows.read(foreign), lambda: owned.draw(sampler, foreign, layer=0)):
         try:

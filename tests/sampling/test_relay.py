@@ -46,17 +46,17 @@ def test_every_mini_batch_is_that_of_one_process(
 ) -> None:
     random = torch.Generator().manual_seed(choice)
 
-    def number(limit: int) -> int:
+    def below(limit: int) -> int:
         return int(torch.randint(limit, (1,), generator=random))
 
     def window() -> list[Tensor]:
-        orders = [torch.randperm(graph.num_nodes, generator=random) for _ in range(number(4))]
-        return [order[: number(graph.num_nodes + 1)] for order in orders]
+        orders = [torch.randperm(graph.num_nodes, generator=random) for _ in range(below(4))]
+        return [order[: below(graph.num_nodes + 1)] for order in orders]
 
     sampler, seeds = SAMPLERS[name], [window() for _ in range(num_ranks)]
-    steps = [[number(5) - 2 for _ in one] for one in seeds]
+    steps = [[below(5) - 2 for _ in one] for one in seeds]
     some = excluded_edges(name, graph, data)
-    exclude = [[some if number(2) else None for _ in one] for one in seeds]
+    exclude = [[some if below(2) else None for _ in one] for one in seeds]
     owner = torch.randint(num_ranks, (graph.num_nodes,), generator=random)
     options: dict[str, Any] = {"sampler": sampler, "steps": steps, "exclude_edges": exclude}
     found = by_real_ranks(graph, seeds, owner, **options)
@@ -116,6 +116,18 @@ def test_one_rank_counts_no_relay() -> None:
     options: dict[str, Any] = {"sampler": wb.NeighborSampler([2]), "owner": OWNER * 0, "num_ranks": 1}
     wb.relay_windows(GRAPH, [[torch.arange(4)]], steps=[[0]], traffic=[traffic], **options)
     assert traffic.row() == {}
+
+
+def test_rows_of_other_ranks_are_counted_by_group() -> None:
+    sampler = wb.NeighborSampler([3, 3], replace=True)
+    batches = [sampler.sample(GRAPH, torch.arange(step, 60, 9), step=step) for step in range(5)]
+    for size in (1, 2, 5):
+        groups = [batches[at : at + size] for at in range(0, 5, size)]
+        sets = [{node for mb in group for node in mb.node_ids.tolist()} for group in groups]
+        expected = sum(int(OWNER[node]) != 1 for nodes in sets for node in nodes)
+        assert wb.remote_rows(iter(batches), OWNER, 1, group_size=size) == expected > 0
+    with pytest.raises(ValueError, match="group_size is 0"):
+        wb.remote_rows(batches, OWNER, 1, group_size=0)
 
 
 def test_ranks_draw_once_per_step() -> None:
