@@ -82,7 +82,7 @@ def trained(config: Mapping[str, Any]) -> Rows:
     owned, x = wb.OwnedGraph.of(WEIGHTED, owner, rank, size), wb.OwnedRows.of(X, owner)
     for kind in config["kinds"]:
         models = [new_model(kind) for _ in range(3)]
-        rows = wb.AggregatedRows(x, wb.aggregate_rows(owned, x, model=models[0], chunk_bytes=5000))
+        rows: Any = wb.AggregatedRows(x, wb.aggregate_rows(owned, x, model=models[0], chunk_bytes=5000))
         whole = FULL.sample(WEIGHTED, seeds, step=STEP)
         expected = wb.train_step(models[0], whole, X, Y, F.cross_entropy, new_optimizer(models[0]))
         together = wb.CooperativeSampler(SHORT, owned).sample(owned.graph, seeds, step=STEP)

@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 import workbench as wb
+from tests.features.stores import on_disk
 from tests.strategies import random_graph
 from workbench.core.errors import CapacityError
 from workbench.distributed import aggregate_rows as module
@@ -68,7 +69,7 @@ STORES: dict[str, Callable[[Path], Any]] = {
     "columns": lambda folder: X.T.contiguous().T,
     "array": lambda folder: X.numpy(),
     "mapped": lambda folder: wb.MappedRows.create(folder / "x", X),
-    "disk": lambda folder: wb.DiskRows(wb.MappedRows.create(folder / "x", X) and folder / "x", direct=False, threads=2),
+    "disk": lambda folder: on_disk(X, folder, False),
     "cached": lambda folder: wb.CachedRows(X, 7),
 }
 
@@ -177,8 +178,8 @@ def test_aggregates_with_parameters_are_refused(kind: str) -> None:
 
 
 def test_bad_arguments_are_refused_before_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    def call(graph: Any = PLAIN, x: Any = X, **options: Any) -> object:
-        return wb.aggregate_rows(graph, x, **({"kind": "gin"} | options))
+    def call(graph: Any = PLAIN, x: Any = X, **options: Any) -> Any:
+        return wb.aggregate_rows(graph, x, **{"kind": "gin", **options})
 
     owned = wb.OwnedGraph.of(PLAIN, ALL % 2, 1)
     cases: list[tuple[type[Exception], str, Any]] = [

@@ -104,7 +104,7 @@ def test_every_candidate_is_counted_exactly(owner: Tensor | None) -> None:
 
 def test_topology_bytes_are_those_of_relays() -> None:
     relay = pytest.importorskip("workbench.sampling.relay_windows")
-    shares = [(rank == OWNER).nonzero()[:, 0] for rank in range(3)]
+    shares = [OWNER.eq(rank).nonzero()[:, 0] for rank in range(3)]
     batches = [epoch(seeds=share) for share in shares]
     counts = [wb.count_macrobatches(mbs, owner=OWNER, rank=rank) for rank, mbs in enumerate(batches)]
     for sampler, reads in ((SAMPLER, "sampled"), (wb.WithoutInputLayer(SAMPLER), "aggregated")):
@@ -202,6 +202,7 @@ def test_equations_4_and_5() -> None:
 def test_bad_arguments_are_refused() -> None:
     batches = epoch()
     options: dict[str, Any] = {"row_bytes": ROW, "capacity_bytes": 10**6}
+    wrong: Any = 3
     short = [wb.WithoutInputLayer(wb.NeighborSampler([2])).sample(GRAPH, torch.arange(4))]
     for error, text, call in (
         (ValueError, "row_bytes is 0", lambda: wb.plan_macrobatch(batches, row_bytes=0, capacity_bytes=9)),
@@ -215,9 +216,9 @@ def test_bad_arguments_are_refused() -> None:
         (
             TypeError,
             "pass batches, or what workbench.count_macrobatches returns",
-            lambda: wb.plan_macrobatch(3, **options),
+            lambda: wb.plan_macrobatch(wrong, **options),
         ),
-        (TypeError, "an item of batches is a Tensor", lambda: wb.count_macrobatches([X])),
+        (TypeError, "an item of batches is an int", lambda: wb.count_macrobatches([wrong])),
         (IndexError, "node_ids contains", lambda: wb.count_macrobatches(batches, owner=OWNER[:5])),
         (
             wb.CapacityError,

@@ -57,7 +57,7 @@ def test_a_macrobatch_from_disk_fetches_two_rows_per_destination(tmp_path: Path)
     model, links = new_model(num_layers=3), wb.Traffic()
     wb.MappedRows.create(tmp_path / "x", X)
     x = wb.MappedRows(tmp_path / "x", traffic=links)
-    rows = wb.AggregatedRows(x, wb.aggregate_rows(GRAPH, X, model=model, folder=tmp_path / "a", traffic=links))
+    rows: Any = wb.AggregatedRows(x, wb.aggregate_rows(GRAPH, X, model=model, folder=tmp_path / "a", traffic=links))
     options: dict[str, Any] = {"batch_size": 5, "epoch": 0}
     whole = list(wb.batches(GRAPH, SEEDS, sampler=FULL, **options))
     window = list(wb.prefetch(wb.batches(GRAPH, SEEDS, sampler=SHORT, **options)))

@@ -58,25 +58,23 @@ def plan_macrobatch(
     Source: Hoang et al., "BatchGNN" (2023), equations 2 to 5; B and F of its figure 1.
     """
     check_at_least("row_bytes", row_bytes, 1)
-    capacity, extra = (
-        check_bytes("capacity_bytes", capacity_bytes),
-        check_bytes("aggregates_bytes", aggregates_bytes, 0),
-    )
-    several = isinstance(counts, Sequence) and bool(counts) and all(isinstance(one, MacrobatchCounts) for one in counts)
-    if several:
-        return choose_macrobatch([*counts], row_bytes, capacity, aggregates=aggregates, aggregates_bytes=extra)  # pyright: ignore[reportArgumentType]
-    own = counts if isinstance(counts, MacrobatchCounts) else _counted(counts)
+    capacity = check_bytes("capacity_bytes", capacity_bytes)
+    extra = check_bytes("aggregates_bytes", aggregates_bytes, 0)
+    if isinstance(counts, Sequence) and len(counts) and isinstance(counts[0], MacrobatchCounts):
+        ranks: Any = counts
+        return choose_macrobatch(ranks, row_bytes, capacity, aggregates=aggregates, aggregates_bytes=extra)
+    own = counts if isinstance(counts, MacrobatchCounts) else _counted(counts, group)
     found = _gathered((own, row_bytes, capacity, aggregates, extra), group)
-    ranks, rows, capacities, choices, extras = zip(*found, strict=True)
+    of_ranks, rows, capacities, choices, extras = zip(*found, strict=True)
     if len({*rows}) > 1 or len({*choices}) > 1:
         raise ValueError(f"ranks passed row_bytes {[*rows]} and aggregates {[*choices]}; pass the same on all of them")
     chosen = {"aggregates": aggregates, "aggregates_bytes": max(extras)}
-    return choose_macrobatch(ranks, row_bytes, min(capacities), **chosen)
+    return choose_macrobatch(of_ranks, row_bytes, min(capacities), **chosen)
 
 
-def _counted(batches: Any) -> MacrobatchCounts:
+def _counted(batches: Any, group: Group) -> MacrobatchCounts:
     check_type("counts", batches, Iterable, "pass batches, or what workbench.count_macrobatches returns")
-    if get_world_size() > 1:
+    if get_world_size(group) > 1:
         raise TypeError(
             "counts are batches, whose rows and topology belong to several ranks; pass workbench.count_macrobatches("
             "batches, owner=owner, rank=rank)"
