@@ -105,9 +105,10 @@ def test_every_candidate_is_counted_exactly(owner: Tensor | None) -> None:
 def test_topology_bytes_are_those_of_relays() -> None:
     relay = pytest.importorskip("workbench.sampling.relay_windows")
     shares = [OWNER.eq(rank).nonzero()[:, 0] for rank in range(3)]
-    batches = [epoch(seeds=share) for share in shares]
+    deep = wb.NeighborSampler([4, 3, 2], seed=1, edge_ids=True)
+    batches = [epoch(deep, share) for share in shares]
     counts = [wb.count_macrobatches(mbs, owner=OWNER, rank=rank) for rank, mbs in enumerate(batches)]
-    for sampler, reads in ((SAMPLER, "sampled"), (wb.WithoutInputLayer(SAMPLER), "aggregated")):
+    for sampler, reads in ((deep, "sampled"), (wb.WithoutInputLayer(deep), "aggregated")):
         links = [wb.Traffic() for _ in range(3)]
         seeds, steps = [[mb.seeds for _, mb in mbs] for mbs in batches], [[step for step, _ in mbs] for mbs in batches]
         options = {"sampler": sampler, "owner": OWNER, "num_ranks": 3, "steps": steps}
