@@ -206,3 +206,35 @@ def test_the_benchmark_counts_what_one_process_counts(rank_pool):
     assert row["independent_inputs"] == sum(mb.num_inputs for mb in alone) > row["cooperative_inputs"]
     assert row["wall_ratio_low"] <= row["wall_ratio"] <= row["wall_ratio_high"]
     assert cooperation.draw(pd.DataFrame([{**config.model_dump(), **row}]), pd.DataFrame()).data
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_aggregates_are_built_by_their_owners(rank_pool, size, tmp_path):
+    kinds = ["sage-mean", "gin"] if size < 4 else ["sage-mean", "sage-gcn", "gin", "gcn-both"]
+    config = {"kinds": kinds, "piece": 25, "folder": str(tmp_path)}
+    rows = run(rank_pool, "aggregate_ranks:built", size, **config)
+    assert len(rows) == len(kinds)
+    for row in rows:
+        assert row["error"] <= 1e-12 and not row["refused"] and 0 < row["largest"] <= 25
+        assert sum(row["edges"]) == 440 and (len(set(row["pieces"])) > 1) == (size > 1), "ranks have unequal pieces"
+        assert (row["pieces"][-1] == 0) == (size > 2)
+    assert sorted(path.name for path in (tmp_path / "gin").iterdir()) == [f"rank-{rank}" for rank in range(size)]
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_steps_on_aggregates_equal_those_of_one_process(rank_pool, size):
+    kinds = ["sage-mean", "gcn"] if size < 4 else ["sage-gcn", "gin"]
+    rows = run(rank_pool, "aggregate_ranks:trained", size, kinds=kinds)
+    assert len(rows) == 2 * len(kinds)
+    for row in rows:
+        assert row["loss"] <= TOLERANCE and row["gradients"] <= TOLERANCE and row["scale"] > 1e-3, row
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_get_one_plan_whose_bytes_are_those_counted(rank_pool, size):
+    *rows, refused = run(rank_pool, "aggregate_ranks:planned", size, capacities=[3000, 100_000])
+    for row in rows:
+        assert row["same"] and row["rows"] and row["moved"] == row["predicted"] > 0
+        assert len(set(row["batches"])) > 1
+    assert rows[0]["chosen"] != rows[1]["chosen"]
+    assert "ranks passed row_bytes [8, 9" in refused["text"]
