@@ -1,4 +1,4 @@
-"""Rethinking Graph Data Placement, preprocessing: seconds of placement, METIS and PaGraph for four parts, in one run."""
+"""Rethinking Graph Data Placement, preprocessing: seconds of placement, METIS and PaGraph for four parts."""
 
 from typing import Any
 

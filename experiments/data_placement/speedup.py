@@ -1,4 +1,4 @@
-"""Rethinking Graph Data Placement, evaluation: loading time by topology and placement, over that of random placement."""
+"""Rethinking Graph Data Placement, evaluation: loading time by topology and placement, over random's."""
 
 from collections.abc import Iterator
 from typing import Any
