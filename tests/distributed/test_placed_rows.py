@@ -73,7 +73,8 @@ def test_a_buffer_on_a_device_and_a_pinned_host(device: str) -> None:
         ({"placement": P}, TypeError, r"placement is a Tensor; pass what place_rows returns"),
         ({"host": X[:5]}, ValueError, r"host has 5 rows, but 6 are placed; pass all of them"),
         ({"host": [1.0]}, TypeError, r"host is a list; pass a tensor"),
-        ({"host": X.clone().requires_grad_()}, ValueError, r"rows that require a gradient can't be placed"),
+        ({"host": X.clone().requires_grad_()}, ValueError, r"rows that require a gradient can't be staged"),
+        ({"peers": [X[:2].clone().requires_grad_(), None]}, ValueError, r"require a gradient can't be placed"),
         ({"peers": [None]}, ValueError, r"peers has 1 entries; pass one for each of 2 devices"),
         ({"peers": [None, X[:3]]}, ValueError, r"peers\[1\] has shape \(3, 2\); 2 ids give \(2, 2\)"),
         ({"peers": [X[:2].double(), None]}, TypeError, r"peers\[0\] is torch.float64, but the rows are torch.float32"),
@@ -89,5 +90,5 @@ def test_bad_arguments(changed: dict[str, Any], error: type[Exception], message:
 def test_bad_counters() -> None:
     with pytest.raises(ValueError, match="traffics has 1 entries; pass one for each of 2 devices"):
         wb.PlacedRows.of_all(PLACED, host=X, traffics=[None])
-    with pytest.raises(ValueError, match="rows that require a gradient can't be placed"):
+    with pytest.raises(ValueError, match="rows that require a gradient can't be staged"):
         wb.PlacedRows.of_all(PLACED, host=X.clone().requires_grad_())

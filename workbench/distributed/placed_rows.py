@@ -107,7 +107,7 @@ class PlacedRows:
             if values is not None and len(values) != n:
                 raise ValueError(f"{name} has {len(values)} entries; pass one for each of {n} devices")
         rows, at = as_store(host, "host"), devices or [None] * n
-        buffers = [refuse_gradient(fetched(rows, ids)) for ids in placement.buffers]
+        buffers = [fetched(rows, ids) for ids in placement.buffers]
         buffers = [rows if to is None else rows.to(to) for rows, to in zip(buffers, at, strict=True)]
         counters = traffics or [None] * n
         return [
