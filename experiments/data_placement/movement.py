@@ -18,6 +18,9 @@ PARTITIONERS = ("METIS", "PaGraph")
 OWN = ", own seeds"
 """After a partitioner's name: every device's batches have seeds of its own part alone, as DGL and PaGraph train."""
 
+SUM = "algorithm-1, sum"
+"""Algorithm 1 with the threshold that minimises the devices' total cost instead of α."""
+
 METHODS = (
     "naive",
     "random",
@@ -28,6 +31,7 @@ METHODS = (
     "hottest",
     "algorithm-1-printed",
     "algorithm-1",
+    SUM,
     "search",
 )
 
@@ -107,7 +111,9 @@ def place_all(config: MovementConfig, data: Any, topology: Topology, methods: Se
     for method in methods:
         name = method.removesuffix(OWN)
         if name not in PARTITIONERS:
-            found[method] = Placed(wb.place_rows(p, **given, method=method, seed=config.seed))
+            objective = "total" if method == SUM else "largest"
+            chosen = {"method": method.partition(",")[0], "objective": objective, "seed": config.seed}
+            found[method] = Placed(wb.place_rows(p, **given, **chosen))
         elif name not in found and f"{name}{OWN}" not in found:
             parts, seeds = _partitioned(name, config, data, topology.num_devices)
             placed = wb.place_rows(p, **given, method="parts", parts=parts)
@@ -169,15 +175,20 @@ def sample_epoch(config: MovementConfig, data: Any, num_devices: int, seeds: Seq
 
 
 def moved_columns(config: MovementConfig, data: Any, placement: wb.Placement, epoch: Epoch) -> dict[str, Any]:
-    """Counted rows by link, of all devices, and the modelled seconds of the device that moves rows for longest."""
+    """Counted rows by link, of all devices, and the modelled seconds of the device that moves rows for longest.
+
+    `alone_seconds`: with the same buffers, if rows of peers came from the host, as in PaGraph.
+    """
     speeds, row_bytes = config.speeds(), config.bytes_of_row(data)
-    seconds, costs, links = [], [], torch.zeros(3, dtype=torch.int64)
+    seconds, alone, costs, links = [], [], [], torch.zeros(3, dtype=torch.int64)
+    own, peer, host = (row_bytes / speed for speed in (speeds.gamma, speeds.alpha, speeds.beta))
     for device, ids in enumerate(epoch.reads):
         counts = placement.count_reads(device, torch.cat([torch.empty(0, dtype=torch.int64), *ids]))
         by_link = torch.stack([counts[device], counts[:-1].sum() - counts[device], counts[-1]])
         links += by_link
-        inverse = torch.tensor([1 / speeds.gamma, 1 / speeds.alpha, 1 / speeds.beta], dtype=torch.float64)
-        seconds.append(row_bytes * float(by_link.double() @ inverse))
+        rows = by_link.tolist()
+        seconds.append(rows[0] * own + rows[1] * peer + rows[2] * host)
+        alone.append(rows[0] * own + (rows[1] + rows[2]) * host)
         costs.append(float(placement.problem.costs[device] @ counts.double()) / max(1, len(ids)))
     return {
         "batches": max(map(len, epoch.reads)),
@@ -188,6 +199,7 @@ def moved_columns(config: MovementConfig, data: Any, placement: wb.Placement, ep
         "coverage": placement.coverage,
         "duplicate_rows": placement.num_duplicates,
         "loading_seconds": max(seconds),
+        "alone_seconds": max(alone),
         "gamma": speeds.gamma,
         "alpha": speeds.alpha,
         "beta": speeds.beta,
