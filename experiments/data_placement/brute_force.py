@@ -16,9 +16,9 @@ from workbench.experiment.finding import Finding
 METHODS = ("search", "algorithm-1", "algorithm-1-printed", "hottest", "random")
 QUANTILES = tuple(percent / 100 for percent in range(0, 101, 5))
 KINDS = {
-    "equal": "equal buffers, one peer cost",
-    "unequal": "unequal buffers, one peer cost",
-    "matrix": "any buffers and costs",
+    "equal": "equal buffers",
+    "unequal": "unequal buffers",
+    "matrix": "matrix of costs",
 }
 BY = ["kind", "objective"]
 
@@ -55,19 +55,20 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    """Excess over the optimum by share of the cases, a line per method."""
+    """Cost over the optimum by share of the cases, a line per method."""
     from workbench.plots.lines import lines
 
     shown = table.assign(
         case=table.kind.map(KINDS) + " · " + table.objective + " cost",
         share_of_cases=table["quantile"],
-        cost_above_the_optimum=table.excess,
+        **{"cost ÷ optimum": 1 + table.excess},
     )
     worst = _at(table, 1.0).query("method == 'search'").excess.max()
     return lines(
         shown,
         x="share_of_cases",
-        y="cost_above_the_optimum",
+        y="cost ÷ optimum",
+        log_y=True,
         group="method",
         facet="case",
         title=f"Against all placements of at most 12 rows: the search is at most {worst:.1%} above the optimum",
