@@ -75,12 +75,13 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     )
 
 
-def _at(table: pd.DataFrame, quantile: float) -> pd.DataFrame:
+def _at(table: Any, quantile: float) -> Any:
     return table[np.isclose(table["quantile"], quantile)]
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
-    search, algorithm = (table[table.method == name] for name in ("search", "algorithm-1"))
+    rows: Any = table
+    search, algorithm = (rows[rows.method == name] for name in ("search", "algorithm-1"))
     total: Any = algorithm[algorithm.objective == "total"]
     largest: Any = algorithm[(algorithm.objective == "largest") & np.isclose(algorithm["quantile"], 1.0)]
     given: dict[str, Any] = {"value": "excess", "by": BY, "form": ".2%"}

@@ -10,7 +10,7 @@ from workbench.plots.layout import PanelGrid
 from workbench.plots.style import INK, PALETTE, SYMBOLS, merge_legend, titled
 
 _ALL = ("naive", "random", "METIS", "PaGraph", "hottest", "algorithm-1", "search")
-_COLORS = dict(zip(_ALL, PALETTE, strict=True))
+_COLORS: dict[str, str] = dict(zip(_ALL, PALETTE, strict=True))
 
 
 def method_dots(
