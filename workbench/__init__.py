@@ -44,6 +44,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.distributed.open_owned import open_owned_graph as open_owned_graph
     from workbench.distributed.owned_rows import OwnedRows as OwnedRows
     from workbench.distributed.plan_macrobatch import plan_macrobatch as plan_macrobatch
+    from workbench.distributed.placed_rows import PlacedRows as PlacedRows
     from workbench.distributed.rank_pool import RankPool as RankPool
     from workbench.experiment.figure_loader import load_experiment as load_experiment
     from workbench.experiment.finding import Finding as Finding
@@ -224,6 +225,7 @@ _NAMES = {
     "distributed.open_owned": ["open_owned_graph"],
     "distributed.owned_rows": ["OwnedRows"],
     "distributed.plan_macrobatch": ["plan_macrobatch"],
+    "distributed.placed_rows": ["PlacedRows"],
     "distributed.rank_pool": ["RankPool"],
     "experiment.finding": ["Finding"],
     "experiment.figure_loader": ["load_experiment"],
