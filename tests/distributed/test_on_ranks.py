@@ -266,3 +266,18 @@ def test_ranks_get_one_plan_whose_bytes_are_those_counted(rank_pool, size):
         assert len(set(row["batches"])) > 1
     assert rows[0]["chosen"] != rows[1]["chosen"]
     assert "ranks passed row_bytes [8, 9" in refused["text"]
+
+
+@pytest.mark.parametrize("size", [1, 2])
+def test_a_program_of_all_pieces_trains_as_its_plain_form(rank_pool, size):
+    """The program of the design: each piece can be replaced by its plain form."""
+    pieces = ["disk", "cache", "placement", "macrobatch", "micro-batches"]
+    plain, *others = [
+        pd.DataFrame(run(rank_pool, "combined_ranks:train", size, plain=without))
+        for without in (pieces, [], *([piece] for piece in pieces))
+    ]
+    assert len(plain.loss.dropna()) == 6 and plain.loss.iloc[0] > plain.loss.dropna().iloc[-1]
+    for found in others:
+        assert abs(found.loss - plain.loss).max() < TOLERANCE
+    read = others[0].set_index("link").rows
+    assert read["disk"] > 0 and read["host"] > 0 and read["device"] > 0 and (read["peer"] > 0) == (size > 1)
