@@ -39,20 +39,25 @@ def seeds_of_rank() -> Tensor:
 
 
 def equal(config: Mapping[str, Any]) -> Rows:
-    """Training in macrobatches beside mini-batches that are sampled and fetched one by one, in every bit."""
+    """Training in macrobatches beside mini-batches that are sampled and fetched one by one, in every bit.
+
+    With "ahead", macrobatches are prepared in a thread, in a group of their own.
+    """
     owned, owner, seeds = owned_graph(), owner_of(dist.get_world_size()), seeds_of_rank()
+    group: Any = dist.new_group() if config.get("ahead") else None
     for name, dependent, size, group_size in config["cases"]:
         sampler, model, plain = new_sampler(name, dependent), new_model("sage-mean"), new_model("sage-mean")
         optimizers, links = [new_optimizer(m, 0.1) for m in (model, plain)], wb.Traffic()
         loader = wb.macrobatches(
             owned.graph,
             seeds,
-            sampler=wb.MacrobatchSampler(sampler, owned, traffic=links),
-            store=wb.OwnedRows.of(X, owner, traffic=links),
+            sampler=wb.MacrobatchSampler(sampler, owned, group, traffic=links),
+            store=wb.OwnedRows.of(X, owner, group, traffic=links),
             batch_size=BATCH_SIZE,
             size=size,
             group_size=group_size,
         )
+        loader = wb.prefetch(loader) if group is not None else loader
         steps, losses = [], []
         for step, mb, rows in (item for _ in range(EPOCHS) for item in loader):
             alone = sampler.sample(GRAPH, mb.seeds, step=step)

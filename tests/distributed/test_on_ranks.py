@@ -139,6 +139,11 @@ def test_macrobatches_equal_mini_batches_one_by_one(rank_pool, size):
         assert (max(row["empty"]) == EPOCHS * length) == (size > 2) and min(row["empty"]) == 0 and row["loss"] > 0
 
 
+def test_macrobatches_prepared_ahead_are_the_same(rank_pool):
+    (row,) = run(rank_pool, "macrobatch_ranks:equal", 2, cases=[("labor", False, 3, 2)], ahead=True)
+    assert all(all(row[key]) for key in ("steps", "losses", "parameters", "seeds"))
+
+
 @pytest.mark.parametrize("size", [2, 4])
 def test_macrobatch_bytes_are_those_of_the_equations(rank_pool, size):
     rows = run(rank_pool, "macrobatch_ranks:counters", size, windows=[(1, 1), (3, 3), (9, 2)])
