@@ -26,9 +26,8 @@ from tests.distributed.cooperative_setting import (
     seeds_of,
 )
 from tests.distributed.owned_rows_ranks import tensors_of
-from tests.sampling.test_contract import assert_same_batch
 
-BATCH_SIZE, EPOCHS = 3, 2
+BATCH_SIZE, EPOCHS = 4, 2
 
 
 def seeds_of_rank() -> Tensor:
@@ -36,6 +35,16 @@ def seeds_of_rank() -> Tensor:
     size = dist.get_world_size()
     seeds = seeds_of(size)
     return seeds[owner_of(size)[seeds] == dist.get_rank()]
+
+
+def assert_same_batch(a: wb.MiniBatch, b: wb.MiniBatch) -> None:
+    """All tensors are equal, in dtype too."""
+    assert torch.equal(a.node_ids, b.node_ids) and len(a.blocks) == len(b.blocks)
+    for ours, theirs in zip(a.blocks, b.blocks, strict=True):
+        for name in ("indptr", "indices", "edge_ids", "edge_weight", "edge_type"):
+            one, other = getattr(ours, name), getattr(theirs, name)
+            assert (one is None) == (other is None), name
+            assert one is None or (one.dtype == other.dtype and torch.equal(one, other)), name
 
 
 def equal(config: Mapping[str, Any]) -> Rows:

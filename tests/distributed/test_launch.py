@@ -125,7 +125,7 @@ def test_torchrun_trains_in_macrobatches():
     config = {"cases": [("neighbor", False, 3, 3)]}
     done = subprocess.run([*command, json.dumps(config)], capture_output=True, text=True, timeout=120, check=True)
     row = json.loads(done.stdout)
-    assert all(all(row[key]) for key in ("steps", "losses", "parameters", "seeds")) and row["relays"] == [12, 12]
+    assert all(all(row[key]) for key in ("steps", "losses", "parameters", "seeds")) and row["relays"] == [6, 6]
 
 
 @pytest.mark.slow
