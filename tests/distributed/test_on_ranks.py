@@ -182,6 +182,34 @@ def test_sampling_ahead_in_a_group_of_its_own_changes_nothing(rank_pool):
     assert row["parameters"] <= TOLERANCE and row["equal_ranks"]
 
 
+def check_placed(rank_pool, size, epochs, hosts):
+    for options in ({}, {"rows_per_device": [40 + 70 * i for i in range(size)]}):
+        config = {"hosts": hosts, "epochs": epochs, "options": options}
+        for row in run(rank_pool, "placed_rows_ranks:epoch", size, **config):
+            assert row.pop("cost") <= 0.02 and all(row.values()), row
+
+
+def test_an_epoch_through_buffers_is_read_from_where_the_placement_says(rank_pool):
+    check_placed(rank_pool, 2, 2, ["memory", "owned", "cached"])
+
+
+@pytest.mark.slow
+def test_an_epoch_through_four_buffers(rank_pool):
+    check_placed(rank_pool, 4, 3, ["memory", "owned", "cached"])
+
+
+def test_buffers_of_any_size_and_groups(rank_pool):
+    unequal, groups, dtype = run(rank_pool, "placed_rows_ranks:windows_and_edges", 2)
+    assert unequal["rows"] and groups["rows"] and dtype["rows"]
+    assert unequal["peer"] == [0, 0] and groups["peer"] == [0, 0] and dtype["peer"][1] > 0
+
+
+def test_ranks_are_the_devices_of_a_placement(rank_pool):
+    (row,) = run(rank_pool, "placed_rows_ranks:refusals", 2)
+    assert row["rank"] == "rank is 1, but this process is rank 0 of the group; pass rank=0"
+    assert row["size"].startswith("the placement is for 3 devices, but the group has 2 ranks; place rows with")
+
+
 @pytest.mark.slow
 def test_the_benchmark_counts_what_one_process_counts(rank_pool):
     dataset: Any = {"name": "synthetic-arxiv", "scale": 0.002}
@@ -212,3 +240,35 @@ def test_the_benchmark_counts_what_one_process_counts(rank_pool):
     assert row["independent_inputs"] == sum(mb.num_inputs for mb in alone) > row["cooperative_inputs"]
     assert row["wall_ratio_low"] <= row["wall_ratio"] <= row["wall_ratio_high"]
     assert cooperation.draw(pd.DataFrame([{**config.model_dump(), **row}]), pd.DataFrame()).data
+
+
+@pytest.mark.parametrize("size", SIZES)
+def test_aggregates_are_built_by_their_owners(rank_pool, size, tmp_path):
+    kinds = ["sage-mean", "gin"] if size < 4 else ["sage-mean", "sage-gcn", "gin", "gcn-both"]
+    config = {"kinds": kinds, "piece": 25, "folder": str(tmp_path)}
+    rows = run(rank_pool, "aggregate_ranks:built", size, **config)
+    assert len(rows) == len(kinds)
+    for row in rows:
+        assert row["error"] <= 1e-12 and not row["refused"] and 0 < row["largest"] <= 25
+        assert sum(row["edges"]) == 440 and (len(set(row["pieces"])) > 1) == (size > 1), "ranks have unequal pieces"
+        assert (row["pieces"][-1] == 0) == (size > 2)
+    assert sorted(path.name for path in (tmp_path / "gin").iterdir()) == [f"rank-{rank}" for rank in range(size)]
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_steps_on_aggregates_equal_those_of_one_process(rank_pool, size):
+    kinds = ["sage-mean", "gcn"] if size < 4 else ["sage-gcn", "gin"]
+    rows = run(rank_pool, "aggregate_ranks:trained", size, kinds=kinds)
+    assert len(rows) == 2 * len(kinds)
+    for row in rows:
+        assert row["loss"] <= TOLERANCE and row["gradients"] <= TOLERANCE and row["scale"] > 1e-3, row
+
+
+@pytest.mark.parametrize("size", [2, 3])
+def test_ranks_get_one_plan_whose_bytes_are_those_counted(rank_pool, size):
+    *rows, refused = run(rank_pool, "aggregate_ranks:planned", size, capacities=[3000, 100_000])
+    for row in rows:
+        assert row["same"] and row["rows"] and row["moved"] == row["predicted"] > 0
+        assert len(set(row["batches"])) > 1
+    assert rows[0]["chosen"] != rows[1]["chosen"]
+    assert "ranks passed row_bytes [8, 9" in refused["text"]
