@@ -43,8 +43,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.distributed.macrobatches import macrobatches as macrobatches
     from workbench.distributed.open_owned import open_owned_graph as open_owned_graph
     from workbench.distributed.owned_rows import OwnedRows as OwnedRows
-    from workbench.distributed.plan_macrobatch import plan_macrobatch as plan_macrobatch
     from workbench.distributed.placed_rows import PlacedRows as PlacedRows
+    from workbench.distributed.plan_macrobatch import plan_macrobatch as plan_macrobatch
     from workbench.distributed.rank_pool import RankPool as RankPool
     from workbench.experiment.figure_loader import load_experiment as load_experiment
     from workbench.experiment.finding import Finding as Finding

@@ -112,7 +112,7 @@ class Side:
         return {"rows": rows, "rank_bytes": nbytes, "relays": links.count("rank", "relays")}
 
 
-def epochs_of(sides: Mapping[str, Side], *, flipped: bool) -> dict[str, dict[str, Any]]:
+def epochs_of(sides: dict[str, Side], *, flipped: bool) -> dict[str, dict[str, Any]]:
     return {name: sides[name].epoch() for name in (reversed(sides) if flipped else sides)}
 
 

@@ -26,9 +26,8 @@ from tests.distributed.cooperative_setting import (
     seeds_of,
 )
 from tests.distributed.owned_rows_ranks import tensors_of
-from tests.sampling.test_contract import assert_same_batch
 
-BATCH_SIZE, EPOCHS = 3, 2
+BATCH_SIZE, EPOCHS = 4, 2
 
 
 def seeds_of_rank() -> Tensor:
@@ -38,21 +37,36 @@ def seeds_of_rank() -> Tensor:
     return seeds[owner_of(size)[seeds] == dist.get_rank()]
 
 
+def assert_same_batch(a: wb.MiniBatch, b: wb.MiniBatch) -> None:
+    """All tensors are equal, in dtype too."""
+    assert torch.equal(a.node_ids, b.node_ids) and len(a.blocks) == len(b.blocks)
+    for ours, theirs in zip(a.blocks, b.blocks, strict=True):
+        for name in ("indptr", "indices", "edge_ids", "edge_weight", "edge_type"):
+            one, other = getattr(ours, name), getattr(theirs, name)
+            assert (one is None) == (other is None), name
+            assert one is None or (one.dtype == other.dtype and torch.equal(one, other)), name
+
+
 def equal(config: Mapping[str, Any]) -> Rows:
-    """Training in macrobatches beside mini-batches that are sampled and fetched one by one, in every bit."""
+    """Training in macrobatches beside mini-batches that are sampled and fetched one by one, in every bit.
+
+    With "ahead", macrobatches are prepared in a thread, in a group of their own.
+    """
     owned, owner, seeds = owned_graph(), owner_of(dist.get_world_size()), seeds_of_rank()
+    group: Any = dist.new_group() if config.get("ahead") else None
     for name, dependent, size, group_size in config["cases"]:
         sampler, model, plain = new_sampler(name, dependent), new_model("sage-mean"), new_model("sage-mean")
         optimizers, links = [new_optimizer(m, 0.1) for m in (model, plain)], wb.Traffic()
         loader = wb.macrobatches(
             owned.graph,
             seeds,
-            sampler=wb.MacrobatchSampler(sampler, owned, traffic=links),
-            store=wb.OwnedRows.of(X, owner, traffic=links),
+            sampler=wb.MacrobatchSampler(sampler, owned, group, traffic=links),
+            store=wb.OwnedRows.of(X, owner, group, traffic=links),
             batch_size=BATCH_SIZE,
             size=size,
             group_size=group_size,
         )
+        loader = wb.prefetch(loader) if group is not None else loader
         steps, losses = [], []
         for step, mb, rows in (item for _ in range(EPOCHS) for item in loader):
             alone = sampler.sample(GRAPH, mb.seeds, step=step)

@@ -80,7 +80,7 @@ def test_training_equals_that_without_macrobatches() -> None:
         ({"size": 3, "group_size": 0}, "group_size is 0"),
     ],
 )
-def test_bad_sizes_are_refused_by_the_call(options: dict[str, int], words: str) -> None:
+def test_bad_sizes_are_refused_by_the_call(options: dict[str, Any], words: str) -> None:
     with pytest.raises(ValueError, match=words):
         loader_of(X, **options)
 
