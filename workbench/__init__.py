@@ -38,6 +38,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.distributed.group import get_rank as get_rank
     from workbench.distributed.group import get_world_size as get_world_size
     from workbench.distributed.launch import run_ranks as run_ranks
+    from workbench.distributed.measure_machine import measure_machine as measure_machine
     from workbench.distributed.owned_rows import OwnedRows as OwnedRows
     from workbench.distributed.rank_pool import RankPool as RankPool
     from workbench.experiment.figure_loader import load_experiment as load_experiment
@@ -193,6 +194,7 @@ _NAMES = {
     "distributed.gradients": ["all_reduce_gradients"],
     "distributed.group": ["get_rank", "get_world_size"],
     "distributed.launch": ["run_ranks"],
+    "distributed.measure_machine": ["measure_machine"],
     "distributed.owned_rows": ["OwnedRows"],
     "distributed.rank_pool": ["RankPool"],
     "experiment.finding": ["Finding"],

@@ -1,6 +1,9 @@
 """Functions of ranks that exchange rows, beside torch's all-to-all, and of ranks that differ."""
 
-from collections.abc import Mapping
+import sys
+from collections.abc import Callable, Mapping
+from importlib import import_module, invalidate_caches
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,10 +13,13 @@ import torch.nn.functional as F
 
 import workbench as wb
 from tests.distributed.cooperative_setting import (
+    GRAPH,
     Rows,
     X,
     Y,
+    difference,
     gathered,
+    gradients,
     new_model,
     new_optimizer,
     new_sampler,
@@ -22,7 +28,7 @@ from tests.distributed.cooperative_setting import (
     seeds_of,
     worst,
 )
-from workbench.distributed.agreement import check_ranks_agree
+from workbench.distributed.agreement import check_ranks_agree, check_start
 from workbench.distributed.row_exchange import all_to_all
 
 
@@ -63,6 +69,35 @@ def any_dtype(config: Mapping[str, Any]) -> Rows:
             yield {"equal": bool(worst(float(not torch.equal(found, expected))) == 0.0)}
 
 
+def attention(config: Mapping[str, Any]) -> Rows:
+    """A step of GAT that exchanges inputs, products, or what is fewer bytes, beside that of one process."""
+    size, sampler = dist.get_world_size(), new_sampler("labor", False)
+    owned, seeds, plain = owned_graph(), seeds_of(size), new_model("gat")
+    expected = wb.train_step(plain, sampler.sample(GRAPH, seeds), X, Y, F.cross_entropy, new_optimizer(plain))
+    mb = wb.CooperativeSampler(sampler, owned).sample(owned.graph, seeds)
+    halo = [len(exchange.halo_ids) for exchange in mb.exchanges or ()]
+    sent = [sum(exchange.send_counts) for exchange in mb.exchanges or ()]
+    for products in config["products"]:
+        model, traffic, multiplied = new_model("gat"), wb.Traffic(), []
+        for layer in model.layers:  # pyright: ignore[reportGeneralTypeIssues]
+            layer.exchanges_products = products
+            layer.fc.register_forward_hook(lambda _, given, out, found=multiplied: found.append(len(out)))
+        rows = wb.OwnedRows.of(X, owner_of(size))
+        loss = wb.cooperative_step(model, mb, rows, Y, F.cross_entropy, new_optimizer(model), traffic=traffic)
+        yield {
+            "loss": worst(abs(float(loss - expected)) / float(expected)),
+            "gradients": worst(difference(gradients(model), gradients(plain))),
+            "forward": traffic.row()["rank_rows_bytes"] / 8,
+            "backward": traffic.row()["rank_gradients_bytes"] / 8,
+            "halo_0": halo[0],
+            "halo_1": halo[1],
+            "sent_0": sent[0],
+            "sent_1": sent[1],
+            "foreign_0": multiplied[0] - mb.num_inputs,
+            "foreign_1": multiplied[1] - mb.blocks[0].num_dst,
+        }
+
+
 def disagreement(config: Mapping[str, Any]) -> Rows:
     """The error of ranks that were given different things, on every rank."""
     rank = dist.get_rank()
@@ -72,12 +107,38 @@ def disagreement(config: Mapping[str, Any]) -> Rows:
         "owner": owner_of(2) + int(rank == 1),
         "config": {"lr": 0.1 * (1 + rank % 2), "fanouts": [1, 2], **({"extra": "x" * 99} if rank == 2 else {})},
     }
-    try:
-        check_ranks_agree(other)
-        text = "agreed"
-    except ValueError as error:
-        text = str(error)
+    text = refusal(lambda: check_ranks_agree(other))
     yield {"text": text, "same": len(set(gathered(text))) == 1}
+
+
+def other_data(config: Mapping[str, Any]) -> Rows:
+    """The error of ranks that have made different data sets under one name, and of the same data on all."""
+    data = [wb.load_dataset("synthetic-cora", scale=0.05, seed=seed).fingerprint for seed in (0, dist.get_rank() // 2)]
+    texts = [refusal(lambda one=one: check_ranks_agree({"data": one})) for one in data]
+    yield {"same": texts[0], "other": texts[1]}
+
+
+def other_code(config: Mapping[str, Any]) -> Rows:
+    """The error of ranks whose package has another helper file on the last rank."""
+    rank, size = dist.get_rank(), dist.get_world_size()
+    folder = Path(config["folder"], f"of_rank_{rank}")
+    (folder / "rankcode").mkdir(parents=True)
+    for name, text in {"__init__": "", "run": "def run(config): ...", "helper": f"LAST = {rank == size - 1}"}.items():
+        (folder / "rankcode" / f"{name}.py").write_text(text)
+    sys.path.insert(0, str(folder))
+    invalidate_caches()
+    function = import_module("rankcode.run").run
+    sys.path.remove(str(folder))
+    yield {"text": refusal(lambda: check_start({}, "rankcode.run:run", function))}
+
+
+def refusal(check: Callable[[], None]) -> str:
+    """What a check says."""
+    try:
+        check()
+    except ValueError as error:
+        return str(error)
+    return "agreed"
 
 
 def unequal_parts(config: Mapping[str, Any]) -> Rows:

@@ -27,6 +27,16 @@ def test_the_stages_by_hand():
     assert found.total == pytest.approx(8 * ids / 10 + 0.48 + 1.4 + 0.2 + 4 + 0.06)
 
 
+def test_rows_of_any_width_are_exchanged_and_products_replace_features():
+    sizes = SIZES | {"hidden_bytes": [3, 0]}
+    assert step_seconds(COUNTS, MACHINE, **sizes) == step_seconds(COUNTS, MACHINE, **SIZES)
+    found = step_seconds(COUNTS, MACHINE, **SIZES | {"hidden_bytes": [2, 6]})
+    assert found.features == StageSeconds(4 * 7 / 10, 0)
+    assert found.forward_backward.exchange == 2 * (2 * 1 + 6 * 5) / 100
+    with pytest.raises(ValueError, match="hidden_bytes has 3 sizes for 2 layers"):
+        step_seconds(COUNTS, MACHINE, **SIZES | {"hidden_bytes": [1, 2, 3]})
+
+
 def test_a_row_has_the_stages_their_exchanges_and_the_total():
     found = step_seconds(COUNTS, MACHINE, **SIZES)
     row = found.row()
