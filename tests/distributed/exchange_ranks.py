@@ -112,10 +112,12 @@ def disagreement(config: Mapping[str, Any]) -> Rows:
 
 
 def other_data(config: Mapping[str, Any]) -> Rows:
-    """The error of ranks that have made different data sets under one name, and of the same data on all."""
-    data = [wb.load_dataset("synthetic-cora", scale=0.05, seed=seed).fingerprint for seed in (0, dist.get_rank() // 2)]
-    texts = [refusal(lambda one=one: check_ranks_agree({"data": one})) for one in data]
-    yield {"same": texts[0], "other": texts[1]}
+    """The error of ranks whose features differ in one bit, and that of ranks with the same data."""
+    x = X.clone()
+    x.view(torch.int64)[3, 1] ^= int(dist.get_rank() == 2)
+    graph = {"indptr": GRAPH.indptr, "indices": GRAPH.indices}
+    same, other = (refusal(lambda one=one: check_ranks_agree({"graph": graph, "x": one})) for one in (X, x))
+    yield {"same": same, "other": other}
 
 
 def other_code(config: Mapping[str, Any]) -> Rows:

@@ -146,7 +146,7 @@ def test_ranks_that_differ_are_refused_with_what_differs_and_where(rank_pool):
 def test_ranks_with_different_data_are_refused(rank_pool):
     (row,) = run(rank_pool, "exchange_ranks:other_data", 3)
     assert row["same"] == "agreed"
-    assert row["other"].startswith("ranks differ in data (") and "on ranks 0, 1; " in row["other"]
+    assert row["other"].startswith("ranks differ in x ((70, 6) torch.float64 ") and "on ranks 0, 1; " in row["other"]
     assert row["other"].endswith(" on rank 2); start all ranks with the same configuration, data and code")
 
 
