@@ -231,8 +231,8 @@ def counted_columns(counts: PeCounts) -> dict[str, float]:
 
 
 def machine_name(row: dict[str, Any]) -> str:
-    """Name of a measured machine, with its speeds."""
+    """Name of the machine that a row was measured on, with its speeds."""
     speeds = ", ".join(
-        f"{name} {row[key] / 1e9:.3g}" for key, name in {"gamma": "γ", "alpha": "α", "beta": "β"}.items()
+        f"{name} {row[key] / 1e9:.2g}" for key, name in {"gamma": "γ", "alpha": "α", "beta": "β"}.items()
     )
-    return f"{row['num_pes']} ranks of this machine (measured, GB/s: {speeds})"
+    return f"{THIS_MACHINE} ({speeds} GB/s)"

@@ -136,10 +136,10 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     keys = ["dataset", "ownership", "approach"]
     both = paper.merge(here, on=keys, how="left", suffixes=("", "_here"))
     if len(rows := shown(table, here=True)):
-        names = rows.dataset + " · " + pd.Series([machine_name(row) for row in rows.to_dict("records")], rows.index)
+        names = ["random; " + machine_name(row) for row in rows.to_dict("records")]
         counts = ["owned_3", "halo_3", "copy_ms"]
-        own = _counted(rows.assign(dataset=names)).rename(columns={name: f"{name}_here" for name in counts})
-        both = pd.concat([both, own])
+        own = _counted(rows).assign(ownership=names).rename(columns={name: f"{name}_here" for name in counts})
+        both = pd.concat([both, own], ignore_index=True)
     return pd.DataFrame(
         {
             **{key: both[key] for key in keys},

@@ -236,7 +236,8 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     both = reported.merge(shown(table), on=keys, suffixes=("", ", modelled"))
     if len(here := shown(table, here=True)):
         named = here.rename(columns={f"{stage}_ms": f"{stage}_ms, modelled" for stage in STAGES})
-        both = pd.concat([both, named.assign(system=[machine_name(row) for row in here.to_dict("records")])])
+        names = [machine_name(row) for row in here.to_dict("records")]
+        both = pd.concat([both, named.assign(system=names)], ignore_index=True)
     columns = {key: both[key] for key in keys}
     for stage in STAGES:
         name = {"kappa": "cache κ = 256", "forward_backward": "F/B"}.get(stage, stage)
