@@ -5,6 +5,7 @@ from collections.abc import Callable, Mapping
 from importlib import import_module, invalidate_caches
 from pathlib import Path
 from typing import Any
+from unittest.mock import patch
 
 import torch
 import torch.distributed as dist
@@ -28,6 +29,7 @@ from tests.distributed.cooperative_setting import (
     seeds_of,
     worst,
 )
+from workbench.distributed import exchangers
 from workbench.distributed.agreement import check_ranks_agree, check_start
 from workbench.distributed.row_exchange import all_to_all
 
@@ -96,6 +98,28 @@ def attention(config: Mapping[str, Any]) -> Rows:
             "foreign_0": multiplied[0] - mb.num_inputs,
             "foreign_1": multiplied[1] - mb.blocks[0].num_dst,
         }
+
+
+def overlap(config: Mapping[str, Any]) -> Rows:
+    """The order in which a step begins exchanges, multiplies the rows of destinations, and waits, forward and back."""
+    seen: list[str] = []
+    begin = exchangers.start_all_to_all
+
+    def logged(*args: Any, **kwargs: Any) -> Any:
+        seen.append("start")
+        received, wait = begin(*args, **kwargs)
+        return received, lambda: (seen.append("wait"), wait())
+
+    owned, model = owned_graph(), new_model("sage-mean")
+    for layer in model.layers:  # pyright: ignore[reportGeneralTypeIssues]
+        layer.fc_self.register_forward_hook(lambda *_: seen.append("own"))
+        layer.fc_self.weight.register_hook(lambda _: seen.append("gradient of own"))
+    seeds = seeds_of(dist.get_world_size())
+    mb = wb.CooperativeSampler(new_sampler("labor", False), owned).sample(owned.graph, seeds)
+    rows = wb.OwnedRows.of(X, owner_of(dist.get_world_size()))
+    with patch.object(exchangers, "start_all_to_all", logged):
+        wb.cooperative_step(model, mb, rows, Y, F.cross_entropy, new_optimizer(model))
+    yield {"seen": ", ".join(seen), "same": len(set(gathered(", ".join(seen)))) == 1}
 
 
 def disagreement(config: Mapping[str, Any]) -> Rows:

@@ -102,6 +102,21 @@ def test_rows_and_their_gradients_equal_those_of_torch(rank_pool, size):
     assert len(rows) == 6 and all(row["equal"] and row["received"] for row in rows)
 
 
+def test_destinations_are_multiplied_while_rows_and_gradients_travel(rank_pool):
+    (row,) = run(rank_pool, "exchange_ranks:overlap", 2)
+    forward, backward = ["start", "own", "wait"] * 2, ["start", "gradient of own", "wait", "gradient of own"]
+    assert row["same"] and row["seen"] == ", ".join([*forward, *backward])  # features need no gradient
+
+
+def test_speeds_of_ranks_are_measured(rank_pool):
+    sizes = {"num_bytes": 1 << 16, "repeats": 1}
+    (row,) = rank_pool.run("workbench.distributed.measure_machine:on_rank", sizes, world_size=2)
+    machine = wb.Machine(**row)
+    assert min(machine.gamma, machine.alpha, machine.beta, machine.flops) > 1e3
+    with pytest.raises(ValueError, match="num_ranks is 1; it must be a whole number of at least 2"):
+        wb.measure_machine(1)
+
+
 def test_rows_of_any_dtype_and_shape_are_exchanged(rank_pool):
     rows = run(rank_pool, "exchange_ranks:any_dtype", 3)
     assert len(rows) == 12 and all(row["equal"] for row in rows)
