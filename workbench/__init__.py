@@ -42,6 +42,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.distributed.macrobatch_sampler import MacrobatchSampler as MacrobatchSampler
     from workbench.distributed.macrobatches import macrobatches as macrobatches
     from workbench.distributed.open_owned import open_owned_graph as open_owned_graph
+    from workbench.distributed.measure_machine import measure_machine as measure_machine
     from workbench.distributed.owned_rows import OwnedRows as OwnedRows
     from workbench.distributed.placed_rows import PlacedRows as PlacedRows
     from workbench.distributed.plan_macrobatch import plan_macrobatch as plan_macrobatch
@@ -223,6 +224,7 @@ _NAMES = {
     "distributed.macrobatch_sampler": ["MacrobatchSampler"],
     "distributed.macrobatches": ["macrobatches"],
     "distributed.open_owned": ["open_owned_graph"],
+    "distributed.measure_machine": ["measure_machine"],
     "distributed.owned_rows": ["OwnedRows"],
     "distributed.plan_macrobatch": ["plan_macrobatch"],
     "distributed.placed_rows": ["PlacedRows"],

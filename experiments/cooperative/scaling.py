@@ -60,6 +60,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
         "relations": relations,
         "hidden_bytes": 4 * config.hidden_dim,
         **{name: value for prefix in counts for name, value in _cost(counts[prefix], prefix, relations, config, data)},
+        **dict(_cost(counts[""], "inputs_", relations, config.model_copy(update={"exchanges_products": False}), data)),
     }
 
 
@@ -88,6 +89,7 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
         modelled_time_of_1_PE=rows.forward_backward_seconds / rows.alone_forward_backward_seconds,
         modelled_time_without_products=rows.bandwidth_seconds / rows.alone_bandwidth_seconds,
         modelled_time_of_the_slowest=rows.slowest_forward_backward_seconds / rows.alone_forward_backward_seconds,
+        modelled_time_of_inputs=rows.inputs_forward_backward_seconds / rows.alone_forward_backward_seconds,
     )
 
 
@@ -182,6 +184,7 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
         "modelled": both.modelled_time_of_1_PE,
         "modelled, without products": both.modelled_time_without_products,
         "modelled, slowest PE": both.modelled_time_of_the_slowest,
+        "modelled, GAT exchanging its inputs": both.modelled_time_of_inputs,
         "edges, ÷ those of 1 PE": both.edges_of_1_PE,
         "edges, largest ÷ mean": both.imbalance,
         "c": both.cross_ratio,

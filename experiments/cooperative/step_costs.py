@@ -2,6 +2,7 @@
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from functools import cache
 from typing import Any, Literal
 
 import torch
@@ -12,10 +13,10 @@ import workbench as wb
 from experiments.cooperative.samplers import SamplerName
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.experiment.config import DataPointConfig
-from workbench.nn.model_work import LayerSize, ModelWork, model_work
+from workbench.nn.model_work import LayerSize, ModelWork, exchanged_widths, model_work
 from workbench.sampling.cooperation_cost import PeCounts, StepSeconds, step_seconds
 
-SystemName = Literal["4 A100", "8 A100", "16 V100"]
+SystemName = Literal["4 A100", "8 A100", "16 V100", "this machine"]
 Approach = Literal["independent", "cooperative"]
 APPROACHES: tuple[Approach, ...] = ("independent", "cooperative")
 PAPER_BATCH = 1024
@@ -51,6 +52,21 @@ SYSTEMS: Mapping[SystemName, System] = {
 }
 
 
+THIS_MACHINE: SystemName = "this machine"
+"""The ranks of the CPU that a point runs on, whose speeds are measured; beside the paper's systems, in no claim."""
+
+
+def system_of(name: SystemName) -> System:
+    """A system of the paper, or two ranks on this machine."""
+    return _measured() if name == THIS_MACHINE else SYSTEMS[name]
+
+
+@cache
+def _measured() -> System:
+    machine = wb.measure_machine(2)
+    return System(2, replace(machine, flops=float("inf")), machine.flops)
+
+
 class StepConfig(DataPointConfig):
     """Steps of several PEs, each with as many seeds, which train a GNN.
 
@@ -63,6 +79,8 @@ class StepConfig(DataPointConfig):
         batch_size: seeds per PE.
         hidden_dim: width of hidden layers.
         steps: number of steps whose counts are averaged.
+        exchanges_products: whether PEs multiply their own rows and exchange the products before a layer of GAT; None:
+            where that sends no more bytes.
     """
 
     model: Literal["gcn", "rgcn", "gat"]
@@ -73,6 +91,7 @@ class StepConfig(DataPointConfig):
     batch_size: PositiveInt
     hidden_dim: PositiveInt
     steps: PositiveInt
+    exchanges_products: bool | None = None
 
     @property
     def times(self) -> float:
@@ -151,10 +170,20 @@ def work_of(counts: PeCounts, config: StepConfig, data: Any, relations: float) -
         data: its features and classes are the model's input and output.
         relations: mean number of types of a destination's in-edges, for rgcn.
     """
-    hops = zip(counts.needed, counts.owned, counts.edges, strict=False)
+    hops = zip(counts.needed, counts.owned, counts.edges, counts.owned[1:], strict=False)
     layers = [LayerSize(*hop) for hop in hops][::-1]
-    dims = [data.num_features, *[config.hidden_dim] * (len(layers) - 1), data.num_classes]
-    return model_work(config.model, layers, dims, relations=relations if config.model == "rgcn" else 1)
+    return model_work(
+        config.model,
+        layers,
+        widths_of(config, data),
+        relations=relations if config.model == "rgcn" else 1,
+        exchanges_products=config.exchanges_products,
+    )
+
+
+def widths_of(config: StepConfig, data: Any) -> list[int]:
+    """Widths of the features, the hidden layers and the output."""
+    return [data.num_features, *[config.hidden_dim] * (len(config.fanouts) - 1), data.num_classes]
 
 
 def price(
@@ -170,11 +199,13 @@ def price(
         data: its features are loaded.
         miss_rate: share of input rows that are not cached.
     """
+    products = config.exchanges_products
+    widths = exchanged_widths(config.model, widths_of(config, data), exchanges_products=products)
     return step_seconds(
         counts,
         machine,
         row_bytes=row_bytes(data),
-        hidden_bytes=4 * config.hidden_dim,
+        hidden_bytes=[4 * width for width in reversed(widths)],
         work_bytes=work.nbytes,
         work_flops=work.flops,
         miss_rate=miss_rate,
@@ -197,3 +228,11 @@ def counted_columns(counts: PeCounts) -> dict[str, float]:
     for name in ("needed", "halo", "edges"):
         columns |= {f"{name}_{hop}": count for hop, count in enumerate(getattr(counts, name), 1)}
     return {**columns, "cross_ratio": counts.cross_ratios[-1]}
+
+
+def machine_name(row: dict[str, Any]) -> str:
+    """Name of the machine that a row was measured on, with its speeds."""
+    speeds = ", ".join(
+        f"{name} {row[key] / 1e9:.2g}" for key, name in {"gamma": "γ", "alpha": "α", "beta": "β"}.items()
+    )
+    return f"{THIS_MACHINE} ({speeds} GB/s)"

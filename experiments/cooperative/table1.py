@@ -4,7 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.cooperative.step_costs import PAPER_BATCH, SYSTEMS
+from experiments.cooperative.step_costs import PAPER_BATCH, SYSTEMS, machine_name
 from experiments.cooperative.table4 import shown as rows_of
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
@@ -17,9 +17,9 @@ PAPER_MODELS = {"papers100M": ("gcn", (128, 1024, 1024, 172), 512), "mag240M": (
 """Kind of model, widths, and bytes of a row of features, of the paper's data sets."""
 
 
-def shown(table: pd.DataFrame) -> pd.DataFrame:
+def shown(table: pd.DataFrame, *, here: bool = False) -> pd.DataFrame:
     """The rows of Table 4 with the local term of each stage, without a cache (ρ = 1)."""
-    rows = rows_of(table)
+    rows = rows_of(table, here=here)
     local = {f"{stage}_local_seconds": rows[f"{stage}_seconds"] - rows[f"{stage}_exchange_seconds"] for stage in STAGES}
     return rows.assign(**local)
 
@@ -119,15 +119,27 @@ def _price(row: dict[str, Any], relations: float) -> tuple[StepSeconds, StepSeco
     return step_seconds(counts, system.machine, **sizes), step_seconds(counts, system.with_arithmetic, **sizes)
 
 
+def _counted(rows: pd.DataFrame) -> pd.DataFrame:
+    """Counts and modelled milliseconds of rows with random ownership."""
+    columns = ["dataset", "ownership", "approach", "owned_3", "halo_3", "copy_ms", "products_ms"]
+    products_ms = 1e3 * (rows.forward_backward_seconds + rows.arithmetic_seconds)
+    found: Any = rows.assign(ownership="random", products_ms=products_ms)[columns]
+    return found
+
+
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """The paper's counts per PE (Table 7) beside those of stand-ins, and the stages of 4 A100 with LABOR-0: measured in
-    the paper, modelled from its counts, and modelled from counts here."""
-    rows = shown(table).query("sampler == 'LABOR-0' and system == '4 A100'")
+    the paper, modelled from its counts, and modelled from counts here; then modelled for this machine by its measured
+    speeds."""
     paper = on_paper_counts(shown(table), reported)
-    here = rows.assign(ownership="random")[["dataset", "ownership", "approach", "owned_3", "halo_3", "copy_ms"]]
-    here = here.assign(products_ms=1e3 * (rows.forward_backward_seconds + rows.arithmetic_seconds))
+    here = _counted(shown(table).query("sampler == 'LABOR-0' and system == '4 A100'"))
     keys = ["dataset", "ownership", "approach"]
     both = paper.merge(here, on=keys, how="left", suffixes=("", "_here"))
+    if len(rows := shown(table, here=True)):
+        names = ["random; " + machine_name(row) for row in rows.to_dict("records")]
+        counts = ["owned_3", "halo_3", "copy_ms"]
+        own = _counted(rows).assign(ownership=names).rename(columns={name: f"{name}_here" for name in counts})
+        both = pd.concat([both, own], ignore_index=True)
     return pd.DataFrame(
         {
             **{key: both[key] for key in keys},

@@ -12,14 +12,16 @@ from torch import Tensor
 import workbench as wb
 from experiments.cooperative.samplers import build_sampler
 from experiments.cooperative.step_costs import (
-    SYSTEMS,
+    THIS_MACHINE,
     PeBatches,
     StepConfig,
     SystemName,
     counted_columns,
+    machine_name,
     price,
     relations_per_row,
     row_bytes,
+    system_of,
     work_of,
 )
 from workbench.experiment import claims
@@ -36,7 +38,7 @@ class Config(StepConfig):
     """A row of the table.
 
     Args:
-        system: the paper's GPUs.
+        system: the paper's GPUs, or this machine, whose speeds are measured.
         cache_rows: rows of each PE's LRU cache in the paper; here as many fewer as the batch is smaller.
         kappa: batches per group of dependent ones, in the last column.
         warmup: steps before misses are counted.
@@ -49,7 +51,7 @@ class Config(StepConfig):
 
 
 def run(config: Config) -> Iterator[dict[str, Any]]:
-    data, system = config.dataset.load(), SYSTEMS[config.system]
+    data, system = config.dataset.load(), system_of(config.system)
     batches = PeBatches(config, data, system.num_pes)
     reads: list[list[Tensor]] = [[] for _ in range(system.num_pes)]
     steps, pes = [], []
@@ -99,7 +101,7 @@ def priced(
     counts: PeCounts, relations: float, rates: dict[str, float | None], config: Config, data: Any
 ) -> dict[str, float | None]:
     """The inputs of the cost model, and the seconds of each column of the table."""
-    system, work = SYSTEMS[config.system], work_of(counts, config, data, relations)
+    system, work = system_of(config.system), work_of(counts, config, data, relations)
     cost, exact = (price(counts, work, machine, config, data) for machine in (system.machine, system.with_arithmetic))
     copies = {
         name: None if rate is None else rate * cost.features.local + cost.features.exchange
@@ -131,8 +133,10 @@ def priced(
     }
 
 
-def shown(table: pd.DataFrame) -> pd.DataFrame:
-    """Rows with the paper's names of data sets, in milliseconds: the paper's columns, as modelled."""
+def shown(table: pd.DataFrame, *, here: bool = False) -> pd.DataFrame:
+    """Rows of the paper's systems, or those of this machine, with the paper's names of data sets, in milliseconds: the
+    paper's columns, as modelled."""
+    table = pd.DataFrame(table[(table.system == THIS_MACHINE) == here])
     named = table.assign(dataset=table.dataset.str.removeprefix("synthetic-"))
     return named.assign(**{f"{stage}_ms": 1e3 * named[f"{stage}_seconds"].astype(float) for stage in STAGES})
 
@@ -226,9 +230,14 @@ def _faster(name: str, statement: str, rows: pd.DataFrame, value: str) -> Findin
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
-    """Milliseconds of every column, the paper's measured ones beside the modelled ones, and their ratio in total."""
+    """Milliseconds of every column, the paper's measured ones beside the modelled ones; then those modelled for this
+    machine by its measured speeds."""
     keys = [*CASE, "approach"]
     both = reported.merge(shown(table), on=keys, suffixes=("", ", modelled"))
+    if len(here := shown(table, here=True)):
+        named = here.rename(columns={f"{stage}_ms": f"{stage}_ms, modelled" for stage in STAGES})
+        names = [machine_name(row) for row in here.to_dict("records")]
+        both = pd.concat([both, named.assign(system=names)], ignore_index=True)
     columns = {key: both[key] for key in keys}
     for stage in STAGES:
         name = {"kappa": "cache κ = 256", "forward_backward": "F/B"}.get(stage, stage)

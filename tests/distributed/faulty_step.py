@@ -46,7 +46,8 @@ def faulty(exchange: Any) -> Any:
 def run(config):
     """One step."""
     if IS_BAD:
-        row_exchange.all_to_all = exchangers.all_to_all = faulty(row_exchange.all_to_all)
+        row_exchange.all_to_all = faulty(row_exchange.all_to_all)
+        exchangers.start_all_to_all = faulty(row_exchange.start_all_to_all)
     size, owned = wb.get_world_size(), owned_graph()
     sampler = FaultySampler([2, 2]) if IS_BAD and STAGE == "sampling" else new_sampler("neighbor", False)
     mb = wb.CooperativeSampler(sampler, owned).sample(owned.graph, seeds_of(size))

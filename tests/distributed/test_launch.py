@@ -111,14 +111,6 @@ def environment(rank: int, world_size: int) -> dict[str, str]:
 
 
 @pytest.mark.slow
-def test_torchrun_starts_the_same_function():
-    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["-m", "workbench.distributed.rank_main", f"{FUNCTIONS}:total", '{"offset": 1}']
-    done = subprocess.run(command, capture_output=True, text=True, timeout=120, check=True)
-    assert json.loads(done.stdout) == {"step": 0, "total": 3.0, "world_size": 2, "rank": 0}
-
-
-@pytest.mark.slow
 def test_torchrun_trains_in_macrobatches():
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
     command += ["-m", "workbench.distributed.rank_main", "tests.distributed.macrobatch_ranks:equal"]

@@ -80,6 +80,18 @@ def check_training(rank_pool, size, cases):
         assert row["loss"] <= TOLERANCE and row["gradients"] <= TOLERANCE and row["scale"] > 1e-3, case
 
 
+def test_gat_multiplies_the_rows_of_a_rank_alone_where_that_sends_no_more_bytes(rank_pool):
+    """6 input channels, whose gradient nobody needs; 8 hidden channels; 2 heads of 4 or 4 channels: products have 8."""
+    rows = run(rank_pool, "exchange_ranks:attention", 3, products=[None, True, False])
+    for products, row in zip([None, True, False], rows, strict=True):
+        assert row["loss"] <= TOLERANCE and row["gradients"] <= TOLERANCE
+        first = 8 if products else 6
+        assert row["forward"] == first * row["halo_0"] + 8 * row["halo_1"] > 0
+        assert row["backward"] == (8 * row["sent_0"] if products else 0) + 8 * row["sent_1"]
+        assert row["foreign_0"] == (0 if products else row["halo_0"])
+        assert row["foreign_1"] == (row["halo_1"] if products is False else 0)
+
+
 def test_independent_minibatching_is_the_same_code_without_the_exchange(rank_pool):
     (row,) = run(rank_pool, "cooperative_ranks:independent", 3)
     assert row["loss"] <= TOLERANCE and row["gradients"] <= TOLERANCE
@@ -90,6 +102,21 @@ def test_independent_minibatching_is_the_same_code_without_the_exchange(rank_poo
 def test_rows_and_their_gradients_equal_those_of_torch(rank_pool, size):
     rows = run(rank_pool, "exchange_ranks:torch_oracle", size)
     assert len(rows) == 6 and all(row["equal"] and row["received"] for row in rows)
+
+
+def test_destinations_are_multiplied_while_rows_and_gradients_travel(rank_pool):
+    (row,) = run(rank_pool, "exchange_ranks:overlap", 2)
+    forward, backward = ["start", "own", "wait"] * 2, ["start", "gradient of own", "wait", "gradient of own"]
+    assert row["same"] and row["seen"] == ", ".join([*forward, *backward])  # features need no gradient
+
+
+def test_speeds_of_ranks_are_measured(rank_pool):
+    sizes = {"num_bytes": 1 << 16, "repeats": 1}
+    (row,) = rank_pool.run("workbench.distributed.measure_machine:on_rank", sizes, world_size=2)
+    machine = wb.Machine(**row)
+    assert min(machine.gamma, machine.alpha, machine.beta, machine.flops) > 1e3
+    with pytest.raises(ValueError, match="num_ranks is 1; it must be a whole number of at least 2"):
+        wb.measure_machine(1)
 
 
 def test_rows_of_any_dtype_and_shape_are_exchanged(rank_pool):
@@ -119,7 +146,7 @@ def test_caches_of_owned_rows_hit_as_simulated(rank_pool):
     assert row["rows"] and row["cooperative"] and row["independent"] and row["foreign"] == 0 and row["hits"] > 0
 
 
-@pytest.mark.parametrize("size", [2, 3])
+@pytest.mark.parametrize("size", [1, 2, 4])
 def test_outputs_over_the_owners_equal_those_of_one_process(rank_pool, size):
     for row in run(rank_pool, "cooperative_ranks:evaluation", size, kinds=KINDS, chunk_edges=50):
         assert row["error"] <= TOLERANCE and row["nodes"] == 70
@@ -170,6 +197,19 @@ def test_ranks_that_differ_are_refused_with_what_differs_and_where(rank_pool):
     assert row["same"] and text.startswith("ranks differ in owner ((70,) torch.int32 ")
     assert "config.lr (0.1 on ranks 0, 2; 0.2 on rank 1)" in text and "fanouts" not in text
     assert 'config.extra (nothing on ranks 0, 1; "xxx' in text and "on rank 2); start all ranks with the same" in text
+
+
+def test_ranks_with_different_data_are_refused(rank_pool):
+    (row,) = run(rank_pool, "exchange_ranks:other_data", 3)
+    assert row["same"] == "agreed"
+    assert row["other"].startswith("ranks differ in x ((70, 6) torch.float64 ") and "on ranks 0, 1; " in row["other"]
+    assert row["other"].endswith(" on rank 2); start all ranks with the same configuration, data and code")
+
+
+def test_ranks_with_different_code_are_refused_and_the_file_is_named(rank_pool, tmp_path):
+    (row,) = run(rank_pool, "exchange_ranks:other_code", 3, folder=str(tmp_path))
+    assert row["text"].startswith('ranks differ in code.rankcode/helper.py ("')
+    assert "on ranks 0, 1; " in row["text"] and "on rank 2); start all" in row["text"] and "run.py" not in row["text"]
 
 
 def test_ranks_need_equally_many_micro_batches(rank_pool):

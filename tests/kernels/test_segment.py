@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
+from tests.strategies import random_graph, random_minibatch
 from workbench.core.block import Block
 from workbench.kernels import edge_softmax, gather, segment, segment_max, segment_sum
 from workbench.kernels.edge_softmax import edge_attention
@@ -113,6 +114,22 @@ def test_attention(form: str, block: Block) -> None:
         if row
     ]
     assert_same(edge_attention(block, left, right), torch.cat(rows) if rows else left.new_zeros(0, 2), [left, right])
+
+
+def test_attention_of_scores_in_any_memory_layout_has_the_same_gradients() -> None:
+    """Products per head often have the layout of a transposed matrix."""
+    block = random_minibatch(random_graph(40, 200), fanouts=(3,), num_seeds=9).blocks[0]
+    found = []
+    for transposed in (False, True):
+        scores = [
+            torch.linspace(-2, 2, 2 * n, dtype=torch.float64).sin().view(n, 2) for n in (block.num_src, block.num_dst)
+        ]
+        left, right = (s.T.contiguous().T if transposed else s for s in scores)
+        left, right = left.detach().requires_grad_(), right.detach().requires_grad_()
+        out = edge_attention(block, left, right)
+        found.append(torch.autograd.grad((out * torch.arange(out.numel()).view_as(out)).sum(), (left, right)))
+    for plain, other in zip(*found, strict=True):
+        assert torch.equal(plain, other)
 
 
 @given(block=blocks, seed=st.integers(0, 9))

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import workbench as wb
 from tests.strategies import random_graph, random_minibatch
-from workbench.nn.model_work import WORK_KINDS, LayerSize, model_work
+from workbench.nn.model_work import WORK_KINDS, LayerSize, exchanged_widths, model_work
 
 SIZES = [LayerSize(7, 3, 9), LayerSize(3, 2, 4)]
 
@@ -26,6 +26,27 @@ def test_gcn_by_hand():
 def test_gat_multiplies_first_and_reads_the_rows_again_for_the_attention():
     product, edges = 2 * 7 * (2 + 5), 3 * 9 * 5
     assert model_work("gat", SIZES[:1], [2, 5]) == (4 * (product + edges + 3 * 5 + 7 * 5), 2 * 2 * 7 * 2 * 5)
+
+
+def test_gat_that_exchanges_products_multiplies_its_own_sources():
+    size, width = LayerSize(7, 3, 9, 4), 5
+    product, edges = 2 * 4 * (8 + width), 3 * 9 * width  # no gradient of the inputs; 2 · 5 channels are more than 8
+    found = model_work("gat", [size], [8, width], exchanges_products=True)
+    assert found == (4 * (product + edges + 3 * width + 7 * width), 2 * 2 * 4 * 8 * width)
+    for same in (
+        model_work("gat", [size], [8, width]),
+        model_work("gat", [size], [8, width], exchanges_products=False),
+    ):
+        assert same == model_work("gat", [LayerSize(7, 3, 9)], [8, width])
+    assert model_work("gat", [size], [10, width]) == model_work("gat", [size], [10, width], exchanges_products=True)
+
+
+def test_exchanged_widths_are_those_of_inputs_or_of_fewer_products():
+    assert exchanged_widths("rgcn", [128, 64, 64, 9]) == [0, 64, 64]
+    assert exchanged_widths("gat", [128, 64, 65, 9]) == [64, 64, 9]
+    assert exchanged_widths("gat", [127, 64, 65, 9], exchanges_products=None) == [0, 64, 9]
+    assert exchanged_widths("gat", [9, 64, 64, 9], exchanges_products=True) == [64, 64, 9]
+    assert exchanged_widths("gat", [128, 64, 64, 9], exchanges_products=False) == [0, 64, 64]
 
 
 def test_rgcn_has_a_product_per_relation_and_a_self_loop():

@@ -1,6 +1,7 @@
 """The cost model of cooperative minibatching: by hand, its limits, and what more bandwidth does."""
 
 from dataclasses import fields, replace
+from typing import Any
 
 import pytest
 import torch
@@ -10,12 +11,12 @@ from hypothesis import strategies as st
 import workbench as wb
 from tests.strategies import random_graph
 from workbench.core.machine import MACHINES, Machine
-from workbench.sampling.cooperation_cost import PeCounts, StageSeconds, step_seconds
+from workbench.sampling.cooperation_cost import PeCounts, StageSeconds, StepSeconds, step_seconds
 
 # Two layers: 2 seeds, 3 and 7 nodes of the PE; its blocks read 4 and 8 nodes, of which 1 and 5 are of others.
 COUNTS = PeCounts(owned=(2, 3, 7), needed=(4, 8), halo=(1, 5), edges=(6, 9))
 MACHINE = Machine(gamma=1000, alpha=100, beta=10, flops=50)
-SIZES = {"row_bytes": 4, "hidden_bytes": 3, "work_bytes": 2000, "work_flops": 100}
+SIZES: dict[str, Any] = {"row_bytes": 4, "hidden_bytes": 3, "work_bytes": 2000, "work_flops": 100}
 
 
 def test_the_stages_by_hand():
@@ -25,6 +26,19 @@ def test_the_stages_by_hand():
     assert found.features == StageSeconds(0.5 * 4 * 7 / 10, 4 * 5 / 100)
     assert found.forward_backward == StageSeconds(2000 / 1000 + 100 / 50, 2 * 3 * 1 / 100)
     assert found.total == pytest.approx(8 * ids / 10 + 0.48 + 1.4 + 0.2 + 4 + 0.06)
+
+
+def test_rows_of_any_width_are_exchanged_and_products_replace_features():
+    def priced(*widths: float) -> StepSeconds:
+        sizes: dict[str, Any] = SIZES | {"hidden_bytes": widths}
+        return step_seconds(COUNTS, MACHINE, **sizes)
+
+    assert priced(3, 0) == step_seconds(COUNTS, MACHINE, **SIZES)
+    found = priced(2, 6)
+    assert found.features == StageSeconds(4 * 7 / 10, 0)
+    assert found.forward_backward.exchange == 2 * (2 * 1 + 6 * 5) / 100
+    with pytest.raises(ValueError, match="hidden_bytes has 3 sizes for 2 layers"):
+        priced(1, 2, 3)
 
 
 def test_a_row_has_the_stages_their_exchanges_and_the_total():

@@ -202,11 +202,28 @@ def test_invalid_owners_are_refused(owner: Tensor, error: type[Exception], messa
             batches(GRAPH, SEEDS, sampler=SAMPLER, owner=owner, num_ranks=3)
 
 
+def test_random_walks_have_no_edge_types_so_relational_layers_refuse_them_on_any_number_of_ranks() -> None:
+    """A visited node is no in-neighbour: no edge, and no type, connects it with the seed."""
+    typed = random_graph(60, 400, seed=5, num_edge_types=3)
+    model = wb.build_model("rgcn", in_dim=4, hidden_dim=4, out_dim=2, num_layers=1, num_relations=3)
+    for size in (1, 3):
+        options: dict[str, Any] = {"owner": OWNER % size, "num_ranks": size}
+        sampler = wb.RandomWalkSampler([3], num_walks=4)
+        mb = wb.cooperative_batches(typed, SEEDS, sampler=sampler, **options)[0]
+        assert mb.num_edges and all(block.edge_type is None for block in mb.blocks)
+        with pytest.raises(ValueError, match="the block has no edge types; sample a graph that has them"):
+            model(mb.blocks, torch.zeros(mb.num_sources, 4))
+
+
 def test_invalid_arguments_are_refused_before_work_starts() -> None:
     part = wb.OwnedGraph.of(GRAPH, OWNER, 0)
     for importance in (1, "*"):
         with pytest.raises(ValueError, match=r"cooperative sampling needs .* LaborSampler .* importance=0"):
             wb.sample_owned(part, SEEDS, sampler=wb.LaborSampler([3], importance=importance))  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"cooperative sampling needs .* LaborSampler .* importance=0"):
+            wb.CooperativeSampler(
+                wb.LaborSampler([3], importance=importance), wb.OwnedGraph(GRAPH, 0 * OWNER.int(), 0, 1)
+            )  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"seeds contains 4 more than once"):
         wb.sample_owned(part, torch.tensor([4, 2, 4]), sampler=SAMPLER)
     with pytest.raises(IndexError, match=r"seeds contains 60"):

@@ -3,6 +3,7 @@
 import hashlib
 import inspect
 import json
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from functools import cache
 from pathlib import Path
@@ -16,6 +17,7 @@ from workbench.distributed.group import Group, get_world_size
 
 _SHOWN = 40  # characters of a value in a message
 _DIGITS = 12  # of a digest in a message
+_MOST = 4  # differences in a message
 
 
 def check_ranks_agree(values: Mapping[str, Any], group: Group = None) -> None:
@@ -34,32 +36,76 @@ def check_ranks_agree(values: Mapping[str, Any], group: Group = None) -> None:
         ValueError: it differs; the message names what, and on which ranks.
         TypeError: a value of another type.
     """
-    if get_world_size(group) == 1:
-        return
-    found: list[Any] = [None] * get_world_size(group)
-    dist.all_gather_object(found, dict(_described("", values)), group=group)
-    names = dict.fromkeys(name for described in found for name in described)
-    if differences := [text for name in names if (text := _difference(name, found))]:
-        raise ValueError(
-            f"ranks differ in {'; '.join(differences)}; start all ranks with the same configuration, data and code"
-        )
+    if get_world_size(group) > 1:
+        _refuse_differences(_gathered(values, group))
 
 
-def versions(function: Callable[..., Any]) -> dict[str, str]:
-    """What ranks must run alike: this library, torch, and the file of a function.
+def check_start(config: Mapping[str, Any], name: str, function: Callable[..., Any], group: Group = None) -> None:
+    """Refuse ranks that would run a function differently; collective, and the error is the same on all ranks.
+
+    Compared are the configuration, the function's name, torch, and all Python files of this library and of the
+    function's package.
 
     Args:
+        config: argument of the function.
+        name: of the function.
         function: that the ranks run.
+        group: the ranks; None for all.
+
+    Raises:
+        ValueError: they differ; the message names what, the files too, and on which ranks.
     """
-    file = inspect.getsourcefile(inspect.unwrap(function))
-    own = {} if file is None else {"function": _digest(Path(file).read_bytes())}
-    return {"library": _library(), "torch": torch.__version__, **own}
+    if get_world_size(group) == 1:
+        return
+    files = sources(function)
+    given = {"config": config, "name": name, "torch": torch.__version__}
+    found = _gathered({**given, "code": json.dumps(files)}, group)
+    if len({one["code"] for one in found}) > 1:  # known to all ranks
+        found = _gathered({**given, "code": files}, group)
+    _refuse_differences(found)
+
+
+def sources(function: Callable[..., Any]) -> dict[str, str]:
+    """Digests of the files that ranks must have alike, by name: this library's, and those of a function's package.
+
+    Args:
+        function: that the ranks run; of a module that is in no package, its file alone counts.
+    """
+    found = dict(_package_files("workbench", (str(Path(__file__).parent.parent),)))
+    package, file = (
+        inspect.unwrap(function).__module__.partition(".")[0],
+        inspect.getsourcefile(inspect.unwrap(function)),
+    )
+    if (folders := getattr(sys.modules.get(package), "__path__", None)) is not None:
+        return found | _package_files(package, tuple(folders))
+    return found if file is None else found | {Path(file).name: _digest(Path(file).read_bytes())}
 
 
 @cache
-def _library() -> str:
-    folder = Path(__file__).parent.parent
-    return _digest(*(file.read_bytes() for file in sorted(folder.rglob("*.py"))))
+def _package_files(package: str, folders: tuple[str, ...]) -> dict[str, str]:
+    return {
+        f"{package}/{file.relative_to(folder).as_posix()}": _digest(file.read_bytes())
+        for folder in folders
+        for file in sorted(Path(folder).rglob("*.py"))
+    }
+
+
+def _gathered(values: Mapping[str, Any], group: Group) -> list[dict[str, str]]:
+    """Short texts of the values of each rank, by name."""
+    found: list[Any] = [None] * get_world_size(group)
+    dist.all_gather_object(found, dict(_described("", values)), group=group)
+    return found
+
+
+def _refuse_differences(found: Sequence[Mapping[str, str]]) -> None:
+    names = dict.fromkeys(name for described in found for name in described)
+    if not (differences := [text for name in names if (text := _difference(name, found))]):
+        return
+    more = f"; and {len(differences) - _MOST} more" if len(differences) > _MOST else ""
+    raise ValueError(
+        f"ranks differ in {'; '.join(differences[:_MOST])}{more}; start all ranks with the same configuration, data "
+        "and code"
+    )
 
 
 def _described(prefix: str, values: Mapping[str, Any]) -> Iterator[tuple[str, str]]:

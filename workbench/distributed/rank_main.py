@@ -56,12 +56,12 @@ def run_rank(
     reporter.enter(IMPORT)
     import torch.distributed as dist
 
-    from workbench.distributed.agreement import check_ranks_agree, versions
+    from workbench.distributed.agreement import check_start
 
     function = find_function(name)
     reporter.enter(RENDEZVOUS)
     dist.init_process_group(backend, init_method="env://", timeout=timedelta(seconds=timeout_seconds))
-    check_ranks_agree({"config": config, "name": name, **versions(function)})
+    check_start(config, name, function)
     reporter.enter(FUNCTION)
     rows = list(function(config) or ())
     reporter.enter(ROWS)

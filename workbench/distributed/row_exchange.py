@@ -1,7 +1,8 @@
 """All-to-all of rows and of ids between the ranks of a group."""
 
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from typing import Any
 
 import torch
 import torch.distributed as dist
@@ -34,14 +35,45 @@ def all_to_all(
     Returns:
         [Σ receive_counts, …], grouped by sender.
     """
+    received, _ = _all_to_all(rows, send_counts, receive_counts, group, out, async_op=False)
+    return received
+
+
+def start_all_to_all(
+    rows: Tensor,
+    send_counts: Sequence[int],
+    receive_counts: Sequence[int],
+    group: Group = None,
+    *,
+    out: Tensor | None = None,
+) -> tuple[Tensor, Callable[[], Any]]:
+    """Begin `all_to_all`, with the same arguments; every rank finishes its exchanges in the order in which it began.
+
+    Returns:
+        What `all_to_all` returns, not to be read yet, and a function that waits until it can be.
+    """
+    received, work = _all_to_all(rows, send_counts, receive_counts, group, out, async_op=True)
+    return received, (lambda: None) if work is None else work.wait
+
+
+def _all_to_all(
+    rows: Tensor,
+    send_counts: Sequence[int],
+    receive_counts: Sequence[int],
+    group: Group,
+    out: Tensor | None,
+    *,
+    async_op: bool,
+) -> tuple[Tensor, Any]:
     received = rows.new_empty((sum(receive_counts), *rows.shape[1:])) if out is None else out
     row_bytes = math.prod(rows.shape[1:]) * rows.element_size()
     if get_world_size(group) == 1:
-        return received.copy_(rows)
-    if row_bytes:
-        sizes = [[count * row_bytes for count in counts] for counts in (receive_counts, send_counts)]
-        dist.all_to_all_single(_as_bytes(received), _as_bytes(rows), *sizes, group=group)
-    return received
+        return received.copy_(rows), None
+    if not row_bytes:
+        return received, None
+    sizes = [[count * row_bytes for count in counts] for counts in (receive_counts, send_counts)]
+    given = _as_bytes(received), _as_bytes(rows)
+    return received, dist.all_to_all_single(*given, *sizes, group=group, async_op=async_op)
 
 
 def exchange_ids(

@@ -107,7 +107,7 @@ def _gradients(
 ) -> tuple[Tensor, Tensor]:
     """Return the gradients of `left + right` per edge, and of `right`."""
     if use_compiled(left):
-        out, for_right = uninitialised(attention, *attention.shape), torch.empty_like(right)
+        out, for_right = uninitialised(attention, *attention.shape), right.new_empty(right.shape)  # contiguous
         indptr, indices, lefts, rights = arrays(adjacency.indptr, adjacency.indices, left, right)
         args = arrays(attention, grad, out, for_right)
         typed = lefts.dtype.type(slope)

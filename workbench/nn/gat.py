@@ -6,6 +6,8 @@ from torch import Tensor, nn
 from workbench.core.block import Block
 from workbench.kernels.edge_softmax import edge_attention
 from workbench.kernels.segment_sum import segment_sum
+from workbench.nn.exchanger import Exchanger
+from workbench.nn.layer_order import multiplies_before_exchange
 
 
 class GATLayer(nn.Module):
@@ -27,6 +29,10 @@ class GATLayer(nn.Module):
     """
 
     is_linear = False
+    exchanges_itself = True
+    exchanges_products: bool | None = None
+    """Whether cooperating ranks exchange W · h, each computing that of its own rows, instead of h. None: if that sends
+    no more bytes (`nn.layer_order`); True pays off on fast links. It must be the same on all ranks."""
 
     def __init__(
         self, in_dim: int, out_dim: int, *, heads: int = 1, concat: bool = True, slope: float = 0.2, bias: bool = True
@@ -50,18 +56,25 @@ class GATLayer(nn.Module):
         if self.bias is not None:
             nn.init.zeros_(self.bias)
 
-    def forward(self, block: Block, h: Tensor) -> Tensor:
+    def forward(self, block: Block, h: Tensor, exchange: Exchanger | None = None) -> Tensor:
         """Attend over the in-edges of every destination.
 
         Args:
             block: one layer of a batch.
-            h: floating [num_src, in_dim].
+            h: floating [num_src, in_dim]; with `exchange` only the owned sources.
+            exchange: appends the rows of the halo to those of the owned sources: to `h`, or to W · h, which every rank
+                then computes for its own rows alone.
 
         Returns:
             [num_dst, heads · head_dim], or [num_dst, head_dim] averaged over heads.
         """
-        values = self.fc(h).view(-1, self.heads, self.head_dim)
-        score_src, score_dst = self._scores(h)
+        if exchange is not None and self._multiplies_before_exchange(h):
+            values = exchange(self.fc(h)).view(-1, self.heads, self.head_dim)
+            score_src, score_dst = _dots(values, self.attn_l), _dots(values[: block.num_dst], self.attn_r)
+        else:
+            h = h if exchange is None else exchange(h)
+            values = self.fc(h).view(-1, self.heads, self.head_dim)
+            score_src, score_dst = self._scores(h)
         attention = edge_attention(block, score_src, score_dst[: block.num_dst], self.slope)
         if block.edge_weight is not None:
             attention = attention * block.edge_weight[:, None].to(h.dtype)
@@ -69,6 +82,13 @@ class GATLayer(nn.Module):
         if self.bias is not None:
             out = out + self.bias
         return out if self.concat else out.view(-1, self.heads, self.head_dim).mean(1)
+
+    def _multiplies_before_exchange(self, h: Tensor) -> bool:
+        if self.exchanges_products is not None:
+            return self.exchanges_products
+        trains = torch.is_grad_enabled()
+        options = {"needs_gradient": trains and h.requires_grad, "trains": trains}
+        return multiplies_before_exchange(self.in_dim, self.fc.out_features, **options)
 
     def _scores(self, h: Tensor) -> tuple[Tensor, Tensor]:
         """Compute a_l · W·h and a_r · W·h as h · (W·a): two columns per head instead of a copy of all values."""
@@ -79,3 +99,8 @@ class GATLayer(nn.Module):
 
     def extra_repr(self) -> str:
         return f"heads={self.heads}, head_dim={self.head_dim}, concat={self.concat}"
+
+
+def _dots(values: Tensor, direction: Tensor) -> Tensor:
+    """a · W·h per head, from the products: [n, heads, head_dim] and [1, heads, head_dim] to [n, heads]."""
+    return torch.einsum("nhd,hd->nh", values, direction[0])

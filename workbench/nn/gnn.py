@@ -1,6 +1,6 @@
 """`GNN`: layers of any kind, with normalization, activation and dropout in between."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor, nn
@@ -8,10 +8,8 @@ from torch import Tensor, nn
 from workbench.core.block import Block
 from workbench.core.errors import check_type
 from workbench.nn.dropout import HashDropout
+from workbench.nn.exchanger import Exchanger, call_with_halo
 from workbench.nn.reuse.workspace import Workspace, check_reusable
-
-Exchanger = Callable[[Tensor], Tensor]
-"""Fills the halo of a block: maps its owned source rows to the rows of [owned | halo]."""
 
 
 class GNN(nn.Module):
@@ -95,8 +93,8 @@ class GNN(nn.Module):
             )
         h = x if aggregated is None else self._activate(0, self.layers[0].update(x, aggregated), node_ids, step)  # type: ignore[operator]
         for position, (layer, block) in enumerate(zip(list(self.layers)[first:], blocks, strict=True)):
-            h_src = h if exchanges is None else exchanges[position](h)
-            h = self._activate(position + first, layer(block, h_src), node_ids, step)
+            out = layer(block, h) if exchanges is None else call_with_halo(layer, block, h, exchanges[position])
+            h = self._activate(position + first, out, node_ids, step)
         return h
 
     def _activate(self, layer: int, h: Tensor, node_ids: Tensor | None, step: int) -> Tensor:

@@ -1,4 +1,4 @@
-"""The order in which a layer with a linear aggregate aggregates and multiplies by its weight matrix."""
+"""The order in which a layer multiplies by its weight matrix, aggregates, and exchanges rows with other ranks."""
 
 
 def multiplies_first(num_src: int, num_dst: int, in_dim: int, out_dim: int, *, compiled: bool) -> bool:
@@ -17,3 +17,19 @@ def multiplies_first(num_src: int, num_dst: int, in_dim: int, out_dim: int, *, c
         compiled: the aggregate is computed by the compiled kernels of the CPU.
     """
     return out_dim < in_dim and not (compiled and num_dst * in_dim <= num_src * out_dim)
+
+
+def multiplies_before_exchange(in_dim: int, out_dim: int, *, needs_gradient: bool, trains: bool = True) -> bool:
+    """Return whether ranks multiply the rows that they own and exchange the products, in a layer that multiplies all
+    rows before it aggregates them (GAT), because that sends no more bytes: then no rank multiplies rows of others.
+
+    Rows travel forward, and gradients back: of products if the model is trained, of the layer's input if it needs one.
+    The answer depends on what all ranks have alike, so that all exchange rows of the same width.
+
+    Args:
+        in_dim: channels before the multiplication.
+        out_dim: channels after it, of all heads.
+        needs_gradient: the layer's input does; features usually don't.
+        trains: there will be a backward pass.
+    """
+    return out_dim * (1 + trains) <= in_dim * (1 + needs_gradient)

@@ -9,6 +9,7 @@ from itertools import pairwise
 from typing import NamedTuple, Protocol
 
 from workbench.core.errors import check_at_least, check_choice
+from workbench.nn.layer_order import multiplies_before_exchange
 
 WORK_KINDS = ("gat", "gcn", "rgcn")
 
@@ -20,11 +21,13 @@ class LayerSize(NamedTuple):
         num_src: sources.
         num_dst: destinations.
         num_edges: edges.
+        num_owned: sources that belong to a cooperating PE, all it multiplies if it exchanges products; None: all.
     """
 
     num_src: float
     num_dst: float
     num_edges: float
+    num_owned: float | None = None
 
 
 class Sized(Protocol):
@@ -51,7 +54,13 @@ class ModelWork(NamedTuple):
 
 
 def model_work(
-    kind: str, layers: Sequence[Sized], dims: Sequence[int], *, relations: float = 1, value_bytes: int = 4
+    kind: str,
+    layers: Sequence[Sized],
+    dims: Sequence[int],
+    *,
+    relations: float = 1,
+    value_bytes: int = 4,
+    exchanges_products: bool | None = None,
 ) -> ModelWork:
     """Count the work M of a forward and a backward pass; the input features need no gradient.
 
@@ -65,6 +74,7 @@ def model_work(
         dims: widths of the features, the hidden layers and the output: one more than layers.
         relations: for rgcn the number of relations of a destination's in-edges, the mean if it differs.
         value_bytes: bytes of one value.
+        exchanges_products: of gat layers with `num_owned`; None: those that send no more bytes so (`GATLayer`).
 
     Raises:
         ValueError: an unknown kind, or numbers of layers and widths that do not match.
@@ -82,22 +92,53 @@ def model_work(
         )
     if not relations > 0 or (kind != "rgcn" and relations != 1):
         raise ValueError(f"relations is {relations} for {kind}; it must be positive for rgcn and 1 for all others")
+    is_product = _exchanges_products(kind, dims, exchanges_products)
     work = [
-        _layer_work(kind, size, *widths, relations, needs_gradient=place > 0)
+        _layer_work(kind, size, *widths, relations, needs_gradient=place > 0, only_owned=is_product[place])
         for place, (size, widths) in enumerate(zip(layers, pairwise(dims), strict=True))
     ]
     return ModelWork(value_bytes * sum(layer.nbytes for layer in work), sum(layer.flops for layer in work))
 
 
+def exchanged_widths(kind: str, dims: Sequence[int], *, exchanges_products: bool | None = None) -> list[int]:
+    """Values of a row that cooperating PEs exchange before each layer, forward, and as many of its gradient backward.
+
+    Args:
+        kind: "gat", "gcn" or "rgcn".
+        dims: widths, as for `model_work`.
+        exchanges_products: as for `model_work`.
+
+    Returns:
+        One number per layer, input layer first; 0 for features, which are exchanged as they are and need no gradient.
+
+    >>> exchanged_widths("gcn", [128, 256, 40]), exchanged_widths("gat", [128, 256, 40])
+    ([0, 256], [0, 40])
+    """
+    check_choice("kind", kind, WORK_KINDS)
+    is_product = _exchanges_products(kind, dims, exchanges_products)
+    inputs = [0, *dims[1:-1]]
+    return [out if product else into for product, into, out in zip(is_product, inputs, dims[1:], strict=True)]
+
+
+def _exchanges_products(kind: str, dims: Sequence[int], given: bool | None) -> list[bool]:
+    """Per layer; only gat multiplies all sources before it aggregates."""
+    if kind != "gat":
+        return [False] * (len(dims) - 1)
+    chosen = [multiplies_before_exchange(*d, needs_gradient=place > 0) for place, d in enumerate(pairwise(dims))]
+    return chosen if given is None else [given] * len(chosen)
+
+
 def _layer_work(
-    kind: str, size: Sized, in_dim: int, out_dim: int, relations: float, *, needs_gradient: bool
+    kind: str, size: Sized, in_dim: int, out_dim: int, relations: float, *, needs_gradient: bool, only_owned: bool
 ) -> ModelWork:
-    """Values instead of bytes; `needs_gradient`: the layer's input does."""
+    """Values instead of bytes; `needs_gradient`: the layer's input does; `only_owned`: those sources are multiplied."""
     sources, destinations = size.num_src, size.num_dst
+    owned = getattr(size, "num_owned", None) if only_owned else None
+    multiplied = sources if owned is None else owned
     first = kind == "gat" or out_dim < in_dim  # as `nn.layer_order.multiplies_first` decides on devices
     products = 2 + needs_gradient  # forward, gradient of the weights, gradient of the input
     if first:
-        product = sources * (in_dim + relations * out_dim)
+        product = multiplied * (in_dim + relations * out_dim)
         summed = size.num_edges * out_dim + destinations * out_dim
         transposed = size.num_edges * out_dim + sources * relations * out_dim
     else:
@@ -105,7 +146,7 @@ def _layer_work(
         summed = size.num_edges * in_dim + destinations * relations * in_dim
         transposed = (size.num_edges * in_dim + sources * in_dim) * needs_gradient
     values = products * product + summed + transposed
-    flops = products * 2 * (sources if first else destinations) * relations * in_dim * out_dim
+    flops = products * 2 * (multiplied if first else destinations) * relations * in_dim * out_dim
     if kind == "gat":
         values += size.num_edges * out_dim  # the gradient of the attention reads the rows again
     if kind == "rgcn":  # the self-loop

@@ -10,6 +10,7 @@ from workbench.kernels.block_diagonal_sum import BLOCK_DIAGONAL
 from workbench.kernels.compiler_boundary import runs_eagerly
 from workbench.kernels.segment import check_rows, compute_dtype, inverse_in_degrees
 from workbench.kernels.typed_sum import inverse_relation_degrees, typed_sum_with_self
+from workbench.nn.exchanger import Exchanger
 from workbench.nn.linear_with_self import linear_with_self
 
 RGCN_REGULARIZERS = ("basis", "bdd")
@@ -47,6 +48,7 @@ class RGCNLayer(nn.Module):
     """
 
     is_linear = False
+    exchanges_itself = True
 
     def __init__(
         self,
@@ -89,12 +91,13 @@ class RGCNLayer(nn.Module):
         if self.h_bias is not None:
             nn.init.zeros_(self.h_bias)
 
-    def forward(self, block: Block, h: Tensor) -> Tensor:
+    def forward(self, block: Block, h: Tensor, exchange: Exchanger | None = None) -> Tensor:
         """Compute the layer; a basis multiplies by V first if that makes the summed rows narrower.
 
         Args:
             block: one layer of a batch, with edge types.
-            h: floating [num_src, in_dim].
+            h: floating [num_src, in_dim]; with `exchange` only the owned sources.
+            exchange: appends the rows of the halo to `h`; meanwhile the destinations' own rows are multiplied.
 
         Returns:
             [num_dst, out_dim].
@@ -102,13 +105,27 @@ class RGCNLayer(nn.Module):
         Raises:
             ValueError: the block has no edge types or, on the CPU, one that is not below `num_relations`.
         """
-        check_rows(h, block)
-        types = _relations(block, self.num_relations)
-        sum_relations = self._sum_bases if self.regularizer == "basis" else self._sum_blocks
-        out, h_dst = sum_relations(block, types, h, self._edge_factors(block, types, h))
+        if exchange is not None:
+            return self._exchanged(block, h, exchange)
+        out, h_dst = self._sum(block, h)
         if self.loop_weight is not None:
             out = out + h_dst @ self.loop_weight
         return out if self.h_bias is None else out + self.h_bias
+
+    def _exchanged(self, block: Block, h: Tensor, exchange: Exchanger) -> Tensor:
+        if self.loop_weight is None or not hasattr(exchange, "start"):
+            return RGCNLayer.forward(self, block, exchange(h))
+        h_dst, finish = exchange.start(h, block.num_dst)  # pyright: ignore[reportFunctionMemberAccess]
+        own, rows = h_dst @ self.loop_weight, finish()
+        out = self._sum(block, rows)[0] + own
+        return out if self.h_bias is None else out + self.h_bias
+
+    def _sum(self, block: Block, h: Tensor) -> tuple[Tensor, Tensor]:
+        """Return the sum over relations, and the destinations' rows."""
+        check_rows(h, block)
+        types = _relations(block, self.num_relations)
+        sum_relations = self._sum_bases if self.regularizer == "basis" else self._sum_blocks
+        return sum_relations(block, types, h, self._edge_factors(block, types, h))
 
     def _sum_bases(self, block: Block, types: Tensor, h: Tensor, factors: Tensor | None) -> tuple[Tensor, Tensor]:
         bases, coefficients = self.linear_r["W"], self.linear_r["coeff"]

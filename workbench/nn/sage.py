@@ -8,6 +8,7 @@ from workbench.core.errors import check_choice
 from workbench.kernels.segment import compute_dtype, inverse_in_degrees, use_compiled
 from workbench.kernels.segment_max import segment_max
 from workbench.kernels.segment_sum import segment_sum_with_self
+from workbench.nn.exchanger import Exchanger
 from workbench.nn.layer_order import multiplies_first
 from workbench.nn.linear_with_self import add_to_linear, linear_with_self
 from workbench.nn.lstm import last_states
@@ -37,6 +38,8 @@ class SAGELayer(nn.Module):
         ValueError: an unknown aggregator.
     """
 
+    exchanges_itself = True
+
     def __init__(self, in_dim: int, out_dim: int, *, aggregator: str = "mean", bias: bool = True) -> None:
         super().__init__()
         check_choice("aggregator", aggregator, SAGE_AGGREGATORS)
@@ -64,22 +67,35 @@ class SAGELayer(nn.Module):
         """True if the aggregate is a linear function of `h` without parameters, so that it can be precomputed."""
         return self.aggregator in ("mean", "gcn")
 
-    def forward(self, block: Block, h: Tensor) -> Tensor:
+    def forward(self, block: Block, h: Tensor, exchange: Exchanger | None = None) -> Tensor:
         """Compute the layer, multiplying by W_neigh first if that takes less memory (`nn.layer_order`).
 
         Args:
             block: one layer of a batch.
-            h: floating [num_src, in_dim].
+            h: floating [num_src, in_dim]; with `exchange` only the owned sources.
+            exchange: appends the rows of the halo to `h`; meanwhile the destinations' own rows are multiplied.
 
         Returns:
             [num_dst, out_dim].
         """
+        if exchange is not None:
+            return self._exchanged(block, h, exchange)
         sizes = block.num_src, block.num_dst, self.in_dim, self.out_dim
         if self.is_linear and multiplies_first(*sizes, compiled=use_compiled(h)):
             projected, h_dst = linear_with_self(h, block.num_dst, self.fc_neigh.weight)
             return self._add_self(h_dst, self.aggregate(block, projected))
         aggregated, h_dst = self._aggregate_with_self(block, h)
         return self.update(h_dst, aggregated)
+
+    def _exchanged(self, block: Block, h: Tensor, exchange: Exchanger) -> Tensor:
+        if self.aggregator == "gcn" or not hasattr(exchange, "start"):
+            return SAGELayer.forward(self, block, exchange(h))
+        h_dst, finish = exchange.start(h, block.num_dst)  # pyright: ignore[reportFunctionMemberAccess]
+        own, rows = self.fc_self(h_dst), finish()
+        sizes = block.num_src, block.num_dst, self.in_dim, self.out_dim
+        if self.is_linear and multiplies_first(*sizes, compiled=use_compiled(rows)):
+            return own + self.aggregate(block, self.fc_neigh(rows))
+        return own + self.fc_neigh(self.aggregate(block, rows))
 
     def aggregate(self, block: Block, h: Tensor) -> Tensor:
         """Aggregate the rows of every destination's sources.

@@ -163,7 +163,7 @@ def step_seconds(
     machine: Machine,
     *,
     row_bytes: float,
-    hidden_bytes: float,
+    hidden_bytes: float | Sequence[float],
     work_bytes: float,
     work_flops: float = 0.0,
     miss_rate: float = 1.0,
@@ -174,7 +174,8 @@ def step_seconds(
         counts: what it samples.
         machine: the speeds of the PE.
         row_bytes: d of the input: bytes of a row of features.
-        hidden_bytes: d of hidden layers: bytes of a row that is exchanged between layers.
+        hidden_bytes: d of hidden layers: bytes of a row that is exchanged between layers, and of its gradient. Or one
+            number per layer from the seeds; the last is 0, or that of rows which are exchanged in place of features.
         work_bytes: M, the bytes that the model's layers read and write (`model_work`).
         work_flops: operations of the model's matrix products, for a machine with finite `flops`.
         miss_rate: ρ, the share of its input rows that the PE's cache does not contain, 1 without a cache. Hits are
@@ -185,20 +186,21 @@ def step_seconds(
 
     Source: Cooperative Minibatching, section 3.1, Table 1.
     """
-    sizes = {"row_bytes": row_bytes, "hidden_bytes": hidden_bytes, "work_bytes": work_bytes, "work_flops": work_flops}
-    for name, size in sizes.items():
+    layers = len(counts.halo)
+    widths = [*hidden_bytes] if isinstance(hidden_bytes, Sequence) else [*[hidden_bytes] * (layers - 1), 0.0]
+    if len(widths) != layers:
+        raise ValueError(f"hidden_bytes has {len(widths)} sizes for {layers} layers; pass one per layer, or one number")
+    sizes = [("row_bytes", row_bytes), ("work_bytes", work_bytes), ("work_flops", work_flops)]
+    for name, size in [*sizes, *(("hidden_bytes", width) for width in widths)]:
         if not 0 <= size < float("inf"):
             raise ValueError(f"{name} is {size}; it must be finite and at least 0")
     if not 0 <= miss_rate <= 1:
         raise ValueError(f"miss_rate is {miss_rate}; it must be from 0 (all rows cached) to 1 (no cache)")
     ids = 2 * sum(counts.owned[:-1]) + sum(counts.edges)
-    hidden = 2 * sum(counts.halo[:-1])
+    hidden = 2 * sum(width * halo for width, halo in zip(widths, counts.halo, strict=True))
+    features = 0.0 if widths[-1] else row_bytes * counts.halo[-1]
     return StepSeconds(
         sampling=StageSeconds(_ID_BYTES * ids / machine.beta, _ID_BYTES * sum(counts.halo) / machine.alpha),
-        features=StageSeconds(
-            miss_rate * row_bytes * counts.owned[-1] / machine.beta, row_bytes * counts.halo[-1] / machine.alpha
-        ),
-        forward_backward=StageSeconds(
-            work_bytes / machine.gamma + work_flops / machine.flops, hidden_bytes * hidden / machine.alpha
-        ),
+        features=StageSeconds(miss_rate * row_bytes * counts.owned[-1] / machine.beta, features / machine.alpha),
+        forward_backward=StageSeconds(work_bytes / machine.gamma + work_flops / machine.flops, hidden / machine.alpha),
     )

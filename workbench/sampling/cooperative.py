@@ -8,6 +8,7 @@ Communication is the caller's: `sample_owned` yields the ids for every rank and 
 """
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import torch
@@ -70,6 +71,8 @@ def _checked_seeds(owned: OwnedGraph, seeds: Tensor, sampler: Sampler, step: int
 def _sample_layers(
     owned: OwnedGraph, nodes: Tensor, sampler: Sampler, step: int, exclude_edges: Tensor | None
 ) -> AllToAll[MiniBatch]:
+    if owned.num_ranks == 1:
+        return _alone(sampler.sample(owned.graph, nodes, step=step, exclude_edges=exclude_edges))
     blocks: list[Block] = []
     exchanges: list[Exchange] = []
     for layer in reversed(range(sampler.num_layers)):
@@ -87,9 +90,15 @@ def _sample_layers(
     return MiniBatch(copy_ids(nodes), tuple(blocks), exchanges=tuple(exchanges), step=step)
 
 
+def _alone(mb: MiniBatch) -> MiniBatch:
+    """The batch of the only rank, which exchanges nothing."""
+    none = mb.node_ids[:0]
+    return replace(mb, exchanges=tuple(Exchange(none, (0,), (0,), none) for _ in mb.blocks))
+
+
 def _draw(owned: OwnedGraph, nodes: Tensor, sampler: Sampler, **options: Any) -> AllToAll[Drawn]:
     """Draw rows of nodes that are the rank's; samplers that read rows of other nodes do so through their owners."""
-    if owned.num_ranks > 1 and hasattr(sampler, "draw_owned"):
+    if hasattr(sampler, "draw_owned"):
         return (yield from sampler.draw_owned(owned, nodes, **options))  # pyright: ignore[reportAttributeAccessIssue]
     return sampler.draw(owned.graph, nodes, **options)
 

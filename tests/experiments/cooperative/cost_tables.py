@@ -86,6 +86,7 @@ def scaling() -> pd.DataFrame:
                     seconds := memory + (5e-3 if model == "gcn" else 50e-3) * 0.95 ** (num_pes - 1)
                 ),
                 "slowest_forward_backward_seconds": seconds * (1 + 0.1 * metis),
+                "inputs_forward_backward_seconds": seconds * (1.2 if model == "gat" else 1),
                 "status": "FINISHED",
             }
             for model, dataset in {"gcn": "synthetic-papers100M", "rgcn": MAG, "gat": MAG}.items()

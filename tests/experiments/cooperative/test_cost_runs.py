@@ -1,13 +1,16 @@
 """Rows of the cost model's sweeps on a tiny graph, against the primitives and by hand."""
 
+import pandas as pd
 import pytest
 import torch
 
 import workbench as wb
+from experiments.cooperative import step_costs
 from workbench.experiment.figure_loader import load_experiment
 
 TINY = {"name": "synthetic-papers100M", "scale": 0.0002, "undirected": True}
 STEP = {"dataset": TINY, "model": "gcn", "sampler": "NS", "fanouts": [3, 2], "batch_size": 8, "hidden_dim": 16}
+KEYS = {"model": "gcn", "sampler": "LABOR-0", "approach": "cooperative"}
 TABLE = {**STEP, "steps": 2, "warmup": 1, "kappa": 4, "cache_rows": 12_800, "system": "4 A100"}
 
 
@@ -63,6 +66,26 @@ def test_a_row_of_table_4_is_its_counts_over_the_bandwidths(data):
         found["sampling_seconds"] + found["cache_seconds"] + found["forward_backward_seconds"]
     )
     assert found["kappa_seconds"] is None
+
+
+def test_this_machine_is_priced_by_its_measured_speeds_and_shown_beside_the_published(monkeypatch):
+    speeds = wb.Machine(gamma=4e9, alpha=5e8, beta=2e9, flops=7e10)
+    step_costs._measured.cache_clear()
+    monkeypatch.setattr(wb, "measure_machine", lambda num_ranks: speeds)
+    rows = [
+        row("table4", **TABLE | {"system": system}, approach="cooperative") for system in ("this machine", "4 A100")
+    ]
+    step_costs._measured.cache_clear()
+    here = rows[0]
+    assert here["num_pes"] == 2 and here["copy_exchange_seconds"] == pytest.approx(512 * here["halo_2"] / 5e8)
+    assert here["arithmetic_seconds"] == pytest.approx(here["work_flops"] / 7e10)
+    table = pd.DataFrame([here, rows[1]]).assign(system=["this machine", "4 A100"], dataset="papers100M", **KEYS)
+    for figure in ("table1", "table4"):
+        module = load_experiment(f"cooperative/{figure}").module
+        assert module.shown(table).system.tolist() == ["4 A100"]
+        assert module.shown(table, here=True).system.tolist() == ["this machine"]
+    compared = load_experiment("cooperative/table4").compare(table)
+    assert compared.system.tolist()[-1] == "this machine (γ 4, α 0.5, β 2 GB/s)"
 
 
 def test_dependent_batches_of_labor_are_the_last_copy_and_independent_pes_exchange_nothing():

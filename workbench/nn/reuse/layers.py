@@ -20,6 +20,8 @@ from workbench.nn.sage import SAGELayer
 class _ReusingLayer(nn.Module):
     """A layer that uses its buffers in a forward pass of the whole model, and allocates as usual outside of one."""
 
+    exchanges_itself = False
+
     def use(self, workspace: Workspace, position: int, *, is_last: bool) -> None:
         """Set the buffers.
 
