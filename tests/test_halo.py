@@ -61,6 +61,7 @@ REFUSING: dict[str, Callable[[], object]] = {
     "plan_with": lambda: wb.plan_with(wb.estimator_for(SETUP, WHOLE), HALO, capacity_bytes=2**40),
     "profile_epoch": lambda: wb.profile_epoch(MODEL, [[HALO]], *DATA),
     "reach_counts": lambda: wb.reach_counts(HALO),
+    "remote_rows": lambda: wb.remote_rows([HALO], torch.zeros(40, dtype=torch.int64), 0),
     "redundancy": lambda: wb.redundancy([HALO], HALO),
     "refine_parts": lambda: wb.refine_parts(HALO, PARTS),
     "symmetric_norm": lambda: wb.symmetric_norm(HALO),

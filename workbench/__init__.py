@@ -39,6 +39,9 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.distributed.group import get_rank as get_rank
     from workbench.distributed.group import get_world_size as get_world_size
     from workbench.distributed.launch import run_ranks as run_ranks
+    from workbench.distributed.macrobatch_sampler import MacrobatchSampler as MacrobatchSampler
+    from workbench.distributed.macrobatches import macrobatches as macrobatches
+    from workbench.distributed.open_owned import open_owned_graph as open_owned_graph
     from workbench.distributed.owned_rows import OwnedRows as OwnedRows
     from workbench.distributed.plan_macrobatch import plan_macrobatch as plan_macrobatch
     from workbench.distributed.rank_pool import RankPool as RankPool
@@ -64,6 +67,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.features.protocols import Stageable as Stageable
     from workbench.features.protocols import WritableStore as WritableStore
     from workbench.features.recorded_rows import RecordedRows as RecordedRows
+    from workbench.features.split_rows import split_rows as split_rows
     from workbench.features.stage import StagedRows as StagedRows
     from workbench.features.stage import stage as stage
     from workbench.features.stage import windows as windows
@@ -102,6 +106,14 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.nn.model_work import ModelWork as ModelWork
     from workbench.nn.model_work import model_work as model_work
     from workbench.nn.symmetric_norm import symmetric_norm as symmetric_norm
+    from workbench.outofcore.balanced import balanced_order as balanced_order
+    from workbench.outofcore.beta import beta_order as beta_order
+    from workbench.outofcore.bucket_order import BucketOrder as BucketOrder
+    from workbench.outofcore.comet import comet_order as comet_order
+    from workbench.outofcore.node_order import NodeOrder as NodeOrder
+    from workbench.outofcore.node_order import node_order as node_order
+    from workbench.outofcore.permutation_bias import node_bias as node_bias
+    from workbench.outofcore.permutation_bias import partition_bias as partition_bias
     from workbench.partition.batch import PARTITION_METHODS as PARTITION_METHODS
     from workbench.partition.batch import partition_batch as partition_batch
     from workbench.partition.batch.partitioner import Partitioner as Partitioner
@@ -143,6 +155,9 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.sampling.owned_graph import OwnedGraph as OwnedGraph
     from workbench.sampling.random_walk import RandomWalkSampler as RandomWalkSampler
     from workbench.sampling.reach import reach_counts as reach_counts
+    from workbench.sampling.relay import sample_relayed as sample_relayed
+    from workbench.sampling.relay_windows import relay_windows as relay_windows
+    from workbench.sampling.remote_rows import remote_rows as remote_rows
     from workbench.sampling.sampler import Sampler as Sampler
     from workbench.sampling.without_input_layer import WithoutInputLayer as WithoutInputLayer
     from workbench.sampling.work import Work as Work
@@ -204,6 +219,9 @@ _NAMES = {
     "distributed.gradients": ["all_reduce_gradients"],
     "distributed.group": ["get_rank", "get_world_size"],
     "distributed.launch": ["run_ranks"],
+    "distributed.macrobatch_sampler": ["MacrobatchSampler"],
+    "distributed.macrobatches": ["macrobatches"],
+    "distributed.open_owned": ["open_owned_graph"],
     "distributed.owned_rows": ["OwnedRows"],
     "distributed.plan_macrobatch": ["plan_macrobatch"],
     "distributed.rank_pool": ["RankPool"],
@@ -223,6 +241,7 @@ _NAMES = {
     "features.memory_rows": ["MemoryRows"],
     "features.protocols": ["FeatureStore", "Stageable", "WritableStore"],
     "features.recorded_rows": ["RecordedRows"],
+    "features.split_rows": ["split_rows"],
     "features.stage": ["StagedRows", "stage", "windows"],
     "features.window_fetches": ["WindowFetches", "window_fetches"],
     "kernels.threads": ["get_num_threads", "set_num_threads"],
@@ -238,6 +257,12 @@ _NAMES = {
     "nn.model": ["build_model"],
     "nn.model_work": ["LayerSize", "ModelWork", "model_work"],
     "nn.symmetric_norm": ["symmetric_norm"],
+    "outofcore.balanced": ["balanced_order"],
+    "outofcore.beta": ["beta_order"],
+    "outofcore.bucket_order": ["BucketOrder"],
+    "outofcore.comet": ["comet_order"],
+    "outofcore.node_order": ["NodeOrder", "node_order"],
+    "outofcore.permutation_bias": ["node_bias", "partition_bias"],
     "partition.batch": ["PARTITION_METHODS", "partition_batch"],
     "partition.batch.partitioner": ["Partitioner", "Parts"],
     "partition.costs": ["ByteCosts"],
@@ -257,6 +282,9 @@ _NAMES = {
     "sampling.labor": ["LaborSampler"],
     "sampling.loader": ["batches", "prefetch"],
     "sampling.reach": ["reach_counts"],
+    "sampling.relay": ["sample_relayed"],
+    "sampling.relay_windows": ["relay_windows"],
+    "sampling.remote_rows": ["remote_rows"],
     "sampling.random_walk": ["RandomWalkSampler"],
     "sampling.cooperation_cost": ["PeCounts", "StageSeconds", "StepSeconds", "step_seconds"],
     "sampling.cooperative": ["cooperative_batches", "independent_batches", "sample_owned"],
