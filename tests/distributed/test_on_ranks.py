@@ -238,3 +238,11 @@ def test_ranks_get_one_plan_whose_bytes_are_those_counted(rank_pool, size):
         assert len(set(row["batches"])) > 1
     assert rows[0]["chosen"] != rows[1]["chosen"]
     assert "ranks passed row_bytes [8, 9" in refused["text"]
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_planned_macrobatches_move_the_predicted_bytes_and_train_the_same(rank_pool, size):
+    for row in run(rank_pool, "aggregate_ranks:macrobatches", size):
+        assert row["loss"] <= TOLERANCE and row["steps"] > 3, row
+        assert row["moved"] == row["predicted"] and (row["moved"] > 0) == (size > 1)
+        assert row["chosen"][0] > 1
