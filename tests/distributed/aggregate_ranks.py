@@ -139,7 +139,8 @@ def macrobatches(config: Mapping[str, Any]) -> Rows:
     """An epoch of planned macrobatches: losses beside one process, bytes on the wire beside the plan."""
     rank, size, owner = dist.get_rank(), dist.get_world_size(), owners()
     owned, deep = wb.OwnedGraph.of(WEIGHTED, owner, rank, size), wb.NeighborSampler([4, 3, 2], seed=3)
-    full, sizes = wb.NeighborSampler([-1, 3, 2], seed=3), {"in_dim": X.shape[1], "hidden_dim": 8, "out_dim": 4}
+    full = wb.NeighborSampler([-1, 3, 2], seed=3)
+    sizes: dict[str, Any] = {"in_dim": X.shape[1], "hidden_dim": 8, "out_dim": 4}
     model = wb.build_model("sage-mean", num_layers=3, **sizes, dropout=0.5, seed=4).double()
     shares = [(owner == of).nonzero()[:, 0] for of in range(size)]
     options: dict[str, Any] = {"batch_size": 6, "epoch": 0}
