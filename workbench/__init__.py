@@ -41,8 +41,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.distributed.launch import run_ranks as run_ranks
     from workbench.distributed.macrobatch_sampler import MacrobatchSampler as MacrobatchSampler
     from workbench.distributed.macrobatches import macrobatches as macrobatches
-    from workbench.distributed.open_owned import open_owned_graph as open_owned_graph
     from workbench.distributed.measure_machine import measure_machine as measure_machine
+    from workbench.distributed.open_owned import open_owned_graph as open_owned_graph
     from workbench.distributed.owned_rows import OwnedRows as OwnedRows
     from workbench.distributed.placed_rows import PlacedRows as PlacedRows
     from workbench.distributed.plan_macrobatch import plan_macrobatch as plan_macrobatch

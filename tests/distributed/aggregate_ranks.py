@@ -133,3 +133,46 @@ def planned(config: Mapping[str, Any]) -> Rows:
         wb.plan_macrobatch(counts, row_bytes=8 + rank, capacity_bytes="1MiB")
     except ValueError as error:
         yield {"text": str(error)}
+
+
+def macrobatches(config: Mapping[str, Any]) -> Rows:
+    """An epoch of planned macrobatches: losses beside one process, bytes on the wire beside the plan."""
+    rank, size, owner = dist.get_rank(), dist.get_world_size(), owners()
+    owned, deep = wb.OwnedGraph.of(WEIGHTED, owner, rank, size), wb.NeighborSampler([4, 3, 2], seed=3)
+    full = wb.NeighborSampler([-1, 3, 2], seed=3)
+    sizes: dict[str, Any] = {"in_dim": X.shape[1], "hidden_dim": 8, "out_dim": 4}
+    model = wb.build_model("sage-mean", num_layers=3, **sizes, dropout=0.5, seed=4).double()
+    shares = [(owner == of).nonzero()[:, 0] for of in range(size)]
+    options: dict[str, Any] = {"batch_size": 6, "epoch": 0}
+    counted = wb.batches(WEIGHTED, shares[rank], sampler=deep, **options)
+    counts = wb.count_macrobatches(counted, owner=owner, rank=rank)
+    for use in (False, True):
+        plan = wb.plan_macrobatch(counts, row_bytes=X[0].nbytes, capacity_bytes="20KiB", aggregates=use)
+        traffic, own = wb.Traffic(), (owner == rank).nonzero()[:, 0]
+        x = wb.OwnedRows(X[own], owner, traffic=traffic)
+        built = wb.aggregate_rows(owned, wb.OwnedRows(X[own], owner), model=model, traffic=traffic) if use else None
+        store = x if built is None else wb.AggregatedRows(x, wb.OwnedRows(built.read(own), owner, traffic=traffic))
+        sampler = wb.MacrobatchSampler(wb.WithoutInputLayer(deep) if use else deep, owned, traffic=traffic)
+        loader = wb.macrobatches(
+            owned.graph,
+            shares[rank],
+            sampler=sampler,
+            store=store,
+            size=plan.size,
+            group_size=plan.group_size,
+            **options,
+        )
+        optimizer = new_optimizer(model)
+        losses = [wb.cooperative_step(model, mb, rows, Y, F.cross_entropy, optimizer) for _, mb, rows in loader]
+        epochs = [list(wb.batches(WEIGHTED, s, sampler=full if use else deep, **options)) for s in shares]
+        together = [[mbs[i][1] for mbs in epochs if i < len(mbs)] for i in range(len(losses))]
+        expected = [wb.train_step(model, micro, X, Y, F.cross_entropy, optimizer) for micro in together]
+        moved = sum(traffic.snapshot().nbytes("rank", item) for item in ("ids", "edges", "rows"))
+        yield {
+            "loss": worst(max(abs(float(a - b)) / float(b) for a, b in zip(losses, expected, strict=True))),
+            "steps": len(losses),
+            "moved": int(sum(gather_numbers(moved))),
+            "predicted": plan.moved_bytes,
+            "separate": plan.unplanned_bytes,
+            "chosen": [plan.size, plan.group_size, plan.use_aggregates],
+        }

@@ -327,3 +327,11 @@ def test_a_program_of_all_pieces_trains_as_its_plain_form(rank_pool, size):
         assert abs(found.loss - plain.loss).max() < TOLERANCE
     read = others[0].set_index("link").rows
     assert read["disk"] > 0 and read["host"] > 0 and read["device"] > 0 and (read["peer"] > 0) == (size > 1)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3])
+def test_planned_macrobatches_move_the_predicted_bytes_and_train_the_same(rank_pool, size):
+    for row in run(rank_pool, "aggregate_ranks:macrobatches", size):
+        assert row["loss"] <= TOLERANCE and row["steps"] > 3, row
+        assert row["moved"] == row["predicted"] and (row["moved"] > 0) == (size > 1)
+        assert row["chosen"][0] > 1

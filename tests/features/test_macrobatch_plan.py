@@ -103,7 +103,6 @@ def test_every_candidate_is_counted_exactly(owner: Tensor | None) -> None:
 
 
 def test_topology_bytes_are_those_of_relays() -> None:
-    relay = pytest.importorskip("workbench.sampling.relay_windows")
     shares = [OWNER.eq(rank).nonzero()[:, 0] for rank in range(3)]
     deep = wb.NeighborSampler([4, 3, 2], seed=1, edge_ids=True)
     batches = [epoch(deep, share) for share in shares]
@@ -112,7 +111,7 @@ def test_topology_bytes_are_those_of_relays() -> None:
         links = [wb.Traffic() for _ in range(3)]
         seeds, steps = [[mb.seeds for _, mb in mbs] for mbs in batches], [[step for step, _ in mbs] for mbs in batches]
         options = {"sampler": sampler, "owner": OWNER, "num_ranks": 3, "steps": steps}
-        relay.relay_windows(GRAPH, seeds, traffic=links, **options)
+        wb.relay_windows(GRAPH, seeds, traffic=links, **options)
         counted = sum(t.row()["rank_ids_bytes"] + t.row()["rank_edges_bytes"] for t in links)
         assert counted == sum(int(getattr(one, reads).topology_bytes.sum()) for one in counts) > 0
 

@@ -29,7 +29,7 @@ def fewest(reads: list[frozenset[int]], capacity: int) -> int:
 
 
 @given(WINDOWS, st.integers(1, 4))
-@settings(max_examples=60)
+@settings(max_examples=30)
 def test_belady_fetches_the_fewest_rows(window: list[set[int]], group_size: int) -> None:
     reads = [torch.tensor(sorted(ids), dtype=torch.int64) for ids in window]
     found = wb.window_fetches(reads, group_size=group_size)

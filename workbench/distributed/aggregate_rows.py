@@ -23,6 +23,7 @@ from workbench.features.memory_rows import MemoryRows
 from workbench.features.protocols import FeatureStore, check_store
 from workbench.features.sources import as_store, check_covers
 from workbench.features.stage import stage_ids
+from workbench.kernels.buffers import uninitialised
 from workbench.kernels.segment import compute_dtype
 from workbench.nn.static_aggregate import StaticAggregate, static_aggregate
 from workbench.sampling.owned_graph import OwnedGraph
@@ -104,12 +105,13 @@ def aggregate_rows(
         check_fits(f"aggregates of {len(nodes)} nodes", nbytes, "pass folder= to write them to disk")
     with in_phase("features"):
         sums = _sums(aggregate, part, nodes, store, x, budget, sum_dtype)
-        chunks = _chunks(sums, part, nodes, progress)
         if folder is None:
-            kept: FeatureStore = MemoryRows(_gathered(chunks, len(nodes), store), traffic=traffic)
+            rows = uninitialised(torch.empty(0, dtype=store.dtype), len(nodes), *store.row_shape)
+            _fill(rows, partial(_chunks, sums, part, nodes, progress), in_place=store.dtype == sums.dtype)
+            kept: FeatureStore = MemoryRows(rows, traffic=traffic)
         else:
             at = Path(folder) if part.owned is None else Path(folder) / f"rank-{part.owned.rank}"
-            MappedRows.create(at, chunks, overwrite=overwrite)
+            MappedRows.create(at, _chunks(sums, part, nodes, progress, None), overwrite=overwrite)
             kept = MappedRows(at, traffic=traffic)
     return kept if part.owned is None else OwnedRows(kept, part.owned.owner, group, traffic=traffic)
 
@@ -196,11 +198,13 @@ def _fetch(store: FeatureStore, part: _Part, ids: Tensor) -> Tensor:
     return (store if part.owned is None else stage_ids(store, ids)).read(ids)
 
 
-def _chunks(sums: NeighbourSums, part: _Part, nodes: Tensor, progress: Progress | None) -> Iterator[Tensor]:
+def _chunks(
+    sums: NeighbourSums, part: _Part, nodes: Tensor, progress: Progress | None, into: Tensor | None
+) -> Iterator[Tensor]:
     """Aggregate chunk after chunk; then join the fetches of ranks with more pieces, whose rows this one may own."""
     own = len(sums.pieces)
     rounds = own if part.owned is None else int(max(gather_numbers(own, part.group)))
-    yield from sums.chunks(progress)
+    yield from sums.chunks(progress, into=into)
     for _ in range(rounds - own):
         sums.fetch(nodes[:0])
 
@@ -215,10 +219,10 @@ def _out_degrees(pieces: Pieces, part: _Part) -> Tensor:
     return counts
 
 
-def _gathered(chunks: Iterator[Tensor], count: int, store: FeatureStore) -> Tensor:
-    """Concatenate chunks, which are not kept beside the result."""
-    rows, done = torch.empty(count, *store.row_shape, dtype=store.dtype), 0
-    for chunk in chunks:
-        rows[done : done + len(chunk)] = chunk
+def _fill(rows: Tensor, chunks: Callable[[Tensor | None], Iterator[Tensor]], *, in_place: bool) -> None:
+    """Write the chunks one after the other; sums in the dtype of the rows are made where they belong."""
+    done = 0
+    for chunk in chunks(rows if in_place else None):
+        if not in_place:
+            rows[done : done + len(chunk)] = chunk
         done += len(chunk)
-    return rows

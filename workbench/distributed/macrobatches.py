@@ -55,7 +55,7 @@ def macrobatches(
         seeds: int64 or int32 [n], training node ids of this rank, each once, possibly none.
         sampler: any sampler; one with `sample_window` samples a window at once.
         store: features by raw-graph id: a tensor, an array or a store (of disk or host memory, or `OwnedRows`), or
-            `Inputs` of two of them, features and aggregates. They must not change during a window.
+            `AggregatedRows` or `Inputs` of two of them, features and aggregates. They must not change during a window.
         batch_size: seeds per mini-batch, at least 1.
         size: B, mini-batches per window, at least 1.
         group_size: F, mini-batches whose rows are fetched together and in memory at a time, 1 to `size`; None: `size`.

@@ -28,7 +28,8 @@ def plan_macrobatch(
 
         plan = wb.plan_macrobatch(wb.batches(…).epoch(0), row_bytes=x[0].nbytes, capacity_bytes="2GiB")
         sampler = wb.WithoutInputLayer(sampler) if plan.use_aggregates else sampler
-        loader = wb.macrobatches(…, sampler=sampler, size=plan.size, group_size=plan.group_size)
+        rows = wb.AggregatedRows(x, aggregated) if plan.use_aggregates else x
+        loader = wb.macrobatches(…, sampler=sampler, store=rows, size=plan.size, group_size=plan.group_size)
 
     The plan moves the fewest bytes of all that fit, and on the counted batches never more than the batches one by one.
     Aggregates replace the input layer if that moves fewer bytes; they change what is trained (full instead of sampled

@@ -11,14 +11,17 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
-from workbench.core.errors import check_ids
+from workbench.core.csr_checks import check_sources
 from workbench.core.graph import Graph
+from workbench.kernels.buffers import uninitialised
 from workbench.kernels.gather import gather_rows
 from workbench.kernels.relabel import relabeler
 from workbench.kernels.row_sums import sum_rows
 from workbench.nn.static_aggregate import StaticAggregate
 
 _EDGE_BYTES = 6 * 8  # positions, raw and local sources, ids of new sources, and a temporary array of positions
+
+_NONE = torch.empty(0, dtype=torch.int64)
 
 Fetch = Callable[[Tensor], Tensor]
 """Fetches rows by raw-graph id, int64 [n], each id once."""
@@ -30,12 +33,24 @@ class Piece(NamedTuple):
     Args:
         first: first destination, by its position in the chunk.
         indptr: int64 [destinations + 1], offsets of their edges in the piece.
-        positions: int64 [edges], CSR positions.
+        positions: CSR positions: int64 [edges], or a slice.
     """
 
     first: int
     indptr: Tensor
-    positions: Tensor
+    positions: Tensor | slice
+
+    @property
+    def num_edges(self) -> int:
+        return int(self.indptr[-1])
+
+    def of(self, values: Tensor) -> Tensor:
+        """Return the values of its edges; a slice is not copied.
+
+        Args:
+            values: [num_edges of the graph], by CSR position.
+        """
+        return values[self.positions] if isinstance(self.positions, slice) else gather_rows(values, self.positions)
 
 
 @dataclass(frozen=True, eq=False)
@@ -87,11 +102,15 @@ class Pieces:
         starts, lengths = self.graph.indptr[chunk], self._lengths(chunk)
         ends = lengths.cumsum(0)
         offsets = torch.cat([ends.new_zeros(1), ends])
+        origin = int(starts[0]) if len(chunk) and torch.equal(starts - starts[0], offsets[:-1]) else None
         for low in range(0, int(offsets[-1]), self.edges):
             high = min(low + self.edges, int(offsets[-1]))
             first = int(torch.searchsorted(offsets, low, right=True)) - 1
             last = int(torch.searchsorted(offsets, high))
             indptr = offsets[first : last + 1].clamp(low, high) - low
+            if origin is not None:
+                yield Piece(first, indptr, slice(origin + low, origin + high))
+                continue
             shift = starts[first:last] - offsets[first:last] + low
             positions = torch.repeat_interleave(shift, indptr.diff(), output_size=high - low)
             yield Piece(first, indptr, positions.add_(torch.arange(high - low)))
@@ -105,7 +124,7 @@ def out_degrees(pieces: Pieces) -> Tensor:
     counts = torch.zeros(pieces.graph.num_nodes, dtype=torch.int64)
     for chunk in pieces.chunks():
         for piece in pieces.of(chunk):
-            sources = gather_rows(pieces.graph.indices, piece.positions).long()
+            sources = piece.of(pieces.graph.indices).long()
             counts.index_add_(0, sources, torch.ones_like(sources))
     return counts
 
@@ -137,26 +156,28 @@ class NeighbourSums:
     resident: Tensor | None = None
     source_degrees: Tensor | None = None
 
-    def chunks(self, after: Callable[[int], object] | None = None) -> Iterator[Tensor]:
+    def chunks(self, after: Callable[[int], object] | None = None, *, into: Tensor | None = None) -> Iterator[Tensor]:
         """Yield the aggregates of every chunk, [destinations, width].
 
         Args:
             after: called after every piece with the number of edges summed so far.
+            into: [all destinations, width] in `dtype`, of which the chunks are then parts; None: each is a new tensor.
         """
-        done = 0
+        done = row = 0
         for chunk in self.pieces.chunks():
-            sums = torch.zeros(len(chunk), self.width, dtype=self.dtype)
+            row += len(chunk)
+            new = uninitialised(_NONE, len(chunk), self.width, dtype=self.dtype) if into is None else None
+            sums = (into[row - len(chunk) : row] if new is None else new).zero_()  # pyright: ignore[reportOptionalSubscript]
             for piece in self.pieces.of(chunk):
                 self._add(sums, piece)
-                done += len(piece.positions)
+                done += piece.num_edges
                 if after is not None:
                     after(done)
             yield self._normalised(sums, chunk).to(self.out_dtype)
 
     def _add(self, sums: Tensor, piece: Piece) -> None:
         """Add a piece; its first destination may have a sum of earlier pieces."""
-        graph = self.pieces.graph
-        sources = check_ids("the graph's indices", gather_rows(graph.indices, piece.positions), graph.num_nodes)
+        sources = piece.of(self.pieces.graph.indices)
         rows, local = self._rows(sources)
         out = sums[piece.first : piece.first + len(piece.indptr) - 1]
         carried = out[0].clone()
@@ -166,14 +187,15 @@ class NeighbourSums:
     def _rows(self, sources: Tensor) -> tuple[Tensor, Tensor]:
         """Return rows that contain those of the sources, and the row of each edge's source."""
         if self.resident is not None:
+            check_sources(sources, len(self.resident), IndexError)
             return self.resident, sources
-        with relabeler(self.pieces.graph.num_nodes, sources[:0]) as labels:
+        with relabeler(self.pieces.graph.num_nodes, _NONE) as labels:
             local, ids = labels(sources), labels.node_ids
         return self.fetch(ids).to("cpu", self.dtype).contiguous(), local
 
     def _weight(self, piece: Piece, sources: Tensor) -> Tensor | None:
         given = self.pieces.graph.edge_weight
-        weight = None if given is None else gather_rows(given, piece.positions).to(self.dtype)
+        weight = None if given is None else piece.of(given).to(self.dtype)
         if self.source_degrees is None:
             return weight
         inverse = gather_rows(self.source_degrees, sources).clamp_(min=1).to(self.dtype).rsqrt_()
