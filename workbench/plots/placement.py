@@ -50,8 +50,9 @@ def draw_holders(
     for panel, (_, placed) in enumerate(placements, 2):
         figure.add_trace(_heat_map(placed, columns, names), panel, 1)
         figure.update_yaxes(autorange="reversed", ticks="", showgrid=False, row=panel, col=1)
-    figure.update_xaxes(type="category", nticks=12, showgrid=False, ticks="")
-    figure.update_xaxes(title_text="rows, most probable first", row=len(heights), col=1)
+    figure.update_xaxes(type="category", nticks=8, showgrid=False, ticks="", showticklabels=False)
+    last = {"showticklabels": True, "tickangle": 0, "title_text": "rows, most probable first"}
+    figure.update_xaxes(last, row=len(heights), col=1)
     figure.update_layout(bargap=0.1).update_annotations(font_size=13)
     return titled(figure, title, subtitle=subtitle, height=sum(heights) + _MARGINS)
 
