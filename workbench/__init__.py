@@ -130,6 +130,11 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.sampling.labor import LaborSampler as LaborSampler
     from workbench.sampling.loader import batches as batches
     from workbench.sampling.loader import prefetch as prefetch
+    from workbench.sampling.macrobatch_cost import FetchBytes as FetchBytes
+    from workbench.sampling.macrobatch_cost import macrobatch_bytes as macrobatch_bytes
+    from workbench.sampling.macrobatch_work import MacrobatchWork as MacrobatchWork
+    from workbench.sampling.macrobatch_work import RemoteFetch as RemoteFetch
+    from workbench.sampling.macrobatch_work import macrobatch_work as macrobatch_work
     from workbench.sampling.neighbor import FullNeighborSampler as FullNeighborSampler
     from workbench.sampling.neighbor import NeighborSampler as NeighborSampler
     from workbench.sampling.owned_graph import OwnedGraph as OwnedGraph
@@ -240,6 +245,8 @@ _NAMES = {
     "sampling.induced": ["induced_edges"],
     "sampling.labor": ["LaborSampler"],
     "sampling.loader": ["batches", "prefetch"],
+    "sampling.macrobatch_cost": ["FetchBytes", "macrobatch_bytes"],
+    "sampling.macrobatch_work": ["MacrobatchWork", "RemoteFetch", "macrobatch_work"],
     "sampling.reach": ["reach_counts"],
     "sampling.random_walk": ["RandomWalkSampler"],
     "sampling.cooperation_cost": ["PeCounts", "StageSeconds", "StepSeconds", "step_seconds"],

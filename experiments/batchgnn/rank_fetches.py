@@ -1,0 +1,102 @@
+"""What Table 5, Figure 3 and Tables 2 and 3 share: the mini-batches that every rank samples in an epoch, as fetches."""
+
+from collections.abc import Iterator
+from typing import Any, Literal
+
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+import workbench as wb
+from workbench.experiment.config import DataPointConfig
+from workbench.sampling.batches import EpochOrder
+
+Ownership = Literal["random", "metis", "ldg", "fennel"]
+
+ONE_BY_ONE, MACROBATCH, CACHE = "one by one", "macrobatch", "macrobatch + cache"
+SYSTEMS = {"DGL": ONE_BY_ONE, "BGNN": MACROBATCH, "BGNNC": CACHE}
+"""The paper's systems by how they fetch: DistDGL mini-batch by mini-batch, BatchGNN without and with the cache."""
+
+
+class EpochConfig(DataPointConfig):
+    """An epoch of several ranks, each with mini-batches of its own.
+
+    Args:
+        fanouts: neighbours per layer, input layer first.
+        replace: sample with replacement.
+        batch_size: training nodes per rank and mini-batch; an incomplete mini-batch is left out.
+        num_ranks: number of ranks; each owns nodes, their features and in-edges.
+        ownership: method of `partition_graph` by which ranks own nodes.
+        runs: number of seeds.
+    """
+
+    fanouts: tuple[int, ...] = Field(min_length=1)
+    replace: bool = True
+    batch_size: PositiveInt
+    num_ranks: PositiveInt
+    ownership: Ownership = "random"
+    runs: PositiveInt = 1
+
+
+def owners(graph: wb.Graph, config: EpochConfig, number: int) -> Tensor:
+    """The rank that owns each node."""
+    return wb.partition_graph(graph, config.num_ranks, method=config.ownership, seed=config.seed + number)
+
+
+def rank_orders(train: Tensor, owner: Tensor, config: EpochConfig, number: int) -> list[list[Tensor]]:
+    """The seeds of every rank's mini-batches: the training nodes that it owns, shuffled; equally many for all ranks."""
+    found = []
+    for rank in range(config.num_ranks):
+        mine = train[owner[train] == rank]
+        order = EpochOrder(len(mine), config.batch_size, drop_last=True, seed=config.seed + number)
+        found.append([mine[positions] for _, positions in order.positions(rank)])
+    least = min(map(len, found))
+    if not least:
+        raise ValueError(
+            f"a rank owns fewer than {config.batch_size} of {len(train)} training nodes, no mini-batch; set a smaller "
+            "batch_size or fewer ranks"
+        )
+    return [seeds[:least] for seeds in found]
+
+
+def batches_of_ranks(config: EpochConfig, data: Any, owner: Tensor, number: int) -> Iterator[Iterator[wb.MiniBatch]]:
+    """The mini-batches of an epoch, rank by rank.
+
+    Args:
+        config: of the point.
+        data: graph and training nodes.
+        owner: the rank that owns each node.
+        number: of the run, which selects seeds and neighbours.
+    """
+    graph = data.graph.to(config.device)
+    sampler = wb.NeighborSampler(config.fanouts, replace=config.replace, seed=config.seed + number)
+    for rank, orders in enumerate(rank_orders(data.train_idx.cpu(), owner.cpu(), config, number)):
+        steps = enumerate(orders, rank * len(orders))  # ranks draw independently of each other
+        yield (sampler.sample(graph, seeds.to(graph.device), step=step) for step, seeds in steps)
+
+
+def fetches_of_ranks(config: EpochConfig, data: Any, number: int = 0) -> Iterator[list[wb.RemoteFetch]]:
+    """What the mini-batches of an epoch ask of other ranks, rank by rank.
+
+    Args:
+        config: of the point.
+        data: graph and training nodes.
+        number: of the run, which selects owners, seeds and neighbours.
+    """
+    owner = owners(data.graph, config, number)
+    for rank, batches in enumerate(batches_of_ranks(config, data, owner, number)):
+        yield [wb.RemoteFetch.of(mb, owner, rank) for mb in batches]
+
+
+def total(works: list[wb.MacrobatchWork]) -> wb.MacrobatchWork:
+    """The work of all ranks together."""
+    return sum(works[1:], start=works[0])
+
+
+def short_name(dataset: str) -> str:
+    """A data set as the paper calls it: stand-ins by the graph that they stand in for."""
+    return dataset.removeprefix("synthetic-").removeprefix("ogbn-")
+
+
+def row_bytes(data: Any) -> int:
+    """Bytes of a node's features."""
+    return data.num_features * data.x.element_size()
