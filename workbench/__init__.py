@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.core.variates import Nested as Nested
     from workbench.core.variates import Smoothed as Smoothed
     from workbench.datasets.load import load_dataset as load_dataset
+    from workbench.distributed.aggregate_rows import aggregate_rows as aggregate_rows
     from workbench.distributed.agreement import check_ranks_agree as check_ranks_agree
     from workbench.distributed.cooperative_logits import cooperative_logits as cooperative_logits
     from workbench.distributed.cooperative_sampler import CooperativeSampler as CooperativeSampler
@@ -141,6 +142,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.sampling.random_walk import RandomWalkSampler as RandomWalkSampler
     from workbench.sampling.reach import reach_counts as reach_counts
     from workbench.sampling.sampler import Sampler as Sampler
+    from workbench.sampling.without_input_layer import WithoutInputLayer as WithoutInputLayer
     from workbench.sampling.work import Work as Work
     from workbench.sampling.work import expected_inputs as expected_inputs
     from workbench.sampling.work import marginal_inputs as marginal_inputs
@@ -151,6 +153,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.training.accumulate import accumulate as accumulate
     from workbench.training.adapters import micro_batches as micro_batches
     from workbench.training.aggregate_on_read import AggregateOnRead as AggregateOnRead
+    from workbench.training.aggregated_rows import AggregatedRows as AggregatedRows
     from workbench.training.batch_loss import BatchLoss as BatchLoss
     from workbench.training.epoch import epoch_steps as epoch_steps
     from workbench.training.epoch import train_epochs as train_epochs
@@ -190,6 +193,7 @@ _NAMES = {
     "core.units": ["format_bytes", "parse_bytes"],
     "core.variates": ["Nested", "Smoothed"],
     "datasets.load": ["load_dataset"],
+    "distributed.aggregate_rows": ["aggregate_rows"],
     "distributed.agreement": ["check_ranks_agree"],
     "distributed.cooperative_logits": ["cooperative_logits"],
     "distributed.cooperative_sampler": ["CooperativeSampler"],
@@ -255,6 +259,7 @@ _NAMES = {
     "sampling.drawn": ["Drawn"],
     "sampling.owned_graph": ["OwnedGraph"],
     "sampling.sampler": ["Sampler"],
+    "sampling.without_input_layer": ["WithoutInputLayer"],
     "sampling.work": ["Work", "expected_inputs", "marginal_inputs", "measure_work", "work_curve"],
     "tracking.compare": ["compare"],
     "tracking.opening": ["open_store"],
@@ -266,6 +271,7 @@ _NAMES = {
     "training.layerwise": ["layerwise"],
     "training.profile": ["EpochProfile", "profile_epoch"],
     "training.aggregate_on_read": ["AggregateOnRead"],
+    "training.aggregated_rows": ["AggregatedRows"],
     "training.batch_loss": ["BatchLoss"],
     "training.sampler_plan": ["SamplerPlan", "plan_sampler"],
     "training.step": ["take_step", "train_step"],
