@@ -72,7 +72,9 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 def papers(reported: pd.DataFrame) -> pd.DataFrame:
     """The paper's rows relative to those of macrobatches of 1."""
     alone = float(reported.loc[reported.macrobatch == 1, "fetched_millions"].iloc[0])
-    return reported.assign(case=reported.dataset + _ranks(reported) + " × 1024", rows_of_one_by_one=reported.fetched_millions / alone)
+    return reported.assign(
+        case=reported.dataset + _ranks(reported) + " × 1024", rows_of_one_by_one=reported.fetched_millions / alone
+    )
 
 
 def _ranks(rows: pd.DataFrame) -> pd.Series:
@@ -122,10 +124,20 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Rows by size of the macrobatch, absolute and relative to mini-batches one by one; the paper's first."""
-    columns = ["dataset", "num_ranks", "batch_size", "macrobatch", "million rows", "of one by one", "modelled bytes per rank"]
+    columns = [
+        "dataset",
+        "num_ranks",
+        "batch_size",
+        "macrobatch",
+        "million rows",
+        "of one by one",
+        "modelled bytes per rank",
+    ]
     here = shown(table).groupby([*CASE[:-1], "macrobatch"], sort=False).mean(numeric_only=True)
     parts = [
-        papers(reported).assign(dataset=reported.dataset + " (paper)", batch_size=1024, rows=1e6 * reported.fetched_millions),
+        papers(reported).assign(
+            dataset=reported.dataset + " (paper)", batch_size=1024, rows=1e6 * reported.fetched_millions
+        ),
         here.reset_index(),
     ]
     both = pd.concat(parts)

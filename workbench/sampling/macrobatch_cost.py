@@ -71,9 +71,7 @@ def macrobatch_bytes(
     if not relay_bytes >= 0:
         raise ValueError(f"relay_bytes is {relay_bytes}; it must be at least 0")
     layers = range(1 if aggregates else 0, len(work.asked))
-    topology = sum(
-        (ID_BYTES + COUNT_BYTES) * work.asked[layer] + edge_bytes * work.edges[layer] for layer in layers
-    )
+    topology = sum((ID_BYTES + COUNT_BYTES) * work.asked[layer] + edge_bytes * work.edges[layer] for layer in layers)
     rows = work.rows_with_aggregates if aggregates else work.rows
     return FetchBytes(float(topology), relay_bytes * work.num_macrobatches, float(row_bytes * rows))
 
