@@ -1,4 +1,4 @@
-"""BatchGNN, Figure 3: rows fetched in an epoch by the size of a macrobatch, and the time of fetching that they imply."""
+"""BatchGNN, Figure 3: rows fetched in an epoch by the size of a macrobatch, and the time that fetching them takes."""
 
 from collections.abc import Iterator
 from typing import Any, Literal
@@ -7,13 +7,18 @@ import pandas as pd
 from pydantic import Field, PositiveInt
 
 import workbench as wb
-from experiments.batchgnn.rank_fetches import EpochConfig, fetches_of_ranks, row_bytes, short_name, total
+from experiments.batchgnn.rank_fetches import (
+    NETWORK_BYTES_PER_SECOND,
+    EpochConfig,
+    fetches_of_ranks,
+    row_bytes,
+    short_name,
+    total,
+)
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 
 CASE = ["dataset", "num_ranks", "batch_size", "run"]
-NETWORK_BYTES_PER_SECOND = 12.5e9
-"""Of one rank: Omni-Path Architecture, the paper's network, at 100 Gbit/s; from its data sheet, not from the paper."""
 COUNT_BYTES = 8
 
 
@@ -146,4 +151,4 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
         "of one by one": both.rows_of_one_by_one,
         "modelled bytes per rank": both.topology_bytes + both.relays_bytes + both.features_bytes,
     }
-    return both.assign(**told)[columns]
+    return both.assign(**told)[[*CASE[:-1], "macrobatch", *told]]

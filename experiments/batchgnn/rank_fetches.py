@@ -17,6 +17,11 @@ SYSTEMS = {"DGL": ONE_BY_ONE, "BGNN": MACROBATCH, "BGNNC": CACHE}
 """The paper's systems by how they fetch: DistDGL mini-batch by mini-batch, BatchGNN without and with the cache."""
 
 
+NETWORK_BYTES_PER_SECOND = 183.6e6 * 512 / 32 / 2.76
+"""Of one of the paper's ranks, as it fetches rows: those of papers100M on 32 ranks (Table 5), of 512 bytes, over their
+seconds (Table 4): 1.06 GB/s, a twelfth of its network's 100 Gbit/s."""
+
+
 class EpochConfig(DataPointConfig):
     """An epoch of several ranks, each with mini-batches of its own.
 

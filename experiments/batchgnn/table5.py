@@ -79,7 +79,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         facet="dataset",
         log_x=True,
         reported=paper[paper.dataset.isin(rows.dataset)],
-        title=f"A macrobatch fetches {fewer.min():.1f} to {fewer.max():.1f} times fewer rows than mini-batches one by one",
+        title=f"A macrobatch fetches {fewer.min():.1f} to {fewer.max():.1f} times fewer rows than its mini-batches",
     )
 
 
@@ -134,7 +134,7 @@ def _cache(found: pd.DataFrame) -> Iterator[Finding]:
 
 def _beside_paper(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Counts on the paper's own graph and setting, and how far they are from its figures, beyond their rounding."""
-    here = named(table[(table.dataset == EXACT) & table.replace]).drop(columns="rows_per_node")
+    here = named(table[table.dataset == EXACT]).drop(columns="rows_per_node")
     paper = papers(reported)[["dataset", "num_ranks", "ownership", "fetching", "rows"]]
     both = here.merge(paper, on=["dataset", "num_ranks", "ownership", "fetching"], suffixes=("", "_paper"))
     return both.assign(off=((both.rows - both.rows_paper).abs() - ROUNDING) / both.rows_paper)

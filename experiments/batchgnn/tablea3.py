@@ -27,7 +27,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         log_x=True,
         log_y=True,
         reported=reported,
-        title=f"Building the aggregation cache takes {rows.of_an_epoch.min():.2f} to {rows.of_an_epoch.max():.2f} epochs",
+        title=f"Building the cache takes {rows.of_an_epoch.min():.2f} to {rows.of_an_epoch.max():.2f} epochs",
     )
 
 

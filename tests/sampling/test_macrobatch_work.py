@@ -20,7 +20,7 @@ def batches_of(rank, count=5, batch_size=3):
 
 
 def by_hand(batches, rank, size):
-    """Distinct foreign inputs and destinations of the input layer, window by window; foreign rows and edges by layer."""
+    """Distinct foreign inputs and first destinations, window by window; foreign rows and edges by layer."""
     windows = [batches[i : i + size] for i in range(0, len(batches), size)]
     foreign = lambda ids: {v for v in ids.tolist() if int(OWNER[v]) != rank}  # noqa: E731
     rows = sum(len(set().union(*(foreign(mb.node_ids) for mb in window))) for window in windows)

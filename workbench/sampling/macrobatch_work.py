@@ -1,6 +1,6 @@
 """What a rank fetches from the others for its mini-batches: one by one, in macrobatches, with cached aggregates.
 
-Hoang et al.: "BatchGNN: Efficient CPU-based distributed GNN training on very large graphs", table 5 and appendices A, C.
+Hoang et al.: "BatchGNN: Efficient CPU-based distributed GNN training on very large graphs", table 5, appendices A, C.
 """
 
 from collections.abc import Iterator, Sequence
