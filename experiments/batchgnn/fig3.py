@@ -129,15 +129,6 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Rows by size of the macrobatch, absolute and relative to mini-batches one by one; the paper's first."""
-    columns = [
-        "dataset",
-        "num_ranks",
-        "batch_size",
-        "macrobatch",
-        "million rows",
-        "of one by one",
-        "modelled bytes per rank",
-    ]
     here = shown(table).groupby([*CASE[:-1], "macrobatch"], sort=False).mean(numeric_only=True)
     parts = [
         papers(reported).assign(
