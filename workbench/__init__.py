@@ -40,9 +40,11 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.distributed.group import get_world_size as get_world_size
     from workbench.distributed.launch import run_ranks as run_ranks
     from workbench.distributed.owned_rows import OwnedRows as OwnedRows
+    from workbench.distributed.plan_macrobatch import plan_macrobatch as plan_macrobatch
     from workbench.distributed.rank_pool import RankPool as RankPool
     from workbench.experiment.figure_loader import load_experiment as load_experiment
     from workbench.experiment.finding import Finding as Finding
+    from workbench.features.aggregate_cost import InputHop as InputHop
     from workbench.features.cache.costs import CacheCost as CacheCost
     from workbench.features.cache.costs import cache_costs as cache_costs
     from workbench.features.cache.policies import CACHE_POLICIES as CACHE_POLICIES
@@ -53,6 +55,9 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.features.cache.static import rank_by_frequency as rank_by_frequency
     from workbench.features.cached_rows import CachedRows as CachedRows
     from workbench.features.disk_rows import DiskRows as DiskRows
+    from workbench.features.macrobatch_counts import MacrobatchCounts as MacrobatchCounts
+    from workbench.features.macrobatch_counts import count_macrobatches as count_macrobatches
+    from workbench.features.macrobatch_plan import MacrobatchPlan as MacrobatchPlan
     from workbench.features.mapped_rows import MappedRows as MappedRows
     from workbench.features.memory_rows import MemoryRows as MemoryRows
     from workbench.features.protocols import FeatureStore as FeatureStore
@@ -62,6 +67,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.features.stage import StagedRows as StagedRows
     from workbench.features.stage import stage as stage
     from workbench.features.stage import windows as windows
+    from workbench.features.window_fetches import WindowFetches as WindowFetches
+    from workbench.features.window_fetches import window_fetches as window_fetches
     from workbench.kernels.threads import get_num_threads as get_num_threads
     from workbench.kernels.threads import set_num_threads as set_num_threads
     from workbench.links.edge_batch import EdgeBatch as EdgeBatch
@@ -203,9 +210,11 @@ _NAMES = {
     "distributed.group": ["get_rank", "get_world_size"],
     "distributed.launch": ["run_ranks"],
     "distributed.owned_rows": ["OwnedRows"],
+    "distributed.plan_macrobatch": ["plan_macrobatch"],
     "distributed.rank_pool": ["RankPool"],
     "experiment.finding": ["Finding"],
     "experiment.figure_loader": ["load_experiment"],
+    "features.aggregate_cost": ["InputHop"],
     "features.cache.costs": ["CacheCost", "cache_costs"],
     "features.cache.policies": ["CACHE_POLICIES"],
     "features.cache.simulate": ["CacheSimulation", "simulate_cache"],
@@ -213,11 +222,14 @@ _NAMES = {
     "features.cache.static": ["rank_by_degree", "rank_by_frequency"],
     "features.cached_rows": ["CachedRows"],
     "features.disk_rows": ["DiskRows"],
+    "features.macrobatch_counts": ["MacrobatchCounts", "count_macrobatches"],
+    "features.macrobatch_plan": ["MacrobatchPlan"],
     "features.mapped_rows": ["MappedRows"],
     "features.memory_rows": ["MemoryRows"],
     "features.protocols": ["FeatureStore", "Stageable", "WritableStore"],
     "features.recorded_rows": ["RecordedRows"],
     "features.stage": ["StagedRows", "stage", "windows"],
+    "features.window_fetches": ["WindowFetches", "window_fetches"],
     "kernels.threads": ["get_num_threads", "set_num_threads"],
     "memory.estimator": ["estimate_memory", "estimator_for"],
     "memory.backend": ["Backend"],

@@ -1,9 +1,11 @@
 """`aggregate_rows`: the full-neighbour aggregates of static features, built in bounded memory, at their owners."""
 
+import math
 import os
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 import torch.distributed as dist
@@ -22,11 +24,10 @@ from workbench.features.protocols import FeatureStore, check_store
 from workbench.features.sources import as_store, check_covers
 from workbench.features.stage import stage_ids
 from workbench.kernels.segment import compute_dtype
-from workbench.nn.static_aggregate import static_aggregate
+from workbench.nn.static_aggregate import StaticAggregate, static_aggregate
 from workbench.sampling.owned_graph import OwnedGraph
 from workbench.training.neighbour_sums import NeighbourSums, Pieces, out_degrees
 
-_SUMS = (torch.float32, torch.float64)
 Progress = Callable[[int], object]
 
 
@@ -56,8 +57,8 @@ def aggregate_rows(
     by piece: pass its `OwnedGraph` and `OwnedRows`; then the call is collective.
 
     Args:
-        graph: the graph, which may be memory-mapped, on the CPU; over ranks, the rank's part of it. Its edge weights, if
-            it has any, multiply the rows.
+        graph: the graph, which may be memory-mapped, on the CPU; over ranks, the rank's part of it. Its edge weights,
+            if it has any, multiply the rows.
         x: floating features [num_nodes, in_dim] by raw-graph id: a tensor, an array or a store (`DiskRows`, …). A
             contiguous tensor in `sum_dtype` is summed where it is.
         model: a model of `workbench.build_model`, whose first layer is to read the aggregates.
@@ -96,60 +97,47 @@ def aggregate_rows(
             [2.]])
     """
     aggregate, budget = static_aggregate(model, kind), check_bytes("chunk_bytes", chunk_bytes)
-    owned = graph if isinstance(graph, OwnedGraph) else None
-    whole, nodes = _rows_of(graph, group)
-    store = _checked_store(x, whole)
-    dtype = compute_dtype(torch.empty(0, dtype=store.dtype)) if sum_dtype is None else sum_dtype
-    if dtype not in _SUMS:
-        raise ValueError(f"sum_dtype is {dtype}; pass torch.float32 or torch.float64")
-    resident = x if owned is None and _is_resident(x, dtype) else None
-    (width,) = store.row_shape
-    wide = width * (store.dtype.itemsize + (dtype.itemsize if dtype != store.dtype else 0))  # read, then converted
-    sum_bytes = width * dtype.itemsize + (wide if aggregate.adds_self or dtype != store.dtype else 0)
-    source_bytes = 0 if resident is not None else wide
-    pieces = Pieces.within(whole, nodes, chunk_bytes=budget, sum_bytes=sum_bytes, source_bytes=source_bytes)
+    part, nodes = _part(graph, group)
+    store = _checked_store(x, part.graph)
     if folder is None:
-        remedy = "pass folder= to write them to disk"
-        check_fits(f"aggregates of {len(nodes)} nodes", len(nodes) * width * store.dtype.itemsize, remedy)
-
-    def fetch(ids: Tensor) -> Tensor:
-        return (store if owned is None else stage_ids(store, ids)).read(ids)
-
+        nbytes = len(nodes) * math.prod(store.row_shape) * store.dtype.itemsize
+        check_fits(f"aggregates of {len(nodes)} nodes", nbytes, "pass folder= to write them to disk")
     with in_phase("features"):
-        degrees = _out_degrees(pieces, owned, group) if aggregate.norm == "both" else None
-        rounds = 0 if owned is None else int(max(gather_numbers(len(pieces), group))) - len(pieces)
-        sums = NeighbourSums(aggregate, pieces, fetch, store.read, dtype, store.dtype, resident, degrees)
-
-        def chunks() -> Iterator[Tensor]:
-            yield from sums.chunks(width, progress)
-            for _ in range(rounds):  # other ranks have more pieces, whose rows this one may own
-                fetch(nodes[:0])
-
+        sums = _sums(aggregate, part, nodes, store, x, budget, sum_dtype)
+        chunks = _chunks(sums, part, nodes, progress)
         if folder is None:
-            rows = _gathered(chunks(), len(nodes), width, store.dtype)
-            kept: FeatureStore = MemoryRows(rows, traffic=traffic)
+            kept: FeatureStore = MemoryRows(_gathered(chunks, len(nodes), store), traffic=traffic)
         else:
-            at = Path(folder) if owned is None else Path(folder) / f"rank-{owned.rank}"
-            MappedRows.create(at, chunks(), overwrite=overwrite)
+            at = Path(folder) if part.owned is None else Path(folder) / f"rank-{part.owned.rank}"
+            MappedRows.create(at, chunks, overwrite=overwrite)
             kept = MappedRows(at, traffic=traffic)
-    return kept if owned is None else OwnedRows(kept, owned.owner, group, traffic=traffic)
+    return kept if part.owned is None else OwnedRows(kept, part.owned.owner, group, traffic=traffic)
 
 
-def _rows_of(graph: Graph | OwnedGraph, group: Group) -> tuple[Graph, Tensor]:
-    """The graph and the nodes whose rows this rank aggregates."""
+class _Part(NamedTuple):
+    """The graph whose rows this rank aggregates; `owned` is None in one process."""
+
+    graph: Graph
+    owned: OwnedGraph | None
+    group: Group
+
+
+def _part(graph: Graph | OwnedGraph, group: Group) -> tuple[_Part, Tensor]:
+    """Return this rank's part, and the nodes whose rows it aggregates."""
     check_type("graph", graph, Graph | OwnedGraph, "pass a Graph, or over ranks OwnedGraph.of(graph, owner, rank)")
-    whole = graph.graph if isinstance(graph, OwnedGraph) else graph
-    if whole.device.type != "cpu":
-        raise ValueError(f"graph is on {whole.device}, but rows are aggregated on the CPU; pass graph.to('cpu')")
-    if not isinstance(graph, OwnedGraph):
-        return whole, torch.arange(whole.num_nodes)
+    owned = graph if isinstance(graph, OwnedGraph) else None
+    part = _Part(graph.graph if isinstance(graph, OwnedGraph) else graph, owned, group)
+    if part.graph.device.type != "cpu":
+        raise ValueError(f"graph is on {part.graph.device}, but rows are aggregated on the CPU; move it there")
+    if owned is None:
+        return part, torch.arange(part.graph.num_nodes)
     rank, size = get_rank(group), get_world_size(group)
-    if (graph.rank, graph.num_ranks) != (rank, size):
+    if (owned.rank, owned.num_ranks) != (rank, size):
         raise ValueError(
-            f"graph is the part of rank {graph.rank} of {graph.num_ranks}, but this is rank {rank} of {size}; pass "
+            f"graph is the part of rank {owned.rank} of {owned.num_ranks}, but this is rank {rank} of {size}; pass "
             f"OwnedGraph.of(graph, owner, {rank}, {size})"
         )
-    return whole, (graph.owner == rank).nonzero()[:, 0]
+    return part, (owned.owner == rank).nonzero()[:, 0]
 
 
 def _checked_store(x: Any, graph: Graph) -> FeatureStore:
@@ -166,24 +154,70 @@ def _checked_store(x: Any, graph: Graph) -> FeatureStore:
     return store
 
 
+def _sums(
+    aggregate: StaticAggregate,
+    part: _Part,
+    nodes: Tensor,
+    store: FeatureStore,
+    x: Any,
+    budget: int,
+    sum_dtype: torch.dtype | None,
+) -> NeighbourSums:
+    """Cut the work so that its sums and sources fit the budget."""
+    dtype = compute_dtype(torch.empty(0, dtype=store.dtype)) if sum_dtype is None else sum_dtype
+    if dtype not in (torch.float32, torch.float64):
+        raise ValueError(f"sum_dtype is {dtype}; pass torch.float32 or torch.float64")
+    resident = x if part.owned is None and _is_resident(x, dtype) else None
+    converts = dtype != store.dtype
+    row_bytes = store.row_shape[0] * (store.dtype.itemsize + converts * dtype.itemsize)
+    sum_bytes = store.row_shape[0] * dtype.itemsize + (aggregate.adds_self or converts) * row_bytes
+    source_bytes = 0 if resident is not None else row_bytes
+    pieces = Pieces.within(part.graph, nodes, chunk_bytes=budget, sum_bytes=sum_bytes, source_bytes=source_bytes)
+    degrees = _out_degrees(pieces, part) if aggregate.norm == "both" else None
+    return NeighbourSums(
+        aggregate,
+        pieces,
+        width=store.row_shape[0],
+        fetch=partial(_fetch, store, part),
+        own=store.read,
+        dtype=dtype,
+        out_dtype=store.dtype,
+        resident=resident,
+        source_degrees=degrees,
+    )
+
+
 def _is_resident(x: Any, dtype: torch.dtype) -> bool:
     """Whether features are summed where they are."""
     return isinstance(x, Tensor) and x.device.type == "cpu" and x.dtype == dtype and x.is_contiguous()
 
 
-def _out_degrees(pieces: Pieces, owned: OwnedGraph | None, group: Group) -> Tensor:
+def _fetch(store: FeatureStore, part: _Part, ids: Tensor) -> Tensor:
+    return (store if part.owned is None else stage_ids(store, ids)).read(ids)
+
+
+def _chunks(sums: NeighbourSums, part: _Part, nodes: Tensor, progress: Progress | None) -> Iterator[Tensor]:
+    """Aggregate chunk after chunk; then join the fetches of ranks with more pieces, whose rows this one may own."""
+    own = len(sums.pieces)
+    rounds = own if part.owned is None else int(max(gather_numbers(own, part.group)))
+    yield from sums.chunks(progress)
+    for _ in range(rounds - own):
+        sums.fetch(nodes[:0])
+
+
+def _out_degrees(pieces: Pieces, part: _Part) -> Tensor:
     """Out-degrees in the whole graph; over ranks, the sum of those that each rank's edges have."""
     counts = out_degrees(pieces)
-    if owned is not None and get_world_size(group) > 1:
-        on = counts.cuda() if dist.get_backend(group) == "nccl" else counts
-        dist.all_reduce(on, group=group)
+    if part.owned is not None and get_world_size(part.group) > 1:
+        on = counts.cuda() if dist.get_backend(part.group) == "nccl" else counts
+        dist.all_reduce(on, group=part.group)
         counts = on.cpu()
     return counts
 
 
-def _gathered(chunks: Iterator[Tensor], count: int, width: int, dtype: torch.dtype) -> Tensor:
+def _gathered(chunks: Iterator[Tensor], count: int, store: FeatureStore) -> Tensor:
     """Concatenate chunks, which are not kept beside the result."""
-    rows, done = torch.empty(count, width, dtype=dtype), 0
+    rows, done = torch.empty(count, *store.row_shape, dtype=store.dtype), 0
     for chunk in chunks:
         rows[done : done + len(chunk)] = chunk
         done += len(chunk)

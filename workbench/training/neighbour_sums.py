@@ -67,7 +67,8 @@ class Pieces:
         """
         half = chunk_bytes // 2
         edge_bytes = source_bytes + _EDGE_BYTES + (0 if graph.edge_weight is None else 8)
-        return Pieces(graph, nodes, max(1, half // max(1, sum_bytes)), max(1, half // edge_bytes))
+        chunks = 2 * max(1, sum_bytes)  # one is still being written when the next one begins
+        return Pieces(graph, nodes, max(1, half // chunks), max(1, half // edge_bytes))
 
     def __len__(self) -> int:
         """Number of pieces of all chunks."""
@@ -116,6 +117,7 @@ class NeighbourSums:
     Args:
         aggregate: what is summed, and its normaliser.
         pieces: the destinations and their edges.
+        width: channels of a row.
         fetch: fetches rows of sources.
         own: fetches rows of destinations.
         dtype: dtype of the sums, float32 or float64.
@@ -127,6 +129,7 @@ class NeighbourSums:
 
     aggregate: StaticAggregate
     pieces: Pieces
+    width: int
     fetch: Fetch
     own: Fetch
     dtype: torch.dtype
@@ -134,16 +137,15 @@ class NeighbourSums:
     resident: Tensor | None = None
     source_degrees: Tensor | None = None
 
-    def chunks(self, width: int, after: Callable[[int], object] | None = None) -> Iterator[Tensor]:
+    def chunks(self, after: Callable[[int], object] | None = None) -> Iterator[Tensor]:
         """Yield the aggregates of every chunk, [destinations, width].
 
         Args:
-            width: channels of a row.
             after: called after every piece with the number of edges summed so far.
         """
         done = 0
         for chunk in self.pieces.chunks():
-            sums = torch.zeros(len(chunk), width, dtype=self.dtype)
+            sums = torch.zeros(len(chunk), self.width, dtype=self.dtype)
             for piece in self.pieces.of(chunk):
                 self._add(sums, piece)
                 done += len(piece.positions)
