@@ -39,6 +39,9 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.distributed.group import get_rank as get_rank
     from workbench.distributed.group import get_world_size as get_world_size
     from workbench.distributed.launch import run_ranks as run_ranks
+    from workbench.distributed.macrobatch_sampler import MacrobatchSampler as MacrobatchSampler
+    from workbench.distributed.macrobatches import macrobatches as macrobatches
+    from workbench.distributed.open_owned import open_owned_graph as open_owned_graph
     from workbench.distributed.owned_rows import OwnedRows as OwnedRows
     from workbench.distributed.plan_macrobatch import plan_macrobatch as plan_macrobatch
     from workbench.distributed.rank_pool import RankPool as RankPool
@@ -64,6 +67,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.features.protocols import Stageable as Stageable
     from workbench.features.protocols import WritableStore as WritableStore
     from workbench.features.recorded_rows import RecordedRows as RecordedRows
+    from workbench.features.split_rows import split_rows as split_rows
     from workbench.features.stage import StagedRows as StagedRows
     from workbench.features.stage import stage as stage
     from workbench.features.stage import windows as windows
@@ -148,6 +152,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.sampling.owned_graph import OwnedGraph as OwnedGraph
     from workbench.sampling.random_walk import RandomWalkSampler as RandomWalkSampler
     from workbench.sampling.reach import reach_counts as reach_counts
+    from workbench.sampling.relay import sample_relayed as sample_relayed
+    from workbench.sampling.relay_windows import relay_windows as relay_windows
     from workbench.sampling.sampler import Sampler as Sampler
     from workbench.sampling.without_input_layer import WithoutInputLayer as WithoutInputLayer
     from workbench.sampling.work import Work as Work
@@ -209,6 +215,9 @@ _NAMES = {
     "distributed.gradients": ["all_reduce_gradients"],
     "distributed.group": ["get_rank", "get_world_size"],
     "distributed.launch": ["run_ranks"],
+    "distributed.macrobatch_sampler": ["MacrobatchSampler"],
+    "distributed.macrobatches": ["macrobatches"],
+    "distributed.open_owned": ["open_owned_graph"],
     "distributed.owned_rows": ["OwnedRows"],
     "distributed.plan_macrobatch": ["plan_macrobatch"],
     "distributed.rank_pool": ["RankPool"],
@@ -228,6 +237,7 @@ _NAMES = {
     "features.memory_rows": ["MemoryRows"],
     "features.protocols": ["FeatureStore", "Stageable", "WritableStore"],
     "features.recorded_rows": ["RecordedRows"],
+    "features.split_rows": ["split_rows"],
     "features.stage": ["StagedRows", "stage", "windows"],
     "features.window_fetches": ["WindowFetches", "window_fetches"],
     "kernels.threads": ["get_num_threads", "set_num_threads"],
@@ -264,6 +274,8 @@ _NAMES = {
     "sampling.macrobatch_cost": ["FetchBytes", "macrobatch_bytes"],
     "sampling.macrobatch_work": ["MacrobatchWork", "RemoteFetch", "macrobatch_work"],
     "sampling.reach": ["reach_counts"],
+    "sampling.relay": ["sample_relayed"],
+    "sampling.relay_windows": ["relay_windows"],
     "sampling.random_walk": ["RandomWalkSampler"],
     "sampling.cooperation_cost": ["PeCounts", "StageSeconds", "StepSeconds", "step_seconds"],
     "sampling.cooperative": ["cooperative_batches", "independent_batches", "sample_owned"],

@@ -9,6 +9,8 @@ import pytest
 import workbench as wb
 from experiments.performance import cooperation
 from tests.distributed import rank_functions
+from tests.distributed.cooperative_setting import GRAPH, X, owner_of
+from tests.distributed.macrobatch_ranks import EPOCHS
 from tests.toy_experiments import CODE
 from tests.toy_experiments import toys as toys
 from workbench.experiment.figure_loader import load_experiment
@@ -121,6 +123,39 @@ def test_caches_of_owned_rows_hit_as_simulated(rank_pool):
 def test_outputs_over_the_owners_equal_those_of_one_process(rank_pool, size):
     for row in run(rank_pool, "cooperative_ranks:evaluation", size, kinds=KINDS, chunk_edges=50):
         assert row["error"] <= TOLERANCE and row["nodes"] == 70
+
+
+@pytest.mark.parametrize("size", [1, 2, 4])
+def test_macrobatches_equal_mini_batches_one_by_one(rank_pool, size):
+    cases = [(name, dependent) for name in ("neighbor", "replace", "labor") for dependent in (False, True)]
+    windows = [(1, 1), (3, 3), (4, 2), (9, 9), (5, 2), (2, 1)]
+    orders = [(*case, *window) for case, window in zip(cases, windows, strict=True)]
+    for order, row in zip(orders, run(rank_pool, "macrobatch_ranks:equal", size, cases=orders), strict=True):
+        assert all(all(row[key]) for key in ("steps", "losses", "parameters", "seeds")), order
+        (length,), window, group = set(row["length"]), *order[2:]
+        sizes = [min(window, length - start) for start in range(0, length, window)]
+        expected = sum(2 + -(-batches // group) for batches in sizes) if size > 1 else 0
+        assert row["relays"] == [EPOCHS * expected] * size, order
+        assert (max(row["empty"]) == EPOCHS * length) == (size > 2) and min(row["empty"]) == 0 and row["loss"] > 0
+
+
+@pytest.mark.parametrize("size", [2, 4])
+def test_macrobatch_bytes_are_those_of_the_equations(rank_pool, size):
+    rows = run(rank_pool, "macrobatch_ranks:counters", size, windows=[(1, 1), (3, 3), (9, 2)])
+    for row in rows:
+        assert all(value for value in row.values()), row
+    one, several, _ = rows
+    assert one["fetched"] > several["fetched"] and one["relay_bytes"] > several["relay_bytes"]
+
+
+def test_ranks_load_their_parts_from_disk_and_hold_nothing_else(rank_pool, tmp_path):
+    owner = owner_of(3)
+    wb.split_graph(GRAPH, owner, tmp_path / "graph")
+    wb.split_rows(X, owner, tmp_path / "rows")
+    (row,) = run(rank_pool, "macrobatch_ranks:from_disk", 3, folder=str(tmp_path))
+    assert (row["resident_rows"], row["resident_edges"], row["foreign_edges"]) == (0, 0, 0) and row["batches"] > 1
+    assert "and rank 0 has only its own" in row["refused"][0] and "rank 0 has the rows of its own" in row["refused"][1]
+    assert "contains 3 parts, but there are 1 ranks; start as many ranks as parts" in row["wrong_parts"]
 
 
 def test_ranks_that_differ_are_refused_with_what_differs_and_where(rank_pool):
