@@ -59,7 +59,6 @@ REFUSING: dict[str, Callable[[], object]] = {
     "profile_epoch": lambda: wb.profile_epoch(MODEL, [[HALO]], *DATA),
     "reach_counts": lambda: wb.reach_counts(HALO),
     "redundancy": lambda: wb.redundancy([HALO], HALO),
-    "RemoteFetch.of": lambda: wb.RemoteFetch.of(HALO, PARTS, 0),
     "refine_parts": lambda: wb.refine_parts(HALO, PARTS),
     "symmetric_norm": lambda: wb.symmetric_norm(HALO),
     "take_step": lambda: wb.take_step(SETUP, HALO, X, Y),

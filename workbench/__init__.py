@@ -58,6 +58,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.features.cache.static import rank_by_frequency as rank_by_frequency
     from workbench.features.cached_rows import CachedRows as CachedRows
     from workbench.features.disk_rows import DiskRows as DiskRows
+    from workbench.features.macrobatch_bytes import FetchBytes as FetchBytes
+    from workbench.features.macrobatch_bytes import macrobatch_bytes as macrobatch_bytes
     from workbench.features.macrobatch_counts import MacrobatchCounts as MacrobatchCounts
     from workbench.features.macrobatch_counts import count_macrobatches as count_macrobatches
     from workbench.features.macrobatch_plan import MacrobatchPlan as MacrobatchPlan
@@ -142,11 +144,6 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.sampling.labor import LaborSampler as LaborSampler
     from workbench.sampling.loader import batches as batches
     from workbench.sampling.loader import prefetch as prefetch
-    from workbench.sampling.macrobatch_cost import FetchBytes as FetchBytes
-    from workbench.sampling.macrobatch_cost import macrobatch_bytes as macrobatch_bytes
-    from workbench.sampling.macrobatch_work import MacrobatchWork as MacrobatchWork
-    from workbench.sampling.macrobatch_work import RemoteFetch as RemoteFetch
-    from workbench.sampling.macrobatch_work import macrobatch_work as macrobatch_work
     from workbench.sampling.neighbor import FullNeighborSampler as FullNeighborSampler
     from workbench.sampling.neighbor import NeighborSampler as NeighborSampler
     from workbench.sampling.owned_graph import OwnedGraph as OwnedGraph
@@ -231,6 +228,7 @@ _NAMES = {
     "features.cache.static": ["rank_by_degree", "rank_by_frequency"],
     "features.cached_rows": ["CachedRows"],
     "features.disk_rows": ["DiskRows"],
+    "features.macrobatch_bytes": ["FetchBytes", "macrobatch_bytes"],
     "features.macrobatch_counts": ["MacrobatchCounts", "count_macrobatches"],
     "features.macrobatch_plan": ["MacrobatchPlan"],
     "features.mapped_rows": ["MappedRows"],
@@ -271,8 +269,6 @@ _NAMES = {
     "sampling.induced": ["induced_edges"],
     "sampling.labor": ["LaborSampler"],
     "sampling.loader": ["batches", "prefetch"],
-    "sampling.macrobatch_cost": ["FetchBytes", "macrobatch_bytes"],
-    "sampling.macrobatch_work": ["MacrobatchWork", "RemoteFetch", "macrobatch_work"],
     "sampling.reach": ["reach_counts"],
     "sampling.relay": ["sample_relayed"],
     "sampling.relay_windows": ["relay_windows"],

@@ -1,6 +1,6 @@
 """BatchGNN, Figure 3: rows fetched in an epoch by the size of a macrobatch, and the time that fetching them takes."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 import pandas as pd
@@ -10,13 +10,13 @@ import workbench as wb
 from experiments.batchgnn.rank_fetches import (
     NETWORK_BYTES_PER_SECOND,
     EpochConfig,
-    fetches_of_ranks,
+    counts_of_ranks,
     row_bytes,
     short_name,
-    total,
 )
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.features.macrobatch_counts import ReadCounts
 
 CASE = ["dataset", "num_ranks", "batch_size", "run"]
 COUNT_BYTES = 8
@@ -35,27 +35,27 @@ class Config(EpochConfig):
 def run(config: Config) -> Iterator[dict[str, Any]]:
     data = config.dataset.load()
     for number in range(config.runs):
-        ranks = list(fetches_of_ranks(config, data, number))
-        count = len(ranks[0])
+        ranks = [counts.sampled for counts in counts_of_ranks(config, data, number)]
+        count = len(ranks[0].fetched)
         for size in sorted({count if size == "all" else min(size, count) for size in config.sizes}):
-            work = total([wb.macrobatch_work(rank, size=size) for rank in ranks])
             yield {
                 "macrobatch": size,
                 "run": number,
                 "num_batches": count,
                 "num_nodes": data.graph.num_nodes,
-                "rows": work.rows,
-                "relays": (len(config.fanouts) + 1) * work.num_macrobatches,
-                **modelled(work, config, row_bytes(data)),
+                "rows": sum(int(one.fetched.counts(size).sum()) for one in ranks),
+                "relays": (len(config.fanouts) + 1) * -(-count // size),
+                **modelled(ranks, size, config, row_bytes(data)),
             }
 
 
-def modelled(work: wb.MacrobatchWork, config: EpochConfig, size: int) -> dict[str, float]:
+def modelled(ranks: Sequence[ReadCounts], size: int, config: Config, nbytes: int) -> dict[str, float]:
     """Equation 3 per rank: bytes of topology, relays and features, and their seconds on the paper's network."""
-    cost = wb.macrobatch_bytes(work, row_bytes=size, relay_bytes=config.num_ranks * relay_bytes(config))
-    columns = {f"{name}_bytes": value / config.num_ranks for name, value in cost._asdict().items()}
-    seconds = {f"{name}_seconds": columns[f"{name}_bytes"] / NETWORK_BYTES_PER_SECOND for name in cost._fields}
-    return {**columns, **seconds, "modelled_seconds": sum(seconds.values())}
+    options: dict[str, Any] = {"size": size, "row_bytes": nbytes, "relay_bytes": relay_bytes(config)}
+    costs = [wb.macrobatch_bytes(counts, **options) for counts in ranks]
+    parts = {name: sum(getattr(cost, name) for cost in costs) / len(ranks) for name in wb.FetchBytes._fields}
+    columns = {f"{name}_bytes": value for name, value in parts.items()}
+    return {**columns, "modelled_seconds": sum(parts.values()) / NETWORK_BYTES_PER_SECOND}
 
 
 def relay_bytes(config: EpochConfig) -> int:

@@ -12,7 +12,16 @@ from pydantic import PositiveInt
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
-from experiments.batchgnn.rank_fetches import CACHE, MACROBATCH, ONE_BY_ONE, EpochConfig, owners, rank_orders, row_bytes
+from experiments.batchgnn.rank_fetches import (
+    CACHE,
+    MACROBATCH,
+    ONE_BY_ONE,
+    EpochConfig,
+    owners,
+    rank_orders,
+    reads,
+    row_bytes,
+)
 from workbench.distributed.group import gather_numbers
 
 PARTS = {
@@ -63,9 +72,9 @@ def on_rank(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     for number in range(config.epochs):
         for name in reversed(sides) if number % 2 else sides:
             sides[name].timed_epoch(number + 1)
-    fetches = last_fetches(config, data, owner, orders)
+    counts = last_counts(config, data, owner, orders)
     for name, side in sides.items():
-        row = side.row() | modelled(side, fetches, data)
+        row = side.row() | modelled(side, counts, data)
         if rank == 0:
             yield {"fetching": name, "num_batches": len(orders), "num_nodes": data.graph.num_nodes, **row}
 
@@ -95,7 +104,7 @@ class Side:
         if name == CACHE:
             gather_numbers(0)  # starts the ranks together
             start = time.perf_counter()
-            aggregated = wb.aggregate_rows(self.owned, self.rows, model=self.model)
+            aggregated = wb.aggregate_rows(self.owned, self.rows, model=self.model, traffic=self.fetched)
             self.cache_seconds = max(gather_numbers(time.perf_counter() - start))
             self.rows = wb.AggregatedRows(self.rows, aggregated)
             sampler = wb.WithoutInputLayer(sampler)
@@ -176,22 +185,17 @@ class Side:
         return found
 
 
-def last_fetches(config: RankConfig, data: Any, owner: Any, orders: list[Any]) -> list[wb.RemoteFetch]:
+def last_counts(config: RankConfig, data: Any, owner: Any, orders: list[Any]) -> wb.MacrobatchCounts:
     """What the last epoch's mini-batches ask of other ranks, counted on the whole graph without any exchange."""
     sampler = wb.NeighborSampler(config.fanouts, replace=config.replace, seed=config.seed)
     steps = range(config.epochs * len(orders), (config.epochs + 1) * len(orders))
     batches = (sampler.sample(data.graph, seeds, step=step) for step, seeds in zip(steps, orders, strict=True))
-    return [wb.RemoteFetch.of(mb, owner, wb.get_rank()) for mb in batches]
+    return wb.count_macrobatches(batches, owner=owner, rank=wb.get_rank())
 
 
-def modelled(side: Side, fetches: list[wb.RemoteFetch], data: Any) -> dict[str, float]:
+def modelled(side: Side, counts: wb.MacrobatchCounts, data: Any) -> dict[str, float]:
     """Bytes of equations 2 to 5, of all ranks together, relays apart."""
-    cost = wb.macrobatch_bytes(
-        wb.macrobatch_work(fetches, size=side.size),
-        row_bytes=row_bytes(data),
-        edge_bytes=data.graph.indices.element_size(),
-        aggregates=side.name == CACHE,
-    )
+    cost = wb.macrobatch_bytes(reads(counts, side.name), size=side.size, row_bytes=row_bytes(data))
     parts = {"topology": cost.topology, "features": cost.features}
     return {f"modelled_{name}_bytes": sum(gather_numbers(value)) for name, value in parts.items()}
 

@@ -1,6 +1,6 @@
-"""What Table 5, Figure 3 and Tables 2 and 3 share: the mini-batches that every rank samples in an epoch, as fetches."""
+"""What Table 5, Figure 3 and Tables 2 and 3 share: the mini-batches that ranks sample in an epoch, and their counts."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Literal
 
 from pydantic import Field, PositiveInt
@@ -8,6 +8,7 @@ from torch import Tensor
 
 import workbench as wb
 from workbench.experiment.config import DataPointConfig
+from workbench.features.macrobatch_counts import ReadCounts
 from workbench.sampling.batches import EpochOrder
 
 Ownership = Literal["random", "metis", "ldg", "fennel"]
@@ -79,8 +80,8 @@ def batches_of_ranks(config: EpochConfig, data: Any, owner: Tensor, number: int)
         yield (sampler.sample(graph, seeds.to(graph.device), step=step) for step, seeds in steps)
 
 
-def fetches_of_ranks(config: EpochConfig, data: Any, number: int = 0) -> Iterator[list[wb.RemoteFetch]]:
-    """What the mini-batches of an epoch ask of other ranks, rank by rank.
+def counts_of_ranks(config: EpochConfig, data: Any, number: int = 0) -> list[wb.MacrobatchCounts]:
+    """What the mini-batches of an epoch ask of other ranks, by rank.
 
     Args:
         config: of the point.
@@ -88,13 +89,24 @@ def fetches_of_ranks(config: EpochConfig, data: Any, number: int = 0) -> Iterato
         number: of the run, which selects owners, seeds and neighbours.
     """
     owner = owners(data.graph, config, number)
-    for rank, batches in enumerate(batches_of_ranks(config, data, owner, number)):
-        yield [wb.RemoteFetch.of(mb, owner, rank) for mb in batches]
+    ranks = batches_of_ranks(config, data, owner, number)
+    return [wb.count_macrobatches(batches, owner=owner, rank=rank) for rank, batches in enumerate(ranks)]
 
 
-def total(works: list[wb.MacrobatchWork]) -> wb.MacrobatchWork:
-    """The work of all ranks together."""
-    return sum(works[1:], start=works[0])
+def reads(counts: wb.MacrobatchCounts, fetching: str) -> ReadCounts:
+    """What a rank reads with sampled or with cached aggregates."""
+    return counts.aggregated if fetching == CACHE else counts.sampled
+
+
+def fetched_rows(ranks: Sequence[wb.MacrobatchCounts], fetching: str) -> int:
+    """Rows that all ranks fetch from others in an epoch, which is one macrobatch unless they fetch one by one."""
+    found = [reads(counts, fetching) for counts in ranks]
+    return sum(one.stores * int(one.fetched.counts(epoch_size(one, fetching)).sum()) for one in found)
+
+
+def epoch_size(counts: ReadCounts, fetching: str) -> int:
+    """Mini-batches per macrobatch: 1, or all."""
+    return 1 if fetching == ONE_BY_ONE else len(counts.fetched)
 
 
 def short_name(dataset: str) -> str:

@@ -14,7 +14,10 @@ from experiments.batchgnn.rank_fetches import (
     ONE_BY_ONE,
     EpochConfig,
     batches_of_ranks,
+    epoch_size,
+    fetched_rows,
     owners,
+    reads,
     row_bytes,
 )
 from workbench.experiment import claims
@@ -41,29 +44,27 @@ class Config(EpochConfig):
 def run(config: Config) -> Iterator[dict[str, Any]]:
     data = config.dataset.load()
     owner, times = owners(data.graph, config, 0), PAPER_BATCH / config.batch_size
-    fetches, sizes = [], []
+    counts, sizes = [], []
     for rank, batches in enumerate(batches_of_ranks(config, data, owner, 0)):
-        fetches.append([])
-        for mb in batches:
-            fetches[rank].append(wb.RemoteFetch.of(mb, owner, rank))
-            sizes.append([wb.LayerSize(block.num_src, block.num_dst, block.num_edges) for block in mb.blocks])
+        kept = list(batches)
+        counts.append(wb.count_macrobatches(kept, owner=owner, rank=rank))
+        sizes += [[wb.LayerSize(block.num_src, block.num_dst, block.num_edges) for block in mb.blocks] for mb in kept]
     for fetching in (ONE_BY_ONE, MACROBATCH, CACHE):
-        cached, size = fetching == CACHE, 1 if fetching == ONE_BY_ONE else len(fetches[0])
-        works = [wb.macrobatch_work(rank, size=size) for rank in fetches]
-        costs = [wb.macrobatch_bytes(work, row_bytes=row_bytes(data), aggregates=cached) for work in works]
-        found = [_work(layers, config, data, cached=cached) for layers in sizes]
-        per_rank = times / config.num_ranks
+        ranks = [reads(one, fetching) for one in counts]
+        size = epoch_size(ranks[0], fetching)
+        costs = [wb.macrobatch_bytes(one, size=size, row_bytes=row_bytes(data)) for one in ranks]
+        work = [_work(layers, config, data, cached=fetching == CACHE) for layers in sizes]
         parts = {
             "topology": sum(cost.topology for cost in costs) / MACHINE.alpha,
             "features": sum(cost.features for cost in costs) / MACHINE.alpha,
-            "memory": sum(one.nbytes for one in found) / MACHINE.gamma,
-            "arithmetic": sum(one.flops for one in found) / MACHINE.flops,
+            "memory": sum(one.nbytes for one in work) / MACHINE.gamma,
+            "arithmetic": sum(one.flops for one in work) / MACHINE.flops,
         }
-        seconds = {f"{name}_seconds": per_rank * value for name, value in parts.items()}
+        seconds = {f"{name}_seconds": times / config.num_ranks * value for name, value in parts.items()}
         yield {
             "fetching": fetching,
-            "num_batches": len(fetches[0]),
-            "rows": times * sum(work.rows_with_aggregates if cached else work.rows for work in works),
+            "num_batches": len(counts[0]),
+            "rows": times * fetched_rows(counts, fetching),
             **seconds,
             "epoch_seconds": sum(seconds.values()),
         }

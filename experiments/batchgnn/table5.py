@@ -5,16 +5,15 @@ from typing import Any
 
 import pandas as pd
 
-import workbench as wb
 from experiments.batchgnn.rank_fetches import (
     CACHE,
     MACROBATCH,
     ONE_BY_ONE,
     SYSTEMS,
     EpochConfig,
-    fetches_of_ranks,
+    counts_of_ranks,
+    fetched_rows,
     short_name,
-    total,
 )
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
@@ -33,18 +32,16 @@ class Config(EpochConfig):
 def run(config: Config) -> Iterator[dict[str, Any]]:
     data = config.dataset.load()
     for number in range(config.runs):
-        ranks = list(fetches_of_ranks(config, data, number))
-        alone = total([wb.macrobatch_work(rank, size=1) for rank in ranks])
-        macro = total([wb.macrobatch_work(rank, size=len(rank)) for rank in ranks])
-        rows = {ONE_BY_ONE: alone.rows, MACROBATCH: macro.rows, CACHE: macro.rows_with_aggregates}
-        for fetching, count in rows.items():
+        ranks = counts_of_ranks(config, data, number)
+        for fetching in (ONE_BY_ONE, MACROBATCH, CACHE):
+            rows = fetched_rows(ranks, fetching)
             yield {
                 "fetching": fetching,
                 "run": number,
                 "num_batches": len(ranks[0]),
                 "num_nodes": data.graph.num_nodes,
-                "rows": count,
-                "rows_per_node": count / data.graph.num_nodes,
+                "rows": rows,
+                "rows_per_node": rows / data.graph.num_nodes,
             }
 
 

@@ -2,17 +2,16 @@
 
 from collections.abc import Iterator, Sequence
 from functools import partial
-from typing import TYPE_CHECKING, Any, NamedTuple
-
-from torch import Tensor
+from math import gcd
+from typing import TYPE_CHECKING, Any
 
 from workbench.core.dataset import Dataset
 from workbench.core.errors import check_at_least
 from workbench.core.units import format_bytes
+from workbench.features.macrobatch_bytes import macrobatch_bytes
+from workbench.features.macrobatch_counts import MacrobatchCounts, count_macrobatches
 from workbench.partition.graph import partition_graph
 from workbench.sampling.batches import EpochOrder
-from workbench.sampling.macrobatch_cost import macrobatch_bytes
-from workbench.sampling.macrobatch_work import RemoteFetch, macrobatch_work
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.widgets.explore import explore
 
@@ -20,7 +19,6 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _VALUE_BYTES = 4
-_WAYS = {"sampled": False, "cached aggregates": True}
 
 
 def macrobatch_explorer(
@@ -58,7 +56,7 @@ def macrobatch_view(
     width: int = 128,
     fanouts: Sequence[int] = (5, 10, 15),
     batch_size: int = 32,
-    bytes_per_second: float = 12.5e9,
+    bytes_per_second: float = 1.06e9,
     seed: int = 0,
 ) -> "go.Figure":
     """Draw what one rank fetches in an epoch by the size of its macrobatches, the chosen one marked.
@@ -69,12 +67,12 @@ def macrobatch_view(
     Args:
         dataset: its training nodes form the mini-batches.
         macrobatch: B, mini-batches that are sampled together; more than an epoch has count as all of them.
-        group: F, mini-batches whose features are fetched at once, at most B.
+        group: F, mini-batches whose features are fetched at once; at most B, and a divisor of it.
         num_ranks: ranks, which own nodes at random.
         width: features per node, float32.
         fanouts: neighbours per layer, input layer first, with replacement.
         batch_size: training nodes per mini-batch.
-        bytes_per_second: of the network, per rank.
+        bytes_per_second: of the network, per rank; the default is what the paper's ranks reach.
         seed: of owners and neighbours.
 
     Raises:
@@ -84,14 +82,10 @@ def macrobatch_view(
 
     for name, value in {"macrobatch": macrobatch, "group": group, "width": width}.items():
         check_at_least(name, value, 1)
-    epoch = _epoch_of(dataset, num_ranks, fanouts, batch_size, seed)
-    sizes = sorted({min(2**power, len(epoch)) for power in range(len(epoch).bit_length() + 1)} | {1})
-    chosen = min(macrobatch, len(epoch))
-    rows = [
-        row
-        for size in sorted({*sizes, chosen})
-        for row in _rows(epoch, size, group, width, bytes_per_second, num_ranks)
-    ]
+    counts = _counts_of(dataset, num_ranks, fanouts, batch_size, seed)
+    sizes = sorted({min(2**power, len(counts)) for power in range(len(counts).bit_length() + 1)} | {1})
+    chosen = min(macrobatch, len(counts))
+    rows = [row for size in sorted({*sizes, chosen}) for row in _rows(counts, size, group, width, bytes_per_second)]
     at = next(row for row in rows if row["macrobatch"] == chosen and row["way"] == "sampled")
     figure = lines(
         rows,
@@ -105,17 +99,10 @@ def macrobatch_view(
     return figure.add_vline(x=chosen, line={"dash": "dot", "width": 1})
 
 
-class _Sampled(NamedTuple):
-    """A mini-batch: what it asks of others, all that it reads, and the bytes of its blocks."""
-
-    remote: RemoteFetch
-    whole: RemoteFetch
-    nbytes: int
-    cached_nbytes: int
-
-
-def _epoch_of(dataset: Dataset, num_ranks: int, fanouts: Sequence[int], batch_size: int, seed: int) -> list[_Sampled]:
-    """The mini-batches of rank 0 in an epoch."""
+def _counts_of(
+    dataset: Dataset, num_ranks: int, fanouts: Sequence[int], batch_size: int, seed: int
+) -> MacrobatchCounts:
+    """What the mini-batches of rank 0 read in an epoch."""
     owner = partition_graph(dataset.graph, num_ranks, method="random", seed=seed)
     mine = dataset.train_idx[owner[dataset.train_idx] == 0]
     order = EpochOrder(len(mine), batch_size, drop_last=True, seed=seed)
@@ -124,33 +111,21 @@ def _epoch_of(dataset: Dataset, num_ranks: int, fanouts: Sequence[int], batch_si
             f"rank 0 owns {len(mine)} training nodes; choose a batch_size below {batch_size}, or fewer ranks"
         )
     sampler = NeighborSampler(fanouts, replace=True, seed=seed)
-    return [_sampled(dataset, sampler, mine[positions], step, owner) for step, positions in order.positions(0)]
+    batches = (sampler.sample(dataset.graph, mine[at], step=step) for step, at in order.positions(0))
+    return count_macrobatches(batches, owner=owner, rank=0)
 
 
-def _sampled(dataset: Dataset, sampler: NeighborSampler, seeds: Tensor, step: int, owner: Tensor) -> _Sampled:
-    mb = sampler.sample(dataset.graph, seeds, step=step)
-    first = mb.blocks[0]
-    without = mb.nbytes - first.indptr.nbytes - first.indices.nbytes
-    return _Sampled(RemoteFetch.of(mb, owner, 0), RemoteFetch.of(mb, owner, -1), mb.nbytes, without)
-
-
-def _rows(
-    epoch: Sequence[_Sampled], size: int, group: int, width: int, bytes_per_second: float, num_ranks: int
-) -> Iterator[dict[str, Any]]:
+def _rows(counts: MacrobatchCounts, size: int, group: int, width: int, speed: float) -> Iterator[dict[str, Any]]:
     row_bytes, group = _VALUE_BYTES * width, min(group, size)
-    work = macrobatch_work([one.remote for one in epoch], size=size, group_size=group)
-    windows = [epoch[start : start + size] for start in range(0, len(epoch), size)]
-    groups = [one[start : start + group] for one in windows for start in range(0, len(one), group)]
-    held = [macrobatch_work([one.whole for one in members], size=len(members)) for members in groups]
-    for way, aggregates in _WAYS.items():
-        cost = macrobatch_bytes(work, row_bytes=row_bytes, aggregates=aggregates)
-        rows = max(one.rows_with_aggregates if aggregates else one.rows for one in held)
-        blocks = max(sum(one.cached_nbytes if aggregates else one.nbytes for one in window) for window in windows)
+    if size < len(counts):
+        group = gcd(group, size)
+    for way, read in {"sampled": counts.sampled, "cached aggregates": counts.aggregated}.items():
+        cost = macrobatch_bytes(read, size=size, group_size=group, row_bytes=row_bytes)
+        blocks = [int(read.batch_bytes[start : start + size].sum()) for start in range(0, len(counts), size)]
         yield {
             "macrobatch": size,
             "way": way,
-            "num_ranks": num_ranks,
             "fetched_bytes": int(cost.total),
-            "fetch_seconds": cost.total / bytes_per_second,
-            "memory_bytes": rows * row_bytes + blocks,
+            "fetch_seconds": cost.total / speed,
+            "memory_bytes": read.stores * int(read.rows.counts(group).max()) * row_bytes + max(blocks),
         }
