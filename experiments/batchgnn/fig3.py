@@ -65,8 +65,8 @@ def relay_bytes(config: EpochConfig) -> int:
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:
     """Rows and modelled seconds relative to those of mini-batches one by one."""
-    base = table[table.macrobatch == 1].set_index(CASE)
-    alone = table.join(base[["rows", "modelled_seconds"]], on=CASE, rsuffix="_alone")
+    base = table.loc[table.macrobatch == 1, [*CASE, "rows", "modelled_seconds"]]
+    alone = table.merge(base, on=CASE, suffixes=("", "_alone"))
     return alone.assign(
         case=alone.dataset.map(short_name) + _ranks(alone) + alone.batch_size.map(" × {}".format),
         rows_of_one_by_one=alone["rows"] / alone.rows_alone,
