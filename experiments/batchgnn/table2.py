@@ -12,6 +12,7 @@ from experiments.batchgnn.rank_fetches import (
     MACROBATCH,
     NETWORK_BYTES_PER_SECOND,
     ONE_BY_ONE,
+    SHORT,
     EpochConfig,
     batches_of_ranks,
     epoch_size,
@@ -88,7 +89,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         StageBar(
             f"{row['rival']}'s setting, {row['num_ranks']} ranks",
             "modelled",
-            row["fetching"],
+            SHORT[row["fetching"]],
             {part: row[f"{part}_seconds"] for part in parts},
         )
         for row in table.sort_values("num_ranks", kind="stable").to_dict("records")

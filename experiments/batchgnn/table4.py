@@ -7,13 +7,12 @@ import pandas as pd
 
 import workbench as wb
 from experiments.batchgnn.rank_epochs import PARTS, RankConfig, on_rank
-from experiments.batchgnn.rank_fetches import CACHE, MACROBATCH, ONE_BY_ONE, SYSTEMS, short_name
+from experiments.batchgnn.rank_fetches import CACHE, MACROBATCH, ONE_BY_ONE, SHORT, SYSTEMS, short_name
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 
 CASE = ["dataset", "model", "num_ranks"]
 MODELS = {"sage-mean": "SAGE", "gcn": "GCN", "gin": "GIN"}
-SHORT = {ONE_BY_ONE: "1 by 1", MACROBATCH: "macro", CACHE: "cache"}
 
 
 class Config(RankConfig):

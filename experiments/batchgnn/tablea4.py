@@ -4,8 +4,8 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.batchgnn.rank_fetches import MACROBATCH, ONE_BY_ONE, short_name
-from experiments.batchgnn.table4 import CASE, MODELS, SHORT, papers
+from experiments.batchgnn.rank_fetches import MACROBATCH, ONE_BY_ONE, SHORT, short_name
+from experiments.batchgnn.table4 import CASE, MODELS, papers
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 
