@@ -129,14 +129,14 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Rows by size of the macrobatch, absolute and relative to mini-batches one by one; the paper's first."""
-    here = shown(table).groupby([*CASE[:-1], "macrobatch"], sort=False).mean(numeric_only=True)
+    here: Any = shown(table).groupby([*CASE[:-1], "macrobatch"], sort=False).mean(numeric_only=True)
     parts = [
         papers(reported).assign(
             dataset=reported.dataset + " (paper)", batch_size=1024, rows=1e6 * reported.fetched_millions
         ),
         here.reset_index(),
     ]
-    both = pd.concat(parts)
+    both: Any = pd.concat(parts)
     told = {
         "million rows": both.rows / 1e6,
         "of one by one": both.rows_of_one_by_one,

@@ -189,7 +189,7 @@ def _title(table: pd.DataFrame) -> str:
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
-    rows = differences(table)
+    rows: Any = differences(table)
     options: dict[str, Any] = {"value": "difference", "by": ["dataset"], "form": "+.2%"}
     findings = [
         decided_within(
@@ -199,7 +199,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     if len(arxiv := rows[(rows.model == "gcn") & (rows.dataset.map(short_name) == "arxiv")]):
         statement = "with the cache GCN on arxiv is more accurate"
         findings.append(decided_within("gcn-gains-on-arxiv", statement, arxiv, least=0.0, **options))
-    sage = rows.query("model == 'sage-mean'")
+    sage: Any = rows.query("model == 'sage-mean'")
     statement = f"with the cache SAGE loses at most {100 * MARGIN:g} points"
     return [*findings, decided_within("sage-keeps", statement, sage, least=-MARGIN, **options)]
 

@@ -111,8 +111,8 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 def beside_paper(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Modelled epochs with macrobatches and the paper's measured ones."""
-    here = table[table.fetching == MACROBATCH][["rival", "num_ranks", "epoch_seconds"]]
-    paper = reported[reported.system == "BatchGNN"][["rival", "epoch_seconds"]]
+    here: Any = table[table.fetching == MACROBATCH][["rival", "num_ranks", "epoch_seconds"]]
+    paper: Any = reported[reported.system == "BatchGNN"][["rival", "epoch_seconds"]]
     both = here.merge(paper, on="rival", suffixes=("", "_paper"))
     return both.assign(share=both.epoch_seconds / both.epoch_seconds_paper)
 
@@ -146,5 +146,5 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Seconds of an epoch: measured in the paper, modelled here, and what the model adds up."""
     here = table.assign(system=table.fetching + " (modelled)")
     columns = ["rival", "system", "epoch_seconds", "topology_seconds", "features_seconds", "memory_seconds"]
-    both = pd.concat([reported, here])
+    both: Any = pd.concat([reported, here])
     return both[[*columns, "arithmetic_seconds"]].sort_values("rival", ascending=False, kind="stable")

@@ -51,7 +51,7 @@ def speedups(table: pd.DataFrame) -> Any:
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
-    several = table[table.num_ranks > 1]
+    several: Any = table[table.num_ranks > 1]
     options: dict[str, Any] = {"among": "fetching", "by": CASE}
     alone: dict[str, Any] = options | {"winner": MACROBATCH, "rivals": [ONE_BY_ONE]}
     cached: dict[str, Any] = options | {"winner": CACHE, "rivals": [MACROBATCH]}

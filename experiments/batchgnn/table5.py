@@ -66,7 +66,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     rows = named(table)
     fewer = ratios(table)[ONE_BY_ONE]
     rows = rows.assign(fetching=_with_owner(rows))
-    paper = papers(reported)
+    paper: Any = papers(reported)
     paper = paper.assign(fetching=_with_owner(paper))
     return lines(
         rows,
@@ -92,7 +92,7 @@ def ratios(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
-    several = table[table.num_ranks > 1]
+    several: Any = table[table.num_ranks > 1]
     findings = [
         claims.least(
             "macrobatch-fetches-fewer",
@@ -116,7 +116,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     return findings
 
 
-def _cache(found: pd.DataFrame) -> Iterator[Finding]:
+def _cache(found: Any) -> Iterator[Finding]:
     """On arxiv and products the cache fetches more than macrobatches alone, on papers100M fewer."""
     papers = found.dataset.map(short_name) == "papers100M"
     statement = "with the aggregation cache a macrobatch fetches"
@@ -131,7 +131,8 @@ def _cache(found: pd.DataFrame) -> Iterator[Finding]:
 
 def _beside_paper(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Counts on the paper's own graph and setting, and how far they are from its figures, beyond their rounding."""
-    here = named(table[table.dataset == EXACT]).drop(columns="rows_per_node")
+    counted: Any = table[table.dataset == EXACT]
+    here = named(counted).drop(columns="rows_per_node")
     paper = papers(reported)[["dataset", "num_ranks", "ownership", "fetching", "rows"]]
     both = here.merge(paper, on=["dataset", "num_ranks", "ownership", "fetching"], suffixes=("", "_paper"))
     return both.assign(off=((both.rows - both.rows_paper).abs() - ROUNDING) / both.rows_paper)
@@ -140,12 +141,13 @@ def _beside_paper(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
 def _metis(table: pd.DataFrame) -> Finding:
     """DistDGL with METIS still fetches more than a macrobatch with random owners."""
     keys = ["dataset", "num_ranks", "run"]
-    rows = table[table.num_ranks > 1].set_index(keys)
-    ways = {
+    rows: Any = table[table.num_ranks > 1].set_index(keys)
+    ways: dict[str, Any] = {
         "metis": rows[(rows.fetching == ONE_BY_ONE) & (rows.ownership == "metis")].rows,
         "macrobatch": rows[(rows.fetching == MACROBATCH) & (rows.ownership == "random")].rows,
     }
-    found = pd.DataFrame({"ratio": (ways["metis"] / ways["macrobatch"])}).dropna().reset_index()
+    ratio: Any = ways["metis"] / ways["macrobatch"]
+    found = ratio.rename("ratio").dropna().reset_index()
     statement = "mini-batches one by one with METIS owners fetch more than a macrobatch with random owners"
     return claims.within("metis-does-not-replace-it", statement, found, value="ratio", by=keys, least=1.0, form=".2f")
 
