@@ -92,13 +92,15 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     rows = shown(table)
     whole = rows[rows.macrobatch == rows.num_batches]
     least, most = (f"{end:.0%}" for end in (whole.rows_of_one_by_one.min(), whole.rows_of_one_by_one.max()))
+    paper = papers(reported)
+    others = paper.assign(rows_of_one_by_one=float("nan"))  # so that all cases differ in colour
     return lines(
-        rows,
+        pd.concat([rows, others]),
         x="macrobatch",
         y=["rows_of_one_by_one", "modelled_time_of_one_by_one"],
         group="case",
         log_x=True,
-        reported=papers(reported),
+        reported=paper,
         title=f"One macrobatch per epoch fetches {least} to {most} of the rows",
     )
 

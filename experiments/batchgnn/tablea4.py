@@ -19,7 +19,8 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.dots import interval_dots
 
     rows = several_ranks(table)
-    share = rows.range_seconds / rows.batch_seconds
+    alone = rows[rows.fetching == ONE_BY_ONE].set_index(CASE).batch_seconds.rename("alone_seconds")
+    share = rows.range_seconds / rows.join(alone, on=CASE).alone_seconds
     cases = rows.dataset.map(short_name) + ", " + rows.model.map(MODELS) + rows.num_ranks.map(", {} ranks".format)
     means: Any = share.groupby(rows.fetching).mean()
     told = ", ".join(f"{means[name]:.0%} {SHORT[name]}" for name in SHORT if name in means)
@@ -29,9 +30,9 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         y="share",
         group="fetching",
         half_width="half",
-        title=f"Ranks apart, of preparation and forward pass: {told}",
-        subtitle="slowest − fastest rank per mini-batch, relative to the mean; macrobatches prepare all at once",
-    ).update_yaxes(title_text="slowest − fastest rank, of the mean", rangemode="tozero")
+        title=f"Slowest − fastest rank: {told}",
+        subtitle="per mini-batch, of the time that preparation and forward pass take one by one",
+    ).update_yaxes(title_text="slowest − fastest, of one by one", rangemode="tozero")
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
