@@ -60,6 +60,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.features.cache.static import rank_by_frequency as rank_by_frequency
     from workbench.features.cached_rows import CachedRows as CachedRows
     from workbench.features.disk_rows import DiskRows as DiskRows
+    from workbench.features.macrobatch_bytes import FetchBytes as FetchBytes
+    from workbench.features.macrobatch_bytes import macrobatch_bytes as macrobatch_bytes
     from workbench.features.macrobatch_counts import MacrobatchCounts as MacrobatchCounts
     from workbench.features.macrobatch_counts import count_macrobatches as count_macrobatches
     from workbench.features.macrobatch_plan import MacrobatchPlan as MacrobatchPlan
@@ -239,6 +241,7 @@ _NAMES = {
     "features.cache.static": ["rank_by_degree", "rank_by_frequency"],
     "features.cached_rows": ["CachedRows"],
     "features.disk_rows": ["DiskRows"],
+    "features.macrobatch_bytes": ["FetchBytes", "macrobatch_bytes"],
     "features.macrobatch_counts": ["MacrobatchCounts", "count_macrobatches"],
     "features.macrobatch_plan": ["MacrobatchPlan"],
     "features.mapped_rows": ["MappedRows"],

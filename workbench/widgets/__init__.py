@@ -8,6 +8,7 @@ from workbench.widgets.cooperation_explorer import RANK_SAMPLERS, cooperation_ex
 from workbench.widgets.curve_explorer import curve_explorer, curve_view
 from workbench.widgets.degree_explorer import degree_explorer, degree_view
 from workbench.widgets.explore import explore
+from workbench.widgets.macrobatch_explorer import macrobatch_explorer, macrobatch_view
 from workbench.widgets.micro_batch_explorer import micro_batch_explorer, micro_batch_view
 from workbench.widgets.placement_explorer import DEVICE_TOPOLOGIES, placement_explorer, placement_view
 from workbench.widgets.plan_explorer import Workload, make_plan, plan_explorer, plan_table, plan_view
@@ -29,6 +30,8 @@ __all__ = [
     "degree_explorer",
     "degree_view",
     "explore",
+    "macrobatch_explorer",
+    "macrobatch_view",
     "make_plan",
     "micro_batch_explorer",
     "micro_batch_view",

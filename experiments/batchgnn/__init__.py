@@ -1,0 +1,1 @@
+"""Figures of BatchGNN (Hoang et al.)."""

@@ -1,0 +1,217 @@
+"""BatchGNN, Figures 4 to 6: test accuracy over time, for SAGE, GCN and GIN, with and without the aggregation cache.
+
+A macrobatch contains the same mini-batches as are sampled one by one, so one run stands for both.
+"""
+
+import time
+from collections.abc import Iterator
+from typing import Any, Literal, Self
+
+import pandas as pd
+import torch
+from pydantic import Field, PositiveInt, model_validator
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+import workbench as wb
+from experiments.batchgnn.rank_fetches import short_name
+from experiments.cooperative.accuracy_runs import mean_curves, paired_differences
+from workbench.core.randomness import Purpose, permutation, stream
+from workbench.experiment.config import DataPointConfig
+from workbench.experiment.finding import Finding
+from workbench.experiment.interval import mean_intervals
+from workbench.experiment.interval_claims import decided_within
+from workbench.sampling.batches import EpochOrder
+
+RUN = ["dataset", "model", "seed"]
+MARGIN = 0.005
+"""Largest difference in accuracy that counts as none: half a point."""
+TEST_BATCH = 512
+MODELS = {"sage-mean": "SAGE", "gcn": "GCN", "gin": "GIN"}
+
+
+class Config(DataPointConfig):
+    """Training a model of three layers.
+
+    Args:
+        model: kind of layer.
+        cached: read the first layer's aggregates, over all neighbours, instead of sampling its edges.
+        fanouts: neighbours per layer, input layer first, sampled with replacement.
+        test_fanouts: those of a test; GIN is tested as it was trained.
+        hidden_dim: width of hidden layers.
+        dropout: of SAGE and GCN; GIN has batch norms instead.
+        batch_size: training nodes per step, of all ranks.
+        test_nodes: test nodes, the same in every test; fewer if there are not as many.
+        learning_rate: of Adam.
+        steps: number of steps, a multiple of `evaluate_every`.
+        evaluate_every: steps between tests.
+    """
+
+    model: Literal["sage-mean", "gcn", "gin"]
+    cached: bool
+    fanouts: tuple[int, ...] = Field(min_length=2)
+    test_fanouts: tuple[int, ...] = Field(min_length=2)
+    hidden_dim: PositiveInt
+    dropout: float = Field(default=0.5, ge=0, lt=1)
+    batch_size: PositiveInt
+    test_nodes: PositiveInt
+    learning_rate: float
+    steps: PositiveInt
+    evaluate_every: PositiveInt
+
+    @model_validator(mode="after")
+    def _ends_with_a_test(self) -> Self:
+        if self.steps % self.evaluate_every or len(self.fanouts) != len(self.test_fanouts):
+            raise ValueError(
+                f"steps is {self.steps} and evaluate_every {self.evaluate_every}, fanouts {self.fanouts} and "
+                f"test_fanouts {self.test_fanouts}; steps must be a multiple, and the fanouts as many"
+            )
+        return self
+
+    def build(self, data: Any) -> Any:
+        """Build the model as the paper does: dropout for SAGE and GCN, batch norms for GIN."""
+        gin = self.model == "gin"
+        options: dict[str, Any] = {"norm": "batch"} if gin else {"dropout": self.dropout}
+        sizes = {"hidden_dim": self.hidden_dim, "out_dim": data.num_classes, "num_layers": len(self.fanouts)}
+        model = wb.build_model(self.model, in_dim=data.num_features, seed=self.seed, **sizes, **options)
+        return model.to(self.device)
+
+
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    data = config.dataset.load()
+    model = config.build(data)
+    cached = wb.AggregatedRows(data.x, wb.aggregate_rows(data.graph, data.x, model=model)) if config.cached else None
+    gin = config.model == "gin"  # tested as it was trained
+    train = Reader(config, data, cached, config.fanouts)
+    test = Reader(config, data, cached if gin else None, config.fanouts if gin else config.test_fanouts)
+    order = permutation(stream(0, Purpose.SPLIT), len(data.test_idx))
+    nodes = data.test_idx[order[: config.test_nodes]]
+    optimizer, seconds, losses = torch.optim.Adam(model.parameters(), lr=config.learning_rate), 0.0, []
+    for step, seeds in zip(range(config.steps), training_seeds(config, data), strict=False):
+        start = time.perf_counter()
+        losses.append(train.step(model, seeds, step, optimizer))
+        seconds += time.perf_counter() - start
+        if (step + 1) % config.evaluate_every == 0:
+            loss, losses = sum(losses) / len(losses), []
+            accuracy = test.accuracy(model, nodes)
+            yield {"step": step + 1, "train_seconds": seconds, "loss": loss, "accuracy": accuracy}
+
+
+class Reader:
+    """Mini-batches of some nodes and their rows, with sampled or with cached aggregates of the first layer.
+
+    Args:
+        config: of the point.
+        data: the data set.
+        cached: features and their aggregates over all neighbours; None: the last hop is sampled.
+        fanouts: input layer first; that of the input layer has no effect with cached aggregates.
+    """
+
+    def __init__(self, config: Config, data: Any, cached: Any, fanouts: tuple[int, ...]) -> None:
+        sampler: Any = wb.NeighborSampler(fanouts, replace=True, seed=config.seed)
+        self._sampler = sampler if cached is None else wb.WithoutInputLayer(sampler)
+        self._data, self._graph = data, data.graph.to(config.device)
+        self._rows = wb.MemoryRows(data.x) if cached is None else cached
+
+    def _sample(self, nodes: Tensor, step: int) -> wb.MiniBatch:
+        return self._sampler.sample(self._graph, nodes.to(self._graph.device), step=step)
+
+    def step(self, model: Any, seeds: Tensor, step: int, optimizer: Any) -> float:
+        """Take an optimizer step on the mini-batch of some seeds and return its loss."""
+        mb = self._sample(seeds, step)
+        return float(wb.train_step(model, mb, self._rows, self._data.y, cross_entropy, optimizer))
+
+    @torch.no_grad()
+    def accuracy(self, model: Any, nodes: Tensor) -> float:
+        """Share of nodes whose class is predicted, in evaluation mode; every test draws the same neighbours."""
+        model.eval()
+        found = []
+        for step, seeds in enumerate(nodes.split(TEST_BATCH)):
+            mb = self._sample(seeds, step)
+            rows = wb.Inputs.of(self._rows.read(mb.node_ids)).to(self._graph.device)
+            found.append(model(mb.blocks, rows.x, aggregated=rows.aggregated).cpu())
+        model.train()
+        return wb.accuracy(torch.cat(found), self._data.y[nodes])
+
+
+def training_seeds(config: Config, data: Any) -> Iterator[Tensor]:
+    """The seeds of every step, epoch after epoch."""
+    train = data.train_idx.cpu()
+    order, epoch = EpochOrder(len(train), config.batch_size, drop_last=True, seed=config.seed), 0
+    if not len(order):
+        raise ValueError(f"batch_size is {config.batch_size}, but there are {len(train)} training nodes; choose less")
+    while True:
+        yield from (train[positions] for _, positions in order.positions(epoch))
+        epoch += 1
+
+
+def with_systems(table: pd.DataFrame) -> pd.DataFrame:
+    """Rows with names as people read them."""
+    return table.assign(
+        system=table.cached.map({True: "cached aggregates", False: "sampled (one by one = macrobatch)"}),
+        layer=table.model.map(MODELS),
+        data=table.dataset.map(short_name),
+    )
+
+
+def best(table: pd.DataFrame) -> pd.DataFrame:
+    """The best test of every run."""
+    return table.groupby([*RUN, "cached"], sort=False).accuracy.max().reset_index()
+
+
+def differences(table: pd.DataFrame) -> pd.DataFrame:
+    """Best accuracy with the cache minus that without, one row per data set, model and seed."""
+    return paired_differences(best(table), value="accuracy", by=RUN, along="cached", base=False)
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.lines import lines
+
+    keys = ["data", "layer", "system"]
+    named = with_systems(table)
+    curves = mean_curves(named, ["accuracy", "train_seconds"], keys)
+    return lines(
+        curves.rename(columns={"train_seconds": "seconds of training"}),
+        x="seconds of training",
+        y="accuracy",
+        spread={"accuracy": ("accuracy_low", "accuracy_high")},
+        band=True,
+        group="system",
+        facet=["data", "layer"],
+        title=_title(table),
+    ).update_yaxes(rangemode="normal")
+
+
+def _title(table: pd.DataFrame) -> str:
+    apart: Any = differences(table).groupby("model", sort=False).difference.mean()
+    told = ", ".join(f"{MODELS[model]} {100 * apart[model]:+.1f}" for model in apart.index)
+    return f"Cached aggregates change test accuracy by, in points: {told}"
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    rows: Any = differences(table)
+    options: dict[str, Any] = {"value": "difference", "by": ["dataset"], "form": "+.2%"}
+    findings = [
+        decided_within(
+            "gin-loses", "with the cache GIN is less accurate", rows.query("model == 'gin'"), most=0.0, **options
+        )
+    ]
+    if len(arxiv := rows[(rows.model == "gcn") & (rows.dataset.map(short_name) == "arxiv")]):
+        statement = "with the cache GCN on arxiv is more accurate"
+        findings.append(decided_within("gcn-gains-on-arxiv", statement, arxiv, least=0.0, **options))
+    sage: Any = rows.query("model == 'sage-mean'")
+    statement = f"with the cache SAGE loses at most {100 * MARGIN:g} points"
+    return [*findings, decided_within("sage-keeps", statement, sage, least=-MARGIN, **options)]
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Best test accuracy in percent, means with 95 % intervals, and the paired difference in points."""
+    keys = ["dataset", "model"]
+    here = mean_intervals(best(table), value="accuracy", by=[*keys, "cached"]).set_index([*keys, "cached"])
+    apart = mean_intervals(differences(table), value="difference", by=keys).set_index(keys)
+    told = (100 * here.accuracy).map("{:.2f}".format) + " ± " + (100 * here.half_width).map("{:.2f}".format)
+    wide: Any = told.unstack("cached").rename(columns={False: "sampled", True: "cached"})
+    points = (100 * apart.difference).map("{:+.2f}".format) + " ± " + (100 * apart.half_width).map("{:.2f}".format)
+    paper = reported.set_index(keys).cached if len(reported) else {}
+    found = wide.assign(difference=points).rename_axis(columns=None).reset_index()
+    return found.assign(paper=[paper.get((short_name(one.dataset), one.model), "") for one in found.itertuples()])

@@ -1,0 +1,105 @@
+"""BatchGNN, Tables 4, A1 and A2: the parts of an epoch on real ranks, by layer, number of ranks and way to fetch."""
+
+from collections.abc import Iterator
+from typing import Any
+
+import pandas as pd
+
+import workbench as wb
+from experiments.batchgnn.rank_epochs import PARTS, RankConfig, on_rank
+from experiments.batchgnn.rank_fetches import CACHE, MACROBATCH, ONE_BY_ONE, SHORT, SYSTEMS, short_name
+from workbench.experiment import claims
+from workbench.experiment.finding import Finding
+
+CASE = ["dataset", "model", "num_ranks"]
+MODELS = {"sage-mean": "SAGE", "gcn": "GCN", "gin": "GIN"}
+
+
+class Config(RankConfig):
+    """One layer kind on a number of ranks."""
+
+
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    values = config.model_dump(mode="json")
+    yield from wb.run_ranks(on_rank, values, config.num_ranks, timeout_seconds=config.timeout_seconds)
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.stage_bars import stage_bars
+
+    gain = speedups(table)
+    return stage_bars(
+        [_bar(row) for row in table.sort_values(CASE, kind="stable").to_dict("records")],
+        axis="time of an epoch",
+        title=f"Macrobatches: an epoch takes {gain.min():.2f} to {gain.max():.2f} of the time of one by one",
+        subtitle="mean over the ranks, median over the epochs; the ranks share this machine's cores",
+    )
+
+
+def _bar(row: dict[Any, Any]) -> Any:
+    from workbench.plots.stage_bars import StageBar
+
+    seconds = {part: row[f"{part}_seconds"] for part in PARTS}
+    panel = f"{short_name(row['dataset'])} · {MODELS[row['model']]}"
+    return StageBar(panel, f"{row['num_ranks']} ranks", SHORT[row["fetching"]], seconds)
+
+
+def speedups(table: pd.DataFrame) -> Any:
+    """Seconds of an epoch with macrobatches relative to mini-batches one by one, by case."""
+    wide: Any = table.pivot_table("epoch_seconds", CASE, "fetching")
+    return wide[MACROBATCH] / wide[ONE_BY_ONE]
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    several: Any = table[table.num_ranks > 1]
+    options: dict[str, Any] = {"among": "fetching", "by": CASE}
+    alone: dict[str, Any] = options | {"winner": MACROBATCH, "rivals": [ONE_BY_ONE]}
+    cached: dict[str, Any] = options | {"winner": CACHE, "rivals": [MACROBATCH]}
+    prepared = several.assign(prepared_seconds=sum(several[f"{part}_seconds"] for part in ("topology", "features")))
+    return [
+        claims.least("fewer-rows", "macrobatches fetch fewer rows than mini-batches", several, value="rows", **alone),
+        claims.least("fewer-relays", "macrobatches take fewer relays", several, value="relays", **alone),
+        claims.least(
+            "less-topology", "with the cache less topology is fetched", several, value="topology_bytes", **cached
+        ),
+        claims.least(
+            "faster-preparation",
+            "with macrobatches sampling and fetching take less time",
+            prepared,
+            value="prepared_seconds",
+            timed=True,
+            **alone,
+        ),
+        claims.least(
+            "faster-epoch",
+            "with macrobatches an epoch takes less time",
+            several,
+            value="epoch_seconds",
+            timed=True,
+            **alone,
+        ),
+        claims.least(
+            "cache-faster", "the cache makes an epoch shorter", several, value="epoch_seconds", timed=True, **cached
+        ),
+    ]
+
+
+def papers(reported: pd.DataFrame) -> pd.DataFrame:
+    """The paper's rows, by how the systems fetch."""
+    return reported.assign(fetching=reported.system.map(SYSTEMS))
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Seconds of an epoch by part, the paper's and ours, and of converting its mini-batches for DGL and PyG."""
+    keys = ["dataset", "model", "num_ranks", "fetching"]
+    here = table.assign(dataset=table.dataset.map(short_name))
+    both = here.merge(papers(reported), on=keys, how="left", suffixes=("", "_paper"))
+    columns = {key: both[key] for key in keys}
+    for part in [*PARTS, "epoch"]:
+        if f"{part}_seconds_paper" in both:
+            columns[f"{part}, paper"] = both[f"{part}_seconds_paper"]
+        columns[part] = both[f"{part}_seconds"]
+    for library in ("dgl", "pyg"):
+        if (column := f"export_{library}_seconds") in both:
+            columns[f"export to {library.upper()}"] = both[column]
+    return pd.DataFrame(columns)
