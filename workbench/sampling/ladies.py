@@ -1,6 +1,7 @@
 """LADIES: layer-dependent importance sampling, which draws a fixed number of nodes for a whole layer.
 
-Zou et al.: "Layer-dependent importance sampling for training deep and large graph convolutional networks", NeurIPS 2019.
+Zou et al.: "Layer-dependent importance sampling for training deep and large graph convolutional networks", NeurIPS
+2019.
 """
 
 import operator
@@ -29,32 +30,32 @@ class LadiesSampler(ExcludingSampler):
     """LADIES sampler: draws up to n distinct nodes per layer, and all edges from them to the layer above.
 
     The candidates are the in-neighbours of all nodes of the layer above. They are drawn one after the other without
-    replacement, each with probability proportional to its importance p_t among those that remain, times its factor. Nodes
-    of the layer above stay sources of the block, as in every batch, but their edges are kept only if they are drawn. If
-    there are at most n candidates, all edges are kept.
+    replacement, each with probability proportional to its importance p_t among those that remain, times its factor.
+    Nodes of the layer above stay sources of the block, as in every batch, but their edges are kept only if they are
+    drawn. If there are at most n candidates, all edges are kept.
 
     Args:
         num_nodes: nodes to draw per layer, **input layer first**; -1: all.
         importance: p_t. "edges": the number of edges from t to the layer above, as in the data-placement paper's
-            implementation; "squared": Σ 1 / d_s² over those edges, d_s the in-edges of the destination: the squared norm
-            of the column of the row-normalised adjacency matrix, as in LADIES.
+            implementation; "squared": Σ 1 / d_s² over those edges, d_s the in-edges of the destination: the squared
+            norm of the column of the row-normalised adjacency matrix, as in LADIES.
         factors: float32 or float64 [num_nodes], by which p_t is multiplied (`wb.locality_factors`): locality-aware
             sampling; None: 1.
-        weights: the blocks' `edge_weight`. "mean", "sum": inverse inclusion probabilities, given the arrival time of the
-            first candidate that is not drawn, with which the mean over the edges drawn, or the sum, is an unbiased
-            estimate of that over all in-neighbours. "ratio": the same with mean 1 in every row, with less variance and a
-            bias. "published": 1 / p_t with mean 1 in every row, LADIES' own, with a bias.
+        weights: the blocks' `edge_weight`. "mean", "sum": inverse inclusion probabilities, given the arrival time of
+            the first candidate that is not drawn, with which the mean over the edges drawn, or the sum, is an unbiased
+            estimate of that over all in-neighbours. "ratio": the same with mean 1 in every row, with less variance and
+            a bias. "published": 1 / p_t with mean 1 in every row, LADIES' own, with a bias.
         edge_ids: whether the blocks contain raw-graph edge ids.
         seed: a 64-bit integer.
         dependence: `Smoothed(kappa)` or `Nested(kappa)`: the variates of consecutive batches depend on each other;
             None: independent batches.
 
-    A node's row depends on the other nodes of its layer (`rows_are_independent` is False). The weights are multiplied by
-    the graph's `edge_weight`, if it has any.
+    A node's row depends on the other nodes of its layer (`rows_are_independent` is False). The weights are multiplied
+    by the graph's `edge_weight`, if it has any.
 
     Raises:
-        ValueError: no layers, a number of nodes that is neither positive nor -1, an unknown importance or weights, factors
-            out of range, or a seed that is not a 64-bit integer.
+        ValueError: no layers, a number of nodes that is neither positive nor -1, an unknown importance or weights,
+            factors out of range, or a seed that is not a 64-bit integer.
         TypeError: a number of nodes that is not an integer, factors of another type, or another `dependence`.
 
     Source: Zou et al., "Layer-dependent importance sampling for training deep and large graph convolutional networks",

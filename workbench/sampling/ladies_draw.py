@@ -1,9 +1,9 @@
 """LADIES' choice: the first n candidates of a race for the whole layer, and all edges from them.
 
-A candidate t arrives at time Exp(1) / p_t. Given the arrival time τ of the first candidate that is not drawn, each drawn
-one has arrived before τ with probability 1 − exp(−p_t · τ), independently of the others: weights by its inverse are
-unbiased, although the draws are without replacement (Cohen, Kaplan: "Summarizing data using bottom-k sketches", PODC
-2007). What is summed per source or row is summed in whole numbers, whose order does not matter.
+A candidate t arrives at time Exp(1) / p_t. Given the arrival time τ of the first candidate that is not drawn, each
+drawn one has arrived before τ with probability 1 − exp(−p_t · τ), independently of the others: weights by its inverse
+are unbiased, although the draws are without replacement (Cohen, Kaplan: "Summarizing data using bottom-k sketches",
+PODC 2007). What is summed per source or row is summed in whole numbers, whose order does not matter.
 """
 
 import math

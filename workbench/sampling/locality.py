@@ -29,18 +29,18 @@ class LocalitySampler(ExcludingSampler):
     """Locality-aware sampler: draws in-neighbours with probabilities proportional to a factor per node.
 
     A node of more than k in-edges, for fanout k, keeps the edge from t with probability P_t = min(1, c · φ_t), φ_t the
-    factor of t, independently of the others (Poisson sampling). c makes the expected number of edges k. A row of at most
-    k edges is kept whole. All destinations of a layer share one variate per source, as those of `LaborSampler`: if all
-    factors are equal, the edges are those of LABOR-0.
+    factor of t, independently of the others (Poisson sampling). c makes the expected number of edges k. A row of at
+    most k edges is kept whole. All destinations of a layer share one variate per source, as those of `LaborSampler`: if
+    all factors are equal, the edges are those of LABOR-0.
 
     Args:
         fanouts: neighbours to draw per layer, **input layer first**; -1: all. A mapping from edge type to number draws
             every type by itself.
         factors: float32 or float64 [num_nodes], φ: at most 256 different values, 2⁻²⁰ to 2²⁰. `wb.locality_factors`
             computes them from the ids of a device's buffer.
-        weights: the blocks' `edge_weight`, proportional to 1 / P_t in every row. "mean": Σ weight · h / (edges drawn) is
-            an unbiased estimate of the mean over all in-neighbours; "sum": Σ weight · h is one of the sum; "ratio": the
-            weights have mean 1 in every row, which estimates the mean with less variance and a bias of order 1 / k.
+        weights: the blocks' `edge_weight`, proportional to 1 / P_t in every row. "mean": Σ weight · h / (edges drawn)
+            is an unbiased estimate of the mean over all in-neighbours; "sum": Σ weight · h is one of the sum; "ratio":
+            the weights have mean 1 in every row, which estimates the mean with less variance and a bias of order 1 / k.
         biased: the paper's form instead: exactly min(k, in-edges) successive draws without replacement, each
             proportional to the remaining factors, without weights.
         edge_ids: whether the blocks contain raw-graph edge ids.

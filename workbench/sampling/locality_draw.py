@@ -1,8 +1,8 @@
 """Locality-aware draws: an edge t → s is kept if r_t ≤ min(1, c_s · φ_t), with c_s such that a row keeps k on average.
 
-φ_t is the factor of a source and r_t its variate, which all destinations share. Factors are a few levels, so a row counts
-its candidates per level, solves for c_s in one pass over the levels, and compares with one threshold per level. Sums run
-over the levels in order: numba and torch agree to the bit, for any number of threads.
+φ_t is the factor of a source and r_t its variate, which all destinations share. Factors are a few levels, so a row
+counts its candidates per level, solves for c_s in one pass over the levels, and compares with one threshold per level.
+Sums run over the levels in order: numba and torch agree to the bit, for any number of threads.
 """
 
 import numpy as np
@@ -87,6 +87,7 @@ def _keep_rows(lo, hi, slot, rows, indices, levels, variates, invalid, counts, s
         skip, top = first_excluded[i] if len(excluded) else 0, 0
         if not whole:
             if not _count_levels(indices, start, end, excluded, skip, codes, found, invalid):
+                counts[i:hi] = 0
                 break
             top = _solve(found, factors, limits[i], p)
         for position in range(start, end, LANES):
@@ -156,8 +157,8 @@ def _solve(found, factors, limit, p):
 def _below(indices, position, count, variates, codes, found, p, top):
     """Return which of eight sources have variates of at most the probabilities of their levels.
 
-    Probabilities fall with the level, so few variates pass the comparison with the row's largest one; those are compared
-    again.
+    Probabilities fall with the level, so few variates pass the comparison with the row's largest one; those are
+    compared again.
     """
     key, next_key, cosine, sine = variates
     mask = np.uint64(0)
@@ -253,7 +254,7 @@ def draw_local_biased(
 
     Arguments as for `draw_local`; the rows are in order of arrival, with positions.
     """
-    row, position = expand_rows(rows)
+    _, position = expand_rows(rows)
     factors = levels.factors[levels.codes[indices[position].long()].long()]
     factors[torch.isin(position, rows.excluded)] = 0.0
     offsets, none = row_offsets(rows.lengths), position[:0]

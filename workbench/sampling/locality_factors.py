@@ -17,8 +17,8 @@ def locality_factors(graph: Graph, buffered: Tensor, *, factor: float, hops: int
     """Compute a factor per node: `factor` for nodes from which sampling can reach the buffer within some hops, else 1.
 
     Sampling goes from a node to its in-neighbours. A node is 0 hops from the buffer if its row is in it, and j + 1 hops
-    if an in-neighbour is j hops away: drawing it leads the next layer to the buffer. So the boost follows out-edges from
-    the buffer, against the direction of sampling.
+    if an in-neighbour is j hops away: drawing it leads the next layer to the buffer. So the boost follows out-edges
+    from the buffer, against the direction of sampling.
 
     Args:
         graph: the graph that is sampled.
