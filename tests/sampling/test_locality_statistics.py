@@ -10,7 +10,7 @@ from torch import Tensor
 import workbench as wb
 from workbench.core.graph import Graph
 
-K, DRAWS = 8, 1500
+K, DRAWS, BATCHES = 8, 600, 25
 BUFFERED = torch.arange(0, 60, 4)
 
 
@@ -38,7 +38,7 @@ def locality(graph: Graph, factor: float, **options: Any) -> wb.Sampler:
     return wb.LocalitySampler([K], wb.locality_factors(graph, BUFFERED, factor=factor), **options)
 
 
-@pytest.mark.parametrize("factor", [1, 4, 64])
+@pytest.mark.parametrize("factor", [4, 64])
 def test_aggregates_are_unbiased_within_four_standard_errors(graph: Graph, x: Tensor, factor: float) -> None:
     """And their variance is that of independent draws, Σ h² (1 − P) / P / d², for P from the definition."""
     error = found(graph, x, locality(graph, factor))
@@ -50,21 +50,20 @@ def test_aggregates_are_unbiased_within_four_standard_errors(graph: Graph, x: Te
         p = boosted * min(1, factor * K / (number * factor + d - number))
         p += (1 - boosted) * ((K - float(p.sum())) / (d - number))
         expected = ((1 - p) / p)[:, None] * (x[sources] / d).square()
-        torch.testing.assert_close(error.variance[node], expected.sum(0), rtol=0.25, atol=0)
+        torch.testing.assert_close(error.variance[node], expected.sum(0), rtol=0.35, atol=0)
 
 
 def test_the_published_form_is_biased_and_ratios_hardly(graph: Graph, x: Tensor) -> None:
-    plain = found(graph, x, wb.NeighborSampler([K]))
-    published = found(graph, x, locality(graph, 4, biased=True), 400)
-    ratio = found(graph, x, locality(graph, 4, weights="ratio"), 400)
-    assert float(published.deviations.abs().median()) > 10
+    plain = found(graph, x, wb.NeighborSampler([K]), 200)
+    published = found(graph, x, locality(graph, 4, biased=True), 200)
+    ratio = found(graph, x, locality(graph, 4, weights="ratio"), 200)
+    assert float(published.deviations.abs().median()) > 8
     assert published.squared_bias > 0.5 * plain.total_variance
-    assert abs(ratio.squared_bias) < 0.05 * plain.total_variance
-    assert ratio.total_variance < found(graph, x, locality(graph, 4), 400).total_variance
+    assert abs(ratio.squared_bias) < 0.1 * published.squared_bias
+    assert ratio.total_variance < found(graph, x, locality(graph, 4), 200).total_variance
 
 
-@pytest.mark.parametrize("importance", ["edges", "squared"])
-@pytest.mark.parametrize("factor", [None, 4])
+@pytest.mark.parametrize(("importance", "factor"), [("edges", 4), ("squared", None)])
 def test_ladies_is_unbiased_within_four_standard_errors(
     graph: Graph, x: Tensor, importance: str, factor: float | None
 ) -> None:
@@ -100,12 +99,12 @@ def test_movement_falls_with_the_factor(name: str, data: wb.Dataset) -> None:
     inside = torch.zeros(graph.num_nodes, dtype=torch.bool)
     inside[buffered] = True
     seeds = data.train_idx[: data.train_idx.numel() // batch * batch].view(-1, batch)
-    moved = np.zeros((4, 60))
+    moved = np.zeros((4, BATCHES))
     for i, factor in enumerate((1, 2, 4, 8)):
         sampler = SAMPLERS[name](wb.locality_factors(graph, buffered, factor=factor))
-        for step in range(60):
+        for step in range(BATCHES):
             mb = sampler.sample(graph, seeds[step % len(seeds)], step=step)
             moved[i, step] = int((~inside[mb.node_ids]).sum())
     fewer = moved[:-1] - moved[1:]
-    assert (fewer.mean(1) > 4 * fewer.std(1, ddof=1) / 60**0.5).all(), moved.mean(1)
+    assert (fewer.mean(1) > 4 * fewer.std(1, ddof=1) / BATCHES**0.5).all(), moved.mean(1)
     assert moved[3].mean() < 0.9 * moved[0].mean()
