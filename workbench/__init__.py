@@ -39,6 +39,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.distributed.group import get_world_size as get_world_size
     from workbench.distributed.launch import run_ranks as run_ranks
     from workbench.distributed.owned_rows import OwnedRows as OwnedRows
+    from workbench.distributed.placed_rows import PlacedRows as PlacedRows
     from workbench.distributed.rank_pool import RankPool as RankPool
     from workbench.experiment.figure_loader import load_experiment as load_experiment
     from workbench.experiment.finding import Finding as Finding
@@ -200,6 +201,7 @@ _NAMES = {
     "distributed.group": ["get_rank", "get_world_size"],
     "distributed.launch": ["run_ranks"],
     "distributed.owned_rows": ["OwnedRows"],
+    "distributed.placed_rows": ["PlacedRows"],
     "distributed.rank_pool": ["RankPool"],
     "experiment.finding": ["Finding"],
     "experiment.figure_loader": ["load_experiment"],

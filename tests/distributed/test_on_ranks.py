@@ -141,6 +141,34 @@ def test_sampling_ahead_in_a_group_of_its_own_changes_nothing(rank_pool):
     assert row["parameters"] <= TOLERANCE and row["equal_ranks"]
 
 
+def check_placed(rank_pool, size, epochs, hosts):
+    for options in ({}, {"rows_per_device": [40 + 70 * i for i in range(size)]}):
+        config = {"hosts": hosts, "epochs": epochs, "options": options}
+        for row in run(rank_pool, "placed_rows_ranks:epoch", size, **config):
+            assert row.pop("cost") <= 0.02 and all(row.values()), row
+
+
+def test_an_epoch_through_buffers_is_read_from_where_the_placement_says(rank_pool):
+    check_placed(rank_pool, 2, 2, ["memory", "owned", "cached"])
+
+
+@pytest.mark.slow
+def test_an_epoch_through_four_buffers(rank_pool):
+    check_placed(rank_pool, 4, 3, ["memory", "owned", "cached"])
+
+
+def test_buffers_of_any_size_and_groups(rank_pool):
+    unequal, groups, dtype = run(rank_pool, "placed_rows_ranks:windows_and_edges", 2)
+    assert unequal["rows"] and groups["rows"] and dtype["rows"]
+    assert unequal["peer"] == [0, 0] and groups["peer"] == [0, 0] and dtype["peer"][1] > 0
+
+
+def test_ranks_are_the_devices_of_a_placement(rank_pool):
+    (row,) = run(rank_pool, "placed_rows_ranks:refusals", 2)
+    assert row["rank"] == "rank is 1, but this process is rank 0 of the group; pass rank=0"
+    assert row["size"].startswith("the placement is for 3 devices, but the group has 2 ranks; place rows with")
+
+
 @pytest.mark.slow
 def test_the_benchmark_counts_what_one_process_counts(rank_pool):
     dataset: Any = {"name": "synthetic-arxiv", "scale": 0.002}

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from workbench.distributed.owned_rows import OwnedRows
+from workbench.distributed.placed_rows import PlacedRows
 from workbench.features.cached_rows import CachedRows
 from workbench.features.disk_rows import DiskRows
 from workbench.features.mapped_rows import MappedRows
@@ -16,6 +17,8 @@ from workbench.features.protocols import FeatureStore
 from workbench.features.recorded_rows import RecordedRows
 from workbench.features.sources import as_store
 from workbench.features.stage import stage_ids
+from workbench.placement.place import place_rows
+from workbench.placement.placement import Placement
 
 MakeStore = Callable[[Tensor, Path], FeatureStore]
 
@@ -31,6 +34,13 @@ def owned_by_0(rows: Tensor) -> Tensor:
 def on_disk(rows: Tensor, folder: Path, direct: bool | Literal["auto"]) -> DiskRows:
     MappedRows.create(folder / "rows", rows)
     return DiskRows(folder / "rows", direct=direct, threads=3)
+
+
+def on_three_devices(rows: Tensor) -> Placement:
+    """Rows of the device's own, of two peers, and of the host."""
+    return place_rows(
+        torch.ones(len(rows)), num_devices=3, rows_per_device=min(2, len(rows)), peer_cost=0.5, method="naive"
+    )
 
 
 STORES: dict[str, MakeStore] = {
@@ -52,6 +62,13 @@ STORES: dict[str, MakeStore] = {
     "owned": lambda rows, folder: OwnedRows(rows.clone(), owned_by_0(rows)),
     "owned, staged": lambda rows, folder: OwnedRows(rows.clone(), owned_by_0(rows)).stage(every_id(rows)),
     "owned, cached": lambda rows, folder: CachedRows(OwnedRows(rows.clone(), owned_by_0(rows)), 3),
+    "placed": lambda rows, folder: PlacedRows.of_all(on_three_devices(rows), host=rows.clone())[1],
+    "placed, disk": lambda rows, folder: PlacedRows(on_three_devices(rows), 1, host=on_disk(rows, folder, False)),
+    "placed, cached host": lambda rows, folder: PlacedRows(on_three_devices(rows), 1, host=CachedRows(rows.clone(), 2)),
+    "placed, cached": lambda rows, folder: CachedRows(PlacedRows(on_three_devices(rows), 1, host=rows.clone()), 3),
+    "placed, staged": lambda rows, folder: PlacedRows.of_all(on_three_devices(rows), host=rows)[1].stage(
+        every_id(rows)
+    ),
     "cached, staged": lambda rows, folder: CachedRows(RecordedRows(rows), 3).stage(every_id(rows)),
 }
 """Makes a store of the rows; the folder is empty."""

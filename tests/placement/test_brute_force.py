@@ -5,7 +5,7 @@ import statistics
 import pytest
 
 import workbench as wb
-from tests.placement.brute_force import cheapest, random_case
+from experiments.data_placement.all_placements import cheapest, random_case
 
 
 def compare(kind: str, objective: str, seeds: range, method: str) -> list[float]:

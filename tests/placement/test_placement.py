@@ -9,7 +9,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import workbench as wb
-from tests.placement.brute_force import random_case
+from experiments.data_placement.all_placements import random_case
 
 P = torch.tensor([0.0, 5, 4, 3, 2, 1], dtype=torch.float64)  # hottest first: 1, 2, 3, 4, 5, 0
 TWO: dict[str, Any] = {"num_devices": 2, "rows_per_device": 2, "peer_cost": 0.3}

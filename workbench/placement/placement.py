@@ -7,7 +7,7 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from workbench.core.errors import check_at_least
+from workbench.core.errors import check_at_least, check_ids
 from workbench.kernels.jit import compiled
 from workbench.placement.problem import PlacementProblem
 
@@ -66,6 +66,26 @@ class Placement:
                 holder[self.buffers[peer]] = peer
                 slot[self.buffers[peer]] = torch.arange(len(self.buffers[peer]))
         return RowLookup(holder, slot)
+
+    def count_reads(self, device: int, ids: Tensor) -> Tensor:
+        """Count where a device reads rows from, without reading them.
+
+        `problem.costs[device] @ counts` is what the reads cost.
+
+        Args:
+            device: number of the device.
+            ids: int64 or int32 [n], such as those of an `AccessTrace`; an id that occurs again counts again.
+
+        Returns:
+            int64 [num_devices + 1], rows read from each device's buffer, last from the host.
+
+        Raises:
+            ValueError: there is no such device.
+            IndexError: an id out of range.
+        """
+        holder = self.lookup(device).holder[check_ids("ids", ids, self.num_rows).cpu()].long()
+        n = self.num_devices
+        return torch.bincount(torch.where(holder < 0, n, holder), minlength=n + 1)
 
     @cached_property
     def holders(self) -> Tensor:

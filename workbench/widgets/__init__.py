@@ -9,12 +9,14 @@ from workbench.widgets.curve_explorer import curve_explorer, curve_view
 from workbench.widgets.degree_explorer import degree_explorer, degree_view
 from workbench.widgets.explore import explore
 from workbench.widgets.micro_batch_explorer import micro_batch_explorer, micro_batch_view
+from workbench.widgets.placement_explorer import DEVICE_TOPOLOGIES, placement_explorer, placement_view
 from workbench.widgets.plan_explorer import Workload, make_plan, plan_explorer, plan_table, plan_view
 from workbench.widgets.terms_explorer import terms_explorer, terms_view
 from workbench.widgets.work_explorer import WORK_SAMPLERS, work_explorer, work_view
 
 __all__ = [
     "CACHE_SHARES",
+    "DEVICE_TOPOLOGIES",
     "RANK_SAMPLERS",
     "WORK_SAMPLERS",
     "Workload",
@@ -30,6 +32,8 @@ __all__ = [
     "make_plan",
     "micro_batch_explorer",
     "micro_batch_view",
+    "placement_explorer",
+    "placement_view",
     "plan_explorer",
     "plan_table",
     "plan_view",

@@ -1,0 +1,1 @@
+"""Figures of Rethinking Graph Data Placement (Song and Jiang)."""

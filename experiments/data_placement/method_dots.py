@@ -1,0 +1,67 @@
+"""A dot per method and topology, in a panel per data set."""
+
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+import pandas as pd
+
+from experiments.data_placement.movement import METHODS
+from workbench.plots.layout import PanelGrid
+from workbench.plots.style import INK, PALETTE, SYMBOLS, merge_legend, titled
+
+_ALL = ("naive", "random", "METIS", "PaGraph", "hottest", "algorithm-1", "search")
+_COLORS = dict(zip(_ALL, PALETTE, strict=True))
+
+
+def method_dots(
+    table: pd.DataFrame, *, x: str, y: Mapping[str, str], panel: str, title: str, subtitle: str, line: float
+) -> Any:
+    """Draw a value of every method over a category; variants of a method have its colour and a hollow symbol.
+
+    Args:
+        table: rows with `method`.
+        x: column of categories.
+        y: column of values to title of the y axis, one panel below the other.
+        panel: column whose values have panels of their own.
+        title: of the figure.
+        subtitle: below it.
+        line: value that is drawn as a dotted line.
+    """
+    panels, categories = ([*dict.fromkeys(table[column])] for column in (panel, x))
+    grid = PanelGrid(tuple(panels), len(y))
+    figure = grid.figure()
+    for place, name in enumerate(panels):
+        for value, (row, col) in zip(y, grid.cells(place), strict=True):
+            figure.add_hline(y=line, line={"dash": "dot", "color": INK, "width": 1}, row=row, col=col)  # pyright: ignore
+            for trace in _traces(table[table[panel] == name], x, value, categories):
+                figure.add_trace(trace, row=row, col=col)
+            figure.update_yaxes(title_text=y[value] if col == 1 else None, rangemode="tozero", row=row, col=col)
+    figure.update_xaxes(tickvals=[*range(len(categories))], ticktext=categories, ticks="", showgrid=False)
+    merge_legend(figure)
+    return titled(figure, title, subtitle=subtitle, height=grid.height + 40)
+
+
+def _traces(table: Any, x: str, y: str, categories: list[str]) -> Iterator[Any]:
+    """One per method, side by side in each category."""
+    import plotly.graph_objects as go
+
+    shown = [method for method in METHODS if method in set(table.method)]
+    for number, method in enumerate(shown):
+        here: Any = table[table.method == method]
+        offset = (number - (len(shown) - 1) / 2) * 0.8 / len(shown)
+        yield go.Scatter(
+            x=[categories.index(value) + offset for value in here[x]],
+            y=here[y].tolist(),
+            mode="markers",
+            name=method,
+            marker=_marker(method),
+            text=here[x].tolist(),
+            hovertemplate=f"{method}, %{{text}}: %{{y:.3g}}<extra></extra>",
+        )
+
+
+def _marker(method: str) -> dict[str, Any]:
+    base = next(name for name in _COLORS if method.startswith(name))
+    symbol = SYMBOLS[[*_COLORS].index(base)]
+    variant = "" if method == base else "-dot" if method.startswith(f"{base}, sum") else "-open"
+    return {"color": _COLORS[base], "symbol": f"{symbol}{variant}", "size": 9}

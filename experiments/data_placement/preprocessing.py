@@ -1,0 +1,88 @@
+"""Rethinking Graph Data Placement, preprocessing: seconds of placement, METIS and PaGraph for four parts."""
+
+from typing import Any
+
+import pandas as pd
+
+from experiments.performance import placement
+from experiments.performance.placement import ALGORITHM_1, PARTITIONERS, UNIFORM
+from workbench.experiment import claims
+from workbench.experiment.finding import Finding
+
+OURS = "placement with probabilities"
+
+
+class Config(placement.Config):
+    """One graph, placed and partitioned for several devices."""
+
+    device: str = "cpu"
+
+
+run = placement.run
+
+
+def shown(table: pd.DataFrame) -> pd.DataFrame:
+    """CPU seconds by method; Algorithm 1 alone, and with the computation of the probabilities."""
+    rows: Any = table.assign(dataset=table.graph.str.removeprefix("synthetic-"))
+    kept = rows[rows.placement.isin((ALGORITHM_1, UNIFORM, *PARTITIONERS))]
+    first: Any = kept[kept.placement == ALGORITHM_1]
+    both = first.assign(placement=OURS, seconds=first.seconds + first.probability_seconds)
+    return pd.concat([kept, both])[["dataset", "nodes", "edges", "placement", "seconds"]]
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    """CPU seconds over the number of edges, a line per method."""
+    from workbench.plots.lines import lines
+
+    rows = shown(table)
+    wide: Any = rows.pivot_table("seconds", "dataset", "placement")
+    gain = wide[[*PARTITIONERS]].min(axis=1) / wide[OURS]
+    return lines(
+        rows.rename(columns={"seconds": "cpu_seconds"}),
+        x="edges",
+        y="cpu_seconds",
+        group="placement",
+        log_y=True,
+        title=f"Probabilities and Algorithm 1 take {gain.min():.0f} to {gain.max():.0f} times less than partitioning",
+    )
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    told = "computing probabilities and placing rows takes less time than METIS and PaGraph"
+    return [
+        claims.least(
+            "faster",
+            told,
+            shown(table),
+            value="seconds",
+            among="placement",
+            winner=OURS,
+            rivals=PARTITIONERS,
+            by=["dataset"],
+            timed=True,
+        ),
+        claims.within(
+            "gap",
+            "the search's cost is within 1 % of its lower bound",
+            table[table.placement == UNIFORM],
+            value="gap",
+            by=["graph"],
+            most=0.01,
+            form=".3%",
+        ),
+    ]
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Seconds, the paper's (elapsed, four parts, full graphs) beside CPU seconds here; and multiples of the first."""
+    here: Any = (
+        shown(table).pivot_table("seconds", ["dataset", "nodes", "edges"], "placement", sort=False).reset_index()
+    )
+    both = here.merge(reported, on="dataset", how="left")
+    columns: dict[str, Any] = {name: both[name] for name in ("dataset", "nodes", "edges")}
+    for name, paper in {OURS: "placement_seconds", "METIS": "metis_seconds", "PaGraph": "pagraph_seconds"}.items():
+        columns |= {f"{name}, paper": both[paper], f"{name}, here": both[name]}
+        if name != OURS:
+            columns[f"{name} ÷ placement, paper"] = both[paper] / both.placement_seconds
+            columns[f"{name} ÷ placement, here"] = both[name] / both[OURS]
+    return pd.DataFrame(columns | {f"{ALGORITHM_1} alone, here": both[ALGORITHM_1]})
