@@ -119,8 +119,8 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         y=["host_rows", "peer_rows", "speedup"],
         group="method",
         facet=CASE,
-        title=f"Unbiased sampling at f = {local.factor.max():g} reads {share.min():.0%} to {share.max():.0%} of the rows of "
-        f"the host<br><sup>speedup of loading over random buffers without peers: {told_speeds(table)}</sup>",
+        title=f"Unbiased sampling at f = {local.factor.max():g} reads {share.min():.0%} to {share.max():.0%} of the "
+        f"rows of the host<br><sup>speedup of loading over random buffers without peers: {told_speeds(table)}</sup>",
     )
 
 
