@@ -108,7 +108,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     rows = shown(table)
     ends = rows[rows.epoch == rows.epoch.max()].assign(unsettled=lambda found: 1.0 - found.settled.astype(float))
-    grown = ends[ends.factor > 1]
+    grown: Any = ends[ends.factor > 1]
     found = [
         claims.within(
             "settles",

@@ -66,7 +66,8 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     sizes = layer_nodes(data.graph, data.train_idx[: config.batch_size], config.fanouts)
     for number in range(config.runs):
         given: dict[str, Any] = {"fanouts": config.fanouts, "layer_nodes": sizes, "seed": config.seed + number}
-        cases = [(name, 1.0) for name in REFERENCES] + [(name, f) for name in LOCAL for f in config.factors]
+        cases: list[tuple[SamplerName, float]] = [(name, 1.0) for name in REFERENCES]
+        cases += [(name, factor) for name in LOCAL for factor in config.factors]
         plain = _errors(config, data, placement, "NS", 1.0, number)
         for name, factor in cases:
             samplers = device_samplers(name, data.graph, placement, factor=factor, hops=config.hops, **given)
@@ -103,14 +104,14 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     named = table.assign(dataset=table.dataset.str.removeprefix("synthetic-"))
     random: Any = named[named.method == RANDOM].groupby(CASE).alone_seconds.median().rename("base_seconds")
     rows = named.join(random, on=CASE)
-    return rows.assign(moved_rows=rows.peer_rows + rows.host_rows, speedup=rows.base_seconds / rows.loading_seconds)
+    return rows.assign(speedup=rows.base_seconds / rows.loading_seconds)
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     rows = shown(table)
-    local = rows[rows.method.isin(LOCAL)]
+    local: Any = rows[rows.method.isin(LOCAL)]
     share = _fallen(local[local.method == "LAS"])
     return lines(
         local,
@@ -124,7 +125,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     )
 
 
-def _fallen(rows: pd.DataFrame) -> Any:
+def _fallen(rows: Any) -> Any:
     """Rows of the host at the largest factor over those at f = 1."""
     wide = rows.pivot_table("host_rows", CASE, "factor")
     return wide[wide.columns.max()] / wide[wide.columns.min()]
@@ -132,7 +133,7 @@ def _fallen(rows: pd.DataFrame) -> Any:
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     rows = shown(table)
-    local = rows[rows.method.isin(LOCAL)]
+    local: Any = rows[rows.method.isin(LOCAL)]
     most = local.factor.max()
     at_most = local[local.factor == most]
     by = [*CASE, "method"]
@@ -204,5 +205,7 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     for link in ("device", "peer", "host"):
         rows[f"{link} rows"] = rows[f"{link}_rows"] / read
     values = ["device rows", "peer rows", "host rows", "speedup", "variance_ratio", "bias_ratio"]
-    means: Any = rows.groupby([*CASE, "method", "factor"], sort=False)[values].mean().reset_index()
-    return means.rename(columns={"variance_ratio": "variance ÷ NS", "bias_ratio": "squared bias ÷ variance of NS"})
+    means: Any = rows.groupby([*CASE, "method", "factor"], sort=False)[values].mean()
+    return means.reset_index().rename(
+        columns={"variance_ratio": "variance ÷ NS", "bias_ratio": "squared bias ÷ variance of NS"}
+    )

@@ -79,7 +79,7 @@ def early_losses(table: pd.DataFrame) -> pd.DataFrame:
     return early.groupby([*RUN, "method"], sort=False).loss.mean().reset_index()
 
 
-def differences(found: pd.DataFrame, value: str) -> pd.DataFrame:
+def differences(found: pd.DataFrame, value: str) -> Any:
     """Differences from NS with the same seed."""
     return paired_differences(found, value=value, by=RUN, along="method", base="NS")
 
@@ -115,7 +115,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     ]
 
 
-def _of_losses(method: str, short: str, early: pd.DataFrame, late: pd.DataFrame) -> list[Finding]:
+def _of_losses(method: str, short: str, early: Any, late: Any) -> list[Finding]:
     how: Any = {"value": "difference", "by": ["dataset", "topology"], "most": 0.0, "form": "+.3f"}
     return [
         decided_within(

@@ -14,7 +14,7 @@ from workbench.experiment.interval import mean_intervals
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
-    rows = shown(table)
+    rows: Any = shown(table)
     local = rows[rows.method.isin(LOCAL)].rename(
         columns={"variance_ratio": "variance ÷ NS", "bias_ratio": "squared bias ÷ variance of NS"}
     )
@@ -31,7 +31,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
-    rows = shown(table)
+    rows: Any = shown(table)
     by = [*CASE, "method"]
     corrected = rows[rows.method.isin(["LAS", "LADIES + LAS"])]
     return [
