@@ -98,7 +98,8 @@ def _keep_rows(lo, hi, slot, rows, indices, levels, variates, invalid, counts, s
             slot = write_kept(mask, position, indices, sources, positions, slot)
         counts[i] = slot - first
         if whole:
-            weights[first:slot] = 1.0
+            for e in range(first, slot):
+                weights[e] = 1.0
         else:
             _weigh(sources, first, slot, codes, found, p, np.float64(degrees[i]), kind, weights)
 
@@ -169,7 +170,7 @@ def _below(indices, position, count, variates, codes, found, p, top):
             mask |= np.uint64(below) << np.uint64(b)
         return mask
     mask = hash_below(indices, position, count, key, np.int64(np.floor(p[top] / TWO_TO_MINUS_53)))
-    rest = mask
+    rest = mask if len(p) > 1 else _ZERO
     while rest != _ZERO:
         bit = rest & (~rest + _ONE)
         source = indices[position + lowest_bit(rest)]
