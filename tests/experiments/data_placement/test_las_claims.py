@@ -1,5 +1,4 @@
-"""Claims of the figures of locality-aware sampling: they hold on tables made to satisfy them, and fail on spoiled
-ones."""
+"""Claims of the figures of locality-aware sampling: hold on tables made to satisfy them, fail on spoiled ones."""
 
 from itertools import product
 from typing import Any
