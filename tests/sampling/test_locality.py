@@ -24,7 +24,8 @@ from workbench.kernels.threads import get_num_threads, set_num_threads
 from workbench.sampling.candidates import candidates
 from workbench.sampling.labor import row_limits
 from workbench.sampling.levels import Levels
-from workbench.sampling.locality_draw import draw_local, draw_local_biased, draw_local_torch
+from workbench.sampling.locality_biased import draw_local_biased
+from workbench.sampling.locality_draw import draw_local, draw_local_torch
 from workbench.sampling.typed import group_by_type
 
 KINDS = ("mean", "ratio", "sum")

@@ -19,7 +19,8 @@ from workbench.sampling.fanouts import Fanout, checked_fanouts
 from workbench.sampling.inverse_weights import WEIGHTS
 from workbench.sampling.labor import apply_edge_weight
 from workbench.sampling.levels import Levels, check_factors
-from workbench.sampling.locality_draw import draw_local, draw_local_biased
+from workbench.sampling.locality_biased import draw_local_biased
+from workbench.sampling.locality_draw import draw_local
 from workbench.sampling.sampler import Drawn
 from workbench.sampling.typed import draw_by_type
 

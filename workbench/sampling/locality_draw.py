@@ -9,7 +9,6 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.core.graph import Graph
 from workbench.core.variates import Variates
 from workbench.kernels.bits import lowest_bit
 from workbench.kernels.hash import TWO_TO_MINUS_53, hash_index, unit_interval
@@ -23,7 +22,6 @@ from workbench.sampling.kept_rows import keep_edges, prefetch_rows, without_excl
 from workbench.sampling.labor import row_limits
 from workbench.sampling.levels import Levels
 from workbench.sampling.sampler import Drawn
-from workbench.sampling.weighted import draw_weighted
 
 _ONE, _ZERO = np.uint64(1), np.uint64(0)
 _MEAN, _RATIO = WEIGHTS.index("mean"), WEIGHTS.index("ratio")
@@ -246,20 +244,3 @@ def _solve_torch(found: Tensor, factors: Tensor, limits: Tensor, whole: Tensor) 
         clamped[:, level] = going
     p = torch.where(clamped | whole[:, None], 1.0, (factors * c[:, None]).clamp(max=1.0))
     return torch.where((limits == 0)[:, None] & ~whole[:, None], -1.0, p)
-
-
-def draw_local_biased(
-    indices: Tensor, levels: Levels, variates: Variates, rows: Candidates, fanout: int | Tensor
-) -> Drawn:
-    """Draw rows by successive draws without replacement, proportional to the remaining factors, without weights.
-
-    Arguments as for `draw_local`; the rows are in order of arrival, with positions.
-    """
-    _, position = expand_rows(rows)
-    factors = levels.factors[levels.codes[indices[position].long()].long()]
-    factors[torch.isin(position, rows.excluded)] = 0.0
-    offsets, none = row_offsets(rows.lengths), position[:0]
-    candidates = Graph(offsets, indices[position], edge_weight=factors)
-    compact = Candidates(rows.nodes, offsets[:-1], rows.lengths, rows.lengths, none, none)
-    drawn = draw_weighted(candidates, compact, fanout, replace=False, variates=variates)
-    return drawn._replace(positions=position[drawn.positions])
