@@ -44,6 +44,9 @@ REFUSING: dict[str, Callable[[], object]] = {
     "check_exact": lambda: wb.check_exact(MODEL, HALO),
     "byte_costs": lambda: wb.byte_costs(SETUP, HALO),
     "betty_terms": lambda: betty_terms(MODEL, HALO),
+    "count_macrobatches": lambda: wb.count_macrobatches([HALO]),
+    "InputHop.of": lambda: wb.InputHop.of(HALO),
+    "plan_macrobatch": lambda: wb.plan_macrobatch([HALO], row_bytes=4, capacity_bytes=9),
     "draw_cooperation": lambda: import_module("workbench.plots.cooperation").draw_cooperation(
         HALO, PARTS, read={}, again={}, link_bytes=torch.zeros(2, 2), title=""
     ),
@@ -58,6 +61,7 @@ REFUSING: dict[str, Callable[[], object]] = {
     "plan_with": lambda: wb.plan_with(wb.estimator_for(SETUP, WHOLE), HALO, capacity_bytes=2**40),
     "profile_epoch": lambda: wb.profile_epoch(MODEL, [[HALO]], *DATA),
     "reach_counts": lambda: wb.reach_counts(HALO),
+    "remote_rows": lambda: wb.remote_rows([HALO], torch.zeros(40, dtype=torch.int64), 0),
     "redundancy": lambda: wb.redundancy([HALO], HALO),
     "refine_parts": lambda: wb.refine_parts(HALO, PARTS),
     "symmetric_norm": lambda: wb.symmetric_norm(HALO),
@@ -83,6 +87,7 @@ HANDLING = {
     "positions": "a part of both drawings, which refuse",
     "Recovery": "its callback receives micro-batches that were split",
     "stage": "fetches the rows of owned inputs",
+    "window_fetches": "counts the rows of owned inputs",
     "false_negatives": "its batch is an EdgeBatch, which has no blocks",
     "TrainingSetup": "forward is the caller's",
 }

@@ -29,6 +29,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.core.variates import Nested as Nested
     from workbench.core.variates import Smoothed as Smoothed
     from workbench.datasets.load import load_dataset as load_dataset
+    from workbench.distributed.aggregate_rows import aggregate_rows as aggregate_rows
     from workbench.distributed.agreement import check_ranks_agree as check_ranks_agree
     from workbench.distributed.cooperative_logits import cooperative_logits as cooperative_logits
     from workbench.distributed.cooperative_sampler import CooperativeSampler as CooperativeSampler
@@ -38,11 +39,16 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.distributed.group import get_rank as get_rank
     from workbench.distributed.group import get_world_size as get_world_size
     from workbench.distributed.launch import run_ranks as run_ranks
+    from workbench.distributed.macrobatch_sampler import MacrobatchSampler as MacrobatchSampler
+    from workbench.distributed.macrobatches import macrobatches as macrobatches
+    from workbench.distributed.open_owned import open_owned_graph as open_owned_graph
     from workbench.distributed.owned_rows import OwnedRows as OwnedRows
     from workbench.distributed.placed_rows import PlacedRows as PlacedRows
+    from workbench.distributed.plan_macrobatch import plan_macrobatch as plan_macrobatch
     from workbench.distributed.rank_pool import RankPool as RankPool
     from workbench.experiment.figure_loader import load_experiment as load_experiment
     from workbench.experiment.finding import Finding as Finding
+    from workbench.features.aggregate_cost import InputHop as InputHop
     from workbench.features.cache.costs import CacheCost as CacheCost
     from workbench.features.cache.costs import cache_costs as cache_costs
     from workbench.features.cache.policies import CACHE_POLICIES as CACHE_POLICIES
@@ -53,15 +59,21 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.features.cache.static import rank_by_frequency as rank_by_frequency
     from workbench.features.cached_rows import CachedRows as CachedRows
     from workbench.features.disk_rows import DiskRows as DiskRows
+    from workbench.features.macrobatch_counts import MacrobatchCounts as MacrobatchCounts
+    from workbench.features.macrobatch_counts import count_macrobatches as count_macrobatches
+    from workbench.features.macrobatch_plan import MacrobatchPlan as MacrobatchPlan
     from workbench.features.mapped_rows import MappedRows as MappedRows
     from workbench.features.memory_rows import MemoryRows as MemoryRows
     from workbench.features.protocols import FeatureStore as FeatureStore
     from workbench.features.protocols import Stageable as Stageable
     from workbench.features.protocols import WritableStore as WritableStore
     from workbench.features.recorded_rows import RecordedRows as RecordedRows
+    from workbench.features.split_rows import split_rows as split_rows
     from workbench.features.stage import StagedRows as StagedRows
     from workbench.features.stage import stage as stage
     from workbench.features.stage import windows as windows
+    from workbench.features.window_fetches import WindowFetches as WindowFetches
+    from workbench.features.window_fetches import window_fetches as window_fetches
     from workbench.kernels.threads import get_num_threads as get_num_threads
     from workbench.kernels.threads import set_num_threads as set_num_threads
     from workbench.links.edge_batch import EdgeBatch as EdgeBatch
@@ -95,6 +107,14 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.nn.model_work import ModelWork as ModelWork
     from workbench.nn.model_work import model_work as model_work
     from workbench.nn.symmetric_norm import symmetric_norm as symmetric_norm
+    from workbench.outofcore.balanced import balanced_order as balanced_order
+    from workbench.outofcore.beta import beta_order as beta_order
+    from workbench.outofcore.bucket_order import BucketOrder as BucketOrder
+    from workbench.outofcore.comet import comet_order as comet_order
+    from workbench.outofcore.node_order import NodeOrder as NodeOrder
+    from workbench.outofcore.node_order import node_order as node_order
+    from workbench.outofcore.permutation_bias import node_bias as node_bias
+    from workbench.outofcore.permutation_bias import partition_bias as partition_bias
     from workbench.partition.batch import PARTITION_METHODS as PARTITION_METHODS
     from workbench.partition.batch import partition_batch as partition_batch
     from workbench.partition.batch.partitioner import Partitioner as Partitioner
@@ -141,7 +161,11 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.sampling.owned_graph import OwnedGraph as OwnedGraph
     from workbench.sampling.random_walk import RandomWalkSampler as RandomWalkSampler
     from workbench.sampling.reach import reach_counts as reach_counts
+    from workbench.sampling.relay import sample_relayed as sample_relayed
+    from workbench.sampling.relay_windows import relay_windows as relay_windows
+    from workbench.sampling.remote_rows import remote_rows as remote_rows
     from workbench.sampling.sampler import Sampler as Sampler
+    from workbench.sampling.without_input_layer import WithoutInputLayer as WithoutInputLayer
     from workbench.sampling.work import Work as Work
     from workbench.sampling.work import expected_inputs as expected_inputs
     from workbench.sampling.work import marginal_inputs as marginal_inputs
@@ -152,6 +176,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.training.accumulate import accumulate as accumulate
     from workbench.training.adapters import micro_batches as micro_batches
     from workbench.training.aggregate_on_read import AggregateOnRead as AggregateOnRead
+    from workbench.training.aggregated_rows import AggregatedRows as AggregatedRows
     from workbench.training.batch_loss import BatchLoss as BatchLoss
     from workbench.training.epoch import epoch_steps as epoch_steps
     from workbench.training.epoch import train_epochs as train_epochs
@@ -192,6 +217,7 @@ _NAMES = {
     "core.units": ["format_bytes", "parse_bytes"],
     "core.variates": ["Nested", "Smoothed"],
     "datasets.load": ["load_dataset"],
+    "distributed.aggregate_rows": ["aggregate_rows"],
     "distributed.agreement": ["check_ranks_agree"],
     "distributed.cooperative_logits": ["cooperative_logits"],
     "distributed.cooperative_sampler": ["CooperativeSampler"],
@@ -200,11 +226,16 @@ _NAMES = {
     "distributed.gradients": ["all_reduce_gradients"],
     "distributed.group": ["get_rank", "get_world_size"],
     "distributed.launch": ["run_ranks"],
+    "distributed.macrobatch_sampler": ["MacrobatchSampler"],
+    "distributed.macrobatches": ["macrobatches"],
+    "distributed.open_owned": ["open_owned_graph"],
     "distributed.owned_rows": ["OwnedRows"],
+    "distributed.plan_macrobatch": ["plan_macrobatch"],
     "distributed.placed_rows": ["PlacedRows"],
     "distributed.rank_pool": ["RankPool"],
     "experiment.finding": ["Finding"],
     "experiment.figure_loader": ["load_experiment"],
+    "features.aggregate_cost": ["InputHop"],
     "features.cache.costs": ["CacheCost", "cache_costs"],
     "features.cache.policies": ["CACHE_POLICIES"],
     "features.cache.simulate": ["CacheSimulation", "simulate_cache"],
@@ -212,11 +243,15 @@ _NAMES = {
     "features.cache.static": ["rank_by_degree", "rank_by_frequency"],
     "features.cached_rows": ["CachedRows"],
     "features.disk_rows": ["DiskRows"],
+    "features.macrobatch_counts": ["MacrobatchCounts", "count_macrobatches"],
+    "features.macrobatch_plan": ["MacrobatchPlan"],
     "features.mapped_rows": ["MappedRows"],
     "features.memory_rows": ["MemoryRows"],
     "features.protocols": ["FeatureStore", "Stageable", "WritableStore"],
     "features.recorded_rows": ["RecordedRows"],
+    "features.split_rows": ["split_rows"],
     "features.stage": ["StagedRows", "stage", "windows"],
+    "features.window_fetches": ["WindowFetches", "window_fetches"],
     "kernels.threads": ["get_num_threads", "set_num_threads"],
     "memory.estimator": ["estimate_memory", "estimator_for"],
     "memory.backend": ["Backend"],
@@ -230,6 +265,12 @@ _NAMES = {
     "nn.model": ["build_model"],
     "nn.model_work": ["LayerSize", "ModelWork", "model_work"],
     "nn.symmetric_norm": ["symmetric_norm"],
+    "outofcore.balanced": ["balanced_order"],
+    "outofcore.beta": ["beta_order"],
+    "outofcore.bucket_order": ["BucketOrder"],
+    "outofcore.comet": ["comet_order"],
+    "outofcore.node_order": ["NodeOrder", "node_order"],
+    "outofcore.permutation_bias": ["node_bias", "partition_bias"],
     "partition.batch": ["PARTITION_METHODS", "partition_batch"],
     "partition.batch.partitioner": ["Partitioner", "Parts"],
     "partition.costs": ["ByteCosts"],
@@ -253,6 +294,9 @@ _NAMES = {
     "sampling.locality": ["LocalitySampler"],
     "sampling.locality_factors": ["locality_factors"],
     "sampling.reach": ["reach_counts"],
+    "sampling.relay": ["sample_relayed"],
+    "sampling.relay_windows": ["relay_windows"],
+    "sampling.remote_rows": ["remote_rows"],
     "sampling.random_walk": ["RandomWalkSampler"],
     "sampling.cooperation_cost": ["PeCounts", "StageSeconds", "StepSeconds", "step_seconds"],
     "sampling.cooperative": ["cooperative_batches", "independent_batches", "sample_owned"],
@@ -260,6 +304,7 @@ _NAMES = {
     "sampling.drawn": ["Drawn"],
     "sampling.owned_graph": ["OwnedGraph"],
     "sampling.sampler": ["Sampler"],
+    "sampling.without_input_layer": ["WithoutInputLayer"],
     "sampling.work": ["Work", "expected_inputs", "marginal_inputs", "measure_work", "work_curve"],
     "tracking.compare": ["compare"],
     "tracking.opening": ["open_store"],
@@ -272,6 +317,7 @@ _NAMES = {
     "training.locality_control": ["LocalityControl"],
     "training.profile": ["EpochProfile", "profile_epoch"],
     "training.aggregate_on_read": ["AggregateOnRead"],
+    "training.aggregated_rows": ["AggregatedRows"],
     "training.batch_loss": ["BatchLoss"],
     "training.sampler_plan": ["SamplerPlan", "plan_sampler"],
     "training.step": ["take_step", "train_step"],

@@ -30,7 +30,8 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 def _title(means: pd.DataFrame) -> str:
     ends: Any = means.groupby("kappa").val_f1_sampled.mean()
-    return f"F1 with the sampler itself: {ends.iloc[0]:.1%} at κ = 1, {ends.iloc[-1]:.1%} at κ = ∞ (second half)"
+    over = "second half" if means.dataset.nunique() == 1 else "second half, mean over data sets"
+    return f"F1 with the sampler itself: {ends.iloc[0]:.1%} at κ = 1, {ends.iloc[-1]:.1%} at κ = ∞ ({over})"
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:

@@ -62,7 +62,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 def rank_correlation(p: Tensor, q: Tensor) -> float:
     """Spearman's rank correlation; equal values have their mean rank."""
     ranks = [pd.Series(values.cpu().numpy()).rank().to_numpy() for values in (p, q)]
-    return float(np.corrcoef(*ranks)[0, 1])
+    return float(np.corrcoef(*ranks)[0, 1])  # pyright: ignore[reportCallIssue, reportArgumentType]
 
 
 def hit_rate(p: Tensor, read: Tensor, rows: int) -> float:
@@ -79,7 +79,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.layout import bold
     from workbench.plots.style import looks, merge_legend, titled
 
-    rows = table[table.estimate != REFERENCE]
+    rows: Any = table[table.estimate != REFERENCE]
     cases = rows.dataset.str.removeprefix("synthetic-") + ", " + rows.batch_size.astype(str)
     names = ("hit rate below that of all counted batches", "rank correlation with all counted batches")
     figure = make_subplots(1, 2, subplot_titles=[bold(name) for name in names], horizontal_spacing=0.12)
@@ -106,7 +106,8 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
-    inclusion, mass = (table[table.estimate == NAMES[name]] for name in ("inclusion", "mass"))
+    tables: Any = table
+    inclusion, mass = (tables[tables.estimate == NAMES[name]] for name in ("inclusion", "mass"))
     correlated = table[table.estimate.isin((NAMES["inclusion"], NAMES["mass"]))]
     return [
         claims.within(
@@ -142,4 +143,5 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Rank correlation, hit rate and points below the reference, by data set and estimate."""
-    return table[[*CASE, "estimate", "rank_correlation", "hit_rate", "points_below"]]
+    shown: Any = table[[*CASE, "estimate", "rank_correlation", "hit_rate", "points_below"]]
+    return shown

@@ -16,9 +16,9 @@ from workbench.experiment.finding import Finding
 METHODS = ("search", "algorithm-1", "algorithm-1-printed", "hottest", "random")
 QUANTILES = tuple(percent / 100 for percent in range(0, 101, 5))
 KINDS = {
-    "equal": "equal buffers, one peer cost",
-    "unequal": "unequal buffers, one peer cost",
-    "matrix": "any buffers and costs",
+    "equal": "equal buffers",
+    "unequal": "unequal buffers",
+    "matrix": "matrix of costs",
 }
 BY = ["kind", "objective"]
 
@@ -55,31 +55,33 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    """Excess over the optimum by share of the cases, a line per method."""
+    """Cost over the optimum by share of the cases, a line per method."""
     from workbench.plots.lines import lines
 
     shown = table.assign(
         case=table.kind.map(KINDS) + " · " + table.objective + " cost",
         share_of_cases=table["quantile"],
-        cost_above_the_optimum=table.excess,
+        **{"cost ÷ optimum": 1 + table.excess},
     )
     worst = _at(table, 1.0).query("method == 'search'").excess.max()
     return lines(
         shown,
         x="share_of_cases",
-        y="cost_above_the_optimum",
+        y="cost ÷ optimum",
+        log_y=True,
         group="method",
         facet="case",
         title=f"Against all placements of at most 12 rows: the search is at most {worst:.1%} above the optimum",
     )
 
 
-def _at(table: pd.DataFrame, quantile: float) -> pd.DataFrame:
+def _at(table: Any, quantile: float) -> Any:
     return table[np.isclose(table["quantile"], quantile)]
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
-    search, algorithm = (table[table.method == name] for name in ("search", "algorithm-1"))
+    rows: Any = table
+    search, algorithm = (rows[rows.method == name] for name in ("search", "algorithm-1"))
     total: Any = algorithm[algorithm.objective == "total"]
     largest: Any = algorithm[(algorithm.objective == "largest") & np.isclose(algorithm["quantile"], 1.0)]
     given: dict[str, Any] = {"value": "excess", "by": BY, "form": ".2%"}

@@ -70,8 +70,9 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
-    partitioned = table[(table.method != "algorithm-1") & (table.reads == ALONE)]
-    as_published = pd.concat([partitioned, table[(table.method == "algorithm-1") & (table.reads == PEERS)]])
+    partitioned: Any = table[(table.method != "algorithm-1") & (table.reads == ALONE)]
+    ours: Any = table[(table.method == "algorithm-1") & (table.reads == PEERS)]
+    as_published = pd.concat([partitioned, ours])
     return [
         claims.within(
             "bottleneck",

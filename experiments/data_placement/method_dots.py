@@ -5,12 +5,12 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.data_placement.movement import METHODS
+from experiments.data_placement.movement import METHODS, SUM
 from workbench.plots.layout import PanelGrid
 from workbench.plots.style import INK, PALETTE, SYMBOLS, merge_legend, titled
 
 _ALL = ("naive", "random", "METIS", "PaGraph", "hottest", "algorithm-1", "search")
-_COLORS = dict(zip(_ALL, PALETTE, strict=True))
+_COLORS: dict[str, str] = dict(zip(_ALL, PALETTE, strict=True))
 
 
 def method_dots(
@@ -63,5 +63,6 @@ def _traces(table: Any, x: str, y: str, categories: list[str]) -> Iterator[Any]:
 def _marker(method: str) -> dict[str, Any]:
     base = next(name for name in _COLORS if method.startswith(name))
     symbol = SYMBOLS[[*_COLORS].index(base)]
-    variant = "" if method == base else "-dot" if method.startswith(f"{base}, sum") else "-open"
-    return {"color": _COLORS[base], "symbol": f"{symbol}{variant}", "size": 9}
+    if method == SUM:
+        return {"color": _COLORS[base], "symbol": "hourglass", "size": 9}
+    return {"color": _COLORS[base], "symbol": symbol if method == base else f"{symbol}-open", "size": 9}

@@ -160,7 +160,8 @@ def sample_epoch(config: MovementConfig, data: Any, num_devices: int, seeds: Seq
     for number, nodes in enumerate([data.train_idx] if seeds is None else seeds):
         sampler = wb.NeighborSampler(config.fanouts, seed=config.seed + number)
         size = min(config.batch_size, max(1, len(nodes)))
-        batches = wb.batches(data.graph, nodes, sampler=sampler, batch_size=size, drop_last=True, seed=config.seed)
+        given: dict[str, Any] = {"batch_size": size, "drop_last": True, "seed": config.seed, "epoch": 0}
+        batches = wb.batches(data.graph, nodes, sampler=sampler, **given)
         whole = len(batches) if seeds is not None else len(batches) // num_devices * num_devices
         for place, (_, mb) in enumerate(batches):
             if place < whole:

@@ -75,7 +75,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
-    rows = shown(table)
+    rows: Any = shown(table)
     shared = rows[rows.method.isin(SHARED)].rename(columns={"loading_seconds": "modelled"})
     given: dict[str, Any] = {"value": "modelled", "among": "method", "by": CASE}
     ours = rows[rows.method == "algorithm-1"]
@@ -150,4 +150,6 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     for value, reads in {"of_alone": "own buffer, host", "speedup": "peers too"}.items():
         wide: Any = shown(table).pivot_table(value, CASE, "method", sort=False).reset_index()
         parts.append(wide.assign(**{"random reads": reads}))
-    return pd.concat(parts)[[*CASE, "random reads", *(method for method in METHODS if method in set(table.method))]]
+    methods = [method for method in METHODS if method in set(table.method)]
+    found: Any = pd.concat(parts)[[*CASE, "random reads", *methods]]
+    return found

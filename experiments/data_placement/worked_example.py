@@ -32,7 +32,7 @@ class Config(PointConfig):
 
 def place(method: str, alpha: float) -> wb.Placement:
     """The example's placement by one method."""
-    rows = {"num_devices": NUM_DEVICES, "rows_per_device": ROWS_PER_DEVICE}
+    rows: dict[str, Any] = {"num_devices": NUM_DEVICES, "rows_per_device": ROWS_PER_DEVICE}
     return wb.place_rows(torch.tensor(P, dtype=torch.float64), **rows, peer_cost=alpha, method=method)
 
 
@@ -66,7 +66,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     """The buffers of the slides, for Algorithm 1 corrected; the listing ends elsewhere."""
     told = "Algorithm 1, corrected, ends with the buffers of the slides"
-    right = _compared(table, reported).assign(same=lambda rows: (rows.holds == rows.holds_paper).astype(float))
+    right: Any = _compared(table, reported).assign(same=lambda rows: (rows.holds == rows.holds_paper).astype(float))
     corrected, printed = (right[right.method == name] for name in ("algorithm-1", "algorithm-1-printed"))
     costs: Any = table.groupby("method").expected_cost.max().rename("cost").reset_index()
     ends = f"the listing as printed ends there too: {'; '.join(printed.holds)}"

@@ -29,6 +29,7 @@ Y = torch.where(torch.arange(NODES) % 5 == 0, -1, torch.arange(NODES) % CLASSES)
 
 SAMPLERS: dict[str, Callable[[Any], wb.Sampler]] = {
     "neighbor": lambda dependence: wb.NeighborSampler([4, 3], seed=3, dependence=dependence),
+    "replace": lambda dependence: wb.NeighborSampler([4, 3], seed=3, replace=True, dependence=dependence),
     "labor": lambda dependence: wb.LaborSampler([4, 3], seed=3, dependence=dependence),
     "random walk": lambda dependence: wb.RandomWalkSampler([3, 3], num_walks=8, seed=3, dependence=dependence),
 }

@@ -1,6 +1,6 @@
 """Runs faults on ranks that are forked from this process, so that torch is imported once and not by every rank.
 
-    python -m tests.distributed.forked_ranks '[["sampling", "dies", 2, 30]]'
+    python -m tests.distributed.forked_ranks faulty_step '[["sampling", "dies", 2, 30]]'
 
 Creation apart, these ranks are those of `rank_pool`. This process computes in one thread, since others do not survive a
 fork.
@@ -10,6 +10,7 @@ import json
 import os
 import sys
 import time
+from importlib import import_module
 from multiprocessing.connection import Pipe
 from tempfile import TemporaryFile
 from typing import Any
@@ -18,14 +19,13 @@ import psutil
 import torch
 
 import workbench as wb
-from tests.distributed import faulty_step
 from workbench.core.errors import RankError
 from workbench.distributed import agreement, rank_child, rank_main, rank_pool, rank_process
 from workbench.distributed.progress import ProgressBoard
 from workbench.kernels.threads import set_num_threads
 
-RUN = "tests.distributed.faulty_step:run"
-IMPORTED_BY_RANKS = ("tests.distributed.faulty_step", "tests.distributed.misbehaving")
+MODULE = f"tests.distributed.{sys.argv[1]}"
+IMPORTED_BY_RANKS = (MODULE, "tests.distributed.faulty_step", "tests.distributed.misbehaving")
 
 
 class ForkedProcess:
@@ -82,7 +82,7 @@ def outcome(stage: str, fate: str, world_size: int, timeout_seconds: float) -> d
     os.environ["MISBEHAVE"] = f"{stage} {fate} {world_size - 1}"
     begin, me = time.monotonic(), psutil.Process()
     try:
-        wb.run_ranks(RUN, {}, world_size, timeout_seconds=timeout_seconds)
+        wb.run_ranks(f"{MODULE}:run", {}, world_size, timeout_seconds=timeout_seconds)
         found: dict[str, Any] = {"message": "no error"}
     except RankError as error:
         found = {"message": str(error), "rank": error.rank, "stage": error.stage}
@@ -96,9 +96,9 @@ def main() -> None:
     assert rank_main and agreement  # imported, for the ranks
     torch.set_num_threads(1)
     set_num_threads(1)
-    list(faulty_step.run({}))  # what this imports and compiles, no rank does again
+    list(import_module(MODULE).run({}))  # what this imports and compiles, no rank does again
     rank_pool.RankProcess = ForkedRank  # pyright: ignore[reportAttributeAccessIssue]
-    sys.stdout.write(json.dumps([outcome(*case) for case in json.loads(sys.argv[1])]))
+    sys.stdout.write(json.dumps([outcome(*case) for case in json.loads(sys.argv[2])]))
 
 
 if __name__ == "__main__":

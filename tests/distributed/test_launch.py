@@ -119,6 +119,16 @@ def test_torchrun_starts_the_same_function():
 
 
 @pytest.mark.slow
+def test_torchrun_trains_in_macrobatches():
+    command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
+    command += ["-m", "workbench.distributed.rank_main", "tests.distributed.macrobatch_ranks:equal"]
+    config = {"cases": [("neighbor", False, 3, 3)]}
+    done = subprocess.run([*command, json.dumps(config)], capture_output=True, text=True, timeout=120, check=True)
+    row = json.loads(done.stdout)
+    assert all(all(row[key]) for key in ("steps", "losses", "parameters", "seeds")) and row["relays"] == [6, 6]
+
+
+@pytest.mark.slow
 def test_an_environment_made_by_hand_starts_the_same_function():
     shared = environment(rank=0, world_size=2)
     program = [sys.executable, "-m", "workbench.distributed.rank_main", f"{FUNCTIONS}:total", '{"offset": 1}']

@@ -26,6 +26,11 @@ def compressed(array, index, mask, out, slot):
 
 
 @compiled
+def copied(array, index, count, out, slot):
+    lanes.copy(array, index, count, out, slot)
+
+
+@compiled
 def units_of(array, index, count, key, out, slot):
     lanes.hash_units(array, index, count, key, out, slot)
 
@@ -79,6 +84,15 @@ def test_compressed_writes(dtype: type) -> None:
         compressed(values, 5, np.uint64(mask), out, 1)
         assert out.tolist() == [0, *(values[5 + b] for b in chosen), 0]
     assert [int(first_lanes_of(count)) for count in (0, 1, 3, 8, 9)] == [0, 1, 7, 255, 255]
+
+
+@pytest.mark.parametrize("dtype", [np.int32, np.int64])
+def test_copies(dtype: type) -> None:
+    values = np.arange(1, 14).astype(dtype)
+    for count in range(11):
+        out = np.zeros(10, dtype)
+        copied(values, 13 - min(count, 8), count, out, 1)
+        assert out.tolist() == [0, *values[13 - min(count, 8) :], *[0] * (9 - min(count, 8))]
 
 
 @pytest.mark.parametrize("dtype", [np.int32, np.int64])

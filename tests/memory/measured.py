@@ -44,11 +44,12 @@ def measure(
     y: torch.Tensor,
     loss_fn: Callable[..., torch.Tensor] = cross_entropy,
     aggregate_on_read: bool = False,
+    aggregated: bool = False,
     **options: Any,
 ) -> EpochMemory:
     """Metered memory of a step, after a warm-up step; features have the dtype of the model."""
     x: Any = torch.zeros(GRAPH.num_nodes, in_dim, dtype=next(model.parameters()).dtype)
-    x = wb.AggregateOnRead(x) if aggregate_on_read else x
+    x = wb.AggregateOnRead(x) if aggregate_on_read else wb.AggregatedRows(x, x) if aggregated else x
 
     def run(step: Sequence[wb.MiniBatch], phase: Any) -> torch.Tensor:
         return wb.train_step(model, step, x, y, loss_fn, optimizer, phase=phase, verify=False, **options)

@@ -94,6 +94,10 @@ def test_presampled_counts_are_shares_of_batches() -> None:
     p = wb.inclusion_probability(
         graph, seeds, fanouts=[2, 2], batch_size=5, method="presampled", num_batches=7, sampler=sampler
     )
+    for _ in range(4):  # counting again is no loader that repeats its epoch by mistake, and does not warn
+        wb.inclusion_probability(
+            graph, seeds, fanouts=[2, 2], batch_size=5, method="presampled", num_batches=2, sampler=sampler
+        )
     expected = torch.zeros(50, dtype=torch.float64)
     loader = wb.batches(graph, seeds, sampler=sampler, batch_size=5, drop_last=True)  # 3 per epoch
     for _, mb in [*loader, *loader, *loader][:7]:

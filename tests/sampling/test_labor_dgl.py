@@ -11,6 +11,12 @@ more than 1.4 standard errors, which are 0.006 to 0.04 %; on a fifth of syntheti
 by 0.7 of 0.015 to 0.08 %. `test_labor_statistics.py` tests that expectation. LABOR-1 on a tenth of synthetic-products:
 the vertices of a third hop have the mean Σ min(1, max c · π) of this library's c and π with both, within 1.3 standard
 errors of 0.1 % (four sets of destinations, 60 draws each).
+
+LABOR-* on all of synthetic-products (60 batches of 64 seeds): the counts per hop of DGL have the means that this
+library's c and π give for its destinations, within 1.0 standard errors of 0.08 to 0.37 %, so its stopping rule and
+tolerance make no difference; so do the draws of this library (second hop, 1,600 draws: 0.002 and -0.011 %, standard
+errors 0.03 and 0.05). The six relative differences of the two are -0.4 to -1.2 %, at most 2.3 standard errors, which
+few batches estimate badly: with 22 of them, |z| = 3.4 has a probability of 0.3 %, not of 0.07 %.
 """
 
 from collections.abc import Callable

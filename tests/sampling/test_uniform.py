@@ -116,15 +116,20 @@ def test_draws_are_uniform_over_edges_not_excluded() -> None:
     assert_equally_likely(drawn, support)
 
 
-def test_both_implementations_of_floyds_algorithm() -> None:
-    """Fanouts around the change from scanning to hashing draw distinct edges, those of the torch oracle."""
-    graph = star(5000)
-    rows = candidates(graph, torch.tensor([0]), None)
-    for fanout in (63, 64, 65, 1000, 4999, 5000):
-        options = {"replace": False, "key": 11, "positions": True}
-        ours, oracle = (f(rows, graph.indices, fanout, **options) for f in (draw_uniform, draw_uniform_torch))
-        assert ours.sources.unique().numel() == fanout
-        assert torch.equal(ours.sources, oracle.sources)
+def test_all_implementations_of_floyds_algorithm() -> None:
+    """Fanouts around the changes of vector length, to scanning and to hashing draw the edges of the torch oracle."""
+    for fanout in (1, 2, 7, 8, 9, 15, 16, 17, 31, 32, 33, 63, 64, 65):
+        degrees = torch.tensor([fanout, *range(fanout + 1, fanout + 40), 3 * fanout, 5000])  # many repetitions, or few
+        indptr = torch.cat([torch.zeros(1, dtype=torch.int64), degrees.cumsum(0)])
+        graph = Graph(indptr, torch.arange(int(indptr[-1]), dtype=torch.int32) % len(degrees))
+        rows = candidates(graph, torch.arange(len(degrees)), None)
+        for key in (11, -(2**63)):
+            options = {"replace": False, "key": key, "positions": True}
+            ours, oracle = (f(rows, graph.indices, fanout, **options) for f in (draw_uniform, draw_uniform_torch))
+            assert ours.positions is not None and oracle.positions is not None
+            assert ours.positions.unique().numel() == fanout * len(degrees)
+            assert torch.equal(ours.positions, oracle.positions)
+            assert torch.equal(ours.sources, oracle.sources)
 
 
 def test_a_huge_fanout_keeps_all_edges() -> None:

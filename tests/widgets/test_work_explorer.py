@@ -1,11 +1,12 @@
 """Work of batches in a notebook: the lines and the subtitle are the counts of `measure_work`."""
 
+from math import log10
 from typing import Any
 
 import pytest
 
 import workbench as wb
-from workbench.widgets import WORK_SAMPLERS, work_view
+from workbench.widgets import WORK_SAMPLERS, work_explorer, work_view
 
 
 @pytest.fixture(scope="module")
@@ -41,3 +42,18 @@ def test_batches_do_not_exceed_the_training_nodes(data: Any) -> None:
 def test_no_sampler(data: Any) -> None:
     with pytest.raises(ValueError, match="no sampler is chosen; choose from"):
         work_view(data, samplers=[])
+
+
+def test_the_axes_stay_while_controls_move(data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    shown: list[Any] = []
+    monkeypatch.setattr("IPython.display.display", shown.append)
+    box: Any = work_explorer(data, fanouts=((2,), (3, 3)), batch_sizes=(32, 64))
+    controls = {widget.description: widget for widget in box.children[0].children}
+    controls["fanouts"].value = (3, 3)
+    controls["batch size"].value = 64
+    controls["samplers"].value = ("LABOR-0",)
+    assert len(shown) == 4 and len({(f.layout.xaxis.range, f.layout.yaxis.range) for f in shown}) == 1
+    for figure in shown:
+        for axis, values in (("xaxis", "x"), ("yaxis", "y")):
+            low, high = figure.layout[axis].range
+            assert all(low < log10(v) < high for line in figure.data for v in line[values])

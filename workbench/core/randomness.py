@@ -19,6 +19,7 @@ class Purpose(IntEnum):
     SPLIT = 5
     FEATURES = 6
     NEGATIVES = 7
+    ORDER = 8
 
 
 def stream(seed: int, purpose: Purpose, step: int = 0, layer: int = 0) -> int:

@@ -10,8 +10,11 @@ from workbench.core.errors import check_at_least, check_choice
 LINKS = ("disk", "host", "device", "peer", "rank")
 """Where data come from: a file, the memory of this process, its device, another device of the machine, another rank."""
 
-ITEMS = ("rows", "ids", "edges", "gradients", "parameters")
-"""What crosses a link: rows, ids, edges, gradients of rows, and values of parameters' gradients."""
+ITEMS = ("rows", "ids", "edges", "gradients", "parameters", "relays")
+"""What crosses a link: rows, ids, edges, gradients of rows, and values of parameters' gradients.
+
+A relay is a round of requests to all ranks and of their answers; its bytes are those of its headers alone.
+"""
 
 
 class Count(NamedTuple):
@@ -56,7 +59,7 @@ class TrafficCounts:
 
 
 class Traffic:
-    """Counts rows, ids, edges, gradients and parameters, and their bytes, by the link that they cross; thread-safe.
+    """Counts rows, ids, edges, gradients, parameters and relays, and their bytes, by the link they cross; thread-safe.
 
     Stores, samplers and exchanges that share one `Traffic` add to it:
 

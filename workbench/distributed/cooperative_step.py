@@ -103,8 +103,9 @@ def cooperative_step(
 
 
 def _with_exchanges(model: nn.Module, group: Group, traffic: Traffic | None, mb: MiniBatch, inputs: Inputs) -> Any:
+    given = {} if inputs.aggregated is None else {"aggregated": inputs.aggregated}
     exchanges = exchangers(mb, group, traffic)
-    return model(mb.blocks, inputs.x, node_ids=mb.node_ids, step=mb.step, exchanges=exchanges)
+    return model(mb.blocks, inputs.x, node_ids=mb.node_ids, step=mb.step, exchanges=exchanges, **given)
 
 
 @contextmanager

@@ -14,6 +14,7 @@ from workbench.features.protocols import FeatureStore, check_rows, check_store
 from workbench.features.sources import as_store
 from workbench.features.stage import StagedRows
 from workbench.kernels.id_index import IdIndex
+from workbench.sampling.all_to_all import LENGTH_BYTES
 
 
 class OwnedRows:
@@ -27,8 +28,9 @@ class OwnedRows:
         local: the rows of this rank's nodes in ascending order of their ids: a tensor, an array or a store.
         owner: integer [num_nodes], rank that owns each node.
         group: the ranks; None for all.
-        traffic: counts the ids and rows that `stage` receives from other ranks, as "rank"; rows that are read are
-            counted by `local` if it is a store.
+        traffic: counts the ids and rows that `stage` receives from other ranks, as "rank", and each call as one of
+            "relays" with the bytes that announce the numbers of ids; rows that are read are counted by `local` if it
+            is a store.
 
     Raises:
         ValueError: `local` has another number of rows than this rank has nodes.
@@ -127,6 +129,8 @@ class OwnedRows:
         rows = all_to_all(self.read(torch.cat(asked)), [len(one) for one in asked], counts, self._group)
         if self._traffic is not None:
             self._traffic.add("rank", "rows", len(rows), rows.nbytes)
+            if len(ids) > 1:
+                self._traffic.add("rank", "relays", 1, LENGTH_BYTES * (len(ids) - 1))
         before = sum(counts[: self._rank])
         return torch.cat([rows[:before], self.read(own), rows[before:]])
 

@@ -44,18 +44,21 @@ def all_to_all(
     return received
 
 
-def exchange_ids(ids: Sequence[Tensor], group: Group = None, traffic: Traffic | None = None) -> list[Tensor]:
+def exchange_ids(
+    ids: Sequence[Tensor], group: Group = None, traffic: Traffic | None = None, *, phase: str = "ids"
+) -> list[Tensor]:
     """Send ids to every rank and receive theirs, after their numbers; collective.
 
     Args:
         ids: int64 [any] for each rank.
         group: the ranks; None for all.
         traffic: counts the ids received from other ranks, but not their numbers, which are 8 bytes per rank.
+        phase: name of the phase, for errors.
 
     Returns:
         int64 [any] from each rank.
     """
-    with in_phase("ids"):
+    with in_phase(phase):
         sizes, ones = torch.tensor([len(one) for one in ids]), [1] * len(ids)
         counts = all_to_all(sizes.to(ids[0].device), ones, ones, group).tolist()
         received = list(all_to_all(torch.cat([*ids]), sizes.tolist(), counts, group).split(counts))

@@ -9,6 +9,7 @@ from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 _LIBRARIES = ("torch", "numba", "numpy", "pymetis", "dgl", "triton")
+_TABLES = ":(exclude)experiments/results"  # what recording writes is not code that runs
 
 
 def check_device(device: str) -> None:
@@ -51,7 +52,7 @@ def _cpu_name() -> str:
 
 @cache
 def environment_tags(root: Path) -> dict[str, str]:
-    """Tags of commit, platform, threads and versions of libraries.
+    """Tags of commit, platform, threads and versions of libraries; "dirty" if files but recorded tables differ from it.
 
     Args:
         root: folder of the checkout.
@@ -61,7 +62,7 @@ def environment_tags(root: Path) -> dict[str, str]:
     commit = _git(root, "rev-parse", "HEAD")
     tags = {
         "commit": commit or "unknown",
-        "dirty": str(bool(_git(root, "status", "--porcelain"))).lower() if commit else "unknown",
+        "dirty": str(bool(_git(root, "status", "--porcelain", "--", ".", _TABLES))).lower() if commit else "unknown",
         "python": platform.python_version(),
         "platform": f"{sys.platform} {platform.machine()}",
         "threads": str(get_num_threads()),

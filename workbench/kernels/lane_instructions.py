@@ -17,7 +17,7 @@ _BITS, _HALVES, _WORDS, _REALS = (ir.VectorType(kind, LANES) for kind in (_BIT, 
 _POINTERS = ir.VectorType(ir.PointerType(), LANES)
 
 
-def _broadcast(builder: Any, value: Any) -> Any:
+def broadcast(builder: Any, value: Any) -> Any:
     """Return a vector whose elements are all equal to a 64-bit value, a Python integer or a Python float."""
     if isinstance(value, float):
         return ir.Constant(_REALS, [value] * LANES)
@@ -28,14 +28,14 @@ def _broadcast(builder: Any, value: Any) -> Any:
     return builder.shuffle_vector(first, empty, ir.Constant(_HALVES, [0] * LANES))
 
 
-def _pointer(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
+def pointer_to(context: Any, builder: Any, kind: Any, array: Any, index: Any) -> Any:
     return builder.gep(context.make_array(kind)(context, builder, array).data, [index])
 
 
 def _load(context: Any, builder: Any, kind: Any, array: Any, index: Any, mask: Any) -> Any:
     """Read the elements from `array[index]` on that a mask selects; the others are 0, and their memory is not read."""
     vector = ir.VectorType(context.get_data_type(kind.dtype), LANES)
-    pointer = _pointer(context, builder, kind, array, index)
+    pointer = pointer_to(context, builder, kind, array, index)
     signature = ir.FunctionType(vector, [pointer.type, _HALF, _BITS, vector])
     load = cgutils.get_or_insert_function(builder.module, signature, f"llvm.masked.load.{_suffix(kind)}.p0")
     zeros = ir.Constant(vector, [0] * LANES)
@@ -53,24 +53,28 @@ def _suffix(kind: Any) -> str:
 
 def _present(builder: Any, count: Any) -> Any:
     """Return the mask of the first `count` lanes."""
-    return builder.icmp_signed("<", ir.Constant(_WORDS, list(range(LANES))), _broadcast(builder, count))
+    return builder.icmp_signed("<", ir.Constant(_WORDS, list(range(LANES))), broadcast(builder, count))
 
 
 def _as_integer(builder: Any, mask: Any) -> Any:
     return builder.zext(builder.bitcast(mask, _BYTE), _WORD)
 
 
-def _hash(builder: Any, key: Any, index: Any) -> Any:
-    """Compute the upper 53 bits of `kernels.hash.hash_index`."""
+def hash_bits(builder: Any, key: Any, index: Any) -> Any:
+    """Compute `kernels.hash.hash_index` of eight 64-bit words."""
 
     def mixed(word: Any, shift: int, factor: int) -> Any:
-        word = builder.xor(word, builder.lshr(word, _broadcast(builder, shift)))
-        return builder.mul(word, _broadcast(builder, factor))
+        word = builder.xor(word, builder.lshr(word, broadcast(builder, shift)))
+        return builder.mul(word, broadcast(builder, factor))
 
-    steps = builder.mul(builder.add(index, _broadcast(builder, 1)), _broadcast(builder, _GAMMA))
-    word = mixed(mixed(builder.add(_broadcast(builder, key), steps), 30, _MIX_1), 27, _MIX_2)
-    word = builder.xor(word, builder.lshr(word, _broadcast(builder, 31)))
-    return builder.lshr(word, _broadcast(builder, 11))
+    steps = builder.mul(builder.add(index, broadcast(builder, 1)), broadcast(builder, _GAMMA))
+    word = mixed(mixed(builder.add(broadcast(builder, key), steps), 30, _MIX_1), 27, _MIX_2)
+    return builder.xor(word, builder.lshr(word, broadcast(builder, 31)))
+
+
+def _hash(builder: Any, key: Any, index: Any) -> Any:
+    """Compute the upper 53 bits of the hashes."""
+    return builder.lshr(hash_bits(builder, key, index), broadcast(builder, 11))
 
 
 @intrinsic
@@ -79,7 +83,7 @@ def hash_below(typing_context, array, index, count, key, threshold):
         array, index, count, key, threshold = args
         present = _present(builder, count)
         ids = _load_ids(context, builder, signature.args[0], array, index, present)
-        below = builder.icmp_signed("<=", _hash(builder, key, ids), _broadcast(builder, threshold))
+        below = builder.icmp_signed("<=", _hash(builder, key, ids), broadcast(builder, threshold))
         return _as_integer(builder, builder.and_(below, present))
 
     return types.uint64(array, types.int64, types.int64, types.int64, types.int64), generate
@@ -90,8 +94,8 @@ def hash_units(typing_context, array, index, count, key, out, slot):
     def generate(context, builder, signature, args):
         array, index, count, key, out, slot = args
         ids = _load_ids(context, builder, signature.args[0], array, index, _present(builder, count))
-        units = builder.fmul(builder.uitofp(_hash(builder, key, ids), _REALS), _broadcast(builder, TWO_TO_MINUS_53))
-        pointer = builder.bitcast(_pointer(context, builder, signature.args[4], out, slot), _REALS.as_pointer())
+        units = builder.fmul(builder.uitofp(_hash(builder, key, ids), _REALS), broadcast(builder, TWO_TO_MINUS_53))
+        pointer = builder.bitcast(pointer_to(context, builder, signature.args[4], out, slot), _REALS.as_pointer())
         builder.store(units, pointer, align=8)
         return context.get_dummy_value()
 
@@ -104,14 +108,14 @@ def gather(typing_context, table, array, index, count, out, slot):
         table, array, index, count, out, slot = args
         present = _present(builder, count)
         offsets = builder.shl(
-            _load_ids(context, builder, signature.args[1], array, index, present), _broadcast(builder, 3)
+            _load_ids(context, builder, signature.args[1], array, index, present), broadcast(builder, 3)
         )
         start = builder.ptrtoint(context.make_array(signature.args[0])(context, builder, table).data, _WORD)
-        pointers = builder.inttoptr(builder.add(_broadcast(builder, start), offsets), _POINTERS)
+        pointers = builder.inttoptr(builder.add(broadcast(builder, start), offsets), _POINTERS)
         kind = ir.FunctionType(_REALS, [_POINTERS, _HALF, _BITS, _REALS])
         gather = cgutils.get_or_insert_function(builder.module, kind, f"llvm.masked.gather.v{LANES}f64.v{LANES}p0")
-        values = builder.call(gather, [pointers, ir.Constant(_HALF, 8), present, _broadcast(builder, 0.0)])
-        pointer = builder.bitcast(_pointer(context, builder, signature.args[4], out, slot), _REALS.as_pointer())
+        values = builder.call(gather, [pointers, ir.Constant(_HALF, 8), present, broadcast(builder, 0.0)])
+        pointer = builder.bitcast(pointer_to(context, builder, signature.args[4], out, slot), _REALS.as_pointer())
         builder.store(values, pointer, align=8)
         return context.get_dummy_value()
 
@@ -123,9 +127,9 @@ def multiply(typing_context, array, index, other, factor):
     def generate(context, builder, signature, args):
         array, index, other, factor = args
         kind, vector = signature.args[0], _REALS.as_pointer()
-        pointers = [builder.bitcast(_pointer(context, builder, kind, a, index), vector) for a in (array, other)]
+        pointers = [builder.bitcast(pointer_to(context, builder, kind, a, index), vector) for a in (array, other)]
         first, second = (builder.load(pointer, align=8) for pointer in pointers)
-        builder.store(builder.fmul(builder.fmul(first, second), _broadcast(builder, factor)), pointers[0], align=8)
+        builder.store(builder.fmul(builder.fmul(first, second), broadcast(builder, factor)), pointers[0], align=8)
         return context.get_dummy_value()
 
     return types.void(array, types.int64, other, types.float64), generate
@@ -137,7 +141,7 @@ def at_most_one(typing_context, array, index, count):
         array, index, count = args
         present = _present(builder, count)
         values = _load(context, builder, signature.args[0], array, index, present)
-        few = builder.fcmp_ordered("<=", values, _broadcast(builder, 1.0))
+        few = builder.fcmp_ordered("<=", values, broadcast(builder, 1.0))
         return _as_integer(builder, builder.and_(few, present))
 
     return types.uint64(array, types.int64, types.int64), generate
@@ -153,12 +157,12 @@ def clamped_sum(typing_context, array, blocks, factor, scale):
         small = cgutils.alloca_once_value(builder, ir.Constant(_WORD, 0))
         with cgutils.for_range(builder, blocks) as loop:
             index = builder.mul(loop.index, ir.Constant(_WORD, LANES))
-            pointer = _pointer(context, builder, signature.args[0], array, index)
+            pointer = pointer_to(context, builder, signature.args[0], array, index)
             values = builder.load(builder.bitcast(pointer, _REALS.as_pointer()), align=8)
-            products = builder.fmul(values, _broadcast(builder, factor))
-            clamped = builder.fcmp_ordered("<=", products, _broadcast(builder, 1.0))
-            terms = builder.select(clamped, _broadcast(builder, 1.0), products)
-            whole = builder.fptosi(builder.fmul(terms, _broadcast(builder, scale)), _WORDS)
+            products = builder.fmul(values, broadcast(builder, factor))
+            clamped = builder.fcmp_ordered("<=", products, broadcast(builder, 1.0))
+            terms = builder.select(clamped, broadcast(builder, 1.0), products)
+            whole = builder.fptosi(builder.fmul(terms, broadcast(builder, scale)), _WORDS)
             builder.store(builder.add(builder.load(total), whole), total)
             count = builder.zext(builder.ctpop(builder.bitcast(clamped, _BYTE)), _WORD)
             builder.store(builder.add(builder.load(small), count), small)
@@ -177,10 +181,28 @@ def compress(typing_context, array, index, mask, out, slot):
         array, index, mask, out, slot = args
         selected = builder.bitcast(builder.trunc(mask, _BYTE), _BITS)
         values = _load(context, builder, signature.args[0], array, index, selected)
-        pointer = _pointer(context, builder, signature.args[3], out, slot)
+        pointer = pointer_to(context, builder, signature.args[3], out, slot)
         kind = ir.FunctionType(ir.VoidType(), [values.type, pointer.type, _BITS])
         name = f"llvm.masked.compressstore.{_suffix(signature.args[0])}"
         builder.call(cgutils.get_or_insert_function(builder.module, kind, name), [values, pointer, selected])
         return context.get_dummy_value()
 
     return types.void(array, types.int64, types.uint64, out, types.int64), generate
+
+
+@intrinsic
+def copy(typing_context, array, index, count, out, slot):
+    def generate(context, builder, signature, args):
+        array, index, count, out, slot = args
+        present = _present(builder, count)
+        values = _load(context, builder, signature.args[0], array, index, present)
+        pointer = pointer_to(context, builder, signature.args[3], out, slot)
+        kind = ir.FunctionType(ir.VoidType(), [values.type, pointer.type, _HALF, _BITS])
+        store = cgutils.get_or_insert_function(
+            builder.module, kind, f"llvm.masked.store.{_suffix(signature.args[0])}.p0"
+        )
+        align = ir.Constant(_HALF, signature.args[0].dtype.bitwidth // 8)
+        builder.call(store, [values, pointer, align, present])
+        return context.get_dummy_value()
+
+    return types.void(array, types.int64, types.int64, out, types.int64), generate

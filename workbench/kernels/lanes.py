@@ -45,6 +45,12 @@ def compress(array, index, mask, out, slot):
 
 
 @compiled_inline
+def copy(array, index, count, out, slot):
+    """Copy up to eight elements from `array[index]` on to `out[slot]` on; memory beyond `count` is not touched."""
+    instructions.copy(array, index, count, out, slot)  # pyright: ignore[reportCallIssue]
+
+
+@compiled_inline
 def hash_units(array, index, count, key, out, slot):
     """Write eight ids' uniform variates, float64 in [0, 1), to `out[slot : slot + 8]`; unspecified from `count` on."""
     instructions.hash_units(array, index, count, key, out, slot)  # pyright: ignore[reportCallIssue]

@@ -59,7 +59,8 @@ def estimate_memory(
 
     Args:
         model: the module as `train_step` calls it, in its current mode (train or eval); features have its dtype.
-        mb: the micro-batch, or the whole batch; all of its seeds have labels.
+        mb: the micro-batch, or the whole batch; all of its seeds have labels. One without the block of a first layer
+            with a linear aggregate (`workbench.WithoutInputLayer`) reads precomputed aggregates.
         optimizer: "adam", "adamw" or "sgd" with torch's defaults, or an optimizer; its state counts as allocated.
         backend: the kernels to model: a `Backend`, or the device name "cpu" or "cuda"; None for those of the model's
             device. Estimating a CPU model for a GPU is possible.
@@ -109,7 +110,7 @@ def estimator_for(setup: TrainingSetup, mb: MiniBatch) -> Estimator:
     if not has_analytic_model(model):
         return _traced(setup, mb, requested)
     assert isinstance(model, GNN)
-    _check_compatible(model, mb, setup.in_dim)
+    _check_compatible(model, mb, setup.in_dim, setup.aggregate_on_read)
     if runs_under_autocast(model, requested):
         return _traced(replace(setup, in_dim=input_width(model)), mb, requested)
     simulated, simulate_loss = (
@@ -178,12 +179,15 @@ def _traced(setup: TrainingSetup, mb: MiniBatch, backend: Backend | None) -> Est
     return fit_memory(model, mb, optimizer=setup.optimizer, in_dim=in_dim, loss_fn=setup.loss_fn, recover=recover)
 
 
-def _check_compatible(model: GNN, mb: MiniBatch, in_dim: int | None) -> None:
-    if len(model.layers) != len(mb.blocks):
+def _check_compatible(model: GNN, mb: MiniBatch, in_dim: int | None, aggregate_on_read: bool) -> None:
+    reads_aggregates = len(mb.blocks) == len(model.layers) - 1 and getattr(model.layers[0], "is_linear", False)
+    if len(model.layers) != len(mb.blocks) and not reads_aggregates:
         raise ValueError(
             f"the model has {len(model.layers)} layers, but the batch has {len(mb.blocks)} blocks; sample with one "
             "fanout per layer"
         )
+    if reads_aggregates and aggregate_on_read:
+        raise ValueError("the batch has no block of the first layer to aggregate on read; omit aggregate_on_read")
     if in_dim not in (None, input_width(model)):
         raise ValueError(f"in_dim is {in_dim}, but the model expects {input_width(model)} channels; omit in_dim")
 

@@ -59,18 +59,16 @@ class BatchSizes:
     Args:
         blocks: sizes of the blocks, input layer first.
         array_bytes: bytes of each array that is moved to the device, each storage once.
+        num_inputs: number of nodes whose features the batch reads.
     """
 
     blocks: tuple[BlockSizes, ...]
     array_bytes: tuple[int, ...]
-
-    @property
-    def num_inputs(self) -> int:
-        return self.blocks[0].num_src
+    num_inputs: int
 
     @property
     def num_seeds(self) -> int:
-        return self.blocks[-1].num_dst
+        return self.blocks[-1].num_dst if self.blocks else self.num_inputs
 
     @staticmethod
     def of(mb: MiniBatch, *, degrees: bool = False) -> "BatchSizes":
@@ -86,4 +84,4 @@ class BatchSizes:
         refuse_halo(mb.exchanges, "estimated")
         arrays = storage_bytes(tensor for name, tensor in mb._tensors().items() if name != "parent")
         blocks = tuple(BlockSizes.of(block, degrees=degrees) for block in mb.blocks)
-        return BatchSizes(blocks, tuple(arrays))
+        return BatchSizes(blocks, tuple(arrays), mb.num_inputs)

@@ -5,6 +5,9 @@ from typing import TypeVar
 
 from torch import Tensor
 
+LENGTH_BYTES = 8
+"""Bytes by which a transport announces the length of each vector to its receiver."""
+
 T = TypeVar("T")
 AllToAll = Generator[list[Tensor], list[Tensor], T]
 """Yields one int64 vector per rank, its own empty; is sent what every rank yielded for it; returns a T."""

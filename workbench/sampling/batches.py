@@ -3,7 +3,7 @@
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
-from typing import Generic, TypeVar
+from typing import Generic, Protocol, TypeVar
 
 import torch
 from torch import Tensor
@@ -48,6 +48,29 @@ class EpochOrder:
         return range(0, self.count - self.batch_size + 1 if self.drop_last else self.count, self.batch_size)
 
 
+class Order(Protocol):
+    """How an epoch is cut into batches: `EpochOrder`, or what replaces it."""
+
+    @property
+    def count(self) -> int: ...
+
+    @property
+    def batch_size(self) -> int: ...
+
+    def __len__(self) -> int: ...
+
+    def positions(self, epoch: int, skip: int = 0) -> Iterator[tuple[int, Tensor]]: ...
+
+
+def one_by_one(sample: Callable[[int, Tensor], T]) -> Callable[[Iterator[tuple[int, Tensor]]], Iterator[T]]:
+    """Return the function that samples every batch when the loop asks for it.
+
+    Args:
+        sample: maps a step and the positions of its items to what the loop receives.
+    """
+    return lambda positions: (sample(step, chosen) for step, chosen in positions)
+
+
 class Batches(Generic[T]):
     """The mini-batches of an epoch, as `workbench.batches` and `workbench.edge_batches` return them.
 
@@ -59,15 +82,16 @@ class Batches(Generic[T]):
 
     Args:
         order: how an epoch is cut into batches.
-        sample: maps a step and the positions of its items, int64 [batch size], to what the loop receives.
+        sample: maps the steps and the positions of their items, int64 [batch size], to what the loop receives;
+            `one_by_one` makes it of a function of one of them.
         epoch: the only epoch, so that every loop over the object sees the same batches; None: a new one per loop.
         on_epoch: called with the epoch's number when a loop begins whose epoch nobody chose.
     """
 
     def __init__(
         self,
-        order: EpochOrder,
-        sample: Callable[[int, Tensor], T],
+        order: Order,
+        sample: Callable[[Iterator[tuple[int, Tensor]]], Iterator[T]],
         *,
         epoch: int | None = None,
         on_epoch: Callable[[int], object] | None = None,
@@ -88,7 +112,7 @@ class Batches(Generic[T]):
         self._skip = 0
         if self._on_epoch is not None:
             self._on_epoch(epoch)
-        return (self._sample(step, positions) for step, positions in self._order.positions(epoch, skip))
+        return self._sample(self._order.positions(epoch, skip))
 
     @property
     def next_epoch(self) -> int:

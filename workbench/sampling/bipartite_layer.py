@@ -3,13 +3,11 @@
 from typing import NamedTuple
 
 import numpy as np
-import torch
 from torch import Tensor
 
-from workbench.core.variates import Variates
 from workbench.kernels.relabel import relabeler
-from workbench.sampling.candidates import UNLIMITED, Candidates, row_offsets
-from workbench.sampling.shared_variates import keep_uniform
+from workbench.sampling.candidates import Candidates, row_offsets
+from workbench.sampling.uniform import draw_uniform
 
 _DENSE = 4  # nodes of the graph per candidate up to which arrays of all nodes are cheaper than relabelling
 
@@ -56,11 +54,11 @@ def bipartite_layer(rows: Candidates, indices: Tensor, num_nodes: int, *, positi
         num_nodes: number of nodes of the graph.
         positions: whether CSR positions are needed.
     """
-    offsets = row_offsets(rows.degrees)
-    if not len(rows.excluded) and int(offsets[-1]) * _DENSE >= num_nodes:  # raw ids are numbers enough
+    if not len(rows.excluded) and int(rows.degrees.numpy().sum()) * _DENSE >= num_nodes:  # raw ids are numbers enough
+        offsets = row_offsets(rows.degrees)
         return BipartiteLayer(offsets, rows.starts, rows.degrees, indices, indices, num_nodes)
-    limits = torch.full_like(rows.degrees, UNLIMITED)
-    full = keep_uniform(rows, indices, limits, poisson=True, variates=Variates(0), positions=positions)
+    full = draw_uniform(rows, indices, -1, replace=False, key=0, positions=positions)
+    offsets = full.indptr
     with relabeler(num_nodes, offsets[:0]) as labels:
         local, ids = labels(full.sources), labels.node_ids
     return BipartiteLayer(offsets, offsets[:-1], rows.degrees, local, full.sources, len(ids), ids, full.positions)

@@ -81,7 +81,7 @@ def candidates(graph: Graph, nodes: Tensor, excluded: Tensor | None) -> Candidat
     """
     starts, lengths = _starts_and_degrees(graph, nodes)
     if excluded is None:
-        none = _NONE.to(nodes.device)
+        none = _NONE if nodes.device.type == "cpu" else _NONE.to(nodes.device)
         return Candidates(nodes, starts, lengths, lengths, none, none)
     if nodes.device.type != "cpu":
         first = torch.searchsorted(excluded, starts)

@@ -15,7 +15,7 @@ from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.links.edge_batch import EdgeBatch
 from workbench.links.negatives import Negatives
-from workbench.sampling.batches import Batches, EpochOrder
+from workbench.sampling.batches import Batches, EpochOrder, one_by_one
 from workbench.sampling.repeated_epochs import repeat_warner
 from workbench.sampling.sampler import Sampler, check_graph, check_sampler
 
@@ -91,7 +91,7 @@ def edge_batches(
         return step, batch, _sampled(graph, batch, sampler, exclude, step)
 
     warner = repeat_warner(graph, order, sampler, src, dst, relation, negatives, exclude) if shuffle else None
-    return Batches(order, sample, epoch=epoch, on_epoch=warner)
+    return Batches(order, one_by_one(sample), epoch=epoch, on_epoch=warner)
 
 
 def _sampled(graph: Graph, batch: EdgeBatch, sampler: Sampler | None, exclude: str, step: int) -> MiniBatch:

@@ -14,6 +14,7 @@ the bit for any number of threads.
 """
 
 import math
+from bisect import bisect_left
 from collections.abc import Callable
 from functools import partial
 from typing import NamedTuple
@@ -90,10 +91,9 @@ def optimise(layer: BipartiteLayer, fanout: int, rounds: int | None) -> tuple[Te
 
 def _copy_bounds(offsets: Tensor) -> list[int]:
     """Divide the rows among threads, each of which has a copy of the minima over destinations."""
-    num_edges = int(offsets[-1])
-    copies = max(1, min(get_num_threads(), _MAX_COPIES, num_edges // _MIN_EDGES))
-    inner = np.searchsorted(offsets.numpy(), [num_edges * i // copies for i in range(1, copies)])
-    return [0, *inner.tolist(), len(offsets) - 1]
+    starts = offsets.numpy()
+    copies = max(1, min(get_num_threads(), _MAX_COPIES, int(starts[-1]) // _MIN_EDGES))
+    return [0, *(bisect_left(starts, int(starts[-1]) * i // copies) for i in range(1, copies)), len(starts) - 1]
 
 
 def _for_each_copy(bounds: list[int], kernel: Callable[[int, int, int], object]) -> None:

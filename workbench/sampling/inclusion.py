@@ -11,7 +11,8 @@ directed walks to u meet again upstream, as in trees.
 """
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import islice, pairwise
+from itertools import count, islice, pairwise
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -136,11 +137,11 @@ def _presampled(graph: Graph, seeds: Tensor, sampler: Sampler, batch_size: int, 
     check_sampler(sampler)
     check_seed(seed)
     counts = torch.zeros(graph.num_nodes, dtype=torch.int64, device=graph.device)
-    epochs = batches(graph, seeds, sampler=sampler, batch_size=min(batch_size, len(seeds)), drop_last=True, seed=seed)
+    given: dict[str, Any] = {"batch_size": min(batch_size, len(seeds)), "drop_last": True, "seed": seed}
 
     def sampled() -> Iterator[Tensor]:
-        while True:
-            yield from (mb.node_ids for _, mb in epochs)
+        for epoch in count():
+            yield from (mb.node_ids for _, mb in batches(graph, seeds, sampler=sampler, epoch=epoch, **given))
 
     for node_ids in islice(sampled(), num_batches):
         counts[node_ids] += 1  # each id once per batch

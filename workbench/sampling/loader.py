@@ -11,7 +11,7 @@ from torch import Tensor
 from workbench.core.errors import check_at_least, check_ids, check_type
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
-from workbench.sampling.batches import Batches, EpochOrder
+from workbench.sampling.batches import Batches, EpochOrder, one_by_one
 from workbench.sampling.repeated_epochs import repeat_warner
 from workbench.sampling.sampler import Sampler, check_graph, check_sampler
 
@@ -77,7 +77,7 @@ def batches(
 
     # An evaluation, which usually does not shuffle, may want the same neighbours each time.
     warner = repeat_warner(graph, order, sampler, ids) if shuffle else None
-    return Batches(order, sample, epoch=epoch, on_epoch=warner)
+    return Batches(order, one_by_one(sample), epoch=epoch, on_epoch=warner)
 
 
 class _End:

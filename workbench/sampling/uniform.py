@@ -1,9 +1,6 @@
-"""Uniform draws from each row: a subset by Floyd's algorithm, or independent draws with replacement.
+"""Uniform draws from each row: a subset by Floyd's algorithm (`floyd.py`), or independent draws with replacement.
 
-Floyd's algorithm draws k of d edges: for j = d - k, …, d - 1 it draws t uniformly from 0, …, j and picks t, or j if t
-has been picked already. Draw j of node v uses variate j of v's stream, so a row depends on the key and v alone.
-
-R. W. Floyd, in: Bentley, "Programming pearls: a sample of brilliance", CACM 30(9), 1987.
+Draw j of node v uses variate j of v's stream, so a row depends on the key and v alone.
 """
 
 import numpy as np
@@ -11,7 +8,8 @@ import torch
 from torch import Tensor
 
 from workbench.kernels.hash import below, below_torch, hash_index, hash_index_torch
-from workbench.kernels.jit import compiled
+from workbench.kernels.jit import compiled, compiled_inline
+from workbench.kernels.lanes import LANES, copy
 from workbench.kernels.prefetch import prefetch
 from workbench.kernels.threads import parallel_edges
 from workbench.sampling.candidates import (
@@ -21,10 +19,10 @@ from workbench.sampling.candidates import (
     skip_excluded,
     skip_excluded_torch,
 )
+from workbench.sampling.floyd import SCAN_UP_TO, TOGETHER, draw_together, pick_many, pick_scanning, pick_together
 from workbench.sampling.sampler import Drawn
 
 _GROUP = 32  # rows whose reads overlap
-_SCAN_UP_TO = 64  # fanout up to which comparing with all earlier picks beats a hash table
 _WIDE = 1024  # fanout from which the largest degree is computed, to allocate smaller buffers
 _NO_POSITIONS, _NEVER = np.empty(0, np.int64), np.empty(0, np.bool_)
 
@@ -82,45 +80,6 @@ def _largest(values: int | Tensor) -> int:
 
 
 @compiled
-def _pick_few(row_key, degree, picks):
-    """Floyd's algorithm with a linear scan for repetitions."""
-    for j in range(len(picks)):
-        top = degree - len(picks) + j
-        pick = below(hash_index(row_key, j), top + 1)
-        repeated = False
-        for earlier in range(j):  # no early exit: the loop is vectorized, and a repetition is rare
-            repeated |= picks[earlier] == pick
-        picks[j] = top if repeated else pick
-
-
-@compiled
-def _pick_many(row_key, degree, picks, table, used):
-    """Floyd's algorithm with a hash table for repetitions; `table` is empty before and after."""
-    for j in range(len(picks)):
-        top = degree - len(picks) + j
-        pick = below(hash_index(row_key, j), top + 1)
-        if not _insert(table, used, j, pick):
-            pick = top
-            _insert(table, used, j, top)
-        picks[j] = pick
-    for j in range(len(picks)):
-        table[used[j]] = -1
-
-
-@compiled
-def _insert(table, used, count, pick):
-    """Insert `pick` into the open-addressing table; return False if it was present."""
-    slot = np.int64(hash_index(0, pick)) & (len(table) - 1)
-    while table[slot] >= 0:
-        if table[slot] == pick:
-            return False
-        slot = (slot + 1) & (len(table) - 1)
-    table[slot] = pick
-    used[count] = slot
-    return True
-
-
-@compiled
 def _pick_with_replacement(row_key, degree, picks):
     for j in range(len(picks)):
         picks[j] = below(hash_index(row_key, j), degree)
@@ -130,45 +89,48 @@ def _pick_with_replacement(row_key, degree, picks):
 def _draw_rows(lo, hi, rows, excluded, first_excluded, indices, width, key, sources, positions):
     """Draw rows [lo, hi); all positions of a group are picked and prefetched before the first is read.
 
+    Each loop does one thing for all rows of a group, because which rows are long and what they draw is unpredictable.
     The loops over edges create no views: each would cost a reference count.
     """
     nodes, starts, degrees, replaced, indptr = rows
-    buffer = np.empty(_GROUP * width, np.int64)
-    table = np.full(1 << (int(np.log2(width)) + 2) if width > _SCAN_UP_TO else 1, -1, np.int64)
+    buffer, draws = np.empty(_GROUP * width + TOGETHER, np.int64), np.empty(_GROUP * TOGETHER, np.int32)
+    equal, high, order = np.empty(_GROUP, np.uint64), np.empty(_GROUP, np.uint64), np.empty(2 * _GROUP, np.int64)
+    table = np.full(1 << (int(np.log2(width)) + 2) if width > SCAN_UP_TO else 1, -1, np.int64)
     used = np.empty(width, np.int64)
     for group in range(lo, hi, _GROUP):
-        end = min(group + _GROUP, hi)
-        filled = 0
-        for i in range(group, end):
+        num_drawn, num_whole = _order_rows(group, min(group + _GROUP, hi), degrees, replaced, indptr, order)
+        for r in range(num_whole):
+            prefetch(indices, starts[order[_GROUP + r]])
+        for r in range(num_drawn if not len(replaced) else 0):
+            i = order[r]
             count = indptr[i + 1] - indptr[i]
-            repeats = len(replaced) > 0 and replaced[i]
-            if count == 0:
-                continue
-            if not repeats and degrees[i] == count:
-                prefetch(indices, starts[i])
-                continue
-            picks = buffer[filled : filled + count]
-            row_key = np.int64(hash_index(key, nodes[i]))
-            if repeats:
-                _pick_with_replacement(row_key, degrees[i], picks)
-            elif count <= _SCAN_UP_TO:
-                _pick_few(row_key, degrees[i], picks)
-            else:
-                _pick_many(row_key, degrees[i], picks, table, used)
-            if len(excluded):
-                for j in range(count):
-                    picks[j] = skip_excluded(picks[j], starts[i], excluded, first_excluded[i])
-            for j in range(count):
-                picks[j] += starts[i]
-                prefetch(indices, picks[j])
-            filled += count
+            if count <= TOGETHER:
+                row_key = np.int64(hash_index(key, nodes[i]))
+                equal[r], high[r] = draw_together(row_key, degrees[i], count, draws, r * TOGETHER)
         filled = 0
-        for i in range(group, end):
+        for r in range(num_drawn):
+            i = order[r]
+            count, start = indptr[i + 1] - indptr[i], 0 if len(excluded) else starts[i]
+            if count <= TOGETHER and not len(replaced):
+                pick_together(draws, r * TOGETHER, equal[r], high[r], degrees[i], count, start, buffer, filled)
+            else:
+                row_key, picks = np.int64(hash_index(key, nodes[i])), buffer[filled : filled + count]
+                _pick_singly(row_key, degrees[i], picks, len(replaced) > 0, table, used)
+                picks += start
+            if len(excluded):
+                for j in range(filled, filled + count):
+                    buffer[j] = starts[i] + skip_excluded(buffer[j], starts[i], excluded, first_excluded[i])
+            for j in range(filled, filled + count):
+                prefetch(indices, buffer[j])
+            filled += count
+        for r in range(num_whole):
+            i = order[_GROUP + r]
+            first = first_excluded[i] if len(excluded) else 0
+            _copy_row(starts[i], first, excluded, indptr[i], indptr[i + 1], indices, sources, positions)
+        filled = 0
+        for r in range(num_drawn):
+            i = order[r]
             offset, count = indptr[i], indptr[i + 1] - indptr[i]
-            if degrees[i] == count and not (len(replaced) > 0 and replaced[i]):
-                first = first_excluded[i] if len(excluded) else 0
-                copy_row(starts[i], first, excluded, offset, offset + count, indices, sources, positions)
-                continue
             for j in range(count):
                 sources[offset + j] = indices[buffer[filled + j]]
             if len(positions):
@@ -177,9 +139,36 @@ def _draw_rows(lo, hi, rows, excluded, first_excluded, indices, width, key, sour
             filled += count
 
 
+@compiled_inline
+def _order_rows(lo, hi, degrees, replaced, indptr, order):
+    """Write the rows to draw from to the first half of `order`, and those to copy whole to the second half."""
+    num_drawn, num_whole = 0, 0
+    for i in range(lo, hi):  # without a branch
+        whole = degrees[i] == indptr[i + 1] - indptr[i] and not (len(replaced) > 0 and replaced[i] and degrees[i] > 0)
+        order[num_drawn], order[_GROUP + num_whole] = i, i
+        num_drawn, num_whole = num_drawn + np.int64(not whole), num_whole + np.int64(whole)
+    return num_drawn, num_whole
+
+
 @compiled
-def copy_row(start, first, excluded, lo, hi, indices, sources, positions):
+def _pick_singly(row_key, degree, picks, replace, table, used):
+    if replace:
+        _pick_with_replacement(row_key, degree, picks)
+    elif len(picks) <= SCAN_UP_TO:
+        pick_scanning(row_key, degree, picks)
+    else:
+        pick_many(row_key, degree, picks, table, used)
+
+
+@compiled_inline
+def _copy_row(start, first, excluded, lo, hi, indices, sources, positions):
     """Copy all edges of a row that are not excluded, from CSR position `start` on, to slots [lo, hi)."""
+    if len(excluded) == 0:
+        for e in range(lo, hi, LANES):
+            copy(indices, start + e - lo, hi - e, sources, e)
+        for e in range(lo, hi if len(positions) else lo):
+            positions[e] = start + e - lo
+        return
     position = start
     for e in range(lo, hi):
         while first < len(excluded) and excluded[first] == position:
@@ -192,7 +181,7 @@ def copy_row(start, first, excluded, lo, hi, indices, sources, positions):
 
 
 def _picks_torch(row_keys: Tensor, degrees: Tensor, count: int, replaced: Tensor) -> Tensor:
-    """Return int64 [rows, count], the picks of `_pick_few`, `_pick_many` or `_pick_with_replacement`."""
+    """Return int64 [rows, count], the picks of `pick_together` or `_pick_singly`."""
     picks = torch.empty(len(degrees), count, dtype=torch.int64, device=degrees.device)
     for j in range(count):
         bits = hash_index_torch(row_keys, torch.full_like(degrees, j))

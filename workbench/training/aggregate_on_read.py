@@ -19,6 +19,7 @@ from workbench.nn.first_aggregate import check_aggregates_on_read
 from workbench.nn.gnn import GNN
 from workbench.nn.inputs import Inputs
 from workbench.nn.signature import Forward, default_forward
+from workbench.training.aggregated_rows import AggregatedRows
 
 
 @dataclass(frozen=True, eq=False)
@@ -99,4 +100,6 @@ def _without_first_block(mb: MiniBatch) -> MiniBatch:
 
 def sources_of(x: Any) -> Inputs:
     """Return the sources of features that a step may be passed, without their form."""
+    if isinstance(x, AggregatedRows):
+        return Inputs(x.x, x.aggregated)
     return Inputs.of(x.x if isinstance(x, AggregateOnRead) else x)

@@ -13,10 +13,14 @@ from workbench.core.dataset import Dataset
 from workbench.core.errors import check_type
 from workbench.core.graph import Graph
 from workbench.features.sources import as_store
+from workbench.features.stage import StagedRows
+from workbench.kernels.id_index import IdIndex
 from workbench.nn.gnn import GNN
+from workbench.nn.inputs import Inputs
 from workbench.nn.losses import check_classes
 from workbench.nn.signature import model_device
-from workbench.training.layerwise import CHUNK_EDGES, Layer, layerwise
+from workbench.training.aggregated_rows import AggregatedRows
+from workbench.training.layerwise import CHUNK_EDGES, Layer, layerwise, required_ids
 
 M = TypeVar("M", bound=nn.Module)
 
@@ -33,7 +37,8 @@ def full_neighbour_logits(
     Args:
         model: a model from `workbench.build_model`, with one layer per hop.
         graph: the graph, on any device.
-        x: features [num_nodes, in_dim] by raw-graph id: a tensor, an array or an object with `.read(ids)`.
+        x: features [num_nodes, in_dim] by raw-graph id: a tensor, an array or an object with `.read(ids)`; or
+            `AggregatedRows`, from which the first layer is computed without its edges.
         nodes: int64 or int32 [nodes] ids without duplicates; None for all nodes.
         chunk_edges: number of in-edges and destinations computed at a time, which a chunk exceeds by at most those of
             its last destination.
@@ -47,8 +52,16 @@ def full_neighbour_logits(
             (GCN with norm "both").
         IndexError: An id is out of range, or `x` has too few rows.
     """
-    layers = layers_of(model)
-    return layerwise(graph, x, layers, nodes=nodes, chunk_edges=chunk_edges, device=model_device(model))
+    layers, options = layers_of(model), {"chunk_edges": chunk_edges, "device": model_device(model)}
+    if not isinstance(x, AggregatedRows):
+        return layerwise(graph, x, layers, nodes=nodes, **options)
+    check_type("graph", graph, Graph, "pass a Graph")
+    ids = nodes if nodes is None else required_ids(graph, nodes, len(layers), chunk_edges)[0]
+    first = layerwise(_without_edges(graph), x, [partial(_first_output, _in_eval_mode(model))], nodes=ids, **options)
+    if len(layers) == 1:
+        return first
+    hidden = first if ids is None else StagedRows(IdIndex([ids], graph.num_nodes), first)
+    return layerwise(graph, hidden, layers[1:], nodes=nodes, **options)
 
 
 def layers_of(model: nn.Module) -> list[Layer]:
@@ -148,6 +161,16 @@ def _layer_output(model: GNN, layer: int, block: Block, h: Tensor) -> Tensor:
     if not layer:
         model.check_features(h)
     return model._activate(layer, model.layers[layer](block, h), None, 0)
+
+
+def _first_output(model: Any, block: Block, rows: Inputs) -> Tensor:
+    """Output of the first layer for nodes whose aggregates are known."""
+    model.check_features(rows.x)
+    return model._activate(0, model.layers[0].update(rows.x, rows.aggregated), None, 0)
+
+
+def _without_edges(graph: Graph) -> Graph:
+    return Graph(torch.zeros_like(graph.indptr), graph.indices[:0])
 
 
 def _in_eval_mode(module: M) -> M:

@@ -72,7 +72,7 @@ def layerwise(
         ids_per_layer = [all_ids] * len(layers)
     else:
         nodes = check_ids("nodes", nodes, graph.num_nodes, unique=True).to(all_ids.device)
-        ids_per_layer = _required_ids(graph, nodes, len(layers), chunk_edges)
+        ids_per_layer = required_ids(graph, nodes, len(layers), chunk_edges)
 
     read: Read = store.read
     out, grad_was_enabled = torch.empty(0), torch.is_grad_enabled()
@@ -128,11 +128,21 @@ def _chunks(graph: Graph, ids: Tensor, chunk_edges: int) -> Iterator[MiniBatch]:
         yield sampler.sample(graph, chunk)
 
 
-def _required_ids(graph: Graph, nodes: Tensor, num_layers: int, chunk_edges: int) -> list[Tensor]:
-    """Ids for which each layer must compute outputs, input layer first."""
-    required = [nodes]
+def required_ids(graph: Graph, nodes: Tensor, num_layers: int, chunk_edges: int) -> list[Tensor]:
+    """Ids for which each layer must compute outputs, input layer first.
+
+    Args:
+        graph: the graph.
+        nodes: int64 or int32 [nodes], the ids whose outputs are asked for, without duplicates.
+        num_layers: number of layers.
+        chunk_edges: number of in-edges and destinations looked up at a time.
+
+    Returns:
+        int64 [any] per layer: `nodes` for the last one, ascending for all others.
+    """
+    required = [check_ids("nodes", nodes, graph.num_nodes, unique=True).to(graph.indices.device)]
     for _ in range(num_layers - 1):
-        is_source = torch.zeros(graph.num_nodes, dtype=torch.bool, device=nodes.device)
+        is_source = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.indices.device)
         for chunk in _chunks(graph, required[0], chunk_edges):
             is_source[chunk.node_ids] = True
         required.insert(0, is_source.nonzero()[:, 0])

@@ -61,9 +61,9 @@ def train_step(
             names (or `**kwargs`), unless `forward` is given.
         micro: the micro-batches (`mb.split(part)`), or one batch; moved to the model's device one at a time.
         x: features [num_nodes, …] by raw-graph id: a tensor, an array or an object with `.read(ids)`, on any device;
-            rows are gathered on that device. Or `Inputs` of two such sources: features, and the precomputed aggregate
-            of the first layer, whose block the micro-batches then lack. Or `AggregateOnRead(x)`, from which that
-            aggregate is computed without gathering the rows of the first layer's sources.
+            rows are gathered on that device. Or `AggregatedRows` or `Inputs` of two such sources: features, and the
+            precomputed aggregate of the first layer, whose block the micro-batches then lack. Or `AggregateOnRead(x)`,
+            from which that aggregate is computed without gathering the rows of the first layer's sources.
         y: labels by raw-graph id: a tensor, an array or an object with `.read(ids)`. Integers [num_nodes] are classes,
             with −1 (and the `ignore_index` of `loss_fn`) for unlabelled nodes; any other labels, such as multi-labels
             [num_nodes, classes], have no unlabelled nodes. Labels are read once per micro-batch, classes all at the
@@ -132,7 +132,7 @@ def take_step(
     Args:
         setup: the model and how it is trained; its optimizer is not a name.
         micro: the micro-batches, or one batch.
-        x: features by raw-graph id, `Inputs` of two sources, or `AggregateOnRead`.
+        x: features by raw-graph id, `AggregatedRows`, `Inputs` of two sources, or `AggregateOnRead`.
         y: labels by raw-graph id.
         total: what the mean divides by; None for the labelled seeds of `micro`.
         after: called with each micro-batch and its `Inputs` once its gradients are complete.

@@ -34,6 +34,8 @@ RANK_SAMPLERS: Mapping[str, Callable[..., Any]] = {
 """Samplers that draw every row independently, as cooperating ranks need, by name."""
 
 _PICTURED_NODES, _PICTURED_SEEDS = 24, 8
+_FANOUTS, _BATCH_SIZE = (10, 10, 10), 64
+_HEADROOM = 1.05  # above the highest bar
 
 
 def cooperation_explorer(
@@ -44,7 +46,7 @@ def cooperation_explorer(
     kappas: Sequence[int] = (1, 4, 16, 64),
     **options: Any,
 ) -> Any:
-    """Show `cooperation_view` below controls for P, ownership, sampler and κ.
+    """Show `cooperation_view` below controls for P, ownership, sampler and κ, with bars on the same axis.
 
     Args:
         dataset: its training nodes form the batches.
@@ -56,7 +58,7 @@ def cooperation_explorer(
     Returns:
         A widget; the initial figure if ipywidgets is not installed.
     """
-    view = partial(cooperation_view, dataset, **options)
+    view = partial(cooperation_view, dataset, **({"most_rows": _most_rows(dataset, **options)} | options))
     return explore(view, num_ranks=num_ranks, ownership=ownerships, sampler=[*RANK_SAMPLERS], kappa=kappas)
 
 
@@ -67,10 +69,11 @@ def cooperation_view(
     ownership: str = "random",
     sampler: str = "LABOR-0",
     kappa: int = 1,
-    fanouts: Sequence[int] = (10, 10, 10),
-    batch_size: int = 64,
+    fanouts: Sequence[int] = _FANOUTS,
+    batch_size: int = _BATCH_SIZE,
     hidden_dim: int = 256,
     seed: int = 0,
+    most_rows: float = 0,
 ) -> "go.Figure":
     """Draw a global batch of several ranks, independent and cooperating: a small one as a picture, and counts.
 
@@ -87,6 +90,7 @@ def cooperation_view(
         batch_size: training nodes per rank.
         hidden_dim: width of hidden rows, float32.
         seed: random seed of owners and variates.
+        most_rows: input rows at which the axis of the bars ends, unless a rank reads more.
 
     Raises:
         ValueError: an invalid option.
@@ -109,16 +113,28 @@ def cooperation_view(
     works = {name: cooperative_work(steps[1], row_bytes=row_bytes) for name, steps in batches.items()}
     moved, repeats = works["cooperating"].link_bytes, works["independent"].duplication
     small, nodes = _around_hub(dataset.graph)
-    return draw_cooperation(
+    read = {name: [mb.num_inputs for mb in steps[1]] for name, steps in batches.items()}
+    figure = draw_cooperation(
         build([2, 2]).sample(small, small.in_degrees().argsort(descending=True)[1 : 1 + _PICTURED_SEEDS]),
         owner[nodes],
-        read={name: [mb.num_inputs for mb in steps[1]] for name, steps in batches.items()},
+        read=read,
         again={name: [_shared(a, b) for a, b in zip(*steps, strict=True)] for name, steps in batches.items()},
         link_bytes=moved,
         title=f"{dataset.name}: {num_ranks} PEs, {ownership} owners, {sampler}, κ = {kappa}",
         subtitle=f"rows read per distinct row: {repeats:.2f} and 1; exchanged in a forward pass: 0 and "
         f"{format_bytes(int(moved.sum()))}",
     )
+    most = max(most_rows, *(_HEADROOM * count for counts in read.values() for count in counts))
+    return figure.update_yaxes(range=[0, most], row=2, col=1)
+
+
+def _most_rows(
+    dataset: Dataset, *, fanouts: Sequence[int] = _FANOUTS, batch_size: int = _BATCH_SIZE, seed: int = 0, **_: Any
+) -> float:
+    """Input rows of a batch by the sampler that reads most: independent ranks read that many."""
+    seeds = _seeds(dataset, 0, batch_size)
+    samplers = (build(fanouts, seed=seed) for build in RANK_SAMPLERS.values())
+    return _HEADROOM**2 * max(sampler.sample(dataset.graph, seeds).num_inputs for sampler in samplers)
 
 
 def _seeds(dataset: Dataset, step: int, size: int) -> Tensor:

@@ -47,6 +47,8 @@ def test_rows_are_those_that_stores_of_the_placement_read(rows: dict[str, dict[s
         by_link = [(own, every - own - host, host) for own, every, host in counted]
         seconds = [row["row_bytes"] * (own / 0.9e12 + peer / 300e9 + host / 32e9) for own, peer, host in by_link]
         assert row["loading_seconds"] == pytest.approx(max(seconds), rel=1e-12)
+        alone = [row["row_bytes"] * (own / 0.9e12 + (peer + host) / 32e9) for own, peer, host in by_link]
+        assert row["alone_seconds"] == pytest.approx(max(alone), rel=1e-12)
 
 
 def test_own_seeds_are_all_training_nodes_once_and_read_other_rows(rows: dict[str, dict[str, Any]]) -> None:
@@ -57,10 +59,11 @@ def test_own_seeds_are_all_training_nodes_once_and_read_other_rows(rows: dict[st
 def test_a_share_is_loading_over_both() -> None:
     pytest.importorskip("pymetis")
     found = list(loading_share.run(loading_share.Config(**TINY, topology="2 GPUs", hidden_dim=8, flops=1e13)))
-    assert [row["method"] for row in found] == list(loading_share.METHODS)
+    assert [row["method"] for row in found[::2]] == [row["method"] for row in found[1::2]] == [*loading_share.METHODS]
     for row in found:
-        total = row["loading_seconds"] + row["compute_seconds"]
-        assert 0 < row["loading_share"] == pytest.approx(row["loading_seconds"] / total) < 1
+        loading = row["loading_seconds" if row["reads"] == "peers too" else "alone_seconds"]
+        assert row["loading_share"] == pytest.approx(loading / (loading + row["compute_seconds"])) and loading > 0
+        assert row["loading_seconds"] <= row["alone_seconds"]
 
 
 def test_too_few_training_nodes_are_refused() -> None:

@@ -139,6 +139,21 @@ def cooperation() -> pd.DataFrame:
     )
 
 
+def macrobatch() -> pd.DataFrame:
+    ratios = {"rows_ratio": 0.2, "wall_ratio": 0.9, "preparation_ratio": 0.5}
+    spreads = {
+        f"{clock}_ratio_{end}": value
+        for clock in ("wall", "preparation")
+        for end, value in (("low", 0.4), ("high", 0.95))
+    }
+    fixed = {"graph": "ogbn-arxiv", "num_ranks": 2, "steps": 44, "num_layers": 3, "losses_equal": True}
+    return pd.DataFrame(
+        {"sampler": s, "window": w, "relays": 4 * -(-44 // w), **fixed, **ratios, **spreads}
+        for s in ("NS", "LABOR-0")
+        for w in (8, 44)
+    )
+
+
 def streaming_partition() -> pd.DataFrame:
     greedy = [(method, order) for method in ("ldg", "fennel") for order in ("natural", "bfs", "shuffled")]
     cuts = {"metis": 0.2, "random": 0.8, "natural": 0.4, "bfs": 0.3, "shuffled": 0.75}

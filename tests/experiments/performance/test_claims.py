@@ -3,7 +3,7 @@
 import pandas as pd
 import pytest
 
-from experiments.performance import cooperation
+from experiments.performance import cooperation, macrobatch
 from tests.experiments.performance import tables
 from workbench.experiment.figure_loader import load_experiment
 
@@ -16,6 +16,7 @@ FIGURES = (
     "epoch",
     "micro_batches",
     "cooperation",
+    "macrobatch",
     "boundaries",
     "dropin",
     "estimate",
@@ -64,6 +65,11 @@ def test_all_claims_hold_in_a_table_made_for_them(figure: str) -> None:
         ("cooperation", "num_ranks == 1 and hidden_dim == 16", "cpu_ratio", 1.11, {"cheap-alone"}),
         ("cooperation", "num_ranks == 2 and ownership == 'metis'", "edges_ratio", 1.01, {"less-work"}),
         ("cooperation", "num_ranks == 2 and ownership == 'random'", "inputs_ratio", 1.01, {"less-work"}),
+        ("macrobatch", "window == 8 and sampler == 'NS'", "losses_equal", False, {"same-losses"}),
+        ("macrobatch", "window == 8 and sampler == 'NS'", "relays", 25, {"few-relays"}),
+        ("macrobatch", "window == 44", "rows_ratio", 1.0, {"fewer-rows"}),
+        ("macrobatch", "window == 44", "preparation_ratio", 1.01, {"prepared-sooner"}),
+        ("macrobatch", "sampler == 'NS'", "wall_ratio", 1.01, {"shorter-epoch"}),
         ("boundaries", "library == 'dgl' and graph == 'power-law'", "share", 0.021, {"checks-are-cheap"}),
         ("dropin", "num_parts == 4", "of_whole", 1.01, {"never-more-than-the-whole-batch"}),
         ("dropin", "num_parts == 4", "of_native", 1.11, {"within-10-percent-of-native"}),
@@ -106,7 +112,7 @@ def test_findings_on_seconds_are_timed() -> None:
         for figure in FIGURES
     }
     of_time = ("sampling", "labor", "splitting", "aggregation", "epoch", "micro_batches", "boundaries", "caches")
-    for both in ("buffers", "cooperation", "disk_rows", "partitioning", "streaming_partition"):
+    for both in ("buffers", "cooperation", "disk_rows", "macrobatch", "partitioning", "streaming_partition"):
         assert timed.pop(both) == {False, True}
     assert timed == {figure: {figure in of_time} for figure in timed}
 
@@ -116,7 +122,7 @@ def test_a_figure_has_a_title_and_marks_every_row(figure: str) -> None:
     table = getattr(tables, figure)()
     drawn = load_experiment(f"performance/{figure}").draw(table)
     assert drawn.layout.title.text
-    per_row = len(cooperation.MEASURES) if figure == "cooperation" else 1
+    per_row = {"cooperation": len(cooperation.MEASURES), "macrobatch": len(macrobatch.MEASURES)}.get(figure, 1)
     assert sum(len(trace.y) for trace in drawn.data) == len(table) * per_row
 
 

@@ -106,10 +106,13 @@ def _micro_batch(
     aggregate_on_read: bool,
 ) -> None:
     """Forward and backward pass; frees all their allocations on return."""
-    blocks = [FakeBlock(autograd, block) for block in sizes.blocks]
+    blocks: list[FakeBlock | None] = [FakeBlock(autograd, block) for block in sizes.blocks]
     aggregated = _aggregate_on_read(autograd, model, sizes) if aggregate_on_read else None
     rows = sizes.num_inputs if aggregated is None else sizes.blocks[0].num_dst
     x = autograd.empty(rows, input_width(model), _itemsize(model), "inputs")  # blocks are moved after inputs are read
+    if len(blocks) < len(model.layers):  # the first layer reads its aggregates
+        aggregated = autograd.empty(rows, input_width(model), _itemsize(model), "inputs")
+        blocks.insert(0, None)
     arrays = [autograd.allocator.allocate(nbytes, "blocks") for nbytes in sizes.array_bytes]
     running_loss = autograd.allocator.allocate(1, "loss")
     loss = simulate_loss(autograd, _forward(autograd, model, parameters, blocks, x, aggregated))
@@ -147,7 +150,7 @@ def _forward(
     autograd: FakeAutograd,
     model: GNN,
     parameters: Parameters,
-    blocks: Sequence[FakeBlock],
+    blocks: Sequence[FakeBlock | None],
     x: FakeTensor,
     aggregated: FakeTensor | None,
 ) -> FakeTensor:
@@ -168,12 +171,13 @@ def _layer(
     model: GNN,
     parameters: Parameters,
     position: int,
-    block: FakeBlock,
+    block: FakeBlock | None,
     h_src: FakeTensor,
     aggregated: FakeTensor | None,
 ) -> FakeTensor:
     layer = model.layers[position]
     if aggregated is None:
+        assert block is not None
         out = LAYERS[type(layer)](autograd, layer, parameters, block, h_src)
     else:
         out = UPDATES[type(layer)](autograd, layer, parameters, h_src, aggregated)

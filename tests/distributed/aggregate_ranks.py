@@ -1,0 +1,135 @@
+"""Functions of ranks that build, read and plan with precomputed aggregates; rank 0 yields the results."""
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import torch
+import torch.distributed as dist
+import torch.nn.functional as F
+
+import workbench as wb
+from tests.distributed.cooperative_setting import (
+    GRAPH,
+    NODES,
+    STEP,
+    Rows,
+    X,
+    Y,
+    difference,
+    gathered,
+    gradients,
+    new_model,
+    new_optimizer,
+    owner_of,
+    seeds_of,
+    worst,
+)
+from workbench.distributed.group import gather_numbers
+
+WEIGHTED = wb.Graph(GRAPH.indptr, GRAPH.indices, edge_weight=torch.linspace(0.1, 1, GRAPH.num_edges).double())
+FULL = wb.NeighborSampler([-1, 3], seed=3)
+SHORT = wb.WithoutInputLayer(wb.NeighborSampler([1, 3], seed=3))
+
+
+def owners() -> torch.Tensor:
+    """Unequal shares; of three ranks or more, the last owns nothing."""
+    size = dist.get_world_size()
+    owner = owner_of(size)
+    owner[owner == size - 1] = 0 if size > 2 else size - 1
+    return owner
+
+
+class Bounded(wb.OwnedRows):
+    """Rows that remember how many are staged at a time."""
+
+    largest = 0
+
+    def stage(self, ids: torch.Tensor, *, traffic: wb.Traffic | None = None) -> wb.FeatureStore:
+        self.largest = max(self.largest, len(ids))
+        return super().stage(ids, traffic=traffic)
+
+
+def built(config: Mapping[str, Any]) -> Rows:
+    """Aggregates of the rows that each rank owns, beside those of one process."""
+    rank, size, owner = dist.get_rank(), dist.get_world_size(), owners()
+    owned = wb.OwnedGraph.of(WEIGHTED, owner, rank, size)
+    own = (owner == rank).nonzero()[:, 0]
+    x = Bounded(X[own], owner)
+    for kind in config["kinds"]:
+        done: list[int] = []
+        folder = Path(config["folder"]) / kind if kind == "gin" else None
+        options = {"kind": kind, "chunk_bytes": 2 * 104 * config["piece"], "folder": folder}
+        rows = wb.aggregate_rows(owned, x, progress=done.append, **options)
+        expected = wb.aggregate_rows(WEIGHTED, X, kind=kind).read(own)
+        foreign = (owner != rank).nonzero()[:1, 0]
+        try:
+            refused = not len(foreign) or rows.read(foreign) is None
+        except IndexError as error:
+            refused = "belongs to rank" in str(error)
+        yield {
+            "error": worst(float((rows.read(own) - expected).abs().max()) if len(own) else 0.0),
+            "pieces": [int(count) for count in gather_numbers(len(done))],
+            "edges": gather_numbers(done[-1] if done else 0),
+            "largest": worst(x.largest),
+            "refused": worst(not refused),
+        }
+
+
+def trained(config: Mapping[str, Any]) -> Rows:
+    """A step on aggregates, cooperative and independent, beside one process with a full-neighbour first layer."""
+    rank, size, owner, seeds = dist.get_rank(), dist.get_world_size(), owners(), seeds_of(1)
+    owned, x = wb.OwnedGraph.of(WEIGHTED, owner, rank, size), wb.OwnedRows.of(X, owner)
+    for kind in config["kinds"]:
+        models = [new_model(kind) for _ in range(3)]
+        rows: Any = wb.AggregatedRows(x, wb.aggregate_rows(owned, x, model=models[0], chunk_bytes=5000))
+        whole = FULL.sample(WEIGHTED, seeds, step=STEP)
+        expected = wb.train_step(models[0], whole, X, Y, F.cross_entropy, new_optimizer(models[0]))
+        together = wb.CooperativeSampler(SHORT, owned).sample(owned.graph, seeds, step=STEP)
+        alone = SHORT.sample(WEIGHTED, seeds[owner[seeds] == rank], step=STEP)
+        reads = [(together, rows), (alone, wb.stage(rows, [alone]))]
+        for name, (mb, given), model in zip(("cooperative", "independent"), reads, models[1:], strict=True):
+            loss = wb.cooperative_step(model, mb, given, Y, F.cross_entropy, new_optimizer(model))
+            yield {
+                "name": name,
+                "loss": worst(abs(float(loss - expected)) / float(expected)),
+                "gradients": worst(difference(gradients(model), gradients(models[0]))),
+                "scale": float(gradients(models[0]).norm()),
+            }
+
+
+def planned(config: Mapping[str, Any]) -> Rows:
+    """The plan of each rank, and the bytes that its own batches move when they are staged as planned."""
+    rank, size, owner = dist.get_rank(), dist.get_world_size(), owners()
+    sampler = wb.NeighborSampler([3, 3], seed=1)
+    mine = (owner == rank).nonzero()[:, 0]
+    batches = list(wb.batches(GRAPH, mine, sampler=sampler, batch_size=6, epoch=0))
+    counts = wb.count_macrobatches(batches, owner=owner, rank=rank)
+    for capacity in config["capacities"]:
+        plan = wb.plan_macrobatch(counts, row_bytes=X[0].nbytes, capacity_bytes=capacity + rank)
+        traffic = wb.Traffic()
+        stores = [wb.OwnedRows.of(X, owner, traffic=traffic) for _ in range(1 + plan.use_aggregates)]
+        rounds = int(max(gather_numbers(-(-len(batches) // plan.group_size))))
+        for first in range(0, rounds * plan.group_size, plan.group_size):
+            group = [mb for _, mb in batches[first : first + plan.group_size]]
+            ids = [mb.node_ids[: mb.blocks[0].num_dst] if plan.use_aggregates else mb.node_ids for mb in group]
+            union = torch.cat([torch.empty(0, dtype=torch.int64), *ids]).unique()
+            for store in stores:
+                store.stage(union)
+        reads = counts.aggregated if plan.use_aggregates else counts.sampled
+        row = traffic.row()
+        moved = row["rank_ids_bytes"] + row["rank_rows_bytes"] + int(reads.topology_bytes.sum())
+        plans = gathered(plan)
+        yield {
+            "same": plans == [plan] * size,
+            "predicted": plan.moved_bytes,
+            "moved": int(sum(gather_numbers(moved))),
+            "rows": int(sum(gather_numbers(row["rank_rows"]))) == plan.fetched_rows,
+            "chosen": [plan.size, plan.group_size, plan.use_aggregates],
+            "batches": [int(count) for count in gather_numbers(len(batches))],
+            "nodes": NODES,
+        }
+    try:
+        wb.plan_macrobatch(counts, row_bytes=8 + rank, capacity_bytes="1MiB")
+    except ValueError as error:
+        yield {"text": str(error)}
