@@ -137,6 +137,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.placement.place import place_rows as place_rows
     from workbench.placement.placement import Placement as Placement
     from workbench.placement.placement import RowLookup as RowLookup
+    from workbench.sampling.aggregate_error import AggregateError as AggregateError
+    from workbench.sampling.aggregate_error import aggregate_error as aggregate_error
     from workbench.sampling.batches import Batches as Batches
     from workbench.sampling.cooperation_cost import PeCounts as PeCounts
     from workbench.sampling.cooperation_cost import StageSeconds as StageSeconds
@@ -152,8 +154,11 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.sampling.inclusion import inclusion_probability as inclusion_probability
     from workbench.sampling.induced import induced_edges as induced_edges
     from workbench.sampling.labor import LaborSampler as LaborSampler
+    from workbench.sampling.ladies import LadiesSampler as LadiesSampler
     from workbench.sampling.loader import batches as batches
     from workbench.sampling.loader import prefetch as prefetch
+    from workbench.sampling.locality import LocalitySampler as LocalitySampler
+    from workbench.sampling.locality_factors import locality_factors as locality_factors
     from workbench.sampling.neighbor import FullNeighborSampler as FullNeighborSampler
     from workbench.sampling.neighbor import NeighborSampler as NeighborSampler
     from workbench.sampling.owned_graph import OwnedGraph as OwnedGraph
@@ -183,6 +188,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.training.exactness.check import Exactness as Exactness
     from workbench.training.exactness.check import check_exact as check_exact
     from workbench.training.layerwise import layerwise as layerwise
+    from workbench.training.locality_control import LocalityControl as LocalityControl
     from workbench.training.profile import EpochProfile as EpochProfile
     from workbench.training.profile import profile_epoch as profile_epoch
     from workbench.training.sampler_plan import SamplerPlan as SamplerPlan
@@ -281,13 +287,17 @@ _NAMES = {
     "partition.refine": ["refine_parts"],
     "placement.place": ["PLACEMENT_METHODS", "place_rows"],
     "placement.placement": ["Placement", "RowLookup"],
+    "sampling.aggregate_error": ["AggregateError", "aggregate_error"],
     "sampling.neighbor": ["FullNeighborSampler", "NeighborSampler"],
     "sampling.batches": ["Batches"],
     "sampling.edge_loader": ["edge_batches"],
     "sampling.inclusion": ["inclusion_probability"],
     "sampling.induced": ["induced_edges"],
     "sampling.labor": ["LaborSampler"],
+    "sampling.ladies": ["LadiesSampler"],
     "sampling.loader": ["batches", "prefetch"],
+    "sampling.locality": ["LocalitySampler"],
+    "sampling.locality_factors": ["locality_factors"],
     "sampling.reach": ["reach_counts"],
     "sampling.relay": ["sample_relayed"],
     "sampling.relay_windows": ["relay_windows"],
@@ -309,6 +319,7 @@ _NAMES = {
     "training.evaluate": ["accuracy", "full_neighbour_logits"],
     "training.adapters": ["micro_batches"],
     "training.layerwise": ["layerwise"],
+    "training.locality_control": ["LocalityControl"],
     "training.profile": ["EpochProfile", "profile_epoch"],
     "training.aggregate_on_read": ["AggregateOnRead"],
     "training.aggregated_rows": ["AggregatedRows"],

@@ -3,6 +3,8 @@
 A new sampler joins by one line in `SAMPLERS`; with `rows_are_independent` False it is tested for `draw` alone.
 """
 
+from dataclasses import replace
+
 import pytest
 import torch
 from hypothesis import given, settings
@@ -34,6 +36,9 @@ class LastNeighbors(wb.Sampler):
         return wb.Drawn(indptr, graph.indices[positions], positions, offsets.float())
 
 
+FACTORS = torch.tensor([1.0, 4, 1, 1, 2.5, 4, 1, 4, 1, 1, 2.5, 1])
+"""A factor per node of the largest graph."""
+
 SAMPLERS: dict[str, wb.Sampler] = {
     "uniform": wb.NeighborSampler([2, 3], edge_ids=True, seed=3),
     "all, then one": wb.NeighborSampler([1, -1]),
@@ -56,12 +61,28 @@ SAMPLERS: dict[str, wb.Sampler] = {
     "smoothed, weighted": wb.NeighborSampler([2, 3], weighted=True, dependence=wb.Smoothed(3)),
     "smoothed, by type": wb.NeighborSampler([FEW, SOME], dependence=wb.Smoothed(3)),
     "nested": wb.NeighborSampler([2, 3], dependence=wb.Nested(2)),
+    "locality": wb.LocalitySampler([2, 3], FACTORS, edge_ids=True),
+    "locality, by type, smoothed": wb.LocalitySampler([FEW, 2], FACTORS, weights="ratio", dependence=wb.Smoothed(3)),
+    "locality, published": wb.LocalitySampler([2, -1], FACTORS, biased=True, edge_ids=True),
+    "locality, published, by type": wb.LocalitySampler([SOME, 2], FACTORS, biased=True, dependence=wb.Nested(2)),
+    "ladies": wb.LadiesSampler([4, 2], edge_ids=True),
+    "ladies, squared, smoothed": wb.LadiesSampler(
+        [3, -1], importance="squared", factors=FACTORS, weights="published", dependence=wb.Smoothed(3)
+    ),
     "user-defined": LastNeighbors(),
 }
 EXCLUDES = {name for name in SAMPLERS if name != "user-defined"}
 REACHES_FURTHER = {name for name, sampler in SAMPLERS.items() if getattr(sampler, "reads_other_rows", False)}
 """Samplers whose neighbours are not edges of the graph, found by reading the rows of other nodes."""
 INDEPENDENT = [name for name, sampler in SAMPLERS.items() if sampler.rows_are_independent]
+
+
+def sampler_for(name: str, graph: Graph) -> wb.Sampler:
+    """Return a sampler whose factors, if it has any, are those of the graph's nodes."""
+    sampler = SAMPLERS[name]
+    if isinstance(sampler, wb.LocalitySampler | wb.LadiesSampler) and sampler.factors is not None:
+        return replace(sampler, factors=sampler.factors[: graph.num_nodes])
+    return sampler
 
 
 def excluded_edges(name: str, graph: Graph, data: st.DataObject) -> Tensor | None:
@@ -105,7 +126,7 @@ def rows_only(graph: Graph, nodes: Tensor) -> Graph:
 def test_sampling_a_part_of_the_seeds_is_splitting_the_whole(
     name: str, graph: Graph, step: int, data: st.DataObject
 ) -> None:
-    sampler, exclude = SAMPLERS[name], excluded_edges(name, graph, data)
+    sampler, exclude = sampler_for(name, graph), excluded_edges(name, graph, data)
     seeds = torch.tensor(data.draw(st.permutations(range(graph.num_nodes))))
     part = seeds.roll(data.draw(st.integers(0, 9))) % 3
     whole = sampler.sample(graph, seeds, step=step, exclude_edges=exclude)
@@ -118,7 +139,7 @@ def test_sampling_a_part_of_the_seeds_is_splitting_the_whole(
 @settings(max_examples=15)
 @given(graph=graphs(), step=st.integers(-3, 3), data=st.data())
 def test_draw_gives_the_rows_of_the_blocks(name: str, graph: Graph, step: int, data: st.DataObject) -> None:
-    sampler, exclude = SAMPLERS[name], excluded_edges(name, graph, data)
+    sampler, exclude = sampler_for(name, graph), excluded_edges(name, graph, data)
     seeds = torch.tensor(data.draw(st.permutations(range(graph.num_nodes)))[:4])
     mb = sampler.sample(graph, seeds, step=step, exclude_edges=exclude)
     assert len(mb.blocks) == sampler.num_layers
@@ -144,7 +165,7 @@ def test_draw_gives_the_rows_of_the_blocks(name: str, graph: Graph, step: int, d
 @given(graph=graphs(), data=st.data())
 def test_a_part_of_the_topology_draws_the_same_rows(name: str, graph: Graph, data: st.DataObject) -> None:
     """A rank or a partition buffer has other CSR positions, but the same rows."""
-    sampler, exclude = SAMPLERS[name], excluded_edges(name, graph, data)
+    sampler, exclude = sampler_for(name, graph), excluded_edges(name, graph, data)
     owned = torch.tensor(data.draw(st.permutations(range(graph.num_nodes)))[:5])
     local = rows_only(graph, owned)
     assert local.edge_ids is not None

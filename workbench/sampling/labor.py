@@ -115,10 +115,11 @@ class LaborSampler(ExcludingSampler):
         else:
             draw = partial(draw_shared, graph.indices, **options)
             drawn = draw(rows, fanout) if isinstance(fanout, int) else draw_by_type(graph, rows, fanout, draw)
-        return drawn if graph.edge_weight is None else _weighted(drawn, graph.edge_weight)
+        return drawn if graph.edge_weight is None else apply_edge_weight(drawn, graph.edge_weight)
 
 
-def _weighted(drawn: Drawn, edge_weight: Tensor) -> Drawn:
+def apply_edge_weight(drawn: Drawn, edge_weight: Tensor) -> Drawn:
+    """Multiply the weights of drawn rows, 1 if there are none, by the graph's weights by CSR position."""
     weight = edge_weight[drawn.positions]
     return drawn._replace(weight=weight if drawn.weight is None else weight * drawn.weight.to(weight.dtype))
 
