@@ -1,7 +1,8 @@
 """The loop over hops of a sampler that draws one sample per node and batch: only nodes that are new get a row."""
 
 from collections.abc import Callable, Sequence
-from itertools import pairwise
+from functools import partial
+from itertools import accumulate, pairwise
 
 import numpy as np
 import torch
@@ -12,9 +13,13 @@ from workbench.core.errors import check_ids, check_seed
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.core.row_prefix import first_rows
-from workbench.kernels.relabel import relabeler
+from workbench.kernels.csr import offsets
+from workbench.kernels.relabel import local_dtype, relabeler
+from workbench.kernels.threads import run_tasks
 from workbench.sampling.drawn import Drawn, check_drawn, edge_values
 from workbench.sampling.sampler import Sampler, copy_ids
+
+_MIN_EDGES = 1 << 17  # fewer take less time than waking a thread
 
 
 def sample_once_per_node(
@@ -50,7 +55,8 @@ def sample_once_per_node(
             drawn = draw(new, layer)
             check_drawn(drawn, len(new))
             values = edge_values(edges, drawn, getattr(sampler, "edge_ids", False))
-            local = labels(drawn.sources, overwrite=getattr(sampler, "sources_are_new", False))
+            room = _room(hops, drawn.sources, graph.num_nodes) if layer == 0 else None
+            local = labels(drawn.sources, overwrite=getattr(sampler, "sources_are_new", False), out=room)
             hops.append({"indptr": drawn.indptr, "indices": local, **values})
             reached.append(len(labels.node_ids))
         node_ids = copy_ids(labels.node_ids)
@@ -65,33 +71,60 @@ def _row_prefixes(rows: dict[str, Tensor], reached: list[int]) -> tuple[Block, .
     return (whole, *(first_rows(whole, num_src, num_dst) for num_dst, num_src in sizes[1:]))
 
 
+def _room(hops: Sequence[dict[str, Tensor]], sources: Tensor, num_nodes: int) -> Tensor | None:
+    """Return memory for the local ids of the last hop, behind room for those of the other hops; None: not on the CPU.
+
+    Most edges are those of the last hop, which need no copy then.
+    """
+    if not hops or sources.device.type != "cpu":
+        return None
+    before = sum(len(hop["indices"]) for hop in hops)
+    return torch.empty(before + len(sources), dtype=local_dtype(num_nodes))[before:]
+
+
 def _stacked(hops: list[dict[str, Tensor]]) -> dict[str, Tensor]:
     """Append the rows of all hops."""
     if len(hops) == 1:
         return hops[0]
-    stacked = {name: _concatenated([hop[name] for hop in hops]) for name in hops[0] if name != "indptr"}
-    return {"indptr": _stacked_indptr([hop["indptr"] for hop in hops]), **stacked}
+    columns = {name: [hop[name] for hop in hops] for name in hops[0]}
+    if hops[0]["indices"].device.type != "cpu" or any(t.requires_grad for hop in hops for t in hop.values()):
+        return {name: _concatenated_torch(name, parts) for name, parts in columns.items()}
+    stacked = {name: _memory(name, parts) for name, parts in columns.items()}
+    copies = [partial(_copy, name, columns[name], out) for name, out in stacked.items()]
+    if len(stacked["indices"]) < _MIN_EDGES:
+        for copy in copies:
+            copy()
+    else:
+        run_tasks(copies)
+    return stacked
 
 
-def _stacked_indptr(parts: Sequence[Tensor]) -> Tensor:
-    out = torch.empty(sum(len(part) - 1 for part in parts) + 1, dtype=torch.int64, device=parts[0].device)
-    out[:1] = 0
-    row = 0
-    for part in parts:
-        end = row + len(part) - 1
-        if out.device.type == "cpu":  # torch would wake OpenMP threads, whose spinning slows kernels
-            np.add(part.numpy()[1:], out.numpy()[row], out=out.numpy()[row + 1 : end + 1])
-        else:
-            torch.add(part[1:], out[row], out=out[row + 1 : end + 1])
-        row = end
-    return out
+def _concatenated_torch(name: str, parts: Sequence[Tensor]) -> Tensor:
+    """Concatenate on any device; ids of the last hop may be wider than those of earlier ones."""
+    if name == "indptr":
+        return offsets(torch.cat([part.diff() for part in parts]))
+    return torch.cat([part.to(parts[-1].dtype) for part in parts])
 
 
-def _concatenated(parts: Sequence[Tensor]) -> Tensor:
-    """Concatenate; ids of the last hop may be wider than those of earlier ones."""
-    last = parts[-1]
-    if last.device.type != "cpu" or any(part.requires_grad for part in parts):
-        return torch.cat([part.to(last.dtype) for part in parts])
-    out = torch.empty(sum(len(part) for part in parts), dtype=last.dtype)
-    np.concatenate([part.numpy() for part in parts], out=out.numpy())
-    return out
+def _memory(name: str, parts: Sequence[Tensor]) -> Tensor:
+    """Allocate the result, or take that in which the last part is already."""
+    last, is_indptr = parts[-1], name == "indptr"
+    size = sum(len(part) - is_indptr for part in parts) + is_indptr
+    if last.storage_offset() and last.storage_offset() + len(last) == size:  # see _room
+        return last.as_strided((size,), (1,), 0)
+    return torch.empty(size, dtype=last.dtype)
+
+
+def _copy(name: str, parts: Sequence[Tensor], out: Tensor) -> None:
+    """Copy the parts one behind the other; torch would wake OpenMP threads, whose spinning slows kernels."""
+    whole = out.numpy()
+    if name == "indptr":
+        whole[0] = row = 0
+        for part in parts:
+            np.add(part.numpy()[1:], whole[row], out=whole[row + 1 : row + len(part)])
+            row += len(part) - 1
+        return
+    ends = list(accumulate(len(part) for part in parts))
+    for part, end in zip(parts, ends, strict=True):
+        if part.data_ptr() != out.data_ptr() + (end - len(part)) * out.element_size():
+            whole[end - len(part) : end] = part.numpy()
