@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Sequence
 from functools import partial
-from itertools import accumulate, pairwise
+from itertools import pairwise
 
 import numpy as np
 import torch
@@ -49,16 +49,16 @@ def sample_once_per_node(
     seeds = check_ids("seeds", seeds, graph.num_nodes).to(graph.device)
     hops: list[dict[str, Tensor]] = []
     with relabeler(graph.num_nodes, seeds) as labels:
-        reached = [0, len(seeds)]
+        reached = [0, seeds.shape[0]]
         for layer in reversed(range(sampler.num_layers)):
             new = labels.node_ids[reached[-2] :]
             drawn = draw(new, layer)
-            check_drawn(drawn, len(new))
+            check_drawn(drawn, new.shape[0])
             values = edge_values(edges, drawn, getattr(sampler, "edge_ids", False))
             room = _room(hops, drawn.sources, graph.num_nodes) if layer == 0 else None
             local = labels(drawn.sources, overwrite=getattr(sampler, "sources_are_new", False), out=room)
             hops.append({"indptr": drawn.indptr, "indices": local, **values})
-            reached.append(len(labels.node_ids))
+            reached.append(labels.node_ids.shape[0])
         node_ids = copy_ids(labels.node_ids)
     return MiniBatch(node_ids, _row_prefixes(_stacked(hops), reached), step=step)
 
@@ -78,8 +78,8 @@ def _room(hops: Sequence[dict[str, Tensor]], sources: Tensor, num_nodes: int) ->
     """
     if not hops or sources.device.type != "cpu":
         return None
-    before = sum(len(hop["indices"]) for hop in hops)
-    return torch.empty(before + len(sources), dtype=local_dtype(num_nodes))[before:]
+    before = sum(hop["indices"].shape[0] for hop in hops)
+    return torch.empty(before + sources.shape[0], dtype=local_dtype(num_nodes))[before:]
 
 
 def _stacked(hops: list[dict[str, Tensor]]) -> dict[str, Tensor]:
@@ -91,7 +91,7 @@ def _stacked(hops: list[dict[str, Tensor]]) -> dict[str, Tensor]:
         return {name: _concatenated_torch(name, parts) for name, parts in columns.items()}
     stacked = {name: _memory(name, parts) for name, parts in columns.items()}
     copies = [partial(_copy, name, columns[name], out) for name, out in stacked.items()]
-    if len(stacked["indices"]) < _MIN_EDGES:
+    if stacked["indices"].shape[0] < _MIN_EDGES:
         for copy in copies:
             copy()
     else:
@@ -108,23 +108,23 @@ def _concatenated_torch(name: str, parts: Sequence[Tensor]) -> Tensor:
 
 def _memory(name: str, parts: Sequence[Tensor]) -> Tensor:
     """Allocate the result, or take that in which the last part is already."""
-    last, is_indptr = parts[-1], name == "indptr"
-    size = sum(len(part) - is_indptr for part in parts) + is_indptr
-    if last.storage_offset() and last.storage_offset() + len(last) == size:  # see _room
+    last, extra = parts[-1], int(name == "indptr")
+    size = sum(part.shape[0] - extra for part in parts) + extra
+    if last.storage_offset() and last.storage_offset() + last.shape[0] == size:  # see _room
         return last.as_strided((size,), (1,), 0)
     return torch.empty(size, dtype=last.dtype)
 
 
 def _copy(name: str, parts: Sequence[Tensor], out: Tensor) -> None:
     """Copy the parts one behind the other; torch would wake OpenMP threads, whose spinning slows kernels."""
-    whole = out.numpy()
+    whole, end = out.numpy(), 0
     if name == "indptr":
-        whole[0] = row = 0
-        for part in parts:
-            np.add(part.numpy()[1:], whole[row], out=whole[row + 1 : row + len(part)])
-            row += len(part) - 1
+        whole[0] = 0
+        for part in (part.numpy() for part in parts):
+            np.add(part[1:], whole[end], out=whole[end + 1 : end + len(part)])
+            end += len(part) - 1
         return
-    ends = list(accumulate(len(part) for part in parts))
-    for part, end in zip(parts, ends, strict=True):
-        if part.data_ptr() != out.data_ptr() + (end - len(part)) * out.element_size():
-            whole[end - len(part) : end] = part.numpy()
+    is_there = parts[-1].storage_offset() > 0  # see _room
+    for part in (part.numpy() for part in (parts[:-1] if is_there else parts)):
+        whole[end : end + len(part)] = part
+        end += len(part)
