@@ -10,6 +10,7 @@ from dataclasses import KW_ONLY, dataclass
 from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -165,15 +166,33 @@ class DenseSampler(Sampler):
         sampler, fanout = self._neighbors, self.fanouts[layer]
         if self.out_fanouts is None:
             return sampler.draw_from(edges, candidates(edges, nodes, excluded), fanout, step=step)
-        both = torch.stack([nodes, nodes + edges.num_nodes // 2], 1).flatten()
+        both = _rows_of_both(nodes, edges.num_nodes // 2)
         fanout = _fanout_of_both(fanout, self.out_fanouts[layer], both)
         drawn = sampler.draw_from(edges, candidates(edges, both, excluded), fanout, step=step)
-        return drawn._replace(indptr=drawn.indptr[::2].contiguous())
+        return drawn._replace(indptr=_every_second(drawn.indptr))
 
     @cached_property
     def _neighbors(self) -> NeighborSampler:
         options = {"replace": self.replace, "weighted": self.weighted, "edge_ids": self.edge_ids}
         return NeighborSampler(self.fanouts, **options, seed=self.seed, dependence=self.dependence)
+
+
+def _rows_of_both(nodes: Tensor, num_nodes: int) -> Tensor:
+    """Return the rows of in-edges and out-edges of each node; torch would wake OpenMP threads, which then spin."""
+    if nodes.device.type != "cpu":
+        return torch.stack([nodes, nodes + num_nodes], 1).flatten()
+    rows = torch.empty(2 * nodes.shape[0], dtype=torch.int64)
+    rows.numpy()[::2] = nodes.numpy()
+    np.add(nodes.numpy(), num_nodes, out=rows.numpy()[1::2])
+    return rows
+
+
+def _every_second(indptr: Tensor) -> Tensor:
+    if indptr.device.type != "cpu":
+        return indptr[::2].contiguous()
+    out = torch.empty(indptr.shape[0] // 2 + 1, dtype=torch.int64)
+    out.numpy()[:] = indptr.numpy()[::2]
+    return out
 
 
 def _fanout_of_both(inward: Fanout, outward: Fanout, rows: Tensor) -> Fanout | Tensor:

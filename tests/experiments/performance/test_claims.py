@@ -4,7 +4,6 @@ import pandas as pd
 import pytest
 
 from experiments.performance import cooperation
-from experiments.performance.dense import NS
 from tests.experiments.performance import tables
 from workbench.experiment.figure_loader import load_experiment
 
