@@ -118,7 +118,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         group="sampler",
         facet=["dataset"],
         log_y=True,
-        title=f"With {table.num_layers.max()} layers, neighbour sampling draws at least {ratio.min():.1f} times DENSE's edges",
+        title=f"{table.num_layers.max()} layers: neighbour sampling draws at least {ratio.min():.1f} times DENSE's edges",
     )
 
 

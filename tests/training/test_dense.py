@@ -1,6 +1,7 @@
 """Training on DENSE samples: blocks that share rows give what independent copies give, whole, split, and after OOM."""
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
@@ -21,13 +22,13 @@ SEEDS = torch.arange(0, 24)
 KINDS = (*MODEL_KINDS, *TYPED_MODEL_KINDS)
 
 
-def dense(num_layers: int = 3, **options: object) -> wb.MiniBatch:
+def dense(num_layers: int = 3, **options: Any) -> wb.MiniBatch:
     return wb.DenseSampler([3] * num_layers, edge_ids=True, **options).sample(TYPED, SEEDS)
 
 
 def model_of(kind: str, num_layers: int = 3) -> torch.nn.Module:
-    options = {"num_relations": 3} if kind == "rgcn" else {}
-    sizes = {"in_dim": 6, "hidden_dim": 8, "out_dim": 4, "num_layers": num_layers}
+    options: dict[str, Any] = {"num_relations": 3} if kind == "rgcn" else {}
+    sizes: dict[str, Any] = {"in_dim": 6, "hidden_dim": 8, "out_dim": 4, "num_layers": num_layers}
     return wb.build_model(kind, **sizes, **options, seed=1).double()
 
 
@@ -124,7 +125,7 @@ def test_recovery_from_oom_is_exact() -> None:
     model = build("gat", 3, WIDE)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
 
-    def step(**options: object) -> tuple[Tensor, Tensor]:
+    def step(**options: Any) -> tuple[Tensor, Tensor]:
         loss = wb.train_step(model, batch, x, y, cross_entropy, optimizer, **options)
         return loss, gradients(model)
 
@@ -144,6 +145,7 @@ def test_conversions() -> None:
     assert torch.equal(back.node_ids, batch.node_ids)
     for ours, theirs in zip(batch.blocks, back.blocks, strict=True):
         assert torch.equal(ours.indptr, theirs.indptr) and torch.equal(ours.indices, theirs.indices)
+    assert batch.blocks[0].edge_ids is not None
     assert there[0].edata[dgl.EID].tolist() == batch.blocks[0].edge_ids.tolist()
     pyg = batch.to_pyg()
     assert pyg.edge_index.shape[1] == batch.blocks[0].num_edges  # one sample per node serves every layer

@@ -75,6 +75,6 @@ def share_rows(blocks: Sequence[Block]) -> None:
 
 def _connect(group: list[Block]) -> None:
     if len(group) > 1:
-        shared = SharedRows(tuple(group))
+        shared = SharedRows(group)
         for block in group:
             block.__dict__["shared_rows"] = shared

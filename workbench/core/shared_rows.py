@@ -3,17 +3,13 @@
 Source: MariusGNN (EuroSys 2023), DENSE: a node has one sample for all layers.
 """
 
-from __future__ import annotations
-
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
 
 import torch
 from torch import Tensor
 
+from workbench.kernels.segment import Adjacency
 from workbench.kernels.transpose import Transposed, transpose_prefixes
-
-if TYPE_CHECKING:
-    from workbench.core.block import Block
 
 
 class SharedRows:
@@ -26,24 +22,24 @@ class SharedRows:
         blocks: input layer first; the rows of each are the first rows of the one before.
     """
 
-    def __init__(self, blocks: tuple[Block, ...]) -> None:
+    def __init__(self, blocks: Sequence[Adjacency]) -> None:
         self._sizes = [(block.num_dst, block.num_src) for block in reversed(blocks)]
         self._indptr, self._indices = blocks[0].indptr, blocks[0].indices
         self._expected = 0  # rows
         self._destinations: Tensor | None = None
         self._transposed: dict[tuple[int, int], Transposed] = {}
 
-    def expect_transposed(self, block: Block) -> None:
+    def expect_transposed(self, block: Adjacency) -> None:
         """Note that a backward pass will read the transpose of a block."""
         self._expected = max(self._expected, block.num_dst)
 
-    def destinations(self, block: Block) -> Tensor:
+    def destinations(self, block: Adjacency) -> Tensor:
         """Return the destination of each edge of a block."""
         if self._destinations is None or len(self._destinations) < block.num_edges:
             self._destinations = edge_destinations(block.indptr, block.indices)
         return self._destinations[: block.num_edges]
 
-    def transposed(self, block: Block) -> Transposed:
+    def transposed(self, block: Adjacency) -> Transposed:
         """Return the transpose of a block, a view of that of the largest block that is expected to need one."""
         size = block.num_dst, block.num_src
         if size not in self._transposed:
