@@ -44,7 +44,7 @@ class Config(DataPointConfig):
 
 
 def run(config: Config) -> Iterator[dict[str, Any]]:
-    graph, train, both, peer = _graphs(config.dataset)
+    graph, train, both, peer = _graphs(config.dataset)  # pyright: ignore[reportArgumentType]  # frozen, so hashable
     calls = _samplers(config, graph, both, peer)
     found: dict[str, list[tuple[float, int, int, int]]] = {name: [] for name in calls}
     for number in range(-1, config.rounds):
@@ -109,7 +109,7 @@ def _sizes(batch: Any) -> tuple[int, int, int]:
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
-    deepest = table[table.num_layers == table.num_layers.max()]
+    deepest: Any = table[table.num_layers == table.num_layers.max()]
     ratio = _ratios(deepest, "num_edges", NS).ratio
     return lines(
         table,
@@ -118,7 +118,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         group="sampler",
         facet=["dataset"],
         log_y=True,
-        title=f"{table.num_layers.max()} layers: neighbour sampling draws at least {ratio.min():.1f} times DENSE's edges",
+        title=f"{table.num_layers.max()} layers: NeighborSampler draws at least {ratio.min():.1f} times DENSE's edges",
     )
 
 
@@ -129,8 +129,9 @@ def _ratios(table: pd.DataFrame, value: str, rival: str) -> pd.DataFrame:
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
-    deep, last = table[table.num_layers >= 2], table[table.num_layers >= 5]
-    least = {"among": "sampler", "winner": DENSE, "rivals": [NS, DGL]}
+    deep: Any = table[table.num_layers >= 2]
+    last: Any = table[table.num_layers >= 5]
+    least: dict[str, Any] = {"among": "sampler", "winner": DENSE, "rivals": [NS, DGL]}
     fewer, smaller = "from 2 layers on DENSE samples the fewest edges", "and reaches the fewest nodes"
     grows = "the more layers, the more edges neighbour sampling draws per edge of DENSE"
     faster = "from 2 layers on DENSE takes the least time"
@@ -155,7 +156,8 @@ def saturation(table: pd.DataFrame) -> pd.DataFrame:
     Returns:
         Columns `dataset`, `saturates_at` (None: no number of layers of the table) and `reached_share` with most layers.
     """
-    rows = table[table.sampler == DENSE].sort_values("num_layers")
+    dense: Any = table[table.sampler == DENSE]
+    rows = dense.sort_values("num_layers")
     return pd.DataFrame([_saturation(name, part) for name, part in rows.groupby("dataset")])
 
 
@@ -169,7 +171,7 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Milliseconds, thousands of nodes and of edges by number of layers, the paper's first."""
     columns = ["dataset", "sampler", "num_layers", "ms", "nodes_k", "edges_k", "saturates_at"]
     paper: Any = reported.assign(dataset=reported.dataset + " (paper)")
-    here = table.assign(
+    here: Any = table.assign(
         ms=1000 * table.sample_seconds, nodes_k=table.num_inputs / 1000, edges_k=table.num_edges / 1000
     ).merge(saturation(table)[["dataset", "saturates_at"]])
     return pd.concat([paper.reindex(columns=columns), here.sort_values(["dataset", "sampler", "num_layers"])[columns]])

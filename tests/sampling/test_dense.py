@@ -23,8 +23,6 @@ from workbench.sampling import neighbor, one_sample
 from workbench.sampling.two_way import two_way
 from workbench.sampling.uniform import draw_uniform_torch
 
-DOUBLE = {"dtype": torch.float64}
-
 
 class NewestFirst:
     """A DENSE sample as in the paper: Algorithm 1 builds it, Algorithm 2 shifts it, Algorithm 3 is a layer.
@@ -77,8 +75,8 @@ def test_equals_the_newest_first_form(fanouts: list[int]) -> None:
 
     def train(run: Callable[[Tensor, list[Tensor]], Tensor]) -> list[Tensor]:
         generator = torch.Generator().manual_seed(2)
-        x = torch.randn(60, 5, generator=generator, **DOUBLE).requires_grad_()
-        weights = [torch.randn(5, 5, generator=generator, **DOUBLE).requires_grad_() for _ in fanouts]
+        x = torch.randn(60, 5, generator=generator, dtype=torch.float64).requires_grad_()
+        weights = [torch.randn(5, 5, generator=generator, dtype=torch.float64).requires_grad_() for _ in fanouts]
         out = run(x, weights)
         out.square().sum().backward()
         return [out, *(t.grad for t in (x, *weights) if t.grad is not None)]
