@@ -149,6 +149,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.sampling.cooperative import sample_owned as sample_owned
     from workbench.sampling.cooperative_work import CooperativeWork as CooperativeWork
     from workbench.sampling.cooperative_work import cooperative_work as cooperative_work
+    from workbench.sampling.dense import DenseSampler as DenseSampler
     from workbench.sampling.drawn import Drawn as Drawn
     from workbench.sampling.edge_loader import edge_batches as edge_batches
     from workbench.sampling.inclusion import inclusion_probability as inclusion_probability
@@ -290,6 +291,7 @@ _NAMES = {
     "sampling.aggregate_error": ["AggregateError", "aggregate_error"],
     "sampling.neighbor": ["FullNeighborSampler", "NeighborSampler"],
     "sampling.batches": ["Batches"],
+    "sampling.dense": ["DenseSampler"],
     "sampling.edge_loader": ["edge_batches"],
     "sampling.inclusion": ["inclusion_probability"],
     "sampling.induced": ["induced_edges"],

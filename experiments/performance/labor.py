@@ -1,19 +1,17 @@
 """LABOR sampling beside DGL's `LaborSampler`: same graph, seeds, fanouts and importance."""
 
 from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any, Literal
 
 import pandas as pd
-import torch
 from pydantic import Field, PositiveInt
 
 import workbench as wb
 from experiments.performance import speedup
 from experiments.performance.graphs import GraphPoint
-from experiments.performance.timing import beside_dgl, import_dgl
+from experiments.performance.timing import beside_dgl, import_dgl, limited_threads
 from workbench.core.graph import Graph
 from workbench.core.randomness import permutation
 from workbench.experiment.finding import Finding
@@ -42,7 +40,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     ours = wb.LaborSampler(config.fanouts, importance=config.importance)
     theirs = dgl.dataloading.LaborSampler(list(config.fanouts), importance_sampling=rounds)
     steps = iter(range(10**9))
-    with _threads(config.threads):
+    with limited_threads(config.threads):
         times = beside_dgl(
             lambda: ours.sample(graph, seeds, step=next(steps)),
             lambda: theirs.sample_blocks(peer, seeds),
@@ -61,20 +59,6 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 @lru_cache(maxsize=1)
 def _peer(graph: Graph) -> Any:
     return graph_to_dgl(graph).formats("csc")
-
-
-@contextmanager
-def _threads(count: int | None) -> Iterator[None]:
-    """Give both sides that many threads, or as many as they have."""
-    before = wb.get_num_threads(), torch.get_num_threads()
-    try:
-        if count is not None:
-            wb.set_num_threads(count)
-            torch.set_num_threads(count)
-        yield
-    finally:
-        wb.set_num_threads(before[0])
-        torch.set_num_threads(before[1])
 
 
 def _named(table: pd.DataFrame) -> pd.DataFrame:

@@ -3,13 +3,14 @@
 import gc
 import statistics
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from importlib import import_module
 from typing import Any
 
 import torch
 
-from workbench.kernels.threads import get_num_threads
+from workbench.kernels.threads import get_num_threads, set_num_threads
 
 _SETTLE_SECONDS = 0.02  # OpenMP threads spin for some milliseconds after their work: wait until they sleep
 _LONG_SECONDS = 0.1  # a call that warms its own caches
@@ -41,6 +42,24 @@ def beside_dgl(ours: Callable[[], Any], dgl: Callable[[], Any], *, repeats: int)
     threads = {"num_threads": get_num_threads(), "dgl_threads": torch.get_num_threads()}  # DGL uses torch's number
     times = interleaved(ours, dgl, repeats=repeats)
     return threads | {name.replace("theirs", "dgl"): value for name, value in times.items()}
+
+
+@contextmanager
+def limited_threads(count: int | None) -> Iterator[None]:
+    """Give both sides that many threads, or as many as they have.
+
+    Args:
+        count: threads of the library's kernels and of torch, whose number DGL uses; None: unchanged.
+    """
+    before = get_num_threads(), torch.get_num_threads()
+    try:
+        if count is not None:
+            set_num_threads(count)
+            torch.set_num_threads(count)
+        yield
+    finally:
+        set_num_threads(before[0])
+        torch.set_num_threads(before[1])
 
 
 def interleaved(

@@ -5,7 +5,13 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.kernels.transpose import Transposed, transpose, transpose_torch
+from workbench.kernels.transpose import (
+    Transposed,
+    transpose,
+    transpose_prefixes,
+    transpose_prefixes_torch,
+    transpose_torch,
+)
 
 
 @st.composite
@@ -29,6 +35,7 @@ def by_loop(indptr: torch.Tensor, indices: torch.Tensor, num_src: int) -> Transp
     counts = [sum(s == source for s, _, _ in edges) for source in range(num_src)]
     return Transposed(
         torch.tensor([0, *counts]).cumsum(0),
+        None,
         torch.tensor([d for _, d, _ in edges], dtype=indices.dtype),
         torch.tensor([e for _, _, e in edges], dtype=torch.int64),
     )
@@ -38,6 +45,9 @@ def by_loop(indptr: torch.Tensor, indices: torch.Tensor, num_src: int) -> Transp
 @given(csr=csrs())
 def test_equals_a_loop_over_edges(form, csr):
     for got, expected in zip(form(*csr), by_loop(*csr), strict=True):
+        if expected is None:
+            assert got is None
+            continue
         assert got.dtype == expected.dtype
         assert torch.equal(got, expected)
 
@@ -57,3 +67,22 @@ def test_no_edges():
     result = transpose(torch.zeros(1, dtype=torch.int64), torch.empty(0, dtype=torch.int32), 3)
     assert result.indptr.tolist() == [0, 0, 0, 0]
     assert result.rows.dtype == torch.int32
+
+
+@pytest.mark.parametrize("form", [transpose_prefixes, transpose_prefixes_torch])
+@given(csr=csrs(), data=st.data())
+def test_prefixes_are_transposed_as_if_alone(form, csr, data):
+    indptr, indices, num_src = csr
+    num_rows = len(indptr) - 1
+    rows = sorted(data.draw(st.lists(st.integers(0, num_rows), max_size=3)))
+    sources = [1 + int(indices[: indptr[count]].max()) if indptr[count] else 0 for count in rows]
+    *found, whole = form(indptr, indices, num_src, list(zip(rows, sources, strict=True)))
+    assert whole.ends is None
+    for count, known, prefix in zip(rows, sources, found, strict=True):
+        alone = by_loop(indptr[: count + 1], indices[: indptr[count]], known)
+        assert prefix.rows is whole.rows and prefix.edges is whole.edges
+        for source in range(known):
+            mine = slice(int(prefix.indptr[source]), int(prefix.ends[source]))
+            theirs = slice(*alone.indptr[source : source + 2].tolist())
+            assert torch.equal(prefix.rows[mine], alone.rows[theirs])
+            assert torch.equal(prefix.edges[mine], alone.edges[theirs])

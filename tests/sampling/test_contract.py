@@ -15,8 +15,10 @@ import workbench as wb
 from tests.sampling.stars import some_of
 from tests.strategies import random_graph
 from workbench.core.graph import Graph
+from workbench.sampling.two_way import two_way
 
 FEW, SOME = {0: 1, 1: -1, 2: 2}, {0: 2, 1: 0, 2: 3}
+BACK = {3: 1, 4: -1, 5: 0}
 
 
 class LastNeighbors(wb.Sampler):
@@ -69,11 +71,20 @@ SAMPLERS: dict[str, wb.Sampler] = {
     "ladies, squared, smoothed": wb.LadiesSampler(
         [3, -1], importance="squared", factors=FACTORS, weights="published", dependence=wb.Smoothed(3)
     ),
+    "dense": wb.DenseSampler([2, 2, 2], edge_ids=True, seed=3),
+    "dense, replace": wb.DenseSampler([2, 2], replace=True),
+    "dense, weighted": wb.DenseSampler([2, 2], weighted=True, edge_ids=True),
+    "dense, by type, smoothed": wb.DenseSampler([SOME, SOME], dependence=wb.Smoothed(3)),
+    "dense, a fanout per hop": wb.DenseSampler([2, 1, 3]),
+    "dense, in and out": wb.DenseSampler([2, 2], out_fanouts=[1, 1], edge_ids=True),
+    "dense, in and out, by type": wb.DenseSampler([SOME, FEW], out_fanouts=[BACK] * 2, edge_ids=True, num_edge_types=3),
     "user-defined": LastNeighbors(),
 }
 EXCLUDES = {name for name in SAMPLERS if name != "user-defined"}
-REACHES_FURTHER = {name for name, sampler in SAMPLERS.items() if getattr(sampler, "reads_other_rows", False)}
+REACHES_FURTHER = {name for name in SAMPLERS if name.startswith("random walks")}
 """Samplers whose neighbours are not edges of the graph, found by reading the rows of other nodes."""
+BOTH_WAYS = {name for name, sampler in SAMPLERS.items() if getattr(sampler, "out_fanouts", None)}
+"""Samplers that also draw reverse edges: their positions are those of the in-edges and of the out-edges together."""
 INDEPENDENT = [name for name, sampler in SAMPLERS.items() if sampler.rows_are_independent]
 
 
@@ -143,24 +154,34 @@ def test_draw_gives_the_rows_of_the_blocks(name: str, graph: Graph, step: int, d
     seeds = torch.tensor(data.draw(st.permutations(range(graph.num_nodes)))[:4])
     mb = sampler.sample(graph, seeds, step=step, exclude_edges=exclude)
     assert len(mb.blocks) == sampler.num_layers
+    edges = graph
+    if isinstance(sampler, wb.DenseSampler) and sampler.out_fanouts:
+        edges = two_way(graph, num_edge_types=sampler.num_edge_types, edge_ids=True)
     for layer, block in enumerate(mb.blocks):
-        nodes = mb.node_ids[: block.num_dst]
+        first = first_drawn_for(sampler, mb, layer)
+        nodes, start = mb.node_ids[first : block.num_dst], int(block.indptr[first])
         drawn = sampler.draw(graph, nodes, layer=layer, step=step, exclude_edges=exclude)
-        assert torch.equal(drawn.indptr, block.indptr)
-        assert torch.equal(drawn.sources.long(), mb.node_ids[block.indices.long()])
+        assert torch.equal(drawn.indptr, block.indptr[first:] - start)
+        assert torch.equal(drawn.sources.long(), mb.node_ids[block.indices[start:].long()])
         assert (drawn.weight is None) == (block.edge_weight is None)
-        assert drawn.weight is None or block.edge_weight is None or torch.equal(drawn.weight, block.edge_weight)
+        assert drawn.weight is None or block.edge_weight is None or torch.equal(drawn.weight, block.edge_weight[start:])
         if name in REACHES_FURTHER:
             assert drawn.positions is block.edge_type is block.edge_ids is None
             continue
-        assert drawn.positions is not None and graph.edge_type is not None and block.edge_type is not None
-        assert torch.equal(drawn.sources, graph.indices[drawn.positions])
-        assert torch.equal(graph.edge_type[drawn.positions], block.edge_type)
+        assert drawn.positions is not None and edges.edge_type is not None and block.edge_type is not None
+        assert torch.equal(drawn.sources, edges.indices[drawn.positions])
+        assert torch.equal(edges.edge_type[drawn.positions], block.edge_type[start:])
         if block.edge_ids is not None:
-            assert torch.equal(graph.edge_positions(block.edge_ids), drawn.positions)
+            assert torch.equal(edges.edge_positions(block.edge_ids[start:]), drawn.positions)
 
 
-@pytest.mark.parametrize("name", [name for name in INDEPENDENT if name not in REACHES_FURTHER])
+def first_drawn_for(sampler: wb.Sampler, mb: wb.MiniBatch, layer: int) -> int:
+    """Return the first destination that `draw` gives the row of: in a DENSE sample, a node keeps its first row."""
+    keeps = isinstance(sampler, wb.DenseSampler) and not sampler.rows_are_independent
+    return mb.blocks[layer + 1].num_dst if keeps and layer + 1 < len(mb.blocks) else 0
+
+
+@pytest.mark.parametrize("name", [name for name in INDEPENDENT if name not in REACHES_FURTHER | BOTH_WAYS])
 @settings(max_examples=15)
 @given(graph=graphs(), data=st.data())
 def test_a_part_of_the_topology_draws_the_same_rows(name: str, graph: Graph, data: st.DataObject) -> None:

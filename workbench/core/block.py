@@ -10,6 +10,7 @@ from torch import Tensor
 from workbench.core.csr_checks import check_ends, check_non_decreasing, check_sources
 from workbench.core.errors import ID_DTYPES, check_at_least, check_tensors, check_vector
 from workbench.core.html import html_table
+from workbench.core.shared_rows import SharedRows, edge_destinations
 from workbench.core.shared_storage import all_on, move_all, same_record, total_bytes
 from workbench.core.units import format_bytes
 from workbench.kernels.transpose import Transposed, transpose
@@ -82,13 +83,26 @@ class Block:
     @cached_property
     def destinations(self) -> Tensor:
         """Destination of each edge: [num_edges], in the dtype of `indices`."""
-        rows = torch.arange(self.num_dst, device=self.device, dtype=self.indices.dtype)
-        return torch.repeat_interleave(rows, self.in_degrees(), output_size=self.num_edges)
+        shared = self._shared_rows
+        return edge_destinations(self.indptr, self.indices) if shared is None else shared.destinations(self)
 
     @cached_property
     def transposed(self) -> Transposed:
-        """The same edges grouped by source, for backward passes; computed on first access."""
-        return transpose(self.indptr, self.indices, self.num_src)
+        """The same edges grouped by source, for backward passes; computed on first access.
+
+        Blocks of a batch that are row prefixes of one CSR compute it once, for the largest that needs it.
+        """
+        shared = self._shared_rows
+        return transpose(self.indptr, self.indices, self.num_src) if shared is None else shared.transposed(self)
+
+    def expect_transposed(self) -> None:
+        """Note in a forward pass that the backward pass will read `transposed`."""
+        if self._shared_rows is not None:
+            self._shared_rows.expect_transposed(self)
+
+    @property
+    def _shared_rows(self) -> SharedRows | None:
+        return self.__dict__.get("shared_rows")  # set by `workbench.core.row_prefix.share_rows`
 
     def validate(self) -> "Block":
         """Check everything that kernels trust and return the block.

@@ -150,6 +150,19 @@ def _merged_csr(
     return csr, merged.to(_reverse_type_dtype(types, num_types))
 
 
+def types_of_both(types: Tensor, num_types: int | None) -> Tensor:
+    """Return the types of all edges, then those of their reverses.
+
+    Args:
+        types: integer [num_edges].
+        num_types: number of edge types; None: the largest + 1.
+
+    Raises:
+        IndexError: if a type is negative or not below `num_types`.
+    """
+    return _types_of_both(types, _count_types(types, num_types, "multi", 0))
+
+
 def _types_of_both(types: Tensor, num_types: int) -> Tensor:
     """Return the types of all edges, then those of their reverses."""
     types = types.to(_reverse_type_dtype(types, num_types))

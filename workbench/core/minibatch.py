@@ -10,6 +10,7 @@ from torch import Tensor
 from workbench.core.block import Block
 from workbench.core.errors import INT64_MAX, check_ids, check_seed, check_tensors, check_type, check_vector
 from workbench.core.exchange import Exchange, refuse_halo
+from workbench.core.row_prefix import share_rows
 from workbench.core.shared_storage import all_on, move_all, same_record, total_bytes
 from workbench.core.units import format_bytes
 
@@ -69,6 +70,7 @@ class MiniBatch:
                     f"+ {halo} halo); pass blocks input layer first: the destinations of one are the sources of the "
                     "next"
                 )
+        share_rows(self.blocks)
 
     def _layers(self) -> Iterator[tuple[Block, int, int]]:
         """Yield each block with the numbers of owned rows and halo rows available to it."""
@@ -140,7 +142,8 @@ class MiniBatch:
         """
         if all_on(self._tensors().values(), device):
             exchanges = None if self.exchanges is None else tuple(same_record(e) for e in self.exchanges)
-            return same_record(self, blocks=tuple(same_record(b) for b in self.blocks), exchanges=exchanges)
+            share_rows(blocks := tuple(same_record(b) for b in self.blocks))
+            return same_record(self, blocks=blocks, exchanges=exchanges)
         moved = move_all(self._tensors(), device, non_blocking=non_blocking)
         records = [
             replace(record, **{name: moved[position, name] for name in record._tensors()})

@@ -85,7 +85,7 @@ def same_record(record: Record, **changes: Any) -> Record:
 
     Args:
         record: a valid record.
-        changes: values of fields that differ, of the same sizes.
+        changes: values of fields that differ, such that the new record is valid too.
     """
     new = object.__new__(type(record))
     values = {field.name: getattr(record, field.name) for field in fields(record)}  # type: ignore[arg-type]

@@ -6,7 +6,6 @@ inwards. Nothing is sampled again. `MiniBatch.split` and `MiniBatch.select` wrap
 """
 
 from collections.abc import Sequence
-from dataclasses import replace
 from itertools import accumulate
 
 import torch
@@ -14,6 +13,7 @@ from torch import Tensor
 
 from workbench.core.block import Block
 from workbench.core.errors import ID_DTYPES, check_ids, check_tensors, check_vector
+from workbench.core.row_prefix import first_rows, row_prefixes
 from workbench.core.split_compiled import Piece, split_rows_compiled
 from workbench.core.split_torch import split_rows_torch
 from workbench.kernels.csr import group_rows
@@ -70,7 +70,7 @@ def _split(node_ids: Tensor, blocks: Sequence[Block], order: Tensor, bounds: lis
     order = order.to(node_ids.device)
     split_rows = split_rows_compiled if _runs_compiled(node_ids, blocks) else split_rows_torch
     pieces = split_rows(node_ids, blocks, order, bounds)
-    shared = [layer for layer in range(1, len(blocks)) if _is_row_prefix(blocks[layer], blocks[layer - 1])]
+    shared = [layer for layer, is_prefix in enumerate(row_prefixes(blocks)) if is_prefix]
     return [_share_rows(piece, shared) for piece in pieces] if shared else pieces
 
 
@@ -103,19 +103,5 @@ def _share_rows(piece: Piece, layers: list[int]) -> Piece:
     """Make blocks of a piece views of the block below if those of the batch are: their rows are equal."""
     blocks = list(piece.blocks)
     for layer in layers:
-        blocks[layer] = _row_prefix(blocks[layer - 1], blocks[layer])
+        blocks[layer] = first_rows(blocks[layer - 1], blocks[layer].num_src, blocks[layer].num_dst)
     return piece._replace(blocks=tuple(blocks))
-
-
-def _is_row_prefix(outer: Block, inner: Block) -> bool:
-    """Return whether the outer block's arrays start at the same addresses as the inner block's."""
-    pairs = zip(outer._tensors().values(), inner._tensors().values(), strict=True)
-    return all(
-        (a is None) == (b is None) and (a is None or b is None or a.data_ptr() == b.data_ptr()) for a, b in pairs
-    )
-
-
-def _row_prefix(inner: Block, outer: Block) -> Block:
-    """Replace the outer block's arrays by views of the inner block's."""
-    views = {name: t[: outer.num_edges] for name, t in inner._tensors().items() if t is not None and name != "indptr"}
-    return replace(outer, indptr=inner.indptr[: outer.num_dst + 1], **views)

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.block import Block
+from workbench.core.row_prefix import first_rows
 from workbench.core.split import select_blocks
 
 
@@ -61,16 +62,3 @@ def _merged(blocks: Sequence[Block]) -> Block:
     counts = torch.cat(degrees)
     indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
     return replace(blocks[0], **{"edge_ids": None, "edge_weight": None, "edge_type": None} | fields, indptr=indptr)
-
-
-def first_rows(whole: Block, num_src: int, num_dst: int) -> Block:
-    """Return a block of the first rows of a block, whose arrays are views of its.
-
-    Args:
-        whole: the block.
-        num_src: number of sources, all that the rows have.
-        num_dst: number of rows.
-    """
-    end = int(whole.indptr[num_dst])
-    fields = {name: t[:end] for name, t in whole._tensors().items() if t is not None and name != "indptr"}
-    return replace(whole, **fields, indptr=whole.indptr[: num_dst + 1], num_src=num_src, num_dst=num_dst)

@@ -20,25 +20,31 @@ def _sum_rows(edges: Edges, x: Tensor, coefficients: Tensor) -> Tensor:
     adjacency = edges.adjacency
     if not use_compiled(x):
         return _sum_torch(edges, adjacency.destinations, adjacency.indices, adjacency.num_dst, x, coefficients)
-    return _sum_compiled(edges, adjacency.indptr, adjacency.indices, None, x, coefficients)
+    return _sum_compiled(edges, adjacency.indptr, None, adjacency.indices, None, x, coefficients)
 
 
 def _gradient_of_x(edges: Edges, grad: Tensor, coefficients: Tensor) -> Tensor:
     adjacency = edges.adjacency
     if not use_compiled(grad):
         return _sum_torch(edges, adjacency.indices, adjacency.destinations, adjacency.num_src, grad, coefficients)
-    indptr, rows, positions = adjacency.transposed
-    return _sum_compiled(edges, indptr, rows, positions, grad, coefficients)
+    indptr, ends, rows, positions = adjacency.transposed
+    return _sum_compiled(edges, indptr, ends, rows, positions, grad, coefficients)
 
 
 def _sum_compiled(
-    edges: Edges, indptr: Tensor, indices: Tensor, positions: Tensor | None, x: Tensor, coefficients: Tensor
+    edges: Edges,
+    indptr: Tensor,
+    ends: Tensor | None,
+    indices: Tensor,
+    positions: Tensor | None,
+    x: Tensor,
+    coefficients: Tensor,
 ) -> Tensor:
     """Expand or contract the rows of `x` over the rows of a CSR, whose entries are the edges at `positions`."""
     shape = (coefficients.shape[1], x.shape[1]) if x.dim() == 2 else x.shape[2:]
     out = uninitialised(x, len(indptr) - 1, *shape)
     kernel = _expand if x.dim() == 2 else _contract
-    args = arrays(indptr, indices, x, edges.types, coefficients, edges.weight, positions, out)
+    args = arrays(indptr, ends, indices, x, edges.types, coefficients, edges.weight, positions, out)
     parallel_edges(lambda lo, hi: kernel(*args, lo, hi), indptr, x[0:1].numel() + out[0:1].numel())
     return out
 
@@ -109,11 +115,11 @@ BASIS = Operation(_sum_rows, _gradient_of_x, _gradient_of_coefficients, _gradien
 
 
 @compiled
-def _expand(indptr, indices, x, types, coefficients, weight, positions, out, lo, hi):
+def _expand(indptr, ends, indices, x, types, coefficients, weight, positions, out, lo, hi):
     ahead, end = rows_ahead(x.strides[0]), indptr[hi]
     for row in range(lo, hi):
         out[row] = 0
-        for e in range(indptr[row], indptr[row + 1]):
+        for e in range(indptr[row], indptr[row + 1] if ends is None else ends[row]):
             if e + ahead < end:
                 prefetch_row(x, indices[e + ahead])
             edge = e if positions is None else positions[e]
@@ -126,12 +132,12 @@ def _expand(indptr, indices, x, types, coefficients, weight, positions, out, lo,
 
 
 @compiled
-def _contract(indptr, indices, x, types, coefficients, weight, positions, out, lo, hi):
+def _contract(indptr, ends, indices, x, types, coefficients, weight, positions, out, lo, hi):
     ahead, end = rows_ahead(x.strides[0]), indptr[hi]
     for row in range(lo, hi):
         out[row] = 0
         total = out[row]
-        for e in range(indptr[row], indptr[row + 1]):
+        for e in range(indptr[row], indptr[row + 1] if ends is None else ends[row]):
             if e + ahead < end:
                 prefetch_row(x, indices[e + ahead])
             edge = e if positions is None else positions[e]

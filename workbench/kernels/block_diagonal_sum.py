@@ -19,23 +19,29 @@ def _sum_rows(edges: Edges, x: Tensor, matrices: Tensor) -> Tensor:
     adjacency = edges.adjacency
     if not use_compiled(x):
         return _sum_torch(edges, adjacency.destinations, adjacency.indices, adjacency.num_dst, x, matrices)
-    return _sum_compiled(edges, adjacency.indptr, adjacency.indices, None, x, matrices)
+    return _sum_compiled(edges, adjacency.indptr, None, adjacency.indices, None, x, matrices)
 
 
 def _gradient_of_x(edges: Edges, grad: Tensor, matrices: Tensor) -> Tensor:
     adjacency, matrices = edges.adjacency, matrices.transpose(2, 3)
     if not use_compiled(grad):
         return _sum_torch(edges, adjacency.indices, adjacency.destinations, adjacency.num_src, grad, matrices)
-    indptr, rows, positions = adjacency.transposed
-    return _sum_compiled(edges, indptr, rows, positions, grad, matrices)
+    indptr, ends, rows, positions = adjacency.transposed
+    return _sum_compiled(edges, indptr, ends, rows, positions, grad, matrices)
 
 
 def _sum_compiled(
-    edges: Edges, indptr: Tensor, indices: Tensor, positions: Tensor | None, x: Tensor, matrices: Tensor
+    edges: Edges,
+    indptr: Tensor,
+    ends: Tensor | None,
+    indices: Tensor,
+    positions: Tensor | None,
+    x: Tensor,
+    matrices: Tensor,
 ) -> Tensor:
     """Sum products over the rows of a CSR, whose entries are the edges at `positions`."""
     out = uninitialised(x, len(indptr) - 1, x.shape[1], matrices.shape[3])
-    args = arrays(indptr, indices, x, edges.types, matrices, edges.weight, positions, out)
+    args = arrays(indptr, ends, indices, x, edges.types, matrices, edges.weight, positions, out)
     parallel_edges(lambda lo, hi: _sum_products(*args, lo, hi), indptr, matrices[0:1].numel())
     return out
 
@@ -95,11 +101,11 @@ BLOCK_DIAGONAL = Operation(_sum_rows, _gradient_of_x, _gradient_of_matrices, _gr
 
 
 @compiled
-def _sum_products(indptr, indices, x, types, matrices, weight, positions, out, lo, hi):
+def _sum_products(indptr, ends, indices, x, types, matrices, weight, positions, out, lo, hi):
     ahead, end = rows_ahead(x.strides[0]), indptr[hi]
     for row in range(lo, hi):
         out[row] = 0
-        for e in range(indptr[row], indptr[row + 1]):
+        for e in range(indptr[row], indptr[row + 1] if ends is None else ends[row]):
             if e + ahead < end:
                 prefetch_row(x, indices[e + ahead])
             edge = e if positions is None else positions[e]

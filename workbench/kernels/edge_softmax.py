@@ -127,8 +127,8 @@ def _gradients(
 
 def _sum_by_source(adjacency: Adjacency, values: Tensor) -> Tensor:
     if use_compiled(values):
-        indptr, _, edges = adjacency.transposed
-        return sum_rows(indptr, edges, values)
+        indptr, ends, _, edges = adjacency.transposed
+        return sum_rows(indptr, edges, values, ends=ends)
     edges = torch.arange(adjacency.num_edges, device=values.device)
     return scatter_sum_torch(adjacency.indices, edges, values, adjacency.num_src)
 
@@ -141,6 +141,8 @@ class _Attention(torch.autograd.Function):
         implementation = attention_rows if use_compiled(left) else attention_rows_torch
         attention = implementation(adjacency, left, right, slope)
         ctx.adjacency, ctx.slope = adjacency, slope
+        if ctx.needs_input_grad[0]:
+            adjacency.expect_transposed()
         ctx.save_for_backward(left, right, attention)
         return attention
 

@@ -135,6 +135,8 @@ class _Gather(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, x: Tensor, order: Tensor, adjacency: Adjacency) -> Tensor:
         ctx.adjacency = adjacency
+        if ctx.needs_input_grad[0]:
+            adjacency.expect_transposed()
         ctx.save_for_backward(order)
         return x.index_select(0, adjacency.indices[order])
 
@@ -144,10 +146,10 @@ class _Gather(torch.autograd.Function):
         (order,) = ctx.saved_tensors
         wide = grad if grad.dtype == torch.float64 else grad.float()
         if use_compiled(grad):
-            position = torch.empty_like(order)
+            indptr, ends, _, edges = ctx.adjacency.transposed
+            position = torch.zeros_like(edges)  # also for edges beyond a row prefix, which the sum does not read
             position[order] = torch.arange(len(order))
-            indptr, _, edges = ctx.adjacency.transposed
-            out = sum_rows(indptr, position[edges], wide)
+            out = sum_rows(indptr, position[edges], wide, ends=ends)
         else:
             out = wide.new_zeros(ctx.adjacency.num_src, grad.shape[1])
             out.index_add_(0, ctx.adjacency.indices[order], wide)

@@ -50,7 +50,7 @@ class OwnedRelabeler(Relabeler):
         count = _answer(*arrays, rank, scratch.entries, scratch.base, self._count, numbered, numbers.numpy())
         if count < 0:
             return None
-        self.node_ids, self._count = nodes[:count], count
+        self._keep(nodes, count)
         return numbers
 
     def split(self, num_old: int, owner: Tensor, rank: int, num_ranks: int) -> SplitIds:

@@ -48,16 +48,17 @@ def _relabel(ids, num_nodes, entries, base, count, nodes, local):
 
     `nodes` needs one spare element at its end.
     """
-    last = len(ids) - 1
+    last, limit = len(ids) - 1, np.uint64(num_nodes)
     for e in range(len(ids)):
-        if not 0 <= ids[e] < num_nodes:
+        raw = np.uint64(ids[e])  # a negative id is a large number, and numba checks no unsigned index for negative ones
+        if raw >= limit:
             return -1 - e
         prefetch(entries, np.int64(ids[min(e + _PREFETCH_DISTANCE, last)]))
-        label = np.int64(entries[ids[e]]) - base
+        label = np.int64(entries[raw]) - base
         is_new = np.int64(label < 0)
         label += is_new * (count - label)
-        entries[ids[e]] = base + label
-        nodes[count] = ids[e]
+        entries[raw] = base + label
+        nodes[np.uint64(count)] = ids[e]
         count += is_new
         local[e] = label
     return count
@@ -116,25 +117,39 @@ class Relabeler:
         self._map, self._num_nodes = scratch, num_nodes
 
     def add_seeds(self, seeds: Tensor) -> None:
-        self.node_ids = torch.empty_like(seeds)  # raw ids by local id, int64
+        self._nodes = self.node_ids = torch.empty_like(seeds)  # raw ids by local id, int64
         self._count = _register(seeds.numpy(), self._map.entries, self._map.base, self.node_ids.numpy())
         if self._count < seeds.numel():
             raise ValueError(_duplicate_seed(int(seeds[self._count])))
 
-    def __call__(self, ids: Tensor, *, overwrite: bool = False) -> Tensor:
-        """Return the local ids of raw ids; new ids get the next numbers. With `overwrite`, they may replace `ids`."""
-        size = min(self._num_nodes, self._count + ids.numel())
-        nodes, raw = torch.empty(size + 1, dtype=torch.int64), ids.numpy()
-        numbered = nodes.numpy()
-        numbered[: self._count] = self.node_ids.numpy()  # a torch copy would wake OpenMP threads, which then spin
-        in_place = overwrite and ids.dtype == local_dtype(size)
-        local = ids if in_place else torch.empty(len(raw), dtype=local_dtype(size))
-        labels, scratch = raw if in_place else local.numpy(), self._map
-        count = _relabel(raw, self._num_nodes, scratch.entries, scratch.base, self._count, numbered, labels)
+    def __call__(self, ids: Tensor, *, overwrite: bool = False, out: Tensor | None = None) -> Tensor:
+        """Return the local ids of raw ids; new ids get the next numbers.
+
+        Args:
+            ids: int32 or int64 [n].
+            overwrite: the local ids may replace `ids`.
+            out: [n], memory for the local ids, used if it has their dtype.
+        """
+        size, raw = min(self._num_nodes, self._count + ids.numel()), ids.numpy()
+        self._make_room(size + 1)
+        out = ids if out is None and overwrite else out
+        local = torch.empty(len(raw), dtype=local_dtype(size)) if out is None or out.dtype != local_dtype(size) else out
+        nodes, scratch = self._nodes.numpy(), self._map
+        count = _relabel(raw, self._num_nodes, scratch.entries, scratch.base, self._count, nodes, local.numpy())
         if count < 0:
             raise invalid_source(int(ids[-1 - count]), self._num_nodes)
-        self.node_ids, self._count = nodes[:count], count
+        self._keep(self._nodes, count)
         return local
+
+    def _make_room(self, size: int) -> None:
+        """Let `_nodes` have room for `size` ids, keeping those that it has."""
+        if len(self._nodes) < size:
+            nodes = torch.empty(size, dtype=torch.int64)
+            nodes.numpy()[: self._count] = self.node_ids.numpy()  # a torch copy would wake OpenMP threads, which spin
+            self._nodes = nodes
+
+    def _keep(self, nodes: Tensor, count: int) -> None:
+        self._nodes, self.node_ids, self._count = nodes, nodes[:count], count
 
     def close(self) -> None:
         """Invalidate this batch's entries by raising the base."""
@@ -155,7 +170,7 @@ class TorchRelabeler:
             raise ValueError(_duplicate_seed(int(values[counts > 1][0])))
         self.node_ids = seeds
 
-    def __call__(self, ids: Tensor, *, overwrite: bool = False) -> Tensor:
+    def __call__(self, ids: Tensor, *, overwrite: bool = False, out: Tensor | None = None) -> Tensor:
         both = torch.cat([self.node_ids, ids.to(torch.int64)])
         values, inverse = torch.unique(both, return_inverse=True)
         first = torch.full_like(values, len(both))

@@ -18,6 +18,7 @@ def sum_rows(
     indices: Tensor,
     x: Tensor,
     *,
+    ends: Tensor | None = None,
     weight: Tensor | None = None,
     edges: Tensor | None = None,
     row_scale: Tensor | None = None,
@@ -30,6 +31,7 @@ def sum_rows(
         indptr: int64 [num_rows + 1].
         indices: integer [num_entries], rows of `x`.
         x: float32 or float64 [n, width] or [n, heads, width].
+        ends: int64 [num_rows], where each row ends; None: where the next one begins.
         weight: [num_entries], or [num_entries, heads] for a three-dimensional `x`; None for ones.
         edges: integer [num_entries], row of `weight` for each entry; None for the entry's position.
         row_scale: [num_rows], or None for ones.
@@ -41,7 +43,7 @@ def sum_rows(
     """
     out = uninitialised(x, indptr.shape[0] - 1, *x.shape[1:]) if out is None else out
     kernel = _sum_rows if x.dim() == 2 else _sum_rows_of_heads
-    args = arrays(indptr, indices, x, weight, edges, row_scale, column_scale, out)
+    args = arrays(indptr, ends, indices, x, weight, edges, row_scale, column_scale, out)
     parallel_edges(lambda lo, hi: kernel(*args, lo, hi), indptr, math.prod(x.shape[1:]))
     return out
 
@@ -118,7 +120,7 @@ def edge_dots_torch(adjacency: Adjacency, grad: Tensor, x: Tensor) -> Tensor:
 
 
 @compiled
-def _sum_rows(indptr, indices, x, weight, edges, row_scale, column_scale, out, lo, hi):
+def _sum_rows(indptr, ends, indices, x, weight, edges, row_scale, column_scale, out, lo, hi):
     """Sum the rows of a matrix; branches on arguments that are None vanish at compilation.
 
     A loop over heads around the innermost one, or a factor of 1, would take as long as adding 32 values.
@@ -127,7 +129,7 @@ def _sum_rows(indptr, indices, x, weight, edges, row_scale, column_scale, out, l
     for row in range(lo, hi):
         total = out[row]
         total[:] = 0
-        for e in range(indptr[row], indptr[row + 1]):
+        for e in range(indptr[row], indptr[row + 1] if ends is None else ends[row]):
             if e + ahead < end:
                 prefetch_row(x, indices[e + ahead])
                 if weight is not None and edges is not None:
@@ -152,12 +154,12 @@ def _sum_rows(indptr, indices, x, weight, edges, row_scale, column_scale, out, l
 
 
 @compiled
-def _sum_rows_of_heads(indptr, indices, x, weight, edges, row_scale, column_scale, out, lo, hi):
+def _sum_rows_of_heads(indptr, ends, indices, x, weight, edges, row_scale, column_scale, out, lo, hi):
     """Sum rows per head; `weight` is [num_entries, heads]. Views of rows let the innermost loop vectorise."""
     ahead, end = rows_ahead(x.strides[0]), indptr[hi]
     for row in range(lo, hi):
         out[row] = 0
-        for e in range(indptr[row], indptr[row + 1]):
+        for e in range(indptr[row], indptr[row + 1] if ends is None else ends[row]):
             if e + ahead < end:
                 prefetch_row(x, indices[e + ahead])
                 if weight is not None and edges is not None:

@@ -102,8 +102,9 @@ def _forward(adjacency: Adjacency, x: Tensor, weight: Tensor | None, scale: Tens
 
 def _gradient_of_x(adjacency: Adjacency, grad: Tensor, weight: Tensor | None, scale: Tensor | None) -> Tensor:
     if use_compiled(grad):
-        indptr, rows, edges = adjacency.transposed
-        return sum_rows(indptr, rows, grad, weight=weight, edges=None if weight is None else edges, column_scale=scale)
+        indptr, ends, rows, edges = adjacency.transposed
+        edges = None if weight is None else edges
+        return sum_rows(indptr, rows, grad, ends=ends, weight=weight, edges=edges, column_scale=scale)
     to, source = adjacency.indices, adjacency.destinations
     return scatter_sum_torch(to, source, grad, adjacency.num_src, weight=weight, scale=scale)
 
@@ -127,6 +128,8 @@ class _Sum(torch.autograd.Function):
         ctx: Any, x: Tensor, weight: Tensor | None, scale: Tensor | None, adjacency: Adjacency
     ) -> tuple[Tensor, Tensor]:
         ctx.adjacency = adjacency
+        if ctx.needs_input_grad[0]:
+            adjacency.expect_transposed()
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x if ctx.needs_input_grad[1] else None, weight, scale)
         return _forward(adjacency, x, weight, scale), x[: adjacency.num_dst]

@@ -102,6 +102,8 @@ class _TypedSum(torch.autograd.Function):
         operation: Operation,
     ) -> tuple[Tensor, Tensor]:
         ctx.adjacency, ctx.operation = adjacency, operation
+        if ctx.needs_input_grad[0]:
+            adjacency.expect_transposed()
         ctx.set_materialize_grads(False)
         ctx.save_for_backward(x if any(ctx.needs_input_grad[1:3]) else None, parameters, weight, types)
         self_rows = x[: adjacency.num_dst]

@@ -9,6 +9,7 @@ from torch import Tensor
 from workbench.core.block import Block
 from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
+from workbench.core.row_prefix import row_prefixes
 from workbench.core.shared_storage import storage_bytes
 
 
@@ -23,6 +24,7 @@ class BlockSizes:
         index_bytes: bytes per local id.
         weight_bytes: bytes per edge weight; None for a block without weights.
         degree_counts: int64 [largest in-degree + 1], number of destinations per in-degree; None if not counted.
+        is_row_prefix: its rows are the first rows of the block before it, with which it shares what layers derive.
     """
 
     num_src: int
@@ -31,6 +33,7 @@ class BlockSizes:
     index_bytes: int = 4
     weight_bytes: int | None = None
     degree_counts: Tensor | None = None
+    is_row_prefix: bool = False
 
     @property
     def edge_bytes(self) -> int:
@@ -45,11 +48,12 @@ class BlockSizes:
         return [(d, int(counts[d])) for d in counts.nonzero()[:, 0].tolist()]
 
     @staticmethod
-    def of(block: Block, *, degrees: bool = False) -> "BlockSizes":
+    def of(block: Block, *, degrees: bool = False, is_row_prefix: bool = False) -> "BlockSizes":
         """Measure a block, including its in-degree histogram if `degrees` is set."""
         counts = torch.bincount(block.in_degrees().cpu()) if degrees else None
         weight = None if block.edge_weight is None else block.edge_weight.element_size()
-        return BlockSizes(block.num_src, block.num_dst, block.num_edges, block.indices.element_size(), weight, counts)
+        sizes = block.num_src, block.num_dst, block.num_edges, block.indices.element_size()
+        return BlockSizes(*sizes, weight, counts, is_row_prefix)
 
 
 @dataclass(frozen=True)
@@ -83,5 +87,6 @@ class BatchSizes:
         """
         refuse_halo(mb.exchanges, "estimated")
         arrays = storage_bytes(tensor for name, tensor in mb._tensors().items() if name != "parent")
-        blocks = tuple(BlockSizes.of(block, degrees=degrees) for block in mb.blocks)
+        prefixes = zip(mb.blocks, row_prefixes(mb.blocks), strict=True)
+        blocks = tuple(BlockSizes.of(block, degrees=degrees, is_row_prefix=prefix) for block, prefix in prefixes)
         return BatchSizes(blocks, tuple(arrays), mb.num_inputs)

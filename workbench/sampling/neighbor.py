@@ -83,10 +83,24 @@ class NeighborSampler(ExcludingSampler):
 
     def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
         """Draw in-edges of int64 [n] nodes on the graph's device, except at some CSR positions, which ascend."""
-        fanout, drawn_from = self.fanouts[layer], variates(self.seed, Purpose.SAMPLING, step, layer, self.dependence)
         rows = candidates(graph, nodes, excluded)
+        return self.draw_from(graph, rows, self.fanouts[layer], layer=layer, step=step)
+
+    def draw_from(
+        self, graph: Graph, rows: Candidates, fanout: Fanout | Tensor, *, layer: int = 0, step: int = 0
+    ) -> Drawn:
+        """Draw from candidates with a fanout of the caller's, for samplers that are made of this one.
+
+        Args:
+            graph: the graph to sample from.
+            rows: the candidates.
+            fanout: edges to draw, for all rows or int64 [n], or by type; -1: all.
+            layer: selects the random variates, with the step.
+            step: number of the batch.
+        """
+        drawn_from = variates(self.seed, Purpose.SAMPLING, step, layer, self.dependence)
         draw = partial(self._draw_rows, graph, drawn_from)
-        drawn = draw(rows, fanout) if isinstance(fanout, int) else draw_by_type(graph, rows, fanout, draw)
+        drawn = draw(rows, fanout) if isinstance(fanout, int | Tensor) else draw_by_type(graph, rows, fanout, draw)
         if self.weighted or graph.edge_weight is None:
             return drawn
         return drawn._replace(weight=graph.edge_weight[drawn.positions])

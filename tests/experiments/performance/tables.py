@@ -2,6 +2,8 @@
 
 import pandas as pd
 
+from experiments.performance.dense import DGL, NS
+
 TIMES = {"ratio_best": 8.0, "ratio_median": 7.5, "ratio_low": 7.0, "ratio_high": 9.0}
 
 
@@ -17,6 +19,14 @@ def labor() -> pd.DataFrame:
     return pd.DataFrame(
         {"graph": g, "batch_size": 1024, "fanouts": "[10]", "importance": i, "threads": t, **TIMES} for g, i, t in axes
     )
+
+
+def dense() -> pd.DataFrame:
+    """Neighbour sampling gains as its edges do; DGL's reaches as many nodes."""
+    axes = [(g, n, r, t) for g in ("ogbn-arxiv", "cnr-2000") for n in (4, 5) for r in (NS, DGL) for t in (None, 1)]
+    edges = {"num_edges": 1000, "rival_inputs": 900}
+    rows = [{"graph": g, "num_layers": n, "rival": r, "threads": t, **edges, **TIMES} for g, n, r, t in axes]
+    return pd.DataFrame(rows).assign(rival_edges=lambda table: 8000 + 100 * table.num_layers)
 
 
 def splitting() -> pd.DataFrame:

@@ -10,6 +10,7 @@ from workbench.experiment.figure_loader import load_experiment
 FIGURES = (
     "sampling",
     "labor",
+    "dense",
     "splitting",
     "partitioning",
     "aggregation",
@@ -50,6 +51,11 @@ def test_all_claims_hold_in_a_table_made_for_them(figure: str) -> None:
         ("labor", "graph == 'power-law' and importance == 0 and threads != 1", "ratio_best", 2.9, LABOR_0),
         ("labor", "graph == 'power-law' and importance == '*' and threads != 1", "ratio_best", 1.9, IMPORTANCE),
         ("labor", "importance == 1 and threads == 1", "ratio_best", 2.4, {"one-thread-faster-in-every-case"}),
+        ("dense", "graph == 'cnr-2000' and rival == @NS and threads == 1", "ratio_best", 6.8, {"gain-follows-edges"}),
+        ("dense", "rival != @NS and num_layers == 5", "ratio_best", 5.9, {"faster-than-dgl-5"}),
+        ("dense", "rival != @NS and num_layers == 4", "ratio_best", 3.9, {"faster-than-dgl-4"}),
+        ("dense", "rival == @NS and num_layers == 5 and threads == 1", "rival_edges", 8000, {"fewer-edges"}),
+        ("dense", "rival != @NS and graph == 'cnr-2000'", "rival_inputs", 840, {"same-nodes"}),
         ("splitting", "num_parts == 8 and method == 'metis'", "ratio_best", 4.9, {"faster-in-every-case"}),
         ("splitting", "num_parts == 8 or method == 'metis'", "ratio_best", 6.9, {"faster-at-the-median"}),
         ("partitioning", "beside != 'reg' and graph != 'cnr-2000'", "ratio_best", 1.6, {"prepared-once"}),
@@ -112,7 +118,8 @@ def test_findings_on_seconds_are_timed() -> None:
         for figure in FIGURES
     }
     of_time = ("sampling", "labor", "splitting", "aggregation", "epoch", "micro_batches", "boundaries", "caches")
-    for both in ("buffers", "cooperation", "disk_rows", "macrobatch", "partitioning", "streaming_partition"):
+    both_kinds = ("buffers", "cooperation", "dense", "disk_rows", "macrobatch", "partitioning", "streaming_partition")
+    for both in both_kinds:
         assert timed.pop(both) == {False, True}
     assert timed == {figure: {figure in of_time} for figure in timed}
 

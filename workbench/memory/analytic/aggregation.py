@@ -1,57 +1,13 @@
 """Message passing on fake tensors: segment sums and maxima, edge attention, gathered messages."""
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
 
 from workbench.kernels.segment import MESSAGE_BYTES
 from workbench.memory.analytic.dense import cast
 from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeTensor
+from workbench.memory.analytic.fake_block import FakeBlock
 from workbench.memory.analytic.simulated_allocator import Storage
 from workbench.memory.sizes import BlockSizes
-
-
-@dataclass
-class FakeBlock:
-    """A block's sizes, and the simulated arrays that layers derive from the block and cache in it.
-
-    Args:
-        autograd: the simulation that allocates the derived arrays.
-        sizes: sizes of the block.
-    """
-
-    autograd: FakeAutograd
-    sizes: BlockSizes
-    _derived: dict[str, list[Storage]] = field(default_factory=dict)
-
-    def derive_destinations(self) -> None:
-        """Allocate `Block.destinations`, which the torch forms use, unless cached."""
-        if "destinations" not in self._derived:
-            s, allocate = self.sizes, self.autograd.allocator.allocate
-            rows, degrees = allocate(s.num_dst * s.index_bytes, "blocks"), allocate(s.num_dst * 8, "blocks")
-            edges = allocate(s.num_edges * 8, "blocks")  # repeat_interleave makes 64-bit positions, then selects
-            self._derived["destinations"] = [allocate(s.num_edges * s.index_bytes, "blocks")]
-            del rows, degrees, edges
-
-    def derive_transposed(self) -> None:
-        """Allocate `Block.transposed`, which the compiled forms use, unless cached."""
-        if "transposed" not in self._derived:
-            s, allocate = self.sizes, self.autograd.allocator.allocate
-            widths = (8 * (s.num_src + 2), s.index_bytes * s.num_edges, 8 * s.num_edges)
-            self._derived["transposed"] = [allocate(width, "blocks") for width in widths]
-
-    def degrees(self, *, plus_one: bool = False) -> FakeTensor:
-        """1 / in-degree as float32 [num_dst]; the torch form, and that of in-degree + 1, make 64-bit counts first."""
-        if not self.autograd.on_cuda and not plus_one:
-            return self.autograd.empty(self.sizes.num_dst, 1, 4)
-        counts = self.autograd.empty(self.sizes.num_dst, 1, 8)
-        if plus_one:
-            counts = self.autograd.empty_like(counts)
-        return self.autograd.empty(counts.rows, 1, 4)
-
-    def out_degrees(self) -> FakeTensor:
-        """1 / √out-degree as float32 [num_src], computed from 64-bit counts."""
-        self.autograd.allocate_temporary(self.sizes.num_src * 8)
-        return self.autograd.empty(self.sizes.num_src, 1, 4)
 
 
 def compute_itemsize(itemsize: int) -> int:
@@ -104,6 +60,8 @@ def _sum_with_self(
     out = _sum_rows(autograd, block, sizes.num_dst, cols, itemsize)
     h_self = x.view(sizes.num_dst, is_view=True).detach()
     heads = None if weight is None else weight.cols
+    if needs_grad:
+        block.expect_transposed()
 
     def backward(grad: FakeTensor | None, self_grad: FakeTensor | None) -> Sequence[FakeTensor | None]:
         grad = self_grad if grad is None else grad
@@ -167,6 +125,7 @@ def edge_attention(autograd: FakeAutograd, block: FakeBlock, left: FakeTensor, r
     out = autograd.empty(sizes.num_edges, heads, left.itemsize)
     _score_edges(autograd, block, out)
     score_itemsize = out.itemsize
+    block.expect_transposed()
 
     def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:
         return _attention_gradients(autograd, block, heads, score_itemsize)
@@ -218,6 +177,8 @@ def gather_edges(autograd: FakeAutograd, block: FakeBlock, x: FakeTensor, order:
     sources = autograd.allocator.allocate(sizes.num_edges * sizes.index_bytes, autograd.term)
     out = autograd.empty(sizes.num_edges, cols, itemsize)
     del sources
+    if x.requires_grad:
+        block.expect_transposed()
 
     def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:
         grad = cast(autograd, grad.detach(), compute_itemsize(itemsize))
@@ -225,10 +186,10 @@ def gather_edges(autograd: FakeAutograd, block: FakeBlock, x: FakeTensor, order:
             for_x = autograd.empty(sizes.num_src, cols, grad.itemsize)
             autograd.allocate_temporary(sizes.num_edges * sizes.index_bytes)
         else:
-            position = autograd.empty(sizes.num_edges, 1, 8)
+            entries = block.derive_transposed().num_edges
+            position = autograd.empty(entries, 1, 8)
             autograd.allocate_temporary(sizes.num_edges * 8)
-            block.derive_transposed()
-            edges = autograd.empty(sizes.num_edges, 1, 8)
+            edges = autograd.empty(entries, 1, 8)
             for_x = autograd.empty(sizes.num_src, cols, grad.itemsize)
             del position, edges
         return [cast(autograd, for_x, itemsize)]

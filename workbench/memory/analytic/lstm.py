@@ -7,9 +7,10 @@ import torch
 from torch import nn
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from workbench.memory.analytic.aggregation import FakeBlock, gather_edges
+from workbench.memory.analytic.aggregation import gather_edges
 from workbench.memory.analytic.dense import cast
 from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeTensor
+from workbench.memory.analytic.fake_block import FakeBlock
 from workbench.memory.analytic.simulated_allocator import Storage
 
 _PROBE_ROWS = 256

@@ -7,7 +7,7 @@ from typing import Any
 from torch import nn
 
 from workbench.memory.analytic import reuse
-from workbench.memory.analytic.aggregation import FakeBlock, edge_attention, segment_max, segment_sum_with_self
+from workbench.memory.analytic.aggregation import edge_attention, segment_max, segment_sum_with_self
 from workbench.memory.analytic.dense import (
     activate,
     add,
@@ -19,6 +19,7 @@ from workbench.memory.analytic.dense import (
     scale,
 )
 from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeTensor
+from workbench.memory.analytic.fake_block import FakeBlock
 from workbench.memory.analytic.lstm import last_states
 from workbench.memory.analytic.rgcn import simulate_rgcn
 from workbench.nn.gat import GATLayer

@@ -5,9 +5,10 @@ from dataclasses import dataclass
 
 from torch import nn
 
-from workbench.memory.analytic.aggregation import FakeBlock, compute_itemsize, message_chunk
+from workbench.memory.analytic.aggregation import compute_itemsize, message_chunk
 from workbench.memory.analytic.dense import add, add_bias, cast, linear, linear_with_self
 from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeTensor
+from workbench.memory.analytic.fake_block import FakeBlock
 from workbench.nn.rgcn import RGCNLayer
 
 Parameters = Mapping[int, FakeTensor]
@@ -156,6 +157,8 @@ def _sum_with_self(
     needs_x, shape = x.requires_grad, (parameters.rows, parameters.cols) if parameters.requires_grad else None
     out = _sum_edges(autograd, block, sizes.num_dst, out_cols, itemsize, costs)
     h_self = x.view(sizes.num_dst, is_view=True).detach()
+    if needs_x:
+        block.expect_transposed()
 
     def backward(grad: FakeTensor | None, self_grad: FakeTensor | None = None) -> Sequence[FakeTensor | None]:
         for_x = for_parameters = None

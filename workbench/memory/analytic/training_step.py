@@ -8,9 +8,9 @@ from torch import Tensor, nn
 from workbench.kernels.gather import MAX_SERIAL
 from workbench.kernels.mask import drop_threshold
 from workbench.memory.analytic import reuse
-from workbench.memory.analytic.aggregation import FakeBlock
 from workbench.memory.analytic.dense import activate, dropout, normalise, parameters_of
 from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeTensor
+from workbench.memory.analytic.fake_block import FakeBlock
 from workbench.memory.analytic.loss import SimulateLoss, kept_label_bytes
 from workbench.memory.analytic.model_layers import LAYERS, UPDATES, Parameters
 from workbench.memory.analytic.simulated_allocator import Storage
@@ -106,7 +106,7 @@ def _micro_batch(
     aggregate_on_read: bool,
 ) -> None:
     """Forward and backward pass; frees all their allocations on return."""
-    blocks: list[FakeBlock | None] = [FakeBlock(autograd, block) for block in sizes.blocks]
+    blocks: list[FakeBlock | None] = [*FakeBlock.of_batch(autograd, sizes.blocks)]
     aggregated = _aggregate_on_read(autograd, model, sizes) if aggregate_on_read else None
     rows = sizes.num_inputs if aggregated is None else sizes.blocks[0].num_dst
     x = autograd.empty(rows, input_width(model), _itemsize(model), "inputs")  # blocks are moved after inputs are read

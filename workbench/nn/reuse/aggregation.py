@@ -55,9 +55,9 @@ class Aggregation(NamedTuple):
         block = self.block
         weight = None if block.edge_weight is None else block.edge_weight.to(grad.dtype)
         if use_compiled(grad):
-            indptr, rows, edges = self._transposed()
+            indptr, ends, rows, edges = self._transposed()
             order = None if weight is None else edges
-            sum_rows(indptr, rows, grad, weight=weight, edges=order, column_scale=self.scale, out=out)
+            sum_rows(indptr, rows, grad, ends=ends, weight=weight, edges=order, column_scale=self.scale, out=out)
         else:
             self._scatter(block.indices, self._destinations(), grad, weight, self.scale, out)
         if self.own is not None:

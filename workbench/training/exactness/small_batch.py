@@ -6,7 +6,8 @@ import torch
 
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
-from workbench.interop.pyg_forms import first_rows, has_one_sample_per_node
+from workbench.core.row_prefix import first_rows
+from workbench.interop.pyg_forms import has_one_sample_per_node
 
 _SEEDS, _NEW_PER_LAYER, _MAX_DEGREE = 12, 6, 64
 

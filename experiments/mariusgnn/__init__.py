@@ -1,0 +1,1 @@
+"""Figures of MariusGNN (Waleffe et al.)."""
