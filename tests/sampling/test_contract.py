@@ -92,7 +92,8 @@ def sampler_for(name: str, graph: Graph) -> wb.Sampler:
     """Return a sampler whose factors, if it has any, are those of the graph's nodes."""
     sampler = SAMPLERS[name]
     if isinstance(sampler, wb.LocalitySampler | wb.LadiesSampler) and sampler.factors is not None:
-        return replace(sampler, factors=sampler.factors[: graph.num_nodes])
+        repeats = -(-graph.num_nodes // len(sampler.factors))
+        return replace(sampler, factors=sampler.factors.repeat(repeats)[: graph.num_nodes])
     return sampler
 
 

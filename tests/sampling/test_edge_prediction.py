@@ -7,11 +7,10 @@ import torch
 from torch import Tensor
 
 import workbench as wb
-from tests.sampling.test_contract import EXCLUDES, REACHES_FURTHER, SAMPLERS, assert_same_batch
+from tests.sampling.test_contract import EXCLUDES, REACHES_FURTHER, SAMPLERS, assert_same_batch, sampler_for
 from workbench.core.graph import Graph
 
 FULL = wb.FullNeighborSampler(2, edge_ids=True)
-TESTED: dict[str, wb.Sampler] = {name: SAMPLERS[name] for name in SAMPLERS if name in EXCLUDES} | {"full": FULL}
 
 
 def undirected_graph() -> Graph:
@@ -27,6 +26,9 @@ def undirected_graph() -> Graph:
 
 
 GRAPH = undirected_graph()
+TESTED: dict[str, wb.Sampler] = {name: sampler_for(name, GRAPH) for name in SAMPLERS if name in EXCLUDES} | {
+    "full": FULL
+}
 PAIRS = torch.stack([GRAPH.indices.long(), torch.repeat_interleave(torch.arange(40), GRAPH.in_degrees())])
 EDGES = set(map(tuple, PAIRS.T.tolist()))
 PAIRS = PAIRS[:, PAIRS[0] < PAIRS[1]][:, ::3]

@@ -66,5 +66,6 @@ def test_the_widget_has_a_control_per_argument(dataset: Dataset) -> None:
     [({"group": 0}, "group is 0"), ({"batch_size": 500}, r"rank 0 owns \d+ training nodes; choose a batch_size below")],
 )
 def test_impossible_settings_are_refused(dataset: Dataset, options: dict[str, int], message: str) -> None:
+    settings: dict[str, Any] = OPTIONS | options
     with pytest.raises(ValueError, match=message):
-        macrobatch_view(dataset, **OPTIONS | options)
+        macrobatch_view(dataset, **settings)

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from workbench.core.block import Block
 from workbench.core.errors import check_type
 from workbench.nn.dropout import HashDropout
-from workbench.nn.exchanger import Exchanger, call_with_halo
+from workbench.nn.exchanger import Exchanger, call_layer
 from workbench.nn.reuse.workspace import Workspace, check_reusable
 
 
@@ -93,8 +93,9 @@ class GNN(nn.Module):
             )
         h = x if aggregated is None else self._activate(0, self.layers[0].update(x, aggregated), node_ids, step)  # type: ignore[operator]
         for position, (layer, block) in enumerate(zip(list(self.layers)[first:], blocks, strict=True)):
-            out = layer(block, h) if exchanges is None else call_with_halo(layer, block, h, exchanges[position])
-            h = self._activate(position + first, out, node_ids, step)
+            exchange = None if exchanges is None else exchanges[position]
+            # No name for the layer's result: it would stay alive beside the activation's.
+            h = self._activate(position + first, call_layer(layer, block, h, exchange), node_ids, step)
         return h
 
     def _activate(self, layer: int, h: Tensor, node_ids: Tensor | None, step: int) -> Tensor:

@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from experiments.performance import cooperation, macrobatch
+from experiments.performance.dense import NS  # noqa: F401 - of queries
 from tests.experiments.performance import tables
 from workbench.experiment.figure_loader import load_experiment
 
