@@ -69,9 +69,7 @@ def benchmarks() -> str:
 def speed() -> str:
     """The benchmarks that time DGL beside the library, in one table: the rows that together summarize all cases."""
     beside_dgl = [(experiment, kept) for experiment, kept in _benchmarks() if "dgl_seconds" in kept.table]
-    tables = [
-        (_overall(experiment.compare(kept.table), len(kept.table)), _origin(kept)) for experiment, kept in beside_dgl
-    ]
+    tables = [(_overall(experiment, kept), _origin(kept)) for experiment, kept in beside_dgl]
     ratios = [(table.loc[:, [*_RATIOS]], origin) for table, origin in tables if {*_RATIOS} <= {*table}]
     if not ratios:
         return "No benchmark is recorded."
