@@ -9,6 +9,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import cache
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
@@ -79,7 +80,7 @@ def speed() -> str:
 
 def _overall(experiment: Experiment, kept: Recorded) -> pd.DataFrame:
     """The first rows of a comparison, which summarize all cases; those after them are of some."""
-    compared = experiment.compare(kept.table)
+    compared: Any = experiment.compare(kept.table)
     return compared[compared["cases"].cumsum() <= len(kept.table)]
 
 
