@@ -99,7 +99,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     worst = max(0, rows[rows.estimate == NAMES["inclusion"]].points_below.max())
     return titled(
         figure,
-        f"A buffer chosen by inclusion probability hits at most {worst:.2f} points less than one chosen by counts",
+        f"Inclusion probability: a buffer hits at most {worst:.1f} points less than by counts",
         subtitle="data set and batch size",
         height=460,
     )

@@ -17,6 +17,7 @@ from experiments.data_placement.local_samplers import (
 from experiments.data_placement.movement import TOPOLOGIES, MovementConfig, TopologyName, moved_columns, told_speeds
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.wording import from_to
 from workbench.nn.model_work import LayerSize, model_work
 
 CASE = ["dataset", "topology", "method", "row_bytes"]
@@ -98,8 +99,8 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         y=list(names.values()),
         group="sampler",
         facet=["dataset", "topology"],
-        title=f"Modelled: f ends at {ends.factor.min():g} to {ends.factor.max():g}; an epoch then loads in "
-        f"{ends.loading.min():.0%} to {ends.loading.max():.0%} of the first one's time<br>"
+        title=f"Modelled: f ends at {from_to(ends.factor, 'g')}; an epoch then loads in "
+        f"{from_to(ends.loading, '.0%')} of the first one's time<br>"
         f"<sup>rows counted, times {told_speeds(table)}</sup>",
     )
     return figure

@@ -29,6 +29,7 @@ from workbench.core.randomness import Purpose, permutation, stream
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval_claims import decided_within
+from workbench.experiment.wording import from_to
 
 CASE = ["dataset", "topology", "hops"]
 REFERENCES: tuple[SamplerName, ...] = ("NS", "LABOR-0", "LADIES")
@@ -120,7 +121,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         y=["host_rows", "peer_rows", "speedup"],
         group="method",
         facet=CASE,
-        title=f"Unbiased sampling at f = {local.factor.max():g} reads {share.min():.0%} to {share.max():.0%} of the "
+        title=f"Unbiased sampling at f = {local.factor.max():g} reads {from_to(share, '.0%')} of the "
         f"rows of the host<br><sup>speedup of loading over random buffers without peers: {told_speeds(table)}</sup>",
     )
 

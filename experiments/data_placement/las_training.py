@@ -25,6 +25,7 @@ from experiments.data_placement.movement import TOPOLOGIES, MovementConfig, Topo
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import mean_intervals
 from workbench.experiment.interval_claims import decided_within
+from workbench.experiment.wording import from_to
 
 RUN = ["dataset", "topology", "seed"]
 LATE = 0.25
@@ -90,9 +91,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     curves = curves.assign(dataset=curves.dataset + " · " + curves.topology)
     apart = differences(best_f1(table, [*RUN, "method"]), "val_f1")
     las: Any = apart[apart.method == "LAS"].groupby(["dataset", "topology"]).difference.mean()
-    title = (
-        f"Unbiased LAS (f = {table.factor.max():g}): F1 {100 * las.min():+.2f} to {100 * las.max():+.2f} points from NS"
-    )
+    title = f"Unbiased LAS (f = {table.factor.max():g}): F1 {from_to(100 * las, '+.2f')} points from NS"
     return draw_curves(curves, values, "method", title)
 
 

@@ -9,6 +9,7 @@ from experiments.data_placement.local_samplers import LOCAL
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import mean_intervals
+from workbench.experiment.wording import from_to
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
@@ -26,7 +27,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         y=["variance ÷ NS", "squared bias ÷ variance of NS"],
         group="method",
         facet=CASE,
-        title=f"Unbiased sampling costs variance: {las.min():.1f} to {las.max():.1f} times that of NS at the largest f",
+        title=f"Unbiased sampling costs variance: {from_to(las, '.1f')} times that of NS at the largest f",
     )
 
 

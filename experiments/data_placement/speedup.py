@@ -18,6 +18,7 @@ from experiments.data_placement.movement import (
 )
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.wording import from_to
 
 CASE = ["dataset", "topology"]
 OURS = ("algorithm-1", "search")
@@ -62,13 +63,13 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
     rows = shown(table)
     gain: Any = rows[rows.method == "algorithm-1"]
-    alone, peers = (f"{gain[name].min():.1f} to {gain[name].max():.1f}" for name in ("of_alone", "speedup"))
+    alone, peers = (from_to(gain[name], ".1f") for name in ("of_alone", "speedup"))
     return method_dots(
         rows,
         x="topology",
         y={"of_alone": "over random without peers", "speedup": "over random with peers"},
         panel="dataset",
-        title=f"Modelled: Algorithm 1 loads {alone} times as fast as random buffers without peers, {peers} as with",
+        title=f"Modelled: Algorithm 1 loads {alone} times as fast as random buffers, {peers} with peers",
         subtitle=f"speedup of loading; rows counted, times {told_speeds(table)}",
         line=1.0,
     )
