@@ -21,6 +21,7 @@ from torch.nn import functional as F
 
 import workbench as wb
 from experiments.cooperative.samplers import build_sampler
+from experiments.performance.ratios import ratio_columns, ratio_dots
 from workbench.core.dataset import Dataset
 from workbench.distributed.group import gather_numbers
 from workbench.experiment import claims
@@ -167,41 +168,22 @@ def columns(work: Mapping[str, Mapping[str, float]], rounds: list[dict[str, floa
         for side in work:
             row[f"{side}_{clock}_seconds"] = statistics.median(one[f"{side}_{clock}"] for one in rounds) / steps
         ratios = [one[f"cooperative_{clock}"] / one[f"independent_{clock}"] for one in rounds]
-        low, middle, high = statistics.quantiles(ratios, n=4, method="inclusive") if len(ratios) > 1 else ratios * 3
-        row |= {f"{clock}_ratio": middle, f"{clock}_ratio_low": low, f"{clock}_ratio_high": high}
+        row |= ratio_columns(clock, ratios)
     for name in ("inputs", "edges"):
         row[f"{name}_ratio"] = work["cooperative"][name] / work["independent"][name]
     return row
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.dots import interval_dots
-
     cases = table.num_ranks.map("{} ranks, ".format) + table.sampler + ", " + table.ownership
-    parts = [
-        table.assign(
-            case=cases + table.hidden_dim.map(", width {}".format),
-            measure=text,
-            ratio=table[f"{name}_ratio"],
-            half=_half_width(table, name),
-        )
-        for name, text in MEASURES.items()
-    ]
-    return interval_dots(
-        pd.concat(parts),
-        x="case",
-        y="ratio",
-        group="measure",
-        half_width="half",
+    return ratio_dots(
+        table,
+        cases + table.hidden_dim.map(", width {}".format),
+        MEASURES,
         title="Cooperative minibatching beside independent minibatching",
         subtitle="cooperative ÷ independent, work of all ranks together and time of a step; one rank: the plain step",
-    ).update_yaxes(title_text="cooperative ÷ independent", rangemode="tozero")
-
-
-def _half_width(table: pd.DataFrame, name: str) -> Any:
-    """Half the interquartile range of a ratio of times; counts have none."""
-    high = f"{name}_ratio_high"
-    return (table[high] - table[f"{name}_ratio_low"]) / 2 if high in table else float("nan")
+        axis="cooperative ÷ independent",
+    )
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:

@@ -17,6 +17,7 @@ from pydantic import PositiveInt
 from torch.nn import functional as F
 
 import workbench as wb
+from experiments.performance.ratios import ratio_columns, ratio_dots
 from workbench.distributed.group import gather_numbers
 from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig
@@ -124,34 +125,19 @@ def columns(counts: Mapping[str, Mapping[str, float]], rounds: list[dict[str, di
         for side in counts:
             row[f"{side}{clock}_seconds"] = float(np.median([one[side][clock] for one in rounds]))
         ratios = [one[""][clock] / one["one_by_one_"][clock] for one in rounds]
-        low, middle, high = np.quantile(ratios, [0.25, 0.5, 0.75]).tolist()
-        row |= {f"{clock}_ratio": middle, f"{clock}_ratio_low": low, f"{clock}_ratio_high": high}
+        row |= ratio_columns(clock, ratios)
     return row
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.dots import interval_dots
-
-    cases = table.sampler + table.window.map(", window of {}".format) + table.num_ranks.map(", {} ranks".format)
-    parts = [
-        table.assign(case=cases, measure=text, ratio=table[f"{name}_ratio"], half=_half_width(table, name))
-        for name, text in MEASURES.items()
-    ]
-    return interval_dots(
-        pd.concat(parts),
-        x="case",
-        y="ratio",
-        group="measure",
-        half_width="half",
+    return ratio_dots(
+        table,
+        table.sampler + table.window.map(", window of {}".format) + table.num_ranks.map(", {} ranks".format),
+        MEASURES,
         title="Macrobatches beside mini-batches fetched one by one",
         subtitle="macrobatch ÷ one by one, an epoch of ranks that share this machine's cores",
-    ).update_yaxes(title_text="macrobatch ÷ one by one", rangemode="tozero")
-
-
-def _half_width(table: pd.DataFrame, name: str) -> Any:
-    """Half the interquartile range of a ratio of times; counts have none."""
-    high = f"{name}_ratio_high"
-    return (table[high] - table[f"{name}_ratio_low"]) / 2 if high in table else float("nan")
+        axis="macrobatch ÷ one by one",
+    )
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:

@@ -1,6 +1,5 @@
 """A macrobatch in which one rank misbehaves, as MISBEHAVE = "stage fate rank" in the environment says."""
 
-import os
 from typing import Any
 
 import torch.nn.functional as F
@@ -16,14 +15,9 @@ from tests.distributed.cooperative_setting import (
     owner_of,
     seeds_of,
 )
-from tests.distributed.faulty_step import FaultySampler, faulty
-from tests.distributed.misbehaving import BAD, STAGE, meet_fate
+from tests.distributed.faulty_step import IS_BAD, FaultySampler, faulty  # which misbehaves at the start
+from tests.distributed.misbehaving import STAGE, meet_fate
 from workbench.distributed import owned_rows, row_exchange
-
-IS_BAD = os.environ.get("RANK", "none") == BAD
-
-if IS_BAD and STAGE == "start":
-    meet_fate()
 
 
 def run(config):

@@ -5,15 +5,16 @@ from torch import Tensor
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.core.traffic import Traffic
-from workbench.distributed.group import Group, get_rank, get_world_size
+from workbench.distributed.group import Group
+from workbench.distributed.owned_sampler import OwnedSampler
 from workbench.distributed.progress import in_phase
 from workbench.distributed.row_exchange import exchange_ids
 from workbench.sampling.cooperative import sample_owned
 from workbench.sampling.owned_graph import OwnedGraph
-from workbench.sampling.sampler import Drawn, Sampler, require_row_independence
+from workbench.sampling.sampler import Sampler, require_row_independence
 
 
-class CooperativeSampler(Sampler):
+class CooperativeSampler(OwnedSampler):
     """Samples a global batch on all ranks together: each draws the in-edges of its own nodes, and asks the owners.
 
         owned = wb.OwnedGraph.of(graph, owner, rank, size)
@@ -36,27 +37,11 @@ class CooperativeSampler(Sampler):
     Source: Cooperative Minibatching in GNNs, section 3.1 and Algorithm 1.
     """
 
-    rows_are_independent = True
-
     def __init__(
         self, sampler: Sampler, owned: OwnedGraph, group: Group = None, *, traffic: Traffic | None = None
     ) -> None:
-        rank, size = get_rank(group), get_world_size(group)
-        if (owned.rank, owned.num_ranks) != (rank, size):
-            raise ValueError(
-                f"owned is the graph of rank {owned.rank} of {owned.num_ranks}, but this is rank {rank} of {size}; "
-                f"pass OwnedGraph.of(graph, owner, {rank}, {size})"
-            )
         require_row_independence(sampler, "cooperative sampling")
-        self.num_layers = sampler.num_layers
-        self._sampler, self._owned, self._group, self._traffic = sampler, owned, group, traffic
-
-    def draw(
-        self, graph: Graph, nodes: Tensor, *, layer: int, step: int = 0, exclude_edges: Tensor | None = None
-    ) -> Drawn:
-        """Draw in-edges of nodes that this rank owns; arguments as for `Sampler.draw`."""
-        self._check(graph)
-        return self._owned.draw(self._sampler, nodes, layer=layer, step=step, exclude_edges=exclude_edges)
+        super().__init__(sampler, owned, group, traffic=traffic)
 
     def sample(self, graph: Graph, seeds: Tensor, *, step: int = 0, exclude_edges: Tensor | None = None) -> MiniBatch:
         """Sample this rank's part of a batch; collective.
@@ -85,10 +70,3 @@ class CooperativeSampler(Sampler):
                     asked = steps.send(exchange_ids(asked, self._group, self._traffic))
             except StopIteration as done:
                 return done.value
-
-    def _check(self, graph: Graph) -> None:
-        if graph is not self._owned.graph:
-            raise ValueError("a cooperative sampler samples from the graph it was made with; pass owned.graph")
-
-    def __repr__(self) -> str:
-        return f"CooperativeSampler({self._sampler!r}, rank {self._owned.rank} of {get_world_size(self._group)})"

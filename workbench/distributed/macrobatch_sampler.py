@@ -8,15 +8,16 @@ from torch import Tensor
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.core.traffic import Traffic
-from workbench.distributed.group import Group, get_rank, get_world_size
+from workbench.distributed.group import Group
+from workbench.distributed.owned_sampler import OwnedSampler
 from workbench.distributed.progress import in_phase
 from workbench.distributed.row_exchange import exchange_ids
 from workbench.sampling.owned_graph import OwnedGraph
 from workbench.sampling.relay import check_relayable, sample_relayed
-from workbench.sampling.sampler import Drawn, Sampler
+from workbench.sampling.sampler import Sampler
 
 
-class MacrobatchSampler(Sampler):
+class MacrobatchSampler(OwnedSampler):
     """Samples mini-batches of each rank's own from a graph that is divided over the ranks, a window of them at once.
 
         owned = wb.OwnedGraph.of(graph, owner, rank, size)
@@ -44,27 +45,11 @@ class MacrobatchSampler(Sampler):
     Source: BatchGNN, section 3, "Macrobatch sampling".
     """
 
-    rows_are_independent = True
-
     def __init__(
         self, sampler: Sampler, owned: OwnedGraph, group: Group = None, *, traffic: Traffic | None = None
     ) -> None:
-        rank, size = get_rank(group), get_world_size(group)
-        if (owned.rank, owned.num_ranks) != (rank, size):
-            raise ValueError(
-                f"owned is the graph of rank {owned.rank} of {owned.num_ranks}, but this is rank {rank} of {size}; "
-                f"pass OwnedGraph.of(graph, owner, {rank}, {size})"
-            )
         check_relayable(owned, sampler)
-        self.num_layers = sampler.num_layers
-        self._sampler, self._owned, self._group, self._traffic = sampler, owned, group, traffic
-
-    def draw(
-        self, graph: Graph, nodes: Tensor, *, layer: int, step: int = 0, exclude_edges: Tensor | None = None
-    ) -> Drawn:
-        """Draw in-edges of nodes that this rank owns; arguments as for `Sampler.draw`."""
-        self._check(graph)
-        return self._owned.draw(self._sampler, nodes, layer=layer, step=step, exclude_edges=exclude_edges)
+        super().__init__(sampler, owned, group, traffic=traffic)
 
     def sample(self, graph: Graph, seeds: Tensor, *, step: int = 0, exclude_edges: Tensor | None = None) -> MiniBatch:
         """Sample one mini-batch of this rank; collective. Arguments and errors as for `sample_window`."""
@@ -106,10 +91,3 @@ class MacrobatchSampler(Sampler):
                         messages = relay.send(exchange_ids(messages, self._group, phase=phase))
             except StopIteration as done:
                 return done.value
-
-    def _check(self, graph: Graph) -> None:
-        if graph is not self._owned.graph:
-            raise ValueError("a macrobatch sampler samples from the graph it was made with; pass owned.graph")
-
-    def __repr__(self) -> str:
-        return f"MacrobatchSampler({self._sampler!r}, rank {self._owned.rank} of {get_world_size(self._group)})"
