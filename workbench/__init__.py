@@ -113,6 +113,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.outofcore.balanced import balanced_order as balanced_order
     from workbench.outofcore.beta import beta_order as beta_order
     from workbench.outofcore.bucket_order import BucketOrder as BucketOrder
+    from workbench.outofcore.buffer_batches import buffer_batches as buffer_batches
+    from workbench.outofcore.buffer_edge_batches import buffer_edge_batches as buffer_edge_batches
     from workbench.outofcore.comet import comet_order as comet_order
     from workbench.outofcore.node_order import NodeOrder as NodeOrder
     from workbench.outofcore.node_order import node_order as node_order
@@ -274,6 +276,8 @@ _NAMES = {
     "outofcore.balanced": ["balanced_order"],
     "outofcore.beta": ["beta_order"],
     "outofcore.bucket_order": ["BucketOrder"],
+    "outofcore.buffer_batches": ["buffer_batches"],
+    "outofcore.buffer_edge_batches": ["buffer_edge_batches"],
     "outofcore.comet": ["comet_order"],
     "outofcore.node_order": ["NodeOrder", "node_order"],
     "outofcore.permutation_bias": ["node_bias", "partition_bias"],
