@@ -9,6 +9,7 @@ from torch import Tensor
 from workbench.core.errors import check_ids
 from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose, permutation, stream
+from workbench.meter.stopwatch import Phase, unmeasured
 from workbench.outofcore.node_order import NodeOrder
 from workbench.outofcore.state_batches import BatchCut, StateBatches, StateEpoch, orders_of
 from workbench.sampling.repeated_epochs import repeat_warner
@@ -29,6 +30,7 @@ def buffer_batches(
     drop_last: bool = False,
     seed: int = 0,
     sample_ahead: int = 0,
+    phase: Phase = unmeasured,
 ) -> StateBatches[tuple[Any, int, MiniBatch]]:
     """Sample mini-batches of node ids while partitions pass through a buffer, epoch by epoch.
 
@@ -59,6 +61,8 @@ def buffer_batches(
         drop_last: drop the last batch of a state if it is smaller.
         seed: seed of the permutations and of the nodes' states, a 64-bit integer.
         sample_ahead: number of batches of a state that a background thread samples ahead; 0: none.
+        phase: entered around what the loop waits for: "fill" (the first state), "load" (every other), "sample" (each
+            batch) and "flush" (the end of the buffer's epoch).
 
     Returns:
         `StateBatches` of (state of the buffer, step, batch).
@@ -93,7 +97,8 @@ def buffer_batches(
         return StateEpoch(counts, sampler_of)
 
     warner = repeat_warner(buffer, cut, sampler, ids) if shuffle else None
-    return StateBatches(buffer, orders, work, cut, epoch=epoch, sample_ahead=sample_ahead, on_epoch=warner)
+    options: dict[str, Any] = {"epoch": epoch, "sample_ahead": sample_ahead, "phase": phase}
+    return StateBatches(buffer, orders, work, cut, on_epoch=warner, **options)
 
 
 def _check_trained(ids: Tensor, partition: Tensor, order: NodeOrder) -> None:
@@ -102,6 +107,7 @@ def _check_trained(ids: Tensor, partition: Tensor, order: NodeOrder) -> None:
     if len(ids) and int(partition.max()) >= visited:
         worst = int(partition.argmax())
         raise ValueError(
-            f"ids contains {int(ids[worst])}, which is in partition {int(partition[worst])}, but the order has training "
-            f"nodes in the first {visited} alone; pass num_train_partitions={int(partition.max()) + 1} to wb.node_order"
+            f"ids contains {int(ids[worst])}, which is in partition {int(partition[worst])}, but only the first "
+            f"{visited} have training nodes in the order; pass num_train_partitions={int(partition.max()) + 1} to "
+            "wb.node_order"
         )

@@ -1,4 +1,4 @@
-"""`buffer_edge_batches`: link prediction from disk, batches of the edges that each state of a buffer trains (MariusGNN)."""
+"""`buffer_edge_batches`: link prediction from disk, batches of the edges trained in each state (MariusGNN)."""
 
 from collections.abc import Callable
 from typing import Any
@@ -10,6 +10,7 @@ from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.links.edge_batch import EdgeBatch
 from workbench.links.negatives import Negatives
+from workbench.meter.stopwatch import Phase, unmeasured
 from workbench.outofcore.bucket_order import BucketOrder
 from workbench.outofcore.state_batches import BatchCut, StateBatches, StateEpoch, orders_of
 from workbench.sampling.edge_loader import PairSampling
@@ -34,6 +35,7 @@ def buffer_edge_batches(
     drop_last: bool = False,
     seed: int = 0,
     sample_ahead: int = 0,
+    phase: Phase = unmeasured,
 ) -> StateBatches[PairBatch]:
     """Sample batches of a store's edges while partitions pass through a buffer, epoch by epoch.
 
@@ -55,6 +57,8 @@ def buffer_edge_batches(
         drop_last: drop the last batch of a state if it is smaller.
         seed: seed of the permutations, a 64-bit integer.
         sample_ahead: number of batches of a state that a background thread samples ahead; 0: none.
+        phase: entered around what the loop waits for: "fill" (the first state), "load" (every other), "sample" (each
+            batch) and "flush" (the end of the buffer's epoch).
 
     Returns:
         `StateBatches` of (state of the buffer, step, pairs with negatives, the sampled batch).
@@ -68,7 +72,7 @@ def buffer_edge_batches(
 
     Source: Waleffe et al., "MariusGNN" (EuroSys 2023), section 5.1.
     """
-    options, cut = PairSampling(sampler, negatives, exclude), BatchCut(batch_size, shuffle, drop_last, seed)
+    drawing, cut = PairSampling(sampler, negatives, exclude), BatchCut(batch_size, shuffle, drop_last, seed)
     store = buffer.store
 
     def work(order: BucketOrder, epoch: int) -> StateEpoch[PairBatch]:
@@ -77,13 +81,15 @@ def buffer_edge_batches(
         counts = edges.tolist()
 
         def sampler_of(state: Any) -> Callable[[int, slice], PairBatch]:
-            return _sampler_of(state, options, _sequence(counts[state.number], state.number, epoch, cut), nodes_of(state))
+            sequence = _sequence(counts[state.number], state.number, epoch, cut)
+            return _sampler_of(state, drawing, sequence, nodes_of(state))
 
         return StateEpoch(counts, sampler_of)
 
     warner = repeat_warner(buffer, cut, sampler, negatives, exclude) if shuffle else None
     orders = orders_of(order, BucketOrder, _REMEDY)
-    return StateBatches(buffer, orders, work, cut, epoch=epoch, sample_ahead=sample_ahead, on_epoch=warner)
+    options: dict[str, Any] = {"epoch": epoch, "sample_ahead": sample_ahead, "phase": phase}
+    return StateBatches(buffer, orders, work, cut, on_epoch=warner, **options)
 
 
 def nodes_of(state: Any) -> Tensor:
@@ -105,14 +111,14 @@ def _sequence(count: int, state: int, epoch: int, cut: BatchCut) -> Tensor:
 
 
 def _sampler_of(
-    state: Any, options: PairSampling, sequence: Tensor, nodes: Tensor
+    state: Any, drawing: PairSampling, sequence: Tensor, nodes: Tensor
 ) -> Callable[[int, slice], PairBatch]:
     edges = state.edges()
 
     def sample(step: int, chosen: slice) -> PairBatch:
         picked = edges[sequence[chosen]]
         relation = picked[:, 2] if picked.shape[1] == 3 else None
-        drawn = options.sample(state.graph, picked[:, 0], picked[:, 1], relation, step=step, nodes=nodes)
+        drawn = drawing.sample(state.graph, picked[:, 0], picked[:, 1], relation, step=step, nodes=nodes)
         return state, step, *drawn
 
     return sample

@@ -6,12 +6,10 @@ from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
 from workbench.core.errors import check_at_least, check_seed
-from workbench.outofcore.bucket_order import BucketOrder
-from workbench.outofcore.node_order import NodeOrder
+from workbench.meter.stopwatch import Phase, timed, unmeasured
 from workbench.sampling.loader import prefetch
 
 T = TypeVar("T")
-Order = NodeOrder | BucketOrder
 Orders = Callable[[int], Any]
 """The order of an epoch, by the epoch's number."""
 
@@ -71,6 +69,8 @@ class StateBatches(Generic[T]):
         cut: how the items of a state are cut into batches.
         epoch: the only epoch, so that every loop sees the same batches; None: a new one per loop.
         sample_ahead: number of batches of a state that a background thread samples ahead; 0: none.
+        phase: entered around what the loop waits for: "fill" (the first state), "load" (every other), "sample" (each
+            batch) and "flush" (the end of the buffer's epoch).
         on_epoch: called with the epoch's number when a loop begins whose epoch nobody chose.
     """
 
@@ -83,12 +83,13 @@ class StateBatches(Generic[T]):
         *,
         epoch: int | None = None,
         sample_ahead: int = 0,
+        phase: Phase = unmeasured,
         on_epoch: Callable[[int], object] | None = None,
     ) -> None:
         check_at_least("epoch", 0 if epoch is None else epoch, 0)
         check_at_least("sample_ahead", sample_ahead, 0)
         self._buffer, self._orders, self._work, self._cut, self._ahead = buffer, orders, work, cut, sample_ahead
-        self._pinned, self._next = epoch, 0
+        self._pinned, self._next, self._phase = epoch, 0, phase
         self._on_epoch = on_epoch if epoch is None else None
         first = orders(0)
         self._num_states = first.num_states
@@ -136,7 +137,7 @@ class StateBatches(Generic[T]):
         Raises:
             ValueError: the number is below 0.
         """
-        options: dict[str, Any] = {"epoch": epoch, "sample_ahead": self._ahead}
+        options: dict[str, Any] = {"epoch": epoch, "sample_ahead": self._ahead, "phase": self._phase}
         return StateBatches(self._buffer, self._orders, self._work, self._cut, **options)
 
     def _begin(self, epoch: int) -> tuple[Any, StateEpoch[T]]:
@@ -152,12 +153,15 @@ class StateBatches(Generic[T]):
         order, work = self._begin(epoch)
         step = epoch * self._stride
         with closing(self._buffer.epoch(order)) as states:
-            for number, state in enumerate(states):
-                slices = self._cut.slices(work.counts[number])
-                sample = work.sampler_of(state)
+            for number, count in enumerate(work.counts):
+                with self._phase("load" if number else "fill"):
+                    state = next(states)
+                slices, sample = self._cut.slices(count), work.sampler_of(state)
                 batches = (sample(step + i, chosen) for i, chosen in enumerate(slices))
-                yield from prefetch(batches, self._ahead) if self._ahead else batches
+                yield from timed(prefetch(batches, self._ahead) if self._ahead else batches, self._phase, "sample")
                 step += len(slices)
+            with self._phase("flush"):
+                next(states, None)
 
     def __repr__(self) -> str:
         which = f"next is epoch {self.next_epoch}" if self._pinned is None else f"epoch {self._pinned}"
