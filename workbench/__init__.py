@@ -194,6 +194,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.training.locality_control import LocalityControl as LocalityControl
     from workbench.training.profile import EpochProfile as EpochProfile
     from workbench.training.profile import profile_epoch as profile_epoch
+    from workbench.training.sampled_logits import sampled_logits as sampled_logits
     from workbench.training.sampler_plan import SamplerPlan as SamplerPlan
     from workbench.training.sampler_plan import plan_sampler as plan_sampler
     from workbench.training.step import take_step as take_step
@@ -330,6 +331,7 @@ _NAMES = {
     "training.aggregate_on_read": ["AggregateOnRead"],
     "training.aggregated_rows": ["AggregatedRows"],
     "training.batch_loss": ["BatchLoss"],
+    "training.sampled_logits": ["sampled_logits"],
     "training.sampler_plan": ["SamplerPlan", "plan_sampler"],
     "training.step": ["take_step", "train_step"],
 }
