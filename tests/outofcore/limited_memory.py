@@ -51,7 +51,7 @@ def main(folder: Path, where: str, budget_bytes: int) -> None:
         kept = occupy(folder / "store") if where == "memory" else None
         losses = train(folder / "store")
     del kept
-    print(json.dumps({"losses": losses, "peak_bytes": peak.nbytes}))
+    sys.stdout.write(json.dumps({"losses": losses, "peak_bytes": peak.nbytes}))
 
 
 if __name__ == "__main__":

@@ -74,4 +74,4 @@ class MemoryBuffer:
             return store.edges[trained]
 
         fields = {"number": number, "partitions": held, "graph": graph, "rows": wb.MemoryRows(rows), "edges": edges}
-        return SimpleNamespace(store=store, **fields)
+        return SimpleNamespace(**fields)

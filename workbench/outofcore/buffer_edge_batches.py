@@ -82,7 +82,7 @@ def buffer_edge_batches(
 
         def sampler_of(state: Any) -> Callable[[int, slice], PairBatch]:
             sequence = _sequence(counts[state.number], state.number, epoch, cut)
-            return _sampler_of(state, drawing, sequence, nodes_of(state))
+            return _sampler_of(state, drawing, sequence, nodes_of(store, state.partitions))
 
         return StateEpoch(counts, sampler_of)
 
@@ -92,16 +92,15 @@ def buffer_edge_batches(
     return StateBatches(buffer, orders, work, cut, on_epoch=warner, **options)
 
 
-def nodes_of(state: Any) -> Tensor:
-    """The nodes whose rows are in the buffer, int64, ascending.
+def nodes_of(store: Any, partitions: Tensor) -> Tensor:
+    """The nodes of some partitions, int64, in the order of the partitions.
 
     Args:
-        state: state of a partition buffer.
+        store: the partition store.
+        partitions: int64 [any].
     """
-    store = state.store
-    first = state.partitions * store.partition_rows
     rows = torch.arange(store.partition_rows)
-    nodes = (first[:, None] + rows).flatten()
+    nodes = (partitions[:, None] * store.partition_rows + rows).flatten()
     return nodes[nodes < store.num_nodes]
 
 
