@@ -1,7 +1,5 @@
 """Training from disk: equal to memory where all partitions fit, and faults in the middle of an epoch."""
 
-import errno
-import threading
 
 import pytest
 import torch
