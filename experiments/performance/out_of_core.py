@@ -97,7 +97,7 @@ class Side:
         self.passes.append(measured.row())
 
     def _steps(self, phase: Phase) -> Iterator[Any]:
-        options: dict[str, Any] = {"prefetch": self._kind != SERIAL, "traffic": self._links, "phase": phase}
+        options: dict[str, Any] = {"prefetch": self._kind != SERIAL, "traffic": self._links}
         with wb.PartitionBuffer(self._store, capacity=self._config.capacity, **options) as buffer:
             yield from (self._states(buffer, phase) if self._kind == IO else self._train(buffer, phase))
 

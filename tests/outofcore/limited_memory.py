@@ -9,6 +9,7 @@ the second store are allocated as tensors first, with the whole budget.
 
 import json
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,7 @@ import workbench as wb
 from workbench.meter.anonymous_peak import AnonymousPeak
 from workbench.meter.data_limit import limit_data
 
-CAPACITY, CLASSES, BATCH = 4, 5, 256
+CAPACITY, CLASSES, BATCH, MIB = 3, 5, 256, 1 << 20
 
 
 def train(folder: Path) -> list[float]:
@@ -28,7 +29,7 @@ def train(folder: Path) -> list[float]:
     model = wb.build_model("sage-mean", in_dim=store.row_shape[0], hidden_dim=16, out_dim=CLASSES, num_layers=2)
     optimizer = torch.optim.Adam(model.parameters())
     order = wb.node_order(store.num_partitions, CAPACITY, store.num_partitions)
-    labels, ids = torch.arange(store.num_nodes) % CLASSES, torch.arange(0, store.num_nodes, 8)
+    labels, ids = torch.arange(store.num_nodes) % CLASSES, torch.arange(0, store.num_nodes, 32)
     losses = []
     with wb.PartitionBuffer(store, capacity=CAPACITY) as buffer:
         options: dict[str, Any] = {"sampler": wb.DenseSampler([5, 5]), "batch_size": BATCH, "epoch": 0}
@@ -46,6 +47,7 @@ def occupy(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
 
 def main(folder: Path, where: str, budget_bytes: int) -> None:
     """Train within the budget and print the losses and the peak."""
+    threading.stack_size(MIB)  # 8 MiB by default, which the limit counts for each thread of the buffer
     if where == "disk":
         train(folder / "warm")
     with AnonymousPeak(milliseconds=1) as peak, limit_data(budget_bytes), wb.limit_memory(budget_bytes):
