@@ -1,4 +1,4 @@
-"""The graph of a buffer: rows of the nodes in it with the edges whose sources are in it too, by the ids of the store."""
+"""The graph of a buffer, in ids of the store: the edges of which both ends are in it, by destination."""
 
 from collections.abc import Mapping
 

@@ -16,14 +16,14 @@ from torch import Tensor
 
 from workbench.core.capacity import check_fits
 from workbench.core.edge_stream import CHUNK_EDGES, EdgeSource, edge_chunks
-from workbench.core.errors import CapacityError
+from workbench.core.errors import CapacityError, CorruptFileError
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.core.units import format_bytes
 from workbench.kernels.jit import compiled
 from workbench.outofcore.edge_buckets import bucket_offsets
 from workbench.outofcore.partition_file import as_bytes, block_aligned, checksum, write_table
-from workbench.outofcore.store_layout import BLOCK, EDGES, ROWS, StoreLayout, whole_blocks
+from workbench.outofcore.store_layout import BLOCK, DTYPES, EDGES, ROWS, StoreLayout, whole_blocks
 
 Progress = Callable[[int], object]
 RowsOf = Callable[[int, Tensor], Tensor]
@@ -80,8 +80,8 @@ def check_space(folder: Path, nbytes: int) -> None:
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if nbytes > (free := shutil.disk_usage(existing).free):
         raise CapacityError(
-            f"the store needs {format_bytes(nbytes)}, but {existing} has {format_bytes(free)} free; free some space, or "
-            "pass a folder on another disk"
+            f"the store needs {format_bytes(nbytes)}, but {existing} has {format_bytes(free)} free; free some space, "
+            "or pass a folder on another disk"
         )
 
 
@@ -196,18 +196,49 @@ def check_row_order(graph: Graph) -> None:
     """
     if graph.edge_ids is None or not graph.num_edges:
         return
-    rises = graph.edge_ids[1:] > graph.edge_ids[:-1]
-    starts = graph.indptr[1:-1]
-    inner = starts[(starts > 0) & (starts < graph.num_edges)] - 1
-    rises[inner] = True
-    if not bool(rises.all()):
-        at = int((~rises).nonzero()[0])
+    at = int(_first_descent(graph.indptr.cpu().numpy(), graph.edge_ids.cpu().numpy()))
+    if at >= 0:
         raise ValueError(
-            f"edge_ids descend within a row, from {int(graph.edge_ids[at])} to {int(graph.edge_ids[at + 1])}; build the "
-            "graph with Graph.from_edges, whose rows keep the order of the edges"
+            f"edge_ids descend within a row, from {int(graph.edge_ids[at])} to {int(graph.edge_ids[at + 1])}; build "
+            "the graph with Graph.from_edges, whose rows keep the order of the edges"
         )
+
+
+@compiled
+def _first_descent(indptr, edge_ids):
+    for row in range(len(indptr) - 1):
+        for k in range(indptr[row], indptr[row + 1] - 1):
+            if edge_ids[k + 1] <= edge_ids[k]:
+                return k
+    return -1
 
 
 def sizes_of(rows: Any, learnt: bool) -> dict[str, Any]:
     """Fields of the layout that describe the rows."""
     return {"row_shape": tuple(rows.row_shape), "dtype": str(rows.dtype).removeprefix("torch."), "learnt": learnt}
+
+
+def edge_dtypes(edges: EdgeSource) -> dict[str, str | None]:
+    if not isinstance(edges, Graph):
+        return {"edge_type": None, "edge_weight": None}
+    arrays = {"edge_type": edges.edge_type, "edge_weight": edges.edge_weight}
+    return {name: None if a is None else str(a.dtype).removeprefix("torch.") for name, a in arrays.items()}
+
+
+def check_dtype(layout: StoreLayout) -> None:
+    if layout.dtype not in DTYPES or not layout.row_bytes:
+        raise ValueError(
+            f"rows are {list(layout.row_shape)} {layout.dtype}; pass rows with at least one value, in one of "
+            f"{', '.join(DTYPES)}"
+        )
+
+
+def check_target(target: Path, overwrite: bool) -> None:
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    if not overwrite:
+        raise FileExistsError(f"{target} exists; pass overwrite=True to replace it, or another folder")
+    try:
+        StoreLayout.open(target)
+    except (FileNotFoundError, CorruptFileError):
+        raise FileExistsError(f"{target} is not a partition store and is not replaced; pass another folder") from None

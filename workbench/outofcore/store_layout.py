@@ -135,7 +135,8 @@ class StoreLayout:
         file = folder / HEADER
         if not file.is_file():
             raise FileNotFoundError(
-                f"{file} is missing, so {folder} is not a partition store; pass a folder that PartitionStore.build wrote"
+                f"{file} is missing, so {folder} is not a partition store; pass a folder that "
+                "PartitionStore.build wrote"
             )
         values = read_json(file)
         if (values.pop("kind", None), values.pop("version", None)) != (KIND, VERSION):
