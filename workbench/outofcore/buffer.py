@@ -4,20 +4,19 @@ The order decides which partitions are in the buffer; this is the mechanism that
 one state, a thread writes back what has left the buffer and reads what the next state adds.
 """
 
-import threading
 from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
 
 from workbench import files
 from workbench.core.errors import check_at_least, check_type
 from workbench.core.traffic import Traffic
-from workbench.outofcore.buffer_epoch import BufferEpoch
+from workbench.outofcore.buffer_epoch import BufferEpoch, slots_needed
+from workbench.outofcore.buffer_io import BufferIO
 from workbench.outofcore.buffer_rows import SlotMemory
 from workbench.outofcore.buffer_state import BufferState
-from workbench.outofcore.edge_buckets import EdgeBuckets
 from workbench.outofcore.epoch_io import EpochIO, check_order
-from workbench.outofcore.partition_file import PartitionFile
 from workbench.outofcore.partition_store import PartitionStore
 
 
@@ -65,17 +64,14 @@ class PartitionBuffer:
         check_at_least("capacity", capacity, 1, most=store.num_partitions)
         check_at_least("io_threads", io_threads, 1)
         self.store, self.capacity = store, int(capacity)
-        self._prefetch, self._threads, self._traffic = prefetch, io_threads, traffic
-        self._file = PartitionFile(store.folder, store.layout, direct=direct, verify=verify)
-        index = store.layout, store.bucket_edges, store.bucket_checksums
-        self._edges = EdgeBuckets(store.folder, *index, direct=self._file.direct, verify=verify)
+        self._prefetch, self._running = prefetch, False
+        self._io = BufferIO(store, direct=direct, threads=io_threads, verify=verify, traffic=traffic)
         self._memory: SlotMemory | None = None
-        self._counts, self._counting, self._running = EpochIO(), threading.Lock(), False
 
     @property
     def io(self) -> EpochIO:
         """What has moved so far, in all epochs."""
-        return self._counts
+        return self._io.moved
 
     def __enter__(self) -> "PartitionBuffer":
         return self
@@ -107,9 +103,10 @@ class PartitionBuffer:
             raise ValueError("an epoch of this buffer has not ended; finish its loop, or close() what epoch() returned")
         self._running = True
         try:
-            with _writer(self.store):
-                self._file.refresh()  # another buffer may have written since the last epoch
-                yield from BufferEpoch(self, order).states()
+            with _writing_alone(self.store):
+                self._io.refresh()
+                memory = self._memory_of(slots_needed(order, self._prefetch))
+                yield from BufferEpoch(self.store, self._io, memory, order, self._prefetch).states()
         finally:
             self._running = False
 
@@ -119,26 +116,14 @@ class PartitionBuffer:
             self._memory = SlotMemory(self.store.layout, num_slots)
         return self._memory
 
-    def _add(self, **moved: int) -> None:
-        with self._counting:
-            now = self._counts
-            self._counts = EpochIO(
-                **{name: getattr(now, name) + moved.get(name, 0) for name in EpochIO.__annotations__}
-            )
 
-
-class _writer:
-    """Lets one process at a time write to a store."""
-
-    def __init__(self, store: PartitionStore) -> None:
-        self._lock = files.locked(Path(f"{store.folder}.lock"), wait=False) if store.learnt else None
-        self._folder = store.folder
-
-    def __enter__(self) -> None:
-        if self._lock is not None and not self._lock.__enter__():
-            self._lock.__exit__(None, None, None)
-            raise ValueError(f"another process, or another buffer, writes to {self._folder}; wait until it has ended")
-
-    def __exit__(self, *error: Any) -> None:
-        if self._lock is not None:
-            self._lock.__exit__(*error)
+@contextmanager
+def _writing_alone(store: PartitionStore) -> Iterator[None]:
+    """Let one buffer at a time, of all processes, write to a store."""
+    if not store.learnt:
+        yield
+        return
+    with files.locked(Path(f"{store.folder}.lock"), wait=False) as acquired:
+        if not acquired:
+            raise ValueError(f"another process, or another buffer, writes to {store.folder}; wait until it has ended")
+        yield

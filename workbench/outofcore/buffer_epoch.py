@@ -3,88 +3,74 @@
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 
 from workbench.core.interrupts import complete_despite_interrupt
-from workbench.features.io_threads import run_waiting
-from workbench.outofcore.buffer_rows import BufferRows
+from workbench.outofcore.buffer_io import BufferIO
+from workbench.outofcore.buffer_rows import BufferRows, SlotMemory
 from workbench.outofcore.buffer_state import Buckets, BufferState
 from workbench.outofcore.epoch_io import loads_of
-
-if TYPE_CHECKING:
-    from workbench.outofcore.buffer import PartitionBuffer
+from workbench.outofcore.partition_store import PartitionStore
 
 
 class BufferEpoch:
-    """The states of one epoch: which slot has which partition, and what is read and written between states."""
+    """The states of one epoch.
 
-    def __init__(self, buffer: "PartitionBuffer", order: Any) -> None:
-        self._buffer, self._order, self._store = buffer, order, buffer.store
+    Args:
+        store: the store.
+        io: its files.
+        memory: as many slots as `slots_needed` says.
+        order: `BucketOrder` or `NodeOrder`.
+        prefetch: read what the next state adds, and write what the last one had, in a thread during each state.
+    """
+
+    def __init__(self, store: PartitionStore, io: BufferIO, memory: SlotMemory, order: Any, prefetch: bool) -> None:
+        self._store, self._io, self._memory, self._order, self._prefetch = store, io, memory, order, prefetch
         self._loads = loads_of(order.states)
-        ahead = max((len(loaded) for loaded in self._loads[1:]), default=0) if buffer._prefetch else 0
-        self._memory = buffer._memory_of(order.states.shape[1] + ahead)
-        self._free = list(range(self._memory.num_slots))
-        self._slots = torch.full((self._store.num_partitions,), -1, dtype=torch.int64)
-        self._changed = torch.zeros(self._store.num_partitions, dtype=torch.bool)
+        self._free = list(range(memory.num_slots))
+        self._slots = torch.full((store.num_partitions,), -1, dtype=torch.int64)
+        self._changed = torch.zeros(store.num_partitions, dtype=torch.bool)
         self._leaving: list[tuple[int, int]] = []  # partitions that have left the buffer, and their slots
         self._buckets: Buckets = {}
         self._read: tuple[dict[int, int], Buckets] = ({}, {})
 
     def states(self) -> Iterator[BufferState]:
-        state = None
+        """Yield state after state; at the end, whatever it is, write what has changed."""
         try:
             for number in range(len(self._loads)):
-                if not (number and self._buffer._prefetch):
+                if not (number and self._prefetch):
                     self._move(number)
                 self._enter(number)
-                state = self._state(number)
-                job = _Job(partial(self._move, number + 1)) if self._reads_ahead(number) else None
-                try:
-                    yield state
-                finally:
-                    state.end()
-                    if job is not None:
-                        complete_despite_interrupt(job.join)
-                if job is not None:
-                    job.result()
+                yield from self._show(number)
                 self._leave(number)
         finally:
             complete_despite_interrupt(self._flush)
 
-    def _reads_ahead(self, number: int) -> bool:
-        return self._buffer._prefetch and number + 1 < len(self._loads)
+    def _show(self, number: int) -> Iterator[BufferState]:
+        """Yield one state, and meanwhile prepare the next."""
+        state = self._state(number)
+        ahead = self._prefetch and number + 1 < len(self._loads)
+        job = _Job(partial(self._move, number + 1)) if ahead else None
+        try:
+            yield state
+        finally:
+            state.end()
+            if job is not None:
+                complete_despite_interrupt(job.join)
+        if job is not None:
+            job.result()
 
     def _move(self, number: int) -> None:
         """Write back what has left the buffer, and read what a state adds."""
         self._write(self._leaving)
         self._free += [slot for _, slot in self._leaving]
         self._leaving = []
-        loaded = self._loads[number].tolist()
-        slots, buckets = {partition: self._free.pop() for partition in loaded}, Buckets()
-        runs = self._buffer._edges.runs(self._loads[number], self._order.states[number])
-        tasks = [partial(self._read_rows, partition, slot) for partition, slot in slots.items()]
-        tasks += [partial(self._read_edges, run, buckets) for run in runs]
-        run_waiting(tasks, self._buffer._threads)
-        self._read = slots, buckets
-
-    def _read_rows(self, partition: int, slot: int) -> None:
-        self._buffer._file.read(partition, self._memory.record(slot))
-        nbytes = self._store.partition_bytes
-        self._buffer._add(loads=1, row_bytes=nbytes)
-        self._count("rows", self._store.layout.nodes_of(partition), nbytes)
-
-    def _read_edges(self, run: tuple[int, int], buckets: Buckets) -> None:
-        found = self._buffer._edges.read(run)
-        nbytes = self._buffer._edges.run_bytes(run)
-        self._buffer._add(edge_bytes=nbytes)
-        self._count("edges", sum(len(bucket.src) for bucket in found.values()), nbytes)
-        buckets.update(found)
-
-    def _count(self, item: str, count: int, nbytes: int) -> None:
-        if self._buffer._traffic is not None:
-            self._buffer._traffic.add("disk", item, count, nbytes)
+        loaded = self._loads[number]
+        slots = {partition: self._free.pop() for partition in loaded.tolist()}
+        records = [(partition, self._memory.record(slot)) for partition, slot in slots.items()]
+        self._read = slots, self._io.read(records, loaded, self._order.states[number])
 
     def _enter(self, number: int) -> None:
         """Let the buffer have what was read."""
@@ -107,33 +93,26 @@ class BufferEpoch:
         self._buckets = {pair: bucket for pair, bucket in self._buckets.items() if after.issuperset(pair)}
 
     def _state(self, number: int) -> BufferState:
-        slots, traffic = self._slots.clone(), self._buffer._traffic
-        learnt = self._store.learnt
-        rows = BufferRows(self._memory, slots, self._changed if learnt else None, traffic=traffic)
+        slots, learnt = self._slots.clone(), self._store.learnt
+        rows = BufferRows(self._memory, slots, self._changed if learnt else None, traffic=self._io.traffic)
         state_rows = BufferRows(self._memory, slots, self._changed, array=1) if learnt else None
         partitions = self._order.states[number].sort().values
         return BufferState(number, partitions, rows, state_rows, self._buckets, self._order, self._store)
 
     def _write(self, pairs: list[tuple[int, int]]) -> None:
-        """Write back partitions that have changed; of several errors the first is raised, after all were tried."""
-        changed = [(partition, slot) for partition, slot in pairs if bool(self._changed[partition])]
-        errors: list[OSError] = []
-        run_waiting([partial(self._write_one, *pair, errors) for pair in changed], self._buffer._threads)
-        if errors:
-            raise errors[0]
-
-    def _write_one(self, partition: int, slot: int, errors: list[OSError]) -> None:
-        try:
-            self._buffer._file.write(partition, self._memory.record(slot))
-        except OSError as error:
-            errors.append(error)
-            return
-        self._changed[partition] = False
-        self._buffer._add(written_bytes=self._store.partition_bytes)
+        """Write back those partitions that have changed."""
+        changed = [(partition, self._memory.record(slot)) for partition, slot in pairs if self._changed[partition]]
+        self._io.write(changed, lambda partition: self._changed.__setitem__(partition, False))
 
     def _flush(self) -> None:
-        held = [(partition, int(slot)) for partition, slot in enumerate(self._slots.tolist()) if slot >= 0]
+        held = [(partition, slot) for partition, slot in enumerate(self._slots.tolist()) if slot >= 0]
         self._write([*self._leaving, *held])
+
+
+def slots_needed(order: Any, prefetch: bool) -> int:
+    """Partitions of memory that an order takes: those of a state, with `prefetch` also what the next one adds."""
+    ahead = max((len(loaded) for loaded in loads_of(order.states)[1:]), default=0) if prefetch else 0
+    return order.states.shape[1] + ahead
 
 
 class _Job:

@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -23,11 +22,10 @@ from workbench.core.units import format_bytes
 from workbench.kernels.jit import compiled
 from workbench.outofcore.edge_buckets import bucket_offsets
 from workbench.outofcore.partition_file import as_bytes, block_aligned, checksum, write_table
-from workbench.outofcore.store_layout import BLOCK, DTYPES, EDGES, ROWS, StoreLayout, whole_blocks
+from workbench.outofcore.row_source import RowsOf
+from workbench.outofcore.store_layout import BLOCK, DTYPES, EDGES, ROWS, StoreLayout, name_of, whole_blocks
 
 Progress = Callable[[int], object]
-RowsOf = Callable[[int, Tensor], Tensor]
-"""Values of a partition's nodes: [n, *row_shape], from the partition's number and the caller's ids."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -213,19 +211,20 @@ def _first_descent(indptr, edge_ids):
     return -1
 
 
-def sizes_of(rows: Any, learnt: bool) -> dict[str, Any]:
-    """Fields of the layout that describe the rows."""
-    return {"row_shape": tuple(rows.row_shape), "dtype": str(rows.dtype).removeprefix("torch."), "learnt": learnt}
-
-
-def edge_dtypes(edges: EdgeSource) -> dict[str, str | None]:
+def edge_dtypes(edges: EdgeSource) -> tuple[str | None, str | None]:
+    """Names of the dtypes of edge types and weights; None: the edges have none."""
     if not isinstance(edges, Graph):
-        return {"edge_type": None, "edge_weight": None}
-    arrays = {"edge_type": edges.edge_type, "edge_weight": edges.edge_weight}
-    return {name: None if a is None else str(a.dtype).removeprefix("torch.") for name, a in arrays.items()}
+        return None, None
+    kind, weight = (None if a is None else name_of(a.dtype) for a in (edges.edge_type, edges.edge_weight))
+    return kind, weight
 
 
 def check_dtype(layout: StoreLayout) -> None:
+    """Check that rows have values, in a dtype that a store supports.
+
+    Raises:
+        ValueError: they do not.
+    """
     if layout.dtype not in DTYPES or not layout.row_bytes:
         raise ValueError(
             f"rows are {list(layout.row_shape)} {layout.dtype}; pass rows with at least one value, in one of "
@@ -234,6 +233,11 @@ def check_dtype(layout: StoreLayout) -> None:
 
 
 def check_target(target: Path, overwrite: bool) -> None:
+    """Check that a folder may be created or replaced.
+
+    Raises:
+        FileExistsError: it may not.
+    """
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
         return
     if not overwrite:

@@ -32,6 +32,14 @@ class EpochIO:
         """Bytes that are read."""
         return self.row_bytes + self.edge_bytes
 
+    def __add__(self, other: "EpochIO") -> "EpochIO":
+        return EpochIO(
+            self.loads + other.loads,
+            self.row_bytes + other.row_bytes,
+            self.edge_bytes + other.edge_bytes,
+            self.written_bytes + other.written_bytes,
+        )
+
 
 def epoch_io(store: PartitionStore, order: Any) -> EpochIO:
     """Predict what an epoch moves.

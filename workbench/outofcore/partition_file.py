@@ -31,7 +31,7 @@ def block_aligned(nbytes: int) -> Tensor:
 
 def as_bytes(memory: Tensor) -> memoryview:
     """The bytes of a contiguous uint8 tensor."""
-    return memoryview(memory.numpy())
+    return memoryview(memory.numpy())  # type: ignore[arg-type]
 
 
 class PartitionFile:
@@ -166,7 +166,7 @@ class PartitionFile:
 
 def checksum(values: Tensor | np.ndarray) -> int:
     """CRC-32 of bytes, without the interpreter lock."""
-    return zlib.crc32(memoryview(values.numpy() if isinstance(values, Tensor) else values))
+    return zlib.crc32(values.numpy() if isinstance(values, Tensor) else values)
 
 
 def check_size(path: Path, nbytes: int) -> None:

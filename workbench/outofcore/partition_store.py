@@ -5,7 +5,7 @@ Nodes get ids of the store, in which partition i is a range; everything that use
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -18,12 +18,11 @@ from workbench.core.edge_stream import EdgeSource, check_repeatable, count_nodes
 from workbench.core.errors import CorruptFileError, check_at_least, check_ids
 from workbench.core.graph import Graph
 from workbench.core.units import format_bytes
-from workbench.features.sources import as_store
 from workbench.outofcore import build_store
 from workbench.outofcore.edge_buckets import bucket_offsets
-from workbench.outofcore.learnt_init import LearntInit
 from workbench.outofcore.partition_file import PartitionFile, block_aligned, check_size, read_table
-from workbench.outofcore.store_layout import BLOCK, EDGES, INDEX, ROWS, StoreLayout, whole_blocks
+from workbench.outofcore.row_source import row_source
+from workbench.outofcore.store_layout import BLOCK, EDGES, INDEX, ROWS, StoreLayout, name_of, whole_blocks
 
 _KIND = "partition index"
 
@@ -93,10 +92,7 @@ class PartitionStore:
         count = count_nodes(edges, num_nodes)
         check_at_least("num_partitions", num_partitions, 1, most=max(1, count))
         train = None if train_idx is None else check_ids("train_idx", train_idx, count, unique=True).cpu()
-        learnt = isinstance(rows, LearntInit)
-        source = rows if learnt else as_store(rows, "rows")
-        if not learnt and len(source) != count:
-            raise ValueError(f"rows has {len(source)} rows, but there are {count} nodes; pass one per node")
+        source = row_source(rows, count)
         target = Path(folder).absolute()
         build_store.check_target(target, overwrite)
         if isinstance(edges, Graph):
@@ -105,17 +101,16 @@ class PartitionStore:
         new_ids = torch.empty_like(node_ids)
         new_ids[node_ids] = torch.arange(count)
         num_train = 0 if train is None else len(train)
-        sizes = {"num_nodes": count, "num_partitions": int(num_partitions), "num_train": num_train}
-        sizes |= {**build_store.sizes_of(source, learnt), "num_edges": 0, **build_store.edge_dtypes(edges)}
-        counts = build_store.count_buckets(edges, new_ids, StoreLayout(**sizes), progress)
-        layout = StoreLayout(**{**sizes, "num_edges": int(counts.sum())})
+        sizes = count, int(num_partitions), num_train, tuple(source.row_shape), name_of(source.dtype)
+        layout = StoreLayout(*sizes, source.learnt, 0, *build_store.edge_dtypes(edges))
         build_store.check_dtype(layout)
+        counts = build_store.count_buckets(edges, new_ids, layout, progress)
+        layout = replace(layout, num_edges=int(counts.sum()))
         edge_size = whole_blocks(int(bucket_offsets(counts, layout.edge_bytes)[-1]))
         build_store.check_space(target.parent, layout.num_slots * layout.slot_bytes + edge_size + 8 * count)
         with files.new_folder(target) as draft:
             checksums = build_store.write_edges(draft, edges, new_ids, layout, counts, progress)
-            values = (lambda i, own: rows.values(i, len(own))) if learnt else (lambda _, own: source.read(own).cpu())
-            build_store.write_rows(draft, values, node_ids, layout, progress)
+            build_store.write_rows(draft, source.values_of, node_ids, layout, progress)
             arrays = {"node_ids": node_ids, "bucket_edges": counts, "bucket_checksums": checksums}
             save_arrays(draft / INDEX, arrays, kind=_KIND)
             layout.save(draft)
