@@ -12,7 +12,8 @@ from torch import Tensor
 
 import workbench as wb
 from workbench.core.errors import CapacityError
-from workbench.outofcore import build_store
+from workbench.meter.anonymous_peak import AnonymousPeak
+from workbench.outofcore import build_checks, build_store
 
 NODES, EDGES = 40, 300
 SRC, DST = torch.randint(0, NODES, (2, EDGES), generator=torch.Generator().manual_seed(1))
@@ -91,6 +92,19 @@ def test_learnt_rows_begin_with_draws_and_a_state_of_zeros(tmp_path: Path) -> No
     assert len({tuple(row) for row in values.tolist()}) == NODES
 
 
+class Shrinking:
+    """A stream with fewer, or other, edges when it is read again."""
+
+    def __init__(self, *chunks: Tensor) -> None:
+        self.chunks = list(chunks)
+
+    def __iter__(self) -> Any:
+        return iter([self.chunks.pop(0).unbind(0)])
+
+
+BOTH = torch.stack([SRC, DST])
+
+
 @pytest.mark.parametrize(
     ("changes", "error", "message"),
     [
@@ -102,6 +116,9 @@ def test_learnt_rows_begin_with_draws_and_a_state_of_zeros(tmp_path: Path) -> No
         ({"train_idx": torch.tensor([NODES])}, IndexError, "40"),
         ({"edges": iter([(SRC, DST)]), "num_nodes": NODES}, ValueError, "can be read once"),
         ({"edges": [(SRC, DST)]}, ValueError, "num_nodes is None"),
+        ({"edges": Shrinking(BOTH, BOTH[:, :-1]), "num_nodes": NODES}, ValueError, "edges were others"),
+        ({"edges": Shrinking(BOTH, BOTH.flip(0)), "num_nodes": NODES}, ValueError, "edges were others"),
+        ({"edges": Shrinking(BOTH[:, :0], BOTH), "num_nodes": NODES}, ValueError, "edges were others"),
         ({"edges": [(SRC, DST + 1)], "num_nodes": NODES}, IndexError, "40"),
     ],
 )
@@ -114,7 +131,7 @@ def test_bad_input_is_refused(changes: dict[str, Any], error: Any, message: str,
 
 def test_a_disk_without_room_is_refused_before_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = type("Usage", (), {"free": 100})()
-    monkeypatch.setattr(build_store.shutil, "disk_usage", lambda _: full)
+    monkeypatch.setattr(build_checks.shutil, "disk_usage", lambda _: full)
     with pytest.raises(CapacityError, match=r"the store needs .* KiB, but .* has 100 B free"):
         wb.PartitionStore.build(tmp_path / "store", GRAPH, rows=X, num_partitions=4)
     assert not list(tmp_path.iterdir())
@@ -146,3 +163,27 @@ def test_progress_and_an_interrupt_that_leaves_nothing(tmp_path: Path) -> None:
         with pytest.raises(KeyboardInterrupt):
             wb.PartitionStore.build(tmp_path / "other", GRAPH, rows=X, num_partitions=4, progress=progress)
         assert sorted(tmp_path.iterdir()) == before
+
+
+class Chunks:
+    """Random edges that are drawn anew in every pass."""
+
+    def __init__(self, count: int, num_nodes: int) -> None:
+        self.count, self.num_nodes = count, num_nodes
+
+    def __iter__(self) -> Any:
+        generator = torch.Generator().manual_seed(0)
+        for _ in range(self.count):
+            yield torch.randint(0, self.num_nodes, (2, 1 << 15), generator=generator).unbind(0)
+
+
+def test_memory_of_a_build_does_not_grow_with_edges_or_rows(tmp_path: Path) -> None:
+    nodes, init = 20_000, wb.LearntInit(256)
+    wb.PartitionStore.build(tmp_path / "warm", Chunks(1, nodes), rows=init, num_partitions=20, num_nodes=nodes)
+    with AnonymousPeak(milliseconds=1) as peak:
+        store = wb.PartitionStore.build(
+            tmp_path / "store", Chunks(40, nodes), rows=init, num_partitions=20, num_nodes=nodes
+        )
+    files = sum(file.stat().st_size for file in (tmp_path / "store").rglob("*") if file.is_file())
+    assert store.num_edges == 40 << 15 and files > 60_000_000
+    assert peak.nbytes is None or peak.nbytes < 16_000_000

@@ -69,6 +69,11 @@ class PartitionBuffer:
         self._memory: SlotMemory | None = None
 
     @property
+    def direct(self) -> bool:
+        """Whether reads and writes bypass the page cache."""
+        return self._io.direct
+
+    @property
     def io(self) -> EpochIO:
         """What has moved so far, in all epochs."""
         return self._io.moved

@@ -43,6 +43,11 @@ class BufferIO:
         self._moved, self._counting = EpochIO(), threading.Lock()
 
     @property
+    def direct(self) -> bool:
+        """Whether reads and writes bypass the page cache."""
+        return self._file.direct
+
+    @property
     def moved(self) -> EpochIO:
         """What has moved so far."""
         return self._moved

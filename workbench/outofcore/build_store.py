@@ -4,7 +4,6 @@ Edges are read twice: once to count those of every bucket, once to put each into
 """
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -15,15 +14,15 @@ from torch import Tensor
 
 from workbench.core.capacity import check_fits
 from workbench.core.edge_stream import CHUNK_EDGES, EdgeSource, edge_chunks
-from workbench.core.errors import CapacityError, CorruptFileError
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, permutation, stream
-from workbench.core.units import format_bytes
 from workbench.kernels.jit import compiled
 from workbench.outofcore.edge_buckets import bucket_offsets
 from workbench.outofcore.partition_file import as_bytes, block_aligned, checksum, write_table
 from workbench.outofcore.row_source import RowsOf
-from workbench.outofcore.store_layout import BLOCK, DTYPES, EDGES, ROWS, StoreLayout, name_of, whole_blocks
+from workbench.outofcore.store_layout import BLOCK, EDGES, ROWS, StoreLayout, name_of, whole_blocks
+
+_OTHER_EDGES = "edges were others when they were read again; pass a source that gives the same edges twice"
 
 Progress = Callable[[int], object]
 
@@ -69,20 +68,6 @@ def assign_nodes(num_nodes: int, train_idx: Tensor | None, seed: int) -> Tensor:
     return torch.cat([order[first], order[~first]])
 
 
-def check_space(folder: Path, nbytes: int) -> None:
-    """Check that files fit on the disk.
-
-    Raises:
-        CapacityError: less is free; the message names both numbers.
-    """
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    if nbytes > (free := shutil.disk_usage(existing).free):
-        raise CapacityError(
-            f"the store needs {format_bytes(nbytes)}, but {existing} has {format_bytes(free)} free; free some space, "
-            "or pass a folder on another disk"
-        )
-
-
 def count_buckets(edges: EdgeSource, new_ids: Tensor, layout: StoreLayout, progress: Progress | None) -> Tensor:
     """Count the edges of every bucket, int64 [p, p]."""
     p, s = layout.num_partitions, layout.partition_rows
@@ -119,17 +104,21 @@ def write_edges(
         number = (src // s * p + dst // s).numpy()
         places = np.empty(len(number), np.int64)
         _places(number, cursor, places)
-        values = {"edge_ids": chunk.edge_ids, "src": src % s, "dst": dst % s}
+        if (cursor > flat).any():
+            raise ValueError(_OTHER_EDGES)
+        values: dict[str, Tensor | None] = {"edge_ids": chunk.edge_ids, "src": src % s, "dst": dst % s}
         values |= {"edge_type": chunk.edge_type, "edge_weight": chunk.edge_weight}
         before = 0
         for name, dtype in layout.edge_arrays:
             width = dtype.itemsize
             at = (offsets[number] + flat[number] * before) // width + places
-            _words(mapped, width)[at] = _words_of(values[name].to(dtype), width)
+            _words(mapped, width)[at] = _words_of(torch.as_tensor(values[name], dtype=dtype), width)
             before += width
         done += len(number)
         if progress is not None:
             progress(done)
+    if (cursor != flat).any():
+        raise ValueError(_OTHER_EDGES)
     sums = _sort_buckets(mapped, layout, flat, offsets)
     mapped.flush()
     return sums
@@ -186,63 +175,9 @@ def _allocate(path: Path, nbytes: int) -> None:
         os.posix_fallocate(file.fileno(), 0, max(1, nbytes))
 
 
-def check_row_order(graph: Graph) -> None:
-    """Check that the edge ids of every row ascend, by which the rows of a buffer are ordered.
-
-    Raises:
-        ValueError: they do not.
-    """
-    if graph.edge_ids is None or not graph.num_edges:
-        return
-    at = int(_first_descent(graph.indptr.cpu().numpy(), graph.edge_ids.cpu().numpy()))
-    if at >= 0:
-        raise ValueError(
-            f"edge_ids descend within a row, from {int(graph.edge_ids[at])} to {int(graph.edge_ids[at + 1])}; build "
-            "the graph with Graph.from_edges, whose rows keep the order of the edges"
-        )
-
-
-@compiled
-def _first_descent(indptr, edge_ids):
-    for row in range(len(indptr) - 1):
-        for k in range(indptr[row], indptr[row + 1] - 1):
-            if edge_ids[k + 1] <= edge_ids[k]:
-                return k
-    return -1
-
-
 def edge_dtypes(edges: EdgeSource) -> tuple[str | None, str | None]:
     """Names of the dtypes of edge types and weights; None: the edges have none."""
     if not isinstance(edges, Graph):
         return None, None
     kind, weight = (None if a is None else name_of(a.dtype) for a in (edges.edge_type, edges.edge_weight))
     return kind, weight
-
-
-def check_dtype(layout: StoreLayout) -> None:
-    """Check that rows have values, in a dtype that a store supports.
-
-    Raises:
-        ValueError: they do not.
-    """
-    if layout.dtype not in DTYPES or not layout.row_bytes:
-        raise ValueError(
-            f"rows are {list(layout.row_shape)} {layout.dtype}; pass rows with at least one value, in one of "
-            f"{', '.join(DTYPES)}"
-        )
-
-
-def check_target(target: Path, overwrite: bool) -> None:
-    """Check that a folder may be created or replaced.
-
-    Raises:
-        FileExistsError: it may not.
-    """
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
-        return
-    if not overwrite:
-        raise FileExistsError(f"{target} exists; pass overwrite=True to replace it, or another folder")
-    try:
-        StoreLayout.open(target)
-    except (FileNotFoundError, CorruptFileError):
-        raise FileExistsError(f"{target} is not a partition store and is not replaced; pass another folder") from None

@@ -166,7 +166,7 @@ class PartitionFile:
 
 def checksum(values: Tensor | np.ndarray) -> int:
     """CRC-32 of bytes, without the interpreter lock."""
-    return zlib.crc32(values.numpy() if isinstance(values, Tensor) else values)
+    return zlib.crc32(as_bytes(values) if isinstance(values, Tensor) else values.data)
 
 
 def check_size(path: Path, nbytes: int) -> None:

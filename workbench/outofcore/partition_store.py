@@ -18,7 +18,7 @@ from workbench.core.edge_stream import EdgeSource, check_repeatable, count_nodes
 from workbench.core.errors import CorruptFileError, check_at_least, check_ids
 from workbench.core.graph import Graph
 from workbench.core.units import format_bytes
-from workbench.outofcore import build_store
+from workbench.outofcore import build_checks, build_store
 from workbench.outofcore.edge_buckets import bucket_offsets
 from workbench.outofcore.partition_file import PartitionFile, block_aligned, check_size, read_table
 from workbench.outofcore.row_source import row_source
@@ -94,20 +94,20 @@ class PartitionStore:
         train = None if train_idx is None else check_ids("train_idx", train_idx, count, unique=True).cpu()
         source = row_source(rows, count)
         target = Path(folder).absolute()
-        build_store.check_target(target, overwrite)
+        build_checks.check_target(target, overwrite)
         if isinstance(edges, Graph):
-            build_store.check_row_order(edges)
+            build_checks.check_row_order(edges)
         node_ids = build_store.assign_nodes(count, train, seed)
         new_ids = torch.empty_like(node_ids)
         new_ids[node_ids] = torch.arange(count)
         num_train = 0 if train is None else len(train)
         sizes = count, int(num_partitions), num_train, tuple(source.row_shape), name_of(source.dtype)
         layout = StoreLayout(*sizes, source.learnt, 0, *build_store.edge_dtypes(edges))
-        build_store.check_dtype(layout)
+        build_checks.check_dtype(layout)
         counts = build_store.count_buckets(edges, new_ids, layout, progress)
         layout = replace(layout, num_edges=int(counts.sum()))
         edge_size = whole_blocks(int(bucket_offsets(counts, layout.edge_bytes)[-1]))
-        build_store.check_space(target.parent, layout.num_slots * layout.slot_bytes + edge_size + 8 * count)
+        build_checks.check_space(target.parent, layout.num_slots * layout.slot_bytes + edge_size + 8 * count)
         with files.new_folder(target) as draft:
             checksums = build_store.write_edges(draft, edges, new_ids, layout, counts, progress)
             build_store.write_rows(draft, source.values_of, node_ids, layout, progress)
