@@ -107,19 +107,24 @@ def by_system(table: pd.DataFrame) -> pd.DataFrame:
     return found.reset_index()
 
 
+def buffer_share(table: pd.DataFrame) -> pd.Series:
+    """How much of the partitions is in the buffer, as text."""
+    return (table.capacity / table.num_partitions).map("{:.0%} in the buffer".format)
+
+
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.stage_bars import StageBar, stage_bars
 
     found = by_system(table)
     bars = [
-        StageBar(row.dataset, row.system, f"${row.dollars:.2g}", {"epoch": row.epoch_seconds})
-        for row in found.itertuples()
+        StageBar(f"{row.dataset}, {share}", row.system, f"${row.dollars:.2g}", {"epoch": row.epoch_seconds})
+        for row, share in zip(found.itertuples(), buffer_share(found), strict=True)
     ]
-    ratio = _ratios(found).longer
+    told = " to ".join(dict.fromkeys(f"{value:.2f}" for value in _ratios(found).longer.agg(["min", "max"])))
     return stage_bars(
         bars,
         axis="an epoch's time",
-        title=f"From disk an epoch takes {ratio.max():.2f} times as long as in memory",
+        title=f"From disk an epoch takes {told} times as long as in memory",
         subtitle="below: dollars per epoch at the paper's prices, which are not those of this machine",
     ).update_layout(showlegend=False)
 
@@ -170,7 +175,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Minutes, accuracy in percent and dollars per epoch at the paper's prices, the paper's first."""
-    columns = ["dataset", "system", "minutes", "accuracy", "dollars", "read_gb", "peak_gb"]
+    columns = ["dataset", "capacity", "system", "minutes", "accuracy", "dollars", "read_gb", "peak_gb"]
     found = by_system(table)
     here = found.assign(
         minutes=found.epoch_seconds / 60,
