@@ -32,7 +32,7 @@ def only_state(store: wb.PartitionStore) -> tuple[wb.Graph, Tensor, Tensor, Tens
     return found
 
 
-@settings(max_examples=25)
+@settings(max_examples=12)
 @given(data=st.data())
 def test_what_is_built_is_read_back(data: st.DataObject) -> None:
     nodes = data.draw(st.integers(1, 30))
