@@ -187,3 +187,16 @@ def test_edges_by_nodes_are_refused(features: wb.PartitionStore) -> None:
         for state in buffer.epoch(ORDERS["resident"]):
             with pytest.raises(ValueError, match="pass a BucketOrder"):
                 state.edges()
+
+
+@pytest.mark.parametrize("sampler", [wb.NeighborSampler([2, 2]), wb.DenseSampler([2, 2]), wb.LaborSampler([2])])
+def test_seeds_outside_the_buffer_are_refused(features: wb.PartitionStore, sampler: Any) -> None:
+    s = features.partition_rows
+    with wb.PartitionBuffer(features, capacity=3) as buffer:
+        for state in buffer.epoch(by_hand([[0, 1, 2], [0, 1, 3]])):
+            outside = 2 if state.number else 3
+            batch = sampler.sample(state.graph, torch.tensor([0, s]))
+            assert torch.isin(batch.node_ids // s, state.partitions).all()
+            message = rf"seeds contains {outside * s + 1} of partition {outside}, but the buffer has"
+            with pytest.raises(IndexError, match=message):
+                sampler.sample(state.graph, torch.tensor([0, outside * s + 1]))
