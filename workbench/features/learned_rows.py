@@ -1,6 +1,7 @@
 """`LearnedRows`: rows that are trained, with sparse Adagrad steps on the rows that a batch touched."""
 
-from dataclasses import dataclass
+from collections.abc import Callable
+from functools import partial
 from typing import Any
 
 import torch
@@ -9,8 +10,11 @@ from torch import Tensor
 from workbench.core.errors import check_ids, check_type
 from workbench.core.interrupts import deferred_interrupt
 from workbench.core.minibatch import MiniBatch
+from workbench.features.adagrad import adagrad, adagrad_rows
 from workbench.features.memory_rows import MemoryRows
 from workbench.features.protocols import WritableStore, check_rows
+from workbench.kernels.relabel import relabeler
+from workbench.kernels.row_scatter import scatter_rows
 
 
 class LearnedRows:
@@ -42,12 +46,15 @@ class LearnedRows:
 
     def __init__(self, values: Any, state: Any = None, *, lr: float = 0.1, eps: float = 1e-10) -> None:
         self.values = _writable("values", values)
+        state = _zeros_like(self.values) if state is None else state
         if not self.values.dtype.is_floating_point:
             raise TypeError(f"values are {self.values.dtype}; learnt rows must be floating, such as values.float()")
-        self.state = _writable("state", _zeros_like(self.values) if state is None else state)
+        self.state = _writable("state", state)
         _check_alike(self.values, self.state)
         self.lr, self.eps = _number("lr", lr, positive=True), _number("eps", eps, positive=False)
         self._pending: list[tuple[Tensor, Tensor]] = []
+        both_tensors = isinstance(values, Tensor) and isinstance(state, Tensor)
+        self._tensors = (values, state) if both_tensors else None  # which are updated in place
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -114,53 +121,48 @@ class LearnedRows:
         """Update the rows that have gradients, all of them or, after an error or an interrupt, none."""
         update = self.prepare_step()
         with deferred_interrupt():
-            update.write()
+            update()
         self.zero_grad()
 
-    def prepare_step(self) -> "RowUpdate":
-        """Compute what `step` writes, so that it can be written together with an optimizer's step."""
-        ids, gradients = _summed(self._pending, self.values)
-        values, sums = self.values.read(ids), self.state.read(ids)
-        new_sums = sums + gradients * gradients
-        new_values = values - self.lr * gradients / (new_sums.sqrt() + self.eps)
-        return RowUpdate(self, ids, values, new_values, new_sums)
+    def prepare_step(self) -> Callable[[], None]:
+        """Return a function that updates the rows, so that it can run together with an optimizer's step.
+
+        Until `zero_grad`, the gradients stay.
+        """
+        ids, gradients = self._summed()
+        options = {"lr": self.lr, "eps": self.eps}
+        if self._tensors is not None:
+            return partial(adagrad_rows, *self._tensors, ids, gradients, **options)
+        old = self.values.read(ids)
+        new = adagrad(old, self.state.read(ids), gradients, **options)
+        return partial(self._write, ids, old, *new)
+
+    def _write(self, ids: Tensor, old_values: Tensor, values: Tensor, state: Tensor) -> None:
+        """Write values and state; if the state can't be written, the values are restored."""
+        self.values.write(ids, values)
+        try:
+            self.state.write(ids, state)
+        except BaseException:
+            self.values.write(ids, old_values)
+            raise
+
+    def _summed(self) -> tuple[Tensor, Tensor]:
+        """Return the distinct ids, and the sum of each one's gradients, in the order in which they were added."""
+        if not self._pending:
+            none = torch.empty(0, dtype=torch.int64, device=self.device)
+            return none, torch.empty(0, *self.row_shape, dtype=self.dtype, device=self.device)
+        ids, gradients = (
+            column[0] if len(column) == 1 else torch.cat(column) for column in zip(*self._pending, strict=True)
+        )
+        with relabeler(len(self), ids[:0]) as label:
+            position = label(ids)
+            distinct = label.node_ids
+        if len(distinct) == len(ids):
+            return ids, gradients
+        return distinct, scatter_rows(position, gradients.flatten(1), len(distinct)).view(-1, *self.row_shape)
 
     def __repr__(self) -> str:
         return f"LearnedRows({self.values!r}, lr={self.lr}, eps={self.eps})"
-
-
-@dataclass(frozen=True, eq=False)
-class RowUpdate:
-    """New values and state of the rows that a batch touched."""
-
-    rows: LearnedRows
-    ids: Tensor
-    old_values: Tensor
-    values: Tensor
-    state: Tensor
-
-    def write(self) -> None:
-        """Write values and state; if the state can't be written, the values are restored."""
-        self.rows.values.write(self.ids, self.values)
-        try:
-            self.rows.state.write(self.ids, self.state)
-        except BaseException:
-            self.rows.values.write(self.ids, self.old_values)
-            raise
-
-
-def _summed(pending: list[tuple[Tensor, Tensor]], store: WritableStore) -> tuple[Tensor, Tensor]:
-    """Return the distinct ids, ascending, and the sum of each one's gradients, in the order in which they were added."""
-    if not pending:
-        device = store.device
-        none = torch.empty(0, dtype=torch.int64, device=device)
-        return none, torch.empty(0, *store.row_shape, dtype=store.dtype, device=device)
-    ids, order = torch.sort(torch.cat([ids for ids, _ in pending]), stable=True)
-    gradients = torch.cat([gradients for _, gradients in pending])[order]
-    distinct, counts = torch.unique_consecutive(ids, return_counts=True)
-    if len(distinct) == len(ids):
-        return ids, gradients
-    return distinct, torch.segment_reduce(gradients.flatten(1), "sum", lengths=counts).view(-1, *store.row_shape)
 
 
 def _writable(name: str, rows: Any) -> WritableStore:

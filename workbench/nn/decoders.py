@@ -6,6 +6,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import check_at_least, check_choice, check_type, find_out_of_range
+from workbench.nn.pair_rows import pair_rows
 
 ENDS = ("src", "dst")
 
@@ -74,6 +75,24 @@ class Decoder(nn.Module):
         """
         return self.compare_all(self._query(kept, relation, _checked(end)), candidates)
 
+    def scores(
+        self, kept: Tensor, relation: Tensor | None, other: Tensor, candidates: Tensor, *, end: str = "dst"
+    ) -> tuple[Tensor, Tensor]:
+        """Score pairs and every candidate in the place of one of their ends: `forward` and `against` at once.
+
+        Args:
+            kept: floating [n, dim] or [chunks, n, dim], rows of the end that is kept.
+            relation: integer [n] or [chunks, n]; None for a decoder without relations.
+            other: like `kept`, rows of the end that is predicted.
+            candidates: floating [k, dim] or [chunks, k, dim].
+            end: the end that is predicted, "dst" or "src".
+
+        Returns:
+            Scores of the pairs, [n] or [chunks, n], and of the candidates, [n, k] or [chunks, n, k].
+        """
+        query = self._query(kept, relation, _checked(end))
+        return self.compare(query, other), self.compare_all(query, candidates)
+
     def query(self, kept: Tensor, relation: Any, end: str) -> Tensor:
         """Combine the rows of the kept end with those of the relations, [n, dim].
 
@@ -101,7 +120,7 @@ class Decoder(nn.Module):
             return self.query(kept, None, end)
         inverse = self.inverse and end == "src"
         ids = self._checked_relations(relation)
-        rows = self.relations[ids + self.num_relations if inverse else ids]
+        (rows,) = pair_rows(self.relations, ids + self.num_relations if inverse else ids)
         return self.query(kept, rows, "dst" if inverse else end)
 
     def _checked_relations(self, relation: Tensor | None) -> Tensor:

@@ -1,7 +1,10 @@
 """Losses of link prediction: positive pairs against their negatives."""
 
+from typing import Any
+
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
 from workbench.core.errors import check_choice, check_type, check_vector
@@ -27,9 +30,7 @@ def softmax_pair_loss(
     Source: the softmax loss of MariusGNN (EuroSys 2023) and PyTorch-BigGraph (Lerer et al., MLSys 2019).
     """
     _check(positive, negative, mask)
-    if mask is not None:
-        negative = negative.masked_fill(mask, -torch.inf)
-    return _reduced(torch.logaddexp(positive, negative.logsumexp(1)) - positive, reduction)
+    return _reduced(_CrossEntropy.apply(positive, negative, mask), reduction)
 
 
 def logistic_pair_loss(
@@ -54,6 +55,28 @@ def logistic_pair_loss(
     if mask is not None:
         losses = losses.masked_fill(mask, 0)
     return _reduced(softplus(-positive) + losses.sum(1), reduction)
+
+
+class _CrossEntropy(torch.autograd.Function):
+    """Losses [n] of the softmax; keeps its exponentials, so that the backward pass computes none."""
+
+    @staticmethod
+    def forward(ctx: Any, positive: Tensor, negative: Tensor, mask: Tensor | None) -> Tensor:
+        if mask is not None:
+            negative = negative.masked_fill(mask, -torch.inf)
+        highest = positive if not negative.shape[1] else torch.maximum(positive, negative.amax(1))
+        exponentials = torch.sub(negative, highest[:, None]).exp_()
+        own = (positive - highest).exp_()
+        total = exponentials.sum(1).add_(own)
+        ctx.save_for_backward(exponentials, own, total)
+        return total.log() + (highest - positive)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
+        exponentials, own, total = ctx.saved_tensors
+        scale = grad / total
+        return own * scale - grad, exponentials * scale[:, None], None
 
 
 def _check(positive: Tensor, negative: Tensor, mask: Tensor | None) -> None:

@@ -8,6 +8,7 @@ from torch import Tensor
 from workbench.core.errors import check_type
 from workbench.links.edge_batch import EdgeBatch
 from workbench.nn.decoders import ENDS, Decoder
+from workbench.nn.pair_rows import pair_rows
 
 
 class PairScores(NamedTuple):
@@ -48,43 +49,54 @@ def pair_scores(decoder: Decoder, h: Tensor, pairs: EdgeBatch) -> list[PairScore
     check_type("pairs", pairs, EdgeBatch, "pass an EdgeBatch (edge_batches yields them)")
     if len(h) != len(pairs.seeds):
         raise ValueError(f"h has {len(h)} rows, but the pairs have {len(pairs.seeds)} seeds; pass a row per seed")
-    ends = [end for end in ENDS if pairs.chunk is not None and getattr(pairs, f"neg_{end}") is not None]
-    return [_shared(decoder, h, pairs, end) for end in ends] or [_per_pair(decoder, h, pairs)]
+    return [_per_pair(decoder, h, pairs)] if pairs.chunk is None else _shared(decoder, h, pairs)
 
 
-def _shared(decoder: Decoder, h: Tensor, pairs: EdgeBatch, end: str) -> PairScores:
-    src, dst = h[pairs.src], h[pairs.dst]
-    positive = decoder(src, pairs.relation, dst, end=end)
+def _shared(decoder: Decoder, h: Tensor, pairs: EdgeBatch) -> list[PairScores]:
+    """Score all chunks at once, laid out as [chunks, pairs of the largest chunk]."""
     at, slots = _slots(pairs)
-    kept, relation = (src if end == "dst" else dst)[at], None if pairs.relation is None else pairs.relation[at]
-    negatives = pairs.neg_src if end == "src" else pairs.neg_dst
-    assert negatives is not None
-    scores = decoder.against(kept, relation, h[negatives], end=end)
-    return PairScores(end, positive, scores.flatten(0, 1) if slots is None else scores.flatten(0, 1)[slots])
+    negatives = {end: ids for end, ids in zip(ENDS, (pairs.neg_src, pairs.neg_dst), strict=True) if ids is not None}
+    src, dst, *candidates = pair_rows(h, pairs.src[at], pairs.dst[at], *negatives.values())
+    relation, scores = None if pairs.relation is None else pairs.relation[at], []
+    for end, rows in zip(negatives, candidates, strict=True):
+        kept, other = (src, dst) if end == "dst" else (dst, src)
+        positive, negative = decoder.scores(kept, relation, other, rows, end=end)
+        scores.append(PairScores(end, *_unpacked(slots, positive.flatten(), negative.flatten(0, 1))))
+    return scores
 
 
 def _slots(pairs: EdgeBatch) -> tuple[Tensor, Tensor | None]:
-    """Return the pairs of each chunk, [chunks, size], and each pair's position in them; None if that is its own.
+    """Return the pairs of each chunk, [chunks, size], and where each pair is in them; None: in their own order.
 
-    Chunks with fewer pairs than the largest repeat pair 0, of which the scores are not used.
+    Chunks with fewer pairs than the largest repeat pair 0, whose scores there are not used.
     """
     assert pairs.chunk is not None
-    sizes = pairs.chunk_sizes()
-    size, every = max(sizes, default=0), torch.arange(pairs.num_pairs, device=pairs.device)
-    order = torch.argsort(pairs.chunk, stable=True)
-    if all(s == size for s in sizes) and torch.equal(order, every):
-        return every.view(len(sizes), size), None
-    first = torch.tensor([0, *sizes[:-1]], device=pairs.device).cumsum(0)
+    every = torch.arange(pairs.num_pairs, device=pairs.device)
+    size = pairs.num_pairs // max(1, pairs.num_chunks)
+    if size * pairs.num_chunks == pairs.num_pairs and torch.equal(pairs.chunk, every // max(1, size)):
+        return every.view(-1, max(1, size)), None
+    counts = torch.bincount(pairs.chunk, minlength=pairs.num_chunks)
+    size, order = int(counts.max()), torch.argsort(pairs.chunk, stable=True)
     chunk = pairs.chunk[order]
     slots = torch.empty_like(every)
-    slots[order] = chunk * size + every - first[chunk]
-    return every.new_zeros(len(sizes) * size).index_copy_(0, slots, every).view(len(sizes), size), slots
+    slots[order] = chunk * size + every - (counts.cumsum(0) - counts)[chunk]
+    at = every.new_zeros(pairs.num_chunks * size).index_copy_(0, slots, every)
+    return at.view(-1, size), slots
+
+
+def _unpacked(slots: Tensor | None, positive: Tensor, negative: Tensor) -> tuple[Tensor, Tensor]:
+    """Bring scores of [chunks × size] pairs into the order of the pairs."""
+    if slots is None:
+        return positive, negative
+    return pair_rows(positive[:, None], slots)[0][:, 0], pair_rows(negative, slots)[0]
 
 
 def _per_pair(decoder: Decoder, h: Tensor, pairs: EdgeBatch) -> PairScores:
-    positive = decoder(h[pairs.src], pairs.relation, h[pairs.dst])
     if pairs.neg_src is None or pairs.neg_dst is None:
+        src, dst = pair_rows(h, pairs.src, pairs.dst)
+        positive = decoder(src, pairs.relation, dst)
         return PairScores("dst", positive, positive.new_empty(len(positive), 0))
+    src, dst, neg_src, neg_dst = pair_rows(h, pairs.src, pairs.dst, pairs.neg_src, pairs.neg_dst)
     relation = None if pairs.relation is None else pairs.relation.repeat_interleave(pairs.num_negatives)
-    negative = decoder(h[pairs.neg_src], relation, h[pairs.neg_dst])
-    return PairScores("dst", positive, negative.view(pairs.num_pairs, -1))
+    negative = decoder(neg_src, relation, neg_dst).view(pairs.num_pairs, pairs.num_negatives)
+    return PairScores("dst", decoder(src, pairs.relation, dst), negative)

@@ -1,7 +1,6 @@
 """`link_step`: one optimizer step of link prediction on a batch of pairs, whole or split into micro-batches."""
 
 from collections.abc import Callable, Iterable
-from functools import partial
 from typing import Any
 
 import torch
@@ -173,7 +172,7 @@ def _step(optimizer: torch.optim.Optimizer | None, rows: LearnedRows | None) -> 
         if optimizer is not None:
             optimizer.step()
         if update is not None:
-            update.write()
+            update()
     if rows is not None:
         rows.zero_grad()
 

@@ -1,0 +1,45 @@
+"""Rows of the ends of pairs, gathered so that the gradients of a row that occurs often are summed in one pass."""
+
+from typing import Any
+
+import torch
+from torch import Tensor
+from torch.autograd.function import once_differentiable
+
+from workbench.kernels.gather import gather_rows
+from workbench.kernels.row_scatter import scatter_rows
+
+
+def pair_rows(h: Tensor, *positions: Tensor) -> tuple[Tensor, ...]:
+    """Gather `h[p]` for every `p`, with one sum over all positions in the backward pass, in their order.
+
+    Args:
+        h: floating [n, dim].
+        positions: int64, of any shape, in [0, n).
+
+    Returns:
+        A [*p.shape, dim] per `p`.
+
+    Raises:
+        IndexError: a position out of range.
+    """
+    return _PairRows.apply(h, *positions)
+
+
+class _PairRows(torch.autograd.Function):
+    @staticmethod
+    def forward(ctx: Any, h: Tensor, *positions: Tensor) -> tuple[Tensor, ...]:
+        ctx.positions, ctx.size = positions, len(h)
+        ctx.set_materialize_grads(False)
+        return tuple(gather_rows(h.detach(), p.flatten()).view(*p.shape, h.shape[1]) for p in positions)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, *grads: Tensor | None) -> Any:  # type: ignore[override]
+        given = [
+            (p.flatten(), grad.flatten(0, -2)) for p, grad in zip(ctx.positions, grads, strict=True) if grad is not None
+        ]
+        out = None
+        if given and ctx.needs_input_grad[0]:
+            out = scatter_rows(torch.cat([p for p, _ in given]), torch.cat([grad for _, grad in given]), ctx.size)
+        return out, *[None] * len(ctx.positions)
