@@ -4,6 +4,7 @@ from typing import Any
 
 import torch
 from torch import Tensor, nn
+from torch.autograd.function import once_differentiable
 
 from workbench.core.errors import check_at_least, check_choice, check_type, find_out_of_range
 from workbench.nn.pair_rows import pair_rows
@@ -57,8 +58,8 @@ class Decoder(nn.Module):
         Returns:
             [n]; the higher, the likelier.
         """
-        kept, other = (head, tail) if _checked(end) == "dst" else (tail, head)
-        return self.compare(self._query(kept, relation, end), other)
+        kept, other = (head, tail) if end == "dst" else (tail, head)
+        return self.compare(self.query_of(kept, relation, end=end), other)
 
     def against(self, kept: Tensor, relation: Tensor | None, candidates: Tensor, *, end: str = "dst") -> Tensor:
         """Score every candidate in the place of one end of every pair, by matrix products.
@@ -73,7 +74,7 @@ class Decoder(nn.Module):
         Returns:
             [n, k] or [chunks, n, k].
         """
-        return self.compare_all(self._query(kept, relation, _checked(end)), candidates)
+        return self.compare_all(self.query_of(kept, relation, end=end), candidates)
 
     def scores(
         self, kept: Tensor, relation: Tensor | None, other: Tensor, candidates: Tensor, *, end: str = "dst"
@@ -90,7 +91,7 @@ class Decoder(nn.Module):
         Returns:
             Scores of the pairs, [n] or [chunks, n], and of the candidates, [n, k] or [chunks, n, k].
         """
-        query = self._query(kept, relation, _checked(end))
+        query = self.query_of(kept, relation, end=end)
         return self.compare(query, other), self.compare_all(query, candidates)
 
     def query(self, kept: Tensor, relation: Any, end: str) -> Tensor:
@@ -109,9 +110,20 @@ class Decoder(nn.Module):
 
     def compare_all(self, query: Tensor, rows: Tensor) -> Tensor:
         """Score each query with all rows: [..., n, dim] and [..., k, dim] give [..., n, k]."""
-        return query @ rows.transpose(-1, -2)
+        return _Products.apply(query, rows)
 
-    def _query(self, kept: Tensor, relation: Tensor | None, end: str) -> Tensor:
+    def query_of(self, kept: Tensor, relation: Tensor | None, *, end: str = "dst") -> Tensor:
+        """Look up the relations and combine them with the rows of the kept end.
+
+        Args:
+            kept: floating [..., n, dim].
+            relation: integer [..., n]; None for a decoder without relations.
+            end: the end that is predicted, "dst" or "src".
+
+        Returns:
+            [..., n, dim], for `compare` and `compare_all`.
+        """
+        check_choice("end", end, ENDS)
         if kept.shape[-1] != self.dim:
             raise ValueError(
                 f"rows have width {kept.shape[-1]}, but the decoder has {self.dim}; build it with that dim"
@@ -139,6 +151,21 @@ class Decoder(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.dim}, num_relations={self.num_relations}, inverse={self.inverse}"
+
+
+class _Products(torch.autograd.Function):
+    """`query @ rowsᵀ`, whose gradients are contiguous; torch's own gradient of `rows` is a transposed view."""
+
+    @staticmethod
+    def forward(ctx: Any, query: Tensor, rows: Tensor) -> Tensor:
+        ctx.save_for_backward(query, rows)
+        return query @ rows.transpose(-1, -2)
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
+        query, rows = ctx.saved_tensors
+        return grad @ rows, grad.transpose(-1, -2) @ query
 
 
 class DistMult(Decoder):
@@ -226,8 +253,3 @@ class DotProduct(Decoder):
 
     def query(self, kept: Tensor, relation: None, end: str) -> Tensor:
         return kept
-
-
-def _checked(end: str) -> str:
-    check_choice("end", end, ENDS)
-    return end

@@ -16,8 +16,10 @@ from workbench.links.edge_batch import EdgeBatch
 from workbench.links.false_negatives import false_negatives
 from workbench.nn.decoders import Decoder
 from workbench.nn.losses import check_loss
+from workbench.nn.pair_losses import softmax_pair_loss
 from workbench.nn.pair_scores import pair_scores
 from workbench.nn.signature import Forward
+from workbench.nn.softmax_products import compares_by_products, softmax_of_pairs
 from workbench.training.accumulate import Phase, accumulate, unmeasured
 from workbench.training.arguments import as_batches, check_halo, check_optimizer
 
@@ -114,7 +116,10 @@ def link_step(
 
 def _loss(decoder: Decoder, h: Tensor, pairs: EdgeBatch, loss_fn: PairLoss, known: Graph | None) -> Tensor:
     """Sum of the losses of all pairs and ends."""
-    scores = pair_scores(decoder, h, pairs.to(h.device))
+    pairs = pairs if pairs.device == h.device else pairs.to(h.device)
+    if loss_fn is softmax_pair_loss and known is None and pairs.chunk is not None and compares_by_products(decoder):
+        return softmax_of_pairs(decoder, h, pairs)
+    scores = pair_scores(decoder, h, pairs)
     masks = [None] * len(scores)
     if known is not None:
         mask = false_negatives(pairs.to(known.device), known).to(h.device)
