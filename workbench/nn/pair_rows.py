@@ -36,10 +36,9 @@ class _PairRows(torch.autograd.Function):
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> Any:  # type: ignore[override]
-        if not ctx.needs_input_grad[0]:
-            return None, *[None] * len(ctx.positions)
-        out = next(grad for grad in grads if grad is not None).new_zeros(ctx.shape)
+        out = None
         for positions, grad in zip(ctx.positions, grads, strict=True):
-            if grad is not None:
+            if grad is not None and ctx.needs_input_grad[0]:
+                out = grad.new_zeros(ctx.shape) if out is None else out
                 add_rows(out, positions.flatten(), grad.flatten(0, -2))
         return out, *[None] * len(ctx.positions)

@@ -52,54 +52,33 @@ def pair_scores(decoder: Decoder, h: Tensor, pairs: EdgeBatch) -> list[PairScore
     return [_per_pair(decoder, h, pairs)] if pairs.chunk is None else _shared(decoder, h, pairs)
 
 
-class ChunkedRows(NamedTuple):
-    """Rows of the pairs of all chunks and of the candidates for one of their ends.
-
-    Args:
-        end: the end that is predicted, "src" or "dst".
-        kept: floating [chunks, size, dim], rows of the other end, of the pairs of each chunk.
-        relation: integer [chunks, size], or None.
-        other: [chunks, size, dim], rows of the end that is predicted.
-        candidates: [chunks, count, dim].
-    """
-
-    end: str
-    kept: Tensor
-    relation: Tensor | None
-    other: Tensor
-    candidates: Tensor
-
-
-def chunked_rows(h: Tensor, pairs: EdgeBatch) -> tuple[list[ChunkedRows], Tensor | None]:
-    """Gather the rows of pairs that share negatives, laid out as [chunks, pairs of the largest chunk].
-
-    Args:
-        h: floating [num_seeds, dim].
-        pairs: with chunks.
-
-    Returns:
-        One entry per end that negatives replace, "src" first; and where each pair is in the layout, int64 [num_pairs],
-        None for one after another. Chunks with fewer pairs than the largest are filled up with pair 0.
-    """
-    at, slots = _slots(pairs)
-    negatives = {end: ids for end, ids in zip(ENDS, (pairs.neg_src, pairs.neg_dst), strict=True) if ids is not None}
-    src, dst, *candidates = pair_rows(h, pairs.src[at], pairs.dst[at], *negatives.values())
-    relation = None if pairs.relation is None else pairs.relation[at]
-    ends = {"src": (dst, relation, src), "dst": (src, relation, dst)}
-    return [ChunkedRows(end, *ends[end], rows) for end, rows in zip(negatives, candidates, strict=True)], slots
-
-
 def _shared(decoder: Decoder, h: Tensor, pairs: EdgeBatch) -> list[PairScores]:
-    ends, slots = chunked_rows(h, pairs)
-    scores = []
-    for end, *rows in ends:
-        positive, negative = decoder.scores(*rows, end=end)
+    at, slots = chunk_layout(pairs)
+    negatives = shared_negatives(pairs)
+    src, dst, *candidates = pair_rows(h, pairs.src[at], pairs.dst[at], *negatives.values())
+    relation, scores = None if pairs.relation is None else pairs.relation[at], []
+    for end, rows in zip(negatives, candidates, strict=True):
+        kept, other = (src, dst) if end == "dst" else (dst, src)
+        positive, negative = decoder.scores(kept, relation, other, rows, end=end)
         scores.append(PairScores(end, *_unpacked(slots, positive.flatten(), negative.flatten(0, 1))))
     return scores
 
 
-def _slots(pairs: EdgeBatch) -> tuple[Tensor, Tensor | None]:
-    """Return the pairs of each chunk, [chunks, size], and where each pair is in them; None: one after another."""
+def shared_negatives(pairs: EdgeBatch) -> dict[str, Tensor]:
+    """Return the negatives of each end that they replace, [chunks, count], "src" first."""
+    return {end: ids for end, ids in zip(ENDS, (pairs.neg_src, pairs.neg_dst), strict=True) if ids is not None}
+
+
+def chunk_layout(pairs: EdgeBatch) -> tuple[Tensor, Tensor | None]:
+    """Lay pairs out by chunks, with as many columns as the largest chunk has pairs.
+
+    Args:
+        pairs: with chunks.
+
+    Returns:
+        Pairs, int64 [chunks, size], where smaller chunks are filled up with pair 0; and where each pair is in them,
+        int64 [num_pairs], or None if the pairs are there one after another.
+    """
     assert pairs.chunk is not None
     every = torch.arange(pairs.num_pairs, device=pairs.device)
     size = pairs.num_pairs // max(1, pairs.num_chunks)
