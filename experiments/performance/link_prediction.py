@@ -10,6 +10,7 @@ product per pair (`pairs`); its rows are DGL's `NodeEmbedding` with `SparseAdagr
 """
 
 from collections.abc import Callable, Iterator
+from itertools import chain, count, islice, repeat
 from typing import Any, Literal
 
 import pandas as pd
@@ -70,9 +71,9 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
         ours.copy_parameters(theirs)
         check_equal(ours, theirs)
         times = beside_dgl(ours.train, dgl_train(config, kg, theirs), repeats=config.repeats)
-    edges = min(config.max_batches * config.batch_size, len(kg.train))
+    edges = config.max_batches * config.batch_size
     speeds = {f"{side}_edges_per_second": edges / times[f"{side}_seconds"] for side in ("ours", "dgl")}
-    yield {"graph": config.dataset.name, "num_batches": -(-edges // config.batch_size), **speeds, **times}
+    yield {"graph": config.dataset.name, "num_batches": config.max_batches, **speeds, **times}
 
 
 class OurLinks:
@@ -94,9 +95,11 @@ class OurLinks:
             negatives=wb.Negatives(config.negatives, chunks=config.chunks, ends="both"),
         )
 
+        self.batches = chain.from_iterable(repeat(self.loader))  # epoch after epoch
+
     def train(self) -> None:
-        """Train on the first batches of the next epoch."""
-        for (_, pairs, batch), _ in zip(self.loader, range(self.config.max_batches), strict=False):
+        """Train on the next batches."""
+        for _, pairs, batch in islice(self.batches, self.config.max_batches):
             self.step(pairs, batch)
 
     def step(self, pairs: wb.EdgeBatch, batch: wb.MiniBatch) -> Tensor:
@@ -152,9 +155,11 @@ def draw_negatives(config: Config, kg: KnowledgeGraph) -> Tensor:
 def dgl_train(config: Config, kg: KnowledgeGraph, peer: DglLinks) -> Callable[[], None]:
     """A function that trains DGL's side on as many batches."""
 
+    epochs = (torch.randperm(len(kg.train)).split(config.batch_size) for _ in count())
+    batches = chain.from_iterable(epochs)
+
     def train() -> None:
-        batches = torch.randperm(len(kg.train)).split(config.batch_size)[: config.max_batches]
-        for edges in batches:
+        for edges in islice(batches, config.max_batches):
             peer.step(edges, draw_negatives(config, kg))
 
     return train
