@@ -125,6 +125,9 @@ class OurLinks:
 def check_equal(ours: OurLinks, theirs: DglLinks) -> None:
     """Check that both sides compute the same on one batch, twice: the second loss depends on the first step.
 
+    The second losses are compared with torch's rows alone: DGL adds eps inside of the square root, which slows down the
+    first steps of rows with small gradients.
+
     Args:
         ours: this library's side.
         theirs: DGL's side with the same parameters and rows.
@@ -142,7 +145,7 @@ def check_equal(ours: OurLinks, theirs: DglLinks) -> None:
     excluded, batch = pairs.target_edges(graph), wb.MiniBatch(pairs.seeds, ())
     if ours.encoder is not None:
         batch = wb.FullNeighborSampler(1).sample(graph, pairs.seeds, exclude_edges=excluded)
-    for _ in range(2):
+    for _ in range(2 if config.rows == "torch" else 1):
         losses = ours.step(pairs, batch), theirs.step(edges, negatives, excluded)
         torch.testing.assert_close(*losses, rtol=1e-3, atol=0)
 

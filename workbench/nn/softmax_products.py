@@ -12,7 +12,7 @@ from workbench.nn.decoders import Decoder
 from workbench.nn.pair_rows import pair_rows
 from workbench.nn.pair_scores import chunk_layout, shared_negatives
 
-_BLOCK_BYTES = 1 << 21  # of scores, which then stay in the cache for all that is done with them
+_BLOCK_BYTES = 1 << 20  # of scores, which then stay in the cache for all that is done with them
 
 
 def softmax_of_pairs(decoder: Decoder, h: Tensor, pairs: EdgeBatch, *, factor: float = 1.0) -> Tensor:
