@@ -60,7 +60,8 @@ class DglLinks:
         self.row_optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
-        self.row_optimizer.step()
+        with torch.sparse.check_sparse_tensor_invariants(False):  # said so, or torch warns of its own optimizer
+            self.row_optimizer.step()
         return loss.detach()
 
     def loss(self, edges: Tensor, negatives: Tensor, excluded: Tensor | None = None) -> Tensor:
