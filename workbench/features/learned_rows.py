@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -175,7 +175,7 @@ def _writable(name: str, rows: Any) -> WritableStore:
     required = ("row_shape", "dtype", "device", "__len__", "read", "write")
     if isinstance(rows, type) or any(not hasattr(rows, member) for member in required):
         check_type(name, rows, Tensor, "pass a tensor [num_nodes, …], or a store with read and write")
-    return rows
+    return cast(WritableStore, rows)
 
 
 def _zeros_like(values: WritableStore) -> Tensor:

@@ -7,7 +7,7 @@ from torch import Tensor
 
 from workbench.core.errors import check_type
 from workbench.links.edge_batch import EdgeBatch
-from workbench.nn.decoders import ENDS, Decoder
+from workbench.nn.decoder import ENDS, Decoder
 from workbench.nn.pair_rows import pair_rows
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from workbench.links.edge_batch import EdgeBatch
-from workbench.nn.decoders import Decoder
+from workbench.nn.decoder import Decoder
 from workbench.nn.pair_rows import pair_rows
 from workbench.nn.pair_scores import chunk_layout, shared_negatives
 

@@ -14,7 +14,7 @@ from workbench.features.learned_rows import LearnedRows
 from workbench.features.sources import as_store, check_covers
 from workbench.links.edge_batch import EdgeBatch
 from workbench.links.false_negatives import false_negatives
-from workbench.nn.decoders import Decoder
+from workbench.nn.decoder import Decoder
 from workbench.nn.losses import check_loss
 from workbench.nn.pair_losses import softmax_pair_loss
 from workbench.nn.pair_scores import pair_scores
