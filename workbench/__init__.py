@@ -60,6 +60,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.features.cache.static import rank_by_frequency as rank_by_frequency
     from workbench.features.cached_rows import CachedRows as CachedRows
     from workbench.features.disk_rows import DiskRows as DiskRows
+    from workbench.features.learned_rows import LearnedRows as LearnedRows
     from workbench.features.macrobatch_bytes import FetchBytes as FetchBytes
     from workbench.features.macrobatch_bytes import macrobatch_bytes as macrobatch_bytes
     from workbench.features.macrobatch_counts import MacrobatchCounts as MacrobatchCounts
@@ -103,12 +104,21 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.meter.stopwatch import Stopwatch as Stopwatch
     from workbench.meter.stopwatch import timed as timed
     from workbench.meter.thread_stopwatch import ThreadStopwatch as ThreadStopwatch
+    from workbench.nn.decoders import ComplEx as ComplEx
+    from workbench.nn.decoder import Decoder as Decoder
+    from workbench.nn.decoders import DistMult as DistMult
+    from workbench.nn.decoders import DotProduct as DotProduct
+    from workbench.nn.decoders import TransE as TransE
     from workbench.nn.dropout import HashDropout as HashDropout
     from workbench.nn.inputs import Inputs as Inputs
     from workbench.nn.model import build_model as build_model
     from workbench.nn.model_work import LayerSize as LayerSize
     from workbench.nn.model_work import ModelWork as ModelWork
     from workbench.nn.model_work import model_work as model_work
+    from workbench.nn.pair_losses import logistic_pair_loss as logistic_pair_loss
+    from workbench.nn.pair_losses import softmax_pair_loss as softmax_pair_loss
+    from workbench.nn.pair_scores import PairScores as PairScores
+    from workbench.nn.pair_scores import pair_scores as pair_scores
     from workbench.nn.symmetric_norm import symmetric_norm as symmetric_norm
     from workbench.outofcore.balanced import balanced_order as balanced_order
     from workbench.outofcore.beta import beta_order as beta_order
@@ -198,6 +208,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.training.exactness.check import Exactness as Exactness
     from workbench.training.exactness.check import check_exact as check_exact
     from workbench.training.layerwise import layerwise as layerwise
+    from workbench.training.link_step import link_step as link_step
     from workbench.training.locality_control import LocalityControl as LocalityControl
     from workbench.training.profile import EpochProfile as EpochProfile
     from workbench.training.profile import profile_epoch as profile_epoch
@@ -258,6 +269,7 @@ _NAMES = {
     "features.cache.static": ["rank_by_degree", "rank_by_frequency"],
     "features.cached_rows": ["CachedRows"],
     "features.disk_rows": ["DiskRows"],
+    "features.learned_rows": ["LearnedRows"],
     "features.macrobatch_bytes": ["FetchBytes", "macrobatch_bytes"],
     "features.macrobatch_counts": ["MacrobatchCounts", "count_macrobatches"],
     "features.macrobatch_plan": ["MacrobatchPlan"],
@@ -276,10 +288,14 @@ _NAMES = {
     "memory.recovery": ["Recovery"],
     "memory.training_setup": ["TrainingSetup"],
     "memory.estimate": ["MemoryEstimate"],
+    "nn.decoder": ["Decoder"],
+    "nn.decoders": ["ComplEx", "DistMult", "DotProduct", "TransE"],
     "nn.dropout": ["HashDropout"],
     "nn.inputs": ["Inputs"],
     "nn.model": ["build_model"],
     "nn.model_work": ["LayerSize", "ModelWork", "model_work"],
+    "nn.pair_losses": ["logistic_pair_loss", "softmax_pair_loss"],
+    "nn.pair_scores": ["PairScores", "pair_scores"],
     "nn.symmetric_norm": ["symmetric_norm"],
     "outofcore.balanced": ["balanced_order"],
     "outofcore.beta": ["beta_order"],
@@ -339,6 +355,7 @@ _NAMES = {
     "training.evaluate": ["accuracy", "full_neighbour_logits"],
     "training.adapters": ["micro_batches"],
     "training.layerwise": ["layerwise"],
+    "training.link_step": ["link_step"],
     "training.locality_control": ["LocalityControl"],
     "training.profile": ["EpochProfile", "profile_epoch"],
     "training.aggregate_on_read": ["AggregateOnRead"],

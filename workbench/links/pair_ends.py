@@ -6,6 +6,10 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import INT64_MAX, check_at_least, check_ids, check_tensors, check_vector
+from workbench.kernels.relabel import relabeler
+
+_SMALL_MAP = 1 << 22  # ids below this need a map of 16 MiB, which all batches share
+_MAP_PER_ID = 64  # size of a map, relative to the ids, up to which it takes less time than sorting
 
 
 def first_appearances(ids: Tensor) -> tuple[Tensor, Tensor]:
@@ -17,6 +21,16 @@ def first_appearances(ids: Tensor) -> tuple[Tensor, Tensor]:
     >>> first_appearances(torch.tensor([7, 3, 7, 5]))
     (tensor([7, 3, 5]), tensor([0, 1, 0, 2]))
     """
+    limit = int(ids.max()) + 1 if len(ids) and ids.device.type == "cpu" else 0
+    if 0 < limit <= max(_SMALL_MAP, _MAP_PER_ID * len(ids)):
+        with relabeler(limit, ids[:0]) as label:
+            position = label(ids).long()
+            return label.node_ids.clone(), position
+    return first_appearances_torch(ids)
+
+
+def first_appearances_torch(ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Compute `first_appearances` in plain torch, on any device, by sorting."""
     values, rank = torch.unique(ids, return_inverse=True)
     positions = torch.arange(len(ids), device=ids.device)
     order = torch.argsort(torch.full_like(values, len(ids)).scatter_reduce_(0, rank, positions, "amin"))

@@ -52,6 +52,16 @@ def epoch() -> pd.DataFrame:
     return pd.DataFrame({"graph": "ogbn-arxiv", "batch_size": 1024, "hidden_dim": w, **TIMES} for w in (16, 64, 256))
 
 
+def link_prediction() -> pd.DataFrame:
+    return pd.DataFrame(
+        {"graph": "fb15k-237", "encoder": encoder, "scoring": scoring, "rows": rows, "threads": threads, **TIMES}
+        for encoder in ("none", "sage")
+        for scoring in ("products", "pairs")
+        for rows in ("torch", "dgl")
+        for threads in (None, 1)
+    )
+
+
 def micro_batches() -> pd.DataFrame:
     times = {"overhead": 1.05, "overhead_low": 1.02, "overhead_high": 1.1, "overhead_with_split": 1.2}
     return pd.DataFrame(

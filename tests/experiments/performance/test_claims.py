@@ -17,6 +17,7 @@ FIGURES = (
     "aggregation",
     "epoch",
     "micro_batches",
+    "link_prediction",
     "cooperation",
     "macrobatch",
     "boundaries",
@@ -67,6 +68,8 @@ def test_all_claims_hold_in_a_table_made_for_them(figure: str) -> None:
         ("aggregation", "kind == 'gat'", "ratio_best", 7.9, {"attention-gains-most"}),
         ("epoch", "hidden_dim == 256", "ratio_best", 1.1, {"faster-at-every-width"}),
         ("epoch", "hidden_dim == 16", "ratio_best", 1.9, {"faster-in-narrow-layers"}),
+        ("link_prediction", "scoring == 'products' and rows == 'torch'", "ratio_best", 1.9, {"twice-products"}),
+        ("link_prediction", "scoring == 'pairs' and encoder == 'sage'", "ratio_best", 1.9, {"twice-pairs"}),
         ("micro_batches", "num_parts == 4 and method == 'reg'", "overhead", 1.11, {"cheap-in-4-parts"}),
         ("micro_batches", "num_parts == 16 and hidden_dim == 16", "overhead", 1.51, {"cheap-in-16-parts"}),
         ("cooperation", "num_ranks == 1 and hidden_dim == 16", "cpu_ratio", 1.11, {"cheap-alone"}),
@@ -118,7 +121,8 @@ def test_findings_on_seconds_are_timed() -> None:
         figure: {finding.timed for finding in load_experiment(f"performance/{figure}").check(getattr(tables, figure)())}
         for figure in FIGURES
     }
-    of_time = ("sampling", "labor", "splitting", "aggregation", "epoch", "micro_batches", "boundaries", "caches")
+    of_time = {"sampling", "labor", "splitting", "aggregation", "epoch", "micro_batches", "boundaries", "caches"}
+    of_time |= {"link_prediction"}
     both_kinds = ("buffers", "cooperation", "dense", "disk_rows", "macrobatch", "partitioning", "streaming_partition")
     for both in both_kinds:
         assert timed.pop(both) == {False, True}

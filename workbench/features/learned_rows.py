@@ -1,0 +1,198 @@
+"""`LearnedRows`: rows that are trained, with sparse Adagrad steps on the rows that a batch touched."""
+
+from collections.abc import Callable
+from functools import partial
+from typing import Any, cast
+
+import torch
+from torch import Tensor
+
+from workbench.core.errors import check_ids, check_type
+from workbench.core.interrupts import deferred_interrupt
+from workbench.core.minibatch import MiniBatch
+from workbench.features.adagrad import adagrad_rows
+from workbench.features.memory_rows import MemoryRows
+from workbench.features.protocols import WritableStore, check_rows
+from workbench.kernels.relabel import relabeler
+from workbench.kernels.row_scatter import add_rows
+
+
+class LearnedRows:
+    """Trainable rows by raw-graph id; values and Adagrad state are in writable stores, in memory or in a buffer.
+
+    The gradients of a row are summed over the micro-batches of a batch, then `step` makes one update:
+    `s += g²`, `value −= lr · g / (√s + eps)`. Only rows with a gradient are read and written, and sums are made in the
+    order of the micro-batches, so a step gives the same bits again.
+
+        rows = wb.LearnedRows(torch.randn(num_nodes, 50) * 1e-3, lr=0.1)
+        wb.accumulate(model, micro, lambda mb: rows.read(mb.node_ids), loss_of, after=rows.add)
+        rows.step()
+
+    `workbench.link_step` does this.
+
+    Args:
+        values: floating [num_nodes, …], or a `WritableStore` of such rows, which steps change.
+        state: sums of squared gradients, of the same shape and dtype; None: zeros in memory.
+        lr: learning rate, above 0.
+        eps: added to the square root, at least 0.
+
+    Raises:
+        TypeError: values that are not floating, or that can't be written to.
+        ValueError: a number out of range, or a state of another shape, dtype or device.
+
+    Source: Duchi et al., "Adaptive subgradient methods" (JMLR 2011), with a diagonal matrix, as in MariusGNN
+    (EuroSys 2023) and `torch.optim.Adagrad`.
+    """
+
+    def __init__(self, values: Any, state: Any = None, *, lr: float = 0.1, eps: float = 1e-10) -> None:
+        self.values = _writable("values", values)
+        state = _zeros_like(self.values) if state is None else state
+        if not self.values.dtype.is_floating_point:
+            raise TypeError(f"values are {self.values.dtype}; learnt rows must be floating, such as values.float()")
+        self.state = _writable("state", state)
+        _check_alike(self.values, self.state)
+        self.lr, self.eps = _number("lr", lr, positive=True), _number("eps", eps, positive=False)
+        self._pending: list[tuple[Tensor, Tensor]] = []
+        both_tensors = isinstance(values, Tensor) and isinstance(state, Tensor)
+        self._tensors = (values, state) if both_tensors else None  # which are updated in place
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self.values.row_shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self.values.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self.values.device
+
+    def __len__(self) -> int:
+        return len(self.values)
+
+    def read(self, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
+        """Read rows, as a leaf that requires a gradient; without gradients under `torch.no_grad` or with `out`.
+
+        Args:
+            ids: int64 or int32 [n], not necessarily unique, on any device.
+            out: [n, *row_shape] to write to and return; None allocates it.
+
+        Returns:
+            [n, *row_shape], one row per id.
+
+        Raises:
+            IndexError: an id out of range.
+        """
+        rows = self.values.read(ids, out=out)
+        return rows.requires_grad_() if out is None and torch.is_grad_enabled() else rows
+
+    def add(self, mb: MiniBatch, inputs: Any) -> None:
+        """Add the gradients of a micro-batch's rows: the `after` of `accumulate` and `train_step`.
+
+        Args:
+            mb: the micro-batch.
+            inputs: its `Inputs`, of which `x` was read for `mb.node_ids`.
+        """
+        if inputs.x.grad is not None:
+            self.add_gradients(mb.node_ids, inputs.x.grad)
+
+    def add_gradients(self, ids: Tensor, gradients: Tensor) -> None:
+        """Add gradients of rows, to those of earlier calls since the last step.
+
+        Args:
+            ids: int64 or int32 [n], not necessarily unique, on any device.
+            gradients: [n, *row_shape] in the dtype of the rows; shared until the step, not copied.
+
+        Raises:
+            IndexError: an id out of range.
+            TypeError: ids that are no integers, or gradients of another dtype.
+            ValueError: gradients of another shape.
+        """
+        ids = check_ids("ids", ids, len(self))
+        check_rows("gradients", gradients, self.values, len(ids))
+        self._pending.append((ids.to(self.device), gradients.detach().to(self.device)))
+
+    def zero_grad(self) -> None:
+        """Discard gradients that no step has used."""
+        self._pending.clear()
+
+    def step(self) -> None:
+        """Update the rows that have gradients, all of them or, after an error or an interrupt, none."""
+        update = self.prepare_step()
+        with deferred_interrupt():
+            update()
+        self.zero_grad()
+
+    def prepare_step(self) -> Callable[[], None]:
+        """Return a function that updates the rows, so that it can run together with an optimizer's step.
+
+        Until `zero_grad`, the gradients stay.
+        """
+        ids, gradients = self._summed()
+        options = {"lr": self.lr, "eps": self.eps}
+        if self._tensors is not None:
+            return partial(adagrad_rows, *self._tensors, ids, gradients, **options)
+        old, state = self.values.read(ids), self.state.read(ids)
+        adagrad_rows(values := old.clone(), state, torch.arange(len(ids), device=self.device), gradients, **options)
+        return partial(self._write, ids, old, values, state)
+
+    def _write(self, ids: Tensor, old_values: Tensor, values: Tensor, state: Tensor) -> None:
+        """Write values and state; if the state can't be written, the values are restored."""
+        self.values.write(ids, values)
+        try:
+            self.state.write(ids, state)
+        except BaseException:
+            self.values.write(ids, old_values)
+            raise
+
+    def _summed(self) -> tuple[Tensor, Tensor]:
+        """Return the distinct ids, and the sum of each one's gradients, in the order in which they were added."""
+        if not self._pending:
+            none = torch.empty(0, dtype=torch.int64, device=self.device)
+            return none, torch.empty(0, *self.row_shape, dtype=self.dtype, device=self.device)
+        ids, gradients = (
+            column[0] if len(column) == 1 else torch.cat(column) for column in zip(*self._pending, strict=True)
+        )
+        with relabeler(len(self), ids[:0]) as label:
+            position = label(ids)
+            distinct = label.node_ids
+        if len(distinct) == len(ids):
+            return ids, gradients
+        sums = gradients.new_zeros(len(distinct), *self.row_shape)
+        add_rows(sums.flatten(1), position, gradients.flatten(1))
+        return distinct, sums
+
+    def __repr__(self) -> str:
+        return f"LearnedRows({self.values!r}, lr={self.lr}, eps={self.eps})"
+
+
+def _writable(name: str, rows: Any) -> WritableStore:
+    if isinstance(rows, Tensor):
+        if rows.requires_grad:
+            raise ValueError(f"{name} requires a gradient; rows are updated by step(), pass {name}.detach()")
+        return MemoryRows(rows)
+    required = ("row_shape", "dtype", "device", "__len__", "read", "write")
+    if isinstance(rows, type) or any(not hasattr(rows, member) for member in required):
+        check_type(name, rows, Tensor, "pass a tensor [num_nodes, …], or a store with read and write")
+    return cast(WritableStore, rows)
+
+
+def _zeros_like(values: WritableStore) -> Tensor:
+    return torch.zeros(len(values), *values.row_shape, dtype=values.dtype, device=values.device)
+
+
+def _check_alike(values: WritableStore, state: WritableStore) -> None:
+    for name in ("row_shape", "dtype", "device"):
+        ours, theirs = getattr(values, name), getattr(state, name)
+        if ours != theirs:
+            raise ValueError(f"state has {name} {theirs}, but values have {ours}; pass torch.zeros_like(values)")
+    if len(values) != len(state):
+        raise ValueError(f"state has {len(state)} rows, but values have {len(values)}; pass torch.zeros_like(values)")
+
+
+def _number(name: str, value: float, *, positive: bool) -> float:
+    number = float(value)
+    if not 0 <= number < float("inf") or (positive and not number):
+        raise ValueError(f"{name} is {value!r}; it must be {'above 0' if positive else 'at least 0'} and finite")
+    return number
