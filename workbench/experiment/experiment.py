@@ -21,7 +21,7 @@ from workbench.experiment.grid_runs import GridRuns, runs_of_grid
 from workbench.experiment.key import point_key, summary_key
 from workbench.experiment.parallel import Executor, process_limits
 from workbench.experiment.point_dataset import at_hand, describe_dataset
-from workbench.experiment.sweep import run_sweep
+from workbench.experiment.sweep import Progress, run_sweep
 from workbench.experiment.table import table_of
 from workbench.paths import project_root, shown_path
 from workbench.tracking.opening import open_store
@@ -172,13 +172,13 @@ class Experiment:
         device: str | None = None,
         overrides: Mapping[str, Any] | None = None,
         store: Store | None = None,
-        progress: bool | None = None,
+        progress: Progress = None,
         jobs: int = 1,
         time_limit_seconds: float | None = None,
         in_subprocess: bool | None = None,
         executor: Executor = "processes",
     ) -> list[Run]:
-        """Like `run`, but return the runs themselves."""
+        """Like `run`, but return the runs themselves; `progress` may be a bar of several sweeps."""
         self.configs(size=size, device=device, overrides=overrides)
         limit = time_limit_seconds if time_limit_seconds is not None else self._time_limit(size)
         limits = process_limits(jobs, limit, in_subprocess, executor)
@@ -272,7 +272,9 @@ class Experiment:
     def _validated(self, size: str, device: str | None, overrides: Mapping[str, Any] | None) -> list[PointConfig]:
         where = shown_path(self.file)
         try:
-            return configs(grids(self.spec, size, device=device, overrides=overrides), self.module.Config, where)
+            found = grids(self.spec, size, device=device, overrides=overrides)
+            given = [*(overrides or {}), *(["device"] if device else [])]
+            return configs(found, self.module.Config, where, given)
         except ConfigError as error:
             raise ConfigError(str(error) if where in str(error) else f"{where}: {error}") from None
 
