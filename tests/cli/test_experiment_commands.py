@@ -1,19 +1,35 @@
 """`workbench list | run | reproduce` on toy experiments."""
 
 import re
+import shutil
 import sys
 
 import pytest
 
 from workbench.cli import main
 from workbench.experiment.experiment import Experiment
+from workbench.tracking.finished_points import finished_points
 
 
-def test_list(run):
-    status, out, _ = run("list", store=False)
+def test_list(run, monkeypatch):
+    status, out, _ = run("list", "--all")
     rows = [line.split() for line in out.splitlines()]
     assert status == 0 and rows[1][0] == "toys/fig1" and rows[2][0] == "toys/fig2" and rows[2][-1] == "toys/fig1"
     assert "smoke real paper" in out
+    assert run("list", "fig2")[1].splitlines()[1].startswith("toys/fig2")
+    monkeypatch.setenv("COLUMNS", "50")
+    assert max(map(len, run("list")[1].splitlines())) <= 50
+
+
+def test_list_shows_what_was_run(run, tmp_path, empty_database):
+    run("run", "toys/fig1", "--set", "number=[1, 2]")
+    head, first, second = run("list")[1].splitlines()
+    assert head.split() == ["figure", "title", "sizes", "run"]
+    assert first.endswith("smoke 2") and second.endswith("smoke 2"), "a view's points are those of its sweep"
+    database = f"sqlite:///{shutil.copyfile(empty_database, tmp_path / 'mlflow.db')}"
+    assert main(["run", "toys/fig1", "--store", database]) == 0
+    assert finished_points(database) == {("toys/fig1", "smoke"): 3}
+    assert finished_points(f"sqlite:///{tmp_path}/none.db") == {} and not (tmp_path / "none.db").exists()
 
 
 def test_run_shows_rows_findings_and_the_slowest_points(run, calls):

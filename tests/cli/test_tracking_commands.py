@@ -38,7 +38,11 @@ def test_compare_shows_what_differs_and_the_figures_columns(run, toys):
 def test_compare_without_a_figure_lists_the_sweeps(run):
     run("run", "toys/fig1")
     head, row, _, hint = run("compare")[1].splitlines()
-    assert head.split() == ["sweep", "size", "runs", "seconds", "last"] and row.split()[:3] == ["toys/fig1", "smoke", "3"]
+    assert head.split() == ["sweep", "size", "runs", "seconds", "last"] and row.split()[:3] == [
+        "toys/fig1",
+        "smoke",
+        "3",
+    ]
     assert "compare PAPER/FIGURE" in hint
 
 

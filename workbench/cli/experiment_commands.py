@@ -9,6 +9,7 @@ import click
 
 from workbench.cli.command_group import write_lines
 from workbench.cli.figure_names import load_figure, load_figures
+from workbench.cli.option_values import SIZES
 from workbench.cli.report_command import report_file, write_report
 from workbench.cli.shared_options import figure_argument, names_argument, page_option, store_option, sweep_options
 
@@ -38,19 +39,13 @@ def _home(figure: Any) -> str:
 
 
 def _points_run(store: str | None) -> dict[str, str]:
-    """Sweep to its sizes and number of finished points; empty if there is no store yet or it can't be reached."""
-    from workbench.tracking.opening import open_store
-    from workbench.tracking.store import StoreError
+    """Sweep to its sizes and their numbers of finished points."""
+    from workbench.tracking.finished_points import finished_points
+    from workbench.tracking.uri import tracking_uri
 
-    try:
-        counts = open_store(store).points()
-    except (StoreError, ImportError, ValueError):
-        return {}
-    sweeps = dict.fromkeys(sweep for sweep, _ in counts)
-    return {
-        sweep: ", ".join(f"{size} {count}" for (of, size), count in sorted(counts.items()) if of == sweep)
-        for sweep in sweeps
-    }
+    counts = sorted(finished_points(tracking_uri(store)).items(), key=lambda item: SIZES.index(item[0][1]))
+    sweeps = dict.fromkeys(sweep for (sweep, _), _ in counts)
+    return {sweep: ", ".join(f"{size} {count}" for (of, size), count in counts if of == sweep) for sweep in sweeps}
 
 
 @click.command()
@@ -94,8 +89,8 @@ def reproduce(
 ) -> None:
     """Run the figures that changed, say a line per sweep, and write the report.
 
-    Tables go to a folder beside the page. Names restrict this to papers or figures. A figure is unchanged if all its points
-    finished, and it was drawn and logged, with the present code, configuration and data.
+    Tables go to a folder beside the page. Names restrict this to papers or figures. A figure is unchanged if all its
+    points finished, and it was drawn and logged, with the present code, configuration and data.
     """
     from workbench.cli.reproduction import Reproduction
     from workbench.report.terminal_width import terminal_width

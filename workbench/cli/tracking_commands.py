@@ -120,7 +120,9 @@ def _main(found: "pd.DataFrame", measured: list[str]) -> "pd.DataFrame":
 def _short(settings: "dict[str, str]") -> dict[str, str]:
     """Digests by their first characters; lists of digests are left out."""
     return {
-        name: value[:_ID] if name in ("commit", "code") else value for name, value in settings.items() if value != "null"
+        name: value[:_ID] if name in ("commit", "code") else value
+        for name, value in settings.items()
+        if value != "null"
     }
 
 

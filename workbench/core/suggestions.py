@@ -25,10 +25,7 @@ def did_you_mean(value: object, choices: Iterable[str]) -> str:
     by_key = {_key(choice): choice for choice in reversed(known)}
     suffixes = [choice for choice in known if _key(choice.rpartition("/")[2]) == _key(value)]
     found = get_close_matches(_key(value), by_key, n=1, cutoff=_SIMILARITY)
-    if _key(value) in by_key or not suffixes:
-        meant = [by_key[key] for key in found]
-    else:
-        meant = suffixes
+    meant = [by_key[key] for key in found] if _key(value) in by_key or not suffixes else suffixes
     return f"did you mean {' or '.join(map(repr, meant))}?" if meant else ""
 
 

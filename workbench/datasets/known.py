@@ -4,7 +4,6 @@ from typing import NamedTuple
 
 from workbench.core.suggestions import did_you_mean
 
-
 _FORMAT = "its arrays are listed in docs/data.md"
 
 
