@@ -7,6 +7,7 @@ import click
 
 from workbench.cli.command_group import write_lines
 from workbench.cli.figure_names import complete_names, load_figure
+from workbench.cli.name_choice import NameChoice
 from workbench.cli.option_values import SIZES
 from workbench.cli.shared_options import store_option
 
@@ -18,7 +19,7 @@ if TYPE_CHECKING:
 
 @click.command()
 @click.argument("figure", metavar="[PAPER/FIGURE]", required=False, shell_complete=complete_names)
-@click.option("--size", type=click.Choice(SIZES), help="Only runs of this size.")
+@click.option("--size", type=NameChoice(SIZES), help="Only runs of this size.")
 @click.option("--where", "settings", metavar="KEY=VALUE", multiple=True, help="Only runs with this (repeatable).")
 @click.option("--columns", metavar="A,B,...", help="Only these columns, in this order.")
 @click.option("--all", "all_columns", is_flag=True, help="All columns, and all runs if no figure is named.")
