@@ -1,5 +1,6 @@
 """Grids of one size: values from YAML, the caller's overrides, all combinations of the axes, validated."""
 
+import json
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 from workbench.experiment.config import PointConfig
 from workbench.experiment.config_errors import ConfigError, explain
 from workbench.experiment.figure_spec import Axes, Spec
+from workbench.tracking.mlflow_fields import flatten
 
 
 @dataclass(frozen=True)
@@ -132,6 +134,17 @@ def resolved(config: PointConfig) -> dict[str, Any]:
     plain = config.model_dump(mode="json", exclude={"dataset": {"otherwise"}})
     kinds = [kind for kind in type(config).__mro__ if issubclass(kind, PointConfig)]
     return dict(sorted(plain.items(), key=lambda item: sum(item[0] in kind.model_fields for kind in kinds)))
+
+
+def varying(found: Collection[PointConfig]) -> list[str]:
+    """The flat keys, as in tables, of which some configurations have other values than others.
+
+    Args:
+        found: validated configurations.
+    """
+    flat = [{name: json.dumps(value) for name, value in flatten(resolved(config)).items()} for config in found]
+    names = dict.fromkeys(name for config in flat for name in config)
+    return [name for name in names if len({config.get(name) for config in flat}) > 1]
 
 
 def parse_overrides(texts: list[str]) -> dict[str, Any]:
