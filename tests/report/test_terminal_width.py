@@ -55,3 +55,8 @@ def test_long_lines_are_wrapped_below_their_first_word_and_paths_stay_whole():
 def test_two_columns_of_one_name():
     table = pd.DataFrame([("a" * 50, "b" * 50)], columns=["", ""])
     assert max(map(len, fitted_table(table, 60))) <= 60
+
+
+def test_the_first_column_is_shortened_last():
+    table = pd.DataFrame([("paper/" + "figure" * 4, "a title of many words " * 3)], columns=["figure", "title"])
+    assert fitted_table(table, 60)[1].startswith("paper/figurefigurefigurefigure  a title")

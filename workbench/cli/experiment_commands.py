@@ -16,7 +16,7 @@ from workbench.cli.shared_options import figure_argument, names_argument, page_o
 
 @click.command("list")
 @names_argument
-@click.option("--all", "all_columns", is_flag=True, help="All columns: source, and whose rows a figure shows.")
+@click.option("--all", "all_columns", is_flag=True, help="All columns: sizes, source, and whose rows a figure shows.")
 @store_option
 def list_figures(names: tuple[str, ...], all_columns: bool, store: str | None) -> None:
     """List the figures and tables that can be reproduced, and the number of points that were run by size."""
@@ -30,7 +30,7 @@ def list_figures(names: tuple[str, ...], all_columns: bool, store: str | None) -
         for f in figures
     ]
     table = pd.DataFrame(rows, columns=["figure", "title", "sizes", "run", "source", "rows from"])
-    shown = table if all_columns else table.drop(columns=["source", "rows from"])
+    shown = table if all_columns else table[["figure", "run", "title"]]
     write_lines(fitted_table(shown, None if all_columns else terminal_width(), more="--all"))
 
 

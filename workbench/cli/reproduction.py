@@ -125,7 +125,10 @@ def duration(seconds: float) -> str:
 
 
 def closing_lines(sections: Sequence[Section], size: str) -> list[str]:
-    """The verdicts in one sentence, then the parts of claims that did not hold, in words, one line per figure.
+    """The verdicts in one sentence, then what of the claims did not hold.
+
+    Parts without a documented reason are said in their own words, a line per figure; of the others the figures are
+    named, as the report says what and why.
 
     Args:
         sections: of all figures, at one size.
@@ -135,17 +138,23 @@ def closing_lines(sections: Sequence[Section], size: str) -> list[str]:
     timed = sum(1 for section in sections if any(f.timed and not f.held for f in section.findings))
     seconds = f" ({timed} differ in seconds, which do not count)" if timed else ""
     head = f"{len(sections)} figure{'s' * (len(sections) != 1)} at {size}: {counted or 'none finished'}{seconds}"
-    return [head, *(line for section in sections if (line := not_held_line(section)))]
+    known = [one.name for one in sections if any(f.counts and f.name in one.deviations for f in one.not_held)]
+    documented = [f"not all of it held, for reasons that the report states: {', '.join(known)}"] if known else []
+    return [head, *filter(None, map(not_held_line, sections)), *documented]
 
 
 def not_held_line(section: Section) -> str:
-    """What of a claim did not hold or is undecided, in the words of its statements; "" if all held.
+    """What of a claim did not hold although no reason is documented, or is undecided, in the words of its statements.
 
     Args:
         section: a figure at a size.
+
+    Returns:
+        One line; "" if there is nothing to say.
     """
-    missed = [f"not: {finding.statement}" for finding in section.not_held if finding.counts]
-    unclear = [f"undecided: {finding.statement}" for finding in section.undecided]
+    missed = [f"not: {one.statement}" for one in section.not_held if one.counts and one.name not in section.deviations]
+    count = len(section.undecided)
+    unclear = [f"{count} part{'s' * (count > 1)} undecided, the runs are too few"] if count else []
     return f"{section.symbol} {section.name}: {'; '.join([*missed, *unclear])}" if missed or unclear else ""
 
 

@@ -41,6 +41,8 @@ def wrapped(lines: Iterable[str], width: int | None) -> list[str]:
 def fitted_table(table: pd.DataFrame, width: int | None, *, more: str = "") -> list[str]:
     """Formats a table for a terminal: long texts are shortened, then the last columns are left out and named below.
 
+    The first column is shortened last, since it has the name that a reader types.
+
     Args:
         table: any number of rows, as `text_table` takes it.
         width: columns of the terminal; None: unlimited.
@@ -69,7 +71,8 @@ def _shortened(table: pd.DataFrame, texts: pd.DataFrame, width: int) -> pd.DataF
     excess = _width(lines) - width
     lengths = {i: texts.iloc[:, i].map(len).max() for i in range(texts.shape[1]) if _is_text(table.iloc[:, i])}
     while excess > 0 and lengths and max(lengths.values()) > _LEAST_TEXT:
-        longest = max(lengths, key=lengths.__getitem__)
+        others = {i: length for i, length in lengths.items() if i and length > _LEAST_TEXT}
+        longest = max(others or lengths, key=lengths.__getitem__)
         lengths[longest] -= 1
         excess -= 1
     columns = [
