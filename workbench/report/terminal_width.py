@@ -102,7 +102,7 @@ def _is_text(column: pd.Series) -> bool:
 def _text(value: object) -> str:
     if value is None or value is pd.NA or value != value:
         return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value).rstrip()
 
 
 def _width(lines: list[str]) -> int:
