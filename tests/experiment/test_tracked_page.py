@@ -16,7 +16,7 @@ def test_figures_share_one_copy_of_the_library(toys, store, tmp_path):
     for experiment in experiments:
         log_summary(experiment, "smoke", runs, store)
     pages = list(tmp_path.rglob("figure.html"))
-    (library,) = tmp_path.rglob("plotly.min.js")
+    (library,) = tmp_path.rglob("plotly.min.mjs")
     assert len(pages) == 2 and all(page.stat().st_size < 20_000 for page in pages)
     for page in pages:
         places = re.search(r"FROM_FOLDER = (\[.*?\]);", page.read_text())

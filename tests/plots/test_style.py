@@ -1,5 +1,6 @@
 """Style: distinguishable looks that are the same in all figures, legend entries, template."""
 
+import re
 from typing import Any
 
 import plotly.graph_objects as go
@@ -8,7 +9,8 @@ import plotly.io as pio
 from workbench.memory.estimate import TERMS
 from workbench.partition.batch import PARTITION_METHODS
 from workbench.plots.looks import looks
-from workbench.plots.style import TEMPLATE, TERM_LOOKS, merge_legend
+from workbench.plots.style import TEMPLATE, TERM_LOOKS, merge_legend, titled
+from workbench.report.plotly_embed import caption
 
 
 def test_every_partitioner_has_a_colour_of_its_own_in_all_figures() -> None:
@@ -63,3 +65,14 @@ def test_template_is_registered_and_readable() -> None:
     layout: Any = TEMPLATE.layout
     sizes = [layout.font.size, layout.xaxis.title.font.size, layout.hoverlabel.font.size]
     assert min(sizes) >= 12
+
+
+def test_long_titles_are_wrapped_and_make_room() -> None:
+    short = titled(go.Figure(), "REG needs the least memory", height=400, subtitle="K = 8")
+    long = titled(go.Figure(), "REG needs the least memory of all partitioners " * 3, height=400, subtitle="word " * 30)
+    assert short.layout.title.text.count("<br>") == 1 and short.layout.height == 400
+    lines = re.sub("<span[^>]*>|</span>", "", long.layout.title.text).split("<br>")
+    assert len(lines) == 4 and max(map(len, lines[:2])) <= 76 and max(map(len, lines[2:])) <= 96
+    assert long.layout.height - short.layout.height == long.layout.margin.t - short.layout.margin.t == 40
+    assert caption(long).startswith("REG needs the least memory of all partitioners REG") and "<" not in caption(long)
+    assert titled(go.Figure(), None, height=400).layout.title.text is None

@@ -6,7 +6,7 @@ from typing import Any
 from workbench.files import digest
 from workbench.tracking.store import Store
 
-_LIBRARY = "plotly.min.js"
+_LIBRARY = "plotly.min.mjs"  # MLflow serves .js as plain text, which browsers refuse to run
 
 # MLflow shows the page in a frame whose address is that of the UI after "blob:"; opened from a folder, the page finds
 # the library beside its own run's.
@@ -37,7 +37,7 @@ def log_library(paper: str, store: Store) -> str:
 
     source, name = get_plotlyjs(), f"{paper}/plotly"
     tags = {"claim": "The library that draws the figures of this experiment in a browser."}
-    return store.log_summary(name, name, "smoke", digest(source), {_LIBRARY: source}, tags)
+    return store.log_summary(name, name, "smoke", digest(_LIBRARY, source), {_LIBRARY: source}, tags)
 
 
 def tracked_page(figure: Any, library: str) -> str:

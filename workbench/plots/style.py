@@ -1,5 +1,6 @@
 """Visual style of all figures: a fixed look per memory term, template, legend."""
 
+import textwrap
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
@@ -53,6 +54,9 @@ def hatched(color: str, hatch: str, **pattern: Any) -> dict[str, Any]:
     return {"color": color, "pattern": {"shape": hatch, "fgcolor": "white", "fillmode": "overlay", **pattern}}
 
 
+_TITLE_CHARACTERS, _SUBTITLE_CHARACTERS = 76, 96  # of a line that is 640 pixels wide
+_LINE = 20  # pixels
+
 _AXIS = {
     "automargin": True,
     "gridcolor": "#E8EAED",
@@ -101,18 +105,31 @@ pio.templates["workbench"] = TEMPLATE
 def titled(figure: go.Figure, title: str | None, *, height: int, subtitle: str = "") -> go.Figure:
     """Apply the template, a title and a height; the width adapts to the page.
 
+    A long title is wrapped, so that a picture of 700 pixels, as notebooks have them, shows all of it; the figure gets
+    higher by as much. `layout.meta` has the title on one line.
+
     Args:
         figure: changed in place.
         title: None for none.
-        height: pixels.
+        height: pixels, without further lines of the title.
         subtitle: smaller text below the title.
 
     Returns:
         The same figure.
     """
-    text = f"{title}<br><span style='font-size:13px'>{subtitle}</span>" if subtitle else title
-    figure.update_layout(template="workbench", title_text=text, height=height, margin_t=64 if title else 36)
-    return figure.update_layout(title_pad_t=26, margin_t=76) if subtitle else figure
+    above, below = _lines(title or "", _TITLE_CHARACTERS), _lines(subtitle, _SUBTITLE_CHARACTERS)
+    extra = _LINE * (max(0, len(above) - 1) + max(0, len(below) - 1))
+    small = f"<br><span style='font-size:13px'>{'<br>'.join(below)}</span>" if subtitle else ""
+    text = f"{'<br>'.join(above)}{small}" if title else None
+    figure.update_layout(template="workbench", title_text=text, height=height + extra)
+    figure.update_layout(meta={"title": f"{title}{f' · {subtitle}' if subtitle else ''}"} if title else None)
+    figure.update_layout(margin_t=(64 if title else 36) + extra)
+    return figure.update_layout(title_pad_t=26, margin_t=76 + extra) if subtitle else figure
+
+
+def _lines(text: str, width: int) -> list[str]:
+    """Lines of a title; one with markup of its own stays as it is."""
+    return [text] if "<" in text else textwrap.wrap(text, width, break_long_words=False, break_on_hyphens=False)
 
 
 def merge_legend(figure: go.Figure) -> None:

@@ -21,7 +21,8 @@ def caption(figure: Any) -> str:
     Args:
         figure: a plotly Figure.
     """
-    text = re.sub(r"<br ?/?>", " · ", figure.layout.title.text or "")
+    whole = (figure.layout.meta or {}).get("title") if isinstance(figure.layout.meta, dict) else None
+    text = re.sub(r"<br ?/?>", " · ", whole or figure.layout.title.text or "")
     return unescape(re.sub(r"<[^>]*>", "", text)).strip()
 
 
