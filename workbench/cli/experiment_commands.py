@@ -30,7 +30,7 @@ def list_figures(names: tuple[str, ...], all_columns: bool, store: str | None) -
         for f in figures
     ]
     table = pd.DataFrame(rows, columns=["figure", "title", "sizes", "run", "source", "rows from"])
-    shown = table if all_columns else table[["figure", "run", "title"]]
+    shown: Any = table if all_columns else table[["figure", "run", "title"]]
     write_lines(fitted_table(shown, None if all_columns else terminal_width(), more="--all"))
 
 

@@ -110,11 +110,10 @@ def _sweeps(found: "pd.DataFrame", width: int | None) -> list[str]:
 def _main(found: "pd.DataFrame", measured: list[str]) -> "pd.DataFrame":
     """The settings that differ, the main measurements, and the first characters of run ids."""
     hidden = {"status", "started", "run_id", "commit", "dirty", "code", "sweep", "machine"}
-    rows = found.columns[found.columns.get_loc("status") + 1 :] if "status" in found else []
     chosen = [name for name in found if name not in hidden]
     if measured:
         differing = found.attrs["differing"]
-        chosen = [name for name in chosen if name in differing or name in measured or name in rows]
+        chosen = [name for name in chosen if name in differing or name in measured]
     return found[chosen].assign(run=found.run_id.str[:_ID])
 
 

@@ -105,7 +105,7 @@ def _shown(section: Section, anchor: str) -> _Shown:
     from markupsafe import Markup
 
     numbers = () if section.comparison is None else tuple(columns(section.comparison))
-    latex = Markup(latex_table(section.comparison)) if numbers else ""
+    latex = Markup(latex_table(section.comparison)) if section.comparison is not None and numbers else ""
     if section.figure is None:
         return _Shown(section, anchor, "", "", 0, numbers)
     figure = Markup(embed(section.figure, f"{anchor}-figure"))

@@ -57,7 +57,7 @@ def embed(figure: Any, name: str) -> str:
         font_family=figure.layout.font.family or figure.layout.template.layout.font.family or _FONT,
         margin=_margin(figure),
     )
-    data = f'{{"config":{json.dumps(_CONFIG)},{_in_a_script(shown.to_json())[1:]}'
+    data = f'{{"config":{json.dumps(_CONFIG)},{_in_a_script(str(shown.to_json()))[1:]}'
     place = f'<div class="plot" id="{name}" style="height: {height:.0f}px"></div>'
     return f'{place}<script type="application/json" id="{name}-data">{data}</script>'
 

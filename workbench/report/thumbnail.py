@@ -132,22 +132,22 @@ def _scale(figure: Any, name: str, traces: Sequence[Any], stacked: bool) -> _Sca
     axis = figure.layout[f"{letter}axis{name[1:]}"]
     low, high = axis.domain or (0, 1)
     total, margin = (WIDTH, _INSET) if letter == "x" else (HEIGHT, _INSET)
-    ends = [margin + (total - 2 * margin) * (end if letter == "x" else 1 - end) for end in (low, high)]
+    start, end = (margin + (total - 2 * margin) * (at if letter == "x" else 1 - at) for at in (low, high))
     values = [value for trace in traces for value in _values(getattr(trace, letter, None))]
     log = axis.type == "log"
     texts = dict.fromkeys(str(value) for value in values) if _are_texts(values) or axis.type == "category" else {}
     categories = {text: position for position, text in enumerate(texts)}
     if categories:
-        return _Scale(*ends, -0.6, len(categories) - 0.4, False, categories)
+        return _Scale(start, end, -0.6, len(categories) - 0.4, False, categories)
     numbers = [number for value in values if (number := _number(value, log, {})) is not None]
     if letter == ("x" if any(t.type == "bar" and t.orientation == "h" for t in traces) else "y") and _has_bars(traces):
         numbers += [] if log else [0.0]
         numbers += _stacks(traces, letter) if stacked else []
     if axis.range and None not in axis.range and not _are_texts(axis.range):
-        return _Scale(*ends, *map(float, axis.range), log, {})
+        return _Scale(start, end, float(axis.range[0]), float(axis.range[1]), log, {})
     least, most = min(numbers, default=0.0), max(numbers, default=1.0)
     space = 0.06 * (most - least)
-    return _Scale(*ends, least - space, most + space, log, {})
+    return _Scale(start, end, least - space, most + space, log, {})
 
 
 def _stacks(traces: Sequence[Any], letter: str) -> list[float]:
