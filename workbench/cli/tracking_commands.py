@@ -113,7 +113,7 @@ def _main(found: "pd.DataFrame", measured: list[str]) -> "pd.DataFrame":
     chosen = [name for name in found if name not in hidden]
     if measured:
         differing = found.attrs["differing"]
-        chosen = [name for name in chosen if name in differing or name in measured]
+        chosen = [name for name in chosen if name in differing or name in measured or name == "seconds"]
     return found[chosen].assign(run=found.run_id.str[:_ID])
 
 
