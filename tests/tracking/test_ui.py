@@ -223,3 +223,15 @@ def test_a_password_is_sent_and_not_shown(capsys: pytest.CaptureFixture[str]) ->
         thread.join()
     assert found == ["Basic bWU6c2VjcmV0"] and "http://me:***@127.0.0.1" in capsys.readouterr().out
     assert main(["--store", "http://me:secret@127.0.0.1:1"]) == 1 and "secret" not in capsys.readouterr().err
+
+
+def test_jupyterlab_asks_nothing_when_it_opens() -> None:
+    """`news_url = None` only stops fetching: the question is asked by a plugin whose setting says "ask"."""
+    loader = pytest.importorskip("traitlets.config.loader")
+    notebooks = Path(__file__).parents[2] / "notebooks"
+    config = loader.PyFileConfigLoader("jupyter_config.py", path=str(notebooks)).load_config()
+    hook = config.ServerApp.tornado_settings["page_config_hook"]
+    assert (
+        "@jupyterlab/apputils-extension:announcements"
+        in hook(None, {"disabledExtensions": ["x"]})["disabledExtensions"]
+    )
