@@ -1,10 +1,12 @@
 """JupyterLab on the notebooks, with MLflow's UI beside it: a tile of the launcher, or /mlflow/ of the same address."""
 
 from pathlib import Path
+from typing import Any
 
 from traitlets.config import get_config
 
-from workbench.tracking.ui import start_page, ui
+from workbench.tracking.links import start_page
+from workbench.tracking.ui import ui
 from workbench.tracking.uri import tracking_uri
 
 c = get_config()
@@ -13,7 +15,16 @@ c.ServerApp.root_dir = str(Path(__file__).parent)
 c.LabApp.default_url = "/lab/tree/00_start_here.ipynb"
 c.ServerApp.allow_root = True  # in containers; it listens on loopback and asks for a token
 c.LabApp.check_for_updates_class = "jupyterlab.NeverCheckForUpdate"
-c.LabApp.news_url = None
+c.LabApp.news_url = None  # fetches nothing, but JupyterLab asks about news all the same, as its setting says "ask"
+
+
+def _ask_nothing(_handler: Any, page_config: dict[str, Any]) -> dict[str, Any]:
+    """Disables the plugin that asks, without a file in the user's settings."""
+    page_config.setdefault("disabledExtensions", []).append("@jupyterlab/apputils-extension:announcements")
+    return page_config
+
+
+c.ServerApp.tornado_settings = {"page_config_hook": _ask_nothing}
 
 _uri = tracking_uri()
 if not _uri.endswith(".jsonl") and not _uri.startswith("http"):

@@ -1,6 +1,6 @@
 """Betty, Figure 11: peak memory by partitioner and number of micro-batches. Figures 12 and 14 to 16 are views of it."""
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import pandas as pd
@@ -13,6 +13,7 @@ import workbench as wb
 from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
+from workbench.experiment.wording import from_to
 from workbench.meter.stopwatch import Stopwatch
 from workbench.partition.batch.metis import share_among_seeds
 from workbench.training.profile import profile_epoch
@@ -85,7 +86,32 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
-    return lines(shown(table), x="num_parts", log_x=True, y="peak_bytes", group="method", facet="dataset")
+    rows = relative_to_reg(shown(table))
+    saved = from_to(_saved(table).max(), ".0%")
+    title = f"REG needs at best {saved} less peak memory than the mean of range, random and METIS"
+    told = reported.dropna(subset="metis_at_8") if "metis_at_8" in reported else reported[:0]
+    paper = pd.DataFrame({"num_parts": 8, "method": "metis", "of_reg": 1 + told.metis_at_8}) if len(told) else None
+    return lines(
+        rows, x="num_parts", log_x=True, y="of_reg", group="method", facet="dataset", reported=paper, title=title
+    )
+
+
+def relative_to_reg(rows: pd.DataFrame) -> pd.DataFrame:
+    """Rows of cut batches with their peak memory relative to REG's with the same data set and K, `of_reg`."""
+    cut = rows.query("num_parts > 1")
+    reg = cut[cut.method == "reg"].groupby(["dataset", "num_parts"]).peak_bytes.median().rename("reg_bytes")
+    joined = cut.join(reg, on=["dataset", "num_parts"])
+    return joined.assign(of_reg=joined.peak_bytes / joined.reg_bytes)
+
+
+def _peaks(table: pd.DataFrame) -> pd.DataFrame:
+    return shown(table).query("num_parts > 1").pivot_table("peak_bytes", ["dataset", "num_parts"], "method")
+
+
+def _saved(table: pd.DataFrame) -> Any:
+    """Memory that REG saves relative to the mean of range, random and METIS: by data set, a value per K."""
+    peaks = _peaks(table)
+    return (1 - peaks["reg"] / peaks[RIVALS].mean(axis=1)).groupby("dataset")
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
@@ -128,11 +154,31 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Memory that REG saves relative to the mean of range, random and METIS, at the best K and on average over K, and
-    METIS's excess over REG at K = 8."""
-    peaks = shown(table).query("num_parts > 1").pivot_table("peak_bytes", ["dataset", "num_parts"], "method")
-    saved = (1 - peaks["reg"] / peaks[RIVALS].mean(axis=1)).groupby("dataset")
+    METIS's excess over REG at K = 8, in percent: one row per data set, stand-ins beside what they stand for."""
+    peaks, saved = _peaks(table), _saved(table)
     here = pd.DataFrame({"reduction": saved.max(), "mean": saved.mean()})
     here["metis_at_8"] = (peaks["metis"] / peaks["reg"] - 1).xs(8, level="num_parts")
-    both = pd.concat({"paper": reported.set_index("dataset")[list(here)], "here": here}, names=["where", "data set"])
     names = {"reduction": "saved at best", "mean": "saved, mean over K", "metis_at_8": "METIS needs more, K = 8"}
-    return both.rename(names, axis=1).reset_index()
+    return side_by_side(reported.set_index("dataset"), here, names)
+
+
+def side_by_side(paper: pd.DataFrame, here: pd.DataFrame, names: Mapping[str, str]) -> pd.DataFrame:
+    """Shares of the paper and of here in percent, and their difference in points: one row per data set.
+
+    Args:
+        paper: the paper's shares by data set.
+        here: those measured here, with the same columns; "synthetic-products" stands for "ogbn-products".
+        names: column to its title.
+    """
+    own = {name.removeprefix("ogbn-"): name for name in paper.index}
+    index = [own.get(name.removeprefix("synthetic-").removeprefix("ogbn-"), name) for name in here.index]
+    by_name = here.set_axis(index)
+    both, columns = paper.reindex(dict.fromkeys([*paper.index, *index])), {}
+    for column, title in names.items():
+        columns[f"{title}: paper (%)"] = 100 * both[column]
+        columns[f"{title}: here (%)"] = 100 * by_name[column].reindex(both.index)
+        columns[f"{title}: difference (points)"] = columns[f"{title}: here (%)"] - columns[f"{title}: paper (%)"]
+    told = dict(zip(index, here.index, strict=True))
+    shown = [name if told.get(name, name) == name else f"{name} (here {told[name]})" for name in both.index]
+    found = pd.DataFrame({"data set": shown, **{title: values.to_numpy() for title, values in columns.items()}})
+    return found.dropna(axis=1, how="all")

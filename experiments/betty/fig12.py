@@ -6,6 +6,7 @@ import pandas as pd
 
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.wording import from_to
 
 PHASES = ["forward_seconds", "backward_seconds", "step_seconds"]
 
@@ -20,6 +21,14 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
+    rows = shown(table).query("method == 'reg'")
+    ends = {k: rows[rows.num_parts == k].groupby("panel").peak_bytes.median() for k in (1, rows.num_parts.max())}
+    shares = (ends[max(ends)] / ends[1]).dropna()
+    title = (
+        f"K = {max(ends)} micro-batches need {from_to(shares, '.0%')} of the whole batch's memory, and more time"
+        if len(shares)
+        else None
+    )
     return lines(
         shown(table),
         x="num_parts",
@@ -27,6 +36,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         y=["peak_bytes", "training_seconds"],
         group="method",
         facet=["dataset", "model"],
+        title=title,
     )
 
 

@@ -24,6 +24,8 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     curves = mean_curves(shown(table), values=["test_accuracy"], by=["dataset", "num_parts"])
+    gaps = 100 * curve_gaps(shown(table), value="test_accuracy").gap
+    apart = f"at most {gaps.max():.2f} points from the whole batch's test accuracy in any epoch"
     return lines(
         curves.assign(cut=curves.num_parts.map(_name)),
         x="epoch",
@@ -32,6 +34,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         band=True,
         group="cut",
         facet="dataset",
+        title=f"Micro-batches are {apart}" if len(gaps) else None,
     )
 
 

@@ -15,6 +15,7 @@ from experiments.betty.curves import (
 )
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
+from workbench.experiment.wording import from_to
 
 Config = CurveConfig
 run = training_curve
@@ -29,6 +30,8 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
     values = ["loss", "test_accuracy"]
     curves = mean_curves(shown(table), values=values, by=["dataset", "approach"])
+    last: Any = per_run(table).groupby("approach").test_accuracy
+    ends = ", ".join(f"{NAMES[each]} {from_to(found, '.0%')}" for each, found in last if each in NAMES)
     return lines(
         curves.assign(approach=curves.approach.map(NAMES)),
         x="epoch",
@@ -37,6 +40,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         band=True,
         group="approach",
         facet="dataset",
+        title=f"Test accuracy at the end: {ends}",
     )
 
 

@@ -13,6 +13,7 @@ from workbench.core.randomness import permutation
 from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
+from workbench.experiment.wording import from_to
 from workbench.meter.stopwatch import Stopwatch
 from workbench.training.profile import profile_epoch
 
@@ -71,6 +72,11 @@ def prepare(config: Config, data: Any, seeds: torch.Tensor) -> tuple[list[list[w
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
+    most = table.num_parts.max()
+    loaded: Any = table.query("num_parts == @most").pivot_table("total_inputs", "dataset", "approach")
+    shares: Any = (loaded["micro"] / loaded["mini"]).dropna() if {"micro", "mini"} <= {*loaded} else []
+    told = from_to(shares, ".0%") if len(shares) else ""
+    title = f"{most} micro-batches load {told} of the input nodes of {most} mini-batches"
     return lines(
         table.assign(approach=table.approach + "-batch"),
         x="num_parts",
@@ -79,6 +85,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         spread=SPREAD,
         group="approach",
         facet="dataset",
+        title=title if told else None,
     )
 
 

@@ -7,10 +7,11 @@ import pandas as pd
 
 from experiments.data_placement.movement import METHODS, SUM
 from workbench.plots.layout import PanelGrid
-from workbench.plots.style import INK, PALETTE, SYMBOLS, merge_legend, titled
+from workbench.plots.looks import looks
+from workbench.plots.style import INK, merge_legend, titled
 
 _ALL = ("naive", "random", "METIS", "PaGraph", "hottest", "algorithm-1", "search")
-_COLORS: dict[str, str] = dict(zip(_ALL, PALETTE, strict=True))
+_LOOKS = looks(_ALL)
 
 
 def method_dots(
@@ -61,8 +62,8 @@ def _traces(table: Any, x: str, y: str, categories: list[str]) -> Iterator[Any]:
 
 
 def _marker(method: str) -> dict[str, Any]:
-    base = next(name for name in _COLORS if method.startswith(name))
-    symbol = SYMBOLS[[*_COLORS].index(base)]
+    base = next(name for name in _ALL if method.startswith(name))
+    symbol = _LOOKS[base].symbol
     if method == SUM:
-        return {"color": _COLORS[base], "symbol": "hourglass", "size": 9}
-    return {"color": _COLORS[base], "symbol": symbol if method == base else f"{symbol}-open", "size": 9}
+        return {"color": _LOOKS[base].color, "symbol": "hourglass", "size": 9}
+    return {"color": _LOOKS[base].color, "symbol": symbol if method == base else f"{symbol}-open", "size": 9}

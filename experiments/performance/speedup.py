@@ -24,7 +24,8 @@ def draw_ratios(
     """
     import plotly.graph_objects as go
 
-    from workbench.plots.style import INK, looks, titled
+    from workbench.plots.looks import looks
+    from workbench.plots.style import INK, titled
 
     figure = go.Figure()
     for name, look in looks(dict.fromkeys(table[group])).items():

@@ -1,18 +1,35 @@
 """`workbench list | run | reproduce` on toy experiments."""
 
+import re
+import shutil
 import sys
 
 import pytest
 
 from workbench.cli import main
 from workbench.experiment.experiment import Experiment
+from workbench.tracking.finished_points import finished_points
 
 
-def test_list(run):
-    status, out, _ = run("list", store=False)
+def test_list(run, monkeypatch):
+    status, out, _ = run("list", "--all")
     rows = [line.split() for line in out.splitlines()]
     assert status == 0 and rows[1][0] == "toys/fig1" and rows[2][0] == "toys/fig2" and rows[2][-1] == "toys/fig1"
     assert "smoke real paper" in out
+    assert run("list", "fig2")[1].splitlines()[1].startswith("toys/fig2")
+    monkeypatch.setenv("COLUMNS", "50")
+    assert max(map(len, run("list")[1].splitlines())) <= 50
+
+
+def test_list_shows_what_was_run(run, tmp_path, empty_database):
+    run("run", "toys/fig1", "--set", "number=[1, 2]")
+    head, first, second = run("list")[1].splitlines()
+    assert head.split() == ["figure", "run", "title"]
+    assert "  smoke 2  " in first and "  smoke 2  " in second, "a view's points are those of its sweep"
+    database = f"sqlite:///{shutil.copyfile(empty_database, tmp_path / 'mlflow.db')}"
+    assert main(["run", "toys/fig1", "--store", database]) == 0
+    assert finished_points(database) == {("toys/fig1", "smoke"): 3}
+    assert finished_points(f"sqlite:///{tmp_path}/none.db") == {} and not (tmp_path / "none.db").exists()
 
 
 def test_run_shows_rows_findings_and_the_slowest_points(run, calls):
@@ -46,7 +63,7 @@ def test_a_failed_point_is_named_and_has_status_1(run):
 @pytest.mark.parametrize(
     ("arguments", "words"),
     [
-        (("run", "toys/fig7"), "no experiment 'toys/fig7'; choose from toys/fig1, toys/fig2"),
+        (("run", "toys/fig7"), "figure 'toys/fig7' is not known; choose from toys/fig1, toys/fig2; did you mean"),
         (("run", "toys/fig1", "--set", "nummer=3"), "nummer: unknown key; allowed: device, seed"),
         (("run", "toys/fig1", "--size", "paper"), "device 'cuda' is not here"),
         (("run", "toys/fig1", "--size", "paper", "--device", "cpu"), "dataset.name: there is neither absent.npz"),
@@ -63,23 +80,26 @@ def test_errors_are_one_line(run, calls, arguments, words):
 
 def test_reproduce_runs_every_sweep_once_and_writes_the_report(run, calls, tmp_path):
     page = tmp_path / "out" / "page.html"
-    status, out, err = run("reproduce", "--output", page)
-    assert status == 0 and len(calls()) == 3 and "[1/1] toys/fig1: toys/fig1, toys/fig2" in err
-    assert page.read_text().count("The square grows with the number.") >= 1
-    overview = [line.split() for line in out.splitlines() if line.startswith("toys/fig") and "not run" not in line]
-    assert [row[:2] for row in overview[-2:]] == [["toys/fig1", "smoke"], ["toys/fig2", "smoke"]]
-    assert str(page) in out and "✓ held" in out
+    status, out, _ = run("reproduce", "--output", page)
+    assert status == 0 and len(calls()) == 3
+    assert re.match(r"1/1 toys/fig1, fig2  \d+\.\d s  ✓ 2 × held$", out.splitlines()[0])
+    assert "2 figures at smoke: 2 held" in out and "not run by this: real (minutes per figure), paper (needs" in out
+    assert page.read_text().count("The square grows with the number.") >= 1 and str(page) in out
+    assert len(out.splitlines()) < 10, "the table is in a file"
+    table = (page.parent / "tables" / "toys" / "fig1-smoke.txt").read_text()
+    assert "number  square" in table and "✓ it grows — [1, 4, 9]" in table
 
 
 @pytest.fixture
-def reproduce(run, monkeypatch):
-    """`workbench reproduce` without the page, which takes seconds; returns the output, which has a line about it."""
+def reproduce(run, monkeypatch, tmp_path):
+    """`workbench reproduce` with a page that names its figures, since a real one takes seconds; returns the output."""
+    page = tmp_path / "page.html"
 
     def name_figures(figures, store, output):
-        return [f"report of {', '.join(figure.name for figure in figures)}"]
+        page.write_text(f"report of {', '.join(figure.name for figure in figures)}")
 
     def call(*arguments, status=0):
-        found, out, _ = run("reproduce", *arguments)
+        found, out, _ = run("reproduce", "--output", page, *arguments)
         assert found == status
         return out
 
@@ -87,27 +107,26 @@ def reproduce(run, monkeypatch):
     return call
 
 
-SQUARES, SAME = "toys/fig1: The square grows", "toys/fig2: The same."
+def test_reproduce_again_prints_the_box_alone(reproduce, calls):
+    first, second = reproduce(), reproduce()
+    assert first.splitlines()[0].startswith("1/1 toys/fig1, fig2")
+    assert second.startswith("╭") and "2 figures at smoke: 2 held" in second and "page.html, unchanged" in second
+    assert "took" not in second and len(second.splitlines()) < len(first.splitlines()) and len(calls()) == 3
 
 
-def test_reproduce_skips_unchanged_figures(reproduce, calls):
-    first = reproduce().splitlines()
-    second = reproduce().splitlines()
-    assert (
-        f"{SQUARES} with the number." in first
-        and SAME in first
-        and not any(line.endswith(": unchanged") for line in first)
-    )
-    assert second[:-1] == ["toys/fig1: unchanged", "toys/fig2: unchanged", "report of toys/fig1, toys/fig2"]
-    assert second[-1].startswith("runs: ") and len(calls()) == 3
+def test_reproduce_fits_the_terminal(reproduce, monkeypatch):
+    monkeypatch.setenv("COLUMNS", "60")
+    lines = reproduce().splitlines()
+    box = [line for line in lines if line[0] in "╭│╰"]
+    paths = [line for line in lines if "runs.jsonl" in line or "page.html" in line]
+    assert len(box) > 4 and all(len(line) <= 60 for line in lines if not paths) and lines[0].startswith("1/1 toys/fig1")
 
 
 def test_reproduce_draws_a_changed_figure_without_running_its_points_again(reproduce, calls, toys):
     reproduce()
     (toys / "fig2.py").write_text((toys / "fig2.py").read_text().replace("it grows", "it increases"))
     out = reproduce()
-    assert "toys/fig1: unchanged" in out and SQUARES not in out
-    assert SAME in out and "✓ it increases" in out and len(calls()) == 3
+    assert out.startswith("1/1 toys/fig2  ") and "2 figures at smoke: 2 held" in out and len(calls()) == 3
 
 
 def test_reproduce_runs_changed_points_again(reproduce, calls, toys):
@@ -116,7 +135,7 @@ def test_reproduce_runs_changed_points_again(reproduce, calls, toys):
         (toys / "fig1.yaml").read_text().replace("number: [1, 2, 3]", "number: [1, 2, 3, 4]")
     )
     out = reproduce()
-    assert ": unchanged" not in out and SQUARES in out and SAME in out and calls()[3:] == ["4 0"]
+    assert out.startswith("1/1 toys/fig1, fig2  ") and calls()[3:] == ["4 0"]
 
 
 def test_reproduce_skips_figures_that_cannot_run_here(reproduce, run, calls, toys):
@@ -126,19 +145,24 @@ def test_reproduce_skips_figures_that_cannot_run_here(reproduce, run, calls, toy
     assert status == 1 and "toys/fig1 requires no_such_module, which is not installed" in err and not calls()
 
 
-def test_reproduce_of_some_figures(reproduce, calls):
-    out = reproduce("toys/fig2")
-    assert SAME in out and SQUARES not in out and len(calls()) == 3, "the points are those of fig1"
-    assert "report of toys/fig2\n" in out
-    assert SQUARES in reproduce("toys/fig1") and len(calls()) == 3
-    assert reproduce("toys").count(": unchanged") == 2
+def test_reproduce_says_in_words_what_did_not_hold(reproduce, toys):
+    (toys / "fig2.py").write_text((toys / "fig2.py").read_text().replace("is_monotonic_increasing", "empty"))
+    out = reproduce()
+    assert "2 figures at smoke: 1 held, 1 did not hold" in out and "✗ toys/fig2: not: it grows" in out
+
+
+def test_reproduce_of_some_figures(reproduce, calls, tmp_path):
+    out = reproduce("fig2")
+    assert out.startswith("1/1 toys/fig2  ") and len(calls()) == 3, "the points are those of fig1"
+    assert (tmp_path / "page.html").read_text() == "report of toys/fig2"
+    assert reproduce("toys/fig1").startswith("1/1 toys/fig1  ") and len(calls()) == 3
+    assert reproduce("toys").startswith("╭")
 
 
 @pytest.mark.parametrize("option", ["--all", "--record"])
 def test_reproduce_can_include_unchanged_figures(reproduce, calls, toys, option):
     reproduce()
-    out = reproduce(option)
-    assert ": unchanged" not in out and SQUARES in out and SAME in out and len(calls()) == 3
+    assert reproduce(option).startswith("1/1 toys/fig1, fig2  ") and len(calls()) == 3
     assert (toys.parent / "results" / "toys" / "fig1").exists() == (option == "--record")
 
 
@@ -195,7 +219,7 @@ def test_part_of_a_grid_gives_no_verdict(run, tmp_path):
 def test_without_plotly_the_figures_run_and_no_report_is_written(run, monkeypatch, tmp_path):
     monkeypatch.setattr("workbench.experiment.summary.can_draw", lambda: False)
     status, out, _ = run("reproduce", "--output", tmp_path / "page.html")
-    assert status == 0 and "no report: plotly is not installed" in out and "✓ it grows" in out
+    assert status == 0 and "no report: plotly is not installed" in out and "2 held" in out
     assert not (tmp_path / "page.html").exists() and not list(tmp_path.rglob("figure.html"))
     assert list(tmp_path.rglob("findings.csv"))
 

@@ -247,3 +247,8 @@ def test_the_encoder_of_a_knowledge_graph(plan, folder):
     assert status == 0 and f"batch: 4 entities of facts, fanouts 3,3: {batch.num_inputs} input nodes" in out
     assert out.splitlines()[0].endswith(f"{format_bytes(wb.estimate_memory(model, batch).peak_bytes)}.")
     assert "rgcn, 2 layers, 8 → 8 → 3 channels" in plan("--dataset", "facts", *asked, "--classes", 3)[1]
+
+
+def test_a_mistyped_method_is_asked_about(capsys):
+    assert main(["plan", "--dataset", "cora", "--fanouts", "5", "--capacity", "1GiB", "--method", "REGG"]) == 2
+    assert "Did you mean 'reg'?" in capsys.readouterr().err

@@ -163,8 +163,9 @@ def test_the_data_folder_is_an_option(write, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     ("name", "options", "error", "message"),
     [
-        ("nothing", {}, FileNotFoundError, r"neither nothing\.npz nor an OGB folder.*known are amazon-computers"),
-        ("cora", {}, FileNotFoundError, "put cora.npz there"),
+        ("nothing", {}, FileNotFoundError, r"neither nothing\.npz nor an OGB.*`workbench data list` shows"),
+        ("ogbn-arxvi", {}, FileNotFoundError, r"did you mean 'ogbn-arxiv'\?"),
+        ("cora", {}, FileNotFoundError, r"put cora\.npz there \(its arrays are listed in docs/data\.md\)"),
         ("ogbn-products", {}, FileNotFoundError, "workbench data get ogbn-products"),
         ("../tiny", {}, ValueError, "is not a valid data set name"),
         ("x" * 300, {}, ValueError, "is not a valid data set name: use up to 100 letters"),

@@ -28,7 +28,9 @@ def test_setting_axes_parts_and_fixed_values():
     grid = Grid({"lr": 0.1, "data": "cora"}, {"k": [1, 2], "set": ["a", {"name": "b", "scale": 1}]})
     assert grid.set("k", 4).axes["k"] == [4]
     assert grid.set("k", [4, 8]).axes["k"] == [4, 8]
-    assert grid.set("lr", [1, 2]).fixed["lr"] == [1, 2]
+    several = grid.set("lr", [1, 2])
+    assert several.axes["lr"] == [1, 2] and "lr" not in several.fixed, "a list for a single value makes an axis"
+    assert Grid({"fanouts": [5]}, {}).set("fanouts", [10, 25]).fixed["fanouts"] == [10, 25]
     assert grid.set("data.scale", 0.5).fixed["data"] == {"name": "cora", "scale": 0.5}
     assert grid.set("set.scale", 2).axes["set"] == [{"name": "a", "scale": 2}, {"name": "b", "scale": 2}]
     assert grid.axes["k"] == [1, 2], "the grid itself stays as it is"
@@ -93,7 +95,7 @@ def test_values_that_a_grid_offers_are_taken_where_it_offers_them(toys):
         ({"word": "c"}, "word: is 'c' and should be 'a' or 'b'"),
         ({"dataset.shape": 1}, "dataset.shape: unknown key; allowed: name, undirected"),
         ({"dataset.scale": 2}, "dataset.scale: is 2 and should be less than or equal to 1"),
-        ({"device": "tpu"}, "device: is 'tpu'"),
+        ({"device": "tpu"}, "device 'tpu' is not known; choose cpu, cuda or cuda:N"),
     ],
 )
 def test_bad_values_name_file_key_and_what_is_allowed(toys, overrides, words):

@@ -54,7 +54,7 @@ def test_only_yaml_files_that_a_figure_needs_are_read(toys, monkeypatch, name, e
 
 def test_unknown_names_are_told_those_that_exist(toys):
     for name in ("toys/fig3", "toys", "toys/index", "nothing/fig1"):
-        with pytest.raises(UnknownExperimentError, match=rf"'{name}'; choose from toys/fig1, toys/fig2"):
+        with pytest.raises(UnknownExperimentError, match=rf"'{name}' is not known; choose from toys/fig1, toys/fig2"):
             load_experiment(name)
 
 

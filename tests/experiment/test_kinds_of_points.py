@@ -82,7 +82,8 @@ def test_its_triples_are_in_its_key(on_triples, tmp_path):
 
 def test_its_name_is_resolved_and_graph_options_are_refused(on_triples, store, calls):
     with pytest.raises(
-        ConfigError, match=r"there is neither absent\.npz nor an OGB folder.*--set dataset=NAME, of: .*family"
+        ConfigError,
+        match=r"there is neither absent\.npz nor an OGB folder.*--set dataset=NAME with one that `workbench data list`",
     ):
         on_triples.run(store=store, overrides={"dataset": "absent"})
     with pytest.raises(ValueError, match="family is a knowledge graph and accepts no graph options"):

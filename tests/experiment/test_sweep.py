@@ -118,7 +118,7 @@ def test_what_stops_a_sweep_before_work(toys, store, calls, tmp_path):
     experiment = load_experiment("toys/fig1")
     with pytest.raises(RuntimeError, match=r"device 'cuda' is not here .*--device cpu"):
         experiment.run(size="paper", store=store)
-    with pytest.raises(ConfigError, match=r"fig1.yaml: dataset.name: .*absent.*of: .*tiny"):
+    with pytest.raises(ConfigError, match=r"fig1.yaml: dataset.name: .*absent.*or --set dataset=NAME"):
         experiment.run(size="paper", device="cpu", store=store)
     (tmp_path / "folder.jsonl").mkdir()
     with pytest.raises(StoreError):

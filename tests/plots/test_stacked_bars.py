@@ -80,8 +80,8 @@ def test_a_plan_by_term_below_the_capacity() -> None:
 
 
 def test_title_and_subtitle_of_a_plan() -> None:
-    title = plan_bars(plan([3, 5])).layout.title.text  # pyright: ignore[reportAttributeAccessIssue]
-    assert title.startswith("The batch fits as 2 micro-batches: estimated peak memory of the largest 6.00 MiB<br>")
+    title = plan_bars(plan([3, 5])).layout.meta["title"]  # pyright: ignore[reportAttributeAccessIssue]
+    assert title.startswith("The batch fits as 2 micro-batches: estimated peak memory of the largest 6.00 MiB · ")
     assert "method reg · input nodes 1.30 × the batch's, largest part 40% of the batch's · planned in 1.75 s" in title
     whole: Any = plan_bars(plan([3]))
     assert whole.layout.title.text.startswith("The whole batch fits: estimated peak memory 4.00 MiB")

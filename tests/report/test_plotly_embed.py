@@ -1,6 +1,9 @@
 """Plotly figures embedded in a page."""
 
+import json
+
 import plotly.graph_objects as go
+from bs4 import BeautifulSoup
 from plotly.subplots import make_subplots
 
 from tests.report.sections import memory
@@ -41,7 +44,10 @@ def test_margins_and_font_of_the_template_are_kept() -> None:
 
 def test_trace_names_cannot_break_out_of_the_script() -> None:
     text = embed(go.Figure(go.Bar(x=[1], y=[2], name="</script><script>alert(1)</script>")), "here")
-    assert text.count("<script>") == text.count("</script>") == 1
+    assert text.count("<script") == text.count("</script>") == 1
+    assert json.loads(BeautifulSoup(text, "html.parser").select("script")[0].get_text())["data"][0]["name"].startswith(
+        "</script>"
+    )
 
 
 def test_plotly_js_can_be_inlined() -> None:

@@ -59,8 +59,12 @@ def test_runs_are_selected(store: Store) -> None:
     assert chosen(sweep="betty/fig11", size="smoke") == [1, 2]
     assert chosen(where={"num_parts": "4"}) == [2, 3, 4]
     assert chosen(where={"num_parts": "4", "size": "real"}) == [3]
-    assert compare(store, where={"num_parts": "5"}).empty
-    with pytest.raises(ValueError, match=r"no run has a setting 'parts'; choose from commit, .*num_parts"):
+    assert compare(store, where={"num_parts": "2", "size": "real"}).empty
+    with pytest.raises(ValueError, match="num_parts of a finished run '5' is not known; choose from 2, 4"):
+        compare(store, where={"num_parts": "5"})
+    with pytest.raises(
+        ValueError, match=r"setting 'parts' is not known; choose from commit, .*did you mean 'num_parts'"
+    ):
         chosen(where={"parts": "4"})
 
 

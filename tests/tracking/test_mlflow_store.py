@@ -4,6 +4,7 @@ import json
 import math
 import shutil
 import signal
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 from urllib.parse import unquote, urlsplit
@@ -14,7 +15,7 @@ import yaml
 from tests.tracking.points import DATASET, ended, make_point, start_python
 from workbench.tracking.mlflow_experiments import create_experiment
 from workbench.tracking.opening import open_store
-from workbench.tracking.process_identity import PID, STARTED
+from workbench.tracking.process_identity import HOST, PID, STARTED
 from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING
 from workbench.tracking.store import Store, StoreError
 
@@ -41,17 +42,50 @@ def test_a_point_is_a_flat_run_in_the_experiment_of_its_paper(mlflow_store: Stor
     mlflow_store.finish(mlflow_store.start(make_point()), [{"peak_bytes": 12, "best": True, "method": "reg"}])
     run = only(client)
     assert client.get_experiment(run.info.experiment_id).name == "betty"
-    assert run.info.status == FINISHED and run.info.run_name == "fig11 · reg · parts=8 · rate=1e-05 · cora"
+    assert run.info.status == FINISHED and run.info.run_name == "fig11 · cora · reg · parts=8 · rate=1e-05"
     expected = {"figure": "fig11", "figures": "betty/fig11, betty/fig12", "sweep": "betty/fig11", "size": "smoke"}
-    expected |= {"key": "c1", "kind": "point", "dataset": "cora", "dataset_fingerprint": DATASET.fingerprint}
+    expected |= {"key": "c1", "kind": "point", "dataset": "cora"}
     expected |= {"device": "a CPU", "commit": "c0ffee", "mlflow.source.git.commit": "c0ffee"}
     assert expected.items() <= run.data.tags.items()
     assert "mlflow.parentRunId" not in run.data.tags
+    shown = {name for name in run.data.tags if not name.startswith("mlflow.")}
+    assert shown == {*expected} - {"mlflow.source.git.commit"}, "versions, digests and process ids are hidden"
+    assert mlflow_store.runs()[0].point == make_point()
     assert run.data.params["dataset"] == "cora" and run.data.params["num_parts"] == "8"
-    assert run.data.metrics == {"peak_bytes": 12.0, "best": 1.0}
+    assert run.data.metrics == {"peak_bytes": 12.0, "peak_MiB": 12 / 2**20, "best": 1.0}
     assert folder(run).is_relative_to(tmp_path / "mlruns" / "betty")
     assert yaml.safe_load((folder(run) / "config.yaml").read_text()) == make_point().config
     assert json.loads((folder(run) / "rows.json").read_text()) == [{"peak_bytes": 12, "best": True, "method": "reg"}]
+
+
+def test_values_within_a_point_are_parameters(mlflow_store: Store, client: Any) -> None:
+    run_id = mlflow_store.start(make_point(num_parts=8))
+    mlflow_store.finish(run_id, [{"num_parts": 8, "kappa": k, "miss_rate": 1 / k} for k in (1, 64)])
+    run = client.get_run(run_id)
+    assert (
+        run.data.params["kappa"] == "[1, 64]"
+        and run.data.params["num_parts"] == "8"
+        and "kappa" not in run.data.metrics
+    )
+    assert {m.step: m.value for m in client.get_metric_history(run_id, "miss_rate")} == {1: 1.0, 64: 1 / 64}
+
+
+def test_an_experiment_says_what_it_is_and_opens_the_pages_for_models(mlflow_store: Store, client: Any) -> None:
+    point = make_point()
+    mlflow_store.start(replace(point, tags={**point.tags, "paper": "Betty (ASPLOS 2023)"}))
+    tags = client.get_experiment(only(client).info.experiment_id).tags
+    assert tags["mlflow.note.content"].startswith("**Betty (ASPLOS 2023)**")
+    assert tags["mlflow.experimentKind"] == "custom_model_development"
+
+
+def test_runs_of_stores_that_hide_no_tags_are_read(mlflow_store: Store, client: Any) -> None:
+    mlflow_store.add(ended())
+    run = only(client)
+    for name, value in run.data.tags.items():
+        if name.startswith("mlflow.workbench."):
+            client.delete_tag(run.info.run_id, name)
+            client.set_tag(run.info.run_id, name.removeprefix("mlflow.workbench."), value)
+    assert mlflow_store.runs()[0].point == make_point()
 
 
 def test_the_data_set_is_an_input(mlflow_store: Store, client: Any) -> None:
@@ -165,7 +199,7 @@ def test_only_orphaned_runs_are_closed(mlflow_store: Store, client: Any) -> None
     reused = mlflow_store.start(make_point("0b"))
     client.set_tag(reused, STARTED, str(float(client.get_run(reused).data.tags[STARTED]) - 3600))
     elsewhere = mlflow_store.start(make_point("0c"))
-    client.set_tag(elsewhere, "workbench.host", "elsewhere")
+    client.set_tag(elsewhere, HOST, "elsewhere")
     client.set_tag(elsewhere, PID, "4194304")
     with start_python(ORPHAN, mlflow_store.location) as process:
         try:

@@ -1,6 +1,7 @@
 """MLflow's UI, and a server that other machines log to."""
 
 import os
+import runpy
 import signal
 import socket
 import subprocess
@@ -14,10 +15,11 @@ from pathlib import Path
 import pytest
 
 from tests.tracking.points import DATASET, ended, make_point
+from workbench.tracking.links import ml_view, runs_view, start_page, sweeps_of
 from workbench.tracking.opening import open_store
 from workbench.tracking.record import FINISHED, RUNNING
 from workbench.tracking.store import StoreError
-from workbench.tracking.ui import experiment_ids, main, ml_view, start_page, ui
+from workbench.tracking.ui import experiment_ids, main, ui
 from workbench.tracking.uri import database_uri
 
 
@@ -61,6 +63,19 @@ def test_links_lead_to_the_charts() -> None:
     link = "#/experiments/7/runs?workflowType=machine_learning&compareRunsMode=CHART"
     assert ml_view(5000, "7") == f"http://127.0.0.1:5000/{link}"
     assert ml_view("https://host/mlflow/", "7") == f"https://host/mlflow/{link}"
+
+
+def test_every_figure_has_a_link_to_its_runs(mlflow_uri: str, tmp_path: Path) -> None:
+    store = open_store(mlflow_uri)
+    for key, sweep in (("c1", "betty/fig11"), ("c2", "betty/fig2"), ("c3", "batchgnn/fig3")):
+        store.add(ended(key, {"rows": 1}, sweep=sweep))
+    store.log_summary("betty/fig12", "betty/fig11", "smoke", "5", {})
+    found = sweeps_of(mlflow_uri)
+    assert list(found) == ["betty/fig11", "betty/fig2", "batchgnn/fig3"] and found["betty/fig2"] == found["betty/fig11"]
+    assert runs_view(5000, "7", "betty/fig2").startswith(
+        f"{ml_view(5000, '7')}&searchFilter=tags.sweep%20%3D%20%22betty%2F"
+    )
+    assert sweeps_of(f"sqlite:///{tmp_path}/none.db") == {} == sweeps_of("http://127.0.0.1:1")
 
 
 def test_a_file_store_has_no_ui(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -209,3 +224,12 @@ def test_a_password_is_sent_and_not_shown(capsys: pytest.CaptureFixture[str]) ->
         thread.join()
     assert found == ["Basic bWU6c2VjcmV0"] and "http://me:***@127.0.0.1" in capsys.readouterr().out
     assert main(["--store", "http://me:secret@127.0.0.1:1"]) == 1 and "secret" not in capsys.readouterr().err
+
+
+def test_jupyterlab_asks_nothing_when_it_opens() -> None:
+    """`news_url = None` only stops fetching: the question is asked by a plugin whose setting says "ask"."""
+    pytest.importorskip("traitlets")
+    file = Path(__file__).parents[2] / "notebooks" / "jupyter_config.py"
+    settings = runpy.run_path(str(file))["c"].ServerApp.tornado_settings
+    disabled = settings["page_config_hook"](None, {"disabledExtensions": ["x"]})["disabledExtensions"]
+    assert disabled == ["x", "@jupyterlab/apputils-extension:announcements"]

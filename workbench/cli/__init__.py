@@ -5,6 +5,7 @@ from collections.abc import Sequence
 from workbench.cli.command_group import CommandGroup, escape_unencodable_output
 from workbench.cli.data_command import data
 from workbench.cli.experiment_commands import list_figures, reproduce, run
+from workbench.cli.figure_command import export_figure
 from workbench.cli.plan_command import plan
 from workbench.cli.report_command import report
 from workbench.cli.tracking_commands import compare, import_runs
@@ -16,7 +17,7 @@ fish_source for fish):
 
     eval "$(_WORKBENCH_COMPLETE=bash_source workbench)"
 """
-_COMMANDS = [list_figures, run, reproduce, compare, report, import_runs, data, plan]
+_COMMANDS = [list_figures, run, reproduce, compare, report, export_figure, import_runs, data, plan]
 
 command = CommandGroup(
     commands={str(each.name): each for each in _COMMANDS},

@@ -37,12 +37,15 @@ class CommandGroup(click.Group):
 
 
 def write_lines(lines: Iterable[str]) -> None:
-    """Writes lines to stdout and flushes it, so that a closed pipe ends a long command early.
+    """Writes lines to stdout, wrapped to the terminal, and flushes it, so that a closed pipe ends a long command early.
 
     Args:
         lines: without line ends.
     """
-    click.echo("\n".join(lines), file=sys.stdout)  # given no stream, click sends UTF-8 to an ASCII terminal
+    from workbench.report.terminal_width import terminal_width, wrapped
+
+    shown = lines if (width := terminal_width()) is None else wrapped(lines, width)
+    click.echo("\n".join(shown), file=sys.stdout)  # given no stream, click sends UTF-8 to an ASCII terminal
 
 
 def write_error(line: str) -> None:

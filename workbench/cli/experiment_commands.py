@@ -7,24 +7,45 @@ from typing import Any
 
 import click
 
-from workbench.cli.command_group import write_error, write_lines
-from workbench.cli.figure_names import load_figures
-from workbench.cli.report_command import write_report
+from workbench.cli.command_group import write_lines
+from workbench.cli.figure_names import load_figure, load_figures
+from workbench.cli.option_values import SIZES
+from workbench.cli.report_command import report_file, write_report
 from workbench.cli.shared_options import figure_argument, names_argument, page_option, store_option, sweep_options
 
 
 @click.command("list")
-def list_figures() -> None:
-    """List the figures and tables that can be reproduced."""
+@names_argument
+@click.option("--all", "all_columns", is_flag=True, help="All columns: sizes, source, and whose rows a figure shows.")
+@store_option
+def list_figures(names: tuple[str, ...], all_columns: bool, store: str | None) -> None:
+    """List the figures and tables that can be reproduced, and the number of points that were run by size."""
     import pandas as pd
 
-    from workbench.report.text_table import text_table
+    from workbench.report.terminal_width import fitted_table, terminal_width
 
+    figures, ran = load_figures(names), _points_run(store)
     rows = [
-        (f.name, f.spec.title, f.spec.source, " ".join(f.sweep.spec.sizes), f.home.name if f.home else "")
-        for f in load_figures([])
+        (f.name, f.spec.title, " ".join(f.sweep.spec.sizes), ran.get(f.sweep.name, "–"), f.spec.source, _home(f))
+        for f in figures
     ]
-    write_lines(text_table(pd.DataFrame(rows, columns=["figure", "title", "source", "sizes", "rows from"])))
+    table = pd.DataFrame(rows, columns=["figure", "title", "sizes", "run", "source", "rows from"])
+    shown: Any = table if all_columns else table[["figure", "run", "title"]]
+    write_lines(fitted_table(shown, None if all_columns else terminal_width(), more="--all"))
+
+
+def _home(figure: Any) -> str:
+    return figure.home.name if figure.home else ""
+
+
+def _points_run(store: str | None) -> dict[str, str]:
+    """Sweep to its sizes and their numbers of finished points."""
+    from workbench.tracking.finished_points import finished_points
+    from workbench.tracking.uri import tracking_uri
+
+    counts = sorted(finished_points(tracking_uri(store)).items(), key=lambda item: SIZES.index(item[0][1]))
+    sweeps = dict.fromkeys(sweep for (sweep, _), _ in counts)
+    return {sweep: ", ".join(f"{size} {count}" for (of, size), count in counts if of == sweep) for sweep in sweeps}
 
 
 @click.command()
@@ -42,17 +63,18 @@ def list_figures() -> None:
 def run(figure: str, assignments: tuple[str, ...], record: bool, store: str | None, **how: Any) -> None:
     """Run one figure. Points that finished before are not run again."""
     from workbench.cli.sweep_output import run_and_describe
-    from workbench.experiment.figure_loader import load_experiment
     from workbench.experiment.grid import parse_overrides
+    from workbench.report.terminal_width import terminal_width
     from workbench.tracking.opening import open_store
 
-    experiment, overrides = load_experiment(figure), parse_overrides([*assignments])
+    experiment, overrides = load_figure(figure), parse_overrides([*assignments])
     if record and overrides:
         raise ValueError("--record writes the table of the whole grid; omit --set, or use `compare --csv FILE`")
     figures = [experiment] if overrides else load_figures(experiment.sweep.views)
-    lines, failures = run_and_describe(figures, open_store(store), overrides=overrides, record_table=record, **how)
-    write_lines(lines)
-    if failures:
+    how |= {"overrides": overrides, "record_table": record, "width": terminal_width()}
+    made = run_and_describe(figures, open_store(store), **how)
+    write_lines(made.lines)
+    if made.failures:
         sys.exit(1)
 
 
@@ -65,35 +87,59 @@ def run(figure: str, assignments: tuple[str, ...], record: bool, store: str | No
 def reproduce(
     names: tuple[str, ...], run_all: bool, record: bool, store: str | None, output: Path | None, **how: Any
 ) -> None:
-    """Run the figures that changed and write the report.
+    """Run the figures that changed, say a line per sweep, and write the report.
 
-    Names restrict this to papers or figures. A figure is unchanged if all its points finished, and it was drawn and
-    logged, with the present code, configuration and data.
+    Tables go to a folder beside the page. Names restrict this to papers or figures. A figure is unchanged if all its
+    points finished, and it was drawn and logged, with the present code, configuration and data.
     """
-    from workbench.experiment.summary import can_draw
+    from workbench.cli.reproduction import Reproduction
+    from workbench.report.terminal_width import terminal_width
     from workbench.tracking.opening import open_store
-    from workbench.tracking.uri import shown_uri
 
     figures, target = load_figures(names), open_store(store)
     sweeps = {figure.sweep.name: figure.sweep for figure in figures}
     skipped = {name: reason for name, sweep in sweeps.items() if (reason := _unavailable(sweep, how["size"]))}
     if len(skipped) == len(sweeps):
         raise ValueError("; ".join(f"{name} {reason}" for name, reason in skipped.items()))
-    if skipped:
-        write_lines([f"{name}: skipped, since it {reason}" for name, reason in skipped.items()])
-    sweeps = {name: sweep for name, sweep in sweeps.items() if name not in skipped}
-    for sweep in sweeps.values():  # report errors before any work
-        sweep.configs(size=how["size"], device=how["device"])
-    failures = 0
-    for number, name in enumerate(sweeps, 1):
-        views = [figure for figure in figures if figure.sweep.name == name]
-        progress = f"[{number}/{len(sweeps)}] {name}"
-        failures += _reproduce(views, target, progress, run_all=run_all or record, record_table=record, **how)
-    no_report = ["no report: plotly is not installed; install it and run `workbench report`"]
-    write_lines(write_report(figures, target, output) if can_draw() else no_report)
-    write_lines([f"runs: {shown_uri(target.location)}"])
-    if failures:
+    runnable = [name for name in sweeps if name not in skipped]
+    views = [[figure for figure in figures if figure.sweep.name == name] for name in runnable]
+    made = Reproduction(
+        target, how.pop("size"), how.pop("device"), report_file(output).parent / "tables", terminal_width()
+    )
+    made.run(views, run_all=run_all or record, record_table=record, **how)
+    lines = [f"{name}: skipped, since it {reason}" for name, reason in skipped.items()]
+    write_lines(_closing(made, lines, figures, output))
+    if made.failures:
         sys.exit(1)
+
+
+def _closing(made: Any, lines: list[str], figures: list[Any], output: Path | None) -> list[str]:
+    """The box at the end: verdicts, sizes that were not run, and where everything is."""
+    from workbench.cli.box import box
+    from workbench.cli.reproduction import closing_lines, duration
+    from workbench.experiment.summary import can_draw
+    from workbench.paths import shown_path
+    from workbench.tracking.uri import shown_uri
+
+    page, changed = report_file(output), len(made.sections) > len(made.unchanged) or made.failures
+    verdicts = closing_lines(made.sections, made.size)
+    told = [verdicts[0]] if not changed else verdicts
+    not_run = sorted({size for figure in figures for size in figure.sweep.spec.sizes} - {made.size}, reverse=True)
+    told += [*lines, f"not run by this: {', '.join(map(_size, not_run))}"] if not_run else lines
+    if changed:
+        told.append(f"took {duration(made.seconds)}; tables: {shown_path(made.tables)}")
+    if not can_draw():
+        told.append("no report: plotly is not installed; install it and run `workbench report`")
+    elif changed or not page.exists():
+        write_report(figures, made.store, output)
+        told.append(f"report: {shown_path(page)}")
+    else:
+        told.append(f"report: {shown_path(page)}, unchanged; `workbench report` writes it again")
+    return box([*told, f"runs: {shown_uri(made.store.location)}"], made.width)
+
+
+def _size(name: str) -> str:
+    return {"paper": "paper (needs a CUDA GPU)", "real": "real (minutes per figure)"}.get(name, name)
 
 
 def _unavailable(sweep: Any, size: str) -> str:
@@ -102,23 +148,3 @@ def _unavailable(sweep: Any, size: str) -> str:
         return f"has no size {size}; its sizes are {', '.join(sweep.spec.sizes)}"
     missing = sweep.requires is not None and find_spec(sweep.requires) is None
     return f"requires {sweep.requires}, which is not installed" if missing else ""
-
-
-def _reproduce(
-    figures: list[Any], store: Any, progress: str, *, run_all: bool, size: str, device: str | None, **how: Any
-) -> int:
-    """Reproduces those of a sweep's figures that changed; returns the number of failures."""
-    from workbench.cli.sweep_output import run_and_describe
-
-    changed = []
-    for figure in figures:
-        if run_all or not figure.is_current(store, size=size, device=device):
-            changed.append(figure)
-        else:
-            write_lines([f"{figure.name}: unchanged"])
-    if not changed:
-        return 0
-    write_error(f"{progress}: {', '.join(figure.name for figure in changed)}")
-    lines, failures = run_and_describe(changed, store, size=size, device=device, **how)
-    write_lines([*lines, ""])
-    return failures

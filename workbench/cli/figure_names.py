@@ -15,15 +15,44 @@ def load_figures(names: Sequence[str]) -> list[Any]:
     Raises:
         ValueError: an unknown paper or figure.
     """
-    from workbench.core.errors import check_choice
     from workbench.experiment.figure_loader import load_experiment
     from workbench.experiment.index import experiment_names
 
     known = experiment_names()
-    papers = {name.partition("/")[0] for name in known}
-    for name in names:
-        check_choice(*(("figure", name, known) if "/" in name else ("paper", name, papers)))
-    return [load_experiment(name) for name in known if not names or {name, name.partition("/")[0]} & set(names)]
+    chosen = {_known_name(name, known) for name in names}
+    return [load_experiment(name) for name in known if not names or {name, name.partition("/")[0]} & chosen]
+
+
+def load_figure(name: str) -> Any:
+    """Loads one experiment.
+
+    Args:
+        name: "paper/figure", or the figure alone if one paper has it.
+
+    Raises:
+        ValueError: an unknown figure, or one that several papers have.
+    """
+    from workbench.experiment.figure_loader import load_experiment
+    from workbench.experiment.index import full_name
+
+    return load_experiment(full_name(name))
+
+
+def _known_name(name: str, known: Sequence[str]) -> str:
+    """A paper, or the full name of a figure."""
+    from workbench.core.suggestions import unknown
+    from workbench.experiment.index import full_name, unknown_figure
+
+    papers = dict.fromkeys(each.partition("/")[0] for each in known)
+    if name in papers:
+        return name
+    if "/" in name:
+        if name not in known:
+            raise ValueError(unknown_figure(name))
+        return name
+    if any(each.endswith(f"/{name}") for each in known):
+        return full_name(name)
+    raise ValueError(unknown("paper", name, papers))
 
 
 def complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:

@@ -1,6 +1,7 @@
 """Values of options, repeated so that help and completion need not import torch; a test compares both."""
 
 SIZES = ("smoke", "real", "paper")
+FORMATS = ("svg", "pdf", "png", "csv", "tex")
 EXECUTORS = ("processes", "ray")
 MODELS = ("sage-mean", "sage-gcn", "sage-pool", "sage-lstm", "gcn", "gin", "gat", "rgcn")
 PARTITIONERS = (

@@ -6,6 +6,7 @@ from typing import Any
 import click
 
 from workbench.cli.command_group import write_lines
+from workbench.cli.name_choice import NameChoice
 from workbench.cli.option_values import LSTMS, MODELS, OPTIMIZERS, PARTITIONERS, STRATEGIES
 from workbench.cli.shared_options import data_folder_option
 
@@ -16,7 +17,7 @@ from workbench.cli.shared_options import data_folder_option
 @click.option("--scale", type=float, show_default="the set's own", help="Size of a synthetic-* set, in (0, 1].")
 @click.option("--undirected", is_flag=True, help="Add reverse edges.")
 @click.option("--features", default="given", help="given, degree or random:WIDTH.")
-@click.option("--model", default="sage-mean", type=click.Choice(MODELS), help="Layer type.")
+@click.option("--model", default="sage-mean", type=NameChoice(MODELS), help="Layer type.")
 @click.option("--layers", type=int, show_default="one per fanout", help="Number of layers.")
 @click.option("--hidden", default=256, help="Hidden channels.")
 @click.option(
@@ -28,8 +29,8 @@ from workbench.cli.shared_options import data_folder_option
 @click.option("--heads", default=1, help="Attention heads of gat.")
 @click.option("--bases", type=int, show_default="one per relation", help="Bases of rgcn.")
 @click.option("--dropout", default=0.0, help="Dropout probability.")
-@click.option("--norm", type=click.Choice(("batch", "layer")), show_default="none", help="Normalization.")
-@click.option("--optimizer", default="adam", type=click.Choice(OPTIMIZERS), help="Optimizer, for its state.")
+@click.option("--norm", type=NameChoice(("batch", "layer")), show_default="none", help="Normalization.")
+@click.option("--optimizer", default="adam", type=NameChoice(OPTIMIZERS), help="Optimizer, for its state.")
 @click.option("--fanouts", required=True, metavar="A,B,...", help="Fanouts, input layer first; -1: all neighbours.")
 @click.option("--batch-size", type=int, show_default="all", help="Number of training nodes, drawn at random.")
 @click.option("--capacity", required=True, help="Memory of the device, such as 8GiB or 500MB.")
@@ -37,23 +38,23 @@ from workbench.cli.shared_options import data_folder_option
 @click.option(
     "--method",
     default="auto",
-    type=click.Choice(("auto", "fast", *PARTITIONERS, "all")),
+    type=NameChoice(("auto", "fast", *PARTITIONERS, "all")),
     help="Batch partitioner; all: compare those that take seconds.",
 )
 @click.option(
     "--strategy",
     default="even",
-    type=click.Choice(STRATEGIES),
+    type=NameChoice(STRATEGIES),
     help="even: partition anew for every number of parts; split: cut only the parts that overflow.",
 )
 @click.option("--seed", default=0, help="Seed of the data set, the batch, its sample and the partitions.")
 @click.option(
     "--device",
-    type=click.Choice(("cpu", "cuda")),
+    type=NameChoice(("cpu", "cuda")),
     show_default="cuda if available",
     help="Device to estimate for; estimating for cuda needs no GPU.",
 )
-@click.option("--lstm", type=click.Choice(LSTMS), show_default="as torch here", help="LSTM of sage-lstm to price.")
+@click.option("--lstm", type=NameChoice(LSTMS), show_default="as torch here", help="LSTM of sage-lstm to price.")
 def plan(**options: Any) -> None:
     """Predict how many micro-batches fit into a memory capacity.
 

@@ -35,16 +35,26 @@ def write_report(figures: Sequence[Any], store: Any, output: Path | None) -> lis
         store: contains their runs.
         output: HTML file; None: build/report.html of the project.
     """
-    from workbench.paths import project_root
     from workbench.report import page
     from workbench.report.collect import collect
     from workbench.report.terminal import status_lines
 
-    file = (output or project_root() / "build" / "report.html").resolve()
+    file = report_file(output)
     sections = collect(figures, store, page=file)
     made_at = datetime.now(UTC).strftime("%Y-%m-%d %H:%M UTC")
     page.write(file, sections, title="GNN Workbench: the papers' figures", made_at=made_at, summary=_environment())
     return [*status_lines(sections), "", f"report: {file}"]
+
+
+def report_file(output: Path | None) -> Path:
+    """The page's file.
+
+    Args:
+        output: as given; None: build/report.html of the project.
+    """
+    from workbench.paths import project_root
+
+    return (output or project_root() / "build" / "report.html").resolve()
 
 
 def _environment() -> dict[str, str]:

@@ -6,6 +6,7 @@ from pathlib import Path
 import click
 
 from workbench.cli.figure_names import complete_names
+from workbench.cli.name_choice import NameChoice
 from workbench.cli.option_values import EXECUTORS, SIZES
 
 figure_argument = click.argument("figure", metavar="PAPER/FIGURE", shell_complete=complete_names)
@@ -29,7 +30,7 @@ page_option = click.option(
 _SWEEP_OPTIONS = [
     click.option(
         "--size",
-        type=click.Choice(SIZES),
+        type=NameChoice(SIZES),
         default="smoke",
         help="smoke: synthetic data, seconds; real: real graphs, minutes on a CPU; paper: the paper's setup on a GPU.",
     ),
@@ -43,7 +44,7 @@ _SWEEP_OPTIONS = [
     ),
     click.option(
         "--executor",
-        type=click.Choice(EXECUTORS),
+        type=NameChoice(EXECUTORS),
         default="processes",
         help="processes: of this machine; ray: workers of the Ray cluster that RAY_ADDRESS names or that runs here.",
     ),

@@ -1,16 +1,35 @@
 """Runs a sweep and describes it on the terminal: rows, claims, slowest and failed points."""
 
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from workbench.experiment.experiment import Experiment
+from workbench.experiment.finding import Finding
 from workbench.experiment.recorded import record
 from workbench.experiment.summary import log_summary
-from workbench.experiment.sweep import slowest
+from workbench.experiment.sweep import Progress, slowest
 from workbench.experiment.table import labels, table_of, to_read
-from workbench.report.text_table import text_table
+from workbench.report.sections import Section
+from workbench.report.terminal_width import fitted_table
+from workbench.report.verdicts import section_of_findings
 from workbench.tracking.record import FINISHED, Run
 from workbench.tracking.store import NOTHING, Store, StoreError
+
+
+@dataclass(frozen=True, eq=False)
+class Described:
+    """A sweep that was run.
+
+    Args:
+        lines: to print.
+        sections: the figures' verdicts; empty if the whole grid was not run.
+        failures: number of failed points, and 1 if the figures could not be logged.
+    """
+
+    lines: list[str]
+    sections: list[Section]
+    failures: int
 
 
 def run_and_describe(
@@ -20,8 +39,10 @@ def run_and_describe(
     size: str,
     overrides: Mapping[str, Any] = NOTHING,
     record_table: bool = False,
+    width: int | None = None,
+    progress: Progress = True,
     **how: Any,
-) -> tuple[list[str], int]:
+) -> Described:
     """Runs the points of a sweep that are not finished; checks and logs figures and, on request, records the table.
 
     Args:
@@ -30,36 +51,50 @@ def run_and_describe(
         size: "smoke", "real" or "paper".
         overrides: configuration key to value; if given, nothing is logged.
         record_table: write the table to experiments/results/ unless a point failed.
+        width: columns of the terminal; None: unlimited.
+        progress: as `Experiment.runs` takes it.
         **how: other options of `Experiment.runs`.
-
-    Returns:
-        Lines to print, and the number of failures: points, and 1 if the figures could not be logged.
     """
     sweep = figures[0].sweep
-    runs = sweep.runs(size=size, overrides=overrides, store=store, progress=True, **how)
+    runs = sweep.runs(size=size, overrides=overrides, store=store, progress=progress, **how)
     failed = [run for run in runs if run.status != FINISHED]
     names = dict(zip((run.run_id for run in runs), labels(runs), strict=True))
     complete = not (overrides or failed)
-    lines = [*text_table(to_read(runs, sweep.spec.columns)), ""]
+    lines, sections = [*fitted_table(to_read(runs, sweep.spec.columns), width, more="workbench compare --all"), ""], []
     for figure in figures if len(failed) < len(runs) else []:
         note = " (on the points you chose: no verdict on the figure)" if overrides else ""
-        lines += [f"{figure.name}: {figure.spec.claim}{note}", *_findings(figure, size, runs, complete), ""]
+        found = check(figure, runs, complete)
+        lines += [f"{figure.name}: {figure.spec.claim}{note}", *_findings(figure, size, found), ""]
+        if not overrides and isinstance(found, list):
+            sections.append(section_of_findings(figure, size, found, problems=[run.error or "" for run in failed]))
     not_logged = _log(figures, size, runs, store) if complete else []
     lines += ["slowest points:", *(f"  {run.seconds:8.2f} s  {names[run.run_id]}" for run in slowest(runs))]
     lines += [f"FAILED {names[run.run_id]}: {run.error}" for run in failed]
     if record_table:
         lines.append("not recorded: some points failed" if failed else f"recorded: {record(runs)}")
-    return lines + not_logged, len(failed) + len(not_logged)
+    return Described(lines + not_logged, sections, len(failed) + len(not_logged))
 
 
-def _findings(figure: Experiment, size: str, runs: list[Run], complete: bool) -> list[str]:
-    """One line per part of the claim; an incomplete grid may lack the rows that a check compares."""
+def check(figure: Experiment, runs: Sequence[Run], complete: bool) -> list[Finding] | str:
+    """The findings of a figure; or why there are none: an incomplete grid may lack the rows that a check compares.
+
+    Args:
+        figure: to check.
+        runs: of its sweep; failed ones are skipped.
+        complete: the whole grid has finished, so that an error is one.
+    """
     try:
-        found = figure.check(table_of(run for run in runs if run.status == FINISHED))
+        return figure.check(table_of(run for run in runs if run.status == FINISHED))
     except (ValueError, KeyError, AttributeError) as error:
         if complete:
             raise
-        return [f"  not checked on this part of the grid: {error}"]
+        return f"not checked on this part of the grid: {error}"
+
+
+def _findings(figure: Experiment, size: str, found: list[Finding] | str) -> list[str]:
+    """One line per part of the claim."""
+    if isinstance(found, str):
+        return [f"  {found}"]
     known, lines = figure.deviations(size), []
     for finding in found:
         timed = f" ({finding.verdict})" if finding.timed else ""

@@ -7,6 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from workbench.core.suggestions import unknown
 from workbench.core.units import parse_bytes
 
 ID_DTYPES = (torch.int64, torch.int32)
@@ -194,11 +195,11 @@ def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
         choices: known names.
 
     Raises:
-        ValueError: with the known names.
+        ValueError: with the known names and the one that was probably meant.
     """
     known = sorted(choices)
     if not isinstance(value, str) or value not in known:
-        raise ValueError(f"{name} {value!r} is not known; choose from {', '.join(known)}")
+        raise ValueError(unknown(name, value, known, most=99))
 
 
 def check_at_least(name: str, value: int, least: int, *, most: int | None = None) -> None:

@@ -19,8 +19,9 @@ from typing import IO, Any
 
 from workbench import files
 from workbench.core.errors import CapacityError
+from workbench.core.suggestions import did_you_mean
 from workbench.core.units import format_bytes
-from workbench.datasets.known import OGB_SETS, how_to_get
+from workbench.datasets.known import OGB_SETS, how_to_get, known_sets
 from workbench.datasets.names import check_name
 from workbench.datasets.ogb import ogb_folder, ogb_meta
 from workbench.paths import data_folder
@@ -50,7 +51,7 @@ def download(name: str, *, root: str | os.PathLike[str] | None = None) -> Path:
     """
     folder = data_folder(root)
     if check_name(name) not in OGB_SETS:
-        raise ValueError(f"{name} can't be downloaded, only {', '.join(OGB_SETS)} can; of {folder}: {how_to_get(name)}")
+        raise ValueError(_not_published(name, folder))
     present = ogb_folder(name, folder)
     if present is not None:
         return present
@@ -71,6 +72,13 @@ def download(name: str, *, root: str | os.PathLike[str] | None = None) -> Path:
             ) from error
         files.write_new_file(draft / "download.json", json.dumps(note))
     return target
+
+
+def _not_published(name: str, folder: Path) -> str:
+    """Why a name can't be downloaded, and what to do instead."""
+    if name not in known_sets() and (meant := did_you_mean(name, OGB_SETS)):
+        return f"data set {name!r} is not known; {meant}"
+    return f"{name} can't be downloaded, only {', '.join(OGB_SETS)} can; of {folder}: {how_to_get(name)}"
 
 
 def _fetch(name: str, url: str, folder: Path, packed: IO[bytes]) -> dict[str, Any]:

@@ -2,6 +2,10 @@
 
 from typing import NamedTuple
 
+from workbench.core.suggestions import did_you_mean
+
+_FORMAT = "its arrays are listed in docs/data.md"
+
 
 class Known(NamedTuple):
     """A published data set.
@@ -55,7 +59,9 @@ def how_to_get(name: str) -> str:
     """Explain how to get a data set that is not in the data folder."""
     known = known_sets()
     if name not in known:
-        return f"known are {', '.join(sorted(known))}; to use your own, put {name}.npz there"
+        meant = did_you_mean(name, known)
+        told = "`workbench data list` shows the known ones"
+        return f"{f'{meant} ' if meant else ''}{told}; to use your own, put {name}.npz there ({_FORMAT})"
     if known[name].source == "OGB":
         return f"get it: workbench data get {name}"
-    return f"put {name}.npz there (format: workbench.datasets.archive)"
+    return f"put {name}.npz there ({_FORMAT})"

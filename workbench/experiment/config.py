@@ -1,5 +1,6 @@
 """Configuration of a grid point: data set, device, seed and model; experiments add their own fields."""
 
+import re
 from typing import Annotated, Any, Literal, Self
 
 from pydantic import AfterValidator, Field, NonNegativeInt, PositiveInt, model_validator
@@ -43,6 +44,16 @@ class DataConfig(Strict):
         return load_dataset(**self.model_dump(exclude={"otherwise"}))
 
 
+def _device(name: str) -> str:
+    if not re.fullmatch(r"cpu|cuda(:\d+)?", name):
+        raise ValueError(f"device {name!r} is not known; choose cpu, cuda or cuda:N, such as cuda:1")
+    return name
+
+
+Device = Annotated[str, AfterValidator(_device)]
+"""A device that torch names."""
+
+
 class PointConfig(Strict):
     """One grid point. Points that read a data set extend `DataPointConfig`; orders, laws and cost models need none.
 
@@ -52,7 +63,7 @@ class PointConfig(Strict):
         repetition: number of this run among runs of the same configuration.
     """
 
-    device: str = Field(default="cpu", pattern=r"^(cpu|cuda(:\d+)?)$")
+    device: Device = "cpu"
     seed: int = 0
     repetition: NonNegativeInt = 0
 

@@ -1,9 +1,12 @@
 """Errors in names and configurations of experiments; messages name file, key and allowed values."""
 
+from collections.abc import Collection
 from types import UnionType
 from typing import Any, Union, get_args, get_origin
 
 from pydantic import BaseModel, ValidationError
+
+from workbench.core.suggestions import did_you_mean
 
 
 class ConfigError(ValueError):
@@ -14,21 +17,30 @@ class UnknownExperimentError(ValueError):
     """No experiment of that name; the message names those that exist."""
 
 
-def explain(error: ValidationError, model: type[BaseModel], where: str) -> ConfigError:
+def explain(
+    error: ValidationError, model: type[BaseModel], where: str, overridden: Collection[str] = ()
+) -> ConfigError:
     """Convert a validation error; the message has one clause per problem.
 
     Args:
         error: from validating `model`.
         model: class whose fields are the allowed keys.
         where: file that the values come from.
+        overridden: keys whose values come from the caller instead, as "dataset.scale".
     """
-    return ConfigError(f"{where}: " + "; ".join(_clause(problem, model) for problem in error.errors()))
+    problems = error.errors()
+    clauses = "; ".join(_clause(problem, model) for problem in problems)
+    outer = {key.partition(".")[0] for key in overridden}
+    callers = bool(problems) and all(problem["loc"] and problem["loc"][0] in outer for problem in problems)
+    return ConfigError(f"your setting of {clauses} (for {where})" if callers else f"{where}: {clauses}")
 
 
 def _clause(problem: Any, model: type[BaseModel]) -> str:
     key = ".".join(str(part) for part in problem["loc"])
     if problem["type"] == "extra_forbidden":
-        return f"{key}: unknown key; allowed: {', '.join(_fields(model, problem['loc'][:-1]))}"
+        allowed = _fields(model, problem["loc"][:-1])
+        meant = did_you_mean(problem["loc"][-1], allowed)
+        return f"{key}: unknown key; allowed: {', '.join(allowed)}" + (f"; {meant}" if meant else "")
     if problem["type"] == "missing":
         return f"{key}: is missing"
     text = problem["msg"].removeprefix("Value error, ").removeprefix("Input ")

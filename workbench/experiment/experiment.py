@@ -1,7 +1,7 @@
 """`Experiment`: a figure or table of a paper, which can be run, drawn and checked."""
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -16,14 +16,15 @@ from workbench.experiment.config_errors import ConfigError
 from workbench.experiment.environment import check_device, device_name, environment_tags, load_average
 from workbench.experiment.figure_spec import Spec
 from workbench.experiment.finding import Finding, findings_table
-from workbench.experiment.grid import configs, grids, resolved
+from workbench.experiment.grid import configs, grids, resolved, varying
 from workbench.experiment.grid_runs import GridRuns, runs_of_grid
 from workbench.experiment.key import point_key, summary_key
 from workbench.experiment.parallel import Executor, process_limits
 from workbench.experiment.point_dataset import at_hand, describe_dataset
-from workbench.experiment.sweep import run_sweep
+from workbench.experiment.sweep import Progress, run_sweep
 from workbench.experiment.table import table_of
 from workbench.paths import project_root, shown_path
+from workbench.tracking.mlflow_fields import label
 from workbench.tracking.opening import open_store
 from workbench.tracking.record import Point, Run
 from workbench.tracking.store import Store
@@ -81,7 +82,8 @@ class Experiment:
         code = self.code()
         about = {"code": closure_digest(code), "packages": json.dumps(package_digests(code))}
         found = self.configs(size=size, device=device, overrides=overrides)
-        tasks = [Task(self.sweep._point(config, size, about), config) for config in found]
+        told = varying([*self.sweep._validated(size, device, None), *found])
+        tasks = [Task(self.sweep._point(config, size, about, told), config) for config in found]
         return list({task.point.key: task for task in tasks}.values())  # one data set may replace two
 
     def configs(
@@ -172,13 +174,13 @@ class Experiment:
         device: str | None = None,
         overrides: Mapping[str, Any] | None = None,
         store: Store | None = None,
-        progress: bool | None = None,
+        progress: Progress = None,
         jobs: int = 1,
         time_limit_seconds: float | None = None,
         in_subprocess: bool | None = None,
         executor: Executor = "processes",
     ) -> list[Run]:
-        """Like `run`, but return the runs themselves."""
+        """Like `run`, but return the runs themselves; `progress` may be a bar of several sweeps."""
         self.configs(size=size, device=device, overrides=overrides)
         limit = time_limit_seconds if time_limit_seconds is not None else self._time_limit(size)
         limits = process_limits(jobs, limit, in_subprocess, executor)
@@ -272,14 +274,16 @@ class Experiment:
     def _validated(self, size: str, device: str | None, overrides: Mapping[str, Any] | None) -> list[PointConfig]:
         where = shown_path(self.file)
         try:
-            return configs(grids(self.spec, size, device=device, overrides=overrides), self.module.Config, where)
+            found = grids(self.spec, size, device=device, overrides=overrides)
+            given = [*(overrides or {}), *(["device"] if device else [])]
+            return configs(found, self.module.Config, where, given)
         except ConfigError as error:
             raise ConfigError(str(error) if where in str(error) else f"{where}: {error}") from None
 
-    def _point(self, config: PointConfig, size: str, code: Mapping[str, str]) -> Point:
+    def _point(self, config: PointConfig, size: str, code: Mapping[str, str], told: Collection[str]) -> Point:
         plain = resolved(config)
         dataset = describe_dataset(dataset_of(config))  # pyright: ignore[reportArgumentType]  # frozen, so it can be hashed
-        tags = {**environment_tags(project_root()), "device": device_name(config.device), **code}
+        tags = {**environment_tags(project_root()), "device": device_name(config.device), "paper": self.paper, **code}
         tags["load"] = load_average()
         key = point_key(code["code"], plain, dataset.fingerprint if dataset else "")
-        return Point(self.name, size, key, plain, self.views, dataset, tags)
+        return Point(self.name, size, key, plain, self.views, dataset, tags, label(plain, told))

@@ -1,6 +1,7 @@
 """Grids of one size: values from YAML, the caller's overrides, all combinations of the axes, validated."""
 
-from collections.abc import Mapping
+import json
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, replace
 from itertools import product
 from typing import Any
@@ -11,6 +12,7 @@ from pydantic import ValidationError
 from workbench.experiment.config import PointConfig
 from workbench.experiment.config_errors import ConfigError, explain
 from workbench.experiment.figure_spec import Axes, Spec
+from workbench.tracking.mlflow_fields import flatten
 
 
 @dataclass(frozen=True)
@@ -34,15 +36,19 @@ class Grid:
 
         Args:
             key: of the configuration; "dataset.scale" reaches into a mapping.
-            value: new value; a list replaces all values of an axis.
+            value: new value; a list replaces all values of an axis, and makes one of a key that has a single value.
         """
         outer, _, inner = key.partition(".")
         if inner:
             axes = {**self.axes, outer: [_within(v, inner, value) for v in self.axes.get(outer, [])]}
             fixed = {**self.fixed, outer: _within(self.fixed.get(outer, {}), inner, value)}
             return replace(self, axes=axes) if outer in self.axes else replace(self, fixed=fixed)
-        if key in self.axes:
-            return replace(self, axes={**self.axes, key: value if isinstance(value, list) else [value]})
+        one = key not in self.axes and not (
+            key in self.fixed and isinstance(value, list) and _is_single(self.fixed[key])
+        )
+        if not one:
+            fixed = {name: kept for name, kept in self.fixed.items() if name != key}
+            return Grid(fixed, {**self.axes, key: value if isinstance(value, list) else [value]})
         return replace(self, fixed={**self.fixed, key: value})
 
 
@@ -99,13 +105,16 @@ def _all_axes(axes: Axes, seeds: list[int], repetitions: int) -> Axes:
     return {**axes, "seed": axes.get("seed", seeds), "repetition": list(range(repetitions))}
 
 
-def configs(found: list[Grid], model: type[PointConfig], where: str) -> list[PointConfig]:
+def configs(
+    found: list[Grid], model: type[PointConfig], where: str, overridden: Collection[str] = ()
+) -> list[PointConfig]:
     """Validated configurations of all points, each once, in the grids' order.
 
     Args:
         found: result of `grids`.
         model: the experiment's `Config`.
         where: file that the grids come from, for messages.
+        overridden: keys that the caller set.
 
     Raises:
         ConfigError: an invalid value; the message names file, key and the allowed values.
@@ -115,7 +124,7 @@ def configs(found: list[Grid], model: type[PointConfig], where: str) -> list[Poi
         try:
             config = model.model_validate(values)
         except ValidationError as error:
-            raise explain(error, model, where) from None
+            raise explain(error, model, where, overridden) from None
         unique.setdefault(config.model_dump_json(), config)
     return list(unique.values())
 
@@ -125,6 +134,17 @@ def resolved(config: PointConfig) -> dict[str, Any]:
     plain = config.model_dump(mode="json", exclude={"dataset": {"otherwise"}})
     kinds = [kind for kind in type(config).__mro__ if issubclass(kind, PointConfig)]
     return dict(sorted(plain.items(), key=lambda item: sum(item[0] in kind.model_fields for kind in kinds)))
+
+
+def varying(found: Collection[PointConfig]) -> list[str]:
+    """The flat keys, as in tables, of which some configurations have other values than others.
+
+    Args:
+        found: validated configurations.
+    """
+    flat = [{name: json.dumps(value) for name, value in flatten(resolved(config)).items()} for config in found]
+    names = dict.fromkeys(name for config in flat for name in config)
+    return [name for name in names if len({config.get(name) for config in flat}) > 1]
 
 
 def parse_overrides(texts: list[str]) -> dict[str, Any]:
@@ -146,6 +166,11 @@ def parse_overrides(texts: list[str]) -> dict[str, Any]:
         except yaml.YAMLError:
             raise ConfigError(f"--set {text!r}: the value is not valid YAML; quote it") from None
     return found
+
+
+def _is_single(value: Any) -> bool:
+    """A number or a name; a key whose value is a list takes a list as one value."""
+    return not isinstance(value, list | Mapping) and value is not None
 
 
 def _within(value: Any, key: str, inner: Any) -> dict[str, Any]:

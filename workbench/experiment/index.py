@@ -5,6 +5,7 @@ from typing import Self
 
 from pydantic import Field, model_validator
 
+from workbench.core.suggestions import unknown
 from workbench.experiment.config_errors import ConfigError, UnknownExperimentError
 from workbench.experiment.figure_spec import Strict, read_yaml
 from workbench.paths import experiments_folder, shown_path
@@ -107,13 +108,37 @@ def find_figure(name: str) -> tuple[PaperIndex, Path]:
             raise ConfigError(
                 f"{shown_path(index)} does not list {figure}, but {shown_path(file)} exists; list it there"
             )
-        raise UnknownExperimentError(
-            f"there is no experiment {name!r}; choose from {', '.join(experiment_names()) or 'none'}"
-        )
+        raise UnknownExperimentError(unknown_figure(name))
     for half in (file, file.with_suffix(".py")):
         if not half.is_file():
             raise ConfigError(f"{shown_path(index)} lists {figure}, but {shown_path(half)} does not exist; add it")
     return found, file
+
+
+def full_name(name: str) -> str:
+    """The "paper/figure" of a figure that is named alone; other names are unchanged.
+
+    Args:
+        name: "fig16" or "betty/fig16".
+
+    Raises:
+        UnknownExperimentError: no such figure, or several papers have it.
+    """
+    if "/" in name:
+        return name
+    found = [each for each in experiment_names() if each.partition("/")[2] == name]
+    if len(found) != 1:
+        raise UnknownExperimentError(unknown_figure(name))
+    return found[0]
+
+
+def unknown_figure(name: str) -> str:
+    """The message that there is no such figure: which was probably meant, and how to list all.
+
+    Args:
+        name: the name that was given.
+    """
+    return f"{unknown('figure', name, experiment_names())} (`workbench list` shows all)"
 
 
 def index_file(paper: str) -> Path:

@@ -43,7 +43,8 @@ def at_hand(config: PointConfig, where: str) -> PointConfig:
             problems.append(str(error))
         else:
             return either
-    raise ConfigError(f"{where}: dataset.name: {'; '.join(problems)} (or --set dataset=NAME, of: {_names()})")
+    told = "or --set dataset=NAME with one that `workbench data list` shows as available"
+    raise ConfigError(f"{where}: dataset.name: {'; '.join(problems)}; {told}")
 
 
 @cache
@@ -66,10 +67,3 @@ def _size(data: Any) -> tuple[int, int]:
     if isinstance(data, KnowledgeGraph):
         return data.num_entities, len(data.train)
     return data.graph.num_nodes, data.graph.num_edges
-
-
-def _names() -> str:
-    from workbench.datasets.describe import listed
-    from workbench.paths import data_folder
-
-    return ", ".join(row.name for row in listed(data_folder()) if row.here)

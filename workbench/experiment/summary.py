@@ -8,6 +8,7 @@ import pandas as pd
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.key import summary_key
 from workbench.experiment.table import table_of
+from workbench.experiment.tracked_page import log_library, tracked_page
 from workbench.tracking.record import FINISHED, Run
 from workbench.tracking.store import Store
 
@@ -32,8 +33,8 @@ def log_summary(figure: Experiment, size: str, runs: Sequence[Run], store: Store
     found = figure.check(table)
     findings = pd.DataFrame([vars(finding) for finding in found])
     artifacts = {"table.csv": table.to_csv(index=False), "findings.csv": findings.to_csv(index=False)}
-    if can_draw():  # the page must work offline, so the library goes with it
-        artifacts["figure.html"] = figure.draw(table).to_html(include_plotlyjs=True)
+    if can_draw():
+        artifacts["figure.html"] = tracked_page(figure.draw(table), log_library(figure.name.partition("/")[0], store))
     held = f"{sum(finding.held for finding in found)} of {len(found)}"
     tags = {**finished[-1].point.tags, "claim": figure.spec.claim, "held": held}
     store.log_summary(figure.name, figure.sweep.name, size, key, artifacts, tags)

@@ -4,7 +4,7 @@ import gc
 import sys
 import time
 from collections.abc import Callable, Generator, Iterable, Mapping, Sequence
-from contextlib import closing
+from contextlib import AbstractContextManager, closing, nullcontext
 from typing import Any
 
 from tqdm import tqdm
@@ -17,6 +17,9 @@ from workbench.tracking.store import Store
 
 RunFunction = Callable[[Any], Iterable[Mapping[str, Any]]]
 
+Progress = bool | tqdm | None
+"""Whether to show a bar; None: on a terminal. Or the bar of several sweeps."""
+
 _POLL_SECONDS = 0.5
 _LINE_SECONDS = 30.0  # between lines of progress where there is no terminal
 
@@ -27,7 +30,7 @@ def run_sweep(
     store: Store,
     *,
     limits: ProcessLimits | None = None,
-    progress: bool | None = None,
+    progress: Progress = None,
 ) -> list[Run]:
     """Bring every point to an end, in this process or in others that run the same sweep on the same store.
 
@@ -40,7 +43,7 @@ def run_sweep(
         run: yields the rows of a point.
         store: keeps runs.
         limits: to run each point in a process of its own; None: one after the other in this process.
-        progress: show a bar with the time left on stderr; None: on a terminal.
+        progress: show a bar with the time left on stderr; None: on a terminal; or a bar of several sweeps to advance.
 
     Returns:
         One run per task, in their order: the newest finished one, else the failed one.
@@ -50,16 +53,7 @@ def run_sweep(
     """
     keys = [task.point.key for task in tasks]
     done = finished_runs(tasks, store)
-    terminal = sys.stderr.isatty()
-    bar = tqdm(
-        total=len(tasks),
-        initial=len(done),
-        desc=_label(tasks),
-        leave=not terminal,  # else the table would begin in its line
-        disable=None if progress is None else not progress,
-        mininterval=0.1 if terminal else _LINE_SECONDS,
-    )
-    with bar:
+    with _bar(progress, tasks, len(done)) as bar:
         while waiting := _in_order([task for task in tasks if task.point.key not in done], store):
             before = len(done)
             ended = _run_here(waiting, run, store) if limits is None else run_in_processes(waiting, store, limits)
@@ -70,6 +64,36 @@ def run_sweep(
             if len(done) == before:  # other processes run all points that are left
                 time.sleep(_POLL_SECONDS)
     return [done[key] for key in keys]
+
+
+def new_bar(total: int, *, initial: int = 0, label: str = "", disable: bool | None = None) -> tqdm:
+    """A bar on stderr; off a terminal it writes a line now and then.
+
+    Args:
+        total: number of points.
+        initial: number of points that were done before.
+        label: text before the bar.
+        disable: None: off a terminal.
+    """
+    terminal = sys.stderr.isatty()
+    return tqdm(
+        total=total,
+        initial=initial,
+        desc=label,
+        leave=not terminal,  # else the table would begin in its line
+        disable=disable,
+        dynamic_ncols=True,
+        mininterval=0.1 if terminal else _LINE_SECONDS,
+    )
+
+
+def _bar(progress: Progress, tasks: Sequence[Task], done: int) -> AbstractContextManager[tqdm]:
+    """A bar of this sweep, or the one of several, whose total then only counts the points that are left."""
+    if isinstance(progress, tqdm):
+        progress.total -= done
+        progress.set_description(_label(tasks), refresh=True)
+        return nullcontext(progress)
+    return new_bar(len(tasks), initial=done, label=_label(tasks), disable=None if progress is None else not progress)
 
 
 def slowest(runs: Iterable[Run], count: int = 10) -> list[Run]:

@@ -18,6 +18,7 @@ _LABELS = {
     "num_parts": "micro-batches K",
     "method": "partitioner",
     "peak_bytes": "peak memory",
+    "of_reg": "peak memory ÷ REG's",
     "epoch_seconds": "epoch time",
     "inputs_ratio": "input nodes, parts ÷ batch",
     "largest_ratio": "input nodes, largest part ÷ batch",

@@ -9,7 +9,8 @@ from workbench.core.units import format_bytes
 from workbench.partition.redundancy import Redundancy
 from workbench.plots.axes import exact_bytes, label, unit_of
 from workbench.plots.layout import PanelGrid
-from workbench.plots.style import FAINT, INK, PALETTE, hatched, merge_legend, titled
+from workbench.plots.looks import PALETTE
+from workbench.plots.style import FAINT, INK, hatched, merge_legend, titled
 
 _TOP, _TEXT = 1.16, 0.1  # of the tallest bar or the capacity: upper end of the y axis; height of a bar's text
 _FITS, _OVER, _ESTIMATED = "fits", "over the capacity", "estimated, not run"

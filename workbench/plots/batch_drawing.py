@@ -7,7 +7,8 @@ import plotly.graph_objects as go
 
 from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
-from workbench.plots.style import FAINT, INK, PALETTE, SYMBOLS, titled
+from workbench.plots.looks import PALETTE, SYMBOLS
+from workbench.plots.style import FAINT, INK, titled
 
 _LEVEL, _MARGINS = 130, 150  # pixels: between levels; title and legend
 _WIDTH = 640  # pixels, divided among the nodes of a level

@@ -20,7 +20,8 @@ from workbench.plots.batch_drawing import (
     positions,
 )
 from workbench.plots.layout import bold
-from workbench.plots.style import FAINT, INK, PALETTE, merge_legend, titled
+from workbench.plots.looks import PALETTE
+from workbench.plots.style import FAINT, INK, merge_legend, titled
 
 _PICTURE, _PANELS, _MARGINS = 360, 260, 190  # pixels
 _MARKER = 15

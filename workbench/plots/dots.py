@@ -8,7 +8,8 @@ import plotly.graph_objects as go
 
 from workbench.plots.axes import label
 from workbench.plots.layout import PanelGrid
-from workbench.plots.style import INK, Look, looks, merge_legend, titled, traces_of
+from workbench.plots.looks import Look, looks
+from workbench.plots.style import INK, merge_legend, titled, traces_of
 
 Table = pd.DataFrame | Sequence[Mapping[str, Any]]
 

@@ -5,7 +5,8 @@ from collections.abc import Mapping
 import plotly.graph_objects as go
 
 from workbench.plots.layout import PanelGrid
-from workbench.plots.style import PALETTE, hatched, merge_legend, titled
+from workbench.plots.looks import PALETTE
+from workbench.plots.style import hatched, merge_legend, titled
 
 Counts = Mapping[int, int]
 """In-degree → number of destinations."""

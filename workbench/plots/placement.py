@@ -11,7 +11,8 @@ from torch import Tensor
 
 from workbench.placement.placement import Placement
 from workbench.plots.layout import bold
-from workbench.plots.style import PALETTE, titled
+from workbench.plots.looks import PALETTE
+from workbench.plots.style import titled
 
 _TOP, _PER_ROW, _MARGINS = 110, 34, 190  # pixels
 _MAX_COLUMNS = 80

@@ -7,7 +7,8 @@ import plotly.graph_objects as go
 
 from workbench.plots.axes import label, unit_of
 from workbench.plots.layout import PanelGrid
-from workbench.plots.style import FAINT, PALETTE, hatched, merge_legend, titled
+from workbench.plots.looks import PALETTE
+from workbench.plots.style import FAINT, hatched, merge_legend, titled
 
 _TOP = 1.15  # of the tallest bar: room for the totals
 _SMALL = 11  # font size of the names, to fit four below a narrow panel

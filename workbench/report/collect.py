@@ -2,6 +2,7 @@
 
 import os
 from collections.abc import Callable, Iterable, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -14,6 +15,7 @@ from workbench.experiment.recorded import Recorded, recorded
 from workbench.experiment.table import labels, table_of
 from workbench.paths import project_root
 from workbench.report.sections import Section
+from workbench.tracking.links import PORT, runs_view, sweeps_of
 from workbench.tracking.record import FAILED, FINISHED, Run
 from workbench.tracking.store import Store
 
@@ -56,7 +58,7 @@ def collect(experiments: Iterable[Experiment], store: Store, *, page: Path | Non
         store: the store of runs.
         page: the HTML file, to which links to notebooks are relative; None: no links.
     """
-    found = []
+    found, links = [], sweeps_of(store.location)
     for experiment in experiments:
         sections = [
             section_of_runs(experiment, size, grid, page=page)
@@ -67,7 +69,10 @@ def collect(experiments: Iterable[Experiment], store: Store, *, page: Path | Non
         sections += sections_of_recorded(experiment, page=page)
         shown = {section.size for section in sections}
         absent = [size for size in experiment.sweep.spec.sizes if size not in shown]
-        found += [*sections, *(_section(experiment, size, pd.DataFrame(), page) for size in absent)]
+        sections += [_section(experiment, size, pd.DataFrame(), page) for size in absent]
+        sweep = experiment.sweep.name
+        link = runs_view(PORT, links[sweep], sweep) if sweep in links else None
+        found += [replace(section, runs_link=link) for section in sections]
     return found
 
 

@@ -1,28 +1,137 @@
-// Narrow screens: legends move below their plots, margins and fonts shrink, and dragging scrolls the page instead of
-// zooming a plot. Wide screens restore the figure's original layout. Printing resizes plots to the width of the paper.
+// Plots are drawn when they come near the screen, by a copy of plotly.js that is compiled with the first of them: the
+// page opens without either. Narrow screens: legends move below their plots, margins and fonts shrink, and dragging
+// scrolls the page instead of zooming a plot. Wide screens restore the figure's original layout.
 (function () {
   const narrow = window.matchMedia("(max-width: 700px)");
-  const plots = () => Array.from(document.querySelectorAll(".js-plotly-plot"));
+  const all = (selector, of) => Array.from((of || document).querySelectorAll(selector));
   const copy = (value) => (value === undefined ? null : JSON.parse(JSON.stringify(value)));
-  const authored = new Map(plots().map((plot) => [plot, {
-    legend: copy(plot.layout.legend),
-    margin: copy(plot.layout.margin),
-    "font.size": copy((plot.layout.font || {}).size),
-    dragmode: copy(plot.layout.dragmode),
-  }]));
+  const authored = new Map();
+
+  function plotly() {
+    if (!window.Plotly) {
+      const script = document.createElement("script");
+      script.text = document.getElementById("plotly-js").textContent;
+      document.head.append(script);
+    }
+    return window.Plotly;
+  }
+
   const small = (plot) => ({
     legend: {orientation: "h", xref: "container", x: 0, xanchor: "left", yref: "container", y: 0, yanchor: "bottom"},
     margin: {...plot.layout.margin, l: 48, r: 8, b: 48},
     "font.size": 11,
     dragmode: false,
   });
-  const fit = () => plots().forEach((plot) => {
-    Plotly.relayout(plot, narrow.matches ? small(plot) : copy(authored.get(plot)));
+  const fit = (plot) => plotly().relayout(plot, narrow.matches ? small(plot) : copy(authored.get(plot)));
+
+  function draw(plot) {
+    if (authored.has(plot)) return;
+    const source = JSON.parse(document.getElementById(plot.id + "-data").textContent);
+    const layout = source.layout;
+    authored.set(plot, {legend: copy(layout.legend), margin: copy(layout.margin),
+      "font.size": copy((layout.font || {}).size), dragmode: copy(layout.dragmode)});
+    plotly().newPlot(plot, source.data, layout, source.config);
+    if (narrow.matches) fit(plot);
+  }
+
+  const plots = all(".plot");
+  const near = new IntersectionObserver((entries) => entries.filter((entry) => entry.isIntersecting).forEach((entry) => {
+    near.unobserve(entry.target);
+    draw(entry.target);
+  }), {rootMargin: "500px"});
+  plots.forEach((plot) => near.observe(plot));
+  narrow.addEventListener("change", () => plots.filter((plot) => authored.has(plot)).forEach(fit));
+
+  // Printing draws what is shown and resizes plots to the width of the paper; folded parts are unfolded.
+  const printed = () => plots.filter((plot) => plot.offsetParent !== null || plot.closest(".only"));
+  window.addEventListener("beforeprint", () => {
+    all("details").forEach((part) => { part.dataset.was = part.open ? "open" : ""; });
+    all(".evidence, .provenance").forEach((part) => { part.open = true; });
+    printed().forEach((plot) => { draw(plot); plotly().relayout(plot, {width: 660}); });
   });
-  if (narrow.matches) fit();
-  narrow.addEventListener("change", fit);
-  window.addEventListener("beforeprint", () => plots().forEach((plot) => Plotly.relayout(plot, {width: 660})));
-  window.addEventListener("afterprint", () => plots().forEach((plot) => {
-    Plotly.relayout(plot, {width: null, autosize: true});
-  }));
+  window.addEventListener("afterprint", () => {
+    all("details").forEach((part) => { part.open = part.dataset.was === "open"; });
+    document.body.classList.remove("one-figure");
+    all(".only").forEach((part) => part.classList.remove("only"));
+    plots.filter((plot) => authored.has(plot)).forEach((plot) => plotly().relayout(plot, {width: null, autosize: true}));
+  });
+
+  // Export of one figure: its picture, the values it shows, or the table beside it.
+  function save(name, kind, text) {
+    const link = document.createElement("a");
+    link.href = URL.createObjectURL(new Blob([text], {type: kind}));
+    link.download = name;
+    link.click();
+    setTimeout(() => URL.revokeObjectURL(link.href), 1000);
+  }
+  const quoted = (value) => (/[",\n]/.test(String(value)) ? '"' + String(value).replace(/"/g, '""') + '"' : value);
+  function values(plot) {
+    const lines = ["series,x,y"];
+    plot._fullData.forEach((trace) => Array.from(trace.x || []).forEach((x, place) => {
+      const y = (trace.y || [])[place];
+      lines.push([trace.name || "", x, y === undefined || y === null ? "" : y].map(quoted).join(","));
+    }));
+    return lines.join("\n") + "\n";
+  }
+  async function exported(button) {
+    const {plot: id, name} = button.parentElement.dataset;
+    const plot = document.getElementById(id);
+    draw(plot);
+    if (button.dataset.as === "svg") {
+      const address = await plotly().toImage(plot, {format: "svg", width: plot.offsetWidth, height: plot.offsetHeight});
+      save(name + ".svg", "image/svg+xml", decodeURIComponent(address.slice(address.indexOf(",") + 1)));
+    } else if (button.dataset.as === "csv") {
+      save(name + ".csv", "text/csv", values(plot));
+    } else if (button.dataset.as === "tex") {
+      save(name + ".tex", "application/x-tex", document.getElementById(id + "-tex").textContent);
+    } else {
+      document.body.classList.add("one-figure");
+      for (let part = plot.closest("figure"); part; part = part.parentElement) part.classList.add("only");
+      window.print();
+    }
+  }
+  all(".export button").forEach((button) => button.addEventListener("click", () => exported(button)));
+
+  // Filter: a figure is shown if one of its sizes has a chosen status and the chosen size.
+  const form = document.querySelector(".filter");
+  const field = (name) => document.getElementById(name);
+  function chosen(part, statuses) {
+    const kinds = part.dataset.kinds.trim().split(" ").map((kind) => kind.split("/"));
+    return (!field("paper").value || part.dataset.paper === field("paper").value)
+      && part.dataset.text.includes(field("words").value.trim().toLowerCase())
+      && kinds.some(([status, size]) => statuses.has(status) && (!field("size").value || size === field("size").value));
+  }
+  function filter() {
+    const statuses = new Set(all("input:checked", form).map((box) => box.value));
+    all("[data-kinds]").forEach((part) => { part.hidden = !chosen(part, statuses); });
+    all(".paper-head").forEach((head) => {
+      const cards = all(".card", head.nextElementSibling);
+      head.hidden = cards.every((card) => card.hidden);
+    });
+    const cards = all(".card");
+    const shown = cards.filter((card) => !card.hidden).length;
+    field("shown").textContent = shown === cards.length ? "" : shown + " of " + cards.length + " figures";
+  }
+  form.addEventListener("input", filter);
+  form.addEventListener("submit", (event) => event.preventDefault());
+  filter();  // a browser restores the fields of a page that is loaded again
+
+  // Dark or light: as the system says, until the button is pressed.
+  const system = window.matchMedia("(prefers-color-scheme: dark)");
+  const button = field("theme");
+  let dark = system.matches;
+  function paint() {
+    document.documentElement.dataset.theme = dark ? "dark" : "light";
+    button.textContent = dark ? "Light" : "Dark";
+    button.setAttribute("aria-pressed", String(dark));
+  }
+  button.addEventListener("click", () => { dark = !dark; paint(); });
+  system.addEventListener("change", () => { dark = system.matches; paint(); });
+  paint();
+
+  const contents = field("contents-list");
+  const wide = window.matchMedia("(min-width: 1500px)");
+  const unfold = () => { contents.open = wide.matches; };
+  wide.addEventListener("change", unfold);
+  unfold();
 })();

@@ -9,9 +9,13 @@ from itertools import groupby
 from pathlib import Path
 
 from workbench import files
+from workbench.experiment.figure_spec import SIZES
+from workbench.experiment.finding import Finding
+from workbench.report.latex import latex_table
 from workbench.report.plotly_embed import caption, embed, least_width, plotly_js
 from workbench.report.sections import SYMBOLS, Section, by_figure
 from workbench.report.table_columns import Column, columns
+from workbench.report.thumbnail import thumbnail
 
 _MAX_COLUMNS, _MAX_WIDTH = 6, 600  # of a table, and pixels of a plot, to be placed side by side
 
@@ -26,13 +30,15 @@ class _Shown:
     caption: str
     least_width: int
     columns: tuple[Column, ...]
+    latex: str = ""
+    sketch: str = ""  # SVG
 
     @property
     def remarks(self) -> list[str]:
         """Remarks beside the status in the overview: missing points, findings that are not held, problems."""
         section = self.section
         parts = ["{} of {} points".format(*section.points)] if section.is_incomplete and section.points else []
-        parts += [f"{finding.verdict}: {finding.name}" for finding in (*section.not_held, *section.undecided)]
+        parts += [f"{finding.verdict}: {finding.statement}" for finding in (*section.not_held, *section.undecided)]
         count = len(section.problems)
         return parts + ([f"{count} problem{'s' * (count > 1)}"] if count else [])
 
@@ -58,12 +64,15 @@ def render(sections: Iterable[Section], *, title: str, made_at: str, summary: Ma
     shown = [[_shown(section, _anchor(group, section)) for section in group] for group in groups]
     environment = Environment(autoescape=True, undefined=StrictUndefined, trim_blocks=True, lstrip_blocks=True)
     environment.filters["slug"] = _slug
+    environment.filters["sketch"] = _sketch
     return environment.from_string(_part("page.html.j2")).render(
         title=title,
         made_at=made_at,
         summary=summary,
         papers=_papers(shown),
         counts=_counts(groups),
+        sizes=_sizes(groups),
+        missed=_missed(shown),
         css=Markup(_part("page.css")),
         script=Markup(_part("page.js")),
         plotly=Markup(plotly_js()) if any(one.figure for group in shown for one in group) else "",
@@ -96,10 +105,27 @@ def _shown(section: Section, anchor: str) -> _Shown:
     from markupsafe import Markup
 
     numbers = () if section.comparison is None else tuple(columns(section.comparison))
+    latex = Markup(latex_table(section.comparison)) if section.comparison is not None and numbers else ""
     if section.figure is None:
         return _Shown(section, anchor, "", "", 0, numbers)
     figure = Markup(embed(section.figure, f"{anchor}-figure"))
-    return _Shown(section, anchor, figure, caption(section.figure), least_width(section.figure), numbers)
+    text, sketch = caption(section.figure), Markup(thumbnail(section.figure, f"Sketch of {section.title}"))
+    return _Shown(section, anchor, figure, text, least_width(section.figure), numbers, latex, sketch)
+
+
+def _sketch(group: Sequence[_Shown]) -> str:
+    """The picture of a figure in the gallery: of the largest size that was drawn."""
+    return next((one.sketch for one in reversed(group) if one.sketch), "")
+
+
+def _missed(shown: Iterable[Sequence[_Shown]]) -> list[tuple[_Shown, list[Finding]]]:
+    """Sections of which a part of the claim did not hold, with these parts; seconds do not count."""
+    found = [(one, [f for f in one.section.not_held if f.counts]) for group in shown for one in group]
+    return [(one, findings) for one, findings in found if findings and not one.section.is_incomplete]
+
+
+def _sizes(groups: Iterable[Sequence[Section]]) -> list[str]:
+    return list(dict.fromkeys(size for _, size in sorted((SIZES.index(s.size), s.size) for g in groups for s in g)))
 
 
 def _anchor(group: Sequence[Section], section: Section) -> str:

@@ -1,10 +1,16 @@
-"""Plotly figures embedded in an HTML page that includes plotly.js once."""
+"""Plotly figures embedded in an HTML page that includes plotly.js once and draws them as they are scrolled to."""
 
+import json
 import re
 from html import unescape
 from typing import Any
 
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
+_CONFIG = {
+    "responsive": True,
+    "displaylogo": False,
+    "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
+}
 _HEIGHT = 440  # pixels, for figures without a height of their own
 _COLUMN = 300  # pixels, minimum width per column of subplots
 
@@ -15,7 +21,8 @@ def caption(figure: Any) -> str:
     Args:
         figure: a plotly Figure.
     """
-    text = re.sub(r"<br ?/?>", " · ", figure.layout.title.text or "")
+    whole = (figure.layout.meta or {}).get("title") if isinstance(figure.layout.meta, dict) else None
+    text = re.sub(r"<br ?/?>", " · ", whole or figure.layout.title.text or "")
     return unescape(re.sub(r"<[^>]*>", "", text)).strip()
 
 
@@ -30,7 +37,7 @@ def least_width(figure: Any) -> int:
 
 
 def embed(figure: Any, name: str) -> str:
-    """Returns the HTML of an interactive figure without plotly.js, as wide as its container.
+    """Returns the HTML of a place for an interactive figure and of its data, which a script of the page draws.
 
     The title is omitted: the page shows it as a caption, which wraps.
 
@@ -41,20 +48,23 @@ def embed(figure: Any, name: str) -> str:
     import plotly.graph_objects as go
 
     shown = go.Figure(figure)
+    height = figure.layout.height or _HEIGHT
     shown.update_layout(
         title=None,
         width=None,
         autosize=True,
-        height=figure.layout.height or _HEIGHT,
+        height=height,
         font_family=figure.layout.font.family or figure.layout.template.layout.font.family or _FONT,
         margin=_margin(figure),
     )
-    config = {
-        "responsive": True,
-        "displaylogo": False,
-        "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
-    }
-    return shown.to_html(full_html=False, include_plotlyjs=False, config=config, div_id=name)
+    data = f'{{"config":{json.dumps(_CONFIG)},{_in_a_script(str(shown.to_json()))[1:]}'
+    place = f'<div class="plot" id="{name}" style="height: {height:.0f}px"></div>'
+    return f'{place}<script type="application/json" id="{name}-data">{data}</script>'
+
+
+def _in_a_script(text: str) -> str:
+    """JSON that ends no script element, whatever its strings contain."""
+    return text.replace("<", "\\u003c")
 
 
 def _margin(figure: Any) -> dict[str, int]:

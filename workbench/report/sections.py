@@ -42,6 +42,7 @@ class Section:
         points: (ended, total) number of grid points; None if unknown.
         recorded: the rows come from a recorded table instead of a store.
         notebook: path of the notebook relative to the page.
+        runs_link: address of the figure's runs in MLflow's UI.
     """
 
     name: str
@@ -59,6 +60,7 @@ class Section:
     points: tuple[int, int] | None = None
     recorded: bool = False
     notebook: str | None = None
+    runs_link: str | None = None
 
     @property
     def status(self) -> str:

@@ -14,6 +14,7 @@ from workbench.report.sections import HELD, IN_PART, NOT_CHECKED, NOT_HELD, NOT_
 
 SIZES = ("smoke", "real", "paper")
 _ORDER = (HELD, IN_PART, NOT_HELD, UNDECIDED, NOT_CHECKED, NOT_RUN)
+_UNDRAWN = "undrawn"  # in the place of a figure: there are rows, so the section was run
 _MAX_ROWS, _MAX_COLUMNS = 12, 8  # of a comparison that is short enough for the document
 
 
@@ -78,6 +79,20 @@ def details(figure: FigureVerdicts) -> str:
     parts = [f"### {spec.title}", f"{escaped(spec.claim)} *({escaped(spec.source)})*"]
     parts += [part for section in figure.sections for part in _section_details(section)]
     return "\n\n".join(parts)
+
+
+def section_of_findings(
+    experiment: Experiment, size: str, findings: Sequence[Finding], *, problems: Sequence[str] = ()
+) -> Section:
+    """Builds a section that has a verdict, without drawing the figure.
+
+    Args:
+        experiment: the figure.
+        size: "smoke", "real" or "paper".
+        findings: the parts of the claim.
+        problems: failed points, one line each.
+    """
+    return _section(experiment, size, findings=tuple(findings), problems=tuple(problems), figure=_UNDRAWN)
 
 
 def _sections(experiment: Experiment, smoke: Sequence[Finding] | None) -> tuple[Section, ...]:

@@ -6,6 +6,7 @@ from typing import Any
 
 import pandas as pd
 
+from workbench.core.suggestions import unknown
 from workbench.tracking.mlflow_fields import cell, flatten, text
 from workbench.tracking.record import FINISHED, Run
 from workbench.tracking.store import NOTHING, Store
@@ -38,10 +39,11 @@ def compare(
     Returns:
         One line per row, and one for each run without rows. The columns are the settings (configuration, sweep, size,
         machine, commit) that differ, the columns of the rows, `status`, `error` if there is one, `seconds` of the run,
-        `started` and `run_id`. `attrs["constant"]` contains the settings that all runs share.
+        `started` and `run_id`. `attrs["constant"]` contains the settings that all runs share,
+        `attrs["differing"]` the names of the others.
 
     Raises:
-        ValueError: if `where` names a setting that no run has.
+        ValueError: if `where` names a setting, or a value of one, that no run has.
     """
     newest = {run.point.key: run for run in store.runs(sweep, size=size, statuses=statuses)}
     settings = {key: _settings(run) for key, run in newest.items()}
@@ -54,8 +56,11 @@ def compare(
     constant, differing = _split([run_settings for _, run_settings in selected])
     lines = [line for run, run_settings in selected for line in _lines(run, run_settings, differing)]
     table = pd.DataFrame(lines)
-    table.attrs["constant"] = constant
+    table.attrs["constant"], table.attrs["differing"] = constant, differing
     return table
+
+
+_MOST_NAMES = 40  # that an error lists
 
 
 def _settings(run: Run) -> dict[str, str]:
@@ -68,9 +73,12 @@ def _settings(run: Run) -> dict[str, str]:
 
 def _check_names(where: Mapping[str, str], settings: Collection[Mapping[str, str]]) -> None:
     known = sorted({name for run_settings in settings for name in run_settings})
-    unknown = [name for name in where if name not in known]
-    if unknown and known:
-        raise ValueError(f"no run has a setting {unknown[0]!r}; choose from {', '.join(known)}")
+    for name, value in where.items() if known else ():
+        if name not in known:
+            raise ValueError(unknown("setting", name, known, most=_MOST_NAMES))
+        values = sorted({run_settings[name] for run_settings in settings if name in run_settings})
+        if value not in values:
+            raise ValueError(unknown(f"{name} of a finished run", value, values, most=_MOST_NAMES))
 
 
 def _split(settings: list[dict[str, str]]) -> tuple[dict[str, str], list[str]]:

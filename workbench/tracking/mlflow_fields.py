@@ -1,33 +1,21 @@
-"""Conversion of a point to MLflow's fields: flat parameter names, metrics and a short run name."""
+"""Conversion of a point to MLflow's fields: flat parameter names and a short run name."""
 
 import json
-import math
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from typing import Any
 
 from workbench.tracking.record import Point, Row
 
 NAME_LENGTH, VALUE_LENGTH = 250, 6000
 """MLflow's maximum lengths of names and of parameter values, in characters."""
 
-_RUN_NAME_LENGTH = 80
+SEPARATOR = " · "
+"""Between the parts of a run's name."""
+
+_RUN_NAME_LENGTH = 160
 _NOT_IN_NAMES = re.compile(r"[^\w\-./ :]")
-
-
-class Value(NamedTuple):
-    """One value of a metric.
-
-    Args:
-        name: name of the metric.
-        value: may be NaN.
-        step: position on the curve.
-    """
-
-    name: str
-    value: float
-    step: int
 
 
 def flatten(config: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,23 +89,6 @@ def plain_rows(rows: Iterable[Row]) -> list[dict[str, Any]]:
     return [{str(name): _plain(str(name), value) for name, value in row.items()} for row in rows]
 
 
-def metrics(rows: Sequence[Row]) -> list[Value]:
-    """Convert the numbers in rows to metrics: curves over the column "step" or "epoch", otherwise over row positions.
-
-    Infinities are dropped: MLflow would replace them by the largest float, which makes the curve unreadable.
-
-    Args:
-        rows: rows of JSON values.
-    """
-    axis = next((name for name in ("step", "epoch") if _is_axis(rows, name)), None)
-    return [
-        Value(safe_name(name), float(value), int(row[axis]) if axis else position)
-        for position, row in enumerate(rows)
-        for name, value in row.items()
-        if name != axis and isinstance(value, int | float) and not math.isinf(value)
-    ]
-
-
 def milliseconds(seconds: float) -> int:
     """Convert seconds to MLflow's milliseconds, at least 1, because 0 would mean now."""
     return max(1, round(seconds * 1000))
@@ -129,22 +100,38 @@ def batches(items: list[Any], size: int) -> Iterator[list[Any]]:
 
 
 def run_name(point: Point) -> str:
-    """Build a short name of a run from the scalar values of its configuration.
+    """Build the name of a run: figure, size unless it is smoke, and what tells the point from others of its sweep.
 
-    >>> run_name(Point("betty/fig11", "smoke", "k", {"method": "reg", "K": 8, "fanouts": [10, 25]}))
-    'fig11 · reg · K=8'
+    >>> run_name(Point("betty/fig11", "real", "k", {"method": "reg"}, label="reg · parts=8"))
+    'fig11 real · reg · parts=8'
     """
-    name = point.sweep.split("/")[-1]
-    scalars = [(key, value) for key, value in point.config.items() if isinstance(value, int | float | str)]
-    parts = [
-        value if isinstance(value, str) else f"{key.removeprefix('num_')}={text(value)}"
-        for key, value in scalars
-        if value != ""
-    ]
-    for part in parts + ([point.dataset.name] if point.dataset else []):
-        if len(name) + 3 + len(part) <= _RUN_NAME_LENGTH:
-            name += f" · {part}"
-    return name
+    figure = point.sweep.split("/")[-1] + ("" if point.size == "smoke" else f" {point.size}")
+    return shorten(f"{figure}{SEPARATOR}{point.label or label(point.config)}", _RUN_NAME_LENGTH)
+
+
+def label(config: Mapping[str, Any], names: Collection[str] | None = None) -> str:
+    """Describe a configuration in a few words: names and lists as they are, numbers with their key.
+
+    Args:
+        config: nested configuration.
+        names: flat keys to show; None: those with a number or a text.
+
+    >>> label({"method": "reg", "num_parts": 8, "fanouts": [10, 25], "cached": False})
+    'reg · parts=8 · cached=false'
+    >>> label({"method": "reg", "num_parts": 8, "fanouts": [10, 25]}, ["num_parts", "fanouts"])
+    'parts=8 · 10,25'
+    """
+    flat = flatten(config)
+    chosen = [name for name in flat if (names is None and not isinstance(flat[name], list)) or name in (names or ())]
+    return SEPARATOR.join(_described(name, flat[name]) for name in chosen if flat[name] not in (None, ""))
+
+
+def _described(name: str, value: Any) -> str:
+    if isinstance(value, str):
+        return value
+    if isinstance(value, list) and all(isinstance(each, int) for each in value):
+        return ",".join(map(str, value))
+    return f"{name.rpartition('.')[2].removeprefix('num_')}={text(value)}"
 
 
 def _plain(name: str, value: Any) -> Any:
@@ -157,10 +144,3 @@ def _plain(name: str, value: Any) -> Any:
     raise TypeError(
         f"column {name!r} contains a {type(value).__name__}; rows may contain numbers, strings, bools and None"
     )
-
-
-def _is_axis(rows: Sequence[Row], name: str) -> bool:
-    """Return whether a column has distinct whole numbers, so that it can be the axis of the curves."""
-    steps = [row.get(name) for row in rows]
-    whole = all(isinstance(step, int) and not isinstance(step, bool) for step in steps)
-    return whole and len(set(steps)) == len(steps)

@@ -22,7 +22,8 @@ from workbench.tracking.durations import Durations
 from workbench.tracking.locks import lock_with_timeout, point_lock
 from workbench.tracking.mlflow_defaults import unset_defaults
 from workbench.tracking.mlflow_experiments import create_experiment, find_experiment
-from workbench.tracking.mlflow_fields import batches, metrics, milliseconds, parameters, plain_rows, shorten
+from workbench.tracking.mlflow_fields import batches, milliseconds, parameters, plain_rows, shorten
+from workbench.tracking.mlflow_metrics import metrics, row_parameters
 from workbench.tracking.mlflow_reader import CONFIG, ROWS, local_folder, read_runs
 from workbench.tracking.preflight import reporting, unreachable
 from workbench.tracking.process_identity import HOST, host, is_dead, this_process
@@ -139,8 +140,8 @@ class MlflowStore:
         with lock_with_timeout(self._locks / digest(figure, sweep, size, key)):
             if present := self._summaries(figure, sweep, size, key):
                 return present[-1].info.run_id
-            run_tags = summary_tags(figure, sweep, size, key, tags) | this_process()
-            run_id = self._client.create_run(self._experiment(paper), tags=run_tags).info.run_id
+            own = summary_tags(figure, sweep, size, key, tags) | this_process()
+            run_id = self._client.create_run(self._experiment(paper, tags), tags=own).info.run_id
             self._log_artifacts(run_id, artifacts)
             self._end(run_id, FINISHED)
             return run_id
@@ -170,7 +171,6 @@ class MlflowStore:
         return acquired
 
     def _end(self, run_id: str, status: str, seconds: float | None = None) -> None:
-        """Mark a run as ended; for a run started by another process, MLflow uses the system time."""
         ends_at = self._durations.ends_at(run_id, seconds)
         self._client.set_terminated(run_id, status, None if ends_at is None else milliseconds(ends_at))
         self._connection.check_same()
@@ -178,11 +178,10 @@ class MlflowStore:
 
     def _begin(self, point: Point, started_at: float) -> str:
         tags = tags_of(point) | this_process()
-        run = self._client.create_run(self._experiment(point.paper), start_time=milliseconds(started_at), tags=tags)
-        run_id = run.info.run_id
+        experiment, time_ms = self._experiment(point.paper, point.tags), milliseconds(started_at)
+        run_id = self._client.create_run(experiment, start_time=time_ms, tags=tags).info.run_id
         self._durations.begin(run_id, started_at)
-        for params in batches([entities.Param(*item) for item in parameters(point.config).items()], _MAX_PARAMS):
-            self._client.log_batch(run_id, params=params)
+        self._log_params(run_id, parameters(point.config))
         if point.dataset is not None:
             self._client.log_inputs(run_id, [_input(point.dataset)])
         config = yaml.safe_dump(dict(point.config), sort_keys=False, allow_unicode=True)
@@ -190,10 +189,16 @@ class MlflowStore:
         return run_id
 
     def _log_rows(self, run_id: str, rows: Sequence[Row], now: float, artifacts: Artifacts) -> None:
+        given = self._client.get_run(run_id).data.params
+        self._log_params(run_id, {name: text for name, text in row_parameters(rows).items() if name not in given})
         values = [entities.Metric(name, value, milliseconds(now), step) for name, value, step in metrics(rows)]
         for batch in batches(values, _MAX_METRICS):
             self._client.log_batch(run_id, metrics=batch)
         self._log_artifacts(run_id, {**artifacts, ROWS: json.dumps(rows, ensure_ascii=False, indent=1)})
+
+    def _log_params(self, run_id: str, params: Mapping[str, str]) -> None:
+        for batch in batches([entities.Param(*item) for item in params.items()], _MAX_PARAMS):
+            self._client.log_batch(run_id, params=batch)
 
     def _log_failure(self, run_id: str, error: str, artifacts: Artifacts) -> None:
         self._client.set_tag(run_id, ERROR, shorten(error, TAG_LENGTH))
@@ -212,14 +217,13 @@ class MlflowStore:
     def _download(self, run: entities.Run, name: str, folder: str) -> None:
         if not any(entry.path == name for entry in self._client.list_artifacts(run.info.run_id)):
             raise FileNotFoundError(name)
-        uri = f"{run.info.artifact_uri}/{name}"
-        download_artifacts(artifact_uri=uri, dst_path=folder, tracking_uri=self.location)
+        download_artifacts(f"{run.info.artifact_uri}/{name}", dst_path=folder, tracking_uri=self.location)
 
-    def _experiment(self, paper: str) -> str:
-        """Return the id of a paper's experiment, creating the experiment if it does not exist."""
+    def _experiment(self, paper: str, tags: Mapping[str, str]) -> str:
+        """Return the id of a paper's experiment, which is created if necessary."""
         files = None if self.location.startswith("http") else (self._artifacts / paper).as_uri()
-        existing = find_experiment(self._client, self.location, paper)
-        return existing or create_experiment(self._client, self.location, paper, files)
+        found = find_experiment(self._client, self.location, paper)
+        return found or create_experiment(self._client, self.location, paper, files, tags.get("paper", ""))
 
     def _search(self, paper: str | None, **criteria: str | None) -> list[entities.Run]:
         """Search for runs, without creating a database that does not exist."""
@@ -241,8 +245,6 @@ def _disconnect(client: MlflowClient) -> None:
 
 
 def _input(dataset: DatasetInfo) -> entities.DatasetInput:
-    profile = json.dumps({"num_nodes": dataset.num_nodes, "num_edges": dataset.num_edges})
-    logged = entities.Dataset(
-        dataset.name, dataset.fingerprint[:_DIGEST_LENGTH], "local", dataset.source, profile=profile
-    )
+    profile, digits = {"num_nodes": dataset.num_nodes, "num_edges": dataset.num_edges}, dataset.fingerprint
+    logged = entities.Dataset(dataset.name, digits[:_DIGEST_LENGTH], "local", dataset.source, None, json.dumps(profile))
     return entities.DatasetInput(logged, [entities.InputTag("mlflow.data.context", "training")])

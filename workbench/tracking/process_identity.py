@@ -8,7 +8,8 @@ from pathlib import Path
 
 import psutil
 
-HOST, PID, STARTED, BOOT = "workbench.host", "workbench.pid", "workbench.process_started", "workbench.boot"
+_PREFIX = "mlflow.workbench_process."  # which MLflow's pages don't show
+HOST, PID, STARTED, BOOT = (_PREFIX + name for name in ("host", "pid", "started", "boot"))
 
 _START_FIELD = 19  # starttime in /proc/PID/stat, counted from the field after the name in brackets
 

@@ -67,6 +67,7 @@ class Point:
         figures: "paper/figure" of all views of the sweep, including the sweep itself.
         dataset: the data set; None for a point that reads none.
         tags: device, commit, versions etc., for display and search.
+        label: short text that tells the point from the others of its sweep, such as "reg · K=8".
     """
 
     sweep: FigureName
@@ -76,6 +77,7 @@ class Point:
     figures: tuple[FigureName, ...] = ()
     dataset: DatasetInfo | None = None
     tags: Mapping[str, str] = field(default_factory=dict)
+    label: str = ""
 
     __pydantic_config__ = _STRICT
 

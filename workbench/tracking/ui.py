@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import socket
-import sqlite3
 import subprocess
 import sys
 import time
@@ -13,18 +12,15 @@ import urllib.request
 import webbrowser
 from base64 import b64encode
 from collections.abc import Mapping, Sequence
-from contextlib import closing, suppress
 from dataclasses import dataclass
 from urllib.error import URLError
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from workbench.tracking.links import HOST, PORT, address, ml_view, runs_view, sweeps_of
 from workbench.tracking.store import StoreError
 from workbench.tracking.uri import database_file, shown_uri, tracking_uri
 
-HOST = "127.0.0.1"
-
 _START_SECONDS, _STOP_SECONDS, _POLL_SECONDS = 90.0, 10.0, 0.3
-_LAST_RUN = "SELECT experiment_id FROM runs WHERE lifecycle_stage = 'active' ORDER BY start_time DESC LIMIT 1"
 _EXPERIMENTS = "api/2.0/mlflow/experiments/search?max_results=1000"
 
 
@@ -62,37 +58,6 @@ def ui(store_uri: str, port: int) -> Ui:
     )
 
 
-def ml_view(base: int | str, experiment_id: str) -> str:
-    """Return the link to an experiment's charts; by default MLflow shows its pages for language models.
-
-    Args:
-        base: port on this machine, or address of the UI.
-        experiment_id: id of the MLflow experiment.
-    """
-    url = f"http://{HOST}:{base}" if isinstance(base, int) else base.rstrip("/")
-    return f"{url}/{_charts(experiment_id)}"
-
-
-def start_page(store_uri: str) -> str:
-    """Return the page to open first, relative to the UI's address: the charts of the latest run's paper.
-
-    Without runs it is the list of experiments.
-
-    Args:
-        store_uri: URI of the store; a database that does not exist is not created.
-    """
-    file = database_file(store_uri)
-    with suppress(sqlite3.Error, TypeError):
-        if file is not None and file.is_file():
-            with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as database:
-                return _charts(str(database.execute(_LAST_RUN).fetchone()[0]))
-    return "#/experiments?workflowType=machine_learning"
-
-
-def _charts(experiment_id: str) -> str:
-    return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning&compareRunsMode=CHART"
-
-
 def experiment_ids(base: int | str, *, timeout_seconds: float = 5.0) -> dict[str, str]:
     """Query the experiments of a running server.
 
@@ -106,7 +71,7 @@ def experiment_ids(base: int | str, *, timeout_seconds: float = 5.0) -> dict[str
     Raises:
         OSError: if the server does not respond.
     """
-    url = f"http://{HOST}:{base}" if isinstance(base, int) else base.rstrip("/")
+    url = address(base)
     with urllib.request.urlopen(_request(f"{url}/{_EXPERIMENTS}"), timeout=timeout_seconds) as response:
         experiments = json.load(response).get("experiments", [])
     return {experiment["name"]: experiment["experiment_id"] for experiment in experiments}
@@ -125,7 +90,7 @@ def _request(url: str) -> urllib.request.Request:
 def main(arguments: Sequence[str] | None = None) -> int:
     """Serve the UI until Ctrl-C."""
     parser = argparse.ArgumentParser(prog="python -m workbench.tracking.ui", description="Serve MLflow's UI")
-    parser.add_argument("--port", type=int, default=5000)
+    parser.add_argument("--port", type=int, default=PORT)
     parser.add_argument("--store", metavar="URI", help="default: MLFLOW_TRACKING_URI, or the checkout's mlflow.db")
     parser.add_argument("--open", action="store_true", help="open the first paper's charts in a browser")
     options = parser.parse_args(arguments)
@@ -136,9 +101,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
                 f"{store} is a file; import it with `workbench import {store}` and open that store instead"
             )
         if store.startswith("http"):
-            return _show(store, options.open)
+            return _show(store, options.open, {})
         _check_free(options.port)
-        return _serve(ui(store, options.port), options.open)
+        return _serve(ui(store, options.port), options.open, store)
     except OSError as error:
         sys.stderr.write(f"{shown_uri(str(error))}\n")
         return 1
@@ -150,7 +115,7 @@ def _check_free(port: int) -> None:
             raise StoreError(f"port {port} is in use; choose another --port")
 
 
-def _serve(server: Ui, in_browser: bool) -> int:
+def _serve(server: Ui, in_browser: bool, store: str) -> int:
     # The server gets its own process group, so that its workers end with it. Shells start background jobs with SIGINT
     # ignored, hence the handlers.
     for number in (signal.SIGINT, signal.SIGTERM):
@@ -159,7 +124,7 @@ def _serve(server: Ui, in_browser: bool) -> int:
     process = subprocess.Popen(server.command, env=environment, stdout=sys.stderr, start_new_session=True)
     try:
         _wait(server, process)
-        _show(server.url, in_browser)
+        _show(server.url, in_browser, sweeps_of(store))
         return process.wait()
     except KeyboardInterrupt:
         return 0
@@ -180,11 +145,13 @@ def _wait(server: Ui, process: subprocess.Popen) -> None:
     raise StoreError(f"the UI did not respond at {server.url} within {_START_SECONDS:.0f} s; try again")
 
 
-def _show(url: str, in_browser: bool) -> int:
-    """Print links to the papers' charts, MLflow's "Default" experiment last."""
+def _show(url: str, in_browser: bool, sweeps: Mapping[str, str]) -> int:
+    """Print links to the papers' charts, MLflow's "Default" experiment last, each with those to its figures' runs."""
     experiments = sorted(experiment_ids(url).items(), key=lambda item: (item[0] == "Default", item[0]))
     for name, experiment_id in experiments:
-        sys.stdout.write(f"{name:>12}  {shown_uri(ml_view(url, experiment_id))}\n")
+        sys.stdout.write(f"{name:>14}  {shown_uri(ml_view(url, experiment_id))}\n")
+        for sweep in [sweep for sweep in sweeps if sweep.startswith(f"{name}/")]:
+            sys.stdout.write(f"{sweep.partition('/')[2]:>20}  {shown_uri(runs_view(url, experiment_id, sweep))}\n")
     sys.stdout.flush()
     if in_browser and experiments:
         webbrowser.open(ml_view(url, experiments[0][1]))

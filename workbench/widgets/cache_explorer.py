@@ -149,6 +149,6 @@ def _best(costs: Sequence[CacheCost], capacity_rows: int) -> dict[Any, CacheCost
 
 
 def _name(policy: str) -> str:
-    from workbench.plots.style import looks
+    from workbench.plots.looks import looks
 
     return looks([policy])[policy].name

@@ -51,7 +51,7 @@ def degree_view(
         ValueError: invalid method or fanout, or more parts than colours.
     """
     from workbench.plots.histograms import degree_histogram
-    from workbench.plots.style import looks
+    from workbench.plots.looks import looks
 
     batch = NeighborSampler([fanout], seed=seed).sample(dataset.graph, dataset.train_idx)
     micro = batch.split(partition_batch(batch, num_parts, method=method, seed=seed))

@@ -75,7 +75,7 @@ def micro_batch_view(
         ValueError: invalid method, fanouts or model.
     """
     from workbench.plots.bars import memory_bars
-    from workbench.plots.style import looks
+    from workbench.plots.looks import looks
 
     relations: dict[str, Any] = relation_options(model, dataset.graph)
     batch = NeighborSampler(fanout, seed=seed).sample(dataset.graph, dataset.train_idx[:num_seeds])

@@ -1,0 +1,62 @@
+"""Tables and lines that fit a terminal."""
+
+import pandas as pd
+import pytest
+
+from workbench.report.terminal_width import fitted_table, terminal_width, wrapped
+
+WIDE = pd.DataFrame(
+    {
+        "method": ["reg", "metis"],
+        "dataset": ["synthetic-products with a long name", "cora"],
+        "num_parts": [8, 16],
+        "peak_bytes": [2**21, 2**30],
+        "evidence": ["from 12 to 13, which is a long sentence about what was found", "short"],
+    }
+)
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 120, 200])
+def test_no_line_is_longer_than_the_terminal(width):
+    lines = fitted_table(WIDE, width, more="--all")
+    assert max(map(len, lines)) <= width
+    assert lines[0].split()[0] == "method" and lines[2].startswith("metis")
+
+
+def test_texts_are_shortened_before_columns_are_left_out():
+    lines = fitted_table(WIDE, 80)
+    assert "evidence" in lines[0] and "…" in lines[1] and "1.00 GiB" in lines[2] and "more columns" not in lines[-1]
+
+
+def test_columns_that_do_not_fit_are_named_with_the_option_that_shows_them():
+    lines = fitted_table(WIDE, 40, more="--all")
+    told = " ".join(" ".join(lines).split())
+    assert told.endswith("2 more columns: peak_bytes, evidence; --all shows them")
+
+
+def test_a_pipe_gets_everything(monkeypatch):
+    monkeypatch.delenv("COLUMNS", raising=False)
+    assert terminal_width() is None and max(map(len, fitted_table(WIDE, None))) > 120
+    monkeypatch.setenv("COLUMNS", "80")
+    assert terminal_width() == 80
+
+
+def test_long_lines_are_wrapped_below_their_first_word_and_paths_stay_whole():
+    path = "/" + "x" * 60
+    assert wrapped(["  ✓ it grows with the number", "a  b  c " * 9, f"report: {path}"], 40) == [
+        "  ✓ it grows with the number",
+        "a  b  c " * 9,
+        "report:",
+        f"  {path}",
+    ]
+    assert wrapped(["  ✓ it grows with the number of parts"], 24) == ["  ✓ it grows with the", "    number of parts"]
+
+
+def test_two_columns_of_one_name():
+    table = pd.DataFrame([("a" * 50, "b" * 50)], columns=["", ""])
+    assert max(map(len, fitted_table(table, 60))) <= 60
+
+
+def test_the_first_column_is_shortened_last():
+    table = pd.DataFrame([("paper/" + "figure" * 4, "a title of many words " * 3)], columns=["figure", "title"])
+    assert fitted_table(table, 60)[1].startswith("paper/figurefigurefigurefigure  a title")
