@@ -64,6 +64,7 @@ REFUSING: dict[str, Callable[[], object]] = {
     "remote_rows": lambda: wb.remote_rows([HALO], torch.zeros(40, dtype=torch.int64), 0),
     "redundancy": lambda: wb.redundancy([HALO], HALO),
     "refine_parts": lambda: wb.refine_parts(HALO, PARTS),
+    "sampled_logits": lambda: wb.sampled_logits(MODEL, [(0, HALO)], X),
     "symmetric_norm": lambda: wb.symmetric_norm(HALO),
     "take_step": lambda: wb.take_step(SETUP, HALO, X, Y),
     "train_epochs": lambda: list(wb.train_epochs(MODEL, lambda epoch: [[HALO]], *DATA, epochs=1)),

@@ -123,6 +123,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.outofcore.balanced import balanced_order as balanced_order
     from workbench.outofcore.beta import beta_order as beta_order
     from workbench.outofcore.bucket_order import BucketOrder as BucketOrder
+    from workbench.outofcore.buffer_batches import buffer_batches as buffer_batches
+    from workbench.outofcore.buffer_edge_batches import buffer_edge_batches as buffer_edge_batches
     from workbench.outofcore.comet import comet_order as comet_order
     from workbench.outofcore.node_order import NodeOrder as NodeOrder
     from workbench.outofcore.node_order import node_order as node_order
@@ -203,6 +205,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.training.locality_control import LocalityControl as LocalityControl
     from workbench.training.profile import EpochProfile as EpochProfile
     from workbench.training.profile import profile_epoch as profile_epoch
+    from workbench.training.sampled_logits import sampled_logits as sampled_logits
     from workbench.training.sampler_plan import SamplerPlan as SamplerPlan
     from workbench.training.sampler_plan import plan_sampler as plan_sampler
     from workbench.training.step import take_step as take_step
@@ -289,6 +292,8 @@ _NAMES = {
     "outofcore.balanced": ["balanced_order"],
     "outofcore.beta": ["beta_order"],
     "outofcore.bucket_order": ["BucketOrder"],
+    "outofcore.buffer_batches": ["buffer_batches"],
+    "outofcore.buffer_edge_batches": ["buffer_edge_batches"],
     "outofcore.comet": ["comet_order"],
     "outofcore.node_order": ["NodeOrder", "node_order"],
     "outofcore.permutation_bias": ["node_bias", "partition_bias"],
@@ -342,6 +347,7 @@ _NAMES = {
     "training.aggregate_on_read": ["AggregateOnRead"],
     "training.aggregated_rows": ["AggregatedRows"],
     "training.batch_loss": ["BatchLoss"],
+    "training.sampled_logits": ["sampled_logits"],
     "training.sampler_plan": ["SamplerPlan", "plan_sampler"],
     "training.step": ["take_step", "train_step"],
 }

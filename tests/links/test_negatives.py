@@ -207,3 +207,14 @@ def test_either_end_is_replaced_at_random():
 def test_rejects(build, error, message):
     with pytest.raises(error, match=message):
         build()
+
+
+def test_uniform_negatives_may_come_from_some_nodes_alone():
+    some = torch.tensor([3, 7, 8, 20, 29])
+    of_all = sample_negatives(GRAPH, (6, 50), by_degree=0.5, seed=4)
+    of_some = sample_negatives(GRAPH, (6, 50), by_degree=0.5, seed=4, nodes=some)
+    assert torch.equal(of_some[:, 25:], of_all[:, 25:])  # in proportion to degrees: as before
+    assert set(of_some[:, :25].flatten().tolist()) == set(some.tolist())
+    assert torch.equal(sample_negatives(GRAPH, (6, 50), by_degree=0.5, seed=4, nodes=torch.arange(30)), of_all)
+    with pytest.raises(ValueError, match="nodes to draw from is 0"):
+        sample_negatives(GRAPH, (1, 1), nodes=some[:0])

@@ -14,10 +14,11 @@ from workbench.distributed.exchangers import exchangers
 from workbench.distributed.gradients import all_reduce_gradients
 from workbench.distributed.group import Group, gather_numbers
 from workbench.distributed.progress import in_phase
+from workbench.meter.stopwatch import Phase, unmeasured
 from workbench.nn.inputs import Inputs
 from workbench.nn.losses import LossFunction
 from workbench.nn.signature import Forward
-from workbench.training.accumulate import After, Phase, unmeasured
+from workbench.training.accumulate import After
 from workbench.training.arguments import as_batches
 from workbench.training.step import BeforeStep, train_step
 

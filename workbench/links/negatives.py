@@ -39,6 +39,7 @@ def sample_negatives(
     pool: Tensor | None = None,
     kept: Tensor | None = None,
     relation: Tensor | None = None,
+    nodes: Tensor | None = None,
     seed: int = 0,
     step: int = 0,
 ) -> Tensor:
@@ -57,6 +58,8 @@ def sample_negatives(
         kept: int64 or int32 [rows], the end that every row's pair keeps: a node that has an edge with it is drawn
             again, and so is that end itself. None: all nodes are accepted.
         relation: integer [rows], with `kept` and a graph with edge types: only edges of this type count.
+        nodes: int64 or int32 [any], raw-graph ids: the nodes of the uniform columns, such as those whose rows are in
+            memory; None: all nodes.
         seed: a 64-bit integer.
         step: number of the batch.
 
@@ -77,21 +80,21 @@ def sample_negatives(
     check_at_least("the number of rows", rows, 0, most=_MAX_COUNT)
     check_at_least("the number of negatives per row", count, 1, most=_MAX_COUNT)
     check_fits(f"{rows} × {count} negatives", 5 * 8 * rows * count, "draw fewer, or share them in chunks")
-    draw = _drawer(graph, end, by_degree, pool)
+    draw = _drawer(graph, end, by_degree, pool, nodes)
     key = stream(check_seed(seed), Purpose.NEGATIVES, check_seed(step, "step"), _ENDS.index(end))
     device = graph.device if isinstance(graph, Graph) else torch.device("cpu") if pool is None else pool.device
     row = torch.arange(rows, device=device).repeat_interleave(count)
     column = torch.arange(count, device=device).repeat(rows)
     entry, uniform = hash_index_torch(hash_index_torch(key, row), column), column < count - int(by_degree * count + 0.5)
-    nodes = draw(entry, uniform, 0)
+    drawn = draw(entry, uniform, 0)
     if kept is not None:
-        nodes = without_edges(edge_test(graph, end, kept, relation, rows), draw, nodes, entry, uniform, row)
+        drawn = without_edges(edge_test(graph, end, kept, relation, rows), draw, drawn, entry, uniform, row)
     elif relation is not None:
         raise ValueError("relation is given, but kept is not; pass the ends whose edges are to be avoided as kept")
-    return nodes.view(rows, count)
+    return drawn.view(rows, count)
 
 
-def _drawer(graph: Graph | int, end: str, by_degree: float, pool: Tensor | None) -> Draw:
+def _drawer(graph: Graph | int, end: str, by_degree: float, pool: Tensor | None, nodes: Tensor | None) -> Draw:
     """Check what to draw from, and return the function that draws."""
     check_type("graph", graph, (Graph, int), "pass a Graph or a number of nodes")
     check_choice("end", end, _ENDS)
@@ -100,21 +103,25 @@ def _drawer(graph: Graph | int, end: str, by_degree: float, pool: Tensor | None)
     _check_fraction(by_degree)
     if pool is not None:
         pool = check_ids("pool", pool, num_nodes)
+    if nodes is not None:
+        nodes = check_ids("nodes", nodes, num_nodes)
+        check_at_least("the number of nodes to draw from", len(nodes), 1)
     num_edges = len(pool) if pool is not None else graph.num_edges if isinstance(graph, Graph) else 0
     if by_degree and not num_edges:
         raise ValueError(f"by_degree is {by_degree}, but there are no edges to draw from; pass a Graph or pool=")
 
     def draw(entry: Tensor, uniform: Tensor, attempt: int) -> Tensor:
         word = hash_index_torch(entry, torch.tensor(attempt, device=entry.device)) & INT64_MAX
+        node = word % num_nodes if nodes is None else nodes[word % len(nodes)]
         if not by_degree:
-            return word % num_nodes
+            return node
         edge = word % num_edges
         if pool is not None:
             ends = pool[edge]
         else:
             assert isinstance(graph, Graph)
             ends = graph.indices[edge] if end == "src" else torch.searchsorted(graph.indptr, edge, right=True) - 1
-        return torch.where(uniform, word % num_nodes, ends.long())
+        return torch.where(uniform, node, ends.long())
 
     return draw
 
@@ -174,7 +181,14 @@ class Negatives:
             )
 
     def draw(
-        self, graph: Graph | int, src: Tensor, dst: Tensor, *, relation: Tensor | None = None, step: int = 0
+        self,
+        graph: Graph | int,
+        src: Tensor,
+        dst: Tensor,
+        *,
+        relation: Tensor | None = None,
+        nodes: Tensor | None = None,
+        step: int = 0,
     ) -> EdgeBatch:
         """Draw negatives for positive pairs.
 
@@ -183,6 +197,7 @@ class Negatives:
             src: int32 or int64 [num_pairs], raw-graph ids.
             dst: int32 or int64 [num_pairs], raw-graph ids.
             relation: integer [num_pairs], relation of each pair.
+            nodes: int64 or int32 [any], raw-graph ids: the nodes to draw from uniformly; None: all nodes.
             step: number of the batch.
 
         Returns:
@@ -200,6 +215,7 @@ class Negatives:
                 pool=ends[end] if self.from_batch else None,
                 kept=ends["src" if end == "dst" else "dst"] if self.avoid_edges else None,
                 relation=relation if self.avoid_edges else None,
+                nodes=nodes,
                 seed=self.seed,
                 step=step,
             )

@@ -30,16 +30,16 @@ class HostPeak:
 
     def __enter__(self) -> Self:
         self.nbytes = None
-        _return_freed_memory()
-        self._entry = _status_bytes("VmRSS") if _reset_peak() else None
+        return_freed_memory()
+        self._entry = status_bytes("VmRSS") if _reset_peak() else None
         return self
 
     def __exit__(self, *error: object) -> None:
-        peak = _status_bytes("VmHWM")
+        peak = status_bytes("VmHWM")
         self.nbytes = None if self._entry is None or peak is None else max(0, peak - self._entry)
 
 
-def _return_freed_memory() -> None:
+def return_freed_memory() -> None:
     """Return freed memory that the C library caches to the system, if the library supports it."""
     gc.collect()
     with suppress(OSError, AttributeError):  # only glibc has malloc_trim
@@ -55,8 +55,12 @@ def _reset_peak() -> bool:
     return True
 
 
-def _status_bytes(name: str) -> int | None:
-    """Return a value of /proc/self/status in bytes, None if it is missing."""
+def status_bytes(name: str) -> int | None:
+    """Return a value of /proc/self/status in bytes, None if it is missing.
+
+    Args:
+        name: of the value: "VmRSS", "VmData", "RssAnon", ….
+    """
     try:
         lines = _STATUS.read_text().splitlines()
         return next(int(line.split()[1]) * 1024 for line in lines if line.startswith(f"{name}:"))

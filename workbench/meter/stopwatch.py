@@ -2,12 +2,16 @@
 
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from typing import Any, TypeVar
 
 import torch
 
 T = TypeVar("T")
+Phase = Callable[[str], AbstractContextManager[Any]]
+"""Times or meters work: maps a phase's name to a context that is entered while it runs (`Stopwatch.phase`, say)."""
+
+_UNMEASURED = nullcontext()
 
 
 class Stopwatch:
@@ -64,7 +68,12 @@ class Stopwatch:
         self.seconds[name] = self.seconds.get(name, 0.0) + end - start
 
 
-def timed(iterable: Iterable[T], phase: Callable[[str], AbstractContextManager[Any]], name: str) -> Iterator[T]:
+def unmeasured(name: str) -> AbstractContextManager[Any]:
+    """A phase that is not measured."""
+    return _UNMEASURED
+
+
+def timed(iterable: Iterable[T], phase: Phase, name: str) -> Iterator[T]:
     """Attribute the time in which an iterable produces its items to a phase; the loop's body is outside of it.
 
         for step, batch in timed(batches(…), watch.phase, "sample"): …

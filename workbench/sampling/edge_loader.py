@@ -1,5 +1,6 @@
 """`edge_batches`: an epoch of link prediction, as pairs with negatives and the sampled batch of their nodes."""
 
+from dataclasses import dataclass
 from types import NoneType
 
 from torch import Tensor
@@ -69,11 +70,8 @@ def edge_batches(
     Warns:
         RuntimeWarning: the third object with the same arguments is iterated from epoch 0.
     """
-    check_choice("exclude", exclude, _EXCLUSIONS)
     check_graph(graph)
-    check_type("negatives", negatives, (Negatives, NoneType), "pass wb.Negatives(count) or None")
-    if sampler is not None:
-        check_sampler(sampler)
+    options = PairSampling(sampler, negatives, exclude)
     check_type("pairs", pairs, Tensor, "pass a tensor [2, n]: torch.stack((src, dst))")
     if pairs.dim() != 2 or pairs.shape[0] != 2:
         raise ValueError(f"pairs have shape {tuple(pairs.shape)}; pass [2, n]: torch.stack((src, dst))")
@@ -84,18 +82,44 @@ def edge_batches(
     def sample(step: int, positions: Tensor) -> tuple[int, EdgeBatch, MiniBatch]:
         chosen = positions.to(src.device)
         of_pairs = None if relation is None else relation[chosen]
-        if negatives is None:
-            batch = EdgeBatch.from_pairs(src[chosen], dst[chosen], relation=of_pairs)
-        else:
-            batch = negatives.draw(graph, src[chosen], dst[chosen], relation=of_pairs, step=step)
-        return step, batch, _sampled(graph, batch, sampler, exclude, step)
+        return step, *options.sample(graph, src[chosen], dst[chosen], of_pairs, step=step)
 
     warner = repeat_warner(graph, order, sampler, src, dst, relation, negatives, exclude) if shuffle else None
     return Batches(order, one_by_one(sample), epoch=epoch, on_epoch=warner)
 
 
-def _sampled(graph: Graph, batch: EdgeBatch, sampler: Sampler | None, exclude: str, step: int) -> MiniBatch:
-    if sampler is None:
-        return MiniBatch(batch.seeds, (), step=step)
-    targets = None if exclude == "none" else batch.target_edges(graph, reverse=exclude == "both")
-    return sampler.sample(graph, batch.seeds, step=step, exclude_edges=targets)
+@dataclass(frozen=True)
+class PairSampling:
+    """How batches of pairs are drawn; the arguments are those of `workbench.edge_batches`."""
+
+    sampler: Sampler | None
+    negatives: Negatives | None = None
+    exclude: str = "both"
+
+    def __post_init__(self) -> None:
+        check_choice("exclude", self.exclude, _EXCLUSIONS)
+        check_type("negatives", self.negatives, (Negatives, NoneType), "pass wb.Negatives(count) or None")
+        if self.sampler is not None:
+            check_sampler(self.sampler)
+
+    def sample(
+        self, graph: Graph, src: Tensor, dst: Tensor, relation: Tensor | None, *, step: int, nodes: Tensor | None = None
+    ) -> tuple[EdgeBatch, MiniBatch]:
+        """Draw the negatives of some pairs, and sample the batch of all their nodes.
+
+        Args:
+            graph: the graph to sample from.
+            src: int64 [n], raw-graph ids of the pairs.
+            dst: int64 [n], likewise.
+            relation: integer [n], or None.
+            step: number of the batch.
+            nodes: int64 [any], the nodes to draw uniform negatives from; None: all nodes.
+        """
+        if self.negatives is None:
+            pairs = EdgeBatch.from_pairs(src, dst, relation=relation)
+        else:
+            pairs = self.negatives.draw(graph, src, dst, relation=relation, nodes=nodes, step=step)
+        if self.sampler is None:
+            return pairs, MiniBatch(pairs.seeds, (), step=step)
+        targets = None if self.exclude == "none" else pairs.target_edges(graph, reverse=self.exclude == "both")
+        return pairs, self.sampler.sample(graph, pairs.seeds, step=step, exclude_edges=targets)

@@ -14,6 +14,7 @@ from workbench.core.errors import check_type
 from workbench.core.minibatch import MiniBatch
 from workbench.core.shared_storage import same_record
 from workbench.memory.recovery import Recovery, check_recover
+from workbench.meter.stopwatch import Phase, unmeasured
 from workbench.nn.inputs import Inputs
 from workbench.nn.signature import Forward, default_forward, model_device
 from workbench.training.arguments import as_batches, check_differentiable, check_halo, check_model, check_read_and_loss
@@ -22,13 +23,8 @@ from workbench.training.isolated_backward import isolated_backward
 from workbench.training.oom import check_recoverable, run_with_oom_recovery
 from workbench.training.pair_loss import refuse_pair_loss
 
-Phase = Callable[[str], AbstractContextManager[Any]]
-"""Times or meters a step: maps a phase's name to a context that is entered while it runs (`Stopwatch.phase`, say)."""
-
 After = Callable[[MiniBatch, Inputs], object]
 """Called with a micro-batch and its inputs once its gradients are complete."""
-
-_UNMEASURED = nullcontext()
 
 
 def accumulate(
@@ -127,11 +123,6 @@ def accumulate(
         with _reduced_later(model, position + 1 < len(batches)):
             total = total + complete(mb)
     return total
-
-
-def unmeasured(name: str) -> AbstractContextManager[Any]:
-    """A phase that is not measured."""
-    return _UNMEASURED
 
 
 @dataclass(frozen=True, eq=False)

@@ -9,10 +9,10 @@ from torch import nn
 
 from workbench.core.minibatch import MiniBatch
 from workbench.meter.peak import PeakMeter
+from workbench.meter.stopwatch import Phase
 from workbench.meter.training_state import allocated_bytes, parameter_tensors, state_tensors
 from workbench.nn.gnn import GNN
 from workbench.nn.signature import model_device
-from workbench.training.accumulate import Phase
 
 PHASES: tuple[str, ...] = ("fetch", "transfer", "forward", "backward", "step")
 """Phases of a training step, in order."""

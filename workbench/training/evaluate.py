@@ -57,7 +57,7 @@ def full_neighbour_logits(
         return layerwise(graph, x, layers, nodes=nodes, **options)
     check_type("graph", graph, Graph, "pass a Graph")
     ids = nodes if nodes is None else required_ids(graph, nodes, len(layers), chunk_edges)[0]
-    first = layerwise(_without_edges(graph), x, [partial(_first_output, _in_eval_mode(model))], nodes=ids, **options)
+    first = layerwise(_without_edges(graph), x, [partial(_first_output, in_eval_mode(model))], nodes=ids, **options)
     if len(layers) == 1:
         return first
     hidden = first if ids is None else StagedRows(IdIndex([ids], graph.num_nodes), first)
@@ -74,7 +74,7 @@ def layers_of(model: nn.Module) -> list[Layer]:
         TypeError: another model.
         ValueError: the outputs of a layer depend on the batch (GCN with norm "both").
     """
-    gnn = _in_eval_mode(_layered(model))
+    gnn = in_eval_mode(_layered(model))
     return [partial(_layer_output, gnn, position) for position in range(len(gnn.layers))]
 
 
@@ -173,9 +173,13 @@ def _without_edges(graph: Graph) -> Graph:
     return Graph(torch.zeros_like(graph.indptr), graph.indices[:0])
 
 
-def _in_eval_mode(module: M) -> M:
-    """A copy of the module in evaluation mode that shares everything but the modes, so nothing must be restored."""
+def in_eval_mode(module: M) -> M:
+    """A copy of the module in evaluation mode that shares everything but the modes, so nothing must be restored.
+
+    Args:
+        module: not changed.
+    """
     view = copy.copy(module)
     view.training = False
-    view._modules = {name: child and _in_eval_mode(child) for name, child in module._modules.items()}
+    view._modules = {name: child and in_eval_mode(child) for name, child in module._modules.items()}
     return view

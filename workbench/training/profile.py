@@ -17,9 +17,9 @@ from workbench.features.sources import check_covers, read_rows
 from workbench.memory.compiled_modules import refuse_compiled
 from workbench.memory.training_setup import TrainingSetup
 from workbench.meter.epoch_passes import OTHER, EpochPass, measure_epoch
+from workbench.meter.stopwatch import Phase
 from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.nn.signature import Forward, model_device
-from workbench.training.accumulate import Phase
 from workbench.training.aggregate_on_read import sources_of
 from workbench.training.arguments import as_batches, check_halo, check_model, check_optimizer, check_trains
 from workbench.training.epoch_memory import PHASES, EpochMemory, Steps, meter_epoch

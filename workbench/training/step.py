@@ -13,10 +13,11 @@ from workbench.core.minibatch import MiniBatch
 from workbench.features.sources import as_store, check_covers
 from workbench.memory.recovery import Recovery, check_recover
 from workbench.memory.training_setup import TrainingSetup
+from workbench.meter.stopwatch import Phase, unmeasured
 from workbench.nn.inputs import Inputs
 from workbench.nn.losses import LossFunction
 from workbench.nn.signature import Forward
-from workbench.training.accumulate import After, Phase, accumulate, unmeasured
+from workbench.training.accumulate import After, accumulate
 from workbench.training.aggregate_on_read import AggregateOnRead, sources_of
 from workbench.training.arguments import (
     as_batches,

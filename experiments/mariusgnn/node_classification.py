@@ -1,0 +1,173 @@
+"""MariusGNN, node classification: an epoch in memory and from disk, and DGL's; time, accuracy, bytes and dollars."""
+
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from importlib.util import find_spec
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import pandas as pd
+from pydantic import PositiveInt
+
+import workbench as wb
+from experiments.mariusgnn.training_systems import DGL, DISK, MEMORY, SYSTEMS, InMemory, SystemConfig
+from workbench.core.dataset import Dataset
+from workbench.core.randomness import Purpose, permutation, stream
+from workbench.core.shared_storage import total_bytes
+from workbench.experiment import claims
+from workbench.experiment.finding import Finding
+from workbench.meter.anonymous_peak import AnonymousPeak
+from workbench.meter.data_limit import limit_data
+
+DOLLARS_PER_HOUR = {MEMORY: 12.24, DISK: 3.06, DGL: 12.24}
+"""The paper's prices of the machines: 244 GB of memory, or 61 GB and the disk."""
+
+CASE = ["dataset", "num_partitions", "capacity"]
+TEST_BATCH = 512
+LOST, LONGER = 0.01, 1.25
+"""Claimed of training from disk: accuracy lost at most, and time over that in memory."""
+
+
+class Config(SystemConfig):
+    """Training with several systems, epoch by epoch in turn.
+
+    Args:
+        systems: where features and edges are, and whose loop trains; DGL is left out where it is not installed.
+        test_nodes: test nodes, the same for all systems, whose neighbours are sampled from the whole graph.
+    """
+
+    systems: tuple[Literal["in memory", "on disk", "DGL"], ...] = (MEMORY, DISK, DGL)
+    test_nodes: PositiveInt
+
+
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    data = config.dataset.load()
+    with TemporaryDirectory() as folder:
+        chosen = [name for name in config.systems if name != DGL or find_spec("dgl")]
+        systems = {name: SYSTEMS[name](config, data, Path(folder) / "store") for name in chosen}
+        for epoch in range(config.epochs):
+            for name, system in systems.items():
+                yield {"system": name, "epoch": epoch + 1, **measured(config, data, system, epoch, name)}
+
+
+def measured(config: Config, data: Dataset, system: InMemory, epoch: int, name: str) -> dict[str, Any]:
+    """Train an epoch with one system, in a limited memory if the point asks for it, and test the model afterwards."""
+    nbytes = total_bytes(data.graph._tensors().values()) + data.x.nbytes
+    limited = config.limit and name == DISK
+    with AnonymousPeak() as peak, limit_data(round(config.memory_share * nbytes)) if limited else nullcontext():
+        start = time.perf_counter()
+        losses = [float(loss) for loss in system.epoch(epoch)]
+        seconds = time.perf_counter() - start
+    return {
+        "num_steps": len(losses),
+        "epoch_seconds": seconds,
+        "dollars": seconds / 3600 * DOLLARS_PER_HOUR[name],
+        "loss": sum(losses) / len(losses),
+        "accuracy": accuracy(config, data, system),
+        "memory_bytes": nbytes,
+        "anonymous_peak_bytes": None if peak.nbytes is None else system.resident_bytes + peak.nbytes,
+        "limited": limited,
+        **system.columns(),
+    }
+
+
+def accuracy(config: Config, data: Dataset, system: InMemory) -> float:
+    """Accuracy on some test nodes, with neighbours sampled from the whole graph."""
+    nodes = data.test_idx[permutation(stream(0, Purpose.SPLIT), len(data.test_idx))[: config.test_nodes]]
+    sampler = wb.NeighborSampler(config.fanouts, seed=config.seed)
+    options: dict[str, Any] = {"batch_size": TEST_BATCH, "shuffle": False, "epoch": 0}
+    seeds, logits = system.logits(wb.batches(data.graph, nodes, sampler=sampler, **options))
+    return wb.accuracy(logits, data.y, nodes=seeds)
+
+
+def by_system(table: pd.DataFrame) -> pd.DataFrame:
+    """One row per case and system: medians over the epochs, and the last epoch's accuracy."""
+    groups = table.sort_values("epoch").groupby([*CASE, "system"], sort=False)
+    found: Any = groups.agg(
+        epoch_seconds=("epoch_seconds", "median"),
+        dollars=("dollars", "median"),
+        accuracy=("accuracy", "last"),
+        read_bytes=("read_bytes", "max"),
+        predicted_read_bytes=("predicted_read_bytes", "max"),
+        peak_bytes=("anonymous_peak_bytes", "max"),
+        memory_bytes=("memory_bytes", "max"),
+    )
+    return found.reset_index()
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.stage_bars import StageBar, stage_bars
+
+    found = by_system(table)
+    bars = [
+        StageBar(row.dataset, row.system, f"${row.dollars:.2g}", {"epoch": row.epoch_seconds})
+        for row in found.itertuples()
+    ]
+    ratio = _ratios(found).longer
+    return stage_bars(
+        bars,
+        axis="an epoch's time",
+        title=f"From disk an epoch takes {ratio.max():.2f} times as long as in memory",
+        subtitle="below: dollars per epoch at the paper's prices, which are not those of this machine",
+    )
+
+
+def _ratios(found: pd.DataFrame) -> pd.DataFrame:
+    """From disk beside in memory: time, accuracy lost, dollars, and peak memory over that of features and edges."""
+    wide: Any = found.set_index([*CASE, "system"]).unstack("system")
+    columns = {
+        "longer": wide["epoch_seconds"][DISK] / wide["epoch_seconds"][MEMORY],
+        "lost": wide["accuracy"][MEMORY] - wide["accuracy"][DISK],
+        "cheaper": wide["dollars"][MEMORY] / wide["dollars"][DISK],
+        "memory": wide["peak_bytes"][DISK] / wide["memory_bytes"][DISK],
+        "bytes": wide["read_bytes"][DISK] / wide["predicted_read_bytes"][DISK],
+    }
+    if DGL in wide["epoch_seconds"]:
+        columns["dgl"] = wide["epoch_seconds"][DGL] / wide["epoch_seconds"][DISK]
+    return pd.DataFrame(columns).reset_index()
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    ratios = _ratios(by_system(table))
+    options: dict[str, Any] = {"by": CASE, "form": ".3f"}
+    lost = f"from disk the test accuracy is at most {LOST:.0%} lower than in memory"
+    longer = f"an epoch from disk takes at most {LONGER:g} times as long as in memory"
+    found = [
+        claims.within("keeps-accuracy", lost, ratios, value="lost", most=LOST, **options),
+        claims.within("predicted", "bytes read are those predicted", ratios, value="bytes", least=1, most=1, **options),
+        claims.within("as-fast", longer, ratios, value="longer", most=LONGER, timed=True, **options),
+        claims.within(
+            "cheaper",
+            "an epoch costs at most a half, at the paper's prices",
+            ratios,
+            value="cheaper",
+            least=2,
+            timed=True,
+            **options,
+        ),
+    ]
+    if table.limited.any():
+        share = f"training from disk needs at most {table.memory_share.max():.0%} of the bytes of features and edges"
+        most = float(table.memory_share.max())
+        found.append(claims.within("in-a-quarter", share, ratios, value="memory", most=most, **options))
+    if "dgl" in ratios:
+        faster = "DGL's epoch in memory takes longer than one from disk"
+        found.append(claims.within("dgl-is-slower", faster, ratios, value="dgl", least=1, timed=True, **options))
+    return found
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Minutes, accuracy in percent and dollars per epoch at the paper's prices, the paper's first."""
+    columns = ["dataset", "system", "minutes", "accuracy", "dollars", "read_gb", "peak_gb"]
+    found = by_system(table)
+    here = found.assign(
+        minutes=found.epoch_seconds / 60,
+        accuracy=100 * found.accuracy,
+        read_gb=found.read_bytes / 1e9,
+        peak_gb=found.peak_bytes / 1e9,
+    )
+    paper = reported.assign(dataset=reported.dataset + " (paper)").reindex(columns=columns)
+    result: Any = pd.concat([paper, here[columns]])
+    return result

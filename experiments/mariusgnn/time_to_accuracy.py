@@ -1,0 +1,79 @@
+"""MariusGNN: test accuracy over seconds of training, in memory, from disk and with DGL; rows of node_classification.
+
+PyG's loader needs pyg-lib or torch-sparse, which have no wheels for the torch version used here, so it has no curve.
+"""
+
+from typing import Any
+
+import pandas as pd
+
+from experiments.mariusgnn.node_classification import CASE
+from experiments.mariusgnn.training_systems import DGL, DISK, MEMORY
+from workbench.experiment import claims
+from workbench.experiment.finding import Finding
+
+NEAR = 0.02
+"""Accuracy below the best of training in memory that counts as reached."""
+
+
+def curves(table: pd.DataFrame) -> pd.DataFrame:
+    """Seconds of training up to the end of every epoch, and the accuracy then."""
+    rows: Any = table.sort_values("epoch", kind="stable")
+    seconds: Any = rows.groupby([*CASE, "system"], sort=False).epoch_seconds.cumsum()
+    return rows.assign(train_seconds=seconds)
+
+
+def reached(table: pd.DataFrame) -> pd.DataFrame:
+    """Seconds until every system is near the best accuracy of training in memory; infinite if it never is."""
+    rows = curves(table)
+    found = []
+    for case, part in rows.groupby(CASE, sort=False):
+        target = part[part.system == MEMORY].accuracy.max() - NEAR
+        for system, curve in part.groupby("system", sort=False):
+            seconds = curve.train_seconds[curve.accuracy >= target].min()
+            told = {"system": system, "target": target, "seconds": float("inf") if pd.isna(seconds) else seconds}
+            found.append(dict(zip(CASE, case, strict=True)) | told)  # pyright: ignore[reportArgumentType]
+    return pd.DataFrame(found)
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.lines import lines
+
+    best: Any = table.groupby("system", sort=False).accuracy.max()
+    told = ", ".join(f"{best[name]:.1%} {name}" for name in (MEMORY, DISK, DGL) if name in best)
+    return lines(
+        curves(table).rename(columns={"train_seconds": "seconds of training"}),
+        x="seconds of training",
+        y="accuracy",
+        group="system",
+        facet=["dataset"],
+        title=f"Best test accuracy: {told}",
+    ).update_yaxes(rangemode="normal")
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    wide: Any = reached(table).pivot_table("seconds", CASE, "system")
+    rows = (wide[DISK] < float("inf")).astype(float).reset_index(name="near")
+    found = [
+        claims.within(
+            "reaches-it",
+            f"from disk the accuracy comes within {NEAR:.0%} of the best in memory",
+            rows,
+            value="near",
+            by=CASE,
+            least=1,
+        )
+    ]
+    if DGL in wide:
+        ratio = (wide[DGL] / wide[DISK]).reset_index(name="ratio")
+        statement = "and does so sooner than DGL's"
+        found.append(
+            claims.within("sooner-than-dgl", statement, ratio, value="ratio", by=CASE, least=1, form=".2f", timed=True)
+        )
+    return found
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Seconds until the accuracy is near the best in memory, by system."""
+    found: Any = reached(table)[["dataset", "system", "target", "seconds"]]
+    return found

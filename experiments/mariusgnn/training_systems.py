@@ -1,0 +1,171 @@
+"""The systems that node classification is trained with: in memory, from disk, and DGL's in memory."""
+
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+import workbench as wb
+from experiments.performance.epoch import DglSage
+from experiments.performance.timing import import_dgl
+from workbench.core.dataset import Dataset
+from workbench.core.graph import Graph
+from workbench.core.randomness import Purpose, permutation, stream
+from workbench.core.shared_storage import total_bytes
+from workbench.experiment.config import ModelConfig
+from workbench.interop import graph_to_dgl
+
+MEMORY, DISK, DGL = "in memory", "on disk", "DGL"
+
+
+class SystemConfig(ModelConfig):
+    """How all systems train.
+
+    Args:
+        batch_size: training nodes per step.
+        num_partitions: p, on disk; the training nodes are in the first ones.
+        capacity: c, partitions in the buffer.
+        limit: limit what an epoch from disk may allocate to `memory_share` of features and edges, by the system.
+        memory_share: fraction of the bytes of features and edges that an epoch from disk may need.
+        learning_rate: of Adam.
+        epochs: number of epochs.
+    """
+
+    batch_size: PositiveInt
+    num_partitions: PositiveInt
+    capacity: PositiveInt
+    limit: bool = False
+    memory_share: float = Field(gt=0, le=1)
+    learning_rate: float
+    epochs: PositiveInt
+
+
+class InMemory:
+    """Features and edges in memory.
+
+    Args:
+        config: of the point.
+        data: the data set.
+        folder: where a store may be built.
+    """
+
+    def __init__(self, config: SystemConfig, data: Dataset, folder: Path) -> None:
+        self._config, self._data = config, data
+        self.model = self._build().to(config.device)
+        self._optimizer = torch.optim.Adam(self.model.parameters(), lr=config.learning_rate)
+        self._prepare(folder)
+
+    def _build(self) -> Any:
+        return self._config.build(self._data)
+
+    def _prepare(self, folder: Path) -> None:
+        config, graph = self._config, self._data.graph
+        self._graph = Graph(graph.indptr.clone(), graph.indices.clone())  # no longer those of a file
+        self._x = self._data.x.clone()
+        self._sampler = wb.DenseSampler(config.fanouts, seed=config.seed)
+        options: dict[str, Any] = {"batch_size": config.batch_size, "seed": config.seed}
+        self._loader = wb.batches(self._graph, self._data.train_idx, sampler=self._sampler, **options)
+
+    @property
+    def resident_bytes(self) -> int:
+        """Bytes of features and edges that are in memory between epochs."""
+        return self._x.nbytes + total_bytes(self._graph._tensors().values())
+
+    def epoch(self, epoch: int) -> Iterator[Tensor]:
+        """Train an epoch; yields the loss of every step."""
+        for _, mb in self._loader.epoch(epoch):
+            yield self._step(mb, self._x, self._data.y)
+
+    def _step(self, mb: wb.MiniBatch, x: Any, y: Tensor) -> Tensor:
+        return wb.train_step(self.model, mb, x, y, cross_entropy, self._optimizer)
+
+    def logits(self, batches: Iterable[Any]) -> tuple[Tensor, Tensor]:
+        """Outputs of the model on batches of the whole graph."""
+        return wb.sampled_logits(self.model, batches, self._data.x)
+
+    def columns(self) -> Mapping[str, Any]:
+        """What only some systems have."""
+        return {}
+
+
+class OnDisk(InMemory):
+    """Features and edges in partitions on disk, of which some are in a buffer."""
+
+    resident_bytes = 0
+
+    def _prepare(self, folder: Path) -> None:
+        config, data = self._config, self._data
+        start = time.perf_counter()
+        self._store = wb.PartitionStore.build(
+            folder,
+            data.graph,
+            rows=data.x,
+            num_partitions=config.num_partitions,
+            train_idx=data.train_idx,
+            seed=config.seed,
+        )
+        self._build_seconds = time.perf_counter() - start
+        self._y = data.y[self._store.node_ids]
+        self._ids = torch.isin(self._store.node_ids, data.train_idx).nonzero()[:, 0]
+        self._sampler = wb.DenseSampler(config.fanouts, seed=config.seed)
+        self._links, self._io = wb.Traffic(), {}
+
+    def _order(self, epoch: int) -> wb.NodeOrder:
+        config = self._config
+        sizes = config.num_partitions, config.capacity, self._store.num_train_partitions
+        return wb.node_order(*sizes, seed=config.seed, epoch=epoch)
+
+    def epoch(self, epoch: int) -> Iterator[Tensor]:
+        config, before = self._config, self._links.snapshot()
+        with wb.PartitionBuffer(self._store, capacity=config.capacity, traffic=self._links) as buffer:
+            options: dict[str, Any] = {"batch_size": config.batch_size, "seed": config.seed, "epoch": epoch}
+            for state, _, mb in wb.buffer_batches(buffer, self._order, self._ids, sampler=self._sampler, **options):
+                yield self._step(mb, state.rows, self._y)
+        read = (self._links.snapshot() - before).nbytes("disk")
+        predicted = wb.epoch_io(self._store, self._order(epoch)).read_bytes
+        self._io = {"read_bytes": read, "predicted_read_bytes": predicted}
+
+    def columns(self) -> Mapping[str, Any]:
+        return {**self._io, "build_seconds": self._build_seconds}
+
+
+class WithDgl(InMemory):
+    """DGL's sampler and layers, in memory."""
+
+    def _build(self) -> Any:
+        config, data = self._config, self._data
+        torch.manual_seed(config.seed)
+        return DglSage(data.num_features, config.hidden_dim, data.num_classes, config.fanouts)
+
+    def _prepare(self, folder: Path) -> None:
+        super()._prepare(folder)
+        self._peer = graph_to_dgl(self._graph).formats("csc")
+
+    @cached_property
+    def _dgl_sampler(self) -> Any:
+        return import_dgl().dataloading.NeighborSampler(list(self._config.fanouts))
+
+    def epoch(self, epoch: int) -> Iterator[Tensor]:
+        config, ids, device = self._config, self._data.train_idx, self._config.device
+        order = permutation(stream(config.seed, Purpose.SHUFFLE, epoch), len(ids))
+        for seeds in ids[order].split(config.batch_size):
+            inputs, outputs, blocks = self._dgl_sampler.sample_blocks(self._peer, seeds)
+            out = self.model([block.to(device) for block in blocks], self._x[inputs].to(device))
+            loss = cross_entropy(out, self._data.y[outputs].to(device))
+            self._optimizer.zero_grad()
+            loss.backward()
+            self._optimizer.step()
+            yield loss.detach()
+
+    def logits(self, batches: Iterable[Any]) -> tuple[Tensor, Tensor]:
+        forward = lambda mb, inputs: self.model(mb.to_dgl(), inputs.x)  # noqa: E731
+        return wb.sampled_logits(self.model, batches, self._data.x, forward=forward)
+
+
+SYSTEMS: dict[str, type[InMemory]] = {MEMORY: InMemory, DISK: OnDisk, DGL: WithDgl}

@@ -1,0 +1,38 @@
+"""The system's limit and count of a process's own memory."""
+
+import os
+import resource
+
+import numpy as np
+import pytest
+
+from workbench.meter.anonymous_peak import AnonymousPeak
+from workbench.meter.data_limit import limit_data
+
+MIB = 1 << 20
+pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs /proc")
+
+
+def touch(mib: int) -> np.ndarray:
+    return np.ones(mib * MIB, dtype=np.uint8)
+
+
+def test_an_allocation_beyond_the_budget_fails_and_others_do_not():
+    before = resource.getrlimit(resource.RLIMIT_DATA)
+    with limit_data("80MiB"):
+        assert len(touch(40)) == 40 * MIB  # freed at once
+        kept = touch(40)
+        with pytest.raises(MemoryError):
+            touch(60)
+    assert resource.getrlimit(resource.RLIMIT_DATA) == before
+    assert len(kept) < len(touch(100))
+
+
+def test_the_peak_is_that_of_memory_and_not_of_files(tmp_path):
+    (tmp_path / "file").write_bytes(bytes(40 * MIB))
+    with AnonymousPeak(milliseconds=1) as peak:
+        assert int(np.memmap(tmp_path / "file", mode="r").sum()) == 0
+        assert touch(60)[0]
+        kept = touch(20)
+    assert peak.nbytes == pytest.approx(60 * MIB, abs=8 * MIB)
+    assert len(kept) == 20 * MIB

@@ -1,0 +1,77 @@
+"""A partition buffer without a disk, by brute force: what its states show is cut out of a graph in memory."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import torch
+from torch import Tensor
+
+import workbench as wb
+from workbench.core.graph import Graph
+
+
+@dataclass
+class MemoryStore:
+    """A graph and rows in consecutive partitions; ids are those of the graph."""
+
+    graph: Graph
+    rows: Tensor
+    num_partitions: int
+
+    @property
+    def num_nodes(self) -> int:
+        return self.graph.num_nodes
+
+    @property
+    def partition_rows(self) -> int:
+        return -(-self.num_nodes // self.num_partitions)
+
+    @property
+    def edges(self) -> Tensor:
+        """int64 [n, 2] by bucket, in CSR order within one."""
+        dst = torch.repeat_interleave(torch.arange(self.num_nodes), self.graph.in_degrees())
+        edges = torch.stack([self.graph.indices.long(), dst], 1)
+        return edges[self._buckets(edges).argsort(stable=True)]
+
+    @property
+    def bucket_edges(self) -> Tensor:
+        p = self.num_partitions
+        return self._buckets(self.edges).bincount(minlength=p * p).view(p, p)
+
+    def _buckets(self, edges: Tensor) -> Tensor:
+        part = edges // self.partition_rows
+        return part[:, 0] * self.num_partitions + part[:, 1]
+
+
+class MemoryBuffer:
+    """States of an order over a `MemoryStore`; `closed` counts the epochs that have ended."""
+
+    def __init__(self, store: MemoryStore, capacity: int) -> None:
+        self.store, self.capacity, self.closed = store, capacity, 0
+
+    def epoch(self, order: Any) -> Iterator[Any]:
+        try:
+            for number, held in enumerate(order.states):
+                yield self._state(order, number, held)
+        finally:
+            self.closed += 1
+
+    def _state(self, order: Any, number: int, held: Tensor) -> Any:
+        store = self.store
+        inside = torch.isin(torch.arange(store.num_nodes) // store.partition_rows, held)
+        dst = torch.repeat_interleave(torch.arange(store.num_nodes), store.graph.in_degrees())
+        kept = (inside[store.graph.indices.long()] & inside[dst]).nonzero()[:, 0]
+        indptr = torch.cat([torch.zeros(1, dtype=torch.int64), dst[kept].bincount(minlength=store.num_nodes).cumsum(0)])
+        graph = Graph(indptr, store.graph.indices[kept], edge_ids=kept)
+        rows = store.rows.masked_fill(~inside[:, None], torch.nan)
+
+        def edges() -> Tensor:
+            buckets = order.buckets(number)
+            of = store.edges // store.partition_rows
+            trained = (of[:, None, :] == buckets[None]).all(2).any(1)
+            return store.edges[trained]
+
+        fields = {"number": number, "partitions": held, "graph": graph, "rows": wb.MemoryRows(rows), "edges": edges}
+        return SimpleNamespace(**fields)

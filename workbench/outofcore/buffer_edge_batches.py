@@ -1,0 +1,123 @@
+"""`buffer_edge_batches`: link prediction from disk, batches of the edges trained in each state (MariusGNN)."""
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workbench.core.minibatch import MiniBatch
+from workbench.core.randomness import Purpose, permutation, stream
+from workbench.links.edge_batch import EdgeBatch
+from workbench.links.negatives import Negatives
+from workbench.meter.stopwatch import Phase, unmeasured
+from workbench.outofcore.bucket_order import BucketOrder
+from workbench.outofcore.state_batches import BatchCut, StateBatches, StateEpoch, orders_of
+from workbench.sampling.edge_loader import PairSampling
+from workbench.sampling.repeated_epochs import repeat_warner
+from workbench.sampling.sampler import Sampler
+
+PairBatch = tuple[Any, int, EdgeBatch, MiniBatch]
+
+_REMEDY = "pass wb.comet_order(p, c), lambda epoch: wb.comet_order(p, c, epoch=epoch), or call buffer_batches"
+
+
+def buffer_edge_batches(
+    buffer: Any,
+    order: BucketOrder | Callable[[int], BucketOrder],
+    *,
+    sampler: Sampler | None,
+    batch_size: int,
+    negatives: Negatives | None = None,
+    exclude: str = "both",
+    epoch: int | None = None,
+    shuffle: bool = True,
+    drop_last: bool = False,
+    seed: int = 0,
+    sample_ahead: int = 0,
+    phase: Phase = unmeasured,
+) -> StateBatches[PairBatch]:
+    """Sample batches of a store's edges while partitions pass through a buffer, epoch by epoch.
+
+    Create the object once; each loop over it is a new epoch, as for `workbench.buffer_batches`. Every edge is trained
+    once per epoch, in the state of its bucket; its neighbours and its negatives are nodes and edges in the buffer. With
+    all partitions in the buffer, batches and steps are those of `workbench.edge_batches` on the store's graph and
+    edges. A state's rows are in memory until the loop asks for the next batch, so don't pass the object to
+    `wb.prefetch`; to sample ahead, set `sample_ahead`.
+
+    Args:
+        buffer: the `PartitionBuffer`.
+        order: of the epoch, or a function from an epoch's number to its order, so that epochs differ.
+        sampler: has `sample(graph, seeds, step=…, exclude_edges=…)`; None: batches without blocks, for decoders alone.
+        batch_size: pairs per batch, at least 1; the last one of a state may be smaller.
+        negatives: how to draw negatives, from the nodes and edges in the buffer; None: no negatives.
+        exclude: edges that are not sampled, as for `workbench.edge_batches`.
+        epoch: number of the only epoch, from 0: every loop sees the same batches. None: a new epoch per loop.
+        shuffle: permute the edges of every state in every epoch.
+        drop_last: drop the last batch of a state if it is smaller.
+        seed: seed of the permutations, a 64-bit integer.
+        sample_ahead: number of batches of a state that a background thread samples ahead; 0: none.
+        phase: entered around what the loop waits for: "fill" (the first state), "load" (every other), "sample" (each
+            batch) and "flush" (the end of the buffer's epoch).
+
+    Returns:
+        `StateBatches` of (state of the buffer, step, pairs with negatives, the sampled batch).
+
+    Raises:
+        TypeError: an order or negatives of another type.
+        ValueError: an option or a number out of range.
+
+    Warns:
+        RuntimeWarning: the third object with the same arguments is iterated from epoch 0.
+
+    Source: Waleffe et al., "MariusGNN" (EuroSys 2023), section 5.1.
+    """
+    drawing, cut = PairSampling(sampler, negatives, exclude), BatchCut(batch_size, shuffle, drop_last, seed)
+    store = buffer.store
+
+    def work(order: BucketOrder, epoch: int) -> StateEpoch[PairBatch]:
+        edges = torch.zeros(order.num_states, dtype=torch.int64)
+        edges.index_add_(0, order.state_of_bucket.flatten().long(), store.bucket_edges.flatten())
+        counts = edges.tolist()
+
+        def sampler_of(state: Any) -> Callable[[int, slice], PairBatch]:
+            sequence = _sequence(counts[state.number], state.number, epoch, cut)
+            return _sampler_of(state, drawing, sequence, nodes_of(store, state.partitions))
+
+        return StateEpoch(counts, sampler_of)
+
+    warner = repeat_warner(buffer, cut, sampler, negatives, exclude) if shuffle else None
+    orders = orders_of(order, BucketOrder, _REMEDY)
+    options: dict[str, Any] = {"epoch": epoch, "sample_ahead": sample_ahead, "phase": phase}
+    return StateBatches(buffer, orders, work, cut, on_epoch=warner, **options)
+
+
+def nodes_of(store: Any, partitions: Tensor) -> Tensor:
+    """The nodes of some partitions, int64, in the order of the partitions.
+
+    Args:
+        store: the partition store.
+        partitions: int64 [any].
+    """
+    rows = torch.arange(store.partition_rows)
+    nodes = (partitions[:, None] * store.partition_rows + rows).flatten()
+    return nodes[nodes < store.num_nodes]
+
+
+def _sequence(count: int, state: int, epoch: int, cut: BatchCut) -> Tensor:
+    """The order in which a state trains its edges; of the first state, that of an epoch in memory."""
+    return permutation(stream(cut.seed, Purpose.SHUFFLE, epoch, state), count) if cut.shuffle else torch.arange(count)
+
+
+def _sampler_of(
+    state: Any, drawing: PairSampling, sequence: Tensor, nodes: Tensor
+) -> Callable[[int, slice], PairBatch]:
+    edges = state.edges()
+
+    def sample(step: int, chosen: slice) -> PairBatch:
+        picked = edges[sequence[chosen]]
+        relation = picked[:, 2] if picked.shape[1] == 3 else None
+        drawn = drawing.sample(state.graph, picked[:, 0], picked[:, 1], relation, step=step, nodes=nodes)
+        return state, step, *drawn
+
+    return sample
