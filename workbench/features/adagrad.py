@@ -12,25 +12,8 @@ _COMPILED = (torch.float32, torch.float64)
 _MIN_BYTES_PER_THREAD = 1 << 19
 
 
-def adagrad(values: Tensor, state: Tensor, gradients: Tensor, *, lr: float, eps: float) -> tuple[Tensor, Tensor]:
-    """Compute `s + g²` and `value − lr · g / (√(s + g²) + eps)`.
-
-    Args:
-        values: floating [n, …].
-        state: like `values`.
-        gradients: like `values`.
-        lr: learning rate.
-        eps: added to the square root.
-
-    Returns:
-        New values and new state.
-    """
-    state = state + gradients * gradients
-    return values - lr * gradients / (state.sqrt() + eps), state
-
-
 def adagrad_rows(values: Tensor, state: Tensor, ids: Tensor, gradients: Tensor, *, lr: float, eps: float) -> None:
-    """Update some rows in place, with the bits of `adagrad`.
+    """Update rows in place: `s += g²`, `value −= lr · g / (√s + eps)`.
 
     Args:
         values: floating [num_rows, …].
@@ -41,16 +24,20 @@ def adagrad_rows(values: Tensor, state: Tensor, ids: Tensor, gradients: Tensor, 
         eps: added to the square root.
     """
     if not _runs_compiled(values, state):
-        values[ids], state[ids] = adagrad(values[ids], state[ids], gradients, lr=lr, eps=eps)
+        adagrad_rows_torch(values, state, ids, gradients, lr=lr, eps=eps)
         return
-    rows = [
-        x.flatten(1).numpy() for x in (values.unsqueeze(1), state.unsqueeze(1), gradients.contiguous().unsqueeze(1))
-    ]
+    rows = [x.unsqueeze(1).flatten(1).numpy() for x in (values, state, gradients.contiguous())]
     number = rows[0].dtype.type
     args = *rows, ids.numpy(), number(lr), number(eps)
-    parallel_rows(
-        lambda lo, hi: _adagrad_rows(*args, lo, hi), len(ids), _MIN_BYTES_PER_THREAD // max(1, values[:1].nbytes)
-    )
+    min_rows = _MIN_BYTES_PER_THREAD // max(1, values[:1].nbytes)
+    parallel_rows(lambda lo, hi: _adagrad_rows(*args, lo, hi), len(ids), min_rows)
+
+
+def adagrad_rows_torch(values: Tensor, state: Tensor, ids: Tensor, gradients: Tensor, *, lr: float, eps: float) -> None:
+    """Compute `adagrad_rows` in plain torch, on any device; its square root may differ in the last bit."""
+    sums = state[ids] + gradients * gradients
+    values[ids] -= lr * gradients / (sums.sqrt() + eps)
+    state[ids] = sums
 
 
 def _runs_compiled(values: Tensor, state: Tensor) -> bool:

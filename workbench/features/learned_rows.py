@@ -10,7 +10,7 @@ from torch import Tensor
 from workbench.core.errors import check_ids, check_type
 from workbench.core.interrupts import deferred_interrupt
 from workbench.core.minibatch import MiniBatch
-from workbench.features.adagrad import adagrad, adagrad_rows
+from workbench.features.adagrad import adagrad_rows
 from workbench.features.memory_rows import MemoryRows
 from workbench.features.protocols import WritableStore, check_rows
 from workbench.kernels.relabel import relabeler
@@ -133,9 +133,9 @@ class LearnedRows:
         options = {"lr": self.lr, "eps": self.eps}
         if self._tensors is not None:
             return partial(adagrad_rows, *self._tensors, ids, gradients, **options)
-        old = self.values.read(ids)
-        new = adagrad(old, self.state.read(ids), gradients, **options)
-        return partial(self._write, ids, old, *new)
+        old, state = self.values.read(ids), self.state.read(ids)
+        adagrad_rows(values := old.clone(), state, torch.arange(len(ids), device=self.device), gradients, **options)
+        return partial(self._write, ids, old, values, state)
 
     def _write(self, ids: Tensor, old_values: Tensor, values: Tensor, state: Tensor) -> None:
         """Write values and state; if the state can't be written, the values are restored."""

@@ -1,0 +1,214 @@
+"""Steps of learnt rows against `torch.optim.Adagrad` on an embedding, dense and sparse."""
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given
+from hypothesis import strategies as st
+from torch import Tensor, nn
+
+import workbench as wb
+from workbench.features.adagrad import adagrad_rows, adagrad_rows_torch
+from workbench.kernels.row_scatter import scatter_rows, scatter_rows_torch
+
+ROWS, DIM = 12, 3
+START = torch.linspace(-1, 1, ROWS * DIM, dtype=torch.float64).cos().view(ROWS, DIM)
+BATCHES = [torch.tensor(ids) for ids in ([3, 1, 7], [1, 1, 3, 0, 1], [11], [0, 3, 3, 5])]
+
+
+class Store(wb.MemoryRows):
+    """Notes what is read and written; it is not updated in place, and fails on demand."""
+
+    def __init__(self, tensor: Tensor) -> None:
+        super().__init__(tensor)
+        self.rows, self.calls = tensor, []
+        self.fails: BaseException | Callable[[], object] | None = None
+
+    def read(self, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
+        self.calls.append(("read", sorted(ids.tolist())))
+        return super().read(ids, out=out)
+
+    def write(self, ids: Tensor, rows: Tensor) -> None:
+        self.calls.append(("write", sorted(ids.tolist())))
+        if isinstance(self.fails, BaseException):
+            raise self.fails
+        if self.fails is not None:
+            self.fails()
+        super().write(ids, rows)
+
+
+def loss_of(rows: Tensor) -> Tensor:
+    return (rows * torch.arange(1, rows.numel() + 1, dtype=rows.dtype).view_as(rows)).sin().sum()
+
+
+def train(rows: wb.LearnedRows, batches: list[Tensor], *, parts: int = 1) -> None:
+    for ids in batches:
+        weight = torch.arange(1, ids.numel() * DIM + 1, dtype=rows.dtype).view(-1, DIM)
+        for chosen in torch.arange(len(ids)).tensor_split(parts):
+            leaf = rows.read(ids[chosen])
+            (leaf * weight[chosen]).sin().sum().backward()
+            assert leaf.grad is not None
+            rows.add_gradients(ids[chosen], leaf.grad)
+        rows.step()
+
+
+def embedding_after(batches: list[Tensor], *, sparse: bool, lr: float, eps: float) -> tuple[Tensor, Tensor]:
+    table = nn.Embedding.from_pretrained(START.clone(), freeze=False, sparse=sparse)
+    optimizer = torch.optim.Adagrad(table.parameters(), lr=lr, eps=eps)
+    for ids in batches:
+        optimizer.zero_grad()
+        loss_of(table(ids)).backward()
+        optimizer.step()
+    return table.weight.detach(), optimizer.state[table.weight]["sum"]
+
+
+@pytest.mark.filterwarnings("ignore:Sparse invariant checks")
+@pytest.mark.parametrize("make", [lambda x: x, Store], ids=["tensor", "store"])
+@pytest.mark.parametrize("sparse", [False, True])
+@pytest.mark.parametrize("parts", [1, 3])
+def test_equals_torch(make: Callable[[Tensor], Any], sparse: bool, parts: int) -> None:
+    values, state = START.clone(), torch.zeros_like(START)
+    train(wb.LearnedRows(make(values), make(state), lr=0.3, eps=1e-3), BATCHES, parts=parts)
+    expected = embedding_after(BATCHES, sparse=sparse, lr=0.3, eps=1e-3)
+    for found, right in zip((values, state), expected, strict=True):
+        torch.testing.assert_close(found, right, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64])
+def test_stores_and_tensors_give_the_same_bits(dtype: torch.dtype) -> None:
+    results = []
+    for make in (lambda x: x, Store):
+        tensors = START.to(dtype, copy=True), torch.zeros(ROWS, DIM, dtype=dtype)
+        train(wb.LearnedRows(*map(make, tensors), lr=0.1), BATCHES * 3, parts=2)
+        results.append(tensors)
+    assert all(torch.equal(*pair) for pair in zip(*results, strict=True))
+
+
+def test_only_rows_with_gradients_are_touched() -> None:
+    values, state = Store(START.clone()), Store(torch.zeros_like(START))
+    rows = wb.LearnedRows(values, state)
+    train(rows, [torch.tensor([7, 2, 7])])
+    assert values.calls == [("read", [2, 7, 7]), ("read", [2, 7]), ("write", [2, 7])]
+    assert state.calls == [("read", [2, 7]), ("write", [2, 7])]
+    rows.step()
+    assert values.calls[3:] == [("read", []), ("write", [])]
+
+
+def test_reads() -> None:
+    rows = wb.LearnedRows(START.clone())
+    ids = torch.tensor([4, 4, 0], dtype=torch.int32)
+    leaf = rows.read(ids)
+    assert torch.equal(leaf, START[ids.long()]) and leaf.requires_grad and leaf.is_leaf
+    with torch.no_grad():
+        assert not rows.read(ids).requires_grad
+    out = torch.empty(3, DIM, dtype=torch.float64)
+    assert rows.read(ids, out=out) is out and not out.requires_grad and torch.equal(out, leaf)
+    assert (len(rows), rows.row_shape, rows.dtype, rows.device.type) == (ROWS, (DIM,), torch.float64, "cpu")
+
+
+def test_accumulates_through_train_step() -> None:
+    """`add` is the `after` of train_step: whole batch and micro-batches give the same rows."""
+    graph = wb.Graph.from_edges(*torch.randint(ROWS, (2, 60)), num_nodes=ROWS)
+    batch, results = wb.NeighborSampler([2]).sample(graph, torch.arange(8)), []
+    for micro in ([batch], batch.split(torch.arange(8) % 3)):
+        torch.manual_seed(0)
+        model = wb.build_model("sage-mean", in_dim=DIM, hidden_dim=4, out_dim=2, num_layers=1).double()
+        rows = wb.LearnedRows(START.clone(), lr=0.5)
+        optimizer = torch.optim.SGD(model.parameters(), lr=0.0)
+        wb.train_step(
+            model, micro, rows, torch.arange(ROWS) % 2, nn.functional.cross_entropy, optimizer, after=rows.add
+        )
+        rows.step()
+        with torch.no_grad():
+            results.append(rows.read(torch.arange(ROWS)))
+    torch.testing.assert_close(*results, rtol=1e-10, atol=1e-10)
+    assert not torch.equal(results[0], START)
+
+
+def test_discarded_gradients() -> None:
+    values = START.clone()
+    rows = wb.LearnedRows(values)
+    rows.add_gradients(torch.tensor([1]), torch.ones(1, DIM, dtype=torch.float64))
+    rows.zero_grad()
+    rows.step()
+    assert torch.equal(values, START)
+
+
+def interrupt() -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    sum(range(1000))  # handled by now
+
+
+@pytest.mark.parametrize("fails", [OSError("no space left"), interrupt], ids=["error", "interrupt"])
+def test_all_rows_or_none(fails: Any) -> None:
+    values, state = Store(START.clone()), Store(torch.zeros_like(START))
+    rows = wb.LearnedRows(values, state)
+    rows.add_gradients(torch.tensor([1, 5]), torch.ones(2, DIM, dtype=torch.float64))
+    state.fails = fails
+    with pytest.raises((OSError, KeyboardInterrupt)):
+        rows.step()
+    changed = [bool((now != before).any()) for now, before in ((values.rows, START), (state.rows, 0))]
+    assert changed == [False, False] if isinstance(fails, OSError) else [True, True]
+
+
+@given(
+    st.lists(st.integers(0, 5), max_size=30),
+    st.sampled_from((torch.float32, torch.float64)),
+)
+def test_sums_equal_those_in_plain_torch(positions: list[int], dtype: torch.dtype) -> None:
+    ids = torch.tensor(positions, dtype=torch.int64)
+    rows = torch.linspace(-3, 7, len(ids) * DIM, dtype=dtype).view(-1, DIM).exp()
+    found, plain = scatter_rows(ids, rows, 6), scatter_rows_torch(ids, rows, 6)
+    assert torch.equal(found, plain)
+    torch.testing.assert_close(found, rows.new_zeros(6, DIM).index_add_(0, ids, rows))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16])
+def test_updates_equal_those_in_plain_torch(dtype: torch.dtype) -> None:
+    generator = torch.Generator().manual_seed(3)
+    values, gradients = (torch.randn(500, 2, 25, generator=generator).to(dtype) for _ in range(2))
+    state, ids = values.square(), torch.randperm(500, generator=generator)[:400]
+    found, expected = ((values.clone(), state.clone()) for _ in range(2))
+    adagrad_rows(*found, ids, gradients[:400], lr=0.1, eps=1e-10)
+    adagrad_rows_torch(*expected, ids, gradients[:400], lr=0.1, eps=1e-10)
+    ulp = torch.finfo(dtype).eps  # torch's square root is not always correctly rounded
+    for ours, theirs in zip(found, expected, strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=2 * ulp, atol=2 * ulp)
+    untouched = torch.ones(500, dtype=torch.bool).index_fill(0, ids, False)
+    assert torch.equal(found[0][untouched], values[untouched])
+
+
+@pytest.mark.parametrize(
+    ("error", "match", "call"),
+    [
+        (TypeError, "values are torch.int64", lambda: wb.LearnedRows(torch.arange(3))),
+        (TypeError, "values is a dict", lambda: wb.LearnedRows({})),
+        (TypeError, "values is .*Linear", lambda: wb.LearnedRows(nn.Linear(1, 1))),
+        (ValueError, r"pass values\.detach\(\)", lambda: wb.LearnedRows(START.clone().requires_grad_())),
+        (ValueError, r"state has row_shape \(2,\)", lambda: wb.LearnedRows(START, START[:, :2])),
+        (ValueError, "state has dtype torch.float32", lambda: wb.LearnedRows(START, START.float())),
+        (ValueError, "state has 11 rows", lambda: wb.LearnedRows(START, START[1:])),
+        (ValueError, "lr is 0", lambda: wb.LearnedRows(START, lr=0)),
+        (ValueError, "lr is nan", lambda: wb.LearnedRows(START, lr=float("nan"))),
+        (ValueError, "eps is -1", lambda: wb.LearnedRows(START, eps=-1)),
+        (IndexError, "ids contains 12", lambda: wb.LearnedRows(START).read(torch.tensor([12]))),
+        (IndexError, "ids contains 12", lambda: wb.LearnedRows(START).add_gradients(torch.tensor([12]), START[:1])),
+        (
+            ValueError,
+            r"gradients has shape \(1, 3\)",
+            lambda: wb.LearnedRows(START).add_gradients(torch.arange(2), START[:1]),
+        ),
+        (
+            TypeError,
+            "gradients is torch.float32",
+            lambda: wb.LearnedRows(START).add_gradients(torch.arange(1), START[:1].float()),
+        ),
+    ],
+)
+def test_refusals(error: type[Exception], match: str, call: Callable[[], object]) -> None:
+    with pytest.raises(error, match=match):
+        call()

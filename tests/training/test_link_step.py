@@ -1,0 +1,242 @@
+"""Steps on pairs: parts equal the whole batch, rows included, for all encoders, decoders and losses."""
+
+import os
+import signal
+from collections.abc import Callable
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor, nn
+
+import workbench as wb
+
+NODES, DIM, RELATIONS = 60, 4, 3
+GENERATOR = torch.Generator().manual_seed(0)
+SRC, DST = torch.randint(NODES, (2, 300), generator=GENERATOR)
+RELATION = torch.randint(RELATIONS, (300,), generator=GENERATOR)
+GRAPH = wb.Graph.from_edges(SRC, DST, num_nodes=NODES, edge_type=RELATION, undirected="multi")
+KNOWN = wb.Graph.from_edges(SRC, DST, num_nodes=NODES, edge_type=RELATION)
+PAIRS = torch.stack((SRC, DST))
+NEGATIVES = wb.Negatives(12, chunks=3, ends="both", by_degree=0.5, from_batch=True)
+START = torch.randn(NODES, DIM, dtype=torch.float64, generator=GENERATOR)
+
+ENCODERS: dict[str, Callable[[], nn.Module | None]] = {
+    "none": lambda: None,
+    "sage": lambda: wb.build_model("sage-mean", in_dim=DIM, hidden_dim=5, out_dim=DIM, num_layers=2),
+    "gat": lambda: wb.build_model("gat", in_dim=DIM, hidden_dim=4, out_dim=DIM, num_layers=1, heads=2),
+    "rgcn": lambda: wb.build_model(
+        "rgcn", in_dim=DIM, hidden_dim=5, out_dim=DIM, num_layers=2, num_relations=2 * RELATIONS, num_bases=2
+    ),
+}
+DECODERS: dict[str, Callable[[], wb.Decoder]] = {
+    "distmult": lambda: wb.DistMult(DIM, num_relations=RELATIONS, inverse=True, std=1),
+    "complex": lambda: wb.ComplEx(DIM, num_relations=RELATIONS, std=1),
+    "transe": lambda: wb.TransE(DIM, num_relations=RELATIONS, std=1),
+    "dot": lambda: wb.DotProduct(DIM),
+}
+CASES = [
+    ("none", "distmult", wb.softmax_pair_loss, "sum"),
+    ("none", "dot", wb.logistic_pair_loss, "mean"),
+    ("sage", "distmult", wb.softmax_pair_loss, "mean"),
+    ("sage", "transe", wb.logistic_pair_loss, "mean"),
+    ("gat", "complex", wb.softmax_pair_loss, "mean"),
+    ("rgcn", "distmult", wb.logistic_pair_loss, "sum"),
+]
+
+
+class Training:
+    """A model, its rows, and the optimizer of its parameters, from the same start."""
+
+    def __init__(self, encoder: str, decoder: str, loss: Any, reduction: str = "mean") -> None:
+        torch.manual_seed(0)
+        self.encoder, self.decoder = ENCODERS[encoder](), DECODERS[decoder]().double()
+        modules = [m.double() for m in (self.encoder, self.decoder) if m is not None]
+        self.parameters = [p for module in modules for p in module.parameters()]
+        # A first step from zero is the sign of the gradient, which amplifies the rounding of gradients near zero.
+        self.values, self.state = START.clone(), torch.full_like(START, 0.01)
+        self.rows = wb.LearnedRows(self.values, self.state, lr=0.2)
+        # TransE does not change if all rows are shifted: the gradient of a bias is rounding, which Adagrad would scale.
+        method = torch.optim.Adagrad if self.encoder is None else torch.optim.SGD
+        self.optimizer = method(self.parameters, lr=0.1) if self.parameters else None
+        self.loss, self.reduction = loss, reduction
+
+    def step(self, pairs: Any, micro: Any, rows: Any = None, **options: Any) -> Tensor:
+        rows = self.rows if rows is None else rows
+        model = self.encoder, self.decoder
+        return wb.link_step(*model, pairs, micro, rows, self.loss, self.optimizer, reduction=self.reduction, **options)
+
+    def tensors(self) -> list[Tensor]:
+        return [self.values, self.state, *(x.detach() for x in self.parameters)]
+
+
+def batches(sampler: wb.Sampler | None, **options: Any) -> wb.Batches[Any]:
+    defaults = {"sampler": sampler, "batch_size": 100, "relation": RELATION, "negatives": NEGATIVES, "epoch": 0}
+    return wb.edge_batches(GRAPH, PAIRS, **defaults | options)
+
+
+def sampler_of(encoder: str) -> wb.Sampler | None:
+    layers = {"none": 0, "gat": 1}.get(encoder, 2)
+    return wb.NeighborSampler([3] * layers) if layers else None
+
+
+def cut(method: str, pairs: wb.EdgeBatch, mb: wb.MiniBatch) -> list[wb.EdgeBatch]:
+    """Parts of the pairs: at random, or each where REG puts its destination."""
+    if method == "random":
+        return pairs.split(torch.randint(4, (pairs.num_pairs,), generator=torch.Generator().manual_seed(1)))
+    return pairs.split(wb.partition_batch(mb, 3, method="reg")[pairs.dst])
+
+
+@pytest.mark.parametrize("method", ["random", "reg"])
+@pytest.mark.parametrize(("encoder", "decoder", "loss", "reduction"), CASES, ids=lambda x: getattr(x, "__name__", x))
+def test_parts_equal_the_whole_batch(encoder: str, decoder: str, loss: Any, reduction: str, method: str) -> None:
+    if method == "reg" and encoder == "none":
+        pytest.skip("without blocks there is no computation graph to partition")
+    whole, parts = (Training(encoder, decoder, loss, reduction) for _ in range(2))
+    for _, pairs, mb in batches(sampler_of(encoder)):
+        pieces = cut(method, pairs, mb)
+        assert len(pieces) > 2
+        losses = whole.step(pairs, mb), parts.step(pieces, mb)
+        torch.testing.assert_close(*losses, rtol=1e-10, atol=1e-10)
+    for ours, theirs in zip(parts.tensors(), whole.tensors(), strict=True):
+        torch.testing.assert_close(ours, theirs, rtol=1e-10, atol=1e-10)
+    assert not torch.equal(whole.values, START)
+
+
+def test_equals_a_loop_in_plain_torch() -> None:
+    """The whole step, with masked negatives, against an embedding, torch's Adagrad and scores pair by pair."""
+    ours = Training("none", "distmult", wb.softmax_pair_loss, "sum")
+    nodes = nn.Embedding.from_pretrained(START.clone(), freeze=False)
+    relations = nn.Embedding.from_pretrained(ours.decoder.relations.detach().clone(), freeze=False)
+    theirs = [
+        torch.optim.Adagrad(nodes.parameters(), lr=0.2, initial_accumulator_value=0.01),
+        torch.optim.Adagrad(relations.parameters(), lr=0.1),
+    ]
+    masked = 0
+    for _, pairs, mb in batches(None):
+        loss = ours.step(pairs, mb, known=KNOWN)
+        mask = wb.false_negatives(pairs, KNOWN)
+        masked += int(mask.sum())
+        for optimizer in theirs:
+            optimizer.zero_grad()
+        h, r, t = pairs.seeds[pairs.src], pairs.relation, pairs.seeds[pairs.dst]
+        assert r is not None and pairs.chunk is not None
+        expected = torch.zeros((), dtype=torch.float64)
+        for end, kept, other, relation, mine in (
+            ("src", t, h, r + RELATIONS, mask[:, :12]),
+            ("dst", h, t, r, mask[:, 12:]),
+        ):
+            query = nodes(kept) * relations(relation)
+            negative = nodes(pairs.seeds[getattr(pairs, f"neg_{end}")[pairs.chunk]])
+            scores = torch.cat(((query * nodes(other)).sum(1, keepdim=True), (query[:, None] * negative).sum(2)), 1)
+            scores[:, 1:][mine] = -torch.inf
+            expected = expected + nn.functional.cross_entropy(scores, torch.zeros(len(h)).long(), reduction="sum")
+        expected.backward()
+        for optimizer in theirs:
+            optimizer.step()
+        torch.testing.assert_close(loss, expected.detach(), rtol=1e-10, atol=1e-10)
+    assert masked
+    torch.testing.assert_close(ours.values, nodes.weight.detach(), rtol=1e-10, atol=1e-10)
+    torch.testing.assert_close(ours.decoder.relations.detach(), relations.weight.detach(), rtol=1e-10, atol=1e-10)
+
+
+@pytest.mark.parametrize("encoder", ["none", "rgcn"])
+def test_masked_parts_equal_the_whole_batch(encoder: str) -> None:
+    losses = []
+    for method in ("whole", "random"):
+        training = Training(encoder, "distmult", wb.logistic_pair_loss)
+        for _, pairs, mb in batches(sampler_of(encoder)):
+            losses.append(training.step(pairs if method == "whole" else cut(method, pairs, mb), mb, known=KNOWN))
+        losses += training.tensors()
+    half = len(losses) // 2
+    for found, expected in zip(losses[half:], losses[:half], strict=True):
+        torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
+
+
+def has_targets(pairs: wb.EdgeBatch, mb: wb.MiniBatch) -> bool:
+    """Whether an edge between the ends of a pair, in either direction, was sampled."""
+    ends = zip(pairs.seeds[pairs.src].tolist(), pairs.seeds[pairs.dst].tolist(), strict=True)
+    targets = {pair for s, d in ends for pair in ((s, d), (d, s))}
+    sampled = {
+        (s, d)
+        for block in mb.blocks
+        for s, d in zip(mb.node_ids[block.indices].tolist(), mb.node_ids[block.destinations].tolist(), strict=True)
+    }
+    return bool(targets & sampled)
+
+
+@pytest.mark.parametrize("sampler", [wb.NeighborSampler([3, 3]), wb.FullNeighborSampler(2), wb.DenseSampler([3, 3])])
+def test_target_edges_do_not_leak(sampler: wb.Sampler) -> None:
+    kept = [has_targets(pairs, mb) for _, pairs, mb in batches(sampler, exclude="none")]
+    left_out = [has_targets(pairs, mb) for _, pairs, mb in batches(sampler, exclude="both")]
+    assert all(kept) and not any(left_out)
+
+
+def test_every_edge_is_trained_once() -> None:
+    trained = torch.cat(
+        [torch.stack((b.seeds[b.src], b.relation, b.seeds[b.dst]), 1) for _, b, _ in batches(None, batch_size=70)]
+    )
+    expected = torch.stack((SRC, RELATION, DST), 1)
+    assert sorted(trained.tolist()) == sorted(expected.tolist())
+
+
+def test_fixed_features_are_not_trained() -> None:
+    features, training = START.clone(), Training("sage", "dot", wb.softmax_pair_loss)
+    before = [p.detach().clone() for p in training.parameters]
+    _, pairs, mb = next(iter(batches(sampler_of("sage"))))
+    training.step(pairs, mb, features)
+    assert torch.equal(features, START)
+    assert any(not torch.equal(p, old) for p, old in zip(training.parameters, before, strict=True))
+
+
+def interrupt(*_: Any) -> None:
+    os.kill(os.getpid(), signal.SIGINT)
+    sum(range(1000))  # handled by now
+
+
+@pytest.mark.parametrize("moment", ["before the step", "within the step"])
+def test_interrupts(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Parameters and rows change together, or not at all."""
+    training = Training("none", "distmult", wb.softmax_pair_loss)
+    _, pairs, mb = next(iter(batches(None)))
+    before = [x.clone() for x in training.tensors()]
+    options = {"before_step": interrupt} if moment == "before the step" else {}
+    if not options:
+        assert training.optimizer is not None
+        training.optimizer.register_step_post_hook(interrupt)
+    with pytest.raises(KeyboardInterrupt):
+        training.step(pairs, mb, **options)
+    changed = [not torch.equal(now, old) for now, old in zip(training.tensors(), before, strict=True)]
+    assert changed == [not options] * len(changed)
+
+
+def test_gradients_of_a_failed_step_are_discarded() -> None:
+    training, other = (Training("none", "distmult", wb.softmax_pair_loss) for _ in range(2))
+    (_, first, mb), (_, second, mb2), *_ = batches(None)
+    with pytest.raises(KeyboardInterrupt):
+        training.step(first, mb, before_step=interrupt)
+    training.step(second, mb2)
+    other.step(second, mb2)
+    assert all(torch.equal(a, b) for a, b in zip(training.tensors(), other.tensors(), strict=True))
+
+
+def test_refusals() -> None:
+    training = Training("none", "distmult", wb.softmax_pair_loss)
+    (_, pairs, mb), (_, others, _), *_ = batches(None)
+    parts = pairs.split(torch.arange(100) % 2)
+    with pytest.raises(ValueError, match="2 parts of pairs and 1 micro-batches"):
+        training.step(parts, [mb])
+    with pytest.raises(ValueError, match="seeds of the pairs and of the batch differ"):
+        training.step(others, mb)
+    with pytest.raises(ValueError, match="no parent"):
+        training.step([pairs], mb)
+    with pytest.raises(ValueError, match="reduction 'max' is not known"):
+        Training("none", "dot", wb.softmax_pair_loss, "max").step(pairs, mb)
+    with pytest.raises(TypeError, match=r"pairs is a MiniBatch.*pass the EdgeBatch"):
+        training.step(mb, pairs)
+    with pytest.raises(TypeError, match="decoder is"):
+        wb.link_step(None, nn.Linear(4, 4), pairs, mb, START, wb.softmax_pair_loss, None)  # pyright: ignore
+    with pytest.raises(ValueError, match="optimizer is None"):
+        wb.link_step(None, training.decoder, pairs, mb, training.rows, wb.softmax_pair_loss, None)
+    with pytest.raises(IndexError, match="rows has 10 rows"):
+        training.step(pairs, mb, START[:10])
