@@ -97,7 +97,7 @@ class Side:
         self.passes.append(measured.row())
 
     def _steps(self, phase: Phase) -> Iterator[Any]:
-        options: dict[str, Any] = {"prefetch": self._kind != SERIAL, "traffic": self._links, "phase": phase}
+        options: dict[str, Any] = {"prefetch": self._kind != SERIAL, "traffic": self._links}
         with wb.PartitionBuffer(self._store, capacity=self._config.capacity, **options) as buffer:
             yield from (self._states(buffer, phase) if self._kind == IO else self._train(buffer, phase))
 
@@ -146,11 +146,11 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
     bars = [StageBar(_setting(row), row.graph, row.epoch, _stages(row)) for row in table.itertuples()]
     overlapped: Any = table[table.epoch == OVERLAPPED]
-    low, high = overlapped.over_longer.min(), overlapped.over_longer.max()
+    told = " to ".join(dict.fromkeys(f"{value:.2f}" for value in overlapped.over_longer.agg(["min", "max"])))
     return stage_bars(
         bars,
         axis="an epoch's time",
-        title=f"Overlapped, an epoch takes {low:.2f} to {high:.2f} times the longer of I/O and computation",
+        title=f"Overlapped, an epoch takes {told} times the longer of I/O and computation",
         subtitle="main thread, without the initial fill and the final flush",
     )
 

@@ -12,8 +12,6 @@ import torch
 import workbench as wb
 from workbench.core.graph import Graph
 
-MIB = 1 << 20
-
 
 def build(folder: Path, num_nodes: int, width: int, degree: int, num_partitions: int) -> int:
     """Build a store of a random graph; returns the bytes of features and edges."""

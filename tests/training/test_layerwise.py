@@ -1,5 +1,6 @@
 """Layer-wise inference of models of one's own equals their outputs on full-neighbour batches."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -8,6 +9,8 @@ from torch import Tensor, nn
 
 from tests.strategies import random_graph
 from tests.training.toys import PlainModel
+from workbench.core.graph import Graph
+from workbench.features.mapped_rows import MappedRows
 from workbench.nn.inputs import Inputs
 from workbench.nn.signature import default_forward
 from workbench.sampling.neighbor import FullNeighborSampler
@@ -33,6 +36,18 @@ def test_functions_of_blocks(nodes: Tensor | None, chunk_edges: int) -> None:
     out = layerwise(GRAPH, X, layers, nodes=nodes, chunk_edges=chunk_edges)
     assert not out.requires_grad
     assert torch.allclose(out, expected(model, torch.arange(50) if nodes is None else nodes), rtol=1e-12)
+
+
+@pytest.mark.parametrize("nodes", [None, NODES])
+def test_outputs_in_a_folder_are_those_in_memory(nodes: Tensor | None, tmp_path: Path) -> None:
+    model = PlainModel().double()
+    layers = [lambda block, h: model.layers[0](block, h).tanh(), model.layers[1]]
+    GRAPH.save(tmp_path / "graph")
+    rows = MappedRows.create(tmp_path / "x", X)
+    for _ in range(2):  # the second call replaces the files of the first
+        out = layerwise(Graph.open(tmp_path / "graph"), rows, layers, nodes=nodes, chunk_edges=40, folder=tmp_path)
+        assert torch.equal(out, layerwise(GRAPH, X, layers, nodes=nodes, chunk_edges=40))
+        assert torch.equal(MappedRows(tmp_path / "layer1").read(torch.arange(len(out))), out)
 
 
 def test_layers_of_dgl() -> None:

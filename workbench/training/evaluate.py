@@ -1,6 +1,7 @@
 """Evaluation of a model on all in-neighbours: its outputs, and the accuracy of its predictions."""
 
 import copy
+import os
 import warnings
 from functools import partial
 from typing import Any, TypeVar
@@ -26,7 +27,13 @@ M = TypeVar("M", bound=nn.Module)
 
 
 def full_neighbour_logits(
-    model: nn.Module, graph: Graph, x: Any, *, nodes: Tensor | None = None, chunk_edges: int = CHUNK_EDGES
+    model: nn.Module,
+    graph: Graph,
+    x: Any,
+    *,
+    nodes: Tensor | None = None,
+    chunk_edges: int = CHUNK_EDGES,
+    folder: str | os.PathLike[str] | None = None,
 ) -> Tensor:
     """Compute the model's outputs with all in-neighbours in every layer, in evaluation mode, without gradients.
 
@@ -42,6 +49,8 @@ def full_neighbour_logits(
         nodes: int64 or int32 [nodes] ids without duplicates; None for all nodes.
         chunk_edges: number of in-edges and destinations computed at a time, which a chunk exceeds by at most those of
             its last destination.
+        folder: where the outputs of every layer are written and memory-mapped, as for `workbench.layerwise`; None:
+            outputs are in memory. Not with `AggregatedRows`.
 
     Returns:
         [nodes, out_dim] in the order of `nodes`, in the model's dtype, on the graph's device.
@@ -54,7 +63,9 @@ def full_neighbour_logits(
     """
     layers, options = layers_of(model), {"chunk_edges": chunk_edges, "device": model_device(model)}
     if not isinstance(x, AggregatedRows):
-        return layerwise(graph, x, layers, nodes=nodes, **options)
+        return layerwise(graph, x, layers, nodes=nodes, folder=folder, **options)
+    if folder is not None:
+        raise ValueError("folder is given with AggregatedRows, whose first layer is kept in memory; pass folder=None")
     check_type("graph", graph, Graph, "pass a Graph")
     ids = nodes if nodes is None else required_ids(graph, nodes, len(layers), chunk_edges)[0]
     first = layerwise(_without_edges(graph), x, [partial(_first_output, in_eval_mode(model))], nodes=ids, **options)

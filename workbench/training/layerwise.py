@@ -1,6 +1,8 @@
 """Layer-wise full-neighbour inference: every node's hidden features are computed once per layer, then shared."""
 
+import os
 from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
 from typing import Any
 
 import torch
@@ -10,6 +12,7 @@ from workbench.core.block import Block
 from workbench.core.errors import INT64_MAX, check_at_least, check_choice, check_ids, check_type
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
+from workbench.features.mapped_rows import MappedRows, open_rows
 from workbench.features.sources import as_store, check_covers
 from workbench.nn.signature import model_device
 from workbench.sampling.neighbor import FullNeighborSampler
@@ -30,6 +33,7 @@ def layerwise(
     form: str = "block",
     chunk_edges: int = CHUNK_EDGES,
     device: torch.device | str | None = None,
+    folder: str | os.PathLike[str] | None = None,
 ) -> Tensor:
     """Compute the outputs of a model of one's own with all in-neighbours in every layer, without gradients.
 
@@ -50,9 +54,12 @@ def layerwise(
         chunk_edges: number of in-edges and destinations computed at a time, which a chunk exceeds by at most those of
             its last destination.
         device: where layers run; None: that of the first layer that is a module with parameters, else the graph's.
+        folder: where the outputs of every layer are written (`layer0`, …; those of an earlier call are replaced), to be
+            memory-mapped: with a graph and features from files, memory is proportional to a chunk and the nodes. None:
+            outputs are in memory.
 
     Returns:
-        [nodes, …] in the order of `nodes`, on the graph's device.
+        [nodes, …] in the order of `nodes`, on the graph's device; with `folder`, memory-mapped on the CPU.
 
     Raises:
         TypeError: `graph` has another type, `nodes` another dtype, or a layer returns no tensor.
@@ -78,10 +85,13 @@ def layerwise(
     out, grad_was_enabled = torch.empty(0), torch.is_grad_enabled()
     try:
         torch._C._set_grad_enabled(False)
-        for layer, ids in zip(layers, ids_per_layer, strict=True):
+        for number, (layer, ids) in enumerate(zip(layers, ids_per_layer, strict=True)):
             chunks = _chunks(graph, ids, chunk_edges)
             outputs = (_outputs(layer, arguments, chunk.to(on), read(chunk.node_ids).to(on)) for chunk in chunks)
-            out = _gathered(outputs, len(ids), ids.device)
+            if folder is None:
+                out = _gathered(outputs, len(ids), ids.device)
+            else:
+                out = _written(outputs, Path(folder) / f"layer{number}")
             read = _reader(out, ids, all_ids)
     finally:  # in one C call; torch.no_grad exits in Python code, which an interrupt could precede
         torch._C._set_grad_enabled(grad_was_enabled)
@@ -170,10 +180,16 @@ def _gathered(outputs: Iterator[Tensor], num_rows: int, device: torch.device) ->
     return rows
 
 
+def _written(outputs: Iterator[Tensor], folder: Path) -> Tensor:
+    """Write the outputs of chunks to a file and map it."""
+    MappedRows.create(folder, (out.cpu() for out in outputs), overwrite=True)
+    return open_rows(folder)
+
+
 def _reader(rows: Tensor, ids: Tensor, all_ids: Tensor) -> Read:
     """A function that reads the rows of `ids` by raw-graph id."""
     if ids is all_ids:
-        return lambda requested: rows.index_select(0, requested)
+        return lambda requested: rows.index_select(0, requested.to(rows.device))
     row_of_id = torch.zeros_like(all_ids)
     row_of_id[ids] = torch.arange(len(ids), device=ids.device)
-    return lambda requested: rows.index_select(0, row_of_id[requested])
+    return lambda requested: rows.index_select(0, row_of_id[requested].to(rows.device))

@@ -1,0 +1,138 @@
+"""`BufferRows`: the rows of the partitions in a buffer, read and written by the ids of the store."""
+
+import math
+
+import torch
+from torch import Tensor
+
+from workbench.core.errors import check_id_vector, check_ids
+from workbench.core.traffic import Traffic
+from workbench.features.protocols import check_rows
+from workbench.kernels.gather import gather_rows
+from workbench.outofcore.partition_file import block_aligned
+from workbench.outofcore.store_layout import BLOCK, StoreLayout
+
+
+class SlotMemory:
+    """Memory for some partitions; a slot is a whole number of blocks and of rows, so that all rows are one tensor.
+
+    Args:
+        layout: sizes of the store.
+        num_slots: number of partitions.
+    """
+
+    def __init__(self, layout: StoreLayout, num_slots: int) -> None:
+        self.layout, self.num_slots = layout, num_slots
+        unit = math.lcm(BLOCK, layout.row_bytes)
+        self.slot_bytes = -(-layout.slot_bytes // unit) * unit
+        self._memory = block_aligned(self.slot_bytes * num_slots)
+        self.rows = self._memory.view(layout.torch_dtype).view(-1, *layout.row_shape)
+
+    @property
+    def slot_rows(self) -> int:
+        """Rows from one slot to the next."""
+        return self.slot_bytes // self.layout.row_bytes
+
+    def record(self, slot: int) -> Tensor:
+        """The record of a slot, uint8, with its padding."""
+        begin = slot * self.slot_bytes
+        return self._memory[begin : begin + self.layout.slot_bytes]
+
+
+class BufferRows:
+    """Values, or optimizer state, of the nodes in one state of a buffer.
+
+    A feature store for `workbench.train_step` while the state lasts; those of learnt rows can be written. Ids of other
+    partitions are an error: what a batch samples from `state.graph` is in the buffer.
+
+    Args:
+        memory: of the buffer.
+        slots: int64 [p], slot of every partition; −1: not in the buffer.
+        changed: bool [p], set where a partition is written to; None: rows are only read.
+        traffic: counts the rows that are read, as "host".
+        array: 0 for the values, 1 for the state.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(
+        self,
+        memory: SlotMemory,
+        slots: Tensor,
+        changed: Tensor | None,
+        *,
+        traffic: Traffic | None = None,
+        array: int = 0,
+    ) -> None:
+        self._memory, self._slots, self._changed, self._traffic = memory, slots, changed, traffic
+        self._first, self._ended = array * memory.layout.partition_rows, False
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self._memory.layout.row_shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._memory.layout.torch_dtype
+
+    def __len__(self) -> int:
+        """Number of nodes of the store: the exclusive upper bound of the ids."""
+        return self._memory.layout.num_nodes
+
+    def end(self) -> None:
+        """Refuse further reads and writes: other partitions take the memory."""
+        self._ended = True
+
+    def read(self, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
+        """Read rows. Arguments as for `FeatureStore.read`.
+
+        Raises:
+            IndexError: an id out of range, or of a partition that is not in the buffer.
+            RuntimeError: the buffer has passed on to another state.
+        """
+        check_id_vector("ids", ids)
+        if out is not None:
+            check_rows("out", out, self, len(ids), on_device=True)
+        positions, _ = self._positions(check_ids("ids", ids, len(self)))
+        if self._traffic is not None:
+            self._traffic.add("host", "rows", len(ids), len(ids) * self._memory.layout.row_bytes)
+        return gather_rows(self._memory.rows, positions, out=out)
+
+    def write(self, ids: Tensor, rows: Tensor) -> None:
+        """Replace rows; they are written to disk when their partition leaves the buffer.
+
+        Args:
+            ids: int64 or int32 [n], each once, on any device.
+            rows: [n, *row_shape] in the dtype of the store, on any device.
+
+        Raises:
+            IndexError: an id out of range, or of a partition that is not in the buffer.
+            TypeError: rows of another dtype.
+            ValueError: an id that occurs twice, rows of another shape, or features, which are only read.
+            RuntimeError: the buffer has passed on to another state.
+        """
+        if self._changed is None:
+            raise ValueError("these rows are features, which are only read; build the store with rows=LearntInit(…)")
+        ids = check_ids("ids", ids, len(self), unique=True)
+        check_rows("rows", rows, self, len(ids))
+        positions, partitions = self._positions(ids)
+        self._memory.rows.index_copy_(0, positions, rows.detach().cpu())
+        self._changed[partitions] = True
+
+    def _positions(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of the memory, and partitions, of ids."""
+        if self._ended:
+            raise RuntimeError(
+                "this state of the buffer has ended; use the rows of the state that the loop yielded last"
+            )
+        ids, size = ids.cpu().long(), self._memory.layout.partition_rows
+        partitions = ids // size
+        slots = self._slots[partitions]
+        if len(slots) and int(slots.min()) < 0:
+            at = int((slots < 0).nonzero()[0])
+            held = (self._slots >= 0).nonzero()[:, 0].tolist()
+            raise IndexError(
+                f"row {int(ids[at])} is in partition {int(partitions[at])}, but the buffer has the partitions {held}; "
+                "sample from state.graph, whose edges are in the buffer"
+            )
+        return slots * self._memory.slot_rows + self._first + ids - partitions * size, partitions

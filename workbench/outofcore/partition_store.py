@@ -1,0 +1,293 @@
+"""`PartitionStore`: a graph and the rows of its nodes on disk, in p partitions and p² edge buckets (MariusGNN).
+
+Nodes get ids of the store, in which partition i is a range; everything that uses a store speaks of these ids, and
+`node_ids` maps them to the caller's.
+"""
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from workbench import files
+from workbench.core.array_store import open_arrays, save_arrays
+from workbench.core.edge_stream import EdgeSource, check_repeatable, count_nodes
+from workbench.core.errors import CorruptFileError, check_at_least, check_ids, check_seed
+from workbench.core.graph import Graph
+from workbench.core.units import format_bytes
+from workbench.features.sources import as_store
+from workbench.outofcore import build_store
+from workbench.outofcore.edge_buckets import bucket_offsets
+from workbench.outofcore.partition_file import PartitionFile, block_aligned, check_size, read_table
+from workbench.outofcore.store_layout import BLOCK, DTYPES, EDGES, INDEX, ROWS, StoreLayout, whole_blocks
+
+_KIND = "partition index"
+
+
+@dataclass(frozen=True)
+class LearntInit:
+    """Initial values of learnt rows: normal, a draw per partition; the optimizer's state begins at 0.
+
+    Args:
+        dim: width of a row.
+        std: standard deviation.
+        seed: of the draws, a 64-bit integer.
+        dtype: floating-point dtype of the rows.
+    """
+
+    dim: int
+    std: float = 1e-3
+    seed: int = 0
+    dtype: torch.dtype = torch.float32
+
+    def __post_init__(self) -> None:
+        check_at_least("dim", self.dim, 1)
+        check_seed(self.seed)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return (self.dim,)
+
+    def values(self, partition: int, count: int) -> Tensor:
+        """Values of a partition, [count, dim]."""
+        generator = torch.Generator().manual_seed((self.seed * 0x9E3779B1 + partition) % 2**63)
+        return torch.randn(count, self.dim, generator=generator, dtype=self.dtype) * self.std
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class PartitionStore:
+    """An opened store; `PartitionBuffer` reads it.
+
+    Args:
+        folder: where it is.
+        layout: its sizes.
+        node_ids: int64 [num_nodes], the caller's id of every node of the store.
+        bucket_edges: int64 [p, p], edges from partition i to partition j.
+        bucket_checksums: int64 [p²], CRC-32 of every bucket.
+    """
+
+    folder: Path
+    layout: StoreLayout
+    node_ids: Tensor
+    bucket_edges: Tensor
+    bucket_checksums: Tensor
+
+    @staticmethod
+    def build(
+        folder: str | os.PathLike[str],
+        edges: EdgeSource,
+        *,
+        rows: Any,
+        num_partitions: int,
+        num_nodes: int | None = None,
+        train_idx: Tensor | None = None,
+        seed: int = 0,
+        overwrite: bool = False,
+        progress: build_store.Progress | None = None,
+    ) -> "PartitionStore":
+        """Write a store and open it.
+
+        Nodes are divided at random into partitions of equal size. Edges are read twice, in chunks, and rows once, a
+        partition at a time, so that memory grows with the number of nodes alone. The folder appears when it is
+        complete; an error or an interrupt leaves none.
+
+        Args:
+            folder: to create.
+            edges: a graph, in memory or memory-mapped, or pairs (sources, destinations) of consecutive edges that can
+                be read twice, such as an `EdgeFile`; only a graph has types, weights and ids of edges.
+            rows: features by the caller's id, a tensor, an array or a store, which are only read; or `LearntInit`, for
+                rows that training writes, with an optimizer state of the same size.
+            num_partitions: number p of partitions.
+            num_nodes: number of nodes of a stream of edges.
+            train_idx: integer, training nodes, which get the first ids; None: all nodes are in random order.
+            seed: of the assignment of nodes to partitions.
+            overwrite: replace a store.
+            progress: called with the number of edges read so far, up to twice that of the graph, then with that of rows.
+
+        Raises:
+            FileExistsError: the folder exists and `overwrite` is not set, or is not a store.
+            CapacityError: the disk has less space than the store needs, or memory is too small for p² counters.
+            ValueError: a number out of range, another number of rows than nodes, or edges that can be read only once.
+            TypeError: an argument of another type.
+            IndexError: an id out of range.
+            OSError: the disk is full or reports an error.
+
+        Source: Waleffe et al., "MariusGNN" (EuroSys 2023), section 5.
+        """
+        check_repeatable(edges)
+        count = count_nodes(edges, num_nodes)
+        check_at_least("num_partitions", num_partitions, 1, most=max(1, count))
+        train = None if train_idx is None else check_ids("train_idx", train_idx, count, unique=True).cpu()
+        learnt = isinstance(rows, LearntInit)
+        source = rows if learnt else as_store(rows, "rows")
+        if not learnt and len(source) != count:
+            raise ValueError(f"rows has {len(source)} rows, but there are {count} nodes; pass one per node")
+        target = Path(folder).absolute()
+        _check_target(target, overwrite)
+        if isinstance(edges, Graph):
+            build_store.check_row_order(edges)
+        node_ids = build_store.assign_nodes(count, train, seed)
+        new_ids = torch.empty_like(node_ids)
+        new_ids[node_ids] = torch.arange(count)
+        num_train = 0 if train is None else len(train)
+        sizes = {"num_nodes": count, "num_partitions": int(num_partitions), "num_train": num_train}
+        sizes |= {**build_store.sizes_of(source, learnt), "num_edges": 0, **_edge_dtypes(edges)}
+        counts = build_store.count_buckets(edges, new_ids, StoreLayout(**sizes), progress)
+        layout = StoreLayout(**{**sizes, "num_edges": int(counts.sum())})
+        _check_dtype(layout)
+        edge_size = whole_blocks(int(bucket_offsets(counts, layout.edge_bytes)[-1]))
+        build_store.check_space(target.parent, layout.num_slots * layout.slot_bytes + edge_size + 8 * count)
+        with files.new_folder(target) as draft:
+            checksums = build_store.write_edges(draft, edges, new_ids, layout, counts, progress)
+            values = (lambda i, own: rows.values(i, len(own))) if learnt else (lambda _, own: source.read(own).cpu())
+            build_store.write_rows(draft, values, node_ids, layout, progress)
+            arrays = {"node_ids": node_ids, "bucket_edges": counts, "bucket_checksums": checksums}
+            save_arrays(draft / INDEX, arrays, kind=_KIND)
+            layout.save(draft)
+        return PartitionStore.open(target)
+
+    @staticmethod
+    def open(folder: str | os.PathLike[str]) -> "PartitionStore":
+        """Open a store; headers, sizes of files and the table of records are checked, their contents when they are read.
+
+        Raises:
+            FileNotFoundError: the folder or one of its files is missing.
+            CorruptFileError: a file was modified, or is that of another store.
+        """
+        root = Path(folder).absolute()
+        files.restore(root)
+        layout = StoreLayout.open(root)
+        arrays = open_arrays(root / INDEX, kind=_KIND, verify=True)
+        p = layout.num_partitions
+        shapes = {"node_ids": (layout.num_nodes,), "bucket_edges": (p, p), "bucket_checksums": (p * p,)}
+        for name, shape in shapes.items():
+            if name not in arrays or tuple(arrays[name].shape) != shape:
+                raise CorruptFileError(f"{root / INDEX} is the index of another store: {name} is not {list(shape)}")
+        read_table(root, layout)
+        check_size(root / ROWS, layout.num_slots * layout.slot_bytes)
+        check_size(
+            root / EDGES, max(BLOCK, whole_blocks(int(bucket_offsets(arrays["bucket_edges"], layout.edge_bytes)[-1])))
+        )
+        return PartitionStore(root, layout, **{name: arrays[name] for name in shapes})
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes."""
+        return self.layout.num_nodes
+
+    @property
+    def num_edges(self) -> int:
+        """Number of edges."""
+        return self.layout.num_edges
+
+    @property
+    def num_partitions(self) -> int:
+        """Number p of partitions."""
+        return self.layout.num_partitions
+
+    @property
+    def partition_rows(self) -> int:
+        """Nodes per partition s; partition i has the ids [i·s, (i + 1)·s)."""
+        return self.layout.partition_rows
+
+    @property
+    def num_train_partitions(self) -> int:
+        """Number of partitions with training nodes, the first ones; 0 if they were not packed."""
+        return self.layout.num_train_partitions
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        """Shape of a row."""
+        return self.layout.row_shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        """The rows' dtype."""
+        return self.layout.torch_dtype
+
+    @property
+    def learnt(self) -> bool:
+        """Whether the rows have an optimizer state and are written back."""
+        return self.layout.learnt
+
+    @property
+    def partition_bytes(self) -> int:
+        """Bytes that reading or writing one partition moves, padding included."""
+        return self.layout.slot_bytes
+
+    def ids_of(self, nodes: Tensor) -> Tensor:
+        """Ids of the store for ids of the caller, int64; reads all of `node_ids`.
+
+        Args:
+            nodes: integer [n], ids of the caller.
+
+        Raises:
+            IndexError: an id out of range.
+        """
+        nodes = check_ids("nodes", nodes, self.num_nodes).cpu()
+        new = torch.empty(self.num_nodes, dtype=torch.int64)
+        new[self.node_ids] = torch.arange(self.num_nodes)
+        return new[nodes]
+
+    def read(self, *, state: bool = False) -> Tensor:
+        """Read the values of all nodes, or their optimizer state, into memory: [num_nodes, *row_shape] by store id.
+
+        Args:
+            state: the state of learnt rows instead of their values.
+
+        Raises:
+            ValueError: the rows have no state.
+            CorruptFileError: a partition is damaged.
+        """
+        layout = self.layout
+        if state and not layout.learnt:
+            raise ValueError("state is True, but these rows are features; only learnt rows have an optimizer state")
+        file, memory = PartitionFile(self.folder, layout, direct=False), block_aligned(layout.slot_bytes)
+        size = layout.partition_rows * layout.row_bytes
+        out = torch.empty(self.num_nodes, *layout.row_shape, dtype=layout.torch_dtype)
+        for partition in range(self.num_partitions):
+            file.read(partition, memory)
+            part = memory[size * state : size * (state + 1)].view(layout.torch_dtype).view(-1, *layout.row_shape)
+            first, count = partition * layout.partition_rows, layout.nodes_of(partition)
+            out[first : first + count] = part[:count]
+        return out
+
+    def damaged(self) -> list[int]:
+        """Partitions whose records do not match their checksums; reads all of them."""
+        return PartitionFile(self.folder, self.layout, direct=False).damaged()
+
+    def __repr__(self) -> str:
+        kind = "learnt rows" if self.learnt else "rows"
+        return (
+            f"PartitionStore({self.num_nodes} {kind} of {list(self.row_shape)} {self.layout.dtype} in "
+            f"{self.num_partitions} partitions of {format_bytes(self.partition_bytes)}, {self.num_edges} edges)"
+        )
+
+
+def _edge_dtypes(edges: EdgeSource) -> dict[str, str | None]:
+    if not isinstance(edges, Graph):
+        return {"edge_type": None, "edge_weight": None}
+    arrays = {"edge_type": edges.edge_type, "edge_weight": edges.edge_weight}
+    return {name: None if a is None else str(a.dtype).removeprefix("torch.") for name, a in arrays.items()}
+
+
+def _check_dtype(layout: StoreLayout) -> None:
+    if layout.dtype not in DTYPES or not layout.row_bytes:
+        raise ValueError(
+            f"rows are {list(layout.row_shape)} {layout.dtype}; pass rows with at least one value, in one of "
+            f"{', '.join(DTYPES)}"
+        )
+
+
+def _check_target(target: Path, overwrite: bool) -> None:
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        return
+    if not overwrite:
+        raise FileExistsError(f"{target} exists; pass overwrite=True to replace it, or another folder")
+    try:
+        StoreLayout.open(target)
+    except (FileNotFoundError, CorruptFileError):
+        raise FileExistsError(f"{target} is not a partition store and is not replaced; pass another folder") from None

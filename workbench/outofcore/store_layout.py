@@ -1,0 +1,163 @@
+"""`StoreLayout`: sizes of a partition store, and where its files have which bytes.
+
+A partition is a record: the values of its nodes and, if they are learnt, the optimizer's state of each, so that both
+are read and written at once. Records and reads of edges begin and end at whole blocks of the device.
+"""
+
+import json
+import math
+from dataclasses import asdict, dataclass
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from workbench import files
+from workbench.core.errors import CorruptFileError
+
+BLOCK = 4096
+"""Bytes that devices read and write at once; reads are counted in these."""
+
+KIND, VERSION = "partition store", 1
+HEADER, ROWS, EDGES, TABLE, INDEX = "store.json", "rows.bin", "edges.bin", "table.json", "index"
+SPARE_SLOTS = 4
+"""Records of a written file beyond those of its partitions: a write goes to a free one, and overwrites nothing."""
+
+_FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
+_INTEGERS = (torch.uint8, torch.int16, torch.int32, torch.int64)
+DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (*_FLOATS, *_INTEGERS)}
+
+
+def whole_blocks(nbytes: int) -> int:
+    """Round a size up to whole blocks."""
+    return -(-nbytes // BLOCK) * BLOCK
+
+
+@dataclass(frozen=True)
+class StoreLayout:
+    """Sizes of a store.
+
+    Args:
+        num_nodes: number of nodes.
+        num_partitions: number p of partitions.
+        num_train: number of training nodes, which have the first ids; 0 if they are not packed.
+        row_shape: shape of a row.
+        dtype: name of the rows' dtype, such as "float32".
+        learnt: the rows have an optimizer state and are written back.
+        num_edges: number of edges.
+        edge_type: name of the dtype of edge types; None: the edges have none.
+        edge_weight: name of the dtype of edge weights; None: the edges have none.
+    """
+
+    num_nodes: int
+    num_partitions: int
+    num_train: int
+    row_shape: tuple[int, ...]
+    dtype: str
+    learnt: bool
+    num_edges: int
+    edge_type: str | None = None
+    edge_weight: str | None = None
+
+    @property
+    def torch_dtype(self) -> torch.dtype:
+        """The rows' dtype."""
+        return DTYPES[self.dtype]
+
+    @cached_property
+    def partition_rows(self) -> int:
+        """Nodes per partition s: partition i has the ids from i·s on; the last ones may have fewer or none."""
+        return max(1, -(-self.num_nodes // self.num_partitions))
+
+    @cached_property
+    def row_bytes(self) -> int:
+        """Bytes of the values of one row."""
+        return math.prod(self.row_shape) * self.torch_dtype.itemsize
+
+    @cached_property
+    def arrays(self) -> int:
+        """Arrays per record: values, and the state of learnt rows."""
+        return 2 if self.learnt else 1
+
+    @cached_property
+    def record_bytes(self) -> int:
+        """Bytes of a partition without padding."""
+        return self.arrays * self.partition_rows * self.row_bytes
+
+    @cached_property
+    def slot_bytes(self) -> int:
+        """Bytes that a partition takes in its file, and that reading or writing it moves."""
+        return whole_blocks(self.record_bytes)
+
+    @cached_property
+    def num_slots(self) -> int:
+        """Records in the file."""
+        return self.num_partitions + (SPARE_SLOTS if self.learnt else 0)
+
+    @cached_property
+    def num_train_partitions(self) -> int:
+        """Partitions with training nodes, the first ones."""
+        return -(-self.num_train // self.partition_rows)
+
+    def nodes_of(self, partition: int) -> int:
+        """Number of nodes of a partition."""
+        return max(0, min(self.partition_rows, self.num_nodes - partition * self.partition_rows))
+
+    @cached_property
+    def edge_arrays(self) -> list[tuple[str, torch.dtype]]:
+        """Arrays of a bucket, in the order of the file; sources and destinations are offsets in their partitions."""
+        arrays = [("edge_ids", torch.int64), ("src", torch.int32), ("dst", torch.int32)]
+        for name in ("edge_type", "edge_weight"):
+            if (dtype := getattr(self, name)) is not None:
+                arrays.append((name, DTYPES[dtype]))
+        return sorted(arrays, key=lambda array: -array[1].itemsize)  # each begins at a multiple of its items' size
+
+    @cached_property
+    def edge_bytes(self) -> int:
+        """Bytes per edge."""
+        return sum(dtype.itemsize for _, dtype in self.edge_arrays)
+
+    def save(self, folder: Path) -> None:
+        """Write the header of a store."""
+        values = asdict(self)
+        header = {"kind": KIND, "version": VERSION, **values, "digest": files.digest(values)}
+        files.write_new_file(folder / HEADER, json.dumps(header, indent=1))
+
+    @staticmethod
+    def open(folder: Path) -> "StoreLayout":
+        """Read the header of a store.
+
+        Raises:
+            FileNotFoundError: the folder or its header is missing.
+            CorruptFileError: another kind of file, another version, or a header that was modified.
+        """
+        file = folder / HEADER
+        if not file.is_file():
+            raise FileNotFoundError(
+                f"{file} is missing, so {folder} is not a partition store; pass a folder that PartitionStore.build wrote"
+            )
+        values = read_json(file)
+        if (values.pop("kind", None), values.pop("version", None)) != (KIND, VERSION):
+            raise CorruptFileError(
+                f"{file} is not the header of a partition store of version {VERSION}; build it again"
+            )
+        checksum = values.pop("digest", None)
+        if checksum != files.digest(values):
+            raise CorruptFileError(f"{file} was modified: its digest is not {checksum}; build the store again")
+        return StoreLayout(**{**values, "row_shape": tuple(values["row_shape"])})
+
+
+def read_json(file: Path) -> dict[str, Any]:
+    """Read the fields of a JSON file.
+
+    Raises:
+        CorruptFileError: the file is damaged.
+    """
+    try:
+        values = json.loads(file.read_text(encoding="utf-8"))
+    except (ValueError, RecursionError) as error:
+        raise CorruptFileError(f"{file} is not JSON ({error}); build the store again") from error
+    if not isinstance(values, dict):
+        raise CorruptFileError(f"{file} has no fields; build the store again")
+    return values
