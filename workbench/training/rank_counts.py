@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
+from workbench.kernels.score_counts import count_scores
 from workbench.links.knowledge_graph import KnowledgeGraph
 from workbench.nn.decoders import Decoder, TransE
 from workbench.training.row_parts import RowRanges
@@ -193,14 +194,9 @@ def _count(
         rows: of the candidates: [k, dim], or one after another for every query.
         starts: where a query's candidates begin in `rows`; None: they are the same for all.
     """
-    above, below = part.true_scores + tolerance, part.true_scores - tolerance
-    counts = torch.zeros(2, len(scores), dtype=torch.int64, device=scores.device)
-    counts[0] = (scores > above[:, None]).sum(1)
-    near = (scores >= below[:, None]).sum(1) > counts[0]
-    some = near.nonzero()[:, 0]
-    close = scores[some]
-    row, column = ((close >= below[some, None]) & (close <= above[some, None])).nonzero().unbind(1)
-    row = some[row]
+    low, high = part.true_scores - tolerance, part.true_scores + tolerance
+    above, row, column = count_scores(scores, low, high)
+    counts = torch.stack((above, torch.zeros_like(above)))
     at = column if starts is None else starts.to(column.device)[row] + column
     size = max(1, ranking.chunk_bytes // 8 // (16 * ranking.decoder.dim))
     for q, r in zip(row.split(size), at.split(size), strict=True):
