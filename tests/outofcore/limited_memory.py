@@ -29,7 +29,7 @@ def train(folder: Path) -> list[float]:
     model = wb.build_model("sage-mean", in_dim=store.row_shape[0], hidden_dim=16, out_dim=CLASSES, num_layers=2)
     optimizer = torch.optim.Adam(model.parameters())
     order = wb.node_order(store.num_partitions, CAPACITY, store.num_partitions)
-    labels, ids = torch.arange(store.num_nodes) % CLASSES, torch.arange(0, store.num_nodes, 8)
+    labels, ids = torch.arange(store.num_nodes) % CLASSES, torch.arange(0, store.num_nodes, 32)
     losses = []
     with wb.PartitionBuffer(store, capacity=CAPACITY) as buffer:
         options: dict[str, Any] = {"sampler": wb.DenseSampler([5, 5]), "batch_size": BATCH, "epoch": 0}

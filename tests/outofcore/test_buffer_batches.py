@@ -156,6 +156,11 @@ def test_bad_input_is_refused(order, ids, error, match):
         list(wb.buffer_batches(MemoryBuffer(STORE, 3), order, ids, sampler=NS, batch_size=4, epoch=1))
 
 
+def test_a_store_is_no_buffer():
+    with pytest.raises(TypeError, match=r"buffer is a MemoryStore; pass wb\.PartitionBuffer\(store, capacity=c\)"):
+        wb.buffer_batches(STORE, swapping, IDS, sampler=NS, batch_size=4)
+
+
 def test_equal_loaders_that_all_begin_with_epoch_0_are_noticed():
     buffer = MemoryBuffer(STORE, 3)
     loaders = [wb.buffer_batches(buffer, swapping, IDS, sampler=NS, batch_size=4) for _ in range(3)]

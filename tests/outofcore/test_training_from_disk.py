@@ -107,3 +107,34 @@ def test_a_row_outside_the_buffer_is_an_error_that_names_its_partition(store):
             with pytest.raises(IndexError, match=f"partition {outside}"):
                 state.rows.read(torch.tensor([outside * store.partition_rows]))
             break
+
+
+def test_all_partitions_in_the_buffer_give_the_pairs_of_memory(store):
+    memory = renumbered(store)
+    options = {"sampler": SAMPLERS["NS"], "batch_size": 300, "negatives": wb.Negatives(5, chunks=3, ends="both")}
+    with wb.PartitionBuffer(store, capacity=P) as buffer:
+        (whole,) = buffer.epoch(wb.comet_order(P, P))
+        pairs = whole.edges().T
+        assert sorted(pairs.T.tolist()) == sorted(memory.edges.tolist())
+    with wb.PartitionBuffer(store, capacity=P) as buffer:
+        disk = wb.buffer_edge_batches(buffer, lambda epoch: wb.comet_order(P, P, epoch=epoch), **options)
+        expected = wb.edge_batches(memory.graph, pairs, **options)
+        for _ in range(2):
+            for (step, ours, mb), (_, number, theirs, other) in zip(expected, disk, strict=True):
+                assert step == number and torch.equal(mb.node_ids, other.node_ids)
+                for name in ("seeds", "src", "dst", "neg_src", "neg_dst"):
+                    assert torch.equal(getattr(ours, name), getattr(theirs, name))
+
+
+def test_every_edge_is_trained_once_per_epoch_with_negatives_from_the_buffer(store):
+    trained, memory = [], renumbered(store)
+    with wb.PartitionBuffer(store, capacity=4) as buffer:
+        negatives = wb.Negatives(3, chunks=2)
+        options = {"sampler": SAMPLERS["NS"], "batch_size": 100, "negatives": negatives, "epoch": 1}
+        loader = wb.buffer_edge_batches(buffer, wb.comet_order(P, 4), **options)
+        expected = len(loader)
+        for state, _, pairs, mb in loader:
+            assert torch.isin(mb.node_ids // store.partition_rows, state.partitions).all()
+            trained.append(torch.stack([pairs.seeds[pairs.src], pairs.seeds[pairs.dst]], 1))
+    assert len(trained) == expected
+    assert sorted(torch.cat(trained).tolist()) == sorted(memory.edges.tolist())

@@ -11,7 +11,7 @@ from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.meter.stopwatch import Phase, unmeasured
 from workbench.outofcore.node_order import NodeOrder
-from workbench.outofcore.state_batches import BatchCut, StateBatches, StateEpoch, orders_of
+from workbench.outofcore.state_batches import BatchCut, StateBatches, StateEpoch, orders_of, store_of
 from workbench.sampling.repeated_epochs import repeat_warner
 from workbench.sampling.sampler import Sampler, check_sampler
 
@@ -78,7 +78,7 @@ def buffer_batches(
     Source: Waleffe et al., "MariusGNN" (EuroSys 2023), section 5.3.
     """
     check_sampler(sampler)
-    store = buffer.store
+    store = store_of(buffer)
     ids = check_ids("ids", ids, store.num_nodes, unique=True).cpu()
     partition, cut = ids // store.partition_rows, BatchCut(batch_size, shuffle, drop_last, seed)
     orders = orders_of(order, NodeOrder, _REMEDY)

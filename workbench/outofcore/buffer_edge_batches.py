@@ -12,7 +12,7 @@ from workbench.links.edge_batch import EdgeBatch
 from workbench.links.negatives import Negatives
 from workbench.meter.stopwatch import Phase, unmeasured
 from workbench.outofcore.bucket_order import BucketOrder
-from workbench.outofcore.state_batches import BatchCut, StateBatches, StateEpoch, orders_of
+from workbench.outofcore.state_batches import BatchCut, StateBatches, StateEpoch, orders_of, store_of
 from workbench.sampling.edge_loader import PairSampling
 from workbench.sampling.repeated_epochs import repeat_warner
 from workbench.sampling.sampler import Sampler
@@ -73,7 +73,7 @@ def buffer_edge_batches(
     Source: Waleffe et al., "MariusGNN" (EuroSys 2023), section 5.1.
     """
     drawing, cut = PairSampling(sampler, negatives, exclude), BatchCut(batch_size, shuffle, drop_last, seed)
-    store = buffer.store
+    store = store_of(buffer)
 
     def work(order: BucketOrder, epoch: int) -> StateEpoch[PairBatch]:
         edges = torch.zeros(order.num_states, dtype=torch.int64)

@@ -168,6 +168,20 @@ class StateBatches(Generic[T]):
         return f"StateBatches({self._num_states} states, batch_size={self._cut.batch_size}; {which})"
 
 
+def store_of(buffer: Any) -> Any:
+    """Return the store of a partition buffer.
+
+    Args:
+        buffer: a `PartitionBuffer`, or an object with its `store` and `epoch`.
+
+    Raises:
+        TypeError: another object.
+    """
+    if not (hasattr(buffer, "store") and hasattr(buffer, "epoch")):
+        raise TypeError(f"buffer is a {type(buffer).__name__}; pass wb.PartitionBuffer(store, capacity=c)")
+    return buffer.store
+
+
 def orders_of(order: Any, kind: type, remedy: str) -> Orders:
     """Return the function from epochs to orders that a caller passed, or one that returns the same order each time.
 
