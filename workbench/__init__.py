@@ -85,6 +85,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.links.knowledge_graph import KnowledgeGraph as KnowledgeGraph
     from workbench.links.negatives import Negatives as Negatives
     from workbench.links.negatives import sample_negatives as sample_negatives
+    from workbench.links.triple_file import read_knowledge_graph as read_knowledge_graph
     from workbench.memory.backend import Backend as Backend
     from workbench.memory.byte_costs import byte_costs as byte_costs
     from workbench.memory.estimate import MemoryEstimate as MemoryEstimate
@@ -235,6 +236,7 @@ _NAMES = {
     "links.knowledge_graph": ["KnowledgeGraph"],
     "links.false_negatives": ["false_negatives"],
     "links.negatives": ["Negatives", "sample_negatives"],
+    "links.triple_file": ["read_knowledge_graph"],
     "meter.limit": ["limit_memory"],
     "core.link_split": ["LinkSplit"],
     "meter.peak": ["PeakMeter", "measure_peak"],
