@@ -77,7 +77,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         x="case",
         y="mrr",
         group="system",
-        title=f"COMET's MRR is {100 * apart.mean():.1f} points above BETA's on average",
+        title=f"From disk, COMET's MRR exceeds BETA's by {100 * apart.mean():.1f} points on average",
         subtitle=f"filtered, mean and 95 % interval of {found.runs.max()} runs, after {rows.epoch.max()} epochs",
     )
 
