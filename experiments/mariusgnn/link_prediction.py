@@ -79,7 +79,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         group="system",
         title=f"From disk, COMET's MRR exceeds BETA's by {100 * apart.mean():.1f} points on average",
         subtitle=f"filtered, mean and 95 % interval of {found.runs.max()} runs, after {rows.epoch.max()} epochs",
-    )
+    ).update_yaxes(tickformat=".3f", title_text="filtered MRR")
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:

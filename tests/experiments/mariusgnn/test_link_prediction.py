@@ -79,3 +79,20 @@ def test_every_system_trains_each_triple_once_per_epoch(encoder) -> None:
     assert rows[MEMORY]["num_steps"] == 11 and "num_loads" not in rows[MEMORY]
     assert rows[COMET]["num_loads"] == rows[BALANCED]["num_loads"] > rows[BETA]["num_loads"]
     assert rows[BALANCED]["bias"] < rows[COMET]["bias"] < rows[BETA]["bias"]
+
+
+@pytest.mark.parametrize(
+    ("name", "rows", "value", "finding"),
+    [
+        ("bias_mrr", "system == @BETA", 0.3, "falls"),
+        ("link_time_to_accuracy", "system == @COMET", 0.2, "near-memory"),
+    ],
+)
+def test_claims_of_the_views(name, rows, value, finding) -> None:
+    exp, good = load_experiment(f"mariusgnn/{name}"), table()
+    good["bias"] = good.system.map({COMET: 0.9, BETA: 0.98, BALANCED: 0.4})
+    assert all(found.held for found in exp.check(good))
+    assert exp.draw(good).layout.title.text and len(exp.compare(good))
+    spoiled = good.copy()
+    spoiled.loc[spoiled.eval(rows), "mrr"] = value
+    assert {found.name for found in exp.check(spoiled) if not found.held} == {finding}
