@@ -41,6 +41,9 @@ REFUSING: dict[str, Callable[[], object]] = {
     "MiniBatch.to_pyg": lambda: HALO.to_pyg(),
     "Partitioner.prepare": lambda: wb.Partitioner().prepare(HALO),
     "accumulate": accumulated,  # without forward=; with it, tests/training/test_exchanges.py
+    "link_step": lambda: wb.link_step(
+        MODEL, wb.DotProduct(3), wb.EdgeBatch(HALO.seeds, PARTS, PARTS), HALO, X, wb.softmax_pair_loss, OPTIMIZER
+    ),
     "check_exact": lambda: wb.check_exact(MODEL, HALO),
     "byte_costs": lambda: wb.byte_costs(SETUP, HALO),
     "betty_terms": lambda: betty_terms(MODEL, HALO),
@@ -76,6 +79,7 @@ HANDLING = {
     "BatchLoss.__call__": "looks up the labels of owned seeds",
     "BatchLoss.of": "counts the labels of owned seeds",
     "cooperative_work": "counts halos and owned nodes",
+    "LearnedRows.add": "adds the gradients of owned inputs",
     "MiniBatch.from_pyg": "its argument is a batch of PyG",
     "MiniBatch.to": "moves exchanges too",
     "MiniBatch.validate": "checks exchanges too",

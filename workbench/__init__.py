@@ -106,7 +106,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.meter.stopwatch import timed as timed
     from workbench.meter.thread_stopwatch import ThreadStopwatch as ThreadStopwatch
     from workbench.nn.decoders import ComplEx as ComplEx
-    from workbench.nn.decoders import Decoder as Decoder
+    from workbench.nn.decoder import Decoder as Decoder
     from workbench.nn.decoders import DistMult as DistMult
     from workbench.nn.decoders import DotProduct as DotProduct
     from workbench.nn.decoders import TransE as TransE
@@ -296,7 +296,8 @@ _NAMES = {
     "memory.recovery": ["Recovery"],
     "memory.training_setup": ["TrainingSetup"],
     "memory.estimate": ["MemoryEstimate"],
-    "nn.decoders": ["ComplEx", "Decoder", "DistMult", "DotProduct", "TransE"],
+    "nn.decoder": ["Decoder"],
+    "nn.decoders": ["ComplEx", "DistMult", "DotProduct", "TransE"],
     "nn.dropout": ["HashDropout"],
     "nn.inputs": ["Inputs"],
     "nn.model": ["build_model"],

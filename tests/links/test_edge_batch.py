@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from tests.strategies import graphs
 from workbench.links.edge_batch import EdgeBatch
-from workbench.links.pair_ends import first_appearances
+from workbench.links.pair_ends import first_appearances, first_appearances_torch
 
 ONE, TWO = torch.tensor([0]), torch.tensor([0, 1])
 Pair = tuple[int, int]
@@ -206,3 +206,11 @@ def test_to_nbytes_and_repr():
 def test_rejects(build, error, message):
     with pytest.raises(error, match=message):
         build()
+
+
+@given(st.lists(st.sampled_from((0, 1, 7, 4_000_000, 2**40)), max_size=12))
+def test_first_appearances_equal_those_in_plain_torch(ids: list[int]) -> None:
+    tensor = torch.tensor(ids, dtype=torch.int64)
+    found, plain = first_appearances(tensor), first_appearances_torch(tensor)
+    assert all(torch.equal(a, b) for a, b in zip(found, plain, strict=True))
+    assert found[0].tolist() == list(dict.fromkeys(ids)) and torch.equal(found[0][found[1]], tensor)

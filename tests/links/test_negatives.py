@@ -14,6 +14,7 @@ from workbench.core.graph import Graph
 from workbench.kernels.edge_lookup import count_pairs, count_pairs_torch
 from workbench.kernels.hash import derive_key
 from workbench.links.edge_batch import EdgeBatch
+from workbench.links.entry_bits import attempt_bits, entry_bits, entry_keys
 from workbench.links.false_negatives import false_negatives
 from workbench.links.negatives import Negatives, sample_negatives
 
@@ -218,3 +219,9 @@ def test_uniform_negatives_may_come_from_some_nodes_alone():
     assert torch.equal(sample_negatives(GRAPH, (6, 50), by_degree=0.5, seed=4, nodes=torch.arange(30)), of_all)
     with pytest.raises(ValueError, match="nodes to draw from is 0"):
         sample_negatives(GRAPH, (1, 1), nodes=some[:0])
+
+
+def test_bits_of_entries_equal_those_in_plain_torch() -> None:
+    key, device = -(2**62) + 12345, torch.device("cpu")
+    plain = attempt_bits(entry_keys(key, 7, 5, device), 0)
+    assert torch.equal(entry_bits(key, 7, 5, device), plain) and (plain >= 0).all()

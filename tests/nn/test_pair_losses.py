@@ -82,6 +82,7 @@ def test_softmax_without_negatives_is_zero() -> None:
     ],
 )
 def test_refusals(error: type[Exception], match: str, arguments: dict[str, Any]) -> None:
-    for loss in (wb.softmax_pair_loss, wb.logistic_pair_loss):
+    losses: list[Loss] = [wb.softmax_pair_loss, wb.logistic_pair_loss]
+    for loss in losses:
         with pytest.raises(error, match=match):
             loss(**{"positive": POSITIVE, "negative": NEGATIVE} | arguments)

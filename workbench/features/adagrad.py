@@ -45,7 +45,7 @@ def _runs_compiled(values: Tensor, state: Tensor) -> bool:
     return use_compiled(values) and values.dtype in _COMPILED and contiguous
 
 
-@compiled
+@compiled(error_model="numpy")  # no test for a division by zero, which would keep the loop from being vectorised
 def _adagrad_rows(values, state, gradients, ids, lr, eps, lo, hi):
     for row in range(lo, hi):
         value, total, gradient = values[ids[row]], state[ids[row]], gradients[row]

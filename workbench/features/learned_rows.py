@@ -2,7 +2,7 @@
 
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, cast
 
 import torch
 from torch import Tensor
@@ -14,7 +14,7 @@ from workbench.features.adagrad import adagrad_rows
 from workbench.features.memory_rows import MemoryRows
 from workbench.features.protocols import WritableStore, check_rows
 from workbench.kernels.relabel import relabeler
-from workbench.kernels.row_scatter import scatter_rows
+from workbench.kernels.row_scatter import add_rows
 
 
 class LearnedRows:
@@ -159,7 +159,9 @@ class LearnedRows:
             distinct = label.node_ids
         if len(distinct) == len(ids):
             return ids, gradients
-        return distinct, scatter_rows(position, gradients.flatten(1), len(distinct)).view(-1, *self.row_shape)
+        sums = gradients.new_zeros(len(distinct), *self.row_shape)
+        add_rows(sums.flatten(1), position, gradients.flatten(1))
+        return distinct, sums
 
     def __repr__(self) -> str:
         return f"LearnedRows({self.values!r}, lr={self.lr}, eps={self.eps})"
@@ -173,7 +175,7 @@ def _writable(name: str, rows: Any) -> WritableStore:
     required = ("row_shape", "dtype", "device", "__len__", "read", "write")
     if isinstance(rows, type) or any(not hasattr(rows, member) for member in required):
         check_type(name, rows, Tensor, "pass a tensor [num_nodes, …], or a store with read and write")
-    return rows
+    return cast(WritableStore, rows)
 
 
 def _zeros_like(values: WritableStore) -> Tensor:

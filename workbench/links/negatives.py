@@ -1,9 +1,9 @@
 """Negative pairs: nodes that replace one end of positive pairs, drawn by hashes of the pair and the draw.
 
-Plain torch on every device: integer operations give the same nodes everywhere, and a batch needs too few for a compiled
-form to matter.
+Integer operations give the same nodes on every device.
 """
 
+from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 
@@ -12,7 +12,6 @@ from torch import Tensor
 
 from workbench.core.capacity import check_fits
 from workbench.core.errors import (
-    INT64_MAX,
     check_at_least,
     check_choice,
     check_ids,
@@ -23,6 +22,7 @@ from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, stream
 from workbench.kernels.hash import hash_index_torch
 from workbench.links.edge_batch import EdgeBatch
+from workbench.links.entry_bits import attempt_bits, entry_bits, entry_keys
 from workbench.links.non_edges import Draw, edge_test, without_edges
 
 _ENDS = ("src", "dst")
@@ -80,22 +80,25 @@ def sample_negatives(
     check_at_least("the number of rows", rows, 0, most=_MAX_COUNT)
     check_at_least("the number of negatives per row", count, 1, most=_MAX_COUNT)
     check_fits(f"{rows} × {count} negatives", 5 * 8 * rows * count, "draw fewer, or share them in chunks")
-    draw = _drawer(graph, end, by_degree, pool, nodes)
+    choose = _chooser(graph, end, by_degree, pool, nodes)
     key = stream(check_seed(seed), Purpose.NEGATIVES, check_seed(step, "step"), _ENDS.index(end))
     device = graph.device if isinstance(graph, Graph) else torch.device("cpu") if pool is None else pool.device
-    row = torch.arange(rows, device=device).repeat_interleave(count)
-    column = torch.arange(count, device=device).repeat(rows)
-    entry, uniform = hash_index_torch(hash_index_torch(key, row), column), column < count - int(by_degree * count + 0.5)
-    drawn = draw(entry, uniform, 0)
+    num_uniform = count - int(by_degree * count + 0.5)
+    uniform = (torch.arange(count, device=device) < num_uniform).repeat(rows)
+    drawn = choose(entry_bits(key, rows, count, device), uniform)
     if kept is not None:
-        drawn = without_edges(edge_test(graph, end, kept, relation, rows), draw, drawn, entry, uniform, row)
+        keys, row = entry_keys(key, rows, count, device), torch.arange(rows, device=device).repeat_interleave(count)
+        draw: Draw = lambda keys, uniform, attempt: choose(attempt_bits(keys, attempt), uniform)  # noqa: E731
+        drawn = without_edges(edge_test(graph, end, kept, relation, rows), draw, drawn, keys, uniform, row)
     elif relation is not None:
         raise ValueError("relation is given, but kept is not; pass the ends whose edges are to be avoided as kept")
     return drawn.view(rows, count)
 
 
-def _drawer(graph: Graph | int, end: str, by_degree: float, pool: Tensor | None, nodes: Tensor | None) -> Draw:
-    """Check what to draw from, and return the function that draws."""
+def _chooser(
+    graph: Graph | int, end: str, by_degree: float, pool: Tensor | None, nodes: Tensor | None
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """Check what to draw from, and return a function of random bits, and which entries are uniform."""
     check_type("graph", graph, (Graph, int), "pass a Graph or a number of nodes")
     check_choice("end", end, _ENDS)
     num_nodes = graph.num_nodes if isinstance(graph, Graph) else graph
@@ -110,8 +113,7 @@ def _drawer(graph: Graph | int, end: str, by_degree: float, pool: Tensor | None,
     if by_degree and not num_edges:
         raise ValueError(f"by_degree is {by_degree}, but there are no edges to draw from; pass a Graph or pool=")
 
-    def draw(entry: Tensor, uniform: Tensor, attempt: int) -> Tensor:
-        word = hash_index_torch(entry, torch.tensor(attempt, device=entry.device)) & INT64_MAX
+    def choose(word: Tensor, uniform: Tensor) -> Tensor:
         node = word % num_nodes if nodes is None else nodes[word % len(nodes)]
         if not by_degree:
             return node
@@ -123,7 +125,7 @@ def _drawer(graph: Graph | int, end: str, by_degree: float, pool: Tensor | None,
             ends = graph.indices[edge] if end == "src" else torch.searchsorted(graph.indptr, edge, right=True) - 1
         return torch.where(uniform, node, ends.long())
 
-    return draw
+    return choose
 
 
 def _check_fraction(by_degree: float) -> None:

@@ -7,7 +7,7 @@ from torch import Tensor
 from torch.autograd.function import once_differentiable
 
 from workbench.kernels.gather import gather_rows
-from workbench.kernels.row_scatter import scatter_rows
+from workbench.kernels.row_scatter import add_rows
 
 
 def pair_rows(h: Tensor, *positions: Tensor) -> tuple[Tensor, ...]:
@@ -29,17 +29,16 @@ def pair_rows(h: Tensor, *positions: Tensor) -> tuple[Tensor, ...]:
 class _PairRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, *positions: Tensor) -> tuple[Tensor, ...]:
-        ctx.positions, ctx.size = positions, len(h)
+        ctx.positions, ctx.shape = positions, h.shape
         ctx.set_materialize_grads(False)
         return tuple(gather_rows(h.detach(), p.flatten()).view(*p.shape, h.shape[1]) for p in positions)
 
     @staticmethod
     @once_differentiable
     def backward(ctx: Any, *grads: Tensor | None) -> Any:  # type: ignore[override]
-        given = [
-            (p.flatten(), grad.flatten(0, -2)) for p, grad in zip(ctx.positions, grads, strict=True) if grad is not None
-        ]
         out = None
-        if given and ctx.needs_input_grad[0]:
-            out = scatter_rows(torch.cat([p for p, _ in given]), torch.cat([grad for _, grad in given]), ctx.size)
+        for positions, grad in zip(ctx.positions, grads, strict=True):
+            if grad is not None and ctx.needs_input_grad[0]:
+                out = grad.new_zeros(ctx.shape) if out is None else out
+                add_rows(out, positions.flatten(), grad.flatten(0, -2))
         return out, *[None] * len(ctx.positions)

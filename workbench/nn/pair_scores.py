@@ -7,7 +7,7 @@ from torch import Tensor
 
 from workbench.core.errors import check_type
 from workbench.links.edge_batch import EdgeBatch
-from workbench.nn.decoders import ENDS, Decoder
+from workbench.nn.decoder import ENDS, Decoder
 from workbench.nn.pair_rows import pair_rows
 
 
@@ -53,9 +53,8 @@ def pair_scores(decoder: Decoder, h: Tensor, pairs: EdgeBatch) -> list[PairScore
 
 
 def _shared(decoder: Decoder, h: Tensor, pairs: EdgeBatch) -> list[PairScores]:
-    """Score all chunks at once, laid out as [chunks, pairs of the largest chunk]."""
-    at, slots = _slots(pairs)
-    negatives = {end: ids for end, ids in zip(ENDS, (pairs.neg_src, pairs.neg_dst), strict=True) if ids is not None}
+    at, slots = chunk_layout(pairs)
+    negatives = shared_negatives(pairs)
     src, dst, *candidates = pair_rows(h, pairs.src[at], pairs.dst[at], *negatives.values())
     relation, scores = None if pairs.relation is None else pairs.relation[at], []
     for end, rows in zip(negatives, candidates, strict=True):
@@ -65,10 +64,20 @@ def _shared(decoder: Decoder, h: Tensor, pairs: EdgeBatch) -> list[PairScores]:
     return scores
 
 
-def _slots(pairs: EdgeBatch) -> tuple[Tensor, Tensor | None]:
-    """Return the pairs of each chunk, [chunks, size], and where each pair is in them; None: in their own order.
+def shared_negatives(pairs: EdgeBatch) -> dict[str, Tensor]:
+    """Return the negatives of each end that they replace, [chunks, count], "src" first."""
+    return {end: ids for end, ids in zip(ENDS, (pairs.neg_src, pairs.neg_dst), strict=True) if ids is not None}
 
-    Chunks with fewer pairs than the largest repeat pair 0, whose scores there are not used.
+
+def chunk_layout(pairs: EdgeBatch) -> tuple[Tensor, Tensor | None]:
+    """Lay pairs out by chunks, with as many columns as the largest chunk has pairs.
+
+    Args:
+        pairs: with chunks.
+
+    Returns:
+        Pairs, int64 [chunks, size], where smaller chunks are filled up with pair 0; and where each pair is in them,
+        int64 [num_pairs], or None if the pairs are there one after another.
     """
     assert pairs.chunk is not None
     every = torch.arange(pairs.num_pairs, device=pairs.device)

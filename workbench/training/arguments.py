@@ -3,6 +3,7 @@
 import inspect
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
+from functools import lru_cache
 from typing import Any
 
 import torch
@@ -127,7 +128,18 @@ def check_trains(optimizer: Any, model: nn.Module, batches: list[MiniBatch], sou
 
 
 def _needs_closure(optimizer: Any) -> bool:
-    closure = inspect.signature(optimizer.step).parameters.get("closure")
+    if "step" in vars(optimizer):  # patched, by a learning-rate scheduler say
+        return _requires_closure(optimizer.step)
+    return _class_requires_closure(type(optimizer))
+
+
+@lru_cache(maxsize=32)  # reading a signature takes as long as a small optimizer's step
+def _class_requires_closure(kind: Any) -> bool:
+    return _requires_closure(kind.step)
+
+
+def _requires_closure(step: Any) -> bool:
+    closure = inspect.signature(step).parameters.get("closure")
     return closure is not None and closure.default is closure.empty
 
 

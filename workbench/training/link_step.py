@@ -14,10 +14,12 @@ from workbench.features.learned_rows import LearnedRows
 from workbench.features.sources import as_store, check_covers
 from workbench.links.edge_batch import EdgeBatch
 from workbench.links.false_negatives import false_negatives
-from workbench.nn.decoders import Decoder
+from workbench.nn.decoder import Decoder
 from workbench.nn.losses import check_loss
+from workbench.nn.pair_losses import softmax_pair_loss
 from workbench.nn.pair_scores import pair_scores
 from workbench.nn.signature import Forward
+from workbench.nn.softmax_products import can_fuse, softmax_of_pairs
 from workbench.training.accumulate import Phase, accumulate, unmeasured
 from workbench.training.arguments import as_batches, check_halo, check_optimizer
 
@@ -95,7 +97,7 @@ def link_step(
     part_of = {id(mb): part for mb, part in zip(batches, parts, strict=True)}
 
     def loss_of(h: Any, mb: MiniBatch) -> Tensor:
-        return _loss(decoder, h, part_of[id(mb)], loss_fn, known) / divisor
+        return _loss(decoder, h, part_of[id(mb)], loss_fn, known, divisor)
 
     learnt = rows if isinstance(rows, LearnedRows) else None
     phase = phase or unmeasured
@@ -112,16 +114,20 @@ def link_step(
     return loss
 
 
-def _loss(decoder: Decoder, h: Tensor, pairs: EdgeBatch, loss_fn: PairLoss, known: Graph | None) -> Tensor:
-    """Sum of the losses of all pairs and ends."""
-    scores = pair_scores(decoder, h, pairs.to(h.device))
+def _loss(
+    decoder: Decoder, h: Tensor, pairs: EdgeBatch, loss_fn: PairLoss, known: Graph | None, divisor: float
+) -> Tensor:
+    """Sum of the losses of all pairs and ends, divided by `divisor`."""
+    pairs = pairs if pairs.device == h.device else pairs.to(h.device)
+    if loss_fn is softmax_pair_loss and known is None and can_fuse(decoder, pairs):
+        return softmax_of_pairs(decoder, h, pairs, factor=1 / divisor)
+    scores = pair_scores(decoder, h, pairs)
     masks = [None] * len(scores)
     if known is not None:
         mask = false_negatives(pairs.to(known.device), known).to(h.device)
         masks = mask.split([s.negative.shape[1] for s in scores], dim=1)
     losses = [loss_fn(s.positive, s.negative, mask=m, reduction="none") for s, m in zip(scores, masks, strict=True)]
-    total = torch.stack([loss.sum() for loss in losses]).sum()
-    return total
+    return torch.stack([loss.sum() for loss in losses]).sum() / divisor
 
 
 def _parts_and_batches(pairs: Any, micro: Any) -> tuple[list[EdgeBatch], list[MiniBatch]]:
