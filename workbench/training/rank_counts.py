@@ -12,7 +12,8 @@ from torch import Tensor
 
 from workbench.kernels.score_counts import count_scores
 from workbench.links.knowledge_graph import KnowledgeGraph
-from workbench.nn.decoders import Decoder, TransE
+from workbench.nn.decoder import Decoder
+from workbench.nn.decoders import TransE
 from workbench.training.row_parts import RowRanges
 
 _BYTES_PER_SCORE = 32  # a score, its comparisons and, at worst, its position
@@ -96,11 +97,11 @@ def _queries(ranking: Ranking) -> list[_Queries]:
     relation = relation.to(rows.device)
     found = []
     for end in ranking.ends:
-        kept, kept_ids, other, ids = (of_head, head, of_tail, tail) if end == "dst" else (of_tail, tail, of_head, head)
+        kept, kept_ids, ids = (of_head, head, tail) if end == "dst" else (of_tail, tail, head)
         scores = ranking.decoder(of_head, _relations(ranking.decoder, relation), of_tail, end=end)
         if scores.isnan().any():
             raise ValueError("scores contain NaN; a model whose training diverged has no ranks")
-        sizes = _sizes(ranking.decoder, kept, relation, other, end)
+        sizes = _sizes(ranking.decoder, kept, relation, end)
         found.append(_Queries(end, kept, kept_ids, relation, ids, scores, sizes))
     return found
 
@@ -109,9 +110,9 @@ def _relations(decoder: Decoder, relation: Tensor) -> Tensor | None:
     return relation if decoder.num_relations else None
 
 
-def _sizes(decoder: Decoder, kept: Tensor, relation: Tensor, other: Tensor, end: str) -> Tensor:
+def _sizes(decoder: Decoder, kept: Tensor, relation: Tensor, end: str) -> Tensor:
     """Norms of the queries [n], which bound how far products of theirs are rounded."""
-    return torch.linalg.vector_norm(decoder._query(kept, _relations(decoder, relation), end), dim=-1)
+    return torch.linalg.vector_norm(decoder.query_of(kept, _relations(decoder, relation), end=end), dim=-1)
 
 
 def _tolerance(decoder: Decoder, query: _Queries, largest: Tensor) -> Tensor:
