@@ -118,7 +118,7 @@ class OnDisk(InMemory):
     def _prepare(self, folder: Path) -> None:
         config = self.config
         init = wb.LearntInit(config.dim, std=config.std, seed=config.seed)
-        sizes = {"num_partitions": config.num_partitions, "seed": config.seed}
+        sizes: dict[str, Any] = {"num_partitions": config.num_partitions, "seed": config.seed}
         self._store = wb.PartitionStore.build(folder, self.kg.graph(), rows=init, **sizes)
         self._bytes, self._bias, self._loads = 0, 0.0, 0
 

@@ -47,11 +47,11 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
-    wide = best(table)
-    below = (wide[MEMORY] - wide[COMET]).reset_index(name="below")
+    wide: Any = best(table)
+    below: Any = wide[MEMORY] - wide[COMET]
     statement = f"from disk in COMET's order the best MRR is at most {NEAR} below the best in memory"
     by = ["dataset", "model"]
-    return [claims.within("near-memory", statement, below, value="below", by=by, most=NEAR)]
+    return [claims.within("near-memory", statement, below.reset_index(name="below"), value="below", by=by, most=NEAR)]
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
