@@ -85,6 +85,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.links.knowledge_graph import KnowledgeGraph as KnowledgeGraph
     from workbench.links.negatives import Negatives as Negatives
     from workbench.links.negatives import sample_negatives as sample_negatives
+    from workbench.links.triple_file import read_knowledge_graph as read_knowledge_graph
     from workbench.memory.backend import Backend as Backend
     from workbench.memory.byte_costs import byte_costs as byte_costs
     from workbench.memory.estimate import MemoryEstimate as MemoryEstimate
@@ -212,6 +213,12 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.training.locality_control import LocalityControl as LocalityControl
     from workbench.training.profile import EpochProfile as EpochProfile
     from workbench.training.profile import profile_epoch as profile_epoch
+    from workbench.training.ranking import LinkMetrics as LinkMetrics
+    from workbench.training.ranking import evaluate_links as evaluate_links
+    from workbench.training.ranking import hits_above as hits_above
+    from workbench.training.ranking import rank_triples as rank_triples
+    from workbench.training.ranking import score_ranks as score_ranks
+    from workbench.training.row_parts import RowParts as RowParts
     from workbench.training.sampled_logits import sampled_logits as sampled_logits
     from workbench.training.sampler_plan import SamplerPlan as SamplerPlan
     from workbench.training.sampler_plan import plan_sampler as plan_sampler
@@ -229,6 +236,7 @@ _NAMES = {
     "links.knowledge_graph": ["KnowledgeGraph"],
     "links.false_negatives": ["false_negatives"],
     "links.negatives": ["Negatives", "sample_negatives"],
+    "links.triple_file": ["read_knowledge_graph"],
     "meter.limit": ["limit_memory"],
     "core.link_split": ["LinkSplit"],
     "meter.peak": ["PeakMeter", "measure_peak"],
@@ -356,6 +364,8 @@ _NAMES = {
     "training.adapters": ["micro_batches"],
     "training.layerwise": ["layerwise"],
     "training.link_step": ["link_step"],
+    "training.ranking": ["LinkMetrics", "evaluate_links", "hits_above", "rank_triples", "score_ranks"],
+    "training.row_parts": ["RowParts"],
     "training.locality_control": ["LocalityControl"],
     "training.profile": ["EpochProfile", "profile_epoch"],
     "training.aggregate_on_read": ["AggregateOnRead"],

@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from functools import cached_property
 
 import torch
@@ -132,6 +133,30 @@ class KnowledgeGraph:
             head, tail, num_nodes=self.num_entities, undirected="multi" if inverse else False, **types
         )
 
+    def entity(self, name: str) -> int:
+        """Return the id of an entity.
+
+        Args:
+            name: as in `entity_names`.
+
+        Raises:
+            KeyError: no entity has this name; the message names similar ones.
+            ValueError: entities have no names.
+        """
+        return _id_of(name, self.entity_names, "entity")
+
+    def relation(self, name: str) -> int:
+        """Return the id of a relation.
+
+        Args:
+            name: as in `relation_names`.
+
+        Raises:
+            KeyError: no relation has this name; the message names similar ones.
+            ValueError: relations have no names.
+        """
+        return _id_of(name, self.relation_names, "relation")
+
     def known_tails(self, head: int, relation: int) -> Tensor:
         """Return every tail of (head, relation) in any of the three parts, int64, ascending."""
         return self.tail_filter(torch.tensor([head]), torch.tensor([relation]))[1]
@@ -212,3 +237,14 @@ class KnowledgeGraph:
 
     def _repr_html_(self) -> str:
         return html_table(self.name, self._sizes())
+
+
+def _id_of(name: str, names: Sequence[str] | None, kind: str) -> int:
+    if names is None:
+        raise ValueError(f"the {kind} names are not known; pass {kind}_names= to KnowledgeGraph.build, or use the id")
+    if name not in names:
+        similar = get_close_matches(name, names, n=3)
+        raise KeyError(
+            f"no {kind} is named {name!r}; " + (f"similar ones: {', '.join(similar)}" if similar else "check it")
+        )
+    return names.index(name)

@@ -1,0 +1,45 @@
+"""MariusGNN: edge permutation bias of orders, and the MRR that they reach; rows of link_prediction."""
+
+from typing import Any
+
+import pandas as pd
+
+from experiments.mariusgnn.link_prediction import CASE, last_epochs
+from workbench.experiment import claims
+from workbench.experiment.finding import Finding
+
+BY = ["dataset", "model"]
+
+
+def means(table: pd.DataFrame) -> pd.DataFrame:
+    """Mean bias and MRR of every order, over the runs, after the last epoch."""
+    rows: Any = last_epochs(table).dropna(subset=["bias"])
+    found: Any = rows.groupby([*CASE, "model", "system"], sort=False)[["bias", "mrr"]].mean()
+    return found.reset_index()
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.lines import lines
+
+    found = means(table)
+    least, most = found.bias.min(), found.bias.max()
+    return lines(
+        found.rename(columns={"bias": "edge permutation bias B", "mrr": "filtered MRR"}),
+        x="edge permutation bias B",
+        y="filtered MRR",
+        group="system",
+        facet=BY,
+        title=f"Orders with a bias from {least:.2f} to {most:.2f}, and the MRR they reach",
+    )
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    found = means(table)
+    places = found.assign(place=found.groupby(BY).bias.rank())  # biases differ slightly between cases
+    statement = "the lower an order's bias, the higher the MRR"
+    return [claims.monotone("falls", statement, places, value="mrr", along="place", by=BY, falling=True)]
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """Bias and MRR by order."""
+    return means(table)[[*BY, "system", "bias", "mrr"]].sort_values([*BY, "bias"])

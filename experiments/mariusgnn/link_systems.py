@@ -1,0 +1,153 @@
+"""Link prediction with learnt rows, in memory and from disk: where rows and edges are, and in which order they come."""
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+import workbench as wb
+from workbench.experiment.config import DataPointConfig
+
+MEMORY, COMET, BETA, BALANCED = "in memory", "COMET", "BETA", "balanced"
+Encoder = Literal["none", "sage-mean", "gat"]
+System = Literal["in memory", "COMET", "BETA", "balanced"]
+
+
+class LinkConfig(DataPointConfig):
+    """A model of link prediction and a system that trains it.
+
+    Args:
+        encoder: kind of the layer over learnt rows; "none": the decoder alone.
+        num_layers: layers of the encoder.
+        system: "in memory", or the order of the partitions from disk.
+        dim: width of all rows.
+        std: standard deviation of the rows' and the relations' initial values.
+        learning_rate: of Adagrad, for rows and parameters.
+        batch_size: triples per step.
+        chunks: of a batch, which share negatives.
+        negatives: per chunk and end; from disk, nodes in the buffer.
+        exclude: edges that are not sampled: "none", or those of the batch ("targets", or "both" directions).
+        num_partitions: p, on disk.
+        capacity: c, partitions in the buffer.
+        num_groups: l, logical groups of COMET and the balanced order.
+    """
+
+    encoder: Encoder
+    num_layers: PositiveInt = 1
+    system: System
+    dim: PositiveInt
+    std: float = Field(default=1e-3, gt=0)
+    learning_rate: float = Field(default=0.1, gt=0)
+    batch_size: PositiveInt
+    chunks: PositiveInt
+    negatives: PositiveInt
+    exclude: Literal["none", "targets", "both"] = "none"
+    num_partitions: PositiveInt
+    capacity: PositiveInt
+    num_groups: PositiveInt
+
+
+class InMemory:
+    """Learnt rows and edges in memory.
+
+    Args:
+        config: of the point.
+        kg: the knowledge graph.
+        folder: where a store may be built.
+    """
+
+    def __init__(self, config: LinkConfig, kg: wb.KnowledgeGraph, folder: Path) -> None:
+        self.config, self.kg = config, kg
+        with torch.random.fork_rng(devices=[]):
+            torch.manual_seed(config.seed)
+            self.decoder = wb.DistMult(config.dim, num_relations=kg.num_relations, inverse=True, std=config.std)
+        dims = {"in_dim": config.dim, "hidden_dim": config.dim, "out_dim": config.dim}
+        options: dict[str, Any] = {**dims, "num_layers": config.num_layers, "seed": config.seed}
+        self.encoder = None if config.encoder == "none" else wb.build_model(config.encoder, **options)
+        models = [self.decoder] if self.encoder is None else [self.decoder, self.encoder]
+        self._optimizer = torch.optim.Adagrad([p for m in models for p in m.parameters()], lr=config.learning_rate)
+        everyone = [-1] * config.num_layers
+        self._loading: dict[str, Any] = {
+            "sampler": None if self.encoder is None else wb.DenseSampler(everyone, out_fanouts=everyone),
+            "batch_size": config.batch_size,
+            "negatives": wb.Negatives(config.negatives, chunks=config.chunks, ends="both", seed=config.seed),
+            "exclude": config.exclude,
+            "seed": config.seed,
+        }
+        self._all = None if self.encoder is None else kg.graph(inverse=True)
+        self._prepare(folder)
+
+    def _prepare(self, folder: Path) -> None:
+        config, kg = self.config, self.kg
+        generator = torch.Generator().manual_seed(config.seed)
+        values = config.std * torch.randn(kg.num_entities, config.dim, generator=generator)
+        self._rows = wb.LearnedRows(values, lr=config.learning_rate)
+        pairs = {"pairs": kg.train[:, [0, 2]].T.contiguous(), "relation": kg.train[:, 1].contiguous()}
+        self._batches = wb.edge_batches(kg.graph(), **pairs, **self._loading)
+
+    def epoch(self, epoch: int) -> Iterator[Tensor]:
+        """Train an epoch; yields the sum of the losses of every batch."""
+        for _, pairs, mb in self._batches.epoch(epoch):
+            yield self._step(pairs, mb, self._rows)
+
+    def _step(self, pairs: wb.EdgeBatch, mb: wb.MiniBatch, rows: Any) -> Tensor:
+        options: dict[str, Any] = {"reduction": "sum"}
+        return wb.link_step(
+            self.encoder, self.decoder, pairs, mb, rows, wb.softmax_pair_loss, self._optimizer, **options
+        )
+
+    def metrics(self, triples: Tensor) -> wb.LinkMetrics:
+        """Filtered ranks, with the neighbours of all training triples."""
+        options: dict[str, Any] = {"graph": self._all, "known": self.kg}
+        return wb.evaluate_links(self.encoder, self.decoder, self._values(), triples, **options)
+
+    def _values(self) -> Any:
+        return self._rows
+
+    def columns(self) -> dict[str, Any]:
+        """What only training from disk has."""
+        return {}
+
+
+class OnDisk(InMemory):
+    """Learnt rows, their state and edges in partitions on disk; an epoch passes them through a buffer."""
+
+    def _prepare(self, folder: Path) -> None:
+        config = self.config
+        init = wb.LearntInit(config.dim, std=config.std, seed=config.seed)
+        sizes: dict[str, Any] = {"num_partitions": config.num_partitions, "seed": config.seed}
+        self._store = wb.PartitionStore.build(folder, self.kg.graph(), rows=init, **sizes)
+        self._bytes, self._bias, self._loads = 0, 0.0, 0
+
+    def order(self, epoch: int) -> wb.BucketOrder:
+        """The order of an epoch."""
+        config = self.config
+        if config.system == BETA:
+            return wb.beta_order(config.num_partitions, config.capacity)
+        make = wb.comet_order if config.system == COMET else wb.balanced_order
+        return make(config.num_partitions, config.capacity, config.num_groups, seed=config.seed, epoch=epoch)
+
+    def epoch(self, epoch: int) -> Iterator[Tensor]:
+        links, rows, held = wb.Traffic(), None, None
+        with wb.PartitionBuffer(self._store, capacity=self.config.capacity, traffic=links) as buffer:
+            batches = wb.buffer_edge_batches(buffer, self.order, epoch=epoch, **self._loading)
+            for state, _, pairs, mb in batches:
+                if state is not held:
+                    held = state
+                    rows = wb.LearnedRows(state.rows, state.state_rows, lr=self.config.learning_rate)
+                yield self._step(pairs, mb, rows)
+        order = self.order(epoch)
+        self._bytes, self._loads = links.snapshot().nbytes("disk"), order.num_loads
+        self._bias = wb.partition_bias(order, bucket_edges=self._store.bucket_edges)
+
+    def _values(self) -> Tensor:
+        return self._store.read()[self._store.ids_of(torch.arange(self._store.num_nodes))]
+
+    def columns(self) -> dict[str, Any]:
+        return {"disk_bytes": self._bytes, "num_loads": self._loads, "bias": self._bias}
+
+
+SYSTEMS: dict[str, type[InMemory]] = {MEMORY: InMemory, COMET: OnDisk, BETA: OnDisk, BALANCED: OnDisk}
