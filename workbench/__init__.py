@@ -105,8 +105,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.meter.stopwatch import Stopwatch as Stopwatch
     from workbench.meter.stopwatch import timed as timed
     from workbench.meter.thread_stopwatch import ThreadStopwatch as ThreadStopwatch
-    from workbench.nn.decoders import ComplEx as ComplEx
     from workbench.nn.decoder import Decoder as Decoder
+    from workbench.nn.decoders import ComplEx as ComplEx
     from workbench.nn.decoders import DistMult as DistMult
     from workbench.nn.decoders import DotProduct as DotProduct
     from workbench.nn.decoders import TransE as TransE
