@@ -94,7 +94,7 @@ def accuracy(config: Config, data: Dataset, system: InMemory) -> float:
 
 def by_system(table: pd.DataFrame) -> pd.DataFrame:
     """One row per case and system: medians over the epochs, and the last epoch's accuracy."""
-    groups = table.sort_values("epoch").groupby([*CASE, "system"], sort=False)
+    groups = table.sort_values("epoch", kind="stable").groupby([*CASE, "system"], sort=False)
     found: Any = groups.agg(
         epoch_seconds=("epoch_seconds", "median"),
         dollars=("dollars", "median"),
