@@ -116,9 +116,10 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.stage_bars import StageBar, stage_bars
 
     found = by_system(table)
+    rows: Any = found.itertuples()
     bars = [
         StageBar(f"{row.dataset}, {share}", row.system, f"${row.dollars:.2g}", {"epoch": row.epoch_seconds})
-        for row, share in zip(found.itertuples(), buffer_share(found), strict=True)
+        for row, share in zip(rows, buffer_share(found), strict=True)
     ]
     told = " to ".join(dict.fromkeys(f"{value:.2f}" for value in _ratios(found).longer.agg(["min", "max"])))
     return stage_bars(
