@@ -5,10 +5,11 @@ one state, a thread writes back what has left the buffer and reads what the next
 """
 
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from functools import partial
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakSet
 
 import torch
 from torch import Tensor
@@ -150,6 +151,7 @@ class PartitionBuffer:
         self._edges = EdgeBuckets(store.folder, *index, direct=self._file.direct, verify=verify)
         self._memory: SlotMemory | None = None
         self._counts, self._counting, self._running = EpochIO(), threading.Lock(), False
+        self._epochs: WeakSet[Generator[BufferState, None, None]] = WeakSet()
 
     @property
     def io(self) -> EpochIO:
@@ -160,6 +162,9 @@ class PartitionBuffer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """End the epoch, also one whose loop a traceback still refers to, as in a notebook after an error."""
+        for states in list(self._epochs):
+            complete_despite_interrupt(states.close)
         self._memory = None
 
     def epoch(self, order: Any) -> Iterator[BufferState]:
@@ -179,9 +184,11 @@ class PartitionBuffer:
                 f"the order has {order.states.shape[1]} partitions in a state, but capacity is {self.capacity}; pass "
                 f"PartitionBuffer(store, capacity={order.states.shape[1]}), or an order of fewer"
             )
-        return self._epoch(order)
+        states = self._epoch(order)
+        self._epochs.add(states)
+        return states
 
-    def _epoch(self, order: Any) -> Iterator[BufferState]:
+    def _epoch(self, order: Any) -> Generator[BufferState, None, None]:
         if self._running:
             raise ValueError("an epoch of this buffer has not ended; finish its loop, or close() what epoch() returned")
         self._running = True
