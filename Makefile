@@ -4,6 +4,7 @@ SHELL := bash
 
 VENV := .venv
 BIN := $(VENV)/bin
+DOCS_VENV := .venv-docs
 INSTALLED := $(VENV)/.installed
 WORKERS ?= 2
 PYTEST_ARGS ?=
@@ -30,6 +31,7 @@ CHECK_PYTHON ?= $(if $(wildcard $(BIN)/python),$(BIN)/python,python3)
 SIZE ?= smoke
 # Disables usage reports, and shortens tracebacks of unreachable stores.
 export MLFLOW_DISABLE_TELEMETRY := true
+export NO_MKDOCS_2_WARNING := true
 
 .PHONY: test lint format reproduce ui lab notebooks figures bench gpu-check docs clean
 
@@ -71,11 +73,18 @@ bench: $(INSTALLED)
 gpu-check:
 	$(CHECK_PYTHON) -m experiments.gpu_check --device $(DEVICE)
 
-docs: $(INSTALLED)
-	$(BIN)/pdoc --docformat google --output-directory build/docs workbench
+# The site's generator has an environment of its own, because it reads the sources and imports nothing of the library.
+docs: $(INSTALLED) $(DOCS_VENV)/.installed
+	$(BIN)/python docs/site/pages.py build/pages
+	$(DOCS_VENV)/bin/mkdocs build --quiet --config-file build/mkdocs.yml
+
+$(DOCS_VENV)/.installed: docs/site/requirements.txt
+	$(PYTHON) -m venv --clear $(DOCS_VENV)
+	$(DOCS_VENV)/bin/python -m pip install -qq --requirement $<
+	touch $@
 
 clean:
-	rm -rf $(VENV) build dist *.egg-info .coverage htmlcov .pytest_cache .ruff_cache .hypothesis .import_linter_cache
+	rm -rf $(VENV) $(DOCS_VENV) build dist *.egg-info .coverage htmlcov .pytest_cache .ruff_cache .hypothesis .import_linter_cache
 	find workbench tests experiments -name __pycache__ -prune -exec rm -rf {} +
 
 $(INSTALLED): pyproject.toml constraints.txt

@@ -1,13 +1,14 @@
 """README.md, CONTRIBUTING.md and docs/: every Python example runs as a script, and every link leads to a file."""
 
 import re
+import runpy
 from pathlib import Path
 from types import CodeType
 
 import pytest
 
 ROOT = Path(__file__).parent.parent
-PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").glob("*.md"))]
+PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OPTIONAL = ["dgl", "torch_geometric"]
 MAX_README_LINES, MAX_PICTURE_BYTES = 140, 150_000
 
@@ -60,3 +61,20 @@ def test_readme_fits_on_three_screens():
 
 def test_pictures_are_small():
     assert all(picture.stat().st_size <= MAX_PICTURE_BYTES for picture in (ROOT / "docs" / "images").glob("*.png"))
+
+
+def test_pages_of_the_site_link_to_each_other(tmp_path):
+    """All documents and notebooks become pages; every link of theirs leads to a page or a file that is copied."""
+    pytest.importorskip("nbconvert")
+    pages = runpy.run_path(str(ROOT / "docs" / "site" / "pages.py"))
+    pages["collect"](tmp_path / "pages")
+    found = sorted((tmp_path / "pages").rglob("*.md"))
+    names = {page.relative_to(tmp_path / "pages").as_posix() for page in found}
+    assert {"index.md", "gallery.md", "command_line.md", "concepts/betty.md", "api/sampling.md"} <= names
+    assert len([name for name in names if name.startswith("notebooks/")]) == len(
+        list((ROOT / "notebooks").rglob("*.ipynb"))
+    )
+    for page in found:
+        text = re.sub(r"```.*?```|`[^`\n]+`(?!\])", "", page.read_text(encoding="utf-8"), flags=re.DOTALL)
+        for target in re.findall(r"\]\(([^)\s#]+)", text):
+            assert re.match(r"\w+:", target) or (page.parent / target).exists(), f"{page.name} links to {target}"

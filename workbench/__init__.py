@@ -113,17 +113,17 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.outofcore.balanced import balanced_order as balanced_order
     from workbench.outofcore.beta import beta_order as beta_order
     from workbench.outofcore.bucket_order import BucketOrder as BucketOrder
-    from workbench.outofcore.buffer import BufferState as BufferState
     from workbench.outofcore.buffer import PartitionBuffer as PartitionBuffer
     from workbench.outofcore.buffer_batches import buffer_batches as buffer_batches
     from workbench.outofcore.buffer_edge_batches import buffer_edge_batches as buffer_edge_batches
     from workbench.outofcore.buffer_rows import BufferRows as BufferRows
+    from workbench.outofcore.buffer_state import BufferState as BufferState
     from workbench.outofcore.comet import comet_order as comet_order
     from workbench.outofcore.epoch_io import EpochIO as EpochIO
     from workbench.outofcore.epoch_io import epoch_io as epoch_io
+    from workbench.outofcore.learnt_init import LearntInit as LearntInit
     from workbench.outofcore.node_order import NodeOrder as NodeOrder
     from workbench.outofcore.node_order import node_order as node_order
-    from workbench.outofcore.partition_store import LearntInit as LearntInit
     from workbench.outofcore.partition_store import PartitionStore as PartitionStore
     from workbench.outofcore.permutation_bias import node_bias as node_bias
     from workbench.outofcore.permutation_bias import partition_bias as partition_bias
@@ -287,10 +287,12 @@ _NAMES = {
     "outofcore.buffer_batches": ["buffer_batches"],
     "outofcore.buffer_edge_batches": ["buffer_edge_batches"],
     "outofcore.comet": ["comet_order"],
-    "outofcore.partition_store": ["LearntInit", "PartitionStore"],
+    "outofcore.learnt_init": ["LearntInit"],
+    "outofcore.partition_store": ["PartitionStore"],
     "outofcore.epoch_io": ["EpochIO", "epoch_io"],
     "outofcore.buffer_rows": ["BufferRows"],
-    "outofcore.buffer": ["BufferState", "PartitionBuffer"],
+    "outofcore.buffer": ["PartitionBuffer"],
+    "outofcore.buffer_state": ["BufferState"],
     "outofcore.node_order": ["NodeOrder", "node_order"],
     "outofcore.permutation_bias": ["node_bias", "partition_bias"],
     "partition.batch": ["PARTITION_METHODS", "partition_batch"],

@@ -30,9 +30,9 @@ def batches(**options: Any) -> Any:
     return wb.batches(graph(), TRAIN, sampler=wb.NeighborSampler([5, 5]), batch_size=BATCH, drop_last=True, **options)
 
 
-def placement(size: int, *, seed: int = 0, **options: Any) -> wb.Placement:
+def placement(size: int, *, seed: int = 0, num_batches: int = 300, **options: Any) -> wb.Placement:
     p = wb.inclusion_probability(
-        graph(), TRAIN, fanouts=[5, 5], batch_size=BATCH, method="presampled", num_batches=300, seed=99 + seed
+        graph(), TRAIN, fanouts=[5, 5], batch_size=BATCH, method="presampled", num_batches=num_batches, seed=99 + seed
     )
     given: dict[str, Any] = {"rows_per_device": 90, "peer_cost": 0.2, "method": "search"} | options
     return wb.place_rows(p, num_devices=size, **given)
@@ -65,7 +65,7 @@ def recounted(placed: wb.Placement, rank: int, reads: list[Tensor]) -> list[int]
 def epoch(config: Mapping[str, Any]) -> Rows:
     """An epoch of every rank's own batches through its buffer, by kind of host."""
     size, rank = dist.get_world_size(), dist.get_rank()
-    placed = placement(size, **config["options"])
+    placed = placement(size, num_batches=config["presampled"], **config["options"])
     for kind in config["hosts"]:
         links = wb.Traffic()
         host = host_of(kind, size, links)

@@ -13,6 +13,7 @@ import torch.distributed as dist
 
 import workbench as wb
 from tests.distributed import rank_functions
+from tests.distributed.macrobatch_ranks import EPOCHS
 from workbench.distributed import rank_main
 from workbench.distributed.progress import Progress, ProgressBoard, Reporter
 from workbench.distributed.rank_main import run_rank
@@ -117,7 +118,9 @@ def test_torchrun_trains_in_macrobatches():
     config = {"cases": [("neighbor", False, 3, 3)]}
     done = subprocess.run([*command, json.dumps(config)], capture_output=True, text=True, timeout=120, check=True)
     row = json.loads(done.stdout)
-    assert all(all(row[key]) for key in ("steps", "losses", "parameters", "seeds")) and row["relays"] == [6, 6]
+    (length,) = set(row["length"])
+    relays = EPOCHS * sum(2 + 1 for _ in range(0, length, 3))  # per window, one per layer and one for features
+    assert all(all(row[key]) for key in ("steps", "losses", "parameters", "seeds")) and row["relays"] == [relays] * 2
 
 
 @pytest.mark.slow

@@ -181,9 +181,9 @@ def test_sampling_ahead_in_a_group_of_its_own_changes_nothing(rank_pool):
     assert row["parameters"] <= TOLERANCE and row["equal_ranks"]
 
 
-def check_placed(rank_pool, size, epochs, hosts):
-    for options in ({}, {"rows_per_device": [40 + 70 * i for i in range(size)]}):
-        config = {"hosts": hosts, "epochs": epochs, "options": options}
+def check_placed(rank_pool, size, epochs, hosts, *, presampled=300):
+    for options in ({}, {"rows_per_device": [40 + 30 * i for i in range(size)]}):
+        config = {"hosts": hosts, "epochs": epochs, "options": options, "presampled": presampled}
         for row in run(rank_pool, "placed_rows_ranks:epoch", size, **config):
             assert row.pop("cost") <= 0.02 and all(row.values()), row
 
@@ -194,7 +194,8 @@ def test_an_epoch_through_buffers_is_read_from_where_the_placement_says(rank_poo
 
 @pytest.mark.slow
 def test_an_epoch_through_four_buffers(rank_pool):
-    check_placed(rank_pool, 4, 3, ["memory", "owned", "cached"])
+    """Buffers of rows that were frequent by chance alone look better than they are: four need more presampling."""
+    check_placed(rank_pool, 4, 12, ["memory", "owned", "cached"], presampled=3000)
 
 
 def test_buffers_of_any_size_and_groups(rank_pool):

@@ -1,6 +1,7 @@
-"""The graph of a buffer: rows of the nodes in it with the edges whose sources are in it too, by the ids of the store."""
+"""The graph of a buffer, in ids of the store: the edges of which both ends are in it, by destination."""
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 import numpy as np
 import torch
@@ -16,7 +17,39 @@ _MIN_ROWS = 16384  # per thread
 _FEW = 24  # elements that insertion sort takes less time for than a general sort
 
 
-def buffer_graph(layout: StoreLayout, buckets: Mapping[tuple[int, int], Bucket]) -> Graph:
+@dataclass(frozen=True, eq=False, repr=False)
+class BufferGraph(Graph):
+    """A graph that has the rows of some partitions alone; to sample for a node of another one is an error.
+
+    Args:
+        held: int64, the partitions.
+        partition_rows: nodes per partition.
+    """
+
+    held: Tensor = field(kw_only=True)
+    partition_rows: int = field(kw_only=True)
+
+    def check_rows(self, name: str, nodes: Tensor) -> None:
+        """Check that all nodes are of partitions in the buffer.
+
+        Args:
+            name: name of the argument, for the message.
+            nodes: int64 [n], ids of the store.
+
+        Raises:
+            IndexError: one is not; the message names its partition.
+        """
+        partitions = nodes // self.partition_rows
+        outside = (~torch.isin(partitions, self.held)).nonzero()[:, 0]
+        if len(outside):
+            at = int(outside[0])
+            raise IndexError(
+                f"{name} contains {int(nodes[at])} of partition {int(partitions[at])}, but the buffer has the "
+                f"partitions {self.held.tolist()}; sample for nodes of state.partitions"
+            )
+
+
+def buffer_graph(layout: StoreLayout, buckets: Mapping[tuple[int, int], Bucket]) -> BufferGraph:
     """Merge buckets into a graph whose rows have the order of the whole graph's.
 
     Args:
@@ -24,7 +57,7 @@ def buffer_graph(layout: StoreLayout, buckets: Mapping[tuple[int, int], Bucket])
         buckets: by (partition of the sources, partition of the destinations).
 
     Returns:
-        A graph of all ids of the store; nodes of other partitions have no edges. With all buckets it is the whole
+        A graph of all ids of the store, with the rows of nodes in the buffer. With all buckets it is the whole
         graph, renumbered.
     """
     indptr = _row_offsets(layout, buckets)
@@ -34,7 +67,8 @@ def buffer_graph(layout: StoreLayout, buckets: Mapping[tuple[int, int], Bucket])
     arrays |= {name: torch.empty(count, dtype=kind) for name, kind in layout.edge_arrays if name not in ("src", "dst")}
     _place(layout, buckets, indptr, arrays)
     _sort_rows(indptr, arrays)
-    return Graph(indptr, **arrays)
+    held = torch.tensor(sorted({j for _, j in buckets}), dtype=torch.int64)
+    return BufferGraph(indptr, **arrays, held=held, partition_rows=layout.partition_rows)
 
 
 def _row_offsets(layout: StoreLayout, buckets: Mapping[tuple[int, int], Bucket]) -> Tensor:

@@ -4,11 +4,9 @@ Edges are read twice: once to count those of every bucket, once to put each into
 """
 
 import os
-import shutil
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import torch
@@ -16,18 +14,17 @@ from torch import Tensor
 
 from workbench.core.capacity import check_fits
 from workbench.core.edge_stream import CHUNK_EDGES, EdgeSource, edge_chunks
-from workbench.core.errors import CapacityError
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, permutation, stream
-from workbench.core.units import format_bytes
 from workbench.kernels.jit import compiled
 from workbench.outofcore.edge_buckets import bucket_offsets
 from workbench.outofcore.partition_file import as_bytes, block_aligned, checksum, write_table
-from workbench.outofcore.store_layout import BLOCK, EDGES, ROWS, StoreLayout, whole_blocks
+from workbench.outofcore.row_source import RowsOf
+from workbench.outofcore.store_layout import BLOCK, EDGES, ROWS, StoreLayout, name_of, whole_blocks
+
+_OTHER_EDGES = "edges were others when they were read again; pass a source that gives the same edges twice"
 
 Progress = Callable[[int], object]
-RowsOf = Callable[[int, Tensor], Tensor]
-"""Values of a partition's nodes: [n, *row_shape], from the partition's number and the caller's ids."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -71,20 +68,6 @@ def assign_nodes(num_nodes: int, train_idx: Tensor | None, seed: int) -> Tensor:
     return torch.cat([order[first], order[~first]])
 
 
-def check_space(folder: Path, nbytes: int) -> None:
-    """Check that files fit on the disk.
-
-    Raises:
-        CapacityError: less is free; the message names both numbers.
-    """
-    existing = next(path for path in (folder, *folder.parents) if path.exists())
-    if nbytes > (free := shutil.disk_usage(existing).free):
-        raise CapacityError(
-            f"the store needs {format_bytes(nbytes)}, but {existing} has {format_bytes(free)} free; free some space, or "
-            "pass a folder on another disk"
-        )
-
-
 def count_buckets(edges: EdgeSource, new_ids: Tensor, layout: StoreLayout, progress: Progress | None) -> Tensor:
     """Count the edges of every bucket, int64 [p, p]."""
     p, s = layout.num_partitions, layout.partition_rows
@@ -121,17 +104,21 @@ def write_edges(
         number = (src // s * p + dst // s).numpy()
         places = np.empty(len(number), np.int64)
         _places(number, cursor, places)
-        values = {"edge_ids": chunk.edge_ids, "src": src % s, "dst": dst % s}
+        if (cursor > flat).any():
+            raise ValueError(_OTHER_EDGES)
+        values: dict[str, Tensor | None] = {"edge_ids": chunk.edge_ids, "src": src % s, "dst": dst % s}
         values |= {"edge_type": chunk.edge_type, "edge_weight": chunk.edge_weight}
         before = 0
         for name, dtype in layout.edge_arrays:
             width = dtype.itemsize
             at = (offsets[number] + flat[number] * before) // width + places
-            _words(mapped, width)[at] = _words_of(values[name].to(dtype), width)
+            _words(mapped, width)[at] = _words_of(torch.as_tensor(values[name], dtype=dtype), width)
             before += width
         done += len(number)
         if progress is not None:
             progress(done)
+    if (cursor != flat).any():
+        raise ValueError(_OTHER_EDGES)
     sums = _sort_buckets(mapped, layout, flat, offsets)
     mapped.flush()
     return sums
@@ -188,26 +175,9 @@ def _allocate(path: Path, nbytes: int) -> None:
         os.posix_fallocate(file.fileno(), 0, max(1, nbytes))
 
 
-def check_row_order(graph: Graph) -> None:
-    """Check that the edge ids of every row ascend, by which the rows of a buffer are ordered.
-
-    Raises:
-        ValueError: they do not.
-    """
-    if graph.edge_ids is None or not graph.num_edges:
-        return
-    rises = graph.edge_ids[1:] > graph.edge_ids[:-1]
-    starts = graph.indptr[1:-1]
-    inner = starts[(starts > 0) & (starts < graph.num_edges)] - 1
-    rises[inner] = True
-    if not bool(rises.all()):
-        at = int((~rises).nonzero()[0])
-        raise ValueError(
-            f"edge_ids descend within a row, from {int(graph.edge_ids[at])} to {int(graph.edge_ids[at + 1])}; build the "
-            "graph with Graph.from_edges, whose rows keep the order of the edges"
-        )
-
-
-def sizes_of(rows: Any, learnt: bool) -> dict[str, Any]:
-    """Fields of the layout that describe the rows."""
-    return {"row_shape": tuple(rows.row_shape), "dtype": str(rows.dtype).removeprefix("torch."), "learnt": learnt}
+def edge_dtypes(edges: EdgeSource) -> tuple[str | None, str | None]:
+    """Names of the dtypes of edge types and weights; None: the edges have none."""
+    if not isinstance(edges, Graph):
+        return None, None
+    kind, weight = (None if a is None else name_of(a.dtype) for a in (edges.edge_type, edges.edge_weight))
+    return kind, weight

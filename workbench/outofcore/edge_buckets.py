@@ -118,8 +118,8 @@ class EdgeBuckets:
         if self._verify and zlib.crc32(as_bytes(own)) != int(self._checksums[number]):
             i, j = divmod(number, self._layout.num_partitions)
             raise CorruptFileError(
-                f"the bucket of edges from partition {i} to partition {j} of {self._path} is damaged: it does not match "
-                "its checksum; restore the file, or build the store again"
+                f"the bucket of edges from partition {i} to partition {j} of {self._path} is damaged: it does not "
+                "match its checksum; restore the file, or build the store again"
             )
         arrays, at = {}, 0
         for name, dtype in self._layout.edge_arrays:

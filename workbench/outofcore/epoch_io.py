@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any
 
 import torch
@@ -31,6 +32,14 @@ class EpochIO:
         """Bytes that are read."""
         return self.row_bytes + self.edge_bytes
 
+    def __add__(self, other: "EpochIO") -> "EpochIO":
+        return EpochIO(
+            self.loads + other.loads,
+            self.row_bytes + other.row_bytes,
+            self.edge_bytes + other.edge_bytes,
+            self.written_bytes + other.written_bytes,
+        )
+
 
 def epoch_io(store: PartitionStore, order: Any) -> EpochIO:
     """Predict what an epoch moves.
@@ -59,7 +68,7 @@ def epoch_io(store: PartitionStore, order: Any) -> EpochIO:
 def loads_of(states: torch.Tensor) -> Sequence[torch.Tensor]:
     """Partitions that every state adds to the one before; all of the first state's."""
     new = [states[0]] if len(states) else []
-    return new + [after[~torch.isin(after, before)] for before, after in zip(states[:-1], states[1:], strict=True)]
+    return new + [after[~torch.isin(after, before)] for before, after in pairwise(states)]
 
 
 def check_order(store: PartitionStore, order: Any) -> None:
@@ -72,6 +81,6 @@ def check_order(store: PartitionStore, order: Any) -> None:
     largest = int(order.states.max()) + 1 if order.states.numel() else 0
     if largest > store.num_partitions or p not in (None, store.num_partitions):
         raise ValueError(
-            f"the order has {p or largest} partitions, but the store has {store.num_partitions}; make the order with the "
-            "store's num_partitions, or build the store with that of the order"
+            f"the order has {p or largest} partitions, but the store has {store.num_partitions}; make the order with "
+            "the store's num_partitions, or build the store with that of the order"
         )

@@ -4,6 +4,7 @@ A write goes to a free slot of the file and is then committed by an atomic repla
 each partition is in. A process that is killed at any moment leaves every partition as it was last committed.
 """
 
+import errno
 import json
 import os
 import threading
@@ -30,7 +31,7 @@ def block_aligned(nbytes: int) -> Tensor:
 
 def as_bytes(memory: Tensor) -> memoryview:
     """The bytes of a contiguous uint8 tensor."""
-    return memoryview(memory.numpy())
+    return memoryview(memory.numpy())  # type: ignore[arg-type]
 
 
 class PartitionFile:
@@ -55,15 +56,22 @@ class PartitionFile:
         self._path = folder / ROWS
         check_size(self._path, layout.num_slots * layout.slot_bytes)
         self._file = DirectFile(self._path, direct=direct)
-        self._slots, self._checksums = read_table(folder, layout)
-        used = set(self._slots)
-        self._free = [slot for slot in range(layout.num_slots) if slot not in used]
-        self._changed = threading.Condition()
+        self._changed, self._writing = threading.Condition(), set[int]()
+        self.refresh()
 
     @property
     def direct(self) -> bool:
         """Whether reads and writes bypass the page cache."""
         return self._file.direct
+
+    def refresh(self) -> None:
+        """Read the table again, which another file object or process may have replaced.
+
+        Raises:
+            FileNotFoundError: the table is missing.
+            CorruptFileError: it was modified, or is that of another store.
+        """
+        self._slots, self._checksums = read_table(self._folder, self._layout)
 
     def read(self, partition: int, memory: Tensor) -> None:
         """Read a record.
@@ -96,21 +104,12 @@ class PartitionFile:
             OSError: the device is full or reports an error; the message names the partition.
         """
         with self._changed:
-            self._changed.wait_for(lambda: self._free)
-            slot = self._free.pop()
-        freed = slot
+            self._changed.wait_for(self._free_slots)
+            slot = min(self._free_slots())
+            self._writing.add(slot)
         try:
             self._write_slot(slot, memory)
-            with self._changed:
-                slots, sums = self._slots.copy(), self._checksums.copy()
-                freed, slots[partition] = slots[partition], slot
-                sums[partition] = checksum(memory[: self._layout.record_bytes])
-                try:
-                    write_table(self._folder, slots, sums)
-                except BaseException:
-                    freed = slot
-                    raise
-                self._slots, self._checksums = slots, sums
+            self._commit(partition, slot, checksum(memory[: self._layout.record_bytes]))
         except OSError as error:
             text = (
                 f"{error.strerror} when writing partition {partition}, which remains as it was before; free some space"
@@ -118,8 +117,22 @@ class PartitionFile:
             raise OSError(error.errno, text, str(self._path)) from error
         finally:
             with self._changed:
-                self._free.append(freed)
+                self._writing.discard(slot)
                 self._changed.notify()
+
+    def _free_slots(self) -> set[int]:
+        return set(range(self._layout.num_slots)) - set(self._slots) - self._writing
+
+    def _commit(self, partition: int, slot: int, record_checksum: int) -> None:
+        with self._changed:
+            slots, sums = self._slots.copy(), self._checksums.copy()
+            slots[partition], sums[partition] = slot, record_checksum
+            try:
+                write_table(self._folder, slots, sums)
+            except BaseException:
+                self.refresh()  # an interrupt may have come after the replacement: its slot is not free then
+                raise
+            self._slots, self._checksums = slots, sums
 
     def _write_slot(self, slot: int, memory: Tensor) -> None:
         flags = os.O_WRONLY | (os.O_DIRECT if self.direct else 0)
@@ -130,7 +143,7 @@ class PartitionFile:
                 done = os.pwritev(descriptor, [buffer], offset)
                 done -= done % BLOCK if done < len(buffer) else 0
                 if not done:
-                    raise OSError(5, "short write")
+                    raise OSError(errno.EIO, "Short write")
                 buffer, offset = buffer[done:], offset + done
             os.fdatasync(descriptor)
         finally:
@@ -153,7 +166,7 @@ class PartitionFile:
 
 def checksum(values: Tensor | np.ndarray) -> int:
     """CRC-32 of bytes, without the interpreter lock."""
-    return zlib.crc32(memoryview(values.numpy() if isinstance(values, Tensor) else values))
+    return zlib.crc32(as_bytes(values) if isinstance(values, Tensor) else values.data)
 
 
 def check_size(path: Path, nbytes: int) -> None:

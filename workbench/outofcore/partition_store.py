@@ -5,7 +5,7 @@ Nodes get ids of the store, in which partition i is a range; everything that use
 """
 
 import os
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,46 +15,16 @@ from torch import Tensor
 from workbench import files
 from workbench.core.array_store import open_arrays, save_arrays
 from workbench.core.edge_stream import EdgeSource, check_repeatable, count_nodes
-from workbench.core.errors import CorruptFileError, check_at_least, check_ids, check_seed
+from workbench.core.errors import CorruptFileError, check_at_least, check_ids
 from workbench.core.graph import Graph
 from workbench.core.units import format_bytes
-from workbench.features.sources import as_store
-from workbench.outofcore import build_store
+from workbench.outofcore import build_checks, build_store
 from workbench.outofcore.edge_buckets import bucket_offsets
 from workbench.outofcore.partition_file import PartitionFile, block_aligned, check_size, read_table
-from workbench.outofcore.store_layout import BLOCK, DTYPES, EDGES, INDEX, ROWS, StoreLayout, whole_blocks
+from workbench.outofcore.row_source import row_source
+from workbench.outofcore.store_layout import BLOCK, EDGES, INDEX, ROWS, StoreLayout, name_of, whole_blocks
 
 _KIND = "partition index"
-
-
-@dataclass(frozen=True)
-class LearntInit:
-    """Initial values of learnt rows: normal, a draw per partition; the optimizer's state begins at 0.
-
-    Args:
-        dim: width of a row.
-        std: standard deviation.
-        seed: of the draws, a 64-bit integer.
-        dtype: floating-point dtype of the rows.
-    """
-
-    dim: int
-    std: float = 1e-3
-    seed: int = 0
-    dtype: torch.dtype = torch.float32
-
-    def __post_init__(self) -> None:
-        check_at_least("dim", self.dim, 1)
-        check_seed(self.seed)
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        return (self.dim,)
-
-    def values(self, partition: int, count: int) -> Tensor:
-        """Values of a partition, [count, dim]."""
-        generator = torch.Generator().manual_seed((self.seed * 0x9E3779B1 + partition) % 2**63)
-        return torch.randn(count, self.dim, generator=generator, dtype=self.dtype) * self.std
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -105,7 +75,8 @@ class PartitionStore:
             train_idx: integer, training nodes, which get the first ids; None: all nodes are in random order.
             seed: of the assignment of nodes to partitions.
             overwrite: replace a store.
-            progress: called with the number of edges read so far, up to twice that of the graph, then with that of rows.
+            progress: called with the number of edges read so far, up to twice that of the graph, then with that
+                of rows.
 
         Raises:
             FileExistsError: the folder exists and `overwrite` is not set, or is not a store.
@@ -121,29 +92,25 @@ class PartitionStore:
         count = count_nodes(edges, num_nodes)
         check_at_least("num_partitions", num_partitions, 1, most=max(1, count))
         train = None if train_idx is None else check_ids("train_idx", train_idx, count, unique=True).cpu()
-        learnt = isinstance(rows, LearntInit)
-        source = rows if learnt else as_store(rows, "rows")
-        if not learnt and len(source) != count:
-            raise ValueError(f"rows has {len(source)} rows, but there are {count} nodes; pass one per node")
+        source = row_source(rows, count)
         target = Path(folder).absolute()
-        _check_target(target, overwrite)
+        build_checks.check_target(target, overwrite)
         if isinstance(edges, Graph):
-            build_store.check_row_order(edges)
+            build_checks.check_row_order(edges)
         node_ids = build_store.assign_nodes(count, train, seed)
         new_ids = torch.empty_like(node_ids)
         new_ids[node_ids] = torch.arange(count)
         num_train = 0 if train is None else len(train)
-        sizes = {"num_nodes": count, "num_partitions": int(num_partitions), "num_train": num_train}
-        sizes |= {**build_store.sizes_of(source, learnt), "num_edges": 0, **_edge_dtypes(edges)}
-        counts = build_store.count_buckets(edges, new_ids, StoreLayout(**sizes), progress)
-        layout = StoreLayout(**{**sizes, "num_edges": int(counts.sum())})
-        _check_dtype(layout)
+        sizes = count, int(num_partitions), num_train, tuple(source.row_shape), name_of(source.dtype)
+        layout = StoreLayout(*sizes, source.learnt, 0, *build_store.edge_dtypes(edges))
+        build_checks.check_dtype(layout)
+        counts = build_store.count_buckets(edges, new_ids, layout, progress)
+        layout = replace(layout, num_edges=int(counts.sum()))
         edge_size = whole_blocks(int(bucket_offsets(counts, layout.edge_bytes)[-1]))
-        build_store.check_space(target.parent, layout.num_slots * layout.slot_bytes + edge_size + 8 * count)
+        build_checks.check_space(target.parent, layout.num_slots * layout.slot_bytes + edge_size + 8 * count)
         with files.new_folder(target) as draft:
             checksums = build_store.write_edges(draft, edges, new_ids, layout, counts, progress)
-            values = (lambda i, own: rows.values(i, len(own))) if learnt else (lambda _, own: source.read(own).cpu())
-            build_store.write_rows(draft, values, node_ids, layout, progress)
+            build_store.write_rows(draft, source.values_of, node_ids, layout, progress)
             arrays = {"node_ids": node_ids, "bucket_edges": counts, "bucket_checksums": checksums}
             save_arrays(draft / INDEX, arrays, kind=_KIND)
             layout.save(draft)
@@ -151,7 +118,7 @@ class PartitionStore:
 
     @staticmethod
     def open(folder: str | os.PathLike[str]) -> "PartitionStore":
-        """Open a store; headers, sizes of files and the table of records are checked, their contents when they are read.
+        """Open a store; headers, sizes of files and the table of records are checked, contents when they are read.
 
         Raises:
             FileNotFoundError: the folder or one of its files is missing.
@@ -265,29 +232,3 @@ class PartitionStore:
             f"PartitionStore({self.num_nodes} {kind} of {list(self.row_shape)} {self.layout.dtype} in "
             f"{self.num_partitions} partitions of {format_bytes(self.partition_bytes)}, {self.num_edges} edges)"
         )
-
-
-def _edge_dtypes(edges: EdgeSource) -> dict[str, str | None]:
-    if not isinstance(edges, Graph):
-        return {"edge_type": None, "edge_weight": None}
-    arrays = {"edge_type": edges.edge_type, "edge_weight": edges.edge_weight}
-    return {name: None if a is None else str(a.dtype).removeprefix("torch.") for name, a in arrays.items()}
-
-
-def _check_dtype(layout: StoreLayout) -> None:
-    if layout.dtype not in DTYPES or not layout.row_bytes:
-        raise ValueError(
-            f"rows are {list(layout.row_shape)} {layout.dtype}; pass rows with at least one value, in one of "
-            f"{', '.join(DTYPES)}"
-        )
-
-
-def _check_target(target: Path, overwrite: bool) -> None:
-    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
-        return
-    if not overwrite:
-        raise FileExistsError(f"{target} exists; pass overwrite=True to replace it, or another folder")
-    try:
-        StoreLayout.open(target)
-    except (FileNotFoundError, CorruptFileError):
-        raise FileExistsError(f"{target} is not a partition store and is not replaced; pass another folder") from None

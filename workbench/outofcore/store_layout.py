@@ -26,7 +26,14 @@ SPARE_SLOTS = 4
 
 _FLOATS = (torch.float16, torch.bfloat16, torch.float32, torch.float64)
 _INTEGERS = (torch.uint8, torch.int16, torch.int32, torch.int64)
-DTYPES = {str(dtype).removeprefix("torch."): dtype for dtype in (*_FLOATS, *_INTEGERS)}
+
+
+def name_of(dtype: torch.dtype) -> str:
+    """Name of a dtype, such as "float32"."""
+    return str(dtype).removeprefix("torch.")
+
+
+DTYPES = {name_of(dtype): dtype for dtype in (*_FLOATS, *_INTEGERS)}
 
 
 def whole_blocks(nbytes: int) -> int:
@@ -135,7 +142,8 @@ class StoreLayout:
         file = folder / HEADER
         if not file.is_file():
             raise FileNotFoundError(
-                f"{file} is missing, so {folder} is not a partition store; pass a folder that PartitionStore.build wrote"
+                f"{file} is missing, so {folder} is not a partition store; pass a folder that "
+                "PartitionStore.build wrote"
             )
         values = read_json(file)
         if (values.pop("kind", None), values.pop("version", None)) != (KIND, VERSION):

@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.block import Block
-from workbench.core.errors import check_ids, check_seed
+from workbench.core.errors import check_seed
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.core.row_prefix import first_rows
@@ -17,7 +17,7 @@ from workbench.kernels.csr import offsets
 from workbench.kernels.relabel import local_dtype, relabeler
 from workbench.kernels.threads import run_tasks
 from workbench.sampling.drawn import Drawn, check_drawn, edge_values
-from workbench.sampling.sampler import Sampler, copy_ids
+from workbench.sampling.sampler import Sampler, check_seeds, copy_ids
 
 _MIN_EDGES = 1 << 17  # fewer take less time than waking a thread
 
@@ -46,7 +46,7 @@ def sample_once_per_node(
     Source: Waleffe et al., "MariusGNN", EuroSys 2023, Algorithm 1, with nodes stacked targets first.
     """
     check_seed(step, "step")
-    seeds = check_ids("seeds", seeds, graph.num_nodes).to(graph.device)
+    seeds = check_seeds(graph, seeds)
     hops: list[dict[str, Tensor]] = []
     with relabeler(graph.num_nodes, seeds) as labels:
         reached = [0, seeds.shape[0]]

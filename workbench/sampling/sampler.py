@@ -113,7 +113,7 @@ def sample_layers(sampler: Sampler, graph: Graph, seeds: Tensor, *, step: int, d
     """
     check_graph(graph)
     check_seed(step, "step")
-    seeds = check_ids("seeds", seeds, graph.num_nodes).to(graph.device)
+    seeds = check_seeds(graph, seeds)
     blocks: list[Block] = []
     with relabeler(graph.num_nodes, seeds) as labels:
         for layer in reversed(range(sampler.num_layers)):
@@ -148,6 +148,24 @@ def check_graph(graph: Graph) -> None:
     """
     remedy = "pass a Graph (Graph.from_dgl, from_pyg, from_scipy and from_networkx convert those of other libraries)"
     check_type("graph", graph, Graph, remedy)
+
+
+def check_seeds(graph: Graph, seeds: Tensor) -> Tensor:
+    """Return seeds as an int64 vector on the graph's device, after checking that the graph has their rows.
+
+    Args:
+        graph: the graph to sample from; one that has some nodes' rows alone says so by a method `check_rows`.
+        seeds: int64 or int32 [n].
+
+    Raises:
+        TypeError: seeds of another dtype.
+        IndexError: a seed out of range, or one whose row the graph does not have.
+    """
+    seeds = check_ids("seeds", seeds, graph.num_nodes).to(graph.device)
+    check_rows = getattr(graph, "check_rows", None)
+    if check_rows is not None:
+        check_rows("seeds", seeds)
+    return seeds
 
 
 def check_sampler(sampler: Sampler) -> None:
