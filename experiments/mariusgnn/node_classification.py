@@ -94,7 +94,7 @@ def accuracy(config: Config, data: Dataset, system: InMemory) -> float:
 
 def by_system(table: pd.DataFrame) -> pd.DataFrame:
     """One row per case and system: medians over the epochs, and the last epoch's accuracy."""
-    groups = table.sort_values("epoch").groupby([*CASE, "system"], sort=False)
+    groups = table.sort_values("epoch", kind="stable").groupby([*CASE, "system"], sort=False)
     found: Any = groups.agg(
         epoch_seconds=("epoch_seconds", "median"),
         dollars=("dollars", "median"),
@@ -116,9 +116,10 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.stage_bars import StageBar, stage_bars
 
     found = by_system(table)
+    rows: Any = found.itertuples()
     bars = [
         StageBar(f"{row.dataset}, {share}", row.system, f"${row.dollars:.2g}", {"epoch": row.epoch_seconds})
-        for row, share in zip(found.itertuples(), buffer_share(found), strict=True)
+        for row, share in zip(rows, buffer_share(found), strict=True)
     ]
     told = " to ".join(dict.fromkeys(f"{value:.2f}" for value in _ratios(found).longer.agg(["min", "max"])))
     return stage_bars(

@@ -25,14 +25,14 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
 
 def reached(table: pd.DataFrame) -> pd.DataFrame:
     """Seconds until every system is near the best accuracy of training in memory; infinite if it never is."""
-    rows = curves(table)
+    rows: Any = curves(table)
     found = []
     for case, part in rows.groupby(CASE, sort=False):
         target = part[part.system == MEMORY].accuracy.max() - NEAR
         for system, curve in part.groupby("system", sort=False):
             seconds = curve.train_seconds[curve.accuracy >= target].min()
             told = {"system": system, "target": target, "seconds": float("inf") if pd.isna(seconds) else seconds}
-            found.append(dict(zip(CASE, case, strict=True)) | told)  # pyright: ignore[reportArgumentType]
+            found.append(dict(zip(CASE, case, strict=True)) | told)
     return pd.DataFrame(found)
 
 

@@ -97,7 +97,7 @@ class InMemory:
 class OnDisk(InMemory):
     """Features and edges in partitions on disk, of which some are in a buffer."""
 
-    resident_bytes = 0
+    resident_bytes = 0  # pyright: ignore[reportAssignmentType]
 
     def _prepare(self, folder: Path) -> None:
         config, data = self._config, self._data

@@ -135,6 +135,7 @@ def rows(config: Config, sides: dict[str, Side]) -> Iterator[dict[str, Any]]:
 def _medians(passes: list[dict[str, Any]]) -> dict[str, Any]:
     """Medians of all columns; `steady_seconds` is the epoch without its initial fill and final flush."""
     for row in passes:
+        row["read_bytes"] = row["disk_rows_bytes"] + row["disk_edges_bytes"]
         row["steady_seconds"] = row["epoch_seconds"] - sum(row.get(name, 0.0) for name in _EDGES)
     names = dict.fromkeys(name for row in passes for name in row)
     values = {name: [row.get(name, 0) for row in passes] for name in names}
@@ -144,7 +145,8 @@ def _medians(passes: list[dict[str, Any]]) -> dict[str, Any]:
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.stage_bars import StageBar, stage_bars
 
-    bars = [StageBar(_setting(row), row.graph, row.epoch, _stages(row)) for row in table.itertuples()]
+    rows: Any = table.itertuples()
+    bars = [StageBar(_setting(row), row.graph, row.epoch, _stages(row)) for row in rows]
     overlapped: Any = table[table.epoch == OVERLAPPED]
     told = " to ".join(dict.fromkeys(f"{value:.2f}" for value in overlapped.over_longer.agg(["min", "max"])))
     return stage_bars(
@@ -193,11 +195,11 @@ def _long(table: pd.DataFrame) -> Any:
     alone = table[table.epoch.isin([IO, COMPUTE])]
     shortest: Any = alone.groupby(CASE).steady_seconds.min()
     chosen = shortest[shortest > LONG_SECONDS].index
-    overlapped = table[table.epoch == OVERLAPPED]
+    overlapped: Any = table[table.epoch == OVERLAPPED]
     return overlapped[[key in chosen for key in overlapped[CASE].itertuples(index=False, name=None)]]
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Seconds of every kind of epoch, over the longer of I/O and computation."""
-    found: Any = table[[*CASE, "epoch", "steady_seconds", "over_longer", "disk_rows_bytes"]]
+    found: Any = table[[*CASE, "epoch", "steady_seconds", "over_longer", "read_bytes"]]
     return found

@@ -145,3 +145,22 @@ def test_rows_of_a_state_that_has_ended_are_refused(folder):
         state, _, mb = next(iter(list(wb.prefetch(loader))))
         with pytest.raises(RuntimeError, match="this state of the buffer has ended"):
             state.rows.read(mb.node_ids)
+
+
+def test_leaving_the_block_ends_an_epoch_that_something_still_refers_to(folder):
+    """As a notebook does, which keeps the traceback of an error, and with it the loop."""
+    store = wb.PartitionStore.open(folder)
+    before = store.read()
+    with wb.PartitionBuffer(store, capacity=2) as buffer:
+        states = buffer.epoch(wb.node_order(P, 2, P))
+        state = next(states)
+        node = state.partitions[:1] * store.partition_rows
+        if store.learnt:
+            state.rows.write(node, state.rows.read(node) + 1)
+    assert not threads()
+    with pytest.raises(RuntimeError, match="this state of the buffer has ended"):
+        state.rows.read(node)
+    changed = (wb.PartitionStore.open(folder).read() != before).any(1).nonzero()[:, 0]
+    assert changed.tolist() == (node.tolist() if store.learnt else [])
+    assert len(list(buffer.epoch(wb.node_order(P, 2, P)))) == P - 1
+    assert list(states) == []

@@ -69,8 +69,9 @@ def test_all_partitions_in_the_buffer_train_as_in_memory_in_every_bit(store, sam
 
 def test_prefetching_changes_no_loss(store):
     expected = from_disk(store, 3, prefetch=False)
-    for options in ({"prefetch": True}, {"prefetch": True, "io_threads": 1}):
-        assert all(torch.equal(a, b) for a, b in zip(from_disk(store, 3, **options), expected, strict=True))
+    for threads in (1, 3):
+        found = from_disk(store, 3, prefetch=True, io_threads=threads)
+        assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     memory = MemoryBuffer(renumbered(store), 3)
     order = lambda epoch: wb.node_order(P, 3, P, epoch=epoch)  # noqa: E731
     ids = torch.arange(1, NODES, 2)

@@ -4,13 +4,15 @@ The order decides which partitions are in the buffer; this is the mechanism that
 one state, a thread writes back what has left the buffer and reads what the next state adds.
 """
 
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, Literal
+from weakref import WeakSet
 
 from workbench import files
 from workbench.core.errors import check_at_least, check_type
+from workbench.core.interrupts import complete_despite_interrupt
 from workbench.core.traffic import Traffic
 from workbench.outofcore.buffer_epoch import BufferEpoch, slots_needed
 from workbench.outofcore.buffer_io import BufferIO
@@ -67,6 +69,7 @@ class PartitionBuffer:
         self._prefetch, self._running = prefetch, False
         self._io = BufferIO(store, direct=direct, threads=io_threads, verify=verify, traffic=traffic)
         self._memory: SlotMemory | None = None
+        self._epochs: WeakSet[Generator[BufferState, None, None]] = WeakSet()
 
     @property
     def direct(self) -> bool:
@@ -82,6 +85,9 @@ class PartitionBuffer:
         return self
 
     def __exit__(self, *_: object) -> None:
+        """End the epoch, also one whose loop a traceback still refers to, as in a notebook after an error."""
+        for states in list(self._epochs):
+            complete_despite_interrupt(states.close)
         self._memory = None
 
     def epoch(self, order: Any) -> Iterator[BufferState]:
@@ -101,9 +107,11 @@ class PartitionBuffer:
                 f"the order has {order.states.shape[1]} partitions in a state, but capacity is {self.capacity}; pass "
                 f"PartitionBuffer(store, capacity={order.states.shape[1]}), or an order of fewer"
             )
-        return self._epoch(order)
+        states = self._epoch(order)
+        self._epochs.add(states)
+        return states
 
-    def _epoch(self, order: Any) -> Iterator[BufferState]:
+    def _epoch(self, order: Any) -> Generator[BufferState, None, None]:
         if self._running:
             raise ValueError("an epoch of this buffer has not ended; finish its loop, or close() what epoch() returned")
         self._running = True

@@ -22,7 +22,7 @@ def table() -> pd.DataFrame:
             "loss": None if epoch == IO else 0.5,
             "load_wall_seconds": 0.2,
             "sample_wall_seconds": None if epoch == IO else 1.0,
-            "disk_rows_bytes": 9,
+            "read_bytes": 9,
         }
         for epoch, seconds in STEADY.items()
     )
@@ -82,4 +82,4 @@ def test_rows_of_a_small_run() -> None:
     rows = {row["epoch"]: row for row in out_of_core.run(config)}
     assert rows[SERIAL]["loss"] == rows[OVERLAPPED]["loss"]
     assert rows[IO]["num_steps"] == rows[IO]["num_states"] == 3
-    assert rows[IO]["disk_rows_bytes"] == rows[SERIAL]["disk_rows_bytes"] == rows[OVERLAPPED]["disk_rows_bytes"] > 0
+    assert rows[IO]["read_bytes"] == rows[SERIAL]["read_bytes"] == rows[OVERLAPPED]["read_bytes"] > 0
