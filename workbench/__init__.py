@@ -114,10 +114,13 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.outofcore.beta import beta_order as beta_order
     from workbench.outofcore.bucket_order import BucketOrder as BucketOrder
     from workbench.outofcore.comet import comet_order as comet_order
+    from workbench.outofcore.disk_model import DiskModel as DiskModel
     from workbench.outofcore.node_order import NodeOrder as NodeOrder
     from workbench.outofcore.node_order import node_order as node_order
     from workbench.outofcore.permutation_bias import node_bias as node_bias
     from workbench.outofcore.permutation_bias import partition_bias as partition_bias
+    from workbench.outofcore.tuning import BufferPlan as BufferPlan
+    from workbench.outofcore.tuning import tune_buffer as tune_buffer
     from workbench.partition.batch import PARTITION_METHODS as PARTITION_METHODS
     from workbench.partition.batch import partition_batch as partition_batch
     from workbench.partition.batch.partitioner import Partitioner as Partitioner
@@ -275,8 +278,10 @@ _NAMES = {
     "outofcore.beta": ["beta_order"],
     "outofcore.bucket_order": ["BucketOrder"],
     "outofcore.comet": ["comet_order"],
+    "outofcore.disk_model": ["DiskModel"],
     "outofcore.node_order": ["NodeOrder", "node_order"],
     "outofcore.permutation_bias": ["node_bias", "partition_bias"],
+    "outofcore.tuning": ["BufferPlan", "tune_buffer"],
     "partition.batch": ["PARTITION_METHODS", "partition_batch"],
     "partition.batch.partitioner": ["Partitioner", "Parts"],
     "partition.costs": ["ByteCosts"],
