@@ -112,4 +112,5 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     ]
     here: Any = table.groupby(columns[:4])[columns[4:]].median().reset_index()
     paper: Any = reported.assign(dataset="any (reported)").reindex(columns=columns)
-    return pd.concat([paper.dropna(axis=1, how="all"), here])[columns]
+    both: Any = pd.concat([paper.dropna(axis=1, how="all"), here])
+    return both[columns]
