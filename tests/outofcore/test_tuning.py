@@ -117,7 +117,7 @@ def test_the_papers_rule_for_p() -> None:
 
 
 def test_what_it_refuses() -> None:
-    rows: dict[str, Any] = {"num_nodes": 1000, "row_bytes": 4096, "num_edges": 0, "edge_bytes": 16}
+    rows: Any = {"num_nodes": 1000, "row_bytes": 4096, "num_edges": 0, "edge_bytes": 16}
     with pytest.raises(
         wb.CapacityError, match=r"fits into 19.53 KiB: the smallest, 2 of 1000 .* raise memory_bytes to"
     ):
