@@ -63,6 +63,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    table = table.round({"partition_bias": 12})  # sums in another order; with p = l COMET is BETA, relabelled
     least: dict[str, Any] = {"among": "method", "by": CASE}
     ours: Any = table[table.method == BALANCED]
     grouped: Any = table[table.method != BETA]
