@@ -50,6 +50,8 @@ def _heat_map(order: BucketOrder) -> Any:
     trained = order.state_of_bucket.flatten().bincount(minlength=order.num_states)
     gap = 1 if max(cells.shape) <= 64 else 0
     return go.Heatmap(
+        x=list(range(order.num_partitions)),
+        y=list(range(order.num_states)),
         z=cells.tolist(),
         zmin=_ABSENT,
         zmax=_LOADED,
