@@ -130,6 +130,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.outofcore.buffer_rows import BufferRows as BufferRows
     from workbench.outofcore.buffer_state import BufferState as BufferState
     from workbench.outofcore.comet import comet_order as comet_order
+    from workbench.outofcore.disk_model import DiskModel as DiskModel
     from workbench.outofcore.epoch_io import EpochIO as EpochIO
     from workbench.outofcore.epoch_io import epoch_io as epoch_io
     from workbench.outofcore.learnt_init import LearntInit as LearntInit
@@ -138,6 +139,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.outofcore.partition_store import PartitionStore as PartitionStore
     from workbench.outofcore.permutation_bias import node_bias as node_bias
     from workbench.outofcore.permutation_bias import partition_bias as partition_bias
+    from workbench.outofcore.tuning import BufferPlan as BufferPlan
+    from workbench.outofcore.tuning import tune_buffer as tune_buffer
     from workbench.partition.batch import PARTITION_METHODS as PARTITION_METHODS
     from workbench.partition.batch import partition_batch as partition_batch
     from workbench.partition.batch.partitioner import Partitioner as Partitioner
@@ -317,8 +320,10 @@ _NAMES = {
     "outofcore.buffer_rows": ["BufferRows"],
     "outofcore.buffer": ["PartitionBuffer"],
     "outofcore.buffer_state": ["BufferState"],
+    "outofcore.disk_model": ["DiskModel"],
     "outofcore.node_order": ["NodeOrder", "node_order"],
     "outofcore.permutation_bias": ["node_bias", "partition_bias"],
+    "outofcore.tuning": ["BufferPlan", "tune_buffer"],
     "partition.batch": ["PARTITION_METHODS", "partition_batch"],
     "partition.batch.partitioner": ["Partitioner", "Parts"],
     "partition.costs": ["ByteCosts"],

@@ -182,3 +182,17 @@ def test_refusals(call, message):
 def test_the_whole_graph_in_the_buffer_is_one_state():
     for order in (wb.beta_order(4, 4), wb.comet_order(4, 4), wb.balanced_order(4, 4)):
         assert (order.num_states, order.num_swaps, wb.partition_bias(order)) == (1, 0, 0.0)
+
+
+def test_bias_over_nodes_with_many_edges_leaves_the_others_out():
+    src, dst = torch.tensor([0, 0, 0, 0, 1, 2]), torch.tensor([1, 2, 3, 4, 2, 1])
+    graph = wb.Graph.from_edges(src, dst, num_nodes=5)
+    order, partition = wb.beta_order(4, 2), torch.tensor([0, 1, 1, 2, 3])
+    assert wb.node_bias(order, graph, partition) == 1.0, "node 4 has one edge, trained in the last state of node 0"
+    # After state 0 node 0 has two of four edges trained, nodes 1 and 2 all three.
+    assert wb.node_bias(order, graph, partition, min_edges=3) == 0.5
+    assert (
+        wb.node_bias(order, graph, partition, min_edges=4) == wb.node_bias(order, graph, partition, min_edges=9) == 0.0
+    )
+    with pytest.raises(ValueError, match="min_edges is 0"):
+        wb.node_bias(order, graph, partition, min_edges=0)

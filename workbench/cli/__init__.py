@@ -2,6 +2,7 @@
 
 from collections.abc import Sequence
 
+from workbench.cli.buffer_command import buffer
 from workbench.cli.command_group import CommandGroup, escape_unencodable_output
 from workbench.cli.data_command import data
 from workbench.cli.experiment_commands import list_figures, reproduce, run
@@ -17,7 +18,7 @@ fish_source for fish):
 
     eval "$(_WORKBENCH_COMPLETE=bash_source workbench)"
 """
-_COMMANDS = [list_figures, run, reproduce, compare, report, export_figure, import_runs, data, plan]
+_COMMANDS = [list_figures, run, reproduce, compare, report, export_figure, import_runs, data, plan, buffer]
 
 command = CommandGroup(
     commands={str(each.name): each for each in _COMMANDS},

@@ -51,6 +51,12 @@ class BucketOrder:
         """Number of partitions that an epoch reads from disk, those of the first state included."""
         return self.capacity + self.num_swaps
 
+    @property
+    def num_bucket_loads(self) -> int:
+        """Number of buckets that an epoch reads: a partition brings those with all others in the buffer, both ways."""
+        kept = [self.capacity - len(self.loaded(state)) for state in range(self.num_states)]
+        return sum(self.capacity**2 - count**2 for count in kept)
+
     def loaded(self, state: int) -> Tensor:
         """Partitions that a state adds to those of the state before, int64, ascending; all of the first state's.
 

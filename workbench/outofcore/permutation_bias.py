@@ -7,7 +7,7 @@ B is the largest difference between two nodes at the end of any state.
 import torch
 from torch import Tensor
 
-from workbench.core.errors import check_ids, check_vector
+from workbench.core.errors import check_at_least, check_ids, check_vector
 from workbench.core.graph import Graph
 from workbench.outofcore.bucket_order import BucketOrder
 
@@ -42,24 +42,27 @@ def partition_bias(order: BucketOrder, *, bucket_edges: Tensor | None = None) ->
     return _largest_difference(trained.view(p, states).cumsum(1))
 
 
-def node_bias(order: BucketOrder, graph: Graph, partition: Tensor) -> float:
+def node_bias(order: BucketOrder, graph: Graph, partition: Tensor, *, min_edges: int = 1) -> float:
     """B over nodes: the share of edges trained, of those that start or end at a node.
 
     Args:
         order: of the buckets.
         graph: its edges are trained once each.
         partition: int64 or int32 [num_nodes], the partition of each node.
+        min_edges: nodes with fewer edges do not count. A node with one edge is always trained either not at all or
+            completely, so two of these make B = 1 in every order.
 
     Returns:
-        The largest difference of two nodes with edges, in [0, 1].
+        The largest difference of two nodes with so many edges, in [0, 1].
 
     Raises:
         IndexError: a partition that the order does not have.
-        ValueError: `partition` has another length.
+        ValueError: `partition` has another length, or `min_edges` is less than 1.
         TypeError: it is not an integer tensor.
 
     Source: Waleffe et al., "MariusGNN" (EuroSys 2023), section 5.2.
     """
+    check_at_least("min_edges", min_edges, 1)
     check_vector("partition", partition, graph.num_nodes, (torch.int64, torch.int32))
     partition = check_ids("partition", partition, order.num_partitions).cpu()
     dst = torch.repeat_interleave(torch.arange(graph.num_nodes), graph.in_degrees().cpu())
@@ -69,7 +72,7 @@ def node_bias(order: BucketOrder, graph: Graph, partition: Tensor) -> float:
     ends = at.bincount(minlength=order.num_states).cumsum(0)[:-1]
     loops = src == dst
     total = _count_ends(src, dst, loops, graph.num_nodes)
-    some = total > 0
+    some = total >= min_edges
     trained, worst = torch.zeros_like(total), 0.0
     for edges in by_state.tensor_split(ends):
         trained += _count_ends(src[edges], dst[edges], loops[edges], graph.num_nodes)

@@ -35,6 +35,12 @@ _LABELS = {
     "density": "edges per node",
     "share": "share of the nodes",
     "num_pes": "processing elements (GPUs)",
+    "num_logical": "logical groups l",
+    "num_partitions": "physical partitions p",
+    "partition_bias": "bias B, partitions",
+    "hub_bias": "bias B, hubs",
+    "rows_read": "times all rows are read",
+    "modelled_io_seconds": "modelled I/O",
     "kappa": "batches per group κ",
     "miss_rate": "share of reads that miss",
 }

@@ -10,6 +10,7 @@ from workbench.widgets.degree_explorer import degree_explorer, degree_view
 from workbench.widgets.explore import explore
 from workbench.widgets.macrobatch_explorer import macrobatch_explorer, macrobatch_view
 from workbench.widgets.micro_batch_explorer import micro_batch_explorer, micro_batch_view
+from workbench.widgets.order_explorer import ORDERS, order_explorer, order_view
 from workbench.widgets.placement_explorer import DEVICE_TOPOLOGIES, placement_explorer, placement_view
 from workbench.widgets.plan_explorer import Workload, make_plan, plan_explorer, plan_table, plan_view
 from workbench.widgets.terms_explorer import terms_explorer, terms_view
@@ -18,6 +19,7 @@ from workbench.widgets.work_explorer import WORK_SAMPLERS, work_explorer, work_v
 __all__ = [
     "CACHE_SHARES",
     "DEVICE_TOPOLOGIES",
+    "ORDERS",
     "RANK_SAMPLERS",
     "WORK_SAMPLERS",
     "Workload",
@@ -35,6 +37,8 @@ __all__ = [
     "make_plan",
     "micro_batch_explorer",
     "micro_batch_view",
+    "order_explorer",
+    "order_view",
     "placement_explorer",
     "placement_view",
     "plan_explorer",

@@ -1,0 +1,138 @@
+"""Automatic tuning of a partition buffer: against all settings of small sizes, and against the orders themselves."""
+
+from math import ceil, isqrt
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+import workbench as wb
+
+PAGE = 4096
+sizes = st.fixed_dictionaries(
+    {
+        "num_nodes": st.integers(1, 40),
+        "row_bytes": st.sampled_from([100, 4096, 9000]),
+        "num_edges": st.integers(0, 3000),
+        "memory_bytes": st.integers(1, 400_000),
+        "working_bytes": st.integers(0, 50_000),
+        "disk_read_bytes": st.sampled_from([1, 2000, 30_000]),
+        "learnt": st.booleans(),
+        "method": st.sampled_from(["COMET", "balanced"]),
+        "max_partitions": st.integers(1, 24),
+    }
+)
+
+
+def tuned(setting: dict) -> wb.BufferPlan | None:
+    try:
+        return wb.tune_buffer(**setting, edge_bytes=16)
+    except wb.CapacityError:
+        return None
+
+
+def memory_of(setting: dict, p: int, c: int) -> float:
+    """The formula of the paper, with partitions in whole pages."""
+    record = setting["row_bytes"] * (2 if setting["learnt"] else 1)
+    partition = ceil(ceil(setting["num_nodes"] / p) * record / PAGE) * PAGE
+    return c * partition + 2 * c * c * setting["num_edges"] * 16 / p**2 + setting["working_bytes"]
+
+
+def by_brute_force(setting: dict) -> tuple[int, int, int] | None:
+    """The best of all (p, c, l) that fit: few groups, then as many partitions as are at least one disk read."""
+    record = setting["row_bytes"] * (2 if setting["learnt"] else 1)
+    read, fitting = setting["disk_read_bytes"], []
+    most = min(setting["max_partitions"], setting["num_nodes"])
+    for p in range(1, most + 1):
+        small = setting["num_nodes"] * record < p * read or (0 < setting["num_edges"] * 16 < p * p * read)
+        for groups in (n for n in range(1, p + 1) if p % n == 0 and n != 2):
+            c = p if groups == 1 else 2 * p // groups
+            if (setting["method"] == "balanced" and groups % 2 == 0) or memory_of(setting, p, c) > setting[
+                "memory_bytes"
+            ]:
+                continue
+            if not small or p == groups:  # partitions below one disk read only where no larger ones exist
+                fitting.append((groups, small and p > 1, -p, c))
+    if not fitting:
+        return None
+    groups, _, p, c = min(fitting)
+    return -p, c, groups
+
+
+@given(sizes)
+def test_the_plan_is_the_best_of_all_settings_that_fit(setting: dict) -> None:
+    plan, best = tuned(setting), by_brute_force(setting)
+    assert (plan and (plan.num_partitions, plan.capacity, plan.num_logical)) == best
+    if plan is not None:
+        needed = memory_of(setting, plan.num_partitions, plan.capacity)
+        assert plan.memory_bytes == ceil(needed) <= setting["memory_bytes"]
+
+
+@given(sizes, st.integers(0, 200_000))
+def test_more_memory_never_gives_more_groups(setting: dict, more: int) -> None:
+    plan, larger = tuned(setting), tuned(setting | {"memory_bytes": setting["memory_bytes"] + more})
+    assert plan is None or (larger is not None and larger.num_logical <= plan.num_logical)
+
+
+@given(sizes)
+def test_predicted_loads_are_those_of_the_order(setting: dict) -> None:
+    plan = tuned(setting)
+    if plan is None:
+        return
+    order = plan.order(seed=1)
+    assert (order.num_partitions, order.capacity) == (plan.num_partitions, plan.capacity)
+    assert (plan.num_loads, plan.num_bucket_loads) == (order.num_loads, order.num_bucket_loads)
+    rows = order.num_loads * plan.partition_bytes
+    edges = order.num_bucket_loads * setting["num_edges"] * 16 / plan.num_partitions**2
+    assert plan.read_bytes == pytest.approx(rows + edges, abs=1)
+    assert plan.write_bytes == (rows if setting["learnt"] else 0)
+    assert plan.num_operations == order.num_loads * (1 + setting["learnt"]) + order.num_bucket_loads
+
+
+def test_bucket_loads_are_those_whose_partitions_were_not_both_there() -> None:
+    for order in (wb.beta_order(7, 3), wb.comet_order(12, 4), wb.comet_order(12, 6, 6), wb.balanced_order(10, 4)):
+        before: set[tuple[int, int]] = set()
+        count = 0
+        for held in order.states.tolist():
+            now = {(i, j) for i in held for j in held}
+            count += len(now - before)
+            before = now
+        assert order.num_bucket_loads == count
+
+
+def test_the_papers_rule_for_p() -> None:
+    """p = min(features / D, √(edges / D)), rounded to a multiple of l."""
+    rows: dict[str, Any] = {"num_nodes": 10**6, "row_bytes": 400, "edge_bytes": 16, "memory_bytes": "150 MiB"}
+    by_edges = wb.tune_buffer(**rows, num_edges=10**7, disk_read_bytes=65_536)
+    assert by_edges.limit == "edges" and isqrt(160_000_000 // 65_536) == 49
+    assert 49 - by_edges.num_logical < by_edges.num_partitions <= 49
+    coarse = wb.tune_buffer(**rows, num_edges=10**7, disk_read_bytes=10**6)  # √160 = 12.6; the features give 400
+    assert (coarse.limit, coarse.num_partitions, coarse.num_logical) == ("edges", 7, 7)
+    few = wb.tune_buffer(**{**rows, "memory_bytes": "1 GiB"}, num_edges=0, disk_read_bytes=4 * 10**7)
+    assert (few.limit, few.num_partitions, few.in_memory) == ("rows", 10, True)
+    assert wb.tune_buffer(**rows, num_edges=0, disk_read_bytes=1).limit == "max_partitions"
+    small = wb.tune_buffer(**rows, num_edges=10**6, disk_read_bytes=4 * 10**8)
+    assert (small.limit, small.num_partitions, small.num_logical) == ("memory", 6, 6)
+
+
+def test_what_it_refuses() -> None:
+    rows: Any = {"num_nodes": 1000, "row_bytes": 4096, "num_edges": 0, "edge_bytes": 16}
+    with pytest.raises(
+        wb.CapacityError, match=r"fits into 19.53 KiB: the smallest, 2 of 1000 .* raise memory_bytes to"
+    ):
+        wb.tune_buffer(**rows, memory_bytes=20_000, working_bytes=18_000)
+    assert wb.tune_buffer(**rows, memory_bytes=18_000 + 8192, working_bytes=18_000).capacity == 2
+    for wrong, message in (
+        ({"memory_bytes": "much"}, "'much' is not a number of bytes"),
+        ({"memory_bytes": 10**6, "num_nodes": 0}, "num_nodes is 0"),
+        ({"memory_bytes": 10**6, "method": "BETA"}, "BETA"),
+        ({"memory_bytes": 10**6, "disk_read_bytes": 0}, "disk_read_bytes is 0"),
+    ):
+        with pytest.raises(ValueError, match=message):
+            wb.tune_buffer(**(rows | wrong))
+
+
+def test_a_disk_needs_positive_numbers() -> None:
+    with pytest.raises(ValueError, match="reads_per_second is 0"):
+        wb.DiskModel(bytes_per_second=1e9, reads_per_second=0)

@@ -1,0 +1,223 @@
+"""Automatic tuning of a partition buffer: how many partitions, how many in the buffer, how many logical groups.
+
+Partitions are as small as one disk read allows, because the edge permutation bias falls with their number; the buffer
+is as large as memory allows, because fewer logical groups are loaded fewer times.
+"""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from math import ceil, isqrt
+from typing import Literal
+
+from workbench.core.errors import CapacityError, check_at_least, check_bytes, check_choice
+from workbench.core.units import format_bytes
+from workbench.outofcore.balanced import balanced_order
+from workbench.outofcore.bucket_order import BucketOrder
+from workbench.outofcore.comet import comet_order
+
+PAGE_BYTES = 4096
+"""Partitions are padded to pages, so that direct I/O can read them whole."""
+
+Limit = Literal["rows", "edges", "max_partitions", "memory"]
+
+_EDGE_COPIES = 2  # the buckets as they are on disk, and sorted for sampling
+_METHODS = ("COMET", "balanced")
+
+
+@dataclass(frozen=True, kw_only=True)
+class BufferPlan:
+    """Settings of a partition buffer, and the bytes that an epoch over all edge buckets moves with them.
+
+    Args:
+        num_partitions: number p of physical partitions, a multiple of `num_logical`.
+        capacity: number c of partitions in the buffer: two logical groups, or all.
+        num_logical: number l of logical groups; 1 if everything fits into memory.
+        partition_bytes: bytes of a partition's rows, with their optimizer state if they are learnt, in whole pages.
+        bucket_bytes: bytes of an edge bucket, on average.
+        working_bytes: memory beside the buffer.
+        learnt: rows are learnt: their partitions are written back when they leave the buffer.
+        limit: what keeps `num_partitions` from being larger: a partition of "rows" or a bucket of "edges" would be
+            smaller than one disk read, or "max_partitions". "memory": only partitions smaller than one disk read
+            fit.
+        method: of the order, "COMET" or "balanced".
+    """
+
+    num_partitions: int
+    capacity: int
+    num_logical: int
+    partition_bytes: int
+    bucket_bytes: float
+    working_bytes: int
+    learnt: bool
+    limit: Limit
+    method: str
+
+    @property
+    def in_memory(self) -> bool:
+        """Whether the buffer holds all partitions."""
+        return self.capacity == self.num_partitions
+
+    @property
+    def memory_bytes(self) -> int:
+        """Memory used: the partitions in the buffer, their buckets twice (as stored and sorted), and the rest."""
+        return _memory_bytes(self.capacity, self.partition_bytes, self.bucket_bytes, self.working_bytes)
+
+    @property
+    def num_loads(self) -> int:
+        """Partitions read per epoch."""
+        return self._group_loads * (self.num_partitions // self.num_logical)
+
+    @property
+    def num_bucket_loads(self) -> int:
+        """Edge buckets read per epoch: those of a group that joins another, within it and between both."""
+        return (self.num_partitions // self.num_logical) ** 2 * (3 * self._group_loads - 2)
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes read per epoch."""
+        return self.num_loads * self.partition_bytes + round(self.num_bucket_loads * self.bucket_bytes)
+
+    @property
+    def write_bytes(self) -> int:
+        """Bytes written per epoch."""
+        return self.num_loads * self.partition_bytes if self.learnt else 0
+
+    @property
+    def num_operations(self) -> int:
+        """Reads and writes per epoch, of whole partitions and single buckets."""
+        return self.num_loads * (2 if self.learnt else 1) + self.num_bucket_loads
+
+    @property
+    def _group_loads(self) -> int:
+        """A state per pair of groups, each one group from the last."""
+        return self.num_logical * (self.num_logical - 1) // 2 + 1
+
+    def order(self, *, seed: int = 0, epoch: int = 0) -> BucketOrder:
+        """The order of an epoch with these settings.
+
+        Args:
+            seed: of groups and of the buckets' states.
+            epoch: number of the epoch.
+        """
+        made = balanced_order if self.method == "balanced" else comet_order
+        return made(self.num_partitions, self.capacity, self.num_logical, seed=seed, epoch=epoch)
+
+
+def tune_buffer(
+    num_nodes: int,
+    row_bytes: int,
+    *,
+    num_edges: int,
+    edge_bytes: int,
+    memory_bytes: int | str,
+    working_bytes: int | str = 0,
+    disk_read_bytes: int | str = "64 KiB",
+    learnt: bool = False,
+    method: str = "COMET",
+    max_partitions: int = 1024,
+) -> BufferPlan:
+    """Choose the partitions p, the capacity c and the logical groups l of a buffer that fits into memory.
+
+    The fewest logical groups of which two fit, because an epoch reads the features about (l − 1) / 2 times; then the
+    most partitions of which none is smaller than one disk read.
+
+    Args:
+        num_nodes: number of nodes.
+        row_bytes: bytes of a node's features or learnt values.
+        num_edges: number of edges.
+        edge_bytes: bytes of an edge on disk: 16 for two int64 ids, 24 with a relation.
+        memory_bytes: memory available, such as "16 GiB".
+        working_bytes: memory needed beside the buffer: `peak_bytes` of `estimate_memory`.
+        disk_read_bytes: size D of a read above which the disk's time is bandwidth, not latency: bandwidth divided by
+            reads per second.
+        learnt: rows are learnt, so each has an optimizer state of its size, and partitions are written back.
+        method: "COMET"; or "balanced", which takes an odd number of groups, for which the bias of `balanced_order` is
+            least.
+        max_partitions: upper bound of p; orders have p² entries.
+
+    Raises:
+        ValueError: a number out of range.
+        CapacityError: no buffer fits; the message says how much the smallest needs.
+
+    Source: Waleffe et al., "MariusGNN" (EuroSys 2023), section 6: p = min(features / D, √(edges / D)), the largest c
+    with c · partition + 2 c² · bucket + working memory < memory, and l = 2 p / c.
+
+    >>> plan = tune_buffer(10**6, 400, num_edges=10**7, edge_bytes=16, memory_bytes="200 MiB", working_bytes="50 MiB")
+    >>> plan.num_partitions, plan.capacity, plan.num_logical
+    (49, 14, 7)
+    """
+    for name, value in {"num_nodes": num_nodes, "row_bytes": row_bytes, "max_partitions": max_partitions}.items():
+        check_at_least(name, value, 1)
+    check_at_least("num_edges", num_edges, 0)
+    check_at_least("edge_bytes", edge_bytes, 1)
+    check_choice("method", method, _METHODS)
+    memory, working = check_bytes("memory_bytes", memory_bytes), check_bytes("working_bytes", working_bytes, 0)
+    sizes = _Sizes(num_nodes, row_bytes * (2 if learnt else 1), num_edges * edge_bytes, working)
+    wanted, limit = sizes.most_partitions(check_bytes("disk_read_bytes", disk_read_bytes), max_partitions)
+    settings = list(_settings(wanted, min(max_partitions, num_nodes), odd=method == "balanced"))
+    for num_logical, p in settings:
+        if sizes.memory(num_logical, p) <= memory:
+            return BufferPlan(
+                num_partitions=p,
+                capacity=_capacity(num_logical, p),
+                num_logical=num_logical,
+                partition_bytes=sizes.partition_bytes(p),
+                bucket_bytes=sizes.edges_bytes / p**2,
+                working_bytes=working,
+                learnt=learnt,
+                limit="memory" if p > wanted else limit,
+                method=method,
+            )
+    raise CapacityError(_nothing_fits(sizes, settings, memory, working))
+
+
+@dataclass(frozen=True)
+class _Sizes:
+    """Bytes on disk, and beside the buffer."""
+
+    num_nodes: int
+    record_bytes: int
+    edges_bytes: int
+    working_bytes: int
+
+    def partition_bytes(self, p: int) -> int:
+        return ceil(ceil(self.num_nodes / p) * self.record_bytes / PAGE_BYTES) * PAGE_BYTES
+
+    def memory(self, num_logical: int, p: int) -> int:
+        """Memory with two groups in the buffer."""
+        bucket = self.edges_bytes / p**2
+        return _memory_bytes(_capacity(num_logical, p), self.partition_bytes(p), bucket, self.working_bytes)
+
+    def most_partitions(self, disk_read_bytes: int, max_partitions: int) -> tuple[int, Limit]:
+        """The largest p whose partitions and buckets are at least one disk read, and what limits it."""
+        limits: dict[Limit, int] = {"rows": self.num_nodes * self.record_bytes // disk_read_bytes}
+        limits["max_partitions"] = min(max_partitions, self.num_nodes)
+        if self.edges_bytes:
+            limits["edges"] = isqrt(self.edges_bytes // disk_read_bytes)
+        least = min(limits, key=lambda name: limits[name])
+        return max(1, limits[least]), least
+
+
+def _memory_bytes(capacity: int, partition_bytes: int, bucket_bytes: float, working_bytes: int) -> int:
+    return ceil(capacity * partition_bytes + _EDGE_COPIES * capacity**2 * bucket_bytes) + working_bytes
+
+
+def _capacity(num_logical: int, p: int) -> int:
+    return p if num_logical == 1 else 2 * p // num_logical
+
+
+def _settings(wanted: int, most: int, *, odd: bool) -> Iterator[tuple[int, int]]:
+    """Numbers of groups and partitions in order of preference: few groups, then many partitions, of one disk read."""
+    for num_logical in (1, *range(3, most + 1, 2 if odd else 1)):  # two groups are all
+        for size in range(max(1, wanted // num_logical), 0, -1):
+            yield num_logical, num_logical * size
+
+
+def _nothing_fits(sizes: _Sizes, settings: list[tuple[int, int]], memory: int, working: int) -> str:
+    num_logical, p = min(settings, key=lambda setting: sizes.memory(*setting))
+    needed = sizes.memory(num_logical, p)
+    return (
+        f"no buffer fits into {format_bytes(memory)}: the smallest, {_capacity(num_logical, p)} of {p} partitions, "
+        f"needs {format_bytes(needed)}, of which {format_bytes(working)} are working memory; raise memory_bytes to "
+        f"{needed}, lower working_bytes with smaller batches (or micro-batches), or raise max_partitions"
+    )

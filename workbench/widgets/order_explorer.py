@@ -1,0 +1,97 @@
+"""Orders of partitions through a buffer: their states, what they load, and their bias, before any training."""
+
+from collections.abc import Callable, Mapping, Sequence
+from functools import lru_cache
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any
+
+from workbench.outofcore.balanced import balanced_order
+from workbench.outofcore.beta import beta_order
+from workbench.outofcore.bucket_order import BucketOrder
+from workbench.outofcore.comet import comet_order
+from workbench.outofcore.permutation_bias import partition_bias
+from workbench.widgets.explore import explore
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+ORDERS: Mapping[str, Callable[..., BucketOrder]] = MappingProxyType(
+    {
+        "BETA": lambda p, c, groups, epoch: beta_order(p, c),
+        "COMET": lambda p, c, groups, epoch: comet_order(p, c, groups, epoch=epoch),
+        "balanced": lambda p, c, groups, epoch: balanced_order(p, c, groups, epoch=epoch),
+    }
+)
+"""Orders of edge buckets by name: functions of p, c, l (None: 2p/c) and the epoch."""
+
+_AUTOMATIC = "2p/c"
+
+
+def order_explorer(
+    *,
+    orders: Mapping[str, Callable[..., BucketOrder]] = ORDERS,
+    partitions: Sequence[int] = (16, 8, 12, 24, 32),
+    capacities: Sequence[int] = (4, 2, 6, 8),
+    groups: Sequence[int] = (4, 6, 8, 12, 16, 32),
+    epochs: range = range(4),
+) -> Any:
+    """Show `order_view` of two orders side by side, below controls for p, c, l and the epoch.
+
+    Args:
+        orders: name → function of p, c, l and the epoch; the first two are the initial ones.
+        partitions: numbers p of physical partitions; the first is the initial one.
+        capacities: numbers c of partitions in the buffer.
+        groups: numbers l of logical groups, besides 2p/c.
+        epochs: numbers of epochs, each of which has other random groups.
+
+    Returns:
+        A widget; the initial figure if ipywidgets is not installed.
+    """
+
+    @lru_cache(maxsize=64)
+    def made(name: str, p: int, c: int, num_groups: int | None, epoch: int) -> tuple[BucketOrder, float]:
+        order = orders[name](p, c, num_groups, epoch)
+        return order, partition_bias(order)
+
+    def view(left: str, right: str, p: int, c: int, logical_groups: int | None, epoch: int) -> "go.Figure":
+        return order_view({name: made(name, p, c, logical_groups, epoch) for name in dict.fromkeys((left, right))})
+
+    names = list(orders)
+    return explore(
+        view,
+        left=names,
+        right=names[1:] + names[:1],
+        p=partitions,
+        c=capacities,
+        logical_groups={_AUTOMATIC: None, **{str(number): number for number in groups}},
+        epoch=epochs,
+    )
+
+
+def order_view(orders: Mapping[str, tuple[BucketOrder, float]]) -> "go.Figure":
+    """Draw orders side by side on the same axes; each panel's heading says its loads and its bias.
+
+    Args:
+        orders: name → the order and its bias.
+
+    Raises:
+        ValueError: no orders.
+    """
+    from workbench.plots.sequence import draw_sequences
+
+    panels = [
+        (f"{name}: {order.num_loads} loads ({order.num_loads / order.num_partitions:.2f} p), B = {bias:.2f}", order)
+        for name, (order, bias) in orders.items()
+    ]
+    return draw_sequences(panels, title=_finding(orders), subtitle="columns: partitions; rows: states of the buffer")
+
+
+def _finding(orders: Mapping[str, tuple[BucketOrder, float]]) -> str:
+    """Say which order loads least, and which has the least bias."""
+    if len(orders) < 2:
+        return ", ".join(f"{name}: {order.num_states} states" for name, (order, _) in orders.items())
+    loads = {name: order.num_loads for name, (order, _) in orders.items()}
+    biases = {name: bias for name, (_, bias) in orders.items()}
+    fewest, least = min(loads, key=loads.__getitem__), min(biases, key=biases.__getitem__)
+    told = f"{fewest} loads least" if len(set(loads.values())) > 1 else "Equal loads"
+    return f"{told}; {least} has the least bias" if len(set(biases.values())) > 1 else f"{told}; equal bias"
