@@ -42,4 +42,4 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Bias and MRR by order."""
-    return means(table)[[*BY, "system", "bias", "mrr"]].sort_values([*BY, "bias"])
+    return means(table).sort_values(by=[*BY, "bias"]).filter([*BY, "system", "bias", "mrr"])

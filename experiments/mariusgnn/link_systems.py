@@ -126,7 +126,7 @@ class OnDisk(InMemory):
         """The order of an epoch."""
         config = self.config
         if config.system == BETA:
-            return wb.beta_order(config.num_partitions, config.capacity)
+            return wb.beta_order(config.num_partitions, config.capacity, seed=config.seed, epoch=epoch)
         make = wb.comet_order if config.system == COMET else wb.balanced_order
         return make(config.num_partitions, config.capacity, config.num_groups, seed=config.seed, epoch=epoch)
 

@@ -136,7 +136,7 @@ def test_a_second_epoch_at_a_time_is_refused(learnt: wb.PartitionStore) -> None:
             next(buffer.epoch(order))
         with pytest.raises(ValueError, match="writes to"):
             next(other.epoch(order))
-        running.close()
+        running.close()  # type: ignore[attr-defined]
         assert len(list(other.epoch(order))) == order.num_states
 
 

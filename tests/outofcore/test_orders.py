@@ -71,6 +71,18 @@ def test_beta_trains_a_bucket_in_the_first_state_that_holds_it(p, data):
     assert {(i, j): int(order.state_of_bucket[i, j]) for i, j in first} == first
 
 
+def test_beta_permutes_the_partitions_of_every_epoch():
+    plain, first, second = wb.beta_order(8, 3), *(wb.beta_order(8, 3, seed=0, epoch=epoch) for epoch in (0, 1))
+    assert not torch.equal(first.states, second.states) and not torch.equal(first.states, plain.states)
+    assert torch.equal(first.states, wb.beta_order(8, 3, seed=0).states)
+    for order in (first, second):
+        assert order.num_swaps == plain.num_swaps
+        assert sorted(order.state_of_bucket.flatten().tolist()) == sorted(plain.state_of_bucket.flatten().tolist())
+        for state, held in enumerate(order.states):
+            trained = (order.state_of_bucket == state).nonzero()
+            assert torch.isin(trained, held).all()
+
+
 @pytest.mark.parametrize("groups", [*range(1, 34), 64])
 def test_balanced_pairs_share_a_group_and_keep_pace(groups):
     pairs, counts = balanced_pairs(groups), [0] * groups

@@ -5,7 +5,10 @@ from itertools import pairwise
 import torch
 
 from workbench.core.errors import check_at_least
+from workbench.core.randomness import Purpose, permutation, stream
 from workbench.outofcore.bucket_order import BucketOrder
+
+_PARTITIONS = 6  # stream of an epoch
 
 
 def beta_states(num_partitions: int, capacity: int) -> list[list[int]]:
@@ -48,12 +51,15 @@ def beta_states(num_partitions: int, capacity: int) -> list[list[int]]:
     return states
 
 
-def beta_order(num_partitions: int, capacity: int) -> BucketOrder:
+def beta_order(num_partitions: int, capacity: int, *, seed: int | None = None, epoch: int = 0) -> BucketOrder:
     """BETA's epoch: every bucket is trained in the first state that holds both of its partitions.
 
     Args:
         num_partitions: number p of partitions.
         capacity: number c of partitions in the buffer, from 2 to p; if p is 1, 1.
+        seed: of a permutation of the partitions in each epoch, so that no partition is always trained last; None: they
+            come in the order of their numbers.
+        epoch: number of the epoch.
 
     Raises:
         ValueError: a number out of range.
@@ -64,6 +70,9 @@ def beta_order(num_partitions: int, capacity: int) -> BucketOrder:
     42
     """
     states = beta_states(num_partitions, capacity)
+    if seed is not None:
+        name = permutation(stream(seed, Purpose.ORDER, epoch, _PARTITIONS), num_partitions).tolist()
+        states = [[name[partition] for partition in slots] for slots in states]
     first = torch.full((num_partitions, num_partitions), -1, dtype=torch.int32)
     held = torch.tensor(states[0])
     first[held[:, None], held[None, :]] = 0

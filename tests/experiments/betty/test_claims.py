@@ -91,7 +91,7 @@ def test_a_stand_in_is_compared_with_what_it_stands_for():
     here = pd.DataFrame({"share": [0.375, 0.75]}, index=["synthetic-products", "mine"])
     table = side_by_side(paper, here, {"share": "saved"})
     assert table["data set"].tolist() == ["ogbn-products (here synthetic-products)", "cora", "mine"]
-    assert table.iloc[0, 1:].tolist() == [50.0, 37.5, -12.5] and pd.isna(table["saved: here (%)"][1])
+    assert table.iloc[0, 1:].tolist() == [50.0, 37.5, -12.5] and table["saved: here (%)"].isna().tolist()[1]
 
 
 def test_comparison_of_table6_is_relative():

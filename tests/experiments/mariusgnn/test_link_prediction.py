@@ -74,7 +74,7 @@ def test_every_system_trains_each_triple_once_per_epoch(encoder) -> None:
     rows = {}
     for system in SYSTEMS:
         update = {"encoder": encoder, "system": system, "epochs": 1}
-        [rows[system]] = link_prediction.run(config.model_copy(update=update))
+        [rows[system]] = link_prediction.run(config.model_copy(update=update))  # type: ignore[arg-type]
     assert all(0 < row["mrr"] < 1 and row["loss"] > 0 for row in rows.values())
     assert rows[MEMORY]["num_steps"] == 11 and "num_loads" not in rows[MEMORY]
     assert rows[COMET]["num_loads"] == rows[BALANCED]["num_loads"] > rows[BETA]["num_loads"]
