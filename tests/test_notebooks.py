@@ -39,5 +39,6 @@ def test_views_are_those_of_the_sweep(notebook: Path) -> None:
 def test_a_notebook_loads_its_figure_and_closes_like_the_others(notebook: Path) -> None:
     code = cells_of(notebook, "code")
     assert f'exp = wb.load_experiment("{notebook.parent.name}/{notebook.stem}")' in code[0]
+    assert code[0].rstrip().endswith("notebook.result(exp)"), "the result comes first"
     places = [next(i for i, cell in enumerate(code) if cell.startswith(start)) for start in CLOSING_CELLS]
     assert places == sorted(places)

@@ -1,4 +1,4 @@
-"""The closing cells of a figure's notebook: findings, recorded tables, and the runs in the store."""
+"""The first and the closing cells of a figure's notebook: result, findings, recorded tables, and its runs."""
 
 from collections.abc import Sequence
 
@@ -7,11 +7,22 @@ import pandas as pd
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.recorded import Recorded, recorded
 from workbench.report.markdown import markdown_table
+from workbench.report.result_box import result_box
+from workbench.report.smoke_findings import read_smoke_findings
 from workbench.tracking.compare import compare as compare_runs
 from workbench.tracking.opening import open_store
 from workbench.tracking.store import Store
 
 _NUM_RUNS = 5  # shown of a sweep
+
+
+def result(experiment: Experiment) -> None:
+    """Displays the claim, the recorded verdict at every size, and where the claim fails with reasons; runs nothing.
+
+    Args:
+        experiment: the figure.
+    """
+    _show_markdown(result_box(experiment, read_smoke_findings(experiment.name.partition("/")[0])))
 
 
 def findings(experiment: Experiment, table: pd.DataFrame, *, size: str) -> None:
