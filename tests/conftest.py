@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from workbench.distributed.rank_pool import RankPool
 
 os.environ.update(DGLBACKEND="pytorch", MLFLOW_DISABLE_TELEMETRY="true", KINETO_LOG_LEVEL="99")
+os.environ.pop("COLUMNS", None)  # of the terminal that the tests were started in: output that a test reads has no width
 if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores; tests of thread counts set their own
     os.environ.setdefault("WORKBENCH_NUM_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")

@@ -53,6 +53,7 @@ ALLOWED = {
     ("experiments/performance/caches.py", "run", "NamedTemporaryFile"): "libcachesim reads traces from files",
     ("experiments/batchgnn/distdgl.py", "main", "TemporaryDirectory"): "partitions that DGL writes for one run",
     ("experiments/batchgnn/distdgl.py", "main", "write_text"): "in that folder, before anything reads it",
+    ("experiments/mariusgnn/link_prediction.py", "run", "TemporaryDirectory"): "a store that one point reads",
     ("experiments/mariusgnn/node_classification.py", "run", "TemporaryDirectory"): "a store that one point reads",
     ("experiments/performance/out_of_core.py", "run", "TemporaryDirectory"): "a store that one point reads",
     ("experiments/performance/disk_rows.py", "run", "TemporaryDirectory"): "features that one point reads",

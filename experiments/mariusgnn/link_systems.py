@@ -68,6 +68,8 @@ class InMemory:
         options: dict[str, Any] = {**dims, "num_layers": config.num_layers, "seed": config.seed}
         self.encoder = None if config.encoder == "none" else wb.build_model(config.encoder, **options)
         models = [self.decoder] if self.encoder is None else [self.decoder, self.encoder]
+        for model in models:
+            model.to(config.device)
         self._optimizer = torch.optim.Adagrad([p for m in models for p in m.parameters()], lr=config.learning_rate)
         everyone = [-1] * config.num_layers
         self._loading: dict[str, Any] = {

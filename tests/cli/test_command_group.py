@@ -11,6 +11,7 @@ import pytest
 
 from workbench.cli import command, main
 from workbench.cli.data_command import data
+from workbench.cli.sweep_output import Described
 from workbench.tracking.file_store import FileStore
 
 
@@ -33,7 +34,7 @@ def stdout_of(monkeypatch):
 
 def test_any_number_of_failed_points_has_status_1(toys, uri, monkeypatch):
     """The shell sees a status modulo 256."""
-    monkeypatch.setattr("workbench.cli.sweep_output.run_and_describe", lambda *_, **__: ([], 256))
+    monkeypatch.setattr("workbench.cli.sweep_output.run_and_describe", lambda *_, **__: Described([], [], 256))
     assert main(["run", "toys/fig1", "--store", uri]) == 1
 
 
@@ -61,7 +62,7 @@ def test_errors_that_stderr_cannot_encode_are_escaped(toys, uri, monkeypatch):
     monkeypatch.setattr(sys, "stderr", io.TextIOWrapper(raw, encoding="ascii", errors="backslashreplace"))
     assert main(["run", "toys/é", "--store", uri]) == 1
     sys.stderr.flush()
-    assert b"no experiment 'toys/\\xe9'" in raw.getvalue()
+    assert b"figure 'toys/\\xe9' is not known" in raw.getvalue()
 
 
 def test_the_error_handler_of_stdout_is_kept(toys, uri, stdout_of):

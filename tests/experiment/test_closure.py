@@ -192,5 +192,5 @@ print(json.dumps(sorted(name for name in set(sys.modules) - before if name.start
 def test_all_that_a_run_loads_is_in_the_closure() -> None:
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True, timeout=300)
     loaded = json.loads(done.stdout.splitlines()[-1])
-    assert "workbench.kernels.relabel" in loaded
+    assert "workbench.nn.graph_models" in loaded
     assert not set(loaded) - set(load_experiment("betty/table6").code())

@@ -19,7 +19,7 @@ from workbench.cli.shared_options import figure_argument, names_argument, page_o
 @click.option("--all", "all_columns", is_flag=True, help="All columns: sizes, source, and whose rows a figure shows.")
 @store_option
 def list_figures(names: tuple[str, ...], all_columns: bool, store: str | None) -> None:
-    """List the figures and tables that can be reproduced, and the number of points that were run by size."""
+    """List the figures and tables, and how much of them was run."""
     import pandas as pd
 
     from workbench.report.terminal_width import fitted_table, terminal_width
@@ -87,10 +87,11 @@ def run(figure: str, assignments: tuple[str, ...], record: bool, store: str | No
 def reproduce(
     names: tuple[str, ...], run_all: bool, record: bool, store: str | None, output: Path | None, **how: Any
 ) -> None:
-    """Run the figures that changed, say a line per sweep, and write the report.
+    """Run the figures that changed, and write the report.
 
-    Tables go to a folder beside the page. Names restrict this to papers or figures. A figure is unchanged if all its
-    points finished, and it was drawn and logged, with the present code, configuration and data.
+    Each sweep prints one line; tables go to a folder beside the page. Names restrict this to papers or figures. A
+    figure is unchanged if all its points finished, and it was drawn and logged, with the present code, configuration
+    and data.
     """
     from workbench.cli.reproduction import Reproduction
     from workbench.report.terminal_width import terminal_width

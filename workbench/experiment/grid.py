@@ -44,7 +44,7 @@ class Grid:
             fixed = {**self.fixed, outer: _within(self.fixed.get(outer, {}), inner, value)}
             return replace(self, axes=axes) if outer in self.axes else replace(self, fixed=fixed)
         one = key not in self.axes and not (
-            key in self.fixed and isinstance(value, list) and _is_single(self.fixed[key])
+            key in self.fixed and isinstance(value, list) and value and _is_single(self.fixed[key])
         )
         if not one:
             fixed = {name: kept for name, kept in self.fixed.items() if name != key}

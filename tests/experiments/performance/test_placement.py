@@ -45,4 +45,4 @@ def test_claims_can_fail(name: str, column: str, value: float, spoiled: str) -> 
 
 def test_drawn() -> None:
     figure = placement.draw(table_that_holds(), pd.DataFrame())
-    assert [trace.name for trace in figure.data] == ["Algorithm 1", "search", "METIS"]
+    assert [trace.name for trace in figure.data] == ["METIS", "Algorithm 1", "search"]
