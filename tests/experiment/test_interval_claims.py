@@ -84,3 +84,9 @@ def test_two_bounds_are_an_equivalence_test():
     assert decided(runs(a=narrow), **margin) == "held"
     assert decided(runs(a=wide), **margin) == "undecided"  # contains 0, which shows nothing
     assert decided(runs(a=narrow, b=far), **margin) == "did not hold"
+
+
+def test_half_widths_have_no_sign():
+    table = runs(a=[0.1, 0.2, 0.3])
+    found = expected_within("name", "statement", table, value="value", by=["case"], most=1.0, form="+.2%")
+    assert "+20.00% ± 24.84%" in found.evidence

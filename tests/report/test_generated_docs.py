@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from workbench.paths import project_root
-from workbench.report.generated_docs import documents, regenerated
+from workbench.report.generated_docs import documents, notebooks, regenerated, with_result_box
 
 
 def test_documents_with_generated_parts() -> None:
@@ -18,6 +18,14 @@ def test_documents_with_generated_parts() -> None:
 def test_generated_parts_are_up_to_date(file: Path) -> None:
     text = file.read_text(encoding="utf-8")
     assert text == regenerated(text), f"{file.name} is out of date: run `make figures`"
+
+
+def test_result_boxes_of_notebooks_are_up_to_date() -> None:
+    stale = []
+    for file, figure in notebooks().items():
+        text = file.read_text(encoding="utf-8")
+        stale += [file.name] if text.rstrip() != with_result_box(text, figure).rstrip() else []
+    assert not stale, "out of date: run `make figures`"
 
 
 def test_only_the_marked_part_changes() -> None:

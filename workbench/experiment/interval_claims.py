@@ -110,4 +110,5 @@ def _evidence(found: Any, value: str, by: Sequence[str], least: float, most: flo
     counted = f"{inside} of {len(found)} intervals within the bounds, {outside} outside"
     if least == most:
         counted = f"{len(found) - outside} of {len(found)} intervals contain {most:g}"
-    return f"{counted}; the worst mean, {case}: {worst[value]:{form}} ± {worst.half_width:{form}}"
+    width = f"{worst.half_width:{form.replace('+', '')}}"
+    return f"{counted}; the worst mean, {case}: {worst[value]:{form}} ± {width}"

@@ -1,10 +1,12 @@
-"""The generated parts of README.md and docs/: `python -m workbench.report.generated_docs [--smoke]`.
+"""The generated parts of README.md, docs/ and notebooks: `python -m workbench.report.generated_docs [--smoke]`.
 
 A document marks them by `<!-- generated: NAME -->` and `<!-- end of generated -->`. All are functions of the recorded
-tables and the recorded smoke findings; `--smoke` runs the smoke size first and records its findings.
+tables and the recorded smoke findings; `--smoke` runs the smoke size first and records its findings. In the notebook of
+a figure, the output of its first cell is its result box.
 """
 
 import argparse
+import json
 import re
 from collections.abc import Callable, Iterator
 from functools import cache
@@ -20,6 +22,7 @@ from workbench.experiment.recorded import Recorded, recorded
 from workbench.files import write_file
 from workbench.paths import project_root, shown_path
 from workbench.report.markdown import markdown_table
+from workbench.report.result_box import box_of
 from workbench.report.smoke_findings import read_smoke_findings, run_smoke, write_smoke_findings
 from workbench.report.verdicts import FigureVerdicts, details, figure_rows, paper_row, verdicts
 
@@ -34,6 +37,27 @@ def documents() -> list[Path]:
     """Returns README.md and the files in docs/ that have generated parts."""
     files = [project_root() / "README.md", *sorted((project_root() / "docs").glob("*.md"))]
     return [file for file in files if _PART.search(file.read_text(encoding="utf-8"))]
+
+
+def notebooks() -> dict[Path, FigureVerdicts]:
+    """Returns the notebooks of all figures, with their verdicts."""
+    figures = [figure for paper in _papers().values() for figure in paper]
+    return {project_root() / "notebooks" / f"{figure.experiment.name}.ipynb": figure for figure in figures}
+
+
+def with_result_box(text: str, figure: FigureVerdicts) -> str:
+    """Returns a notebook whose first code cell shows the figure's result box.
+
+    Args:
+        text: the notebook's file.
+        figure: verdicts of the figure.
+    """
+    content = json.loads(text)
+    first = next(cell for cell in content["cells"] if cell["cell_type"] == "code")
+    box = box_of(figure.experiment, figure.sections)
+    data = {"text/markdown": box.splitlines(keepends=True), "text/plain": ["<IPython.core.display.Markdown object>"]}
+    first["outputs"] = [{"data": data, "metadata": {}, "output_type": "display_data"}]
+    return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
 
 
 def regenerated(text: str) -> str:
@@ -132,6 +156,8 @@ def main() -> None:
         _papers.cache_clear()
     for file in documents():
         write_file(file, regenerated(file.read_text(encoding="utf-8")))
+    for file, figure in notebooks().items():
+        write_file(file, with_result_box(file.read_text(encoding="utf-8"), figure))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,17 @@ def result_box(experiment: Experiment, smoke: Mapping[str, Sequence[Finding]]) -
         experiment: the figure.
         smoke: "paper/figure" to its findings at the smoke size.
     """
-    spec, sections = experiment.spec, verdicts([experiment], smoke)[0].sections
+    return box_of(experiment, verdicts([experiment], smoke)[0].sections)
+
+
+def box_of(experiment: Experiment, sections: Sequence[Section]) -> str:
+    """Formats the verdicts of a figure as a quoted block of Markdown.
+
+    Args:
+        experiment: the figure.
+        sections: its recorded verdicts, one per size.
+    """
+    spec = experiment.spec
     lines = [
         f"**Claim.** {escaped(spec.claim)} *({experiment.paper}, {escaped(spec.source)})*",
         "",
