@@ -29,10 +29,10 @@ def test_result_boxes_of_notebooks_are_up_to_date() -> None:
 
 
 def test_only_the_marked_part_changes() -> None:
-    text = "before\n<!-- generated: summary -->\nold\n<!-- end of generated -->\nafter\n"
+    text = "before\n<!-- generated: summary -->\nstale\n<!-- end of generated -->\nafter\n"
     new = regenerated(text)
     assert new.startswith("before\n<!-- generated: summary -->\n\n| paper |")
-    assert new.endswith("\n\n<!-- end of generated -->\nafter\n") and "old" not in new
+    assert new.endswith("\n\n<!-- end of generated -->\nafter\n") and "stale" not in new
     assert regenerated(new) == new
 
 
