@@ -38,9 +38,10 @@ def draw_redundancy_graph(mb: MiniBatch, part: Tensor) -> go.Figure:
     figure.add_heatmap(z=a[order].numpy(), x=sources, y=seeds, coloraxis="coloraxis", row=1, col=1)
     figure.add_heatmap(z=c[order][:, order].numpy(), x=seeds, y=seeds, coloraxis="coloraxis", row=1, col=2)
     for at in (torch.bincount(part).cumsum(0)[:-1] - 0.5).tolist():
-        figure.add_hline(at, line_color="black", row=1, col=1)
-        figure.add_hline(at, line_color="black", row=1, col=2)
-        figure.add_vline(at, line_color="black", row=1, col=2)
+        left, right = {"row": 1, "col": 1}, {"row": 1, "col": 2}
+        figure.add_hline(at, line_color="black", **left)  # type: ignore[arg-type]
+        figure.add_hline(at, line_color="black", **right)  # type: ignore[arg-type]
+        figure.add_vline(at, line_color="black", **right)  # type: ignore[arg-type]
     figure.update_xaxes(type="category").update_yaxes(type="category", autorange="reversed")
     title = f"The cut separates seeds that share in-neighbours {cut} times"
     return figure.update_layout(title=title, height=460, coloraxis={"colorscale": "Blues"})

@@ -157,7 +157,10 @@ def main() -> None:
     for file in documents():
         write_file(file, regenerated(file.read_text(encoding="utf-8")))
     for file, figure in notebooks().items():
-        write_file(file, with_result_box(file.read_text(encoding="utf-8"), figure))
+        old = file.read_text(encoding="utf-8")
+        new = with_result_box(old, figure)
+        if json.loads(new) != json.loads(old):  # leaves the form of files alone
+            write_file(file, new)
 
 
 if __name__ == "__main__":
