@@ -53,6 +53,9 @@ REFUSING: dict[str, Callable[[], object]] = {
     "draw_cooperation": lambda: import_module("workbench.plots.cooperation").draw_cooperation(
         HALO, PARTS, read={}, again={}, link_bytes=torch.zeros(2, 2), title=""
     ),
+    "draw_redundancy_graph": lambda: import_module("workbench.plots.redundancy_graph").draw_redundancy_graph(
+        HALO, PARTS
+    ),
     "draw_micro_batches": lambda: import_module("workbench.plots.batch_drawing").draw_micro_batches(HALO, [HALO]),
     "estimate_memory": lambda: wb.estimate_memory(MODEL, HALO),
     "estimator_for": lambda: wb.estimator_for(SETUP, HALO),
@@ -90,6 +93,7 @@ HANDLING = {
     "node_markers": "a part of both drawings, which refuse",
     "pairs": "a part of both drawings, which refuse",
     "positions": "a part of both drawings, which refuse",
+    "shared_neighbors": "a part of draw_redundancy_graph, which refuses",
     "Recovery": "its callback receives micro-batches that were split",
     "stage": "fetches the rows of owned inputs",
     "window_fetches": "counts the rows of owned inputs",
