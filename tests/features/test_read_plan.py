@@ -2,7 +2,7 @@
 
 import numpy as np
 import torch
-from hypothesis import given
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from workbench.features.read_plan import MAX_GAP, MAX_READ, buffer_bytes, plan_reads
@@ -33,16 +33,20 @@ def test_reads_cover_all_records_and_no_wide_gap(ids: list[int], record_bytes: i
 
 
 @given(
-    sizes=st.lists(st.integers(0, 4000), min_size=1, max_size=100, unique=True),
+    ids=st.lists(st.integers(0, 4000), min_size=1, max_size=100, unique=True),
     record_bytes=st.sampled_from([16, 9000, MAX_READ]),
     threads=st.sampled_from([1, 16]),
 )
-def test_tasks_fit_into_a_buffer_and_occupy_all_threads(sizes: list[int], record_bytes: int, threads: int) -> None:
-    plan = plan_reads(torch.tensor(sizes), record_bytes, block=512, threads=threads)
+@example(ids=[0, 352, 896, 1440, 1984, 2560, 3136, 3360], record_bytes=16, threads=16)  # two short reads, one task
+def test_tasks_fit_into_a_buffer_and_are_a_quarter_of_a_thread_s_share(
+    ids: list[int], record_bytes: int, threads: int
+) -> None:
+    plan = plan_reads(torch.tensor(ids), record_bytes, block=512, threads=threads)
     assert plan.tasks[0] == 0 and plan.tasks[-1] == len(plan.sizes) and (np.diff(plan.tasks) > 0).all()
     task_bytes = np.add.reduceat(plan.sizes, plan.tasks[:-1])
     assert (task_bytes <= buffer_bytes(record_bytes, 512)).all()
-    assert len(task_bytes) >= min(len(plan.sizes), threads)
+    before_last = task_bytes - plan.sizes[plan.tasks[1:] - 1]
+    assert (before_last < max(1, plan.sizes.sum() / (4 * threads))).all()
 
 
 def test_a_long_record_is_read_once() -> None:

@@ -1,5 +1,6 @@
 """Fennel (Tsourakakis et al.: "FENNEL: streaming graph partitioning for massive scale graphs", WSDM 2014)."""
 
+import numpy as np
 import torch
 
 from workbench.partition.graph.greedy import Objective
@@ -29,5 +30,5 @@ def fennel_objective(num_nodes: int, num_parts: int, num_edges: int | None, capa
             'num_edges=, or use method="ldg"'
         )
     alpha = num_parts**0.5 * (num_edges / 2) / max(1, num_nodes) ** _GAMMA
-    sizes = torch.arange(capacity + 1, dtype=torch.float64)
-    return Objective(torch.ones_like(sizes), alpha * _GAMMA * sizes.pow(_GAMMA - 1))
+    roots = torch.from_numpy(np.sqrt(np.arange(capacity + 1.0)))  # |P|^(γ−1); torch's depend on the machine's rounding
+    return Objective(torch.ones_like(roots), alpha * _GAMMA * roots)
