@@ -42,3 +42,10 @@ def test_a_notebook_loads_its_figure_and_closes_like_the_others(notebook: Path) 
     assert code[0].rstrip().endswith("notebook.result(exp)"), "the result comes first"
     places = [next(i for i, cell in enumerate(code) if cell.startswith(start)) for start in CLOSING_CELLS]
     assert places == sorted(places)
+
+
+@pytest.mark.parametrize("notebook", NOTEBOOKS, ids=NAMES)
+def test_size_and_device_are_parameters_of_papermill(notebook: Path) -> None:
+    cells = json.loads(notebook.read_text(encoding="utf-8"))["cells"]
+    (cell,) = [cell for cell in cells if "parameters" in cell["metadata"].get("tags", [])]
+    assert {line.partition(" =")[0] for line in cell["source"]} >= {"SIZE", "DEVICE"}

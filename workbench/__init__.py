@@ -49,6 +49,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.distributed.rank_pool import RankPool as RankPool
     from workbench.experiment.figure_loader import load_experiment as load_experiment
     from workbench.experiment.finding import Finding as Finding
+    from workbench.experiment.track import track as track
     from workbench.features.aggregate_cost import InputHop as InputHop
     from workbench.features.cache.costs import CacheCost as CacheCost
     from workbench.features.cache.costs import cache_costs as cache_costs
@@ -272,6 +273,7 @@ _NAMES = {
     "distributed.rank_pool": ["RankPool"],
     "experiment.finding": ["Finding"],
     "experiment.figure_loader": ["load_experiment"],
+    "experiment.track": ["track"],
     "features.aggregate_cost": ["InputHop"],
     "features.cache.costs": ["CacheCost", "cache_costs"],
     "features.cache.policies": ["CACHE_POLICIES"],

@@ -42,11 +42,36 @@
   plots.forEach((plot) => near.observe(plot));
   narrow.addEventListener("change", () => plots.filter((plot) => authored.has(plot)).forEach(fit));
 
+  // A link to a figure, or to one of its sizes, opens it.
+  const figures = all("details.figure");
+  function reveal() {
+    const target = location.hash && document.getElementById(location.hash.slice(1));
+    const figure = target && target.closest("details.figure");
+    if (!figure) return;
+    figure.open = true;
+    target.scrollIntoView();
+  }
+  window.addEventListener("hashchange", reveal);
+  document.addEventListener("click", (event) => {
+    const link = event.target.closest("a");
+    if (link && link.hash && link.hash === location.hash) reveal();  // the address does not change
+  });
+  reveal();
+  const unfoldAll = document.getElementById("unfold");
+  unfoldAll.addEventListener("click", () => {
+    const open = unfoldAll.textContent === "Open all";
+    figures.forEach((figure) => { figure.open = open; });
+    unfoldAll.textContent = open ? "Close all" : "Open all";
+  });
+
   // Printing draws what is shown and resizes plots to the width of the paper; folded parts are unfolded.
-  const printed = () => plots.filter((plot) => plot.offsetParent !== null || plot.closest(".only"));
+  const printed = () => plots.filter((plot) => (
+    document.body.classList.contains("one-figure") ? plot.closest(".only") : plot.offsetParent !== null));
   window.addEventListener("beforeprint", () => {
     all("details").forEach((part) => { part.dataset.was = part.open ? "open" : ""; });
-    all(".evidence, .provenance").forEach((part) => { part.open = true; });
+    if (!document.body.classList.contains("one-figure")) {
+      all("details.figure, .evidence, .provenance").forEach((part) => { part.open = true; });
+    }
     printed().forEach((plot) => { draw(plot); plotly().relayout(plot, {width: 660}); });
   });
   window.addEventListener("afterprint", () => {
