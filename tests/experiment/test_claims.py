@@ -95,7 +95,7 @@ def test_monotone():
     assert monotone([8, 4, 4, 1]).held
     rising = monotone([8, 4, 5, 1])
     assert not rising.held and "largest step back 25.0%" in rising.evidence
-    assert "from 8 (k 1) to 1 (k 4)" in rising.evidence
+    assert "from 8 B (k 1) to 1 B (k 4)" in rising.evidence
     assert monotone([8, 4, 5, 1], tolerance=0.3).held
     assert monotone([1, 2, 2], falling=False).held
     assert not monotone([2, 1], falling=False).held

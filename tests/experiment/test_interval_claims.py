@@ -48,7 +48,7 @@ def test_evidence_names_the_worst_case():
         "name", "statement", runs(a=[-1.0, -1.0], b=[0.5, 0.5], c=[-2.0, 2.2]), value="value", by=["case"], most=0.0
     )
     assert found.evidence.startswith("1 of 3 intervals within the bounds, 1 outside;")
-    assert found.evidence.endswith("case b: 0.5 ± 0")
+    assert found.evidence.endswith("mean, b: 0.5 ± 0")
 
 
 def test_single_runs_are_not_enough():
@@ -64,7 +64,7 @@ def test_equal_bounds_are_a_value_that_intervals_must_contain():
     found = expected_within(
         "name", "statement", runs(a=across, b=surely_above), value="value", by=["case"], least=0.0, most=0.0
     )
-    assert found.evidence.startswith("1 of 2 intervals contain 0; the worst mean, case b: 1 ±")
+    assert found.evidence.startswith("1 of 2 intervals contain 0; the worst mean, b: 1 ±")
 
 
 def decided(table: pd.DataFrame, **options: object) -> str:

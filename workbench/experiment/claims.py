@@ -6,6 +6,7 @@ from typing import Any
 import pandas as pd
 
 from workbench.experiment.finding import Finding
+from workbench.experiment.wording import case_words, plain, quantity
 
 
 def least(
@@ -43,7 +44,8 @@ def least(
     )  # a case in which the winner failed is lost
     won = int((ratios <= 1).sum())
     worst, best = (
-        f"{_case(by, at)}: {winner} {ratio - 1:+.1%} against {cases.loc[at, rivals].astype(float).idxmin()}"
+        f"{case_words(by, at)}: {plain(winner)} {ratio - 1:+.1%} against "
+        f"{plain(cases.loc[at, rivals].astype(float).idxmin())}"
         for at, ratio in ((ratios.idxmax(), ratios.max()), (ratios.idxmin(), ratios.min()))
     )
     evidence = f"{won} of {len(ratios)} cases; best {best}; worst {worst}"
@@ -88,8 +90,8 @@ def ratio(
     middle, most = float(ratios.median()), float(ratios.max())
     evidence = (
         f"median {middle:.3g} (wanted: {median:g}), {int((ratios <= median).sum())} of {len(ratios)} cases within it; "
-        f"best {ratios.min():.3g}, {_case(by, ratios.idxmin())}; worst {most:.3g}"
-        f"{'' if worst == float('inf') else f' (wanted: {worst:g})'}, {_case(by, ratios.idxmax())}"
+        f"best {ratios.min():.3g}, {case_words(by, ratios.idxmin())}; worst {most:.3g}"
+        f"{'' if worst == float('inf') else f' (wanted: {worst:g})'}, {case_words(by, ratios.idxmax())}"
     )
     return Finding(name, statement, middle <= median and most <= worst, evidence, timed)
 
@@ -131,10 +133,11 @@ def monotone(
     kept = int((worst >= -tolerance).sum())
     at = worst.idxmin()
     ends = series.loc[[at], columns].dropna(axis=1).iloc[0]
+    first, last = (f"{quantity(ends.iloc[i], value)} ({case_words([along], ends.index[i])})" for i in (0, -1))
+    back = -float(worst[at])
     evidence = (
-        f"{kept} of {len(worst)} series; the worst, {_case(by, at)}: from {_short(ends.iloc[0])} "
-        f"({along} {ends.index[0]}) to {_short(ends.iloc[-1])} ({along} {ends.index[-1]}), "
-        f"largest step back {max(0.0, -float(worst[at])):.1%}"
+        f"{kept} of {len(worst)} series; the worst, {case_words(by, at)}: from {first} to {last}"
+        f"{f', largest step back {back:.1%}' if back > 0 else ''}"
     )
     return Finding(name, statement, kept == len(worst), evidence, timed)
 
@@ -173,7 +176,7 @@ def within(
     values: Any = known.set_index(list(by))[value].astype(float)
     kept = int(values.between(least, most).sum())
     ends = {"least": values.argmin(), "most": values.argmax()}
-    told = [f"{end} {_case(by, values.index[at])}: {format(values.iloc[at], form)}" for end, at in ends.items()]
+    told = [f"{end} {case_words(by, values.index[at])}: {format(values.iloc[at], form)}" for end, at in ends.items()]
     if values.nunique() == 1:
         told = [f"{format(values.iloc[0], form)} in all"]
     evidence = f"{kept} of {len(values)} cases; median {format(values.median(), form)}; {'; '.join(told)}"
@@ -198,12 +201,3 @@ def _over(value: Any, other: Any) -> Any:
 
 def _pivot(table: pd.DataFrame, value: str, columns: str, by: Sequence[str]) -> pd.DataFrame:
     return table.pivot_table(index=list(by), columns=columns, values=value, aggfunc="median")
-
-
-def _case(by: Sequence[str], at: Any) -> str:
-    values = at if isinstance(at, tuple) else (at,)
-    return ", ".join(f"{name} {value}" for name, value in zip(by, values, strict=True))
-
-
-def _short(value: float) -> str:
-    return f"{value:,.0f}" if abs(value) >= 1000 else f"{value:.4g}"

@@ -7,6 +7,7 @@ import pandas as pd
 
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import CONFIDENCE, mean_intervals
+from workbench.experiment.wording import case_words
 
 _ROUNDING = 1e-6  # of values of magnitude 1: recorded tables have seven digits
 
@@ -105,7 +106,7 @@ def _simultaneous(
 def _evidence(found: Any, value: str, by: Sequence[str], least: float, most: float, form: str) -> str:
     excess = (found[value] - most).clip(lower=least - found[value])
     worst = found.loc[excess.idxmax()]
-    case = ", ".join(f"{column} {worst[column]}" for column in by)
+    case = case_words(by, tuple(worst[column] for column in by))
     inside, outside = int(found.inside.sum()), int(found.outside.sum())
     counted = f"{inside} of {len(found)} intervals within the bounds, {outside} outside"
     if least == most:
