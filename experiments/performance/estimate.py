@@ -98,7 +98,7 @@ def sequence(rng: random.Random, graphs: Sequence[str]) -> Iterator[Case]:
         }
 
 
-def _prepare(case: Case) -> tuple[Any, list[wb.MiniBatch], torch.optim.Optimizer]:
+def _prepare(case: Case) -> tuple[Any, wb.MiniBatch, list[wb.MiniBatch], torch.optim.Optimizer]:
     seeds = random_nodes(nodes_with_neighbors(case["graph"]), case["num_seeds"], seed=case["seed"])
     case |= {"num_layers": len(case["fanouts"]), "num_seeds": len(seeds)}
     batch = wb.NeighborSampler(case["fanouts"], seed=case["seed"]).sample(case_graph(case["graph"]), seeds)
@@ -107,14 +107,14 @@ def _prepare(case: Case) -> tuple[Any, list[wb.MiniBatch], torch.optim.Optimizer
     optimizer = _OPTIMIZERS[case["optimizer"]](model.parameters())
     parts = min(case["num_parts"], case["num_seeds"])
     micro = batch.split(wb.partition_batch(batch, parts, method="random", seed=case["seed"]))
-    return model, micro, optimizer
+    return model, batch, micro, optimizer
 
 
 def _measure(case: Case) -> dict[str, Any] | None:
     """The row of a configuration; None if its estimate is too large to be measured."""
-    model, micro, optimizer = _prepare(case)
+    model, batch, micro, optimizer = _prepare(case)
     start = time.perf_counter()
-    estimate = estimator_for(TrainingSetup(model, optimizer=optimizer), micro[0])
+    estimate = estimator_for(TrainingSetup(model, optimizer=optimizer), batch)
     estimates = [estimate(mb, accumulating=position > 0) for position, mb in enumerate(micro)]
     seconds = (time.perf_counter() - start) / len(micro)
     if max(e.peak_bytes for e in estimates) > _MOST_BYTES:

@@ -8,6 +8,7 @@ from workbench.widgets.cooperation_explorer import RANK_SAMPLERS, cooperation_ex
 from workbench.widgets.curve_explorer import curve_explorer, curve_view
 from workbench.widgets.degree_explorer import degree_explorer, degree_view
 from workbench.widgets.explore import explore
+from workbench.widgets.locality_explorer import LOCALITY_FACTORS, locality_explorer, locality_view
 from workbench.widgets.macrobatch_explorer import macrobatch_explorer, macrobatch_view
 from workbench.widgets.micro_batch_explorer import micro_batch_explorer, micro_batch_view
 from workbench.widgets.order_explorer import ORDERS, order_explorer, order_view
@@ -19,6 +20,7 @@ from workbench.widgets.work_explorer import WORK_SAMPLERS, work_explorer, work_v
 __all__ = [
     "CACHE_SHARES",
     "DEVICE_TOPOLOGIES",
+    "LOCALITY_FACTORS",
     "ORDERS",
     "RANK_SAMPLERS",
     "WORK_SAMPLERS",
@@ -32,6 +34,8 @@ __all__ = [
     "degree_explorer",
     "degree_view",
     "explore",
+    "locality_explorer",
+    "locality_view",
     "macrobatch_explorer",
     "macrobatch_view",
     "make_plan",
