@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Iterator
+from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 import pandas as pd
 from pydantic import PositiveInt
 
-from experiments.mariusgnn.link_systems import BALANCED, BETA, COMET, MEMORY, SYSTEMS, LinkConfig
+from experiments.mariusgnn.link_systems import BALANCED, BETA, COMET, DGL, MEMORY, SYSTEMS, LinkConfig
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import mean_intervals
@@ -32,6 +33,9 @@ class Config(LinkConfig):
 
 
 def run(config: Config) -> Iterator[dict[str, Any]]:
+    """One row per epoch; none of DGL where it is not installed."""
+    if config.system == DGL and not find_spec("dgl"):
+        return
     kg = config.dataset.load()
     with TemporaryDirectory() as folder:
         system = SYSTEMS[config.system](config, kg, Path(folder) / "store")

@@ -9,11 +9,13 @@ from pydantic import Field, PositiveInt
 from torch import Tensor
 
 import workbench as wb
+from experiments.performance.link_prediction_dgl import DglLinks
+from workbench.core.randomness import Purpose, permutation, stream
 from workbench.experiment.config import DataPointConfig
 
-MEMORY, COMET, BETA, BALANCED = "in memory", "COMET", "BETA", "balanced"
+MEMORY, COMET, BETA, BALANCED, DGL = "in memory", "COMET", "BETA", "balanced", "DGL"
 Encoder = Literal["none", "sage-mean", "gat"]
-System = Literal["in memory", "COMET", "BETA", "balanced"]
+System = Literal["in memory", "COMET", "BETA", "balanced", "DGL"]
 
 
 class LinkConfig(DataPointConfig):
@@ -22,7 +24,7 @@ class LinkConfig(DataPointConfig):
     Args:
         encoder: kind of the layer over learnt rows; "none": the decoder alone.
         num_layers: layers of the encoder.
-        system: "in memory", or the order of the partitions from disk.
+        system: "in memory", the order of the partitions from disk, or DGL's sampler and layers in memory.
         dim: width of all rows.
         std: standard deviation of the rows' and the relations' initial values.
         learning_rate: of Adagrad, for rows and parameters.
@@ -84,11 +86,13 @@ class InMemory:
 
     def _prepare(self, folder: Path) -> None:
         config, kg = self.config, self.kg
-        generator = torch.Generator().manual_seed(config.seed)
-        values = config.std * torch.randn(kg.num_entities, config.dim, generator=generator)
-        self._rows = wb.LearnedRows(values, lr=config.learning_rate)
+        self._rows = wb.LearnedRows(self._initial_values(), lr=config.learning_rate)
         pairs = {"pairs": kg.train[:, [0, 2]].T.contiguous(), "relation": kg.train[:, 1].contiguous()}
         self._batches = wb.edge_batches(kg.graph(), **pairs, **self._loading)
+
+    def _initial_values(self) -> Tensor:
+        generator = torch.Generator().manual_seed(self.config.seed)
+        return self.config.std * torch.randn(self.kg.num_entities, self.config.dim, generator=generator)
 
     def epoch(self, epoch: int) -> Iterator[Tensor]:
         """Train an epoch; yields the sum of the losses of every batch."""
@@ -152,4 +156,48 @@ class OnDisk(InMemory):
         return {"disk_bytes": self._bytes, "num_loads": self._loads, "bias": self._bias}
 
 
-SYSTEMS: dict[str, type[InMemory]] = {MEMORY: InMemory, COMET: OnDisk, BETA: OnDisk, BALANCED: OnDisk}
+class WithDgl(InMemory):
+    """DGL's sampler and GraphSAGE in memory, torch's sparse rows; negatives are scored by matrix products.
+
+    Training begins with the values of the library's model, which ranks the triples with the trained ones.
+
+    Raises:
+        ValueError: an encoder, or edges to exclude, that it has no form of.
+    """
+
+    def _prepare(self, folder: Path) -> None:
+        config = self.config
+        if config.encoder == "gat" or config.exclude == "targets" or config.num_layers > 1:
+            raise ValueError(
+                f"encoder {config.encoder!r}, {config.num_layers} layers, exclude={config.exclude!r}: DGL's side "
+                "has one layer of sage-mean or none, and excludes edges in both directions or none"
+            )
+        encoder = "none" if self.encoder is None else "sage"
+        options = {"rows": "torch", "scoring": "products", "lr": config.learning_rate}
+        self._peer = DglLinks(self.kg, self._initial_values(), encoder=encoder, **options)
+        with torch.no_grad():
+            self._peer.relations.copy_(self.decoder.relations)
+        if self.encoder is not None and self._peer.conv is not None:
+            self._peer.conv.load_state_dict(self.encoder.layers[0].state_dict())
+
+    def epoch(self, epoch: int) -> Iterator[Tensor]:
+        config, kg = self.config, self.kg
+        excluded = torch.empty(0, dtype=torch.int64) if config.exclude == "none" else None
+        order = permutation(stream(config.seed, Purpose.SHUFFLE, epoch), len(kg.train))
+        generator = torch.Generator().manual_seed(config.seed + epoch)
+        for edges in order.split(config.batch_size):
+            shape = 2, config.chunks, config.negatives
+            yield self._peer.step(edges, torch.randint(kg.num_entities, shape, generator=generator), excluded)
+
+    def metrics(self, triples: Tensor) -> wb.LinkMetrics:
+        with torch.no_grad():
+            self.decoder.relations.copy_(self._peer.relations)
+        if self.encoder is not None and self._peer.conv is not None:
+            self.encoder.layers[0].load_state_dict(self._peer.conv.state_dict())
+        return super().metrics(triples)
+
+    def _values(self) -> Tensor:
+        return self._peer.rows.weight.detach()
+
+
+SYSTEMS: dict[str, type[InMemory]] = {MEMORY: InMemory, COMET: OnDisk, BETA: OnDisk, BALANCED: OnDisk, DGL: WithDgl}
