@@ -82,15 +82,15 @@ def locality_view(
     order = EpochOrder(len(train), batch_size, seed=seed)
     seeds = [train[at] for _, at in zip(range(num_batches), (at for _, at in order.positions(0)), strict=False)]
     table = [
-        {"f": f, "draws": name, **counts}
+        {"factor f": f, "draws": name, **counts}
         for f in sorted({*LOCALITY_FACTORS, factor})
         for name, counts in _count(dataset, buffered, f, hops, fanouts, seeds, seed)
     ]
-    plain, chosen = (next(row["moved rows"] for row in table if row["f"] == f) for f in (1, factor))
+    plain, chosen = (next(row["rows to move"] for row in table if row["factor f"] == f) for f in (1, factor))
     figure = lines(
         table,
-        x="f",
-        y=["moved rows", "read rows"],
+        x="factor f",
+        y=["rows to move", "rows read"],
         group="draws",
         log_x=True,
         title=f"f = {factor:g}: {chosen:,.0f} rows to move per batch instead of {plain:,.0f}",
@@ -116,4 +116,4 @@ def _count(
         batches = [sampler.sample(dataset.graph, nodes, step=step) for step, nodes in enumerate(seeds)]
         moved = [int((~here[mb.node_ids]).sum()) for mb in batches]
         read = [mb.num_inputs for mb in batches]
-        yield name, {"moved rows": sum(moved) / len(moved), "read rows": sum(read) / len(read)}
+        yield name, {"rows to move": sum(moved) / len(moved), "rows read": sum(read) / len(read)}
