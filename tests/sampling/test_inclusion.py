@@ -193,3 +193,15 @@ def rank_correlation(p: Tensor, q: Tensor) -> float:
     """Spearman's, ties by id."""
     ranks = [values.argsort(stable=True).argsort().double() for values in (p, q)]
     return float(torch.corrcoef(torch.stack(ranks))[0, 1])
+
+
+@pytest.mark.parametrize("method", ["inclusion", "hops", "mass"])
+def test_memory_is_linear(method: str) -> None:
+    def peak(nodes: int, degree: int) -> int:
+        ends = torch.randint(nodes, (2, nodes * degree), generator=torch.Generator().manual_seed(1))
+        graph = wb.Graph.from_edges(*ends, num_nodes=nodes)
+        given: dict = {"fanouts": [5, 5, 5], "batch_size": 100, "method": method}
+        return wb.measure_peak(lambda: wb.inclusion_probability(graph, torch.arange(0, nodes, 4), **given))
+
+    assert peak(40_000, 20) <= 2.02 * peak(20_000, 20)
+    assert peak(40_000, 20) <= 40_000 * (64 + 4 * 20), "64 bytes per node and 4 per edge, as many as an id has"
