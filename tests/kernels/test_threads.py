@@ -74,7 +74,7 @@ def test_edge_ranges_cover_all_rows(degrees):
     indptr = torch.tensor([0, *degrees]).cumsum(0)
     hits = torch.zeros(len(degrees), dtype=torch.int64)
     with num_threads_set(3):
-        parallel_edges(lambda lo, hi: hits[lo:hi].add_(1), indptr, work_per_edge=1 << 16)
+        parallel_edges(lambda lo, hi: hits[lo:hi].add_(1), indptr, work_per_edge=threads._MIN_WORK_PER_THREAD)
     assert bool((hits == 1).all())
 
 
@@ -84,7 +84,7 @@ def test_an_error_in_a_range_of_edges_propagates(num_threads):
             raise ZeroDivisionError
 
     with pytest.raises(ZeroDivisionError):
-        parallel_edges(fail, torch.arange(1000), work_per_edge=1 << 16)
+        parallel_edges(fail, torch.arange(1000), work_per_edge=threads._MIN_WORK_PER_THREAD)
 
 
 def test_small_work_uses_fewer_threads(num_threads):
@@ -190,6 +190,30 @@ def test_tasks_run_in_the_calling_thread_if_no_thread_can_be_started(monkeypatch
         hits = torch.zeros(100, dtype=torch.int64)
         parallel_rows(lambda lo, hi: hits[lo:hi].add_(1), 100, min_rows=1)
         assert bool((hits == 1).all())  # the failed start leaves no trace
+
+
+def test_operations_of_torch_in_a_task_start_no_threads():
+    """A second team of OpenMP threads would put the main thread's to sleep after each operation."""
+    meeting = threading.Barrier(2, timeout=20)
+    numbers: dict[bool, int] = {}
+
+    def task() -> None:
+        numbers[threading.current_thread() is threading.main_thread()] = torch.get_num_threads()
+        meeting.wait()
+
+    before = torch.get_num_threads()
+    try:
+        torch.set_num_threads(3)
+        with num_threads_set(2):
+            run_tasks([task, task])
+        later: list[int] = []
+        thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
+        thread.start()
+        thread.join()
+        assert numbers == {True: 3, False: 1}
+        assert later == [3]  # of threads that start later too
+    finally:
+        torch.set_num_threads(before)
 
 
 def test_an_interrupt_while_waiting_leaves_the_pool_usable():

@@ -13,6 +13,7 @@ from concurrent.futures import Future, ThreadPoolExecutor
 from contextlib import suppress
 from itertools import pairwise
 
+import torch
 from torch import Tensor
 from torch.utils._python_dispatch import (
     TorchDispatchMode,
@@ -22,7 +23,7 @@ from torch.utils._python_dispatch import (
 )
 
 MIN_ROWS_PER_THREAD = 2048
-_MIN_WORK_PER_THREAD = 1 << 18  # waking a thread takes 60 to 80 µs after a torch operation
+_MIN_WORK_PER_THREAD = 1 << 22  # a millisecond: a thread takes 60 to 80 µs to wake, and displaces one of torch's
 _CHUNKS_PER_THREAD = 4
 _local = threading.local()
 _lock = threading.Lock()
@@ -81,13 +82,33 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_pool)
 
 
+def use_one_torch_thread() -> None:
+    """Let torch's operations run in one thread when this thread calls them; other threads keep their number.
+
+    In every thread that runs an operation in parallel, OpenMP keeps a team of its own. As soon as the teams have more
+    threads than the machine has cores, their threads sleep between operations instead of spinning, and each operation
+    of the *main* thread pays 50 µs to wake its team: steps on small micro-batches took twice as long.
+    """
+    count = torch.get_num_threads()
+    torch.set_num_threads(1)  # of this thread, and of threads that start later
+    setter = threading.Thread(target=torch.set_num_threads, args=(count,))
+    try:
+        setter.start()
+    except RuntimeError:  # the system can't start more threads
+        torch.set_num_threads(count)
+    else:
+        setter.join()
+
+
 def _submit(work: Callable[[], object], helpers: int) -> list[Future[None]]:
     """Submit `work` to up to `helpers` pool threads, fewer if the system can't start more threads."""
     global _pool
     futures: list[Future[None]] = []
     with _lock, suppress(RuntimeError):  # held until all are queued: another thread may be replacing the pool
         if _pool is None:
-            _pool = ThreadPoolExecutor(max(1, _threads - 1), thread_name_prefix="workbench")
+            _pool = ThreadPoolExecutor(
+                max(1, _threads - 1), thread_name_prefix="workbench", initializer=use_one_torch_thread
+            )
         modes = _get_current_dispatch_mode_stack()
         for _ in range(helpers):
             futures.append(_pool.submit(_in_worker, work, modes))
