@@ -65,9 +65,10 @@ def pytest_runtest_setup(item: pytest.Item) -> None:
 @pytest.fixture(scope="session", autouse=True)
 def small_tests_use_several_threads() -> None:
     """Divide work among threads that would not be worth it outside tests, so that tests of thread counts stay small."""
-    from workbench.kernels import threads
+    from workbench.kernels import gather, threads
 
     threads._MIN_WORK_PER_THREAD = 1 << 14
+    gather._MIN_BYTES_PER_THREAD = 1 << 14
 
 
 @pytest.fixture(params=[1, 2, 7])

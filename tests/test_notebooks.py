@@ -1,4 +1,4 @@
-"""The text and closing cells of the figures' notebooks against their experiments; nbval tests their outputs."""
+"""The text and shared cells of the figures' notebooks against their experiments; nbval tests their outputs."""
 
 import json
 import re
@@ -10,7 +10,8 @@ from workbench.experiment.figure_loader import load_experiment
 
 NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*/*.ipynb"))
 NAMES = [f"{file.parent.name}/{file.stem}" for file in NOTEBOOKS]
-CLOSING_CELLS = (
+SHARED_CELLS = (
+    "notebook.point(exp)",
     "notebook.findings(exp, table, size=SIZE)",
     "assert not exp.unexplained(table, size=SIZE)",
     "notebook.recorded_tables(exp",
@@ -36,11 +37,11 @@ def test_views_are_those_of_the_sweep(notebook: Path) -> None:
 
 
 @pytest.mark.parametrize("notebook", NOTEBOOKS, ids=NAMES)
-def test_a_notebook_loads_its_figure_and_closes_like_the_others(notebook: Path) -> None:
+def test_a_notebook_loads_its_figure_and_has_the_cells_of_the_others(notebook: Path) -> None:
     code = cells_of(notebook, "code")
     assert f'exp = wb.load_experiment("{notebook.parent.name}/{notebook.stem}")' in code[0]
     assert code[0].rstrip().endswith("notebook.result(exp)"), "the result comes first"
-    places = [next(i for i, cell in enumerate(code) if cell.startswith(start)) for start in CLOSING_CELLS]
+    places = [next(i for i, cell in enumerate(code) if cell.startswith(start)) for start in SHARED_CELLS]
     assert places == sorted(places)
 
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 
 from workbench.paths import project_root
-from workbench.report.generated_docs import documents, notebooks, regenerated, with_result_box
+from workbench.report.generated_docs import documents, notebooks, regenerated, with_generated_outputs
 
 
 def test_documents_with_generated_parts() -> None:
@@ -21,11 +21,11 @@ def test_generated_parts_are_up_to_date(file: Path) -> None:
     assert text == regenerated(text), f"{file.name} is out of date: run `make figures`"
 
 
-def test_result_boxes_of_notebooks_are_up_to_date() -> None:
+def test_generated_outputs_of_notebooks_are_up_to_date() -> None:
     stale = []
     for file, figure in notebooks().items():
         text = file.read_text(encoding="utf-8")
-        stale += [file.name] if json.loads(text) != json.loads(with_result_box(text, figure)) else []
+        stale += [file.name] if json.loads(text) != json.loads(with_generated_outputs(text, figure)) else []
     assert not stale, "out of date: run `make figures`"
 
 

@@ -38,6 +38,17 @@ def test_findings_are_a_table_with_verdicts(figure: Experiment, shown: Shown) ->
     assert "| it grows | did not hold |" in shown[1]
 
 
+def test_a_point_is_shown_as_code_of_the_sweep_with_the_recorded_time(
+    figure: Experiment, store: FileStore, shown: Shown
+) -> None:
+    notebook.point(figure)
+    record(figure.runs(size="smoke", store=store))
+    notebook.point(figure)
+    assert "fig1.py`." in shown[0] and "As recorded" not in shown[0]
+    assert shown[0].endswith("```\n") and "```python\ndef run(config" in shown[0]
+    assert "As recorded: 3 points of size smoke in 0 s on " in shown[1]
+
+
 def test_recorded_tables_show_figure_findings_and_provenance(
     figure: Experiment, store: FileStore, shown: Shown
 ) -> None:

@@ -15,7 +15,7 @@ from workbench.kernels.row_sums import sum_rows
 from workbench.kernels.segment import Adjacency, check_rows, use_compiled
 from workbench.kernels.threads import parallel_rows
 
-_MIN_BYTES_PER_THREAD = 1 << 20
+_MIN_BYTES_PER_THREAD = 1 << 23  # a millisecond, as for sums (`workbench.kernels.threads`)
 MAX_SERIAL = 1 << 15  # elements up to which torch's operator uses one thread; it then has the lowest fixed cost
 _WORDS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
 

@@ -2,7 +2,7 @@
 
 A document marks them by `<!-- generated: NAME -->` and `<!-- end of generated -->`. All are functions of the recorded
 tables and the recorded smoke findings; `--smoke` runs the smoke size first and records its findings. In the notebook of
-a figure, the output of its first cell is its result box.
+a figure, the result box and the code of one point are generated outputs.
 """
 
 import argparse
@@ -22,6 +22,7 @@ from workbench.experiment.recorded import Recorded, recorded
 from workbench.files import write_file
 from workbench.paths import project_root, shown_path
 from workbench.report.markdown import markdown_table
+from workbench.report.point_text import point_text
 from workbench.report.result_box import box_of
 from workbench.report.smoke_findings import read_smoke_findings, run_smoke, write_smoke_findings
 from workbench.report.verdicts import FigureVerdicts, details, figure_rows, paper_row, verdicts
@@ -45,19 +46,26 @@ def notebooks() -> dict[Path, FigureVerdicts]:
     return {project_root() / "notebooks" / f"{figure.experiment.name}.ipynb": figure for figure in figures}
 
 
-def with_result_box(text: str, figure: FigureVerdicts) -> str:
-    """Returns a notebook whose first code cell shows the figure's result box.
+def with_generated_outputs(text: str, figure: FigureVerdicts) -> str:
+    """Returns a notebook that shows the figure's result box and the code of one point, as they are now.
 
     Args:
         text: the notebook's file.
         figure: verdicts of the figure.
     """
     content = json.loads(text)
-    first = next(cell for cell in content["cells"] if cell["cell_type"] == "code")
-    box = box_of(figure.experiment, figure.sections)
-    data = {"text/markdown": box.splitlines(keepends=True), "text/plain": ["<IPython.core.display.Markdown object>"]}
-    first["outputs"] = [{"data": data, "metadata": {}, "output_type": "display_data"}]
+    for cell in content["cells"]:
+        last = "".join(cell["source"]).rpartition("\n")[2]
+        if last == "notebook.result(exp)":
+            cell["outputs"] = [_markdown_output(box_of(figure.experiment, figure.sections))]
+        elif last == "notebook.point(exp)":
+            cell["outputs"] = [_markdown_output(point_text(figure.experiment))]
     return json.dumps(content, indent=1, ensure_ascii=False) + "\n"
+
+
+def _markdown_output(shown: str) -> dict[str, Any]:
+    data = {"text/markdown": shown.splitlines(keepends=True), "text/plain": ["<IPython.core.display.Markdown object>"]}
+    return {"data": data, "metadata": {}, "output_type": "display_data"}
 
 
 def regenerated(text: str) -> str:
@@ -158,7 +166,7 @@ def main() -> None:
         write_file(file, regenerated(file.read_text(encoding="utf-8")))
     for file, figure in notebooks().items():
         old = file.read_text(encoding="utf-8")
-        new = with_result_box(old, figure)
+        new = with_generated_outputs(old, figure)
         if json.loads(new) != json.loads(old):  # leaves the form of files alone
             write_file(file, new)
 

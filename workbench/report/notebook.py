@@ -1,4 +1,4 @@
-"""The first and the closing cells of a figure's notebook: result, findings, recorded tables, and its runs."""
+"""The cells that all notebooks of figures share: result, one point's code, findings, recorded tables, and its runs."""
 
 from collections.abc import Sequence
 
@@ -7,6 +7,7 @@ import pandas as pd
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.recorded import Recorded, recorded
 from workbench.report.markdown import markdown_table
+from workbench.report.point_text import point_text
 from workbench.report.result_box import result_box
 from workbench.report.smoke_findings import read_smoke_findings
 from workbench.tracking.compare import compare as compare_runs
@@ -23,6 +24,15 @@ def result(experiment: Experiment) -> None:
         experiment: the figure.
     """
     _show_markdown(result_box(experiment, read_smoke_findings(experiment.name.partition("/")[0])))
+
+
+def point(experiment: Experiment) -> None:
+    """Displays the function that computes one point of a figure's sweep, and how long the recorded sweeps took.
+
+    Args:
+        experiment: the figure.
+    """
+    _show_markdown(point_text(experiment))
 
 
 def findings(experiment: Experiment, table: pd.DataFrame, *, size: str) -> None:
