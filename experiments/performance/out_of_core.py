@@ -31,7 +31,7 @@ MOST = 1.15
 LONG_SECONDS = 1.0
 """Both must take longer than this for the claim to apply."""
 
-CASE = ["graph", "num_partitions", "capacity", "hidden_dim"]
+CASE = ["graph", "num_partitions", "capacity", "hidden_dim", "train_share"]
 _EDGES = ("fill_wall_seconds", "flush_wall_seconds")
 
 Phase = Callable[[str], AbstractContextManager[Any]]
@@ -158,7 +158,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def _setting(row: Any) -> str:
-    return f"p = {row.num_partitions}, c = {row.capacity}, width {row.hidden_dim}"
+    return f"p = {row.num_partitions}, c = {row.capacity}, width {row.hidden_dim}, {row.train_share:.0%} of its nodes"
 
 
 def _stages(row: Any) -> dict[str, float]:

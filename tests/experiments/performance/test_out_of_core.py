@@ -12,7 +12,14 @@ STEADY = {IO: 2.0, COMPUTE: 3.0, SERIAL: 5.0, OVERLAPPED: 3.3}
 
 def table() -> pd.DataFrame:
     """A table in which every claim holds."""
-    fixed = {"graph": "a", "num_partitions": 8, "capacity": 2, "hidden_dim": 4, "longer_seconds": 3.0}
+    fixed = {
+        "graph": "a",
+        "num_partitions": 8,
+        "capacity": 2,
+        "hidden_dim": 4,
+        "train_share": 1.0,
+        "longer_seconds": 3.0,
+    }
     return pd.DataFrame(
         {
             **fixed,
@@ -47,6 +54,10 @@ def test_a_spoiled_table_loses_its_claims(epoch: str, column: str, value: float,
     spoiled = table()
     spoiled.loc[spoiled.epoch == epoch, column] = value
     assert lost(spoiled) == names
+
+
+def test_losses_of_different_shares_of_the_nodes_are_not_compared() -> None:
+    assert lost(pd.concat([table(), table().assign(train_share=0.5, loss=table().loss + 0.1)])) == set()
 
 
 def test_short_epochs_are_not_compared() -> None:
