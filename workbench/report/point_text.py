@@ -2,6 +2,7 @@
 
 import inspect
 from pathlib import Path
+from typing import Any
 
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.recorded import Recorded, recorded
@@ -22,7 +23,7 @@ def point_text(experiment: Experiment) -> str:
 
 
 def _time(kept: Recorded) -> str:
-    seconds = kept.table["point_seconds"].drop_duplicates()  # the rows of a point share its seconds
+    seconds: Any = kept.table["point_seconds"].drop_duplicates()  # the rows of a point share its seconds
     return f"{len(seconds)} points of size {kept.size} in {_rounded(seconds.sum())} on {kept.about['device']}"
 
 
