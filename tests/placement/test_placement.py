@@ -1,5 +1,8 @@
 """Placements: the paper's example, records against plain loops, invariants, and clear errors."""
 
+import os
+import subprocess
+import sys
 from itertools import pairwise
 from typing import Any
 
@@ -120,6 +123,30 @@ def test_rounding_many_rows_stays_near_the_bound() -> None:
     given: dict[str, Any] = {"num_devices": 3, "rows_per_device": [900, 300, 0], "host_cost": [1.0, 2.0, 1.5]}
     mixed = wb.place_rows(p, **given, peer_cost=[[0, 0.2, 1], [0.4, 0, 2], [0.1, 0.7, 0]], method="search")
     assert mixed.gap < 1e-3 and [len(rows) for rows in mixed.buffers] == [900, 300, 0]
+
+
+PRINT_SEARCH = """
+import torch, workbench as wb
+p = torch.rand(5000, generator=torch.Generator().manual_seed(0), dtype=torch.float64) ** 4
+placed = wb.place_rows(p, num_devices=8, rows_per_device=500, peer_cost=0.3, method="search")
+print(placed.lower_bound.hex(), [rows.tolist() for rows in placed.buffers])
+"""
+
+
+def test_the_search_finds_the_same_on_every_processor() -> None:
+    kernels = ("Nehalem", "Haswell")  # OpenBLAS chooses them by the processor; they sum in different orders
+    found = {
+        subprocess.run(
+            [sys.executable, "-c", PRINT_SEARCH],
+            env=os.environ | {"OPENBLAS_CORETYPE": kernel},
+            capture_output=True,
+            text=True,
+            check=True,
+            timeout=120,
+        ).stdout
+        for kernel in kernels
+    }
+    assert len(found) == 1
 
 
 def test_nothing_to_read_or_no_room() -> None:

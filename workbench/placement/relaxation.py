@@ -102,6 +102,15 @@ def sets_of(problem: PlacementProblem) -> Sets:
     return Sets(costs[:, -1:] - cheapest, member)
 
 
+def weighted(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
+    """Return weights @ rows, summed in the order of the rows.
+
+    BLAS orders sums by the processor. Lines often meet, so the last bit decides between patterns: placements of
+    equal worth by the model would load up to 0.3 % faster or slower, depending on the machine.
+    """
+    return (weights[:, None] * rows).sum(axis=0)
+
+
 class _Master:
     """Column generation: a linear program over the patterns found so far, and the pattern that its prices ask for."""
 
@@ -121,7 +130,7 @@ class _Master:
         center, weights = prices, np.ones(1)
         while len(self.patterns) < _MAX_PATTERNS:
             found = self._best_pattern(*prices)
-            value = float(prices[0] @ found.cost + prices[1] @ (found.usage - self.capacity))
+            value = float((prices[0] * found.cost + prices[1] * (found.usage - self.capacity)).sum())
             if value > best:
                 best, center = value, prices
             self.patterns.append(found)
@@ -142,14 +151,15 @@ class _Master:
         n = len(self.capacity)
         devices = np.ones(n) if self.total else np.full(n, 1 / n)
         next_row = min(len(self.ranked) - 1, int(self.capacity.sum()))
-        single = [(devices @ self.sets.saving)[1 << device] for device in range(n)]
+        saved = weighted(devices, self.sets.saving)
+        single = [saved[1 << device] for device in range(n)]
         p = -self.ranked[next_row] if len(self.ranked) else 0.0
         return devices, p * np.array(single)
 
     def _best_pattern(self, devices: np.ndarray, slots: np.ndarray) -> Pattern:
         """The upper envelope of the sets' lines, from the largest probability down."""
-        slope = (devices @ self.sets.saving)[self.allowed]
-        price = (slots @ self.sets.member)[self.allowed]
+        slope = weighted(devices, self.sets.saving)[self.allowed]
+        price = weighted(slots, self.sets.member)[self.allowed]
         p = -self.ranked[0] if len(self.ranked) else 0.0
         worth = slope * p - price
         line = int(np.lexsort((slope, worth))[-1])
@@ -176,8 +186,8 @@ class _Master:
         ends = np.array([*starts[1:], len(self.ranked)])
         first = np.array(starts)
         mass, rows = self.mass[ends] - self.mass[first], (ends - first).astype(np.float64)
-        cost = self.host - self.sets.saving[:, holders] @ mass
-        return Pattern(starts, holders, cost, self.sets.member[:, holders] @ rows)
+        cost = self.host - weighted(mass, self.sets.saving[:, holders].T)
+        return Pattern(starts, holders, cost, weighted(rows, self.sets.member[:, holders].T))
 
     def _mixture(self) -> tuple[float, np.ndarray, tuple[np.ndarray, np.ndarray]]:
         """The best mixture of all patterns within the capacities: its cost, weights, and prices (λ, μ)."""

@@ -14,7 +14,7 @@ from workbench.core.randomness import Purpose, stream, uniform
 from workbench.kernels.jit import compiled
 from workbench.placement.algorithm1 import trade_duplicates
 from workbench.placement.problem import PlacementProblem
-from workbench.placement.relaxation import Relaxation, relax, sets_of
+from workbench.placement.relaxation import Relaxation, relax, sets_of, weighted
 
 _MAX_EXCHANGES = 30_000_000  # of pairs of rows, compared in all passes: where rows are many, each weighs too little
 _MAX_PASSES = 1000
@@ -41,7 +41,7 @@ def _holders(problem: PlacementProblem) -> np.ndarray:
     relaxed, sets, p = relax(problem), sets_of(problem), problem.ranked.numpy()
     capacity, total = problem.capacity.numpy(), problem.objective == "total"
     first = _rounded(relaxed, len(p))
-    _repair(p, relaxed.prices @ sets.saving, capacity, first)
+    _repair(p, weighted(relaxed.prices, sets.saving), capacity, first)
     passes = min(_MAX_PASSES, _MAX_EXCHANGES // max(1, len(p) * problem.num_devices) ** 2)
     if not passes or problem.num_devices == 1:
         return first
