@@ -41,6 +41,7 @@ def test_a_notebook_loads_its_figure_and_has_the_cells_of_the_others(notebook: P
     code = cells_of(notebook, "code")
     assert f'exp = wb.load_experiment("{notebook.parent.name}/{notebook.stem}")' in code[0]
     assert code[0].rstrip().endswith("notebook.result(exp)"), "the result comes first"
+    assert cells_of(notebook, "markdown")[-1].startswith("## What to take away\n")
     places = [next(i for i, cell in enumerate(code) if cell.startswith(start)) for start in SHARED_CELLS]
     assert places == sorted(places)
 
