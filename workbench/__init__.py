@@ -144,6 +144,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.outofcore.tuning import tune_buffer as tune_buffer
     from workbench.partition.batch import PARTITION_METHODS as PARTITION_METHODS
     from workbench.partition.batch import partition_batch as partition_batch
+    from workbench.partition.batch import register_partitioner as register_partitioner
     from workbench.partition.batch.partitioner import Partitioner as Partitioner
     from workbench.partition.batch.partitioner import Parts as Parts
     from workbench.partition.costs import ByteCosts as ByteCosts
@@ -326,7 +327,7 @@ _NAMES = {
     "outofcore.node_order": ["NodeOrder", "node_order"],
     "outofcore.permutation_bias": ["node_bias", "partition_bias"],
     "outofcore.tuning": ["BufferPlan", "tune_buffer"],
-    "partition.batch": ["PARTITION_METHODS", "partition_batch"],
+    "partition.batch": ["PARTITION_METHODS", "partition_batch", "register_partitioner"],
     "partition.batch.partitioner": ["Partitioner", "Parts"],
     "partition.costs": ["ByteCosts"],
     "partition.graph": ["partition_graph"],

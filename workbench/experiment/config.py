@@ -84,9 +84,9 @@ def dataset_of(config: PointConfig) -> DataConfig | None:
 
 
 def _partition_method(name: str) -> str:
-    from workbench.partition.batch import PARTITION_CHOICES
+    from workbench.partition.batch import partition_choices
 
-    check_choice("method", name, PARTITION_CHOICES)
+    check_choice("method", name, partition_choices())
     return name
 
 

@@ -8,7 +8,7 @@ from torch import Tensor
 
 from workbench.core.errors import check_at_least, check_choice, check_seed
 from workbench.core.minibatch import MiniBatch
-from workbench.partition.batch import PARTITION_CHOICES
+from workbench.partition.batch import partition_choices
 from workbench.partition.batch.options import check_method
 
 
@@ -40,7 +40,7 @@ class Recovery:
 
     def __post_init__(self) -> None:
         check_at_least("parts", self.parts, 2)
-        check_choice("method", self.method, PARTITION_CHOICES)
+        check_choice("method", self.method, partition_choices())
         check_method(self.method, self.node_parts)
         check_seed(self.seed)
 

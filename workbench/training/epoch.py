@@ -11,7 +11,7 @@ from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.nn.losses import LossFunction, SeedLoss
-from workbench.partition.batch import PARTITION_CHOICES
+from workbench.partition.batch import partition_choices
 from workbench.sampling.sampler import Sampler
 from workbench.training.adapters import micro_batches
 from workbench.training.arguments import as_batches, check_model, check_optimizer
@@ -57,7 +57,7 @@ def epoch_steps(
     check_type("graph", graph, Graph, "pass a Graph (Graph.from_dgl, from_pyg, … convert others)")
     check_at_least("num_batches", num_batches, 1)
     check_at_least("num_parts", num_parts, 1)
-    check_choice("method", method, PARTITION_CHOICES)
+    check_choice("method", method, partition_choices())
     check_at_least("epoch", epoch, 0)
     check_seed(seed)
     ids = check_ids("ids", ids, graph.num_nodes, unique=True)

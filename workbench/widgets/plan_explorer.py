@@ -18,7 +18,7 @@ from workbench.memory.optimizer import OPTIMIZERS
 from workbench.memory.plan import Plan, plan_micro_batches
 from workbench.nn.graph_models import models_for, relation_options
 from workbench.nn.model import build_model
-from workbench.partition.batch import PARTITION_CHOICES
+from workbench.partition.batch import partition_choices
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.widgets.explore import explore
 
@@ -85,7 +85,7 @@ def plan_explorer(
     Returns:
         A widget; the initial figure if ipywidgets is not installed.
     """
-    methods = [name for name in PARTITION_CHOICES if name != "cluster"]  # needs a partition of the whole graph
+    methods = [name for name in partition_choices() if name != "cluster"]  # needs a partition of the whole graph
     places = {f"fanout_{place}": place for place in range(1, _MAX_LAYERS + 1)}
     given = dict(zip(places, (*fanouts, *[10] * _MAX_LAYERS), strict=False))
     bases = {} if work.graph.edge_type is None else {"num_bases": _BASES}

@@ -6,7 +6,7 @@ import torch
 from tests.partition.refine.oracles import batch_of
 from tests.strategies import random_graph, random_minibatch
 from workbench.core.minibatch import MiniBatch
-from workbench.partition.batch import PARTITION_CHOICES, PARTITION_METHODS, auto
+from workbench.partition.batch import PARTITION_METHODS, auto, partition_choices
 from workbench.partition.batch.auto import expected_seconds, resolve_method
 
 MB = batch_of([[0]] * 1000)  # 1000 edges in all blocks and in the output block
@@ -59,4 +59,4 @@ def test_batches_without_edges_are_within_any_budget() -> None:
 
 
 def test_choices_are_the_policies_and_all_methods() -> None:
-    assert ("auto", "fast", *PARTITION_METHODS) == PARTITION_CHOICES
+    assert ("auto", "fast", *PARTITION_METHODS) == partition_choices()

@@ -15,12 +15,12 @@ from workbench.core.errors import CapacityError, PartitionError
 from workbench.core.minibatch import MiniBatch
 from workbench.partition import metis
 from workbench.partition import mtkahypar as hypergraph
-from workbench.partition.batch import PARTITION_CHOICES, partition_batch
+from workbench.partition.batch import partition_batch, partition_choices
 from workbench.partition.graph import partition_graph
 from workbench.partition.refine import OBJECTIVES
 
 GRAPH = random_graph(300, 1500, seed=2)
-METHODS = PARTITION_CHOICES
+METHODS = partition_choices()
 EVEN = ["range", "random", "metis", "reg", "reg_unweighted", "reg_normalized"]
 """Methods that balance the number of seeds unless weights are given."""
 SEEDED = [name for name in METHODS if name not in ("range", "cluster")]

@@ -6,7 +6,7 @@ from torch import Tensor
 
 from workbench.core.errors import check_at_least, check_bytes, check_choice
 from workbench.memory.planning.strategy import STRATEGIES
-from workbench.partition.batch import PARTITION_CHOICES
+from workbench.partition.batch import partition_choices
 from workbench.partition.batch.options import check_method
 
 
@@ -33,7 +33,7 @@ def check_options(
         TypeError: `node_parts` is not an integer tensor.
     """
     capacity_bytes = check_bytes("capacity_bytes", capacity_bytes)
-    check_choice("method", method, PARTITION_CHOICES)
+    check_choice("method", method, partition_choices())
     check_method(method, node_parts)
     check_choice("strategy", strategy, STRATEGIES)
     if not isinstance(margin, Real) or not 0 <= margin <= 1:

@@ -3,8 +3,9 @@
 from torch import Tensor
 
 from workbench.core.minibatch import MiniBatch
-from workbench.partition.batch.methods import PARTITION_CHOICES as PARTITION_CHOICES
 from workbench.partition.batch.methods import PARTITION_METHODS as PARTITION_METHODS
+from workbench.partition.batch.methods import partition_choices as partition_choices
+from workbench.partition.batch.methods import register_partitioner as register_partitioner
 from workbench.partition.batch.partitioner import Partitioner
 from workbench.partition.costs import ByteCosts
 

@@ -11,7 +11,7 @@ from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.balance import check_weights
 from workbench.partition.batch.auto import resolve_method
-from workbench.partition.batch.methods import PARTITION_CHOICES, PARTITION_METHODS
+from workbench.partition.batch.methods import PARTITION_METHODS, partition_choices
 from workbench.partition.batch.options import PartitionOptions, check_method
 from workbench.partition.batch.prepared_batch import Cut, PreparedBatch
 from workbench.partition.refine.part_nodes import count_bytes
@@ -61,7 +61,7 @@ class Partitioner(PartitionOptions):
     method: str = field(default="auto", kw_only=False)
 
     def __post_init__(self) -> None:
-        check_choice("method", self.method, PARTITION_CHOICES)
+        check_choice("method", self.method, partition_choices())
         super().__post_init__()
         check_method(self.method, self.node_parts)
 
