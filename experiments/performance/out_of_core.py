@@ -158,7 +158,8 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def _setting(row: Any) -> str:
-    return f"p = {row.num_partitions}, c = {row.capacity}, width {row.hidden_dim}, {row.train_share:.0%} of its training nodes"
+    share = f"{row.train_share:.0%} of its training nodes"
+    return f"p = {row.num_partitions}, c = {row.capacity}, width {row.hidden_dim}, {share}"
 
 
 def _stages(row: Any) -> dict[str, float]:
