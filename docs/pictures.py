@@ -8,6 +8,7 @@ from PIL import Image
 
 import workbench as wb
 from workbench.experiment.recorded import recorded
+from workbench.plots.lines import lines
 
 IMAGES = Path(__file__).parent / "images"
 METHODS = ["random", "metis", "reg", "star_refined"]
@@ -18,10 +19,11 @@ def peak_memory() -> go.Figure:
     """Figure 11 of Betty on ogbn-arxiv: four of the partitioners."""
     experiment = wb.load_experiment("betty/fig11")
     (real,) = [kept.table for kept in recorded("betty/fig11") if kept.size == "real"]
-    chosen = (real.dataset == "ogbn-arxiv") & real.method.isin(METHODS)
-    figure = experiment.draw(real.loc[chosen])
+    rows = experiment.shown(real)
+    rows = rows[(rows.dataset == "ogbn-arxiv") & rows.method.isin(METHODS)]
     title = "Peak memory of one training step, split into K micro-batches"
-    return figure.update_layout(title_text=title, width=WIDTH, height=HEIGHT, margin_t=70)
+    figure = lines(rows, x="num_parts", log_x=True, y="peak_bytes", group="method", facet="dataset", title=title)
+    return figure.update_layout(width=WIDTH, height=HEIGHT, margin_t=70)
 
 
 def write(figure: go.Figure, file: Path) -> None:

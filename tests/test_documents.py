@@ -59,6 +59,11 @@ def test_readme_fits_on_three_screens():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= MAX_README_LINES
 
 
+def test_pictures_are_drawn_from_recorded_tables():
+    figure = runpy.run_path(str(ROOT / "docs" / "pictures.py"))["peak_memory"]()
+    assert len(figure.data) == 4 and all(len(trace.x) > 1 for trace in figure.data)
+
+
 def test_pictures_are_small():
     assert all(picture.stat().st_size <= MAX_PICTURE_BYTES for picture in (ROOT / "docs" / "images").glob("*.png"))
 

@@ -142,7 +142,7 @@ def test_what_a_notebook_shows(toys, store):
     experiment, view = load_experiment("toys/fig1"), load_experiment("toys/fig2")
     table = experiment.run(store=store, overrides={"number": [3, 2]})
     shown = experiment.findings(table, size="smoke")
-    assert shown.values.tolist() == [["it grows", "did not hold", "[9, 4]", ""]]
+    assert shown.values.tolist() == [["it grows", "✗ did not hold", "[9, 4]", ""]]
     assert [finding.name for finding in experiment.unexplained(table, size="smoke")] == ["grows"]
     assert view.unexplained(table.sort_values("number"), size="smoke") == []
     assert repr(view) == "Experiment(toys/fig2: Squares again)" and "Claim: The same." in view._repr_markdown_()

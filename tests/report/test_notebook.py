@@ -34,8 +34,8 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> Shown:
 def test_findings_are_a_table_with_verdicts(figure: Experiment, shown: Shown) -> None:
     notebook.findings(figure, pd.DataFrame({"number": [1, 2], "square": [1, 4]}), size="smoke")
     notebook.findings(figure, pd.DataFrame({"number": [1, 2], "square": [4, 1]}), size="smoke")
-    assert "| it grows | held |" in shown[0] and "[1, 4]" in shown[0]
-    assert "| it grows | did not hold |" in shown[1]
+    assert "| it grows | ✓ held |" in shown[0] and "[1, 4]" in shown[0]
+    assert "| it grows | ✗ did not hold |" in shown[1]
 
 
 def test_a_point_is_shown_as_code_of_the_sweep_with_the_recorded_time(
@@ -57,7 +57,7 @@ def test_recorded_tables_show_figure_findings_and_provenance(
     notebook.recorded_tables(figure)
     heading, drawn, findings = shown
     assert heading.startswith("**smoke**") and kept.provenance() in heading
-    assert list(drawn.data[0].y) == [1, 4, 9] and "| it grows | held |" in findings
+    assert list(drawn.data[0].y) == [1, 4, 9] and "| it grows | ✓ held |" in findings
 
 
 def test_recorded_tables_can_show_the_comparison(figure: Experiment, store: FileStore, shown: Shown) -> None:

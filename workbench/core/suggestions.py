@@ -9,8 +9,7 @@ _SIMILARITY = 0.6  # of difflib, from 0 to 1
 def did_you_mean(value: object, choices: Iterable[str]) -> str:
     """Asks about the name that was probably meant; "" if none is similar.
 
-    Case is ignored, and so are differences between "_" and "-". A name that is the part of exactly one choice after its
-    "/" is that one.
+    Case is ignored, and so are differences between "_" and "-". A name without "/" may be that after the "/" of choices.
 
     Args:
         value: the name that was given.
@@ -18,14 +17,17 @@ def did_you_mean(value: object, choices: Iterable[str]) -> str:
 
     >>> did_you_mean("REG", ["metis", "reg"]), did_you_mean("fig5b", ["betty/fig2", "cooperative/fig5b"])
     ("did you mean 'reg'?", "did you mean 'cooperative/fig5b'?")
-    >>> did_you_mean("xyz", ["metis", "reg"])
-    ''
+    >>> did_you_mean("tabel6", ["betty/fig2", "betty/table6"]), did_you_mean("xyz", ["metis", "reg"])
+    ("did you mean 'betty/table6'?", '')
     """
     known = list(dict.fromkeys(choices))
-    by_key = {_key(choice): choice for choice in reversed(known)}
-    suffixes = [choice for choice in known if _key(choice.rpartition("/")[2]) == _key(value)]
-    found = get_close_matches(_key(value), by_key, n=1, cutoff=_SIMILARITY)
-    meant = [by_key[key] for key in found] if _key(value) in by_key or not suffixes else suffixes
+    keys: dict[str, list[str]] = {}
+    for choice in known:
+        ends = {_key(choice)} if "/" in str(value) else {_key(choice), _key(choice.rpartition("/")[2])}
+        for key in ends:
+            keys.setdefault(key, []).append(choice)
+    found = get_close_matches(_key(value), keys, n=1, cutoff=_SIMILARITY)
+    meant = keys[found[0]] if found else []
     return f"did you mean {' or '.join(map(repr, meant))}?" if meant else ""
 
 

@@ -57,7 +57,7 @@ def findings_table(findings: Iterable[Finding], deviations: Mapping[str, str]) -
     return pd.DataFrame(
         {
             "statement": finding.statement,
-            "verdict": finding.verdict,
+            "verdict": f"{finding.symbol} {finding.verdict}",
             "evidence": finding.evidence,
             "why": "" if finding.held else deviations.get(finding.name, ""),
         }
