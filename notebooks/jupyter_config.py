@@ -13,6 +13,7 @@ c = get_config()
 c.ServerApp.ip = "127.0.0.1"
 c.ServerApp.root_dir = str(Path(__file__).parent)
 c.LabApp.default_url = "/lab/tree/00_start_here.ipynb"
+c.ContentsManager.hide_globs = ["__pycache__", "conftest.py", "jupyter_config.py", "nbconvert_config.py"]
 c.ServerApp.allow_root = True  # in containers; it listens on loopback and asks for a token
 c.LabApp.check_for_updates_class = "jupyterlab.NeverCheckForUpdate"
 c.LabApp.news_url = None  # fetches nothing, but JupyterLab asks about news all the same, as its setting says "ask"
@@ -24,6 +25,14 @@ def _ask_nothing(_handler: Any, page_config: dict[str, Any]) -> dict[str, Any]:
     return page_config
 
 
+def _keep_metadata_short(model: dict[str, Any], **_: Any) -> None:
+    """Saves a notebook without the version of Python and the like, which would change the file on every machine."""
+    info = model["content"]["metadata"].get("language_info", {}) if model["type"] == "notebook" else {}
+    for key in {*info} - {"name"}:
+        del info[key]
+
+
+c.FileContentsManager.pre_save_hook = _keep_metadata_short
 c.ServerApp.tornado_settings = {"page_config_hook": _ask_nothing}
 
 _uri = tracking_uri()

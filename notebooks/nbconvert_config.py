@@ -24,6 +24,17 @@ class ExecuteAllButWidgets(ExecutePreprocessor):
         return super().preprocess_cell(cell, resources, index)
 
 
+class DropProgress(Preprocessor):
+    """Drops what cells wrote to stderr: bars, which are for those who wait."""
+
+    enabled = True
+
+    def preprocess_cell(self, cell, resources, index):
+        if cell.cell_type == "code":
+            cell.outputs = [output for output in cell.outputs if output.get("name") != "stderr"]
+        return cell, resources
+
+
 class SmallImages(Preprocessor):
     """Reduces static images to 64 colours, enough for figures: a fifth of the bytes."""
 
@@ -54,6 +65,7 @@ c.FilesWriter.build_directory = ""  # beside the source
 c.NotebookExporter.preprocessors = [
     ExecuteAllButWidgets,
     TagRemovePreprocessor,
+    DropProgress,
     SmallImages,
     ClearMetadataPreprocessor,
 ]

@@ -1,11 +1,13 @@
 """Sweeps: every point once, resumed, failures kept, interruptions lose one point at most."""
 
+import sys
+
 import pytest
 
 from tests.experiment.elsewhere import running_elsewhere
 from workbench.experiment.config_errors import ConfigError
 from workbench.experiment.figure_loader import load_experiment
-from workbench.experiment.sweep import slowest
+from workbench.experiment.sweep import new_bar, slowest
 from workbench.experiment.table import labels, table_of, to_read
 from workbench.tracking.record import FAILED, FINISHED, KILLED
 from workbench.tracking.store import StoreError
@@ -159,3 +161,12 @@ def test_notes_of_a_sweep_and_of_its_view(toys):
     assert load_experiment("toys/fig1").note("smoke") == "one"
     assert load_experiment("toys/fig2").note("smoke") == "one; two"
     assert "*smoke*: one; two" in load_experiment("toys/fig2")._repr_markdown_()
+
+
+def test_a_bar_is_shown_on_terminals_and_in_notebooks(monkeypatch):
+    monkeypatch.delitem(sys.modules, "ipykernel", raising=False)
+    assert new_bar(3).disable  # pytest's stderr is no terminal
+    assert not new_bar(3, disable=False).disable
+    monkeypatch.setitem(sys.modules, "ipykernel", sys)
+    bar = new_bar(3)
+    assert not bar.disable and bar.delay == 5 and new_bar(3, disable=True).disable

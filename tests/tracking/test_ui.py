@@ -233,3 +233,13 @@ def test_jupyterlab_asks_nothing_when_it_opens() -> None:
     settings = runpy.run_path(str(file))["c"].ServerApp.tornado_settings
     disabled = settings["page_config_hook"](None, {"disabledExtensions": ["x"]})["disabledExtensions"]
     assert disabled == ["x", "@jupyterlab/apputils-extension:announcements"]
+
+
+def test_jupyterlab_saves_no_version_of_python() -> None:
+    pytest.importorskip("traitlets")
+    file = Path(__file__).parents[2] / "notebooks" / "jupyter_config.py"
+    hook = runpy.run_path(str(file))["c"].FileContentsManager.pre_save_hook
+    metadata = {"kernelspec": {"name": "python3"}, "language_info": {"name": "python", "version": "3.11.7"}, "own": 1}
+    hook(model={"type": "notebook", "content": {"metadata": metadata}}, path="x.ipynb", contents_manager=None)
+    hook(model={"type": "file", "content": "text"}, path="x.txt", contents_manager=None)
+    assert metadata == {"kernelspec": {"name": "python3"}, "language_info": {"name": "python"}, "own": 1}

@@ -139,7 +139,7 @@ class Experiment:
             device: default: the size's.
             overrides: configuration key to value ("dataset.scale" reaches into a mapping; a list replaces an axis).
             store: default: that of MLFLOW_TRACKING_URI, else `mlflow.db` of the project.
-            progress: show a bar on stderr; None: on a terminal.
+            progress: show a bar on stderr; None: on a terminal and in a notebook.
             jobs: points that run at a time, each in a process of its own with its share of the cores.
             time_limit_seconds: after which a point is stopped and fails; default: the size's, if it has one.
             in_subprocess: run each point in a process of its own, so that a crash or the system's out-of-memory killer

@@ -18,10 +18,11 @@ from workbench.tracking.store import Store
 RunFunction = Callable[[Any], Iterable[Mapping[str, Any]]]
 
 Progress = bool | tqdm | None
-"""Whether to show a bar; None: on a terminal. Or the bar of several sweeps."""
+"""Whether to show a bar; None: on a terminal and in a notebook. Or the bar of several sweeps."""
 
 _POLL_SECONDS = 0.5
 _LINE_SECONDS = 30.0  # between lines of progress where there is no terminal
+_SHORT_SECONDS = 5.0  # a notebook shows no bar for less
 
 
 def run_sweep(
@@ -43,7 +44,8 @@ def run_sweep(
         run: yields the rows of a point.
         store: keeps runs.
         limits: to run each point in a process of its own; None: one after the other in this process.
-        progress: show a bar with the time left on stderr; None: on a terminal; or a bar of several sweeps to advance.
+        progress: show a bar with the time left on stderr; None: on a terminal and in a notebook; or a bar of several
+            sweeps to advance.
 
     Returns:
         One run per task, in their order: the newest finished one, else the failed one.
@@ -67,22 +69,25 @@ def run_sweep(
 
 
 def new_bar(total: int, *, initial: int = 0, label: str = "", disable: bool | None = None) -> tqdm:
-    """A bar on stderr; off a terminal it writes a line now and then.
+    """A bar on stderr; where there is neither a terminal nor a notebook it writes a line now and then.
 
     Args:
         total: number of points.
         initial: number of points that were done before.
         label: text before the bar.
-        disable: None: off a terminal.
+        disable: None: unless on a terminal or in a notebook.
     """
-    terminal = sys.stderr.isatty()
+    notebook = "ipykernel" in sys.modules
+    terminal = notebook or sys.stderr.isatty()
     return tqdm(
         total=total,
         initial=initial,
         desc=label,
         leave=not terminal,  # else the table would begin in its line
-        disable=disable,
-        dynamic_ncols=True,
+        disable=not terminal if disable is None else disable,
+        delay=_SHORT_SECONDS if notebook else 0.0,
+        ncols=100 if notebook else None,
+        dynamic_ncols=not notebook,
         mininterval=0.1 if terminal else _LINE_SECONDS,
     )
 
