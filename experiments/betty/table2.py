@@ -71,7 +71,7 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 
 def apart(table: pd.DataFrame) -> pd.DataFrame:
     """Imbalance of the parts in memory and in seeds: (most − least) ÷ most."""
-    columns = {"memory": "needed_bytes", "outputs": "num_seeds"}
+    columns = {"memory": "needed_bytes", "seeds": "num_seeds"}
     cuts: Any = shown(table).groupby(["dataset", "num_parts"], sort=False)
     found = {name: 1 - cuts[column].min() / cuts[column].max() for name, column in columns.items()}
     return pd.DataFrame(found).reset_index()
@@ -82,7 +82,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
     rows, found = shown(table), apart(table)
     given = [_bar(row) for row in rows.itertuples()]
-    title = f"REG's parts are up to {found.memory.max():.0%} apart in memory, {found.outputs.max():.0%} in outputs"
+    title = f"REG's parts are up to {found.memory.max():.0%} apart in memory, {found.seeds.max():.0%} in seeds"
     return bars(given, axes={bar.panel: "micro-batch" for bar in given}, title=title)
 
 
@@ -90,7 +90,7 @@ def _bar(row: Any) -> Any:
     from workbench.plots.bars import Bar
 
     panel, measured = f"{row.dataset} · K = {row.num_parts}", pd.notna(row.peak_bytes)
-    hover = f"{row.num_seeds:,} outputs, {row.num_edges:,} edges, {row.num_inputs:,} inputs"
+    hover = f"{row.num_seeds:,} seeds, {row.num_edges:,} edges, {row.num_inputs:,} inputs"
     return Bar(panel, str(row.part), int(row.needed_bytes), measured=measured, hover=hover)
 
 
@@ -99,11 +99,11 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     return [
         claims.least(
             "unequal-in-memory",
-            "the parts of a cut are farther apart in memory than in outputs",
-            found.melt(["dataset", "num_parts"], ["memory", "outputs"], "of", "apart"),
+            "the parts of a cut are farther apart in memory than in seeds",
+            found.melt(["dataset", "num_parts"], ["memory", "seeds"], "of", "apart"),
             value="apart",
             among="of",
-            winner="outputs",
+            winner="seeds",
             rivals=["memory"],
             by=["dataset", "num_parts"],
         ),
@@ -124,4 +124,4 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     estimated = apart(table.assign(peak_bytes=float("nan")))
     here = apart(table).assign(**{"memory, estimated": estimated.memory})
     here.insert(2, "memory, paper", here.num_parts.map(paper))
-    return here.rename(columns={"num_parts": "K", "memory": "memory, here", "outputs": "outputs, here"})
+    return here.rename(columns={"num_parts": "K", "memory": "memory, here", "seeds": "seeds, here"})

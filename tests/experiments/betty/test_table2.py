@@ -18,7 +18,7 @@ def rows(module: Any, num_parts: int, **given: Any) -> list[dict[str, Any]]:
     return list(module.run(module.Config(dataset=TINY, num_parts=num_parts, **about | given)))
 
 
-def test_parts_share_the_outputs_and_their_edges() -> None:
+def test_parts_share_the_seeds_and_their_edges() -> None:
     module = load_experiment("betty/table2").module
     (whole,), cut = rows(module, 1), rows(module, 4)
     assert [row["part"] for row in cut] == [0, 1, 2, 3]
@@ -63,13 +63,13 @@ def test_a_spoiled_table_loses_just_that_claim() -> None:
 def test_a_bar_a_part_of_what_is_cut() -> None:
     figure = load_experiment("betty/table2").draw(parts())
     assert [len(trace.x) for trace in figure.data] == [2, 4]
-    assert "up to 36% apart in memory, 8% in outputs" in figure.layout.title.text
+    assert "up to 36% apart in memory, 8% in seeds" in figure.layout.title.text
 
 
 def test_comparison_gives_the_papers_distance() -> None:
     shown = load_experiment("betty/table2").compare(parts()).set_index("K")
     assert shown["memory, paper"].tolist() == pytest.approx([1 - 1.91 / 2.13, 1 - 0.79 / 1.17])
-    assert shown["outputs, here"].tolist() == pytest.approx([1 - 49 / 51, 1 - 24 / 26])
+    assert shown["seeds, here"].tolist() == pytest.approx([1 - 49 / 51, 1 - 24 / 26])
 
 
 def test_recorded_in_degrees_of_arxiv_are_the_artifacts() -> None:
