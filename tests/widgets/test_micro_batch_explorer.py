@@ -42,8 +42,19 @@ def test_the_view_shows_the_measured_peaks(dataset: Dataset, method: str) -> Non
         micro
     )
     ratio = sum(m.num_inputs for m in micro) / batch.num_inputs
-    assert f"input nodes {ratio:.2f} × the batch's" in figure.layout.title.text
+    assert f"input nodes {ratio:.2f} × the batch's" in figure.layout.annotations[0].text
     assert f"K = {len(micro)}, fanouts 3, 4" in figure.layout.title.text
+
+
+def test_two_methods_are_drawn_on_the_axis_of_the_whole_batch(dataset: Dataset) -> None:
+    options: dict[str, Any] = {"fanout": (3, 4), "num_seeds": 50, "num_parts": 4}
+    both: Any = micro_batch_view(dataset, method="range", against="random", budget=0.5, **options)
+    alone: Any = micro_batch_view(dataset, method="range", **options)
+    assert "range and random, K = 4" in both.layout.title.text and "range, K = 4" in alone.layout.title.text
+    assert both.layout.yaxis.range == alone.layout.yaxis.range and both.layout.yaxis2.matches == "y"
+    assert {trace.xaxis for trace in both.data} == {"x", "x2"}
+    (axis, *_) = [line.y0 for line in both.layout.shapes]
+    assert any(line.y0 == pytest.approx(axis / 2, rel=1e-6) for line in both.layout.shapes)
 
 
 def test_no_more_micro_batches_than_seeds(dataset: Dataset) -> None:

@@ -9,7 +9,7 @@ _SIMILARITY = 0.6  # of difflib, from 0 to 1
 def did_you_mean(value: object, choices: Iterable[str]) -> str:
     """Asks about the name that was probably meant; "" if none is similar.
 
-    Case is ignored, and so are differences between "_" and "-". A name without "/" may be that after the "/" of choices.
+    Case is ignored, and so are differences between "_" and "-". A name without "/" may be that after a choice's "/".
 
     Args:
         value: the name that was given.

@@ -4,6 +4,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
+from plotly.subplots import make_subplots
 
 from workbench.core.units import format_bytes
 from workbench.partition.redundancy import Redundancy
@@ -168,6 +169,44 @@ def memory_bars(
     figure.update_layout(bargap=0.25, showlegend=capacity_bytes is not None)
     title = title or f"Peak memory of {count} micro-batch{'es' * (count > 1)}"
     return titled(figure, title, subtitle=_summary(part_peak_bytes, redundancy), height=400)
+
+
+def memory_bars_beside(
+    cuts: Mapping[str, tuple[Sequence[int], Redundancy]],
+    *,
+    whole_bytes: int,
+    capacity_bytes: int | None = None,
+    title: str | None = None,
+) -> go.Figure:
+    """Draw the micro-batches' peaks of several cuts of a batch side by side, below that of the whole batch.
+
+    The axis depends on the whole batch alone, so that figures of different cuts can be compared.
+
+    Args:
+        cuts: name → peak of each micro-batch in bytes, in execution order, and their input nodes.
+        whole_bytes: peak of the whole batch, drawn as a dotted line.
+        capacity_bytes: drawn as a line; None for no limit.
+        title: title of the figure.
+    """
+    unit, factor = unit_of("peak_bytes", max(whole_bytes, capacity_bytes or 0))
+    names = [f"{name}<br><sup>{_summary(*cut)}</sup>" for name, cut in cuts.items()]
+    figure = make_subplots(1, len(cuts), shared_yaxes=True, subplot_titles=names, horizontal_spacing=0.04)
+    for place, (peaks, _) in enumerate(cuts.values(), 1):
+        for trace in _peak_traces(peaks, capacity_bytes, factor):
+            figure.add_trace(trace, row=1, col=place)
+        dtick = None if len(peaks) > _MAX_TICKS else 1
+        figure.update_xaxes(title_text="micro-batch", tickformat="d", dtick=dtick, row=1, col=place)
+    whole = {"text": f"whole batch {format_bytes(whole_bytes)}", "font": {"size": 13}}
+    draw_line: Any = figure.add_hline
+    draw_line(y=whole_bytes / factor, line={"color": INK, "dash": "dot"}, annotation=whole)
+    if capacity_bytes is not None:
+        draw_capacity(figure, capacity_bytes, factor)
+    top = _TOP * max(whole_bytes, capacity_bytes or 0) / factor
+    figure.update_yaxes(range=[0, top])
+    figure.update_yaxes(title_text=label("peak_bytes", unit), col=1)
+    merge_legend(figure)
+    figure.update_layout(bargap=0.25, showlegend=capacity_bytes is not None)
+    return titled(figure, title, height=440)
 
 
 def draw_capacity(figure: go.Figure, capacity_bytes: int, factor: float) -> None:

@@ -1,4 +1,4 @@
-"""Measured peak memory of the micro-batches of one batch."""
+"""Measured peak memory of the micro-batches of one batch, by one partitioner or by two."""
 
 from collections.abc import Sequence
 from functools import partial
@@ -8,13 +8,14 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from workbench.core.dataset import Dataset
+from workbench.core.minibatch import MiniBatch
 from workbench.nn.graph_models import relation_options
 from workbench.nn.model import build_model
 from workbench.partition.batch import partition_batch
 from workbench.partition.graph import partition_graph
 from workbench.partition.redundancy import redundancy
 from workbench.sampling.neighbor import NeighborSampler
-from workbench.training.profile import profile_epoch
+from workbench.training.profile import EpochProfile, profile_epoch
 from workbench.widgets.explore import explore
 
 if TYPE_CHECKING:
@@ -29,11 +30,11 @@ def micro_batch_explorer(
     fanouts: Sequence[Sequence[int]] = ((10, 25), (5, 5)),
     **options: Any,
 ) -> Any:
-    """Show `micro_batch_view` below controls for partitioner, K and fanouts.
+    """Show `micro_batch_view` below controls for two partitioners, K, fanouts and budget.
 
     Args:
         dataset: with features and labels.
-        methods: partitioners, of `workbench.PARTITION_METHODS`; the first is the default.
+        methods: partitioners, of `workbench.PARTITION_METHODS`; the first is the default, beside no other.
         num_parts: numbers of micro-batches; the first is the default.
         fanouts: choices of neighbours per layer, input layer first; the first is the default.
         options: other arguments of `micro_batch_view`.
@@ -43,7 +44,9 @@ def micro_batch_explorer(
     """
     view = partial(micro_batch_view, dataset, **options)
     named = {", ".join(map(str, fanout)): tuple(fanout) for fanout in fanouts}
-    return explore(view, method=methods, num_parts=num_parts, fanout=named)
+    others = {"none": None} | {method: method for method in methods}
+    budgets = {"none": None} | {f"{share:.0%} of the whole batch's": share for share in (0.75, 0.5, 0.25)}
+    return explore(view, method=methods, against=others, num_parts=num_parts, fanout=named, budget=budgets)
 
 
 def micro_batch_view(
@@ -52,19 +55,23 @@ def micro_batch_view(
     method: str,
     num_parts: int,
     fanout: Sequence[int],
+    against: str | None = None,
+    budget: float | None = None,
     model: str = "sage-mean",
     hidden_dim: int = 64,
     num_seeds: int = 1000,
     capacity_bytes: int | None = None,
     seed: int = 0,
 ) -> "go.Figure":
-    """Run one training step and draw the peak memory of each micro-batch, with their redundancy.
+    """Run a training step and draw the peak memory of each micro-batch, with their redundancy, below the whole batch's.
 
     Args:
         dataset: with features and labels.
         method: partitioner, one of `workbench.PARTITION_METHODS`.
         num_parts: number of micro-batches, capped at the number of seeds.
         fanout: neighbours per layer, input layer first.
+        against: another partitioner, drawn beside the first on the same axis.
+        budget: capacity as a share of the whole batch's peak; None for `capacity_bytes`.
         model: kind of layer, one of `workbench.build_model`; trained by Adam.
         hidden_dim: width of hidden layers.
         num_seeds: the batch is this many training nodes, from the first on.
@@ -74,15 +81,12 @@ def micro_batch_view(
     Raises:
         ValueError: invalid method, fanouts or model.
     """
-    from workbench.plots.bars import memory_bars
+    from workbench.plots.bars import memory_bars_beside
     from workbench.plots.looks import looks
 
     relations: dict[str, Any] = relation_options(model, dataset.graph)
     batch = NeighborSampler(fanout, seed=seed).sample(dataset.graph, dataset.train_idx[:num_seeds])
     num_parts = min(num_parts, batch.num_seeds)
-    node_parts = partition_graph(dataset.graph, num_parts, seed=seed) if method == "cluster" else None
-    part = partition_batch(batch, num_parts, method=method, seed=seed, node_parts=node_parts)
-    micro = batch.split(part)
     net = build_model(
         model,
         in_dim=dataset.num_features,
@@ -92,11 +96,20 @@ def micro_batch_view(
         seed=seed,
         **relations,
     )
-    profile = profile_epoch(net, [micro], dataset.x, dataset.y, cross_entropy, torch.optim.Adam(net.parameters()))
-    settings = f"K = {len(micro)}, fanouts {', '.join(map(str, fanout))}"
-    return memory_bars(
-        profile.part_peak_bytes,
-        capacity_bytes=capacity_bytes,
-        redundancy=redundancy(micro, batch),
-        title=f"{dataset.name}: {looks([method])[method].name}, {settings}",
+
+    def measured(micro: Sequence[MiniBatch]) -> EpochProfile:
+        optimizer = torch.optim.Adam(net.parameters())
+        return profile_epoch(net, [micro], dataset.x, dataset.y, cross_entropy, optimizer)
+
+    cuts = {}
+    for name in dict.fromkeys(filter(None, (method, against))):
+        node_parts = partition_graph(dataset.graph, num_parts, seed=seed) if name == "cluster" else None
+        micro = batch.split(partition_batch(batch, num_parts, method=name, seed=seed, node_parts=node_parts))
+        cuts[looks([name])[name].name] = measured(micro).part_peak_bytes, redundancy(micro, batch)
+    whole_bytes = measured([batch]).peak_bytes
+    return memory_bars_beside(
+        cuts,
+        whole_bytes=whole_bytes,
+        capacity_bytes=capacity_bytes if budget is None else round(budget * whole_bytes),
+        title=f"{dataset.name}: {' and '.join(cuts)}, K = {num_parts}, fanouts {', '.join(map(str, fanout))}",
     )

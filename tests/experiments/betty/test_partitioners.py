@@ -192,10 +192,13 @@ def test_a_grid_without_a_choice_says_nothing_of_its_targets() -> None:
     assert [f.name for f in load_experiment("betty/partitioners").check(rows)] == ["reg-beats-blind-cuts"]
 
 
-def test_the_figure_has_a_marker_a_choice_and_data_set() -> None:
+def test_the_figure_has_a_marker_a_choice_and_data_set(module: Any) -> None:
     rows = table()
     rows.loc[rows.method == "range", "host_bytes"] = 0
-    figure = load_experiment("betty/partitioners").draw(rows)
+    one = load_experiment("betty/partitioners").draw(rows)
+    assert len([trace for trace in one.data if trace.mode == "markers"]) == len(CHOICES) * 2
+    assert "The largest part by auto has" in one.layout.title.text
+    figure = module.draw_every_pair(rows)
     markers = [trace for trace in figure.data if trace.mode == "markers"]
     assert len(markers) == len(CHOICES) * 2 * 4
     fast = next(trace for trace in markers if trace.name == "fast (largest)")
