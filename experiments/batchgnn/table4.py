@@ -40,8 +40,9 @@ def _bar(row: dict[Any, Any]) -> Any:
     from workbench.plots.stage_bars import StageBar
 
     seconds = {part: row[f"{part}_seconds"] for part in PARTS}
-    panel = f"{short_name(row['dataset'])} · {MODELS[row['model']]}"
-    return StageBar(panel, f"{row['num_ranks']} ranks", SHORT[row["fetching"]], seconds)
+    ranks = f"{row['num_ranks']} rank{'s' * (row['num_ranks'] > 1)}"
+    panel = f"{short_name(row['dataset'])} · {MODELS[row['model']]}, {ranks}"
+    return StageBar(panel, "", SHORT[row["fetching"]], seconds)
 
 
 def speedups(table: pd.DataFrame) -> Any:

@@ -10,7 +10,7 @@ from workbench.core.units import format_bytes
 from workbench.plots.style import traces_of
 
 _LABELS = {
-    "num_ranks": "PEs P",
+    "num_ranks": "ranks P",
     "owned_3": "input nodes per PE, |S³|",
     "needed_3": "ids before exchange, |S̃³|",
     "halo_3": "ids of other PEs, c|S̃³|",
@@ -23,6 +23,7 @@ _LABELS = {
     "peak_bytes": "peak memory",
     "of_reg": "peak memory ÷ REG's",
     "epoch_seconds": "epoch time",
+    "fastest_seconds": "fastest sample",
     "inputs_ratio": "input nodes, parts ÷ batch",
     "largest_ratio": "input nodes, largest part ÷ batch",
     "total_inputs": "input nodes",

@@ -75,6 +75,15 @@ _METHOD_LOOKS = {
     "LAS": _look("LAS", 3),
     "LAS, published": _look("LAS, published", 8),
     "LADIES + LAS": _look("LADIES + LAS", 9),
+    "NeighborSampler": _look("NeighborSampler", 0),
+    "DENSE": _look("DENSE", 5),
+    # training from disk, and its peers
+    "in memory": _look("in memory", 0),
+    "on disk": _look("on disk", 1),
+    "COMET": _look("COMET", 1),
+    "BETA": _look("BETA", 2),
+    "balanced": _look("balanced", 3),
+    "DGL": _look("DGL", 4),
     # cache policies
     "lru": _look("LRU", 0),
     "fifo": _look("FIFO", 1),
