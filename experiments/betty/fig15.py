@@ -36,13 +36,15 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         if len(ratios)
         else None
     )
+    paper: Any = _efficient(reported.assign(dataset="paper", method="reg"), ["dataset"]) if len(reported) else None
     return lines(
         rows,
         x="num_parts",
         log_x=True,
-        y="nodes_per_second",
+        y="relative",
         group="method",
         facet="dataset",
+        reported=None if paper is None else paper[["num_parts", "method", "relative"]],
         title=title,
     )
 

@@ -24,6 +24,7 @@ _LABELS = {
     "of_reg": "peak memory ÷ REG's",
     "epoch_seconds": "epoch time",
     "fastest_seconds": "fastest sample",
+    "relative": "nodes per second ÷ the whole batch's",
     "inputs_ratio": "input nodes, parts ÷ batch",
     "largest_ratio": "input nodes, largest part ÷ batch",
     "total_inputs": "input nodes",
