@@ -19,12 +19,12 @@ def list_datasets(root: str | None) -> None:
 
     from workbench.datasets.describe import listed
     from workbench.paths import data_folder
-    from workbench.report.text_table import text_table
+    from workbench.report.terminal_width import fitted_table, terminal_width
 
     folder = data_folder(root)
     rows = [(row.name, row.here or f"no ({row.source})", row.what) for row in listed(folder)]
     table = pd.DataFrame(rows, columns=["name", "available", "description"])
-    write_lines([f"data folder: {folder}", "", *text_table(table)])
+    write_lines([f"data folder: {folder}", "", *fitted_table(table, terminal_width())])
 
 
 @data.command()

@@ -6,6 +6,7 @@ import pandas as pd
 
 from workbench.core.units import format_bytes
 from workbench.memory.plan import Plan
+from workbench.report.terminal_width import terminal_width
 from workbench.report.text_table import text_table
 
 
@@ -15,13 +16,18 @@ def answer(plans: Mapping[str, Plan]) -> str:
     Args:
         plans: by partitioner, at least one, all of one batch and capacity.
     """
-    best = min(plans.values(), key=lambda plan: (plan.num_parts, plan.peak_bytes))
+    best = min(plans.values(), key=_quality)
     capacity, peak = format_bytes(best.capacity_bytes), format_bytes(best.peak_bytes)
     if best.num_parts == 1:
         return f"The whole batch fits into {capacity}: its training step needs an estimated {peak}."
     parts = f"{best.num_parts} micro-batches ({_reason(best, list(plans.values()))})"
     reads = f"each input node is read {best.redundancy.ratio:.2f} times on average"
     return f"The batch fits into {capacity} as {parts}: the largest needs an estimated {peak}, and {reads}."
+
+
+def _quality(plan: Plan) -> tuple[int, int]:
+    """Less is better."""
+    return plan.num_parts, plan.peak_bytes
 
 
 def _reason(best: Plan, plans: Sequence[Plan]) -> str:
@@ -37,12 +43,12 @@ def _reason(best: Plan, plans: Sequence[Plan]) -> str:
 
 
 def comparison(plans: Mapping[str, Plan]) -> list[str]:
-    """A table of parts, peak by term, redundancy and planning time, with one column per partitioner.
+    """A table of parts, peak by term, redundancy and planning time, with one column per partitioner, the best first.
 
     Args:
         plans: by partitioner, at least one, all of one batch and capacity.
     """
-    made = list(plans.values())
+    made = sorted(plans.values(), key=_quality)
     largest = [max(plan.estimates, key=lambda estimate: estimate.peak_bytes) for plan in made]
     shares = [plan.redundancy.largest / plan.redundancy.full_inputs for plan in made]
     terms = [term for term in largest[0].terms if any(estimate.terms[term] for estimate in largest)]
@@ -58,4 +64,16 @@ def comparison(plans: Mapping[str, Plan]) -> list[str]:
         "part counts tried": [" ".join(str(number) for number, _ in plan.tried) for plan in made],
     }
     cells = [(name, *map(str, values)) for name, values in rows.items()]
-    return text_table(pd.DataFrame(cells, columns=["", *(plan.method_name for plan in made)]))
+    table = pd.DataFrame(cells, columns=["", *(plan.method_name for plan in made)])
+    return _fitted(table)
+
+
+def _fitted(table: pd.DataFrame) -> list[str]:
+    """The columns that the terminal has room for, and the names of the others."""
+    width, kept = terminal_width(), table.shape[1]
+    lines = text_table(table)
+    while width is not None and max(map(len, lines)) > width and kept > 2:
+        kept -= 1
+        lines = text_table(table.iloc[:, :kept])
+    beyond = ", ".join(table.columns[kept:])
+    return [*lines, "", f"Worse, and beyond this terminal's width: {beyond}"] if beyond else lines
