@@ -106,7 +106,7 @@ def micro_batch_view(
         node_parts = partition_graph(dataset.graph, num_parts, seed=seed) if name == "cluster" else None
         micro = batch.split(partition_batch(batch, num_parts, method=name, seed=seed, node_parts=node_parts))
         cuts[looks([name])[name].name] = measured(micro).part_peak_bytes, redundancy(micro, batch)
-    whole_bytes = measured([batch]).peak_bytes
+    (whole_bytes,) = measured([batch]).part_peak_bytes
     return memory_bars_beside(
         cuts,
         whole_bytes=whole_bytes,
