@@ -189,7 +189,8 @@ def memory_bars_beside(
         title: title of the figure.
     """
     unit, factor = unit_of("peak_bytes", max(whole_bytes, capacity_bytes or 0))
-    names = [f"{name}<br><sup>{_summary(*cut)}</sup>" for name, cut in cuts.items()]
+    told = [f"largest {format_bytes(max(p))} · input nodes {r.ratio:.2f} × the batch's" for p, r in cuts.values()]
+    names = [f"{name}<br><sup>{text}</sup>" for name, text in zip(cuts, told, strict=True)]
     figure = make_subplots(1, len(cuts), shared_yaxes=True, subplot_titles=names, horizontal_spacing=0.04)
     for place, (peaks, _) in enumerate(cuts.values(), 1):
         for trace in _peak_traces(peaks, capacity_bytes, factor):
