@@ -107,6 +107,18 @@ def test_all_partitioners_are_compared(plan):
     assert out.splitlines()[0] == answer(made)
 
 
+def test_the_comparison_fits_a_narrow_terminal(plan, monkeypatch):
+    plans = {name: planned(25_000, method=name)[1] for name in ("range", "random")}
+    monkeypatch.delenv("COLUMNS", raising=False)
+    whole = comparison(plans)
+    monkeypatch.setenv("COLUMNS", str(max(map(len, whole)) - 1))
+    lines = comparison(plans)
+    best = min(plans.values(), key=lambda made: (made.num_parts, made.peak_bytes)).method_name
+    (other,) = {"range", "random"} - {best}
+    assert lines[0].split() == [best] and lines[-1] == f"Not shown, beyond this terminal's width: {other}"
+    assert set(whole[0].split()) == {"range", "random"} and "Not shown" not in whole[-1]
+
+
 def test_a_whole_batch_that_fits(plan):
     status, out, _ = plan(*SMALL, "--capacity", "1GiB", "--batch-size", 12)
     batch, made = planned(2**30, num_seeds=12)

@@ -76,4 +76,4 @@ def _fitted(table: pd.DataFrame) -> list[str]:
         kept -= 1
         lines = text_table(table.iloc[:, :kept])
     beyond = ", ".join(table.columns[kept:])
-    return [*lines, "", f"Worse, and beyond this terminal's width: {beyond}"] if beyond else lines
+    return [*lines, "", f"Not shown, beyond this terminal's width: {beyond}"] if beyond else lines

@@ -103,9 +103,9 @@ def sets_of(problem: PlacementProblem) -> Sets:
 
 
 def weighted(weights: np.ndarray, rows: np.ndarray) -> np.ndarray:
-    """Return weights @ rows, summed in the order of the rows.
+    """Return weights @ rows, summed in an order that depends on the shapes alone.
 
-    BLAS orders sums by the processor. Lines often meet, so the last bit decides between patterns: placements of
+    BLAS orders sums by the processor, too. Lines often meet, so the last bit decides between patterns: placements of
     equal worth by the model would load up to 0.3 % faster or slower, depending on the machine.
     """
     return (weights[:, None] * rows).sum(axis=0)
