@@ -24,6 +24,8 @@ SCALES = {
     "synthetic-flickr": 0.5,
     "synthetic-papers100M": 0.0005,
     "synthetic-fb15k-237": 0.2,
+    "synthetic-freebase86M": 0.0005,
+    "synthetic-wikikg90M": 0.0005,
     "synthetic-mag240M": 0.0003,
     "synthetic-reddit": 0.05,
 }

@@ -240,6 +240,49 @@ _FB15K_237 = KnowledgeStandIn(
     ),
 )
 
+
+def _hubs(entities: int, triples: int) -> dict[str, DegreeLaw]:
+    """Heads and tails of a large knowledge graph: a few entities, such as countries, end many triples."""
+    return {"heads": _law(entities, triples, 1.0), "tails": _law(entities, triples, 2.0)}
+
+
+_FREEBASE = KnowledgeStandIn(
+    name="synthetic-freebase86M",
+    entities=86_054_151,
+    relations=14_824,
+    splits=(304_727_650, 16_929_318, 16_929_308),
+    **_hubs(86_054_151, 338_586_276),
+    relation_counts=_law(14_824, 338_586_276, 3.0),
+    default_scale=0.005,
+    published=Published(
+        "Zheng et al., DGL-KE, SIGIR 2020 (Freebase)",
+        nodes=86_054_151,
+        edges=338_586_276,
+        classes=14_824,
+        splits=(304_727_650, 16_929_318, 16_929_308),
+    ),
+)
+
+# The size of the split is ours: the original's is not of triples, but of the true tails of (head, relation).
+_WIKIKG = KnowledgeStandIn(
+    name="synthetic-wikikg90M",
+    entities=87_143_637,
+    relations=1_315,
+    splits=(502_220_369, 1_000_000, 1_000_000),
+    **_hubs(87_143_637, 504_220_369),
+    relation_counts=_law(1_315, 504_220_369, 2.5),
+    default_scale=0.005,
+    published=Published(
+        "Hu et al., OGB-LSC, NeurIPS 2021 datasets and benchmarks (WikiKG90M)",
+        nodes=87_143_637,
+        edges=504_220_369,
+        classes=1_315,
+    ),
+)
+
 STANDINS: Mapping[str, StandIn | KnowledgeStandIn] = MappingProxyType(
-    {spec.name: spec for spec in (_ARXIV, _PRODUCTS, _REDDIT, _YELP, _FLICKR, _PAPERS, _MAG, _FB15K_237)}
+    {
+        spec.name: spec
+        for spec in (_ARXIV, _PRODUCTS, _REDDIT, _YELP, _FLICKR, _PAPERS, _MAG, _FB15K_237, _FREEBASE, _WIKIKG)
+    }
 )

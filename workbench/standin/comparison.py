@@ -135,5 +135,6 @@ def _roles(spec: KnowledgeStandIn, role: str, targets: Tensor, achieved: Tensor)
         yield Comparison(f"times {role}, {share:.0%} of entities", None, target, slack, measured)
     largest = int(targets.max())
     slack = 1 + spec.tolerance.degree * largest
-    published = (spec.heads if role == "head" else spec.tails).largest
+    counted = spec.published.largest_degree is not None  # the degrees of the original are those of the law
+    published = (spec.heads if role == "head" else spec.tails).largest if counted else None
     yield Comparison(f"times {role}, largest", published, largest, slack, int(achieved.max()))

@@ -85,6 +85,7 @@ def _duplicates(triples: Tensor) -> Tensor:
     """Mark triples that are equal to an earlier one: bool [triples]."""
     head, relation, tail = triples.unbind(1)
     entities = 1 + int(triples[:, ::2].max())
+    # Keys of the largest graphs wrap around. Two of 5 · 10⁸ triples then have the same key with a probability of 1 %.
     keys, order = torch.sort((relation * entities + head) * entities + tail, stable=True)
     duplicate = torch.zeros(len(triples), dtype=torch.bool)
     duplicate[order[1:]] = keys[1:] == keys[:-1]
