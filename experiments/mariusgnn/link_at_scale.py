@@ -1,0 +1,229 @@
+"""MariusGNN, link prediction at scale: stand-ins of Freebase86M and WikiKG90M, from disk in a part of their memory."""
+
+import time
+from collections.abc import Iterator
+from contextlib import nullcontext
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any, Literal
+
+import pandas as pd
+import torch
+from pydantic import Field, PositiveInt
+from torch import Tensor
+
+import workbench as wb
+from experiments.mariusgnn.link_systems import BALANCED, COMET, MEMORY, InMemory, LinkConfig, OnDisk
+from workbench.core.randomness import Purpose, permutation, stream
+from workbench.experiment import claims
+from workbench.experiment.finding import Finding
+from workbench.meter.anonymous_peak import AnonymousPeak
+from workbench.meter.data_limit import limit_data
+
+CASE = ["dataset", "encoder"]
+NAMES = {"none": "DistMult", "sage-mean": "SAGE"}
+SLOWER, LOST = 0.25, 0.03
+"""Claimed of COMET's order beside training in memory: triples per second and MRR lost at most."""
+
+
+class Config(LinkConfig):
+    """Training with one system on a graph too large to rank all entities.
+
+    Args:
+        system: "in memory", or the order of the partitions from disk.
+        fanout: in- and out-neighbours of the encoder's layer, each.
+        epochs: number of epochs; test triples are ranked after each.
+        test_triples: test triples that are ranked.
+        test_negatives: entities, drawn uniformly, that each end is ranked among.
+        memory_share: fraction of the bytes of rows, their state and edges that an epoch from disk may need.
+        limit: limit what an epoch from disk may allocate to `memory_share`, by the system.
+    """
+
+    system: Literal["in memory", "COMET", "balanced"]  # pyright: ignore[reportIncompatibleVariableOverride]
+    fanout: PositiveInt
+    epochs: PositiveInt
+    test_triples: PositiveInt
+    test_negatives: PositiveInt
+    memory_share: float = Field(gt=0, le=1)
+    limit: bool = False
+
+
+class FewNeighbours(InMemory):
+    """Training whose encoder samples neighbours, and the rows of some entities afterwards."""
+
+    config: Config
+
+    def _prepare(self, folder: Path) -> None:
+        if self.encoder is not None:
+            fanouts = [self.config.fanout] * self.config.num_layers
+            self._loading["sampler"] = wb.DenseSampler(fanouts, out_fanouts=fanouts, seed=self.config.seed)
+        super()._prepare(folder)
+
+    def read(self, ids: Tensor) -> Tensor:
+        """Learnt rows of some entities."""
+        return self._rows.read(ids)
+
+    def embeddings(self, ids: Tensor) -> Tensor:
+        """What the decoder scores: the rows of some entities, or the encoder's outputs for them."""
+        if self.encoder is None:
+            return self.read(ids)
+        batch = self._loading["sampler"].sample(self.kg.graph(), ids)
+        return wb.sampled_logits(self.encoder, [(0, batch)], self)[1]
+
+    def predicted_bytes(self, epoch: int) -> int | None:
+        """Bytes that an epoch reads from disk, computed without running it."""
+        return None
+
+
+class FewInBuffer(FewNeighbours, OnDisk):
+    """The same from disk; to read rows, all partitions pass through the buffer."""
+
+    def read(self, ids: Tensor) -> Tensor:
+        p, c = self.config.num_partitions, self.config.capacity
+        order = wb.node_order(p, c, p)
+
+        def visit() -> Iterator[tuple[int, Tensor]]:
+            with wb.PartitionBuffer(self._store, capacity=c) as buffer:
+                for state in buffer.epoch(order):
+                    for part in state.partitions.tolist():
+                        first = part * self._store.partition_rows
+                        here = torch.arange(first, min(first + self._store.partition_rows, self._store.num_nodes))
+                        yield first, state.rows.read(here)
+
+        return wb.RowParts(self._store.num_nodes, visit).read(self._store.ids_of(ids))
+
+    def predicted_bytes(self, epoch: int) -> int | None:
+        return wb.epoch_io(self._store, self.order(epoch)).read_bytes
+
+
+SYSTEMS: dict[str, type[FewNeighbours]] = {MEMORY: FewNeighbours, COMET: FewInBuffer, BALANCED: FewInBuffer}
+
+
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    """One row per epoch."""
+    kg = config.dataset.load()
+    warm_up(config, kg)
+    with TemporaryDirectory() as folder:
+        start = time.perf_counter()
+        system = SYSTEMS[config.system](config, kg, Path(folder) / "store")
+        build_seconds = time.perf_counter() - start
+        for epoch in range(config.epochs):
+            yield {"epoch": epoch + 1, "build_seconds": build_seconds, **measured(config, kg, system, epoch)}
+
+
+def warm_up(config: Config, kg: wb.KnowledgeGraph) -> None:
+    """Take two steps with a system of its own, so that an epoch does not pay for machine code and imports."""
+    with TemporaryDirectory() as folder:
+        few = kg.train[: 2 * config.batch_size]
+        nodes, local = torch.unique(few[:, ::2], return_inverse=True)
+        triples = torch.stack((local[:, 0], few[:, 1], local[:, 1]), 1)
+        sizes = {"num_entities": len(nodes), "num_relations": kg.num_relations}
+        small = wb.KnowledgeGraph.build(triples, triples[:1], triples[:1], **sizes, name="warm-up")
+        for _ in SYSTEMS[config.system](config, small, Path(folder) / "store").epoch(0):
+            pass
+
+
+def measured(config: Config, kg: wb.KnowledgeGraph, system: FewNeighbours, epoch: int) -> dict[str, Any]:
+    """Train an epoch, in a limited memory if the point asks for it, and rank some test triples afterwards."""
+    edges = kg.train.nbytes
+    nbytes = 2 * 4 * kg.num_entities * config.dim + edges
+    disk = config.system != MEMORY
+    limited = limit_data(round(config.memory_share * nbytes)) if config.limit and disk else nullcontext()
+    with AnonymousPeak() as peak, limited:
+        start = time.perf_counter()
+        losses = [float(loss) for loss in system.epoch(epoch)]
+        seconds = time.perf_counter() - start
+    found = ranked(config, kg, system)
+    return {
+        "num_steps": len(losses),
+        "epoch_seconds": seconds,
+        "triples_per_second": len(kg.train) / seconds,
+        "loss": sum(losses) / len(kg.train),
+        "mrr": found.mrr,
+        "hits_at_10": found.hits_at_10,
+        "num_entities": kg.num_entities,
+        "num_triples": len(kg.train),
+        "memory_bytes": nbytes,
+        "anonymous_peak_bytes": peak.nbytes if disk else None,
+        "predicted_disk_bytes": system.predicted_bytes(epoch),
+        **system.columns(),
+    }
+
+
+def ranked(config: Config, kg: wb.KnowledgeGraph, system: FewNeighbours) -> wb.LinkMetrics:
+    """Rank test triples among some entities, unfiltered; only rows of these and their neighbours are in memory."""
+    chosen = permutation(stream(0, Purpose.SPLIT), len(kg.test))[: config.test_triples]
+    triples = kg.test[chosen]
+    candidates = permutation(stream(0, Purpose.SPLIT, 1), kg.num_entities)[: config.test_negatives]
+    ends = triples[:, ::2].contiguous()
+    nodes = torch.unique(torch.cat([ends.flatten(), candidates]))
+    head, tail = torch.searchsorted(nodes, ends).unbind(1)
+    local = torch.stack((head, triples[:, 1], tail), 1)
+    h = system.embeddings(nodes)
+    return wb.evaluate_links(None, system.decoder, h, local, negatives=torch.searchsorted(nodes, candidates))
+
+
+def last_epochs(table: pd.DataFrame) -> pd.DataFrame:
+    """The rows after the last epoch of every run, with the paper's names of the models."""
+    rows: Any = table[table.epoch == table.groupby([*CASE, "system"]).epoch.transform("max")]
+    return rows.assign(model=rows.encoder.map(NAMES))
+
+
+def ratios(table: pd.DataFrame) -> pd.DataFrame:
+    """COMET's order beside training in memory, and its bytes beside what was predicted and what all data takes."""
+    wide: Any = last_epochs(table).set_index([*CASE, "system"]).unstack("system")
+    columns = {
+        "slower": 1 - wide["triples_per_second"][COMET] / wide["triples_per_second"][MEMORY],
+        "lost": wide["mrr"][MEMORY] - wide["mrr"][COMET],
+        "memory": wide["anonymous_peak_bytes"][COMET] / wide["memory_bytes"][COMET],
+        "bytes": wide["disk_bytes"][COMET] / wide["predicted_disk_bytes"][COMET],
+    }
+    return pd.DataFrame(columns).reset_index()
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.stage_bars import StageBar, stage_bars
+
+    found: Any = last_epochs(table)
+    bars = [
+        StageBar(f"{row.dataset}<br>{row.model}", row.system, f"MRR {row.mrr:.2f}", {"epoch": row.epoch_seconds})
+        for row in found.itertuples()
+    ]
+    memory: Any = found.anonymous_peak_bytes / found.memory_bytes
+    return stage_bars(
+        bars,
+        axis="an epoch's time",
+        title=f"Trained from disk in {memory.max():.0%} of the memory that rows, state and edges take",
+        subtitle=f"{found.num_triples.min() / 1e6:.2g} to {found.num_triples.max() / 1e6:.2g} million triples; "
+        "below: MRR among drawn entities",
+    ).update_layout(showlegend=False)
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    found, options = ratios(table), {"by": CASE, "form": ".3f"}
+    share = float(table.memory_share.max())
+    kept = f"in COMET's order MRR is at most {100 * LOST:g} points below that in memory"
+    slower = f"from disk the triples trained per second are at most {SLOWER:.0%} fewer than in memory"
+    checked = [
+        claims.within("predicted", "bytes read are those predicted", found, value="bytes", least=1, most=1, **options),
+        claims.within("keeps-mrr", kept, found, value="lost", most=LOST, **options),
+        claims.within("as-fast", slower, found, value="slower", most=SLOWER, timed=True, **options),
+    ]
+    if table.limit.any():
+        needed = f"training from disk needs at most {share:.0%} of the bytes of rows, state and edges"
+        checked.append(claims.within("in-a-part", needed, found, value="memory", most=share, **options))
+    return checked
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """MRR, minutes per epoch, and gigabytes moved and held; the paper's first."""
+    columns = ["dataset", "model", "system", "mrr", "minutes", "triples_per_second", "disk_gb", "peak_gb", "memory_gb"]
+    found = last_epochs(table)
+    here: Any = found.assign(
+        minutes=found.epoch_seconds / 60,
+        disk_gb=found.disk_bytes / 1e9,
+        peak_gb=found.anonymous_peak_bytes / 1e9,
+        memory_gb=found.memory_bytes / 1e9,
+    )
+    paper: Any = reported.assign(dataset=reported.dataset + " (paper)")
+    return pd.concat([paper.reindex(columns=columns), here.reindex(columns=columns)])

@@ -1,0 +1,121 @@
+"""MariusGNN, effect of l and p on learnt rows: MRR, time and bytes of an epoch, two logical groups in the buffer."""
+
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import pandas as pd
+from pydantic import PositiveInt
+
+from experiments.mariusgnn.link_systems import BALANCED, COMET, SYSTEMS, LinkConfig
+from workbench.experiment import claims
+from workbench.experiment.finding import Finding
+
+BY_GROUPS, BY_PARTITIONS = "l, at p = {p}", "p, at l = {l}"
+CASE = ["system", "num_partitions", "num_groups"]
+STEP_BACK, APART = 0.01, 0.01
+"""Of MRR: as much as runs with different seeds differ by, and what p may change."""
+
+
+class Config(LinkConfig):
+    """Training in one order.
+
+    Args:
+        epochs: number of epochs; the test triples are ranked after the last.
+    """
+
+    epochs: PositiveInt
+
+
+def run(config: Config) -> Iterator[dict[str, Any]]:
+    """One row: the last epoch, and the test triples' ranks after it."""
+    kg = config.dataset.load()
+    with TemporaryDirectory() as folder:
+        system = SYSTEMS[config.system](config, kg, Path(folder) / "store")
+        seconds = [_epoch_seconds(system, epoch) for epoch in range(config.epochs)]
+        found = system.metrics(kg.test)
+        yield {
+            "epoch_seconds": sorted(seconds)[len(seconds) // 2],
+            "mrr": found.mrr,
+            "hits_at_10": found.hits_at_10,
+            **system.columns(),
+        }
+
+
+def _epoch_seconds(system: Any, epoch: int) -> float:
+    start = time.perf_counter()
+    for _ in system.epoch(epoch):
+        pass
+    return time.perf_counter() - start
+
+
+def series(table: pd.DataFrame) -> pd.DataFrame:
+    """Means over the seeds in two series: by l at the commonest p, and by p at the commonest l."""
+    measured = ["mrr", "epoch_seconds", "disk_bytes", "bias"]
+    means: Any = table.groupby(CASE)[measured].mean().reset_index()
+    p, groups = int(means.num_partitions.mode()[0]), int(means.num_groups.mode()[0])
+    by_groups: Any = means[means.num_partitions == p]
+    by_partitions: Any = means[means.num_groups == groups]
+    return pd.concat(
+        [
+            by_groups.assign(series=BY_GROUPS.format(p=p), value=by_groups.num_groups),
+            by_partitions.assign(series=BY_PARTITIONS.format(l=groups), value=by_partitions.num_partitions),
+        ]
+    )
+
+
+def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.lines import lines
+    from workbench.plots.style import titled
+
+    found = series(table)
+    groups: Any = found[found.series.str.startswith("l") & (found.system == COMET)].set_index("value").mrr.sort_index()
+    figure: Any = lines(
+        found.rename(columns={"mrr": "filtered MRR", "epoch_seconds": "seconds per epoch"}),
+        x="value",
+        log_x=True,
+        y=["filtered MRR", "seconds per epoch", "disk_bytes", "bias"],
+        group="system",
+        facet="series",
+    )
+    figure.update_xaxes(title_text="l, or p; two of l groups are in the buffer", row=4)
+    title = (
+        f"From {groups.index[0]} to {groups.index[-1]} groups: COMET's MRR {groups.iloc[0]:.3f} → {groups.iloc[-1]:.3f}"
+    )
+    subtitle = (
+        f"{table.dataset.iloc[0]}, DistMult, means of {table.seed.nunique()} runs of {table.epochs.iloc[0]} epochs"
+    )
+    return titled(figure, title, height=figure.layout.height + 30, subtitle=subtitle)
+
+
+def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
+    found = series(table)
+    by_groups: Any = found[found.series.str.startswith("l")]
+    by_partitions: Any = found[found.series.str.startswith("p")]
+    options: dict[str, Any] = {"along": "num_groups", "by": ["system"]}
+    apart: Any = by_partitions.groupby("system").mrr.agg(lambda mrr: float(mrr.max() - mrr.min())).reset_index()
+    return [
+        claims.monotone(
+            "fewer-groups", "the fewer groups, the higher the MRR", by_groups, value="mrr", falling=True,
+            tolerance=STEP_BACK, **options,
+        ),
+        claims.monotone("bytes", "the more groups, the more bytes are read", by_groups, value="disk_bytes", **options),
+        claims.monotone(
+            "time", "the more groups, the longer an epoch", by_groups, value="epoch_seconds", timed=True, **options
+        ),
+        claims.within(
+            "any-p", f"at equal memory p changes the MRR by at most {100 * APART:g} point", apart, value="mrr",
+            by=["system"], most=APART,
+        ),
+        claims.least(
+            "balanced-bias", "the balanced order has less bias than COMET's", found, value="bias", among="system",
+            winner=BALANCED, rivals=[COMET], by=["series", "value"],
+        ),
+    ]  # fmt: skip
+
+
+def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
+    """MRR, seconds and bytes per epoch, and bias, by order, p and l."""
+    return series(table).drop_duplicates(CASE).drop(columns=["series", "value"])
