@@ -71,6 +71,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             rows,
             value="num_parts",
             along="place",
+            named="setting",
             by=["dataset", "panel"],
         ),
         claims.within(

@@ -190,6 +190,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             rows.query("panel == @panel"),
             value="needed_bytes",
             along="place",
+            named="setting",
             by=["dataset"],
         )
         for panel, how in (

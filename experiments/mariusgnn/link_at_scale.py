@@ -117,7 +117,7 @@ def warm_up(config: Config, kg: wb.KnowledgeGraph) -> None:
         few = kg.train[: 2 * config.batch_size]
         nodes, local = torch.unique(few[:, ::2], return_inverse=True)
         triples = torch.stack((local[:, 0], few[:, 1], local[:, 1]), 1)
-        sizes = {"num_entities": len(nodes), "num_relations": kg.num_relations}
+        sizes: dict[str, Any] = {"num_entities": len(nodes), "num_relations": kg.num_relations}
         small = wb.KnowledgeGraph.build(triples, triples[:1], triples[:1], **sizes, name="warm-up")
         for _ in SYSTEMS[config.system](config, small, Path(folder) / "store").epoch(0):
             pass

@@ -54,7 +54,8 @@ def _epoch_seconds(system: Any, epoch: int) -> float:
 def series(table: pd.DataFrame) -> pd.DataFrame:
     """Means over the seeds in two series: by l at the commonest p, and by p at the commonest l."""
     measured = ["mrr", "epoch_seconds", "disk_bytes", "bias"]
-    means: Any = table.groupby(CASE)[measured].mean().reset_index()
+    grouped: Any = table.groupby(CASE)[measured]
+    means: Any = grouped.mean().reset_index()
     p, groups = int(means.num_partitions.mode()[0]), int(means.num_groups.mode()[0])
     by_groups: Any = means[means.num_partitions == p]
     by_partitions: Any = means[means.num_groups == groups]

@@ -101,6 +101,14 @@ def test_monotone():
     assert not monotone([2, 1], falling=False).held
 
 
+def test_points_are_told_by_their_names():
+    table = pd.DataFrame(
+        {"data": list("xxyy"), "place": [0, 1, 0, 1], "system": ["a", "b", "c", "d"], "bytes": [1, 2, 5, 3]}
+    )
+    found = claims.monotone("n", "s", table, value="bytes", along="place", named="system", by=["data"])
+    assert "the worst, data y: from 5 B (c) to 3 B (d)" in found.evidence
+
+
 def test_series_with_gaps_are_compared_across_them():
     table = pd.DataFrame({"data": ["x", "x", "y", "y", "y"], "k": [1, 4, 1, 2, 4], "bytes": [5, 9, 9, 8, 7]})
     found = claims.monotone("n", "s", table, value="bytes", along="k", by=["data"], falling=True)

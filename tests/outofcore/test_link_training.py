@@ -109,3 +109,27 @@ def test_micro_batches_from_the_buffer(store: wb.PartitionStore) -> None:
             rows = wb.LearnedRows(state.rows, state.state_rows, lr=0.2)
             assert wb.link_step(model, decoder, parts, mb, rows, wb.softmax_pair_loss, optimizer).isfinite()
             break
+
+
+@pytest.mark.parametrize(
+    ("encoder", "negatives", "builds"),
+    [
+        ("none", NEGATIVES, False),
+        ("none", None, False),
+        ("none", wb.Negatives(8, chunks=2, by_degree=0.5), True),
+        ("none", wb.Negatives(8, avoid_edges=True), True),
+        ("sage", NEGATIVES, True),
+    ],
+)
+def test_only_samplers_and_negatives_that_read_edges_build_a_graph(
+    store: wb.PartitionStore, encoder: str, negatives: wb.Negatives | None, builds: bool, monkeypatch: Any
+) -> None:
+    import workbench.outofcore.buffer_state as module
+
+    built, build = [], module.buffer_graph
+    monkeypatch.setattr(module, "buffer_graph", lambda *args: built.append(args) or build(*args))
+    order = wb.comet_order(PARTITIONS, 2, num_groups=4)
+    options = OPTIONS | {"negatives": negatives, "sampler": SAMPLERS[encoder], "epoch": 0}
+    with wb.PartitionBuffer(store, capacity=2) as buffer:
+        batches = sum(1 for _ in wb.buffer_edge_batches(buffer, order, **options))
+    assert batches > 0 and bool(built) == builds

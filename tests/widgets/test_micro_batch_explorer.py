@@ -57,6 +57,15 @@ def test_two_methods_are_drawn_on_the_axis_of_the_whole_batch(dataset: Dataset) 
     assert any(line.y0 == pytest.approx(axis / 2, rel=1e-6) for line in both.layout.shapes)
 
 
+def test_a_cut_into_fewer_parts_than_asked_for_says_so(dataset: Dataset) -> None:
+    seeds, asked = dataset.train_idx[:8], 8
+    node_parts = wb.partition_graph(dataset.graph, asked, seed=0)
+    parts = int(torch.unique(node_parts[seeds]).numel())
+    assert parts < asked
+    figure: Any = micro_batch_view(dataset, method="cluster", num_parts=asked, fanout=(2,), num_seeds=len(seeds))
+    assert f"({parts} parts), K = {asked}" in figure.layout.title.text
+
+
 def test_no_more_micro_batches_than_seeds(dataset: Dataset) -> None:
     figure: Any = micro_batch_view(dataset, method="range", num_parts=8, fanout=(2,), num_seeds=3)
     assert len(figure.data[0].x) == 3

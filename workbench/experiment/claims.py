@@ -104,6 +104,7 @@ def monotone(
     value: str,
     along: str,
     by: Sequence[str],
+    named: str | None = None,
     falling: bool = False,
     tolerance: float = 0.0,
     timed: bool = False,
@@ -117,6 +118,7 @@ def monotone(
         value: column that rises; the median of the rows of a point counts.
         along: column that orders a series.
         by: columns that identify a series.
+        named: column with the names of points, for the evidence; None: `along`.
         falling: the value falls instead.
         tolerance: relative step in the wrong direction that is allowed.
         timed: the value is in seconds, so the finding is shown and never asserted.
@@ -133,7 +135,10 @@ def monotone(
     kept = int((worst >= -tolerance).sum())
     at = worst.idxmin()
     ends = series.loc[[at], columns].dropna(axis=1).iloc[0]
-    first, last = (f"{quantity(ends.iloc[i], value)} ({case_words([along], ends.index[i])})" for i in (0, -1))
+    points = table.groupby([*by, along])[named or along].first().loc[at]
+    first, last = (
+        f"{quantity(ends.iloc[i], value)} ({case_words([named or along], points[ends.index[i]])})" for i in (0, -1)
+    )
     back = -float(worst[at])
     evidence = (
         f"{kept} of {len(worst)} series; the worst, {case_words(by, at)}: from {first} to {last}"

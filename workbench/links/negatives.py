@@ -182,6 +182,11 @@ class Negatives:
                 'ends is "either", which chooses an end per pair, but a chunk shares its negatives; omit chunks'
             )
 
+    @property
+    def reads_edges(self) -> bool:
+        """Whether negatives depend on the graph's edges, so that `draw` needs more than the number of nodes."""
+        return self.avoid_edges or bool(self.by_degree and not self.from_batch)
+
     def draw(
         self,
         graph: Graph | int,

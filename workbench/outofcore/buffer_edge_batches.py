@@ -82,7 +82,7 @@ def buffer_edge_batches(
 
         def sampler_of(state: Any) -> Callable[[int, slice], PairBatch]:
             sequence = _sequence(counts[state.number], state.number, epoch, cut)
-            return _sampler_of(state, drawing, sequence, nodes_of(store, state.partitions))
+            return _sampler_of(state, drawing, sequence, nodes_of(store, state.partitions), store.num_nodes)
 
         return StateEpoch(counts, sampler_of)
 
@@ -110,14 +110,15 @@ def _sequence(count: int, state: int, epoch: int, cut: BatchCut) -> Tensor:
 
 
 def _sampler_of(
-    state: Any, drawing: PairSampling, sequence: Tensor, nodes: Tensor
+    state: Any, drawing: PairSampling, sequence: Tensor, nodes: Tensor, num_nodes: int
 ) -> Callable[[int, slice], PairBatch]:
     edges = state.edges()
 
     def sample(step: int, chosen: slice) -> PairBatch:
         picked = edges[sequence[chosen]]
         relation = picked[:, 2] if picked.shape[1] == 3 else None
-        drawn = drawing.sample(state.graph, picked[:, 0], picked[:, 1], relation, step=step, nodes=nodes)
+        graph = state.graph if drawing.reads_edges else num_nodes  # to build a state's graph takes time
+        drawn = drawing.sample(graph, picked[:, 0], picked[:, 1], relation, step=step, nodes=nodes)
         return state, step, *drawn
 
     return sample

@@ -102,13 +102,25 @@ class PairSampling:
         if self.sampler is not None:
             check_sampler(self.sampler)
 
+    @property
+    def reads_edges(self) -> bool:
+        """Whether `sample` needs the graph; False: its number of nodes is enough."""
+        return self.sampler is not None or (self.negatives is not None and self.negatives.reads_edges)
+
     def sample(
-        self, graph: Graph, src: Tensor, dst: Tensor, relation: Tensor | None, *, step: int, nodes: Tensor | None = None
+        self,
+        graph: Graph | int,
+        src: Tensor,
+        dst: Tensor,
+        relation: Tensor | None,
+        *,
+        step: int,
+        nodes: Tensor | None = None,
     ) -> tuple[EdgeBatch, MiniBatch]:
         """Draw the negatives of some pairs, and sample the batch of all their nodes.
 
         Args:
-            graph: the graph to sample from.
+            graph: the graph to sample from, or its number of nodes if `reads_edges` is False.
             src: int64 [n], raw-graph ids of the pairs.
             dst: int64 [n], likewise.
             relation: integer [n], or None.
@@ -121,5 +133,6 @@ class PairSampling:
             pairs = self.negatives.draw(graph, src, dst, relation=relation, nodes=nodes, step=step)
         if self.sampler is None:
             return pairs, MiniBatch(pairs.seeds, (), step=step)
+        assert isinstance(graph, Graph)
         targets = None if self.exclude == "none" else pairs.target_edges(graph, reverse=self.exclude == "both")
         return pairs, self.sampler.sample(graph, pairs.seeds, step=step, exclude_edges=targets)

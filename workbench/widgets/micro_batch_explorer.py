@@ -105,7 +105,8 @@ def micro_batch_view(
     for name in dict.fromkeys(filter(None, (method, against))):
         node_parts = partition_graph(dataset.graph, num_parts, seed=seed) if name == "cluster" else None
         micro = batch.split(partition_batch(batch, num_parts, method=name, seed=seed, node_parts=node_parts))
-        cuts[looks([name])[name].name] = measured(micro).part_peak_bytes, redundancy(micro, batch)
+        fewer = "" if len(micro) == num_parts else f" ({len(micro)} parts)"
+        cuts[looks([name])[name].name + fewer] = measured(micro).part_peak_bytes, redundancy(micro, batch)
     (whole_bytes,) = measured([batch]).part_peak_bytes
     return memory_bars_beside(
         cuts,

@@ -1,0 +1,109 @@
+"""Link prediction at scale: claims that can be lost, ranks from the buffer, and the rows of a small run."""
+
+from pathlib import Path
+
+import pandas as pd
+import pytest
+import torch
+
+from experiments.mariusgnn import link_at_scale
+from experiments.mariusgnn.link_systems import BALANCED, COMET, MEMORY
+from workbench.experiment.figure_loader import load_experiment
+
+EXP = "mariusgnn/link_at_scale"
+
+
+def table() -> pd.DataFrame:
+    """A table in which every claim holds."""
+    return pd.DataFrame(
+        {
+            "dataset": dataset,
+            "encoder": encoder,
+            "system": system,
+            "epoch": epoch,
+            "epoch_seconds": 10.0 if system == MEMORY else 12.0,
+            "triples_per_second": 100.0 if system == MEMORY else 83.0,
+            "mrr": 0.2 + 0.01 * epoch - (0.0 if system == MEMORY else 0.02),
+            "num_triples": 1000,
+            "memory_bytes": 1000,
+            "memory_share": 0.25,
+            "limit": True,
+            "anonymous_peak_bytes": None if system == MEMORY else 220,
+            "disk_bytes": None if system == MEMORY else 5000,
+            "predicted_disk_bytes": None if system == MEMORY else 5000,
+        }
+        for dataset in ("synthetic-freebase86M", "synthetic-wikikg90M")
+        for encoder in ("none", "sage-mean")
+        for system in (MEMORY, COMET, BALANCED)
+        for epoch in (1, 2)
+    ).astype({"anonymous_peak_bytes": float, "disk_bytes": float, "predicted_disk_bytes": float})
+
+
+def lost(rows: pd.DataFrame) -> set[str]:
+    return {finding.name for finding in load_experiment(EXP).check(rows) if not (finding.held and finding.decided)}
+
+
+def test_all_claims_hold_in_a_table_made_for_them() -> None:
+    assert lost(table()) == set()
+    unlimited = {found.name for found in load_experiment(EXP).check(table().assign(limit=False))}
+    assert unlimited == {"predicted", "keeps-mrr", "as-fast"}
+
+
+@pytest.mark.parametrize(
+    ("column", "value", "name"),
+    [
+        ("disk_bytes", 5001, "predicted"),
+        ("mrr", 0.1, "keeps-mrr"),
+        ("triples_per_second", 70.0, "as-fast"),
+        ("anonymous_peak_bytes", 251, "in-a-part"),
+    ],
+)
+def test_each_claim_can_be_lost(column, value, name) -> None:
+    spoiled = table()
+    spoiled.loc[(spoiled.system == COMET) & (spoiled.encoder == "none"), column] = value
+    assert lost(spoiled) == {name}
+
+
+def test_balanced_order_is_claimed_nothing_of() -> None:
+    spoiled = table()
+    spoiled.loc[spoiled.system == BALANCED, "mrr"] = 0.0
+    assert lost(spoiled) == set()
+
+
+def smallest(**update: object) -> link_at_scale.Config:
+    [config, *_] = load_experiment(EXP).configs(size="smoke")
+    return config.model_copy(update={"epochs": 1, "test_triples": 100, "test_negatives": 50, **update})  # type: ignore[return-value]
+
+
+@pytest.mark.parametrize("encoder", ["none", "sage-mean"])
+def test_every_system_trains_and_reads_what_was_predicted(encoder) -> None:
+    rows = {}
+    for system in (MEMORY, COMET, BALANCED):
+        [rows[system]] = link_at_scale.run(smallest(encoder=encoder, system=system))
+    assert all(0 < row["mrr"] < 1 and row["loss"] > 0 for row in rows.values())
+    assert rows[MEMORY]["predicted_disk_bytes"] is None and "disk_bytes" not in rows[MEMORY]
+    for order in (COMET, BALANCED):
+        assert rows[order]["disk_bytes"] == rows[order]["predicted_disk_bytes"] > 0
+
+
+def test_rows_that_pass_through_the_buffer_are_those_of_the_store(tmp_path: Path) -> None:
+    config = smallest(encoder="none", system=COMET)
+    kg = config.dataset.load()
+    system = link_at_scale.FewInBuffer(config, kg, tmp_path / "store")  # type: ignore[arg-type]
+    for _ in system.epoch(0):
+        pass
+    ids = torch.tensor([0, kg.num_entities - 1, 5, 5, 17])
+    assert torch.equal(system.read(ids), system._values()[ids])
+
+
+def test_ranks_are_those_of_all_rows_at_once(tmp_path: Path) -> None:
+    """With every entity as a negative and the decoder alone, MRR is the library's over all rows."""
+    import workbench as wb
+
+    config = smallest(encoder="none", system=COMET, test_triples=60, test_negatives=10**6)
+    kg = config.dataset.load()
+    system = link_at_scale.FewInBuffer(config, kg, tmp_path / "store")  # type: ignore[arg-type]
+    found = link_at_scale.ranked(config, kg, system)  # type: ignore[arg-type]
+    chosen = link_at_scale.permutation(link_at_scale.stream(0, link_at_scale.Purpose.SPLIT), len(kg.test))[:60]
+    expected = wb.evaluate_links(None, system.decoder, system._values(), kg.test[chosen])
+    assert found.mrr == pytest.approx(expected.mrr, rel=1e-9) and found.hits_at_10 == expected.hits_at_10
