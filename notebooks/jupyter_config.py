@@ -1,5 +1,6 @@
 """JupyterLab on the notebooks, with MLflow's UI beside it: a tile of the launcher, or /mlflow/ of the same address."""
 
+import warnings
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,7 @@ def _keep_metadata_short(model: dict[str, Any], **_: Any) -> None:
         del info[key]
 
 
+warnings.filterwarnings("ignore", "Overriding existing pre_save_hook")  # Jupyter reads this file twice
 c.FileContentsManager.pre_save_hook = _keep_metadata_short
 c.ServerApp.tornado_settings = {"page_config_hook": _ask_nothing}
 
