@@ -22,8 +22,8 @@ from workbench.meter.data_limit import limit_data
 
 CASE = ["dataset", "encoder"]
 NAMES = {"none": "DistMult", "sage-mean": "SAGE"}
-SLOWER, LOST = 0.25, 0.03
-"""Claimed of COMET's order beside training in memory: triples per second and MRR lost at most."""
+SLOWER, KEPT = 0.25, 0.9
+"""Claimed of COMET's order beside training in memory: share of the triples per second lost at most, and of MRR kept."""
 
 
 class Config(LinkConfig):
@@ -174,7 +174,7 @@ def ratios(table: pd.DataFrame) -> pd.DataFrame:
     wide: Any = last_epochs(table).set_index([*CASE, "system"]).unstack("system")
     columns = {
         "slower": 1 - wide["triples_per_second"][COMET] / wide["triples_per_second"][MEMORY],
-        "lost": wide["mrr"][MEMORY] - wide["mrr"][COMET],
+        "kept": wide["mrr"][COMET] / wide["mrr"][MEMORY],
         "memory": wide["anonymous_peak_bytes"][COMET] / wide["memory_bytes"][COMET],
         "bytes": wide["disk_bytes"][COMET] / wide["predicted_disk_bytes"][COMET],
     }
@@ -202,11 +202,11 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     found, options = ratios(table), {"by": CASE, "form": ".3f"}
     share = float(table.memory_share.max())
-    kept = f"in COMET's order MRR is at most {100 * LOST:g} points below that in memory"
+    kept = f"in COMET's order MRR is at least {KEPT:.0%} of that in memory"
     slower = f"from disk the triples trained per second are at most {SLOWER:.0%} fewer than in memory"
     checked = [
         claims.within("predicted", "bytes read are those predicted", found, value="bytes", least=1, most=1, **options),
-        claims.within("keeps-mrr", kept, found, value="lost", most=LOST, **options),
+        claims.within("keeps-mrr", kept, found, value="kept", least=KEPT, **options),
         claims.within("as-fast", slower, found, value="slower", most=SLOWER, timed=True, **options),
     ]
     if table.limit.any():
