@@ -184,18 +184,26 @@ def ratios(table: pd.DataFrame) -> pd.DataFrame:
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.stage_bars import StageBar, stage_bars
 
-    found: Any = last_epochs(table)
+    rows: Any = last_epochs(table)
+    rows = rows.assign(share=rows.anonymous_peak_bytes / rows.memory_bytes)
+    limited = bool(table.limit.any())
     bars = [
-        StageBar(f"{row.dataset}<br>{row.model}", row.system, f"MRR {row.mrr:.2f}", {"epoch": row.epoch_seconds})
-        for row in found.itertuples()
+        StageBar(
+            f"{row.dataset.removeprefix('synthetic-')}, {row.model}",
+            row.system,
+            "" if not limited else "100%" if row.system == MEMORY else f"{row.share:.0%}",
+            {"epoch": row.epoch_seconds},
+        )
+        for row in rows.itertuples()
     ]
-    memory: Any = found.anonymous_peak_bytes / found.memory_bytes
+    least, most, millions = f"{rows.share.min():.0%}", f"{rows.share.max():.0%}", rows.num_triples / 1e6
+    title = f"Trained from disk in {least} to {most} of the memory that rows, state and edges take"
+    subtitle = f"stand-ins, {millions.min():.2g} to {millions.max():.2g} M triples"
     return stage_bars(
         bars,
         axis="an epoch's time",
-        title=f"Trained from disk in {memory.max():.0%} of the memory that rows, state and edges take",
-        subtitle=f"{found.num_triples.min() / 1e6:.2g} to {found.num_triples.max() / 1e6:.2g} million triples; "
-        "below: MRR among drawn entities",
+        title=title if limited else "Epochs on small parts of the graphs, without a limit of memory",
+        subtitle=f"{subtitle}; below: share of that memory" if limited else subtitle,
     ).update_layout(showlegend=False)
 
 

@@ -45,6 +45,8 @@ def lost(rows: pd.DataFrame) -> set[str]:
 
 def test_all_claims_hold_in_a_table_made_for_them() -> None:
     assert lost(table()) == set()
+    assert "in 22% to 22%" in load_experiment(EXP).draw(table()).layout.title.text
+    assert "without a limit" in load_experiment(EXP).draw(table().assign(limit=False)).layout.title.text
     unlimited = {found.name for found in load_experiment(EXP).check(table().assign(limit=False))}
     assert unlimited == {"predicted", "keeps-mrr", "as-fast"}
 
