@@ -52,6 +52,16 @@ def test_long_lines_are_wrapped_below_their_first_word_and_paths_stay_whole():
     assert wrapped(["  ✓ it grows with the number of parts"], 24) == ["  ✓ it grows with the", "    number of parts"]
 
 
+@pytest.mark.parametrize("missing", [[None, None], [None, 2**20]])
+def test_missing_bytes_stay_empty(missing):
+    table = pd.DataFrame(
+        {"model": ["sage", "gat"], "reserved_bytes": pd.Series(missing, dtype=object), "text": "x" * 90}
+    )
+    lines = fitted_table(table, 60)
+    assert max(map(len, lines)) <= 60 and lines[0].split() == ["model", "reserved_bytes", "text"]
+    assert ("1.00 MiB" in lines[2]) == (missing[1] is not None) and "None" not in " ".join(lines)
+
+
 def test_two_columns_of_one_name():
     table = pd.DataFrame([("a" * 50, "b" * 50)], columns=["", ""])
     assert max(map(len, fitted_table(table, 60))) <= 60

@@ -96,7 +96,8 @@ def _wrapped(line: str, width: int) -> list[str]:
 
 
 def _is_text(column: pd.Series) -> bool:
-    return not pd.api.types.is_numeric_dtype(column)
+    """Bytes with missing values are not numeric, but `text_table` formats them."""
+    return not pd.api.types.is_numeric_dtype(column) and not str(column.name).endswith("_bytes")
 
 
 def _text(value: object) -> str:
