@@ -38,6 +38,12 @@ def test_example_runs(source, code):
 
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_every_example_has_both_of_its_fences(page):
+    fences = re.findall(r"^ *```(.*)$", page.read_text(encoding="utf-8"), re.MULTILINE)
+    assert all(fences[::2]) and not any(fences[1::2]) and len(fences) % 2 == 0, "an opening fence names a language"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
 def test_relative_links_lead_to_files_and_headings(page):
     text = re.sub(r"`[^`\n]+`(?!\])", "", page.read_text(encoding="utf-8"))  # `a[i](b)` is code; [`a`](b) is a link
     for target in re.findall(r"\]\(([^)\s]+)\)", text):

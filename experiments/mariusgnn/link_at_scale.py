@@ -217,19 +217,21 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         claims.within("keeps-mrr", kept, found, value="kept", least=KEPT, **options),
         claims.within("as-fast", slower, found, value="slower", most=SLOWER, timed=True, **options),
     ]
+    needed = f"training from disk needs at most {share:.0%} of the bytes of rows, state and edges"
     if table.limit.any():
-        needed = f"training from disk needs at most {share:.0%} of the bytes of rows, state and edges"
         checked.append(claims.within("in-a-part", needed, found, value="memory", most=share, **options))
+    else:
+        checked.append(Finding("in-a-part", needed, False, "not limited, and not checked, at this size", decided=False))
     return checked
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
-    """MRR, minutes per epoch, and gigabytes moved and held; the paper's first."""
-    columns = ["dataset", "model", "system", "mrr", "minutes", "triples_per_second", "disk_gb", "peak_gb", "memory_gb"]
+    """MRR, minutes per epoch, and gigabytes read and held; the paper's first."""
+    columns = ["dataset", "model", "system", "mrr", "minutes", "triples_per_second", "read_gb", "peak_gb", "memory_gb"]
     found = last_epochs(table)
     here: Any = found.assign(
         minutes=found.epoch_seconds / 60,
-        disk_gb=found.disk_bytes / 1e9,
+        read_gb=found.disk_bytes / 1e9,
         peak_gb=found.anonymous_peak_bytes / 1e9,
         memory_gb=found.memory_bytes / 1e9,
     )

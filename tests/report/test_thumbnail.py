@@ -41,6 +41,19 @@ def test_stacked_bars_touch() -> None:
     assert high[0] + high[1] == pytest.approx(low[0], abs=0.2) and high[0] >= 0
 
 
+def test_bars_of_inner_and_outer_categories_stand_side_by_side() -> None:
+    places = [["k = 1", "k = 1", "k = 2"], ["reg", "metis", "reg"]]
+    figure = go.Figure([go.Bar(x=places, y=[1, 2, 3]), go.Bar(x=places, y=[1, 1, 1])]).update_layout(barmode="stack")
+    bars = parsed(figure).findall("rect")
+    lefts = {bar.attrib["x"] for bar in bars}
+    assert len(bars) == 6 and len(lefts) == 3 and all(0 <= float(left) <= WIDTH for left in lefts)
+
+
+def test_a_band_is_an_area() -> None:
+    band = go.Scatter(x=[1, 2, 2, 1], y=[1, 1, 2, 2], fill="toself", mode="lines")
+    assert len(parsed(go.Figure(band)).findall("polygon")) == 1 and not parsed(go.Figure(band)).findall("polyline")
+
+
 def test_panels_lie_apart_and_gaps_are_skipped() -> None:
     figure = make_subplots(1, 2)
     figure.add_scatter(x=[1, 2, 3], y=[1, None, float("nan")], mode="markers", row=1, col=1)

@@ -74,11 +74,13 @@ def _panel(figure: Any, x: str, y: str, traces: Sequence[Any]) -> Iterable[str]:
 
 
 def _scatter(trace: Any, x: _Scale, y: _Scale, color: str) -> Iterable[str]:
-    pairs = [(x(a), y(b)) for a, b in zip(_values(trace.x), _values(trace.y), strict=False)]
+    pairs = [(x(a), y(b)) for a, b in zip(_places(trace.x), _places(trace.y), strict=False)]
     points = [(a, b) for a, b in pairs if a is not None and b is not None]
     points = points[:: -(-len(points) // _MAX_POINTS) or 1]
     mode = trace.mode or "lines"
-    if "lines" in mode and len(points) > 1:
+    if trace.fill == "toself":
+        yield f'<polygon points="{_joined(points)}" fill="{color}" opacity="0.2"/>'
+    elif "lines" in mode and len(points) > 1:
         yield f'<polyline points="{_joined(points)}" stroke="{color}"/>'
     if "markers" in mode:
         yield "".join(f'<circle cx="{a:.0f}" cy="{b:.0f}" r="2" fill="{color}"/>' for a, b in points)
@@ -90,12 +92,12 @@ def _bars(bars: Sequence[Any], x: _Scale, y: _Scale, *, stacked: bool) -> Iterab
         return
     sideways = bars[0].orientation == "h"
     along, across = (y, x) if sideways else (x, y)
-    places = {str(value) for bar in bars for value in _values(bar.y if sideways else bar.x)}
+    places = {str(value) for bar in bars for value in _places(bar.y if sideways else bar.x)}
     thick = max(1.0, abs(along.end - along.start) / max(1, len(places)) * 0.7 / (1 if stacked else len(bars)))
     tops: dict[str, float] = {}
     for number, bar in enumerate(bars):
         color = _color(bar, PALETTE[number % len(PALETTE)])
-        for place, height in zip(*map(_values, (bar.y, bar.x) if sideways else (bar.x, bar.y)), strict=False):
+        for place, height in zip(*map(_places, (bar.y, bar.x) if sideways else (bar.x, bar.y)), strict=False):
             middle, base = along(place), tops.get(str(place), 0.0) if stacked else 0.0
             value = _number(height, False, {})
             if middle is None or value is None:
@@ -133,7 +135,7 @@ def _scale(figure: Any, name: str, traces: Sequence[Any], stacked: bool) -> _Sca
     low, high = axis.domain or (0, 1)
     total, margin = (WIDTH, _INSET) if letter == "x" else (HEIGHT, _INSET)
     start, end = (margin + (total - 2 * margin) * (at if letter == "x" else 1 - at) for at in (low, high))
-    values = [value for trace in traces for value in _values(getattr(trace, letter, None))]
+    values = [value for trace in traces for value in _places(getattr(trace, letter, None))]
     log = axis.type == "log"
     texts = dict.fromkeys(str(value) for value in values) if _are_texts(values) or axis.type == "category" else {}
     categories = {text: position for position, text in enumerate(texts)}
@@ -155,7 +157,7 @@ def _stacks(traces: Sequence[Any], letter: str) -> list[float]:
     sums: dict[str, float] = {}
     for trace in traces:
         places, heights = (trace.x, trace.y) if letter == "y" else (trace.y, trace.x)
-        for place, height in zip(_values(places), _values(heights), strict=False):
+        for place, height in zip(_places(places), _places(heights), strict=False):
             sums[str(place)] = sums.get(str(place), 0.0) + (_number(height, False, {}) or 0.0)
     return list(sums.values())
 
@@ -192,6 +194,14 @@ def _values(values: Any) -> list[Any]:
     if values is None:
         return []
     return values.tolist() if hasattr(values, "tolist") else list(values)
+
+
+def _places(values: Any) -> list[Any]:
+    """Coordinates along an axis; two lists are outer and inner categories."""
+    found = _values(values)
+    if len(found) == 2 and not any(isinstance(part, str) or not hasattr(part, "__len__") for part in found):
+        return [f"{outer}, {inner}" for outer, inner in zip(*found, strict=False)]
+    return found
 
 
 def _color(trace: Any, other: str) -> str:

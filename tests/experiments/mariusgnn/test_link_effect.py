@@ -24,6 +24,7 @@ def table() -> pd.DataFrame:
             "epoch_seconds": 2.0 + groups,
             "mrr": 0.28 - 0.001 * groups + 0.0001 * seed,
             "disk_bytes": 1000 * groups + p,
+            "num_loads": 10 * groups,
             "bias": 0.9 if system == COMET else 0.4,
         }
         for system in (COMET, BALANCED)
