@@ -251,7 +251,7 @@ _FREEBASE = KnowledgeStandIn(
     entities=86_054_151,
     relations=14_824,
     splits=(304_727_650, 16_929_318, 16_929_308),
-    **_hubs(86_054_151, 338_586_276),
+    **_hubs(86_054_151, 338_586_276),  # pyright: ignore[reportArgumentType]
     relation_counts=_law(14_824, 338_586_276, 3.0),
     default_scale=0.005,
     published=Published(
@@ -269,7 +269,7 @@ _WIKIKG = KnowledgeStandIn(
     entities=87_143_637,
     relations=1_315,
     splits=(502_220_369, 1_000_000, 1_000_000),
-    **_hubs(87_143_637, 504_220_369),
+    **_hubs(87_143_637, 504_220_369),  # pyright: ignore[reportArgumentType]
     relation_counts=_law(1_315, 504_220_369, 2.5),
     default_scale=0.005,
     published=Published(
