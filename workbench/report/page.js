@@ -90,12 +90,28 @@
     setTimeout(() => URL.revokeObjectURL(link.href), 1000);
   }
   const quoted = (value) => (/[",\n]/.test(String(value)) ? '"' + String(value).replace(/"/g, '""') + '"' : value);
+  const plain = (text) => (text || "").replace(/<[^>]*>/g, " ").trim();
+  function panelOf(layout, x, y) {
+    const middle = (x.domain[0] + x.domain[1]) / 2;
+    const titles = layout.annotations.filter((note) => (
+      note.xref === "paper" && Math.abs(note.x - middle) < 0.01 && note.y > y.domain[1] - 0.01));
+    return titles.length ? plain(titles.sort((a, b) => a.y - b.y)[0].text) : "";
+  }
   function values(plot) {
-    const lines = ["series,x,y"];
-    plot._fullData.forEach((trace) => Array.from(trace.x || []).forEach((x, place) => {
-      const y = (trace.y || [])[place];
-      lines.push([trace.name || "", x, y === undefined || y === null ? "" : y].map(quoted).join(","));
-    }));
+    const lines = ["panel,series,x,y_name,y"];
+    const layout = plot._fullLayout;
+    const axis = (name) => layout[name[0] + "axis" + name.slice(1)];
+    const nested = (list) => list.length === 2 && Array.isArray(list[0]);  // outer and inner categories
+    plot._fullData.filter((trace) => trace.xaxis && trace.yaxis).forEach((trace) => {
+      const [x, y] = [axis(trace.xaxis), axis(trace.yaxis)];
+      const places = Array.from(trace.x || []);
+      const names = nested(places) ? places[1].map((inner, k) => [places[0][k], inner].filter(Boolean).join(", ")) : places;
+      names.forEach((name, k) => {
+        const value = (trace.y || [])[k];
+        const row = [panelOf(layout, x, y), trace.name, name, plain(y.title && y.title.text), value];
+        lines.push(row.map((cell) => quoted(cell === undefined || cell === null ? "" : cell)).join(","));
+      });
+    });
     return lines.join("\n") + "\n";
   }
   async function exported(button) {
