@@ -36,11 +36,8 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     found = means(table)
     places = found.assign(place=found.groupby(BY).bias.rank())  # biases differ slightly between cases
-    statement, options = (
-        "the lower an order's bias, the higher the MRR",
-        {"along": "place", "named": "system", "by": BY},
-    )
-    return [claims.monotone("falls", statement, places, value="mrr", **options, falling=True)]
+    options = {"value": "mrr", "along": "place", "named": "system", "by": BY}
+    return [claims.monotone("falls", "the lower an order's bias, the higher the MRR", places, **options, falling=True)]
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:

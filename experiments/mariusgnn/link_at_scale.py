@@ -170,7 +170,10 @@ def last_epochs(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def ratios(table: pd.DataFrame) -> pd.DataFrame:
-    """COMET's order beside training in memory, and its bytes beside what was predicted and what all data takes."""
+    """COMET's order beside training in memory, and its bytes beside what was predicted and what all data takes.
+
+    A point in COMET's order that did not finish needs more memory than there is.
+    """
     wide: Any = last_epochs(table).set_index([*CASE, "system"]).unstack("system")
     columns = {
         "slower": 1 - wide["triples_per_second"][COMET] / wide["triples_per_second"][MEMORY],
@@ -178,7 +181,8 @@ def ratios(table: pd.DataFrame) -> pd.DataFrame:
         "memory": wide["anonymous_peak_bytes"][COMET] / wide["memory_bytes"][COMET],
         "bytes": wide["disk_bytes"][COMET] / wide["predicted_disk_bytes"][COMET],
     }
-    return pd.DataFrame(columns).reset_index()
+    asked: Any = table.loc[table.system == COMET, CASE].drop_duplicates()
+    return asked.merge(pd.DataFrame(columns).reset_index(), "left").fillna({"memory": float("inf")})
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:

@@ -104,13 +104,18 @@
     const nested = (list) => list.length === 2 && Array.isArray(list[0]);  // outer and inner categories
     plot._fullData.filter((trace) => trace.xaxis && trace.yaxis).forEach((trace) => {
       const [x, y] = [axis(trace.xaxis), axis(trace.yaxis)];
+      const add = (...cells) => lines.push(
+        [panelOf(layout, x, y), ...cells].map((cell) => quoted(cell === undefined || cell === null ? "" : cell)).join(","));
+      if (trace.z) {  // a heat map: a series per row
+        const of = (list, k) => (list && list.length > k ? list[k] : k);
+        const told = trace.colorbar && trace.colorbar.title ? plain(trace.colorbar.title.text) : "";
+        Array.from(trace.z).forEach((cells, i) => Array.from(cells).forEach((value, j) => (
+          add(of(trace.y, i), of(trace.x, j), told, value))));
+        return;
+      }
       const places = Array.from(trace.x || []);
       const names = nested(places) ? places[1].map((inner, k) => [places[0][k], inner].filter(Boolean).join(", ")) : places;
-      names.forEach((name, k) => {
-        const value = (trace.y || [])[k];
-        const row = [panelOf(layout, x, y), trace.name, name, plain(y.title && y.title.text), value];
-        lines.push(row.map((cell) => quoted(cell === undefined || cell === null ? "" : cell)).join(","));
-      });
+      names.forEach((name, k) => add(trace.name, name, plain(y.title && y.title.text), (trace.y || [])[k]));
     });
     return lines.join("\n") + "\n";
   }

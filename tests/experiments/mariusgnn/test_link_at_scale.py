@@ -1,5 +1,6 @@
 """Link prediction at scale: claims that can be lost, ranks from the buffer, and the rows of a small run."""
 
+from contextlib import nullcontext
 from pathlib import Path
 
 import pandas as pd
@@ -63,6 +64,21 @@ def test_each_claim_can_be_lost(column, value, name) -> None:
     spoiled = table()
     spoiled.loc[(spoiled.system == COMET) & (spoiled.encoder == "none"), column] = value
     assert lost(spoiled) == {name}
+
+
+def test_a_point_without_the_memory_that_it_needs_loses_the_claim() -> None:
+    spoiled = table()
+    spoiled.loc[(spoiled.system == COMET) & (spoiled.encoder == "sage-mean"), "epoch":"mrr"] = float("nan")  # type: ignore[misc]
+    assert lost(spoiled) == {"in-a-part"}
+
+
+def test_only_epochs_from_disk_are_limited(monkeypatch: pytest.MonkeyPatch) -> None:
+    budgets: list[int] = []
+    monkeypatch.setattr(link_at_scale, "limit_data", lambda budget: budgets.append(budget) or nullcontext())
+    for system in (MEMORY, COMET):
+        [row] = link_at_scale.run(smallest(encoder="none", system=system, limit=True))
+    assert budgets == [round(0.25 * row["memory_bytes"])]
+    assert row["memory_bytes"] == row["num_entities"] * 16 * 4 * 2 + row["num_triples"] * 3 * 8
 
 
 def test_no_claim_concerns_the_balanced_order() -> None:
