@@ -19,6 +19,7 @@ from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 from workbench.meter.anonymous_peak import AnonymousPeak
 from workbench.meter.data_limit import limit_data
+from workbench.outofcore.epoch_io import loads_of
 
 CASE = ["dataset", "encoder"]
 NAMES = {"none": "DistMult", "sage-mean": "SAGE"}
@@ -81,11 +82,12 @@ class FewInBuffer(FewNeighbours, OnDisk):
     def read(self, ids: Tensor) -> Tensor:
         p, c = self.config.num_partitions, self.config.capacity
         order = wb.node_order(p, c, p)
+        loads = loads_of(order.states)
 
         def visit() -> Iterator[tuple[int, Tensor]]:
             with wb.PartitionBuffer(self._store, capacity=c) as buffer:
                 for state in buffer.epoch(order):
-                    for part in state.partitions.tolist():
+                    for part in loads[state.number].tolist():
                         first = part * self._store.partition_rows
                         here = torch.arange(first, min(first + self._store.partition_rows, self._store.num_nodes))
                         yield first, state.rows.read(here)

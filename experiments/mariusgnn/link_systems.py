@@ -1,6 +1,7 @@
 """Link prediction with learnt rows, in memory and from disk: where rows and edges are, and in which order they come."""
 
 from collections.abc import Iterator
+from functools import cached_property
 from pathlib import Path
 from typing import Any, Literal
 
@@ -81,7 +82,6 @@ class InMemory:
             "exclude": config.exclude,
             "seed": config.seed,
         }
-        self._all = None if self.encoder is None else kg.graph(inverse=True)
         self._prepare(folder)
 
     def _prepare(self, folder: Path) -> None:
@@ -109,6 +109,10 @@ class InMemory:
         """Filtered ranks, with the neighbours of all training triples."""
         options: dict[str, Any] = {"graph": self._all, "known": self.kg}
         return wb.evaluate_links(self.encoder, self.decoder, self._values(), triples, **options)
+
+    @cached_property
+    def _all(self) -> wb.Graph | None:
+        return None if self.encoder is None else self.kg.graph(inverse=True)
 
     def _values(self) -> Any:
         return self._rows

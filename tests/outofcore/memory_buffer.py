@@ -1,7 +1,7 @@
 """A partition buffer without a disk, by brute force: what its states show is cut out of a graph in memory."""
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import SimpleNamespace
 from typing import Any
 
@@ -45,6 +45,24 @@ class MemoryStore:
         return part[:, 0] * self.num_partitions + part[:, 1]
 
 
+@dataclass
+class Numbers:
+    """Positions of nodes among some, which ascend."""
+
+    nodes: Tensor
+
+    @property
+    def num_nodes(self) -> int:
+        return len(self.nodes)
+
+    def of(self, name: str, ids: Tensor) -> Tensor:
+        assert torch.isin(ids, self.nodes).all(), name
+        return torch.searchsorted(self.nodes, ids.contiguous())
+
+    def to_store(self, ids: Tensor) -> Tensor:
+        return self.nodes[ids]
+
+
 class MemoryBuffer:
     """States of an order over a `MemoryStore`; `closed` counts the epochs that have ended."""
 
@@ -63,9 +81,10 @@ class MemoryBuffer:
         inside = torch.isin(torch.arange(store.num_nodes) // store.partition_rows, held)
         dst = torch.repeat_interleave(torch.arange(store.num_nodes), store.graph.in_degrees())
         kept = (inside[store.graph.indices.long()] & inside[dst]).nonzero()[:, 0]
-        indptr = torch.cat([torch.zeros(1, dtype=torch.int64), dst[kept].bincount(minlength=store.num_nodes).cumsum(0)])
-        graph = Graph(indptr, store.graph.indices[kept], edge_ids=kept)
+        ids, src, dst = Numbers(inside.nonzero()[:, 0]), store.graph.indices[kept].long(), dst[kept]
         rows = store.rows.masked_fill(~inside[:, None], torch.nan)
+        graph = Graph(offsets(dst, store.num_nodes), src, edge_ids=kept)
+        compact = Graph(offsets(ids.of("dst", dst), ids.num_nodes), ids.of("src", src), edge_ids=kept)
 
         def edges() -> Tensor:
             buckets = order.buckets(number)
@@ -73,5 +92,13 @@ class MemoryBuffer:
             trained = (of[:, None, :] == buckets[None]).all(2).any(1)
             return store.edges[trained]
 
-        fields = {"number": number, "partitions": held, "graph": graph, "rows": wb.MemoryRows(rows), "edges": edges}
-        return SimpleNamespace(**fields)
+        def sample(sampler: Any, seeds: Tensor, **options: Any) -> wb.MiniBatch:
+            batch = sampler.sample(compact, ids.of("seeds", seeds), **options)
+            return replace(batch, node_ids=ids.to_store(batch.node_ids))
+
+        found = {"number": number, "partitions": held, "ids": ids, "graph": graph, "compact_graph": compact}
+        return SimpleNamespace(**found, rows=wb.MemoryRows(rows), edges=edges, sample=sample)
+
+
+def offsets(ascending: Tensor, num_nodes: int) -> Tensor:
+    return torch.cat([torch.zeros(1, dtype=torch.int64), ascending.bincount(minlength=num_nodes).cumsum(0)])

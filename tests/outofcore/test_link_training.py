@@ -64,8 +64,7 @@ def test_all_partitions_in_the_buffer_equal_memory(store: wb.PartitionStore, enc
     values, state = store.read(), torch.zeros(NODES, DIM)
     order = wb.comet_order(PARTITIONS, PARTITIONS)
     with wb.PartitionBuffer(store, capacity=PARTITIONS) as buffer:
-        (whole,) = buffer.epoch(order)
-        graph, edges = whole.graph, whole.edges()
+        [(graph, edges)] = [(whole.graph, whole.edges()) for whole in buffer.epoch(order)]
     batches = wb.edge_batches(
         graph, edges[:, :2].T, relation=edges[:, 2], sampler=SAMPLERS[encoder], epoch=0, **OPTIONS
     )

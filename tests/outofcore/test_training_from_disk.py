@@ -114,8 +114,7 @@ def test_all_partitions_in_the_buffer_give_the_pairs_of_memory(store):
     memory = renumbered(store)
     options = {"sampler": SAMPLERS["NS"], "batch_size": 300, "negatives": wb.Negatives(5, chunks=3, ends="both")}
     with wb.PartitionBuffer(store, capacity=P) as buffer:
-        (whole,) = buffer.epoch(wb.comet_order(P, P))
-        pairs = whole.edges().T
+        [pairs] = [whole.edges().T for whole in buffer.epoch(wb.comet_order(P, P))]
         assert sorted(pairs.T.tolist()) == sorted(memory.edges.tolist())
     with wb.PartitionBuffer(store, capacity=P) as buffer:
         disk = wb.buffer_edge_batches(buffer, lambda epoch: wb.comet_order(P, P, epoch=epoch), **options)

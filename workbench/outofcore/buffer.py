@@ -27,12 +27,12 @@ class PartitionBuffer:
 
         with wb.PartitionBuffer(store, capacity=8) as buffer:
             for state in buffer.epoch(wb.comet_order(32, 8, 8)):
-                batch = sampler.sample(state.graph, …)
+                batch = state.sample(sampler, …)
                 x = state.rows.read(batch.node_ids)
 
     Memory: c partitions (`SlotMemory`), with `prefetch` as many more as a state adds; the edges of c² buckets, with
-    `prefetch` those of the next state as well; and the graph that is built of a state's buckets when its `graph` is
-    asked for. One epoch runs at a time; each begins empty, so that epochs of one order move the same bytes
+    `prefetch` those of the next state as well; and the graph of a state's buckets, built when it is sampled from first.
+    One epoch runs at a time; each begins empty, so that epochs of one order move the same bytes
     (`workbench.epoch_io`).
 
     Args:

@@ -92,7 +92,7 @@ def buffer_batches(
 
         def sampler_of(state: Any) -> Callable[[int, slice], tuple[Any, int, MiniBatch]]:
             of_state = seeds[state.number]
-            return lambda step, chosen: (state, step, sampler.sample(state.graph, of_state[chosen], step=step))
+            return lambda step, chosen: (state, step, state.sample(sampler, of_state[chosen], step=step))
 
         return StateEpoch(counts, sampler_of)
 

@@ -1,17 +1,20 @@
 """`buffer_edge_batches`: link prediction from disk, batches of the edges trained in each state (MariusGNN)."""
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.links.edge_batch import EdgeBatch
 from workbench.links.negatives import Negatives
 from workbench.meter.stopwatch import Phase, unmeasured
 from workbench.outofcore.bucket_order import BucketOrder
+from workbench.outofcore.buffer_state import takes_any_ids
 from workbench.outofcore.state_batches import BatchCut, StateBatches, StateEpoch, orders_of, store_of
 from workbench.sampling.edge_loader import PairSampling
 from workbench.sampling.repeated_epochs import repeat_warner
@@ -81,8 +84,7 @@ def buffer_edge_batches(
         counts = edges.tolist()
 
         def sampler_of(state: Any) -> Callable[[int, slice], PairBatch]:
-            sequence = _sequence(counts[state.number], state.number, epoch, cut)
-            return _sampler_of(state, drawing, sequence, nodes_of(store, state.partitions), store.num_nodes)
+            return _sampler_of(state, drawing, _sequence(counts[state.number], state.number, epoch, cut))
 
         return StateEpoch(counts, sampler_of)
 
@@ -92,33 +94,31 @@ def buffer_edge_batches(
     return StateBatches(buffer, orders, work, cut, on_epoch=warner, **options)
 
 
-def nodes_of(store: Any, partitions: Tensor) -> Tensor:
-    """The nodes of some partitions, int64, in the order of the partitions.
-
-    Args:
-        store: the partition store.
-        partitions: int64 [any].
-    """
-    rows = torch.arange(store.partition_rows)
-    nodes = (partitions[:, None] * store.partition_rows + rows).flatten()
-    return nodes[nodes < store.num_nodes]
-
-
 def _sequence(count: int, state: int, epoch: int, cut: BatchCut) -> Tensor:
     """The order in which a state trains its edges; of the first state, that of an epoch in memory."""
     return permutation(stream(cut.seed, Purpose.SHUFFLE, epoch, state), count) if cut.shuffle else torch.arange(count)
 
 
-def _sampler_of(
-    state: Any, drawing: PairSampling, sequence: Tensor, nodes: Tensor, num_nodes: int
-) -> Callable[[int, slice], PairBatch]:
-    edges = state.edges()
+def _sampler_of(state: Any, drawing: PairSampling, sequence: Tensor) -> Callable[[int, slice], PairBatch]:
+    """How a state's batches are drawn: if the sampler permits, in compact ids, from a graph as small as the buffer."""
+    if drawing.sampler is not None and not takes_any_ids(drawing.sampler):
+        edges, nodes = state.edges(), state.ids.to_store(torch.arange(state.ids.num_nodes))
+        return lambda step, chosen: (state, step, *_drawn(drawing, state.graph, edges[sequence[chosen]], step, nodes))
+    ids, edges = state.ids, state.edges()
+    for end in edges[:, :2].unbind(1):
+        end.copy_(ids.of("edges", end))
 
     def sample(step: int, chosen: slice) -> PairBatch:
-        picked = edges[sequence[chosen]]
-        relation = picked[:, 2] if picked.shape[1] == 3 else None
-        graph = state.graph if drawing.reads_edges else num_nodes  # to build a state's graph takes time
-        drawn = drawing.sample(graph, picked[:, 0], picked[:, 1], relation, step=step, nodes=nodes)
-        return state, step, *drawn
+        graph = state.compact_graph if drawing.reads_edges else ids.num_nodes  # to build a graph takes time
+        pairs, mb = _drawn(drawing, graph, edges[sequence[chosen]], step)
+        seeds, node_ids = ids.to_store(pairs.seeds), ids.to_store(mb.node_ids)
+        return state, step, replace(pairs, seeds=seeds), replace(mb, node_ids=node_ids)
 
     return sample
+
+
+def _drawn(
+    drawing: PairSampling, graph: Graph | int, picked: Tensor, step: int, nodes: Tensor | None = None
+) -> tuple[EdgeBatch, MiniBatch]:
+    relation = picked[:, 2] if picked.shape[1] == 3 else None
+    return drawing.sample(graph, picked[:, 0], picked[:, 1], relation, step=step, nodes=nodes)

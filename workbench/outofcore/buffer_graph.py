@@ -1,7 +1,8 @@
-"""The graph of a buffer, in ids of the store: the edges of which both ends are in it, by destination."""
+"""The graph of a buffer: the edges of which both ends are in it, by destination, in compact or in store ids."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 import torch
@@ -9,25 +10,26 @@ from torch import Tensor
 
 from workbench.core.graph import Graph
 from workbench.kernels.jit import compiled
-from workbench.kernels.threads import parallel_rows
+from workbench.kernels.threads import parallel_edges, run_tasks
+from workbench.outofcore.compact_ids import CompactIds
 from workbench.outofcore.edge_buckets import Bucket
-from workbench.outofcore.store_layout import StoreLayout
 
-_MIN_ROWS = 16384  # per thread
+Buckets = Mapping[tuple[int, int], Bucket]
+"""By (partition of the sources, partition of the destinations)."""
+
 _FEW = 24  # elements that insertion sort takes less time for than a general sort
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
 
 
 @dataclass(frozen=True, eq=False, repr=False)
 class BufferGraph(Graph):
-    """A graph that has the rows of some partitions alone; to sample for a node of another one is an error.
+    """A graph in ids of the store that has the rows of some partitions alone; to sample for other nodes is an error.
 
     Args:
-        held: int64, the partitions.
-        partition_rows: nodes per partition.
+        ids: numbers of the nodes in the buffer.
     """
 
-    held: Tensor = field(kw_only=True)
-    partition_rows: int = field(kw_only=True)
+    ids: CompactIds = field(kw_only=True)
 
     def check_rows(self, name: str, nodes: Tensor) -> None:
         """Check that all nodes are of partitions in the buffer.
@@ -39,67 +41,93 @@ class BufferGraph(Graph):
         Raises:
             IndexError: one is not; the message names its partition.
         """
-        partitions = nodes // self.partition_rows
-        outside = (~torch.isin(partitions, self.held)).nonzero()[:, 0]
-        if len(outside):
-            at = int(outside[0])
-            raise IndexError(
-                f"{name} contains {int(nodes[at])} of partition {int(partitions[at])}, but the buffer has the "
-                f"partitions {self.held.tolist()}; sample for nodes of state.partitions"
-            )
+        self.ids.of(name, nodes)
 
 
-def buffer_graph(layout: StoreLayout, buckets: Mapping[tuple[int, int], Bucket]) -> BufferGraph:
+def in_store_ids(graph: Graph, ids: CompactIds) -> BufferGraph:
+    """Return a buffer's graph in ids of the store; nodes that are not in the buffer have no edges.
+
+    Args:
+        graph: what `buffer_graph` has returned.
+        ids: its nodes.
+    """
+    size, indptr = ids.layout.partition_rows, torch.zeros(ids.layout.num_nodes + 1, dtype=torch.int64)
+    for slot, degrees in enumerate(graph.in_degrees().split(size)):
+        first = int(ids.held[slot]) * size + 1
+        indptr[first : first + len(degrees)] = degrees
+    indices = ids.to_store(graph.indices).to(_id_dtype(ids.layout.num_nodes))
+    arrays = {"edge_ids": graph.edge_ids, "edge_weight": graph.edge_weight, "edge_type": graph.edge_type}
+    return BufferGraph(torch.cumsum(indptr, 0, out=indptr), indices, **arrays, ids=ids)
+
+
+def buffer_graph(ids: CompactIds, buckets: Buckets) -> Graph:
     """Merge buckets into a graph whose rows have the order of the whole graph's.
 
     Args:
-        layout: sizes of the store.
-        buckets: by (partition of the sources, partition of the destinations).
+        ids: the nodes of the buffer.
+        buckets: those between its partitions.
 
     Returns:
-        A graph of all ids of the store, with the rows of nodes in the buffer. With all buckets it is the whole
-        graph, renumbered.
+        A graph in compact ids. With all partitions it is the whole graph, renumbered.
     """
-    indptr = _row_offsets(layout, buckets)
-    count = int(indptr[-1])
-    dtype = torch.int32 if layout.num_nodes < 2**31 else torch.int64
-    arrays = {"indices": torch.empty(count, dtype=dtype)}
-    arrays |= {name: torch.empty(count, dtype=kind) for name, kind in layout.edge_arrays if name not in ("src", "dst")}
-    _place(layout, buckets, indptr, arrays)
-    _sort_rows(indptr, arrays)
-    held = torch.tensor(sorted({j for _, j in buckets}), dtype=torch.int64)
-    return BufferGraph(indptr, **arrays, held=held, partition_rows=layout.partition_rows)
+    tasks = [partial(_count_rows, slot, ids, buckets) for slot in range(len(ids.held))]
+    indptr = torch.zeros(ids.num_nodes + 1, dtype=torch.int64)
+    run_tasks([partial(task, indptr) for task in tasks])
+    torch.cumsum(indptr, 0, out=indptr)
+    arrays = _empty_arrays(ids, int(indptr[-1]))
+    run_tasks([partial(_place, slot, ids, buckets, indptr, arrays) for slot in range(len(ids.held))])
+    parallel_edges(partial(_sort_rows, indptr.numpy(), {name: _bits(a) for name, a in arrays.items()}), indptr)
+    return Graph(indptr, **arrays)
 
 
-def _row_offsets(layout: StoreLayout, buckets: Mapping[tuple[int, int], Bucket]) -> Tensor:
-    indptr = torch.zeros(layout.num_nodes + 1, dtype=torch.int64)
-    for (_, j), bucket in buckets.items():
-        _count(bucket.dst.numpy(), indptr[j * layout.partition_rows + 1 :].numpy())
-    return torch.cumsum(indptr, 0, out=indptr)
+def _empty_arrays(ids: CompactIds, count: int) -> dict[str, Tensor]:
+    kinds = {name: kind for name, kind in ids.layout.edge_arrays if name not in ("src", "dst")}
+    return {
+        name: torch.empty(count, dtype=kind) for name, kind in {"indices": _id_dtype(ids.num_nodes), **kinds}.items()
+    }
 
 
-def _place(
-    layout: StoreLayout, buckets: Mapping[tuple[int, int], Bucket], indptr: Tensor, arrays: Mapping[str, Tensor]
-) -> None:
-    """Put every edge into its row, those of a bucket behind those of the bucket before."""
-    cursor, s = indptr[:-1].numpy().copy(), layout.partition_rows
-    for (i, j), bucket in buckets.items():
+def _id_dtype(num_nodes: int) -> torch.dtype:
+    return torch.int32 if num_nodes < 2**31 else torch.int64
+
+
+def _columns(slot: int, ids: CompactIds, buckets: Buckets) -> list[tuple[int, Bucket]]:
+    """The buckets of one partition of destinations, each with the first compact id of its sources."""
+    held, size = ids.held.tolist(), ids.layout.partition_rows
+    return [(k * size, buckets[i, held[slot]]) for k, i in enumerate(held) if (i, held[slot]) in buckets]
+
+
+def _count_rows(slot: int, ids: CompactIds, buckets: Buckets, indptr: Tensor) -> None:
+    after = indptr[slot * ids.layout.partition_rows + 1 :].numpy()
+    for _, bucket in _columns(slot, ids, buckets):
+        _count(bucket.dst.numpy(), after)
+
+
+def _place(slot: int, ids: CompactIds, buckets: Buckets, indptr: Tensor, arrays: Mapping[str, Tensor]) -> None:
+    """Put the edges of one partition of destinations into their rows, bucket after bucket."""
+    begin, size = slot * ids.layout.partition_rows, ids.layout.partition_rows
+    cursor = indptr[:-1][begin : begin + size].numpy().copy()
+    for first, bucket in _columns(slot, ids, buckets):
         places = np.empty(len(bucket.dst), np.int64)
-        _take_places(bucket.dst.numpy(), cursor[j * s :], places)
-        at = torch.from_numpy(places)
-        arrays["indices"][at] = (bucket.src.long() + i * s).to(arrays["indices"].dtype)
+        _take_places(bucket.dst.numpy(), cursor, places)
+        _scatter(bucket.src.numpy(), first, places, arrays["indices"].numpy())
         for name in ("edge_ids", "edge_type", "edge_weight"):
             if name in arrays:
-                arrays[name][at] = getattr(bucket, name)
+                _scatter(_bits(getattr(bucket, name)), 0, places, _bits(arrays[name]))
 
 
-def _sort_rows(indptr: Tensor, arrays: Mapping[str, Tensor]) -> None:
-    """Sort every row by edge id, in place."""
-    order = torch.empty(len(arrays["indices"]), dtype=torch.int64)
-    kernel_arrays = indptr.numpy(), arrays["edge_ids"].numpy(), order.numpy()
-    parallel_rows(lambda low, high: _order_rows(low, high, *kernel_arrays), len(indptr) - 1, _MIN_ROWS)
-    for values in arrays.values():
-        values.copy_(values[order])
+def _bits(values: Tensor) -> np.ndarray:
+    """Values as integers: kernels copy types and weights of any dtype."""
+    return values.view(_BITS[values.element_size()]).numpy()
+
+
+def _sort_rows(indptr: np.ndarray, arrays: Mapping[str, np.ndarray], low: int, high: int) -> None:
+    """Sort some rows by edge id, in place."""
+    begin, end = indptr[low], indptr[high]
+    order = np.empty(end - begin, np.int64)
+    if _order_rows(low, high, indptr, arrays["edge_ids"], order):
+        for values in arrays.values():
+            _permute(values[begin:end], order)
 
 
 @compiled
@@ -116,16 +144,33 @@ def _take_places(dst, cursor, places):
 
 
 @compiled
+def _scatter(values, offset, places, out):
+    for k in range(len(places)):
+        out[places[k]] = values[k] + offset
+
+
+@compiled
+def _permute(values, order):
+    before = values.copy()
+    for k in range(len(order)):
+        values[k] = before[order[k]]
+
+
+@compiled
 def _order_rows(low, high, indptr, keys, order):
-    """Positions of every row's edges in ascending order of their keys."""
+    """Positions of every row's edges in ascending order of their keys, from the first row's; whether any edge moves."""
+    first, moves = indptr[low], False
     for row in range(low, high):
-        begin, end = indptr[row], indptr[row + 1]
-        if end - begin <= _FEW:
-            for k in range(begin, end):
-                key, at = keys[k], k
-                while at > begin and keys[order[at - 1]] > key:
+        begin, end = indptr[row] - first, indptr[row + 1] - first
+        for k in range(begin, end):
+            key, at = keys[first + k], k
+            if k > begin and keys[first + order[k - 1]] > key:
+                moves = True
+                if end - begin > _FEW:
+                    order[begin:end] = begin + np.argsort(keys[first + begin : first + end])
+                    break
+                while at > begin and keys[first + order[at - 1]] > key:
                     order[at] = order[at - 1]
                     at -= 1
-                order[at] = k
-        else:
-            order[begin:end] = begin + np.argsort(keys[begin:end])
+            order[at] = k
+    return moves

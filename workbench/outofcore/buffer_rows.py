@@ -43,7 +43,7 @@ class BufferRows:
     """Values, or optimizer state, of the nodes in one state of a buffer.
 
     A feature store for `workbench.train_step` while the state lasts; those of learnt rows can be written. Ids of other
-    partitions are an error: what a batch samples from `state.graph` is in the buffer.
+    partitions are an error: what `state.sample` draws is in the buffer.
 
     Args:
         memory: of the buffer.
@@ -133,6 +133,6 @@ class BufferRows:
             held = (self._slots >= 0).nonzero()[:, 0].tolist()
             raise IndexError(
                 f"row {int(ids[at])} is in partition {int(partitions[at])}, but the buffer has the partitions {held}; "
-                "sample from state.graph, whose edges are in the buffer"
+                "sample by state.sample, which draws edges in the buffer"
             )
         return slots * self._memory.slot_rows + self._first + ids - partitions * size, partitions
