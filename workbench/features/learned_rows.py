@@ -15,6 +15,7 @@ from workbench.features.memory_rows import MemoryRows
 from workbench.features.protocols import WritableStore, check_rows
 from workbench.kernels.relabel import relabeler
 from workbench.kernels.row_scatter import add_rows
+from workbench.kernels.structure import first_repeat
 
 
 class LearnedRows:
@@ -154,11 +155,11 @@ class LearnedRows:
         ids, gradients = (
             column[0] if len(column) == 1 else torch.cat(column) for column in zip(*self._pending, strict=True)
         )
+        if first_repeat(ids) is None:  # usual without micro-batches, and in memory as small as the batch
+            return ids, gradients
         with relabeler(len(self), ids[:0]) as label:
             position = label(ids)
             distinct = label.node_ids
-        if len(distinct) == len(ids):
-            return ids, gradients
         sums = gradients.new_zeros(len(distinct), *self.row_shape)
         add_rows(sums.flatten(1), position, gradients.flatten(1))
         return distinct, sums
