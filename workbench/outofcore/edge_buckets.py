@@ -1,6 +1,5 @@
 """`EdgeBuckets`: the edges of a partition store, p² buckets by the partitions of source and destination."""
 
-import zlib
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
@@ -11,7 +10,7 @@ from torch import Tensor
 
 from workbench.core.errors import CorruptFileError
 from workbench.features.direct_file import DirectFile
-from workbench.outofcore.partition_file import as_bytes, block_aligned, check_size
+from workbench.outofcore.partition_file import as_bytes, block_aligned, check_size, checksum
 from workbench.outofcore.store_layout import BLOCK, EDGES, StoreLayout, whole_blocks
 
 
@@ -54,7 +53,7 @@ class EdgeBuckets:
         folder: of the store.
         layout: its sizes.
         bucket_edges: int64 [p, p], number of edges of every bucket.
-        checksums: int64 [p²], CRC-32 of every bucket.
+        checksums: int64 [p²], XXH3 of every bucket.
         direct: read past the page cache.
         verify: compare the checksum of every bucket that is read.
     """
@@ -110,12 +109,20 @@ class EdgeBuckets:
         memory = block_aligned(high - low)
         if high > low:
             self._file.read(as_bytes(memory), low)
-        return {divmod(number, self._layout.num_partitions): self._cut(memory, number, low) for number in range(*run)}
+        parts = {number: self._cut(memory, number, low) for number in range(*run)}
+        if len(parts) > 1:  # one that leaves the buffer would keep the memory of all
+            parts = {number: part.clone() for number, part in parts.items()}
+        return {
+            divmod(number, self._layout.num_partitions): self._bucket(part, number) for number, part in parts.items()
+        }
 
-    def _cut(self, memory: Tensor, number: int, low: int) -> Bucket:
-        count, begin = self._counts[number], int(self._offsets[number]) - low
-        own = memory[begin : begin + count * self._layout.edge_bytes].clone()
-        if self._verify and zlib.crc32(as_bytes(own)) != int(self._checksums[number]):
+    def _cut(self, memory: Tensor, number: int, low: int) -> Tensor:
+        begin = int(self._offsets[number]) - low
+        return memory[begin : begin + self._counts[number] * self._layout.edge_bytes]
+
+    def _bucket(self, own: Tensor, number: int) -> Bucket:
+        count = self._counts[number]
+        if self._verify and checksum(own) != int(self._checksums[number]):
             i, j = divmod(number, self._layout.num_partitions)
             raise CorruptFileError(
                 f"the bucket of edges from partition {i} to partition {j} of {self._path} is damaged: it does not "

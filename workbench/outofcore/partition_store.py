@@ -36,7 +36,7 @@ class PartitionStore:
         layout: its sizes.
         node_ids: int64 [num_nodes], the caller's id of every node of the store.
         bucket_edges: int64 [p, p], edges from partition i to partition j.
-        bucket_checksums: int64 [p²], CRC-32 of every bucket.
+        bucket_checksums: int64 [p²], XXH3 of every bucket.
     """
 
     folder: Path

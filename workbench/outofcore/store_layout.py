@@ -19,7 +19,7 @@ from workbench.core.errors import CorruptFileError
 BLOCK = 4096
 """Bytes that devices read and write at once; reads are counted in these."""
 
-KIND, VERSION = "partition store", 1
+KIND, VERSION = "partition store", 2
 HEADER, ROWS, EDGES, TABLE, INDEX = "store.json", "rows.bin", "edges.bin", "table.json", "index"
 SPARE_SLOTS = 4
 """Records of a written file beyond those of its partitions: a write goes to a free one, and overwrites nothing."""
