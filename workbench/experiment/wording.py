@@ -11,6 +11,7 @@ _CASES = {
     "num_pes": "{} PEs",
     "num_partitions": "p = {}",
     "num_groups": "l = {}",
+    "num_logical": "l = {}",
     "capacity": "c = {}",
     "num_layers": "{} layers",
     "threads": "{} threads",
