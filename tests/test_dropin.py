@@ -2,7 +2,7 @@
 
 import re
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from difflib import SequenceMatcher
 from pathlib import Path
 from typing import Any
@@ -12,7 +12,7 @@ import pytest
 import torch
 from torch import Tensor
 
-import workbench as wb
+from tests.hop_loader import HopLoader
 
 ROOT = Path(__file__).parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -29,28 +29,6 @@ FILES = {"DGL": "dgl", "PyG": "pyg", "plain torch": "plain"}
 
 def script(kind: str, version: str) -> str:
     return (ROOT / "docs" / "dropin" / f"{FILES[kind]}_{version}.py").read_text(encoding="utf-8")
-
-
-class HopLoader:
-    """Stands for PyG's NeighborLoader, which needs a compiled library: its arguments, its batches."""
-
-    def __init__(
-        self, data: Any, num_neighbors: list[int], input_nodes: Tensor, batch_size: int, shuffle: bool
-    ) -> None:
-        assert shuffle and min(num_neighbors) >= int(torch.bincount(data.edge_index[1]).max())
-        self.data, self.seeds, self.batch_size = data, input_nodes, batch_size
-        self.graph, self.sampler = wb.Graph.from_pyg(data), wb.FullNeighborSampler(len(num_neighbors))
-
-    def __len__(self) -> int:
-        return -(-len(self.seeds) // self.batch_size)
-
-    def __iter__(self) -> Iterator[Any]:
-        for seeds in self.seeds[torch.randperm(len(self.seeds))].split(self.batch_size):
-            batch = self.sampler.sample(self.graph, seeds).to_pyg()
-            for name in ("adjs", "adj_weights", "adj_types"):
-                delattr(batch, name)
-            batch.x, batch.y = self.data.x[batch.n_id], self.data.y[batch.n_id]
-            yield batch
 
 
 def trained(kind: str, source: str, monkeypatch: pytest.MonkeyPatch) -> tuple[list[Any], Tensor]:

@@ -1,9 +1,8 @@
-"""MariusGNN, node classification: an epoch in memory and from disk, and DGL's; time, accuracy, bytes and dollars."""
+"""MariusGNN, node classification: epochs in memory, from disk, with DGL and PyG; time, accuracy, bytes and dollars."""
 
 import time
 from collections.abc import Iterator
 from contextlib import nullcontext
-from importlib.util import find_spec
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Literal
@@ -14,7 +13,7 @@ from pydantic import PositiveInt
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
-from experiments.mariusgnn.training_systems import DGL, DISK, MEMORY, SYSTEMS, InMemory, SystemConfig
+from experiments.mariusgnn.training_systems import DGL, DISK, MEMORY, PYG, SYSTEMS, InMemory, SystemConfig, runs_here
 from workbench.core.dataset import Dataset
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.core.shared_storage import total_bytes
@@ -23,7 +22,7 @@ from workbench.experiment.finding import Finding
 from workbench.meter.anonymous_peak import AnonymousPeak
 from workbench.meter.data_limit import limit_data
 
-DOLLARS_PER_HOUR = {MEMORY: 12.24, DISK: 3.06, DGL: 12.24}
+DOLLARS_PER_HOUR = {MEMORY: 12.24, DISK: 3.06, DGL: 12.24, PYG: 12.24}
 """The paper's prices of the machines: 244 GB of memory, or 61 GB and the disk."""
 
 CASE = ["dataset", "num_partitions", "capacity"]
@@ -36,18 +35,18 @@ class Config(SystemConfig):
     """Training with several systems, epoch by epoch in turn.
 
     Args:
-        systems: where features and edges are, and whose loop trains; DGL is left out where it is not installed.
+        systems: where features and edges are, and whose loop trains; DGL and PyG are left out where they don't run.
         test_nodes: test nodes, the same for all systems, whose neighbours are sampled from the whole graph.
     """
 
-    systems: tuple[Literal["in memory", "on disk", "DGL"], ...] = (MEMORY, DISK, DGL)
+    systems: tuple[Literal["in memory", "on disk", "DGL", "PyG"], ...] = (MEMORY, DISK, DGL, PYG)
     test_nodes: PositiveInt
 
 
 def run(config: Config) -> Iterator[dict[str, Any]]:
     data = config.dataset.load()
     with TemporaryDirectory() as folder:
-        chosen = [name for name in config.systems if name != DGL or find_spec("dgl")]
+        chosen = [name for name in config.systems if runs_here(name)]
         warm_up(config, data)
         systems = {name: SYSTEMS[name](config, data, Path(folder) / "store") for name in chosen}
         for epoch in range(config.epochs):
@@ -59,7 +58,9 @@ def warm_up(config: Config, data: Dataset) -> None:
     """Take a step with a model of its own, so that no system pays for machine code and imports."""
     batch = wb.DenseSampler(config.fanouts).sample(data.graph, data.train_idx[: config.batch_size])
     model = config.build(data)
-    wb.train_step(model, batch, data.x, data.y, cross_entropy, torch.optim.Adam(model.parameters()))
+    forward = lambda mb, inputs: model(mb.blocks, inputs.x.float())  # noqa: E731
+    optimizer = torch.optim.Adam(model.parameters())
+    wb.train_step(model, batch, data.x, data.y, cross_entropy, optimizer, forward=forward)
 
 
 def measured(config: Config, data: Dataset, system: InMemory, epoch: int, name: str) -> dict[str, Any]:

@@ -1,14 +1,16 @@
-"""The systems that node classification is trained with: in memory, from disk, and DGL's in memory."""
+"""The systems that node classification is trained with: in memory, from disk, and DGL's and PyG's in memory."""
 
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from functools import cached_property
+from importlib.util import find_spec
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import torch
 from pydantic import Field, PositiveInt
-from torch import Tensor
+from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
@@ -21,7 +23,7 @@ from workbench.core.shared_storage import total_bytes
 from workbench.experiment.config import ModelConfig
 from workbench.interop import graph_to_dgl
 
-MEMORY, DISK, DGL = "in memory", "on disk", "DGL"
+MEMORY, DISK, DGL, PYG = "in memory", "on disk", "DGL", "PyG"
 
 
 class SystemConfig(ModelConfig):
@@ -83,11 +85,15 @@ class InMemory:
             yield self._step(mb, self._x, self._data.y)
 
     def _step(self, mb: wb.MiniBatch, x: Any, y: Tensor) -> Tensor:
-        return wb.train_step(self.model, mb, x, y, cross_entropy, self._optimizer)
+        return wb.train_step(self.model, mb, x, y, cross_entropy, self._optimizer, forward=self.forward)
+
+    def forward(self, mb: wb.MiniBatch, inputs: Any) -> Tensor:
+        """Call the model on a batch and its features, which may be stored in half precision."""
+        return self.model(mb.blocks, inputs.x.float())
 
     def logits(self, batches: Iterable[Any]) -> tuple[Tensor, Tensor]:
         """Outputs of the model on batches of the whole graph."""
-        return wb.sampled_logits(self.model, batches, self._data.x)
+        return wb.sampled_logits(self.model, batches, self._data.x, forward=self.forward)
 
     def columns(self) -> Mapping[str, Any]:
         """What only some systems have."""
@@ -156,16 +162,85 @@ class WithDgl(InMemory):
         order = permutation(stream(config.seed, Purpose.SHUFFLE, epoch), len(ids))
         for seeds in ids[order].split(config.batch_size):
             inputs, outputs, blocks = self._dgl_sampler.sample_blocks(self._peer, seeds)
-            out = self.model([block.to(device) for block in blocks], self._x[inputs].to(device))
+            out = self.model([block.to(device) for block in blocks], self._x[inputs].to(device).float())
             loss = cross_entropy(out, self._data.y[outputs].to(device))
             self._optimizer.zero_grad()
             loss.backward()
             self._optimizer.step()
             yield loss.detach()
 
-    def logits(self, batches: Iterable[Any]) -> tuple[Tensor, Tensor]:
-        forward = lambda mb, inputs: self.model(mb.to_dgl(), inputs.x)  # noqa: E731
-        return wb.sampled_logits(self.model, batches, self._data.x, forward=forward)
+    def forward(self, mb: wb.MiniBatch, inputs: Any) -> Tensor:
+        return self.model(mb.to_dgl(), inputs.x.float())
 
 
-SYSTEMS: dict[str, type[InMemory]] = {MEMORY: InMemory, DISK: OnDisk, DGL: WithDgl}
+class PygSage(nn.Module):
+    """GraphSAGE of PyG's examples, called with a whole subgraph or with one bipartite graph per layer."""
+
+    def __init__(self, in_dim: int, hidden_dim: int, out_dim: int, num_layers: int) -> None:
+        super().__init__()
+        from torch_geometric.nn import SAGEConv
+
+        dims = [in_dim, *[hidden_dim] * (num_layers - 1), out_dim]
+        self.layers = nn.ModuleList([SAGEConv(*pair) for pair in pairwise(dims)])
+
+    def forward(self, x: Tensor, edges: Any) -> Tensor:
+        """Compute the outputs of all nodes of `edges`, an edge_index, or of the seeds, if it is a list of `adjs`."""
+        for position, layer in enumerate(self.layers):
+            if isinstance(edges, Tensor):
+                x = layer(x, edges)
+            else:
+                edge_index, _, (_, num_dst) = edges[position]
+                x = layer((x, x[:num_dst]), edge_index)
+            x = x if position == len(self.layers) - 1 else x.relu()
+        return x
+
+
+class WithPyg(InMemory):
+    """PyG's NeighborLoader and layers, in memory."""
+
+    def _build(self) -> Any:
+        config, data = self._config, self._data
+        torch.manual_seed(config.seed)
+        return PygSage(data.num_features, config.hidden_dim, data.num_classes, len(config.fanouts))
+
+    def _prepare(self, folder: Path) -> None:
+        from torch_geometric.loader import NeighborLoader
+
+        self._x, self._whole = self._data.x.clone(), self._data.graph.to_pyg()
+        self._whole.x, self._whole.y = self._x, self._data.y
+        self._loader = NeighborLoader(
+            self._whole,
+            num_neighbors=list(self._config.fanouts)[::-1],
+            input_nodes=self._data.train_idx,
+            batch_size=self._config.batch_size,
+            shuffle=True,
+        )
+
+    @property
+    def resident_bytes(self) -> int:
+        return self._x.nbytes + self._whole.edge_index.nbytes
+
+    def epoch(self, epoch: int) -> Iterator[Tensor]:
+        torch.manual_seed(self._config.seed + epoch)
+        for batch in self._loader:
+            batch = batch.to(self._config.device)
+            out = self.model(batch.x.float(), batch.edge_index)[: batch.batch_size]
+            loss = cross_entropy(out, batch.y[: batch.batch_size])
+            self._optimizer.zero_grad()
+            loss.backward()
+            self._optimizer.step()
+            yield loss.detach()
+
+    def forward(self, mb: wb.MiniBatch, inputs: Any) -> Tensor:
+        return self.model(inputs.x.float(), mb.to_pyg().adjs)
+
+
+def runs_here(system: str) -> bool:
+    """Whether a system's libraries are installed; PyG's loader needs pyg-lib or torch-sparse, which are compiled."""
+    if system == PYG:
+        compiled = find_spec("pyg_lib") or find_spec("torch_sparse")
+        return bool(find_spec("torch_geometric") and compiled)
+    return system != DGL or find_spec("dgl") is not None
+
+
+SYSTEMS: dict[str, type[InMemory]] = {MEMORY: InMemory, DISK: OnDisk, DGL: WithDgl, PYG: WithPyg}

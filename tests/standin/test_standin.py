@@ -27,10 +27,17 @@ SCALES = {
     "synthetic-freebase86M": 0.0005,
     "synthetic-wikikg90M": 0.0005,
     "synthetic-mag240M": 0.0003,
+    "synthetic-mag240M-cites": 0.0003,
     "synthetic-reddit": 0.05,
 }
 # Too dense for clustering and homophily: a class is hardly larger than a node's degree. At full size both are met.
-DENSE = {"synthetic-reddit", "synthetic-mag240M", "synthetic-products", "synthetic-papers100M"}
+DENSE = {
+    "synthetic-reddit",
+    "synthetic-mag240M",
+    "synthetic-mag240M-cites",
+    "synthetic-products",
+    "synthetic-papers100M",
+}
 
 
 @functools.cache

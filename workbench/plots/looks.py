@@ -84,6 +84,7 @@ _METHOD_LOOKS = {
     "BETA": _look("BETA", 2),
     "balanced": _look("balanced", 3),
     "DGL": _look("DGL", 4),
+    "PyG": _look("PyG", 5),
     # cache policies
     "lru": _look("LRU", 0),
     "fifo": _look("FIFO", 1),

@@ -5,6 +5,7 @@ homophily are our choice where `published` has None.
 """
 
 from collections.abc import Mapping
+from dataclasses import replace
 from types import MappingProxyType
 
 import torch
@@ -202,6 +203,20 @@ _MAG = StandIn(
     ),
 )
 
+_MAG_CITATIONS = replace(
+    _MAG,
+    name="synthetic-mag240M-cites",
+    authors=None,
+    published=Published(
+        f"{_LSC}: papers and citations alone, as MariusGNN's MAG240M-Cites",
+        nodes=_MAG_PAPERS,
+        edges=_MAG_CITES,
+        features=768,
+        classes=153,
+        splits=(1_112_392, 138_949, 146_818),
+    ),
+)
+
 _FB15K_237 = KnowledgeStandIn(
     name="synthetic-fb15k-237",
     entities=14_541,
@@ -283,6 +298,9 @@ _WIKIKG = KnowledgeStandIn(
 STANDINS: Mapping[str, StandIn | KnowledgeStandIn] = MappingProxyType(
     {
         spec.name: spec
-        for spec in (_ARXIV, _PRODUCTS, _REDDIT, _YELP, _FLICKR, _PAPERS, _MAG, _FB15K_237, _FREEBASE, _WIKIKG)
+        for spec in (
+            *(_ARXIV, _PRODUCTS, _REDDIT, _YELP, _FLICKR, _PAPERS, _MAG, _MAG_CITATIONS),
+            *(_FB15K_237, _FREEBASE, _WIKIKG),
+        )
     }
 )

@@ -1,13 +1,19 @@
 """Node classification in memory and from disk: claims that can be lost, and the rows of a small run."""
 
+from typing import Any
+
 import pandas as pd
 import pytest
+import torch
 
+import workbench as wb
 from experiments.mariusgnn import node_classification, time_to_accuracy
-from experiments.mariusgnn.training_systems import DGL, DISK, MEMORY
+from experiments.mariusgnn.training_systems import DGL, DISK, MEMORY, PYG, SYSTEMS, runs_here
+from tests.hop_loader import HopLoader
 from workbench.experiment.figure_loader import load_experiment
 
-SECONDS, BEST = {MEMORY: 10.0, DISK: 11.0, DGL: 30.0}, {MEMORY: 0.8, DISK: 0.795, DGL: 0.8}
+SECONDS = {MEMORY: 10.0, DISK: 11.0, DGL: 30.0, PYG: 80.0}
+BEST = {MEMORY: 0.8, DISK: 0.795, DGL: 0.8, PYG: 0.8}
 PRICES = node_classification.DOLLARS_PER_HOUR
 
 
@@ -44,7 +50,7 @@ def lost(name: str, rows: pd.DataFrame) -> set[str]:
 def test_all_claims_hold_in_a_table_made_for_them() -> None:
     for name in ("node_classification", "time_to_accuracy"):
         assert lost(name, table()) == set()
-        assert lost(name, table().query("system != @DGL")) == set()
+        assert lost(name, table().query("system not in [@DGL, @PYG]")) == set()
 
 
 @pytest.mark.parametrize(
@@ -82,26 +88,57 @@ def test_figures_and_comparisons_have_all_systems() -> None:
         experiment = load_experiment(f"mariusgnn/{name}")
         assert experiment.draw(table()).data
         assert set(experiment.compare(table()).system) >= set(SECONDS)
-    assert len(node_classification.by_system(table())) == 3
-    assert time_to_accuracy.curves(table()).train_seconds.max() == 90
+    assert len(node_classification.by_system(table())) == 4
+    assert time_to_accuracy.curves(table()).train_seconds.max() == 240
+
+
+def small(**options: Any) -> node_classification.Config:
+    given = {
+        "dataset": {"name": "synthetic-products", "scale": 0.001},
+        "model": "sage-mean",
+        "fanouts": (2, 2),
+        "hidden_dim": 4,
+        "batch_size": 50,
+        "num_partitions": 8,
+        "capacity": 2,
+        "memory_share": 0.25,
+        "learning_rate": 0.01,
+        "epochs": 1,
+        "test_nodes": 20,
+    }
+    return node_classification.Config(**(given | options))
 
 
 def test_rows_of_a_small_run() -> None:
-    config = node_classification.Config(
-        dataset={"name": "synthetic-products", "scale": 0.001},  # pyright: ignore
-        model="sage-mean",
-        fanouts=(2, 2),
-        hidden_dim=4,
-        batch_size=50,
-        num_partitions=8,
-        capacity=2,
-        memory_share=0.25,
-        learning_rate=0.01,
-        epochs=1,
-        test_nodes=20,
-        systems=(MEMORY, DISK),
-    )
-    memory, disk = node_classification.run(config)
+    memory, disk = node_classification.run(small(systems=(MEMORY, DISK)))
     assert (memory["system"], disk["system"]) == (MEMORY, DISK)
     assert memory["num_steps"] == disk["num_steps"]
     assert disk["read_bytes"] == disk["predicted_read_bytes"] > 0
+
+
+def test_features_in_half_precision_are_trained_from_memory_and_disk() -> None:
+    small_mag = small(dataset={"name": "synthetic-mag240M-cites", "scale": 0.0002}, systems=(MEMORY, DISK))
+    assert small_mag.dataset.load().x.dtype == torch.float16
+    memory, disk = node_classification.run(small_mag)
+    assert memory["num_steps"] == disk["num_steps"] > 0
+
+
+def test_pyg_trains_the_same_losses_where_its_loader_runs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With all neighbours, the same weights and the same order of seeds, an epoch of PyG's is one of the library's."""
+    loader = pytest.importorskip("torch_geometric.loader")
+    assert not runs_here(PYG) or isinstance(loader.NeighborLoader, type)
+    monkeypatch.setattr(loader, "NeighborLoader", HopLoader)
+    data = wb.load_dataset("synthetic-products", scale=0.001)
+    everyone = int(data.graph.in_degrees().max())
+    config = small(fanouts=(everyone, everyone), batch_size=len(data.train_idx))
+    ours, theirs = (SYSTEMS[name](config, data, None) for name in (MEMORY, PYG))  # pyright: ignore[reportArgumentType]
+    for layer, peer in zip(ours.model.layers, theirs.model.layers, strict=True):
+        with torch.no_grad():
+            peer.lin_l.weight.copy_(layer.fc_neigh.weight)
+            peer.lin_r.weight.copy_(layer.fc_self.weight)
+            peer.lin_l.bias.copy_(layer.fc_self.bias)
+    losses = [[float(loss) for epoch in (0, 1) for loss in system.epoch(epoch)] for system in (ours, theirs)]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-4)
+    nodes = data.test_idx[:20]
+    batches = lambda: wb.batches(data.graph, nodes, sampler=wb.FullNeighborSampler(2), batch_size=20, epoch=0)  # noqa: E731
+    assert torch.allclose(ours.logits(batches())[1], theirs.logits(batches())[1], rtol=1e-3, atol=1e-3)
