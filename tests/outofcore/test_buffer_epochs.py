@@ -9,6 +9,7 @@ from torch import Tensor
 
 import workbench as wb
 from tests.outofcore.memory_buffer import MemoryBuffer, MemoryStore
+from workbench.outofcore.buffer_rows import BufferRows
 
 NODES, EDGES, P = 50, 600, 8
 SRC, DST = torch.randint(0, NODES, (2, EDGES), generator=torch.Generator().manual_seed(1))
@@ -115,6 +116,23 @@ def test_only_what_changed_is_written(learnt: wb.PartitionStore) -> None:
                 state.rows.write(torch.tensor([0]), torch.ones(1, 5))
         assert buffer.io.written_bytes == learnt.partition_bytes
     assert torch.equal(learnt.read()[0], torch.ones(5))
+
+
+def test_steps_change_the_rows_of_a_buffer_in_place(learnt: wb.PartitionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Steps through the buffer give the bits of steps on tensors, without copies of the rows to write."""
+    values, state_of = learnt.read(), learnt.read(state=True)
+    reference = wb.LearnedRows(values, state_of, lr=0.3)
+    monkeypatch.setattr(BufferRows, "write", None)
+    with wb.PartitionBuffer(learnt, capacity=ORDERS["BETA"].states.shape[1]) as buffer:
+        for state in buffer.epoch(ORDERS["BETA"]):
+            rows = wb.LearnedRows(state.rows, state.state_rows, lr=0.3)
+            ids = ids_in(learnt, state.partitions).flip(0)[::3]
+            for seed in (state.number, -1):
+                gradients = torch.randn(len(ids), *learnt.row_shape, generator=torch.Generator().manual_seed(seed + 1))
+                for trained in (rows, reference):
+                    trained.add_gradients(ids, gradients)
+                    trained.step()
+    assert torch.equal(learnt.read(), values) and torch.equal(learnt.read(state=True), state_of)
 
 
 def test_two_buffers_take_turns(learnt: wb.PartitionStore) -> None:

@@ -12,7 +12,7 @@ from workbench.core.interrupts import deferred_interrupt
 from workbench.core.minibatch import MiniBatch
 from workbench.features.adagrad import adagrad_rows
 from workbench.features.memory_rows import MemoryRows
-from workbench.features.protocols import WritableStore, check_rows
+from workbench.features.protocols import InPlace, WritableStore, check_rows
 from workbench.kernels.relabel import relabeler
 from workbench.kernels.row_scatter import add_rows
 from workbench.kernels.structure import first_repeat
@@ -132,11 +132,20 @@ class LearnedRows:
         """
         ids, gradients = self._summed()
         options = {"lr": self.lr, "eps": self.eps}
-        if self._tensors is not None:
-            return partial(adagrad_rows, *self._tensors, ids, gradients, **options)
+        if (places := self._places(ids)) is not None:
+            return partial(adagrad_rows, *places, gradients, **options)
         old, state = self.values.read(ids), self.state.read(ids)
         adagrad_rows(values := old.clone(), state, torch.arange(len(ids), device=self.device), gradients, **options)
         return partial(self._write, ids, old, values, state)
+
+    def _places(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
+        """Tensors of values and state that are updated in place, and where rows are in both; None: there are none."""
+        if self._tensors is not None:
+            return *self._tensors, ids
+        if not isinstance(self.values, InPlace) or not isinstance(self.state, InPlace):
+            return None
+        (values, positions), (state, others) = self.values.in_place(ids), self.state.in_place(ids)
+        return (values, state, positions) if torch.equal(positions, others) else None
 
     def _write(self, ids: Tensor, old_values: Tensor, values: Tensor, state: Tensor) -> None:
         """Write values and state; if the state can't be written, the values are restored."""

@@ -60,6 +60,22 @@ class WritableStore(FeatureStore, Protocol):
 
 
 @runtime_checkable
+class InPlace(Protocol):
+    """A writable store whose rows are in one tensor, so that an update of some of them needs no copies."""
+
+    def in_place(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Find rows that the caller is about to change.
+
+        Args:
+            ids: int64 or int32 [n], each id once.
+
+        Returns:
+            The tensor, [any, *row_shape], and int64 [n], where the rows of the ids are in it.
+        """
+        ...
+
+
+@runtime_checkable
 class Stageable(Protocol):
     """A store that fetches rows in bulk."""
 

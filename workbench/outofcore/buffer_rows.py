@@ -9,6 +9,7 @@ from workbench.core.errors import check_id_vector, check_ids
 from workbench.core.traffic import Traffic
 from workbench.features.protocols import check_rows
 from workbench.kernels.gather import gather_rows
+from workbench.kernels.jit import compiled
 from workbench.outofcore.partition_file import block_aligned
 from workbench.outofcore.store_layout import BLOCK, StoreLayout
 
@@ -96,7 +97,7 @@ class BufferRows:
         positions, _ = self._positions(check_ids("ids", ids, len(self)))
         if self._traffic is not None:
             self._traffic.add("host", "rows", len(ids), len(ids) * self._memory.layout.row_bytes)
-        return gather_rows(self._memory.rows, positions, out=out)
+        return gather_rows(self._memory.rows[self._first :], positions, out=out)
 
     def write(self, ids: Tensor, rows: Tensor) -> None:
         """Replace rows; they are written to disk when their partition leaves the buffer.
@@ -111,28 +112,57 @@ class BufferRows:
             ValueError: an id that occurs twice, rows of another shape, or features, which are only read.
             RuntimeError: the buffer has passed on to another state.
         """
-        if self._changed is None:
-            raise ValueError("these rows are features, which are only read; build the store with rows=LearntInit(…)")
         ids = check_ids("ids", ids, len(self), unique=True)
         check_rows("rows", rows, self, len(ids))
-        positions, partitions = self._positions(ids)
-        self._memory.rows.index_copy_(0, positions, rows.detach().cpu())
+        memory, positions = self.in_place(ids)
+        memory.index_copy_(0, positions, rows.detach().cpu())
+
+    def in_place(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Find rows that the caller is about to change: they will be written to disk.
+
+        Positions of values and of their state are the same.
+
+        Args:
+            ids: int64 or int32 [n], each once, on any device.
+
+        Returns:
+            The memory of the buffer, [any, *row_shape], and int64 [n], where the rows of the ids are in it.
+
+        Raises:
+            IndexError, ValueError, RuntimeError: as `write`.
+        """
+        if self._changed is None:
+            raise ValueError("these rows are features, which are only read; build the store with rows=LearntInit(…)")
+        positions, partitions = self._positions(check_ids("ids", ids, len(self)))
         self._changed[partitions] = True
+        return self._memory.rows[self._first :], positions
 
     def _positions(self, ids: Tensor) -> tuple[Tensor, Tensor]:
-        """Rows of the memory, and partitions, of ids."""
+        """Rows of the memory behind the first of this array, and partitions, of ids."""
         if self._ended:
             raise RuntimeError(
                 "this state of the buffer has ended; use the rows of the state that the loop yielded last"
             )
-        ids, size = ids.cpu().long(), self._memory.layout.partition_rows
-        partitions = ids // size
-        slots = self._slots[partitions]
-        if len(slots) and int(slots.min()) < 0:
-            at = int((slots < 0).nonzero()[0])
+        wanted = ids.cpu().long()
+        positions, partitions = torch.empty_like(wanted), torch.empty_like(wanted)
+        sizes = self._memory.layout.partition_rows, self._memory.slot_rows
+        at = _locate(wanted.numpy(), self._slots.numpy(), *sizes, positions.numpy(), partitions.numpy())
+        if at >= 0:
             held = (self._slots >= 0).nonzero()[:, 0].tolist()
             raise IndexError(
-                f"row {int(ids[at])} is in partition {int(partitions[at])}, but the buffer has the partitions {held}; "
-                "sample by state.sample, which draws edges in the buffer"
+                f"row {int(wanted[at])} is in partition {int(partitions[at])}, but the buffer has the partitions "
+                f"{held}; sample by state.sample, which draws edges in the buffer"
             )
-        return slots * self._memory.slot_rows + self._first + ids - partitions * size, partitions
+        return positions, partitions
+
+
+@compiled
+def _locate(ids, slots, partition_rows, slot_rows, positions, partitions):
+    """Positions and partitions of ids; the place of the first one that is not in the buffer, or -1."""
+    for k in range(len(ids)):
+        partition = ids[k] // partition_rows
+        partitions[k] = partition
+        if slots[partition] < 0:
+            return k
+        positions[k] = slots[partition] * slot_rows + ids[k] - partition * partition_rows
+    return -1
