@@ -181,10 +181,10 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         ),
         claims.within(
             "published-biased",
-            f"the published form is biased at f = {most:g}: they are further from 0",
-            at_most[at_most.method == "LAS, published"],
+            f"the published form is biased at f = {most:g}: they are further from 0 in the median run",
+            at_most[at_most.method == "LAS, published"].groupby(by).bias_sigma.median().reset_index(),
             value="bias_sigma",
-            by=[*by, "run"],
+            by=by,
             least=MOST_SIGMAS,
             form=".1f",
         ),

@@ -68,7 +68,7 @@ SPOILED: list[tuple[str, str, str, Any, set[str]]] = [
     ("las_movement", "method == 'LAS' and factor == 4", "loading_seconds", 2.2, {"loads-faster"}),
     ("las_movement", "method == 'LADIES + LAS' and factor == 4", "loading_seconds", 0.5, {"speedup"}),
     ("las_movement", "method == 'LAS' and factor == 4 and run == 1", "bias_sigma", 4.1, {"unbiased"}),
-    ("las_movement", "method == 'LAS, published' and run == 2", "bias_sigma", 3.9, {"published-biased"}),
+    ("las_movement", "method == 'LAS, published' and run > 0", "bias_sigma", 3.9, {"published-biased"}),
     ("las_variance", "method == 'LAS' and factor == 4", "variance_ratio", 0.9, {"variance-rises"}),
     ("las_variance", "method == 'LAS, published' and factor == 4", "bias_ratio", -0.1, {"bias-rises"}),
     ("las_training", "method == 'LAS' and step == 10", "loss", 3.0, {"unbiased-no-slower"}),
