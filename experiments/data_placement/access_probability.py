@@ -99,13 +99,10 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     figure.update_xaxes(tickangle=-30, type="category")
     figure.update_annotations(font_size=13)
     merge_legend(figure)
-    inclusion, sketched = (
-        max(0, rows[rows.estimate == name].points_below.max()) for name in (NAMES["inclusion"], SKETCHED)
-    )
+    worst = max(0, rows[rows.estimate == SKETCHED].points_below.max())
     return titled(
         figure,
-        f"A buffer hits at most {inclusion:.1f} points less by inclusion probabilities than by counts, "
-        f"{sketched:.1f} by sketched ones",
+        f"Sketched probability: a buffer hits at most {worst:.1f} points less than by counts",
         subtitle="data set and batch size",
         height=460,
     )
