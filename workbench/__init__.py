@@ -165,6 +165,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.sampling.aggregate_error import AggregateError as AggregateError
     from workbench.sampling.aggregate_error import aggregate_error as aggregate_error
     from workbench.sampling.batches import Batches as Batches
+    from workbench.sampling.bias_sigma import bias_sigma as bias_sigma
     from workbench.sampling.cooperation_cost import PeCounts as PeCounts
     from workbench.sampling.cooperation_cost import StageSeconds as StageSeconds
     from workbench.sampling.cooperation_cost import StepSeconds as StepSeconds
@@ -339,6 +340,7 @@ _NAMES = {
     "placement.place": ["PLACEMENT_METHODS", "place_rows"],
     "placement.placement": ["Placement", "RowLookup"],
     "sampling.aggregate_error": ["AggregateError", "aggregate_error"],
+    "sampling.bias_sigma": ["bias_sigma"],
     "sampling.neighbor": ["FullNeighborSampler", "NeighborSampler"],
     "sampling.batches": ["Batches"],
     "sampling.dense": ["DenseSampler"],

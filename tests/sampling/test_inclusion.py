@@ -11,7 +11,8 @@ from torch import Tensor
 
 import workbench as wb
 from tests.strategies import random_graph
-from workbench.sampling.inclusion import INCLUSION_METHODS, _to_neighbors, to_neighbors_torch
+from workbench.sampling.inclusion import INCLUSION_METHODS
+from workbench.sampling.to_neighbors import to_neighbors, to_neighbors_torch
 
 
 def random_tree(num_nodes: int, seed: int) -> wb.Graph:
@@ -121,7 +122,7 @@ def test_both_implementations_agree(num_nodes: int, num_edges: int, seed: int, u
     graph = random_graph(num_nodes, num_edges, seed)
     x = torch.rand(num_nodes, generator=torch.Generator().manual_seed(seed), dtype=torch.float64)
     expected = to_neighbors_torch(graph, x, unite=unite)
-    torch.testing.assert_close(_to_neighbors(graph, x, unite=unite), expected, rtol=1e-12, atol=1e-12)
+    torch.testing.assert_close(to_neighbors(graph, x, unite=unite), expected, rtol=1e-12, atol=1e-12)
 
 
 def test_any_number_of_threads(num_threads: int) -> None:
@@ -155,19 +156,29 @@ def test_bad_input() -> None:
         call(seeds=torch.tensor([10]))
     with pytest.raises(ValueError, match="batch_size is 0; it must be a whole number of at least 1"):
         call(batch_size=0)
-    with pytest.raises(ValueError, match="method 'exact' is not known; choose from hops, inclusion, mass, presampled"):
+    with pytest.raises(
+        ValueError, match="method 'exact' is not known; choose from hops, inclusion, mass, presampled, sketched"
+    ):
         call(method="exact")
     with pytest.raises(TypeError, match='pass an integer, or method="presampled"'):
         call(fanouts=[{0: 2}])
+    with pytest.raises(TypeError, match='pass an integer, or method="presampled"'):
+        call(fanouts=[{0: 2}], method="sketched")
     with pytest.raises(ValueError, match="num_batches is 0"):
         call(method="presampled", num_batches=0)
+    with pytest.raises(ValueError, match="num_draws is 0"):
+        call(method="sketched", num_draws=0)
     with pytest.raises(IndexError, match="indices contains 12; sources must be in"):
         call(graph=wb.Graph(torch.tensor([0, 1] + [1] * 9), torch.tensor([12])))
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("name", ["ogbn-arxiv", "soc-epinions1"])
-def test_buffers_hit_as_often_as_presampled_ones(name: str) -> None:
+@pytest.mark.parametrize(
+    ("name", "method"),
+    [("ogbn-arxiv", "inclusion"), ("soc-epinions1", "inclusion")]
+    + [(name, "sketched") for name in ("ogbn-arxiv", "soc-epinions1", "dblp-2010", "cnr-2000")],
+)
+def test_buffers_hit_as_often_as_presampled_ones(name: str, method: str) -> None:
     """Within one point on batches that neither has seen; needs the data folder."""
     try:
         data = wb.load_dataset(name, undirected=True, features="degree")
@@ -175,11 +186,11 @@ def test_buffers_hit_as_often_as_presampled_ones(name: str) -> None:
         pytest.skip(f"needs the data set {name}")
     options: dict = {"fanouts": [10, 10], "batch_size": 256}
     counted = wb.inclusion_probability(data.graph, data.train_idx, **options, method="presampled", num_batches=1500)
-    computed = wb.inclusion_probability(data.graph, data.train_idx, **options)
+    computed = wb.inclusion_probability(data.graph, data.train_idx, **options, method=method, seed=2)
     fresh = wb.inclusion_probability(
         data.graph, data.train_idx, **options, method="presampled", num_batches=200, seed=1
     )
-    assert rank_correlation(counted, computed) > 0.95
+    assert rank_correlation(counted, computed) > 0.93
     for share in (0.05, 0.2):
         assert abs(hit_rate(fresh, computed, share) - hit_rate(fresh, counted, share)) < 0.01
 

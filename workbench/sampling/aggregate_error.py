@@ -81,13 +81,12 @@ def aggregate_error(
     check_graph(graph)
     check_sampler(sampler)
     check_at_least("draws", draws, 2)
-    if x.dim() != 2 or x.shape[0] != graph.num_nodes:
-        raise ValueError(f"x has shape {tuple(x.shape)}; pass one row per node, [{graph.num_nodes}, width]")
+    check_features(graph, x)
     x = x.to(graph.device, torch.float64)
-    exact = _aggregate(FullNeighborSampler(1).draw(graph, nodes, layer=0), x)
+    exact = mean_aggregate(FullNeighborSampler(1).draw(graph, nodes, layer=0), x)
     first, second = torch.zeros_like(exact), torch.zeros_like(exact)
     for step in range(draws):  # of the differences from the exact values, which are small
-        apart = _aggregate(sampler.draw(graph, nodes, layer=layer, step=step), x) - exact
+        apart = mean_aggregate(sampler.draw(graph, nodes, layer=layer, step=step), x) - exact
         first += apart
         second += apart.square()
     mean = first / draws
@@ -95,7 +94,26 @@ def aggregate_error(
     return AggregateError(exact, exact + mean, variance, draws)
 
 
-def _aggregate(drawn: Drawn, x: Tensor) -> Tensor:
+def check_features(graph: Graph, x: Tensor) -> None:
+    """Check that features have one row per node.
+
+    Raises:
+        ValueError: they have another shape.
+    """
+    if x.dim() != 2 or x.shape[0] != graph.num_nodes:
+        raise ValueError(f"x has shape {tuple(x.shape)}; pass one row per node, [{graph.num_nodes}, width]")
+
+
+def mean_aggregate(drawn: Drawn, x: Tensor) -> Tensor:
+    """Compute what a layer with mean aggregation computes: Σ edge weight · x / (edges drawn), 0 without edges.
+
+    Args:
+        drawn: rows of a sampler.
+        x: float64 [num_nodes, width].
+
+    Returns:
+        float64 [rows, width].
+    """
     counts = drawn.indptr.diff()
     row = torch.repeat_interleave(torch.arange(len(counts), device=x.device), counts)
     terms = x[drawn.sources.long()]

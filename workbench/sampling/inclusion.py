@@ -7,11 +7,12 @@ layer draws one given in-neighbour of v. The probability that v has drawn a give
     X_l(v) = X_{l−1}(v) (1 − w_l(v)) + Q_{l−1}(v) w_l(v),     Q_l(u) = 1 − (1 − s(u)) Π_{v: u ∈ N(v)} (1 − X_l(v)).
 
 Only the product takes events as independent that may not be: those of different v. They are independent where no two
-directed walks to u meet again upstream, as in trees.
+directed walks to u meet again upstream, as in trees. The members of a clique are drawn together, from the same seeds;
+`reach_sketch` samples instead of assuming independence.
 """
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import count, islice, pairwise
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import count, islice
 from typing import Any
 
 import torch
@@ -20,20 +21,14 @@ from torch import Tensor
 from workbench.core.csr_checks import check_sources
 from workbench.core.errors import check_at_least, check_choice, check_ids, check_seed
 from workbench.core.graph import Graph
-from workbench.kernels.csr import ranges_by_edges
-from workbench.kernels.jit import compiled
-from workbench.kernels.prefetch import prefetch
-from workbench.kernels.segment import edge_ranges
-from workbench.kernels.threads import parallel_rows, run_tasks
 from workbench.sampling.fanouts import checked_fanouts
 from workbench.sampling.loader import batches
 from workbench.sampling.neighbor import NeighborSampler
+from workbench.sampling.reach_sketch import sketched_probability
 from workbench.sampling.sampler import Sampler, check_graph, check_sampler
+from workbench.sampling.to_neighbors import to_neighbors
 
-INCLUSION_METHODS = ("inclusion", "hops", "mass", "presampled")
-_MAX_CHUNKS = 8
-_EDGES_PER_SUM = 4  # at least as many edges per partial sum: these then need at most half the memory of the edges
-_AHEAD = 16
+INCLUSION_METHODS = ("inclusion", "hops", "mass", "sketched", "presampled")
 
 
 def inclusion_probability(
@@ -43,11 +38,12 @@ def inclusion_probability(
     fanouts: Sequence[int],
     batch_size: int,
     method: str = "inclusion",
+    num_draws: int = 8,
     num_batches: int = 100,
     sampler: Sampler | None = None,
     seed: int = 0,
 ) -> Tensor:
-    """Compute for every node how likely it is to be an input of a batch, without sampling unless asked to.
+    """Compute for every node how likely it is to be an input of a batch.
 
     Args:
         graph: the graph that is sampled.
@@ -58,11 +54,14 @@ def inclusion_probability(
             exact on trees, otherwise it takes draws of different nodes as independent. "hops": the same from walks of
             exactly h hops for each h, as if a layer drew for the nodes of the previous hop alone (SALIENT++, but seeds
             count, and edges keep their directions). "mass": expected mass that random walks from the batch's seeds
-            bring, one step per layer: proportional to the data-placement paper's. "presampled": the share of sampled
-            batches that read it.
+            bring, one step per layer: proportional to the data-placement paper's. "sketched": the probability of
+            "inclusion", without taking draws as independent where that matters: from the number of seeds that reach
+            the node, estimated in a few samples that start from all seeds at once; better in graphs with cliques, and
+            random. "presampled": the share of sampled batches that read it.
+        num_draws: samples that "sketched" averages over; its standard error falls with their root.
         num_batches: batches that "presampled" counts.
         sampler: what "presampled" samples with, such as a LaborSampler; None: a NeighborSampler of the fanouts.
-        seed: of the presampled batches.
+        seed: of the samples of "sketched" and "presampled".
 
     Returns:
         float64 [num_nodes] on the graph's device; "mass" may exceed 1.
@@ -73,7 +72,8 @@ def inclusion_probability(
         IndexError: a seed or an edge's source out of range.
 
     Source: Song and Jiang, "Rethinking Graph Data Placement for Graph Neural Network Training on Multiple GPUs" (mass:
-    1ᵀLʰ); Kaler et al., SALIENT++, MLSys 2023 (hops); Yang et al., GNNLab, EuroSys 2022 (presampled).
+    1ᵀLʰ); Kaler et al., SALIENT++, MLSys 2023 (hops); Yang et al., GNNLab, EuroSys 2022 (presampled);
+    Cohen, "Size-estimation framework with applications to transitive closure and reachability", JCSS 1997 (sketched).
 
     >>> path = Graph.from_edges([1, 2], [0, 1])  # 2 → 1 → 0
     >>> inclusion_probability(path, torch.tensor([0, 1]), fanouts=[1, 1], batch_size=1)
@@ -90,9 +90,14 @@ def inclusion_probability(
         sampler = NeighborSampler(limits, seed=seed) if sampler is None else sampler
         return _presampled(graph, seeds, sampler, int(batch_size), num_batches, seed)
     check_sources(graph.indices, graph.num_nodes, IndexError)
-    start = torch.zeros(graph.num_nodes, dtype=torch.float64, device=graph.device)
-    start[seeds] = min(1.0, batch_size / len(seeds))
+    share = min(1.0, batch_size / len(seeds))
     shares = (_drawn_share(graph, fanout) for fanout in reversed(limits))
+    if method == "sketched":
+        check_at_least("num_draws", num_draws, 1)
+        sampler = NeighborSampler(limits, seed=seed)
+        return sketched_probability(graph, seeds, list(shares), sampler=sampler, share=share, num_draws=num_draws)
+    start = torch.zeros(graph.num_nodes, dtype=torch.float64, device=graph.device)
+    start[seeds] = share
     return {"inclusion": _inclusion, "hops": _hops, "mass": _mass}[method](graph, start, shares)
 
 
@@ -113,14 +118,14 @@ def _inclusion(graph: Graph, start: Tensor, shares: Iterable[Tensor]) -> Tensor:
     reached, drew = start, torch.zeros_like(start)
     for share in shares:
         drew = drew + share * (reached - drew)
-        reached = _either(start, _to_neighbors(graph, drew, unite=True))
+        reached = _either(start, to_neighbors(graph, drew, unite=True))
     return reached
 
 
 def _hops(graph: Graph, start: Tensor, shares: Iterable[Tensor]) -> Tensor:
     hop = reached = start
     for share in shares:
-        hop = _to_neighbors(graph, share * hop, unite=True)
+        hop = to_neighbors(graph, share * hop, unite=True)
         reached = _either(reached, hop)
     return reached
 
@@ -128,7 +133,7 @@ def _hops(graph: Graph, start: Tensor, shares: Iterable[Tensor]) -> Tensor:
 def _mass(graph: Graph, start: Tensor, shares: Iterable[Tensor]) -> Tensor:
     inverse = graph.in_degrees().clamp(min=1).to(torch.float64).reciprocal_()
     for _ in shares:
-        start = _to_neighbors(graph, start * inverse, unite=False)
+        start = to_neighbors(graph, start * inverse, unite=False)
     return start
 
 
@@ -151,63 +156,3 @@ def _presampled(graph: Graph, seeds: Tensor, sampler: Sampler, batch_size: int, 
 def _either(p: Tensor, q: Tensor) -> Tensor:
     """Probability of at least one of two independent events, without the cancellation of 1 − (1 − p)(1 − q)."""
     return p + q * (1 - p)
-
-
-def _to_neighbors(graph: Graph, x: Tensor, *, unite: bool) -> Tensor:
-    """Combine x of every node v into all its in-neighbours: 1 − Π (1 − x(v)), or with unite=False the sum."""
-    if x.device.type != "cpu":
-        return to_neighbors_torch(graph, x, unite=unite)
-    # Partial results by the size of the graph, not by threads: any number of these gives the same sums.
-    chunks = max(1, min(_MAX_CHUNKS, graph.num_edges // max(1, _EDGES_PER_SUM * graph.num_nodes)))
-    partial = torch.zeros(chunks, graph.num_nodes, dtype=torch.float64)
-    arrays = graph.indptr.numpy(), graph.indices.numpy(), x.numpy()
-    bounds = list(pairwise(ranges_by_edges(graph.indptr, chunks)))
-
-    def combine(chunk: int) -> None:
-        _combine(*arrays, *bounds[chunk], unite, partial[chunk].numpy())
-
-    tasks: list[Callable[[], None]] = [lambda chunk=chunk: combine(chunk) for chunk in range(chunks)]
-    run_tasks(tasks)
-    sums = partial.numpy()
-    parallel_rows(lambda lo, hi: _merge(sums, unite, lo, hi), graph.num_nodes)
-    return partial[0]
-
-
-def to_neighbors_torch(graph: Graph, x: Tensor, *, unite: bool) -> Tensor:
-    """Combine values as `_to_neighbors` does, in plain torch for any device; the oracle of the compiled kernels.
-
-    Args:
-        graph: the graph.
-        x: float64 [num_nodes], probabilities, or any values if they are summed.
-        unite: 1 − Π (1 − x) instead of Σ x.
-    """
-    values = torch.log1p(-x) if unite else x
-    rows = torch.repeat_interleave(torch.arange(graph.num_nodes, device=x.device), graph.in_degrees())
-    out = torch.zeros_like(x)
-    for part in edge_ranges(graph.num_edges, 8):
-        out.index_add_(0, graph.indices[part], values[rows[part]])
-    return -torch.expm1(out) if unite else out
-
-
-@compiled
-def _combine(indptr, indices, x, first, last, unite, out):
-    end = indptr[last]
-    for v in range(first, last):
-        value = x[v]
-        if value == 0.0:
-            continue
-        for e in range(indptr[v], indptr[v + 1]):
-            if e + _AHEAD < end:
-                prefetch(out, indices[e + _AHEAD])
-            u = indices[e]
-            out[u] += value * (1.0 - out[u]) if unite else value
-
-
-@compiled
-def _merge(partial, unite, lo, hi):
-    """Combine the partial results in the first of them, in the order of their edges."""
-    for u in range(lo, hi):
-        total = partial[0, u]
-        for chunk in range(1, len(partial)):
-            total += partial[chunk, u] * (1.0 - total) if unite else partial[chunk, u]
-        partial[0, u] = total

@@ -14,7 +14,7 @@ TINY |= {"fanouts": (3, 3), "batch_size": 8, "buffer_share": 0.1}
 
 
 def test_rows_are_those_of_batches_sampled_with_the_own_buffer() -> None:
-    given = {**TINY, "topology": "2 GPUs", "factors": (1, 8), "steps": 2, "nodes": 9, "draws": 2, "runs": 2}
+    given = {**TINY, "topology": "2 GPUs", "factors": (1, 8), "steps": 2, "nodes": 9, "draws": 20, "runs": 2}
     rows = list(las_movement.run(las_movement.Config(**given)))
     assert len(rows) == 2 * (3 + 1 + 2 * len(LOCAL))
     data = wb.load_dataset("synthetic-arxiv", scale=0.003, undirected=True)

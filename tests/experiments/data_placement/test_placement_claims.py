@@ -5,7 +5,7 @@ from typing import Any
 import pandas as pd
 import pytest
 
-from experiments.data_placement import brute_force, movement, speedup
+from experiments.data_placement import access_probability, brute_force, movement, speedup
 from workbench.experiment.figure_loader import load_experiment
 
 MACHINE = {"gamma": 9e11, "alpha": 3e11, "beta": 3.2e10}
@@ -55,6 +55,7 @@ def brute_force_table() -> pd.DataFrame:
 
 def probability_table() -> pd.DataFrame:
     found = {"inclusion": (0.99, 0.1), "expected mass (paper)": (0.9, 0.8), "presampled, all batches": (1.0, 0.0)}
+    found[access_probability.SKETCHED] = (0.98, 0.2)
     return pd.DataFrame(
         {"dataset": "a", "batch_size": 4, "estimate": n, "rank_correlation": c, "hit_rate": 0.9, "points_below": b}
         for n, (c, b) in found.items()
@@ -85,6 +86,7 @@ SPOILED: list[tuple[str, str, str, Any, set[str]]] = [
     ("brute_force", "method == 'search' and quantile == 0.5", "excess", 0.02, {"search-median"}),
     ("brute_force", "method == 'search' and quantile == 1", "excess", 0.06, {"search-worst"}),
     ("access_probability", "estimate == 'inclusion'", "points_below", 1.1, {"hit-rate"}),
+    ("access_probability", f"estimate == '{access_probability.SKETCHED}'", "points_below", 1.1, {"hit-rate-sketched"}),
     ("access_probability", "estimate == 'expected mass (paper)'", "points_below", 1.1, {"hit-rate-mass"}),
     ("access_probability", "estimate == 'inclusion'", "rank_correlation", 0.8, {"ranks"}),
 ]
