@@ -5,6 +5,8 @@ from dataclasses import dataclass
 
 import pandas as pd
 
+from workbench.tracking.record import FINISHED
+
 
 @dataclass(frozen=True)
 class Finding:
@@ -45,6 +47,18 @@ class Finding:
     def symbol(self) -> str:
         """A symbol for the verdict."""
         return "✓" if self.held else "◷" if self.timed else "✗" if self.decided else "?"
+
+
+def failed_points(table: pd.DataFrame) -> list[Finding]:
+    """One finding that does not hold if points failed: checks skip them, so that the others alone would look complete.
+
+    Args:
+        table: rows of a sweep, with `status` and `error`, as `Experiment.run` returns them.
+    """
+    if "status" not in table or not (failed := table[table["status"] != FINISHED]).shape[0]:
+        return []
+    evidence = f"{len(failed)} failed, the first with {failed['error'].iloc[0]}"
+    return [Finding("points-finished", "every point of the sweep finished", False, evidence)]
 
 
 def findings_table(findings: Iterable[Finding], deviations: Mapping[str, str]) -> pd.DataFrame:
