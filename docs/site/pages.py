@@ -146,8 +146,8 @@ def _picture(cells: nbformat.NotebookNode, pictures: list[str]) -> str:
 def gallery(figures: list[tuple[str, PurePosixPath, str]]) -> str:
     """A page with the figure of every notebook, by paper."""
     parts = [
-        "# Gallery\n\nThe figures as recorded on real graphs or large stand-ins, else as the notebook ran them; each leads to "
-        "its notebook.\n"
+        "# Gallery\n\nThe figures as recorded on real graphs or large stand-ins, else as their notebooks ran them; "
+        "each leads to its notebook.\n"
     ]
     for folder, paper in PAPERS.items():
         own = [figure for figure in figures if figure[1].parts[1] == folder]

@@ -44,7 +44,7 @@ def test_run_shows_rows_findings_and_the_slowest_points(run, calls):
     ]
     assert "toys/fig1: The square grows" in out and "toys/fig2: The same." in out, "findings of the views too"
     assert "✓ it grows — [1, 4, 9]" in out
-    assert out.count(" s  number ") == 3
+    assert out.count(" s: number ") == 3
     run("run", "toys/fig2")
     assert len(calls()) == 3
 

@@ -69,7 +69,7 @@ def run_and_describe(
         if not overrides and isinstance(found, list):
             sections.append(section_of_findings(figure, size, found, problems=[run.error or "" for run in failed]))
     not_logged = _log(figures, size, runs, store) if complete else []
-    lines += ["slowest points:", *(f"  {run.seconds:8.2f} s  {names[run.run_id]}" for run in slowest(runs))]
+    lines += ["slowest points:", *(f"  {run.seconds:8.2f} s: {names[run.run_id]}" for run in slowest(runs))]
     lines += [f"FAILED {names[run.run_id]}: {run.error}" for run in failed]
     if record_table:
         lines.append("not recorded: some points failed" if failed else f"recorded: {record(runs)}")
