@@ -32,7 +32,8 @@ PAPERS = {
 
 def collect(out: Path) -> None:
     """Write all pages to an empty folder."""
-    figures = [figure for source in sorted((ROOT / "notebooks").rglob("*.ipynb")) if (figure := notebook(source, out))]
+    sources = [one for one in (ROOT / "notebooks").rglob("*.ipynb") if one.parent.name != ".ipynb_checkpoints"]
+    figures = [figure for source in sorted(sources) if (figure := notebook(source, out))]
     pictures = {page: picture for _, page, picture in figures}
     for source, page in documents():
         text = linked(source.read_text(encoding="utf-8"), source, page, out)

@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
 
@@ -55,7 +56,8 @@ def failed_points(table: pd.DataFrame) -> list[Finding]:
     Args:
         table: rows of a sweep, with `status` and `error`, as `Experiment.run` returns them.
     """
-    if "status" not in table or not (failed := table[table["status"] != FINISHED]).shape[0]:
+    failed: Any = table[table["status"] != FINISHED] if "status" in table else []
+    if not len(failed):
         return []
     evidence = f"{len(failed)} failed, the first with {failed['error'].iloc[0]}"
     return [Finding("points-finished", "every point of the sweep finished", False, evidence)]

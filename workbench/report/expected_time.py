@@ -108,4 +108,5 @@ def _rounded_up(seconds: float) -> int:
 
 def _seconds_of(table: pd.DataFrame) -> float:
     """The rows of a point share its seconds."""
-    return float(table["point_seconds"].drop_duplicates().sum())
+    seconds: Any = table["point_seconds"].drop_duplicates()
+    return float(seconds.sum())
