@@ -8,7 +8,8 @@ import pytest
 
 from workbench.experiment.figure_loader import load_experiment
 
-NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("*/*.ipynb"))
+# JupyterLab keeps checkpoints in hidden folders.
+NOTEBOOKS = sorted((Path(__file__).parents[1] / "notebooks").glob("[!.]*/*.ipynb"))
 NAMES = [f"{file.parent.name}/{file.stem}" for file in NOTEBOOKS]
 SHARED_CELLS = (
     "notebook.point(exp)",

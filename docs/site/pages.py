@@ -32,7 +32,8 @@ PAPERS = {
 
 def collect(out: Path) -> None:
     """Write all pages to an empty folder."""
-    figures = [figure for source in sorted((ROOT / "notebooks").rglob("*.ipynb")) if (figure := notebook(source, out))]
+    sources = [one for one in (ROOT / "notebooks").rglob("*.ipynb") if one.parent.name != ".ipynb_checkpoints"]
+    figures = [figure for source in sorted(sources) if (figure := notebook(source, out))]
     pictures = {page: picture for _, page, picture in figures}
     for source, page in documents():
         text = linked(source.read_text(encoding="utf-8"), source, page, out)
@@ -115,7 +116,7 @@ def listing(folder: Path, out: Path) -> PurePosixPath:
 
 
 def notebook(source: Path, out: Path) -> tuple[str, PurePosixPath, str] | None:
-    """Write a notebook's page; return its title, the page and its first figure, if it has one."""
+    """Write a notebook's page; return its title, the page and the figure that shows it, if it has one."""
     page = PurePosixPath(source.relative_to(ROOT).with_suffix(".md").as_posix())
     cells = nbformat.read(source, as_version=4)
     body, resources = MarkdownExporter().from_notebook_node(cells, {"output_files_dir": f"{source.stem}_files"})
@@ -130,12 +131,25 @@ def notebook(source: Path, out: Path) -> tuple[str, PurePosixPath, str] | None:
     pictures = [name for name in resources["outputs"] if name.endswith((".png", ".svg"))]
     if not pictures or title is None:
         return None
-    return title[1], page, str(page.parent / pictures[0])
+    return title[1], page, str(page.parent / _picture(cells, pictures))
+
+
+def _picture(cells: nbformat.NotebookNode, pictures: list[str]) -> str:
+    """Of a notebook's pictures, the one of its recorded table, else of its own run, else the first."""
+    of_cells = {re.sub(r".*_(\d+)_\d+\.\w+$", r"\1", name): name for name in reversed(pictures)}
+    for start in ("notebook.recorded_tables(exp", "exp.draw(table)"):
+        for number, cell in enumerate(cells.cells):
+            if cell.source.startswith(start) and str(number) in of_cells:
+                return of_cells[str(number)]
+    return pictures[0]
 
 
 def gallery(figures: list[tuple[str, PurePosixPath, str]]) -> str:
-    """A page with every notebook's first figure, by paper."""
-    parts = ["# Gallery\n\nThe first figure of every notebook, as it was executed last; each leads to its page.\n"]
+    """A page with the figure of every notebook, by paper."""
+    parts = [
+        "# Gallery\n\nThe figures as recorded on real graphs or large stand-ins, else as their notebooks ran them; "
+        "each leads to its notebook.\n"
+    ]
     for folder, paper in PAPERS.items():
         own = [figure for figure in figures if figure[1].parts[1] == folder]
         if own:

@@ -11,6 +11,7 @@ from workbench.experiment.finding import Finding
 CASE = ["dataset", "model", "num_ranks", "fetching"]
 ROUNDING = 5e-6
 """Recorded tables have six digits of numbers that are not whole."""
+_MODELLED = "modelled (MiB)"
 TERMS = {"topology": "topology, Σ T", "features": "features, S Σ |A|"}
 
 
@@ -28,19 +29,25 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
+    from workbench.plots.axes import log_axis
     from workbench.plots.lines import lines
 
     rows = shown(table)
     exact = ((rows.counted_over_modelled - 1).abs() <= ROUNDING).sum()
     rows = rows.assign(way=rows.fetching + ", " + rows.term)
-    return lines(
-        rows.assign(modelled_mebibytes=rows.modelled_bytes / 2**20),
-        x="modelled_mebibytes",
-        y="counted_bytes",
-        group="way",
-        units={"counted_bytes": "MiB"},
-        title=f"Equations 2 to 5 are exact to the byte in {exact} of {len(rows)} terms",
-    ).update_traces(mode="markers")
+    return (
+        lines(
+            rows.assign(**{_MODELLED: rows.modelled_bytes / 2**20}),
+            x=_MODELLED,
+            y="counted_bytes",
+            group="way",
+            log_y=True,
+            units={"counted_bytes": "MiB"},
+            title=f"Equations 2 to 5 are exact to the byte in {exact} of {len(rows)} terms",
+        )
+        .update_traces(mode="markers")
+        .update_xaxes(log_axis(rows.modelled_bytes / 2**20))
+    )
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:

@@ -185,7 +185,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 def _title(table: pd.DataFrame) -> str:
     apart: Any = differences(table).groupby("model", sort=False).difference.mean()
     told = ", ".join(f"{MODELS[model]} {100 * apart[model]:+.1f}" for model in apart.index)
-    return f"Cached aggregates change test accuracy by, in points: {told}"
+    return f"Test accuracy with cached aggregates, in points against sampling: {told}"
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:

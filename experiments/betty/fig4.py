@@ -75,7 +75,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         ),
         claims.least(
             "mini-batches-first",
-            f"in the first {FIRST_EPOCHS} epochs mini-batches have the higher test accuracy",
+            f"in the first {FIRST_EPOCHS} epochs mini-batches have the lower test error",
             first,
             value="test_error",
             among="approach",
@@ -95,7 +95,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         ),
         claims.least(
             "mini-batches-end-lower",
-            "in the end the whole batch has the higher test accuracy",
+            "in the end the whole batch has the lower test error",
             runs,
             value="test_error",
             among="approach",

@@ -12,6 +12,7 @@ from workbench.plots.style import INK, merge_legend, titled
 
 _ALL = ("naive", "random", "METIS", "PaGraph", "hottest", "algorithm-1", "search")
 _LOOKS = looks(_ALL)
+_GPUS = " GPUs"
 
 
 def method_dots(
@@ -37,9 +38,17 @@ def method_dots(
             for trace in _traces(table[table[panel] == name], x, value, categories):
                 figure.add_trace(trace, row=row, col=col)
             figure.update_yaxes(title_text=y[value] if col == 1 else None, rangemode="tozero", row=row, col=col)
-    figure.update_xaxes(tickvals=[*range(len(categories))], ticktext=categories, ticks="", showgrid=False)
+        if categories[0].endswith(_GPUS):
+            figure.update_xaxes(title_text=_GPUS.strip(), row=grid.cells(place)[-1][0], col=grid.cells(place)[-1][1])
+    ticks = {"tickvals": [*range(len(categories))], "ticktext": [*map(_tick, categories)], "tickangle": 0}
+    figure.update_xaxes(ticks | {"tickfont_size": 10, "ticks": "", "showgrid": False})
     merge_legend(figure)
     return titled(figure, title, subtitle=subtitle, height=grid.height + 40)
+
+
+def _tick(category: str) -> str:
+    """Narrow: the number of GPUs alone, and words below each other."""
+    return category.removesuffix(_GPUS).replace(", ", ",<br>").replace(" ", "<br>")
 
 
 def _traces(table: Any, x: str, y: str, categories: list[str]) -> Iterator[Any]:

@@ -12,6 +12,7 @@ import pytest
 from workbench.cli import command, main
 from workbench.cli.data_command import data
 from workbench.cli.sweep_output import Described
+from workbench.paths import project_root
 from workbench.tracking.file_store import FileStore
 
 
@@ -220,3 +221,20 @@ def test_completion_offers_nothing_if_the_index_is_invalid(toys):
     call = [sys.executable, "-m", "workbench.cli"]
     done = subprocess.run(call, env={**os.environ, **environment}, capture_output=True, text=True, check=True)
     assert (done.stdout.strip(), done.stderr) == ("", "")
+
+
+def test_without_the_documents_an_error_names_the_command_that_shows_the_same(monkeypatch, tmp_path, capsys):
+    asked = ["data", "info", "cora", "--root", str(tmp_path)]
+    assert main(asked) == 1 and "(its arrays are listed in docs/data.md)" in capsys.readouterr().err
+    monkeypatch.setattr("workbench.paths.project_root", lambda: tmp_path)  # as of an installed wheel
+    assert main(asked) == 1 and "(its arrays are listed by `workbench data format`)" in capsys.readouterr().err
+
+
+def test_the_format_of_a_data_set_is_that_of_the_document(capsys):
+    assert main(["data", "format"]) == 0
+    shown = " ".join(capsys.readouterr().out.split())
+    text = (project_root() / "docs" / "data.md").read_text(encoding="utf-8")
+    section = text.partition("## Your own data set")[2].replace("`", "")
+    rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")][1:]
+    assert len(rows) == 5 and all(f"{names}: {contents}" in shown for names, contents in rows)
+    assert " ".join(section.partition("A knowledge graph")[2].split()) in shown

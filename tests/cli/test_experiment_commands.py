@@ -8,6 +8,7 @@ import pytest
 
 from workbench.cli import main
 from workbench.experiment.experiment import Experiment
+from workbench.report.expected_time import write_smoke_seconds
 from workbench.tracking.finished_points import finished_points
 
 
@@ -43,7 +44,7 @@ def test_run_shows_rows_findings_and_the_slowest_points(run, calls):
     ]
     assert "toys/fig1: The square grows" in out and "toys/fig2: The same." in out, "findings of the views too"
     assert "✓ it grows — [1, 4, 9]" in out
-    assert out.count(" s  number ") == 3
+    assert out.count(" s: number ") == 3
     run("run", "toys/fig2")
     assert len(calls()) == 3
 
@@ -58,6 +59,24 @@ def test_a_failed_point_is_named_and_has_status_1(run):
     status, out, _ = run("run", "toys/fig1", "--set", "offset=2")
     assert status == 1 and "FAILED number 2: MemoryError: no room for 2" in out
     assert "✓ it grows — [3, 11]" in out
+
+
+def test_a_figure_with_a_failed_point_has_no_verdict(run, toys, tmp_path):
+    spec = next(toys.rglob("fig1.yaml"))
+    spec.write_text(spec.read_text().replace("{offset: 0}", "{offset: 2}"))
+    _, out, _ = run("run", "toys/fig1")
+    assert "toys/fig1: The square grows with the number. (1 of 3 points failed: no verdict on the figure)" in out
+    _, out, _ = run("reproduce", "--output", str(tmp_path / "page.html"))
+    assert "! 2 × failed" in out and "✓" not in out
+    _, out, _ = run("report", "--output", str(tmp_path / "page.html"))
+    assert "! failed" in out and "✓" not in out
+
+
+def test_the_expected_time_is_said_before_a_run(run, toys):
+    write_smoke_seconds("toys", {"toys/fig1": 18.2})
+    assert "about" not in run("run", "toys/fig2", "--set", "number=[2]")[2]
+    assert run("run", "toys/fig2")[2].startswith("toys/fig1 at smoke: 2 points to run, about 20 s on two cores\n")
+    assert "about" not in run("run", "toys/fig2")[2], "all points are finished"
 
 
 @pytest.mark.parametrize(

@@ -5,6 +5,7 @@ from math import log10
 
 import pytest
 
+from tests.plots.ticks import shown_number
 from workbench.plots.axes import label, log_axis, unit_of
 
 
@@ -43,7 +44,7 @@ def test_logarithmic_ticks_are_in_range_and_show_their_value(low: float, ratio: 
     axis = log_axis([low, low * ratio])
     assert 2 <= len(axis["tickvals"]) <= 8
     assert all(10 ** axis["range"][0] <= tick <= 10 ** axis["range"][1] for tick in axis["tickvals"])
-    assert [float(text) for text in axis["ticktext"]] == pytest.approx(axis["tickvals"], rel=1e-4)
+    assert [shown_number(text) for text in axis["ticktext"]] == pytest.approx(axis["tickvals"], rel=1e-4)
     assert axis["range"][0] < log10(low) and axis["range"][1] > log10(low * ratio)
 
 

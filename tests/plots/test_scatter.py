@@ -10,6 +10,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from tests.plots.ticks import shown_number
 from workbench.memory.plan import Plan
 from workbench.partition.redundancy import Redundancy
 from workbench.plots.scatter import distinct_looks, pareto, pareto_front, plan_search
@@ -92,7 +93,7 @@ def test_ticks_are_in_range_and_show_their_value(low: float, high: float) -> Non
     axis = drawn(table).layout.yaxis
     assert 2 <= len(axis.tickvals) <= 8
     assert all(10 ** axis.range[0] <= tick <= 10 ** axis.range[1] for tick in axis.tickvals)
-    assert [float(text) for text in axis.ticktext] == pytest.approx(list(axis.tickvals), rel=1e-4)
+    assert [shown_number(text) for text in axis.ticktext] == pytest.approx(list(axis.tickvals), rel=1e-4)
     assert axis.range[0] < log10(low) and axis.range[1] > log10(low * high)
 
 

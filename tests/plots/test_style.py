@@ -72,7 +72,7 @@ def test_long_titles_are_wrapped_and_make_room() -> None:
     long = titled(go.Figure(), "REG needs the least memory of all partitioners " * 3, height=400, subtitle="word " * 30)
     assert short.layout.title.text.count("<br>") == 1 and short.layout.height == 400
     lines = re.sub("<span[^>]*>|</span>", "", long.layout.title.text).split("<br>")
-    assert len(lines) == 4 and max(map(len, lines[:2])) <= 84 and max(map(len, lines[2:])) <= 100
-    assert long.layout.height - short.layout.height == long.layout.margin.t - short.layout.margin.t == 40
+    assert len(lines) == 5 and max(map(len, lines[:3])) <= 68 and max(map(len, lines[3:])) <= 84
+    assert long.layout.height - short.layout.height == long.layout.margin.t - short.layout.margin.t == 60
     assert caption(long).startswith("REG needs the least memory of all partitioners REG") and "<" not in caption(long)
     assert titled(go.Figure(), None, height=400).layout.title.text is None

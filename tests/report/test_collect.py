@@ -41,4 +41,4 @@ def test_a_section_is_written_although_its_figure_cannot_be_drawn(toys: Path, st
     code.write_text(code.read_text().replace("import plotly.graph_objects as go", "raise ZeroDivisionError('oops')"))
     (section, *_) = collect([load_experiment("toys/fig1")], store)
     assert section.figure is None and section.problems == ("drawing failed: ZeroDivisionError: oops",)
-    assert section.status == "held in part"
+    assert section.status == "failed"

@@ -16,10 +16,10 @@ OPEN = replace(BAD, decided=False)
 @pytest.mark.parametrize(
     ("findings", "status", "after_failures"),
     [
-        ((GOOD, GOOD), "held", "held in part"),
+        ((GOOD, GOOD), "held", "failed"),
         ((GOOD, BAD), "held in part", "held in part"),
         ((BAD, BAD), "did not hold", "did not hold"),
-        ((GOOD, OPEN), "held in part", "held in part"),
+        ((GOOD, OPEN), "held in part", "failed"),
         ((BAD, OPEN), "did not hold", "did not hold"),
         ((OPEN, OPEN), "undecided", "failed"),
     ],

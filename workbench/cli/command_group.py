@@ -8,6 +8,8 @@ from typing import Any
 
 import click
 
+_DATA_PAGE = "docs/data.md"
+
 INTERRUPTED, BROKEN_PIPE = 130, 141
 """Exit statuses as shells report them: 128 plus the number of the signal."""
 
@@ -29,7 +31,7 @@ class CommandGroup(click.Group):
             _discard_output()
             ctx.exit(BROKEN_PIPE)
         except (ValueError, OSError, RuntimeError, MemoryError, ImportError) as error:
-            write_error(f"workbench: {str(error) or type(error).__name__}")
+            write_error(f"workbench: {_without_absent_pages(str(error)) or type(error).__name__}")
             ctx.exit(1)
         except KeyboardInterrupt:
             write_error("workbench: interrupted; finished points are kept; run the same command to resume")
@@ -61,6 +63,14 @@ def escape_unencodable_output() -> None:
     r"""Shows ✓ as \u2713 on an ASCII terminal instead of raising an error after the work is done."""
     if isinstance(sys.stdout, io.TextIOWrapper) and sys.stdout.errors == "strict":
         sys.stdout.reconfigure(errors="backslashreplace")
+
+
+def _without_absent_pages(message: str) -> str:
+    """Outside a checkout there is no docs/ to read: messages then name the command that shows the same."""
+    from workbench.paths import project_root
+
+    here = (project_root() / _DATA_PAGE).exists()
+    return message if here else message.replace(f"in {_DATA_PAGE}", "by `workbench data format`")
 
 
 def _discard_output() -> None:

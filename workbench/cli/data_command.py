@@ -53,6 +53,16 @@ def info(name: str, root: str | None, scale: float | None, seed: int) -> None:
     write_lines([dataset.name, "", *text_table(figures), "", *text_table(aims), "", f"original: {source}"])
 
 
+@data.command("format")
+def show_format() -> None:
+    """Show the arrays of a data set of your own, NAME.npz in the data folder."""
+    from workbench.datasets.layout import ARRAYS, KNOWLEDGE_GRAPH, OPTIONAL
+
+    head = "Write NAME.npz into the data folder by numpy.savez; `workbench data info NAME` checks it. Its arrays:"
+    arrays = [f"  {names}: {contents}" for names, contents in ARRAYS]
+    write_lines([head, "", *arrays, "", f"{KNOWLEDGE_GRAPH} {OPTIONAL}"])
+
+
 @data.command()
 @click.argument("name")
 @data_folder_option

@@ -7,7 +7,7 @@ from typing import Any
 
 import click
 
-from workbench.cli.command_group import write_lines
+from workbench.cli.command_group import write_error, write_lines
 from workbench.cli.figure_names import load_figure, load_figures
 from workbench.cli.option_values import SIZES
 from workbench.cli.report_command import report_file, write_report
@@ -62,8 +62,9 @@ def _points_run(store: str | None) -> dict[str, str]:
 @store_option
 def run(figure: str, assignments: tuple[str, ...], record: bool, store: str | None, **how: Any) -> None:
     """Run one figure. Points that finished before are not run again."""
-    from workbench.cli.sweep_output import run_and_describe
+    from workbench.cli.sweep_output import pending, run_and_describe
     from workbench.experiment.grid import parse_overrides
+    from workbench.report.expected_time import announcement
     from workbench.report.terminal_width import terminal_width
     from workbench.tracking.opening import open_store
 
@@ -72,7 +73,12 @@ def run(figure: str, assignments: tuple[str, ...], record: bool, store: str | No
         raise ValueError("--record writes the table of the whole grid; omit --set, or use `compare --csv FILE`")
     figures = [experiment] if overrides else load_figures(experiment.sweep.views)
     how |= {"overrides": overrides, "record_table": record, "width": terminal_width()}
-    made = run_and_describe(figures, open_store(store), **how)
+    target = open_store(store)
+    if not overrides:
+        counts = pending(experiment.sweep, target, size=how["size"], device=how["device"])
+        if line := announcement([(experiment.sweep, *counts)], how["size"]):
+            write_error(line)
+    made = run_and_describe(figures, target, **how)
     write_lines(made.lines)
     if made.failures:
         sys.exit(1)

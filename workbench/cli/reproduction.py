@@ -9,13 +9,14 @@ from typing import Any
 
 from tqdm import tqdm
 
-from workbench.cli.command_group import write_lines
-from workbench.cli.sweep_output import run_and_describe
+from workbench.cli.command_group import write_error, write_lines
+from workbench.cli.sweep_output import pending, run_and_describe
 from workbench.experiment.attempt import finished_runs
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.sweep import new_bar
 from workbench.experiment.table import table_of
 from workbench.files import write_file
+from workbench.report.expected_time import announcement
 from workbench.report.sections import SYMBOLS, Section
 from workbench.report.verdicts import section_of_findings
 from workbench.tracking.store import Store
@@ -58,6 +59,8 @@ class Reproduction:
             **how: options of `run_and_describe`.
         """
         points = [len(figures[0].configs(size=self.size, device=self.device)) for figures in views]
+        if line := self._announcement([figures[0].sweep for figures in views]):
+            write_error(line)
         with new_bar(sum(points), label=self.size) as bar:
             for number, (figures, count) in enumerate(zip(views, points, strict=True), 1):
                 changed = figures if run_all else [figure for figure in figures if not self._is_current(figure)]
@@ -66,6 +69,11 @@ class Reproduction:
                 else:
                     bar.total -= count
                     bar.refresh()
+
+    def _announcement(self, sweeps: Sequence[Experiment]) -> str:
+        return announcement(
+            ((sweep, *pending(sweep, self.store, size=self.size, device=self.device)) for sweep in sweeps), self.size
+        )
 
     def _is_current(self, figure: Experiment) -> bool:
         """A figure that did not change keeps the verdict of its runs."""

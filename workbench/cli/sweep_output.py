@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from workbench.experiment.attempt import finished_runs
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.finding import Finding
 from workbench.experiment.recorded import record
@@ -62,17 +63,30 @@ def run_and_describe(
     complete = not (overrides or failed)
     lines, sections = [*fitted_table(to_read(runs, sweep.spec.columns), width, more="workbench compare --all"), ""], []
     for figure in figures if len(failed) < len(runs) else []:
-        note = " (on the points you chose: no verdict on the figure)" if overrides else ""
+        note = _without_verdict(overrides, len(failed), len(runs))
         found = check(figure, runs, complete)
         lines += [f"{figure.name}: {figure.spec.claim}{note}", *_findings(figure, size, found), ""]
         if not overrides and isinstance(found, list):
             sections.append(section_of_findings(figure, size, found, problems=[run.error or "" for run in failed]))
     not_logged = _log(figures, size, runs, store) if complete else []
-    lines += ["slowest points:", *(f"  {run.seconds:8.2f} s  {names[run.run_id]}" for run in slowest(runs))]
+    lines += ["slowest points:", *(f"  {run.seconds:8.2f} s: {names[run.run_id]}" for run in slowest(runs))]
     lines += [f"FAILED {names[run.run_id]}: {run.error}" for run in failed]
     if record_table:
         lines.append("not recorded: some points failed" if failed else f"recorded: {record(runs)}")
     return Described(lines + not_logged, sections, len(failed) + len(not_logged))
+
+
+def pending(sweep: Experiment, store: Store, *, size: str, device: str | None) -> tuple[int, int]:
+    """Counts the points of a sweep that have no finished run, and all of them.
+
+    Args:
+        sweep: with points of its own.
+        store: contains the runs.
+        size: "smoke", "real" or "paper".
+        device: None: the size's.
+    """
+    tasks = sweep.tasks(size=size, device=device)
+    return len(tasks) - len(finished_runs(tasks, store)), len(tasks)
 
 
 def check(figure: Experiment, runs: Sequence[Run], complete: bool) -> list[Finding] | str:
@@ -89,6 +103,13 @@ def check(figure: Experiment, runs: Sequence[Run], complete: bool) -> list[Findi
         if complete:
             raise
         return f"not checked on this part of the grid: {error}"
+
+
+def _without_verdict(overrides: Mapping[str, Any], failed: int, points: int) -> str:
+    """Why findings are no verdict on the figure; "" if they are."""
+    if overrides:
+        return " (on the points you chose: no verdict on the figure)"
+    return f" ({failed} of {points} points failed: no verdict on the figure)" if failed else ""
 
 
 def _findings(figure: Experiment, size: str, found: list[Finding] | str) -> list[str]:

@@ -15,7 +15,7 @@ from workbench.experiment.config import PointConfig, dataset_of
 from workbench.experiment.config_errors import ConfigError
 from workbench.experiment.environment import check_device, device_name, environment_tags, load_average
 from workbench.experiment.figure_spec import Spec
-from workbench.experiment.finding import Finding, findings_table
+from workbench.experiment.finding import Finding, failed_points, findings_table
 from workbench.experiment.grid import configs, grids, resolved, varying
 from workbench.experiment.grid_runs import GridRuns, runs_of_grid
 from workbench.experiment.key import point_key, summary_key
@@ -220,8 +220,8 @@ class Experiment:
         return self.module.draw(table, self.reported)
 
     def check(self, table: pd.DataFrame) -> list[Finding]:
-        """Check every part of the claim against a table."""
-        return list(self.module.check(table, self.reported))
+        """Check every part of the claim against a table; of failed points, which have no values, one finding tells."""
+        return [*self.module.check(table, self.reported), *failed_points(table)]
 
     def shown(self, table: pd.DataFrame) -> pd.DataFrame:
         """The rows of a table that the figure shows: all, unless its module defines `shown(table)`."""

@@ -2,8 +2,11 @@
 
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 import pandas as pd
+
+from workbench.tracking.record import FINISHED
 
 
 @dataclass(frozen=True)
@@ -45,6 +48,19 @@ class Finding:
     def symbol(self) -> str:
         """A symbol for the verdict."""
         return "✓" if self.held else "◷" if self.timed else "✗" if self.decided else "?"
+
+
+def failed_points(table: pd.DataFrame) -> list[Finding]:
+    """One finding that does not hold if points failed: checks skip them, so that the others alone would look complete.
+
+    Args:
+        table: rows of a sweep, with `status` and `error`, as `Experiment.run` returns them.
+    """
+    failed: Any = table[table["status"] != FINISHED] if "status" in table else []
+    if not len(failed):
+        return []
+    evidence = f"{len(failed)} failed, the first with {failed['error'].iloc[0]}"
+    return [Finding("points-finished", "every point of the sweep finished", False, evidence)]
 
 
 def findings_table(findings: Iterable[Finding], deviations: Mapping[str, str]) -> pd.DataFrame:

@@ -24,7 +24,7 @@ _LABELS = {
     "of_reg": "peak memory ÷ REG's",
     "epoch_seconds": "epoch time",
     "fastest_seconds": "fastest sample",
-    "relative": "nodes per second ÷ the whole batch's",
+    "relative": "nodes per second ÷ whole batch",
     "inputs_ratio": "input nodes, parts ÷ batch",
     "largest_ratio": "input nodes, largest part ÷ batch",
     "total_inputs": "input nodes",
@@ -132,7 +132,7 @@ def log2_x_axes(figure: go.Figure, values: Iterable[float]) -> None:
     ticks = sorted(values)
     ends = log2(ticks[0]) - 0.3, log2(ticks[-1]) + 0.3
     span = [end * log10(2) for end in ends]
-    figure.update_xaxes(type="log", tickvals=ticks, ticktext=[f"{tick:g}" for tick in ticks], range=span)
+    figure.update_xaxes(type="log", tickvals=ticks, ticktext=[_tick(tick) for tick in ticks], range=span)
 
 
 def log_y_axes(figure: go.Figure) -> None:
@@ -158,8 +158,24 @@ def log_axis(values: Iterable[float]) -> dict[str, Any]:
     margin = (max(given) / min(given)) ** 0.08 * 1.05
     low, high = min(given) / margin, max(given) * margin
     ticks = _log_ticks(low, high)
-    text = [f"{tick:g}" for tick in ticks]
+    text = [_tick(tick) for tick in ticks]
     return {"type": "log", "range": [log10(low), log10(high)], "tickvals": ticks, "ticktext": text}
+
+
+def _tick(value: float) -> str:
+    """A short text, as narrow panels have no room for long ones: thousands as k, millions as M, 2^-n as 1/2^n.
+
+    >>> [_tick(value) for value in (0.3, 64, 2000, 16384, 200000, 1500000, 0.00195312)]
+    ['0.3', '64', '2000', '16k', '200k', '1.5M', '1/512']
+    """
+    power = round(log2(value))
+    if power <= -3 and abs(value / 2.0**power - 1) < 1e-5:  # recorded tables have six digits
+        return f"1/{2**-power}"
+    if value >= 1000 and log2(value).is_integer():
+        return f"{value / 1024:g}k"
+    if value >= 1e6:
+        return f"{value / 1e6:g}M"
+    return f"{value / 1e3:g}k" if value >= 1e4 else f"{value:g}"
 
 
 def _log_ticks(low: float, high: float) -> list[float]:

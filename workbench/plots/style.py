@@ -54,7 +54,7 @@ def hatched(color: str, hatch: str, **pattern: Any) -> dict[str, Any]:
     return {"color": color, "pattern": {"shape": hatch, "fgcolor": "white", "fillmode": "overlay", **pattern}}
 
 
-_TITLE_CHARACTERS, _SUBTITLE_CHARACTERS = 84, 100  # of a line that is 640 pixels wide
+_TITLE_CHARACTERS, _SUBTITLE_CHARACTERS = 68, 84  # of a line of 620 pixels in DejaVu Sans, the widest of the fonts
 _LINE = 20  # pixels
 
 _AXIS = {

@@ -1,8 +1,8 @@
 """The generated parts of README.md, docs/ and notebooks: `python -m workbench.report.generated_docs [--smoke]`.
 
 A document marks them by `<!-- generated: NAME -->` and `<!-- end of generated -->`. All are functions of the recorded
-tables and the recorded smoke findings; `--smoke` runs the smoke size first and records its findings. In the notebook of
-a figure, the result box and the code of one point are generated outputs.
+tables and of the smoke size's findings and seconds, which `--smoke` records after running it. In the notebook of a
+figure, the result box and the code of one point are generated outputs.
 """
 
 import argparse
@@ -21,6 +21,7 @@ from workbench.experiment.index import experiment_names
 from workbench.experiment.recorded import Recorded, recorded
 from workbench.files import write_file
 from workbench.paths import project_root, shown_path
+from workbench.report.expected_time import smoke_seconds, write_smoke_seconds
 from workbench.report.markdown import markdown_table
 from workbench.report.point_text import point_text
 from workbench.report.result_box import box_of
@@ -160,7 +161,9 @@ def main() -> None:
     parser.add_argument("--smoke", action="store_true", help="run the smoke size first and record its findings")
     if parser.parse_args().smoke:
         for paper, figures in _papers().items():
-            write_smoke_findings(paper, run_smoke(figure.experiment for figure in figures))
+            experiments = [figure.experiment for figure in figures]
+            write_smoke_findings(paper, run_smoke(experiments))
+            write_smoke_seconds(paper, smoke_seconds(experiments))
         _papers.cache_clear()
     for file in documents():
         write_file(file, regenerated(file.read_text(encoding="utf-8")))

@@ -1,4 +1,4 @@
-"""What one point of a sweep computes: its function's source, and the time that recorded sweeps took."""
+"""What one point of a sweep computes: its function's source, and the time that sweeps take."""
 
 import inspect
 from pathlib import Path
@@ -7,10 +7,11 @@ from typing import Any
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.recorded import Recorded, recorded
 from workbench.paths import shown_path
+from workbench.report.expected_time import about, expected_seconds
 
 
 def point_text(experiment: Experiment) -> str:
-    """Returns Markdown: the `run` of a figure's sweep, which yields the rows of one point, and the recorded times.
+    """Returns Markdown: the `run` of a figure's sweep, which yields the rows of one point, and the expected times.
 
     Args:
         experiment: the figure; the function is that of the figure whose rows it shows.
@@ -18,7 +19,9 @@ def point_text(experiment: Experiment) -> str:
     run = experiment.sweep.module.run
     file = shown_path(Path(inspect.getsourcefile(run) or experiment.sweep.file))
     times = "; ".join(_time(kept) for kept in recorded(experiment.sweep.name) if "point_seconds" in kept.table)
-    taken = f" As recorded: {times}." if times else ""
+    smoke = expected_seconds(experiment, "smoke")
+    taken = f" All points of size smoke take {about(smoke)}." if smoke is not None else ""
+    taken += f" As recorded: {times}." if times else ""
     return f"One point of the sweep is this function of `{file}`.{taken}\n\n```python\n{inspect.getsource(run)}```\n"
 
 

@@ -66,20 +66,21 @@ class Section:
     def status(self) -> str:
         """The verdict on the claim, or why there is none.
 
-        "held", "held in part" or "did not hold" if findings were checked; at most "held in part" if points failed or a
-        finding is undecided, and "undecided" if all are. Findings on wall-clock time do not count, because they vary
-        with the machine's load. Otherwise "incomplete" (only a part of the grid has ended), "failed" (points failed),
-        "not checked" (no untimed findings at this size) or "not run".
+        "held", "held in part" or "did not hold" if findings were checked; at most "held in part" if a finding is
+        undecided, and "undecided" if all are. If points failed, nothing can hold without them: "failed" unless a
+        finding did not hold. Findings on wall-clock time do not count, because they vary with the machine's load.
+        Otherwise "incomplete" (only a part of the grid has ended), "not checked" (no untimed findings at this size) or
+        "not run".
         """
         if self.is_incomplete:
             return INCOMPLETE
         held = [finding.held for finding in self.findings if finding.counts]
+        if self.problems and all(held):
+            return FAILED
         if held:
             if all(held):
-                return IN_PART if self.problems or self.undecided else HELD
+                return IN_PART if self.undecided else HELD
             return IN_PART if any(held) else NOT_HELD
-        if self.problems:
-            return FAILED
         if self.undecided:
             return UNDECIDED
         return NOT_RUN if self.figure is None else NOT_CHECKED

@@ -53,6 +53,7 @@ def ui(store_uri: str, port: int) -> Ui:
     arguments = [part for name, value in options.items() for part in (f"--{name}", value)]
     # Job execution would start idle workers that use 600 MB.
     environment = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    environment["PYTHONWARNINGS"] = "ignore"  # deprecations inside MLflow, above the links that a user looks for
     return Ui(
         (sys.executable, "-m", "mlflow", "ui", *arguments, "--no-serve-artifacts"), environment, f"http://{HOST}:{port}"
     )
