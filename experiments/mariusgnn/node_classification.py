@@ -104,6 +104,7 @@ def by_system(table: pd.DataFrame) -> pd.DataFrame:
         predicted_read_bytes=("predicted_read_bytes", "max"),
         peak_bytes=("anonymous_peak_bytes", "max"),
         memory_bytes=("memory_bytes", "max"),
+        memory_share=("memory_share", "max"),
     )
     return found.reset_index()
 
@@ -132,13 +133,13 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def _ratios(found: pd.DataFrame) -> pd.DataFrame:
-    """From disk beside in memory: time, accuracy lost, dollars, and peak memory over that of features and edges."""
+    """From disk beside in memory: time, accuracy lost, dollars, and peak memory over the limit."""
     wide: Any = found.set_index([*CASE, "system"]).unstack("system")
     columns = {
         "longer": wide["epoch_seconds"][DISK] / wide["epoch_seconds"][MEMORY],
         "lost": wide["accuracy"][MEMORY] - wide["accuracy"][DISK],
         "cheaper": wide["dollars"][MEMORY] / wide["dollars"][DISK],
-        "memory": wide["peak_bytes"][DISK] / wide["memory_bytes"][DISK],
+        "of_limit": wide["peak_bytes"][DISK] / (wide["memory_bytes"][DISK] * wide["memory_share"][DISK]),
         "bytes": wide["read_bytes"][DISK] / wide["predicted_read_bytes"][DISK],
     }
     if DGL in wide["epoch_seconds"]:
@@ -166,9 +167,11 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         ),
     ]
     if table.limited.any():
-        share = f"training from disk needs at most {table.memory_share.max():.0%} of the bytes of features and edges"
-        most = float(table.memory_share.max())
-        found.append(claims.within("in-a-quarter", share, ratios, value="memory", most=most, **options))
+        shares = " or ".join(f"{share:.0%}" for share in sorted(table.memory_share.unique()))
+        statement = (
+            f"training from disk needs at most the {shares} of the bytes of features and edges that it is limited to"
+        )
+        found.append(claims.within("in-a-part", statement, ratios, value="of_limit", most=1, **options))
     if "dgl" in ratios:
         faster = "DGL's epoch in memory takes longer than one from disk"
         found.append(claims.within("dgl-is-slower", faster, ratios, value="dgl", least=1, timed=True, **options))

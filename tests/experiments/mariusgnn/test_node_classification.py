@@ -60,7 +60,7 @@ def test_all_claims_hold_in_a_table_made_for_them() -> None:
         ("system == @DISK", "read_bytes", 51, {"predicted"}),
         ("system == @DISK", "epoch_seconds", 13.0, {"as-fast"}),
         ("system == @DISK", "dollars", 0.02, {"cheaper"}),
-        ("system == @DISK and epoch == 2", "anonymous_peak_bytes", 101, {"in-a-quarter"}),
+        ("system == @DISK and epoch == 2", "anonymous_peak_bytes", 101, {"in-a-part"}),
         ("system == @DGL", "epoch_seconds", 10.5, {"dgl-is-slower"}),
     ],
 )
