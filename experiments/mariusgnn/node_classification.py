@@ -109,9 +109,10 @@ def by_system(table: pd.DataFrame) -> pd.DataFrame:
     return found.reset_index()
 
 
-def buffer_share(table: pd.DataFrame) -> pd.Series:
-    """How much of the partitions is in the buffer, as text."""
-    return (table.capacity / table.num_partitions).map("{:.0%} in the buffer".format)
+def panels(table: pd.DataFrame) -> pd.Series:
+    """A short name of every row's case: the data set, and how much of the partitions is in the buffer."""
+    share = (table.capacity / table.num_partitions).map("{:.0%}".format)
+    return table.dataset.str.removeprefix("synthetic-") + ", " + share
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
@@ -120,15 +121,15 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     found = by_system(table)
     rows: Any = found.itertuples()
     bars = [
-        StageBar(f"{row.dataset}, {share}", row.system, f"${row.dollars:.2g}", {"epoch": row.epoch_seconds})
-        for row, share in zip(rows, buffer_share(found), strict=True)
+        StageBar(panel, row.system, f"${row.dollars:.2g}", {"epoch": row.epoch_seconds})
+        for row, panel in zip(rows, panels(found), strict=True)
     ]
     told = " to ".join(dict.fromkeys(f"{value:.2f}" for value in _ratios(found).longer.agg(["min", "max"])))
     return stage_bars(
         bars,
         axis="an epoch's time",
         title=f"From disk an epoch takes {told} times as long as in memory",
-        subtitle="below: dollars per epoch at the paper's prices, which are not those of this machine",
+        subtitle="share of the partitions in the buffer; below: dollars per epoch at the paper's prices",
     ).update_layout(showlegend=False)
 
 
