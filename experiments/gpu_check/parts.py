@@ -165,7 +165,7 @@ def _runs(sweep: Experiment, size: str, device: str, overrides: Sequence[str], s
     """The last run of each point that the present code made."""
     grid = sweep.configs(size=size, device=device, overrides=parse_overrides([*overrides]))
     made: list[Run] = FileStore(store).runs(sweep.name, size=size, statuses=(FINISHED, FAILED))
-    code = sweep.code_digest()
+    code = sweep.code().digest
     return runs_of_grid([run for run in made if run.point.tags.get("code") == code], grid)
 
 

@@ -10,6 +10,7 @@ import torch
 from pydantic import NonNegativeInt
 from torch import Tensor
 
+import workbench as wb
 from experiments.performance.graphs import POWER_LAW, GraphConfig, power_law_graph
 from workbench.core.graph import Graph
 from workbench.experiment.config import PointConfig
@@ -86,7 +87,9 @@ def case_graph(name: str) -> Graph:
     Args:
         name: of the graph.
     """
-    return power_law_graph(20_000, 280_000) if name == POWER_LAW else GraphConfig(name=name).load().graph
+    if name == POWER_LAW:
+        return power_law_graph(20_000, 280_000)
+    return wb.load_dataset(name, undirected=True, features="degree").graph
 
 
 @cache

@@ -21,7 +21,7 @@ def test_report_shows_runs_recorded_tables_and_what_was_not_run(run, toys, tmp_p
     assert out.count("smoke (recorded)") == 2 and out.count("✓ held") == 2, "runs of other code are not shown"
     assert (
         "recorded table of toys/fig1 smoke, toys/fig2 smoke: its code has changed since it was recorded: "
-        "experiments.toys.fig1\n" in out
+        "fig1.run\n" in out
     )
 
 

@@ -1,14 +1,18 @@
-"""A point's key covers everything that `run` reaches, however late, and nothing else."""
+"""A point's key covers every definition that `run` reaches, however late and wherever it stands, and nothing else."""
 
+import ast
 import json
+import re
+import shutil
 import subprocess
+import symtable
 import sys
 from pathlib import Path
 
 import pytest
 
 from workbench.experiment import closure as module
-from workbench.experiment.closure import closure, closure_digest
+from workbench.experiment.closure import closure
 from workbench.experiment.figure_loader import load_experiment
 from workbench.experiment.index import experiment_names
 
@@ -50,13 +54,14 @@ def draw(table, reported):
     return lines(table), format_bytes(UNUSED), wb.compare
 '''
 SHARED = """
+import workbench as wb
 import workbench.sampling.loader as stream
 
 CALLS = []
 
 
 def measure(config):
-    return stream.batches, CALLS
+    return stream.prefetch, CALLS
 
 
 def unrelated():
@@ -73,8 +78,18 @@ def figure(tmp_path: Path) -> Path:
     return folder / "fig1.py"
 
 
-def found_in(figure: Path) -> dict[str, str]:
-    return closure(figure, ("run", "Config"))
+def found_in(figure: Path, library: Path | None = None) -> set[str]:
+    return set(closure(figure, ("run", "Config"), library=library).definitions)
+
+
+def digest(figure: Path, library: Path | None = None) -> str:
+    return closure(figure, ("run", "Config"), library=library).digest
+
+
+def edit(file: Path, old: str, new: str) -> None:
+    text = file.read_text()
+    assert old in text
+    file.write_text(text.replace(old, new))
 
 
 def test_what_run_reaches_is_found(figure: Path) -> None:
@@ -84,15 +99,17 @@ def test_what_run_reaches_is_found(figure: Path) -> None:
         *(f"experiments.toys.fig1.{name}" for name in ("run", "Config", "helper", "LIMIT")),
         *(f"experiments.toys.shared.{name}" for name in ("measure", "CALLS")),
     }
-    reached = {"kernels.hash", "partition.redundancy", "sampling.loader", "experiment.config", "core.minibatch"}
-    assert reached <= {name.removeprefix("workbench.") for name in found}
+    reached = {"kernels.hash.hash_index", "partition.redundancy.redundancy", "sampling.loader.prefetch"}
+    assert reached | {"experiment.config.PointConfig"} <= {name.removeprefix("workbench.") for name in found}
 
 
 def test_what_it_does_not_reach_is_not(figure: Path) -> None:
-    packages = {name.split(".")[1] for name in found_in(figure) if name.startswith("workbench.")}
+    found = found_in(figure)
+    packages = {name.split(".")[1] for name in found if name.startswith("workbench.")}
     assert not packages & {"plots", "tracking", "report", "widgets", "cli"}
-    assert "workbench.core.units" not in closure(figure, ["LIMIT"])
-    assert "workbench.nn.gat" not in closure(figure, ["helper"])
+    assert "workbench.core.units.format_bytes" not in closure(figure, ["LIMIT"]).definitions
+    assert "workbench.nn.gat.GATLayer" not in closure(figure, ["helper"]).definitions
+    assert "workbench.kernels.hash.hash_index" in found and "workbench.kernels.hash.fold" not in found
 
 
 @pytest.mark.parametrize(
@@ -102,46 +119,183 @@ def test_what_it_does_not_reach_is_not(figure: Path) -> None:
         ("fig1.py", "LIMIT = 3", "LIMIT = 5", True),
         ("fig1.py", "number: int", "number: float", True),
         ("fig1.py", "wb.redundancy", "wb.train_step", True),
+        ("fig1.py", "wb.redundancy", "redundancy", True),
+        ("fig1.py", "import workbench as wb", "import workbench as wb  # it\nimport workbench", False),
         ("fig1.py", "UNUSED = 4", "UNUSED = 5", False),
         ("fig1.py", "return lines(table)", "return 2", False),
         ("fig1.py", '"""Rows."""', '"""Other rows."""', False),
         ("fig1.py", "LIMIT = 3", "LIMIT = 3  # a comment", False),
         ("fig1.py", "UNUSED = 4", "UNUSED = 4\nprint()", True),
+        ("fig1.py", "UNUSED = 4", "UNUSED = 4\nif UNUSED:\n    LIMIT = 3", True),
         ("shared.py", "CALLS = []", "CALLS = [1]", True),
-        ("shared.py", "stream.batches", "stream.prefetch", True),
+        ("shared.py", "CALLS = []", "CALLS = []\nCALLS[:] = [1]", True),
+        ("shared.py", "stream.prefetch", "stream.Thread", True),
+        ("shared.py", "as stream", "as reading", True),
         ("shared.py", "return wb.load_dataset", "return 3", False),
     ],
 )
 def test_edits_that_count(figure: Path, file: str, old: str, new: str, counts: bool) -> None:
-    before, edited = closure_digest(found_in(figure)), figure.with_name(file)
-    assert old in edited.read_text()
-    edited.write_text(edited.read_text().replace(old, new))
-    assert (closure_digest(found_in(figure)) != before) == counts
+    before = digest(figure)
+    edit(figure.with_name(file), old, new)
+    assert (digest(figure) != before) == counts
 
 
-def test_an_edit_of_the_library_counts_where_it_is_reached(figure: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    before = found_in(figure)
-    for edited, counts in (("kernels/hash.py", True), ("plots/lines.py", False), ("core/units.py", True)):
-        monkeypatch.setattr(module, "_read_library", _edited(edited))
-        changed = {name for name, digest in found_in(figure).items() if digest != before[name]}
-        assert changed == ({f"workbench.{edited.removesuffix('.py').replace('/', '.')}"} if counts else set())
+@pytest.mark.parametrize(
+    ("statement", "expression"),
+    [
+        ("import workbench as library", "library.redundancy"),
+        ("import workbench.partition.redundancy", "workbench.partition.redundancy.redundancy"),
+        ("from workbench.partition import redundancy", "redundancy.redundancy"),
+        ("from workbench.partition.redundancy import redundancy as own", "own"),
+    ],
+)
+def test_one_function_by_any_path_is_one_function(figure: Path, statement: str, expression: str) -> None:
+    before = digest(figure)
+    edit(figure, "import workbench as wb", f"import workbench as wb\n{statement}")
+    edit(figure, "wb.redundancy", expression)
+    assert digest(figure) == before
 
 
-READ_LIBRARY = module._read_library
+RELU = "from torch import relu as act"
+TELLING = "def told() -> {}:\n    return {}\n\ndef act(x):\n    raise OSError(told())"
+PAIRS = {
+    "another function of another library": (RELU, "from torch import tanh as act", True),
+    "another path to the same": (
+        "from torch import relu as act",
+        "import torch as t\nfrom torch import relu as act",
+        False,
+    ),
+    "a fallback": (
+        "from os import sep as act",
+        "try:\n    from os import sep as act\nexcept OSError:\n    act = 1",
+        True,
+    ),
+    "annotations": ("def act(x: int) -> int:\n    y: int = x", "def act(x):\n    y = x", False),
+    "fields": ("class act:\n    x: int = 3", "class act:\n    x: float = 3", True),
+    "the text of an error": ("def act(x):\n    raise OSError('a')", "def act(x):\n    raise OSError(f'b {x}')", False),
+    "a function of texts": (TELLING.format("str", 1), TELLING.format("str", 2), False),
+    "a function of values": (TELLING.format("int", 1), TELLING.format("int", 2), True),
+    "another value of an error": ("def act(x):\n    raise OSError(x)", "def act(x):\n    raise OSError(-x)", True),
+    "the text of an assertion": ("def act(x):\n    assert x, 'a'", "def act(x):\n    assert x, 'b'", False),
+}
 
 
-def _edited(edited: str):
-    def read(file: Path, name: str):
-        digest, imported = READ_LIBRARY(file, name)
-        return ("edited" if file.as_posix().endswith(f"workbench/{edited}") else digest), imported
+@pytest.mark.parametrize("case", PAIRS)
+def test_definitions_count_by_their_meaning(figure: Path, case: str) -> None:
+    *codes, counts = PAIRS[case]
+    digests = set()
+    for code in codes:
+        figure.write_text(f"{code}\n\ndef run(config):\n    return act\n")
+        digests.add(closure(figure, ["run"]).digest)
+    assert (len(digests) == 2) == counts
 
-    return read
+
+@pytest.mark.parametrize(
+    ("code", "counts"),
+    [
+        ("def act(L):\n    return L", False),
+        ("def act(x):\n    return [L for L in x]", False),
+        ("def act(x):\n    return [L for L in L]", True),
+        ("def act(x):\n    def inner():\n        L = x\n    return L", True),
+        ("def act(x):\n    L = x\n    def inner():\n        return L", False),
+        ("def act(x):\n    global L\n    L += x", True),
+        ("class act:\n    L = 3\n    x = [L]", False),
+        ("class act:\n    L = 3\n    def f():\n        return L", True),
+        ("def act(x, *, L=L):\n    return L", True),
+        ("act = lambda L: L", False),
+    ],
+)
+def test_a_constant_counts_where_it_is_not_hidden_by_a_local_name(figure: Path, code: str, counts: bool) -> None:
+    figure.write_text(f"L = 1\n{code}\ndef run(config):\n    return act\n")
+    assert ("experiments.toys.fig1.L" in closure(figure, ["run"]).definitions) == counts
+
+
+def test_which_of_two_functions_of_one_name_is_called_counts(figure: Path) -> None:
+    figure.with_name("one.py").write_text("def value():\n    return 1\n")
+    figure.with_name("two.py").write_text("def value():\n    return 2\n")
+    digests = set()
+    for first, second in (("one", "two"), ("two", "one")):
+        figure.write_text(
+            f"from . import {first} as a, {second} as b\ndef run(c):\n    return f(), g()\n"
+            "def f():\n    return a.value()\ndef g():\n    return -b.value()\n"
+        )
+        digests.add(closure(figure, ["run"]).digest)
+    assert len(digests) == 2
+
+
+@pytest.fixture
+def library(tmp_path: Path) -> Path:
+    """A copy of the library, to be edited."""
+    return shutil.copytree(module._LIBRARY, tmp_path / "workbench", ignore=shutil.ignore_patterns("__pycache__"))
+
+
+@pytest.mark.parametrize(
+    ("file", "old", "new", "changed"),
+    [
+        ("kernels/hash.py", "def hash_index(", "def hash_index(edited=None, *, ", {"kernels.hash.hash_index"}),
+        ("plots/lines.py", "return ", "return 0 or ", set()),
+        ("standin/catalog.py", "STANDINS: Mapping", "_NEW = _ARXIV\n\nSTANDINS: Mapping", set()),
+    ],
+)
+def test_an_edit_of_the_library_counts_where_it_is_reached(
+    figure: Path, library: Path, file: str, old: str, new: str, changed: set[str]
+) -> None:
+    short = closure(figure, ("run", "Config"), library=library).short()
+    shutil.copytree(library, edited := library.with_name("edited"))
+    edit(edited / file, old, new)
+    after = closure(figure, ("run", "Config"), library=edited)
+    assert {name.removeprefix("workbench.") for name in after.changed_since(short)} == changed
+    assert (after.digest != digest(figure, library)) == bool(changed)
+
+
+SWEEPS = [name for name in experiment_names() if load_experiment(name).home is None]
+
+
+def test_moves_and_renames_of_files_change_nothing(library: Path) -> None:
+    """The package of samplers moves into another package, and all of its files get other names."""
+    figures = shutil.copytree("experiments", library.with_name("experiments"), ignore=shutil.ignore_patterns("results"))
+    draws = (library / "sampling").rename(library / "features" / "draws")
+    names = {file.stem: file.rename(file.with_stem(f"{file.stem}_moved")).stem for file in draws.glob("[a-z]*.py")}
+    places = re.compile(rf"\bworkbench\.sampling\.({'|'.join(names)})\b")
+    for file in [*library.rglob("*.py"), *figures.rglob("*.py")]:
+        file.write_text(places.sub(lambda found: f"workbench.features.draws.{names[found[1]]}", file.read_text()))
+    for name in SWEEPS:
+        moved = closure((figures / name).with_suffix(".py"), ("run", "Config"), library=library)
+        here = load_experiment(name).code()
+        assert moved.digest == here.digest and moved.changed_since(here.short()) == [], name
+        places_here = {part for part in here.definitions if part.startswith("workbench.sampling.")}
+        assert {part.split(".")[-1] for part in places_here} <= {part.split(".")[-1] for part in moved.definitions}
+        assert not places_here & set(moved.definitions)
+
+
+def test_names_are_global_where_the_compiler_says_so() -> None:
+    """Scopes of the library and of all experiments, against Python's own symbol table."""
+    scopes = 0
+    for file in [*module._LIBRARY.rglob("*.py"), *Path("experiments").rglob("*.py")]:
+        text, tables = file.read_text(), {}
+        waiting = [symtable.symtable(text, str(file), "exec")]
+        while waiting:
+            table = waiting.pop()
+            own = {symbol.get_name() for symbol in table.get_symbols() if symbol.is_local()} - {".0", "__class__"}
+            tables.setdefault((table.get_lineno(), table.get_name()), []).append(own)
+            waiting += table.get_children()
+        for node in ast.walk(ast.parse(text)):
+            if isinstance(node, module._SCOPES):
+                name = getattr(node, "name", _COMPILED.get(type(node)))
+                assert set(module._bound(node, "package")) in tables[node.lineno, name], (file, node.lineno)
+                scopes += 1
+    assert scopes > 5_000
+
+
+_COMPILED = {
+    ast.Lambda: "lambda", ast.ListComp: "listcomp", ast.SetComp: "setcomp", ast.DictComp: "dictcomp",
+    ast.GeneratorExp: "genexpr",
+}  # fmt: skip
 
 
 @pytest.mark.parametrize("statement", ["from .shared import measure", "from experiments.toys.shared import measure"])
 def test_relative_imports_count_like_absolute_ones(figure: Path, statement: str) -> None:
-    text = figure.read_text()
-    figure.write_text(text.replace("from experiments.toys.shared import measure", statement))
+    edit(figure, "from experiments.toys.shared import measure", statement)
     assert "experiments.toys.shared.measure" in found_in(figure)
 
 
@@ -158,24 +312,35 @@ def test_functions_that_ranks_import_by_name_count(figure: Path, text: str) -> N
     code = figure.read_text().replace("LIMIT, hash_index", f"hash_index, wb.run_ranks({text}, config, 2)")
     figure.write_text(f"{code}\n\ndef check_ranks(config):\n    return LIMIT\n")
     found = found_in(figure)
-    assert "workbench.distributed.rank_child" in found, "it runs in the processes of ranks"
+    assert "workbench.distributed.rank_child.main" in found, "it runs in the processes of ranks"
     if "shared" in text:
-        assert {"experiments.toys.shared.unrelated", "workbench.datasets.load"} <= set(found)
+        assert {"experiments.toys.shared.unrelated", "workbench.datasets.load.load_dataset"} <= found
     else:
-        assert {"experiments.toys.fig1.check_ranks", "experiments.toys.fig1.LIMIT"} <= set(found)
+        assert {"experiments.toys.fig1.check_ranks", "experiments.toys.fig1.LIMIT"} <= found
 
 
 def test_scripts_that_run_in_processes_of_their_own_count() -> None:
-    found = closure(load_experiment("betty/fig11").file.with_suffix(".py"), ("run", "Config"))
-    assert {"workbench.partition.isolated.worker", "workbench.partition.isolated.metis_program"} <= set(found)
+    found = {name.rpartition(".")[0] for name in load_experiment("betty/fig11").code().definitions}
+    assert {"workbench.partition.isolated.worker", "workbench.partition.isolated.metis_program"} <= found
 
 
-@pytest.mark.parametrize("name", [name for name in experiment_names() if load_experiment(name).home is None])
+@pytest.mark.parametrize("name", SWEEPS)
 def test_no_figure_depends_on_how_rows_are_kept_or_shown(name: str) -> None:
-    packages = {part.split(".")[1] for part in load_experiment(name).code() if part.startswith("workbench.")}
-    assert not packages & {"plots", "tracking", "report", "widgets", "cli"}
-    assert {"core", "kernels", "datasets"} <= packages
+    found = {part.removeprefix("workbench.") for part in load_experiment(name).code().definitions}
+    assert not {part.split(".")[0] for part in found} & {"plots", "tracking", "report", "widgets", "cli"}
+    assert "experiment.config.PointConfig" in found
 
+
+@pytest.mark.parametrize("name", SWEEPS)
+def test_data_sets_count_by_their_fingerprint_or_by_their_code(name: str) -> None:
+    """A point's fingerprint is that of `config.dataset`; other data sets are read through `load_dataset` itself."""
+    experiment = load_experiment(name)
+    fields = experiment.module.Config.model_fields
+    assert [field for field, about in fields.items() if "DataConfig" in str(about.annotation)] in ([], ["dataset"])
+
+
+DATA = tuple(f"workbench.{name}." for name in ("datasets", "standin", "paths", "files", "core.array_store"))
+"""Packages that load the point's data set; of these, the fingerprint counts."""
 
 LOADED = """
 import json, sys
@@ -184,13 +349,27 @@ from workbench.experiment.figure_loader import load_experiment
 experiment = load_experiment("betty/table6")
 task = experiment.tasks(size="smoke")[0]
 before = set(sys.modules)
+called = set()
+
+
+def note(frame, event, argument):
+    if event == "call":
+        name = frame.f_globals.get("__name__", "")
+        if name.startswith(("workbench.", "experiments.")):
+            called.add(f"{name}.{frame.f_code.co_qualname.partition('.')[0]}")
+
+
+sys.setprofile(note)
 list(experiment.module.run(task.config))
-print(json.dumps(sorted(name for name in set(sys.modules) - before if name.startswith("workbench."))))
+sys.setprofile(None)
+print(json.dumps(sorted(called)))
 """
 
 
-def test_all_that_a_run_loads_is_in_the_closure() -> None:
+def test_all_that_a_run_calls_is_in_the_closure() -> None:
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True, timeout=300)
-    loaded = json.loads(done.stdout.splitlines()[-1])
-    assert "workbench.nn.graph_models" in loaded
-    assert not set(loaded) - set(load_experiment("betty/table6").code())
+    called = {name for name in json.loads(done.stdout.splitlines()[-1]) if "<" not in name}
+    found = set(load_experiment("betty/table6").code().definitions)
+    called = {name for name in called if not name.endswith("__create_fn__")}  # of dataclasses
+    assert {"workbench.sampling.neighbor.NeighborSampler", "workbench.training.accumulate.accumulate"} <= called
+    assert {name for name in called - found if not name.startswith(DATA)} == set()

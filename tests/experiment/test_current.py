@@ -1,5 +1,7 @@
 """A figure is current if running, drawing and logging it would add nothing to the store."""
 
+import shutil
+
 import pytest
 
 from workbench.experiment import closure
@@ -72,17 +74,15 @@ def test_only_figures_whose_code_or_texts_changed_are_not_current(toys, logged, 
     assert current(logged) == expected
 
 
-def test_an_edit_of_the_library_counts_for_the_figures_that_use_it(toys, logged, monkeypatch):
-    edit(toys / "fig2.py", "    return go", "    from workbench.plots import lines as own\n\n    return go")
+def test_an_edit_of_the_library_counts_for_the_figures_that_use_it(toys, logged, monkeypatch, tmp_path):
+    edit(
+        toys / "fig2.py", "    return go", "    from workbench.plots import lines as own\n\n    return own.lines and go"
+    )
     log_summary(load_experiment("toys/fig2"), "smoke", load_experiment("toys/fig1").runs(store=logged), logged)
     assert current(logged) == [True, True]
-    own = closure._read_library
-
-    def edited(file, module):
-        digest, imported = own(file, module)
-        return ("edited" if module == "workbench.plots.lines" else digest), imported
-
-    monkeypatch.setattr(closure, "_read_library", edited)
+    library = shutil.copytree(closure._LIBRARY, tmp_path / "workbench", ignore=shutil.ignore_patterns("__pycache__"))
+    edit(library / "plots" / "lines.py", "    *,\n    x: str,", "    *,\n    edited=None,\n    x: str,")
+    monkeypatch.setattr(closure, "_LIBRARY", library)
     assert current(logged) == [True, False]
 
 

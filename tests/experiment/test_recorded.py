@@ -5,9 +5,8 @@ from dataclasses import replace
 import pytest
 
 from workbench.core.errors import CorruptFileError
-from workbench.experiment import closure
 from workbench.experiment.figure_loader import load_experiment
-from workbench.experiment.recorded import UNKNOWN, read_recorded, record, recorded
+from workbench.experiment.recorded import GONE, UNKNOWN, read_recorded, record, recorded
 
 
 @pytest.fixture
@@ -21,7 +20,7 @@ def test_round_trip(runs, toys):
     (back,) = recorded("toys/fig1")
     assert back.size == "smoke" and back.about["sweep"] == "toys/fig1"
     assert back.table.square.tolist() == [1, 4, 9] and set(back.table.status) == {"FINISHED"}
-    assert back.about["code"] == load_experiment("toys/fig1").code_digest()
+    assert back.about["code"] == load_experiment("toys/fig1").code().digest
     assert "4 nodes, 3 edges, archive, sha256" in back.about["datasets"]["tiny"]  # pyright: ignore[reportIndexIssue]
     assert {"date", "commit", "device", "version.torch"} <= set(back.about)
     assert [f.name for f in file.parent.iterdir()] == ["smoke-cpu.csv"]
@@ -62,35 +61,34 @@ def test_a_table_says_that_its_code_is_unchanged(runs):
     assert back.changed_since() == [] and back.provenance() == "its code is unchanged since it was recorded"
 
 
-def test_a_table_names_the_packages_that_changed(runs, toys, monkeypatch):
+def test_a_table_names_the_definitions_that_changed(runs, toys):
     table = read_recorded(record(runs))
-    assert {"experiments.toys.fig1", "workbench.core", "workbench.datasets"} <= set(table.about["packages"])  # pyright: ignore[reportArgumentType]
     edit(toys, "fig1.py", "it grows", "it rises")
     assert table.changed_since() == [], "presentation does not count"
     edit(toys, "fig1.py", "**2 +", "**3 +")
-    assert table.changed_since() == ["experiments.toys.fig1"]
-    own = closure._read_library
-
-    def edited(file, module):
-        digest, imported = own(file, module)
-        return ("edited" if module == "workbench.core.graph" else digest), imported
-
-    monkeypatch.setattr(closure, "_read_library", edited)
-    assert table.changed_since() == ["experiments.toys.fig1", "workbench.core"]
-    assert table.provenance() == "its code has changed since it was recorded: experiments.toys.fig1, workbench.core"
+    assert table.changed_since() == ["experiments.toys.fig1.run"]
+    assert table.provenance() == "its code has changed since it was recorded: fig1.run"
+    edit(toys, "fig1.py", "**3 +", "**2 +")
+    assert table.changed_since() == []
 
 
-def test_packages_that_were_added_or_removed_are_changes(runs):
+def test_a_sentence_names_a_few_of_many_changes(runs):
     table = read_recorded(record(runs))
-    packages = {**table.about["packages"], "workbench.gone": "0"}  # pyright: ignore[reportGeneralTypeIssues, reportArgumentType]
-    del packages["workbench.core"]
-    changed = replace(table, about={**table.about, "packages": packages, "code": "0"})
-    assert changed.changed_since() == ["workbench.core", "workbench.gone"]
+    other = replace(table, about={**table.about, "definitions": "", "code": "0"})
+    assert len(other.changed_since()) > 20
+    names = other.provenance().split(": ")[1].split(", ")
+    assert len(names) == 5 and names[-1] == f"{len(other.changed_since()) - 4} more"
 
 
-def test_a_table_without_digests_of_packages_is_unknown_unless_its_one_digest_matches(runs):
+def test_removed_definitions_are_a_change(runs):
     table = read_recorded(record(runs))
-    about = {name: value for name, value in table.about.items() if name != "packages"}
+    longer = replace(table, about={**table.about, "definitions": f"{table.about['definitions']}abcdef", "code": "0"})
+    assert longer.changed_since() == [GONE]
+
+
+def test_a_table_without_digests_of_definitions_is_unknown_unless_its_one_digest_matches(runs):
+    table = read_recorded(record(runs))
+    about = {name: value for name, value in table.about.items() if name != "definitions"}
     assert replace(table, about=about).changed_since() == []
     for code in ("0", ["0", table.about["code"]], None):
         old = replace(table, about={**about, "code": code})
@@ -98,7 +96,7 @@ def test_a_table_without_digests_of_packages_is_unknown_unless_its_one_digest_ma
         assert old.provenance() == f"changes of its code since are {UNKNOWN}"
 
 
-def test_runs_of_different_code_record_no_packages(runs, toys, store):
+def test_runs_of_different_code_record_no_definitions(runs, toys, store):
     edit(toys, "fig1.py", "**2 +", "**3 +")
     mixed = [runs[0], *load_experiment("toys/fig1").runs(store=store)[1:]]
     assert read_recorded(record(mixed)).changed_since() == [UNKNOWN]

@@ -17,7 +17,7 @@ def test_a_recorded_section_says_whether_its_code_has_changed(toys: Path, store:
     code = toys / "fig1.py"
     code.write_text(code.read_text().replace("config.number**2", "config.number**3"))
     (section,) = sections_of_recorded(load_experiment("toys/fig1"))
-    assert "has changed" in section.provenance["code"] and "experiments.toys.fig1" in section.provenance["code"]
+    assert "has changed" in section.provenance["code"] and "fig1.run" in section.provenance["code"]
 
 
 def test_every_figure_and_size_has_a_section(toys: Path, store: FileStore) -> None:

@@ -1,151 +1,442 @@
-"""Import closures: the code that decides a point's rows is what its `run` reaches, and nothing else.
+"""Code closures: the definitions that decide a point's rows are those that its `run` reaches, and no others.
 
-In a figure's module, only the definitions that `run` and `Config` reach count; those that draw and check do not. Their
-imports are followed: in other modules of experiments again to the definitions that are used, in the library to whole
-modules and everything that these import, lazy imports included. Attributes of the library itself (`wb.Graph`) lead to
-the modules that define them, texts "module:function" to functions that ranks import. Comments, docstrings, layout and
-imports for type checkers do not count.
+From `run` and `Config` of a figure, references are followed to the functions, classes and constants that they name, in
+experiments and in the library, lazy imports included. Attributes of a package (`wb.Graph`) lead to the definition
+behind them, texts "module:function" to functions that ranks import, texts "script.py" to scripts beside the module.
+Statements of a module that bind no name count if anything else of the module does.
+
+A definition counts by its normalised source: without comments, docstrings, layout, annotations of functions, texts of
+errors and imports, and with every reference under the name of its target. Its place does not count: moving or renaming
+files changes no closure, and neither does an edit of anything that is not reached.
 """
 
 import ast
 import hashlib
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from functools import cache, lru_cache
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from functools import cache
 from importlib.util import resolve_name
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
-import workbench
-
-_FIGURES = "experiments"
-_LIBRARY = Path(workbench.__file__).resolve().parent
+_FIGURES, _WORKBENCH = "experiments", "workbench"
+_LIBRARY = Path(__file__).resolve().parents[1]
 READ_AT = time.time()
 """Since when this process has read the library's files, in seconds since 1970: it does not see later edits."""
 
 _EFFECTS = "<module>"
-_FUNCTION = re.compile(rf"((?:{_FIGURES}|{workbench.__name__})(?:\.\w+)+):(\w+)")
-_SHORT = 12  # hexadecimal digits
+"""The name under which statements that bind no name are kept."""
 
-Target = tuple[str, str | None]
-"""A module, and the name that is used of it; None: the module itself."""
+_FUNCTION = re.compile(rf"((?:{_FIGURES}|{_WORKBENCH})(?:\.\w+)+):(\w+)")
+_SHORT = 6  # hexadecimal digits of a definition's digest in a record
 
 
-def closure(file: Path, names: Iterable[str]) -> dict[str, str]:
-    """Digests of the code that some definitions of a figure's module reach.
+class Target(NamedTuple):
+    """A name of a module; None: the module itself."""
+
+    module: str
+    name: str | None
+
+
+_DATA_SETS = {
+    Target(f"{_WORKBENCH}.experiment.config", "DataConfig"): (
+        Target(f"{_WORKBENCH}.core.dataset", "Dataset"),
+        Target(f"{_WORKBENCH}.links.knowledge_graph", "KnowledgeGraph"),
+    )
+}
+"""What loads a point's data set, to what it returns. The code that builds a data set counts by its fingerprint alone,
+which is in the point's key."""
+
+
+@dataclass(frozen=True)
+class Closure:
+    """The code that some definitions of a figure reach.
+
+    Args:
+        digest: sha256 over the definitions and over which of them refers to which.
+        definitions: sha256 of the normalised source by name, such as "workbench.core.graph.Graph", sorted by name.
+    """
+
+    digest: str
+    definitions: Mapping[str, str]
+
+    def short(self) -> str:
+        """Digests of all definitions, shortened, for `changed_since`."""
+        return "".join(sorted({digest[:_SHORT] for digest in self.definitions.values()}))
+
+    def changed_since(self, short: str) -> list[str]:
+        """Names of the definitions that an earlier closure, given by `short()`, did not have in the same form."""
+        before = {short[at : at + _SHORT] for at in range(0, len(short), _SHORT)}
+        return [name for name, digest in self.definitions.items() if digest[:_SHORT] not in before]
+
+
+def closure(file: Path, names: Iterable[str], *, library: Path | None = None) -> Closure:
+    """Find the code that some definitions of a figure's module reach.
 
     Args:
         file: `…/experiments/PAPER/FIGURE.py`.
         names: of definitions in the file, such as "run" and "Config".
-
-    Returns:
-        sha256 by module ("workbench.core.graph") or definition ("experiments.betty.fig11.run"), sorted by name.
+        library: folder of the library's package; None: the one that is running.
     """
-    found: dict[str, str] = {}
-    paper, figures = file.resolve().parent.name, file.resolve().parents[1]
-    waiting: list[Target] = [(f"{_FIGURES}.{paper}.{file.stem}", name) for name in names]
-    seen: set[Target] = set()
+    code = _Code(file.resolve().parents[1], library or _LIBRARY)
+    module = f"{_FIGURES}.{file.resolve().parent.name}.{file.stem}"
+    waiting = [Target(module, name) for name in names]
+    found: dict[Target, _Definition] = {}
     while waiting:
-        module, name = target = waiting.pop()
-        if target in seen:
-            continue
-        seen.add(target)
-        if module == _FIGURES or module.startswith(f"{_FIGURES}."):
-            waiting += _definition(figures, module, name, found)
-        elif module == workbench.__name__ or module.startswith(f"{workbench.__name__}."):
-            waiting += _library_module(module, name, found)
-    return dict(sorted(found.items()))
+        for target in code.definitions(waiting.pop()):
+            if target not in found:
+                found[target] = code.normalized(target)
+                waiting += [*found[target].references, *code.effects(target)]
+    sources = {f"{target.module}.{target.name}": definition.digest for target, definition in found.items()}
+    return Closure(_graph_digest(code, found), dict(sorted(sources.items())))
 
 
-def closure_digest(found: Mapping[str, str]) -> str:
-    """sha256 over a closure."""
-    return _sha256("".join(f"{name} {digest}\n" for name, digest in sorted(found.items())))
+def _graph_digest(code: "_Code", found: Mapping[Target, "_Definition"]) -> str:
+    """sha256 of a graph of definitions, whatever their places: colour refinement, starting from their sources."""
+    refers = {t: [to for r in d.references for to in code.definitions(r)] for t, d in found.items()}
+    colors, count = {target: definition.digest for target, definition in found.items()}, 0
+    while len(set(colors.values())) > count:
+        count = len(set(colors.values()))
+        colors = {t: sha256(found[t].digest, *(colors[to] for to in refers[t])) for t in found}
+    return sha256(*sorted(colors.values()))
 
 
-def package_digests(found: Mapping[str, str]) -> dict[str, str]:
-    """One short digest per package of the library ("workbench.sampling") and per module of experiments in a closure."""
-    packages: dict[str, dict[str, str]] = {}
-    for name, digest in found.items():
-        parts = name.split(".")
-        package = parts[:-1] if parts[0] == _FIGURES else parts[:2]
-        packages.setdefault(".".join(package), {})[name] = digest
-    return {package: closure_digest(part)[:_SHORT] for package, part in sorted(packages.items())}
+def sha256(*parts: str) -> str:
+    """sha256 over texts."""
+    return hashlib.sha256("\0".join(parts).encode()).hexdigest()
 
 
-def _library_module(module: str, name: str | None, found: dict[str, str]) -> Iterator[Target]:
-    """Add a module of the library to the closure; yield its imports."""
-    if module == workbench.__name__:
-        if name is not None:
-            yield workbench._MODULE_OF.get(name, f"{module}.{name}"), None
-        return
-    if name is not None:
-        yield f"{module}.{name}", None  # the name may be a module
-    file = _library_file(module)
-    if file is not None and module not in found:
-        found[module], imported = _read_library(file, module)
-        yield module.rpartition(".")[0], None  # Python runs the package's own code first
-        yield from imported
+@dataclass(frozen=True)
+class _Definition:
+    """The digest of a definition's normalised source, and what it refers to in order of appearance."""
+
+    digest: str
+    references: tuple[Target, ...]
 
 
-@cache
-def _read_library(file: Path, module: str) -> tuple[str, tuple[Target, ...]]:
-    """Digest and imports of a file as first read: a process keeps running the code that it has imported."""
-    tree = _parse(file)
-    return _digest(tree.body), tuple(_needed(tree, file, module))
+class _Code:
+    """The modules of the library and of a folder of experiments."""
+
+    def __init__(self, figures: Path, library: Path) -> None:
+        self._figures, self._library = figures, library
+        self._read: dict[str, _Module | None] = {}
+
+    def module(self, name: str) -> "_Module | None":
+        """A module by its dotted name; None if it is neither the library's nor in the folder of experiments."""
+        if name.partition(".")[0] != _FIGURES:
+            return _library_module(self._library, name)
+        if name not in self._read:
+            file = _file(self._figures, name)
+            self._read[name] = None if file is None else _Module(name, file, file.read_text(encoding="utf-8"))
+        return self._read[name]
+
+    def resolve(self, target: Target) -> Target | None:
+        """Follow a name through the modules that import it to the one that defines it; None if that is not ours."""
+        module, name = self.module(target.module), target.name
+        if name is None:
+            return None if module is None else target
+        if module is not None and name in module.bound:
+            return target
+        if module is not None and name in module.imported:
+            return self.resolve(module.imported[name])
+        if self.module(f"{target.module}.{name}") is not None:
+            return Target(f"{target.module}.{name}", None)
+        return self.resolve(module.lazy[name]) if module is not None and name in module.lazy else None
+
+    def definitions(self, target: Target) -> list[Target]:
+        """Definitions that a target leads to: none if it is not ours, several if it is a whole module."""
+        found = self.resolve(target)
+        module = None if found is None or found.name is not None else self.module(found.module)
+        if module is not None:
+            return [Target(module.name, name) for name in module.bound]
+        return [] if found is None else [found]
+
+    def effects(self, target: Target) -> list[Target]:
+        """Statements that Python runs before it reaches a definition: of its module, and of the packages around it."""
+        parts = target.module.split(".")
+        return [Target(".".join(parts[:end]), _EFFECTS) for end in range(1, len(parts) + 1)]
+
+    def normalized(self, target: Target) -> _Definition:
+        """The digest of a definition and its references."""
+        module = self.module(target.module)
+        assert module is not None and target.name is not None
+        found = [module.normalized(at, self) for at in module.bound[target.name]]
+        references = _DATA_SETS.get(target) or tuple(to for _, references in found for to in references)
+        return _Definition(sha256(*(source for source, _ in found)), references)
 
 
-def _needed(tree: ast.Module, file: Path, module: str) -> Iterator[Target]:
-    """Imports of a module of the library, and functions and scripts that it names and so starts in other processes."""
-    package = _package(file, module)
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Import | ast.ImportFrom):
-            yield from _imported(node, package).values()
-        elif isinstance(node, ast.Constant | ast.JoinedStr):
-            yield from _named_function(node, module)
-            if isinstance(node, ast.Constant) and isinstance(node.value, str) and node.value.endswith(".py"):
-                script = file.parent / node.value
-                if script.is_file():
-                    yield ".".join((workbench.__name__, *script.relative_to(_LIBRARY).with_suffix("").parts)), None
+class _Module:
+    """A module as it was read: the names that it binds, and its statements in normalised form."""
+
+    def __init__(self, name: str, file: Path, text: str) -> None:
+        self.name, self.file = name, file
+        self.package = name if file.name == "__init__.py" else name.rpartition(".")[0]
+        statements = ast.parse(text).body
+        typing = [node for node in statements if _is_for_type_checkers(node)]
+        self.lazy = {
+            k: to for top in typing for node in ast.walk(top) for k, to in _imports(node, self.package).items()
+        }
+        """What it imports on first access: names that it shows to type checkers."""
+        self._statements = [node for node in statements if not _is_presentation(node)]
+        own = [list(_own_nodes(node)) for node in self._statements]
+        self.imported = {k: to for nodes in own for node in nodes for k, to in _imports(node, self.package).items()}
+        """What its imports bind."""
+        self.bound: dict[str, list[int]] = {}
+        """Positions of the statements that bind a name."""
+        for at, nodes in enumerate(own):
+            if not isinstance(nodes[0], ast.Import | ast.ImportFrom):
+                names = {name for node in nodes for name in _binds(node)} - set(self.imported)
+                for name in sorted(names) or [_EFFECTS]:
+                    self.bound.setdefault(name, []).append(at)
+        self.texts = {node.name for node in self._statements if isinstance(node, _FUNCTIONS) and _returns_text(node)}
+        """Functions that return texts."""
+        self._normalized: dict[int, tuple[str, list[Target]]] = {}
+
+    def normalized(self, at: int, code: _Code) -> tuple[str, list[Target]]:
+        """The normalised source of a statement, and what it refers to in order of appearance."""
+        if at not in self._normalized:
+            normalizer = _Normalizer(self, code)
+            self._normalized[at] = ast.unparse(normalizer.visit(self._statements[at])), normalizer.references
+        return self._normalized[at]
 
 
-def _definition(figures: Path, module: str, name: str | None, found: dict[str, str]) -> Iterator[Target]:
-    """Add a definition of a module of experiments to the closure; yield what it refers to."""
-    file = _file(figures, module)
-    if file is None or name is None:
-        return
-    yield f"{module}.{name}", None  # the name may be a module of a package
-    yield module.rpartition(".")[0], _EFFECTS  # Python runs the package's own code first
-    tree, package = _parse(file), _package(file, module)
-    aliases = {alias: target for node in tree.body for alias, target in _imported(node, package).items()}
-    bound = _bound(tree)
-    for wanted in (name, _EFFECTS):
-        if wanted in aliases:
-            yield aliases[wanted]
-        if wanted in bound and f"{module}.{wanted}" not in found:
-            found[f"{module}.{wanted}"] = _digest(bound[wanted])
-            yield from _references(module, package, bound[wanted], aliases)
+class _Scope(NamedTuple):
+    """The names that a function, a class or a comprehension binds; to a target if an import binds them."""
+
+    names: Mapping[str, Target | None]
+    is_class: bool = False
 
 
-def _references(module: str, package: str, nodes: list[ast.stmt], aliases: Mapping[str, Target]) -> Iterator[Target]:
-    """Targets that statements refer to: their own imports, attributes of imported modules, names of this module."""
-    own = [node for statement in nodes for node in ast.walk(statement)]
-    aliases = {**aliases, **{alias: target for node in own for alias, target in _imported(node, package).items()}}
-    for node in own:
-        yield from _imported(node, package).values()
-        yield from _named_function(node, module)
-        if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id in aliases:
-            yield _attribute(aliases[node.value.id], node.attr)
+class _Normalizer(ast.NodeTransformer):
+    """Rewrites a statement of a module to its normalised form and collects its references."""
+
+    def __init__(self, module: _Module, code: _Code) -> None:
+        self._module, self._code = module, code
+        self._scopes: list[_Scope] = []
+        self.references: list[Target] = []
+
+    def visit_Name(self, node: ast.Name) -> ast.expr:
+        target = self._target(node) if isinstance(node.ctx, ast.Load) else None
+        return node if target is None else self._reference(target)
+
+    def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
+        target = self._target(node)
+        if target is not None and self._code.resolve(target) is not None:
+            return self._reference(target)
+        base = self._target(node.value)
+        found = None if base is None else self._code.resolve(base)
+        if found is not None and found.name is None and node.attr.startswith("__"):
+            return ast.Name(f"{_EFFECTS}.{node.attr}", ast.Load())  # `module.__file__` reaches nothing of the module
+        return self.generic_visit(node)
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        if not isinstance(node.value, str):
+            return node
+        if found := _FUNCTION.fullmatch(node.value):
+            return self._reference(Target(found[1], found[2]))
+        if node.value.endswith(".py") and (self._module.file.parent / node.value).is_file():
+            script = Path(node.value).with_suffix("").parts
+            return self._reference(Target(".".join((self._module.package, *script)), None))
+        return node
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.AST:
+        texts = [self._module.name if _is_own_name(part) else getattr(part, "value", None) for part in node.values]
+        if None not in texts and (found := _FUNCTION.fullmatch("".join(map(str, texts)))):
+            return self._reference(Target(found[1], found[2]))
+        node.values = [part if isinstance(part, ast.Constant) else self.visit(part) for part in node.values]
+        return node
+
+    def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
+        node.decorator_list = [self.visit(decorator) for decorator in node.decorator_list]
+        node.args, node.returns = self._arguments(node.args), None
+        node.body = self._inside(_Scope(_bound(node, self._module.package)), node.body)
+        return node
+
+    visit_AsyncFunctionDef = visit_FunctionDef
+
+    def visit_Lambda(self, node: ast.Lambda) -> ast.AST:
+        node.args = self._arguments(node.args)
+        [node.body] = self._inside(_Scope(_bound(node, self._module.package)), [node.body])
+        return node
+
+    def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
+        for field in ("decorator_list", "bases", "keywords"):
+            setattr(node, field, [self.visit(child) for child in getattr(node, field)])
+        node.body = self._inside(_Scope(_bound(node, self._module.package), is_class=True), node.body)
+        return node
+
+    def visit_ListComp(self, node: ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp) -> ast.AST:
+        first, *_ = node.generators
+        first.iter = self.visit(first.iter)  # evaluated outside
+        outside, first.iter = first.iter, ast.Constant(None)
+        self._scopes.append(_Scope(_bound(node, self._module.package)))
+        self.generic_visit(node)
+        self._scopes.pop()
+        first.iter = outside
+        return node
+
+    visit_SetComp = visit_GeneratorExp = visit_DictComp = visit_ListComp
+
+    def visit_AnnAssign(self, node: ast.AnnAssign) -> ast.AST | None:
+        """Annotations count in classes, where they make fields."""
+        if self._scopes and self._scopes[-1].is_class:
+            if isinstance(node.annotation, ast.Constant) and isinstance(node.annotation.value, str):
+                node.annotation = ast.parse(node.annotation.value, mode="eval").body
+            return self.generic_visit(node)
+        if node.value is None:
+            return None
+        return self.visit(ast.copy_location(ast.Assign([node.target], node.value), node))
+
+    def visit_AugAssign(self, node: ast.AugAssign) -> ast.AST:
+        """The target is read, too."""
+        self.visit(ast.Name(node.target.id, ast.Load()) if isinstance(node.target, ast.Name) else node.target)
+        return self.generic_visit(node)
+
+    def visit_Raise(self, node: ast.Raise) -> ast.AST:
+        return self.generic_visit(_Untold(self).visit(node))
+
+    def visit_Assert(self, node: ast.Assert) -> ast.AST:
+        node.msg = None
+        return self.generic_visit(node)
+
+    def visit_Import(self, node: ast.Import | ast.ImportFrom) -> None:
+        """Imports count by what is used of them."""
+
+    visit_ImportFrom = visit_Import
+
+    def generic_visit(self, node: ast.AST) -> ast.AST:
+        for field, value in ast.iter_fields(node):
+            if isinstance(value, list):
+                setattr(node, field, [child for child in value if not _is_presentation(child)])
+        return super().generic_visit(node)
+
+    def _inside(self, scope: _Scope, nodes: list) -> list:
+        self._scopes.append(scope)
+        kept = [self.visit(node) for node in nodes if not _is_presentation(node)]
+        self._scopes.pop()
+        return [node for node in kept if node is not None]
+
+    def _arguments(self, args: ast.arguments) -> ast.arguments:
+        for arg in ast.walk(args):
+            if isinstance(arg, ast.arg):
+                arg.annotation = None
+        self.generic_visit(args)
+        return args
+
+    def is_text(self, function: ast.expr) -> bool:
+        """Whether a function of ours returns a text."""
+        target = self._target(function)
+        found = None if target is None else self._code.resolve(target)
+        module = None if found is None else self._code.module(found.module)
+        return found is not None and module is not None and found.name in module.texts
+
+    def _target(self, node: ast.expr) -> Target | None:
+        """What an expression refers to: an import, a name of the module, or an attribute of such a module."""
         if isinstance(node, ast.Name):
-            yield aliases.get(node.id, (module, node.id))
+            return self._name(node.id)
+        if isinstance(node, ast.Attribute) and (base := self._target(node.value)) is not None:
+            found = self._code.resolve(base)
+            return Target(found.module, node.attr) if found is not None and found.name is None else None
+        return None
+
+    def _name(self, name: str) -> Target | None:
+        for depth, scope in enumerate(reversed(self._scopes)):
+            if name in scope.names and (depth == 0 or not scope.is_class):
+                return scope.names[name]
+        if name in self._module.bound:
+            return Target(self._module.name, name)
+        return self._module.imported.get(name)
+
+    def _reference(self, target: Target) -> ast.Name:
+        """Note a reference; what is ours goes by its name alone, other libraries' by their full name."""
+        found = self._code.resolve(target)
+        if found is None:
+            return ast.Name(".".join(part for part in target if part is not None), ast.Load())
+        self.references.append(found)
+        return ast.Name(found.name or _EFFECTS, ast.Load())
 
 
-def _named_function(node: ast.AST, module: str) -> Iterator[Target]:
-    """A function named by a text, "package.module:function" or f"{__name__}:function", which ranks import."""
-    parts = node.values if isinstance(node, ast.JoinedStr) else [node]
-    texts = [module if _is_own_name(part) else getattr(part, "value", "") for part in parts]
-    if all(isinstance(text, str) for text in texts) and (found := _FUNCTION.fullmatch("".join(texts))):
-        yield found[1], found[2]
+class _Untold(ast.NodeTransformer):
+    """Empties the texts of errors: literals, and calls of functions that return texts."""
+
+    def __init__(self, normalizer: _Normalizer) -> None:
+        self._is_text = normalizer.is_text
+
+    def visit_JoinedStr(self, node: ast.JoinedStr) -> ast.expr:
+        return ast.Constant("")
+
+    def visit_Constant(self, node: ast.Constant) -> ast.expr:
+        return ast.Constant("") if isinstance(node.value, str) else node
+
+    def visit_Call(self, node: ast.Call) -> ast.AST:
+        return ast.Constant("") if self._is_text(node.func) else self.generic_visit(node)
+
+
+_COMPREHENSIONS = ast.ListComp | ast.SetComp | ast.GeneratorExp | ast.DictComp
+_FUNCTIONS = ast.FunctionDef | ast.AsyncFunctionDef
+_SCOPES = _FUNCTIONS | ast.ClassDef | ast.Lambda | _COMPREHENSIONS
+
+
+def _bound(scope: ast.AST, package: str) -> dict[str, Target | None]:
+    """The names that a function, class or comprehension binds for itself, to their targets if imports bind them."""
+    bound: dict[str, Target | None] = {}
+    if isinstance(scope, _FUNCTIONS | ast.Lambda):
+        bound |= {arg.arg: None for arg in ast.walk(scope.args) if isinstance(arg, ast.arg)}
+    elsewhere: set[str] = set()
+    for child in ast.iter_child_nodes(scope):
+        for node in _own_nodes(child):
+            bound |= dict.fromkeys(_binds(node, targets=False)) | _imports(node, package)
+            elsewhere |= set(node.names) if isinstance(node, ast.Global | ast.Nonlocal) else set()
+            if isinstance(scope, _COMPREHENSIONS) and isinstance(node, ast.NamedExpr):
+                elsewhere.add(node.target.id)
+    return {name: target for name, target in bound.items() if name not in elsewhere}
+
+
+def _own_nodes(node: ast.AST) -> Iterator[ast.AST]:
+    """The node and those below it, without the insides of other scopes, in which only `:=` binds names outside."""
+    yield node
+    if isinstance(node, _SCOPES):
+        inside = ast.walk(node) if isinstance(node, _COMPREHENSIONS) else []
+        yield from (named.target for named in inside if isinstance(named, ast.NamedExpr))
+        return
+    for child in ast.iter_child_nodes(node):
+        yield from _own_nodes(child)
+
+
+def _binds(node: ast.AST, *, targets: bool = True) -> list[str]:
+    """Names that a node binds; with `targets`, also those of which it sets an item or an attribute."""
+    if isinstance(node, _FUNCTIONS | ast.ClassDef):
+        return [node.name]
+    if isinstance(node, ast.ExceptHandler | ast.MatchAs | ast.MatchStar) and node.name is not None:
+        return [node.name]
+    if isinstance(node, ast.MatchMapping) and node.rest is not None:
+        return [node.rest]
+    if isinstance(node, ast.Name | ast.Subscript | ast.Attribute) and not isinstance(node.ctx, ast.Load):
+        while targets and isinstance(node, ast.Subscript | ast.Attribute):
+            node = node.value
+        return [node.id] if isinstance(node, ast.Name) else []
+    return []
+
+
+def _imports(node: ast.AST, package: str) -> dict[str, Target]:
+    """Targets that a statement imports, by the names that it binds."""
+    if isinstance(node, ast.Import):
+        return {
+            alias.asname or alias.name.partition(".")[0]: Target(
+                alias.name if alias.asname else alias.name.partition(".")[0], None
+            )
+            for alias in node.names
+        }
+    if isinstance(node, ast.ImportFrom):
+        module = resolve_name("." * node.level + (node.module or ""), package)
+        return {alias.asname or alias.name: Target(module, alias.name) for alias in node.names}
+    return {}
+
+
+def _returns_text(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
+    return isinstance(node.returns, ast.Name) and node.returns.id == "str"
 
 
 def _is_own_name(node: ast.AST) -> bool:
@@ -153,85 +444,27 @@ def _is_own_name(node: ast.AST) -> bool:
     return isinstance(value, ast.Name) and value.id == "__name__"
 
 
-def _attribute(target: Target, attribute: str) -> Target:
-    """Target of the expression `alias.attribute`."""
-    module, name = target
-    return (module, attribute) if name is None else (f"{module}.{name}", attribute)
+def _is_presentation(node: ast.AST) -> bool:
+    """A text that stands for itself, such as a docstring, or a block for type checkers."""
+    if isinstance(node, ast.Expr):
+        return isinstance(node.value, ast.Constant) and isinstance(node.value.value, str)
+    return _is_for_type_checkers(node)
 
 
-def _package(file: Path, module: str) -> str:
-    """The package that relative imports of a module start from."""
-    return module if file.name == "__init__.py" else module.rpartition(".")[0]
-
-
-def _imported(node: ast.AST, package: str) -> dict[str, Target]:
-    """Targets that a statement imports, by the names that it binds."""
-    if isinstance(node, ast.Import):
-        return {alias.asname or alias.name: (alias.name, None) for alias in node.names}
-    if isinstance(node, ast.ImportFrom):
-        module = resolve_name("." * node.level + (node.module or ""), package)
-        return {alias.asname or alias.name: (module, alias.name) for alias in node.names}
-    return {}
-
-
-def _bound(tree: ast.Module) -> dict[str, list[ast.stmt]]:
-    """Statements of a module by the names that they bind; those that bind none are under `_EFFECTS`."""
-    bound: dict[str, list[ast.stmt]] = {}
-    for statement in tree.body:
-        if isinstance(statement, ast.Import | ast.ImportFrom):
-            continue
-        for name in _names_bound(statement) or [_EFFECTS]:
-            bound.setdefault(name, []).append(statement)
-    return bound
-
-
-def _names_bound(statement: ast.stmt) -> list[str]:
-    if isinstance(statement, ast.FunctionDef | ast.AsyncFunctionDef | ast.ClassDef):
-        return [statement.name]
-    if isinstance(statement, ast.Assign | ast.AnnAssign | ast.AugAssign):
-        targets = statement.targets if isinstance(statement, ast.Assign) else [statement.target]
-        return [node.id for target in targets for node in ast.walk(target) if isinstance(node, ast.Name)]
-    return []
-
-
-class _Bare(ast.NodeTransformer):
-    """Removes docstrings and blocks for type checkers."""
-
-    def visit(self, node: ast.AST) -> Any:
-        return node if isinstance(node, ast.expr) else super().visit(node)  # expressions contain no statements
-
-    def visit_Expr(self, node: ast.Expr) -> ast.AST | None:
-        return None if isinstance(node.value, ast.Constant) and isinstance(node.value.value, str) else node
-
-    def visit_If(self, node: ast.If) -> ast.AST | None:
-        test = node.test  # TYPE_CHECKING or typing.TYPE_CHECKING
-        name = test.id if isinstance(test, ast.Name) else test.attr if isinstance(test, ast.Attribute) else ""
-        return None if name == "TYPE_CHECKING" else self.generic_visit(node)
-
-
-def _parse(file: Path) -> ast.Module:
-    return _parse_text(file.read_text(encoding="utf-8"))
-
-
-@lru_cache(maxsize=64)
-def _parse_text(text: str) -> ast.Module:
-    return _Bare().visit(ast.parse(text))
-
-
-def _file(folder: Path, module: str) -> Path | None:
-    """The file of a module of a package; None if there is none."""
-    path = folder.joinpath(*module.split(".")[1:])
-    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)
+def _is_for_type_checkers(node: ast.AST) -> bool:
+    test = node.test if isinstance(node, ast.If) else None  # TYPE_CHECKING or typing.TYPE_CHECKING
+    name = test.id if isinstance(test, ast.Name) else test.attr if isinstance(test, ast.Attribute) else ""
+    return name == "TYPE_CHECKING"
 
 
 @cache
-def _library_file(module: str) -> Path | None:
-    return _file(_LIBRARY, module)
+def _library_module(library: Path, name: str) -> _Module | None:
+    """A module of the library as first read: a process keeps running the code that it has imported."""
+    file = _file(library, name) if name.partition(".")[0] == _WORKBENCH else None
+    return None if file is None else _Module(name, file, file.read_text(encoding="utf-8"))
 
 
-def _digest(nodes: Sequence[ast.AST]) -> str:
-    return _sha256("\n".join(ast.dump(node) for node in nodes))
-
-
-def _sha256(text: str) -> str:
-    return hashlib.sha256(text.encode()).hexdigest()
+def _file(folder: Path, module: str) -> Path | None:
+    """The file of a module below a package's folder; None if there is none."""
+    path = folder.joinpath(*module.split(".")[1:])
+    return next((file for file in (path.with_suffix(".py"), path / "__init__.py") if file.is_file()), None)

@@ -1,6 +1,5 @@
 """`Experiment`: a figure or table of a paper, which can be run, drawn and checked."""
 
-import json
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -10,7 +9,7 @@ from typing import Any
 import pandas as pd
 
 from workbench.experiment.attempt import Task, finished_runs
-from workbench.experiment.closure import closure, closure_digest, package_digests
+from workbench.experiment.closure import Closure, closure, sha256
 from workbench.experiment.config import PointConfig, dataset_of
 from workbench.experiment.config_errors import ConfigError
 from workbench.experiment.environment import check_device, device_name, environment_tags, load_average
@@ -79,11 +78,10 @@ class Experiment:
             ConfigError: an invalid configuration, or a data set that is not available.
             RuntimeError: a device that is not available.
         """
-        code = self.code()
-        about = {"code": closure_digest(code), "packages": json.dumps(package_digests(code))}
+        code = self.code().digest
         found = self.configs(size=size, device=device, overrides=overrides)
         told = varying([*self.sweep._validated(size, device, None), *found])
-        tasks = [Task(self.sweep._point(config, size, about, told), config) for config in found]
+        tasks = [Task(self.sweep._point(config, size, code, told), config) for config in found]
         return list({task.point.key: task for task in tasks}.values())  # one data set may replace two
 
     def configs(
@@ -114,7 +112,7 @@ class Experiment:
             runs: of this sweep and size; of the runs of a point the last one counts.
             size: of the grid.
         """
-        code = self.code_digest()
+        code = self.code().digest
         made = [run for run in runs if run.point.tags.get("code") == code]
         devices = dict.fromkeys(str(run.point.config["device"]) for run in made)
         return [runs_of_grid(made, self.sweep._validated(size, device, None)) for device in devices]
@@ -247,15 +245,11 @@ class Experiment:
     def figure_digest(self) -> str:
         """sha256 over the code that draws and checks the figure, and over its YAML file, comments left out."""
         drawing = closure(self.file.with_suffix(".py"), ("draw", "check"))
-        return closure_digest({**drawing, self.file.name: self.spec.model_dump_json()})
+        return sha256(drawing.digest, self.spec.model_dump_json())
 
-    def code(self) -> dict[str, str]:
-        """sha256 by module or definition of the code that decides the rows, the import closure of `run`."""
+    def code(self) -> Closure:
+        """The code that decides the rows: all definitions that `run` reaches."""
         return closure(self.sweep.file.with_suffix(".py"), ("run", "Config"))
-
-    def code_digest(self) -> str:
-        """sha256 over the code that decides the rows."""
-        return closure_digest(self.code())
 
     def note(self, size: str) -> str:
         """Caveats of a size: the note of the sweep and the figure's own."""
@@ -280,10 +274,15 @@ class Experiment:
         except ConfigError as error:
             raise ConfigError(str(error) if where in str(error) else f"{where}: {error}") from None
 
-    def _point(self, config: PointConfig, size: str, code: Mapping[str, str], told: Collection[str]) -> Point:
+    def _point(self, config: PointConfig, size: str, code: str, told: Collection[str]) -> Point:
         plain = resolved(config)
         dataset = describe_dataset(dataset_of(config))  # pyright: ignore[reportArgumentType]  # frozen, so it can be hashed
-        tags = {**environment_tags(project_root()), "device": device_name(config.device), "paper": self.paper, **code}
+        tags = {
+            **environment_tags(project_root()),
+            "device": device_name(config.device),
+            "paper": self.paper,
+            "code": code,
+        }
         tags["load"] = load_average()
-        key = point_key(code["code"], plain, dataset.fingerprint if dataset else "")
+        key = point_key(code, plain, dataset.fingerprint if dataset else "")
         return Point(self.name, size, key, plain, self.views, dataset, tags, label(plain, told))

@@ -10,7 +10,7 @@ def point_key(code: str, config: Mapping[str, Any], fingerprint: str) -> str:
     """sha256 over all that decides a point's rows.
 
     Args:
-        code: digest of the import closure of `run`; `workbench.experiment.closure.closure_digest` computes it.
+        code: digest of the code that `run` reaches (`workbench.experiment.closure`).
         config: resolved configuration, JSON values.
         fingerprint: of the data set.
     """

@@ -37,7 +37,7 @@ def _rows(order: Order) -> list[dict[str, Any]]:
 
     torch.set_num_threads(order.torch_threads)
     experiment = load_experiment(order.sweep)
-    if _edited_since(order.read_at) and experiment.code_digest() != order.code:
+    if _edited_since(order.read_at) and experiment.code().digest != order.code:
         raise RuntimeError(f"the code of {order.sweep} was edited after this process read it; restart the sweep")
     return plain_rows(experiment.module.run(experiment.module.Config.model_validate(order.config)))
 

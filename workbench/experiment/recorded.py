@@ -1,6 +1,5 @@
 """Recorded tables: results kept in the repository, `experiments/results/<paper>/<figure>/<size>-<device>.csv`."""
 
-import json
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass
@@ -12,7 +11,6 @@ import pandas as pd
 import yaml
 
 from workbench.core.errors import CorruptFileError
-from workbench.experiment.closure import closure_digest, package_digests
 from workbench.experiment.figure_loader import load_experiment
 from workbench.experiment.table import table_of
 from workbench.files import write_file
@@ -21,7 +19,9 @@ from workbench.tracking.record import FINISHED, Run
 
 SCHEMA = 1
 _NOT_KEPT = ["status", "error", "run_id"]
-UNKNOWN = "unknown: recorded before per-package digests"
+UNKNOWN = "unknown: it was recorded without digests of its definitions"
+GONE = "definitions that are gone"
+_SHOWN = 4  # changed definitions that a sentence names
 _EXACT = [
     "loss"
 ]  # losses of runs that should be equal differ in the last digits; six digits are enough for other columns
@@ -47,20 +47,18 @@ class Recorded:
         return str(self.about["size"])
 
     def changed_since(self) -> list[str]:
-        """The code that made the table and differs today.
+        """The code that would make the table today and differs from the code that made it.
 
         Returns:
-            Packages of the library ("workbench.sampling") and modules of experiments ("experiments.betty.fig11") that
-            were edited, added or removed since, sorted; empty if none was. A table without digests of packages whose
-            only digest differs gives `[UNKNOWN]`.
+            Definitions that were edited or added since ("workbench.core.graph.Graph"), sorted; empty if the code is the
+            same, wherever it stands. `[GONE]` if definitions were only removed, `[UNKNOWN]` if the table does not have
+            their digests.
         """
         code = load_experiment(str(self.about["sweep"])).code()
-        if self.about.get("code") == closure_digest(code):
+        if self.about.get("code") == code.digest:
             return []
-        before, now = self.about.get("packages"), package_digests(code)
-        if not isinstance(before, Mapping):
-            return [UNKNOWN]
-        return sorted(name for name in {*before, *now} if before.get(name) != now.get(name))
+        before = self.about.get("definitions")
+        return code.changed_since(before) or [GONE] if isinstance(before, str) else [UNKNOWN]
 
     def provenance(self) -> str:
         """One sentence on whether the code that made the table has changed since."""
@@ -68,7 +66,11 @@ class Recorded:
         if changed == [UNKNOWN]:
             return f"changes of its code since are {UNKNOWN}"
         since = "since it was recorded"
-        return f"its code has changed {since}: {', '.join(changed)}" if changed else f"its code is unchanged {since}"
+        if not changed:
+            return f"its code is unchanged {since}"
+        shown = [".".join(name.split(".")[-2:]) for name in changed[:_SHOWN]]
+        more = [f"{len(changed) - _SHOWN} more"] if len(changed) > _SHOWN else []
+        return f"its code has changed {since}: {', '.join(shown + more)}"
 
 
 def record(runs: list[Run]) -> Path:
@@ -124,14 +126,14 @@ def _about(runs: list[Run]) -> dict[str, object]:
     """The head of a table: tags that all runs share, and lists of values where they differ."""
     tags = {name: sorted({run.point.tags.get(name, "") for run in runs}) for name in runs[-1].point.tags}
     datasets = {run.point.dataset for run in runs if run.point.dataset is not None}
-    packages = tags.pop("packages", [])
+    code = load_experiment(runs[0].point.sweep).code()
     return {
         "schema": SCHEMA,
         "sweep": runs[0].point.sweep,
         "size": runs[0].point.size,
         "date": datetime.fromtimestamp(max(run.started_at for run in runs), UTC).date().isoformat(),
         **{name: values[0] if len(values) == 1 else values for name, values in tags.items()},
-        **({"packages": json.loads(packages[0])} if len(packages) == 1 else {}),
+        **({"definitions": code.short()} if tags.get("code") == [code.digest] else {}),
         "datasets": {
             d.name: f"{d.num_nodes:,} nodes, {d.num_edges:,} edges, {d.source}, sha256 {d.fingerprint}"
             for d in sorted(datasets, key=lambda d: d.name)
