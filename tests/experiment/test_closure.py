@@ -157,6 +157,7 @@ def test_one_function_by_any_path_is_one_function(figure: Path, statement: str, 
 
 
 RELU = "from torch import relu as act"
+PRIVATE = "_a, _b = 1, 2\n_a = 3\n\ndef act(x):\n    return {}"
 TELLING = "def told() -> {}:\n    return {}\n\ndef act(x):\n    raise OSError(told())"
 PAIRS = {
     "another function of another library": (RELU, "from torch import tanh as act", True),
@@ -172,6 +173,9 @@ PAIRS = {
     ),
     "annotations": ("def act(x: int) -> int:\n    y: int = x", "def act(x):\n    y = x", False),
     "fields": ("class act:\n    x: int = 3", "class act:\n    x: float = 3", True),
+    "a private name": ("def _a(x):\n    pass\n\nact = _a", "def _b(x):\n    pass\n\nact = _b", False),
+    "which private name": (PRIVATE.format("_a"), PRIVATE.format("_b"), True),
+    "a public name": ("def act():\n    pass\nact = act", "def other():\n    pass\nact = other", True),
     "the text of an error": ("def act(x):\n    raise OSError('a')", "def act(x):\n    raise OSError(f'b {x}')", False),
     "a function of texts": (TELLING.format("str", 1), TELLING.format("str", 2), False),
     "a function of values": (TELLING.format("int", 1), TELLING.format("int", 2), True),

@@ -6,8 +6,8 @@ behind them, texts "module:function" to functions that ranks import, texts "scri
 Statements of a module that bind no name count if anything else of the module does.
 
 A definition counts by its normalised source: without comments, docstrings, layout, annotations of functions, texts of
-errors and imports, and with every reference under the name of its target. Its place does not count: moving or renaming
-files changes no closure, and neither does an edit of anything that is not reached.
+errors, imports and private names, and with every reference under the name of its target. Its place does not count:
+moving or renaming files changes no closure, and neither does an edit of anything that is not reached.
 """
 
 import ast
@@ -218,8 +218,10 @@ class _Normalizer(ast.NodeTransformer):
         self.references: list[Target] = []
 
     def visit_Name(self, node: ast.Name) -> ast.expr:
-        target = self._target(node) if isinstance(node.ctx, ast.Load) else None
-        return node if target is None else self._reference(target)
+        if isinstance(node.ctx, ast.Load):
+            target = self._target(node)
+            return node if target is None else self._reference(target)
+        return node if self._scopes else ast.Name(_public(node.id), node.ctx)
 
     def visit_Attribute(self, node: ast.Attribute) -> ast.AST:
         target = self._target(node)
@@ -251,6 +253,7 @@ class _Normalizer(ast.NodeTransformer):
     def visit_FunctionDef(self, node: ast.FunctionDef | ast.AsyncFunctionDef) -> ast.AST:
         node.decorator_list = [self.visit(decorator) for decorator in node.decorator_list]
         node.args, node.returns = self._arguments(node.args), None
+        node.name = node.name if self._scopes else _public(node.name)
         node.body = self._inside(_Scope(_bound(node, self._module.package)), node.body)
         return node
 
@@ -264,6 +267,7 @@ class _Normalizer(ast.NodeTransformer):
     def visit_ClassDef(self, node: ast.ClassDef) -> ast.AST:
         for field in ("decorator_list", "bases", "keywords"):
             setattr(node, field, [self.visit(child) for child in getattr(node, field)])
+        node.name = node.name if self._scopes else _public(node.name)
         node.body = self._inside(_Scope(_bound(node, self._module.package), is_class=True), node.body)
         return node
 
@@ -355,7 +359,7 @@ class _Normalizer(ast.NodeTransformer):
         if found is None:
             return ast.Name(".".join(part for part in target if part is not None), ast.Load())
         self.references.append(found)
-        return ast.Name(found.name or _EFFECTS, ast.Load())
+        return ast.Name(_EFFECTS if found.name is None else _public(found.name), ast.Load())
 
 
 class _Untold(ast.NodeTransformer):
@@ -433,6 +437,11 @@ def _imports(node: ast.AST, package: str) -> dict[str, Target]:
         module = resolve_name("." * node.level + (node.module or ""), package)
         return {alias.asname or alias.name: Target(module, alias.name) for alias in node.names}
     return {}
+
+
+def _public(name: str) -> str:
+    """A name as others see it: those that are private to a module are all alike."""
+    return "_" if re.match("_[^_]", name) else name
 
 
 def _returns_text(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
