@@ -147,6 +147,7 @@ def test_edits_that_count(figure: Path, file: str, old: str, new: str, counts: b
         ("import workbench.partition.redundancy", "workbench.partition.redundancy.redundancy"),
         ("from workbench.partition import redundancy", "redundancy.redundancy"),
         ("from workbench.partition.redundancy import redundancy as own", "own"),
+        ("import workbench as library\nown = library.redundancy", "own"),
     ],
 )
 def test_one_function_by_any_path_is_one_function(figure: Path, statement: str, expression: str) -> None:
@@ -175,7 +176,7 @@ PAIRS = {
     "fields": ("class act:\n    x: int = 3", "class act:\n    x: float = 3", True),
     "a private name": ("def _a(x):\n    pass\n\nact = _a", "def _b(x):\n    pass\n\nact = _b", False),
     "which private name": (PRIVATE.format("_a"), PRIVATE.format("_b"), True),
-    "a public name": ("def act():\n    pass\nact = act", "def other():\n    pass\nact = other", True),
+    "a public name": ("def act():\n    pass", "def other():\n    pass\n\nact = other", True),
     "the text of an error": ("def act(x):\n    raise OSError('a')", "def act(x):\n    raise OSError(f'b {x}')", False),
     "a function of texts": (TELLING.format("str", 1), TELLING.format("str", 2), False),
     "a function of values": (TELLING.format("int", 1), TELLING.format("int", 2), True),

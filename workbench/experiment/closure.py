@@ -14,12 +14,12 @@ import ast
 import hashlib
 import re
 import time
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import cache
 from importlib.util import resolve_name
 from pathlib import Path
-from typing import NamedTuple
+from typing import NamedTuple, TypeGuard
 
 _FIGURES, _WORKBENCH = "experiments", "workbench"
 _LIBRARY = Path(__file__).resolve().parents[1]
@@ -100,7 +100,7 @@ def _graph_digest(code: "_Code", found: Mapping[Target, "_Definition"]) -> str:
     while len(set(colors.values())) > count:
         count = len(set(colors.values()))
         colors = {t: sha256(found[t].digest, *(colors[to] for to in refers[t])) for t in found}
-    return sha256(*sorted(colors.values()))
+    return sha256(*sorted({*colors.values()}))  # equal definitions may be one
 
 
 def sha256(*parts: str) -> str:
@@ -138,12 +138,23 @@ class _Code:
         if name is None:
             return None if module is None else target
         if module is not None and name in module.bound:
-            return target
+            again = self.target(module.renamed[name], module.target) if name in module.renamed else None
+            return (None if again in (None, target) else self.resolve(again)) or target
         if module is not None and name in module.imported:
             return self.resolve(module.imported[name])
         if self.module(f"{target.module}.{name}") is not None:
             return Target(f"{target.module}.{name}", None)
         return self.resolve(module.lazy[name]) if module is not None and name in module.lazy else None
+
+    def target(self, node: ast.expr, of_name: Callable[[str], Target | None]) -> Target | None:
+        """What an expression refers to: a name, or an attribute of one that is a module."""
+        if isinstance(node, ast.Name):
+            return of_name(node.id)
+        if not isinstance(node, ast.Attribute):
+            return None
+        base = self.target(node.value, of_name)
+        found = None if base is None else self.resolve(base)
+        return Target(found.module, node.attr) if found is not None and found.name is None else None
 
     def definitions(self, target: Target) -> list[Target]:
         """Definitions that a target leads to: none if it is not ours, several if it is a whole module."""
@@ -190,9 +201,16 @@ class _Module:
                 names = {name for node in nodes for name in _binds(node)} - set(self.imported)
                 for name in sorted(names) or [_EFFECTS]:
                     self.bound.setdefault(name, []).append(at)
+        single = {name: self._statements[at[0]] for name, at in self.bound.items() if len(at) == 1}
+        self.renamed = {name: node.value for name, node in single.items() if _is_renaming(node)}
+        """Names that are bound to what another name refers to."""
         self.texts = {node.name for node in self._statements if isinstance(node, _FUNCTIONS) and _returns_text(node)}
         """Functions that return texts."""
         self._normalized: dict[int, tuple[str, list[Target]]] = {}
+
+    def target(self, name: str) -> Target | None:
+        """What a name of the module refers to; None for one that is not its own."""
+        return Target(self.name, name) if name in self.bound else self.imported.get(name)
 
     def normalized(self, at: int, code: _Code) -> tuple[str, list[Target]]:
         """The normalised source of a statement, and what it refers to in order of appearance."""
@@ -337,21 +355,13 @@ class _Normalizer(ast.NodeTransformer):
         return found is not None and module is not None and found.name in module.texts
 
     def _target(self, node: ast.expr) -> Target | None:
-        """What an expression refers to: an import, a name of the module, or an attribute of such a module."""
-        if isinstance(node, ast.Name):
-            return self._name(node.id)
-        if isinstance(node, ast.Attribute) and (base := self._target(node.value)) is not None:
-            found = self._code.resolve(base)
-            return Target(found.module, node.attr) if found is not None and found.name is None else None
-        return None
+        return self._code.target(node, self._name)
 
     def _name(self, name: str) -> Target | None:
         for depth, scope in enumerate(reversed(self._scopes)):
             if name in scope.names and (depth == 0 or not scope.is_class):
                 return scope.names[name]
-        if name in self._module.bound:
-            return Target(self._module.name, name)
-        return self._module.imported.get(name)
+        return self._module.target(name)
 
     def _reference(self, target: Target) -> ast.Name:
         """Note a reference; what is ours goes by its name alone, other libraries' by their full name."""
@@ -446,6 +456,16 @@ def _public(name: str) -> str:
 
 def _returns_text(node: ast.FunctionDef | ast.AsyncFunctionDef) -> bool:
     return isinstance(node.returns, ast.Name) and node.returns.id == "str"
+
+
+def _is_renaming(node: ast.stmt) -> TypeGuard[ast.Assign]:
+    """`NAME = other` or `NAME = module.other`."""
+    return (
+        isinstance(node, ast.Assign)
+        and len(node.targets) == 1
+        and isinstance(node.targets[0], ast.Name)
+        and isinstance(node.value, ast.Name | ast.Attribute)
+    )
 
 
 def _is_own_name(node: ast.AST) -> bool:
