@@ -19,6 +19,7 @@ METIS_SUFFIXES = (".graph", ".metis")
 _MATRIX_SUFFIXES = (".mtx", ".mm")
 _SEPARATORS = (";", ",", "|", "\t")
 _LOOK_AHEAD = 1000  # lines that are compared before the first edge is believed
+_FEW = 50  # lines that tell the separator
 _COMMENTS = ("#", "%")
 
 _SOURCES = frozenset(("source", "src", "from", "u", "i", "row", "start", "citing", "follower", "1"))
@@ -30,7 +31,7 @@ _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 _INTEGER = re.compile(r'"?\s*[+-]?\d+(\.0*)?\s*"?(\s+[#%].*)?')
 _BANNER = re.compile(r"%%?MatrixMarket\b(.*)", re.IGNORECASE)
-_KONECT = re.compile(r"%\s*(sym|asym|bip)\s+(unweighted|positive|posweighted|signed|multi\w*|weighted|dynamic)\b", re.I)
+_KONECT = re.compile(r"%\s*(sym|asym|bip)(\s+\w+)?\s*$", re.IGNORECASE)
 _OTHER_FORMATS = (  # by the first line that is neither blank nor a comment
     (re.compile(r"\*(vertices|network)\b", re.I), "a Pajek file", "networkx.read_pajek"),
     (re.compile(r"(graph\s*\[|graph$|creator\s+\")", re.I), "a GML file", "networkx.read_gml"),
@@ -167,7 +168,7 @@ class _Head:
             )
         konect = self._is_konect()
         numbers = self._row_numbers()
-        separator = _separator([self.lines[n] for n in numbers])
+        separator = _separator([self.lines[n] for n in numbers[:_FEW]])
         rows = [split(self.lines[n], separator) for n in numbers]
         return self._columns(rows, numbers, separator, konect)._replace(base=self.options.base or 0)
 
@@ -200,7 +201,7 @@ class _Head:
         return match is not None
 
     def _columns(self, rows: list[list[str]], numbers: list[int], separator: str, konect: bool) -> Layout:
-        header = self._has_header(rows)
+        header = self._has_header(rows, separator)
         names, data = (rows[0], rows[1:]) if header else (self._names_in_comment(separator), rows)
         if data and all(row[-1] == "" for row in data):  # every line ends with a separator
             data = [row[:-1] for row in data]
@@ -208,6 +209,10 @@ class _Head:
         width = len(data[0]) if data else len(names)
         for number, row in zip(numbers[header:], data, strict=True):
             if len(row) != width:
+                if (
+                    odd := next((n for n in numbers if n <= number and self.lines[n].count('"') % 2), None)
+                ) is not None:
+                    self._fail("has a quote that does not end", "close it on the same line", odd)
                 self._fail(f"has {_count(len(row))}, but the lines before have {width}", ADJACENCY, number)
         if header and len(names) != width:
             self._fail(f"has {_count(len(names))}, but the lines below have {width}", _NAMES)
@@ -226,11 +231,11 @@ class _Head:
             f"pass their positions, such as columns=(0, 1), but {ADJACENCY}",
         )
 
-    def _has_header(self, rows: list[list[str]]) -> bool:
+    def _has_header(self, rows: list[list[str]], separator: str) -> bool:
         """Whether the first line has the names of the columns; one that only may have them is refused."""
         row, columns = rows[0], self.options.columns
         if named := [column for column in columns or () if isinstance(column, str)]:
-            return set(named) <= set(row)
+            return not set(named) <= set(self._names_in_comment(separator))
         if columns is None and _ends(row):
             return True
         ends = [column for column in (columns or (0, 1))[:2] if isinstance(column, int)]
@@ -253,7 +258,7 @@ class _Head:
                 self._fail(f"has {_count(width)}, but columns= has position {column}", "positions begin at 0")
             return column
         if names.count(column) != 1:
-            known = ", ".join(map(repr, names)) or "no header"
+            known = ", ".join(map(repr, names))
             self._fail(f"does not name one column {column!r} ({known})", "pass positions, from 0, in columns=")
         return names.index(column)
 
@@ -306,14 +311,16 @@ def _count(count: int) -> str:
 
 
 def _separator(rows: list[str]) -> str:
-    """The character between two numbers of the last of these lines; blanks and tabs unless names have blanks."""
-    for separator in _SEPARATORS:
-        fields = split(rows[-1], separator)
-        if sum(_INTEGER.fullmatch(field) is not None for field in fields) > 1 and (
-            separator != "\t" or any(" " in field for row in rows for field in split(row, separator))
-        ):
-            return separator
-    return next((s for s in _SEPARATORS[:-1] if s in rows[0] and s in rows[-1]), WHITESPACE)
+    """The character between two numbers of most of these lines; a tab only if names beside them have blanks."""
+
+    def found(separator: str) -> int:
+        fields = [split(row, separator) for row in rows]
+        if separator == "\t" and not any(" " in field for row in fields for field in row):
+            return 0
+        return sum(sum(_INTEGER.fullmatch(field) is not None for field in row) > 1 for row in fields)
+
+    best = max((*_SEPARATORS, WHITESPACE), key=found)  # the first of equals
+    return best if found(best) else next((s for s in _SEPARATORS[:-1] if s in rows[0] and s in rows[-1]), WHITESPACE)
 
 
 def _ends(names: Sequence[str]) -> tuple[int, int] | None:

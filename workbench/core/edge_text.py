@@ -210,7 +210,14 @@ class _PairReader:
             ) from None
 
     def _fail(self, number: int, line: bytes, problem: int, seen: int) -> NoReturn:
-        layout = self.layout
+        layout, file = self.layout, self.text.file
+        if problem == _LIMIT:
+            ids = f"[{layout.base}, {layout.base + self._limit})"
+            raise file.error(number, line, f"has the id {seen}, but those of {self._limit:,} nodes are in {ids}")
+        if not _is_decodable(line, file.block_encoding):
+            raise file.error(
+                number, line, f"is not {file.block_encoding}; pass encoding=, or a text file if it is none"
+            )
         has = f"has {seen} column{'s' * (seen != 1)}, but the lines before have {layout.fields}"
         problem_text, remedy = {
             _WIDTH: (has, "the file is damaged here" if layout.entries is not None else ADJACENCY),
@@ -221,14 +228,10 @@ class _PairReader:
             ),
             _NEGATIVE: (f"has an id below {layout.base} in column {seen}", self._low_remedy()),
             _LARGE: (f"has an id above {_LARGEST_ID} in column {seen}", "number the nodes from 0 without gaps"),
-            _LIMIT: (
-                f"has the id {seen}, but ids are in [{layout.base}, {layout.base + self._limit})",
-                "get the file again" if layout.num_nodes is not None else "check the number of nodes and the base",
-            ),
             _QUOTE: (f"has a quote in column {seen} that does not end", "close it on the same line"),
             _WEIGHT: (f"has no weight of at most {_WEIGHT_BYTES} characters in column {seen}", "write a number there"),
         }[problem]
-        raise not_an_edge_list(self.text.file, number, line, problem_text, remedy)
+        raise not_an_edge_list(file, number, line, problem_text, remedy)
 
     def _low_remedy(self) -> str:
         if self.layout.num_nodes is not None:
@@ -290,6 +293,14 @@ def _end_of_line(text: bytes, count: int, begin: int = 0) -> int:
         return begin
     last = next(islice(_LINE_END.finditer(text, begin), count - 1, None), None)
     return len(text) if last is None else last.end()
+
+
+def _is_decodable(line: bytes, encoding: str) -> bool:
+    try:
+        line.decode(encoding)
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _is_float(word: bytes) -> bool:
