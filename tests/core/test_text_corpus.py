@@ -7,11 +7,13 @@ import lzma
 import zipfile
 from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import networkx as nx
 import numpy as np
 import pytest
 import scipy.io
+import scipy.sparse
 
 import workbench as wb
 from tests.core.text_corpus import BANNER, CASES, EDGES, LINES, Case, matrix
@@ -118,7 +120,10 @@ def test_weights(tmp_path: Path) -> None:
     for name, dense in matrices.items():
         path = tmp_path / f"{name}.mtx"
         path.write_text(matrix(dense, **({"field": "pattern"} if name == "pattern" else {"precision": 17})))
-        file, expected = wb.EdgeFile(path, chunk_edges=3), scipy.io.mmread(path).toarray()
+        file, expected = (
+            wb.EdgeFile(path, chunk_edges=3),
+            np.asarray(scipy.sparse.coo_array(scipy.io.mmread(path)).todense()),
+        )
         found = np.zeros((4, 4))
         for src, dst, weight in file.with_weights():
             found[src, dst] = weight
@@ -163,7 +168,7 @@ def test_a_matrix_tells_its_number_of_nodes(tmp_path: Path) -> None:
 def test_arguments_of_text(tmp_path: Path) -> None:
     np.save(tmp_path / "a.npy", np.array(EDGES))
     (tmp_path / "a.txt").write_text(LINES)
-    for options, words in (
+    cases: tuple[tuple[dict[str, Any], str], ...] = (
         ({"columns": (0, 0)}, r"columns is \(0, 0\); it must be"),
         ({"columns": "01"}, r"columns is '01'"),
         ({"columns": (0,)}, r"columns is \(0,\)"),
@@ -171,12 +176,13 @@ def test_arguments_of_text(tmp_path: Path) -> None:
         ({"skip": -1}, r"skip is -1"),
         ({"base": 2}, r"base is 2"),
         ({"encoding": "no such"}, r"encoding is 'no such'"),
-    ):
+    )
+    for options, words in cases:
         with pytest.raises(ValueError, match=words):
             wb.EdgeFile(tmp_path / "a.txt", **options)
     with pytest.raises(ValueError, match=r"skip is 1, but a\.npy is not text; omit it"):
         wb.EdgeFile(tmp_path / "a.npy", skip=1)
-    assert edges_in(wb.EdgeFile(tmp_path / "a.txt", columns=list(np.arange(2)))) == EDGES
+    assert edges_in(wb.EdgeFile(tmp_path / "a.txt", columns=tuple(np.arange(2).tolist()))) == EDGES
 
 
 @pytest.mark.slow

@@ -43,11 +43,11 @@ def matrix(values: Any, **options: Any) -> str:
 
 def matrix_edges(text: str) -> list[tuple[int, int]]:
     """What scipy reads: row and column of every entry."""
-    found = scipy.io.mmread(io.BytesIO(text.encode())).tocoo()
+    found: Any = scipy.sparse.coo_array(scipy.io.mmread(io.BytesIO(text.encode())))
     return sorted(zip(found.row.tolist(), found.col.tolist(), strict=True))
 
 
-def csv(table: pd.DataFrame, **options: Any) -> str:
+def csv(table: Any, **options: Any) -> str:
     return table.to_csv(**options)
 
 

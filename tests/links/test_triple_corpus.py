@@ -25,7 +25,7 @@ HEADER = "looks like a header and is skipped"
 
 def named(kg: wb.KnowledgeGraph, part: str = "train") -> list[tuple[str, str, str]]:
     assert kg.entity_names is not None and kg.relation_names is not None
-    e, r = kg.entity_names, kg.relation_names
+    e, r = list(kg.entity_names), list(kg.relation_names)
     return [(e[h], r[t], e[o]) for h, t, o in getattr(kg, part).tolist()]
 
 
@@ -41,7 +41,7 @@ def zipped(data: bytes) -> bytes:
     return file.getvalue()
 
 
-def tsv(table: pd.DataFrame, **options: Any) -> str:
+def tsv(table: Any, **options: Any) -> str:
     return table.to_csv(sep="\t", **options)
 
 
@@ -175,7 +175,7 @@ def test_quoted_names(tmp_path: Path) -> None:
     assert named(wb.read_knowledge_graph(tmp_path / "a.tsv")) == literal
 
 
-def files(tmp_path: Path, **parts: list[tuple[str, str, str]]) -> dict[str, Path]:
+def files(tmp_path: Path, **parts: list[tuple[str, str, str]]) -> dict[str, Any]:
     for part, triples in parts.items():
         (tmp_path / f"{part}.tsv").write_text(text(triples))
     return {part: tmp_path / f"{part}.tsv" for part in parts}
@@ -248,7 +248,7 @@ def ranks(kg: wb.KnowledgeGraph, names: list[str], relations: list[str], test: t
     return wb.rank_triples(decoder, rows, test, known=kg)
 
 
-def as_published(kg: wb.KnowledgeGraph, folder: Path) -> dict[str, Path]:
+def as_published(kg: wb.KnowledgeGraph, folder: Path) -> dict[str, Any]:
     assert kg.entity_names is not None and kg.relation_names is not None
     return files(folder, **{part: named(kg, part) for part in ("train", "valid", "test")})
 
@@ -263,11 +263,14 @@ def wn18rr_like() -> wb.KnowledgeGraph:
     used = torch.cat((train, valid, test))[:, [0, 2]].unique()
     new = torch.full((300,), -1).index_put((used,), torch.arange(len(used)))
     train, valid, test = (torch.stack([new[t[:, 0]], t[:, 1], new[t[:, 2]]], 1) for t in (train, valid, test))
-    names = {"entity_names": [f"{i:08d}" for i in range(len(used))], "relation_names": [f"_rel{i}" for i in range(11)]}
+    names: dict[str, Any] = {
+        "entity_names": [f"{i:08d}" for i in range(len(used))],
+        "relation_names": [f"_rel{i}" for i in range(11)],
+    }
     return wb.KnowledgeGraph.build(train, valid, test, num_entities=len(used), num_relations=11, **names)
 
 
-def check_same(kg: wb.KnowledgeGraph, paths: dict[str, Path], count: int) -> wb.KnowledgeGraph:
+def check_same(kg: wb.KnowledgeGraph, paths: dict[str, Any], count: int) -> wb.KnowledgeGraph:
     """Text and arrays have the same candidates, filters and ranks."""
     train = paths.pop("train")
     read = wb.read_knowledge_graph(train, **paths, unseen="keep")

@@ -7,29 +7,20 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NamedTuple, NoReturn
+from typing import NoReturn
 
+from workbench.core.edge_fields import COMMENTS, are_integers, ends_of, separator_of, split
 from workbench.core.errors import DataError
+from workbench.core.matrix_market import matrix_market_layout
 from workbench.core.text_file import TextFile, shown
+from workbench.core.text_layout import Layout, LayoutOptions, MetisLayout
 
-Columns = tuple[int | str, ...]
-
-WHITESPACE = ""
 METIS_SUFFIXES = (".graph", ".metis")
 _MATRIX_SUFFIXES = (".mtx", ".mm")
-_SEPARATORS = (";", ",", "|", "\t")
 _LOOK_AHEAD = 1000  # lines that are compared before the first edge is believed
 _FEW = 50  # lines that tell the separator
-_COMMENTS = ("#", "%")
 
-_SOURCES = frozenset(("source", "src", "from", "u", "i", "row", "start", "citing", "follower", "1"))
-_DESTINATIONS = frozenset(
-    ("target", "dst", "dest", "destination", "to", "v", "j", "col", "column", "end", "cited", "followee", "2")
-)
-_FILLERS = frozenset(("node", "nodes", "id", "ids", "vertex", "idx", "index", "name"))
-_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
-_INTEGER = re.compile(r'"?\s*[+-]?\d+(\.0*)?\s*"?(\s+[#%].*)?')
 _BANNER = re.compile(r"%%?MatrixMarket\b(.*)", re.IGNORECASE)
 _KONECT = re.compile(r"%\s*(sym|asym|bip)(\s+\w+)?\s*$", re.IGNORECASE)
 _OTHER_FORMATS = (  # by the first line that is neither blank nor a comment
@@ -54,70 +45,6 @@ _NAMES = (
 )
 
 
-class Layout(NamedTuple):
-    """How the lines of a text are read.
-
-    Args:
-        lines: lines before the first edge.
-        separator: the character between fields; "": blanks and tabs.
-        fields: columns of every line.
-        source: position of the source among them.
-        destination: position of the destination.
-        weight: position of the weight; None: there is none.
-        base: the smallest id.
-        mirror: sign of the second direction of every entry off the diagonal; 0: it has one direction.
-        num_nodes: if the format tells it.
-        entries: if the format tells it.
-        may_be_sizes: the first line may say how many nodes and edges there are.
-    """
-
-    lines: int
-    separator: str
-    fields: int
-    source: int = 0
-    destination: int = 1
-    weight: int | None = None
-    base: int = 0
-    mirror: int = 0
-    num_nodes: int | None = None
-    entries: int | None = None
-    may_be_sizes: bool = False
-
-
-class MetisLayout(NamedTuple):
-    """How a METIS file is read: line i lists the neighbours of node i, from 1.
-
-    Args:
-        lines: lines before that of the first node.
-        num_nodes: number of nodes.
-        entries: neighbours of all nodes, twice the number of edges.
-        before: numbers before the first neighbour of a line: size and weights of the node.
-        step: numbers per neighbour: 2 with weights of edges.
-    """
-
-    lines: int
-    num_nodes: int
-    entries: int
-    before: int
-    step: int
-
-
-@dataclass(frozen=True)
-class LayoutOptions:
-    """What the caller says about a text.
-
-    Args:
-        columns: positions, from 0, or names of source, destination and, if it is to be read, weight; None: known by
-            the header or the format, or there are two.
-        skip: lines that are passed over before anything is recognised; None: none.
-        base: the smallest id; None: 0, or that of the format.
-    """
-
-    columns: Columns | None = None
-    skip: int | None = None
-    base: int | None = None
-
-
 def find_layout(
     file: TextFile, lines: Sequence[str], options: LayoutOptions, *, whole: bool = False
 ) -> Layout | MetisLayout | None:
@@ -133,9 +60,9 @@ def find_layout(
         DataError: it is no edge list, or nobody says which of its columns are source and destination.
     """
     if lines and (banner := _BANNER.match(lines[0])):
-        return _matrix_market(file, lines, banner[1].split(), options, whole)
+        return matrix_market_layout(file, lines, banner[1].split(), options, whole)
     first = options.skip or 0
-    while first < len(lines) and (not lines[first].strip() or lines[first].lstrip().startswith(_COMMENTS)):
+    while first < len(lines) and (not lines[first].strip() or lines[first].lstrip().startswith(COMMENTS)):
         first += 1
     if first < len(lines):
         return _Head(file, lines, first, options).layout()
@@ -168,7 +95,7 @@ class _Head:
             )
         konect = self._is_konect()
         numbers = self._row_numbers()
-        separator = _separator([self.lines[n] for n in numbers[:_FEW]])
+        separator = separator_of([self.lines[n] for n in numbers[:_FEW]])
         rows = [split(self.lines[n], separator) for n in numbers]
         return self._columns(rows, numbers, separator, konect)._replace(base=self.options.base or 0)
 
@@ -181,7 +108,7 @@ class _Head:
         found = (
             number
             for number in range(self.first, len(self.lines))
-            if self.lines[number].strip() and not self.lines[number].lstrip().startswith(_COMMENTS)
+            if self.lines[number].strip() and not self.lines[number].lstrip().startswith(COMMENTS)
         )
         return list(islice(found, _LOOK_AHEAD))
 
@@ -221,7 +148,7 @@ class _Head:
         if self.options.columns is not None:
             at = [self._position(column, names, width) for column in self.options.columns]
             return layout._replace(source=at[0], destination=at[1], weight=at[2] if len(at) > 2 else None)
-        if at := _ends(names):
+        if at := ends_of(names):
             return layout._replace(source=at[0], destination=at[1])
         if width == 2 or konect or (width == 3 and data[0][2].startswith("{")):
             sizes = width == 2 and not header and not konect and self.options.skip is None
@@ -236,16 +163,16 @@ class _Head:
         row, columns = rows[0], self.options.columns
         if named := [column for column in columns or () if isinstance(column, str)]:
             return not set(named) <= set(self._names_in_comment(separator))
-        if columns is None and _ends(row):
+        if columns is None and ends_of(row):
             return True
         ends = [column for column in (columns or (0, 1))[:2] if isinstance(column, int)]
-        numbers = [_are_integers(row, [end]) for end in ends]
+        numbers = [are_integers(row, [end]) for end in ends]
         if "" in row[:-1] and not (len(rows) > 1 and "" in rows[1][:-1]) and (columns is None or all(numbers)):
             self._fail(
                 "looks like the header that pandas writes above an index",
                 f"pass skip={self.first + 1}, and columns= with the positions of source and destination, from 0",
             )
-        return columns is not None and not any(numbers) and len(rows) > 1 and _are_integers(rows[1], ends)
+        return columns is not None and not any(numbers) and len(rows) > 1 and are_integers(rows[1], ends)
 
     def _names_in_comment(self, separator: str) -> list[str]:
         """The names in the last comment before the first edge, as SNAP writes them."""
@@ -288,56 +215,8 @@ def not_an_edge_list(file: TextFile, number: int, line: str | bytes, problem: st
     )
 
 
-def split(line: str, separator: str) -> list[str]:
-    """Divide a line into its fields, without blanks around them; quoted fields may contain the separator."""
-    if not separator:
-        found = re.findall(r'"(?:[^"]|"")*"\S*|\{.*|\S+', line)
-        end = next((i for i, field in enumerate(found) if field.startswith(_COMMENTS)), len(found))
-        return [_unquoted(field) for field in found[:end]]
-    if '"' not in line:
-        fields = line.split(separator)
-    else:
-        mark = re.escape(separator)
-        fields = [m[1] for m in re.finditer(rf'(?:^|{mark})(\s*"(?:[^"]|"")*"[^{mark}]*|[^{mark}]*)', line)]
-    return [_unquoted(field.strip()) for field in fields]
-
-
-def _unquoted(field: str) -> str:
-    return field[1:-1].strip() if len(field) > 1 and field[0] == field[-1] == '"' else field
-
-
 def _count(count: int) -> str:
     return f"{count} column" + "s" * (count != 1)
-
-
-def _separator(rows: list[str]) -> str:
-    """The character between two numbers of most of these lines; a tab only if names beside them have blanks."""
-
-    def found(separator: str) -> int:
-        fields = [split(row, separator) for row in rows]
-        if separator == "\t" and not any(" " in field for row in fields for field in row):
-            return 0
-        return sum(sum(_INTEGER.fullmatch(field) is not None for field in row) > 1 for row in fields)
-
-    best = max((*_SEPARATORS, WHITESPACE), key=found)  # the first of equals
-    return best if found(best) else next((s for s in _SEPARATORS[:-1] if s in rows[0] and s in rows[-1]), WHITESPACE)
-
-
-def _ends(names: Sequence[str]) -> tuple[int, int] | None:
-    """Positions of the columns whose names are those of source and destination, if one each has such a name."""
-    plain = [_plain(name) for name in names]
-    at = [[i for i, name in enumerate(plain) if name in known] for known in (_SOURCES, _DESTINATIONS)]
-    return (at[0][0], at[1][0]) if all(len(found) == 1 for found in at) else None
-
-
-def _plain(name: str) -> str:
-    """A name without the words that say nothing: "FromNodeId" is "from"; a number is no name."""
-    words = () if _INTEGER.fullmatch(name) else map(str.lower, _WORDS.findall(name))
-    return "".join(word for word in words if word not in _FILLERS)
-
-
-def _are_integers(row: Sequence[str], columns: Sequence[int]) -> bool:
-    return all(column < len(row) and _INTEGER.fullmatch(row[column]) for column in columns)
 
 
 def _suffix(file: TextFile) -> str:
@@ -345,49 +224,3 @@ def _suffix(file: TextFile) -> str:
     while suffixes and suffixes[-1] in (".gz", ".bz2", ".xz", ".zip"):
         suffixes.pop()
     return suffixes[-1] if suffixes else ""
-
-
-_BANNER_WORDS = (
-    (("matrix",), "write the graph as a matrix"),
-    (("coordinate",), "an array has no edges: write scipy.sparse.coo_array(a) with scipy.io.mmwrite"),
-    (("real", "double", "integer", "unsigned-integer", "pattern"), "write the real part or the pattern"),
-    (("general", "symmetric", "skew-symmetric", "hermitian"), "write a general matrix"),
-)
-
-
-def _matrix_market(
-    file: TextFile, lines: Sequence[str], words: list[str], options: LayoutOptions, whole: bool
-) -> Layout | None:
-    """The layout of a matrix in coordinates: row and column are source and destination, ids begin at 1.
-
-    Source: Boisvert, Pozo and Remington, "The Matrix Market exchange formats" (NISTIR 5935, 1996).
-    """
-    if options.columns is not None or options.skip is not None or options.base not in (None, 1):
-        raise DataError(
-            f"{file.path}, line 1: {shown(lines[0])} says how the file is to be read; omit columns=, skip= and base="
-        )
-    words = [word.lower() for word in words] + [""] * 4
-    for word, (known, remedy) in zip(words, _BANNER_WORDS, strict=False):
-        if word not in known:
-            raise file.error(1, lines[0], f"has {word!r} where {' or '.join(known)} is needed; {remedy}")
-    at = next((i for i, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("%")), None)
-    if at is None:
-        if whole:
-            raise DataError(f"{file.path} ends before the line with the size of the matrix; get it again")
-        return None
-    sizes = lines[at].split()
-    if len(sizes) != 3 or not all(map(str.isdecimal, sizes)):
-        raise file.error(at + 1, lines[at], "must be the size of the matrix: rows, columns and entries; get it again")
-    rows, columns, entries = map(int, sizes)
-    if rows != columns:
-        raise file.error(
-            at + 1,
-            lines[at],
-            "is the size of a rectangular matrix, whose rows and columns are different nodes; write a square matrix, "
-            "in which columns are numbered after the rows",
-        )
-    weight = None if words[2] == "pattern" else 2
-    mirror = {"general": 0, "skew-symmetric": -1}.get(words[3], 1)
-    return Layout(
-        at + 1, WHITESPACE, 2 + (weight is not None), 0, 1, weight, 1, mirror, num_nodes=rows, entries=entries
-    )

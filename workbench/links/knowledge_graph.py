@@ -92,7 +92,7 @@ class KnowledgeGraph:
             name: name for display and for recorded runs.
             entity_names: one per entity, if published.
             relation_names: one per relation, if published.
-            notes: what its reader kept or dropped.
+            notes: as of the record.
 
         Raises:
             TypeError: if triples are not integers.
@@ -100,16 +100,8 @@ class KnowledgeGraph:
             IndexError: if an entity or a relation is out of range.
         """
         triples = [t.to(torch.int64) if type_name(t) == "torch.int32" else t for t in (train, valid, test)]
-        graph = cls(
-            *triples,
-            num_entities=num_entities,
-            num_relations=num_relations,
-            name=name,
-            fingerprint="",
-            entity_names=entity_names,
-            relation_names=relation_names,
-            notes=tuple(notes),
-        )
+        names = {"name": name, "entity_names": entity_names, "relation_names": relation_names, "notes": tuple(notes)}
+        graph = cls(*triples, num_entities=num_entities, num_relations=num_relations, fingerprint="", **names)
         return replace(graph.validate(), fingerprint=content_digest(graph._tensors()))
 
     def validate(self) -> "KnowledgeGraph":
@@ -227,11 +219,10 @@ class KnowledgeGraph:
         return {part: getattr(self, part) for part in _PARTS}
 
     def _sizes(self) -> dict[str, str]:
-        train, valid, test = (f"{len(triples):,}" for triples in self._tensors().values())
         return {
             "entities": f"{self.num_entities:,}",
             "relations": f"{self.num_relations:,}",
-            "train / valid / test": f"{train} / {valid} / {test}",
+            "train / valid / test": " / ".join(f"{len(triples):,}" for triples in self._tensors().values()),
             "bytes": format_bytes(sum(t.numel() * t.element_size() for t in self._tensors().values())),
         } | ({"notes": "; ".join(self.notes)} if self.notes else {})
 

@@ -1,22 +1,20 @@
 """`read_knowledge_graph`: a knowledge graph from text files with a triple of names per line."""
 
-import csv
-import json
 import os
-import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Literal, NoReturn
+from typing import Literal
 
 import torch
 from torch import Tensor
 
-from workbench.core.errors import DataError, check_at_least, check_choice, check_seed
+from workbench.core.errors import DataError, check_choice, check_seed
 from workbench.core.randomness import Purpose, permutation, stream
-from workbench.core.text_file import TextFile, shown
+from workbench.core.text_file import TextFile
 from workbench.links.knowledge_graph import KnowledgeGraph
+from workbench.links.triple_lines import TripleFile, TripleForm
 
 _PathLike = str | os.PathLike[str]
 _Names = dict[str, int]
@@ -24,17 +22,7 @@ _Triple = tuple[int, int, int]
 _Policy = Literal["refuse", "keep", "drop"]
 
 _POLICIES = ("refuse", "keep", "drop")
-_QUOTING = (",", ";", "|")  # in tables of these, names that contain the separator are quoted
 _FEW = 10  # triples, with fewer of which a name that is used once says nothing
-
-_HEADS = frozenset(("head", "h", "subject", "subj", "s", "source", "src", "from", "start", "left", "1", "e1"))
-_RELATIONS = frozenset(
-    ("relation", "rel", "r", "predicate", "pred", "p", "property", "edge", "type", "label", "relationship", "edgetype")
-)
-_RELATIONS |= {"relationtype", "relationlabel", "edgelabel", "link", "linktype", "attribute", "verb"}
-_TAILS = frozenset(("tail", "t", "object", "obj", "o", "target", "dst", "to", "end", "right", "2", "e2", "destination"))
-_FILLERS = frozenset(("id", "name", "entity", "node", "uri", "iri", "index", "concept"))
-_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 
 def read_knowledge_graph(
@@ -95,7 +83,7 @@ def read_knowledge_graph(
     check_choice("unseen", unseen, _POLICIES)
     check_choice("overlap", overlap, _POLICIES)
     seed = check_seed(seed)
-    form = _Form(separator, None if columns is None else tuple(columns), skip, encoding)
+    form = TripleForm(separator, None if columns is None else tuple(columns), skip, encoding)
     paths = {
         part: Path(path) for part, path in (("train", train), ("valid", valid), ("test", test)) if path is not None
     }
@@ -119,170 +107,11 @@ def read_knowledge_graph(
     )
 
 
-@dataclass(frozen=True)
-class _Form:
-    """How the lines of all files are read."""
-
-    separator: str
-    columns: tuple[int | str, ...] | None
-    skip: int | None
-    encoding: str | None
-
-    def __post_init__(self) -> None:
-        if not isinstance(self.separator, str) or not self.separator:
-            raise ValueError(f'separator is {self.separator!r}; it must be text, such as "\\t", "," or " "')
-        if self.skip is not None:
-            check_at_least("skip", self.skip, 0)
-        if self.columns is None:
-            return
-        if len(self.columns) != 3 or len(set(self.columns)) < 3 or len({type(c) is str for c in self.columns}) > 1:
-            raise ValueError(
-                f"columns is {self.columns!r}; it must be three positions, or names, of head, relation, tail"
-            )
-        for column in self.columns:
-            if not isinstance(column, str):
-                check_at_least("columns", column, 0)
-        object.__setattr__(self, "columns", tuple(c if isinstance(c, str) else int(c) for c in self.columns))
-
-    def fields(self, line: str) -> list[str]:
-        """Divide a line; a separator at its end is not one more field."""
-        if self.separator == " ":
-            return line.split()
-        if '"' in line and self.separator in _QUOTING:
-            fields = next(csv.reader([line], delimiter=self.separator, skipinitialspace=True, strict=True))
-        else:
-            fields = line.split(self.separator)
-        fields = [part.strip() for part in fields]
-        return fields[:-1] if self.columns is None and len(fields) > 3 and not fields[-1] else fields
-
-
-@dataclass(frozen=True)
-class _TripleFile:
-    """The triples of one file."""
-
-    file: TextFile
-    form: _Form
-
-    def triples(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield the number of every line with a triple, and head, relation and tail."""
-        rows = self._rows()
-        first = next(rows, None)
-        if first is None:
-            return
-        number, line, fields = first
-        columns = self._header(number, line, fields)
-        if columns is None:
-            columns = self._given_columns()
-            if len(fields) <= max(columns) or (self.form.columns is None and len(fields) != 3):
-                self._fail(number, line, fields, first=True)
-            yield number, self._names(number, line, fields, columns)
-        count = len(fields)
-        for number, line, fields in rows:
-            if len(fields) != count:
-                self._fail(number, line, fields, count=count)
-            yield number, self._names(number, line, fields, columns)
-
-    def _rows(self) -> Iterator[tuple[int, str, list[str]]]:
-        """Yield the number, the text and the fields of every line that is neither blank nor a comment."""
-        begun, skip = False, self.form.skip
-        for number, line in self.file.lines():
-            if number <= (skip or 0):
-                continue
-            line = line.lstrip("\ufeff")
-            if not line.strip():
-                continue
-            try:
-                fields = self.form.fields(line)
-            except csv.Error as error:
-                raise self.file.error(number, line, f"has a quote that does not end ({error}); correct it") from None
-            if line.startswith("#") and self._is_comment(number, line, fields, begun):
-                continue
-            begun = True
-            yield number, line, fields
-
-    def _is_comment(self, number: int, line: str, fields: list[str], begun: bool) -> bool:
-        if len(fields) == 1:
-            return True
-        if begun or self.form.skip is not None:
-            return False
-        if len(fields) != 3 or not all(fields):
-            return True
-        if not line[1:2].isspace():
-            return False
-        if _roles(self.form.fields(line[1:].strip())) is None:
-            self._warn(number, line, "is taken for a comment; pass skip=0 if it is a triple")
-        return True
-
-    def _header(self, number: int, line: str, fields: list[str]) -> tuple[int, ...] | None:
-        """Return the positions of head, relation and tail if the first line is a header."""
-        columns = self.form.columns
-        if columns and isinstance(columns[0], str):
-            if any(fields.count(str(column)) != 1 for column in columns):
-                raise self.file.error(number, line, f"does not name each of {columns} once; pass positions in columns=")
-            return tuple(fields.index(str(column)) for column in columns)
-        roles = _roles(fields) if self.form.skip is None else None
-        if roles is None:
-            return None
-        others = [names[roles[1]] for row, _, names in self._rows() if row != number and len(names) > roles[1]]
-        if not others or fields[roles[1]] in others:  # a relation of this name, or nothing but this line
-            return None
-        positions = roles if columns is None else self._given_columns()
-        self._warn(
-            number,
-            line,
-            f"looks like a header and is skipped (head, relation and tail are columns {positions}, from 0); pass "
-            f"skip={number} if it is one, skip=0 if it is a triple",
-        )
-        return positions
-
-    def _given_columns(self) -> tuple[int, ...]:
-        return tuple(column for column in self.form.columns or () if isinstance(column, int)) or (0, 1, 2)
-
-    def _names(self, number: int, line: str, fields: list[str], columns: tuple[int, ...]) -> list[str]:
-        names = [fields[column] for column in columns]
-        if not all(names):
-            self._fail(number, line, fields)
-        return names
-
-    def _fail(self, number: int, line: str, fields: list[str], *, first: bool = False, count: int = 3) -> NoReturn:
-        """Refuse a line without three names, or without as many columns as the lines before."""
-        given, remedy = self.form.separator, ""
-        if len(fields) == 1 and (other := self._other_separator(line)):
-            remedy = f"; pass separator={json.dumps(other)}"
-        elif first and len(fields) > 3 and self.form.columns is None:
-            remedy = "; pass columns= with the positions of head, relation and tail, from 0"
-        elif first:
-            remedy = f"; pass skip={number} if it is no triple"
-            if fields[0].isdecimal():
-                remedy += ' (files "…2id.txt" of OpenKE: separator=" ", columns=(0, 2, 1): head, tail, relation)'
-        must = "must have three: head, relation, tail"
-        if count != 3 or self.form.columns is not None:
-            most = max(count, 1 + max(self._given_columns()))
-            must = f"must have {most} columns, three with names: head, relation, tail"
-        raise DataError(
-            f"{self.file.path}, line {number}: {shown(line)} has {sum(map(bool, fields))} names between {given!r}; it "
-            f"{must}{remedy}"
-        )
-
-    def _other_separator(self, line: str) -> str | None:
-        """A separator that divides a line into three names."""
-        for separator in ("\t", ",", ";", "|", " "):
-            try:
-                if separator != self.form.separator and len(_Form(separator, None, None, None).fields(line)) == 3:
-                    return separator
-            except csv.Error:
-                continue
-        return None
-
-    def _warn(self, number: int, line: str, text: str) -> None:
-        warnings.warn(f"{self.file.path}, line {number}: {shown(line)} {text}", stacklevel=6)
-
-
 @dataclass
 class _Reader:
     """Numbers the names of all files: those of training first."""
 
-    form: _Form
+    form: TripleForm
     unseen: _Policy
     overlap: _Policy
     entities: _Names = field(default_factory=_Names)
@@ -294,9 +123,8 @@ class _Reader:
     def read(self, part: str, path: Path) -> Tensor:
         """Read the triples of one file, int64 [n, 3]."""
         found, places = list[_Triple](), list[int]()
-        own = dict[_Triple, int]()
-        repeated = list[tuple[int, int]]()
-        for line, (head, relation, tail) in _TripleFile(TextFile(path, self.form.encoding), self.form).triples():
+        own, repeated = dict[_Triple, int](), list[tuple[int, int]]()
+        for line, (head, relation, tail) in TripleFile(TextFile(path, self.form.encoding), self.form).triples():
             triple = (
                 self.entities.setdefault(head, len(self.entities)),
                 self.relations.setdefault(relation, len(self.relations)),
@@ -344,8 +172,7 @@ class _Reader:
             f"{relations:,} relations)"
         )
         if self.unseen == "refuse":
-            row = int(bad.nonzero()[0, 0])
-            column = int(new[row].nonzero()[0, 0])
+            row, column = new.nonzero()[0].tolist()
             names = self.relations if column == 1 else self.entities
             value = next(name for name, number in names.items() if number == int(triples[row, column]))
             raise DataError(
@@ -392,34 +219,16 @@ class _Reader:
         ends, others = triples[1:, [0, 2]], triples[1:, 1]
         if bool((others == relation).any()) or bool(((ends == head) | (ends == tail)).any()):
             return
-        if int(others.unique(return_counts=True)[1].min()) > 1 and self._is_new(relation):
+        if int(others.unique(return_counts=True)[1].min()) > 1 and relation >= self.trained[1]:
             warnings.warn(
                 f"{path}, line {places[0]} may be a header, because no other line has its names; it is read as a "
                 f"triple: pass skip={places[0]} if it is a header, skip=0 if not",
                 stacklevel=4,
             )
 
-    def _is_new(self, relation: int) -> bool:
-        return not self.trained[1] or relation >= self.trained[1]
-
 
 def _or_header(line: int) -> str:
-    return f"; if line {line} is a header, pass skip={line}" if line == 1 else ""
-
-
-def _roles(fields: Iterable[str]) -> tuple[int, int, int] | None:
-    """Positions of head, relation and tail among the names of a header; None: these are no such names."""
-    plain = [_plain(name) for name in fields]
-    at = [[i for i, name in enumerate(plain) if name in known] for known in (_HEADS, _RELATIONS, _TAILS)]
-    if len(plain) < 3 or any(len(found) != 1 for found in at):
-        return None
-    return at[0][0], at[1][0], at[2][0]
-
-
-def _plain(name: str) -> str:
-    if name.isdecimal():
-        return ""
-    return "".join(word for word in map(str.lower, _WORDS.findall(name)) if word not in _FILLERS)
+    return "; if line 1 is a header, pass skip=1" if line == 1 else ""
 
 
 def _split(triples: Tensor, held_out: float, seed: int) -> list[Tensor]:
