@@ -156,7 +156,12 @@ def test_what_only_may_be_a_header_warns(tmp_path: Path) -> None:
         assert named(wb.read_knowledge_graph(path))[0] == ("Kopf", "Beziehung", "Ende")
     assert named(wb.read_knowledge_graph(path, skip=1)) == rows
     assert len(wb.read_knowledge_graph(path, skip=0).train) == 1 + len(rows)
-    for triples in ([("h", "r", "t"), ("t", "r", "h")], [("subject", "relation", "object")]):  # in use, or all there is
+    short = [("e1", "r", "e2"), ("e2", "s", "e3")]
+    for triples in (
+        [("h", "r", "t"), ("t", "r", "h")],
+        [("subject", "relation", "object")],
+        short,
+    ):  # in use, or all there is
         path.write_text(text(triples))
         assert named(wb.read_knowledge_graph(path)) == triples
     path.write_text("# x\ty\tz\na\tr\tb\n")

@@ -127,8 +127,11 @@ class TripleFile:
         roles = _roles(fields) if self.form.skip is None else None
         if roles is None:
             return None
-        others = [names[roles[1]] for row, _, names in self._rows() if row != number and len(names) > roles[1]]
-        if not others or fields[roles[1]] in others:  # a relation of this name, or nothing but this line
+        others = [names for row, _, names in self._rows() if row != number and len(names) == len(fields)]
+        used = {names[roles[1]] for names in others}
+        if all(len(fields[role]) < 3 for role in roles):  # "e1", "h" may be names: a header's are in no other line
+            used.update(name for names in others for name in names)
+        if not others or not used.isdisjoint(fields[role] for role in roles):
             return None
         positions = roles if columns is None else self._given_columns()
         self._warn(
