@@ -41,7 +41,7 @@ def test_binary_formats(tmp_path: Path, dtype: str, chunk_edges: int) -> None:
     ("name", "text"),
     [
         ("a.txt", "# Nodes: 20\n# From To\n" + lines("\t")),
-        ("a.edges", "% a comment\n" + lines(" ", " 0.5 17")),
+        ("a.edges", "% a comment\n" + lines(" ")),
         ("a.csv", lines(",")),
         ("a.tsv", lines("  ;")),
     ],

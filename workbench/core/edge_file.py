@@ -1,15 +1,18 @@
 """`EdgeFile`: an edge list on disk, read in chunks."""
 
 import os
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from workbench.core.edge_stream import CHUNK_EDGES
+from workbench.core.edge_text import EdgeText
 from workbench.core.errors import DataError, check_at_least, check_choice
+from workbench.core.text_file import TextFile
+from workbench.core.text_layout import Columns, LayoutOptions
 
 _DTYPES = {"int32": np.int32, "int64": np.int64}
 _RAW = (".bin", ".raw")
@@ -22,18 +25,28 @@ class EdgeFile:
     Formats by the file's suffix:
     - `.npy`: an int32 or int64 array of shape [2, num_edges] (sources, destinations) or [num_edges, 2];
     - `.bin`, `.raw`: pairs source, destination in the machine's byte order and nothing else; needs `dtype`;
-    - any other: text with an edge per line, source and destination first, separated by blanks, tabs, commas or
-      semicolons; lines that begin with the same `#` or `%` as the first line are comments; may be compressed (`.gz`).
+    - any other: text, which may be compressed (gzip, bzip2, xz, or a ZIP archive of one file).
+
+    Text has an edge per line, separated by blanks, tabs, commas, semicolons or bars, in any order of lines. Blank lines
+    and lines that begin with `#` or `%` are passed over. A line with more than source and destination needs `columns`,
+    unless a header names both ("source,target,weight", "# FromNodeId ToNodeId Sign"); such a header is recognised. The
+    banner of Matrix Market is honoured: ids from 1, both directions of a symmetric matrix, row = source; files named
+    `.graph` or `.metis` are adjacency lists as METIS reads them. Everything else is refused with its line.
 
     Args:
         path: the file.
         dtype: "int32" or "int64", of a raw file.
         chunk_edges: edges per chunk, at least 1. Results of streaming algorithms do not depend on it.
+        columns: of text, source and destination, and optionally weight: positions, from 0, or names in the header.
+        skip: of text, lines before everything else that are not read.
+        base: of text, the id of the first node, 0 or 1, which becomes 0; None: 0, or that of the format.
+        encoding: of text; None: UTF-8, or that of the file's byte order mark.
 
     Raises:
         FileNotFoundError: if there is no such file.
         DataError: if the file does not have its format; for text, when the line is read.
-        ValueError: if `dtype` is missing, or given for a file that is not raw.
+        ValueError: if `dtype` is missing, or given for a file that is not raw; or an argument of text is given for
+            another file, or out of range.
 
     >>> list(EdgeFile(tmp_path / "edges.txt"))  # doctest: +SKIP
     [(array([0, 2]), array([1, 1]))]
@@ -42,6 +55,10 @@ class EdgeFile:
     path: str | os.PathLike[str]
     dtype: str | None = None
     chunk_edges: int = CHUNK_EDGES
+    columns: Columns | None = field(default=None, kw_only=True)
+    skip: int | None = field(default=None, kw_only=True)
+    base: int | None = field(default=None, kw_only=True)
+    encoding: str | None = field(default=None, kw_only=True)
 
     def __post_init__(self) -> None:
         check_at_least("chunk_edges", self.chunk_edges, 1)
@@ -52,23 +69,57 @@ class EdgeFile:
             raise ValueError(f"dtype is {self.dtype!r} for {self._file.name}; {needed}")
         if self.dtype is not None:
             check_choice("dtype", self.dtype, _DTYPES)
-        if not self._is_text:
-            self._pairs()
+        if self._is_text:
+            self._check_columns()
+            self._text()
+        else:
+            self._check_binary()
 
     @property
     def num_edges(self) -> int | None:
         """Number of edges; None for text, which tells it only at its end."""
         return None if self._is_text else self._pairs().shape[1]
 
+    @property
+    def num_nodes(self) -> int | None:
+        """Number of nodes, if the format tells it: Matrix Market and METIS."""
+        return self._text().num_nodes() if self._is_text else None
+
     def __iter__(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
         """Yield sources and destinations of consecutive edges."""
         if self._is_text:
-            yield from self._text_chunks()
+            for src, dst, _ in self._text().chunks(self.chunk_edges):
+                yield src, dst
             return
         pairs = self._pairs()
         for start in range(0, pairs.shape[1], self.chunk_edges):
             src, dst = pairs[:, start : start + self.chunk_edges]
             yield np.array(src), np.array(dst)  # copies: pages of the file do not stay in memory
+
+    def with_weights(self) -> Iterator[tuple[np.ndarray, np.ndarray, np.ndarray]]:
+        """Yield sources, destinations and weights, float64, of consecutive edges of a text.
+
+        Weights are those of Matrix Market (1 for a pattern), or those of the third of `columns`.
+
+        Raises:
+            ValueError: the file has no weights that are known.
+            DataError: a line does not have its format.
+        """
+        if not self._is_text:
+            raise ValueError(f"{self._file.name} has no weights; only text has")
+        for src, dst, weight in self._text().chunks(self.chunk_edges, weights=True):
+            assert weight is not None
+            yield src, dst, weight
+
+    def line_of(self, limit: int) -> str | None:
+        """Return the file and line of the first edge with an id of at least `limit`, for messages; None: not known."""
+        if self._is_text:
+            try:
+                for _ in self._text(limit).chunks(self.chunk_edges):
+                    pass
+            except DataError as error:
+                return str(error)
+        return None
 
     @property
     def _file(self) -> Path:
@@ -112,35 +163,31 @@ class EdgeFile:
             )
         return array
 
-    def _text_chunks(self) -> Iterator[tuple[np.ndarray, np.ndarray]]:
-        import pandas as pd
+    def _text(self, limit: int | None = None) -> EdgeText:
+        options = LayoutOptions(self.columns, self.skip, self.base)
+        return EdgeText(TextFile(self._file, self.encoding), options, limit)
 
-        options: dict[str, Any] = {"header": None, "usecols": [0, 1], "dtype": np.int64, **self._dialect()}
-        try:
-            reader: Any = pd.read_csv(self._file, chunksize=self.chunk_edges, **options)
-            with reader:
-                for frame in reader:
-                    yield frame[0].to_numpy(), frame[1].to_numpy()
-        except pd.errors.EmptyDataError:
+    def _check_columns(self) -> None:
+        """Check the arguments of text."""
+        if self.skip is not None:
+            check_at_least("skip", self.skip, 0)
+        if self.base is not None:
+            check_at_least("base", self.base, 0, most=1)
+        if self.columns is None:
             return
-        except (ValueError, OverflowError, OSError) as error:
-            raise DataError(
-                f"{self._file} is not an edge list ({error}); every line must begin with two whole numbers"
-            ) from error
+        columns = tuple(self.columns) if isinstance(self.columns, Sequence) else ()
+        if isinstance(self.columns, str) or not 2 <= len(columns) <= 3 or len(set(columns)) < len(columns):
+            raise ValueError(f"columns is {self.columns!r}; it must be (source, destination) or these and a weight")
+        for column in columns:
+            if not isinstance(column, str):
+                check_at_least("columns", column, 0)
+        object.__setattr__(self, "columns", tuple(c if isinstance(c, str) else int(c) for c in columns))
 
-    def _dialect(self) -> dict[str, Any]:
-        """The separator and the character of comments, from the first lines."""
-        from pandas.io.common import get_handle
-
-        comment = None
-        with get_handle(self._file, "r", compression="infer") as handles:
-            for line in handles.handle:
-                if line[:1] in ("#", "%"):
-                    comment = comment or line[0]
-                elif line.strip():
-                    separator = next((mark for mark in ",;" if mark in line), r"\s+")
-                    return {"sep": separator, "comment": comment}
-        return {"comment": comment}
+    def _check_binary(self) -> None:
+        given = {name: getattr(self, name) for name in ("columns", "skip", "base", "encoding")}
+        if passed := [name for name, value in given.items() if value is not None]:
+            raise ValueError(f"{passed[0]} is {given[passed[0]]!r}, but {self._file.name} is not text; omit it")
+        self._pairs()
 
 
 def _mapped(file: Any, dtype: np.dtype) -> np.ndarray:

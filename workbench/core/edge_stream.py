@@ -1,14 +1,14 @@
 """The edges of a graph in chunks, from memory or from disk: what streaming algorithms read."""
 
 from collections.abc import Iterable, Iterator
-from typing import TypeAlias
+from typing import Protocol, TypeAlias, runtime_checkable
 
 import torch
 from torch import Tensor
 
-from workbench.core.errors import check_at_least, check_ids, check_type
+from workbench.core.errors import INT64_MAX, check_at_least, check_ids, check_type
 from workbench.core.graph import Graph
-from workbench.core.graph_build import ArrayLike, as_vector
+from workbench.core.graph_build import ArrayLike, as_vector, id_remedy
 
 CHUNK_EDGES = 1 << 20
 """Edges per chunk where the library chooses: 16 MiB of ids."""
@@ -17,8 +17,17 @@ EdgeSource: TypeAlias = Graph | Iterable[tuple[ArrayLike, ArrayLike]]
 """A graph, in memory or memory-mapped, or pairs (sources, destinations) of consecutive edges."""
 
 
+@runtime_checkable
+class EdgeLines(Protocol):
+    """Edges that can be found again in a file."""
+
+    def line_of(self, limit: int) -> str | None:
+        """Return the file and line of the first edge with an id of at least `limit`; None: not known."""
+        ...
+
+
 def count_nodes(edges: EdgeSource, num_nodes: int | None) -> int:
-    """Return the number of nodes: a graph knows it, a stream must be told.
+    """Return the number of nodes: a graph knows it, and so do some files; another stream must be told.
 
     Args:
         edges: where the edges come from.
@@ -29,14 +38,15 @@ def count_nodes(edges: EdgeSource, num_nodes: int | None) -> int:
         ValueError: if the number is missing, negative, or not that of the graph.
     """
     check_type("edges", edges, (Graph, Iterable), "pass a Graph, an EdgeFile or pairs (src, dst) of arrays")
-    if not isinstance(edges, Graph):
+    known: int | None = getattr(edges, "num_nodes", None)
+    if known is None:
         if num_nodes is None:
             raise ValueError("num_nodes is None, but a stream does not tell its number of nodes; pass num_nodes=")
         check_at_least("num_nodes", num_nodes, 0)
         return int(num_nodes)
-    if num_nodes not in (None, edges.num_nodes):
-        raise ValueError(f"num_nodes is {num_nodes}, but the graph has {edges.num_nodes} nodes; omit num_nodes")
-    return edges.num_nodes
+    if num_nodes not in (None, known):
+        raise ValueError(f"num_nodes is {num_nodes}, but the graph has {known} nodes; omit num_nodes")
+    return known
 
 
 def check_repeatable(edges: EdgeSource) -> None:
@@ -68,13 +78,22 @@ def edge_chunks(edges: EdgeSource, num_nodes: int) -> Iterator[tuple[Tensor, Ten
         ValueError: if sources and destinations differ in number.
         IndexError: if an id is out of range.
     """
+    lowest = INT64_MAX
     for number, chunk in enumerate(_graph_chunks(edges) if isinstance(edges, Graph) else edges):
         src, dst = _pair(chunk, number)
         if len(src) != len(dst):
             raise ValueError(
                 f"chunk {number} has {len(src)} sources, but {len(dst)} destinations; pass one of each per edge"
             )
-        yield _checked("src", src, number, num_nodes), _checked("dst", dst, number, num_nodes)
+        try:
+            checked = _checked("src", src, number, num_nodes), _checked("dst", dst, number, num_nodes)
+        except IndexError as error:
+            lowest = min(lowest, *(int(ids.min()) for ids in (src, dst) if ids.numel()))
+            place = edges.line_of(num_nodes) if isinstance(edges, EdgeLines) else None
+            raise IndexError(f"{error}; {id_remedy(lowest)}" + (f" ({place})" if place else "")) from None
+        if len(src):
+            lowest = min(lowest, int(checked[0].min()), int(checked[1].min()))
+        yield checked
 
 
 def _pair(chunk: object, number: int) -> tuple[Tensor, Tensor]:
@@ -91,10 +110,7 @@ def _pair(chunk: object, number: int) -> tuple[Tensor, Tensor]:
 def _checked(name: str, ids: Tensor, number: int, num_nodes: int) -> Tensor:
     if not ids.numel():
         return ids.new_zeros(0, dtype=torch.int64, device="cpu")  # an empty list becomes a vector of floats
-    try:
-        return check_ids(f"{name} of chunk {number}", ids.cpu(), num_nodes)
-    except IndexError as error:
-        raise IndexError(f"{error}; number the nodes from 0, or pass a larger num_nodes") from None
+    return check_ids(f"{name} of chunk {number}", ids.cpu(), num_nodes)
 
 
 def _graph_chunks(graph: Graph) -> Iterator[tuple[Tensor, Tensor]]:

@@ -56,6 +56,20 @@ def _as_ids(name: str, values: ArrayLike) -> Tensor:
     return ids if ids.dtype in ID_DTYPES else check_ids(name, ids, 0)
 
 
+def id_remedy(lowest: int) -> str:
+    """Return what to do about an id that is not below the number of nodes, without naming a number that may be wrong.
+
+    Args:
+        lowest: the smallest id that was seen. A larger number of nodes would accept ids from 1, and add a node 0.
+    """
+    if lowest > 0:
+        return (
+            f"number the nodes from 0: the smallest id so far is {lowest}, so subtract {lowest} if it is the first "
+            "node's (an EdgeFile of text: base=1)"
+        )
+    return "number the nodes from 0 without gaps, or pass the number of all nodes, those without edges included"
+
+
 def _largest_id(name: str, ids: Tensor) -> int:
     """Return the largest id, −1 for an empty vector."""
     if not ids.numel():
@@ -76,9 +90,9 @@ def _check_edges(src: Tensor, dst: Tensor, num_nodes: int | None) -> int:
     count = needed if num_nodes is None else num_nodes
     check_at_least("num_nodes", count, 0)
     if needed > count:
-        raise IndexError(
-            f"the edges contain node {needed - 1}, but num_nodes is {count}; pass num_nodes={needed} or more"
-        )
+        lowest = min(int(ids.min()) for ids in (src, dst))
+        remedy = id_remedy(lowest) if lowest else f"pass num_nodes={needed} or more if all ids are those of nodes"
+        raise IndexError(f"the edges contain node {needed - 1}, but num_nodes is {count}; {remedy}")
     if src.device.type == "cpu":
         check_fits(f"a graph of {count:,} nodes", _BYTES_PER_NODE * count, "number the nodes without gaps")
     return int(count)
@@ -181,7 +195,8 @@ def _count_types(types: Tensor | None, num_types: int | None, undirected: Undire
     if low < 0:
         raise IndexError(f"edge_type contains {low}; types can't be negative: number them from 0")
     if num_types is not None and high >= num_types:
-        raise IndexError(f"edge_type contains {high}, but num_edge_types is {num_types}; pass {high + 1} or more")
+        remedy = "number the types from 0: the smallest is 1" if low == 1 else f"pass {high + 1} or more"
+        raise IndexError(f"edge_type contains {high}, but num_edge_types is {num_types}; {remedy}")
     count = max(1, high + 1) if num_types is None else num_types
     if undirected and 2 * count * (max(1, num_nodes) if undirected is True else 1) >= 2**63:
         raise ValueError(f"{count} edge types of {num_nodes} nodes exceed 63 bits; number the types without gaps")

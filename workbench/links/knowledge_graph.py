@@ -33,6 +33,7 @@ class KnowledgeGraph:
         fingerprint: sha256 over the triples.
         entity_names: one per entity, if published.
         relation_names: one per relation, if published.
+        notes: what its reader kept or dropped that a comparison with other results must know.
 
     Raises:
         TypeError: if triples are not int64.
@@ -48,6 +49,7 @@ class KnowledgeGraph:
     fingerprint: str
     entity_names: Sequence[str] | None = None
     relation_names: Sequence[str] | None = None
+    notes: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         for part, triples in self._tensors().items():
@@ -77,6 +79,7 @@ class KnowledgeGraph:
         name: str = "unnamed",
         entity_names: Sequence[str] | None = None,
         relation_names: Sequence[str] | None = None,
+        notes: Sequence[str] = (),
     ) -> "KnowledgeGraph":
         """Validate the triples and compute the fingerprint.
 
@@ -89,6 +92,7 @@ class KnowledgeGraph:
             name: name for display and for recorded runs.
             entity_names: one per entity, if published.
             relation_names: one per relation, if published.
+            notes: as of the record.
 
         Raises:
             TypeError: if triples are not integers.
@@ -96,15 +100,8 @@ class KnowledgeGraph:
             IndexError: if an entity or a relation is out of range.
         """
         triples = [t.to(torch.int64) if type_name(t) == "torch.int32" else t for t in (train, valid, test)]
-        graph = cls(
-            *triples,
-            num_entities=num_entities,
-            num_relations=num_relations,
-            name=name,
-            fingerprint="",
-            entity_names=entity_names,
-            relation_names=relation_names,
-        )
+        names = {"name": name, "entity_names": entity_names, "relation_names": relation_names, "notes": tuple(notes)}
+        graph = cls(*triples, num_entities=num_entities, num_relations=num_relations, fingerprint="", **names)
         return replace(graph.validate(), fingerprint=content_digest(graph._tensors()))
 
     def validate(self) -> "KnowledgeGraph":
@@ -222,13 +219,12 @@ class KnowledgeGraph:
         return {part: getattr(self, part) for part in _PARTS}
 
     def _sizes(self) -> dict[str, str]:
-        train, valid, test = (f"{len(triples):,}" for triples in self._tensors().values())
         return {
             "entities": f"{self.num_entities:,}",
             "relations": f"{self.num_relations:,}",
-            "train / valid / test": f"{train} / {valid} / {test}",
+            "train / valid / test": " / ".join(f"{len(triples):,}" for triples in self._tensors().values()),
             "bytes": format_bytes(sum(t.numel() * t.element_size() for t in self._tensors().values())),
-        }
+        } | ({"notes": "; ".join(self.notes)} if self.notes else {})
 
     def __repr__(self) -> str:
         return (
