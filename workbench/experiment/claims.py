@@ -1,7 +1,7 @@
 """Shapes of claims, checked against a table: least value, ratio, monotone series, values within bounds.
 
-A value that is NaN or infinite is never the least, within a bound or in order: a table that contains one, of a point that
-finished, does not support the claim. Rows that have no such value by design are to be left out by the caller.
+A value that is NaN or infinite is never the least, within bounds or in order: a table that contains one, of a point
+that finished, does not support the claim. The caller leaves out rows that have no such value by design.
 """
 
 from collections.abc import Sequence

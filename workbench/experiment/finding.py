@@ -65,7 +65,7 @@ def failed_points(table: pd.DataFrame) -> list[Finding]:
 
 
 def undefined(table: pd.DataFrame, column: str) -> Any:
-    """Tell which values are NaN or infinite, so that no claim holds for them; failed points have a finding of their own.
+    """Tell which values are NaN or infinite; those of failed points are not meant, which have a finding of their own.
 
     Args:
         table: rows of a sweep.

@@ -1,6 +1,6 @@
 """Claims about expected values, checked against confidence intervals of means over independent runs.
 
-A run whose value is NaN or infinite has no expected value within bounds: with one of a point that finished, no claim holds.
+With a run whose value is NaN or infinite, there is no expected value: no claim holds, unless its point failed.
 """
 
 from collections.abc import Sequence
