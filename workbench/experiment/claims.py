@@ -213,7 +213,7 @@ def _rivalry(
 
 
 def _undefined_rivals(table: pd.DataFrame, value: str, among: str, methods: Sequence[str]) -> pd.DataFrame:
-    rows = table[table[among].isin(methods)]
+    rows: Any = table[table[among].isin(methods)]
     return rows[undefined(rows, value)]
 
 

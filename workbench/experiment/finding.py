@@ -74,11 +74,12 @@ def undefined(table: pd.DataFrame, column: str) -> Any:
     Returns:
         A boolean series.
     """
-    finite = pd.to_numeric(table[column], errors="coerce").abs().lt(float("inf"))
+    values: Any = pd.to_numeric(table[column], errors="coerce")
+    finite = values.abs().lt(float("inf"))
     return ~finite & (table["status"] == FINISHED) if "status" in table else ~finite
 
 
-def with_undefined(evidence: str, rows: pd.DataFrame, column: str, by: Sequence[str]) -> str:
+def with_undefined(evidence: str, rows: Any, column: str, by: Sequence[str]) -> str:
     """Add to evidence how many rows have an undefined value, if any, and the first of them.
 
     Args:
