@@ -98,7 +98,8 @@ def _simultaneous(
     table: pd.DataFrame, value: str, by: Sequence[str], least: float, most: float, confidence: float
 ) -> Any:
     """One row per case that has two runs: its interval, and whether that is entirely inside or outside the bounds."""
-    known: Any = table[~undefined(table, value)].dropna(subset=[value])
+    measured: Any = table[~undefined(table, value)]
+    known: Any = measured.dropna(subset=[value])
     runs: Any = known[known.duplicated([*by], keep=False)]
     if not len(runs):
         raise ValueError(f"nothing to check: no case of the table has {value} in two rows; run more repetitions")
