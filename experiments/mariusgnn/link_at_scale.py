@@ -215,12 +215,13 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     found, options = ratios(table), {"by": CASE, "form": ".3f"}
+    exact = "bytes read are those predicted"
     finished: Any = found[found.memory < float("inf")]  # the others lose "in-a-part" alone
     share = float(table.memory_share.max())
     kept = f"in COMET's order MRR is at least {KEPT:.0%} of that in memory"
     slower = f"from disk the triples trained per second are at most {SLOWER:.0%} fewer than in memory"
     checked = [
-        claims.within("predicted", "bytes read are those predicted", finished, value="bytes", least=1, most=1, **options),
+        claims.within("predicted", exact, finished, value="bytes", least=1, most=1, **options),
         claims.within("keeps-mrr", kept, finished, value="kept", least=KEPT, **options),
         claims.within("as-fast", slower, finished, value="slower", most=SLOWER, timed=True, **options),
     ]
