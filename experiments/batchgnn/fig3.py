@@ -107,6 +107,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     rows = shown(table)
+    bytes_of: Any = rows.groupby(CASE).topology_bytes
     falls: dict[str, Any] = {"along": "macrobatch", "by": CASE, "falling": True}
     return [
         claims.monotone("rows-fall", "fewer rows are fetched with larger macrobatches", rows, value="rows", **falls),
@@ -120,7 +121,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         claims.within(
             "topology-stays",
             "the bytes of topology do not depend on the size of the macrobatch",
-            rows.assign(spread=rows.groupby(CASE).topology_bytes.transform(lambda one: one.max() / one.min())),
+            rows.assign(spread=bytes_of.transform("max", skipna=False) / bytes_of.transform("min", skipna=False)),
             value="spread",
             by=[*CASE, "macrobatch"],
             least=1.0,

@@ -156,7 +156,7 @@ def with_systems(table: pd.DataFrame) -> pd.DataFrame:
 
 def best(table: pd.DataFrame) -> pd.DataFrame:
     """The best test of every run."""
-    return table.groupby([*RUN, "cached"], sort=False).accuracy.max().reset_index()
+    return table.groupby([*RUN, "cached"], sort=False).accuracy.max(skipna=False).reset_index()
 
 
 def differences(table: pd.DataFrame) -> pd.DataFrame:

@@ -181,8 +181,9 @@ def _axis_of(row: Any) -> str:
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     rows = shown(table)
     largest = rows.assign(fills=rows.needed_bytes / rows.capacity_bytes)
-    largest = largest.groupby(["dataset", "panel"], sort=False).fills.max().reset_index()
-    measured = rows.assign(error=rows.estimate_bytes / rows.peak_bytes.astype(float) - 1)
+    largest = largest.groupby(["dataset", "panel"], sort=False).fills.max(skipna=False).reset_index()
+    measured = rows[rows.peak_bytes.notna()]
+    measured = measured.assign(error=measured.estimate_bytes / measured.peak_bytes.astype(float) - 1)
     return [
         claims.monotone(
             f"{panel}-rises",

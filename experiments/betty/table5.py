@@ -1,11 +1,12 @@
 """Betty, Table 5: test accuracy with the whole batch and with micro-batches, for independent and for equal seeds."""
 
+from dataclasses import replace
 from typing import Any
 
 import pandas as pd
 
 from experiments.betty.curves import CurveConfig, curve_gaps, float32_rows, same_curves, training_curve
-from workbench.experiment.finding import Finding
+from workbench.experiment.finding import Finding, undefined, with_undefined
 from workbench.experiment.interval import mean_differences, mean_intervals
 
 Config = CurveConfig
@@ -60,7 +61,17 @@ def same_seed_gaps(table: pd.DataFrame) -> pd.Series:
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     """Check runs on the same batches exactly, and runs with independent seeds where they can show a difference."""
     apart = differences(table)
-    return [*same_curves(table), *no_difference(apart.query("half_width <= @RESOLUTION"))]
+    rows = shown(table)
+    lost = rows[undefined(rows, "test_accuracy")]
+    found = [
+        replace(
+            one,
+            held=one.held and lost.empty,
+            evidence=with_undefined(one.evidence, lost, "test_accuracy", [*CASE, "seed"]),
+        )
+        for one in no_difference(apart.query("half_width <= @RESOLUTION"))
+    ]
+    return [*same_curves(table), *found]
 
 
 def no_difference(known: pd.DataFrame) -> list[Finding]:

@@ -154,7 +154,7 @@ def best_f1(table: pd.DataFrame, by: Sequence[str]) -> pd.DataFrame:
     Returns:
         One row per run: `by` and `val_f1`.
     """
-    return table.groupby([*by], sort=False).val_f1.max().reset_index()
+    return table.groupby([*by], sort=False).val_f1.max(skipna=False).reset_index()
 
 
 def paired_differences(table: pd.DataFrame, *, value: str, by: Sequence[str], along: str, base: Any) -> pd.DataFrame:

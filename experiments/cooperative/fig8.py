@@ -19,7 +19,7 @@ def late_means(table: pd.DataFrame) -> pd.DataFrame:
     """Means over the second half of every run: one row per data set, seed and κ."""
     rows = with_numbers(table)
     late: Any = rows[rows.step > (1 - LATE) * rows.groupby("dataset").step.transform("max")]
-    return late.groupby([*RUN, "kappa"], sort=False)[VALUES].mean().reset_index()
+    return late.groupby([*RUN, "kappa"], sort=False)[VALUES].mean(skipna=False).reset_index()
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:

@@ -49,15 +49,17 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 
 def over_samplers(table: pd.DataFrame) -> pd.DataFrame:
     """Means over the samplers at every validation, as in the paper: one row per data set, seed, P and step."""
-    means: Any = table.groupby([*RUN, "num_parts", "step"], sort=False)[VALUES].mean()
+    means: Any = table.groupby([*RUN, "num_parts", "step"], sort=False)[VALUES].mean(skipna=False)
     return means.reset_index()
 
 
 def differences(table: pd.DataFrame) -> pd.DataFrame:
     """Differences of P parts from one batch with the same seed: of the best F1, and of the last loss, relative."""
     runs = [*RUN, "num_parts"]
-    best: Any = best_f1(table, [*runs, "sampler"]).groupby(runs, sort=False).val_f1.mean()
-    last: Any = over_samplers(table).sort_values("step", kind="stable").groupby(runs, sort=False).loss.last()
+    best: Any = best_f1(table, [*runs, "sampler"]).groupby(runs, sort=False).val_f1.mean(skipna=False)
+    last: Any = (
+        over_samplers(table).sort_values("step", kind="stable").groupby(runs, sort=False).loss.last(skipna=False)
+    )
     whole: Any = last.xs(1, level="num_parts")
     ends = pd.DataFrame({"val_f1": best, "loss": last / whole}).reset_index()
     apart = {

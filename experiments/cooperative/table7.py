@@ -111,7 +111,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         expected_within(
             "share-per-edge",
             "with random owners (P − 1)/P of the edges cross, within 1 %",
-            _random_shares(cooperative),
+            _edge_shares(cooperative),
             value="relative_share",
             by=CASE,
             least=0.99,
@@ -120,7 +120,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         claims.within(
             "share-per-id",
             "with random owners less than (P − 1)/P of the ids that a PE needs are of other PEs",
-            _random_shares(cooperative),
+            _id_shares(cooperative),
             value="relative_id_share",
             by=[*CASE, "hop", "run"],
             most=0.999,
@@ -164,13 +164,16 @@ def _by_hop(table: pd.DataFrame) -> pd.DataFrame:
     )
 
 
-def _random_shares(table: pd.DataFrame) -> pd.DataFrame:
-    """Shares of edges and ids that cross, relative to (P − 1)/P."""
+def _edge_shares(table: pd.DataFrame) -> pd.DataFrame:
+    """Share of edges that cross between random owners, relative to (P − 1)/P."""
     random = table.query("ownership == 'random'")
-    hops = _by_hop(random)
-    per_id = hops.assign(relative_id_share=hops.halo / hops.needed / (1 - 1 / hops.num_ranks))
-    per_edge = random[[*CASE, "run"]].assign(relative_share=random.cross_edge_share / (1 - 1 / random.num_ranks))
-    return pd.concat([per_edge, per_id])
+    return random[[*CASE, "run"]].assign(relative_share=random.cross_edge_share / (1 - 1 / random.num_ranks))
+
+
+def _id_shares(table: pd.DataFrame) -> pd.DataFrame:
+    """Share of ids of other PEs with random owners, relative to (P − 1)/P; a row per layer."""
+    hops = _by_hop(table.query("ownership == 'random'"))
+    return hops.assign(relative_id_share=hops.halo / hops.needed / (1 - 1 / hops.num_ranks))
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:

@@ -71,13 +71,13 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 def late_losses(table: pd.DataFrame) -> pd.DataFrame:
     """Mean loss at the end of every run."""
     late: Any = table[table.step > (1 - LATE) * table.groupby("dataset").step.transform("max")]
-    return late.groupby([*RUN, "method"], sort=False).loss.mean().reset_index()
+    return late.groupby([*RUN, "method"], sort=False).loss.mean(skipna=False).reset_index()
 
 
 def early_losses(table: pd.DataFrame) -> pd.DataFrame:
     """Mean loss of the first half of every run, which is lower the faster it falls."""
     early: Any = table[table.step <= 0.5 * table.groupby("dataset").step.transform("max")]
-    return early.groupby([*RUN, "method"], sort=False).loss.mean().reset_index()
+    return early.groupby([*RUN, "method"], sort=False).loss.mean(skipna=False).reset_index()
 
 
 def differences(found: pd.DataFrame, value: str) -> Any:

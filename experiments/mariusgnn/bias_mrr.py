@@ -14,7 +14,7 @@ BY = ["dataset", "model"]
 def means(table: pd.DataFrame) -> pd.DataFrame:
     """Mean bias and MRR of every order, over the runs, after the last epoch."""
     rows: Any = last_epochs(table).dropna(subset=["bias"])
-    found: Any = rows.groupby([*CASE, "model", "system"], sort=False)[["bias", "mrr"]].mean()
+    found: Any = rows.groupby([*CASE, "model", "system"], sort=False)[["bias", "mrr"]].mean(skipna=False)
     return found.reset_index()
 
 

@@ -55,7 +55,7 @@ def series(table: pd.DataFrame) -> pd.DataFrame:
     """Means over the seeds in two series: by l at the commonest p, and by p at the commonest l."""
     measured = ["mrr", "epoch_seconds", "disk_bytes", "num_loads", "bias"]
     grouped: Any = table.groupby(CASE)[measured]
-    means: Any = grouped.mean().reset_index()
+    means: Any = grouped.mean(skipna=False).reset_index()
     p, groups = int(means.num_partitions.mode()[0]), int(means.num_groups.mode()[0])
     by_groups: Any = means[means.num_partitions == p]
     by_partitions: Any = means[means.num_groups == groups]
@@ -96,7 +96,11 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     by_groups: Any = found[found.series.str.startswith("l")]
     by_partitions: Any = found[found.series.str.startswith("p")]
     options: dict[str, Any] = {"along": "num_groups", "by": ["system"]}
-    apart: Any = by_partitions.groupby("system").mrr.agg(lambda mrr: float(mrr.max() - mrr.min())).reset_index()
+    apart: Any = (
+        by_partitions.groupby("system")
+        .mrr.agg(lambda mrr: float(mrr.max(skipna=False) - mrr.min(skipna=False)))
+        .reset_index()
+    )
     return [
         claims.monotone(
             "fewer-groups", "the fewer groups, the higher the MRR", by_groups, value="mrr", falling=True,

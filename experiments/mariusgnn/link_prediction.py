@@ -65,9 +65,10 @@ def last_epochs(table: pd.DataFrame) -> pd.DataFrame:
 
 def differences(table: pd.DataFrame, minuend: str, subtrahend: str) -> pd.DataFrame:
     """Differences of MRR between two orders, by run."""
-    wide: Any = last_epochs(table).pivot_table("mrr", [*CASE, "seed"], "system")
-    both = wide.reindex(columns=[minuend, subtrahend])
-    return (both[minuend] - both[subtrahend]).dropna().reset_index(name="difference")
+    run, rows = [*CASE, "seed"], last_epochs(table)
+    one, other = (rows.loc[rows.system == name, [*run, "mrr"]] for name in (minuend, subtrahend))
+    both: Any = one.merge(other, on=run, suffixes=("", "_other"))
+    return both[run].assign(difference=both.mrr - both.mrr_other)
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:

@@ -18,13 +18,17 @@ def curves(table: pd.DataFrame) -> pd.DataFrame:
     rows: Any = table.sort_values("epoch", kind="stable")
     seconds: Any = rows.groupby([*CASE, "system", "seed"], sort=False).epoch_seconds.cumsum()
     rows = rows.assign(train_seconds=seconds, model=rows.encoder.map(NAMES))
-    found: Any = rows.groupby([*CASE, "model", "system", "epoch"], sort=False)[["train_seconds", "mrr"]].mean()
+    found: Any = rows.groupby([*CASE, "model", "system", "epoch"], sort=False)[["train_seconds", "mrr"]].mean(
+        skipna=False
+    )
     return found.reset_index()
 
 
 def best(table: pd.DataFrame) -> pd.DataFrame:
     """The best mean MRR of every system, one column each."""
-    wide: Any = curves(table).pivot_table("mrr", ["dataset", "model"], "system", aggfunc="max")
+    wide: Any = curves(table).pivot_table(
+        "mrr", ["dataset", "model"], "system", aggfunc=lambda mrr: mrr.max(skipna=False)
+    )
     return wide
 
 

@@ -99,7 +99,7 @@ def by_system(table: pd.DataFrame) -> pd.DataFrame:
     found: Any = groups.agg(
         epoch_seconds=("epoch_seconds", "median"),
         dollars=("dollars", "median"),
-        accuracy=("accuracy", "last"),
+        accuracy=("accuracy", lambda values: values.iloc[-1]),
         read_bytes=("read_bytes", "max"),
         predicted_read_bytes=("predicted_read_bytes", "max"),
         peak_bytes=("anonymous_peak_bytes", "max"),

@@ -28,7 +28,7 @@ def reached(table: pd.DataFrame) -> pd.DataFrame:
     rows: Any = curves(table)
     found = []
     for case, part in rows.groupby(CASE, sort=False):
-        target = part[part.system == MEMORY].accuracy.max() - NEAR
+        target = part[part.system == MEMORY].accuracy.max(skipna=False) - NEAR
         for system, curve in part.groupby("system", sort=False):
             seconds = curve.train_seconds[curve.accuracy >= target].min()
             told = {"system": system, "target": target, "seconds": float("inf") if pd.isna(seconds) else seconds}

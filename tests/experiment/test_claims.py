@@ -135,6 +135,31 @@ def test_within_needs_every_case_and_tells_the_ends():
 
 
 def test_within_leaves_out_what_has_no_value_but_not_everything():
-    assert within([0.02, None, 0.01], most=0.07).evidence.startswith("2 of 2 cases")
+    found = within([0.02, None, 0.01], most=0.07)
+    assert found.evidence.startswith("2 of 2 cases") and not found.held
     with pytest.raises(ValueError, match="no row of the table has error"):
         within([None, None])
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+@pytest.mark.parametrize("row", range(6))
+def test_what_is_not_a_number_is_neither_least_nor_within_nor_in_order(value, row):
+    """Each claim holds for the table; with any one value undefined, of the winner or of a rival, it must not."""
+    table = TABLE.assign(bytes=[1.0, 2, 3, 1, 2, 3], run=range(6))
+    spoiled = table.copy()
+    spoiled.loc[row, "bytes"] = value
+    bounds = {"value": "bytes", "by": ["data", "method", "k"]}
+    for check in (
+        least,
+        lambda rows: ratio(rows, median=1, worst=1),
+        lambda rows: claims.within("n", "s", rows, **bounds, least=0, most=3),
+        lambda rows: claims.within("n", "s", rows, **bounds, least=0),
+        lambda rows: claims.within("n", "s", rows, **bounds, most=3),
+        lambda rows: claims.monotone("n", "s", rows, value="bytes", along="k", by=["data", "method"]),
+        lambda rows: claims.monotone("n", "s", rows, value="bytes", along="k", by=["data", "method"], falling=True),
+    ):
+        assert check(table).held
+        found = check(spoiled)
+        assert not found.held and "NaN or infinite, first" in found.evidence
+    failed = spoiled.assign(status=["FAILED" if place == row else "FINISHED" for place in range(6)])
+    assert claims.within("n", "s", failed.assign(bytes=failed.bytes.where(failed.run != row)), **bounds, most=3).held

@@ -90,3 +90,13 @@ def test_half_widths_have_no_sign():
     table = runs(a=[0.1, 0.2, 0.3])
     found = expected_within("name", "statement", table, value="value", by=["case"], most=1.0, form="+.2%")
     assert "+20.00% ± 24.84%" in found.evidence
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf")])
+def test_a_run_that_is_not_a_number_supports_nothing(value: float) -> None:
+    surely_below = [-1.0, -1.1, -0.9]
+    table = runs(a=surely_below, b=surely_below)
+    spoiled = runs(a=[*surely_below, value], b=surely_below)
+    for options in ({"most": 0.0}, {"most": 0.0, "proven": True}, {"least": -2.0, "most": 0.0}):
+        assert verdict(table, **options) and not verdict(spoiled, **options)
+    assert decided(table, most=0.0) == "held" and decided(spoiled, most=0.0) == "did not hold"

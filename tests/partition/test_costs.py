@@ -14,6 +14,8 @@ def test_default_costs() -> None:
     [
         ((1, -1), (1,), r"per_node contains -1; bytes must be finite and non-negative"),
         ((1, 0), (float("inf"),), r"per_edge contains inf"),
+        ((float("nan"), 0), (1,), r"per_node contains nan"),
+        ((1e308, 0), (1,), r"per_node contains 1e\+308.*at most 1e\+15"),  # the sum of two is infinite
         ((0, 1), (1,), r"bytes per input node must be positive"),
         ((1, 1), (1, 1), r"per_node has 2 numbers and per_edge 2"),
     ],

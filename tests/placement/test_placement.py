@@ -162,6 +162,8 @@ def test_nothing_to_read_or_no_room() -> None:
     [
         ({"p": -P}, ValueError, r"p contains -5.0 at row 1; probabilities must not be negative"),
         ({"p": P / 0}, ValueError, r"p contains nan at position 0"),
+        ({"p": P.double() * 1e307}, ValueError, r"p has the sum 1.5e\+308 .* divide p by its largest value"),
+        ({"host_cost": 1e308}, ValueError, r"the largest cost is 1e\+308, so that expected costs exceed"),
         ({"p": P[None]}, ValueError, r"p has shape \(1, 6\); it must have one dimension"),
         ({"p": P.long()}, TypeError, r"p must be a tensor of torch.float64 or torch.float32, not torch.int64"),
         ({"num_devices": 0}, ValueError, r"num_devices is 0; it must be a whole number of at least 1"),

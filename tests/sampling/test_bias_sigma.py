@@ -91,5 +91,8 @@ def test_bad_input(graph: wb.Graph, x: Tensor) -> None:
         wb.bias_sigma(graph, SEEDS, x, sampler=wb.NeighborSampler([4]), projections=0)
     with pytest.raises(ValueError, match=r"pass one row per node, \[300, width\]"):
         wb.bias_sigma(graph, SEEDS, x[:5], sampler=wb.NeighborSampler([4]))
+    for value in (torch.nan, torch.inf):  # neither shows that a sampler is unbiased
+        with pytest.raises(ValueError, match=f"x contains {value} at position 0"):
+            wb.bias_sigma(graph, SEEDS, torch.full_like(x, value), sampler=wb.NeighborSampler([4]))
     with pytest.raises(TypeError, match="pass a sampler"):
         wb.bias_sigma(graph, SEEDS, x, sampler=replace(wb.NeighborSampler([4])).draw)  # pyright: ignore[reportArgumentType]

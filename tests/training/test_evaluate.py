@@ -159,6 +159,18 @@ def test_accuracy_counts_labelled_nodes() -> None:
         accuracy(logits, logits)
 
 
+@pytest.mark.parametrize("dtype", [torch.float16, torch.float32])
+def test_undefined_predictions_count_as_wrong(dtype: torch.dtype) -> None:
+    """Whatever is not finite, a constant model would be as good: class 0 must not be its prediction."""
+    inf, nan = torch.inf, torch.nan
+    undefined = [[inf, inf], [-inf, -inf], [nan, nan], [nan, 1.0], [1.0, nan], [inf, 0.0], [inf, -inf]]
+    defined = [[1.0, 0.0], [0.0, -inf]]
+    logits = torch.tensor(undefined + defined, dtype=dtype)
+    with pytest.warns(RuntimeWarning, match=f"7 of 9 .* {dtype}"):
+        assert accuracy(logits, torch.zeros(9, dtype=torch.int64)) == 2 / 9
+    assert accuracy(logits[7:], torch.zeros(2, dtype=torch.int64)) == 1  # −∞ excludes a class
+
+
 def test_accuracies_of_a_split() -> None:
     y = torch.arange(NODES) % CLASSES
     y[40] = -1

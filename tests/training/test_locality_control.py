@@ -75,5 +75,7 @@ def test_impossible_options_are_refused() -> None:
         wb.LocalityControl(shrink_below=0.3)
     with pytest.raises(ValueError, match=r"factor is 0\.5"):
         wb.LocalityControl(factor=0.5)
+    with pytest.raises(ValueError, match="movement_seconds is nan"):
+        wb.LocalityControl(movement_seconds=float("nan"))
     with pytest.raises(TypeError, match="movement_seconds is"):
         wb.LocalityControl().next("1", 1)  # pyright: ignore[reportArgumentType]

@@ -1,11 +1,15 @@
-"""Shapes of claims, checked against a table: least value, ratio, monotone series, values within bounds."""
+"""Shapes of claims, checked against a table: least value, ratio, monotone series, values within bounds.
+
+A value that is NaN or infinite is never the least, within bounds or in order: a table that contains one, of a point
+that finished, does not support the claim. The caller leaves out rows that have no such value by design.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
-from workbench.experiment.finding import Finding
+from workbench.experiment.finding import Finding, undefined, with_undefined
 from workbench.experiment.wording import case_words, plain, quantity
 
 
@@ -42,6 +46,7 @@ def least(
     ratios = (cases[winner] / cases[rivals].min(axis=1)).fillna(
         float("inf")
     )  # a case in which the winner failed is lost
+    lost = _undefined_rivals(table, value, among, [winner, *rivals])
     won = int((ratios <= 1).sum())
     worst, best = (
         f"{case_words(by, at)}: {plain(winner)} {ratio - 1:+.1%} against "
@@ -49,7 +54,8 @@ def least(
         for at, ratio in ((ratios.idxmax(), ratios.max()), (ratios.idxmin(), ratios.min()))
     )
     evidence = f"{won} of {len(ratios)} cases; best {best}; worst {worst}"
-    return Finding(name, statement, won == len(ratios), evidence, timed)
+    evidence = with_undefined(evidence, lost, value, [*by, among])
+    return Finding(name, statement, won == len(ratios) and not len(lost), evidence, timed)
 
 
 def ratio(
@@ -87,13 +93,15 @@ def ratio(
     """
     cases, rivals = _rivalry(table, value, among, by, winner, rivals)
     ratios = _over(cases[winner], cases[rivals].min(axis=1)).fillna(float("inf"))
+    lost = _undefined_rivals(table, value, among, [winner, *rivals])
     middle, most = float(ratios.median()), float(ratios.max())
     evidence = (
         f"median {middle:.3g} (wanted: {median:g}), {int((ratios <= median).sum())} of {len(ratios)} cases within it; "
         f"best {ratios.min():.3g}, {case_words(by, ratios.idxmin())}; worst {most:.3g}"
         f"{'' if worst == float('inf') else f' (wanted: {worst:g})'}, {case_words(by, ratios.idxmax())}"
     )
-    return Finding(name, statement, middle <= median and most <= worst, evidence, timed)
+    evidence = with_undefined(evidence, lost, value, [*by, among])
+    return Finding(name, statement, middle <= median and most <= worst and not len(lost), evidence, timed)
 
 
 def monotone(
@@ -144,7 +152,9 @@ def monotone(
         f"{kept} of {len(worst)} series; the worst, {case_words(by, at)}: from {first} to {last}"
         f"{f', largest step back {back:.1%}' if back > 0 else ''}"
     )
-    return Finding(name, statement, kept == len(worst), evidence, timed)
+    lost = table[undefined(table, value)]
+    evidence = with_undefined(evidence, lost, value, [*by, along])
+    return Finding(name, statement, kept == len(worst) and not len(lost), evidence, timed)
 
 
 def within(
@@ -164,7 +174,7 @@ def within(
     Args:
         name: of the finding, short and stable ("reg-least-memory").
         statement: the part of the claim, in one sentence.
-        table: rows of an experiment; rows without the value are skipped.
+        table: rows of an experiment.
         value: column to check.
         by: columns that identify a case.
         least: lower bound.
@@ -185,7 +195,9 @@ def within(
     if values.nunique() == 1:
         told = [f"{format(values.iloc[0], form)} in all"]
     evidence = f"{kept} of {len(values)} cases; median {format(values.median(), form)}; {'; '.join(told)}"
-    return Finding(name, statement, kept == len(values), evidence, timed)
+    lost = table[undefined(table, value)]
+    evidence = with_undefined(evidence, lost, value, by)
+    return Finding(name, statement, kept == len(values) and not len(lost), evidence, timed)
 
 
 def _rivalry(
@@ -198,6 +210,11 @@ def _rivalry(
         found = ", ".join(map(str, cases))
         raise ValueError(f"nothing to compare: the table's {among} are {found}; run {winner} and a rival")
     return cases.dropna(subset=rivals, how="all"), rivals
+
+
+def _undefined_rivals(table: pd.DataFrame, value: str, among: str, methods: Sequence[str]) -> pd.DataFrame:
+    rows: Any = table[table[among].isin(methods)]
+    return rows[undefined(rows, value)]
 
 
 def _over(value: Any, other: Any) -> Any:

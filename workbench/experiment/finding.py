@@ -1,11 +1,12 @@
 """A finding: one statement of a figure's claim, and whether the table supports or refutes it."""
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import pandas as pd
 
+from workbench.experiment.wording import case_words
 from workbench.tracking.record import FINISHED
 
 
@@ -61,6 +62,37 @@ def failed_points(table: pd.DataFrame) -> list[Finding]:
         return []
     evidence = f"{len(failed)} failed, the first with {failed['error'].iloc[0]}"
     return [Finding("points-finished", "every point of the sweep finished", False, evidence)]
+
+
+def undefined(table: pd.DataFrame, column: str) -> Any:
+    """Tell which values are NaN or infinite; those of failed points are not meant, which have a finding of their own.
+
+    Args:
+        table: rows of a sweep.
+        column: with the values.
+
+    Returns:
+        A boolean series.
+    """
+    values: Any = pd.to_numeric(table[column], errors="coerce")
+    finite = values.abs().lt(float("inf"))
+    return ~finite & (table["status"] == FINISHED) if "status" in table else ~finite
+
+
+def with_undefined(evidence: str, rows: Any, column: str, by: Sequence[str]) -> str:
+    """Add to evidence how many rows have an undefined value, if any, and the first of them.
+
+    Args:
+        evidence: one line.
+        rows: those whose value is undefined.
+        column: with the values.
+        by: columns that identify a case.
+    """
+    if not len(rows):
+        return evidence
+    case = case_words(by, tuple(rows[name].iloc[0] for name in by))
+    number = "1 row is" if len(rows) == 1 else f"{len(rows)} rows are"
+    return f"{evidence}; {column} of {number} NaN or infinite, first {case}"
 
 
 def findings_table(findings: Iterable[Finding], deviations: Mapping[str, str]) -> pd.DataFrame:

@@ -1,11 +1,14 @@
-"""Claims about expected values, checked against confidence intervals of means over independent runs."""
+"""Claims about expected values, checked against confidence intervals of means over independent runs.
+
+With a run whose value is NaN or infinite, there is no expected value: no claim holds, unless its point failed.
+"""
 
 from collections.abc import Sequence
 from typing import Any
 
 import pandas as pd
 
-from workbench.experiment.finding import Finding
+from workbench.experiment.finding import Finding, undefined, with_undefined
 from workbench.experiment.interval import CONFIDENCE, mean_intervals
 from workbench.experiment.wording import case_words
 
@@ -33,7 +36,7 @@ def expected_within(
     Args:
         name: of the finding, short and stable.
         statement: the part of the claim, in one sentence.
-        table: rows, independent of each other within a case; rows without the value are skipped.
+        table: rows, independent of each other within a case.
         value: column to average; 0 and 1 are its natural scale.
         by: columns that identify a case.
         least: lower bound.
@@ -46,8 +49,10 @@ def expected_within(
         ValueError: no case has the value in two rows.
     """
     found = _simultaneous(table, value, by, least, most, confidence)
-    held = bool(found.inside.all() if proven else not found.outside.any())
-    return Finding(name, statement, held, _evidence(found, value, by, least, most, form))
+    lost = table[undefined(table, value)]
+    held = bool(found.inside.all() if proven else not found.outside.any()) and not len(lost)
+    evidence = with_undefined(_evidence(found, value, by, least, most, form), lost, value, by)
+    return Finding(name, statement, held, evidence)
 
 
 def decided_within(
@@ -71,7 +76,7 @@ def decided_within(
     Args:
         name: of the finding, short and stable.
         statement: the part of the claim, in one sentence.
-        table: rows, independent of each other within a case; rows without the value are skipped.
+        table: rows, independent of each other within a case.
         value: column to average; 0 and 1 are its natural scale.
         by: columns that identify a case.
         least: lower bound.
@@ -83,8 +88,9 @@ def decided_within(
         ValueError: no case has the value in two rows.
     """
     found = _simultaneous(table, value, by, least, most, confidence)
-    held, refuted = bool(found.inside.all()), bool(found.outside.any())
-    evidence = _evidence(found, value, by, least, most, form)
+    lost = table[undefined(table, value)]
+    held, refuted = bool(found.inside.all()) and not len(lost), bool(found.outside.any()) or bool(len(lost))
+    evidence = with_undefined(_evidence(found, value, by, least, most, form), lost, value, by)
     return Finding(name, statement, held, evidence, decided=held or refuted)
 
 
@@ -92,7 +98,8 @@ def _simultaneous(
     table: pd.DataFrame, value: str, by: Sequence[str], least: float, most: float, confidence: float
 ) -> Any:
     """One row per case that has two runs: its interval, and whether that is entirely inside or outside the bounds."""
-    known = table.dropna(subset=[value])
+    measured: Any = table[~undefined(table, value)]
+    known: Any = measured.dropna(subset=[value])
     runs: Any = known[known.duplicated([*by], keep=False)]
     if not len(runs):
         raise ValueError(f"nothing to check: no case of the table has {value} in two rows; run more repetitions")

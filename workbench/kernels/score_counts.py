@@ -1,4 +1,4 @@
-"""Counts of scores above and around a threshold per row, and the positions of those around it."""
+"""Counts of scores above a threshold per row, and the positions of those that are neither above nor below it."""
 
 import torch
 from torch import Tensor
@@ -13,7 +13,9 @@ _COMPILED = (torch.float32, torch.float64)
 
 
 def count_scores(scores: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Count each row's scores above `high`, and list those from `low` to `high`.
+    """Count each row's scores above `high`, and list those that are neither above `high` nor below `low`.
+
+    NaN, as a score or as a limit, is neither above nor below, so what it makes undecided is listed.
 
     Args:
         scores: floating [n, k].
@@ -21,7 +23,7 @@ def count_scores(scores: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Ten
         high: [n], at least `low`.
 
     Returns:
-        int64 [n], the counts; and int64 rows and columns of the scores from `low` to `high`, ascending.
+        int64 [n], the counts; and int64 rows and columns of the listed scores, ascending.
     """
     if not use_compiled(scores) or scores.dtype not in _COMPILED:
         return count_scores_torch(scores, low, high)
@@ -38,19 +40,20 @@ def count_scores(scores: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Ten
 
 def count_scores_torch(scores: Tensor, low: Tensor, high: Tensor) -> tuple[Tensor, Tensor, Tensor]:
     """Compute `count_scores` in plain torch."""
-    row, column = ((scores >= low[:, None]) & (scores <= high[:, None])).nonzero().unbind(1)
-    return (scores > high[:, None]).sum(1), row, column
+    above = scores > high[:, None]
+    row, column = (~(above | (scores < low[:, None]))).nonzero().unbind(1)
+    return above.sum(1), row, column
 
 
 @compiled
 def _count_scores(scores, low, high, above, near, lo, hi):
     for i in range(lo, hi):
         row, least, most = scores[i], low[i], high[i]
-        over, within = 0, 0
+        over, under = 0, 0
         for j in range(len(row)):
             over += row[j] > most
-            within += row[j] >= least
-        above[i], near[i] = over, within - over
+            under += row[j] < least
+        above[i], near[i] = over, len(row) - over - under
 
 
 @compiled
@@ -59,6 +62,6 @@ def _list_scores(scores, low, high, ends, columns, lo, hi):
         at, row = ends[i], scores[i]
         if ends[i + 1] > at:
             for j in range(len(row)):
-                if low[i] <= row[j] <= high[i]:
+                if not (row[j] < low[i] or row[j] > high[i]):
                     columns[at] = j
                     at += 1

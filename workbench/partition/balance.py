@@ -88,4 +88,6 @@ def check_weights(weights: Tensor | None, count: int) -> Tensor | None:
     low, high = (float(v) for v in torch.aminmax(weights))
     if not (low >= 0 and 0 < high < float("inf")):
         raise ValueError(f"weights range from {low} to {high}; they must be finite, non-negative and not all zero")
+    if not bool(weights.sum(dtype=torch.float64).isfinite()):
+        raise ValueError(f"weights up to {high:.4g} have an infinite sum; divide them by the largest")
     return weights.detach().cpu()

@@ -2,10 +2,10 @@
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from math import isfinite
 
 INPUT_BYTES = 512  # a row of 128 features in float32
 EDGE_BYTES = 16  # an edge's index with its entry in the transposed block
+_MAX_BYTES = 1e15  # of one node or edge; sums over a batch stay exact enough to compare
 
 
 @dataclass(frozen=True)
@@ -46,6 +46,6 @@ class ByteCosts:
 
 
 def _check(name: str, numbers: Sequence[float]) -> None:
-    bad = [number for number in numbers if not (isfinite(number) and number >= 0)]
+    bad = [number for number in numbers if not 0 <= number <= _MAX_BYTES]
     if bad:
-        raise ValueError(f"{name} contains {bad[0]}; bytes must be finite and non-negative")
+        raise ValueError(f"{name} contains {bad[0]}; bytes must be finite and non-negative, at most {_MAX_BYTES:.0e}")

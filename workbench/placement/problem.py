@@ -108,9 +108,13 @@ def make_problem(
     check_finite("p", p)
     if len(p) and p.min() < 0:
         raise ValueError(f"p contains {float(p.min())} at row {int(p.argmin())}; probabilities must not be negative")
-    return PlacementProblem(
-        p, _capacity(rows_per_device, n, len(p)), _costs(peer_cost, host_cost, groups, n), objective
-    )
+    costs = _costs(peer_cost, host_cost, groups, n)
+    if not bool((p.sum() * costs.sum()).isfinite()):
+        raise ValueError(
+            f"p has the sum {float(p.sum()):.4g} and the largest cost is {float(costs.max()):.4g}, so that expected "
+            f"costs exceed {torch.finfo(p.dtype).max:.4g}; divide p by its largest value, and costs by theirs"
+        )
+    return PlacementProblem(p, _capacity(rows_per_device, n, len(p)), costs, objective)
 
 
 def _capacity(rows_per_device: int | Sequence[int] | Tensor, n: int, num_rows: int) -> Tensor:

@@ -6,7 +6,7 @@ from functools import cached_property
 import torch
 from torch import Tensor
 
-from workbench.core.errors import check_at_least
+from workbench.core.errors import check_at_least, check_finite
 from workbench.core.graph import Graph
 from workbench.sampling.drawn import Drawn
 from workbench.sampling.neighbor import FullNeighborSampler
@@ -98,10 +98,11 @@ def check_features(graph: Graph, x: Tensor) -> None:
     """Check that features have one row per node.
 
     Raises:
-        ValueError: they have another shape.
+        ValueError: they have another shape, or contain NaN or infinity.
     """
     if x.dim() != 2 or x.shape[0] != graph.num_nodes:
         raise ValueError(f"x has shape {tuple(x.shape)}; pass one row per node, [{graph.num_nodes}, width]")
+    check_finite("x", x)
 
 
 def mean_aggregate(drawn: Drawn, x: Tensor) -> Tensor:

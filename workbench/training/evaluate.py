@@ -93,7 +93,8 @@ def accuracy(logits: Tensor, y: Any, *, nodes: Tensor | None = None) -> float:
     """Fraction of the labelled nodes whose largest output is that of their class.
 
     Args:
-        logits: floating [nodes, classes]; the first of several equal outputs is the prediction.
+        logits: floating [nodes, classes]; the first of several equal outputs is the prediction. Classes may be excluded
+            by −∞.
         y: integer classes, −1 for unlabelled nodes: a tensor [nodes] in the order of `logits`; with `nodes`, a tensor,
             an array or a feature store by raw-graph id.
         nodes: int64 or int32 [nodes], raw-graph id of each row of `logits`; None if `y` is in their order.
@@ -104,7 +105,7 @@ def accuracy(logits: Tensor, y: Any, *, nodes: Tensor | None = None) -> float:
         IndexError: A class is not below the number of outputs, or a node has no row in `y`.
 
     Warns:
-        RuntimeWarning: Outputs are NaN; they count as wrong.
+        RuntimeWarning: Nodes with an output of NaN or +∞, or with outputs of −∞ alone; they count as wrong.
     """
     if nodes is not None:
         y = as_store(y, "y").read(nodes)
@@ -122,11 +123,12 @@ def accuracy(logits: Tensor, y: Any, *, nodes: Tensor | None = None) -> float:
         raise ValueError(f"none of {len(y)} nodes has a label; pass nodes with y of 0 or more")
     check_classes(y[labelled], logits.shape[1], "logits have {} columns")
     largest, predicted = (values.to(y.device)[labelled] for values in logits.max(1))
-    undefined = largest.isnan()  # torch treats NaN as the largest value, so the first NaN column would be predicted
+    undefined = ~largest.isfinite()  # torch predicts the first of several NaN or infinite outputs, often class 0
     if bool(undefined.any()):
         warnings.warn(
-            f"logits are NaN at {int(undefined.sum())} of {len(undefined)} labelled nodes, which count as wrong; "
-            "training diverged (lower the learning rate) or features are not finite",
+            f"the largest logit is NaN or infinite at {int(undefined.sum())} of {len(undefined)} labelled nodes, which "
+            f"count as wrong; training diverged (lower the learning rate), features are not finite, or {logits.dtype} "
+            "overflows (compute logits in float32)",
             RuntimeWarning,
             stacklevel=2,
         )

@@ -57,6 +57,11 @@ class LocalityControl:
             raise ValueError(
                 f"factor is {self.factor}, previous {self.previous} and largest {self.largest}; they must be at least 1"
             )
+        if not (0 <= self.movement_seconds < float("inf") and 0 <= self.execution_seconds < float("inf")):
+            raise ValueError(
+                f"movement_seconds is {self.movement_seconds} and execution_seconds {self.execution_seconds}; they "
+                "must be finite numbers of at least 0"
+            )
 
     @property
     def ratio(self) -> float:

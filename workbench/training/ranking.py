@@ -48,7 +48,7 @@ class LinkMetrics:
             ranks: floating, of any shape, from 1.
 
         Raises:
-            ValueError: no rank.
+            ValueError: no rank, or one that is NaN or below 1.
 
         >>> LinkMetrics.of(torch.tensor([1.0, 4.0])).mrr
         0.625
@@ -56,6 +56,9 @@ class LinkMetrics:
         if not ranks.numel():
             raise ValueError("there is no rank to average; pass at least one triple")
         ranks = ranks.double()
+        if not bool((ranks >= 1).all()):
+            bad = float(ranks[~(ranks >= 1)][0])
+            raise ValueError(f"ranks contain {bad}; a rank is 1 or more, such as those of score_ranks or rank_triples")
         hits = [float((ranks <= k).double().mean()) for k in (1, 3, 10)]
         return cls(float((1 / ranks).mean()), *hits, num_ranked=ranks.numel())
 
@@ -64,14 +67,14 @@ def score_ranks(positive: Tensor, negative: Tensor) -> Tensor:
     """Rank scores among those of their negatives: the mean of the optimistic and the pessimistic rank.
 
     Args:
-        positive: floating [n].
-        negative: floating [n, k], or [k]: the same for all.
+        positive: floating [n], finite.
+        negative: floating [n, k], or [k]: the same for all. −∞ for those that do not compete.
 
     Returns:
         float64 [n]: 1 + the number of higher scores + half the number of equal ones.
 
     Raises:
-        ValueError: shapes that do not match, or NaN among the scores.
+        ValueError: shapes that do not match, NaN or +∞ among the scores, or a positive one of −∞.
 
     Source: ranks of the Open Graph Benchmark's evaluators (Hu et al., NeurIPS 2020).
 
@@ -81,8 +84,7 @@ def score_ranks(positive: Tensor, negative: Tensor) -> Tensor:
     shapes = tuple(positive.shape), tuple(negative.shape)
     if positive.dim() != 1 or negative.dim() not in (1, 2) or (negative.dim() == 2 and len(negative) != len(positive)):
         raise ValueError(f"positive has shape {shapes[0]} and negative {shapes[1]}; pass [n] and [n, k] or [k]")
-    if positive.isnan().any() or negative.isnan().any():
-        raise ValueError("scores contain NaN; a model whose training diverged has no ranks")
+    _check_scores(positive, negative)
     higher = (negative > positive[:, None]).sum(1)
     equal = (negative == positive[:, None]).sum(1)
     return 1 + higher.double() + equal.double() / 2
@@ -92,12 +94,13 @@ def hits_above(positive: Tensor, negative: Tensor, k: int) -> float:
     """Share of positive scores above the k-th highest score of one set of negatives; 1 if there are fewer.
 
     Args:
-        positive: floating [n].
-        negative: floating [m], scores of negative pairs that all positive ones are compared with.
+        positive: floating [n], finite.
+        negative: floating [m], scores of negative pairs that all positive ones are compared with. −∞ for those that do
+            not compete.
         k: from 1.
 
     Raises:
-        ValueError: `k` below 1, or no positive score.
+        ValueError: `k` below 1, no positive score, NaN or +∞ among the scores, or a positive one of −∞.
 
     Source: Hits@K of ogbl-ddi (K = 20), ogbl-collab and ogbl-ppa (Hu et al., NeurIPS 2020).
 
@@ -107,7 +110,21 @@ def hits_above(positive: Tensor, negative: Tensor, k: int) -> float:
     check_at_least("k", k, 1)
     if not positive.numel():
         raise ValueError("there is no positive score; pass at least one")
+    _check_scores(positive, negative)
     return 1.0 if len(negative) < k else float((positive > negative.topk(k).values[-1]).double().mean())
+
+
+def _check_scores(positive: Tensor, negative: Tensor) -> None:
+    """Refuse scores that would make a rank better than it is."""
+    for name, scores, valid in (
+        ("positive", positive, positive.isfinite()),
+        ("negative", negative, negative.isfinite() | negative.isneginf()),
+    ):
+        if not bool(valid.all()):
+            raise ValueError(
+                f"scores contain {float(scores[~valid][0])} ({name}, {scores.dtype}); compute them in a wider dtype "
+                "(rows.float(), rows.double()) if they overflow, or lower the learning rate if training diverged"
+            )
 
 
 def evaluate_links(
@@ -166,8 +183,11 @@ def rank_triples(
 ) -> Tensor:
     """Rank the true end of every triple among candidates in its place.
 
-    Scores are computed by matrix products; those within rounding of the true one are computed again, pair by pair. So
-    nodes with equal rows tie, and ranks depend neither on chunks nor on the partition that a candidate is in.
+    Ranks are exact: those of the decoder's `query` and `compare` in float64 on rows and relations as they are, whatever
+    their dtype and scale. Rows in half precision so have the ranks of `rows.double()`, without ties from rounding.
+    Matrix products decide what is beyond their error; the rest is scored pair by pair. So nodes with equal rows tie,
+    and ranks depend neither on chunks nor on the partition that a candidate is in. A decoder with a `compare` of its
+    own is scored pair by pair throughout, which takes longer.
 
     Args:
         decoder: scores triples.
@@ -188,7 +208,8 @@ def rank_triples(
 
     Raises:
         TypeError: an argument of another type.
-        ValueError: triples of another shape, an unknown end, too small a chunk, or NaN among rows or scores.
+        ValueError: triples of another shape, an unknown end, too small a chunk, rows with NaN or infinity, or a score
+            that is NaN or outside the range of the dtype that rows and decoder promote to (65,504 for float16).
         IndexError: an id out of range.
 
     Source: Bordes et al., "Translating embeddings for modeling multi-relational data" (NIPS 2013), section 4.2; ties as

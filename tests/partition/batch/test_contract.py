@@ -217,5 +217,7 @@ def test_bad_weights_are_refused(bad: float) -> None:
     weights[3] = bad
     with pytest.raises(ValueError, match=r"must be finite, non-negative"):
         partition_batch(batch(), 2, method="range", weights=weights)
+    with pytest.raises(ValueError, match=r"weights up to 1e\+308 have an infinite sum"):
+        partition_batch(batch(), 2, method="range", weights=torch.full((120,), 1e308, dtype=torch.float64))
     with pytest.raises(ValueError, match=r"not all zero"):
         partition_batch(batch(), 2, method="range", weights=torch.zeros(120))

@@ -68,7 +68,7 @@ def find_fitting(builder: CandidateBuilder, budget: Budget, strategy: str, limit
 
 
 def _checked_error(estimate: MemoryEstimate) -> float:
-    if (estimate.error or 0.0) > _MAX_ERROR:
+    if not (estimate.error or 0.0) <= _MAX_ERROR:
         raise ValueError(
             f"the model was traced, and its estimates were off by up to {estimate.error:.0%} on held-out sub-batches, "
             f"more than the {_MAX_ERROR:.0%} up to which a plan is reliable: train with recover=Recovery(), which "

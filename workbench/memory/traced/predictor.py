@@ -144,7 +144,7 @@ def fit_predictor(sizes: np.ndarray, traces: Sequence[AllocationTrace], target: 
         predictor, errors = _fit_and_validate(ReplayPredictor.of, sizes, traces, target, held_out)
         return predictor, _largest(errors)
     regression, errors = _fit_and_validate(PeakRegression.of, sizes, traces, target, held_out)
-    shortfall = max(0.0, *-errors)
+    shortfall = float(np.max(-errors, initial=0.0))
     error = _largest((1 + shortfall) * (1 + errors) - 1)
     hybrid, errors = _fit_and_validate(_scaled_up_hybrid(shortfall), sizes, traces, target, held_out)
     if hybrid is not None and _largest(errors) <= max(error, _ACCURATE):
@@ -185,8 +185,8 @@ def _fit_and_validate(
 
 
 def _largest(errors: np.ndarray) -> float:
-    """The largest absolute error; 0 if there are none."""
-    return float(max(np.abs(errors), default=0.0))
+    """The largest absolute error, NaN if one is; 0 if there are none."""
+    return float(np.max(np.abs(errors), initial=0.0))
 
 
 def _peak(phases: Mapping[str, Terms]) -> int:

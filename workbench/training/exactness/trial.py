@@ -94,7 +94,7 @@ def try_model(model: nn.Module, parameters: list[Tensor], batch: MiniBatch, inpu
     deviations = [_relative(_norm(expected, _taken_gradients(leaves)), _norm(expected))]
     for position, out in enumerate(whole.outputs):
         pieces = [(out[seed_positions(part.batch)] - part.outputs[position]).abs().max() for part in parts]
-        deviations.append(_relative(float(max(pieces)), float(out.abs().max())))
+        deviations.append(_relative(float(torch.stack(pieces).max()), float(out.abs().max())))
     return Trial(whole, parts, max(deviations))
 
 
