@@ -89,8 +89,8 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     by = ["dataset", "model", "counted"]
     inputs = table.assign(place=table.groupby(by).term_bytes.rank(ascending=False)).query("term == 'inputs'")
     mean, lstm = inputs.query("model == 'sage-mean'"), inputs.query("model == 'sage-lstm'")
-    ours = totals(table).reset_index().assign(error=lambda rows: rows[f"error of {NAMES['ours']}"].abs())
-    ours = ours[ours.measured.notna()]  # of the others there is only the estimate
+    ours: Any = totals(table).reset_index().assign(error=lambda rows: rows[f"error of {NAMES['ours']}"].abs())
+    ours: Any = ours[ours.measured.notna()]  # of the others there is only the estimate
     return [
         claims.within(
             "inputs-largest",
