@@ -56,7 +56,8 @@ def run(folder: Path, log: int | None, **options: Any) -> None:
 
 
 def kill_at(call: int) -> None:
-    """Let this process be killed at a call of the system, in the middle of it if it writes."""
+    """Let this forked process be killed at a call of the system, in the middle of it if it writes."""
+    torch.set_num_threads(1)  # OpenMP waits for ever for the threads of the parent
     left = iter(range(call))
 
     def wrapped(name: str, real: Callable[..., Any]) -> Callable[..., Any]:

@@ -17,7 +17,7 @@ from collections.abc import Generator, Iterator
 from contextlib import contextmanager
 from multiprocessing import util
 from types import FrameType, GeneratorType
-from typing import Any
+from typing import Any, TypeAlias
 from weakref import WeakSet
 
 from workbench.core.interrupts import Terminated, complete_despite_interrupt
@@ -25,7 +25,7 @@ from workbench.core.interrupts import Terminated, complete_despite_interrupt
 _WAIT_SECONDS = 3.0
 """How long another thread that is inside an epoch is waited for."""
 
-Epoch = GeneratorType[Any, None, None]
+Epoch: TypeAlias = "GeneratorType[Any, None, None]"
 
 _open: WeakSet[Epoch] = WeakSet()
 _saving, _terminated = 0, False

@@ -5,7 +5,9 @@ Nodes get ids of the store, in which partition i is a range; everything that use
 """
 
 import os
+import time
 import uuid
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -28,6 +30,8 @@ from workbench.outofcore.store_folder import StoreFolder
 from workbench.outofcore.store_layout import BLOCK, EDGES, INDEX, ROWS, StoreLayout, name_of, whole_blocks
 
 _KIND = "partition index"
+_SWAPS = 20
+"""Attempts to read the header of a store that others replace again and again."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -137,18 +141,19 @@ class PartitionStore:
             CorruptFileError: a file was modified, or is that of another store.
         """
         root = Path(folder).resolve()
+        files.remove_unfinished(root.parent, of=root.name)
+        layout = _read_header(root)
         while True:
-            files.restore(root)
-            files.remove_unfinished(root.parent, of=root.name)
-            layout = StoreLayout.open(root)
             try:
-                store = PartitionStore._of_layout(root, layout)
-            except (OSError, ValueError):
-                if StoreLayout.open(root) == layout:
-                    raise
+                store, error = PartitionStore._of_layout(root, layout), None
+            except (OSError, ValueError) as found:
+                store, error = None, found
+            before, layout = layout, _read_header(root)
+            if layout != before:
                 continue  # it was replaced meanwhile
-            if StoreLayout.open(root) == layout:
-                return store
+            if store is None:
+                raise error  # type: ignore[misc]
+            return store
 
     @staticmethod
     def _of_layout(root: Path, layout: StoreLayout) -> "PartitionStore":
@@ -268,3 +273,15 @@ class PartitionStore:
             f"PartitionStore({self.num_nodes} {kind} of {list(self.row_shape)} {self.layout.dtype} in "
             f"{self.num_partitions} partitions of {format_bytes(self.partition_bytes)}, {self.num_edges} edges)"
         )
+
+
+def _read_header(root: Path) -> StoreLayout:
+    """Read the header of a store, which is missing for a moment while another process replaces the store."""
+    for _ in range(_SWAPS):
+        files.restore(root)
+        with suppress(FileNotFoundError):
+            return StoreLayout.open(root)
+        if not root.is_dir():
+            break
+        time.sleep(0.001)
+    return StoreLayout.open(root)
