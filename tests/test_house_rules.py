@@ -49,7 +49,7 @@ ALLOWED = {
     ("workbench/outofcore/build_store.py", "_allocate", "open"): "a file of a draft, which nothing reads yet",
     ("workbench/outofcore/build_store.py", "write_edges", "memmap"): "a file of a draft, which nothing reads yet",
     ("workbench/outofcore/build_store.py", "write_rows", "open"): "a file of a draft, which nothing reads yet",
-    ("workbench/outofcore/partition_file.py", "_write_slot", "open"): "a free slot; the table is replaced atomically",
+    ("workbench/outofcore/store_folder.py", "open_to_write", "open"): "a free slot; the table is replaced atomically",
     ("experiments/performance/caches.py", "run", "NamedTemporaryFile"): "libcachesim reads traces from files",
     ("experiments/batchgnn/distdgl.py", "main", "TemporaryDirectory"): "partitions that DGL writes for one run",
     ("experiments/batchgnn/distdgl.py", "main", "write_text"): "in that folder, before anything reads it",
@@ -172,19 +172,3 @@ def test_walker_finds(code):
 )
 def test_walker_ignores(code):
     assert list(call_sites(code)) == []
-
-
-MAX_LINES = 250
-LONGER = {
-    "workbench/__init__.py": "a list of the public names, for type checkers and for lazy loading",
-    "workbench/core/errors.py": "exceptions and checks of arguments, which nearly every file imports: not split yet",
-    "workbench/core/minibatch.py": "one record, whose conversions are methods: not split yet",
-    "workbench/standin/catalog.py": "one table: the stand-ins, with the published numbers of the originals",
-    "workbench/experiment/experiment.py": "a figure that is drawn and a sweep that is run: not split yet",
-}
-
-
-def test_a_file_is_one_concept():
-    files = [file for package in ("workbench", "experiments") for file in (ROOT / package).rglob("*.py")]
-    lines = {file.relative_to(ROOT).as_posix(): len(file.read_text(encoding="utf-8").splitlines()) for file in files}
-    assert {file for file, count in lines.items() if count > MAX_LINES} == set(LONGER), "split it, or drop it here"

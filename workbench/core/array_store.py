@@ -170,7 +170,7 @@ def _opened(folder: Path, kind: str) -> Iterator[int]:
 
 def _open_file(path: Path, descriptor: int) -> BinaryIO:
     """Open a file of an open folder."""
-    return open(path.name, "rb", opener=lambda name, flags: os.open(name, flags, dir_fd=descriptor))
+    return open(path.name, "rb", opener=lambda name, _: os.open(name, os.O_RDONLY, dir_fd=descriptor))
 
 
 def _is_file(path: Path, descriptor: int) -> bool:

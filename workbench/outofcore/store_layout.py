@@ -181,7 +181,7 @@ def read_json(file: Path, *, folder: int | None = None) -> dict[str, Any]:
         CorruptFileError: the file is damaged.
     """
     path = file if folder is None else file.name
-    with open(path, "rb", opener=lambda name, flags: os.open(name, flags, dir_fd=folder)) as opened:
+    with open(path, "rb", opener=lambda name, _: os.open(name, os.O_RDONLY, dir_fd=folder)) as opened:
         text = opened.read()
     try:
         values = json.loads(text)
