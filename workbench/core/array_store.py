@@ -9,6 +9,7 @@ import stat
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
+from os import open as open_at
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
 
@@ -170,7 +171,7 @@ def _opened(folder: Path, kind: str) -> Iterator[int]:
 
 def _open_file(path: Path, descriptor: int) -> BinaryIO:
     """Open a file of an open folder."""
-    return open(path.name, "rb", opener=lambda name, _: os.open(name, os.O_RDONLY, dir_fd=descriptor))
+    return open(path.name, "rb", opener=lambda name, _: open_at(name, os.O_RDONLY, dir_fd=descriptor))
 
 
 def _is_file(path: Path, descriptor: int) -> bool:

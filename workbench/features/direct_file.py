@@ -154,8 +154,7 @@ def close_with(owner: object, descriptor: int) -> None:
 
 def _open(path: Path, direct: bool | Literal["auto"], folder: int | None) -> tuple[int, int]:
     """Open a file; return its descriptor, and the size of the blocks that it is read in (1: of any bytes)."""
-    name = path if folder is None else path.name
-    if direct and (found := _open_direct(name, folder)):
+    if direct and (found := _open_direct(path, folder)):
         return found
     if direct is True:
         raise ValueError(
@@ -169,18 +168,24 @@ def _open(path: Path, direct: bool | Literal["auto"], folder: int | None) -> tup
             RuntimeWarning,
             stacklevel=4,  # where the store is made, so that each place says it once
         )
-    descriptor = os.open(name, os.O_RDONLY, dir_fd=folder)
+    descriptor = _open_at(path, folder)
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead
     return descriptor, 1
 
 
-def _open_direct(name: str | Path, folder: int | None) -> tuple[int, int] | None:
+def _open_at(path: Path, folder: int | None, more: int = 0) -> int:
+    if folder is None:
+        return os.open(path, os.O_RDONLY | more)
+    return os.open(path.name, os.O_RDONLY | more, dir_fd=folder)
+
+
+def _open_direct(path: Path, folder: int | None) -> tuple[int, int] | None:
     """Open a file with O_DIRECT and find the smallest block that can be read; None where that is not supported."""
     if not hasattr(os, "O_DIRECT"):
         return None
     try:
-        descriptor = os.open(name, os.O_RDONLY | os.O_DIRECT, dir_fd=folder)
+        descriptor = _open_at(path, folder, os.O_DIRECT)
     except OSError as error:
         if error.errno in _UNSUPPORTED:
             return None
