@@ -4,6 +4,7 @@ import pickle
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -121,7 +122,7 @@ def test_a_divided_graph_is_of_one_division(tmp_path: Path, monkeypatch: pytest.
     wb.split_graph(graph, owner, tmp_path / "x")
     real = wb.Graph.open
 
-    def opened(*arguments: object, **options: bool) -> wb.Graph:
+    def opened(*arguments: Any, **options: bool) -> wb.Graph:
         wb.split_graph(graph, owner.flip(0), tmp_path / "x", overwrite=True)
         return real(*arguments, **options)
 

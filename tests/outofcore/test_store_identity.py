@@ -68,7 +68,7 @@ def test_one_buffer_at_a_time_writes_whatever_the_path(store: wb.PartitionStore)
         other = wb.PartitionStore.open(path)
         with wb.PartitionBuffer(store, capacity=2) as first, wb.PartitionBuffer(other, capacity=2) as second:
             write_version(store, next(states := first.epoch(ORDER)))
-            with pytest.raises(ValueError, match=r"this process writes to .*store; wait until it has ended"):
+            with pytest.raises(ValueError, match=r"this process writes to .*store; finish its loop or close\(\) it"):
                 next(second.epoch(ORDER))
             with pytest.raises(ValueError, match="this process writes to"):
                 build(path, overwrite=True)
@@ -241,6 +241,18 @@ def test_copies_are_stores_of_their_own(store: wb.PartitionStore, tmp_path: Path
             write_version(copy, state)
         states.close()
     assert torch.equal(store.read(), versions(0)) and torch.equal(copy.read(), TRAINED)
+
+
+def test_copies_that_share_their_files_are_only_read(store: wb.PartitionStore, tmp_path: Path) -> None:
+    """Each has a table of its own, so that one would write where the other's rows are."""
+    train(store)
+    copy = wb.PartitionStore.open(shutil.copytree(store.folder, tmp_path / "copy", copy_function=os.link))
+    for one in (store, copy):
+        with pytest.raises(ValueError, match=r"rows.bin has 2 hard links.*copy the folder with cp -r"):
+            train(one)
+        assert torch.equal(one.read(), TRAINED)
+    shutil.rmtree(copy.folder)
+    train(store)
 
 
 def test_two_processes_that_write_without_locks_are_told(

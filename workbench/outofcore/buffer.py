@@ -114,7 +114,8 @@ class PartitionBuffer:
 
         Raises:
             ValueError: an order of other sizes, another epoch of the buffer has not ended, another process or buffer
-                writes to the store, or the store was rebuilt since it was opened.
+                writes to the store, the store shares its file with another by a hard link, or it was rebuilt since it
+                was opened.
             RuntimeError: the epoch is another process's, which forked this one, or another process has written to the
                 store.
             CorruptFileError: a partition or bucket is damaged; the message names it.
@@ -139,6 +140,7 @@ class PartitionBuffer:
             with ExitStack() as stack:
                 writes = self.store.learnt and self._io.folder.writable
                 if writes:
+                    self._io.folder.check_not_linked()
                     stack.enter_context(saved_on_termination())
                     stack.enter_context(self._io.folder.writing_alone("writes to"))
                 self._io.refresh()

@@ -34,6 +34,7 @@ class StoreFolder:
 
     def __init__(self, path: Path, build_id: str | None) -> None:
         self.path, self._build_id = path, build_id
+        files.restore(path)  # or wait until another process has replaced it
         try:
             with deferred_interrupt():  # the descriptor always has an owner
                 self.descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY)
@@ -65,6 +66,7 @@ class StoreFolder:
 
     def gone(self, name: str) -> Exception:
         """The error of a file that this folder does not have any more: another store may have its path."""
+        files.restore(self.path)
         try:
             replaced = read_json(self.path / HEADER).get("build_id") != self._build_id
         except (OSError, CorruptFileError):
@@ -89,6 +91,18 @@ class StoreFolder:
             raise FileExistsError(
                 f"{self.path} was replaced by another process in the meantime, and is not replaced again; open it, or "
                 "pass another folder"
+            )
+
+    def check_not_linked(self) -> None:
+        """Check that no other store has the file that is about to be written.
+
+        Raises:
+            ValueError: its file has several hard links, as in a copy by `cp -l`.
+        """
+        if (links := os.stat(ROWS, dir_fd=self.descriptor).st_nlink) > 1:
+            raise ValueError(
+                f"{self.path / ROWS} has {links} hard links, so that writing would damage another store that shares "
+                "it; copy the folder with cp -r, and open the copy"
             )
 
     @property
@@ -161,7 +175,7 @@ class StoreFolder:
                 text = f"{error.strerror} when locking the store; make its folder writable, or copy it to another disk"
                 raise OSError(error.errno, text, str(self.path / LOCK)) from None
             if note is not None:
-                raise ValueError(f"{_holder(note)} {self.path}; wait until it has ended")
+                raise ValueError(_held(note, self.path))
             self.check_build()
             yield
 
@@ -170,13 +184,13 @@ def _this_process() -> dict[str, Any]:
     return {"process": os.getpid(), "host": socket.gethostname()}
 
 
-def _holder(note: str) -> str:
-    """Who holds a lock, from the note that it left."""
+def _held(note: str, path: Path) -> str:
+    """Who holds the lock of a store, from the note that it left, and what can be done."""
     try:
         known = json.loads(note)
         process, host, purpose = int(known["process"]), str(known["host"]), str(known["purpose"])
     except (ValueError, KeyError, TypeError):  # it is writing the note at this moment
-        return "another process writes to"
+        return f"another process writes to {path}; wait until it has ended"
     if {"process": process, "host": host} == _this_process():
-        return f"another buffer or call of this process {purpose}"
-    return f"another process ({process} on {host}) {purpose}"
+        return f"another buffer or call of this process {purpose} {path}; finish its loop or close() it first"
+    return f"another process ({process} on {host}) {purpose} {path}; wait until it has ended, or end it"
