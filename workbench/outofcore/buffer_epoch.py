@@ -66,9 +66,10 @@ class BufferEpoch:
                     "it there, and open a buffer of its own here"
                 )
         finally:
-            state.end()
-            if job is not None and not self._is_forked:
-                complete_despite_interrupt(job.join)
+            if not self._is_forked:  # where a thread that does not exist may have left a lock of the state
+                state.end()
+                if job is not None:
+                    complete_despite_interrupt(job.join)
         if job is not None:
             job.result()
 

@@ -147,8 +147,8 @@ def _in_main_thread() -> bool:
 
 def _forget_in_child() -> None:
     """Forget the parent's epochs in a forked child: only the parent writes what they have changed."""
-    global _saving
-    _saving = 0
+    global _saving, _terminated
+    _saving, _terminated = 0, False
     _open.clear()
     _restore_default()
 
