@@ -49,7 +49,7 @@ ALLOWED = {
     ("workbench/outofcore/build_store.py", "_allocate", "open"): "a file of a draft, which nothing reads yet",
     ("workbench/outofcore/build_store.py", "write_edges", "memmap"): "a file of a draft, which nothing reads yet",
     ("workbench/outofcore/build_store.py", "write_rows", "open"): "a file of a draft, which nothing reads yet",
-    ("workbench/outofcore/partition_file.py", "_write_slot", "open"): "a free slot; the table is replaced atomically",
+    ("workbench/outofcore/store_folder.py", "open_to_write", "open"): "a free slot; the table is replaced atomically",
     ("experiments/performance/caches.py", "run", "NamedTemporaryFile"): "libcachesim reads traces from files",
     ("experiments/batchgnn/distdgl.py", "main", "TemporaryDirectory"): "partitions that DGL writes for one run",
     ("experiments/batchgnn/distdgl.py", "main", "write_text"): "in that folder, before anything reads it",

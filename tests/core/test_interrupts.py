@@ -7,7 +7,7 @@ import threading
 import pytest
 
 from workbench.core import interrupts
-from workbench.core.interrupts import complete_despite_interrupt, deferred_interrupt
+from workbench.core.interrupts import Terminated, complete_despite_interrupt, deferred_interrupt
 
 
 def interrupt() -> None:
@@ -109,3 +109,24 @@ def test_cleanup_completes_before_an_interrupt_during_it_is_raised() -> None:
     assert done[0] == 1
     complete_despite_interrupt(lambda: done.clear())
     assert done == []
+
+
+def test_a_handler_of_termination_runs_after_the_block_and_cleanup_is_completed() -> None:
+    def terminate(number: int, _: object) -> None:
+        raise Terminated(number)
+
+    def work() -> None:
+        os.kill(os.getpid(), signal.SIGTERM)
+        sum(range(1000))
+        done.append(1)
+
+    done, before = [], signal.signal(signal.SIGTERM, terminate)
+    try:
+        with pytest.raises(Terminated), deferred_interrupt():
+            work()
+        assert done == [1] and signal.getsignal(signal.SIGTERM) is terminate
+        with pytest.raises(Terminated):
+            complete_despite_interrupt(work)
+        assert len(done) >= 2 and signal.getsignal(signal.SIGTERM) is terminate  # work is idempotent
+    finally:
+        signal.signal(signal.SIGTERM, before)

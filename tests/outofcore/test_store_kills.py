@@ -11,6 +11,7 @@ import pytest
 import torch
 
 import workbench as wb
+from tests.killed import killed_at_each_operation
 from workbench.outofcore.partition_file import PartitionFile
 from workbench.outofcore.store_layout import BLOCK
 
@@ -56,7 +57,8 @@ def run(folder: Path, log: int | None, **options: Any) -> None:
 
 
 def kill_at(call: int) -> None:
-    """Let this process be killed at a call of the system, in the middle of it if it writes."""
+    """Let this forked process be killed at a call of the system, in the middle of it if it writes."""
+    torch.set_num_threads(1)  # OpenMP waits for ever for the threads of the parent
     left = iter(range(call))
 
     def wrapped(name: str, real: Callable[..., Any]) -> Callable[..., Any]:
@@ -145,3 +147,35 @@ def test_killed_while_it_is_built(tmp_path: Path) -> None:
             shutil.rmtree(tmp_path / "store")
     assert call > 3 and not wb.PartitionStore.open(tmp_path / "store").damaged()
     assert wb.PartitionStore.build(tmp_path / "again", graph, rows=wb.LearntInit(WIDTH), num_partitions=P)
+
+
+@pytest.mark.slow
+def test_killed_while_it_is_replaced(tmp_path: Path) -> None:
+    """The store is the old one with its trained rows, or the new one; opening it cleans up."""
+    graph, folder = wb.Graph.from_edges(SRC, DST, num_nodes=NODES), tmp_path / "store"
+
+    def build(seed: int) -> wb.PartitionStore:
+        rows = wb.LearntInit(WIDTH, std=0)
+        return wb.PartitionStore.build(folder, graph, rows=rows, num_partitions=P, seed=seed, overwrite=True)
+
+    def replace() -> None:
+        torch.set_num_threads(1)
+        build(2)
+
+    old, new = build(1).node_ids.clone(), None
+    run(folder, None)
+    trained, outcomes = wb.PartitionStore.open(folder).read(), set()
+    for moment in killed_at_each_operation(replace, tmp_path):
+        store = wb.PartitionStore.open(folder)
+        is_old = torch.equal(store.node_ids, old)
+        outcomes.add(is_old)
+        assert not store.damaged(), moment
+        assert torch.equal(store.read(), trained if is_old else torch.zeros(NODES, WIDTH)), moment
+        assert [path.name for path in tmp_path.iterdir()] == ["store"], moment
+        if not is_old:
+            new = store.node_ids.clone() if new is None else new
+            assert torch.equal(store.node_ids, new)
+            build(1)
+        run(folder, None)
+    assert outcomes == {True, False}
+    assert wb.PartitionStore.open(folder).read()[0].eq(0).all()

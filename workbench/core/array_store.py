@@ -5,16 +5,21 @@ import json
 import math
 import mmap
 import os
+import stat
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from os import open as open_at
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO, TypeVar
 
 import torch
 from torch import Tensor
 
 from workbench import files
 from workbench.core.errors import CorruptFileError, check_type
+
+T = TypeVar("T")
 
 VERSION = 1
 HEADER = "header.json"
@@ -33,6 +38,8 @@ _DTYPES = {
     )
 }
 _CHUNK_BYTES = 1 << 24
+_SWAPS = 20
+"""Attempts to open a folder that others replace again and again."""
 _MAX_ELEMENTS = 1 << 60
 _MAP_NORESERVE = 0x4000 if sys.platform == "linux" else 0  # in Python's mmap from 3.12 on
 
@@ -127,32 +134,60 @@ def save_arrays(
         overwrite: replace an existing folder of arrays.
 
     Raises:
-        FileExistsError: if `folder` exists and `overwrite` is not set, or if it is not a folder of arrays.
+        FileExistsError: if `folder` exists and `overwrite` is not set, also if another process creates it meanwhile, or
+            if it is not a folder of arrays.
         TypeError: if an array is not made of tensors, or of a dtype that can't be stored.
         ValueError: if a name is not an identifier, or tensors of consecutive rows differ in dtype or shape of a row.
     """
     if bad := [name for name in arrays if not name.isidentifier()]:
         raise ValueError(f"array name {bad[0]!r} is not an identifier; use letters, digits and underscores")
-    target = Path(folder).absolute()
+    target = Path(folder).resolve()
     files.remove_unfinished(target.parent)
     _check_free(target, overwrite)
-    with files.new_folder(target) as draft:
+    with files.new_folder(target, replace=overwrite) as draft:
         entries = {name: _write_array(draft, name, tensor) for name, tensor in arrays.items() if tensor is not None}
         header = {"kind": kind, "version": VERSION, "byte_order": sys.byteorder, "arrays": entries}
         files.write_new_file(draft / HEADER, json.dumps(header | {"sha256": _header_digest(header)}, indent=1))
 
 
-def _read_header(folder: Path, kind: str) -> dict[str, Any]:
+@contextmanager
+def _opened(folder: Path, kind: str) -> Iterator[int]:
+    """Open a folder of arrays: all files that are opened relative to its descriptor are of one `save_arrays`."""
+    try:
+        descriptor = os.open(folder, os.O_RDONLY | os.O_DIRECTORY)
+    except FileNotFoundError:
+        raise FileNotFoundError(
+            f"{folder} does not exist; save the {kind} first, or pass the folder it was saved in"
+        ) from None
+    except NotADirectoryError:
+        raise CorruptFileError(
+            f"{folder} is a file; a saved {kind} is a folder with a {HEADER}: pass that folder"
+        ) from None
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _open_file(path: Path, descriptor: int) -> BinaryIO:
+    """Open a file of an open folder."""
+    return open(path.name, "rb", opener=lambda name, _: open_at(name, os.O_RDONLY, dir_fd=descriptor))
+
+
+def _is_file(path: Path, descriptor: int) -> bool:
+    with suppress(FileNotFoundError):
+        return stat.S_ISREG(os.stat(path.name, dir_fd=descriptor).st_mode)
+    return False
+
+
+def _read_header(folder: Path, kind: str, descriptor: int) -> dict[str, Any]:
     """Read the header of a folder of arrays and check it against its own checksum."""
     path = folder / HEADER
-    if not folder.exists():
-        raise FileNotFoundError(f"{folder} does not exist; save the {kind} first, or pass the folder it was saved in")
-    if not folder.is_dir():
-        raise CorruptFileError(f"{folder} is a file; a saved {kind} is a folder with a {HEADER}: pass that folder")
-    if not path.is_file():
+    if not _is_file(path, descriptor):
         raise FileNotFoundError(f"{path} is missing: not a saved {kind}; pass the folder that it was saved in")
     try:
-        header = json.loads(path.read_text(encoding="utf-8"))
+        with _open_file(path, descriptor) as file:
+            header = json.loads(file.read())
         intact = header["sha256"] == _header_digest(header)
     except (ValueError, KeyError, TypeError, RecursionError) as error:
         raise CorruptFileError(f"{path} is not a header of arrays ({error!r}); save the {kind} again") from error
@@ -188,22 +223,22 @@ def _is_valid(entry: Any) -> bool:
     return math.prod(shape) * _DTYPES[dtype].itemsize == entry["bytes"]
 
 
-def _open_array(folder: Path, name: str, entry: Mapping[str, Any]) -> Tensor:
+def _open_array(folder: Path, name: str, entry: Mapping[str, Any], descriptor: int) -> Tensor:
     """Map one file copy-on-write: pages are read on first access, and writes to the tensor never reach the file.
 
     No memory is reserved for copies of pages, so a file may be larger than memory.
     """
     path, dtype = array_path(folder, name), _DTYPES[entry["dtype"]]
-    if not path.is_file():
+    if not _is_file(path, descriptor):
         raise FileNotFoundError(f"{path} is missing; restore it or save again")
-    size = path.stat().st_size
+    size = os.stat(path.name, dir_fd=descriptor).st_size
     if size != entry["bytes"]:
         raise CorruptFileError(
             f"{path} has {size} bytes, but its header says {entry['bytes']}; restore it or save again"
         )
     if not size:
         return torch.empty(entry["shape"], dtype=dtype)
-    with path.open("rb") as file:
+    with _open_file(path, descriptor) as file:
         flags, access = mmap.MAP_PRIVATE | _MAP_NORESERVE, mmap.PROT_READ | mmap.PROT_WRITE
         pages = mmap.mmap(file.fileno(), size, flags=flags, prot=access)
     return torch.frombuffer(pages, dtype=dtype).view(entry["shape"])
@@ -233,10 +268,49 @@ def open_arrays(folder: str | os.PathLike[str], *, kind: str, verify: bool = Fal
         CorruptFileError: if a file does not match the header, or the header has another kind or version.
     """
     root = Path(folder).absolute()
-    files.restore(root)
-    entries = _check_entries(root / HEADER, _read_header(root, kind).get("arrays"))
-    arrays = {name: _open_array(root, name, entry) for name, entry in entries.items()}
+    return _while_replaced(root, lambda: _open_all(root, kind, verify))
+
+
+def saved_digest(folder: str | os.PathLike[str], *, kind: str) -> str:
+    """The sha256 of the header of a folder that `save_arrays` wrote, which has those of all arrays.
+
+    It tells the contents of a folder from those that may replace them later. Arguments and errors as for `open_arrays`.
+    """
+    root = Path(folder).absolute()
+
+    def read() -> str:
+        with _opened(root, kind) as descriptor:
+            return str(_read_header(root, kind, descriptor)["sha256"])
+
+    return _while_replaced(root, read)
+
+
+def _open_all(root: Path, kind: str, verify: bool) -> dict[str, Tensor]:
+    with _opened(root, kind) as descriptor:
+        entries = _check_entries(root / HEADER, _read_header(root, kind, descriptor).get("arrays"))
+        arrays = {name: _open_array(root, name, entry, descriptor) for name, entry in entries.items()}
     if verify:
         for name, tensor in arrays.items():
             _check_digest(array_path(root, name), tensor, entries[name]["sha256"])
     return arrays
+
+
+def _while_replaced(root: Path, read: Callable[[], T]) -> T:
+    """Read a folder again if its files vanish because another process has replaced it."""
+    for _ in range(_SWAPS):
+        files.restore(root)
+        before = _inode(root)
+        try:
+            return read()
+        except FileNotFoundError:
+            if _inode(root) == before is not None:
+                raise
+            if before is None and not root.exists():
+                raise
+    return read()
+
+
+def _inode(path: Path) -> int | None:
+    with suppress(OSError):
+        return path.stat().st_ino
+    return None

@@ -1,10 +1,16 @@
-"""Deferred KeyboardInterrupt, for changes that must be atomic."""
+"""Deferred KeyboardInterrupt and termination, for changes that must be atomic."""
 
 import signal
 import threading
 from collections.abc import Callable
 from types import FrameType
 from typing import Any, Self
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Terminated(SystemExit):
+    """Raised by a handler of SIGTERM that lets the process save what is in memory."""
 
 
 class deferred_interrupt:
@@ -15,27 +21,28 @@ class deferred_interrupt:
 
     An interrupt that arrives inside the block is raised when the block exits; an exception raised by the block becomes
     its `__context__`. A second interrupt is raised immediately, so that a block that hangs can still be stopped. Blocks
-    nest. The block does nothing in threads other than the main one, which Python never interrupts, or if the SIGINT
-    handler is not a Python function.
+    nest. The block does nothing in threads other than the main one, which Python never interrupts. SIGTERM is deferred
+    likewise. A signal whose handler is not a Python function keeps its effect.
     """
 
     def __enter__(self) -> Self:
         self._received: tuple[int, FrameType | None] | None = None
-        self._before: Any = None
-        if threading.current_thread() is threading.main_thread() and callable(signal.getsignal(signal.SIGINT)):
-            self._before = signal.signal(signal.SIGINT, self._receive)
+        self._before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                if callable(signal.getsignal(number)):
+                    self._before[number] = signal.signal(number, self._receive)
         return self
 
     def __exit__(self, *_: object) -> None:
-        if self._before is None:
-            return
-        signal.signal(signal.SIGINT, self._before)
+        for number, before in self._before.items():
+            signal.signal(number, before)
         if self._received is not None:
-            self._before(*self._received)
+            self._before[self._received[0]](*self._received)
 
     def _receive(self, number: int, frame: FrameType | None) -> None:
         if self._received is not None:
-            self._before(number, frame)
+            self._before[number](number, frame)
         self._received = number, frame
 
 
@@ -48,12 +55,12 @@ def complete_despite_interrupt(work: Callable[[], object]) -> None:
         work: short and idempotent, such as restoring state.
 
     Raises:
-        KeyboardInterrupt: after `work` has completed.
+        KeyboardInterrupt, Terminated: after `work` has completed.
     """
     try:
         with deferred_interrupt():
             work()
-    except KeyboardInterrupt:
+    except (KeyboardInterrupt, Terminated):
         with deferred_interrupt():
             work()
         raise

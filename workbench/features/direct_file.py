@@ -32,6 +32,7 @@ class DirectFile:
     Args:
         path: the file.
         direct: read past the page cache (O_DIRECT), in whole blocks of the device; "auto": where the file system can.
+        folder: descriptor of the folder whose file it is; None: the one that its path names.
 
     Raises:
         OSError: if the file can't be opened or read.
@@ -41,11 +42,11 @@ class DirectFile:
         RuntimeWarning: `direct` is "auto", and the file system does not support it.
     """
 
-    def __init__(self, path: Path, *, direct: bool | Literal["auto"]) -> None:
+    def __init__(self, path: Path, *, direct: bool | Literal["auto"], folder: int | None = None) -> None:
         self.path = path
         with deferred_interrupt():  # the descriptor always has an owner
-            self._descriptor, self.block = _open(path, direct)
-            _close_with(self, self._descriptor)
+            self._descriptor, self.block = _open(path, direct, folder)
+            close_with(self, self._descriptor)
         self.size = os.fstat(self._descriptor).st_size
         self._process = _OfProcess(os.getpid())
 
@@ -113,6 +114,11 @@ class DirectFile:
             done += step
         return total
 
+    def forget_cached(self) -> None:
+        """Drop the file's pages from the page cache, so that the next read is of the device."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
     def _read_once(self, buffer: memoryview, offset: int) -> int:
         try:
             return os.preadv(self._descriptor, [buffer], offset)
@@ -137,7 +143,7 @@ class _OfProcess:
         self.lock, self.buffers = threading.Lock(), list[np.ndarray]()
 
 
-def _close_with(owner: object, descriptor: int) -> None:
+def close_with(owner: object, descriptor: int) -> None:
     """Close a descriptor when its owner is freed.
 
     Without a line of Python: an interrupt that arrives in one of a finalizer ends it before the file is closed.
@@ -146,9 +152,9 @@ def _close_with(owner: object, descriptor: int) -> None:
     _open_files[descriptor] = weakref.ref(owner, partial(next, both))
 
 
-def _open(path: Path, direct: bool | Literal["auto"]) -> tuple[int, int]:
+def _open(path: Path, direct: bool | Literal["auto"], folder: int | None) -> tuple[int, int]:
     """Open a file; return its descriptor, and the size of the blocks that it is read in (1: of any bytes)."""
-    if direct and (found := _open_direct(path)):
+    if direct and (found := _open_direct(path, folder)):
         return found
     if direct is True:
         raise ValueError(
@@ -162,18 +168,24 @@ def _open(path: Path, direct: bool | Literal["auto"]) -> tuple[int, int]:
             RuntimeWarning,
             stacklevel=4,  # where the store is made, so that each place says it once
         )
-    descriptor = os.open(path, os.O_RDONLY)
+    descriptor = _open_at(path, folder)
     if hasattr(os, "posix_fadvise"):
         os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead
     return descriptor, 1
 
 
-def _open_direct(path: Path) -> tuple[int, int] | None:
+def _open_at(path: Path, folder: int | None, more: int = 0) -> int:
+    if folder is None:
+        return os.open(path, os.O_RDONLY | more)
+    return os.open(path.name, os.O_RDONLY | more, dir_fd=folder)
+
+
+def _open_direct(path: Path, folder: int | None) -> tuple[int, int] | None:
     """Open a file with O_DIRECT and find the smallest block that can be read; None where that is not supported."""
     if not hasattr(os, "O_DIRECT"):
         return None
     try:
-        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECT)
+        descriptor = _open_at(path, folder, os.O_DIRECT)
     except OSError as error:
         if error.errno in _UNSUPPORTED:
             return None

@@ -11,13 +11,13 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.core.array_store import array_path
+from workbench.core.array_store import array_path, saved_digest
 from workbench.core.errors import CorruptFileError, check_at_least, check_id_vector, check_ids
 from workbench.core.traffic import Traffic
 from workbench.core.units import format_bytes
 from workbench.features.direct_file import DirectFile
 from workbench.features.io_threads import run_waiting
-from workbench.features.mapped_rows import open_rows
+from workbench.features.mapped_rows import ROWS_KIND, open_rows
 from workbench.features.protocols import check_rows
 from workbench.features.read_plan import ReadPlan, buffer_bytes, plan_reads, scatter_records
 from workbench.kernels.buffers import uninitialised
@@ -60,12 +60,13 @@ class DiskRows:
         check_at_least("threads", threads, 1)
         if not isinstance(direct, bool) and direct != "auto":
             raise ValueError(f'direct is {direct!r}; pass True, False or "auto"')
+        self._digest = saved_digest(folder, kind=ROWS_KIND)
         rows = open_rows(folder)
         self._folder, self._option, self._threads, self._traffic = Path(folder).absolute(), direct, threads, traffic
         self._length, self._no_rows = len(rows), rows.new_empty(0, *rows.shape[1:])
         self._row_bytes = self._no_rows.new_empty(1, *rows.shape[1:]).nbytes
         self._file = DirectFile(array_path(folder, "rows"), direct=direct)
-        if self._file.size != rows.nbytes:
+        if self._file.size != rows.nbytes or saved_digest(folder, kind=ROWS_KIND) != self._digest:
             raise CorruptFileError(f"{folder} was replaced while it was being opened; open it again")
         self._count(0, 0)
 
@@ -143,11 +144,21 @@ class DiskRows:
             self._traffic.add("disk", "rows", rows, rows * self._row_bytes)
 
     def __reduce__(self) -> tuple[Any, ...]:
-        """Open the folder again where it is unpickled, such as in a spawned process; counts begin at 0."""
+        """Open the folder again where it is unpickled, such as in a spawned process; counts begin at 0.
+
+        A folder whose rows were replaced since is refused there.
+        """
         options = {"direct": self._option, "threads": self._threads, "traffic": self._traffic}
-        return partial(DiskRows, **options), (self._folder,)
+        return partial(_open_again, **options), (self._folder, self._digest)
 
     def __repr__(self) -> str:
         kind = f"{len(self):,} × {list(self.row_shape)} {str(self.dtype).removeprefix('torch.')}"
         how = "direct" if self.direct else "buffered"
         return f"DiskRows({kind}, {format_bytes(self._file.size)}, {how}, {self._threads} threads)"
+
+
+def _open_again(folder: Path, digest: str, **options: Any) -> DiskRows:
+    rows = DiskRows(folder, **options)
+    if rows._digest != digest:
+        raise ValueError(f"{folder} was written again since these DiskRows were opened; open them again")
+    return rows

@@ -1,5 +1,6 @@
 """Threads that wait for a device, many more than there are cores; they end with the call that started them."""
 
+import sys
 import threading
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -16,7 +17,8 @@ def run_waiting(tasks: Sequence[Callable[[], object]], threads: int) -> None:
 
     Args:
         tasks: functions without arguments.
-        threads: number of threads, the calling one included; fewer if the system can't start so many.
+        threads: number of threads, the calling one included; fewer if the system can't start so many, as at the end of
+            the interpreter.
     """
     waiting, errors = deque(tasks), []
 
@@ -41,7 +43,8 @@ def run_waiting(tasks: Sequence[Callable[[], object]], threads: int) -> None:
 
     try:
         with deferred_interrupt(), suppress(RuntimeError):  # a thread is either not started, or in the list
-            for _ in range(min(threads, len(tasks)) - 1):
+            # A thread that is started while the interpreter ends never runs, and its start is waited for, for ever.
+            for _ in range(0 if sys.is_finalizing() else min(threads, len(tasks)) - 1):
                 helper = threading.Thread(target=work, name="workbench-io", daemon=True)
                 helper.start()
                 helpers.append(helper)

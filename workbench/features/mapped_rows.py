@@ -10,12 +10,13 @@ from workbench.core.errors import CorruptFileError
 from workbench.core.traffic import Traffic
 from workbench.features.tensor_rows import TensorRows
 
-_KIND = "rows"
+ROWS_KIND = "rows"
+"""Kind of the folders of rows."""
 
 
 def open_rows(folder: str | os.PathLike[str], *, verify: bool = False) -> Tensor:
     """Memory-map the rows of a folder that `MappedRows.create` wrote. Arguments and errors as for `MappedRows`."""
-    arrays = open_arrays(folder, kind=_KIND, verify=verify)
+    arrays = open_arrays(folder, kind=ROWS_KIND, verify=verify)
     if list(arrays) != ["rows"] or not arrays["rows"].dim():
         raise CorruptFileError(f"{folder} does not contain an array of rows; write it with MappedRows.create")
     return arrays["rows"]
@@ -55,5 +56,5 @@ class MappedRows(TensorRows):
         """
         if isinstance(rows, Tensor) and not rows.dim():
             raise ValueError("rows is a single number; pass one row per id")
-        save_arrays(folder, {"rows": rows}, kind=_KIND, overwrite=overwrite)
+        save_arrays(folder, {"rows": rows}, kind=ROWS_KIND, overwrite=overwrite)
         return cls(folder)

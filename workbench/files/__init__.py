@@ -3,9 +3,27 @@
 Every deletion, replacement and lock of the library goes through this package; a test walks all call sites.
 """
 
-from workbench.files.atomic import new_folder, remove_unfinished, restore, write_file, write_new_file
-from workbench.files.lock import locked
+from workbench.files.atomic import (
+    new_folder,
+    remove_unfinished,
+    restore,
+    write_file,
+    write_in_folder,
+    write_new_file,
+)
+from workbench.files.lock import locked, locked_folder
 from workbench.files.naming import digest
 from workbench.files.removal import remove
 
-__all__ = ["digest", "locked", "new_folder", "remove", "remove_unfinished", "restore", "write_file", "write_new_file"]
+__all__ = [
+    "digest",
+    "locked",
+    "locked_folder",
+    "new_folder",
+    "remove",
+    "remove_unfinished",
+    "restore",
+    "write_file",
+    "write_in_folder",
+    "write_new_file",
+]

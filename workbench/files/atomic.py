@@ -4,9 +4,11 @@ Contents are written to a hidden sibling of the target, a draft, which is rename
 lock on its drafts, so that drafts of killed processes can be told from those still in use.
 """
 
+import errno
 import hashlib
 import os
 import re
+import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -17,6 +19,12 @@ from workbench.files.removal import remove
 
 _UNFINISHED = r"\.(?P<target>[^/\0]+)\.[0-9a-f]{32}\.(?P<state>new|old)"
 """Names of drafts (`new`) and of folders that a draft is replacing (`old`); both have the same number."""
+
+_TAKEN = (errno.ENOTEMPTY, errno.EEXIST, errno.ENOTDIR)
+"""Errors of a rename to a name that a folder with files, or a file, has."""
+
+_SWAP_SECONDS = 0.2
+"""Most time for which a folder is waited for that another process is replacing, which takes two renames."""
 
 Content = str | bytes | Iterable[bytes | memoryview]
 
@@ -51,10 +59,9 @@ def write_new_file(file: Path, content: Content) -> str:
     Returns:
         sha256 of the content.
     """
-    chunks = [content.encode()] if isinstance(content, str) else [content] if isinstance(content, bytes) else content
     checksum = hashlib.sha256()
     with file.open("wb") as out:
-        for chunk in chunks:
+        for chunk in _chunks_of(content):
             checksum.update(chunk)
             out.write(chunk)
         out.flush()
@@ -62,30 +69,75 @@ def write_new_file(file: Path, content: Content) -> str:
     return checksum.hexdigest()
 
 
+def write_in_folder(folder: int, name: str, content: Content) -> None:
+    """Write a file of an open folder as `write_file` does: of this folder, whatever its path names by now.
+
+    Args:
+        folder: descriptor of the folder.
+        name: of the file to create or replace.
+        content: text (encoded as UTF-8), bytes, or chunks of bytes.
+
+    Raises:
+        OSError: if the file can't be written, as in a folder that was deleted; it is unchanged then.
+    """
+    draft = _draft_of(Path(name)).name
+    descriptor = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666, dir_fd=folder)
+    try:
+        with suppress(OSError):
+            lock_descriptor(descriptor, wait=True)
+        with os.fdopen(os.dup(descriptor), "wb") as out:
+            for chunk in _chunks_of(content):
+                out.write(chunk)
+        os.fsync(descriptor)
+        os.replace(draft, name, src_dir_fd=folder, dst_dir_fd=folder)
+    except BaseException:
+        with suppress(OSError):  # an interrupt may have come after the replacement
+            os.unlink(draft, dir_fd=folder)
+        raise
+    finally:
+        os.close(descriptor)
+    with suppress(OSError):
+        os.fsync(folder)
+
+
 @contextmanager
-def new_folder(target: Path) -> Iterator[Path]:
-    """Yield an empty folder that replaces `target` if the block succeeds; otherwise `target` is unchanged.
+def new_folder(target: Path, *, replace: bool = True) -> Iterator[Path]:
+    """Yield an empty folder that becomes `target` if the block succeeds; otherwise `target` is unchanged.
 
     Replacing an existing `target` takes two renames. If the process is killed between them, `target` is missing until
     `restore` is called.
 
     Args:
         target: folder to create or replace; the caller has checked that it may be replaced.
+        replace: replace what `target` is when the new folder is complete; otherwise a folder that another process has
+            created meanwhile remains.
 
     Yields:
         The folder to fill.
 
     Raises:
+        FileExistsError: `target` was created meanwhile, and is not replaced.
         OSError: if the folder can't be written; `target` is unchanged then.
     """
     with _draft(target, Path.mkdir) as draft:
         yield draft
         _sync_folder(draft)
-        _publish(draft, target)
+        while not _publish(draft, target, replace):
+            if not replace:
+                raise FileExistsError(
+                    f"{target} was created by another process in the meantime, and is not replaced; open it, or pass "
+                    "another folder"
+                )
+
+
+def _chunks_of(content: Content) -> Iterable[bytes | memoryview]:
+    return [content.encode()] if isinstance(content, str) else [content] if isinstance(content, bytes) else content
 
 
 def restore(target: Path) -> bool:
     """Restore a folder that is missing because a process was killed while `new_folder` replaced it.
+
+    If a process is replacing it at this moment, wait until it has.
 
     Args:
         target: target of `new_folder`.
@@ -93,26 +145,34 @@ def restore(target: Path) -> bool:
     Returns:
         True if the folder was restored.
     """
-    for path, replaced, state in [] if target.exists() else _unfinished(target.parent):
-        if state == "old" and replaced == target.name:
+    deadline = time.monotonic() + _SWAP_SECONDS
+    while not target.exists():
+        moved = [path for path, of, state in _unfinished(target.parent) if state == "old" and of == target.name]
+        for path in moved:
             with suppress(OSError), _abandoned(path) as abandoned:
-                if abandoned:
+                if abandoned and not target.exists():
                     path.rename(target)
                     return True
+        if not moved or time.monotonic() > deadline:
+            break
+        time.sleep(0.001)
     return False
 
 
-def remove_unfinished(folder: Path) -> int:
+def remove_unfinished(folder: Path, *, of: str | None = None) -> int:
     """Clean up after killed processes: delete their drafts and restore folders that they were replacing.
 
     Args:
         folder: parent of the targets of `write_file` and `new_folder`.
+        of: name of the only target to clean up after; None: all.
 
     Returns:
         The number of deleted files and folders.
     """
     removed = 0
     for path, target, state in _unfinished(folder):
+        if of not in (None, target):
+            continue
         if state == "old" and (restore(folder / target) or not (folder / target).exists()):
             continue  # it is, or may be, the only copy
         with suppress(OSError), _abandoned(path) as abandoned:
@@ -137,7 +197,7 @@ def _draft(target: Path, create: Callable[..., None]) -> Iterator[Path]:
 
 def _create_locked(target: Path, create: Callable[..., None]) -> tuple[Path, int]:
     while True:
-        draft = target.with_name(f".{target.name}.{uuid.uuid4().hex}.new")
+        draft = _draft_of(target)
         create(draft, exist_ok=False)
         with suppress(FileNotFoundError):  # `remove_unfinished` deleted it before it was locked
             descriptor = os.open(draft, os.O_RDONLY)
@@ -148,13 +208,25 @@ def _create_locked(target: Path, create: Callable[..., None]) -> tuple[Path, int
             os.close(descriptor)
 
 
-def _publish(draft: Path, target: Path) -> None:
+def _draft_of(target: Path) -> Path:
+    return target.with_name(f".{target.name}.{uuid.uuid4().hex}.new")
+
+
+def _publish(draft: Path, target: Path, replace: bool) -> bool:
+    """Rename a draft, and return whether that succeeded; it fails where another process was the first to do so."""
     replaced = draft.with_suffix(".old")
     try:
-        if target.exists():
-            target.rename(replaced)
-        draft.rename(target)
+        if replace:
+            with suppress(FileNotFoundError):
+                target.rename(replaced)
+        try:
+            draft.rename(target)  # only over nothing, or an empty folder
+        except OSError as error:
+            if error.errno in _TAKEN and target.exists():
+                return False
+            raise
         _sync_folder(target.parent)
+        return True
     finally:
         if not target.exists() and replaced.exists():
             replaced.rename(target)

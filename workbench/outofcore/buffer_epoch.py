@@ -1,5 +1,6 @@
 """`BufferEpoch`: which slot of a buffer has which partition, and what is read and written between two states."""
 
+import os
 import threading
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -24,9 +25,13 @@ class BufferEpoch:
         memory: as many slots as `slots_needed` says.
         order: `BucketOrder` or `NodeOrder`.
         prefetch: read what the next state adds, and write what the last one had, in a thread during each state.
+        writes: rows can be changed, and are written back.
     """
 
-    def __init__(self, store: PartitionStore, io: BufferIO, memory: SlotMemory, order: Any, prefetch: bool) -> None:
+    def __init__(
+        self, store: PartitionStore, io: BufferIO, memory: SlotMemory, order: Any, prefetch: bool, writes: bool
+    ) -> None:
+        self._writes, self._process = writes, os.getpid()
         self._store, self._io, self._memory, self._order, self._prefetch = store, io, memory, order, prefetch
         self._loads = loads_of(order.states)
         self._free = list(range(memory.num_slots))
@@ -55,12 +60,23 @@ class BufferEpoch:
         job = _Job(partial(self._move, number + 1)) if ahead else None
         try:
             yield state
+            if self._is_forked:
+                raise RuntimeError(
+                    f"this epoch is that of process {self._process}, which forked this one ({os.getpid()}); go on with "
+                    "it there, and open a buffer of its own here"
+                )
         finally:
-            state.end()
-            if job is not None:
-                complete_despite_interrupt(job.join)
+            if not self._is_forked:  # where a thread that does not exist may have left a lock of the state
+                state.end()
+                if job is not None:
+                    complete_despite_interrupt(job.join)
         if job is not None:
             job.result()
+
+    @property
+    def _is_forked(self) -> bool:
+        """Whether this is a copy, in a forked child, of an epoch whose rows its parent writes."""
+        return os.getpid() != self._process
 
     def _move(self, number: int) -> None:
         """Write back what has left the buffer, and read what a state adds."""
@@ -93,9 +109,9 @@ class BufferEpoch:
         self._buckets = {pair: bucket for pair, bucket in self._buckets.items() if after.issuperset(pair)}
 
     def _state(self, number: int) -> BufferState:
-        slots, learnt = self._slots.clone(), self._store.learnt
-        rows = BufferRows(self._memory, slots, self._changed if learnt else None, traffic=self._io.traffic)
-        state_rows = BufferRows(self._memory, slots, self._changed, array=1) if learnt else None
+        slots, changed = self._slots.clone(), self._changed if self._writes else None
+        rows = BufferRows(self._memory, slots, changed, traffic=self._io.traffic)
+        state_rows = BufferRows(self._memory, slots, changed, array=1) if self._store.learnt else None
         partitions = self._order.states[number].sort().values
         return BufferState(number, partitions, rows, state_rows, self._buckets, self._order, self._store)
 
@@ -105,6 +121,8 @@ class BufferEpoch:
         self._io.write(changed, lambda partition: self._changed.__setitem__(partition, False))
 
     def _flush(self) -> None:
+        if self._is_forked:
+            return
         held = [(partition, slot) for partition, slot in enumerate(self._slots.tolist()) if slot >= 0]
         self._write([*self._leaving, *held])
 

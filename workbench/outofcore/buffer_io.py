@@ -37,9 +37,10 @@ class BufferIO:
         traffic: Traffic | None,
     ) -> None:
         self.traffic, self._store, self._threads = traffic, store, threads
-        self._file = PartitionFile(store.folder, store.layout, direct=direct, verify=verify)
+        self.folder = store.open_folder()
+        self._file = PartitionFile(self.folder, store.layout, direct=direct, verify=verify)
         index = store.layout, store.bucket_edges, store.bucket_checksums
-        self._edges = EdgeBuckets(store.folder, *index, direct=self._file.direct, verify=verify)
+        self._edges = EdgeBuckets(self.folder, *index, direct=self._file.direct, verify=verify)
         self._moved, self._counting = EpochIO(), threading.Lock()
 
     @property
@@ -54,6 +55,7 @@ class BufferIO:
 
     def refresh(self) -> None:
         """Read anew where the partitions are: another buffer may have written since the last epoch."""
+        self._counting = threading.Lock()  # a fork may have left it locked
         self._file.refresh()
 
     def read(self, records: Sequence[tuple[int, Tensor]], loaded: Tensor, held: Tensor) -> Buckets:

@@ -1,6 +1,7 @@
 """`BufferRows`: the rows of the partitions in a buffer, read and written by the ids of the store."""
 
 import math
+import os
 
 import torch
 from torch import Tensor
@@ -66,6 +67,7 @@ class BufferRows:
         array: int = 0,
     ) -> None:
         self._memory, self._slots, self._changed, self._traffic = memory, slots, changed, traffic
+        self._process = os.getpid()
         self._first, self._ended = array * memory.layout.partition_rows, False
 
     @property
@@ -109,8 +111,9 @@ class BufferRows:
         Raises:
             IndexError: an id out of range, or of a partition that is not in the buffer.
             TypeError: rows of another dtype.
-            ValueError: an id that occurs twice, rows of another shape, or features, which are only read.
-            RuntimeError: the buffer has passed on to another state.
+            ValueError: an id that occurs twice, rows of another shape, or rows that are only read: features, or a store
+                that is not writable.
+            RuntimeError: the buffer has passed on to another state, or this is a forked child.
         """
         ids = check_ids("ids", ids, len(self), unique=True)
         check_rows("rows", rows, self, len(ids))
@@ -132,7 +135,14 @@ class BufferRows:
             IndexError, ValueError, RuntimeError: as `write`.
         """
         if self._changed is None:
+            if self._memory.layout.learnt:
+                raise ValueError("the store is not writable, so its rows are only read; make it writable, or copy it")
             raise ValueError("these rows are features, which are only read; build the store with rows=LearntInit(…)")
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                f"rows are written by process {self._process}, which forked this one ({os.getpid()}), alone; write "
+                "there, as what is written here would be lost"
+            )
         positions, partitions = self._positions(check_ids("ids", ids, len(self)))
         self._changed[partitions] = True
         return self._memory.rows[self._first :], positions

@@ -1,12 +1,16 @@
 """What is checked before a partition store is built."""
 
 import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
+from workbench import files
 from workbench.core.errors import CapacityError, CorruptFileError
 from workbench.core.graph import Graph
 from workbench.core.units import format_bytes
 from workbench.kernels.jit import compiled
+from workbench.outofcore.store_folder import StoreFolder
 from workbench.outofcore.store_layout import DTYPES, StoreLayout
 
 
@@ -62,17 +66,26 @@ def check_dtype(layout: StoreLayout) -> None:
         )
 
 
-def check_target(target: Path, overwrite: bool) -> None:
-    """Check that a folder may be created or replaced.
+@contextmanager
+def replacing(target: Path, overwrite: bool) -> Iterator[StoreFolder | None]:
+    """Check that a folder may be created or replaced, and let nobody write to the store that is replaced.
+
+    Yields:
+        The store that is to be replaced; None: there is none.
 
     Raises:
         FileExistsError: it may not.
+        ValueError: an epoch of a buffer, or another call, is writing to the store or replacing it.
     """
+    files.remove_unfinished(target.parent)
     if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        yield None
         return
     if not overwrite:
         raise FileExistsError(f"{target} exists; pass overwrite=True to replace it, or another folder")
     try:
-        StoreLayout.open(target)
+        replaced = StoreFolder(target, StoreLayout.open(target).build_id)
     except (FileNotFoundError, CorruptFileError):
         raise FileExistsError(f"{target} is not a partition store and is not replaced; pass another folder") from None
+    with replaced.writing_alone("replaces"):
+        yield replaced

@@ -12,15 +12,17 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from workbench import files
 from workbench.core.capacity import check_fits
 from workbench.core.edge_stream import CHUNK_EDGES, EdgeSource, edge_chunks
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.kernels.jit import compiled
 from workbench.outofcore.edge_buckets import bucket_offsets
-from workbench.outofcore.partition_file import as_bytes, block_aligned, checksum, write_table
+from workbench.outofcore.partition_file import as_bytes, block_aligned, checksum
+from workbench.outofcore.partition_table import PartitionTable
 from workbench.outofcore.row_source import RowsOf
-from workbench.outofcore.store_layout import BLOCK, EDGES, ROWS, StoreLayout, name_of, whole_blocks
+from workbench.outofcore.store_layout import BLOCK, EDGES, ROWS, TABLE, StoreLayout, name_of, whole_blocks
 
 _OTHER_EDGES = "edges were others when they were read again; pass a source that gives the same edges twice"
 
@@ -166,7 +168,8 @@ def write_rows(draft: Path, rows_of: RowsOf, node_ids: Tensor, layout: StoreLayo
                 progress(min((partition + 1) * s, layout.num_nodes))
         file.flush()
         os.fsync(file.fileno())
-    write_table(draft, list(range(layout.num_partitions)), sums)
+    table = PartitionTable(tuple(range(layout.num_partitions)), tuple(sums))
+    files.write_new_file(draft / TABLE, table.as_json(layout))
 
 
 def _allocate(path: Path, nbytes: int) -> None:

@@ -1,7 +1,6 @@
 """`EdgeBuckets`: the edges of a partition store, p² buckets by the partitions of source and destination."""
 
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -10,7 +9,8 @@ from torch import Tensor
 
 from workbench.core.errors import CorruptFileError
 from workbench.features.direct_file import DirectFile
-from workbench.outofcore.partition_file import as_bytes, block_aligned, check_size, checksum
+from workbench.outofcore.partition_file import as_bytes, block_aligned, checksum
+from workbench.outofcore.store_folder import StoreFolder
 from workbench.outofcore.store_layout import BLOCK, EDGES, StoreLayout, whole_blocks
 
 
@@ -60,7 +60,7 @@ class EdgeBuckets:
 
     def __init__(
         self,
-        folder: Path,
+        folder: StoreFolder,
         layout: StoreLayout,
         bucket_edges: Tensor,
         checksums: Tensor,
@@ -68,11 +68,11 @@ class EdgeBuckets:
         direct: bool | Literal["auto"] = "auto",
         verify: bool = True,
     ) -> None:
-        self._layout, self._verify, self._path = layout, verify, folder / EDGES
+        self._layout, self._verify, self._path = layout, verify, folder.path / EDGES
         self._counts, self._checksums = bucket_edges.flatten().tolist(), checksums
         self._offsets = bucket_offsets(bucket_edges, layout.edge_bytes)
-        check_size(self._path, max(BLOCK, whole_blocks(int(self._offsets[-1]))))
-        self._file = DirectFile(self._path, direct=direct)
+        folder.check_size(EDGES, max(BLOCK, whole_blocks(int(self._offsets[-1]))), layout.remedy)
+        self._file = DirectFile(self._path, direct=direct, folder=folder.descriptor)
 
     def runs(self, loaded: Tensor, held: Tensor) -> list[tuple[int, int]]:
         """Buckets that some partitions add to a buffer, as runs [first, last) of consecutive numbers i·p + j.
@@ -126,7 +126,7 @@ class EdgeBuckets:
             i, j = divmod(number, self._layout.num_partitions)
             raise CorruptFileError(
                 f"the bucket of edges from partition {i} to partition {j} of {self._path} is damaged: it does not "
-                "match its checksum; restore the file, or build the store again"
+                f"match its checksum; {self._layout.remedy}"
             )
         arrays, at = {}, 0
         for name, dtype in self._layout.edge_arrays:

@@ -53,10 +53,10 @@ def epoch_io(store: PartitionStore, order: Any) -> EpochIO:
         written when it leaves. The table that a write replaces, of some bytes per partition, is not counted.
 
     Raises:
-        ValueError: an order over another number of partitions.
+        ValueError: an order over another number of partitions, or the store was rebuilt since it was opened.
     """
     check_order(store, order)
-    buckets = EdgeBuckets(store.folder, store.layout, store.bucket_edges, store.bucket_checksums, direct=False)
+    buckets = EdgeBuckets(store.open_folder(), store.layout, store.bucket_edges, store.bucket_checksums, direct=False)
     edge_bytes, loads = 0, 0
     for loaded, held in zip(loads_of(order.states), order.states, strict=True):
         loads += len(loaded)

@@ -5,10 +5,8 @@ each partition is in. A process that is killed at any moment leaves every partit
 """
 
 import errno
-import json
 import os
 import threading
-from pathlib import Path
 from typing import Literal
 
 import numpy as np
@@ -16,10 +14,11 @@ import torch
 import xxhash
 from torch import Tensor
 
-from workbench import files
 from workbench.core.errors import CorruptFileError
 from workbench.features.direct_file import DirectFile
-from workbench.outofcore.store_layout import BLOCK, ROWS, TABLE, StoreLayout, read_json
+from workbench.outofcore.partition_table import PartitionTable, read_table
+from workbench.outofcore.store_folder import StoreFolder
+from workbench.outofcore.store_layout import BLOCK, ROWS, TABLE, StoreLayout
 
 
 def block_aligned(nbytes: int) -> Tensor:
@@ -37,6 +36,8 @@ def as_bytes(memory: Tensor) -> memoryview:
 class PartitionFile:
     """Reads and writes records by partition, from any number of threads.
 
+    Other processes may write meanwhile: whatever record is read is one that was committed.
+
     Args:
         folder: of the store.
         layout: its sizes.
@@ -50,13 +51,12 @@ class PartitionFile:
     """
 
     def __init__(
-        self, folder: Path, layout: StoreLayout, *, direct: bool | Literal["auto"] = "auto", verify: bool = True
+        self, folder: StoreFolder, layout: StoreLayout, *, direct: bool | Literal["auto"] = "auto", verify: bool = True
     ) -> None:
         self._folder, self._layout, self._verify = folder, layout, verify
-        self._path = folder / ROWS
-        check_size(self._path, layout.num_slots * layout.slot_bytes)
-        self._file = DirectFile(self._path, direct=direct)
-        self._changed, self._writing = threading.Condition(), set[int]()
+        self._path = folder.path / ROWS
+        folder.check_size(ROWS, layout.num_slots * layout.slot_bytes, layout.remedy)
+        self._file = DirectFile(self._path, direct=direct, folder=folder.descriptor)
         self.refresh()
 
     @property
@@ -65,13 +65,26 @@ class PartitionFile:
         return self._file.direct
 
     def refresh(self) -> None:
-        """Read the table again, which another file object or process may have replaced.
+        """Begin anew with the table that is on disk, which another file object or process may have replaced.
 
         Raises:
             FileNotFoundError: the table is missing.
+            ValueError: the store was rebuilt since its handle was opened.
             CorruptFileError: it was modified, or is that of another store.
         """
-        self._slots, self._checksums = read_table(self._folder, self._layout)
+        self._changed, self._writing = threading.Condition(), set[int]()  # a fork may have left it locked
+        self._written = self._seen = self._load()
+
+    def _load(self) -> tuple[tuple[int, ...], PartitionTable]:
+        """The table on disk, with the stamp of its file, which is older if the file is replaced meanwhile."""
+        return self._folder.stamp_of(TABLE), read_table(self._folder, self._layout)
+
+    def _latest(self) -> PartitionTable:
+        """The table on disk; it is read only if it was replaced."""
+        seen = self._seen
+        if self._folder.stamp_of(TABLE) != seen[0]:
+            self._seen = seen = self._load()
+        return seen[1]
 
     def read(self, partition: int, memory: Tensor) -> None:
         """Read a record.
@@ -82,16 +95,28 @@ class PartitionFile:
 
         Raises:
             CorruptFileError: the record is damaged; the message names the partition.
+            ValueError: the store was rebuilt since its handle was opened.
             OSError: the device reports an error.
         """
-        layout = self._layout
-        offset = self._slots[partition] * layout.slot_bytes
-        self._file.read(as_bytes(memory), offset)
-        if self._verify and checksum(memory[: layout.record_bytes]) != self._checksums[partition]:
-            raise CorruptFileError(
-                f"partition {partition} of {self._path} is damaged: bytes {offset} to {offset + layout.record_bytes} "
-                "do not match their checksum; restore the file, or build the store again"
-            )
+        layout, again = self._layout, False
+        while True:
+            table = self._latest()
+            offset = table.slots[partition] * layout.slot_bytes
+            self._file.read(as_bytes(memory), offset)
+            if not self._verify and self._latest() == table:
+                return
+            if checksum(memory[: layout.record_bytes]) == table.checksums[partition]:
+                return
+            if self._latest() != table:
+                continue  # a slot is written to only after a table that does not name it
+            if again:
+                break
+            again = True
+            self._file.forget_cached()
+        raise CorruptFileError(
+            f"partition {partition} of {self._path} is damaged: bytes {offset} to {offset + layout.record_bytes} "
+            f"do not match their checksum; {layout.remedy}"
+        )
 
     def write(self, partition: int, memory: Tensor) -> None:
         """Replace a record: completely or, after an error, not at all.
@@ -101,19 +126,24 @@ class PartitionFile:
             memory: uint8 [slot_bytes], aligned to a block; padding included.
 
         Raises:
-            OSError: the device is full or reports an error; the message names the partition.
+            RuntimeError: another process has written to the store, or replaced it.
+            OSError: the device is full or reports an error, or the store was deleted; the message names the partition.
         """
         with self._changed:
             self._changed.wait_for(self._free_slots)
             slot = min(self._free_slots())
             self._writing.add(slot)
         try:
+            self._check_unchanged(partition)
             self._write_slot(slot, memory)
             self._commit(partition, slot, checksum(memory[: self._layout.record_bytes]))
+        except FileNotFoundError as error:
+            raise FileNotFoundError(
+                f"partition {partition} of {self._path} is not written: the store was deleted while it was open"
+            ) from error
         except OSError as error:
-            text = (
-                f"{error.strerror} when writing partition {partition}, which remains as it was before; free some space"
-            )
+            remedy = "free some space" if error.errno in (errno.ENOSPC, errno.EDQUOT) else "check the disk"
+            text = f"{error.strerror} when writing partition {partition}, which remains as it was before; {remedy}"
             raise OSError(error.errno, text, str(self._path)) from error
         finally:
             with self._changed:
@@ -121,22 +151,28 @@ class PartitionFile:
                 self._changed.notify()
 
     def _free_slots(self) -> set[int]:
-        return set(range(self._layout.num_slots)) - set(self._slots) - self._writing
+        return set(range(self._layout.num_slots)) - set(self._written[1].slots) - self._writing
+
+    def _check_unchanged(self, partition: int) -> None:
+        """Check that the table is the one that this object has written last: its free slots are free on disk."""
+        with self._changed:
+            stamp, table = self._written
+            if self._folder.stamp_of(TABLE) != stamp and read_table(self._folder, self._layout) != table:
+                raise RuntimeError(
+                    f"partition {partition} of {self._path} is not written: another process has written to the store "
+                    "although this one has locked it, as on a file system without locks; let one process write"
+                )
 
     def _commit(self, partition: int, slot: int, record_checksum: int) -> None:
         with self._changed:
-            slots, sums = self._slots.copy(), self._checksums.copy()
-            slots[partition], sums[partition] = slot, record_checksum
+            self._check_unchanged(partition)
             try:
-                write_table(self._folder, slots, sums)
-            except BaseException:
-                self.refresh()  # an interrupt may have come after the replacement: its slot is not free then
-                raise
-            self._slots, self._checksums = slots, sums
+                write_table(self._folder, self._written[1].with_record(partition, slot, record_checksum), self._layout)
+            finally:
+                self._written = self._load()  # also after an interrupt, which may have come after the replacement
 
     def _write_slot(self, slot: int, memory: Tensor) -> None:
-        flags = os.O_WRONLY | (os.O_DIRECT if self.direct else 0)
-        descriptor = os.open(self._path, flags)
+        descriptor = self._folder.open_to_write(ROWS, direct=self.direct)
         try:
             buffer, offset = as_bytes(memory), slot * self._layout.slot_bytes
             while buffer:
@@ -174,41 +210,6 @@ def checksum(values: Tensor | np.ndarray) -> int:
     return int.from_bytes(found.digest(), "big", signed=True)
 
 
-def check_size(path: Path, nbytes: int) -> None:
-    """Check the size of a file of a store.
-
-    Raises:
-        FileNotFoundError: it is missing.
-        CorruptFileError: it has another size.
-    """
-    if not path.is_file():
-        raise FileNotFoundError(f"{path} is missing; restore it, or build the store again")
-    if (size := path.stat().st_size) != nbytes:
-        raise CorruptFileError(
-            f"{path} has {size} bytes, but {nbytes} belong to the store's header; restore it, or build the store again"
-        )
-
-
-def read_table(folder: Path, layout: StoreLayout) -> tuple[list[int], list[int]]:
-    """The slot and the checksum of every partition.
-
-    Raises:
-        FileNotFoundError: the table is missing.
-        CorruptFileError: it was modified, or is that of another store.
-    """
-    file = folder / TABLE
-    if not file.is_file():
-        raise FileNotFoundError(f"{file} is missing; restore it, or build the store again")
-    table = read_json(file)
-    slots, sums = table.get("slots"), table.get("checksums")
-    if table.get("digest") != files.digest([slots, sums]) or not isinstance(slots, list) or not isinstance(sums, list):
-        raise CorruptFileError(f"{file} was modified: its digest does not match; restore it, or build the store again")
-    if len(slots) != layout.num_partitions or len(set(slots)) != len(slots) or max(slots) >= layout.num_slots:
-        raise CorruptFileError(f"{file} is the table of another store; restore it, or build the store again")
-    return slots, sums
-
-
-def write_table(folder: Path, slots: list[int], checksums: list[int]) -> None:
+def write_table(folder: StoreFolder, table: PartitionTable, layout: StoreLayout) -> None:
     """Replace the table atomically, also across a power cut."""
-    table = {"slots": slots, "checksums": checksums, "digest": files.digest([slots, checksums])}
-    files.write_file(folder / TABLE, json.dumps(table))
+    folder.write(TABLE, table.as_json(layout))

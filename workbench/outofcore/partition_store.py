@@ -5,6 +5,9 @@ Nodes get ids of the store, in which partition i is a range; everything that use
 """
 
 import os
+import time
+import uuid
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -20,11 +23,15 @@ from workbench.core.graph import Graph
 from workbench.core.units import format_bytes
 from workbench.outofcore import build_checks, build_store
 from workbench.outofcore.edge_buckets import bucket_offsets
-from workbench.outofcore.partition_file import PartitionFile, block_aligned, check_size, read_table
+from workbench.outofcore.partition_file import PartitionFile, block_aligned
+from workbench.outofcore.partition_table import read_table
 from workbench.outofcore.row_source import row_source
+from workbench.outofcore.store_folder import StoreFolder
 from workbench.outofcore.store_layout import BLOCK, EDGES, INDEX, ROWS, StoreLayout, name_of, whole_blocks
 
 _KIND = "partition index"
+_SWAPS = 20
+"""Attempts to read the header of a store that others replace again and again."""
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -74,14 +81,16 @@ class PartitionStore:
             num_nodes: number of nodes of a stream of edges.
             train_idx: integer, training nodes, which get the first ids; None: all nodes are in random order.
             seed: of the assignment of nodes to partitions.
-            overwrite: replace a store.
+            overwrite: replace a store that nobody is writing to; handles of it are refused from then on.
             progress: called with the number of edges read so far, up to twice that of the graph, then with that
                 of rows.
 
         Raises:
-            FileExistsError: the folder exists and `overwrite` is not set, or is not a store.
+            FileExistsError: the folder exists and `overwrite` is not set, or is not a store, or another process creates
+                it meanwhile.
             CapacityError: the disk has less space than the store needs, or memory is too small for p² counters.
-            ValueError: a number out of range, another number of rows than nodes, or edges that can be read only once.
+            ValueError: a number out of range, another number of rows than nodes, edges that can be read only once, or
+                an epoch of a buffer is writing to the store that is to be replaced; the message names the process.
             TypeError: an argument of another type.
             IndexError: an id out of range.
             OSError: the disk is full or reports an error.
@@ -93,52 +102,82 @@ class PartitionStore:
         check_at_least("num_partitions", num_partitions, 1, most=max(1, count))
         train = None if train_idx is None else check_ids("train_idx", train_idx, count, unique=True).cpu()
         source = row_source(rows, count)
-        target = Path(folder).absolute()
-        build_checks.check_target(target, overwrite)
-        if isinstance(edges, Graph):
-            build_checks.check_row_order(edges)
-        node_ids = build_store.assign_nodes(count, train, seed)
-        new_ids = torch.empty_like(node_ids)
-        new_ids[node_ids] = torch.arange(count)
-        num_train = 0 if train is None else len(train)
-        sizes = count, int(num_partitions), num_train, tuple(source.row_shape), name_of(source.dtype)
-        layout = StoreLayout(*sizes, source.learnt, 0, *build_store.edge_dtypes(edges))
-        build_checks.check_dtype(layout)
-        counts = build_store.count_buckets(edges, new_ids, layout, progress)
-        layout = replace(layout, num_edges=int(counts.sum()))
-        edge_size = whole_blocks(int(bucket_offsets(counts, layout.edge_bytes)[-1]))
-        build_checks.check_space(target.parent, layout.num_slots * layout.slot_bytes + edge_size + 8 * count)
-        with files.new_folder(target) as draft:
-            checksums = build_store.write_edges(draft, edges, new_ids, layout, counts, progress)
-            build_store.write_rows(draft, source.values_of, node_ids, layout, progress)
-            arrays = {"node_ids": node_ids, "bucket_edges": counts, "bucket_checksums": checksums}
-            save_arrays(draft / INDEX, arrays, kind=_KIND)
-            layout.save(draft)
-        return PartitionStore.open(target)
+        target = Path(folder).resolve()
+        with build_checks.replacing(target, overwrite) as replaced:
+            if isinstance(edges, Graph):
+                build_checks.check_row_order(edges)
+            node_ids = build_store.assign_nodes(count, train, seed)
+            new_ids = torch.empty_like(node_ids)
+            new_ids[node_ids] = torch.arange(count)
+            num_train = 0 if train is None else len(train)
+            sizes = count, int(num_partitions), num_train, tuple(source.row_shape), name_of(source.dtype)
+            layout = StoreLayout(*sizes, source.learnt, 0, *build_store.edge_dtypes(edges), uuid.uuid4().hex)
+            build_checks.check_dtype(layout)
+            counts = build_store.count_buckets(edges, new_ids, layout, progress)
+            layout = replace(layout, num_edges=int(counts.sum()))
+            edge_size = whole_blocks(int(bucket_offsets(counts, layout.edge_bytes)[-1]))
+            build_checks.check_space(target.parent, layout.num_slots * layout.slot_bytes + edge_size + 8 * count)
+            with files.new_folder(target, replace=replaced is not None) as draft:
+                checksums = build_store.write_edges(draft, edges, new_ids, layout, counts, progress)
+                build_store.write_rows(draft, source.values_of, node_ids, layout, progress)
+                arrays = {"node_ids": node_ids, "bucket_edges": counts, "bucket_checksums": checksums}
+                save_arrays(draft / INDEX, arrays, kind=_KIND)
+                layout.save(draft)
+                if replaced is not None:
+                    replaced.check_path()
+        store = PartitionStore.open(target)
+        if store.layout != layout:
+            raise ValueError(f"{target} was replaced by another process as soon as it was built; open it again")
+        return store
 
     @staticmethod
     def open(folder: str | os.PathLike[str]) -> "PartitionStore":
         """Open a store; headers, sizes of files and the table of records are checked, contents when they are read.
 
+        All paths of a folder open the same store. A store that is rebuilt later refuses handles from before.
+
         Raises:
             FileNotFoundError: the folder or one of its files is missing.
             CorruptFileError: a file was modified, or is that of another store.
         """
-        root = Path(folder).absolute()
-        files.restore(root)
-        layout = StoreLayout.open(root)
+        root = Path(folder).resolve()
+        files.remove_unfinished(root.parent, of=root.name)
+        layout = _read_header(root)
+        while True:
+            try:
+                store, error = PartitionStore._of_layout(root, layout), None
+            except (OSError, ValueError) as found:
+                store, error = None, found
+            before, layout = layout, _read_header(root)
+            if layout != before:
+                continue  # it was replaced meanwhile
+            if store is None:
+                raise error  # type: ignore[misc]
+            return store
+
+    @staticmethod
+    def _of_layout(root: Path, layout: StoreLayout) -> "PartitionStore":
         arrays = open_arrays(root / INDEX, kind=_KIND, verify=True)
         p = layout.num_partitions
         shapes = {"node_ids": (layout.num_nodes,), "bucket_edges": (p, p), "bucket_checksums": (p * p,)}
         for name, shape in shapes.items():
             if name not in arrays or tuple(arrays[name].shape) != shape:
                 raise CorruptFileError(f"{root / INDEX} is the index of another store: {name} is not {list(shape)}")
-        read_table(root, layout)
-        check_size(root / ROWS, layout.num_slots * layout.slot_bytes)
-        check_size(
-            root / EDGES, max(BLOCK, whole_blocks(int(bucket_offsets(arrays["bucket_edges"], layout.edge_bytes)[-1])))
-        )
+        folder = StoreFolder(root, layout.build_id)
+        read_table(folder, layout)
+        folder.check_size(ROWS, layout.num_slots * layout.slot_bytes, layout.remedy)
+        edge_size = whole_blocks(int(bucket_offsets(arrays["bucket_edges"], layout.edge_bytes)[-1]))
+        folder.check_size(EDGES, max(BLOCK, edge_size), layout.remedy)
         return PartitionStore(root, layout, **{name: arrays[name] for name in shapes})
+
+    def open_folder(self) -> StoreFolder:
+        """Open the folder, to read and write its files.
+
+        Raises:
+            FileNotFoundError: the store was moved or deleted.
+            ValueError: it was rebuilt since this handle was opened.
+        """
+        return StoreFolder(self.folder, self.layout.build_id)
 
     @property
     def num_nodes(self) -> int:
@@ -205,14 +244,16 @@ class PartitionStore:
         Args:
             state: the state of learnt rows instead of their values.
 
+        Rows that another process or thread writes meanwhile are those of any moment, each partition as a whole.
+
         Raises:
-            ValueError: the rows have no state.
+            ValueError: the rows have no state, or the store was rebuilt since it was opened.
             CorruptFileError: a partition is damaged.
         """
         layout = self.layout
         if state and not layout.learnt:
             raise ValueError("state is True, but these rows are features; only learnt rows have an optimizer state")
-        file, memory = PartitionFile(self.folder, layout, direct=False), block_aligned(layout.slot_bytes)
+        file, memory = PartitionFile(self.open_folder(), layout, direct=False), block_aligned(layout.slot_bytes)
         size = layout.partition_rows * layout.row_bytes
         out = torch.empty(self.num_nodes, *layout.row_shape, dtype=layout.torch_dtype)
         for partition in range(self.num_partitions):
@@ -224,7 +265,7 @@ class PartitionStore:
 
     def damaged(self) -> list[int]:
         """Partitions whose records do not match their checksums; reads all of them."""
-        return PartitionFile(self.folder, self.layout, direct=False).damaged()
+        return PartitionFile(self.open_folder(), self.layout, direct=False).damaged()
 
     def __repr__(self) -> str:
         kind = "learnt rows" if self.learnt else "rows"
@@ -232,3 +273,15 @@ class PartitionStore:
             f"PartitionStore({self.num_nodes} {kind} of {list(self.row_shape)} {self.layout.dtype} in "
             f"{self.num_partitions} partitions of {format_bytes(self.partition_bytes)}, {self.num_edges} edges)"
         )
+
+
+def _read_header(root: Path) -> StoreLayout:
+    """Read the header of a store, which is missing for a moment while another process replaces the store."""
+    for _ in range(_SWAPS):
+        files.restore(root)
+        with suppress(FileNotFoundError):
+            return StoreLayout.open(root)
+        if not root.is_dir():
+            break
+        time.sleep(0.001)
+    return StoreLayout.open(root)

@@ -6,6 +6,7 @@ are read and written at once. Records and reads of edges begin and end at whole 
 
 import json
 import math
+import os
 from dataclasses import asdict, dataclass
 from functools import cached_property
 from pathlib import Path
@@ -19,8 +20,10 @@ from workbench.core.errors import CorruptFileError
 BLOCK = 4096
 """Bytes that devices read and write at once; reads are counted in these."""
 
-KIND, VERSION = "partition store", 2
-HEADER, ROWS, EDGES, TABLE, INDEX = "store.json", "rows.bin", "edges.bin", "table.json", "index"
+KIND, VERSION = "partition store", 3
+_WITHOUT_BUILD_ID = 2
+"""The version before, whose stores have no build id; they can be read and written still."""
+HEADER, ROWS, EDGES, TABLE, INDEX, LOCK = "store.json", "rows.bin", "edges.bin", "table.json", "index", "lock"
 SPARE_SLOTS = 4
 """Records of a written file beyond those of its partitions: a write goes to a free one, and overwrites nothing."""
 
@@ -55,6 +58,8 @@ class StoreLayout:
         num_edges: number of edges.
         edge_type: name of the dtype of edge types; None: the edges have none.
         edge_weight: name of the dtype of edge weights; None: the edges have none.
+        build_id: of the call that built the store, which tells it from others that take its path; None: the store was
+            written before there were such ids.
     """
 
     num_nodes: int
@@ -66,6 +71,7 @@ class StoreLayout:
     num_edges: int
     edge_type: str | None = None
     edge_weight: str | None = None
+    build_id: str | None = None
 
     @property
     def torch_dtype(self) -> torch.dtype:
@@ -107,6 +113,11 @@ class StoreLayout:
         """Partitions with training nodes, the first ones."""
         return -(-self.num_train // self.partition_rows)
 
+    @property
+    def remedy(self) -> str:
+        """What can be done about a damaged file."""
+        return f"restore it, or build the store again{'; trained rows are lost then' if self.learnt else ''}"
+
     def nodes_of(self, partition: int) -> int:
         """Number of nodes of a partition."""
         return max(0, min(self.partition_rows, self.num_nodes - partition * self.partition_rows))
@@ -146,9 +157,11 @@ class StoreLayout:
                 "PartitionStore.build wrote"
             )
         values = read_json(file)
-        if (values.pop("kind", None), values.pop("version", None)) != (KIND, VERSION):
+        kind, version = values.pop("kind", None), values.pop("version", None)
+        if kind != KIND or version not in (VERSION, _WITHOUT_BUILD_ID):
             raise CorruptFileError(
-                f"{file} is not the header of a partition store of version {VERSION}; build it again"
+                f"{file} is not the header of a partition store of version {_WITHOUT_BUILD_ID} or {VERSION}, but has "
+                f"kind {kind!r} and version {version!r}; open it with the release that wrote it, or build it again"
             )
         checksum = values.pop("digest", None)
         if checksum != files.digest(values):
@@ -156,14 +169,22 @@ class StoreLayout:
         return StoreLayout(**{**values, "row_shape": tuple(values["row_shape"])})
 
 
-def read_json(file: Path) -> dict[str, Any]:
+def read_json(file: Path, *, folder: int | None = None) -> dict[str, Any]:
     """Read the fields of a JSON file.
 
+    Args:
+        file: its path.
+        folder: descriptor of the folder that it is read from; None: the one of its path.
+
     Raises:
+        FileNotFoundError: the file is missing.
         CorruptFileError: the file is damaged.
     """
+    path = file if folder is None else file.name
+    with open(path, "rb", opener=lambda name, _: os.open(name, os.O_RDONLY, dir_fd=folder)) as opened:
+        text = opened.read()
     try:
-        values = json.loads(file.read_text(encoding="utf-8"))
+        values = json.loads(text)
     except (ValueError, RecursionError) as error:
         raise CorruptFileError(f"{file} is not JSON ({error}); build the store again") from error
     if not isinstance(values, dict):

@@ -158,7 +158,9 @@ class FileStore:
 
     @property
     def _locks(self) -> Path:
-        return self._sibling("locks")
+        """Next to the file itself, so that all links to it share its locks."""
+        real = self._file.resolve()
+        return real.with_name(f"{real.name}.locks")
 
     def _sibling(self, suffix: str) -> Path:
         return self._file.with_name(f"{self._file.name}.{suffix}")

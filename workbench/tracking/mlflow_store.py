@@ -47,6 +47,15 @@ _DIGEST_LENGTH = 12  # for a narrow column of the UI; a tag has the whole finger
 _reports = reporting((MlflowException, SQLAlchemyError, sqlite3.Error, OSError), unreachable)
 
 
+def _locks_of(uri: str) -> Path:
+    """Folder of a store's locks; all links to a database share those next to the database itself."""
+    database = database_file(uri)
+    if database is None:
+        return cache_folder() / ".locks" / digest(uri)
+    real = database.resolve()
+    return real.parent / "mlruns" / ".locks" / digest(uri if real == database else database_uri(real))
+
+
 class MlflowStore:
     """Stores runs in MLflow's database or on its server, without using or changing MLflow's global state.
 
@@ -62,7 +71,7 @@ class MlflowStore:
         folder = database.parent if database else root
         self.unsent = folder / f"{database.stem if database else digest(uri)}.unsent.jsonl"
         self._artifacts = folder / "mlruns"
-        self._locks = (self._artifacts if database else cache_folder()) / ".locks" / digest(uri)
+        self._locks = _locks_of(uri)
         self._connection = Connection(uri, self._locks, connect=_new_client, build=self._build, disconnect=_disconnect)
         self._durations = Durations()
 

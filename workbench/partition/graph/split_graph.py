@@ -9,7 +9,7 @@ import torch
 from torch import Tensor
 
 from workbench import files
-from workbench.core.array_store import HEADER, open_arrays, save_arrays
+from workbench.core.array_store import HEADER, open_arrays, save_arrays, saved_digest
 from workbench.core.edge_stream import CHUNK_EDGES, EdgeSource, check_repeatable, count_nodes
 from workbench.core.errors import check_ids
 from workbench.core.graph import Graph
@@ -72,7 +72,7 @@ def split_graph(
 
     Source: Hoang et al., "BatchGNN" (2023), section 3: the owner of a node has all of its edges.
     """
-    target = Path(folder).absolute()
+    target = Path(folder).resolve()
     num_nodes = count_nodes(edges, len(owner))
     owner = check_ids("owner", owner.cpu(), max(1, num_nodes)).to(torch.int32)
     num_parts = _count_parts(owner)
@@ -80,7 +80,7 @@ def split_graph(
     edges = edges.to("cpu") if isinstance(edges, Graph) else edges
     files.remove_unfinished(target.parent)
     _check_free(target, overwrite)
-    with files.new_folder(target) as draft:
+    with files.new_folder(target, replace=overwrite) as draft:
         rows = Rows.of(edges, owner, num_parts, progress)
         attributes = _attributes(edges, edge_ids)
         placed = place_edges(edges, rows, draft, bool(attributes), progress)
@@ -103,9 +103,14 @@ def open_part(folder: str | os.PathLike[str], part: int, *, verify: bool = False
         FileNotFoundError: if the folder or the part is missing.
         CorruptFileError: if a file is truncated, modified or not a valid graph.
     """
-    files.restore(Path(folder).absolute())
-    owner = open_arrays(Path(folder) / _OWNER, kind=_OWNER, verify=verify)["owner"]
-    return GraphPart(Graph.open(_part_folder(Path(folder), part), verify=verify), owner, part)
+    root = Path(folder).absolute()
+    files.restore(root)
+    divided = saved_digest(root / _OWNER, kind=_OWNER)
+    owner = open_arrays(root / _OWNER, kind=_OWNER, verify=verify)["owner"]
+    graph = Graph.open(_part_folder(root, part), verify=verify)
+    if saved_digest(root / _OWNER, kind=_OWNER) != divided:
+        raise ValueError(f"{root} was divided again while it was being opened; open it again")
+    return GraphPart(graph, owner, part)
 
 
 def _part_folder(folder: Path, part: int) -> Path:
