@@ -20,6 +20,8 @@ from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.nn.outputs import describe, first_tensor
 from workbench.nn.signature import default_forward, model_device
 
+_WINDOW_STRIDE = 7919  # a prime, so that windows of batches of different sizes begin at different rows
+
 
 class DryRun:
     """A model's training step, run on copies of the model and its optimizer.
@@ -53,6 +55,7 @@ class DryRun:
         floating = (p.dtype for p in self.model.parameters() if p.is_floating_point())
         self._dtype = next(floating, torch.get_default_dtype())
         self.gradient_bytes = self.update_bytes = 0
+        self._rows = torch.empty(0, in_dim)
 
     def warm_up(self, mb: MiniBatch) -> None:
         """Take a first step, which finds labels that the loss accepts and initialises the optimizer state.
@@ -60,6 +63,7 @@ class DryRun:
         Raises:
             ValueError: The step fails; the message states the original error.
         """
+        self._draw_rows(mb.num_inputs)
         with self._isolated(mb):
             on_device = replace(mb, parent=None).to(self.device)
             self._labels_for = self._find_labels(self._forward(on_device, self._features(mb)))
@@ -78,6 +82,7 @@ class DryRun:
         Raises:
             ValueError: The step fails; the message states the original error.
         """
+        self._draw_rows(mb.num_inputs)
         with self._isolated(mb):
             if not accumulating:
                 self.model.zero_grad()
@@ -135,7 +140,17 @@ class DryRun:
             recorder.stop()
 
     def _features(self, mb: MiniBatch) -> Tensor:
-        return torch.randn(mb.num_inputs, self._in_dim, dtype=self._dtype, device=self.device)
+        """A window of the random rows: drawing wide ones for every dry run takes longer than the steps themselves."""
+        count, total = mb.num_inputs, len(self._rows)
+        begin = _WINDOW_STRIDE * count % (total - count + 1)
+        return self._rows[begin : begin + count].clone()
+
+    def _draw_rows(self, count: int) -> None:
+        """Have enough random rows for a batch of `count` inputs."""
+        if len(self._rows) < count:
+            generator = torch.Generator(self.device).manual_seed(self._seed)
+            size, options = (2 * count, self._in_dim), {"dtype": self._dtype, "device": self.device}
+            self._rows = torch.randn(size, generator=generator, **options)
 
     def _forward(self, mb: MiniBatch, x: Tensor) -> Any:
         return self._call(mb, Inputs(x))
@@ -165,7 +180,7 @@ class DryRun:
             gc.disable()
             torch.clear_autocast_cache()  # a step starts without converted weights, and leaves none of these copies'
             with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.enable_grad():
-                torch.manual_seed(self._seed)
+                _seed_generator(device, self._seed)
                 yield
         except (MemoryError, torch.OutOfMemoryError):
             raise
@@ -179,6 +194,14 @@ class DryRun:
             torch.clear_autocast_cache()
             if gc_was_enabled:
                 gc.enable()
+
+
+def _seed_generator(device: torch.device, seed: int) -> None:
+    """Seed the generators that a step on a device draws from; `torch.manual_seed` visits those of all devices."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
 
 
 def _copy_model_and_optimizer(
