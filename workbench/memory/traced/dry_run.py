@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from workbench.core.errors import check_at_least, check_choice
 from workbench.core.minibatch import MiniBatch
+from workbench.interop.pyg_parts import rows_not_read
 from workbench.memory.optimizer import OPTIMIZERS
 from workbench.memory.traced.trace import AllocationRecorder, AllocationTrace
 from workbench.meter.training_state import allocated_bytes, parameter_tensors, state_tensors
@@ -21,6 +22,10 @@ from workbench.nn.outputs import describe, first_tensor
 from workbench.nn.signature import default_forward, model_device
 
 _WINDOW_STRIDE = 7919  # a prime, so that windows of batches of different sizes begin at different rows
+
+
+class StepFailedError(ValueError):
+    """A training step on a sub-batch failed; the message states the original error."""
 
 
 class DryRun:
@@ -56,6 +61,7 @@ class DryRun:
         self._dtype = next(floating, torch.get_default_dtype())
         self.gradient_bytes = self.update_bytes = 0
         self._rows = torch.empty(0, in_dim)
+        self._names_read: frozenset[str] = frozenset()  # by the first step
 
     def warm_up(self, mb: MiniBatch) -> None:
         """Take a first step, which finds labels that the loss accepts and initialises the optimizer state.
@@ -119,12 +125,32 @@ class DryRun:
         """Forward and backward as in `workbench.accumulate`; all its tensors but the gradients are freed on return."""
         recorder.start_phase("forward", "inputs")
         x = self._features(mb)
-        recorder.term = "hidden"
-        loss = self._loss(self._forward(mb, x), recorder, labels)
-        recorder.start_phase("backward", "workspace")
-        loss.backward()
+        with self._arguments_held(mb):
+            recorder.term = "hidden"
+            loss = self._loss(self._forward(mb, x), recorder, labels)
+            recorder.start_phase("backward", "workspace")
+            loss.backward()
         for parameter in self.model.parameters():
             recorder.set_term(parameter.grad, "gradients")
+
+    @contextmanager
+    def _arguments_held(self, mb: MiniBatch) -> Iterator[None]:
+        """Hold what the model is called with, if the batch's own format is (`CarriedData.held`)."""
+        if mb.carried is None or not mb.carried.held:
+            yield
+            return
+        held: list[Any] = [rows_not_read(mb, self._names_read)]
+
+        def hold(_: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+            held.append((arguments, named))
+            self._names_read = frozenset(named)
+
+        handle = self.model.register_forward_pre_hook(hold, with_kwargs=True)
+        try:
+            yield
+        finally:
+            handle.remove()
+            held.clear()
 
     def _update(self, recorder: AllocationRecorder) -> None:
         recorder.start_phase("step", "workspace")
@@ -185,7 +211,7 @@ class DryRun:
         except (MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            raise ValueError(
+            raise StepFailedError(
                 f"a training step of {type(self.model).__name__} on {mb.num_seeds} of the seeds ({mb.num_inputs} "
                 f"inputs of in_dim {self._in_dim}) failed, so its memory can't be estimated: "
                 f"{type(error).__name__}: {error}"

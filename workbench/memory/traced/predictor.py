@@ -42,9 +42,7 @@ class ReplayPredictor:
         return ReplayPredictor(program, fit_linear(sizes[matching], values, target))
 
     @staticmethod
-    def exactly(
-        sizes: np.ndarray, traces: Sequence[AllocationTrace], target: np.ndarray
-    ) -> "ReplayPredictor | None":
+    def exactly(sizes: np.ndarray, traces: Sequence[AllocationTrace], target: np.ndarray) -> "ReplayPredictor | None":
         """Fit to the traces; None unless they share a program and all bytes fit, those of the largest held out, too."""
         if len({trace.program for trace in traces}) > 1:
             return None
