@@ -26,6 +26,8 @@ class CarriedData:
         source: the blocks of DGL, or the batch of PyG; a reference, so data that is released there is released here.
         nodes: int64 [num_inputs], row of every node in the node data; None: all rows in order.
         edges: returns the rows of the edges, which are computed when a model reads edge data.
+        num_nodes: number of rows of the node data.
+        num_edges: number of rows of the edge data of each block.
         held: micro-batches are written in the library's format, with all of this data, and held until their backward
             pass is over: the loop that `workbench.micro_batches` is for. A step of this library reads what its model
             asks for, and holds what autograd does.
@@ -34,6 +36,8 @@ class CarriedData:
     source: Any
     nodes: Tensor | None
     edges: Callable[[], Positions]
+    num_nodes: int
+    num_edges: tuple[int, ...]
     held: bool = False
 
     def take(self, nodes: Tensor, edges: Callable[[], Positions]) -> "CarriedData":
@@ -66,8 +70,9 @@ class CarriedData:
         Raises:
             ValueError: The batch has another number of nodes than these rows.
         """
-        if self.nodes is not None and len(self.nodes) != num_nodes:
-            raise ValueError(f"the batch has {num_nodes} nodes, but {len(self.nodes)} rows of node data; {_REMEDY}")
+        rows = self.num_nodes if self.nodes is None else len(self.nodes)
+        if rows != num_nodes:
+            raise ValueError(f"the batch has {num_nodes} nodes, but {rows} rows of node data; {_REMEDY}")
         return self.nodes
 
     def rows_of_edges(self, blocks: Sequence[Block]) -> Positions:
@@ -80,8 +85,8 @@ class CarriedData:
             ValueError: The batch has other blocks than those of these rows.
         """
         positions, counts = self.edges(), [block.num_edges for block in blocks]
-        rows = [count if some is None else len(some) for some, count in zip(positions, counts, strict=False)]
-        if len(positions) != len(counts) or rows != counts:
+        rows = [count if some is None else len(some) for some, count in zip(positions, self.num_edges, strict=True)]
+        if rows != counts:
             raise ValueError(f"the blocks have {counts} edges, but {rows} rows of edge data; {_REMEDY}")
         return positions
 

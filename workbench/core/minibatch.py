@@ -272,7 +272,8 @@ class MiniBatch:
         from workbench.interop.pyg import blocks_from_pyg, is_disjoint
         from workbench.interop.pyg_parts import carried_attributes
 
-        mb = MiniBatch(*blocks_from_pyg(batch), step=step, carried=carried_attributes(batch))
+        node_ids, blocks = blocks_from_pyg(batch)
+        mb = MiniBatch(node_ids, blocks, step=step, carried=carried_attributes(batch, blocks))
         return mb.validate(unique=not is_disjoint(batch))
 
     def _records(self) -> list[Any]:

@@ -58,7 +58,8 @@ def carried_columns(blocks: Sequence[Any]) -> CarriedData | None:
     known = _of_structure()
     if all(frame._columns.keys() <= known for block in blocks for frame in _frames(block)):
         return None
-    return CarriedData(blocks, None, cache(lambda: _positions_of_edges(blocks)))
+    sizes = blocks[0].num_src_nodes(), tuple(block.num_edges() for block in blocks)
+    return CarriedData(blocks, None, cache(lambda: _positions_of_edges(blocks)), *sizes)
 
 
 def add_carried_columns(mb: MiniBatch, blocks: Sequence[Any]) -> None:

@@ -1,6 +1,6 @@
 """Attributes of a PyG batch in its micro-batches: the rows of every node-, edge- and seed-level attribute."""
 
-from collections.abc import Callable, Container
+from collections.abc import Callable, Container, Sequence
 from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from workbench.core.block import Block
 from workbench.core.carried_data import CarriedData
 from workbench.core.minibatch import MiniBatch
 from workbench.core.shared_storage import total_bytes
@@ -70,15 +71,17 @@ def part_of_batch(part: MiniBatch, whole: Any) -> Any:
     return out
 
 
-def carried_attributes(batch: Any) -> CarriedData | None:
+def carried_attributes(batch: Any, blocks: Sequence[Block]) -> CarriedData | None:
     """Refer to the node- and edge-level attributes of a PyG batch; None if it has none but those of blocks.
 
     Args:
         batch: a batch of `NeighborLoader` or of `MiniBatch.to_pyg`.
+        blocks: its blocks.
     """
     if not _edge_attributes(batch) and not _node_attributes(batch):
         return None
-    return CarriedData(batch, None, cache(lambda: tuple(b.edge_ids for b in batch_of_positions(batch).blocks)))
+    sizes = len(batch.n_id), tuple(block.num_edges for block in blocks)
+    return CarriedData(batch, None, cache(lambda: tuple(b.edge_ids for b in batch_of_positions(batch).blocks)), *sizes)
 
 
 def edge_rows(mb: MiniBatch) -> dict[str, Callable[[], list[Tensor]]]:
