@@ -169,11 +169,12 @@ def test_either_a_number_or_a_capacity(given: dict) -> None:
 )
 def test_parts_need_no_more_memory_than_the_batch_or_the_native_step(loop: str, features: str) -> None:
     pytest.importorskip("dgl")
-    sizes = {"power_law": {"num_nodes": 600, "num_edges": 8000}, "batch_size": 100, "width": 64, "hidden": 64}
+    sizes = {"power_law": {"num_nodes": 1200, "num_edges": 24_000}, "batch_size": 100, "width": 128, "hidden": 128}
     for num_parts in (1, 2, 8):
         given: Any = {**sizes, "loop": loop, "features": features, "num_parts": num_parts}
         (row,) = dropin.run(dropin.Config(**given))
-        assert row["of_whole"] <= 1.0 and row["of_native"] <= 1.1
+        assert row["of_whole"] <= dropin.MOST_OF_WHOLE and row["of_native"] <= dropin.MOST_OF_NATIVE
+        assert num_parts > 1 or row["of_whole"] >= 1.0  # it is the same batch; less would be a meter that reads low
         assert num_parts < 8 or row["of_whole"] < 0.95
 
 

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.block import Block
+from workbench.core.carried_data import CarriedData
 from workbench.core.errors import INT64_MAX, check_ids, check_seed, check_tensors, check_type, check_vector
 from workbench.core.exchange import Exchange, refuse_halo
 from workbench.core.row_prefix import share_rows
@@ -41,6 +42,7 @@ class MiniBatch:
         parent: int64 [num_inputs], maps each local id to the local id in the batch that this one was split from.
         exchanges: one per layer for a cooperative batch; None for a batch without halo.
         step: number of the batch, which enters the key of every random decision made for it.
+        carried: node and edge data of the batch of DGL or PyG that this one was converted from; None without any.
 
     Raises:
         TypeError: if a tensor has another dtype, or `blocks` contains anything but blocks.
@@ -52,6 +54,7 @@ class MiniBatch:
     parent: Tensor | None = None
     exchanges: tuple[Exchange, ...] | None = None
     step: int = 0
+    carried: CarriedData | None = None
 
     def __post_init__(self) -> None:
         object.__setattr__(self, "blocks", _as_tuple_of(Block, "blocks", self.blocks))
@@ -192,30 +195,49 @@ class MiniBatch:
         return self._from_pieces(select_blocks(self.node_ids, self.blocks, groups))
 
     def _from_pieces(self, pieces: "Iterable[Piece]") -> "list[MiniBatch]":
-        return [MiniBatch(p.node_ids, p.blocks, parent=p.parent, step=self.step) for p in pieces]
+        return [
+            MiniBatch(
+                piece.node_ids,
+                piece.blocks,
+                parent=piece.parent,
+                step=self.step,
+                carried=self.carried and self.carried.of_part(self.blocks, piece.blocks, piece.parent),
+            )
+            for piece in pieces
+        ]
 
     def to_dgl(self) -> list[Any]:
         """Convert the blocks to DGL blocks that carry raw-graph ids.
+
+        A batch that was converted from DGL, or a micro-batch of it, has all columns of node and edge data again; their
+        rows are gathered when they are read.
 
         Raises:
             ValueError: if the batch has exchanges.
         """
         from workbench.interop.dgl import blocks_to_dgl
+        from workbench.interop.dgl_parts import add_carried_columns
 
         refuse_halo(self.exchanges, "converted to DGL")
-        return blocks_to_dgl(self.node_ids, self.blocks)
+        blocks = blocks_to_dgl(self.node_ids, self.blocks)
+        add_carried_columns(self, blocks)
+        return blocks
 
     @staticmethod
     def from_dgl(blocks: Sequence[Any], step: int = 0) -> "MiniBatch":
         """Convert a list of DGL blocks to a batch.
+
+        Node and edge data of the blocks stays where it is: the batch refers to the blocks, and DGL models that
+        estimates, plans and steps call with the batch or its micro-batches find it in their blocks.
 
         Args:
             blocks: DGL blocks as DGL's samplers return them, input layer first.
             step: number of the batch.
         """
         from workbench.interop.dgl import blocks_from_dgl
+        from workbench.interop.dgl_parts import carried_columns
 
-        return MiniBatch(*blocks_from_dgl(blocks), step=step)
+        return MiniBatch(*blocks_from_dgl(blocks), step=step, carried=carried_columns(blocks))
 
     def to_pyg(self, form: str = "adjs") -> Any:
         """Convert the batch to PyG's form.
@@ -240,13 +262,19 @@ class MiniBatch:
     def from_pyg(batch: Any, step: int = 0) -> "MiniBatch":
         """Convert a batch of PyG: one that `to_pyg` returned or that PyG's `NeighborLoader` yields.
 
+        The result refers to the batch, so that models with parameters named as its node- and edge-level attributes
+        (`edge_attr`, say) are called with the rows of the batch or of a micro-batch.
+
         Args:
             batch: an object with `n_id` and either `adjs` or `edge_index` and `num_sampled_nodes`.
             step: number of the batch.
         """
         from workbench.interop.pyg import blocks_from_pyg, is_disjoint
+        from workbench.interop.pyg_parts import carried_attributes
 
-        return MiniBatch(*blocks_from_pyg(batch), step=step).validate(unique=not is_disjoint(batch))
+        node_ids, blocks = blocks_from_pyg(batch)
+        mb = MiniBatch(node_ids, blocks, step=step, carried=carried_attributes(batch, blocks))
+        return mb.validate(unique=not is_disjoint(batch))
 
     def _records(self) -> list[Any]:
         return [*self.blocks, *(self.exchanges or ())]

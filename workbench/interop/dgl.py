@@ -99,7 +99,13 @@ def _edge_attributes(block: Any) -> dict[str, Tensor | None]:
     }
 
 
-def _block_from_dgl(block: Any, edge_attributes: EdgeAttributes) -> Block:
+def block_from_dgl(block: Any, edge_attributes: EdgeAttributes) -> Block:
+    """Convert a DGL block, without checking its ids.
+
+    Args:
+        block: a DGL block.
+        edge_attributes: reads the edge fields of the block.
+    """
     src, dst = block.edges(order="eid")
     return block_from_edges(src, dst, block.num_src_nodes(), block.num_dst_nodes(), edge_attributes(block))
 
@@ -136,7 +142,7 @@ def blocks_from_dgl(
     check_unique(f"srcdata[{dgl.NID!r}] of block 0", node_ids)
     for layer, block in enumerate(blocks):
         _check_prefix(block, layer, node_ids)
-    return node_ids, tuple(_block_from_dgl(block, edge_attributes).validate() for block in blocks)
+    return node_ids, tuple(block_from_dgl(block, edge_attributes).validate() for block in blocks)
 
 
 def graph_to_dgl(graph: Graph) -> Any:

@@ -1,15 +1,17 @@
-"""Micro-batches of DGL blocks: split by position, with the rows of node and edge data gathered when they are read."""
+"""Node and edge data of DGL blocks in their micro-batches: by position, rows gathered when they are read."""
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from functools import cache
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from workbench.core.carried_data import CarriedData, Positions
 from workbench.core.minibatch import MiniBatch
 from workbench.core.shared_storage import total_bytes
-from workbench.interop.dgl import blocks_from_dgl, blocks_to_dgl
+from workbench.interop.dgl import block_from_dgl, blocks_from_dgl, blocks_to_dgl
 
 _CHUNK_BYTES = 1 << 20
 
@@ -45,6 +47,67 @@ def part_of_blocks(part: MiniBatch, whole: Sequence[Any]) -> list[Any]:
         _carry(dst, dst_of, part.parent[: block.num_dst])
         _carry(out._edge_frames[0], source._edge_frames[0], block.edge_ids)
     return blocks
+
+
+def carried_columns(blocks: Sequence[Any]) -> CarriedData | None:
+    """Refer to the node and edge data of DGL blocks; None if they have no columns but ids and the fields of `Block`.
+
+    Args:
+        blocks: input layer first, as for `blocks_from_dgl`.
+    """
+    known = _of_structure()
+    if all(frame._columns.keys() <= known for block in blocks for frame in _frames(block)):
+        return None
+    sizes = blocks[0].num_src_nodes(), tuple(block.num_edges() for block in blocks)
+    return CarriedData(blocks, None, cache(lambda: _positions_of_edges(blocks)), *sizes)
+
+
+def add_carried_columns(mb: MiniBatch, blocks: Sequence[Any]) -> None:
+    """Add the columns that a batch carries to the DGL blocks that it was converted to.
+
+    Args:
+        mb: a batch of `MiniBatch.from_dgl`, or a micro-batch of one; nothing is added for any other.
+        blocks: the blocks of `mb`, which are modified.
+    """
+    carried = mb.carried
+    if carried is None or hasattr(carried.source, "n_id"):
+        return
+    nodes, reads_edges = carried.rows_of_nodes(mb.num_inputs), has_edge_columns(carried.source)
+    edges = carried.rows_of_edges(mb.blocks) if reads_edges else (None,) * len(blocks)
+    for out, source, of_edges in zip(blocks, carried.source, edges, strict=reads_edges):
+        device = None if out.device == source.device else out.device
+        (src, dst, edata), (src_of, dst_of, edata_of) = _frames(out), _frames(source)
+        _carry(src, src_of, None if nodes is None else nodes[: out.num_src_nodes()], device)
+        _carry(dst, dst_of, None if nodes is None else nodes[: out.num_dst_nodes()], device)
+        if reads_edges:
+            _carry(edata, edata_of, of_edges, device)
+
+
+def has_edge_columns(blocks: Sequence[Any]) -> bool:
+    """Return whether DGL blocks have edge data beyond ids and the fields of `Block`.
+
+    Args:
+        blocks: blocks of DGL.
+    """
+    return any(not block._edge_frames[0]._columns.keys() <= _of_structure() for block in blocks)
+
+
+def node_data_widths(blocks: Sequence[Any]) -> list[int]:
+    """Widths of the floating-point columns of matrices that the sources of the first DGL block have.
+
+    Args:
+        blocks: input layer first, at least one.
+    """
+    columns = blocks[0]._node_frames[0]._columns.values()
+    schemes = (column.scheme for column in columns if hasattr(column, "scheme"))
+    return [scheme.shape[0] for scheme in schemes if len(scheme.shape) == 1 and scheme.dtype.is_floating_point]
+
+
+def _of_structure() -> set[str]:
+    """Names of columns that `blocks_to_dgl` writes."""
+    import dgl
+
+    return {dgl.NID, dgl.EID, dgl.ETYPE, "edge_weight"}
 
 
 def release_prefetched(blocks: Sequence[Any]) -> None:
@@ -115,16 +178,33 @@ def _positions(block: Any) -> dict[str, Tensor | None]:
     return {"edge_ids": torch.arange(block.num_edges(), dtype=dtype, device=block.device)}
 
 
-def _carry(target: Any, source: Any, rows: Tensor) -> None:
-    """Add the columns of a frame to another one that has these rows of it."""
+def _frames(block: Any) -> tuple[Any, Any, Any]:
+    """Data of sources, of destinations and of edges."""
+    return *block._node_frames, block._edge_frames[0]
+
+
+def _positions_of_edges(blocks: Sequence[Any]) -> Positions:
+    converted = (block_from_dgl(block, _positions).edge_ids for block in blocks)
+    return tuple(None if ids is None or _is_in_order(ids) else ids for ids in converted)
+
+
+def _is_in_order(positions: Tensor) -> bool:
+    return torch.equal(positions, torch.arange(len(positions), dtype=positions.dtype, device=positions.device))
+
+
+def _carry(target: Any, source: Any, rows: Tensor | None, device: torch.device | None = None) -> None:
+    """Add the columns of a frame to another one that has these rows of it (None: all), moved to a device when read."""
     for name, column in source._columns.items():
         if name not in target:
-            target.update_column(name, _rows_of(column, rows))
+            some = _rows_of(column, rows)
+            target.update_column(name, some if device is None else some.to(device))
 
 
-def _rows_of(column: Any, rows: Tensor) -> Any:
+def _rows_of(column: Any, rows: Tensor | None) -> Any:
     from dgl.frame import Column, LazyFeature, _LazyIndex
 
+    if rows is None:
+        return column.clone() if isinstance(column, Column) else column
     if isinstance(column, LazyFeature):
         return LazyFeature(column.name, None if column.id_ is None else column.id_[rows])
     if column.index is None:

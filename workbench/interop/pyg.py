@@ -48,7 +48,7 @@ def blocks_to_pyg(node_ids: Tensor, blocks: Sequence[Block], form: str = "adjs")
     if not blocks:
         raise ValueError("the batch has no blocks; sample at least one layer")
     is_hops = has_one_sample_per_node(blocks)
-    attributes = _layers(blocks) if form == "adjs" else {"adjs": None}
+    attributes = layers_to_pyg(blocks) if form == "adjs" else {"adjs": None}
     if form == "edge_index" and not is_hops:
         node_ids, blocks = with_one_sample_per_node(node_ids, blocks)
     attributes |= _hops(blocks) if is_hops or form == "edge_index" else {"edge_index": None}
@@ -62,8 +62,12 @@ def blocks_to_pyg(node_ids: Tensor, blocks: Sequence[Block], form: str = "adjs")
     return SampledData(**vars(batch), num_nodes=len(node_ids))
 
 
-def _layers(blocks: Sequence[Block]) -> dict[str, Any]:
-    """The edges of each layer."""
+def layers_to_pyg(blocks: Sequence[Block]) -> dict[str, Any]:
+    """Convert blocks to `adjs`, `adj_weights` and `adj_types`: the edges of each layer.
+
+    Args:
+        blocks: input layer first.
+    """
     return {
         "adjs": [(_edge_index(block), block.edge_ids, (block.num_src, block.num_dst)) for block in blocks],
         "adj_weights": [block.edge_weight for block in blocks],

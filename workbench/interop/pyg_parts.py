@@ -1,11 +1,15 @@
-"""Micro-batches of a PyG batch: structure, and the rows of every node-, edge- and seed-level attribute."""
+"""Attributes of a PyG batch in its micro-batches: the rows of every node-, edge- and seed-level attribute."""
 
+from collections.abc import Callable, Container, Sequence
+from functools import cache, partial
 from types import SimpleNamespace
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from workbench.core.block import Block
+from workbench.core.carried_data import CarriedData
 from workbench.core.minibatch import MiniBatch
 from workbench.core.shared_storage import total_bytes
 
@@ -67,6 +71,51 @@ def part_of_batch(part: MiniBatch, whole: Any) -> Any:
     return out
 
 
+def carried_attributes(batch: Any, blocks: Sequence[Block]) -> CarriedData | None:
+    """Refer to the node- and edge-level attributes of a PyG batch; None if it has none but those of blocks.
+
+    Args:
+        batch: a batch of `NeighborLoader` or of `MiniBatch.to_pyg`.
+        blocks: its blocks.
+    """
+    if not _edge_attributes(batch) and not _node_attributes(batch):
+        return None
+    sizes = len(batch.n_id), tuple(block.num_edges for block in blocks)
+    return CarriedData(batch, None, cache(lambda: tuple(b.edge_ids for b in batch_of_positions(batch).blocks)), *sizes)
+
+
+def edge_rows(mb: MiniBatch) -> dict[str, Callable[[], list[Tensor]]]:
+    """Functions that gather the edge-level attributes that a batch carries, per layer, by name.
+
+    Args:
+        mb: a batch of `MiniBatch.from_pyg`, or a micro-batch of one; any other has none.
+    """
+    source = _carried_source(mb)
+    return {name: partial(_edge_rows, mb, getattr(source, name)) for name in _edge_attributes(source)}
+
+
+def node_rows(mb: MiniBatch) -> dict[str, Callable[[], Tensor]]:
+    """Functions that gather the node-level attributes that a batch carries, by name.
+
+    Args:
+        mb: a batch of `MiniBatch.from_pyg`, or a micro-batch of one; any other has none.
+    """
+    source = _carried_source(mb)
+    return {name: partial(_node_rows, mb, getattr(source, name)) for name in _node_attributes(source)}
+
+
+def rows_not_read(mb: MiniBatch, read: Container[str]) -> list[Tensor]:
+    """Gather the carried attributes of a PyG batch that its model does not read, without the features.
+
+    Args:
+        mb: a batch of `MiniBatch.from_pyg`, or a micro-batch of one; any other has none.
+        read: names of the parameters that the model is called with.
+    """
+    of_edges = {name: rows()[0] for name, rows in edge_rows(mb).items() if name not in read}
+    of_nodes = {name: rows() for name, rows in node_rows(mb).items() if name not in read and name != "x"}
+    return [*of_edges.values(), *of_nodes.values()]
+
+
 def resident_bytes(batch: Any) -> int:
     """Bytes of a PyG batch on its device, each storage once.
 
@@ -106,3 +155,29 @@ def _edge_attributes(batch: Any) -> list[str]:
     known = (*_STRUCTURE, *_EDGE_FIELDS, *_SEED_ATTRIBUTES)
     names = [name for name in _attributes(batch) if name not in known]
     return [name for name in names if isinstance(getattr(batch, name), Tensor) and batch.is_edge_attr(name)]
+
+
+def _node_attributes(batch: Any) -> list[str]:
+    """Names of node-level attributes."""
+    known = (*_STRUCTURE, *_EDGE_FIELDS, *_SEED_ATTRIBUTES)
+    return [name for name in _attributes(batch) if name not in known and _is_node_attribute(batch, name)]
+
+
+def _carried_source(mb: MiniBatch) -> Any:
+    """The PyG batch whose attributes a batch carries; None without one."""
+    source = None if mb.carried is None else mb.carried.source
+    return source if hasattr(source, "n_id") else None
+
+
+def _node_rows(mb: MiniBatch, values: Tensor) -> Tensor:
+    assert mb.carried is not None
+    return _rows(values, mb.carried.rows_of_nodes(mb.num_inputs), mb.device)
+
+
+def _edge_rows(mb: MiniBatch, values: Tensor) -> list[Tensor]:
+    assert mb.carried is not None
+    return [_rows(values, rows, mb.device) for rows in mb.carried.rows_of_edges(mb.blocks)]
+
+
+def _rows(values: Tensor, rows: Tensor | None, device: torch.device) -> Tensor:
+    return (values if rows is None else values[rows.to(values.device)]).to(device)

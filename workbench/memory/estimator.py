@@ -66,7 +66,8 @@ def estimate_memory(
             device. Estimating a CPU model for a GPU is possible.
         accumulating: gradients of earlier micro-batches of the same batch exist: True for all but the first.
         recover: estimate `train_step(recover=…)`, which computes a micro-batch's gradients separately.
-        in_dim: channels of the features; None: for a traced module, the input width of its first layer.
+        in_dim: channels of the features; None: for a traced module, the columns of `x` of a PyG batch, or the first
+            input width of a layer with which a step succeeds.
         loss_fn: torch's `cross_entropy` with integer labels, or `binary_cross_entropy_with_logits` with labels in the
             model's dtype; for traced modules any loss that accepts one of these.
         aggregate_on_read: estimate a step whose features are `workbench.AggregateOnRead(x)`.
@@ -158,13 +159,12 @@ def _check_aggregates_on_read(model: nn.Module, backend: Backend | None) -> None
 
 
 def _traced(setup: TrainingSetup, mb: MiniBatch, backend: Backend | None) -> Estimator:
-    from workbench.memory.traced.feature_width import feature_width
-    from workbench.memory.traced.fit import fit_memory
+    from workbench.memory.traced.feature_width import candidate_widths
 
     model = setup.model
     name = type(model).__name__ + (" under autocast" if has_analytic_model(model) else "")
-    in_dim = feature_width(model) if setup.in_dim is None else setup.in_dim
-    if in_dim is None:
+    widths = candidate_widths(model, mb) if setup.in_dim is None else [setup.in_dim]
+    if not widths:
         raise ValueError(
             f"a {name} has no analytic memory model and must be traced, and none of its layers states the width of the "
             "features; pass it: in_dim=x.shape[1]"
@@ -175,8 +175,24 @@ def _traced(setup: TrainingSetup, mb: MiniBatch, backend: Backend | None) -> Est
             f"backend is {backend}, but a {name} has no analytic memory model and must be traced on its own device, "
             f"{device}; move the model to {backend.device}, or omit backend"
         )
-    recover = setup.recover is not None
-    return fit_memory(model, mb, optimizer=setup.optimizer, in_dim=in_dim, loss_fn=setup.loss_fn, recover=recover)
+    return _traced_at_first_width(setup, mb, widths)
+
+
+def _traced_at_first_width(setup: TrainingSetup, mb: MiniBatch, widths: list[int]) -> Estimator:
+    """Trace with features of the first width with which a step succeeds."""
+    from workbench.memory.traced.dry_run import StepFailedError
+    from workbench.memory.traced.fit import fit_memory
+
+    errors: list[StepFailedError] = []
+    options = {"optimizer": setup.optimizer, "loss_fn": setup.loss_fn, "recover": setup.recover is not None}
+    for width in widths:
+        try:
+            return fit_memory(setup.model, mb, in_dim=width, **options)
+        except StepFailedError as error:
+            errors.append(error)
+    if len(widths) > 1:
+        errors[0].add_note(f"Widths of features tried: {', '.join(map(str, widths))}; pass in_dim=x.shape[1].")
+    raise errors[0]
 
 
 def _check_compatible(model: GNN, mb: MiniBatch, in_dim: int | None, aggregate_on_read: bool) -> None:

@@ -114,7 +114,7 @@ def plan_micro_batches(
         backend: the kernels to model: a `Backend`, or the device name "cpu" or "cuda"; None for those of the model's
             device.
         recover: plan for `train_step(recover=…)`, which computes a micro-batch's gradients separately.
-        in_dim: channels of the features; None: for a traced module, the input width of its first layer.
+        in_dim: channels of the features, as for `workbench.estimate_memory`.
         loss_fn: the loss function, as for `workbench.estimate_memory`.
         node_parts: integer [num_graph_nodes], a partition of the whole graph, for method "cluster"; None for others.
         strategy: "even" repartitions the whole batch for every number of parts. "split" partitions it once, into fewer

@@ -7,7 +7,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, UntypedStorage
@@ -23,15 +23,19 @@ def drop_abandoned_backward() -> None:
 
 
 class TrackedStorage(weakref.ref):
-    """A weak reference to a storage whose bytes are counted until it is freed.
+    """A weak reference to a storage, whose bytes are subtracted when it is freed.
 
     Its callback is `deque.append`, which runs outside the interpreter: an interrupt inside a callback written in Python
     would be lost, and with it the record of the freed bytes.
     """
 
-    __slots__ = ("key", "nbytes")
+    __slots__ = ("counted", "key", "nbytes", "older")
     key: int
     nbytes: int
+    counted: bool
+    """Whether freeing it lowers the live bytes."""
+    older: bool
+    """Whether it was alive at the start."""
 
 
 _aten = torch.ops.aten
@@ -48,6 +52,22 @@ _IN_PLACE_WITHOUT_MODE = frozenset(
 )
 """Operators that autograd's engine runs in place on a tensor to which it has the only reference (a view's base is
 another one). While a dispatch mode is active, the engine copies instead; the copy is not counted."""
+
+
+class Peak(NamedTuple):
+    """Live bytes relative to the start of a count.
+
+    Args:
+        nbytes: the highest number since the last peak.
+        gross: the highest number if no storage that was alive at the start had been freed.
+        live: the number now.
+        freed: bytes of storages alive at the start that have been freed.
+    """
+
+    nbytes: int
+    gross: int
+    live: int
+    freed: int
 
 
 class AllocationTracker(TorchDispatchMode):
@@ -68,6 +88,7 @@ class AllocationTracker(TorchDispatchMode):
         self._freed: deque[TrackedStorage] = deque()  # appended to by the thread that drops the last reference
         self._engine_copy: tuple[TrackedStorage, int] | None = None  # storage the engine copied, live bytes with both
         self._live = self._peak = self._peak_before = 0
+        self._gross = self._gross_before = self._older_freed = 0
         self._lock = threading.Lock()  # the kernels' threads allocate too
 
     @classmethod
@@ -86,12 +107,14 @@ class AllocationTracker(TorchDispatchMode):
                     self._track(storage)
         self._process_pending()
         self._live = self._peak = 0  # what a garbage collection freed during the scan was gone before the start
+        self._gross = self._gross_before = self._older_freed = 0
         self.__enter__()
 
-    def pop_peak(self) -> int:
+    def pop_peak(self) -> Peak:
         """Return the peak of live bytes since the last call, relative to the start."""
         self._process_pending()
-        peak, self._peak = self._peak, self._live
+        peak = Peak(self._peak, self._gross, self._live, self._older_freed)
+        self._peak, self._gross = self._live, self._live + self._older_freed
         return peak
 
     def stop(self) -> None:
@@ -124,7 +147,7 @@ class AllocationTracker(TorchDispatchMode):
             result: what it returned.
         """
         live = high = self._live
-        self._peak_before = self._peak
+        self._peak_before, self._gross_before = self._peak, self._gross
         tensors = [*mutable]
         add_tensors(result, tensors)
         for tensor in tensors:
@@ -133,34 +156,47 @@ class AllocationTracker(TorchDispatchMode):
         if self._live > live and func in _IN_PLACE_WITHOUT_MODE and not args[0]._is_view() and _called_by_engine():
             self._engine_copy = self._tracked[args[0].untyped_storage()._cdata], self._live
             return None
-        self._peak = max(self._peak, high)
+        self._raise_peak(high)
         error = self._on_allocation(high - live, live) if self._on_allocation is not None and high > live else None
         if error is not None:
             for tracker in _active_trackers():  # those entered before this one counted the operator already
                 tracker._undo_operator()
         return error
 
+    def _raise_peak(self, level: int) -> None:
+        self._peak = max(self._peak, level)
+        self._gross = max(self._gross, level + self._older_freed)
+
     def _undo_operator(self) -> None:
         """Restore the peak before the last operator, because its result was rejected."""
-        self._peak, self._engine_copy = self._peak_before, None
+        self._peak, self._gross, self._engine_copy = self._peak_before, self._gross_before, None
 
     def _track_arguments(self, func: Any, arguments: Sequence[Tensor]) -> None:
         """Track arguments that no counted operator allocated.
 
-        An argument seen for the first time was allocated before the start (saved for a backward pass, so that the
-        garbage collector did not list it), unless `torch.tensor(...)` passes a new tensor to lift_fresh.
+        In a backward pass, an argument seen for the first time was saved before the start, so that the garbage
+        collector did not list it. Elsewhere it was allocated since, by another thread or by native code (DGL, NumPy,
+        `torch.load`), and as its allocation was not counted, neither is its deallocation. `torch.tensor(...)` passes a
+        new tensor to lift_fresh.
         """
-        track = self._add if func is _aten.lift_fresh.default else self._track
-        for tensor in arguments:
-            for storage in storages_of(tensor):
-                track(storage)
+        if func is _aten.lift_fresh.default:
+            for tensor in arguments:
+                for storage in storages_of(tensor):
+                    self._add(storage)
+            return
+        unknown = [s for tensor in arguments for s in storages_of(tensor) if self._lookup(s) is None]
+        if unknown:
+            is_backward = torch._C._current_graph_task_id() != -1
+            for storage in unknown:
+                self._track(storage, counted=is_backward and storage.resizable(), older=is_backward)
 
-    def _track(self, storage: UntypedStorage) -> None:
-        """Subtract the storage's bytes once it is freed."""
+    def _track(self, storage: UntypedStorage, *, counted: bool = True, older: bool = True) -> None:
+        """Remember a storage; if it is counted, its bytes are subtracted once it is freed."""
         if storage.device.type != self.device_type or self._lookup(storage) is not None:
             return
         tracked = TrackedStorage(storage, self._freed.append)
         tracked.key, tracked.nbytes = storage._cdata, rounded_bytes(storage.nbytes())
+        tracked.counted, tracked.older = counted, older
         self._tracked[tracked.key] = tracked
 
     def _lookup(self, storage: UntypedStorage) -> TrackedStorage | None:
@@ -177,26 +213,29 @@ class AllocationTracker(TorchDispatchMode):
         high = self._live
         tracked = self._lookup(storage)
         if tracked is None and storage.resizable():
-            self._track(storage)
+            self._track(storage, older=False)
             tracked = self._lookup(storage)
             self._live += tracked.nbytes if tracked else 0
         elif tracked is not None and tracked.nbytes != (nbytes := rounded_bytes(storage.nbytes())):
             high = self._live + nbytes
-            self._live += nbytes - tracked.nbytes
-            tracked.nbytes = nbytes
+            self._live += nbytes - tracked.nbytes * tracked.counted
+            self._older_freed += tracked.nbytes * (tracked.counted and tracked.older)
+            tracked.nbytes, tracked.counted, tracked.older = nbytes, True, False
         return max(high, self._live)
 
     def _process_pending(self) -> None:
         """Process everything freed since the last operator."""
         if self._engine_copy is not None:
             (tracked, level), self._engine_copy = self._engine_copy, None
-            self._peak = max(self._peak, level - (tracked.nbytes if tracked() is None else 0))
+            self._raise_peak(level - (tracked.nbytes if tracked() is None else 0))
         while self._freed:
             self._release(self._freed.popleft())
 
     def _release(self, tracked: TrackedStorage) -> None:
         """Subtract the bytes of a freed storage."""
-        self._live -= tracked.nbytes
+        if tracked.counted:
+            self._live -= tracked.nbytes
+            self._older_freed += tracked.nbytes * tracked.older
         if self._tracked.get(tracked.key) is tracked:  # otherwise another storage has the address now
             del self._tracked[tracked.key]
 

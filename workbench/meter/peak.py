@@ -1,5 +1,6 @@
 """Peak memory, defined alike on every device: the maximum of live bytes minus the live bytes at entry."""
 
+import warnings
 from collections.abc import Callable
 from contextlib import ExitStack
 from typing import ClassVar, Protocol, Self
@@ -7,7 +8,7 @@ from typing import ClassVar, Protocol, Self
 import torch
 
 from workbench.core.interrupts import complete_despite_interrupt, deferred_interrupt
-from workbench.meter.allocation_tracker import AllocationTracker
+from workbench.meter.allocation_tracker import AllocationTracker, Peak
 from workbench.meter.frozen_garbage import FrozenGarbage, paused_collection
 
 
@@ -15,22 +16,42 @@ def measure_peak(fn: Callable[[], object], *, device: torch.device | str = "cpu"
     """Measure the peak memory of a call: the maximum of live bytes on a device minus the live bytes at entry.
 
     Every storage counts once, rounded up to 512 bytes. Freeing a storage that was alive at entry lowers the count,
-    because the call may reuse its memory. Warm up first: a first call also allocates optimizer state and caches.
+    because the call may reuse its memory; a warning says so if it was not allocated again, since the same call would
+    then measure more next time. `PeakMeter.freed_bytes` has the number. Warm up first: a first call also allocates
+    optimizer state and caches, or frees what was prefetched for it.
 
     Args:
         fn: function to call once, without arguments; its result is dropped after the measurement.
         device: "cpu" or a CUDA device. On the CPU, results of PyTorch operators and buffers from `torch.empty` are
-            counted; workspace inside operators, NumPy arrays and tensors allocated by other threads are not.
+            counted; workspace inside operators, NumPy arrays and tensors allocated by other threads or by native code
+            are not.
 
     Returns:
         Peak in bytes, at least 0.
 
     Raises:
         ValueError: if `device` is neither a CPU nor a CUDA device.
+
+    Warns:
+        RuntimeWarning: The call freed storages that were alive at entry and ended with less memory than it began with,
+            and the peak is lower for it by more than a tenth and 64 KiB.
     """
     with PeakMeter(device) as meter:
         fn()
+    lowered = min(meter.gross_peak_bytes - meter.peak_bytes, meter.net_freed_bytes)
+    if lowered > max(_MISLEADING_BYTES, _MISLEADING * (meter.peak_bytes + lowered)):
+        warnings.warn(
+            f"the peak of {meter.peak_bytes:,} bytes would be up to {lowered:,} bytes higher if the call had not freed "
+            f"{meter.freed_bytes:,} bytes that were allocated before it (prefetched features, or tensors saved for a "
+            "backward pass, say), without allocating them again; measure a second call, or one that allocates them "
+            "itself",
+            RuntimeWarning,
+            stacklevel=2,
+        )
     return meter.peak_bytes
+
+
+_MISLEADING, _MISLEADING_BYTES = 0.1, 1 << 16
 
 
 class PeakMeter:
@@ -59,7 +80,7 @@ class PeakMeter:
             raise ValueError(f"can't measure memory of device {str(device)!r}; choose cpu or cuda")
         self.phase_peak_bytes: dict[str, int] = {}
         self._phase: str | None = None
-        self._peak = 0
+        self._peak = self._gross = self._freed = self._live = 0
         self._counter: _PeakCounter | None = None
         self._open = ExitStack()
 
@@ -68,6 +89,24 @@ class PeakMeter:
         """Peak in bytes up to now, or of the whole block after its end."""
         self._update()
         return self._peak
+
+    @property
+    def freed_bytes(self) -> int:
+        """Bytes of storages alive at entry that have been freed since; on a GPU, `net_freed_bytes`."""
+        self._update()
+        return self._freed
+
+    @property
+    def net_freed_bytes(self) -> int:
+        """By how many bytes less is allocated now, or at the end of the block, than at entry; 0 if it is not less."""
+        self._update()
+        return max(0, -self._live)
+
+    @property
+    def gross_peak_bytes(self) -> int:
+        """The peak if no storage alive at entry had been freed; on a GPU, which can't tell storages apart, the peak."""
+        self._update()
+        return self._gross
 
     def mark(self, phase: str) -> None:
         """Start or resume a phase, which lasts until the next mark.
@@ -82,7 +121,8 @@ class PeakMeter:
     def __enter__(self) -> Self:
         if self._counter is not None:
             raise RuntimeError("this PeakMeter is measuring already; use another one for the inner block")
-        self._peak, self._phase, self.phase_peak_bytes = 0, None, {}
+        self._peak = self._gross = self._freed = self._live = 0
+        self._phase, self.phase_peak_bytes = None, {}
         try:
             with deferred_interrupt():
                 self._start()
@@ -113,16 +153,17 @@ class PeakMeter:
         if self._counter is None:
             return
         peak = self._counter.pop_peak()
-        self._peak = max(self._peak, peak)
+        self._live, self._freed = peak.live, peak.freed
+        self._peak, self._gross = max(self._peak, peak.nbytes), max(self._gross, peak.gross)
         if self._phase is not None:
-            self.phase_peak_bytes[self._phase] = max(peak, self.phase_peak_bytes.get(self._phase, peak))
+            self.phase_peak_bytes[self._phase] = max(peak.nbytes, self.phase_peak_bytes.get(self._phase, peak.nbytes))
 
 
 class _PeakCounter(Protocol):
     def start(self) -> None: ...
 
-    def pop_peak(self) -> int:
-        """Return the peak in bytes since the last call, relative to the start."""
+    def pop_peak(self) -> Peak:
+        """Return the peak since the last call, relative to the start."""
         ...
 
     def stop(self) -> None: ...
@@ -142,10 +183,11 @@ class _CudaPeakCounter:
         self._entry = torch.cuda.memory_allocated(self._device)
         self._active.append(self)
 
-    def pop_peak(self) -> int:
+    def pop_peak(self) -> Peak:
         self._share_peak()
         peak, self._peak = self._peak, torch.cuda.memory_allocated(self._device)
-        return peak - self._entry
+        live = self._peak - self._entry
+        return Peak(peak - self._entry, peak - self._entry, live, max(0, -live))
 
     def stop(self) -> None:
         self._active.remove(self)

@@ -6,17 +6,23 @@
 | DGL's | `model(dgl_blocks, x)`; one block if there is one layer and the parameter is `block`, `graph` or `g` |
 | PyG's, per layer | `model(x, adjs=…)` |
 | PyG's, one sample per node | `model(x, edge_index=…)`, whose outputs for the seeds are returned |
+
+Edge data of a batch that was converted from DGL is in the blocks' `edata`; from PyG, and from DGL too, it is passed to
+parameters of its name (`edge_attr`), one value per layer except with `edge_index` or a single block. A required
+parameter of another name gets the only column, if exactly one of each is left.
 """
 
 import inspect
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from types import CodeType
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
 
 from workbench.core.minibatch import MiniBatch
+from workbench.interop.pyg import layers_to_pyg
 from workbench.interop.pyg_forms import has_one_sample_per_node
+from workbench.interop.pyg_parts import edge_rows, node_rows
 
 BATCH_ARGUMENTS = ("node_ids", "step")
 
@@ -111,18 +117,43 @@ def _dgl_call(parameters: Mapping[str, inspect.Parameter], mb: MiniBatch, x: Any
     }
     given |= {name: getattr(mb, name) for name in BATCH_ARGUMENTS if name in parameters}
     blocks = mb.to_dgl()
+    missing = [name for name in _missing(parameters, given) if name not in list(parameters)[:2]]
+    for name, column in _matched(parameters, missing, _edge_columns(blocks)).items():
+        given[name] = blocks[0].edata[column] if single else [block.edata[column] for block in blocks]
     both = (blocks[0] if single else blocks, x)
     features_first = graphs is not None and next(iter(parameters)) != graphs
     return (both[::-1] if features_first else both), given
 
 
+def _edge_columns(blocks: list[Any]) -> list[str]:
+    """Names of the edge data of DGL blocks beyond ids and the fields of the library's blocks."""
+    known = ("_ID", "_TYPE", "edge_weight", "edge_weights")
+    columns = [block._edge_frames[0]._columns.keys() for block in blocks]
+    return [name for name in columns[0] if name not in known and all(name in others for others in columns)]
+
+
+def _matched(
+    parameters: Mapping[str, inspect.Parameter], missing: Iterable[str], found: Collection[str]
+) -> dict[str, str]:
+    """Match parameters without a value to edge data by name; a single required one to the only data left."""
+    matched = {name: name for name in missing if name in found}
+    required = [name for name in missing if name not in matched and _is_required(parameters[name])]
+    left = [name for name in found if name not in matched]
+    if len(required) == len(left) == 1:
+        matched[required[0]] = left[0]
+    return matched
+
+
 def _adjs_call(parameters: Mapping[str, inspect.Parameter], mb: MiniBatch, x: Any) -> Call:
-    adjs = mb.to_pyg().adjs
+    adjs = layers_to_pyg(mb.blocks)["adjs"]  # without the form of hops, which to_pyg adds to batches that allow it
     values = {"edge_weight": [block.edge_weight for block in mb.blocks]}
     values |= {"edge_type": [block.edge_type for block in mb.blocks]}
     given = {name: value for name, value in values.items() if name in parameters and value[0] is not None}
     given |= {name: getattr(mb, name) for name in BATCH_ARGUMENTS if name in parameters}
-    return (), {_features(parameters): x, "adjs": adjs, **given}
+    given |= {_features(parameters): x, "adjs": adjs}
+    rows = edge_rows(mb)
+    given |= {name: rows[of]() for name, of in _matched(parameters, _missing(parameters, given), rows).items()}
+    return (), given | _node_arguments(parameters, given, mb)
 
 
 def _pyg_call(parameters: Mapping[str, inspect.Parameter], mb: MiniBatch, x: Any) -> Call:
@@ -139,7 +170,24 @@ def _pyg_call(parameters: Mapping[str, inspect.Parameter], mb: MiniBatch, x: Any
         for name, value in values.items()
         if name in parameters and value is not None and (name in filled or _is_required(parameters[name]))
     }
-    return (), {_features(parameters): x, "edge_index": batch.edge_index, **given}
+    given |= {_features(parameters): x, "edge_index": batch.edge_index}
+    rows = edge_rows(mb)
+    given |= {name: rows[of]()[0] for name, of in _matched(parameters, _missing(parameters, given), rows).items()}
+    return (), given | _node_arguments(parameters, given, mb)
+
+
+def _missing(parameters: Mapping[str, inspect.Parameter], given: Mapping[str, Any]) -> list[str]:
+    """Names of parameters without a value."""
+    variadic = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
+    return [name for name, p in parameters.items() if name not in given and p.kind not in variadic]
+
+
+def _node_arguments(
+    parameters: Mapping[str, inspect.Parameter], given: Mapping[str, Any], mb: MiniBatch
+) -> dict[str, Any]:
+    """Node-level attributes of a PyG batch that the model requires."""
+    required = [name for name in _missing(parameters, given) if _is_required(parameters[name])]
+    return {name: rows() for name, rows in node_rows(mb).items() if name in required}
 
 
 def _features(parameters: Mapping[str, inspect.Parameter]) -> str:

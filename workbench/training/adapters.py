@@ -50,8 +50,8 @@ def micro_batches(
             batch occupies there already is subtracted.
         optimizer: "adam", "adamw" or "sgd", or an optimizer of the model's parameters, for the plan.
         loss_fn: the loss function, for the plan.
-        in_dim: channels of the features, for the plan of a module that must be traced; None: those of `batch.x` or of
-            the module's first layer.
+        in_dim: channels of the features, for the plan of a module that must be traced; None: those of `batch.x`, or
+            the first input width of a layer with which a step succeeds.
         recover: plan for `train_step(recover=…)`.
         margin: fraction by which an estimate may be too low.
         method: a name of `workbench.PARTITION_METHODS`, or "auto" or "fast".

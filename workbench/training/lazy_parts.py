@@ -77,16 +77,33 @@ class BatchFormat:
 def _dgl(blocks: Sequence[Any]) -> BatchFormat:
     mb = dgl_parts.batch_of_positions(blocks)
     resident = 0 if mb.device.type == "cpu" else dgl_parts.resident_bytes(blocks)
-    read = partial(MiniBatch.from_dgl, blocks)
     release = partial(dgl_parts.release_prefetched, blocks)
-    return BatchFormat(blocks, mb, partial(dgl_parts.part_of_blocks, whole=blocks), read, release, resident)
+    return BatchFormat(
+        blocks,
+        mb,
+        partial(dgl_parts.part_of_blocks, whole=blocks),
+        partial(_read, MiniBatch.from_dgl, blocks),
+        release,
+        resident,
+    )
 
 
 def _pyg(batch: Any) -> BatchFormat:
     mb = pyg_parts.batch_of_positions(batch)
     resident = 0 if mb.device.type == "cpu" else pyg_parts.resident_bytes(batch)
-    read = partial(MiniBatch.from_pyg, batch)
-    return BatchFormat(batch, mb, partial(pyg_parts.part_of_batch, whole=batch), read, resident_bytes=resident)
+    return BatchFormat(
+        batch,
+        mb,
+        partial(pyg_parts.part_of_batch, whole=batch),
+        partial(_read, MiniBatch.from_pyg, batch),
+        resident_bytes=resident,
+    )
+
+
+def _read(convert: Callable[[Any], MiniBatch], batch: Any) -> MiniBatch:
+    """Convert a batch whose micro-batches are written in its own format, with all of its data."""
+    mb = convert(batch)
+    return mb if mb.carried is None else replace(mb, carried=replace(mb.carried, held=True))
 
 
 @dataclass(frozen=True, eq=False, repr=False)

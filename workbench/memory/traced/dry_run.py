@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from workbench.core.errors import check_at_least, check_choice
 from workbench.core.minibatch import MiniBatch
+from workbench.interop.pyg_parts import rows_not_read
 from workbench.memory.optimizer import OPTIMIZERS
 from workbench.memory.traced.trace import AllocationRecorder, AllocationTrace
 from workbench.meter.training_state import allocated_bytes, parameter_tensors, state_tensors
@@ -19,6 +20,12 @@ from workbench.nn.inputs import Inputs
 from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.nn.outputs import describe, first_tensor
 from workbench.nn.signature import default_forward, model_device
+
+_WINDOW_STRIDE = 7919  # a prime, so that windows of batches of different sizes begin at different rows
+
+
+class StepFailedError(ValueError):
+    """A training step on a sub-batch failed; the message states the original error."""
 
 
 class DryRun:
@@ -53,6 +60,8 @@ class DryRun:
         floating = (p.dtype for p in self.model.parameters() if p.is_floating_point())
         self._dtype = next(floating, torch.get_default_dtype())
         self.gradient_bytes = self.update_bytes = 0
+        self._rows = torch.empty(0, in_dim)
+        self._names_read: frozenset[str] = frozenset()  # by the first step
 
     def warm_up(self, mb: MiniBatch) -> None:
         """Take a first step, which finds labels that the loss accepts and initialises the optimizer state.
@@ -60,6 +69,7 @@ class DryRun:
         Raises:
             ValueError: The step fails; the message states the original error.
         """
+        self._draw_rows(mb.num_inputs)
         with self._isolated(mb):
             on_device = replace(mb, parent=None).to(self.device)
             self._labels_for = self._find_labels(self._forward(on_device, self._features(mb)))
@@ -78,6 +88,7 @@ class DryRun:
         Raises:
             ValueError: The step fails; the message states the original error.
         """
+        self._draw_rows(mb.num_inputs)
         with self._isolated(mb):
             if not accumulating:
                 self.model.zero_grad()
@@ -114,12 +125,32 @@ class DryRun:
         """Forward and backward as in `workbench.accumulate`; all its tensors but the gradients are freed on return."""
         recorder.start_phase("forward", "inputs")
         x = self._features(mb)
-        recorder.term = "hidden"
-        loss = self._loss(self._forward(mb, x), recorder, labels)
-        recorder.start_phase("backward", "workspace")
-        loss.backward()
+        with self._arguments_held(mb):
+            recorder.term = "hidden"
+            loss = self._loss(self._forward(mb, x), recorder, labels)
+            recorder.start_phase("backward", "workspace")
+            loss.backward()
         for parameter in self.model.parameters():
             recorder.set_term(parameter.grad, "gradients")
+
+    @contextmanager
+    def _arguments_held(self, mb: MiniBatch) -> Iterator[None]:
+        """Hold what the model is called with, if the batch's own format is (`CarriedData.held`)."""
+        if mb.carried is None or not mb.carried.held:
+            yield
+            return
+        held: list[Any] = [rows_not_read(mb, self._names_read)]
+
+        def hold(_: nn.Module, arguments: tuple[Any, ...], named: dict[str, Any]) -> None:
+            held.append((arguments, named))
+            self._names_read = frozenset(named)
+
+        handle = self.model.register_forward_pre_hook(hold, with_kwargs=True)
+        try:
+            yield
+        finally:
+            handle.remove()
+            held.clear()
 
     def _update(self, recorder: AllocationRecorder) -> None:
         recorder.start_phase("step", "workspace")
@@ -135,7 +166,17 @@ class DryRun:
             recorder.stop()
 
     def _features(self, mb: MiniBatch) -> Tensor:
-        return torch.randn(mb.num_inputs, self._in_dim, dtype=self._dtype, device=self.device)
+        """A window of the random rows: drawing wide ones for every dry run takes longer than the steps themselves."""
+        count, total = mb.num_inputs, len(self._rows)
+        begin = _WINDOW_STRIDE * count % (total - count + 1)
+        return self._rows[begin : begin + count].clone()
+
+    def _draw_rows(self, count: int) -> None:
+        """Have enough random rows for a batch of `count` inputs."""
+        if len(self._rows) < count:
+            generator = torch.Generator(self.device).manual_seed(self._seed)
+            size, options = (2 * count, self._in_dim), {"dtype": self._dtype, "device": self.device}
+            self._rows = torch.randn(size, generator=generator, **options)
 
     def _forward(self, mb: MiniBatch, x: Tensor) -> Any:
         return self._call(mb, Inputs(x))
@@ -165,12 +206,12 @@ class DryRun:
             gc.disable()
             torch.clear_autocast_cache()  # a step starts without converted weights, and leaves none of these copies'
             with torch.random.fork_rng([device] if device.type == "cuda" else []), torch.enable_grad():
-                torch.manual_seed(self._seed)
+                _seed_generator(device, self._seed)
                 yield
         except (MemoryError, torch.OutOfMemoryError):
             raise
         except Exception as error:
-            raise ValueError(
+            raise StepFailedError(
                 f"a training step of {type(self.model).__name__} on {mb.num_seeds} of the seeds ({mb.num_inputs} "
                 f"inputs of in_dim {self._in_dim}) failed, so its memory can't be estimated: "
                 f"{type(error).__name__}: {error}"
@@ -179,6 +220,14 @@ class DryRun:
             torch.clear_autocast_cache()
             if gc_was_enabled:
                 gc.enable()
+
+
+def _seed_generator(device: torch.device, seed: int) -> None:
+    """Seed the generators that a step on a device draws from; `torch.manual_seed` visits those of all devices."""
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        with torch.cuda.device(device):
+            torch.cuda.manual_seed(seed)
 
 
 def _copy_model_and_optimizer(

@@ -1,27 +1,15 @@
-"""The width of the features that a module reads, as its first layer states it."""
+"""The width of the features that a module reads, as its layers and the batch's node data state it."""
 
 from collections.abc import Iterator
 
-from torch import nn
+from torch import Tensor, nn
+
+from workbench.core.minibatch import MiniBatch
+from workbench.interop.dgl_parts import node_data_widths
 
 # the library's layers; torch's linear and recurrent ones; DGL's; PyG's
 _NAMES = ("in_dim", "in_features", "input_size", "_in_src_feats", "_in_feats", "in_feats", "in_feat", "in_size")
 _NAMES += ("in_channels",)
-
-
-def feature_width(model: nn.Module) -> int | None:
-    """Return the input width of the first layer, in the order of definition, that has one; None without any.
-
-    Layers that are not the first one to run have been defined first in some modules; a dry run on features of that
-    width then fails.
-
-    Args:
-        model: any module.
-
-    >>> feature_width(nn.Sequential(nn.Dropout(), nn.Linear(7, 3), nn.Linear(3, 2)))
-    7
-    """
-    return next(feature_widths(model), None)
 
 
 def feature_widths(model: nn.Module) -> Iterator[int]:
@@ -29,6 +17,9 @@ def feature_widths(model: nn.Module) -> Iterator[int]:
 
     Args:
         model: any module.
+
+    >>> list(feature_widths(nn.Sequential(nn.Dropout(), nn.Linear(7, 3), nn.Linear(3, 2))))
+    [7, 3]
     """
     for module in model.modules():
         for name in _NAMES:
@@ -36,3 +27,19 @@ def feature_widths(model: nn.Module) -> Iterator[int]:
             width = width[0] if isinstance(width, tuple | list) and width else width  # of sources and destinations
             if isinstance(width, int) and width > 0:
                 yield width
+
+
+def candidate_widths(model: nn.Module, mb: MiniBatch) -> list[int]:
+    """Return the widths that a model's features may have, the likeliest first.
+
+    Args:
+        model: any module; a layer of edge data may be the first that it defines.
+        mb: the batch; of one that was converted from PyG, the width is that of `x`; from DGL, widths of node data that
+            a layer has, too, come first, and those that none has last.
+    """
+    source, of_layers = mb.carried and mb.carried.source, list(feature_widths(model))
+    x = getattr(source, "x", None)
+    if isinstance(x, Tensor) and x.dim() == 2:
+        return [x.shape[1]]
+    of_data = node_data_widths(source) if isinstance(source, list | tuple) else []
+    return list(dict.fromkeys([*(width for width in of_data if width in of_layers), *of_layers, *of_data]))

@@ -1,7 +1,7 @@
 """Learn the memory of a module without an analytic model from traced training steps on small sub-batches."""
 
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 
 import numpy as np
 import torch
@@ -13,14 +13,15 @@ from workbench.memory.analytic.loss import LABEL_BYTES
 from workbench.memory.estimate import TERMS, MemoryEstimate
 from workbench.memory.sizes import BatchSizes
 from workbench.memory.traced.dry_run import DryRun
-from workbench.memory.traced.predictor import PhaseTerms, fit_predictor
+from workbench.memory.traced.predictor import PhaseTerms, ReplayPredictor, fit_predictor
 from workbench.memory.traced.regression import size_vector
 from workbench.memory.traced.sub_batches import batches_of_all_degrees, sub_batches
-from workbench.memory.traced.trace import AllocationTrace, Terms
+from workbench.memory.traced.trace import Terms
 from workbench.meter.storages import rounded_bytes
 from workbench.nn.losses import LossFunction
 
 _RUNNING_LOSS_BYTES = 512
+_FEW = 7  # sub-batches that are traced first: enough for an exact fit of three sizes, and one held out
 
 
 @dataclass(frozen=True, eq=False)
@@ -102,11 +103,12 @@ def fit_memory(
 ) -> TracedEstimator:
     """Learn from traced training steps on small sub-batches how much memory any micro-batch of a batch needs.
 
-    Copies of the model and the optimizer run a step on one or two dozen sub-batches, on the model's device and in its
-    mode. The bytes of every storage are regressed on the sizes of the sub-batches' blocks: most are found to be an
-    exact integer multiple of one size, and the estimate is exact to the byte. If the order of allocations differs
-    between sub-batches (a loop over the distinct in-degrees, for example), sub-batches with all in-degrees are traced
-    as well, and peaks are regressed on the sizes.
+    Copies of the model and the optimizer run a step on a few sub-batches, on the model's device and in its mode. The
+    bytes of every storage are regressed on the sizes of the sub-batches' blocks: most are found to be an exact integer
+    multiple of one size, and the estimate is exact to the byte. Seven sub-batches are enough if all storages are
+    (the largest is predicted from the others), and two more that find gradients. Otherwise one or two dozen are traced,
+    each with and without gradients. If the order of allocations differs between them (a loop over the distinct
+    in-degrees, for example), sub-batches with all in-degrees are traced as well, and peaks are regressed on the sizes.
 
     The regressors are the sizes of each block (`workbench.memory.traced.regression.size_vector`): sources,
     destinations, edges, in-degrees, and products of two of sources and destinations. Bytes that follow another product
@@ -142,11 +144,9 @@ def fit_memory(
         ValueError: The model can't be copied, a step on a sub-batch fails, or an option is invalid.
     """
     dry_run = DryRun(model, optimizer=optimizer, in_dim=in_dim, loss_fn=loss_fn, seed=seed)
-    parts, traces = _record(dry_run, mb, seed)
-    traces_accumulating = [dry_run.record(part, accumulating=True) for part in parts]
-    sizes, target = np.stack([_sizes(part) for part in parts]), _sizes(mb)
-    fresh, error = fit_predictor(sizes, traces, target)
-    accumulating, error_accumulating = fit_predictor(sizes, traces_accumulating, target)
+    parts, target = sub_batches(mb, seed=seed), _sizes(mb)
+    dry_run.warm_up(parts[0])
+    fresh, accumulating, error = _fit_exactly(dry_run, parts, target) or _fit_all(dry_run, parts, mb, seed)
     return TracedEstimator(
         fresh=fresh,
         accumulating=accumulating,
@@ -157,19 +157,43 @@ def fit_memory(
         recover=recover,
         kept_labels=mb.num_seeds if dry_run.keeps_labels else 0,
         backend=f"{dry_run.device.type} (traced)",
-        error=max(error, error_accumulating),
+        error=error,
     )
 
 
-def _record(dry_run: DryRun, mb: MiniBatch, seed: int) -> tuple[list[MiniBatch], list[AllocationTrace]]:
-    """Sub-batches, and the trace of a first micro-batch's step on each."""
-    parts = sub_batches(mb, seed=seed)
-    dry_run.warm_up(parts[0])
+_Fitted = tuple[PhaseTerms, PhaseTerms, float]
+"""Predictors of the first and of later micro-batches, and their error."""
+
+
+def _fit_exactly(dry_run: DryRun, parts: Sequence[MiniBatch], target: np.ndarray) -> _Fitted | None:
+    """Fit to few sub-batches, evenly spaced by size; None if bytes or the order of allocations vary otherwise.
+
+    Gradients that exist change when storages are freed, not which are allocated, so two steps that find some tell the
+    order for all sizes.
+    """
+    few = [parts[round(at)] for at in np.linspace(0, len(parts) - 1, min(_FEW, len(parts)))]
+    traces = [dry_run.record(part, accumulating=False) for part in few]
+    fresh = ReplayPredictor.exactly(np.stack([_sizes(part) for part in few]), traces, target)
+    if fresh is None:
+        return None
+    later = [dry_run.record(few[at], accumulating=True) for at in (0, -1)]
+    same_bytes = all(np.array_equal(traces[at].nbytes, later[at].nbytes) for at in (0, -1))
+    if not same_bytes or later[0].program != later[1].program:
+        return None
+    return fresh, replace(fresh, program=later[0].program), 0.0
+
+
+def _fit_all(dry_run: DryRun, parts: Sequence[MiniBatch], mb: MiniBatch, seed: int) -> _Fitted:
+    """Fit to all sub-batches, and to those with all in-degrees if the order of allocations varies."""
     traces = [dry_run.record(part, accumulating=False) for part in parts]
     if len({trace.program for trace in traces}) > 1:
         more = batches_of_all_degrees(mb, seed=seed)
-        return parts + more, traces + [dry_run.record(part, accumulating=False) for part in more]
-    return parts, traces
+        parts, traces = [*parts, *more], traces + [dry_run.record(part, accumulating=False) for part in more]
+    later = [dry_run.record(part, accumulating=True) for part in parts]
+    sizes, target = np.stack([_sizes(part) for part in parts]), _sizes(mb)
+    fresh, error = fit_predictor(sizes, traces, target)
+    accumulating, error_accumulating = fit_predictor(sizes, later, target)
+    return fresh, accumulating, max(error, error_accumulating)
 
 
 def _sizes(mb: MiniBatch) -> np.ndarray:

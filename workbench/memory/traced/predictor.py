@@ -41,6 +41,22 @@ class ReplayPredictor:
         values = np.stack([traces[i].nbytes for i in matching])
         return ReplayPredictor(program, fit_linear(sizes[matching], values, target))
 
+    @staticmethod
+    def exactly(sizes: np.ndarray, traces: Sequence[AllocationTrace], target: np.ndarray) -> "ReplayPredictor | None":
+        """Fit to the traces; None unless they share a program and all bytes fit, those of the largest held out, too."""
+        if len({trace.program for trace in traces}) > 1:
+            return None
+        values, largest = np.stack([trace.nbytes for trace in traces]), int(sizes[:, -1].argmax())
+        others = np.arange(len(sizes)) != largest
+        if others.any():
+            trial = fit_linear(sizes[others], values[others], target)
+            if not np.array_equal(trial(sizes[largest]), values[largest]):
+                return None
+        fitted = fit_linear(sizes, values, target)
+        if any(not np.array_equal(fitted(row), nbytes) for row, nbytes in zip(sizes, values, strict=True)):
+            return None
+        return ReplayPredictor(traces[0].program, fitted)
+
     def __call__(self, sizes: np.ndarray) -> Mapping[str, Terms]:
         return self.program.replay(self.storage_bytes(sizes))
 

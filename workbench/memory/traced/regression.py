@@ -101,8 +101,9 @@ def fit_linear(sizes: np.ndarray, values: np.ndarray, target: np.ndarray) -> Lin
     coefficients[constant, 0] = distinct[0, constant]
     for columns in _candidate_columns(sizes):
         unfitted = np.flatnonzero(np.isnan(coefficients[:, 0]))
-        if len(unfitted):
-            _fit_exactly(coefficients, unfitted, columns, sizes, distinct, target)
+        if not len(unfitted):
+            break
+        _fit_exactly(coefficients, unfitted, columns, sizes, distinct, target)
     _fit_approximately(coefficients, function_of.reshape(-1), sizes, distinct)
     return LinearFit(coefficients, function_of.reshape(-1))
 
