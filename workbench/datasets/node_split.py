@@ -1,12 +1,38 @@
 """Splits into training, validation and test nodes: the public split, or a seeded one if none is published."""
 
+from collections.abc import Sequence
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
+from workbench.core.errors import DataError
 from workbench.core.randomness import Purpose, stream, uniform
 from workbench.datasets.raw import RawSet, Split
 
 SHARES = (0.6, 0.2, 0.2)
+
+
+def check_disjoint(split: Split, names: Sequence[str], num_nodes: int, file: Path) -> None:
+    """Check that no node is in two parts of a split.
+
+    Args:
+        split: parts, each without duplicates and in range.
+        names: names of the parts, for the message.
+        num_nodes: number of nodes.
+        file: the file that contains the split, for the message.
+
+    Raises:
+        DataError: with the parts and the node that both contain.
+    """
+    part_of = torch.full((num_nodes,), -1, dtype=torch.int8)
+    for part, ids in enumerate(split):
+        if len(shared := ids[part_of[ids] >= 0]):
+            node = int(shared[0])
+            raise DataError(
+                f"{file}: {names[int(part_of[node])]} and {names[part]} both contain node {node}; remove it from one"
+            )
+        part_of[ids] = part
 
 
 def choose_split(raw: RawSet, y: Tensor, *, number: int, seed: int) -> tuple[Split, str]:
