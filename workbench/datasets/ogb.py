@@ -199,10 +199,11 @@ def _raw_bytes(folder: Path, meta: dict[str, str]) -> int:
             archive.check_header(key)
         return archive.nbytes
     try:
-        nodes, edges = (int(_first_line(folder / "raw" / f"num-{kind}-list.csv.gz")) for kind in ("node", "edge"))
+        counts = (_first_line(folder / "raw" / f"num-{kind}-list.csv.gz") for kind in ("node", "edge"))
+        nodes, edges = (int(float(count)) for count in counts)  # whole numbers are required when they are read
         features = folder / "raw" / "node-feat.csv.gz"
         width = _first_line(features).count(",") + 1 if features.is_file() else 0
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, OverflowError) as error:
         raise DataError(f"{_damaged(folder)}: {error}") from error
     return 16 * edges + 8 * nodes * width
 
