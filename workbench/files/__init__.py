@@ -7,5 +7,16 @@ from workbench.files.atomic import new_folder, remove_unfinished, restore, write
 from workbench.files.lock import locked
 from workbench.files.naming import digest
 from workbench.files.removal import remove
+from workbench.files.stamp import FileStamp
 
-__all__ = ["digest", "locked", "new_folder", "remove", "remove_unfinished", "restore", "write_file", "write_new_file"]
+__all__ = [
+    "FileStamp",
+    "digest",
+    "locked",
+    "new_folder",
+    "remove",
+    "remove_unfinished",
+    "restore",
+    "write_file",
+    "write_new_file",
+]
