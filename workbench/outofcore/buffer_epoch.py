@@ -95,7 +95,7 @@ class BufferEpoch:
     def _state(self, number: int) -> BufferState:
         slots, learnt = self._slots.clone(), self._store.learnt
         rows = BufferRows(self._memory, slots, self._changed if learnt else None, traffic=self._io.traffic)
-        state_rows = BufferRows(self._memory, slots, self._changed, array=1) if learnt else None
+        state_rows = BufferRows(self._memory, slots, self._changed, state=True) if learnt else None
         partitions = self._order.states[number].sort().values
         return BufferState(number, partitions, rows, state_rows, self._buckets, self._order, self._store)
 
