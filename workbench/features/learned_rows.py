@@ -29,7 +29,8 @@ class LearnedRows:
         wb.accumulate(model, micro, lambda mb: rows.read(mb.node_ids), loss_of, after=rows.add)
         rows.step()
 
-    `workbench.link_step` does this.
+    `workbench.link_step` does this. Gradients have the dtype of the rows: in float16 those below 6e-8 are 0, and change
+    nothing; bfloat16 has the range of float32.
 
     Args:
         values: floating [num_nodes, …], or a `WritableStore` of such rows, which steps change.
