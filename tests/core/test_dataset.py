@@ -89,7 +89,7 @@ def test_to_moves_everything_and_keeps_the_fingerprint():
         (
             {"val_idx": torch.tensor([2])},
             ValueError,
-            "val_idx and test_idx both contain 2|train_idx and val_idx both contain 2",
+            r"the split contains 2 more than once, in \w+_idx and \w+_idx; leave",
         ),
         ({"val_idx": torch.tensor([2.0])}, TypeError, "val_idx must be an int64 or int32 tensor"),
     ],

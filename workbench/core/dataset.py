@@ -1,7 +1,6 @@
 """`Dataset`: a graph with node features, labels, a split and a fingerprint of the contents."""
 
 from dataclasses import dataclass, replace
-from itertools import combinations
 from typing import Any
 
 import torch
@@ -56,17 +55,12 @@ def _check_labels(y: Tensor) -> None:
 
 def _check_split(parts: dict[str, Tensor], num_nodes: int) -> None:
     """Check that all nodes are in range, and none is in the split twice."""
-    try:
-        check_ids("the split", torch.cat(list(parts.values())), num_nodes, unique=True)
-    except ValueError as error:
-        for (first, ids), (second, others) in combinations(parts.items(), 2):
-            if bool((shared := torch.isin(ids, others)).any()):
-                node = int(ids[shared][0])
-                raise ValueError(
-                    f"{first} and {second} both contain {node}, so the split contains {node} more than once; remove it "
-                    "from one of them"
-                ) from error
-        raise
+    from workbench.kernels.structure import first_repeat  # imports numba, as `check_unique`
+
+    node = first_repeat(check_ids("the split", torch.cat(list(parts.values())), num_nodes))
+    if node is not None:
+        names = " and ".join(name for name, ids in parts.items() if bool((ids == node).any()))
+        raise ValueError(f"the split contains {node} more than once, in {names}; leave each node in one part, once")
 
 
 def _count_classes(y: Tensor) -> int:
@@ -130,8 +124,7 @@ class Dataset:
         if self.y.is_floating_point():
             if self.y.dim() == 1:
                 raise ValueError(
-                    f"y has shape {tuple(self.y.shape)} and dtype {self.y.dtype}; pass classes as y.long(), or several "
-                    "labels per node as a matrix of 0 and 1"
+                    f"y has shape {tuple(self.y.shape)} and dtype {self.y.dtype}; pass classes as y.long()"
                 )
             _check_matrix("y", self.y, self.graph.num_nodes, self.num_classes)
         else:

@@ -4,7 +4,6 @@ A conversion hides what it can't represent: 2⁶⁴ − 1 becomes −1, 0.5 beco
 that comes from a file, whatever the format, passes through one of these methods first.
 """
 
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NoReturn
 
@@ -14,8 +13,7 @@ from torch import Tensor
 
 from workbench.core.errors import INT64_MAX, DataError, check_finite
 
-_SIGNED = "iu"
-_REAL = "biuf"
+_INTEGER, _REAL = "iu", "biuf"
 Shape = tuple[int | None, ...]
 
 
@@ -38,10 +36,9 @@ class FileArray:
     def count(self, minimum: int = 0) -> int:
         """Return one integer of at least `minimum`."""
         values = self.values
-        if values.shape != () or values.dtype.kind not in _SIGNED:
+        if values.shape != () or values.dtype.kind not in _INTEGER:
             self.fail(
-                f"has dtype {values.dtype} and shape {values.shape}; it must be one integer: save "
-                f"{self.key}=np.int64(…)"
+                f"has dtype {values.dtype} and shape {values.shape}; it must be one integer: {self.key}=np.int64(…)"
             )
         if not minimum <= int(values) <= INT64_MAX:
             self.fail(f"is {values}; it must be at least {minimum}" + " and below 2**63" * (int(values) > INT64_MAX))
@@ -59,7 +56,7 @@ class FileArray:
             DataError: another dtype or shape, or a value out of range.
         """
         values = self.values
-        if values.dtype.kind not in _SIGNED:
+        if values.dtype.kind not in _INTEGER:
             self.fail(f"has dtype {values.dtype}; it must contain integers{self._integer_remedy()}")
         self._check_shape(shape)
         if values.size and not (minimum <= int(values.min()) and int(values.max()) < limit):
@@ -68,7 +65,7 @@ class FileArray:
         return _tensor(values, np.int32 if values.dtype.newbyteorder("=") == np.int32 else np.int64)
 
     def ids(self, shape: Shape, limit: int) -> Tensor:
-        """Return integers in [0, limit), numbered from 0, as `integers` does."""
+        """Return integers in [0, limit), as `integers` does."""
         return self.integers(shape, minimum=0, limit=limit)
 
     def node_ids(self, num_nodes: int) -> Tensor:
@@ -199,17 +196,12 @@ class FileArray:
         values = self.values
         if values.dtype.kind not in "SU" or values.ndim != 1:
             self.fail(
-                f"has dtype {values.dtype} and shape {values.shape}; it must be a vector of strings: save "
-                f"np.array({self.key}, dtype=str)"
+                f"has dtype {values.dtype} and shape {values.shape}; save a vector of strings, np.array(…, dtype=str)"
             )
-        return list(self._decoded(values))
-
-    def _decoded(self, values: np.ndarray) -> Iterator[str]:
-        for position, text in enumerate(values.tolist()):
-            try:
-                yield text.decode("utf-8") if isinstance(text, bytes) else text
-            except UnicodeDecodeError as error:
-                self.fail(f"[{position}] is {text!r}, which is not UTF-8 ({error.reason}); save an array of str")
+        try:
+            return [text.decode("utf-8") if isinstance(text, bytes) else text for text in values.tolist()]
+        except UnicodeDecodeError as error:
+            self.fail(f"contains {error.object!r}, which is not UTF-8 ({error.reason}); save an array of str")
 
     def _check_shape(self, expected: Shape) -> None:
         if not _fits(self.values.shape, expected):
@@ -232,10 +224,8 @@ class FileArray:
 
     def _integer_remedy(self) -> str:
         values = self.values
-        if values.dtype.kind == "f":
+        if values.dtype.kind in "fb":
             return f": save {self.key}.astype(np.int64), after checking that no value is a fraction or NaN"
-        if values.dtype.kind == "b":
-            return f": save {self.key}.astype(np.int64)"
         return _text_remedy(values)
 
 

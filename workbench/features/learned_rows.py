@@ -133,7 +133,7 @@ class LearnedRows:
         Until `zero_grad`, the gradients stay.
         """
         ids, gradients = self._summed()
-        options = {"lr": self.lr, "eps": self.eps}
+        options: Any = {"lr": self.lr, "eps": self.eps}
         if (places := self._places(ids)) is not None:
             values, state, at, state_at = places
             return partial(adagrad_rows, values, state, at, gradients, state_ids=state_at, **options)
