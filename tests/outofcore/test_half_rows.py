@@ -94,6 +94,6 @@ def test_the_tuned_buffer_counts_the_state() -> None:
     sizes: dict[str, Any] = {"num_edges": 10**7, "edge_bytes": 16, "memory_bytes": "300 MiB", "learnt": True}
     half = wb.tune_buffer(10**6, 200, state_bytes=400, **sizes)
     assert half == wb.tune_buffer(10**6, 300, **sizes), "2 + 4 bytes per value, as 3 + 3"
+    sizes["learnt"] = False
     with pytest.raises(ValueError, match="only learnt rows have a state; pass learnt=True"):
-        sizes["learnt"] = False
         wb.tune_buffer(10**6, 200, state_bytes=400, **sizes)
