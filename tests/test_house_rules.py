@@ -178,6 +178,7 @@ MAX_LINES = 250
 LONGER = {
     "workbench/__init__.py": "a list of the public names, for type checkers and for lazy loading",
     "workbench/core/errors.py": "exceptions and checks of arguments, which nearly every file imports: not split yet",
+    "workbench/datasets/file_array.py": "one concept: every check of an array that comes from a file",
     "workbench/core/minibatch.py": "one record, whose conversions are methods: not split yet",
     "workbench/standin/catalog.py": "one table: the stand-ins, with the published numbers of the originals",
     "workbench/experiment/experiment.py": "a figure that is drawn and a sweep that is run: not split yet",

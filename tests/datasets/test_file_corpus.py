@@ -13,7 +13,7 @@ import torch
 
 import workbench as wb
 from tests.datasets.ogb_folder import EDGES, FEATURES, LABELS, needs_ogb, write_binary_set, write_csv, write_set
-from workbench.core.errors import DataError
+from workbench.core.errors import CapacityError, DataError
 
 Y = np.array([0, 1, 0, 1, -1, 2])
 NAN_Y = np.where(Y < 0, np.nan, Y)
@@ -121,8 +121,10 @@ REFUSED = {
     "y of float16 that were rounded": ({"y": np.where(Y == 2, 4096, Y).astype(np.float16)}, r"y\[5\] is 4096\.0"),
     "y below -1": ({"y": np.where(Y < 0, -2, Y)}, r"y\[4\] is -2; it must be in \[-1, "),
     "y below -1 as float": ({"y": np.where(Y < 0, -100.0, Y)}, r"y\[4\] is -100; it must be in \[-1, "),
-    "y that wraps to -1": ({"y": np.array([0, 1, 0, 1, BIG, 2], np.uint64)}, rf"y\[4\] is {BIG}; it must be in \[-1, "),
+    "y beyond int64": ({"y": np.array([0, 1, 0, 1, BIG - 1, 2], np.uint64)}, rf"y\[4\] is {BIG - 1}; it must be in"),
     "y beyond class_names": ({"class_names": np.array(["a", "b"])}, r"y\[5\] is 2; it must be in \[-1, 2\)"),
+    "y of uint8 that wrapped": ({"y": Y.astype(np.uint8)}, r"y\[4\] is 255, which is -1 in uint8; save y as int64"),
+    "y of uint64 that wrapped": ({"y": Y.astype(np.uint64)}, rf"y\[4\] is {BIG}, which is -1 in uint64"),
     "y of complex numbers": ({"y": Y.astype(complex)}, "y has dtype complex128"),
     "y of objects": ({"y": np.array([*"abcde", None], object)}, "y contains pickled objects"),
     "y of dates": ({"y": Y.astype("M8[D]")}, r"y has dtype datetime64\[D\]"),
@@ -210,7 +212,7 @@ REFUSED = {
     "x with NaN": ({"x": np.where(X == 3, np.nan, X)}, r"x\[1, 1\] is nan; it must be finite: replace"),
     "x with inf": ({"x": np.where(X == 3, -np.inf, X)}, r"x\[1, 1\] is -inf; it must be finite"),
     "x beyond float32": ({"x": np.where(X == 3, 1e300, X)}, r"x\[1, 1\] is 1e\+300; it must be finite in float32"),
-    "x of too many rows": ({"x": np.ones((7, 2))}, r"x has shape \[7, 2\]; it must be \[6, any\]"),
+    "x of too many rows": ({"x": np.ones((7, 2))}, r"x has shape \[7, 2\]; it must be \[6, any\], a row per node"),
     "x as columns": ({"x": np.ones((2, 6))}, r"x has shape \[2, 6\]; .*save x\.T"),
     "x as a vector": ({"x": np.ones(6)}, r"x has shape \[6\]; .*save x\[:, None\]"),
     "x of images": ({"x": np.ones((6, 2, 2))}, r"x has shape \[6, 2, 2\]; .*save x\.reshape\(6, -1\)"),
@@ -237,6 +239,20 @@ def test_refused(write: Any, change: dict[str, Any], message: str) -> None:
     with pytest.raises(DataError, match=message) as error:
         wb.load_dataset("tiny")
     assert str(error.value).startswith(f"{path}: ")
+
+
+def test_empty_parts_and_all_classes_of_a_dtype(write: Any) -> None:
+    write(val_idx=np.array([], np.int32), test_idx=np.array([], np.int64))
+    data = wb.load_dataset("tiny")
+    assert (data.train_idx.tolist(), data.val_idx.tolist(), data.test_idx.tolist()) == ([0, 1], [], [])
+    write(y=np.array([254, 255, 0, 1, 2, 3], np.uint8))
+    assert wb.load_dataset("tiny").num_classes == 256
+
+
+def test_more_nodes_than_memory_are_refused(write: Any) -> None:
+    write(num_nodes=np.int64(10**13), x=None, y=None)
+    with pytest.raises(CapacityError, match=r"a graph of 10,000,000,000,000 nodes needs .* TiB"):
+        wb.load_dataset("tiny")
 
 
 LINKS: dict[str, Any] = dict.fromkeys(("valid_edge", "valid_edge_neg", "test_edge", "test_edge_neg"), EDGE_INDEX[:, :3])

@@ -147,7 +147,7 @@ def _read_splits(npz: Npz, nodes: int) -> tuple[Split, ...]:
 def _read_ids(npz: Npz, nodes: int) -> tuple[Split]:
     npz.require(_IDS)
     split = Split(*(npz.read(key).node_ids(nodes) for key in _IDS))
-    check_disjoint(split, _IDS, nodes, npz.path)
+    check_disjoint(split, _IDS, npz.path)
     return (split,)
 
 
@@ -158,7 +158,7 @@ def _read_masks(npz: Npz, nodes: int) -> tuple[Split, ...]:
         npz.fail(f"{', '.join(_MASKS)} have {', '.join(str(len(r)) for r in rows)} splits; they must have equally many")
     splits = tuple(Split(*(mask.nonzero().squeeze(1) for mask in split)) for split in zip(*rows, strict=True))
     for number, split in enumerate(splits):
-        check_disjoint(split, tuple(f"{key}[{number}]" for key in _MASKS), nodes, npz.path)
+        check_disjoint(split, tuple(f"{key}[{number}]" for key in _MASKS), npz.path)
     return splits
 
 

@@ -110,7 +110,7 @@ class FileArray:
         """Return finite numbers, float32."""
         values = self.values
         if values.dtype.kind not in _REAL:
-            self.fail(f"has dtype {values.dtype}; it must contain numbers{_text_remedy(values)}")
+            self.fail(f"has dtype {values.dtype}; it must contain numbers: save {self.key}.astype(np.float32)")
         self._check_shape(shape)
         with np.errstate(over="ignore"):
             converted = _tensor(values, np.float32)
@@ -169,6 +169,12 @@ class FileArray:
                     "(targets of a regression are not supported)"
                 )
             values = whole.astype(np.int64)
+        elif kind == "u" and values.size and (top := np.iinfo(values.dtype).max) in values and top - 1 not in values:
+            position = _first(values == top)
+            self.fail(
+                f"{position} is {top}, which is -1 in {values.dtype}; save {self.key} as int64, with -1 for nodes "
+                "without a label, and classes numbered without gaps"
+            )
         checked = FileArray(self.file, self.key, values)
         return checked.integers(values.shape, minimum=-1, limit=limit).to(torch.int64).reshape(-1)
 
@@ -206,7 +212,10 @@ class FileArray:
     def _check_shape(self, expected: Shape) -> None:
         if not _fits(self.values.shape, expected):
             names = ", ".join("any" if e is None else str(e) for e in expected)
-            self.fail(f"has shape {list(self.values.shape)}; it must be [{names}]{self._shape_remedy(expected)}")
+            remedy = self._shape_remedy(expected)
+            if not remedy and len(expected) == 2 and expected[1] is None and expected[0] != 2:
+                remedy = ", a row per node; check num_nodes"
+            self.fail(f"has shape {list(self.values.shape)}; it must be [{names}]{remedy}")
 
     def _shape_remedy(self, expected: Shape) -> str:
         """The expression that gives the expected shape, if one does; "" otherwise."""
@@ -246,5 +255,6 @@ def _first(condition: np.ndarray) -> list[int]:
 
 
 def _tensor(values: np.ndarray, dtype: Any) -> Tensor:
-    """Convert without a copy if possible; read-only arrays are copied."""
-    return torch.from_numpy(np.require(values, dtype, ("C", "W")))
+    """Convert without a copy if possible; read-only arrays are copied, and empty ones, whose strides are 0, are new."""
+    tensor = torch.from_numpy(np.require(values, dtype, ("C", "W")))
+    return tensor if tensor.numel() else torch.empty(tensor.shape, dtype=tensor.dtype)

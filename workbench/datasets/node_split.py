@@ -1,6 +1,7 @@
 """Splits into training, validation and test nodes: the public split, or a seeded one if none is published."""
 
 from collections.abc import Sequence
+from itertools import combinations
 from pathlib import Path
 
 import torch
@@ -13,26 +14,20 @@ from workbench.datasets.raw import RawSet, Split
 SHARES = (0.6, 0.2, 0.2)
 
 
-def check_disjoint(split: Split, names: Sequence[str], num_nodes: int, file: Path) -> None:
+def check_disjoint(split: Split, names: Sequence[str], file: Path) -> None:
     """Check that no node is in two parts of a split.
 
     Args:
-        split: parts, each without duplicates and in range.
+        split: parts, each without duplicates.
         names: names of the parts, for the message.
-        num_nodes: number of nodes.
         file: the file that contains the split, for the message.
 
     Raises:
         DataError: with the parts and the node that both contain.
     """
-    part_of = torch.full((num_nodes,), -1, dtype=torch.int8)
-    for part, ids in enumerate(split):
-        if len(shared := ids[part_of[ids] >= 0]):
-            node = int(shared[0])
-            raise DataError(
-                f"{file}: {names[int(part_of[node])]} and {names[part]} both contain node {node}; remove it from one"
-            )
-        part_of[ids] = part
+    for (first, ids), (second, others) in combinations(zip(names, split, strict=True), 2):
+        if len(shared := ids[torch.isin(ids, others)]):
+            raise DataError(f"{file}: {first} and {second} both contain node {int(shared[0])}; remove it from one")
 
 
 def choose_split(raw: RawSet, y: Tensor, *, number: int, seed: int) -> tuple[Split, str]:

@@ -141,7 +141,7 @@ def read_ogb(name: str, folder: Path) -> RawSet:
     if is_class and labels.values.ndim == 2 and labels.values.shape[1] != 1:
         labels.fail(f"has shape {list(labels.values.shape)}; {name} has one class per node, [{nodes}, 1]")
     split = Split(*(_column(part).node_ids(nodes) for part in parts))
-    check_disjoint(split, [str(part.file.name) for part in parts], nodes, parts[0].file.parent)
+    check_disjoint(split, [str(part.file.name) for part in parts], parts[0].file.parent)
     return RawSet(
         src,
         dst,

@@ -122,8 +122,8 @@ class SeedLoss:
 
         Raises:
             TypeError: the output contains no tensor.
-            ValueError: the number of rows or losses differs from the number of seeds, the loss function failed, or it is
-                a cross entropy of one column and floating labels, which is always 0.
+            ValueError: the number of rows or losses differs from the number of seeds, the loss function failed, or it
+                is a cross entropy of one column and floating labels, which is always 0.
             IndexError: a class for which the output has no column.
         """
         device = check_output(out, labels)
