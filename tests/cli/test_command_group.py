@@ -234,7 +234,7 @@ def test_the_format_of_a_data_set_is_that_of_the_document(capsys):
     assert main(["data", "format"]) == 0
     shown = " ".join(capsys.readouterr().out.split())
     text = (project_root() / "docs" / "data.md").read_text(encoding="utf-8")
-    section = text.partition("## Your own data set")[2].replace("`", "")
+    section = text.partition("## Your own data set")[2].partition("\n## ")[0].replace("`", "")
     rows = [line.strip("| ").split(" | ") for line in section.splitlines() if line.startswith("| ")][1:]
     assert len(rows) == 5 and all(f"{names}: {contents}" in shown for names, contents in rows)
     assert " ".join(section.partition("A knowledge graph")[2].split()) in shown

@@ -92,7 +92,7 @@ IDS = np.array([[0, 1], [1, 6]])
         ({"x": np.full((6, 2), "a")}, "x has dtype <U1; it must contain numbers"),
         ({"y": np.zeros(5, int)}, r"y has shape \[5\]; it must be \[6\]"),
         ({"y": np.full(6, -2)}, r"y\[0\] is -2"),
-        ({"y": np.zeros(6)}, "y has dtype float64"),
+        ({"y": np.full(6, 0.5)}, r"y\[0\] is 0.5; classes are whole numbers"),
         ({"train_idx": np.array([1, 6])}, r"train_idx\[1\] is 6"),
         ({"val_idx": None}, "val_idx missing"),
         ({"test_idx": np.array([[1]])}, r"test_idx has shape \[1, 1\]"),

@@ -11,10 +11,12 @@ import torch
 
 from tests.killed import killed_at_each_operation
 from workbench.core.dataset import Dataset
+from workbench.core.errors import DataError
 from workbench.core.graph import Graph
 from workbench.core.link_split import LinkSplit
 from workbench.datasets import cache
 from workbench.datasets.cache import cached, checksum
+from workbench.files import stamp
 from workbench.links.knowledge_graph import KnowledgeGraph
 
 
@@ -147,7 +149,8 @@ def test_touched_files_are_verified_and_trusted_again():
         os.utime(folder / file, ns=(5, 5))
     (folder / "stamp.json").write_text("no json")
     assert load(builder) is not None and builder.calls == 1
-    assert json.loads((folder / "stamp.json").read_text())["x.bin"] == [32, 5]
+    stat = (folder / "x.bin").stat()
+    assert json.loads((folder / "stamp.json").read_text())["x.bin"] == [32, 5, stat.st_ctime_ns, stat.st_ino]
 
 
 def test_writing_to_a_loaded_data_set_does_not_change_the_cache():
@@ -234,13 +237,67 @@ def test_concurrent_processes_build_once(tmp_path):
     assert len(list(notes.iterdir())) == 1
 
 
-def test_a_checksum_is_cached_unless_the_file_was_just_modified(tmp_path):
+def replace_in_place(file, old_time):
+    file.write_bytes(b"two")
+    os.utime(file, ns=(old_time, old_time))
+
+
+def replace_by_another(file, old_time):
+    other = file.with_name("other")
+    replace_in_place(other, old_time)
+    other.replace(file)
+
+
+@pytest.mark.parametrize("replace", [replace_in_place, replace_by_another])
+def test_a_source_of_the_same_size_and_time_is_another(tmp_path, monkeypatch, replace):
+    """As `cp -p`, `rsync -t` and `tar` leave it; the cached checksum is that of the first file."""
+    monkeypatch.setattr(stamp, "_SETTLED_SECONDS", -1.0)
+    source = tmp_path / "source"
+    source.write_bytes(b"one")
+    os.utime(source, ns=(10**18, 10**18))
+    first: Any = load(Builder(a_dataset(1.0)), (source,))
+    assert first.x.sum() == 8
+    before = source.stat()
+    replace(source, 10**18)
+    assert (source.stat().st_size, source.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    second: Any = load(Builder(a_dataset(2.0)), (source,))
+    assert second.x.sum() == 16
+
+
+def test_stored_arrays_of_the_same_size_and_time_are_verified():
+    builder = Builder()
+    load(builder)
+    path = folders()[0] / "x.bin"
+    before = path.stat()
+    path.write_bytes(b"\1" * before.st_size)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert path.stat().st_mtime_ns == before.st_mtime_ns
+    loaded: Any = load(builder)
+    assert torch.equal(loaded.x, builder.result.x) and builder.calls == 2
+
+
+def test_a_source_that_changes_while_it_is_read_is_refused(tmp_path):
+    source = tmp_path / "source"
+    source.write_bytes(b"one")
+
+    def build():
+        source.write_bytes(b"two")
+        return a_dataset()
+
+    with pytest.raises(DataError, match="files of set changed while they were read"):
+        load(build, (source,))
+    assert folders() == []
+
+
+def test_a_checksum_is_cached_unless_the_file_was_just_modified(tmp_path, monkeypatch):
     file = tmp_path / "file"
     file.write_bytes(b"abc")
     expected = "ba7816bf8f01cfea414140de5dae2223b00361a396177a9cb410ff61f20015ad"
     notes = cache.cache_folder() / "checksums"
     assert checksum(file) == expected and not notes.exists()
     os.utime(file, ns=(10**18, 10**18))
+    assert checksum(file) == expected and not notes.exists(), "its attributes were modified just now"
+    monkeypatch.setattr(stamp, "_SETTLED_SECONDS", -1.0)
     assert checksum(file) == expected and len(list(notes.iterdir())) == 1
     note = next(notes.iterdir())
     note.write_text(note.read_text().replace(expected, "cached"))

@@ -187,8 +187,8 @@ def test_refused(write, name, options, error, message):
     ("change", "message"),
     [
         ({"train_idx": np.array([0, 0])}, "train_idx contains 0 more than once"),
-        ({"val_idx": np.array([0])}, "the split contains 0 more than once"),
-        ({"class_names": np.array(["a", "b"])}, r"y contains 2; classes must be in \[0, 2\)"),
+        ({"val_idx": np.array([0])}, "train_idx and val_idx both contain node 0"),
+        ({"class_names": np.array(["a", "b"])}, r"y\[5\] is 2; it must be in \[-1, 2\)"),
     ],
 )
 def test_inconsistent_arrays_are_refused_with_the_file(write, change, message):

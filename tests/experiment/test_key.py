@@ -1,5 +1,8 @@
 """Keys change with everything that decides the rows, and with nothing else."""
 
+import os
+
+import numpy as np
 import pytest
 
 from workbench.experiment.figure_loader import load_experiment
@@ -8,6 +11,10 @@ from workbench.experiment.point_dataset import describe_dataset
 
 def key_of(size="smoke", **overrides):
     describe_dataset.cache_clear()
+    return keys(size, **overrides)
+
+
+def keys(size="smoke", **overrides):
     return [task.point.key for task in load_experiment("toys/fig1").tasks(size=size, overrides=overrides)]
 
 
@@ -15,6 +22,19 @@ def test_keys_are_the_same_again_and_for_a_view(toys):
     first = key_of()
     assert len(set(first)) == 3 and key_of() == first
     assert [task.point.key for task in load_experiment("toys/fig2").tasks()] == first
+
+
+def test_a_data_set_that_was_replaced_is_another_key(toys):
+    """In one process, as the cells of a notebook: with equal size and time, as `cp -p` leaves it."""
+    file = toys.parent.parent / "data" / "tiny.npz"
+    assert file.is_file()
+    first, before = keys(), file.stat()
+    assert keys() == first
+    arrays = dict(np.load(file))
+    np.savez(file, **arrays | {"y": 1 - arrays["y"]})
+    os.utime(file, ns=(before.st_atime_ns, before.st_mtime_ns))
+    assert (file.stat().st_size, file.stat().st_mtime_ns) == (before.st_size, before.st_mtime_ns)
+    assert len({*keys(), *first}) == 2 * len(first)
 
 
 def test_another_value_is_another_key(toys):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import workbench as wb
-from workbench.features.adagrad import adagrad_rows, adagrad_rows_torch
+from workbench.features.adagrad import adagrad_rows, adagrad_rows_torch, state_dtype
 from workbench.kernels.row_scatter import add_rows, add_rows_torch
 
 ROWS, DIM = 12, 3
@@ -173,7 +173,8 @@ def test_sums_equal_those_in_plain_torch(positions: list[int], dtype: torch.dtyp
 def test_updates_equal_those_in_plain_torch(dtype: torch.dtype) -> None:
     generator = torch.Generator().manual_seed(3)
     values, gradients = (torch.randn(500, 2, 25, generator=generator).to(dtype) for _ in range(2))
-    state, ids = values.square(), torch.randperm(500, generator=generator)[:400]
+    gradients = gradients.to(state_dtype(dtype))
+    state, ids = gradients.square(), torch.randperm(500, generator=generator)[:400]
     found, expected = ((values.clone(), state.clone()) for _ in range(2))
     adagrad_rows(*found, ids, gradients[:400], lr=0.1, eps=1e-10)
     adagrad_rows_torch(*expected, ids, gradients[:400], lr=0.1, eps=1e-10)
@@ -182,6 +183,43 @@ def test_updates_equal_those_in_plain_torch(dtype: torch.dtype) -> None:
         torch.testing.assert_close(ours, theirs, rtol=2 * ulp, atol=2 * ulp)
     untouched = torch.ones(500, dtype=torch.bool).index_fill(0, ids, False)
     assert torch.equal(found[0][untouched], values[untouched])
+
+
+HALF = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}  # distance of numbers from 1 on
+GRADIENTS = torch.tensor([0.0, 1e-7, 6e-5, 1e-3, 0.5, 1.0, 300.0, 6e4], dtype=torch.float64)
+
+
+@pytest.mark.parametrize("make", [lambda x: x, Store], ids=["tensor", "store"])
+@pytest.mark.parametrize("parts", [1, 3])
+@pytest.mark.parametrize("dtype", HALF)
+def test_half_precision_equals_float64(dtype: torch.dtype, parts: int, make: Callable[[Tensor], Any]) -> None:
+    """400 steps of equal gradients from 0 to 6e4, whose squares float16 has not, and whose sums bfloat16 has not."""
+    gradients = GRADIENTS.to(dtype)
+    values, state = torch.zeros(8, 1, dtype=dtype), torch.zeros(8, 1)
+    rows = wb.LearnedRows(make(values), make(state), lr=0.25)
+    exact, sums = torch.zeros(8, 1, dtype=torch.float64), torch.zeros(8, 1, dtype=torch.float64)
+    for _ in range(400):
+        for _ in range(parts):
+            rows.add_gradients(torch.arange(8), gradients[:, None])
+        rows.step()
+        total = parts * gradients.double()[:, None]
+        sums += total.square()
+        exact = (exact - 0.25 * total / (sums.sqrt() + 1e-10)).to(dtype).double()  # stored rows are rounded
+    torch.testing.assert_close(state.double(), sums, rtol=2e-5, atol=0)  # 400 additions in float32
+    assert values[0] == 0 and bool((exact[1:] < -0.25).all())
+    torch.testing.assert_close(values.double(), exact, rtol=4 * HALF[dtype], atol=0)
+
+
+@pytest.mark.parametrize("dtype", HALF)
+def test_gradients_of_half_precision_are_summed_in_float32(dtype: torch.dtype) -> None:
+    """1 + 1,000 · ulp / 4: in half precision every addend is lost."""
+    state = torch.zeros(1, 1)
+    rows = wb.LearnedRows(torch.zeros(1, 1, dtype=dtype), state)
+    small = torch.full((1000, 1), HALF[dtype] / 4, dtype=dtype)
+    rows.add_gradients(torch.zeros(1, dtype=torch.int64), torch.ones(1, 1, dtype=dtype))
+    rows.add_gradients(torch.zeros(1000, dtype=torch.int64), small)
+    rows.step()
+    assert float(state) == pytest.approx((1 + 250 * HALF[dtype]) ** 2, rel=1e-5)
 
 
 @pytest.mark.parametrize(
@@ -193,6 +231,11 @@ def test_updates_equal_those_in_plain_torch(dtype: torch.dtype) -> None:
         (ValueError, r"pass values\.detach\(\)", lambda: wb.LearnedRows(START.clone().requires_grad_())),
         (ValueError, r"state has row_shape \(2,\)", lambda: wb.LearnedRows(START, START[:, :2])),
         (ValueError, "state has dtype torch.float32", lambda: wb.LearnedRows(START, START.float())),
+        (
+            ValueError,
+            r"state has dtype torch.float16, but that of torch.float16 values is torch.float32; pass torch.zeros_like",
+            lambda: wb.LearnedRows(START.half(), START.half()),
+        ),
         (ValueError, "state has 11 rows", lambda: wb.LearnedRows(START, START[1:])),
         (ValueError, "lr is 0", lambda: wb.LearnedRows(START, lr=0)),
         (ValueError, "lr is nan", lambda: wb.LearnedRows(START, lr=float("nan"))),

@@ -123,6 +123,17 @@ def test_nan_labels_are_explained(labels: Tensor, column: str) -> None:
         SeedLoss.of(F.cross_entropy, "mean")(OUT, labels)
 
 
+@pytest.mark.parametrize("loss_fn", [F.cross_entropy, nn.CrossEntropyLoss()])
+def test_a_cross_entropy_of_one_column_is_refused(loss_fn: Any) -> None:
+    """Classes that were converted to labels [n, 1]: the softmax of one column is 1."""
+    column = (LABELS > 0).double()[:, None]
+    assert float(F.cross_entropy(OUT[:, :1], column)) == 0
+    with pytest.raises(ValueError, match=r"one column is 0 whatever the model computes; pass classes, y\[:, 0\]"):
+        SeedLoss.of(loss_fn, "mean")(OUT[:, :1], column)
+    binary = SeedLoss.of(F.binary_cross_entropy_with_logits, "sum")(OUT[:, :1], column)
+    torch.testing.assert_close(binary, F.binary_cross_entropy_with_logits(OUT[:, :1], column, reduction="sum"))
+
+
 def test_modules_that_reduce_differently_are_refused() -> None:
     with pytest.raises(ValueError, match="reduces by 'sum', the step by 'mean'"):
         SeedLoss.of(nn.CrossEntropyLoss(reduction="sum"), "mean")

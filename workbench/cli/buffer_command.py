@@ -19,6 +19,11 @@ from workbench.cli.command_group import write_lines
 @click.option("--bandwidth", default="1GB", metavar="SIZE", help="Bytes that the disk reads per second.")
 @click.option("--disk-reads", default=16_000, help="Small random reads of the disk per second.")
 @click.option("--learnt", is_flag=True, help="Rows are learnt: optimizer state beside them, partitions written back.")
+@click.option(
+    "--state",
+    metavar="SIZE",
+    help="Bytes of a learnt row's optimizer state: default as the row; twice for half precision.",
+)
 @click.option("--method", default="COMET", type=click.Choice(("COMET", "balanced")), help="Order of edge buckets.")
 @click.option("--max-partitions", default=1024, help="Upper bound of the number of partitions.")
 def buffer(**options: Any) -> None:

@@ -43,6 +43,7 @@ def describe_buffer(asked: Mapping[str, Any]) -> list[str]:
         working_bytes=asked["working"],
         disk_read_bytes=disk.read_bytes,
         learnt=asked["learnt"],
+        state_bytes=None if asked["state"] is None else check_bytes("state", asked["state"]),
         method=asked["method"],
         max_partitions=asked["max_partitions"],
     )

@@ -39,12 +39,32 @@ def _check_matrix(
 def _check_classes(y: Tensor, rows: int) -> None:
     check_vector("y", y, rows, (torch.int64, *FLOATS), columns=True)
     if y.dim() != 1:
-        remedy = ": pass y[:, 0]" if y.shape[1:] == (1,) else ""
-        raise ValueError(f"y has shape {tuple(y.shape)}; it must be a vector{remedy}")
+        remedy = "y[:, 0]" if y.shape[1:] == (1,) else "several labels per node as y.float(), 0 or 1 each"
+        raise ValueError(f"y has shape {tuple(y.shape)}; it must be a vector: pass {remedy}")
+
+
+def _check_labels(y: Tensor) -> None:
+    """Check that several labels per node are 0 or 1 each."""
+    if bool((wrong := (y != 0) & (y != 1)).any()):
+        node, label = wrong.nonzero()[0].tolist()
+        raise ValueError(
+            f"y[{node}, {label}] is {float(y[node, label])}; floating-point labels are 0 or 1, several per node; pass "
+            "classes as int64 [num_nodes], -1 for nodes without one"
+        )
+
+
+def _check_split(parts: dict[str, Tensor], num_nodes: int) -> None:
+    """Check that all nodes are in range, and none is in the split twice."""
+    from workbench.kernels.structure import first_repeat  # imports numba, as `check_unique`
+
+    node = first_repeat(check_ids("the split", torch.cat(list(parts.values())), num_nodes))
+    if node is not None:
+        names = " and ".join(name for name, ids in parts.items() if bool((ids == node).any()))
+        raise ValueError(f"the split contains {node} more than once, in {names}; leave each node in one part, once")
 
 
 def _count_classes(y: Tensor) -> int:
-    """Return the largest class + 1, or the width of multi-label targets."""
+    """Return the largest class + 1, or the number of labels per node."""
     check_tensors(y=y)
     check_vector("y", y, None, (torch.int64, *FLOATS), columns=True)
     if y.is_floating_point():
@@ -66,7 +86,7 @@ class Dataset:
         graph: the graph.
         x: floating point [num_nodes, num_features].
         y: int64 [num_nodes], class of each node, −1 for unlabelled; or floating point [num_nodes, num_classes],
-            multi-label targets.
+            several labels per node, 0 or 1 each.
         train_idx: int64 [any], node ids.
         val_idx: int64 [any], node ids.
         test_idx: int64 [any], node ids.
@@ -102,6 +122,10 @@ class Dataset:
         check_at_least("num_classes", self.num_classes, 0)
         _check_matrix("x", self.x, self.graph.num_nodes, None)
         if self.y.is_floating_point():
+            if self.y.dim() == 1:
+                raise ValueError(
+                    f"y has shape {tuple(self.y.shape)} and dtype {self.y.dtype}; pass classes as y.long()"
+                )
             _check_matrix("y", self.y, self.graph.num_nodes, self.num_classes)
         else:
             _check_classes(self.y, self.graph.num_nodes)
@@ -130,7 +154,7 @@ class Dataset:
             graph: the graph.
             x: floating point [num_nodes, num_features], finite.
             y: int64 [num_nodes], class of each node, −1 for unlabelled; or floating point [num_nodes, num_classes],
-                multi-label targets.
+                several labels per node, 0 or 1 each.
             train_idx: int32 or int64 [any], node ids; no node may occur twice in the whole split.
             val_idx: int32 or int64 [any], node ids.
             test_idx: int32 or int64 [any], node ids.
@@ -142,7 +166,8 @@ class Dataset:
 
         Raises:
             TypeError: if a tensor has another dtype.
-            ValueError: if sizes do not match, features are not finite, or a node occurs twice in the split.
+            ValueError: if sizes do not match, features are not finite, one of several labels per node is neither 0
+                nor 1, or a node occurs twice in the split.
             IndexError: if a node or a class is out of range.
         """
         check_type("graph", graph, Graph, "pass a Graph (Graph.from_edges, graph_from_dgl, graph_from_pyg)")
@@ -175,18 +200,19 @@ class Dataset:
         """Check every value and return the data set.
 
         Raises:
-            ValueError: if features are not finite, a node occurs twice in the split, or the graph is invalid.
+            ValueError: if features are not finite, one of several labels per node is neither 0 nor 1, a node occurs
+                twice in the split, or the graph is invalid.
             IndexError: if a node or a class is out of range.
         """
         self.graph.validate()
         check_finite("x", self.x)
         if self.y.is_floating_point():
-            check_finite("y", self.y)
+            _check_labels(self.y)
         elif (bad := find_out_of_range(self.y, -1, self.num_classes)) is not None:
             raise IndexError(
                 f"y contains {bad}; classes must be in [0, {self.num_classes}), or -1 for unlabelled nodes"
             )
-        check_ids("the split", torch.cat([getattr(self, name) for name in _SPLITS]), self.graph.num_nodes, unique=True)
+        _check_split({name: getattr(self, name) for name in _SPLITS}, self.graph.num_nodes)
         if self.link_split is not None:
             self.link_split.validate(self.graph.num_nodes)
         return self

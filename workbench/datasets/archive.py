@@ -2,20 +2,22 @@
 
 Node data sets and topologies contain
 
-- `edge_index` [2, edges] integers, row 0 source, row 1 destination, and `num_nodes`;
-- optional features: `x` [num_nodes, width], or the CSR arrays `x_indptr`, `x_indices`, `x_data`, `x_shape`; or
-  `gpt_pred` [num_nodes, ranks], a language model's predictions of each node's class, best first, padded with -1;
-- optional labels `y`: class ids [num_nodes] from 0, -1 for unlabelled; or several labels per node, [num_nodes, classes]
-  of 0 and 1; optional `class_names`, one per class (required by `gpt_pred`);
-- an optional split: node ids `train_idx`, `val_idx`, `test_idx`; or several splits as `train_masks`, `val_masks`,
-  `test_masks` [splits, num_nodes] bool, which take precedence;
+- `edge_index` [2, edges] integers, row 0 source, row 1 destination, and `num_nodes`, one integer;
+- optional features: `x` [num_nodes, width], finite, converted to float32; or the CSR arrays `x_indptr`, `x_indices`,
+  `x_data`, `x_shape`; or, used if there are no others, `gpt_pred` [num_nodes, ranks], a language model's predictions of
+  each node's class, best first, padded with -1;
+- optional labels `y`: classes [num_nodes] or [num_nodes, 1] from 0, -1 for unlabelled, integers or whole floats, whose
+  NaN is unlabelled too (OGB's form); or several labels per node, [num_nodes, classes] of 0 and 1. One-hot classes are
+  refused, because they may be either. Optional `class_names`, one per class (required by `gpt_pred`);
+- an optional split into disjoint parts: node ids `train_idx`, `val_idx`, `test_idx`, each once; or several splits as
+  `train_masks`, `val_masks`, `test_masks` [splits, num_nodes], bool or integers 0 and 1, which take precedence;
 - `valid_edge`, `valid_edge_neg`, `test_edge`, `test_edge_neg` [2, any] for link prediction;
 - optional `node_year`, which is ignored.
 
 Knowledge graphs contain `train`, `valid`, `test` [any, 3] (head, relation, tail), `num_entities`, `num_relations` and
 optional `entity_names`, `relation_names`.
 
-Any other key is an error, because it may be one of these, misspelt or damaged.
+Any other key is an error, because it may be one of these, misspelt or damaged. `FileArray` checks arrays as stored.
 """
 
 from pathlib import Path
@@ -25,6 +27,7 @@ from torch import Tensor
 
 from workbench.core.errors import DataError
 from workbench.core.link_split import LinkSplit
+from workbench.datasets.node_split import check_disjoint
 from workbench.datasets.npz import Npz
 from workbench.datasets.raw import RankedClasses, RawSet, SparseRows, Split
 from workbench.links.knowledge_graph import KnowledgeGraph
@@ -54,16 +57,15 @@ def read_archive(path: Path) -> RawSet | KnowledgeGraph:
         CapacityError: the arrays exceed the memory.
     """
     npz = Npz(path)
-    if "num_entities" in npz.keys:
+    if "num_entities" in npz.keys or ("train" in npz.keys and "edge_index" not in npz.keys):
         npz.allow(_TRIPLE_KEYS)
         return _read_triples(npz)
     npz.allow(_NODE_KEYS)
-    nodes = npz.count("num_nodes", minimum=1)
-    edges = npz.ids("edge_index", (2, None), nodes)
+    nodes = npz.read("num_nodes").count(minimum=1)
+    edges = npz.read("edge_index").ids((2, None), nodes)
     if not edges.shape[1]:
         npz.fail("edge_index has no edges")
-    y = _read_labels(npz, nodes)
-    names = npz.texts("class_names")
+    names = _read_names(npz, "class_names")
     classes = len(names) if names else None
     return RawSet(
         edges[0],
@@ -71,7 +73,7 @@ def read_archive(path: Path) -> RawSet | KnowledgeGraph:
         nodes,
         stored_once=path.stem in STORED_ONCE,
         x=_read_features(npz, nodes, classes),
-        y=y,
+        y=npz.read("y").labels(nodes, classes) if "y" in npz.keys else None,
         splits=_read_splits(npz, nodes),
         num_classes=classes,
         link_split=_read_links(npz, nodes, edges),
@@ -79,11 +81,11 @@ def read_archive(path: Path) -> RawSet | KnowledgeGraph:
 
 
 def _read_triples(npz: Npz) -> KnowledgeGraph:
-    entities, relations = npz.count("num_entities", minimum=1), npz.count("num_relations", minimum=1)
-    train, valid, test = (npz.integers(part, (None, 3)) for part in ("train", "valid", "test"))
+    entities, relations = (npz.read(f"num_{kind}").count(minimum=1) for kind in ("entities", "relations"))
+    train, valid, test = (npz.read(part).integers((None, 3)) for part in ("train", "valid", "test"))
     if not len(train):
         npz.fail("train has no triples")
-    entity_names, relation_names = npz.texts("entity_names"), npz.texts("relation_names")
+    entity_names, relation_names = _read_names(npz, "entity_names"), _read_names(npz, "relation_names")
     try:
         return KnowledgeGraph.build(
             train,
@@ -96,60 +98,73 @@ def _read_triples(npz: Npz) -> KnowledgeGraph:
             relation_names=relation_names,
         )
     except (ValueError, IndexError) as error:
-        raise DataError(f"{npz.path}: {error}") from error
+        columns = "; the columns are head, relation, tail" if isinstance(error, IndexError) else ""
+        raise DataError(f"{npz.path}: {error}{columns}") from error
 
 
-def _read_labels(npz: Npz, nodes: int) -> Tensor | None:
-    if "y" not in npz.keys:
-        return None
-    if npz.array("y").ndim == 2:
-        return npz.floats("y", (nodes, None))
-    return npz.ids("y", (nodes,), torch.iinfo(torch.int64).max, minimum=-1).to(torch.int64)
+def _read_names(npz: Npz, key: str) -> list[str] | None:
+    return npz.read(key).texts() if key in npz.keys else None
 
 
 def _read_features(npz: Npz, nodes: int, classes: int | None) -> Tensor | SparseRows | RankedClasses | None:
+    sparse = not npz.keys.isdisjoint(_CSR)
     if "x" in npz.keys:
-        return npz.floats("x", (nodes, None))
-    if not npz.keys.isdisjoint(_CSR):
+        if sparse:
+            npz.fail(f"x and {', '.join(k for k in _CSR if k in npz.keys)} are both features; drop one form")
+        return npz.read("x").numbers((nodes, None))
+    if sparse:
         npz.require(_CSR)
         return _read_sparse(npz, nodes)
     if "gpt_pred" in npz.keys:
         npz.require(["class_names"])
         classes = classes or 0
-        return RankedClasses(npz.ids("gpt_pred", (nodes, None), classes, minimum=-1).to(torch.int64), classes)
+        ranked = npz.read("gpt_pred").integers((nodes, None), minimum=-1, limit=classes)
+        return RankedClasses(ranked.to(torch.int64), classes)
     return None
 
 
 def _read_sparse(npz: Npz, nodes: int) -> SparseRows:
-    rows, width = npz.integers("x_shape", (2,)).tolist()
+    rows, width = npz.read("x_shape").integers((2,)).tolist()
     if rows != nodes or width < 0:
         npz.fail(f"x_shape is [{rows}, {width}]; it must be [{nodes}, columns]")
-    values = npz.floats("x_data", (None,))
-    indices = npz.ids("x_indices", (len(values),), width).to(torch.int64)
-    indptr = npz.ids("x_indptr", (nodes + 1,), len(values) + 1).to(torch.int64)
+    values = npz.read("x_data").numbers((None,))
+    indices = npz.read("x_indices").ids((len(values),), width).to(torch.int64)
+    indptr = npz.read("x_indptr").ids((nodes + 1,), len(values) + 1).to(torch.int64)
     if int(indptr[0]) or int(indptr[-1]) != len(values) or bool((indptr.diff() < 0).any()):
-        npz.fail(f"x_indptr must be non-decreasing from 0 to {len(values)}, the entries of x_data")
+        npz.fail(
+            f"x_indptr must be non-decreasing from 0 to {len(values)}, the entries of x_data: save the parts of one CSR"
+        )
     return SparseRows(indptr, indices, values, width)
 
 
 def _read_splits(npz: Npz, nodes: int) -> tuple[Split, ...]:
-    if not npz.keys.isdisjoint(_MASKS):
-        npz.require(_MASKS)
-        rows = [npz.flags(key, (None, nodes)) for key in _MASKS]
-        if len({len(r) for r in rows}) > 1:
-            npz.fail(
-                f"{', '.join(_MASKS)} have {', '.join(str(len(r)) for r in rows)} splits; they must have equally many"
-            )
-        return tuple(Split(*(mask.nonzero().squeeze(1) for mask in split)) for split in zip(*rows, strict=True))
-    if npz.keys.isdisjoint(_IDS):
-        return ()
+    """Read both forms, so that neither is ignored where it is invalid."""
+    ids, masks = (not npz.keys.isdisjoint(keys) for keys in (_IDS, _MASKS))
+    of_ids, of_masks = _read_ids(npz, nodes) if ids else (), _read_masks(npz, nodes) if masks else ()
+    return of_masks if masks else of_ids
+
+
+def _read_ids(npz: Npz, nodes: int) -> tuple[Split]:
     npz.require(_IDS)
-    return (Split(*(npz.ids(key, (None,), nodes).to(torch.int64) for key in _IDS)),)
+    split = Split(*(npz.read(key).node_ids(nodes) for key in _IDS))
+    check_disjoint(split, _IDS, npz.path)
+    return (split,)
+
+
+def _read_masks(npz: Npz, nodes: int) -> tuple[Split, ...]:
+    npz.require(_MASKS)
+    rows = [npz.read(key).flags((None, nodes)) for key in _MASKS]
+    if len({len(r) for r in rows}) > 1:
+        npz.fail(f"{', '.join(_MASKS)} have {', '.join(str(len(r)) for r in rows)} splits; they must have equally many")
+    splits = tuple(Split(*(mask.nonzero().squeeze(1) for mask in split)) for split in zip(*rows, strict=True))
+    for number, split in enumerate(splits):
+        check_disjoint(split, tuple(f"{key}[{number}]" for key in _MASKS), npz.path)
+    return splits
 
 
 def _read_links(npz: Npz, nodes: int, edges: Tensor) -> LinkSplit | None:
     if npz.keys.isdisjoint(_LINKS):
         return None
     npz.require(_LINKS)
-    pairs = {key: npz.ids(key, (2, None), nodes).to(torch.int64) for key in _LINKS}
+    pairs = {key: npz.read(key).ids((2, None), nodes).to(torch.int64) for key in _LINKS}
     return LinkSplit(train_edge=edges.to(torch.int64), **pairs)

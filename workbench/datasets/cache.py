@@ -7,7 +7,6 @@ archive, option or reader therefore gets a new folder, and the outdated one is r
 import hashlib
 import json
 import re
-import time
 import warnings
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -22,8 +21,10 @@ from torch import Tensor
 from workbench import files
 from workbench.core.array_store import HEADER, open_arrays, save_arrays
 from workbench.core.dataset import Dataset
+from workbench.core.errors import DataError
 from workbench.core.graph import Graph
 from workbench.core.link_split import LinkSplit
+from workbench.files import FileStamp
 from workbench.links.knowledge_graph import KnowledgeGraph
 from workbench.paths import cache_folder
 
@@ -31,7 +32,6 @@ _STAMP = "stamp.json"
 _FOLDER = "[0-9a-f]{16}-[0-9a-f]{16}"
 """Names of the folders of data sets: digests of the location and of the contents."""
 _CHUNK = 1 << 22
-_SETTLED_SECONDS = 2.0
 
 
 def cached(
@@ -58,11 +58,14 @@ def cached(
     Returns:
         The data set, memory-mapped if the cache is writable, otherwise as built.
 
+    Raises:
+        DataError: a source changed while it was read.
+
     Warns:
         UserWarning: the cache is not writable.
     """
     location_digest = files.digest(location, sorted(options.items()))
-    contents = files.digest([checksum(source) for source in sources], _code_digest(code))
+    contents = _contents(sources, code)
     folder = cache_folder() / "datasets" / name / f"{location_digest}-{contents}"
     stored = _open(folder)
     if stored is not None:
@@ -72,6 +75,8 @@ def cached(
         if stored is not None:
             return stored
         built = build()
+        if _contents(sources, code) != contents:
+            raise DataError(f"files of {name} changed while they were read ({location}); load it again")
         try:
             _store(folder, location_digest, built)
         except OSError as error:
@@ -85,10 +90,14 @@ def cached(
     return built if stored is None else stored
 
 
+def _contents(sources: tuple[Path, ...], code: tuple[Path, ...]) -> str:
+    return files.digest([checksum(source) for source in sources], _code_digest(code))
+
+
 def checksum(path: Path) -> str:
-    """Return the sha256 of a file, from the cache unless its size or modification time has changed."""
-    stat = path.stat()
-    now = {"size": stat.st_size, "mtime_ns": stat.st_mtime_ns}
+    """Return the sha256 of a file, from the cache unless its stamp has changed."""
+    stamp = FileStamp.of(path)
+    now = stamp._asdict()
     note = cache_folder() / "checksums" / f"{files.digest(str(path.absolute()))}.json"
     with suppress(OSError, ValueError, KeyError, TypeError):
         known = json.loads(note.read_text())
@@ -98,7 +107,7 @@ def checksum(path: Path) -> str:
     with path.open("rb") as file:
         while chunk := file.read(_CHUNK):
             digest.update(chunk)
-    if time.time() - stat.st_mtime > _SETTLED_SECONDS:  # a file modified just now may change again without a new time
+    if stamp.is_settled and FileStamp.of(path) == stamp:  # otherwise other contents may have, or get, the same stamp
         _write_note(note, now | {"sha256": digest.hexdigest()})
     return digest.hexdigest()
 
@@ -125,15 +134,15 @@ def _exclusively(lock: Path) -> Iterator[None]:
 
 
 def _stamp(folder: Path) -> dict[str, list[int]]:
-    """Return sizes and modification times of a folder's files, to detect changes since the last verification."""
-    stats = {path.name: path.stat() for path in folder.iterdir() if path.name != _STAMP and path.name[0] != "."}
-    return {name: [stat.st_size, stat.st_mtime_ns] for name, stat in sorted(stats.items())}
+    """Return the stamps of a folder's files, to detect changes since the last verification."""
+    paths = (path for path in folder.iterdir() if path.name != _STAMP and path.name[0] != ".")
+    return {path.name: list(FileStamp.of(path)) for path in sorted(paths)}
 
 
 def _open(folder: Path) -> Dataset | KnowledgeGraph | None:
     """Open the data set in a folder; None if there is none, or it is damaged.
 
-    Files of unchanged size and time are trusted; otherwise all checksums are verified.
+    Files with the stamps of the last verification are trusted; otherwise all checksums are verified.
     """
     if not (folder / HEADER).is_file():
         return None

@@ -5,12 +5,13 @@ ARRAYS = (
     ("x", "features [num_nodes, width]; or sparse ones as x_indptr, x_indices, x_data, x_shape (CSR)"),
     (
         "y",
-        "class ids [num_nodes], -1 for unlabelled; or several labels per node as 0 and 1 [num_nodes, classes]; "
-        "optional class_names",
+        "class ids [num_nodes] or [num_nodes, 1], -1 or NaN for unlabelled; or several labels per node as 0 and 1 "
+        "[num_nodes, classes], not one-hot; optional class_names",
     ),
     (
         "train_idx, val_idx, test_idx",
-        "node ids of the split; or several splits as train_masks, val_masks, test_masks [splits, num_nodes]",
+        "node ids of the split, each node once; or several splits as train_masks, val_masks, test_masks "
+        "[splits, num_nodes], bool",
     ),
     ("valid_edge, valid_edge_neg, test_edge, test_edge_neg", "edges [2, any] for link prediction"),
 )

@@ -23,7 +23,8 @@ from workbench.links.knowledge_graph import KnowledgeGraph
 from workbench.paths import cache_folder, data_folder
 
 _HERE = Path(__file__).parent
-_CODE = (*sorted(_HERE.glob("*.py")), _HERE.parent / "core" / "graph_build.py", _HERE.parent / "core" / "dataset.py")
+_READERS = ("core/graph_build.py", "core/dataset.py", "core/link_split.py", "links/knowledge_graph.py")
+_CODE = (*sorted(_HERE.glob("*.py")), *(_HERE.parent / file for file in _READERS))
 _GENERATORS = tuple(sorted((_HERE.parent / "standin").glob("*.py")))
 
 

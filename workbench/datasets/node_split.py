@@ -1,12 +1,33 @@
 """Splits into training, validation and test nodes: the public split, or a seeded one if none is published."""
 
+from collections.abc import Sequence
+from itertools import combinations
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
+from workbench.core.errors import DataError
 from workbench.core.randomness import Purpose, stream, uniform
 from workbench.datasets.raw import RawSet, Split
 
 SHARES = (0.6, 0.2, 0.2)
+
+
+def check_disjoint(split: Split, names: Sequence[str], file: Path) -> None:
+    """Check that no node is in two parts of a split.
+
+    Args:
+        split: parts, each without duplicates.
+        names: names of the parts, for the message.
+        file: the file that contains the split, for the message.
+
+    Raises:
+        DataError: with the parts and the node that both contain.
+    """
+    for (first, ids), (second, others) in combinations(zip(names, split, strict=True), 2):
+        if len(shared := ids[torch.isin(ids, others)]):
+            raise DataError(f"{file}: {first} and {second} both contain node {int(shared[0])}; remove it from one")
 
 
 def choose_split(raw: RawSet, y: Tensor, *, number: int, seed: int) -> tuple[Split, str]:

@@ -11,12 +11,12 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 import numpy as np
-import torch
-from torch import Tensor
 
 from workbench.core.capacity import available_bytes
-from workbench.core.errors import CapacityError, DataError, find_out_of_range
+from workbench.core.errors import CapacityError, DataError
+from workbench.core.suggestions import did_you_mean
 from workbench.core.units import format_bytes
+from workbench.datasets.file_array import FileArray
 
 _SUFFIX = ".npy"
 _MAX_DEFLATE_RATIO = 1032
@@ -103,29 +103,35 @@ class Npz:
         """Refuse an archive without some of these keys."""
         missing = [key for key in keys if key not in self.keys]
         if missing:
-            self.fail(f"{', '.join(missing)} missing; the archive contains {', '.join(sorted(self.keys)) or 'nothing'}")
+            found = ", ".join(sorted(self.keys)) or "nothing"
+            self.fail(f"{', '.join(missing)} missing; the archive contains {found}: save it too")
 
     def allow(self, keys: Collection[str]) -> None:
         """Refuse unknown keys, so that a misspelt or damaged one is not mistaken for a missing optional one."""
         unknown = sorted(self.keys.difference(keys))
         if unknown:
-            self.fail(f"unknown key {', '.join(map(repr, unknown))}; rename or drop it (known: {', '.join(keys)})")
+            meant = did_you_mean(unknown[0], keys)
+            self.fail(
+                f"unknown key {', '.join(map(repr, unknown))}; rename or drop it (known: {', '.join(keys)})"
+                + f"; {meant}" * bool(meant)
+            )
 
-    def array(self, key: str) -> np.ndarray:
+    def read(self, key: str) -> FileArray:
         """Read an array after validating its size; zipfile verifies its checksum.
 
         Args:
             key: name of the array.
 
         Returns:
-            The array.
+            The array as stored, to be checked and converted.
 
         Raises:
             DataError: it is missing, damaged, or contains anything but numbers and strings.
         """
         self.require([key])
         self.check_header(key)
-        return np.lib.format.read_array(io.BytesIO(self._bytes(key)), allow_pickle=False)
+        values = np.lib.format.read_array(io.BytesIO(self._bytes(key)), allow_pickle=False)
+        return FileArray(self.path, key, values)
 
     def check_header(self, key: str) -> None:
         """Compare the size in an array's header with that of its entry, before allocating it."""
@@ -137,9 +143,12 @@ class Npz:
         except (*_BROKEN_ZIP, *_BROKEN_HEADER) as error:
             self.fail(f"{key} can't be read ({error}); the file is damaged: get or write it again")
         if dtype.hasobject:
-            self.fail(f"{key} contains pickled objects, which are never loaded")
+            self.fail(
+                f"{key} contains pickled objects, which are never loaded; save an array of numbers or strings: "
+                f"np.array({key}.tolist()), of rows of equal length"
+            )
         if dtype.kind not in "biufSU" or not dtype.itemsize or min(shape, default=0) < 0:
-            self.fail(f"{key} has dtype {dtype} and shape {list(shape)}; it must contain numbers or strings")
+            self.fail(f"{key} has dtype {dtype} and shape {list(shape)}; it must contain real numbers or strings")
         if math.prod(shape) * dtype.itemsize != actual:
             self._fail_size(key, math.prod(shape) * dtype.itemsize, actual)
 
@@ -154,67 +163,6 @@ class Npz:
         if len(data) != info.file_size:
             self._fail_size(key, info.file_size, len(data))
         return data
-
-    def count(self, key: str, minimum: int = 0) -> int:
-        """Read an integer of at least `minimum`."""
-        value = self.array(key)
-        if value.shape != () or value.dtype.kind not in "iu":
-            self.fail(f"{key} has dtype {value.dtype} and shape {value.shape}; it must be one integer")
-        if value < minimum:
-            self.fail(f"{key} is {value}; it must be at least {minimum}")
-        return int(value)
-
-    def integers(self, key: str, shape: tuple[int | None, ...]) -> Tensor:
-        """Read integers of a shape (None: any length) as int32 or int64."""
-        values = self.array(key)
-        if values.dtype.kind not in "iu":
-            self.fail(f"{key} has dtype {values.dtype}; it must contain integers")
-        self._check_shape(key, values.shape, shape)
-        return torch.from_numpy(np.ascontiguousarray(values, np.int32 if values.dtype == np.int32 else np.int64))
-
-    def ids(self, key: str, shape: tuple[int | None, ...], limit: int, minimum: int = 0) -> Tensor:
-        """Read integers in [minimum, limit)."""
-        values = self.integers(key, shape)
-        if find_out_of_range(values, minimum, limit) is not None:
-            wide = values.to(torch.int64)  # a limit of 2³¹ or more would wrap in the dtype of the values
-            position = ((wide < minimum) | (wide >= limit)).nonzero()[0]
-            value = int(values[tuple(position)])
-            self.fail(f"{key}{position.tolist()} is {value}; it must be in [{minimum}, {limit})")
-        return values
-
-    def floats(self, key: str, shape: tuple[int | None, ...]) -> Tensor:
-        """Read finite numbers as float32."""
-        values = self.array(key)
-        if values.dtype.kind not in "fiub":
-            self.fail(f"{key} has dtype {values.dtype}; it must contain numbers")
-        self._check_shape(key, values.shape, shape)
-        invalid = ~np.isfinite(values)
-        if invalid.any():
-            position = [int(axis[0]) for axis in np.nonzero(invalid)]
-            self.fail(f"{key}{position} is {values[tuple(position)]}; it must be finite")
-        return torch.from_numpy(np.ascontiguousarray(values, np.float32))
-
-    def flags(self, key: str, shape: tuple[int | None, ...]) -> Tensor:
-        """Read booleans."""
-        values = self.array(key)
-        if values.dtype != np.bool_:
-            self.fail(f"{key} has dtype {values.dtype}; it must be bool")
-        self._check_shape(key, values.shape, shape)
-        return torch.from_numpy(np.ascontiguousarray(values))
-
-    def texts(self, key: str) -> list[str] | None:
-        """Read a vector of strings; None if the archive has no such key."""
-        if key not in self.keys:
-            return None
-        values = self.array(key)
-        if values.dtype.kind not in "SU" or values.ndim != 1:
-            self.fail(f"{key} has dtype {values.dtype} and shape {values.shape}; it must be a vector of strings")
-        return [v.decode("utf-8", "replace") if isinstance(v, bytes) else v for v in values.tolist()]
-
-    def _check_shape(self, key: str, actual: tuple[int, ...], expected: tuple[int | None, ...]) -> None:
-        if len(actual) != len(expected) or any(e is not None and a != e for a, e in zip(actual, expected, strict=True)):
-            names = ", ".join("any" if e is None else str(e) for e in expected)
-            self.fail(f"{key} has shape {list(actual)}; it must be [{names}]")
 
 
 def _count_entries(path: Path, comment_bytes: int) -> int:

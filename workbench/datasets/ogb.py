@@ -1,7 +1,7 @@
-"""Node-property data sets of the Open Graph Benchmark in raw form, read by OGB's package.
+"""Node-property data sets of the Open Graph Benchmark in raw form; OGB's package describes them.
 
-Only its raw readers are used, not its data set classes, which load pickles that torch ≥ 2.6 refuses, and may prompt,
-delete folders and download.
+Its data set classes are not used: they load pickles that torch ≥ 2.6 refuses, and may prompt, delete folders and
+download.
 """
 
 import contextlib
@@ -15,17 +15,16 @@ from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-import torch
-from torch import Tensor
-
 from workbench.core.capacity import available_bytes
 from workbench.core.errors import CapacityError, DataError
 from workbench.core.units import format_bytes
+from workbench.datasets.file_array import FileArray
 from workbench.datasets.known import OGB_SETS
 from workbench.datasets.names import check_name
+from workbench.datasets.node_split import check_disjoint
 from workbench.datasets.npz import Npz
 from workbench.datasets.raw import RawSet, Split
+from workbench.kernels.csr import index_dtype
 
 _PARTS = ("train", "valid", "test")
 _COPIES_WHILE_READING = 3
@@ -108,6 +107,9 @@ def ogb_meta(name: str) -> dict[str, str]:
 def read_ogb(name: str, folder: Path) -> RawSet:
     """Read and validate a data set; `stored_once` tells whether OGB adds inverse edges.
 
+    The files are read as they are, without OGB's reader, which converts first: it truncates fractions, and ignores rows
+    beyond the number of nodes.
+
     Args:
         name: one of `OGB_SETS`.
         folder: its folder, with `raw/`, `split/` and the release file.
@@ -123,34 +125,58 @@ def read_ogb(name: str, folder: Path) -> RawSet:
     meta = ogb_meta(name)
     _check_complete(name, folder, meta)
     try:
-        graph, labels, parts = _read_raw(folder, meta)
+        raw, parts = _read_raw(folder, meta)
+    except DataError:
+        raise
     except (OSError, EOFError, zlib.error, ValueError, RuntimeError, KeyError) as error:
         raise DataError(f"{_damaged(folder)}: {error}; get it again: workbench data get {name}") from error
-    nodes = int(graph["num_nodes"])
-    edges = graph["edge_index"]
-    if nodes < 1 or not edges.size:
-        raise DataError(f"{folder / 'raw'}: the graph is empty, with {nodes} nodes and {edges.shape[1]} edges")
-    if edges.min() < 0 or edges.max() >= nodes:
-        invalid = edges.min() if edges.min() < 0 else edges.max()
-        raise DataError(f"{folder / 'raw'}: the edges contain {invalid}; ids must be in [0, {nodes})")
-    src, dst = _tensor(edges, np.int32 if nodes < 2**31 else np.int64)
-    one_label = int(meta["num tasks"]) == 1
+    nodes, num_edges = (_only_count(raw[key], kind) for key, kind in (("num_nodes", "nodes"), ("num_edges", "edges")))
+    if nodes < 1 or num_edges < 1:
+        raise DataError(f"{folder / 'raw'}: the graph is empty, with {nodes} nodes and {num_edges} edges")
+    edges = raw["edges"].ids((2, num_edges) if _is_binary(meta) else (num_edges, 2), nodes)
+    src, dst = (edges if _is_binary(meta) else edges.T).to(index_dtype(nodes)).contiguous()
+    is_class = int(meta["num tasks"]) == 1
+    classes = int(meta["num classes"] if is_class else meta["num tasks"])
+    labels = raw["labels"]
+    if is_class and labels.values.ndim == 2 and labels.values.shape[1] != 1:
+        labels.fail(f"has shape {list(labels.values.shape)}; {name} has one class per node, [{nodes}, 1]")
+    split = Split(*(_column(part).node_ids(nodes) for part in parts))
+    check_disjoint(split, [str(part.file.name) for part in parts], parts[0].file.parent)
     return RawSet(
         src,
         dst,
         nodes,
         stored_once=meta["add_inverse_edge"] == "True",
-        x=None if graph["node_feat"] is None else _tensor(graph["node_feat"], np.float32),
-        y=_labels(labels, one_label, folder),
-        splits=(Split(*(_integers(ids, "ids of the split", folder) for ids in parts)),),
-        num_classes=int(meta["num classes"]) if one_label else None,
+        x=raw["features"].numbers((nodes, None)) if "features" in raw else None,
+        y=labels.labels(nodes, classes),
+        splits=(split,),
+        num_classes=classes if is_class else None,
     )
+
+
+def _is_binary(meta: dict[str, str]) -> bool:
+    return meta["binary"] == "True"
+
+
+def _only_count(counts: FileArray, kind: str) -> int:
+    """The number of nodes or edges of a folder with one graph."""
+    values = counts.integers((None,), minimum=0).tolist()
+    if len(values) != 1:
+        counts.fail(f"has {len(values)} numbers of {kind}; it must have one, because the folder contains one graph")
+    return values[0]
+
+
+def _column(table: FileArray) -> FileArray:
+    """The only column of a table of text."""
+    if table.values.ndim == 2 and table.values.shape[1] == 1:
+        return FileArray(table.file, table.key, table.values[:, 0])
+    return table
 
 
 def _check_complete(name: str, folder: Path, meta: dict[str, str]) -> None:
     """Refuse missing files, and data that exceeds the memory, before reading."""
     raw = ["data.npz", "node-label.npz"]
-    if meta["binary"] != "True":
+    if not _is_binary(meta):
         raw = [f"{part}.csv.gz" for part in ("edge", "node-label", "num-node-list", "num-edge-list")]
     expected = [f"RELEASE_v{meta['version']}.txt", *(f"raw/{file}" for file in raw)]
     expected += [f"split/{meta['split']}/{part}.csv.gz" for part in _PARTS]
@@ -167,16 +193,17 @@ def _check_complete(name: str, folder: Path, meta: dict[str, str]) -> None:
 
 def _raw_bytes(folder: Path, meta: dict[str, str]) -> int:
     """Estimate the bytes of the arrays after reading: 8 per id, and per feature in text form."""
-    if meta["binary"] == "True":
+    if _is_binary(meta):
         archive = Npz(folder / "raw" / "data.npz")
         for key in archive.keys:
             archive.check_header(key)
         return archive.nbytes
     try:
-        nodes, edges = (int(_first_line(folder / "raw" / f"num-{kind}-list.csv.gz")) for kind in ("node", "edge"))
+        counts = (_first_line(folder / "raw" / f"num-{kind}-list.csv.gz") for kind in ("node", "edge"))
+        nodes, edges = (int(float(count)) for count in counts)  # whole numbers are required when they are read
         features = folder / "raw" / "node-feat.csv.gz"
         width = _first_line(features).count(",") + 1 if features.is_file() else 0
-    except (OSError, EOFError, zlib.error, ValueError) as error:
+    except (OSError, EOFError, zlib.error, ValueError, OverflowError) as error:
         raise DataError(f"{_damaged(folder)}: {error}") from error
     return 16 * edges + 8 * nodes * width
 
@@ -186,43 +213,26 @@ def _first_line(path: Path) -> str:
         return file.readline()
 
 
-def _read_raw(folder: Path, meta: dict[str, str]) -> tuple[dict[str, Any], np.ndarray, list[np.ndarray]]:
-    """Read the graph, the labels and the three parts of the split."""
+def _read_raw(folder: Path, meta: dict[str, str]) -> tuple[dict[str, FileArray], list[FileArray]]:
+    """Read the arrays by name ("features" if there are any), and the three parts of the split."""
+    parts = [_table(folder / "split" / meta["split"] / f"{part}.csv.gz") for part in _PARTS]
+    raw = folder / "raw"
+    if _is_binary(meta):
+        data, label = Npz(raw / "data.npz"), Npz(raw / "node-label.npz")
+        keys = {"edges": "edge_index", "num_nodes": "num_nodes_list", "num_edges": "num_edges_list"}
+        keys |= {"features": "node_feat"} if "node_feat" in data.keys else {}
+        return {name: data.read(key) for name, key in keys.items()} | {"labels": label.read("node_label")}, parts
+    stems = {"edges": "edge", "num_nodes": "num-node-list", "num_edges": "num-edge-list", "labels": "node-label"}
+    stems |= {"features": "node-feat"} if (raw / "node-feat.csv.gz").is_file() else {}
+    tables = {name: _table(raw / f"{stem}.csv.gz") for name, stem in stems.items()}
+    return tables | {name: _column(tables[name]) for name in ("num_nodes", "num_edges")}, parts
+
+
+def _table(path: Path) -> FileArray:
+    """Read a table of text."""
     import pandas as pd
 
-    def table(path: Path) -> np.ndarray:
-        return pd.read_csv(path, header=None).to_numpy()
-
-    reader = import_ogb("ogb.io.read_graph_raw")
-    raw, binary = str(folder / "raw"), meta["binary"] == "True"
-    with _quiet():
-        graph = (reader.read_binary_graph_raw if binary else reader.read_csv_graph_raw)(raw)[0]
-    if binary:
-        labels = Npz(folder / "raw" / "node-label.npz").array("node_label")
-    else:
-        labels = table(folder / "raw" / "node-label.csv.gz")
-    return graph, labels, [table(folder / "split" / meta["split"] / f"{part}.csv.gz").reshape(-1) for part in _PARTS]
-
-
-def _tensor(values: np.ndarray, dtype: Any) -> Tensor:
-    """Convert without a copy if possible; pandas returns read-only arrays, which are copied."""
-    return torch.from_numpy(np.require(values, dtype, ("C", "W")))
-
-
-def _integers(values: np.ndarray, what: str, folder: Path) -> Tensor:
-    """Convert to int64; refuse fractions instead of truncating them."""
-    numbers = _tensor(values, np.int64)
-    if values.dtype.kind not in "iu" and not np.array_equal(numbers.numpy(), values):
-        raise DataError(f"{folder}: {what} are {values.dtype} with fractions; they must be integers")
-    return numbers
-
-
-def _labels(labels: np.ndarray, one_label: bool, folder: Path) -> Tensor:
-    """Convert labels: class ids, with -1 for OGB's NaN, or several labels as floats."""
-    if not one_label:
-        return _tensor(labels, np.float32)
-    flat = labels.reshape(-1)
-    return _integers(np.where(np.isnan(flat), -1, flat), "labels", folder)
+    return FileArray(path, path.name.partition(".")[0], pd.read_csv(path, header=None).to_numpy())
 
 
 def _damaged(folder: Path) -> Path:

@@ -19,7 +19,7 @@ from workbench.experiment.grid import configs, grids, resolved, varying
 from workbench.experiment.grid_runs import GridRuns, runs_of_grid
 from workbench.experiment.key import point_key, summary_key
 from workbench.experiment.parallel import Executor, process_limits
-from workbench.experiment.point_dataset import at_hand, describe_dataset
+from workbench.experiment.point_dataset import at_hand, describe_dataset, stamps
 from workbench.experiment.sweep import Progress, run_sweep
 from workbench.experiment.table import table_of
 from workbench.paths import project_root, shown_path
@@ -276,7 +276,8 @@ class Experiment:
 
     def _point(self, config: PointConfig, size: str, code: str, told: Collection[str]) -> Point:
         plain = resolved(config)
-        dataset = describe_dataset(dataset_of(config))  # pyright: ignore[reportArgumentType]  # frozen, so it can be hashed
+        data: Any = dataset_of(config)  # frozen, so it can be hashed
+        dataset = describe_dataset(data, stamps(data))
         tags = {
             **environment_tags(project_root()),
             "device": device_name(config.device),

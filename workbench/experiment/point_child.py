@@ -44,7 +44,8 @@ def _rows(order: Order) -> list[dict[str, Any]]:
 
 def _edited_since(seconds: float) -> bool:
     """A cheap first look: to compute the digest of the code takes longer than many points."""
+    from workbench.files import FileStamp
     from workbench.paths import experiments_folder
 
     folders = (Path(__file__).parents[1], experiments_folder())
-    return any(file.stat().st_mtime >= seconds for folder in folders for file in folder.rglob("*.py"))
+    return any(FileStamp.of(file).changed_seconds >= seconds for folder in folders for file in folder.rglob("*.py"))

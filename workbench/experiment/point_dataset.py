@@ -1,10 +1,12 @@
 """The data set of a point: located before any work, loaded once for its fingerprint."""
 
 from functools import cache
+from pathlib import Path
 from typing import Any
 
 from workbench.experiment.config import DataConfig, PointConfig, dataset_of
 from workbench.experiment.config_errors import ConfigError
+from workbench.files import FileStamp
 from workbench.tracking.record import DatasetInfo
 
 
@@ -47,9 +49,25 @@ def at_hand(config: PointConfig, where: str) -> PointConfig:
     raise ConfigError(f"{where}: dataset.name: {'; '.join(problems)}; {told}")
 
 
+def stamps(config: DataConfig | None) -> tuple[tuple[Path, FileStamp], ...]:
+    """Paths and stamps of the files of a data set, which tell whether it was replaced since it was described."""
+    if config is None:
+        return ()
+    from workbench.datasets.load import find_source
+    from workbench.paths import data_folder
+
+    source = find_source(config.name, data_folder(), scale=config.scale, seed=config.seed)
+    return tuple((file, FileStamp.of(file)) for file in source.files)
+
+
 @cache
-def describe_dataset(config: DataConfig | None) -> DatasetInfo | None:
-    """Name, fingerprint, source and size of a data set, as a run records them; None for a point without one."""
+def describe_dataset(config: DataConfig | None, files: tuple[tuple[Path, FileStamp], ...] = ()) -> DatasetInfo | None:
+    """Name, fingerprint, source and size of a data set, as a run records them; None for a point without one.
+
+    Args:
+        config: the data set.
+        files: its `stamps`: a data set whose files were replaced is described anew.
+    """
     if config is None:
         return None
     from workbench.datasets.load import find_source

@@ -10,7 +10,7 @@ from torch import Tensor
 from workbench.core.errors import check_ids, check_type
 from workbench.core.interrupts import deferred_interrupt
 from workbench.core.minibatch import MiniBatch
-from workbench.features.adagrad import adagrad_rows
+from workbench.features.adagrad import adagrad_rows, state_dtype
 from workbench.features.memory_rows import MemoryRows
 from workbench.features.protocols import InPlace, WritableStore, check_rows
 from workbench.kernels.relabel import relabeler
@@ -29,11 +29,13 @@ class LearnedRows:
         wb.accumulate(model, micro, lambda mb: rows.read(mb.node_ids), loss_of, after=rows.add)
         rows.step()
 
-    `workbench.link_step` does this.
+    `workbench.link_step` does this. Gradients have the dtype of the rows: in float16 those below 6e-8 are 0, and change
+    nothing; bfloat16 has the range of float32.
 
     Args:
         values: floating [num_nodes, …], or a `WritableStore` of such rows, which steps change.
-        state: sums of squared gradients, of the same shape and dtype; None: zeros in memory.
+        state: sums of squared gradients, of the same shape and dtype, but float32 for values in half precision, whose
+            steps are computed in float32 and rounded once; None: zeros in memory.
         lr: learning rate, above 0.
         eps: added to the square root, at least 0.
 
@@ -131,21 +133,22 @@ class LearnedRows:
         Until `zero_grad`, the gradients stay.
         """
         ids, gradients = self._summed()
-        options = {"lr": self.lr, "eps": self.eps}
+        options: Any = {"lr": self.lr, "eps": self.eps}
         if (places := self._places(ids)) is not None:
-            return partial(adagrad_rows, *places, gradients, **options)
+            values, state, at, state_at = places
+            return partial(adagrad_rows, values, state, at, gradients, state_ids=state_at, **options)
         old, state = self.values.read(ids), self.state.read(ids)
         adagrad_rows(values := old.clone(), state, torch.arange(len(ids), device=self.device), gradients, **options)
         return partial(self._write, ids, old, values, state)
 
-    def _places(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor] | None:
-        """Tensors of values and state that are updated in place, and where rows are in both; None: there are none."""
+    def _places(self, ids: Tensor) -> tuple[Tensor, Tensor, Tensor, Tensor] | None:
+        """Tensors of values and state that are updated in place, and where rows are in each; None: there are none."""
         if self._tensors is not None:
-            return *self._tensors, ids
+            return *self._tensors, ids, ids
         if not isinstance(self.values, InPlace) or not isinstance(self.state, InPlace):
             return None
         (values, positions), (state, others) = self.values.in_place(ids), self.state.in_place(ids)
-        return (values, state, positions) if torch.equal(positions, others) else None
+        return values, state, positions, others
 
     def _write(self, ids: Tensor, old_values: Tensor, values: Tensor, state: Tensor) -> None:
         """Write values and state; if the state can't be written, the values are restored."""
@@ -157,13 +160,14 @@ class LearnedRows:
             raise
 
     def _summed(self) -> tuple[Tensor, Tensor]:
-        """Return the distinct ids, and the sum of each one's gradients, in the order in which they were added."""
+        """Return the distinct ids, and each one's sum of gradients in the state's dtype, in the order of additions."""
         if not self._pending:
             none = torch.empty(0, dtype=torch.int64, device=self.device)
-            return none, torch.empty(0, *self.row_shape, dtype=self.dtype, device=self.device)
+            return none, torch.empty(0, *self.row_shape, dtype=self.state.dtype, device=self.device)
         ids, gradients = (
             column[0] if len(column) == 1 else torch.cat(column) for column in zip(*self._pending, strict=True)
         )
+        gradients = gradients.to(self.state.dtype)
         if first_repeat(ids) is None:  # usual without micro-batches, and in memory as small as the batch
             return ids, gradients
         with relabeler(len(self), ids[:0]) as label:
@@ -189,16 +193,20 @@ def _writable(name: str, rows: Any) -> WritableStore:
 
 
 def _zeros_like(values: WritableStore) -> Tensor:
-    return torch.zeros(len(values), *values.row_shape, dtype=values.dtype, device=values.device)
+    return torch.zeros(len(values), *values.row_shape, dtype=state_dtype(values.dtype), device=values.device)
 
 
 def _check_alike(values: WritableStore, state: WritableStore) -> None:
-    for name in ("row_shape", "dtype", "device"):
+    dtype = state_dtype(values.dtype)
+    remedy = f"pass torch.zeros_like(values, dtype={dtype})"
+    for name in ("row_shape", "device"):
         ours, theirs = getattr(values, name), getattr(state, name)
         if ours != theirs:
-            raise ValueError(f"state has {name} {theirs}, but values have {ours}; pass torch.zeros_like(values)")
+            raise ValueError(f"state has {name} {theirs}, but values have {ours}; {remedy}")
+    if state.dtype != dtype:
+        raise ValueError(f"state has dtype {state.dtype}, but that of {values.dtype} values is {dtype}; {remedy}")
     if len(values) != len(state):
-        raise ValueError(f"state has {len(state)} rows, but values have {len(values)}; pass torch.zeros_like(values)")
+        raise ValueError(f"state has {len(state)} rows, but values have {len(values)}; {remedy}")
 
 
 def _number(name: str, value: float, *, positive: bool) -> float:

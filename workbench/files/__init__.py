@@ -14,8 +14,10 @@ from workbench.files.atomic import (
 from workbench.files.lock import locked, locked_folder
 from workbench.files.naming import digest
 from workbench.files.removal import remove
+from workbench.files.stamp import FileStamp
 
 __all__ = [
+    "FileStamp",
     "digest",
     "locked",
     "locked_folder",

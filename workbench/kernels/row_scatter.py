@@ -4,7 +4,7 @@ import torch
 from torch import Tensor
 
 from workbench.kernels.jit import compiled
-from workbench.kernels.segment import use_compiled
+from workbench.kernels.segment import compute_dtype, use_compiled
 from workbench.kernels.threads import parallel_rows
 
 _MIN_ROWS_PER_THREAD = 1 << 14
@@ -15,7 +15,7 @@ def add_rows(out: Tensor, positions: Tensor, rows: Tensor) -> None:
     """Compute `out[positions[i]] += rows[i]` in the order of i, for any number of threads.
 
     Args:
-        out: floating [size, width], contiguous.
+        out: floating [size, width], contiguous; half precision is summed in float32 and rounded once per call.
         positions: int64 or int32 [n], in [0, size), which is not checked.
         rows: [n, width] in the dtype of `out`.
     """
@@ -31,7 +31,8 @@ def add_rows_torch(out: Tensor, positions: Tensor, rows: Tensor) -> None:
     positions, order = torch.sort(positions, stable=True)
     distinct, counts = torch.unique_consecutive(positions, return_counts=True)
     if len(distinct):
-        out[distinct] += torch.segment_reduce(rows[order], "sum", lengths=counts)
+        sums = torch.segment_reduce(rows[order].to(compute_dtype(out)), "sum", lengths=counts)
+        out[distinct] = (out[distinct] + sums).to(out.dtype)
 
 
 @compiled

@@ -3,6 +3,7 @@
 import torch
 from torch import Tensor
 
+from workbench.kernels.segment import compute_dtype
 from workbench.nn.decoder import Decoder
 
 
@@ -48,7 +49,8 @@ class TransE(Decoder):
     """TransE: `−‖h + r − t‖_p`.
 
     Distances to candidates are computed from inner products if p is 2 (their squares are exact to the rounding of the
-    squared norms), and directly if p is 1. Rows are not normalized; the paper normalizes them to length 1.
+    squared norms), and directly if p is 1; those of half precision in float32, rounded once. Rows are not normalized;
+    the paper normalizes them to length 1.
 
     Args:
         dim: width of the rows.
@@ -76,7 +78,11 @@ class TransE(Decoder):
         return -torch.linalg.vector_norm(query - row, self.p, dim=-1)
 
     def compare_all(self, query: Tensor, rows: Tensor) -> Tensor:
-        return -torch.cdist(query, rows, p=self.p, compute_mode="use_mm_for_euclid_dist")
+        dtype = compute_dtype(
+            query
+        )  # in half precision squared norms overflow, and their differences have no digit left
+        query_rows = query.to(dtype), rows.to(dtype)
+        return -torch.cdist(*query_rows, p=self.p, compute_mode="use_mm_for_euclid_dist").to(query.dtype)
 
 
 class DotProduct(Decoder):

@@ -122,7 +122,8 @@ class SeedLoss:
 
         Raises:
             TypeError: the output contains no tensor.
-            ValueError: the number of rows or losses differs from the number of seeds, or the loss function failed.
+            ValueError: the number of rows or losses differs from the number of seeds, the loss function failed, or it
+                is a cross entropy of one column and floating labels, which is always 0.
             IndexError: a class for which the output has no column.
         """
         device = check_output(out, labels)
@@ -132,6 +133,11 @@ class SeedLoss:
             out, labels = select_rows(out, rows, len(labels)), labels.index_select(0, rows)
         if self.by_class and labelled is not None and isinstance(out, Tensor) and out.dim() > 1:
             check_classes(labels, out.shape[1], "the model's output has {} columns")
+        if self.by_class and labels.is_floating_point() and isinstance(out, Tensor) and out.shape[1:] == (1,):
+            raise ValueError(
+                "the cross entropy of one column is 0 whatever the model computes; pass classes, y[:, 0].long(), and a "
+                "model with a column per class, or loss_fn=torch.nn.functional.binary_cross_entropy_with_logits"
+            )
         losses = self._losses(out, (labels if labelled is None else labels.long()).to(device))
         if losses.dim() == 0 or losses.shape[0] != len(labels):
             raise ValueError(

@@ -8,6 +8,7 @@ from torch.autograd.function import once_differentiable
 from torch.nn.functional import softplus
 
 from workbench.core.errors import check_choice, check_type, check_vector
+from workbench.kernels.segment import compute_dtype
 
 _REDUCTIONS = ("none", "sum", "mean")
 
@@ -18,7 +19,7 @@ def softmax_pair_loss(
     """Cross entropy of each positive pair among itself and its negatives: `−f + log(exp f + Σ_j exp f_j)`.
 
     Args:
-        positive: floating [n], scores of the pairs.
+        positive: floating [n], scores of the pairs; losses of half precision are computed in float32.
         negative: floating [n, k], scores of their negatives.
         mask: bool [n, k], negatives to leave out (`workbench.false_negatives`); None: none.
         reduction: "mean" or "sum" over the pairs, or "none": [n].
@@ -30,7 +31,7 @@ def softmax_pair_loss(
     Source: the softmax loss of MariusGNN (EuroSys 2023) and PyTorch-BigGraph (Lerer et al., MLSys 2019).
     """
     _check(positive, negative, mask)
-    return _reduced(_CrossEntropy.apply(positive, negative, mask), reduction)
+    return _reduced(_CrossEntropy.apply(*_wide(positive, negative), mask), reduction)
 
 
 def logistic_pair_loss(
@@ -39,7 +40,7 @@ def logistic_pair_loss(
     """Logistic loss of each positive pair and all its negatives: `log(1 + exp(−f)) + Σ_j log(1 + exp f_j)`.
 
     Args:
-        positive: floating [n], scores of the pairs.
+        positive: floating [n], scores of the pairs; losses of half precision are computed in float32.
         negative: floating [n, k], scores of their negatives.
         mask: bool [n, k], negatives to leave out (`workbench.false_negatives`); None: none.
         reduction: "mean" or "sum" over the pairs, or "none": [n].
@@ -51,6 +52,7 @@ def logistic_pair_loss(
     Source: Trouillon et al., "Complex embeddings for simple link prediction" (ICML 2016), section 4.1.
     """
     _check(positive, negative, mask)
+    positive, negative = _wide(positive, negative)
     losses = softplus(negative)
     if mask is not None:
         losses = losses.masked_fill(mask, 0)
@@ -79,6 +81,11 @@ class _CrossEntropy(torch.autograd.Function):
         return own * scale - grad, exponentials * scale[:, None], None
 
 
+def _wide(*scores: Tensor) -> list[Tensor]:
+    """Scores in the dtype of losses: a sum over 65,504 negatives or more is infinite in float16."""
+    return [s.to(compute_dtype(s)) for s in scores]
+
+
 def _check(positive: Tensor, negative: Tensor, mask: Tensor | None) -> None:
     for name, scores in (("positive", positive), ("negative", negative)):
         check_type(name, scores, Tensor, "pass scores of a decoder")
@@ -93,5 +100,5 @@ def _reduced(losses: Tensor, reduction: str) -> Tensor:
     check_choice("reduction", reduction, _REDUCTIONS)
     if reduction == "none":
         return losses
-    total = losses.sum(dtype=torch.promote_types(losses.dtype, torch.float32))
+    total = losses.sum()
     return total / len(losses) if reduction == "mean" else total

@@ -8,6 +8,7 @@ from torch.autograd.function import once_differentiable
 
 from workbench.kernels.gather import gather_rows
 from workbench.kernels.row_scatter import add_rows
+from workbench.kernels.segment import compute_dtype
 
 
 def pair_rows(h: Tensor, *positions: Tensor) -> tuple[Tensor, ...]:
@@ -29,7 +30,7 @@ def pair_rows(h: Tensor, *positions: Tensor) -> tuple[Tensor, ...]:
 class _PairRows(torch.autograd.Function):
     @staticmethod
     def forward(ctx: Any, h: Tensor, *positions: Tensor) -> tuple[Tensor, ...]:
-        ctx.positions, ctx.shape = positions, h.shape
+        ctx.positions, ctx.shape, ctx.dtype = positions, h.shape, h.dtype
         ctx.set_materialize_grads(False)
         return tuple(gather_rows(h.detach(), p.flatten()).view(*p.shape, h.shape[1]) for p in positions)
 
@@ -39,6 +40,7 @@ class _PairRows(torch.autograd.Function):
         out = None
         for positions, grad in zip(ctx.positions, grads, strict=True):
             if grad is not None and ctx.needs_input_grad[0]:
-                out = grad.new_zeros(ctx.shape) if out is None else out
-                add_rows(out, positions.flatten(), grad.flatten(0, -2))
-        return out, *[None] * len(ctx.positions)
+                dtype = compute_dtype(grad)  # half precision would lose the addends of a row that occurs often
+                out = grad.new_zeros(ctx.shape, dtype=dtype) if out is None else out
+                add_rows(out, positions.flatten(), grad.flatten(0, -2).to(dtype))
+        return None if out is None else out.to(ctx.dtype), *[None] * len(ctx.positions)

@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from workbench.kernels.segment import compute_dtype
 from workbench.links.edge_batch import EdgeBatch
 from workbench.nn.decoder import Decoder
 from workbench.nn.pair_rows import pair_rows
@@ -50,7 +51,8 @@ def softmax_products(
     """Sum the cross entropies of each pair's score among itself and its candidates': `softmax_pair_loss` of products.
 
     The scores of candidates are never all in memory: the gradients of a block of them are computed with it, for a
-    gradient of 1 of the result; the backward pass multiplies them by the actual one.
+    gradient of 1 of the result; the backward pass multiplies them by the actual one. Half precision is computed in
+    float32: the gradient of one candidate's score, factor · probability, is often below the least number of float16.
 
     Args:
         query: floating [chunks, n, dim].
@@ -62,7 +64,9 @@ def softmax_products(
     Returns:
         A scalar.
     """
-    return _SoftmaxProducts.apply(query, other, candidates, weight, factor)
+    dtype = compute_dtype(query)
+    query, other, candidates = (rows.to(dtype) for rows in (query, other, candidates))
+    return _SoftmaxProducts.apply(query, other, candidates, None if weight is None else weight.to(dtype), factor)
 
 
 class _SoftmaxProducts(torch.autograd.Function):

@@ -111,7 +111,7 @@ class BufferEpoch:
     def _state(self, number: int) -> BufferState:
         slots, changed = self._slots.clone(), self._changed if self._writes else None
         rows = BufferRows(self._memory, slots, changed, traffic=self._io.traffic)
-        state_rows = BufferRows(self._memory, slots, changed, array=1) if self._store.learnt else None
+        state_rows = BufferRows(self._memory, slots, changed, state=True) if self._store.learnt else None
         partitions = self._order.states[number].sort().values
         return BufferState(number, partitions, rows, state_rows, self._buckets, self._order, self._store)
 

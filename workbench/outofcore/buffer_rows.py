@@ -25,15 +25,18 @@ class SlotMemory:
 
     def __init__(self, layout: StoreLayout, num_slots: int) -> None:
         self.layout, self.num_slots = layout, num_slots
-        unit = math.lcm(BLOCK, layout.row_bytes)
+        unit = math.lcm(BLOCK, layout.row_bytes, layout.state_row_bytes if layout.learnt else 1)
         self.slot_bytes = -(-layout.slot_bytes // unit) * unit
         self._memory = block_aligned(self.slot_bytes * num_slots)
-        self.rows = self._memory.view(layout.torch_dtype).view(-1, *layout.row_shape)
 
-    @property
-    def slot_rows(self) -> int:
-        """Rows from one slot to the next."""
-        return self.slot_bytes // self.layout.row_bytes
+    def rows(self, *, state: bool) -> tuple[Tensor, int]:
+        """The values of all slots as one tensor, or the states from the first on, and its rows per slot."""
+        layout = self.layout
+        dtype, row_bytes = (
+            (layout.state_dtype, layout.state_row_bytes) if state else (layout.torch_dtype, layout.row_bytes)
+        )
+        rows = self._memory.view(dtype).view(-1, *layout.row_shape)
+        return rows[layout.first_state_row if state else 0 :], self.slot_bytes // row_bytes
 
     def record(self, slot: int) -> Tensor:
         """The record of a slot, uint8, with its padding."""
@@ -52,7 +55,7 @@ class BufferRows:
         slots: int64 [p], slot of every partition; −1: not in the buffer.
         changed: bool [p], set where a partition is written to; None: rows are only read.
         traffic: counts the rows that are read, as "host".
-        array: 0 for the values, 1 for the state.
+        state: the rows are the optimizer's state, not the values.
     """
 
     device = torch.device("cpu")
@@ -64,11 +67,11 @@ class BufferRows:
         changed: Tensor | None,
         *,
         traffic: Traffic | None = None,
-        array: int = 0,
+        state: bool = False,
     ) -> None:
         self._memory, self._slots, self._changed, self._traffic = memory, slots, changed, traffic
-        self._process = os.getpid()
-        self._first, self._ended = array * memory.layout.partition_rows, False
+        self._process, self._ended = os.getpid(), False
+        self._rows, self._slot_rows = memory.rows(state=state)
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -76,7 +79,7 @@ class BufferRows:
 
     @property
     def dtype(self) -> torch.dtype:
-        return self._memory.layout.torch_dtype
+        return self._rows.dtype
 
     def __len__(self) -> int:
         """Number of nodes of the store: the exclusive upper bound of the ids."""
@@ -98,8 +101,8 @@ class BufferRows:
             check_rows("out", out, self, len(ids), on_device=True)
         positions, _ = self._positions(check_ids("ids", ids, len(self)))
         if self._traffic is not None:
-            self._traffic.add("host", "rows", len(ids), len(ids) * self._memory.layout.row_bytes)
-        return gather_rows(self._memory.rows[self._first :], positions, out=out)
+            self._traffic.add("host", "rows", len(ids), len(ids) * self._rows[:1].nbytes)
+        return gather_rows(self._rows, positions, out=out)
 
     def write(self, ids: Tensor, rows: Tensor) -> None:
         """Replace rows; they are written to disk when their partition leaves the buffer.
@@ -123,8 +126,6 @@ class BufferRows:
     def in_place(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Find rows that the caller is about to change: they will be written to disk.
 
-        Positions of values and of their state are the same.
-
         Args:
             ids: int64 or int32 [n], each once, on any device.
 
@@ -145,7 +146,7 @@ class BufferRows:
             )
         positions, partitions = self._positions(check_ids("ids", ids, len(self)))
         self._changed[partitions] = True
-        return self._memory.rows[self._first :], positions
+        return self._rows, positions
 
     def _positions(self, ids: Tensor) -> tuple[Tensor, Tensor]:
         """Rows of the memory behind the first of this array, and partitions, of ids."""
@@ -155,7 +156,7 @@ class BufferRows:
             )
         wanted = ids.cpu().long()
         positions, partitions = torch.empty_like(wanted), torch.empty_like(wanted)
-        sizes = self._memory.layout.partition_rows, self._memory.slot_rows
+        sizes = self._memory.layout.partition_rows, self._slot_rows
         at = _locate(wanted.numpy(), self._slots.numpy(), *sizes, positions.numpy(), partitions.numpy())
         if at >= 0:
             held = (self._slots >= 0).nonzero()[:, 0].tolist()

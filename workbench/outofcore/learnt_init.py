@@ -6,11 +6,14 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import check_at_least, check_seed
+from workbench.features.adagrad import state_dtype
 
 
 @dataclass(frozen=True)
 class LearntInit:
     """Initial values of learnt rows: normal, a draw per partition; the optimizer's state begins at 0.
+
+    Rows in half precision have a state in float32, so that a row of 2 bytes per value needs 6.
 
     Args:
         dim: width of a row.
@@ -35,4 +38,5 @@ class LearntInit:
     def values(self, partition: int, count: int) -> Tensor:
         """Values of a partition, [count, dim]."""
         generator = torch.Generator().manual_seed((self.seed * 0x9E3779B1 + partition) % 2**63)
-        return torch.randn(count, self.dim, generator=generator, dtype=self.dtype) * self.std
+        drawn = torch.randn(count, self.dim, generator=generator, dtype=state_dtype(self.dtype)) * self.std
+        return drawn.to(self.dtype)

@@ -254,11 +254,14 @@ class PartitionStore:
         if state and not layout.learnt:
             raise ValueError("state is True, but these rows are features; only learnt rows have an optimizer state")
         file, memory = PartitionFile(self.open_folder(), layout, direct=False), block_aligned(layout.slot_bytes)
-        size = layout.partition_rows * layout.row_bytes
-        out = torch.empty(self.num_nodes, *layout.row_shape, dtype=layout.torch_dtype)
+        dtype, begin = layout.torch_dtype, 0
+        if state:
+            dtype, begin = layout.state_dtype, layout.first_state_row * layout.state_row_bytes
+        size = layout.partition_rows * (layout.state_row_bytes if state else layout.row_bytes)
+        out = torch.empty(self.num_nodes, *layout.row_shape, dtype=dtype)
         for partition in range(self.num_partitions):
             file.read(partition, memory)
-            part = memory[size * state : size * (state + 1)].view(layout.torch_dtype).view(-1, *layout.row_shape)
+            part = memory[begin : begin + size].view(dtype).view(-1, *layout.row_shape)
             first, count = partition * layout.partition_rows, layout.nodes_of(partition)
             out[first : first + count] = part[:count]
         return out

@@ -16,6 +16,7 @@ import torch
 
 from workbench import files
 from workbench.core.errors import CorruptFileError
+from workbench.features.adagrad import state_dtype
 
 BLOCK = 4096
 """Bytes that devices read and write at once; reads are counted in these."""
@@ -88,15 +89,27 @@ class StoreLayout:
         """Bytes of the values of one row."""
         return math.prod(self.row_shape) * self.torch_dtype.itemsize
 
+    @property
+    def state_dtype(self) -> torch.dtype:
+        """The dtype of the state of learnt rows, float32 for rows in half precision."""
+        return state_dtype(self.torch_dtype)
+
     @cached_property
-    def arrays(self) -> int:
-        """Arrays per record: values, and the state of learnt rows."""
-        return 2 if self.learnt else 1
+    def state_row_bytes(self) -> int:
+        """Bytes of the state of one learnt row."""
+        return math.prod(self.row_shape) * self.state_dtype.itemsize
+
+    @cached_property
+    def first_state_row(self) -> int:
+        """Where the state begins in a record, in rows of the state: after the values, at a whole row."""
+        return -(-self.partition_rows * self.row_bytes // self.state_row_bytes)
 
     @cached_property
     def record_bytes(self) -> int:
-        """Bytes of a partition without padding."""
-        return self.arrays * self.partition_rows * self.row_bytes
+        """Bytes of a partition: values, and the state of learnt rows; without padding at the end."""
+        if self.learnt:
+            return (self.first_state_row + self.partition_rows) * self.state_row_bytes
+        return self.partition_rows * self.row_bytes
 
     @cached_property
     def slot_bytes(self) -> int:
@@ -138,7 +151,7 @@ class StoreLayout:
 
     def save(self, folder: Path) -> None:
         """Write the header of a store."""
-        values = asdict(self)
+        values = asdict(self) | self._stated()
         header = {"kind": KIND, "version": VERSION, **values, "digest": files.digest(values)}
         files.write_new_file(folder / HEADER, json.dumps(header, indent=1))
 
@@ -166,7 +179,20 @@ class StoreLayout:
         checksum = values.pop("digest", None)
         if checksum != files.digest(values):
             raise CorruptFileError(f"{file} was modified: its digest is not {checksum}; build the store again")
-        return StoreLayout(**{**values, "row_shape": tuple(values["row_shape"])})
+        stated = {"state_dtype": values.pop("state_dtype")} if "state_dtype" in values else {}
+        layout = StoreLayout(**{**values, "row_shape": tuple(values["row_shape"])})
+        if stated != layout._stated():
+            raise CorruptFileError(
+                f"{file} is that of learnt {layout.dtype} rows whose state is {layout.dtype}, too, which can't be "
+                f"trained; build the store again, with a state in {name_of(layout.state_dtype)}"
+            )
+        return layout
+
+    def _stated(self) -> dict[str, str]:
+        """The dtype of the state, for headers of stores where it is not that of the rows."""
+        return (
+            {"state_dtype": name_of(self.state_dtype)} if self.learnt and self.state_dtype != self.torch_dtype else {}
+        )
 
 
 def read_json(file: Path, *, folder: int | None = None) -> dict[str, Any]:

@@ -113,6 +113,7 @@ def tune_buffer(
     working_bytes: int | str = 0,
     disk_read_bytes: int | str = "64 KiB",
     learnt: bool = False,
+    state_bytes: int | None = None,
     method: str = "COMET",
     max_partitions: int = 1024,
 ) -> BufferPlan:
@@ -130,7 +131,9 @@ def tune_buffer(
         working_bytes: memory needed beside the buffer: `peak_bytes` of `estimate_memory`.
         disk_read_bytes: size D of a read above which the disk's time is bandwidth, not latency: bandwidth divided by
             reads per second.
-        learnt: rows are learnt, so each has an optimizer state of its size, and partitions are written back.
+        learnt: rows are learnt, so each has an optimizer state, and partitions are written back.
+        state_bytes: bytes of a learnt row's state; None: `row_bytes`. Rows in half precision have a state in float32:
+            pass 2 · `row_bytes`.
         method: "COMET"; or "balanced", which takes an odd number of groups, for which the bias of `balanced_order` is
             least.
         max_partitions: upper bound of p; orders have p² entries.
@@ -152,7 +155,12 @@ def tune_buffer(
     check_at_least("edge_bytes", edge_bytes, 1)
     check_choice("method", method, _METHODS)
     memory, working = check_bytes("memory_bytes", memory_bytes), check_bytes("working_bytes", working_bytes, 0)
-    sizes = _Sizes(num_nodes, row_bytes * (2 if learnt else 1), num_edges * edge_bytes, working)
+    if state_bytes is not None:
+        check_at_least("state_bytes", state_bytes, 1)
+        if not learnt:
+            raise ValueError(f"state_bytes is {state_bytes}, but only learnt rows have a state; pass learnt=True")
+    state = (row_bytes if state_bytes is None else state_bytes) if learnt else 0
+    sizes = _Sizes(num_nodes, row_bytes + state, num_edges * edge_bytes, working)
     wanted, limit = sizes.most_partitions(check_bytes("disk_read_bytes", disk_read_bytes), max_partitions)
     settings = list(_settings(wanted, min(max_partitions, num_nodes), odd=method == "balanced"))
     for num_logical, p in settings:

@@ -127,7 +127,8 @@ def _loss(
         mask = false_negatives(pairs.to(known.device), known).to(h.device)
         masks = mask.split([s.negative.shape[1] for s in scores], dim=1)
     losses = [loss_fn(s.positive, s.negative, mask=m, reduction="none") for s, m in zip(scores, masks, strict=True)]
-    return torch.stack([loss.sum() for loss in losses]).sum() / divisor
+    dtypes = [torch.promote_types(loss.dtype, torch.float32) for loss in losses]
+    return torch.stack([loss.sum(dtype=dtype) for loss, dtype in zip(losses, dtypes, strict=True)]).sum() / divisor
 
 
 def _parts_and_batches(pairs: Any, micro: Any) -> tuple[list[EdgeBatch], list[MiniBatch]]:
