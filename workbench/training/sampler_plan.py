@@ -1,7 +1,7 @@
 """`plan_sampler`: one number of micro-batches for all batches of a sampler, planned on a few of them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -136,11 +136,16 @@ def plan_sampler(
     check_at_least("num_batches", num_batches, 1)
     if not 0 <= share < 1:
         raise ValueError(f"share is {share!r}; it must be a fraction from 0 to less than 1, such as 0.01 for 1 %")
-    structures = [structure_of(batch) for batch in islice(batches, num_batches)]
-    structures = [mb for mb in structures if mb.num_seeds]
-    if not structures:
+    structures: list[MiniBatch] = []
+    largest: MiniBatch | None = None  # the only one whose model is run, and whose data is kept for it
+    for batch in islice(batches, num_batches):
+        mb = structure_of(batch)
+        if mb.num_seeds:
+            structures.append(replace(mb, carried=None))
+            largest = mb if largest is None or work(mb) > work(largest) else largest
+    if largest is None:
         raise ValueError("batches is empty; pass the batches to plan on, such as workbench.batches(graph, ids, …)")
-    estimator = estimator_for(setup, max(structures, key=work))
+    estimator = estimator_for(setup, largest)
     wholes = tuple(estimator(mb) for mb in structures)
     budget = Budget(capacity_bytes, margin, max(whole.error or 0.0 for whole in wholes))
     names = [method] if method else ["cluster"] * (node_parts is not None) + ["fast", "auto"]
