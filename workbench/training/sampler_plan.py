@@ -137,12 +137,10 @@ def plan_sampler(
     if not 0 <= share < 1:
         raise ValueError(f"share is {share!r}; it must be a fraction from 0 to less than 1, such as 0.01 for 1 %")
     structures: list[MiniBatch] = []
-    largest: MiniBatch | None = None  # the only one whose model is run, and whose data is kept for it
-    for batch in islice(batches, num_batches):
-        mb = structure_of(batch)
-        if mb.num_seeds:
-            structures.append(replace(mb, carried=None))
-            largest = mb if largest is None or work(mb) > work(largest) else largest
+    largest: MiniBatch | None = None  # the model is run on this one alone, so that no other keeps its data
+    for mb in filter(lambda mb: mb.num_seeds, map(structure_of, islice(batches, num_batches))):
+        structures.append(replace(mb, carried=None))
+        largest = mb if largest is None or work(mb) > work(largest) else largest
     if largest is None:
         raise ValueError("batches is empty; pass the batches to plan on, such as workbench.batches(graph, ids, …)")
     estimator = estimator_for(setup, largest)
@@ -152,10 +150,8 @@ def plan_sampler(
     plans = []
     for name in names:
         partitioner = Partitioner(name, seed=seed, node_parts=node_parts if name == "cluster" else None)
-        planner = _Planner(estimator, tuple(structures), wholes, budget, partitioner)
-        plans.append(planner.plan(int(share * len(structures))))
-    least = min(work_of_parts for work_of_parts, _ in plans)
-    return next(plan for work_of_parts, plan in plans if work_of_parts <= _MORE_WORK * least)
+        plans.append(_Planner(estimator, tuple(structures), wholes, budget, partitioner).plan(int(share * len(wholes))))
+    return next(plan for work_of_all, plan in plans if work_of_all <= _MORE_WORK * min(least for least, _ in plans))
 
 
 def _upper_bound(events: int, trials: int, risk: float) -> float:
