@@ -1,7 +1,7 @@
 """`plan_sampler`: one number of micro-batches for all batches of a sampler, planned on a few of them."""
 
 from collections.abc import Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from itertools import islice
 from typing import Any
@@ -136,21 +136,22 @@ def plan_sampler(
     check_at_least("num_batches", num_batches, 1)
     if not 0 <= share < 1:
         raise ValueError(f"share is {share!r}; it must be a fraction from 0 to less than 1, such as 0.01 for 1 %")
-    structures = [structure_of(batch) for batch in islice(batches, num_batches)]
-    structures = [mb for mb in structures if mb.num_seeds]
-    if not structures:
+    structures: list[MiniBatch] = []
+    largest: MiniBatch | None = None  # the model is run on this one alone, so that no other keeps its data
+    for mb in filter(lambda mb: mb.num_seeds, map(structure_of, islice(batches, num_batches))):
+        structures.append(replace(mb, carried=None))
+        largest = mb if largest is None or work(mb) > work(largest) else largest
+    if largest is None:
         raise ValueError("batches is empty; pass the batches to plan on, such as workbench.batches(graph, ids, …)")
-    estimator = estimator_for(setup, max(structures, key=work))
+    estimator = estimator_for(setup, largest)
     wholes = tuple(estimator(mb) for mb in structures)
     budget = Budget(capacity_bytes, margin, max(whole.error or 0.0 for whole in wholes))
     names = [method] if method else ["cluster"] * (node_parts is not None) + ["fast", "auto"]
     plans = []
     for name in names:
         partitioner = Partitioner(name, seed=seed, node_parts=node_parts if name == "cluster" else None)
-        planner = _Planner(estimator, tuple(structures), wholes, budget, partitioner)
-        plans.append(planner.plan(int(share * len(structures))))
-    least = min(work_of_parts for work_of_parts, _ in plans)
-    return next(plan for work_of_parts, plan in plans if work_of_parts <= _MORE_WORK * least)
+        plans.append(_Planner(estimator, tuple(structures), wholes, budget, partitioner).plan(int(share * len(wholes))))
+    return next(plan for work_of_all, plan in plans if work_of_all <= _MORE_WORK * min(least for least, _ in plans))
 
 
 def _upper_bound(events: int, trials: int, risk: float) -> float:

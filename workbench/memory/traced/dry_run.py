@@ -15,10 +15,10 @@ from workbench.core.minibatch import MiniBatch
 from workbench.interop.pyg_parts import rows_not_read
 from workbench.memory.optimizer import OPTIMIZERS
 from workbench.memory.traced.trace import AllocationRecorder, AllocationTrace
+from workbench.memory.traced.trial_labels import class_labels, find_labels, rows_of
 from workbench.meter.training_state import allocated_bytes, parameter_tensors, state_tensors
 from workbench.nn.inputs import Inputs
 from workbench.nn.losses import LossFunction, SeedLoss
-from workbench.nn.outputs import describe, first_tensor
 from workbench.nn.signature import default_forward, model_device
 
 _WINDOW_STRIDE = 7919  # a prime, so that windows of batches of different sizes begin at different rows
@@ -56,7 +56,7 @@ class DryRun:
         self.device = model_device(model) or torch.device("cpu")
         self._call = default_forward(self.model)
         self._in_dim, self._seed = in_dim, seed
-        self._seed_loss, self._labels_for = SeedLoss.of(loss_fn, "mean"), _class_labels
+        self._seed_loss, self._labels_for = SeedLoss.of(loss_fn, "mean"), class_labels
         floating = (p.dtype for p in self.model.parameters() if p.is_floating_point())
         self._dtype = next(floating, torch.get_default_dtype())
         self.gradient_bytes = self.update_bytes = 0
@@ -72,7 +72,7 @@ class DryRun:
         self._draw_rows(mb.num_inputs)
         with self._isolated(mb):
             on_device = replace(mb, parent=None).to(self.device)
-            self._labels_for = self._find_labels(self._forward(on_device, self._features(mb)))
+            self._labels_for = find_labels(self._seed_loss, self._forward(on_device, self._features(mb)))
             self._step(on_device, AllocationRecorder(self.device.type))
             self.gradient_bytes = allocated_bytes(p.grad for p in self.model.parameters())
             self._optimizer.step()
@@ -99,7 +99,7 @@ class DryRun:
     @property
     def keeps_labels(self) -> bool:
         """Whether the labels of the whole batch are on the device during a step: classes, on the CPU."""
-        return self._labels_for is _class_labels and self.device.type == "cpu"
+        return self._labels_for is class_labels and self.device.type == "cpu"
 
     def fixed_bytes(self) -> dict[str, int]:
         """Bytes by term allocated before a step: parameters with buffers, and optimizer state."""
@@ -183,20 +183,9 @@ class DryRun:
 
     def _loss(self, out: Any, recorder: AllocationRecorder, labels: Tensor | None) -> Tensor:
         recorder.term = "labels"
-        labels = self._labels_for(_rows_of(out)) if labels is None else labels
+        labels = self._labels_for(rows_of(out)) if labels is None else labels
         recorder.term = "loss"
         return self._seed_loss(out, labels) * 0.5
-
-    def _find_labels(self, out: Any) -> Callable[[Tensor], Tensor]:
-        """Find a kind of labels that the loss function accepts."""
-        error: Exception | None = None
-        for labels_for in (_class_labels, _values_per_output, _value_per_seed):
-            try:
-                self._seed_loss(out, labels_for(_rows_of(out)))
-                return labels_for
-            except Exception as refused:  # a user's loss function may raise anything
-                error = error or refused
-        raise ValueError(f"loss_fn accepts neither class labels nor values for an output of {describe(out)}: {error}")
 
     @contextmanager
     def _isolated(self, mb: MiniBatch) -> Iterator[None]:
@@ -245,21 +234,3 @@ def _copy_model_and_optimizer(
     check_choice("optimizer", str(optimizer), OPTIMIZERS)
     kind, trainable = OPTIMIZERS[str(optimizer)], [p for p in copied.parameters() if p.requires_grad]
     return copied, kind(trainable)  # pyright: ignore[reportCallIssue] (all of these kinds have defaults)
-
-
-def _rows_of(out: Any) -> Tensor:
-    """The tensor of an output whose rows are the seeds: the first."""
-    first = first_tensor(out)
-    return torch.empty(0) if first is None else first
-
-
-def _class_labels(out: Tensor) -> Tensor:
-    return torch.zeros(out.shape[0], dtype=torch.int64)
-
-
-def _values_per_output(out: Tensor) -> Tensor:
-    return torch.zeros(out.shape, dtype=out.dtype)
-
-
-def _value_per_seed(out: Tensor) -> Tensor:
-    return torch.zeros(out.shape[0], dtype=out.dtype)
