@@ -112,8 +112,14 @@ def known_inexact(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
         if is_batch_statistic(module):
             owner = statistic_owner(model, name)
             yield owner, model.get_submodule(owner)
-        elif is_cached(module) or any(is_inexact(module) for is_inexact, _ in _entries(module)):
+        elif is_known_inexact(module):
             yield name, module
+
+
+def is_known_inexact(module: nn.Module) -> bool:
+    """Return whether a module, without those inside of it, is inexact by its class, options and mode."""
+    is_listed = any(is_inexact(module) for is_inexact, _ in _entries(module))
+    return is_listed or is_cached(module) or is_batch_statistic(module)
 
 
 def statistic_owner(model: nn.Module, name: str) -> str:

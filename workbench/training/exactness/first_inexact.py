@@ -2,7 +2,7 @@
 
 from torch import Tensor, nn
 
-from workbench.interop.layer_advice import is_batch_statistic, is_layer, statistic_owner
+from workbench.interop.layer_advice import is_batch_statistic, is_known_inexact, is_layer, statistic_owner
 from workbench.training.exactness.trial import Trial, seed_positions
 
 
@@ -15,9 +15,9 @@ def first_inexact(model: nn.Module, trial: Trial, tolerance: float) -> str:
         tolerance: largest difference, relative to the largest value.
 
     Returns:
-        The name of the module in the model: the innermost one that is a layer or normalization, or a module of the
-        user's; "" is the model itself: what differs is computed between its modules, or in the backward pass. Batch
-        statistics inside a layer are named even if they are those of its edges, of which none is a seed's.
+        The name of the innermost such module in the model; "" is the model itself: what differs is computed between its
+        modules, or in the backward pass. Batch statistics inside a layer are named even if they are those of its edges,
+        of which none is a seed's.
     """
     modules, calls = dict(model.named_modules()), [call.module for call in trial.whole.calls]
     if any([call.module for call in part.calls] != calls for part in trial.parts):
@@ -52,16 +52,17 @@ def _enclosing(name: str) -> list[str]:
 
 
 def _can_be_named(name: str, modules: dict[str, nn.Module], arguments: list[Tensor]) -> bool:
-    """Whether a module is the user's, a layer or normalization, or inside a layer one that maps rows of nodes.
+    """Whether a module is to blame, rather than a layer of DGL or PyG around it.
 
-    A library's layer consists of modules that read rows of edges, such as sums by destination: these differ, but what
-    is inexact is the layer that calls them.
+    Such a layer consists of modules that read rows of edges, such as sums by destination, or that it calls on other
+    edges than it was called on: these differ, but what is inexact is the layer. Inside of it, a module is to blame that
+    is known to be inexact, is the user's own, or is torch's and reads rows of nodes.
     """
     library = type(modules[name]).__module__.partition(".")[0]
     is_inside = any(is_layer(modules[outer]) for outer in _enclosing(name)[1:])
-    if not is_inside or is_layer(modules[name]) or library not in ("torch", "torch_geometric", "dgl"):
+    if not is_inside or library not in ("torch", "torch_geometric", "dgl"):
         return True
-    return library == "torch" and bool(arguments)
+    return is_known_inexact(modules[name]) or (library == "torch" and bool(arguments))
 
 
 def _differs(trial: Trial, position: int, field: str, tolerance: float) -> bool:
