@@ -160,7 +160,15 @@ def cases(dgl_nn) -> dict[str, list[Case]]:
         ],
         "SGConv": [Case("warned", lambda: n.SGConv(D, D, 1, **ZERO), **WHOLE)],
         "TAGConv": [Case("warned", lambda: n.TAGConv(D, D, 1), **WHOLE)],
-        "TWIRLSConv": [Case("warned", lambda: n.TWIRLSConv(D, D, D, 1), **WHOLE, dtype=torch.float32)],
+        "TWIRLSConv": [
+            Case(
+                "warned",
+                lambda: n.TWIRLSConv(D, D, D, 1),
+                **WHOLE,
+                dtype=torch.float32,
+                named="TWIRLSUnfoldingAndAttention",
+            )
+        ],
         "TWIRLSUnfoldingAndAttention": [
             Case(
                 "warned",

@@ -24,7 +24,7 @@ SAMPLERS: dict[str, Any] = {
     "dense": wb.DenseSampler([6, 6], edge_ids=True),
     "full": wb.FullNeighborSampler(2, edge_ids=True),
 }
-MAX_INPUTS = 6000
+MAX_INPUTS = 1500
 
 
 @cache
