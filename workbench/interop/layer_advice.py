@@ -67,7 +67,15 @@ _KNOWN: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
 _NORMALIZED = ("GCNConv", "GCN2Conv", "APPNP", "LGConv", "FAConv", "TAGConv", "PDNConv", "DNAConv")
 _ALWAYS_NORMALIZED = ("SGConv", "SSGConv", "ARMAConv", "MixHopConv", "ChebConv")  # without a `normalize`
 _KNOWN |= dict.fromkeys([(_PYG, name) for name in (*_NORMALIZED, *_ALWAYS_NORMALIZED)], (_normalizes, _BY_GCN_NORM))
-_DGL_NORMALIZED = ("SGConv", "TAGConv", "APPNPConv", "GCN2Conv", "ChebConv", "TWIRLSConv", "TWIRLSUnfoldingAndAttention")
+_DGL_NORMALIZED = (
+    "SGConv",
+    "TAGConv",
+    "APPNPConv",
+    "GCN2Conv",
+    "ChebConv",
+    "TWIRLSConv",
+    "TWIRLSUnfoldingAndAttention",
+)
 _KNOWN |= dict.fromkeys([(_DGL, name) for name in _DGL_NORMALIZED], (_always, _ACROSS))
 _GRAPH_WIDE = ("DirGNNConv", "GraphNorm", "GraphSizeNorm", "MeanSubtractionNorm", "PairNorm", "GPSConv")
 _KNOWN |= dict.fromkeys([(_PYG, name) for name in _GRAPH_WIDE], (_always, _ACROSS))

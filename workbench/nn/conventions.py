@@ -7,8 +7,8 @@
 | PyG's, per layer | `model(x, adjs=…)` |
 | PyG's, one sample per node | `model(x, edge_index=…)`, whose outputs for the seeds are returned |
 
-The two parameters of a module with layers of PyG may have any names and come in either order: features are what is named
-so or comes first, and the other one is `adjs` if `forward` goes through it layer by layer, else `edge_index`.
+The two parameters of a module with layers of PyG may have any names and come in either order: features are what is
+named so or comes first, and the other one is `adjs` if `forward` goes through it layer by layer, else `edge_index`.
 
 Edge data of a batch that was converted from DGL is in the blocks' `edata`; from PyG, and from DGL too, it is passed to
 parameters of its name (`edge_attr`), one value per layer except with `edge_index` or a single block. A required
@@ -35,7 +35,20 @@ _BLOCKS = ("blocks", "mfgs", "bipartites", "graphs")
 _WEIGHTS = ("edge_weight", "edge_weights", "eweight")
 _TYPES = ("edge_type", "edge_types", "etype", "etypes")
 
-_FEATURES = ("x", "h", "z", "feat", "feats", "features", "feature", "input", "inputs", "node_feat", "node_features", "xs")
+_FEATURES = (
+    "x",
+    "h",
+    "z",
+    "feat",
+    "feats",
+    "features",
+    "feature",
+    "input",
+    "inputs",
+    "node_feat",
+    "node_features",
+    "xs",
+)
 _EDGES = ("edge_index", "edge_idx", "edges", "edge", "ei", "e", "edge_list", "edge_indices", "index", "adj", "adj_t")
 _LAYERS = ("adjs", "adj_list", "edge_index_list", "edge_indexes", "hops")
 _PYG_WEIGHTS = ("edge_weight", "edge_weights", "ew", "weight", "weights", "w")
@@ -151,7 +164,8 @@ def _pyg_names(model: nn.Module, parameters: Mapping[str, inspect.Parameter]) ->
     form = "adjs" if edges in _LAYERS or _goes_through(model, edges) else "edge_index"
     renamed = {"x": features, form: edges}
     for field, aliases in (("edge_weight", _PYG_WEIGHTS), ("edge_type", _PYG_TYPES)):
-        renamed |= {field: name for name in aliases if name in parameters and name not in (features, edges)}
+        found = next((name for name in aliases if name in parameters and name not in (features, edges)), None)
+        renamed |= {} if found is None else {field: found}
     return renamed
 
 

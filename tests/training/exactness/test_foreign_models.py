@@ -21,7 +21,9 @@ class Stack(nn.Module):
 
     def __init__(self, kind: str = "GCNConv", **options: Any) -> None:
         super().__init__()
-        self.layers = nn.ModuleList(getattr(pytest.importorskip("torch_geometric.nn"), kind)(4, 4, **options) for _ in "ab")
+        self.layers = nn.ModuleList(
+            getattr(pytest.importorskip("torch_geometric.nn"), kind)(4, 4, **options) for _ in "ab"
+        )
 
     def apply_all(self, x: Tensor, edge_index: Tensor) -> Tensor:
         for layer in self.layers:

@@ -107,7 +107,13 @@ def cases(dgl_nn) -> dict[str, list[Case]]:
         ],
         "EdgeConv": [
             Case("exact", lambda: n.EdgeConv(D, D, **ZERO)),
-            Case("warned", lambda: n.EdgeConv(D, D, batch_norm=True, **ZERO), None, "batch_norm=True", named="BatchNorm1d"),
+            Case(
+                "warned",
+                lambda: n.EdgeConv(D, D, batch_norm=True, **ZERO),
+                None,
+                "batch_norm=True",
+                named="BatchNorm1d",
+            ),
         ],
         "EdgeGATConv": [Case("exact", lambda: n.EdgeGATConv(D, EDGE_WIDTH, D // 2, 2, **ZERO), with_edge_attr)],
         "EdgeWeightNorm": [Case("computes edge weights; call it on the whole batch and split these")],

@@ -17,8 +17,8 @@ LIBRARIES = {
 HEAD = """# Layers of DGL and PyG in micro-batches
 
 Gradients accumulated over micro-batches equal those of the whole batch if a node's output depends on its neighbourhood
-alone. These tables state what `workbench.check_exact(model, batch)` says of every layer and normalization, on batches of
-dense and of sparse graphs; `tests/training/foreign/` compares it with measured gradients, and on five real graphs.
+alone. These tables state what `workbench.check_exact(model, batch)` says of every layer and normalization, on batches
+of dense and of sparse graphs; `tests/training/foreign/` compares it with measured gradients, and on five real graphs.
 
 - *exact*: outputs and gradients of the parts equal the whole batch's to 10⁻⁸ in float64 (10⁻⁵ in float32).
 - *warned*: they differ. `check_exact` names the module, which may be one inside the layer, and `train_step`,

@@ -75,7 +75,9 @@ def _lend(
     given["_buffers"] = buffers
     given["_forward_hooks"] = module._forward_hooks.copy()
     stateful = recurrent or any(buffer is not None for buffer in buffers.values())
-    is_kept = {"given": not isinstance(module, nn.modules.dropout._DropoutNd), "stateful": stateful, "eval": False}[modes]
+    is_kept = {"given": not isinstance(module, nn.modules.dropout._DropoutNd), "stateful": stateful, "eval": False}[
+        modes
+    ]
     given["training"] = module.training and is_kept
     if recurrent:
         given["dropout"] = 0.0

@@ -17,7 +17,7 @@ from workbench.interop.layer_advice import exact_alternative, known_inexact
 from workbench.memory.traced.feature_width import candidate_widths
 from workbench.nn.gnn import GNN
 from workbench.nn.inputs import Inputs
-from workbench.nn.signature import Forward, possible_forwards, model_device
+from workbench.nn.signature import Forward, model_device, possible_forwards
 from workbench.training.arguments import check_model
 from workbench.training.exactness.borrowed_model import MODES, borrowed_model, random_state
 from workbench.training.exactness.first_inexact import first_inexact
@@ -96,8 +96,8 @@ def check_exact(
     elsewhere, or modifies in place, is not put back. Models from `build_model` are known and not run. Of a model that
     can't be tried, modules that are known to be inexact are found by their class and options.
 
-    The price is that of 8 forward and backward passes on a few dozen nodes, whatever the size of the batch. A model that
-    is inexact costs 4 more, and one split of the batch: where its seeds share no nodes, or the parts have all rows of
+    The price is that of 8 forward and backward passes on a few dozen nodes, whatever the size of the batch. An inexact
+    model may cost 8 more, and one split of the batch: where its seeds share no nodes, or the parts have all rows of
     the nodes that they read, some layers are exact that are not in other batches. `train_step`, `accumulate` and
     `micro_batches` pay it once per model.
 
@@ -339,7 +339,7 @@ def _trial(subject: _Subject, dtype: torch.dtype | None, wiring: Wiring, *, rand
     rows = Inputs(
         *(_taken_rows(t, mb, small, device, dtype, randomised) for t in (subject.rows.x, subject.rows.aggregated))
     )
-    small = SmallBatch(*(t.to(device) for t in small))
+    small = SmallBatch(small.mb.to(device), small.rows.to(device), small.part.to(device))
     with warnings.catch_warnings(action="ignore"), _uncompiled():
         before, trial, is_random = random_state(model), None, True
         for modes in MODES:  # the first in which nothing is random, so that runs can be compared

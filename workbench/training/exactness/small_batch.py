@@ -225,7 +225,7 @@ def _block(
 
 
 def _row_edges(block: Block, row: Tensor, layout: _Layout, wiring: Wiring) -> tuple[Tensor, Tensor]:
-    """Degrees of rows of the small batch, and the positions in a large block of the edges whose attributes they have."""
+    """Degrees of rows, and for each edge the position in a large block of the one whose attributes it has."""
     actual = block.in_degrees()
     if wiring.degrees is None:
         of = row % max(1, block.num_dst)
