@@ -15,10 +15,8 @@ parameters of its name (`edge_attr`), one value per layer except with `edge_inde
 parameter of another name gets the only column, if exactly one of each is left.
 """
 
-import dis
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from types import CodeType
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -27,6 +25,8 @@ from workbench.core.minibatch import MiniBatch
 from workbench.interop.pyg import layers_to_pyg
 from workbench.interop.pyg_forms import has_one_sample_per_node
 from workbench.interop.pyg_parts import edge_rows, node_rows
+from workbench.nn.forward_code import names_in
+from workbench.nn.pyg_parameters import pyg_names
 
 BATCH_ARGUMENTS = ("node_ids", "step")
 
@@ -34,26 +34,6 @@ _ONE_BLOCK = ("block", "mfg", "bipartite", "graph", "g")
 _BLOCKS = ("blocks", "mfgs", "bipartites", "graphs")
 _WEIGHTS = ("edge_weight", "edge_weights", "eweight")
 _TYPES = ("edge_type", "edge_types", "etype", "etypes")
-
-_FEATURES = (
-    "x",
-    "h",
-    "z",
-    "feat",
-    "feats",
-    "features",
-    "feature",
-    "input",
-    "inputs",
-    "node_feat",
-    "node_features",
-    "xs",
-)
-_EDGES = ("edge_index", "edge_idx", "edges", "edge", "ei", "e", "edge_list", "edge_indices", "index", "adj", "adj_t")
-_LAYERS = ("adjs", "adj_list", "edge_index_list", "edge_indexes", "hops")
-_PYG_WEIGHTS = ("edge_weight", "edge_weights", "ew", "weight", "weights", "w")
-_PYG_TYPES = ("edge_type", "edge_types", "et", "etype", "etypes")
-_THROUGH = ("zip", "enumerate", "len", "reversed", "iter", "list")  # functions that a list of layers is passed to
 
 # Names that a module's forward uses: attributes of the library's blocks, or of DGL's.
 _OF_BLOCKS = {"indptr", "destinations", "num_src", "num_dst", "edge_ids", "to_dgl", "to_pyg", "MiniBatch"}
@@ -90,108 +70,11 @@ def convention_of(model: nn.Module) -> Convention:
             return _renamed_convention(parameters, {"x": _features(parameters), name: name})
     if _reads_dgl_blocks(model, parameters):
         return Convention("dgl_blocks, x", lambda mb, x: _dgl_call(parameters, mb, x))
-    renamed = _pyg_names(model, parameters)
+    renamed = pyg_names(model, parameters)
     if renamed is not None:
         return _renamed_convention(parameters, renamed)
     names = accepted_batch_arguments(parameters)
     return Convention("blocks, x", lambda mb, x: ((mb.blocks, x), {name: getattr(mb, name) for name in names}))
-
-
-def other_conventions(model: nn.Module) -> Iterator[Convention]:
-    """Yield calls of a model with two arguments, or a batch of PyG alone, that `convention_of` does not choose.
-
-    They are for a trial, which goes on to the next one if a call fails.
-
-    Args:
-        model: a module, without the wrapper of `torch.compile` or data parallelism.
-    """
-    packages = _packages(model)
-    if "torch_geometric" in packages:
-        yield Convention("x, edges by position", lambda mb, x: ((x, _edge_index(mb)), {}), _of_seeds)
-        yield Convention("edges, x by position", lambda mb, x: ((_edge_index(mb), x), {}), _of_seeds)
-        yield Convention("x, layers by position", lambda mb, x: ((x, mb.to_pyg().adjs), {}))
-        yield Convention("x, batch", lambda mb, x: ((x, _pyg_batch(mb, x)), {}), _of_seeds)
-        yield Convention("batch", lambda mb, x: ((_pyg_batch(mb, x),), {}), _of_seeds)
-    if "dgl" in packages:
-        yield Convention("x, dgl_blocks", lambda mb, x: ((x, mb.to_dgl()), {}))
-        yield Convention("dgl_block, x", lambda mb, x: ((_only(mb.to_dgl()), x), {}))
-        yield Convention("x, dgl_block", lambda mb, x: ((x, _only(mb.to_dgl())), {}))
-        yield Convention("dgl_blocks", lambda mb, _: ((mb.to_dgl(),), {}))
-    yield Convention("x, blocks", lambda mb, x: ((x, mb.blocks), {}))
-
-
-def _only(blocks: list[Any]) -> Any:
-    (block,) = blocks
-    return block
-
-
-def _edge_index(mb: MiniBatch) -> Tensor:
-    check_one_sample_per_node(mb)
-    return mb.to_pyg().edge_index
-
-
-def _pyg_batch(mb: MiniBatch, x: Any) -> Any:
-    """A batch of PyG with its features and all attributes that it carries."""
-    batch = mb.to_pyg()
-    for name, rows in node_rows(mb).items():
-        setattr(batch, name, rows())
-    if getattr(batch, "edge_index", None) is not None:
-        for name, per_layer in edge_rows(mb).items():
-            setattr(batch, name, per_layer()[0])
-    batch.x = x
-    return batch
-
-
-def _packages(model: nn.Module) -> set[str]:
-    """The packages of a model's modules and of the classes that they are derived from."""
-    return {kind.__module__.partition(".")[0] for module in model.modules() for kind in type(module).__mro__}
-
-
-def _pyg_names(model: nn.Module, parameters: Mapping[str, inspect.Parameter]) -> dict[str, str] | None:
-    """Map `x`, `edge_index` or `adjs`, and fields of edges to the names that a module with PyG's layers has for them.
-
-    Returns:
-        None if the module has no such layers, or fewer than two parameters that it requires.
-    """
-    required = [name for name, p in parameters.items() if _is_required(p) and p.kind in _POSITIONAL]
-    if "torch_geometric" not in _packages(model) or "workbench" in _packages(model) or len(required) < 2:
-        return None
-    first, second = required[:2]
-    edges_first = first not in _FEATURES and (second in _FEATURES or first in (*_EDGES, *_LAYERS))
-    features, edges = (second, first) if edges_first else (first, second)
-    if edges in (*_BLOCKS, *_ONE_BLOCK, "batch", "data"):
-        return None
-    form = "adjs" if edges in _LAYERS or _goes_through(model, edges) else "edge_index"
-    renamed = {"x": features, form: edges}
-    for field, aliases in (("edge_weight", _PYG_WEIGHTS), ("edge_type", _PYG_TYPES)):
-        found = next((name for name in aliases if name in parameters and name not in (features, edges)), None)
-        renamed |= {} if found is None else {field: found}
-    return renamed
-
-
-_POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
-
-
-def _goes_through(model: nn.Module, name: str) -> bool:
-    """Whether a module's `forward` iterates over a parameter, or reads it at a position that is not a constant."""
-    code = getattr(inspect.getattr_static(type(model), "forward", None), "__code__", None)
-    function = None
-    instructions = [] if code is None else list(dis.get_instructions(code))
-    for this, following in zip(instructions, [*instructions[1:], None], strict=True):
-        if this.opname.startswith("LOAD_GLOBAL"):
-            function = this.argval
-        elif this.opname.startswith("CALL"):
-            function = None
-        if this.opname.startswith("LOAD_FAST") and this.argval == name and following is not None:
-            is_subscript = following.opname.startswith("LOAD_FAST") and _subscripts(instructions, this)
-            if following.opname == "GET_ITER" or function in _THROUGH or is_subscript:
-                return True
-    return False
-
-
-def _subscripts(instructions: list[dis.Instruction], this: dis.Instruction) -> bool:
-    position = instructions.index(this)
-    return len(instructions) > position + 2 and instructions[position + 2].opname == "BINARY_SUBSCR"
 
 
 def _renamed_convention(parameters: Mapping[str, inspect.Parameter], renamed: dict[str, str]) -> Convention:
@@ -206,7 +89,7 @@ def _renamed_convention(parameters: Mapping[str, inspect.Parameter], renamed: di
         return _by_position(parameters, by_name)
 
     name = "x, edge_index" if "edge_index" in renamed else "x, adjs"
-    return Convention(name, arguments, _of_seeds if "edge_index" in renamed else lambda out, _: out)
+    return Convention(name, arguments, of_seeds if "edge_index" in renamed else lambda out, _: out)
 
 
 def _by_position(parameters: Mapping[str, inspect.Parameter], given: dict[str, Any]) -> Call:
@@ -229,25 +112,10 @@ def _reads_dgl_blocks(model: nn.Module, parameters: Mapping[str, inspect.Paramet
     annotations = [str(parameter.annotation).lower() for parameter in parameters.values()]
     if "workbench" in packages or any("workbench" in text for text in annotations):
         return False
-    names = {name for module in model.modules() for name in _names_in(module)}
+    names = {name for module in model.modules() for name in names_in(module)}
     if names & _OF_BLOCKS:
         return False
     return "dgl" in packages or bool(names & _OF_DGL) or any("dgl" in text for text in annotations)
-
-
-def _names_in(module: nn.Module) -> Iterator[str]:
-    """Names of attributes and functions in the code of a user's `forward`."""
-    forward = inspect.getattr_static(type(module), "forward", None)  # that of a scripted module can't be read otherwise
-    code = getattr(forward, "__code__", None)
-    if code is not None and type(module).__module__.partition(".")[0] not in ("torch", "dgl", "torch_geometric"):
-        yield from _names_of(code)
-
-
-def _names_of(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names_of(constant)
 
 
 def _dgl_call(parameters: Mapping[str, inspect.Parameter], mb: MiniBatch, x: Any) -> Call:
@@ -345,10 +213,15 @@ def _is_required(parameter: inspect.Parameter) -> bool:
     return parameter.default is parameter.empty
 
 
-def _of_seeds(out: Any, mb: MiniBatch) -> Any:
-    """The seeds' rows of an output with a row per node of the batch."""
+def of_seeds(out: Any, mb: MiniBatch) -> Any:
+    """Return the seeds' rows of an output with a row per node of the batch.
+
+    Args:
+        out: the output, or several.
+        mb: the batch.
+    """
     if isinstance(out, tuple | list):
-        return type(out)(_of_seeds(value, mb) for value in out)
+        return type(out)(of_seeds(value, mb) for value in out)
     return out[: mb.num_seeds] if isinstance(out, Tensor) and out.dim() and len(out) > mb.num_seeds else out
 
 

@@ -11,8 +11,9 @@ from torch import Tensor, nn
 
 from workbench.core.minibatch import MiniBatch
 from workbench.interop.layer_advice import cached_layers
-from workbench.nn.conventions import Convention, convention_of, other_conventions
+from workbench.nn.conventions import Convention, convention_of
 from workbench.nn.inputs import Inputs
+from workbench.nn.other_conventions import other_conventions
 
 Forward = Callable[[MiniBatch, Inputs], Any]
 """Calls a model: maps a micro-batch and its inputs, both on the model's device, to the model's output."""

@@ -1,86 +1,27 @@
 """Checks that a model computes the same in micro-batches as on the whole batch, and names the module that does not."""
 
-import sys
-import warnings
 from collections.abc import Iterator
-from contextlib import AbstractContextManager, nullcontext
-from dataclasses import dataclass
 from typing import Any
 
 import torch
 from torch import Tensor, nn
-from torch.utils._pytree import tree_map
 
 from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 from workbench.interop.layer_advice import exact_alternative, known_inexact
 from workbench.memory.traced.feature_width import candidate_widths
-from workbench.nn.gnn import GNN
 from workbench.nn.inputs import Inputs
-from workbench.nn.signature import Forward, model_device, possible_forwards
+from workbench.nn.signature import Forward, possible_forwards
 from workbench.training.arguments import check_model
-from workbench.training.exactness.borrowed_model import MODES, borrowed_model, random_state
+from workbench.training.exactness.attempts import INEXACT, Subject, trials_of, try_wiring
 from workbench.training.exactness.first_inexact import first_inexact
-from workbench.training.exactness.small_batch import (
-    APART,
-    COMMON_LEAVES,
-    OF_ITS_DEGREES,
-    WIRINGS,
-    Overlap,
-    SmallBatch,
-    Wiring,
-    overlap,
-    small_batch,
-)
-from workbench.training.exactness.trial import Trial, UndecidedError, try_model
+from workbench.training.exactness.result import Exactness, inexact_by_class, known_model
+from workbench.training.exactness.small_batch import APART, COMMON_LEAVES, WIRINGS, small_batch
+from workbench.training.exactness.trial import Trial, UndecidedError
 
 _EXACT = {torch.float64: 1e-11, torch.float32: 1e-5}
 """The largest deviation that rounding explains, by dtype; rounding of 16 bits would hide what layers do."""
-_INEXACT = {torch.float64: 1e-8, torch.float32: 1e-3, torch.bfloat16: 0.2, torch.float16: 0.1}
-"""A deviation that it does not explain."""
-_PARTS_OF_BATCH = 4
 _MAX_WIDE_BYTES = 1 << 24  # larger parameters are not copied, so that the trial fits wherever a step does
-_USED_BY_OWN = {
-    nn.Linear,
-    nn.ReLU,
-    nn.ELU,
-    nn.LayerNorm,
-    nn.BatchNorm1d,
-    nn.Identity,
-    nn.LSTM,
-    nn.ModuleList,
-    nn.Sequential,
-}
-
-
-@dataclass(frozen=True)
-class Exactness:
-    """Whether the parts of a batch compute the same as the whole batch.
-
-    Args:
-        exact: True if they do, False if they do not, None if it can't be decided, or if it is not so of this batch, but
-            of others: then `kind` is set.
-        deviation: largest deviation of outputs (relative to the largest output) and of gradients (of their norms),
-            where it was measured.
-        module: name in the model of the first module that is inexact; "" for the model itself.
-        kind: name of the module's class; "" if no module was found to be inexact.
-        reason: why the model is inexact, and what to use instead; or why it can't be decided.
-    """
-
-    exact: bool | None
-    deviation: float | None = None
-    module: str = ""
-    kind: str = ""
-    reason: str = ""
-
-    def __str__(self) -> str:
-        if self.exact is not False:
-            return "exact" if self.exact else f"undecided: {self.reason}"
-        measured = "" if self.deviation is None else f" (a relative deviation of {self.deviation:.1g} on a small batch)"
-        return (
-            f"{self.kind}{f' ({self.module})' if self.module else ''} makes gradients of micro-batches differ from the "
-            f"whole batch's{measured}: {self.reason}"
-        )
 
 
 def check_exact(
@@ -146,66 +87,28 @@ def check_parts(
     check_model(model)
     mb = _as_minibatch(batch)
     refuse_halo(mb.exchanges, "checked")
-    known = _known(model)
+    known = known_model(model)
     if known is not None:
         return known
     refusal = _refusal(model, mb)
     if refusal is not None:
-        return _inexact_by_class(model) or Exactness(None, reason=refusal)
+        return inexact_by_class(model) or Exactness(None, reason=refusal)
     inputs = list(_candidates(model, batch, mb, x, in_dim))
     first: Exactness | None = None
     for call in (forward,) if forward else possible_forwards(model):
         for rows in inputs:
-            result = _try(_Subject(model, mb, rows, call, parts))
+            result = _try(Subject(model, mb, rows, call, parts))
             if result.exact is not None or result.kind:
                 return result
             first = first or result
     assert first is not None
-    return _inexact_by_class(model) or first
+    return inexact_by_class(model) or first
 
 
 def _as_minibatch(batch: Any) -> MiniBatch:
     if isinstance(batch, MiniBatch):
         return batch
     return MiniBatch.from_pyg(batch) if hasattr(batch, "n_id") else MiniBatch.from_dgl(batch)
-
-
-def _known(model: nn.Module) -> Exactness | None:
-    """Decide a model of the library, whose layers are exact but for two; None for any other."""
-    inner: Any = model
-    while hasattr(inner, "_orig_mod") or hasattr(inner, "no_sync"):
-        inner = inner._orig_mod if hasattr(inner, "_orig_mod") else inner.module
-    if type(inner) is not GNN or not all(map(_is_own, inner.modules())):
-        return None
-    return _inexact_by_class(inner) or Exactness(True)
-
-
-def _is_own(module: nn.Module) -> bool:
-    return type(module).__module__.startswith("workbench.nn.") or type(module) in _USED_BY_OWN
-
-
-def _inexact_by_class(model: nn.Module) -> Exactness | None:
-    """Find a module that is known to look across the batch."""
-    for name, module in known_inexact(model):
-        return Exactness(False, None, name, type(module).__name__, exact_alternative(module))
-    return None
-
-
-@dataclass(frozen=True, eq=False)
-class _Subject:
-    """What is tried: a model, a batch, its rows, the call, and the parts that the batch was split into, if it was."""
-
-    model: nn.Module
-    mb: MiniBatch
-    rows: Inputs
-    forward: Forward
-    parts: list[MiniBatch] | None
-
-    def overlap(self) -> Overlap:
-        """What the parts of the large batch have in common."""
-        mb = self.mb
-        parts = self.parts or mb.split(torch.arange(mb.num_seeds, device=mb.device) % _PARTS_OF_BATCH)
-        return overlap(parts)
 
 
 def _candidates(model: nn.Module, batch: Any, mb: MiniBatch, x: Any, in_dim: int | None) -> Iterator[Inputs]:
@@ -235,7 +138,7 @@ def _refusal(model: nn.Module, mb: MiniBatch) -> str | None:
     return None
 
 
-def _try(subject: _Subject) -> Exactness:
+def _try(subject: Subject) -> Exactness:
     """Try a model on small batches in float64, else in its own dtype."""
     size = sum(p.nbytes for p in subject.model.parameters())
     error: Exception | None = None
@@ -248,7 +151,7 @@ def _try(subject: _Subject) -> Exactness:
     return Exactness(None, reason=f"{kind}{error}")
 
 
-def _tried(subject: _Subject, dtype: torch.dtype | None) -> Exactness:
+def _tried(subject: Subject, dtype: torch.dtype | None) -> Exactness:
     """Try a model on all wirings: it is exact if it is on every one that it runs on, of which one must be able to fail.
 
     Raises:
@@ -257,9 +160,9 @@ def _tried(subject: _Subject, dtype: torch.dtype | None) -> Exactness:
     own_dtype = next((p.dtype for p in subject.model.parameters() if p.is_floating_point()), torch.float32)
     used = dtype or own_dtype
     trials = []
-    for trial in _trials(subject, dtype):
-        if not trial.deviation <= _INEXACT[used]:
-            return _inexact(subject, trial, dtype, _INEXACT[used])
+    for trial in trials_of(subject, dtype):
+        if not trial.deviation <= INEXACT[used]:
+            return _inexact(subject, trial, dtype, INEXACT[used])
         trials.append(trial)
     deviation = max(trial.deviation for trial in trials)
     if not any(trial.can_fail for trial in trials):
@@ -276,33 +179,13 @@ def _tried(subject: _Subject, dtype: torch.dtype | None) -> Exactness:
     return Exactness(True, deviation)
 
 
-def _trials(subject: _Subject, dtype: torch.dtype | None) -> Iterator[Trial]:
-    """Try a model on each wiring that it runs on, at least one.
-
-    Raises:
-        Exception: The one of the first wiring, if it runs on none.
-    """
-    errors: list[Exception] = []
-    for number, wiring in enumerate((*WIRINGS, OF_ITS_DEGREES)):
-        if wiring is OF_ITS_DEGREES and len(errors) < number:
-            return
-        try:
-            trial = _trial(subject, dtype, wiring, randomised=number == 1)
-        except Exception as error:
-            errors.append(error)
-        else:
-            yield trial
-    if len(errors) > len(WIRINGS):
-        raise errors[0]
-
-
-def _inexact(subject: _Subject, trial: Trial, dtype: torch.dtype | None, tolerance: float) -> Exactness:
+def _inexact(subject: Subject, trial: Trial, dtype: torch.dtype | None, tolerance: float) -> Exactness:
     """Name the module that made a trial deviate; say if it does not make parts of this batch deviate."""
     model = subject.model
     name = first_inexact(model, trial, tolerance)
     if not name:  # equal features may hide where it is
         try:
-            name = first_inexact(model, _trial(subject, dtype, WIRINGS[1], randomised=True), tolerance)
+            name = first_inexact(model, try_wiring(subject, dtype, WIRINGS[1], randomised=True), tolerance)
         except Exception:
             name = ""
     module = model.get_submodule(name)
@@ -311,7 +194,7 @@ def _inexact(subject: _Subject, trial: Trial, dtype: torch.dtype | None, toleran
     if not common.lacks_any:
         wiring = COMMON_LEAVES if common.shares else APART
         try:
-            similar = _trial(subject, dtype, wiring)
+            similar = try_wiring(subject, dtype, wiring)
         except Exception:
             return Exactness(False, trial.deviation, name, kind, reason)
         if similar.deviation <= tolerance:
@@ -319,75 +202,3 @@ def _inexact(subject: _Subject, trial: Trial, dtype: torch.dtype | None, toleran
             here = f"{kind} ({name}) is inexact, but not in this batch, whose parts {share}: "
             return Exactness(None, similar.deviation, name, kind, here + reason)
     return Exactness(False, trial.deviation, name, kind, reason)
-
-
-def _trial(subject: _Subject, dtype: torch.dtype | None, wiring: Wiring, *, randomised: bool = False) -> Trial:
-    """Try a model on one small batch.
-
-    Args:
-        subject: what is tried.
-        dtype: dtype of the trial; None for the model's.
-        wiring: the sources of the batch.
-        randomised: replace features by random ones, and parameters that are 0.
-
-    Raises:
-        UndecidedError: The parts differ from the whole, but the model draws random numbers.
-    """
-    model, mb = subject.model, subject.mb
-    small, device = small_batch(mb, dtype, wiring), model_device(model) or mb.device
-    assert small is not None
-    rows = Inputs(
-        *(_taken_rows(t, mb, small, device, dtype, randomised) for t in (subject.rows.x, subject.rows.aggregated))
-    )
-    small = SmallBatch(small.mb.to(device), small.rows.to(device), small.part.to(device))
-    with warnings.catch_warnings(action="ignore"), _uncompiled():
-        before, trial, is_random = random_state(model), None, True
-        for modes in MODES:  # the first in which nothing is random, so that runs can be compared
-            with borrowed_model(model, dtype, modes=modes) as parameters:
-                if randomised and dtype is not None:
-                    _replace_zeros(parameters)
-                trial = try_model(model, parameters, small, rows, subject.forward)
-                is_random = not all(map(torch.equal, before, random_state(model)))
-            if not is_random:
-                break
-    assert trial is not None
-    own_dtype = next((p.dtype for p in model.parameters() if p.is_floating_point()), torch.float32)
-    if is_random and not trial.deviation <= _INEXACT[dtype or own_dtype]:
-        raise UndecidedError("the model draws random numbers in eval mode too")
-    return trial
-
-
-def _replace_zeros(parameters: list[Tensor]) -> None:
-    """Replace values that are 0, such as those of a gate before training, which hide what they multiply."""
-    generator = torch.Generator().manual_seed(1)
-    for parameter in parameters:
-        noise = 0.1 * torch.randn(parameter.shape, generator=generator, dtype=torch.float64)
-        parameter.data = torch.where(parameter.data == 0, noise.to(parameter), parameter.data)
-
-
-def _taken_rows(
-    rows: Any, mb: MiniBatch, small: SmallBatch, device: torch.device, dtype: torch.dtype | None, randomised: bool
-) -> Any:
-    """The small batch's rows of all tensors with a row per input, on the model's device; other tensors are kept."""
-    total, count = mb.num_inputs, small.mb.num_inputs
-    generator = torch.Generator().manual_seed(2)
-
-    def taken(value: Any) -> Any:
-        if isinstance(value, Tensor):
-            has_rows = value.shape[:1] in ((total,), (count,))
-            value = value[small.rows.to(value.device)] if value.shape[:1] == (total,) else value
-            if randomised and has_rows and value.is_floating_point():
-                value = torch.randn(value.shape, generator=generator).to(value)
-            return value.detach().to(device, dtype if value.is_floating_point() else None)
-        if value is None or isinstance(value, (int, float, str)):
-            return value
-        raise UndecidedError(f"its inputs contain a {type(value).__name__}, of which rows can't be taken")
-
-    if isinstance(rows, Tensor) and rows.shape[:1] not in ((total,), (count,)):
-        raise UndecidedError(f"x has shape {tuple(rows.shape)}, but the batch {total} inputs; pass x[batch.node_ids]")
-    return tree_map(taken, rows)
-
-
-def _uncompiled() -> AbstractContextManager[Any]:
-    """Run compiled modules eagerly; compiling them for a small batch would take seconds."""
-    return torch.compiler.set_stance("force_eager") if "torch._dynamo" in sys.modules else nullcontext()

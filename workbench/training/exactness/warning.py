@@ -10,7 +10,8 @@ from torch import nn
 from workbench.core.minibatch import MiniBatch
 from workbench.nn.inputs import Inputs
 from workbench.nn.signature import Forward
-from workbench.training.exactness.check import Exactness, check_exact, check_parts
+from workbench.training.exactness.check import check_exact, check_parts
+from workbench.training.exactness.result import Exactness
 
 _CHECKED: WeakKeyDictionary[nn.Module, set[Any]] = WeakKeyDictionary()
 """The modes in which each model was checked."""
