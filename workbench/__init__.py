@@ -212,8 +212,8 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.training.epoch import train_epochs as train_epochs
     from workbench.training.evaluate import accuracy as accuracy
     from workbench.training.evaluate import full_neighbour_logits as full_neighbour_logits
-    from workbench.training.exactness.check import Exactness as Exactness
     from workbench.training.exactness.check import check_exact as check_exact
+    from workbench.training.exactness.result import Exactness as Exactness
     from workbench.training.layerwise import layerwise as layerwise
     from workbench.training.link_step import link_step as link_step
     from workbench.training.locality_control import LocalityControl as LocalityControl
@@ -369,7 +369,8 @@ _NAMES = {
     "tracking.opening": ["open_store"],
     "training.accumulate": ["accumulate"],
     "training.epoch": ["epoch_steps", "train_epochs"],
-    "training.exactness.check": ["Exactness", "check_exact"],
+    "training.exactness.check": ["check_exact"],
+    "training.exactness.result": ["Exactness"],
     "training.evaluate": ["accuracy", "full_neighbour_logits"],
     "training.adapters": ["micro_batches"],
     "training.layerwise": ["layerwise"],

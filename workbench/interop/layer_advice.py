@@ -1,6 +1,8 @@
 """Layers of torch, DGL and PyG that look across the batch, and what to use instead so that micro-batches are exact."""
 
 import re
+from collections.abc import Callable, Iterator
+from typing import Any
 
 from torch import nn
 
@@ -8,6 +10,8 @@ _LAYERS = re.compile(
     r"dgl\.nn\.|torch_geometric\.nn\.(conv|norm)\.|workbench\.nn\.(?!gnn|model)"
     r"|torch\.nn\.modules\.(batchnorm|instancenorm|normalization)$"
 )
+_NORMS = re.compile(r"torch_geometric\.nn\.norm\.")
+_DGL, _PYG, _OWN = "dgl", "torch_geometric", "workbench"
 _STATISTICS = (
     "it uses the statistics of each micro-batch; use LayerNorm, put it in eval mode if it has running statistics, or "
     "train on one micro-batch"
@@ -21,30 +25,61 @@ _BY_GCN_NORM = (
     "add_self_loops=False)[1]; parts carry edge_weight"
 )
 _OVER_NODES = 'it normalises over all nodes of a micro-batch; use mode="node"'
-_ADVICE = {
-    "GraphConv": _BY_OUT_DEGREE,
-    "GCNLayer": _BY_OUT_DEGREE,
-    "LayerNorm": _OVER_NODES,
-    "HeteroLayerNorm": _OVER_NODES,
-}
-_NORMALIZED = (
-    "GCNConv",
-    "GCN2Conv",
-    "APPNP",
-    "LGConv",
-    "SGConv",
-    "SSGConv",
-    "ARMAConv",
-    "FAConv",
-    "TAGConv",
-    "PDNConv",
-)
-_NORMALIZED += ("DNAConv", "MixHopConv", "EGConv", "ChebConv")
-_ADVICE |= dict.fromkeys(_NORMALIZED, _BY_GCN_NORM)
 _ACROSS = (
     "its output for a node depends on the other nodes of the micro-batch, or on more hops than the batch has layers; "
     "train on one micro-batch, or use another layer"
 )
+_CACHED = (
+    "with cached=True it keeps what it computed from the edges of the first batch, and uses it for every other one; "
+    "build it with cached=False"
+)
+
+
+def _always(_: Any) -> bool:
+    return True
+
+
+def _by_option(name: str, *values: Any, default: Any = True) -> Callable[[Any], bool]:
+    """A layer is inexact if the option has one of these values, or is true if there are none."""
+
+    def is_chosen(layer: Any) -> bool:
+        value = getattr(layer, name, default)
+        return value in values if values else bool(value)
+
+    return is_chosen
+
+
+def _normalizes(layer: Any) -> bool:
+    """Whether a layer of PyG normalises as GCN does, and passes messages at all."""
+    if type(layer).__name__ == "ChebConv":
+        return len(layer.lins) > 1
+    hops = getattr(layer, "K", max(getattr(layer, "powers", [1]), default=0))
+    return bool(getattr(layer, "normalize", True)) and hops != 0
+
+
+_KNOWN: dict[tuple[str, str], tuple[Callable[[Any], bool], str]] = {
+    (_OWN, "GCNLayer"): (_by_option("norm", "both"), _BY_OUT_DEGREE),
+    (_DGL, "GraphConv"): (_by_option("_norm", "both", "left"), _BY_OUT_DEGREE),
+    (_PYG, "EGConv"): (lambda layer: "symnorm" in getattr(layer, "aggregators", ["symnorm"]), _BY_GCN_NORM),
+    (_PYG, "LayerNorm"): (_by_option("mode", "graph"), _OVER_NODES),
+}
+"""Whether a layer is inexact with its options, and the advice, by library and class."""
+_NORMALIZED = ("GCNConv", "GCN2Conv", "APPNP", "LGConv", "FAConv", "TAGConv", "PDNConv", "DNAConv")
+_ALWAYS_NORMALIZED = ("SGConv", "SSGConv", "ARMAConv", "MixHopConv", "ChebConv")  # without a `normalize`
+_KNOWN |= dict.fromkeys([(_PYG, name) for name in (*_NORMALIZED, *_ALWAYS_NORMALIZED)], (_normalizes, _BY_GCN_NORM))
+_DGL_NORMALIZED = (
+    "SGConv",
+    "TAGConv",
+    "APPNPConv",
+    "GCN2Conv",
+    "ChebConv",
+    "TWIRLSConv",
+    "TWIRLSUnfoldingAndAttention",
+)
+_KNOWN |= dict.fromkeys([(_DGL, name) for name in _DGL_NORMALIZED], (_always, _ACROSS))
+_GRAPH_WIDE = ("DirGNNConv", "GraphNorm", "GraphSizeNorm", "MeanSubtractionNorm", "PairNorm", "GPSConv")
+_KNOWN |= dict.fromkeys([(_PYG, name) for name in _GRAPH_WIDE], (_always, _ACROSS))
+_KNOWN |= {(_PYG, "HeteroBatchNorm"): (_by_option("training"), _STATISTICS)}
 
 
 def is_layer(module: nn.Module) -> bool:
@@ -59,8 +94,62 @@ def is_batch_statistic(module: nn.Module) -> bool:
     return module.training or module.running_mean is None
 
 
+def is_cached(module: nn.Module) -> bool:
+    """Return whether a layer of DGL or PyG keeps what it computed from the edges of its first call (`cached=True`)."""
+    if not any(kind.__module__.partition(".")[0] in (_DGL, _PYG) for kind in type(module).__mro__):
+        return False
+    return getattr(module, "cached", None) is True or getattr(module, "_cached", None) is True
+
+
+def cached_layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the layers of a model for which `is_cached` is true, with their names.
+
+    Args:
+        model: any module.
+    """
+    return ((name, module) for name, module in model.named_modules() if is_cached(module))
+
+
+def known_inexact(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
+    """Yield the modules that are inexact by their class, options and mode, whatever the batch, in order of definition.
+
+    Args:
+        model: any module.
+    """
+    for name, module in model.named_modules():
+        if is_batch_statistic(module):
+            owner = statistic_owner(model, name)
+            yield owner, model.get_submodule(owner)
+        elif is_known_inexact(module):
+            yield name, module
+
+
+def is_known_inexact(module: nn.Module) -> bool:
+    """Return whether a module, without those inside of it, is inexact by its class, options and mode."""
+    is_listed = any(is_inexact(module) for is_inexact, _ in _entries(module))
+    return is_listed or is_cached(module) or is_batch_statistic(module)
+
+
+def statistic_owner(model: nn.Module, name: str) -> str:
+    """The name of the normalization of PyG that a module with batch statistics is the core of, or the module's own."""
+    outer = name.rpartition(".")[0]
+    is_core = outer and any(_NORMS.match(kind.__module__) for kind in type(model.get_submodule(outer)).__mro__)
+    return outer if is_core else name
+
+
 def exact_alternative(module: nn.Module) -> str:
     """Return what breaks exactness in a layer that was found to be inexact, and what to use instead."""
+    if any(is_cached(inner) for inner in module.modules()):
+        return _CACHED
     if any(is_batch_statistic(inner) for inner in module.modules()):
         return _STATISTICS
-    return next((_ADVICE[kind.__name__] for kind in type(module).__mro__ if kind.__name__ in _ADVICE), _ACROSS)
+    return next((advice for is_inexact, advice in _entries(module) if is_inexact(module)), _ACROSS)
+
+
+def _entries(module: nn.Module) -> Iterator[tuple[Callable[[Any], bool], str]]:
+    """What is known of a module's class, or of the library's class that it is derived from."""
+    for kind in type(module).__mro__:
+        entry = _KNOWN.get((kind.__module__.partition(".")[0], kind.__name__))
+        if entry is not None:
+            yield entry
+            return

@@ -13,7 +13,8 @@ _REMEDY = (
 def refuse_pairs(batch: Any) -> None:
     """Refuse a batch of PyG's `LinkNeighborLoader` or of DGL's edge prediction.
 
-    DGL's blocks alone do not show that they were sampled for pairs; what its DataLoader yields does.
+    DGL's blocks alone do not show that they were sampled for pairs: they have no data that those of nodes lack. What
+    its DataLoader yields does.
 
     Args:
         batch: any object.

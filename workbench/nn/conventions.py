@@ -7,14 +7,16 @@
 | PyG's, per layer | `model(x, adjs=…)` |
 | PyG's, one sample per node | `model(x, edge_index=…)`, whose outputs for the seeds are returned |
 
+The two parameters of a module with layers of PyG may have any names and come in either order: features are what is
+named so or comes first, and the other one is `adjs` if `forward` goes through it layer by layer, else `edge_index`.
+
 Edge data of a batch that was converted from DGL is in the blocks' `edata`; from PyG, and from DGL too, it is passed to
 parameters of its name (`edge_attr`), one value per layer except with `edge_index` or a single block. A required
 parameter of another name gets the only column, if exactly one of each is left.
 """
 
 import inspect
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
-from types import CodeType
+from collections.abc import Callable, Collection, Iterable, Mapping
 from typing import Any, NamedTuple
 
 from torch import Tensor, nn
@@ -23,6 +25,8 @@ from workbench.core.minibatch import MiniBatch
 from workbench.interop.pyg import layers_to_pyg
 from workbench.interop.pyg_forms import has_one_sample_per_node
 from workbench.interop.pyg_parts import edge_rows, node_rows
+from workbench.nn.forward_code import names_in
+from workbench.nn.pyg_parameters import pyg_names
 
 BATCH_ARGUMENTS = ("node_ids", "step")
 
@@ -61,14 +65,39 @@ def convention_of(model: nn.Module) -> Convention:
         model: a module, without the wrapper of `torch.compile` or data parallelism.
     """
     parameters = inspect.signature(model.forward).parameters
-    if "edge_index" in parameters:
-        return Convention("x, edge_index", lambda mb, x: _pyg_call(parameters, mb, x), _of_seeds)
-    if "adjs" in parameters:
-        return Convention("x, adjs", lambda mb, x: _adjs_call(parameters, mb, x))
+    for name in ("edge_index", "adjs"):
+        if name in parameters:
+            return _renamed_convention(parameters, {"x": _features(parameters), name: name})
     if _reads_dgl_blocks(model, parameters):
         return Convention("dgl_blocks, x", lambda mb, x: _dgl_call(parameters, mb, x))
+    renamed = pyg_names(model, parameters)
+    if renamed is not None:
+        return _renamed_convention(parameters, renamed)
     names = accepted_batch_arguments(parameters)
     return Convention("blocks, x", lambda mb, x: ((mb.blocks, x), {name: getattr(mb, name) for name in names}))
+
+
+def _renamed_convention(parameters: Mapping[str, inspect.Parameter], renamed: dict[str, str]) -> Convention:
+    """The convention of PyG whose parameters have other names; they are passed by position where they must be."""
+    canonical = {own: name for name, own in renamed.items()}
+    known = {canonical.get(name, name): parameter for name, parameter in parameters.items()}
+    call = _pyg_call if "edge_index" in renamed else _adjs_call
+
+    def arguments(mb: MiniBatch, x: Any) -> Call:
+        _, given = call(known, mb, x)
+        by_name = {renamed.get(name, name): value for name, value in given.items()}
+        return _by_position(parameters, by_name)
+
+    name = "x, edge_index" if "edge_index" in renamed else "x, adjs"
+    return Convention(name, arguments, of_seeds if "edge_index" in renamed else lambda out, _: out)
+
+
+def _by_position(parameters: Mapping[str, inspect.Parameter], given: dict[str, Any]) -> Call:
+    """Pass arguments of parameters that have no name for the caller by position."""
+    positional = [name for name, p in parameters.items() if p.kind is p.POSITIONAL_ONLY and name in given]
+    return tuple(given[name] for name in positional), {
+        name: value for name, value in given.items() if name not in positional
+    }
 
 
 def accepted_batch_arguments(parameters: Mapping[str, inspect.Parameter]) -> list[str]:
@@ -83,25 +112,10 @@ def _reads_dgl_blocks(model: nn.Module, parameters: Mapping[str, inspect.Paramet
     annotations = [str(parameter.annotation).lower() for parameter in parameters.values()]
     if "workbench" in packages or any("workbench" in text for text in annotations):
         return False
-    names = {name for module in model.modules() for name in _names_in(module)}
+    names = {name for module in model.modules() for name in names_in(module)}
     if names & _OF_BLOCKS:
         return False
     return "dgl" in packages or bool(names & _OF_DGL) or any("dgl" in text for text in annotations)
-
-
-def _names_in(module: nn.Module) -> Iterator[str]:
-    """Names of attributes and functions in the code of a user's `forward`."""
-    forward = inspect.getattr_static(type(module), "forward", None)  # that of a scripted module can't be read otherwise
-    code = getattr(forward, "__code__", None)
-    if code is not None and type(module).__module__.partition(".")[0] not in ("torch", "dgl", "torch_geometric"):
-        yield from _names_of(code)
-
-
-def _names_of(code: CodeType) -> Iterator[str]:
-    yield from code.co_names
-    for constant in code.co_consts:
-        if isinstance(constant, CodeType):
-            yield from _names_of(constant)
 
 
 def _dgl_call(parameters: Mapping[str, inspect.Parameter], mb: MiniBatch, x: Any) -> Call:
@@ -199,10 +213,15 @@ def _is_required(parameter: inspect.Parameter) -> bool:
     return parameter.default is parameter.empty
 
 
-def _of_seeds(out: Any, mb: MiniBatch) -> Any:
-    """The seeds' rows of an output with a row per node of the batch."""
+def of_seeds(out: Any, mb: MiniBatch) -> Any:
+    """Return the seeds' rows of an output with a row per node of the batch.
+
+    Args:
+        out: the output, or several.
+        mb: the batch.
+    """
     if isinstance(out, tuple | list):
-        return type(out)(_of_seeds(value, mb) for value in out)
+        return type(out)(of_seeds(value, mb) for value in out)
     return out[: mb.num_seeds] if isinstance(out, Tensor) and out.dim() and len(out) > mb.num_seeds else out
 
 

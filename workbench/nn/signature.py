@@ -1,7 +1,7 @@
 """The arguments and the device with which a model, the workbench's or the user's, is called."""
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from itertools import chain
 from typing import Any
@@ -10,8 +10,10 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.minibatch import MiniBatch
+from workbench.interop.layer_advice import cached_layers
 from workbench.nn.conventions import Convention, convention_of
 from workbench.nn.inputs import Inputs
+from workbench.nn.other_conventions import other_conventions
 
 Forward = Callable[[MiniBatch, Inputs], Any]
 """Calls a model: maps a micro-batch and its inputs, both on the model's device, to the model's output."""
@@ -38,7 +40,25 @@ def default_forward(model: nn.Module) -> Forward:
     return partial(_call, model, convention_of(_unwrapped(model)))
 
 
+def possible_forwards(model: nn.Module) -> Iterator[Forward]:
+    """Yield the default call of a model, then calls with the arguments in other orders and formats that it may accept.
+
+    Args:
+        model: as in `default_forward`.
+    """
+    convention = convention_of(_unwrapped(model))
+    yield partial(_call, model, convention)
+    for other in other_conventions(_unwrapped(model)):
+        if other.name != convention.name:
+            yield partial(_call, model, other)
+
+
 def _call(model: nn.Module, convention: Convention, mb: MiniBatch, inputs: Inputs) -> Any:
+    for name, layer in cached_layers(model):
+        raise ValueError(
+            f"{type(layer).__name__} ({name}) has cached=True: it would keep what it computes from the edges of its "
+            "first batch and use it for every other one; build it with cached=False"
+        )
     x = inputs.x
     positional, given = convention.arguments(mb, x)
     if inputs.aggregated is not None:

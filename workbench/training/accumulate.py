@@ -107,7 +107,7 @@ def accumulate(
         backward=Tensor.backward if recover is None else partial(isolated_backward, model),
         device=device,
         phase=phase or unmeasured,
-        verify=partial(warn_if_inexact, model, forward) if verify else None,
+        verify=partial(warn_if_inexact, model, forward, batches if len(batches) > 1 else None) if verify else None,
         splits=Event(),
     )
     if len(batches) > 1:

@@ -58,7 +58,8 @@ def micro_batches(
         seed: seed of the random choices of the method.
         node_parts: integer [num_graph_nodes], a partition of the whole graph, for method "cluster"; None for others.
         verify: check once per `model`, if it is given, that micro-batches are exact, and warn if not
-            (`workbench.check_exact`).
+            (`workbench.check_exact`). Of a model that can't be called, such as a list of layers, those are warned of
+            that are known to be inexact by their class and options.
 
     Returns:
         A sequence of micro-batches with raw-graph ids; its `plan` is the `Plan`, or None. DGL's are lists of blocks
@@ -69,7 +70,8 @@ def micro_batches(
     Raises:
         ValueError: Neither `num_parts` nor both of `model` and `capacity_bytes` are given, or both numbers;
             `workbench.partition_batch` or `workbench.plan_micro_batches` refuses the arguments; the batch is not
-            self-contained; or it was sampled for pairs of nodes (PyG's `LinkNeighborLoader`, DGL's edge prediction).
+            self-contained; or it was sampled for pairs of nodes: PyG's `LinkNeighborLoader`, or the tuple that DGL's
+            DataLoader yields for edge prediction. Its blocks alone are not recognised: they look like any others.
         TypeError: The batch has another type.
         CapacityError: No partition fits the capacity; the message states a sufficient one.
 

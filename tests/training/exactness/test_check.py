@@ -15,7 +15,14 @@ from tests.training.toys import toy_batch
 from workbench.core.block import Block
 from workbench.interop.pyg_forms import has_one_sample_per_node
 from workbench.nn.gcn import GCNLayer
-from workbench.training.exactness.small_batch import small_batch
+from workbench.training.exactness.small_batch import (
+    APART,
+    COMMON_LEAVES,
+    OF_ITS_DEGREES,
+    WIRINGS,
+    overlap,
+    small_batch,
+)
 
 
 def with_mean(h: Tensor) -> Tensor:
@@ -141,36 +148,138 @@ def test_every_kind_of_model_is_exact_when_it_is_run() -> None:
         assert result.exact is True and result.deviation is not None and result.deviation < 1e-12, (kind, result)
 
 
-@pytest.mark.parametrize("fanouts", [(3, 2), (4,), (-1, -1), (2, 2, 2)])
+ALL = (*WIRINGS, OF_ITS_DEGREES, APART, COMMON_LEAVES)
+
+
+@pytest.mark.parametrize("fanouts", [(3, 2), (4,), (-1, -1), (2, 2, 2), (-1,) * 6])
 @pytest.mark.parametrize("num_seeds", [1, 13])
-def test_the_small_batch_has_rows_of_the_batch_and_shared_sources(fanouts: tuple[int, ...], num_seeds: int) -> None:
+def test_every_part_of_a_small_batch_lacks_rows_of_the_batch(fanouts: tuple[int, ...], num_seeds: int) -> None:
     graph = random_graph(40, 300, edge_weight=torch.float32, num_edge_types=3)
     mb = random_minibatch(graph, fanouts=fanouts, num_seeds=num_seeds, step=5)
-    small = small_batch(mb, torch.float64)
-    assert small is not None
-    small.validate(num_nodes=40)
-    assert len(small.blocks) == len(mb.blocks) and small.step == 5
-    assert torch.equal(small.node_ids, mb.node_ids[: small.num_inputs])
-    merged = has_one_sample_per_node(mb.blocks)
-    assert has_one_sample_per_node(small.blocks) == merged
-    for ours, theirs in zip(small.blocks, mb.blocks, strict=True):
-        assert_rows_of(ours, mb.blocks[0] if merged else theirs)
-    parts = small.split(torch.arange(small.num_seeds) % 3)
-    assert sum(part.num_inputs for part in parts) > small.num_inputs
+    for wiring in ALL:
+        small = small_batch(mb, torch.float64, wiring)
+        assert small is not None
+        made, rows, part = small
+        made.validate(num_nodes=40, unique=False)
+        assert len(made.blocks) == len(mb.blocks) and made.step == 5
+        assert torch.equal(made.node_ids, mb.node_ids[rows])
+        merged = has_one_sample_per_node(mb.blocks)
+        assert has_one_sample_per_node(made.blocks) == merged
+        for ours, theirs in zip(made.blocks, mb.blocks, strict=True):
+            assert_edges_of(ours, theirs)
+        parts = made.split(part)
+        assert [len(p.seeds) for p in parts] == [made.num_seeds // 3] * 3
+        assert overlap(parts)[::2] == (wiring not in (APART,), wiring not in (APART, COMMON_LEAVES))
+        if wiring in WIRINGS:
+            assert_lacking(made, parts)
+            (whole,) = made.split(torch.zeros_like(part))
+            assert whole.num_inputs == made.num_inputs  # no node is out of reach
 
 
-def assert_rows_of(first: Block, rows: Block) -> None:
-    """The rows have the attributes of the others, cyclically."""
-    for row in range(first.num_dst):
-        theirs = slice(*rows.indptr[row % rows.num_dst :][:2].tolist())
-        ours = slice(*first.indptr[row : row + 2].tolist())
-        for name in ("edge_ids", "edge_type", "edge_weight"):
-            assert torch.equal(getattr(first, name)[ours], getattr(rows, name)[theirs].to(getattr(first, name).dtype))
+def assert_edges_of(ours: Block, theirs: Block) -> None:
+    """Every edge has the id, type and weight of one edge of the other block."""
+    known = {
+        (i, t, w) for i, t, w in zip(*(_list(theirs, n) for n in ("edge_ids", "edge_type", "edge_weight")), strict=True)
+    }
+    assert {
+        (i, t, w) for i, t, w in zip(*(_list(ours, n) for n in ("edge_ids", "edge_type", "edge_weight")), strict=True)
+    } <= known
+
+
+def _list(block: Block, name: str) -> list[float]:
+    return getattr(block, name).tolist()
+
+
+def assert_lacking(whole: wb.MiniBatch, parts: list[wb.MiniBatch]) -> None:
+    """By sets of local ids: every part reads nodes whose rows it lacks, in every layer, and its own nodes."""
+    for layer, block in enumerate(whole.blocks):
+        with_rows = set(range(block.num_dst))
+        read = []
+        for part in parts:
+            assert part.parent is not None
+            mine = part.blocks[layer]
+            sources = set(part.parent[: mine.num_src].tolist())
+            assert sources & with_rows - set(part.parent[: mine.num_dst].tolist())
+            assert with_rows - sources  # it never comes around
+            read.append(sources)
+        assert not (read[0] <= read[1] or read[1] <= read[2] or read[2] <= read[0])
 
 
 def test_the_price_does_not_grow_with_the_batch() -> None:
-    sizes = [small_batch(toy_batch(n, n // 2)).nbytes for n in (200, 2000)]  # type: ignore[union-attr]
+    sizes = [small_batch(toy_batch(n, n // 2)).mb.nbytes for n in (200, 2000)]  # type: ignore[union-attr]
     assert sizes[1] < 1.2 * sizes[0] < 8000
+
+
+class Gated(nn.Module):
+    """A module that looks across the batch behind two gates that are closed before training."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.gates = nn.ParameterList([nn.Parameter(torch.zeros(1)) for _ in range(2)])
+
+    def forward(self, h: Tensor) -> Tensor:
+        return h + self.gates[0] * self.gates[1] * (h - h.mean(0))
+
+
+class Functional(nn.Module):
+    """Batch normalization without a module for it."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        return F.batch_norm(h, None, None, training=True) if self.training else h
+
+
+@pytest.mark.parametrize("between", [Gated(), Functional()])
+def test_what_is_hidden_before_training_or_in_eval_mode_is_found(between: nn.Module) -> None:
+    assert wb.check_exact(Two(between), BATCH).module == "between"
+
+
+def test_features_that_are_zero_hide_nothing() -> None:
+    assert wb.check_exact(Two(Centred()), BATCH, x=torch.zeros(BATCH.num_inputs, 4)).module == "between"
+
+
+def test_a_batch_without_edges_decides_nothing() -> None:
+    mb = wb.NeighborSampler([3, 3]).sample(wb.Graph.from_edges([0], [1], num_nodes=40), torch.arange(20, 30))
+    result = wb.check_exact(Two(), mb)
+    assert result.exact is None and "have all rows of it" in result.reason
+
+
+class Rounded(nn.Module):
+    """Subtracts a little of the mean: less than float32 computes, more than it rounds."""
+
+    def forward(self, h: Tensor) -> Tensor:
+        if h.dtype == torch.float64:
+            raise TypeError("float32 alone")
+        return h - 3e-4 * h.mean(0)
+
+
+def test_deviations_that_may_be_rounding_decide_nothing() -> None:
+    result = wb.check_exact(Two(Rounded()), BATCH)
+    assert result.exact is None and "may be the rounding of torch.float32" in result.reason
+
+
+class Degrees(nn.Module):
+    """Divides by out-degrees, which only shared sources change."""
+
+    def forward(self, blocks: Any, x: Tensor) -> Tensor:
+        for block in blocks:
+            degrees = torch.bincount(block.indices, minlength=block.num_src).clamp(min=1)
+            x = torch.zeros(block.num_dst, x.shape[1], dtype=x.dtype).index_add(
+                0, block.destinations, (x / degrees[:, None])[block.indices]
+            )
+        return x
+
+
+@pytest.mark.parametrize("shared", [False, True])
+def test_a_batch_whose_parts_share_nothing_is_not_warned_of_but_the_next_one_is(shared: bool) -> None:
+    """Chains i → i + 100 → i + 200; with a shared end, out-degrees of parts differ."""
+    ends = torch.arange(20)
+    graph = wb.Graph.from_edges(
+        torch.cat([ends + 100, (ends + 200) // (20 if shared else 1)]), torch.cat([ends, ends + 100]), num_nodes=400
+    )
+    mb = wb.NeighborSampler([3, 3]).sample(graph, ends)
+    result = wb.check_exact(Degrees(), mb, in_dim=4)
+    assert result.exact is (False if shared else None) and result.kind == "Degrees"
+    assert ("whose parts share no nodes" in result.reason) != shared
 
 
 def test_side_data_is_looked_up_by_the_ids_of_the_small_batch() -> None:

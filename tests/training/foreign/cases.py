@@ -27,6 +27,7 @@ class Case:
         options: of the class, for the page of outcomes.
         merged: the layer only takes graphs whose sources are their destinations, so it is called with all edges.
         dtype: float32 for layers that compute in no other.
+        named: class of the module inside the layer that is to blame; "" for the layer.
     """
 
     outcome: str
@@ -35,6 +36,7 @@ class Case:
     options: str = ""
     merged: bool = False
     dtype: torch.dtype = torch.float64
+    named: str = ""
 
     @property
     def is_run(self) -> bool:
@@ -78,7 +80,7 @@ class View:
 
     @property
     def edge_attr(self) -> Tensor:
-        return EDGE_ATTR.to(self.mb.device)[self.block.edge_ids]
+        return EDGE_ATTR.to(self.mb.device)[self.block.edge_ids % NUM_EDGES]
 
     @property
     def edge_type(self) -> Tensor:
@@ -90,11 +92,11 @@ class View:
 
     @property
     def eigenvectors(self) -> Tensor:
-        return X[self.mb.node_ids][:, :2]
+        return X[self.mb.node_ids % NUM_NODES][:, :2]
 
     @property
     def node_type(self) -> Tensor:
-        return NODE_TYPE[self.mb.node_ids]
+        return NODE_TYPE[self.mb.node_ids % NUM_NODES]
 
 
 class Network(nn.Module):

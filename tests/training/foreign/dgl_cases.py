@@ -83,6 +83,7 @@ def cases(dgl_nn) -> dict[str, list[Case]]:
                 lambda: n.DGNConv(D, D, ["mean", "dir1-av"], ["identity"], 2.5),
                 lambda layer, v, h: layer(v.graph, h, eig_vec=v.eigenvectors),
                 **WHOLE,
+                named="BatchNorm1d",
             )
         ],
         "DenseChebConv": [Case(dense)],
@@ -106,7 +107,13 @@ def cases(dgl_nn) -> dict[str, list[Case]]:
         ],
         "EdgeConv": [
             Case("exact", lambda: n.EdgeConv(D, D, **ZERO)),
-            Case("warned", lambda: n.EdgeConv(D, D, batch_norm=True, **ZERO), options="batch_norm=True"),
+            Case(
+                "warned",
+                lambda: n.EdgeConv(D, D, batch_norm=True, **ZERO),
+                None,
+                "batch_norm=True",
+                named="BatchNorm1d",
+            ),
         ],
         "EdgeGATConv": [Case("exact", lambda: n.EdgeGATConv(D, EDGE_WIDTH, D // 2, 2, **ZERO), with_edge_attr)],
         "EdgeWeightNorm": [Case("computes edge weights; call it on the whole batch and split these")],
@@ -149,6 +156,7 @@ def cases(dgl_nn) -> dict[str, list[Case]]:
                 lambda: n.PNAConv(D, D, ["mean", "max"], ["identity"], 2.5, edge_feat_size=EDGE_WIDTH),
                 with_edge_attr,
                 **WHOLE,
+                named="BatchNorm1d",
             )
         ],
         "RelGraphConv": [Case("exact", lambda: n.RelGraphConv(D, D, NUM_TYPES, "basis", 2), with_types)],
@@ -158,7 +166,15 @@ def cases(dgl_nn) -> dict[str, list[Case]]:
         ],
         "SGConv": [Case("warned", lambda: n.SGConv(D, D, 1, **ZERO), **WHOLE)],
         "TAGConv": [Case("warned", lambda: n.TAGConv(D, D, 1), **WHOLE)],
-        "TWIRLSConv": [Case("warned", lambda: n.TWIRLSConv(D, D, D, 1), **WHOLE, dtype=torch.float32)],
+        "TWIRLSConv": [
+            Case(
+                "warned",
+                lambda: n.TWIRLSConv(D, D, D, 1),
+                **WHOLE,
+                dtype=torch.float32,
+                named="TWIRLSUnfoldingAndAttention",
+            )
+        ],
         "TWIRLSUnfoldingAndAttention": [
             Case(
                 "warned",

@@ -1,9 +1,12 @@
-"""The page of outcomes, docs/layers.md: `python -m tests.training.foreign.outcomes` writes it."""
+"""The page of outcomes, docs/layers.md: `python -m tests.training.foreign.outcomes` writes what `check_exact` says."""
 
+import warnings
+from dataclasses import replace
 from pathlib import Path
 
 from tests.training.foreign import dgl_cases, pyg_cases
 from tests.training.foreign.cases import Case
+from tests.training.foreign.detection import DENSITIES, batch_of, detect
 from tests.training.foreign.lazy import Lazy
 
 PAGE = Path(__file__).parents[3] / "docs" / "layers.md"
@@ -14,12 +17,17 @@ LIBRARIES = {
 HEAD = """# Layers of DGL and PyG in micro-batches
 
 Gradients accumulated over micro-batches equal those of the whole batch if a node's output depends on its neighbourhood
-alone. These tables state for every layer and normalization whether that is so; `tests/training/foreign/` runs each.
+alone. These tables state what `workbench.check_exact(model, batch)` says of every layer and normalization, on batches
+of dense and of sparse graphs; `tests/training/foreign/` compares it with measured gradients, and on five real graphs.
 
-- *exact*: outputs and gradients of the parts equal the whole batch's to 10⁻¹⁰ in float64.
-- *warned*: they differ. `workbench.check_exact(model, batch)` names the module, and `train_step`, `accumulate` and
-  `micro_batches(…, model=…)` warn of it before the first step.
+- *exact*: outputs and gradients of the parts equal the whole batch's to 10⁻⁸ in float64 (10⁻⁵ in float32).
+- *warned*: they differ. `check_exact` names the module, which may be one inside the layer, and `train_step`,
+  `accumulate` and `micro_batches(…, model=…)` warn of it before the first step.
 - *not applicable*, with the reason.
+
+`check_exact` says *undecided*, and nothing is warned of, where a layer that is inexact can't make a difference: in a
+batch whose seeds share no nodes, or whose parts have the rows of all nodes that they read. With `cached=True` a layer
+uses the edges of its first batch for all others; it is refused, and warned of.
 
 PyG's layers are exact in both forms, `adjs` and `edge_index` (`batch.to_pyg(form="edge_index")`, `NeighborLoader`).
 
@@ -42,9 +50,13 @@ Not applicable, because they are no layers over sampled neighbours:
 """
 
 
-def page() -> str:
-    """The text of the page."""
-    tables = "".join(_section(title, cases) for title, cases in LIBRARIES.values())
+def page(libraries: dict[str, tuple[str, dict[str, list[Case]]]] = LIBRARIES) -> str:
+    """The text of the page.
+
+    Args:
+        libraries: title and cases by library, with the outcomes to be stated.
+    """
+    tables = "".join(_section(title, cases) for title, cases in libraries.values())
     return (
         HEAD + tables + OTHERS + "".join(f"- `dgl.nn.{name}`: {why}\n" for name, why in dgl_cases.OTHER_MODULES.items())
     )
@@ -57,8 +69,28 @@ def _section(title: str, cases: dict[str, list[Case]]) -> str:
 
 def _row(name: str, case: Case) -> str:
     outcome = case.outcome if case.is_run else f"not applicable: {case.outcome}"
+    outcome += f", names `{case.named}`" if case.named else ""
     return f"| `{name}` | {f'`{case.options}`' if case.options else ''} | {outcome} |\n"
 
 
+def detected(library: str, name: str, case: Case) -> Case:
+    """The case with what `check_exact` says on batches of all densities, in all forms that the layer takes."""
+    if not case.is_run:
+        return case
+    said = set()
+    for density in DENSITIES:
+        for merged in (False, True) if library == "pyg" else (case.merged,):
+            result = detect(library, case, batch_of(density, merged=merged), merged=merged).result
+            outcome = {True: "exact", False: "warned", None: "undecided"}[result.exact]
+            said.add((outcome, "" if result.kind == name else result.kind))
+    outcomes, kinds = zip(*sorted(said), strict=True)
+    return replace(case, outcome=" or ".join(dict.fromkeys(outcomes)), named=" or ".join(filter(None, kinds)))
+
+
 if __name__ == "__main__":
-    PAGE.write_text(page(), encoding="utf-8")
+    warnings.simplefilter("ignore")
+    found = {
+        library: (title, {name: [detected(library, name, case) for case in listed] for name, listed in cases.items()})
+        for library, (title, cases) in LIBRARIES.items()
+    }
+    PAGE.write_text(page(found), encoding="utf-8")

@@ -9,9 +9,13 @@ from torch import Tensor, nn
 from workbench.core.interrupts import complete_despite_interrupt
 from workbench.nn.signature import model_device
 
+MODES = ("given", "stateful", "eval")
+"""Modules that keep their mode: all but dropout, which a module may also apply by itself; those with buffers (such as
+running statistics) and recurrent ones, which cuDNN differentiates in training mode only; none."""
+
 
 @contextmanager
-def borrowed_model(model: nn.Module, dtype: torch.dtype | None, *, keep_modes: bool = True) -> Iterator[list[Tensor]]:
+def borrowed_model(model: nn.Module, dtype: torch.dtype | None, *, modes: str = "stateful") -> Iterator[list[Tensor]]:
     """Give a model other parameters and buffers, of the same values, for the duration of a `with` block.
 
     Calls inside the block, also those by a function that has kept the model, compute with these. Afterwards the model's
@@ -21,8 +25,7 @@ def borrowed_model(model: nn.Module, dtype: torch.dtype | None, *, keep_modes: b
     Args:
         model: a module whose parameters are not compiled or scripted.
         dtype: dtype of floating parameters and buffers; None for their own, which shares the parameters' memory.
-        keep_modes: modules with buffers (such as running statistics) and recurrent ones, which cuDNN differentiates in
-            training mode only, keep their mode. All others run in eval mode, which turns dropout off.
+        modes: a name of `MODES`, which modules keep their mode; all others run in eval mode, which turns dropout off.
 
     Yields:
         The parameters in use that require a gradient; gradients are accumulated in these alone.
@@ -42,7 +45,7 @@ def borrowed_model(model: nn.Module, dtype: torch.dtype | None, *, keep_modes: b
     try:
         parameters: dict[nn.Parameter, nn.Parameter] = {}
         for module in modules:
-            _lend(module, dtype, keep_modes, parameters)
+            _lend(module, dtype, modes, parameters)
         yield [parameter for parameter in parameters.values() if parameter.requires_grad]
     finally:
         complete_despite_interrupt(put_back)
@@ -55,7 +58,7 @@ def random_state(model: nn.Module) -> list[Tensor]:
 
 
 def _lend(
-    module: nn.Module, dtype: torch.dtype | None, keep_modes: bool, parameters: dict[nn.Parameter, nn.Parameter]
+    module: nn.Module, dtype: torch.dtype | None, modes: str, parameters: dict[nn.Parameter, nn.Parameter]
 ) -> None:
     """Replace a module's parameters, buffers, hooks and mode; parameters shared between modules stay shared."""
     given = module.__dict__
@@ -72,7 +75,10 @@ def _lend(
     given["_buffers"] = buffers
     given["_forward_hooks"] = module._forward_hooks.copy()
     stateful = recurrent or any(buffer is not None for buffer in buffers.values())
-    given["training"] = module.training and keep_modes and stateful
+    is_kept = {"given": not isinstance(module, nn.modules.dropout._DropoutNd), "stateful": stateful, "eval": False}[
+        modes
+    ]
+    given["training"] = module.training and is_kept
     if recurrent:
         given["dropout"] = 0.0
 

@@ -1,8 +1,8 @@
 """Finds the module that makes the parts of a batch differ from the whole."""
 
-from torch import nn
+from torch import Tensor, nn
 
-from workbench.interop.layer_advice import is_layer
+from workbench.interop.layer_advice import is_batch_statistic, is_known_inexact, is_layer, statistic_owner
 from workbench.training.exactness.trial import Trial, seed_positions
 
 
@@ -15,8 +15,9 @@ def first_inexact(model: nn.Module, trial: Trial, tolerance: float) -> str:
         tolerance: largest difference, relative to the largest value.
 
     Returns:
-        The name of the module in the model. A layer of a library is named instead of its own modules; "" is the model
-        itself: what differs is computed between its modules, or in the backward pass.
+        The name of the innermost such module in the model; "" is the model itself: what differs is computed between its
+        modules, or in the backward pass. Batch statistics inside a layer are named even if they are those of its edges,
+        of which none is a seed's.
     """
     modules, calls = dict(model.named_modules()), [call.module for call in trial.whole.calls]
     if any([call.module for call in part.calls] != calls for part in trial.parts):
@@ -25,21 +26,43 @@ def first_inexact(model: nn.Module, trial: Trial, tolerance: float) -> str:
     for position, module in enumerate(calls):
         if not _differs(trial, position, "results", tolerance):
             continue
-        for name in _enclosing(names[module], modules):
+        for name in _enclosing(names[module]):
             call = next((p for p in range(position, len(calls)) if calls[p] is modules[name]), position)
             if not _differs(trial, call, "results", tolerance):
                 break  # the rows that differ inside are not those of the seeds
-            if calls[call] is modules[name] and not _differs(trial, call, "arguments", tolerance):
-                return name
+            named = calls[call] is modules[name] and _can_be_named(name, modules, trial.whole.calls[call].arguments)
+            if named and not _differs(trial, call, "arguments", tolerance):
+                return _statistic_inside(model, name, set(calls))
     return ""
 
 
-def _enclosing(name: str, modules: dict[str, nn.Module]) -> list[str]:
-    """Names of a module and those around it, from the outermost layer of a library on, if it belongs to one."""
+def _statistic_inside(model: nn.Module, name: str, called: set[nn.Module]) -> str:
+    """The name of the first batch statistic that ran in a module of a library; else the module's own."""
+    module = model.get_submodule(name)
+    inside = module.named_modules(prefix=name) if is_layer(module) else ()
+    found = (inner for inner, kind in inside if is_batch_statistic(kind) and kind in called)
+    statistic = next(found, None)
+    return name if statistic is None else statistic_owner(model, statistic)
+
+
+def _enclosing(name: str) -> list[str]:
+    """Names of a module and those around it, from the innermost."""
     parts = name.split(".") if name else []
-    around = [".".join(parts[:count]) for count in range(len(parts), -1, -1)]
-    layers = [position for position, name in enumerate(around) if is_layer(modules[name])]
-    return around[layers[-1] :] if layers else around
+    return [".".join(parts[:count]) for count in range(len(parts), -1, -1)]
+
+
+def _can_be_named(name: str, modules: dict[str, nn.Module], arguments: list[Tensor]) -> bool:
+    """Whether a module is to blame, rather than a layer of DGL or PyG around it.
+
+    Such a layer consists of modules that read rows of edges, such as sums by destination, or that it calls on other
+    edges than it was called on: these differ, but what is inexact is the layer. Inside of it, a module is to blame that
+    is known to be inexact, is the user's own, or is torch's and reads rows of nodes.
+    """
+    library = type(modules[name]).__module__.partition(".")[0]
+    is_inside = any(is_layer(modules[outer]) for outer in _enclosing(name)[1:])
+    if not is_inside or library not in ("torch", "torch_geometric", "dgl"):
+        return True
+    return is_known_inexact(modules[name]) or (library == "torch" and bool(arguments))
 
 
 def _differs(trial: Trial, position: int, field: str, tolerance: float) -> bool:

@@ -13,9 +13,8 @@ from torch.utils._pytree import tree_leaves, tree_map
 from workbench.core.minibatch import MiniBatch
 from workbench.nn.inputs import Inputs
 from workbench.nn.signature import Forward
+from workbench.training.exactness.small_batch import SmallBatch, overlap
 from workbench.training.isolated_backward import leaves_of
-
-_PARTS = 3
 
 
 class UndecidedError(Exception):
@@ -61,41 +60,47 @@ class Trial:
         parts: its parts.
         deviation: by how much outputs or gradients of the parts differ from the whole batch's, relative to the largest
             value of these outputs, and to the norm of these gradients.
+        can_fail: in every layer, parts share nodes, and each reads nodes whose rows others have and it lacks.
     """
 
     whole: Pass
     parts: list[Pass]
     deviation: float
+    can_fail: bool
 
 
-def try_model(model: nn.Module, parameters: list[Tensor], batch: MiniBatch, inputs: Inputs, forward: Forward) -> Trial:
+def try_model(model: nn.Module, parameters: list[Tensor], small: SmallBatch, inputs: Inputs, forward: Forward) -> Trial:
     """Run a batch as a whole and in parts.
 
     Args:
         model: the module, whose calls are recorded.
         parameters: the leaves that accumulate gradients; `.grad` of all others is put back.
-        batch: a small batch.
+        small: a small batch and the part of each seed.
         inputs: its rows.
         forward: calls the model.
 
     Raises:
-        UndecidedError: The model returned no finite tensor with a row per seed.
+        UndecidedError: The model returned no finite tensor with a row per seed, or nothing but zeros.
     """
+    batch = small.mb
     rows = tree_map(_as_leaf, (inputs.x, inputs.aggregated))
     leaves = [*parameters, *(t for t in tree_leaves(rows) if isinstance(t, Tensor) and t.requires_grad)]
     whole = _run(model, batch, Inputs(*rows), forward, leaves, None)
     expected = _taken_gradients(leaves)
     if not all(bool(t.isfinite().all()) for t in (*whole.outputs, *expected)):
         raise UndecidedError("its outputs or gradients on the small batch are not finite")
+    if not any(bool(t.any()) for t in (*whole.outputs, *expected)):
+        raise UndecidedError("its outputs and gradients on the small batch are all 0")
     parts = []
-    for part in batch.split(torch.arange(batch.num_seeds, device=batch.device) % _PARTS):
+    for part in batch.split(small.part):
         of_part = Inputs(*tree_map(partial(_rows_of_part, part, batch.num_inputs), rows))
         parts.append(_run(model, part, of_part, forward, leaves, part.parent))
     deviations = [_relative(_norm(expected, _taken_gradients(leaves)), _norm(expected))]
     for position, out in enumerate(whole.outputs):
         pieces = [(out[seed_positions(part.batch)] - part.outputs[position]).abs().max() for part in parts]
         deviations.append(_relative(float(torch.stack(pieces).max()), float(out.abs().max())))
-    return Trial(whole, parts, max(deviations))
+    common = overlap([part.batch for part in parts])
+    return Trial(whole, parts, max(deviations), not batch.blocks or (common.shares and common.lacks))
 
 
 def _run(

@@ -10,26 +10,33 @@ from torch import nn
 from workbench.core.minibatch import MiniBatch
 from workbench.nn.inputs import Inputs
 from workbench.nn.signature import Forward
-from workbench.training.exactness.check import check_exact
+from workbench.training.exactness.check import check_exact, check_parts
+from workbench.training.exactness.result import Exactness
 
 _CHECKED: WeakKeyDictionary[nn.Module, set[Any]] = WeakKeyDictionary()
 """The modes in which each model was checked."""
 
 
-def warn_if_inexact(model: nn.Module, forward: Forward | None, mb: MiniBatch, inputs: Inputs) -> None:
+def warn_if_inexact(
+    model: nn.Module, forward: Forward | None, parts: list[MiniBatch] | None, mb: MiniBatch, inputs: Inputs
+) -> None:
     """Warn of a model whose micro-batches are not exact; check it once per model and modes of its modules.
+
+    A model that is inexact, but not in these micro-batches, is checked again with the next ones.
 
     Args:
         model: the module; of a data-parallel one the module inside is checked.
         forward: the caller's call of the model; None for the default one.
+        parts: the micro-batches of the batch; None if it is not known into which ones it will be split.
         mb: a micro-batch.
         inputs: its inputs.
 
     Warns:
         RuntimeWarning: The model is inexact; the message names the module and an alternative.
     """
-    if mb.exchanges is None and not _is_too_early(model, mb) and _is_new(model):
-        _warn(_tried_model(model, forward), mb, inputs, forward)
+    if mb.exchanges is not None or _is_too_early(model, mb) or not _is_new(model):
+        return
+    _report(model, check_parts(_tried_model(model, forward), mb, parts, x=inputs, forward=forward))
 
 
 def warn_if_batch_inexact(model: nn.Module | None, batch: Any) -> None:
@@ -44,22 +51,27 @@ def warn_if_batch_inexact(model: nn.Module | None, batch: Any) -> None:
     """
     if model is None or getattr(batch, "exchanges", None) is not None or not _is_new(model):
         return
-    _warn(_tried_model(model, None), batch, None, None)
+    _report(model, check_exact(_tried_model(model, None), batch))
 
 
-def _warn(model: nn.Module, batch: Any, x: Any, forward: Forward | None) -> None:
-    result = check_exact(model, batch, x=x, forward=forward)
+def _report(model: nn.Module, result: Exactness) -> None:
+    if result.exact is None and result.kind:
+        _CHECKED[model].discard(_modes(model))
     if result.exact is False:
         warnings.warn(str(result), RuntimeWarning, stacklevel=_level_of_caller())
 
 
 def _is_new(model: nn.Module) -> bool:
     """Return whether a model has not been checked in its current modes, and note that it is."""
-    modes = tuple((type(module), module.training) for module in model.modules())
+    modes = _modes(model)
     checked = _CHECKED.setdefault(model, set())
     is_new = modes not in checked
     checked.add(modes)
     return is_new
+
+
+def _modes(model: nn.Module) -> tuple[Any, ...]:
+    return tuple((type(module), module.training) for module in model.modules())
 
 
 def _tried_model(model: nn.Module, forward: Forward | None) -> nn.Module:
