@@ -1,4 +1,4 @@
-"""The child's side of `rank_process`: runs one function after the other as a rank, and ends with its parent."""
+"""The child's side of `rank_process`: runs one function after the other as a rank."""
 
 import faulthandler
 import os
@@ -13,7 +13,6 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from workbench.distributed.progress import IMPORT, ProgressBoard, Reporter
-from workbench.processes import end_with_parent
 
 if TYPE_CHECKING:  # they import torch; the child watches its parent before it imports anything large
     from workbench.distributed.order import Order
@@ -24,7 +23,6 @@ def main() -> None:
     """The child's program: until the channel is closed, receive an order, run it, send the outcome."""
     channel_file, board_file, stacks_file, rank, world_size = map(int, sys.argv[1:6])
     channel = Connection(channel_file)
-    end_with_parent(channel_file, even_if_stuck=True)
     faulthandler.enable(stacks_file)
     faulthandler.register(signal.SIGUSR1, stacks_file)
     reporter = Reporter(ProgressBoard(board_file, world_size), rank)
