@@ -5,7 +5,6 @@ import os
 import signal
 import sys
 import time
-import traceback
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec
@@ -13,6 +12,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from workbench.distributed.progress import IMPORT, ProgressBoard, Reporter
+from workbench.error_text import line_of, stack_of
 
 if TYPE_CHECKING:  # they import torch; the child watches its parent before it imports anything large
     from workbench.distributed.order import Order
@@ -42,8 +42,7 @@ def _outcome(order: "Order", reporter: Reporter) -> "Outcome":
     try:
         return Outcome(rows=_rows(order, reporter))
     except BaseException as error:  # sys.exit must not end the rank without a report
-        line = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        return Outcome(error=line, trace=traceback.format_exc(), failed_at=time.monotonic())
+        return Outcome(error=line_of(error), trace=stack_of(error), failed_at=time.monotonic())
 
 
 def _rows(order: "Order", reporter: Reporter) -> list[dict[str, object]]:

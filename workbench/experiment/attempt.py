@@ -1,15 +1,14 @@
 """One attempt at a point: started in the store, then finished, failed or killed, without losing what was computed."""
 
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from workbench.core.interrupts import deferred_interrupt
+from workbench.error_text import line_of, stack_of
 from workbench.experiment.config import PointConfig
-from workbench.tracking.mlflow_fields import encodable
 from workbench.tracking.record import FAILED, FINISHED, KILLED, Point, Run
 from workbench.tracking.store import NOTHING, Artifacts, Store, StoreError
 from workbench.tracking.unsent import keep_unsent
@@ -101,4 +100,4 @@ class Attempt:
 
 def described(error: Exception) -> tuple[str, str]:
     """An error that was just caught: in one line, and with its stack."""
-    return encodable(f"{type(error).__name__}: {' '.join(str(error).split())}"), traceback.format_exc()
+    return line_of(error), stack_of(error)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from urllib.error import URLError
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from workbench.error_text import text_of
 from workbench.processes import KeptProcess
 from workbench.tracking.links import HOST, PORT, address, ml_view, runs_view, sweeps_of
 from workbench.tracking.store import StoreError
@@ -106,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check_free(options.port)
         return _serve(ui(store, options.port), options.open, store)
     except OSError as error:
-        sys.stderr.write(f"{shown_uri(str(error))}\n")
+        sys.stderr.write(f"{shown_uri(text_of(error))}\n")
         return 1
 
 

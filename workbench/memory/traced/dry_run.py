@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from workbench.core.errors import check_at_least, check_choice
 from workbench.core.minibatch import MiniBatch
+from workbench.error_text import line_of, text_of
 from workbench.memory.optimizer import OPTIMIZERS
 from workbench.memory.traced.trace import AllocationRecorder, AllocationTrace
 from workbench.meter.training_state import allocated_bytes, parameter_tensors, state_tensors
@@ -155,7 +156,8 @@ class DryRun:
                 return labels_for
             except Exception as refused:  # a user's loss function may raise anything
                 error = error or refused
-        raise ValueError(f"loss_fn accepts neither class labels nor values for an output of {describe(out)}: {error}")
+        reason = "" if error is None else text_of(error)
+        raise ValueError(f"loss_fn accepts neither class labels nor values for an output of {describe(out)}: {reason}")
 
     @contextmanager
     def _isolated(self, mb: MiniBatch) -> Iterator[None]:
@@ -173,7 +175,7 @@ class DryRun:
             raise ValueError(
                 f"a training step of {type(self.model).__name__} on {mb.num_seeds} of the seeds ({mb.num_inputs} "
                 f"inputs of in_dim {self._in_dim}) failed, so its memory can't be estimated: "
-                f"{type(error).__name__}: {error}"
+                f"{line_of(error)}"
             ) from error
         finally:
             torch.clear_autocast_cache()
@@ -188,7 +190,7 @@ def _copy_model_and_optimizer(
         copied, copied_optimizer = copy.deepcopy((model, None if isinstance(optimizer, str) else optimizer))
     except Exception as error:
         raise ValueError(
-            f"a {type(model).__name__} can't be copied, so a dry run can't estimate its memory: {error}"
+            f"a {type(model).__name__} can't be copied, so a dry run can't estimate its memory: {text_of(error)}"
         ) from error
     copied.zero_grad()
     if copied_optimizer is not None:
