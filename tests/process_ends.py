@@ -1,4 +1,4 @@
-"""What is open when a process ends, and how it ends: one process per cell, forked from this one, whose imports are done.
+"""What is open when a process ends, and how it ends: a process per cell, forked from this one, which has all imports.
 
     python -m tests.process_ends '[["prefetch, full", "sys.exit", "/tmp/cell"]]'
 

@@ -195,7 +195,12 @@ def _end_as(status: int) -> NoReturn:
 def _execute(command: list[str]) -> None:
     for number in (signal.SIGPIPE, signal.SIGXFSZ):  # which Python ignores
         signal.signal(number, signal.SIG_DFL)
-    os.execvp(command[0], command)
+    try:
+        os.execvp(command[0], command)
+    except OSError as error:
+        sys.stderr.write(f"{command[0]} can't be started: {error.strerror}\n")
+        sys.stderr.flush()
+        os._exit(127)
 
 
 if __name__ == "__main__":

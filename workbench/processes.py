@@ -70,7 +70,12 @@ class KeptProcess:
     @property
     def status(self) -> int | None:
         """Exit status, negative for a signal; None while any process is left. 0 in a process forked from this one."""
-        return session_status(self._keeper) if self._owner == os.getpid() else 0
+        if self._owner != os.getpid():
+            return 0
+        if (status := session_status(self._keeper)) is not None and self._leash.fileno() >= 0:
+            _ = self.pid  # known from here on
+            self._leash.close()
+        return status
 
     def wait(self, seconds: float = math.inf) -> int | None:
         """The exit status, for which it waits at most so long; None if the program still runs."""

@@ -106,6 +106,7 @@ def outcome(stage: str, fate: str, world_size: int, timeout_seconds: float) -> d
 
 def main() -> None:
     assert rank_main and agreement  # imported, for the ranks
+    keeper.adopt_orphans()  # to count those that are left
     torch.set_num_threads(1)
     set_num_threads(1)
     list(import_module(MODULE).run({}))  # what this imports and compiles, no rank does again

@@ -1,5 +1,8 @@
 """One attempt at a point: started in the store, then finished, failed or killed, without losing what was computed."""
 
+import atexit
+import os
+import sys
 import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
@@ -36,6 +39,10 @@ def finished_runs(tasks: Sequence[Task], store: Store) -> dict[str, Run]:
     return {run.point.key: run for run in store.runs(first.sweep, size=first.size, keys=keys)}
 
 
+_open: set["Attempt"] = set()
+"""Attempts that have not ended."""
+
+
 class Attempt:
     """A run of a point that this process has started in a store.
 
@@ -48,9 +55,11 @@ class Attempt:
     """
 
     def __init__(self, point: Point, store: Store) -> None:
-        self._point, self._store = point, store
+        self._point, self._store, self._process = point, store, os.getpid()
         self._started_at, self._began = time.time(), time.monotonic()
-        self._run_id = store.start(point)
+        with deferred_interrupt():
+            self._run_id = store.start(point)
+            _open.add(self)
 
     @property
     def seconds(self) -> float:
@@ -80,14 +89,33 @@ class Attempt:
 
     def kill(self, reason: str) -> None:
         """Mark the run as killed; a store that fails is ignored, since the user waits for the interruption."""
-        with suppress(StoreError):
-            self._store.fail(self._run_id, reason, status=KILLED)
+        if self._is_mine:
+            with suppress(StoreError):
+                self._store.fail(self._run_id, reason, status=KILLED)
+            _open.discard(self)
+
+    def end_with_process(self) -> None:
+        """Mark a run that is open when the interpreter ends as killed, and say so."""
+        if self._is_mine:
+            self.kill("it was open when its process ended")
+            sys.stderr.write(
+                f"workbench: a run of {self._point.sweep} was open when the process ended; it is kept as killed, "
+                "without rows; end the block of wb.track before\n"
+            )
+
+    @property
+    def _is_mine(self) -> bool:
+        """Not in a process that was forked from the one that runs the point."""
+        return self._process == os.getpid()
 
     def _ended(self, status: str, rows: Sequence[Mapping[str, Any]] = (), error: str | None = None) -> Run:
         return Run(self._point, self._run_id, status, tuple(rows), error, self._started_at, self.seconds)
 
     def _keep(self, run: Run, artifacts: Artifacts = NOTHING) -> Run:
+        if not self._is_mine:
+            return run
         with deferred_interrupt():
+            _open.discard(self)
             try:
                 if run.status == FINISHED:
                     self._store.finish(run.run_id, run.rows, artifacts)
@@ -96,6 +124,14 @@ class Attempt:
             except Exception as problem:  # of any kind: what was computed must not be lost
                 raise keep_unsent(run, self._store, problem) from None
         return run
+
+
+def _end_all() -> None:
+    for attempt in list(_open):
+        attempt.end_with_process()
+
+
+atexit.register(_end_all)
 
 
 def described(error: Exception) -> tuple[str, str]:
