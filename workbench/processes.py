@@ -35,6 +35,8 @@ class KeptProcess:
         pass_fds: file descriptors that the program inherits, beside those of output and error.
         environment: of the program; None: that of this process.
         stdout: file of its output; None: that of this process.
+        stderr: file of its errors, or `subprocess.STDOUT`; None: that of this process.
+        cwd: folder in which it runs; None: that of this process.
     """
 
     def __init__(
@@ -44,6 +46,8 @@ class KeptProcess:
         pass_fds: Sequence[int] = (),
         environment: Mapping[str, str] | None = None,
         stdout: IO | None = None,
+        stderr: IO | int | None = None,
+        cwd: Path | None = None,
     ) -> None:
         self._leash, theirs = socket.socketpair()
         self._leash.settimeout(_KILL_SECONDS)
@@ -54,6 +58,8 @@ class KeptProcess:
                 pass_fds=[theirs.fileno(), *pass_fds],
                 stdin=subprocess.DEVNULL,
                 stdout=stdout,
+                stderr=stderr,
+                cwd=cwd,
                 env=environment,
                 start_new_session=True,
             )
