@@ -98,10 +98,12 @@ class Attempt:
         """Mark a run that is open when the interpreter ends as killed, and say so."""
         if self._is_mine:
             self.kill("it was open when its process ended")
-            sys.stderr.write(
+            said = sys.__stderr__ or sys.stderr  # that of a notebook reaches nobody any more
+            said.write(
                 f"workbench: a run of {self._point.sweep} was open when the process ended; it is kept as killed, "
                 "without rows; end the block of wb.track before\n"
             )
+            said.flush()
 
     @property
     def _is_mine(self) -> bool:
@@ -134,6 +136,6 @@ def _end_all() -> None:
 atexit.register(_end_all)
 
 
-def described(error: Exception) -> tuple[str, str]:
+def described(error: BaseException) -> tuple[str, str]:
     """An error that was just caught: in one line, and with its stack."""
     return line_of(error), stack_of(error)
