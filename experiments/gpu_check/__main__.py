@@ -10,13 +10,14 @@ import sys
 import time
 from collections.abc import Sequence
 from pathlib import Path
+from tempfile import TemporaryFile
 
 from experiments.gpu_check.parts import Ended, Part, Result, judge, parts
 from experiments.gpu_check.summary import exit_status, headline, write_summary
 from workbench.experiment.environment import check_device
 from workbench.files import write_file
 from workbench.paths import project_root
-from workbench.processes import kill_session
+from workbench.processes import KeptProcess
 
 RUNS = "runs.jsonl"
 
@@ -64,21 +65,14 @@ def run_parts(wanted: Sequence[Part], device: str, folder: Path, seconds: float)
 
 def _run(part: Part, device: str, folder: Path, budget: float) -> Result:
     begin = time.monotonic()
-    program = subprocess.Popen(
-        part.command,
-        cwd=project_root(),
-        stdin=subprocess.DEVNULL,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        start_new_session=True,  # with all that it starts, it can be stopped at once
-    )
-    try:
-        output, status = program.communicate(timeout=budget)[0], program.returncode
-    except subprocess.TimeoutExpired:
-        kill_session(program)
-        output, status = program.communicate()[0], None
-    finally:
-        kill_session(program)
+    with TemporaryFile() as said:
+        program = KeptProcess(part.command, cwd=project_root(), stdout=said, stderr=subprocess.STDOUT)
+        try:
+            status = program.wait(budget)
+        finally:
+            program.kill()
+        said.seek(0)
+        output = said.read()
     write_file(folder / "logs" / f"{part.name.replace('/', '-').replace(' ', '-')}.txt", output)
     last_line = (output.decode(errors="replace").strip().splitlines() or [""])[-1]
     return judge(part, device, folder / RUNS, Ended(status, time.monotonic() - begin, budget, last_line))

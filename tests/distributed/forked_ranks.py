@@ -8,8 +8,11 @@ fork.
 
 import json
 import os
+import socket
 import sys
 import time
+from collections.abc import Callable
+from functools import partial
 from importlib import import_module
 from multiprocessing.connection import Pipe
 from tempfile import TemporaryFile
@@ -19,16 +22,18 @@ import psutil
 import torch
 
 import workbench as wb
+from workbench import keeper
 from workbench.core.errors import RankError
 from workbench.distributed import agreement, rank_child, rank_main, rank_pool, rank_process
 from workbench.distributed.progress import ProgressBoard
 from workbench.kernels.threads import set_num_threads
+from workbench.processes import KeptProcess
 
 MODULE = ".".join(["tests.distributed", *sys.argv[1:2]])  # other programs import this file to look for doctests
 IMPORTED_BY_RANKS = (MODULE, "tests.distributed.faulty_step", "tests.distributed.misbehaving")
 
 
-class ForkedProcess:
+class ForkedKeeper:
     """A child like those of `subprocess.Popen`."""
 
     def __init__(self, pid: int) -> None:
@@ -40,11 +45,29 @@ class ForkedProcess:
             self.returncode = os.waitstatus_to_exitcode(status) if pid else None
         return self.returncode
 
-    def wait(self, timeout: float = 60.0) -> int | None:
-        until = time.monotonic() + timeout
-        while self.poll() is None and time.monotonic() < until:
+    def wait(self) -> int | None:
+        while self.poll() is None:
             time.sleep(0.005)
         return self.returncode
+
+
+class ForkedProcess(KeptProcess):
+    """A kept function of this program."""
+
+    def __init__(self, run: Callable[[], object]) -> None:
+        self._leash, theirs = socket.socketpair()
+        self._owner, self._pid = os.getpid(), None
+        ready, started = os.pipe()
+        if not (pid := os.fork()):
+            os.setsid()
+            os.write(started, b"x")
+            self._leash.close()
+            keeper.keep(theirs.detach(), self._owner, run)
+        os.read(ready, 1)
+        os.close(ready)
+        os.close(started)
+        theirs.close()
+        self._keeper: Any = ForkedKeeper(pid)
 
 
 class ForkedRank(rank_process.RankProcess):
@@ -54,27 +77,16 @@ class ForkedRank(rank_process.RankProcess):
         self._rank, self._board = rank, ProgressBoard(board, world_size)
         self._stacks = TemporaryFile()  # noqa: SIM115
         self.channel, theirs = Pipe()
-        ready, started = os.pipe()
-        if not (pid := os.fork()):
-            os.setsid()
-            os.write(started, b"x")
-            self.channel.close()
-            self._serve([theirs.fileno(), board, self._stacks.fileno(), rank, world_size])
-        os.read(ready, 1)
-        os.close(ready)
-        os.close(started)
-        theirs.close()
-        self._process: Any = ForkedProcess(pid)
+        arguments = [theirs.fileno(), board, self._stacks.fileno(), rank, world_size]
+        with theirs:
+            self._process: Any = ForkedProcess(partial(self._serve, arguments))
 
-    @staticmethod
-    def _serve(arguments: list[int]) -> None:
-        try:
-            sys.argv = ["rank", *map(str, arguments)]
-            for name in IMPORTED_BY_RANKS:
-                sys.modules.pop(name, None)
-            rank_child.main()
-        finally:
-            os._exit(0)
+    def _serve(self, arguments: list[int]) -> None:
+        self.channel.close()
+        sys.argv = ["rank", *map(str, arguments)]
+        for name in IMPORTED_BY_RANKS:
+            sys.modules.pop(name, None)
+        rank_child.main()
 
 
 def outcome(stage: str, fate: str, world_size: int, timeout_seconds: float) -> dict[str, Any]:
@@ -94,6 +106,7 @@ def outcome(stage: str, fate: str, world_size: int, timeout_seconds: float) -> d
 
 def main() -> None:
     assert rank_main and agreement  # imported, for the ranks
+    keeper.adopt_orphans()  # to count those that are left
     torch.set_num_threads(1)
     set_num_threads(1)
     list(import_module(MODULE).run({}))  # what this imports and compiles, no rank does again

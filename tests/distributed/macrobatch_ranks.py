@@ -181,6 +181,25 @@ def from_disk(config: Mapping[str, Any]) -> Rows:
     }
 
 
+def idle_ranks_from_disk(config: Mapping[str, Any]) -> Rows:
+    """Ranks whose part of a divided graph owns no node take part in all that the others do."""
+    owned = wb.open_owned_graph(Path(config["folder"]) / "graph")
+    rank_rows = wb.MappedRows(Path(config["folder"]) / "rows" / f"part-{dist.get_rank()}")
+    rows, sampler = wb.OwnedRows(rank_rows, owned.owner), new_sampler("labor", True)
+    loader = wb.macrobatches(
+        owned.graph,
+        seeds_of_rank(),
+        batch_size=BATCH_SIZE,
+        size=4,
+        sampler=wb.MacrobatchSampler(sampler, owned),
+        store=rows,
+    )
+    for step, mb, staged in loader:
+        assert_same_batch(mb, sampler.sample(GRAPH, mb.seeds, step=step))
+        assert torch.equal(staged.read(mb.node_ids), X[mb.node_ids])
+    yield {"ranks": owned.num_ranks, "batches": len(loader)}
+
+
 def _refusal(call: Any) -> str:
     try:
         call()

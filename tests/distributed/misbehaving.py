@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import threading
 import time
 
@@ -12,15 +13,22 @@ STAGE, FATE, BAD = [*os.environ.get("MISBEHAVE", "").split(), "", "", ""][:3]
 IS_BAD = os.environ.get("RANK", "none") == BAD
 
 
+def leave_children():
+    """Children that outlive this process if nobody ends them: one with a child, one with a session of its own."""
+    subprocess.Popen(["sh", "-c", "sleep 602 & wait"], stdout=subprocess.DEVNULL)
+    subprocess.Popen(["sleep", "602"], start_new_session=True, stdout=subprocess.DEVNULL)
+
+
 def meet_fate():
-    """Raise, hang, exit or be killed."""
+    """Raise, hang, exit, crash or be killed, with children."""
+    leave_children()
     if FATE == "raises":
         raise ArithmeticError("it does not add up")
     if FATE == "hangs":
         time.sleep(600)
     if FATE == "exits":
         os._exit(3)
-    os.kill(os.getpid(), signal.SIGKILL)
+    os.kill(os.getpid(), signal.SIGSEGV if FATE == "crashes" else signal.SIGKILL)
 
 
 def meet_fate_in_a_collective():

@@ -6,9 +6,11 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
+from multiprocessing.connection import Pipe
 from tempfile import TemporaryFile
 from threading import Thread
+from typing import Any
 
 import psutil
 import pytest
@@ -27,7 +29,9 @@ from workbench.distributed.progress import (
     ProgressBoard,
     Reporter,
 )
+from workbench.distributed.rank_call import RankCall
 from workbench.distributed.rank_pool import RankPool
+from workbench.distributed.rank_process import Outcome
 
 RUN = "tests.distributed.misbehaving:run"
 STAGES = {
@@ -41,6 +45,7 @@ ENDS = {
     "raises": ": ArithmeticError: it does not add up",
     "hangs": " did not end within ",
     "exits": " ended with exit status 3",
+    "crashes": " crashed with SIGSEGV",
     "dies": " was killed by SIGKILL, as the system does when memory runs out,",
 }
 SPARE_SECONDS = 5.0
@@ -48,12 +53,23 @@ SPARE_SECONDS = 5.0
 
 @contextmanager
 def leaves_nothing() -> Iterator[None]:
-    """No process and no open port is left at the end."""
+    """No process, also of those that the ranks started, and no open port is left at the end."""
     me = psutil.Process()
     before, ports = set(me.children(recursive=True)), listening(me)
     yield
     wait_until(lambda: not any(is_alive(child.pid) for child in set(me.children(recursive=True)) - before), 5)
+    wait_until(lambda: not misbehaving(), 5)
     assert listening(me) == ports
+
+
+def misbehaving() -> list[str]:
+    """Processes that inherited the order to misbehave, orphans too."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.environ().get("MISBEHAVED_OF") == str(os.getpid()) and is_alive(process.pid):
+                found.append(" ".join(process.cmdline()))
+    return found
 
 
 def listening(process: psutil.Process) -> set[int]:
@@ -64,6 +80,7 @@ def check_failure(monkeypatch, stage: str, fate: str, world_size: int, *, timeou
     """The last rank misbehaves."""
     bad = world_size - 1
     monkeypatch.setenv("MISBEHAVE", f"{stage} {fate} {bad}")
+    monkeypatch.setenv("MISBEHAVED_OF", str(os.getpid()))
     begin = time.monotonic()
     with leaves_nothing(), pytest.raises(RankError) as caught:
         wb.run_ranks(RUN, {}, world_size, timeout_seconds=timeout_seconds)
@@ -89,6 +106,7 @@ def test_a_rank_that_fails_at_any_stage_ends_all(monkeypatch, stage, fate, world
 
 
 def test_a_rank_that_hangs_is_stopped_and_the_pool_starts_new_ones(monkeypatch):
+    monkeypatch.setenv("MISBEHAVED_OF", str(os.getpid()))
     with leaves_nothing(), RankPool(2) as pool:
         monkeypatch.setenv("MISBEHAVE", "after hangs 1")
         pool.run("tests.distributed.rank_functions:nothing", {})
@@ -109,16 +127,16 @@ wb.run_ranks("tests.distributed.misbehaving:run", {}, 1)
 
 
 def test_ranks_die_with_a_parent_that_is_killed(tmp_path):
-    environment = os.environ | {"MISBEHAVE": "before hangs 0"}
+    environment = os.environ | {"MISBEHAVE": "before hangs 0", "MISBEHAVED_OF": str(os.getpid())}
     parent = subprocess.Popen([sys.executable, "-c", PARENT], env=environment)
     try:
-        wait_until(lambda: psutil.Process(parent.pid).children() or parent.poll() is not None)
-        ranks = psutil.Process(parent.pid).children()
-        assert ranks
+        wait_until(lambda: "sleep 602" in misbehaving() or parent.poll() is not None)
+        ranks = psutil.Process(parent.pid).children(recursive=True)
+        assert len(ranks) > 3
     finally:
         parent.send_signal(signal.SIGKILL)
         parent.wait()
-    wait_until(lambda: not any(is_alive(rank.pid) for rank in ranks), 5)
+    wait_until(lambda: not any(is_alive(rank.pid) for rank in ranks) and not misbehaving(), 5)
 
 
 def test_an_interrupt_ends_the_ranks(monkeypatch):
@@ -193,3 +211,43 @@ def test_phases_of_a_step_are_named_and_stay_after_an_error():
             raise ArithmeticError
         assert str(board.read(1)) == "backward, after all_to_all_single (collective 2)"
         assert board.read(0) == Progress(START)
+
+
+class Waking:
+    """A rank that hangs in a system call, from which the signal for its stack wakes it."""
+
+    def __init__(self) -> None:
+        self.progress, self.asked, self.status = Progress(FUNCTION, 1, "recv"), False, None
+        self.channel, self._theirs = Pipe()
+
+    def outcome(self):
+        return Outcome(rows=[]) if self.asked else None
+
+    def ask_stack(self):
+        self.progress, self.asked = Progress(DONE), True
+
+    def stack(self):
+        return "in C" if self.asked else ""
+
+
+def test_states_are_read_before_the_signal_that_may_change_them():
+    ranks: Any = [Waking(), Waking()]
+    ranks[0].progress = Progress(DONE)
+    ranks[0].asked = True
+    with pytest.raises(RankError) as caught:
+        RankCall("m:f", ranks, 0.01, time.monotonic() + 0.01).rows()
+    assert str(caught.value).splitlines() == [
+        "m:f: rank 1 (in recv (collective 1)) did not end within 0.01 s; raise timeout_seconds if more time is needed",
+        "other ranks: rank 0 (done)",
+        "stack of rank 1:",
+        "in C",
+    ]
+
+
+def test_phases_of_any_characters_are_read():
+    with TemporaryFile() as file:
+        file.truncate(ProgressBoard.num_bytes(1))
+        board = ProgressBoard(file.fileno(), 1)
+        for phase in ("über" * 5, "caf\udce9", "é" * 20):
+            board.write(0, Progress(FUNCTION, 0, "", phase))
+            assert str(board.read(0)).encode()

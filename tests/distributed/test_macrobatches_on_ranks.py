@@ -54,6 +54,14 @@ def test_ranks_load_their_parts_from_disk_and_hold_nothing_else(rank_pool, tmp_p
     assert "contains 3 parts, but there are 1 ranks; start as many ranks as parts" in row["wrong_parts"]
 
 
+def test_ranks_whose_part_owns_no_node_take_part(rank_pool, tmp_path):
+    owner = owner_of(2)
+    wb.split_graph(GRAPH, owner, tmp_path / "graph", num_parts=3)
+    wb.split_rows(X, owner, tmp_path / "rows", num_parts=3)
+    (row,) = run(rank_pool, "macrobatch_ranks:idle_ranks_from_disk", 3, folder=str(tmp_path))
+    assert row["ranks"] == 3 and row["batches"] > 1
+
+
 @pytest.mark.parametrize("size", SIZES)
 def test_aggregates_are_built_by_their_owners(rank_pool, size, tmp_path):
     kinds = ["sage-mean", "gin"] if size < 4 else ["sage-mean", "sage-gcn", "gin", "gcn-both"]

@@ -26,10 +26,11 @@ ALL = (FINISHED, FAILED, KILLED, RUNNING)
 
 FATES = """
 def run(config):
-    import os, signal, time
+    import os, signal, subprocess, time
 
+    child = subprocess.Popen(["sleep", "603"], start_new_session=True).pid if config.number in (2, 3) else 0
     with CALLS.open("a") as calls:
-        calls.write(f"{os.getpid()} {config.number}\\n")
+        calls.write(f"{os.getpid()} {config.number}\\n" + f"{child} child\\n" * (child > 0))
     if config.number == 2:
         os.kill(os.getpid(), signal.SIGKILL)
     if config.number == 3:
@@ -51,8 +52,18 @@ def fates(toys):
 
 def pids(toys: Path) -> list[int]:
     """Processes that have begun with a point."""
+    return [pid for pid, what in _begun(toys) if what != "child"]
+
+
+def children(toys: Path) -> list[int]:
+    """Children of those processes, in sessions of their own."""
+    return [pid for pid, what in _begun(toys) if what == "child"]
+
+
+def _begun(toys: Path) -> list[tuple[int, str]]:
     file = toys / "calls.txt"
-    return [int(line.split()[0]) for line in file.read_text().splitlines()] if file.exists() else []
+    lines = file.read_text().splitlines() if file.exists() else []
+    return [(int(line.split()[0]), line.split()[1]) for line in lines]
 
 
 def wait_until(condition, seconds=60.0):
@@ -78,6 +89,7 @@ def test_points_in_processes_give_their_rows_and_die_alone(fates, store, toys, t
     (row,) = finished.rows
     assert {**row, "pid": 0} == {"square": 1, "pid": 0, "third": 1 / 3, "nothing": None, "infinite": float("inf")}
     assert len({os.getpid(), *pids(toys)}) == 4, "a process per point"
+    assert len(children(toys)) == 1 and not is_alive(children(toys)[0])
     assert "traceback.txt" in {file.name for file in tmp_path.rglob("*.txt")}
     again = fates.runs(store=store, overrides={"number": [1]}, jobs=2)
     assert again[0].run_id == finished.run_id and len(pids(toys)) == 3, "finished points are not run again"
@@ -95,7 +107,7 @@ def test_an_interruption_stops_the_children_and_keeps_finished_points(fates, sto
         patch.setattr(type(store), "finish", finish)
         with pytest.raises(KeyboardInterrupt):
             fates.runs(store=store, overrides={"number": [3, 1]}, jobs=2)
-    assert not any(is_alive(pid) for pid in pids(toys))
+    assert len(children(toys)) == 1 and not any(is_alive(pid) for pid in [*pids(toys), *children(toys)])
     assert {run.point.config["number"]: run.status for run in store.runs(statuses=ALL)} == {1: FINISHED, 3: KILLED}
     with store.lock(store.runs(statuses=(KILLED,))[0].point.key) as mine:
         assert mine, "its claim is released"
@@ -118,7 +130,8 @@ def test_children_die_with_a_parent_that_is_killed(fates, toys, tmp_path):
     finally:
         parent.send_signal(signal.SIGKILL)
         parent.wait()
-    wait_until(lambda: not any(is_alive(pid) for pid in pids(toys)), 20)
+    assert children(toys)
+    wait_until(lambda: not any(is_alive(pid) for pid in [*pids(toys), *children(toys)]), 20)
 
 
 def test_code_that_was_edited_after_it_was_read_is_not_run(toys):

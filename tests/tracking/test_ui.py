@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from pathlib import Path
 
+import psutil
 import pytest
 
 from tests.tracking.points import DATASET, ended, make_point
@@ -243,3 +244,22 @@ def test_jupyterlab_saves_no_version_of_python() -> None:
     hook(model={"type": "notebook", "content": {"metadata": metadata}}, path="x.ipynb", contents_manager=None)
     hook(model={"type": "file", "content": "text"}, path="x.txt", contents_manager=None)
     assert metadata == {"kernelspec": {"name": "python3"}, "language_info": {"name": "python"}, "own": 1}
+
+
+SERVER = """
+from workbench.tracking import ui
+ui._serve(ui.Ui(("sh", "-c", "sleep 604 & wait"), {}, "http://127.0.0.1:1"), False, "")
+"""
+
+
+def test_the_server_ends_with_a_process_that_is_killed() -> None:
+    with subprocess.Popen([sys.executable, "-c", SERVER]) as process:
+        me, end = psutil.Process(process.pid), time.monotonic() + 60
+        while len(family := me.children(recursive=True)) < 3 or "604" not in family[-1].cmdline():
+            assert time.monotonic() < end
+            time.sleep(0.02)
+        process.kill()
+    end = time.monotonic() + 5
+    while any(one.is_running() and one.status() != psutil.STATUS_ZOMBIE for one in family):
+        assert time.monotonic() < end
+        time.sleep(0.02)

@@ -8,7 +8,10 @@ from typing import Any
 
 import click
 
+from workbench.error_text import text_of
+
 _DATA_PAGE = "docs/data.md"
+_ERROR_CHARS = 100_000  # with the stacks of ranks
 
 INTERRUPTED, BROKEN_PIPE = 130, 141
 """Exit statuses as shells report them: 128 plus the number of the signal."""
@@ -31,7 +34,7 @@ class CommandGroup(click.Group):
             _discard_output()
             ctx.exit(BROKEN_PIPE)
         except (ValueError, OSError, RuntimeError, MemoryError, ImportError) as error:
-            write_error(f"workbench: {_without_absent_pages(str(error)) or type(error).__name__}")
+            write_error(f"workbench: {_without_absent_pages(text_of(error, _ERROR_CHARS)) or type(error).__name__}")
             ctx.exit(1)
         except KeyboardInterrupt:
             write_error("workbench: interrupted; finished points are kept; run the same command to resume")

@@ -10,6 +10,7 @@ from workbench.cli.figure_names import load_figure
 from workbench.cli.name_choice import NameChoice
 from workbench.cli.option_values import FORMATS, SIZES
 from workbench.cli.shared_options import figure_argument, store_option
+from workbench.error_text import text_of
 
 if TYPE_CHECKING:
     import pandas as pd
@@ -80,7 +81,7 @@ def _content(experiment: Any, table: "pd.DataFrame", form: str, width: int) -> s
     try:
         return drawn.to_image(format=form, width=width, height=drawn.layout.height or 440)
     except Exception as error:  # kaleido has errors of its own, and those of the browser that it starts
-        reason = " ".join(str(error).split())[:200]
+        reason = " ".join(text_of(error, 200).split())
         raise RuntimeError(
             f"no picture ({reason}): --format {form} needs kaleido and chromium (on Debian: apt install chromium); "
             "--format csv and tex do not, and the report saves SVG and PDF in a browser"

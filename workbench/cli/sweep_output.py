@@ -4,6 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from workbench.error_text import text_of
 from workbench.experiment.attempt import finished_runs
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.finding import Finding
@@ -102,7 +103,7 @@ def check(figure: Experiment, runs: Sequence[Run], complete: bool) -> list[Findi
     except (ValueError, KeyError, AttributeError) as error:
         if complete:
             raise
-        return f"not checked on this part of the grid: {error}"
+        return f"not checked on this part of the grid: {text_of(error)}"
 
 
 def _without_verdict(overrides: Mapping[str, Any], failed: int, points: int) -> str:

@@ -3,7 +3,7 @@
 import os
 
 from workbench.distributed.group import Group, get_rank, get_world_size
-from workbench.partition.graph.split_graph import open_part
+from workbench.partition.graph.split_graph import open_part, stored_num_parts
 from workbench.sampling.owned_graph import OwnedGraph
 
 
@@ -27,9 +27,9 @@ def open_owned_graph(folder: str | os.PathLike[str], group: Group = None, *, ver
     """
     rank, size = get_rank(group), get_world_size(group)
     part = open_part(folder, rank, verify=verify)
-    if (parts := int(part.owner.max()) + 1) != size:
+    if (parts := stored_num_parts(folder)) != size:
         raise ValueError(
-            f"{os.fspath(folder)} contains {parts} parts, but there are {size} ranks; start as many ranks as parts, or "
-            f"divide the graph into {size} parts with workbench.split_graph"
+            f"{os.fspath(folder)} contains {parts} parts, but there are {size} ranks; start as many ranks as "
+            f"parts, or divide the graph again with workbench.split_graph(…, num_parts={size})"
         )
     return OwnedGraph(part.graph, part.owner, rank, size)

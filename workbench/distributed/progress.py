@@ -90,11 +90,11 @@ class ProgressBoard:
     def read(self, rank: int) -> Progress:
         """The progress of a rank."""
         stage, position, *names = _SLOT.unpack_from(self._memory, rank * _SLOT.size)
-        return Progress(stage, position, *(name.rstrip(b"\0").decode() for name in names))
+        return Progress(stage, position, *(name.rstrip(b"\0").decode(errors="replace") for name in names))
 
     def write(self, rank: int, progress: Progress) -> None:
         """Set the progress of a rank."""
-        names = progress.collective.encode(), progress.phase.encode()
+        names = (name.encode(errors="replace") for name in (progress.collective, progress.phase))
         slot = _SLOT.pack(progress.stage, progress.position, *names)
         self._memory[rank * _SLOT.size : (rank + 1) * _SLOT.size] = slot
 

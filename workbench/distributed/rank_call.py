@@ -2,6 +2,7 @@
 
 import time
 from collections.abc import Sequence
+from dataclasses import replace
 from multiprocessing.connection import wait
 from typing import Any
 
@@ -41,8 +42,7 @@ class RankCall:
                 self._settle()
                 raise failed_rank(self._name, self._states(with_stacks=True))
             if time.monotonic() > self._deadline and len(self._outcomes) < len(self._ranks):
-                self._ask_stacks()
-                raise timed_out(self._name, self._states(with_stacks=True), self._timeout_seconds)
+                raise timed_out(self._name, self._hanging(), self._timeout_seconds)
         return self._outcomes[0].rows or []
 
     def _collect(self, seconds: float) -> None:
@@ -63,11 +63,14 @@ class RankCall:
         died = any(state.status is not None for state in states)
         return not died and all(state.progress.stage >= RENDEZVOUS for state in states if state.has_failed)
 
-    def _ask_stacks(self) -> None:
-        for rank, process in enumerate(self._ranks):
-            if rank not in self._outcomes:
-                process.ask_stack()
+    def _hanging(self) -> list[RankState]:
+        """The states, and then the stacks: the signal that asks for them may wake what hangs in a system call."""
+        states = self._states()
+        asked = [state.rank for state in states if state.rank not in self._outcomes]
+        for rank in asked:
+            self._ranks[rank].ask_stack()
         time.sleep(_STACK_SECONDS)
+        return [replace(one, trace=self._ranks[one.rank].stack()) if one.rank in asked else one for one in states]
 
     def _states(self, *, with_stacks: bool = False) -> list[RankState]:
         return [self._state(rank, process, with_stacks) for rank, process in enumerate(self._ranks)]

@@ -1,11 +1,10 @@
-"""The child's side of `rank_process`: runs one function after the other as a rank, and ends with its parent."""
+"""The child's side of `rank_process`: runs one function after the other as a rank."""
 
 import faulthandler
 import os
 import signal
 import sys
 import time
-import traceback
 from importlib import import_module
 from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec
@@ -13,7 +12,7 @@ from multiprocessing.connection import Connection
 from typing import TYPE_CHECKING
 
 from workbench.distributed.progress import IMPORT, ProgressBoard, Reporter
-from workbench.processes import end_with_parent
+from workbench.error_text import line_of, stack_of
 
 if TYPE_CHECKING:  # they import torch; the child watches its parent before it imports anything large
     from workbench.distributed.order import Order
@@ -24,7 +23,6 @@ def main() -> None:
     """The child's program: until the channel is closed, receive an order, run it, send the outcome."""
     channel_file, board_file, stacks_file, rank, world_size = map(int, sys.argv[1:6])
     channel = Connection(channel_file)
-    end_with_parent(channel_file, even_if_stuck=True)
     faulthandler.enable(stacks_file)
     faulthandler.register(signal.SIGUSR1, stacks_file)
     reporter = Reporter(ProgressBoard(board_file, world_size), rank)
@@ -44,8 +42,7 @@ def _outcome(order: "Order", reporter: Reporter) -> "Outcome":
     try:
         return Outcome(rows=_rows(order, reporter))
     except BaseException as error:  # sys.exit must not end the rank without a report
-        line = f"{type(error).__name__}: {' '.join(str(error).split())}"
-        return Outcome(error=line, trace=traceback.format_exc(), failed_at=time.monotonic())
+        return Outcome(error=line_of(error), trace=stack_of(error), failed_at=time.monotonic())
 
 
 def _rows(order: "Order", reporter: Reporter) -> list[dict[str, object]]:

@@ -24,8 +24,9 @@ class RankPool:
         with wb.RankPool(2) as pool:
             rows = pool.run("experiments.paper.figure:on_ranks", {"size": 3})
 
-    The ranks start with the first call. They end when the pool is closed, at the latest with the thread that started
-    them; after a failure the next call starts new ones. Ranks keep the modules that they have imported.
+    The ranks start with the first call. They end when the pool is closed, at the latest with this process, and so does
+    all that they have started; after a failure the next call starts new ones. Ranks keep the modules that they have
+    imported.
 
     Args:
         world_size: number of ranks, at least 1; they share the cores.

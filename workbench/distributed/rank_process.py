@@ -2,7 +2,6 @@
 
 import os
 import signal
-import subprocess
 import sys
 from contextlib import suppress
 from dataclasses import dataclass
@@ -12,7 +11,7 @@ from typing import Any
 
 from workbench.distributed.order import Order
 from workbench.distributed.progress import DONE, IMPORT, START, Progress, ProgressBoard
-from workbench.processes import kill_session
+from workbench.processes import KeptProcess
 
 _MAIN = "workbench.distributed.rank_child:main"  # a text that the import closures of experiments follow
 _CHILD = "import sys; sys.path[:] = sys.argv[6:]; from {0} import {1}; {1}()".format(*_MAIN.split(":"))
@@ -54,12 +53,10 @@ class RankProcess:
         files = [theirs.fileno(), board, self._stacks.fileno()]
         about = [*map(str, (*files, rank, world_size))]
         with theirs:
-            self._process = subprocess.Popen(
+            self._process = KeptProcess(
                 [sys.executable, "-c", _CHILD, *about, *sys.path],
                 pass_fds=files,
-                stdin=subprocess.DEVNULL,
-                env=os.environ | {"WORKBENCH_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)},
-                start_new_session=True,  # the terminal's Ctrl-C reaches the parent alone, which stops the child
+                environment=os.environ | {"WORKBENCH_NUM_THREADS": str(threads), "OMP_NUM_THREADS": str(threads)},
             )
 
     @property
@@ -75,7 +72,7 @@ class RankProcess:
     @property
     def status(self) -> int | None:
         """Exit status, negative for a signal; None while the process runs."""
-        return self._process.poll()
+        return self._process.status
 
     def send(self, order: Order) -> None:
         """Send an order; a process that has died shows in its status."""
@@ -85,26 +82,25 @@ class RankProcess:
             self.channel.send(order)
 
     def outcome(self) -> Outcome | None:
-        """The outcome, if it is there. The process's own children may keep the channel of a dead one open."""
-        with suppress(EOFError, ConnectionResetError):
+        """The outcome, if it is there."""
+        with suppress(EOFError, OSError):  # killed before or while it sent
             if self.channel.poll():
                 return self.channel.recv()
             return None
-        with suppress(subprocess.TimeoutExpired):
-            self._process.wait(_END_SECONDS)  # the channel closes a moment before the process has ended
+        self._process.wait(_END_SECONDS)  # the channel closes a moment before the process has ended
         return None
 
     def ask_stack(self) -> None:
         """Ask a process that hangs for the stacks of its threads; see `stack`."""
-        if self._process.poll() is None and self.progress.stage > START:  # before, the signal would end it
-            os.kill(self.pid, signal.SIGUSR1)
+        if self.progress.stage > START:  # before, the signal would end it
+            self._process.send_signal(signal.SIGUSR1)
 
     def stack(self) -> str:
         """Stacks of a process that was asked for them a moment ago, or that crashed; empty if it was killed."""
         return os.pread(self._stacks.fileno(), _STACK_BYTES, 0).decode(errors="replace")
 
     def kill(self) -> None:
-        """End the process and those of its session, at once."""
-        kill_session(self._process)
+        """End the process and all that it has started, at once."""
+        self._process.kill()
         self.channel.close()
         self._stacks.close()

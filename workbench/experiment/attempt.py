@@ -1,15 +1,17 @@
 """One attempt at a point: started in the store, then finished, failed or killed, without losing what was computed."""
 
+import atexit
+import os
+import sys
 import time
-import traceback
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from workbench.core.interrupts import deferred_interrupt
+from workbench.error_text import line_of, stack_of
 from workbench.experiment.config import PointConfig
-from workbench.tracking.mlflow_fields import encodable
 from workbench.tracking.record import FAILED, FINISHED, KILLED, Point, Run
 from workbench.tracking.store import NOTHING, Artifacts, Store, StoreError
 from workbench.tracking.unsent import keep_unsent
@@ -37,6 +39,10 @@ def finished_runs(tasks: Sequence[Task], store: Store) -> dict[str, Run]:
     return {run.point.key: run for run in store.runs(first.sweep, size=first.size, keys=keys)}
 
 
+_open: set["Attempt"] = set()
+"""Attempts that have not ended."""
+
+
 class Attempt:
     """A run of a point that this process has started in a store.
 
@@ -49,9 +55,11 @@ class Attempt:
     """
 
     def __init__(self, point: Point, store: Store) -> None:
-        self._point, self._store = point, store
+        self._point, self._store, self._process = point, store, os.getpid()
         self._started_at, self._began = time.time(), time.monotonic()
-        self._run_id = store.start(point)
+        with deferred_interrupt():
+            self._run_id = store.start(point)
+            _open.add(self)
 
     @property
     def seconds(self) -> float:
@@ -81,14 +89,35 @@ class Attempt:
 
     def kill(self, reason: str) -> None:
         """Mark the run as killed; a store that fails is ignored, since the user waits for the interruption."""
-        with suppress(StoreError):
-            self._store.fail(self._run_id, reason, status=KILLED)
+        if self._is_mine:
+            with suppress(StoreError):
+                self._store.fail(self._run_id, reason, status=KILLED)
+            _open.discard(self)
+
+    def end_with_process(self) -> None:
+        """Mark a run that is open when the interpreter ends as killed, and say so."""
+        if self._is_mine:
+            self.kill("it was open when its process ended")
+            said = sys.__stderr__ or sys.stderr  # that of a notebook reaches nobody any more
+            said.write(
+                f"workbench: a run of {self._point.sweep} was open when the process ended; it is kept as killed, "
+                "without rows; end the block of wb.track before\n"
+            )
+            said.flush()
+
+    @property
+    def _is_mine(self) -> bool:
+        """Not in a process that was forked from the one that runs the point."""
+        return self._process == os.getpid()
 
     def _ended(self, status: str, rows: Sequence[Mapping[str, Any]] = (), error: str | None = None) -> Run:
         return Run(self._point, self._run_id, status, tuple(rows), error, self._started_at, self.seconds)
 
     def _keep(self, run: Run, artifacts: Artifacts = NOTHING) -> Run:
+        if not self._is_mine:
+            return run
         with deferred_interrupt():
+            _open.discard(self)
             try:
                 if run.status == FINISHED:
                     self._store.finish(run.run_id, run.rows, artifacts)
@@ -99,6 +128,14 @@ class Attempt:
         return run
 
 
-def described(error: Exception) -> tuple[str, str]:
+def _end_all() -> None:
+    for attempt in list(_open):
+        attempt.end_with_process()
+
+
+atexit.register(_end_all)
+
+
+def described(error: BaseException) -> tuple[str, str]:
     """An error that was just caught: in one line, and with its stack."""
-    return encodable(f"{type(error).__name__}: {' '.join(str(error).split())}"), traceback.format_exc()
+    return line_of(error), stack_of(error)

@@ -1,4 +1,4 @@
-"""The child's side of `point_process`: it runs one point and ends with its parent."""
+"""The child's side of `point_process`: it runs one point."""
 
 import sys
 from multiprocessing.connection import Connection
@@ -6,16 +6,12 @@ from pathlib import Path
 from typing import Any
 
 from workbench.experiment.point_process import Order, Outcome
-from workbench.processes import end_with_parent
-
-# Other imports are in functions: the child watches its parent before it imports anything large.
 
 
 def main() -> None:
     """The child's program: receive an order, run the point, send the outcome."""
     channel = Connection(int(sys.argv[1]))
     order = channel.recv()
-    end_with_parent(channel.fileno())
     channel.send(run_order(order))
 
 

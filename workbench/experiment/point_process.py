@@ -1,7 +1,6 @@
 """Runs one point in a process of its own, which cannot take this process with it, and which ends with this process."""
 
 import os
-import subprocess
 import sys
 from collections.abc import Mapping
 from contextlib import suppress
@@ -9,9 +8,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Pipe
 from typing import Any
 
-from workbench.processes import how_it_ended, kill_session
+from workbench.processes import KeptProcess, how_it_ended
 
 _CHILD = "import sys; sys.path[:] = sys.argv[2:]; from workbench.experiment.point_child import main; main()"
+_END_SECONDS = 5.0  # from the end of the channel to that of the process
 
 
 @dataclass(frozen=True)
@@ -61,12 +61,10 @@ class PointProcess:
         self._channel, theirs = Pipe()
         threads = {"WORKBENCH_NUM_THREADS": str(order.threads), "OMP_NUM_THREADS": str(order.torch_threads)}
         with theirs:
-            self._process = subprocess.Popen(
+            self._process = KeptProcess(
                 [sys.executable, "-c", _CHILD, str(theirs.fileno()), *sys.path],
                 pass_fds=[theirs.fileno()],
-                stdin=subprocess.DEVNULL,
-                env=os.environ | threads,
-                start_new_session=True,  # the terminal's Ctrl-C reaches this process alone, which stops the child
+                environment=os.environ | threads,
             )
         with suppress(BrokenPipeError, ConnectionResetError):  # the child has died; its exit status says why
             self._channel.send(order)
@@ -77,8 +75,8 @@ class PointProcess:
         return self._process.pid
 
     def has_ended(self) -> bool:
-        """The outcome is there, or the child has died. Its own children may keep the channel open, so both count."""
-        return self._channel.poll() or self._process.poll() is not None
+        """The outcome is there, or the child has died."""
+        return self._channel.poll() or self._process.status is not None
 
     def outcome(self, seconds: float) -> Outcome:
         """How the point ended, once it has.
@@ -86,17 +84,19 @@ class PointProcess:
         Args:
             seconds: that it took, for the message of a child that died.
         """
-        with suppress(EOFError, ConnectionResetError):
+        with suppress(EOFError, OSError):  # killed before or while it sent
             if self._channel.poll():
                 return self._channel.recv()
-        return Outcome(error=f"ChildProcessError: {_cause(self._process.wait())} after {seconds:.1f} s")
+        return Outcome(error=f"ChildProcessError: {_cause(self._process.wait(_END_SECONDS))} after {seconds:.1f} s")
 
     def kill(self) -> None:
-        """End the child and the processes of its session, at once; nothing if it has ended."""
-        kill_session(self._process)
+        """End the child and all that it has started, at once; nothing if they have ended."""
+        self._process.kill()
         self._channel.close()
 
 
-def _cause(code: int) -> str:
+def _cause(code: int | None) -> str:
+    if code is None:
+        return "the point's process closed its channel without rows"
     rows = " and without rows" if code >= 0 else ""
     return f"the point's process {how_it_ended(code)}{rows}"

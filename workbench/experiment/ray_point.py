@@ -13,6 +13,7 @@ from importlib import import_module
 from importlib.util import find_spec
 from typing import Any
 
+from workbench.error_text import text_of
 from workbench.experiment.point_process import Order, Outcome
 
 _SETTINGS = ("WORKBENCH_", "NUMBA_CACHE_DIR", "DGLBACKEND", "XDG_")
@@ -63,7 +64,7 @@ class RayPoint:
         try:
             return Outcome(**self._ray.get(self._result))
         except self._ray.exceptions.RayError as error:
-            first = str(error).strip().partition("\n")[0]
+            first = text_of(error).strip().partition("\n")[0]
             return Outcome(error=f"ChildProcessError: {type(error).__name__} after {seconds:.1f} s: {first}")
 
     def kill(self) -> None:

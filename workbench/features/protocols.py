@@ -7,6 +7,7 @@ from torch import Tensor
 
 from workbench.core.errors import check_type
 from workbench.core.traffic import Traffic
+from workbench.error_text import text_of
 
 
 class FeatureStore(Protocol):
@@ -145,5 +146,5 @@ def check_device(name: str, device: str | torch.device) -> torch.device:
     try:
         return torch.empty(0, device=device).device
     except (RuntimeError, AssertionError) as error:
-        reason = str(error).partition("\n")[0]
+        reason = text_of(error).partition("\n")[0]
         raise ValueError(f'{name} is {str(device)!r}, which can\'t be used here: {reason}; pass "cpu"') from None

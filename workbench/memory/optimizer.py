@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import check_choice
+from workbench.error_text import text_of
 from workbench.meter.peak import measure_peak
 from workbench.meter.storages import rounded_bytes
 
@@ -132,7 +133,7 @@ def _measured(optimizer: torch.optim.Optimizer) -> OptimizerMemory:
         step_bytes = measure_peak(clone.step, device=trainable[0].device) if trainable else 0
     except Exception as error:
         raise ValueError(
-            f"a step of {type(optimizer).__name__} failed, so its memory can't be measured: {error}"
+            f"a step of {type(optimizer).__name__} failed, so its memory can't be measured: {text_of(error)}"
         ) from error
     tensors = [t for state in clone.state.values() for t in state.values() if isinstance(t, Tensor) and t.numel() > 1]
     state_bytes = sum(rounded_bytes(t.nbytes) for t in tensors)

@@ -11,6 +11,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.errors import find_out_of_range
+from workbench.error_text import text_of
 from workbench.nn.outputs import check_output, describe, remedy, select_rows
 
 LossFunction = Callable[..., Tensor]
@@ -156,10 +157,10 @@ class SeedLoss:
         except (TypeError, ValueError, IndexError, KeyError, AttributeError, RuntimeError) as error:
             if isinstance(out, Tensor) and isinstance(error, KeyError | AttributeError):  # of the user's own code
                 raise
-            if isinstance(error, torch.OutOfMemoryError) or any(word in str(error) for word in _OOM_MESSAGES):
+            if isinstance(error, torch.OutOfMemoryError) or any(word in text_of(error) for word in _OOM_MESSAGES):
                 raise
             raise ValueError(
-                f"loss_fn failed for an output of {describe(out)} and labels of {describe(labels)}: {error}. "
+                f"loss_fn failed for an output of {describe(out)} and labels of {describe(labels)}: {text_of(error)}. "
                 f"{remedy(out, labels)}"
             ) from error
         if not isinstance(losses, Tensor):

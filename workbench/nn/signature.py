@@ -10,6 +10,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.minibatch import MiniBatch
+from workbench.error_text import line_of, text_of
 from workbench.interop.layer_advice import cached_layers
 from workbench.nn.conventions import Convention, convention_of
 from workbench.nn.inputs import Inputs
@@ -66,17 +67,17 @@ def _call(model: nn.Module, convention: Convention, mb: MiniBatch, inputs: Input
     try:
         return convention.outputs(model(*positional, **given), mb)
     except (AttributeError, TypeError, ValueError) as error:
-        remedy = _diagnose(model, convention, positional, given, str(error))
+        remedy = _diagnose(model, convention, positional, given, text_of(error))
         if remedy is None:
             raise
-        raise TypeError(f"{remedy}. It raised {type(error).__name__}: {error}") from error
+        raise TypeError(f"{remedy}. It raised {line_of(error)}") from error
     except RuntimeError as error:
-        if not any(text in str(error) for text in _MISMATCH_ERRORS) or not isinstance(x, Tensor):
+        if not any(text in text_of(error) for text in _MISMATCH_ERRORS) or not isinstance(x, Tensor):
             raise
         dtype = next((p.dtype for p in model.parameters()), None)
         raise ValueError(
             f"{type(model).__name__} with parameters of {dtype} failed on features of {x.dtype} {tuple(x.shape)}: "
-            f"{error}; convert them, x.to({dtype}), and build the model for their width"
+            f"{text_of(error)}; convert them, x.to({dtype}), and build the model for their width"
         ) from error
 
 

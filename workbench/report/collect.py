@@ -9,6 +9,7 @@ from typing import Any
 
 import pandas as pd
 
+from workbench.error_text import line_of
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.grid_runs import GridRuns
 from workbench.experiment.recorded import Recorded, recorded
@@ -101,7 +102,7 @@ def _section(
             return function(table) if len(table) else None
         except Exception as error:
             if not (incomplete or some_failed):
-                problems.append(f"{action} failed: {type(error).__name__}: {error}")
+                problems.append(f"{action} failed: {line_of(error)}")
             return None
 
     figure, comparison = attempt("drawing", experiment.draw), attempt("comparing", experiment.compare)

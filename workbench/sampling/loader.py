@@ -1,8 +1,12 @@
 """The loader: `batches` samples the mini-batches of an epoch, `prefetch` computes them ahead in a background thread."""
 
+import atexit
 import queue
+import sys
 import threading
+import time
 import warnings
+import weakref
 from collections.abc import Iterable, Iterator
 from typing import Any, Generic, TypeVar
 
@@ -17,7 +21,8 @@ from workbench.sampling.sampler import Sampler, check_graph, check_sampler
 
 T = TypeVar("T")
 
-_JOIN_SECONDS = 5.0
+_JOIN_SECONDS = 3.0
+_EXIT_SECONDS = 2.0  # for all threads together
 _POLL_SECONDS = 1.0
 
 
@@ -80,6 +85,23 @@ def batches(
     return Batches(order, one_by_one(sample), epoch=epoch, on_epoch=warner)
 
 
+_running: "weakref.WeakKeyDictionary[threading.Thread, threading.Event]" = weakref.WeakKeyDictionary()
+"""The event that stops each thread of `prefetch`."""
+
+
+def _stop_all() -> None:
+    """Stop the threads of loops that are open when the interpreter ends; one inside torch would abort the process."""
+    running = list(_running.items())
+    for _, stopped in running:
+        stopped.set()
+    until = time.monotonic() + _EXIT_SECONDS
+    for thread, _ in running:
+        thread.join(max(0.0, until - time.monotonic()))
+
+
+atexit.register(_stop_all)
+
+
 class _End:
     """Marks the end of the queue, with the producer's error if there was one."""
 
@@ -108,7 +130,7 @@ def prefetch(iterable: Iterable[T], depth: int = 2) -> "Prefetched[T]":
         RuntimeError: the process was forked, so the thread does not exist.
 
     Warns:
-        RuntimeWarning: the loop was left early, and the iterable did not finish its current item within 5 seconds; the
+        RuntimeWarning: the loop was left early, and the iterable did not finish its current item within 3 seconds; the
             thread runs in the background until it does.
     """
     check_at_least("depth", depth, 1)
@@ -162,6 +184,7 @@ def _prefetched(iterator: Iterator[T], depth: int) -> Iterator[T]:
                 close()
 
     thread = threading.Thread(target=produce, name="workbench-prefetch", daemon=True)
+    _running[thread] = stopped
     thread.start()
     try:
         while not isinstance(item := _next(ready, thread), _End):
@@ -170,8 +193,10 @@ def _prefetched(iterator: Iterator[T], depth: int) -> Iterator[T]:
             raise item.error
     finally:
         stopped.set()
-        thread.join(_JOIN_SECONDS)
-        if thread.is_alive():
+        if not sys.is_finalizing():  # when no thread runs any more, nor ends
+            thread.join(_JOIN_SECONDS)
+        _running.pop(thread, None)
+        if thread.is_alive() and not sys.is_finalizing():
             warnings.warn(
                 f"the loop over prefetch ended, but its iterable has not returned for {_JOIN_SECONDS:g} s; its thread "
                 "keeps running until it does",

@@ -6,6 +6,7 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any
 
+from workbench.error_text import printable
 from workbench.tracking.record import Point, Row
 
 NAME_LENGTH, VALUE_LENGTH = 250, 6000
@@ -50,15 +51,6 @@ def text(value: Any) -> str:
 def shorten(value: str, length: int = VALUE_LENGTH) -> str:
     """Truncate a string to at most `length` characters."""
     return value if len(value) <= length else value[: length - 1] + "…"
-
-
-def encodable(value: str) -> str:
-    """Replace characters that can't be encoded as UTF-8, which occur in file names, by question marks.
-
-    >>> encodable("caf\\udce9")
-    'caf?'
-    """
-    return value.encode(errors="replace").decode()
 
 
 def safe_name(name: str) -> str:
@@ -138,7 +130,7 @@ def _plain(name: str, value: Any) -> Any:
     if getattr(value, "ndim", None) == 0:
         value = value.item()
     if isinstance(value, str):
-        return encodable(value)
+        return printable(value)
     if value is None or isinstance(value, bool | int | float):
         return value
     raise TypeError(

@@ -14,6 +14,7 @@ from urllib.request import url2pathname
 import yaml
 
 from workbench.core.errors import CorruptFileError
+from workbench.error_text import text_of
 from workbench.tracking.record import FINISHED, Run
 from workbench.tracking.record_checks import check_run
 from workbench.tracking.tags import ERROR, dataset_of, point_of
@@ -55,7 +56,7 @@ def _read(entity: Any, download: Download) -> Run | None:
     except _DamagedError as error:
         problem = str(error)
     except (CorruptFileError, KeyError, TypeError) as error:
-        problem = f"its tags are not those of a point ({error})"
+        problem = f"its tags are not those of a point ({text_of(error)})"
     warnings.warn(
         f"run {entity.info.run_id} is left out, its point runs again: {problem}; delete the run or restore the file",
         stacklevel=2,
@@ -90,7 +91,7 @@ def _parsed(entity: Any, name: str, download: Download, parse: Callable[[str], A
             raise _DamagedError(f"{name} is missing in {folder}")
         parsed = parse(text)
     except (ValueError, RecursionError, yaml.YAMLError) as error:
-        raise _DamagedError(f"{name} is damaged in {folder} ({' '.join(str(error).split())})") from None
+        raise _DamagedError(f"{name} is damaged in {folder} ({' '.join(text_of(error).split())})") from None
     if not isinstance(parsed, kind):
         raise _DamagedError(f"{name} is {'damaged' if text else 'empty'} in {folder}")
     return parsed

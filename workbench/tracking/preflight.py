@@ -8,11 +8,13 @@ from typing import Any, TypeVar, cast
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+from workbench.error_text import text_of
 from workbench.tracking.database import ELSEWHERE, has_no_runs
 from workbench.tracking.store import StoreError
 from workbench.tracking.uri import TRACKING_URI, database_file, shown_uri
 
 _RENAME = "rename the experiment on the server, so that a new one is created whose files the server stores"
+_RAW_CHARS = 100_000  # of an error, with the statement that failed
 _REASON_HEAD, _REASON_TAIL = 120, 200  # characters; the cause comes last
 _NOISE = re.compile(r"\(raised as a result of [^)]*\)")  # SQLAlchemy's advice to authors of queries
 _REMEDIES = {  # remedy by text in the reason
@@ -81,7 +83,7 @@ def unreachable(location: str, error: Exception) -> StoreError:
     Returns:
         The error to raise.
     """
-    text = " ".join(_NOISE.sub("", str(error).partition("[SQL:")[0]).split())
+    text = " ".join(_NOISE.sub("", text_of(error, _RAW_CHARS).partition("[SQL:")[0]).split())
     reason = _shorten(shown_uri(text))
     remedy = _remedy(location, reason)
     return StoreError(f"{shown_uri(location)} can't be used; {remedy} ({type(error).__name__}: {reason})")

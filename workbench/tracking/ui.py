@@ -5,7 +5,6 @@ import json
 import os
 import signal
 import socket
-import subprocess
 import sys
 import time
 import urllib.request
@@ -16,6 +15,8 @@ from dataclasses import dataclass
 from urllib.error import URLError
 from urllib.parse import unquote, urlsplit, urlunsplit
 
+from workbench.error_text import text_of
+from workbench.processes import KeptProcess
 from workbench.tracking.links import HOST, PORT, address, ml_view, runs_view, sweeps_of
 from workbench.tracking.store import StoreError
 from workbench.tracking.uri import database_file, shown_uri, tracking_uri
@@ -106,7 +107,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         _check_free(options.port)
         return _serve(ui(store, options.port), options.open, store)
     except OSError as error:
-        sys.stderr.write(f"{shown_uri(str(error))}\n")
+        sys.stderr.write(f"{shown_uri(text_of(error))}\n")
         return 1
 
 
@@ -117,27 +118,26 @@ def _check_free(port: int) -> None:
 
 
 def _serve(server: Ui, in_browser: bool, store: str) -> int:
-    # The server gets its own process group, so that its workers end with it. Shells start background jobs with SIGINT
-    # ignored, hence the handlers.
+    # Shells start background jobs with SIGINT ignored, hence the handlers.
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.default_int_handler)
     environment = {**os.environ, **server.environment}
-    process = subprocess.Popen(server.command, env=environment, stdout=sys.stderr, start_new_session=True)
+    process = KeptProcess(server.command, environment=environment, stdout=sys.stderr)
     try:
         _wait(server, process)
         _show(server.url, in_browser, sweeps_of(store))
-        return process.wait()
+        return process.wait() or 0
     except KeyboardInterrupt:
         return 0
     finally:
         _stop(process)
 
 
-def _wait(server: Ui, process: subprocess.Popen) -> None:
+def _wait(server: Ui, process: KeptProcess) -> None:
     deadline = time.monotonic() + _START_SECONDS
     while time.monotonic() < deadline:
-        if process.poll() is not None:
-            raise StoreError(f"the UI exited with code {process.returncode}; see above, or choose another --port")
+        if (status := process.status) is not None:
+            raise StoreError(f"the UI exited with code {status}; see above, or choose another --port")
         try:
             experiment_ids(server.url)
             return
@@ -159,15 +159,10 @@ def _show(url: str, in_browser: bool, sweeps: Mapping[str, str]) -> int:
     return 0
 
 
-def _stop(process: subprocess.Popen) -> None:
-    if process.poll() is not None:
-        return
-    os.killpg(process.pid, signal.SIGTERM)
-    try:
-        process.wait(_STOP_SECONDS)
-    except subprocess.TimeoutExpired:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+def _stop(process: KeptProcess) -> None:
+    process.terminate()
+    process.wait(_STOP_SECONDS)
+    process.kill()
 
 
 if __name__ == "__main__":

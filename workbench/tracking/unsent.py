@@ -5,6 +5,7 @@ import tempfile
 from contextlib import suppress
 from pathlib import Path
 
+from workbench.error_text import text_of
 from workbench.tracking.file_store import FileStore
 from workbench.tracking.record import Run
 from workbench.tracking.store import Store, StoreError
@@ -26,9 +27,9 @@ def keep_unsent(run: Run, store: Store, problem: Exception) -> StoreError:
         with suppress(OSError, ValueError):  # no space, no permission, or the file is damaged
             file = choose_file(store)
             FileStore(file).add(run)
-            return StoreError(f"{problem}; the computed point is saved: {_remedy(file, store)}")
+            return StoreError(f"{text_of(problem)}; the computed point is saved: {_remedy(file, store)}")
     return StoreError(
-        f"{problem}; the computed point could not be written to a file either, its rows are: {list(run.rows)}"
+        f"{text_of(problem)}; the computed point could not be written to a file either, its rows are: {list(run.rows)}"
     )
 
 

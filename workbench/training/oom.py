@@ -12,6 +12,7 @@ from workbench.core.errors import PartitionError
 from workbench.core.exchange import refuse_halo
 from workbench.core.interrupts import complete_despite_interrupt
 from workbench.core.minibatch import MiniBatch
+from workbench.error_text import text_of
 from workbench.memory.recovery import Recovery
 from workbench.meter.allocation_tracker import drop_abandoned_backward
 from workbench.nn.gnn import GNN
@@ -146,7 +147,7 @@ def is_out_of_memory(error: BaseException) -> bool:
     """Return whether an error is an OOM error, of the device or the host."""
     if isinstance(error, (MemoryError, torch.OutOfMemoryError)):
         return True
-    return isinstance(error, RuntimeError) and any(text in str(error) for text in _OOM_MESSAGES)
+    return isinstance(error, RuntimeError) and any(text in text_of(error) for text in _OOM_MESSAGES)
 
 
 def _snapshot(model: nn.Module, device: torch.device | None) -> Callable[[], None]:

@@ -4,6 +4,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 from workbench.core.errors import CapacityError, PartitionError
+from workbench.error_text import line_of, text_of
 
 Values = Mapping[str, Any]
 
@@ -91,8 +92,8 @@ def _show(draw: Callable[..., Any], values: Mapping[str, Any]) -> None:
 
 def _message(error: Exception) -> str:
     if isinstance(error, CapacityError):
-        return f"**This does not fit:** {error}."
-    return f"{type(error).__name__}: {error}"
+        return f"**This does not fit:** {text_of(error)}."
+    return line_of(error)
 
 
 def _values(control: Any) -> list[Any]:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 import workbench as wb
 from tests.strategies import edges_by_destination, random_edges, random_graph
-from workbench.partition.graph.split_graph import open_part, split_graph
+from workbench.partition.graph.split_graph import open_part, split_graph, stored_num_parts
 
 OPTIONAL = ("edge_ids", "edge_weight", "edge_type")
 
@@ -124,6 +124,19 @@ def test_edges_that_change_between_the_passes_are_refused(tmp_path: Path, second
     with pytest.raises(ValueError, match="second pass over the edges yields others than the first"):
         split_graph(Changing([1, 2], second), torch.tensor([0, 0, 1]), tmp_path / "parts")
     assert list(tmp_path.iterdir()) == []
+
+
+def test_parts_may_own_no_node(tmp_path: Path) -> None:
+    graph = some_graph()
+    owner = torch.where(torch.arange(30) % 3 == 1, 0, torch.arange(30) % 3)  # parts 1, 3 and 4 own none
+    folders = split_graph(graph, owner, tmp_path / "parts", num_parts=5)
+    parts = [open_part(tmp_path / "parts", part, verify=True) for part in range(5)]
+    assert len(folders) == 5 and stored_num_parts(tmp_path / "parts") == 5
+    assert [part.graph.num_edges for part in parts] == [int(graph.in_degrees()[owner == p].sum()) for p in range(5)]
+    assert parts[3].graph.num_nodes == 30 and parts[3].graph.num_edges == parts[1].graph.num_edges == 0
+    with pytest.raises(IndexError, match=r"owner contains 2; owners are numbered from 0 on and below num_parts, 2"):
+        split_graph(graph, owner, tmp_path / "few", num_parts=2)
+    assert not (tmp_path / "few").exists()
 
 
 def test_bad_arguments_are_refused(tmp_path: Path) -> None:

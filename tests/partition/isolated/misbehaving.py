@@ -2,6 +2,7 @@
 
 import os
 import signal
+import subprocess
 import sys
 import time
 from array import array
@@ -45,6 +46,26 @@ def abort(arrays: Mapping[str, memoryview], value: int) -> None:
 
 def sleep(arrays: Mapping[str, memoryview], value: int) -> None:
     time.sleep(3600)
+
+
+def leave_a_child(arrays: Mapping[str, memoryview], value: int) -> None:
+    """The child, in a session of its own, has the output open."""
+    arrays["part"][0] = subprocess.Popen(["sleep", "600"], start_new_session=bool(value)).pid
+
+
+def sleep_with_a_child(arrays: Mapping[str, memoryview], value: int) -> None:
+    leave_a_child(arrays, value)
+    time.sleep(3600)
+
+
+def close_output_and_sleep(arrays: Mapping[str, memoryview], value: int) -> None:
+    os.closerange(1, 3)
+    time.sleep(3600)
+
+
+def talk_without_end(arrays: Mapping[str, memoryview], value: int) -> None:
+    while True:
+        os.write(1, b"still here\n" * 1000)
 
 
 def ignore_signals_and_sleep(arrays: Mapping[str, memoryview], value: int) -> None:

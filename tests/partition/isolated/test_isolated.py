@@ -127,6 +127,25 @@ def test_a_time_limit_ends_the_program(name: str) -> None:
     assert double(1) == [2]
 
 
+@on_linux
+@pytest.mark.parametrize("session", [0, 1])
+def test_processes_that_a_program_starts_end_with_the_call(session: int) -> None:
+    child = int(act("leave_a_child", session)[0])
+    assert not psutil.pid_exists(child), "it has the program's output open, which is not waited for"
+    with pytest.raises(PartitionError, match=r"over its limit of 0\.3 s"):
+        act("sleep_with_a_child", session, time_limit_seconds=0.3)
+    assert not any("600" in process.cmdline() for process in psutil.Process().children(recursive=True))
+    assert double(1) == [2]
+
+
+@on_linux
+@pytest.mark.parametrize("name", ["close_output_and_sleep", "talk_without_end"])
+def test_a_time_limit_ends_a_program_whatever_it_does_with_its_output(name: str) -> None:
+    with pytest.raises(PartitionError, match=r"over its limit of 0\.3 s"):
+        act(name, time_limit_seconds=0.3)
+    assert double(1) == [2]
+
+
 def test_a_time_limit_that_is_not_reached_changes_nothing() -> None:
     assert act("count", num_results=1, time_limit_seconds=PATIENCE_SECONDS).item() == 1
 
@@ -187,9 +206,9 @@ def test_an_interrupt_ends_the_program() -> None:
 def test_a_program_ends_with_the_process_that_called_it() -> None:
     caller = os.fork()
     if not caller:
-        act("sleep")
+        act("sleep_with_a_child", 1)
         os._exit(0)
-    wait_for(lambda: len(psutil.Process(caller).children(recursive=True)) == 2)
+    wait_for(lambda: len(psutil.Process(caller).children(recursive=True)) == 3)
     started = psutil.Process(caller).children(recursive=True)
     os.kill(caller, signal.SIGKILL)
     os.waitpid(caller, 0)

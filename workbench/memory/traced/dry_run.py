@@ -12,6 +12,7 @@ from torch import Tensor, nn
 
 from workbench.core.errors import check_at_least, check_choice
 from workbench.core.minibatch import MiniBatch
+from workbench.error_text import line_of, text_of
 from workbench.interop.pyg_parts import rows_not_read
 from workbench.memory.optimizer import OPTIMIZERS
 from workbench.memory.traced.trace import AllocationRecorder, AllocationTrace
@@ -203,7 +204,7 @@ class DryRun:
             raise StepFailedError(
                 f"a training step of {type(self.model).__name__} on {mb.num_seeds} of the seeds ({mb.num_inputs} "
                 f"inputs of in_dim {self._in_dim}) failed, so its memory can't be estimated: "
-                f"{type(error).__name__}: {error}"
+                f"{line_of(error)}"
             ) from error
         finally:
             torch.clear_autocast_cache()
@@ -226,7 +227,7 @@ def _copy_model_and_optimizer(
         copied, copied_optimizer = copy.deepcopy((model, None if isinstance(optimizer, str) else optimizer))
     except Exception as error:
         raise ValueError(
-            f"a {type(model).__name__} can't be copied, so a dry run can't estimate its memory: {error}"
+            f"a {type(model).__name__} can't be copied, so a dry run can't estimate its memory: {text_of(error)}"
         ) from error
     copied.zero_grad()
     if copied_optimizer is not None:

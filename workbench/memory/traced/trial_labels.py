@@ -6,6 +6,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from workbench.error_text import text_of
 from workbench.nn.outputs import describe, first_tensor
 
 
@@ -29,7 +30,8 @@ def find_labels(seed_loss: Callable[[Any, Tensor], Tensor], out: Any) -> Callabl
             return labels_for
         except Exception as refused:  # a user's loss function may raise anything
             error = error or refused
-    raise ValueError(f"loss_fn accepts neither class labels nor values for an output of {describe(out)}: {error}")
+    reason = "" if error is None else text_of(error)
+    raise ValueError(f"loss_fn accepts neither class labels nor values for an output of {describe(out)}: {reason}")
 
 
 def rows_of(out: Any) -> Tensor:

@@ -11,13 +11,14 @@ from torch import Tensor
 from workbench import files
 from workbench.core.array_store import HEADER, open_arrays, save_arrays, saved_digest
 from workbench.core.edge_stream import CHUNK_EDGES, EdgeSource, check_repeatable, count_nodes
-from workbench.core.errors import check_ids
+from workbench.core.errors import check_at_least, check_ids
 from workbench.core.graph import Graph
 from workbench.kernels.csr import offsets
 from workbench.partition.graph.placed_edges import PlacedEdges, Progress, Rows, place_edges
 
 _EDGE_ATTRIBUTES = ("edge_weight", "edge_type")
 _OWNER = "owner"
+_NUM_PARTS = "num_parts"  # which the owners tell only if the last part owns a node
 
 
 class GraphPart(NamedTuple):
@@ -39,6 +40,7 @@ def split_graph(
     owner: Tensor,
     folder: str | os.PathLike[str],
     *,
+    num_parts: int | None = None,
     edge_ids: bool = True,
     overwrite: bool = False,
     progress: Progress = None,
@@ -52,9 +54,10 @@ def split_graph(
     Args:
         edges: a `Graph`, memory-mapped or not; an `EdgeFile`; or pairs (sources, destinations) of consecutive edges
             that can be iterated twice.
-        owner: integer [num_nodes], part of every node, from 0 on without gaps: `partition_stream`, `partition_graph`.
+        owner: integer [num_nodes], part of every node, from 0 on: `partition_stream`, `partition_graph`.
         folder: folder to create; the parts are in `part-0`, `part-1`, …, each a graph saved by `Graph.save`, and appear
             together or not at all.
+        num_parts: number of parts, some of which may own no node; None: the largest owner + 1, each of which owns one.
         edge_ids: store the id of every edge (8 bytes), which `exclude_edges` needs: that of the graph, or the position
             in the stream.
         overwrite: replace a folder written by this function.
@@ -65,9 +68,10 @@ def split_graph(
 
     Raises:
         FileExistsError: if the folder exists and `overwrite` is not set, or was not written by this function.
-        ValueError: if a part has no node, `edges` can be read only once, or the second pass yields other edges.
+        ValueError: if `edges` can be read only once, or the second pass yields other edges; without `num_parts`, if a
+            part has no node.
         TypeError: if ids or owners are not integers.
-        IndexError: if an id is out of range.
+        IndexError: if an id is out of range, or an owner is not the number of a part.
         OSError: if the disk is full.
 
     Source: Hoang et al., "BatchGNN" (2023), section 3: the owner of a node has all of its edges.
@@ -75,7 +79,7 @@ def split_graph(
     target = Path(folder).resolve()
     num_nodes = count_nodes(edges, len(owner))
     owner = check_ids("owner", owner.cpu(), max(1, num_nodes)).to(torch.int32)
-    num_parts = _count_parts(owner)
+    num_parts = _count_parts(owner, num_parts)
     check_repeatable(edges)
     edges = edges.to("cpu") if isinstance(edges, Graph) else edges
     files.remove_unfinished(target.parent)
@@ -87,7 +91,7 @@ def split_graph(
         for part in range(num_parts):
             arrays = _arrays_of_part(edges, rows, placed, attributes, part)
             save_arrays(_part_folder(draft, part), arrays, kind="graph")
-        save_arrays(draft / _OWNER, {"owner": owner}, kind=_OWNER)
+        save_arrays(draft / _OWNER, {"owner": owner, _NUM_PARTS: torch.tensor([num_parts])}, kind=_OWNER)
     return [_part_folder(target, part) for part in range(num_parts)]
 
 
@@ -106,22 +110,48 @@ def open_part(folder: str | os.PathLike[str], part: int, *, verify: bool = False
     root = Path(folder).absolute()
     files.restore(root)
     divided = saved_digest(root / _OWNER, kind=_OWNER)
-    owner = open_arrays(root / _OWNER, kind=_OWNER, verify=verify)["owner"]
+    owner = open_arrays(root / _OWNER, kind=_OWNER, verify=verify)[_OWNER]
     graph = Graph.open(_part_folder(root, part), verify=verify)
     if saved_digest(root / _OWNER, kind=_OWNER) != divided:
         raise ValueError(f"{root} was divided again while it was being opened; open it again")
     return GraphPart(graph, owner, part)
 
 
+def stored_num_parts(folder: str | os.PathLike[str]) -> int:
+    """Number of parts of a graph that `split_graph` divided.
+
+    Args:
+        folder: the folder given to `split_graph`.
+
+    Raises:
+        FileNotFoundError: if the folder is missing.
+        CorruptFileError: if the file of the owners is truncated or not valid.
+    """
+    arrays = open_arrays(Path(folder) / _OWNER, kind=_OWNER)
+    return int(arrays[_NUM_PARTS]) if _NUM_PARTS in arrays else _num_owners(arrays[_OWNER])  # of an earlier version
+
+
 def _part_folder(folder: Path, part: int) -> Path:
     return folder / f"part-{part}"
 
 
-def _count_parts(owner: Tensor) -> int:
+def _num_owners(owner: Tensor) -> int:
+    return int(owner.max()) + 1 if len(owner) else 0
+
+
+def _count_parts(owner: Tensor, num_parts: int | None) -> int:
+    if num_parts is not None:
+        check_at_least("num_parts", num_parts, 1)
+        if (owners := _num_owners(owner)) > num_parts:
+            raise IndexError(
+                f"owner contains {owners - 1}; owners are numbered from 0 on and below num_parts, {num_parts}"
+            )
+        return int(num_parts)
     sizes = torch.bincount(owner)
     if len(sizes) and int(sizes.min()) == 0:
         raise ValueError(
-            f"part {int(sizes.argmin())} of {len(sizes)} has no node; number the parts from 0 without gaps"
+            f"part {int(sizes.argmin())} of {len(sizes)} has no node; number the parts from 0 without gaps, or pass "
+            "num_parts if that is meant"
         )
     return len(sizes)
 

@@ -23,6 +23,7 @@ from torch import Tensor
 from workbench.core.capacity import available_bytes
 from workbench.core.errors import CapacityError, PartitionError
 from workbench.core.units import format_bytes
+from workbench.error_text import printable, shortened
 from workbench.partition.isolated.worker_process import borrowed_worker
 
 _FORMATS = {torch.int64: "q", torch.int32: "i"}
@@ -203,7 +204,8 @@ def _signal_name(number: int) -> str:
 
 
 def _last_line(reply: Mapping[str, Any]) -> str:
-    return next((line.strip() for line in reversed(reply["tail"].splitlines()) if line.strip()), "")
+    line = next((line.strip() for line in reversed(reply["tail"].splitlines()) if line.strip()), "")
+    return printable(shortened(line))
 
 
 def _missing(program: Program) -> str:

@@ -3,13 +3,17 @@
 It imports programs but runs them only in forks, so every call starts from the same state (Mt-KaHyPar is reproducible
 for a seed only then), and whatever a call corrupts or leaks ends with its fork. The fork of the next call is made after
 each reply, since forking takes longer than METIS on a batch. The worker ends when its channel, the standard input, is
-closed, at the latest with the process that started it.
+closed, at the latest with the process that started it. Processes that a call starts end with the call.
+
+    python -I -S worker.py KEEPER PARENT <CHANNEL
+
+KEEPER is the file of `workbench.keeper`, PARENT the id of the process that starts the worker.
 """
 
 import contextlib
-import ctypes
 import importlib.util
 import json
+import math
 import mmap
 import os
 import select
@@ -21,9 +25,15 @@ import traceback
 from types import ModuleType
 from typing import Any, NamedTuple
 
-_PR_SET_PDEATHSIG = 1
 _REQUEST_BYTES = 8  # of a request: the offset of the header in the file that is sent along
 _TAIL_BYTES = 4096  # of a program's output, kept for the error message
+_END_SECONDS = 0.0001  # between the end of a program's output and its own
+_IDLE_POLL_SECONDS = 0.5
+_POLL_SECONDS = 0.05  # for what no file tells: the parent has gone, or a program left a process with its output open
+
+
+keeper: ModuleType
+"""`workbench.keeper`, which a worker without the library imports by its file."""
 
 
 class Fork(NamedTuple):
@@ -57,15 +67,20 @@ class Fork(NamedTuple):
         return os.wait4(self.pid, 0)[1:]
 
 
-def serve(channel: socket.socket) -> None:
-    """Reply to requests until the channel is closed.
+def serve(channel: socket.socket, parent: int) -> None:
+    """Reply to requests until the channel is closed or the parent has gone.
 
     Args:
         channel: receives a file descriptor and the offset of the header in that file; sends one line of JSON back.
+        parent: process id.
     """
     programs: dict[str, ModuleType] = {}
     spare: Fork | None = None
+    keeper.adopt_orphans()
     while True:
+        while not select.select([channel], [], [], _IDLE_POLL_SECONDS)[0]:
+            if os.getppid() != parent:
+                return
         offset, files, *_ = socket.recv_fds(channel, _REQUEST_BYTES, 1)
         if not files:
             return
@@ -128,6 +143,7 @@ def _call(fork: Fork, header: dict, channel: socket.socket) -> dict:
     begin = time.perf_counter()
     overran, tail = _watch(fork.pid, fork.output, channel, header["time_limit_seconds"])
     status, usage = fork.close()
+    keeper.end_children()  # what the program has started
     ending = {"missing": False, "overran": overran, "status": status, "tail": tail}
     return {**ending, "seconds": time.perf_counter() - begin, "max_rss": usage.ru_maxrss}
 
@@ -166,32 +182,37 @@ def _attach(writer: int, worker: int) -> None:
     null = os.open(os.devnull, os.O_RDONLY)
     for target, source in ((0, null), (1, writer), (2, writer)):
         os.dup2(source, target)
+    keeper.end_with(worker)
     if sys.platform == "linux":
-        ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGKILL)
         with contextlib.suppress(OSError), open("/proc/self/oom_score_adj", "w") as score:
             score.write("1000")
-    if os.getppid() != worker:
-        os._exit(1)
 
 
 def _watch(pid: int, reader: int, channel: socket.socket, time_limit_seconds: float | None) -> tuple[bool, str]:
     """Read the program's output to its end; kill the program if it overruns its limit or the channel is closed."""
-    tail, overran = b"", False
-    end = None if time_limit_seconds is None else time.monotonic() + time_limit_seconds
+    tail, overran, parent, files = b"", False, os.getppid(), [reader, channel]
+    end = math.inf if time_limit_seconds is None else time.monotonic() + time_limit_seconds
     while True:
-        left = None if end is None or overran else max(0.0, end - time.monotonic())
-        ready = select.select([reader, channel], [], [], left)[0]
-        if channel in ready:  # no request arrives before the reply to the previous one: the channel is closed
+        # A program usually closes its output when it ends; one that leaves a process behind does not.
+        pause = _POLL_SECONDS if reader in files else _END_SECONDS
+        ready = select.select(files, [], [], min(max(0.0, end - time.monotonic()), pause))[0]
+        if channel in ready or os.getppid() != parent:  # no request arrives before the reply to the previous one
             os.kill(pid, signal.SIGKILL)
+            keeper.end_children()
             os._exit(0)
-        if not ready:
-            overran = True
-            os.kill(pid, signal.SIGKILL)
-        elif not (output := os.read(reader, 1 << 16)):
-            return overran, tail.decode(errors="replace")
-        else:
+        if reader in ready and (output := os.read(reader, 1 << 16)):
             tail = (tail + output)[-_TAIL_BYTES:]
+        else:
+            files = [channel] if reader in ready else files
+            if keeper.has_ended(pid) or (sys.platform == "darwin" and reader not in files):
+                return overran, tail.decode(errors="replace")
+        if time.monotonic() >= end:
+            overran, end = True, math.inf
+            os.kill(pid, signal.SIGKILL)
 
 
 if __name__ == "__main__":
-    serve(socket.socket(fileno=0))
+    _channel = socket.socket(fileno=0)
+    keeper = _import(sys.argv[1], sys.path)
+    serve(_channel, int(sys.argv[2]))
+    keeper.end_children()

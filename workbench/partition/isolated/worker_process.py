@@ -2,17 +2,21 @@
 
 import atexit
 import os
-import signal
 import socket
 import subprocess
 import sys
 import threading
+import time
 import weakref
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
+from workbench import keeper
+from workbench.processes import kill_session, session_status
+
 _SCRIPT = Path(__file__).with_name("worker.py")
+_END_SECONDS = 1.0
 _lock = threading.Lock()
 _idle: list["Worker"] = []
 _started: "weakref.WeakSet[Worker]" = weakref.WeakSet()
@@ -25,7 +29,8 @@ class Worker:
         self._channel, theirs = socket.socketpair()
         with theirs:
             self._process = subprocess.Popen(
-                [sys.executable, "-I", "-S", str(_SCRIPT)],  # no site: every request contains the module path
+                # No site: every request contains the module path.
+                [sys.executable, "-I", "-S", str(_SCRIPT), keeper.__file__, str(os.getpid())],
                 stdin=theirs.fileno(),
                 stdout=subprocess.DEVNULL,
                 stderr=subprocess.DEVNULL,
@@ -35,7 +40,7 @@ class Worker:
 
     @property
     def alive(self) -> bool:
-        return self._process.poll() is None
+        return session_status(self._process) is None
 
     def request(self, file: int, header_offset: int, limit_seconds: float | None = None) -> bytes:
         """Send a file whose header describes the call, and wait for the reply.
@@ -58,12 +63,14 @@ class Worker:
         return b""
 
     def kill(self) -> int:
-        """Kill the worker and the program that it runs; return its exit status."""
-        if self._process.returncode is None:  # after that its id may belong to another process
-            with suppress(ProcessLookupError):
-                os.killpg(self._process.pid, signal.SIGKILL)
+        """End the worker and all that its program has started, also if the worker has died; return its exit status."""
+        with suppress(OSError):
+            self._channel.shutdown(socket.SHUT_RDWR)  # at which it ends
+        until = time.monotonic() + _END_SECONDS
+        while self.alive and time.monotonic() < until:
+            time.sleep(0.002)
         self._channel.close()
-        return self._process.wait()
+        return kill_session(self._process)
 
     def forget(self) -> None:
         """Detach, in a forked process: the worker belongs to the process that started it."""
