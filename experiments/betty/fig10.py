@@ -43,7 +43,7 @@ def _bar(row: Any) -> Any:
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
-    rows = shown(table)
+    rows: Any = shown(table)
     cut = rows[rows.num_parts.notna()]  # no number of parts fits the others, which "all-fit" says
     run = rows[rows.fills.notna()]  # the machine had too little memory for the others
     over = cut.query("needed_bytes > capacity_bytes")

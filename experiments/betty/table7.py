@@ -109,7 +109,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
-    measured = table[table.peak_bytes.notna()]  # a step that would not fit in memory is not run
+    measured: Any = table[table.peak_bytes.notna()]  # a step that would not fit in memory is not run
     rows, by = shown(measured), ["dataset", "layers", "num_parts"]
     ours, lstm = rows.query("estimate == 'ours'"), rows.query("estimate == 'betty' and layers == @NATIVE")
     median = pd.DataFrame({"over": ["all cases"], "size": [ours["size"].median()]})

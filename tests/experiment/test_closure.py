@@ -173,6 +173,7 @@ PAIRS = {
         True,
     ),
     "annotations": ("def act(x: int) -> int:\n    y: int = x", "def act(x):\n    y = x", False),
+    "declarations": ("act: int\nact = 3", "act: float\nact = 3", False),
     "fields": ("class act:\n    x: int = 3", "class act:\n    x: float = 3", True),
     "a private name": ("def _a(x):\n    pass\n\nact = _a", "def _b(x):\n    pass\n\nact = _b", False),
     "which private name": (PRIVATE.format("_a"), PRIVATE.format("_b"), True),

@@ -131,8 +131,8 @@ def test_ranks_are_exact_or_refused(name, dtype, kind):
     candidates, outcomes = candidates_of(kind), set()
     negatives = {"all": None, "sampled": 9, "given": candidates}[kind]
     scales = SCALES[dtype] if kind == "all" else SCALES[dtype][::2]
-    for scale, (make, filtered) in itertools.product(scales, ((coarse, True), (fine, False))):
-        decoder, rows = build(name, dtype, scale), make(dtype, scale)
+    for scale, (make, filtered) in itertools.product(scales, [(coarse, True), (fine, False)]):
+        decoder, rows = build(name, dtype, scale), make(dtype, scale)  # pyright: ignore[reportArgumentType]
         options = {"known": KG if filtered else None, "negatives": negatives}
         with np.errstate(all="ignore"):
             wanted, most = brute_force(name, decoder, rows, facts=FACTS if filtered else (), candidates=candidates)

@@ -216,7 +216,8 @@ class _Module:
         """The normalised source of a statement, and what it refers to in order of appearance."""
         if at not in self._normalized:
             normalizer = _Normalizer(self, code)
-            self._normalized[at] = ast.unparse(normalizer.visit(self._statements[at])), normalizer.references
+            node = normalizer.visit(self._statements[at])  # None: a declaration without a value
+            self._normalized[at] = "" if node is None else ast.unparse(node), normalizer.references
         return self._normalized[at]
 
 

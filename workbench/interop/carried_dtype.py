@@ -28,7 +28,8 @@ def with_carried_dtype(mb: MiniBatch, dtype: torch.dtype | None) -> MiniBatch:
             for name, column in list(frame._columns.items()):
                 if hasattr(column, "scheme"):  # not a placeholder of what DGL's DataLoader has yet to fetch
                     frame[name] = _converted(frame[name], dtype)
-    return replace(mb, carried=CarriedData(blocks, None, lambda: (None,) * len(blocks)))
+    sizes = mb.num_inputs, tuple(block.num_edges for block in mb.blocks)
+    return replace(mb, carried=CarriedData(blocks, None, lambda: (None,) * len(blocks), *sizes))
 
 
 def _with_attributes(mb: MiniBatch, dtype: torch.dtype) -> MiniBatch:
@@ -37,7 +38,7 @@ def _with_attributes(mb: MiniBatch, dtype: torch.dtype) -> MiniBatch:
         setattr(batch, name, _converted(rows()[0], dtype))
     for name, of_nodes in node_rows(mb).items():
         setattr(batch, name, _converted(of_nodes(), dtype))
-    return replace(mb, carried=carried_attributes(batch))
+    return replace(mb, carried=carried_attributes(batch, mb.blocks))
 
 
 def _converted(rows: Tensor, dtype: torch.dtype) -> Tensor:
