@@ -2,7 +2,6 @@
 
 import atexit
 import queue
-import sys
 import threading
 import time
 import warnings
@@ -92,6 +91,7 @@ _running: "weakref.WeakKeyDictionary[threading.Thread, threading.Event]" = weakr
 def _stop_all() -> None:
     """Stop the threads of loops that are open when the interpreter ends; one inside torch would abort the process."""
     running = list(_running.items())
+    _running.clear()
     for _, stopped in running:
         stopped.set()
     until = time.monotonic() + _EXIT_SECONDS
@@ -193,16 +193,19 @@ def _prefetched(iterator: Iterator[T], depth: int) -> Iterator[T]:
             raise item.error
     finally:
         stopped.set()
-        if not sys.is_finalizing():  # when no thread runs any more, nor ends
-            thread.join(_JOIN_SECONDS)
-        _running.pop(thread, None)
-        if thread.is_alive() and not sys.is_finalizing():
-            warnings.warn(
-                f"the loop over prefetch ended, but its iterable has not returned for {_JOIN_SECONDS:g} s; its thread "
-                "keeps running until it does",
-                RuntimeWarning,
-                stacklevel=2,
-            )
+        if _running.pop(thread, None) is not None:  # else the interpreter ends, and the thread was waited for
+            _join(thread)
+
+
+def _join(thread: threading.Thread) -> None:
+    thread.join(_JOIN_SECONDS)
+    if thread.is_alive():
+        warnings.warn(
+            f"the loop over prefetch ended, but its iterable has not returned for {_JOIN_SECONDS:g} s; its thread "
+            "keeps running until it does",
+            RuntimeWarning,
+            stacklevel=3,
+        )
 
 
 def _next(ready: "queue.Queue[T | _End]", thread: threading.Thread) -> T | _End:
