@@ -89,7 +89,7 @@ def check_failure(monkeypatch, stage: str, fate: str, world_size: int, *, timeou
     assert head.startswith(f"{RUN}: rank ") and f"rank {bad} ({STAGES[stage]}" in head
     assert "TypeError" in head if (stage, fate) == ("in", "raises") else ENDS[fate] in head
     assert (caught.value.rank, caught.value.stage[:2]) == (bad, STAGES[stage][:2]) or fate == "hangs"
-    assert (f"stack of rank {bad}:" in message and "misbehaving.py" in message) == (fate in ("raises", "hangs"))
+    assert (f"stack of rank {bad}:" in message and "misbehaving.py" in message) == (fate in ("raises", "hangs", "crashes"))
 
 
 @pytest.mark.parametrize(("stage", "fate"), [("rendezvous", "raises"), ("in", "dies")])
@@ -251,3 +251,19 @@ def test_phases_of_any_characters_are_read():
         for phase in ("über" * 5, "caf\udce9", "é" * 20):
             board.write(0, Progress(FUNCTION, 0, "", phase))
             assert str(board.read(0)).encode()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("number", [signal.SIGKILL, signal.SIGSEGV, signal.SIGTERM])
+def test_children_of_an_idle_rank_end_with_it_and_the_pool_starts_new_ones(monkeypatch, number):
+    monkeypatch.setenv("MISBEHAVED_OF", str(os.getpid()))
+    shared = set(os.listdir("/dev/shm"))
+    with leaves_nothing(), RankPool(1) as pool:
+        pool.run("tests.distributed.descendants:with_children", {})
+        (first,) = pool.pids
+        assert len(misbehaving()) >= 6, "keeper, rank, workers of a DataLoader, two children, a grandchild"
+        os.kill(first, number)
+        wait_until(lambda: not misbehaving(), 5)
+        pool.run("tests.distributed.rank_functions:nothing", {})
+        assert pool.pids != [first]
+    assert set(os.listdir("/dev/shm")) <= shared

@@ -32,7 +32,7 @@ def check(stage, fate, size, found):
     assert found["seconds"] < TIMEOUT.get(fate, 60.0) + SPARE_SECONDS
     assert fate == "hangs" or (found["rank"] == size - 1 and found["stage"].startswith(place))
     assert (found["children"], found["ports"]) == (0, 0)
-    assert ("misbehaving.py" in found["message"]) == (fate in ("raises", "hangs"))
+    assert ("misbehaving.py" in found["message"]) == (fate in ("raises", "hangs", "crashes"))
 
 
 @pytest.mark.parametrize("module", STAGES)
