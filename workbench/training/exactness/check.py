@@ -8,6 +8,7 @@ from torch import Tensor, nn
 
 from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
+from workbench.error_text import text_of
 from workbench.interop.layer_advice import exact_alternative, known_inexact
 from workbench.memory.traced.feature_width import candidate_widths
 from workbench.nn.inputs import Inputs
@@ -148,7 +149,7 @@ def _try(subject: Subject) -> Exactness:
         except Exception as raised:  # a model's code may raise anything; the caller's own call will raise it again
             error = raised.with_traceback(None)
     kind = "" if isinstance(error, UndecidedError) else f"{type(error).__name__} on a small batch: "
-    return Exactness(None, reason=f"{kind}{error}")
+    return Exactness(None, reason=f"{kind}{'' if error is None else text_of(error)}")
 
 
 def _tried(subject: Subject, dtype: torch.dtype | None) -> Exactness:
