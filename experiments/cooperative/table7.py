@@ -152,7 +152,7 @@ def _fewer(table: pd.DataFrame, value: str, name: str, statement: str) -> Findin
 
 
 def _gains(table: pd.DataFrame) -> pd.DataFrame:
-    inputs: Any = table.pivot_table("owned_3", CASE, "minibatching")
+    inputs: Any = table.groupby([*CASE, "minibatching"]).owned_3.mean(skipna=False).unstack()
     return (inputs["independent"] / inputs["cooperative"]).reset_index(name="gain")
 
 

@@ -64,6 +64,18 @@ def failed_points(table: pd.DataFrame) -> list[Finding]:
     return [Finding("points-finished", "every point of the sweep finished", False, evidence)]
 
 
+def groups_with(table: pd.DataFrame, column: str, by: Sequence[str]) -> Any:
+    """Rows of the groups in which a column has values: in these, a value that is missing was lost.
+
+    Args:
+        table: rows of a sweep.
+        column: with values for some groups by design, such as the methods that a theorem is about.
+        by: columns that identify a group.
+    """
+    counts: Any = table.groupby([*by])[column].transform("count")
+    return table[counts > 0]
+
+
 def undefined(table: pd.DataFrame, column: str) -> Any:
     """Tell which values are NaN or infinite; those of failed points are not meant, which have a finding of their own.
 
