@@ -89,7 +89,9 @@ def check_failure(monkeypatch, stage: str, fate: str, world_size: int, *, timeou
     assert head.startswith(f"{RUN}: rank ") and f"rank {bad} ({STAGES[stage]}" in head
     assert "TypeError" in head if (stage, fate) == ("in", "raises") else ENDS[fate] in head
     assert (caught.value.rank, caught.value.stage[:2]) == (bad, STAGES[stage][:2]) or fate == "hangs"
-    assert (f"stack of rank {bad}:" in message and "misbehaving.py" in message) == (fate in ("raises", "hangs", "crashes"))
+    assert (f"stack of rank {bad}:" in message and "misbehaving.py" in message) == (
+        fate in ("raises", "hangs", "crashes")
+    )
 
 
 @pytest.mark.parametrize(("stage", "fate"), [("rendezvous", "raises"), ("in", "dies")])

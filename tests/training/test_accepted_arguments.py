@@ -89,7 +89,7 @@ def test_a_profile_validates_before_copying() -> None:
 
 def test_nan_logits_count_as_wrong_and_warn() -> None:
     logits = torch.tensor([[0.0, 1.0], [float("nan"), 0.0], [float("nan")] * 2, [float("nan")] * 2])
-    with pytest.warns(RuntimeWarning, match="logits are NaN at 2 of 3 labelled nodes, which count as wrong"):
+    with pytest.warns(RuntimeWarning, match="logit is NaN or infinite at 2 of 3 labelled nodes, which count as wrong"):
         assert accuracy(logits, torch.tensor([1, 0, 0, -1])) == pytest.approx(1 / 3)
 
 

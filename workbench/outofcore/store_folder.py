@@ -19,6 +19,10 @@ from workbench.core.interrupts import deferred_interrupt
 from workbench.features.direct_file import close_with
 from workbench.outofcore.store_layout import HEADER, LOCK, ROWS, read_json
 
+_written: set["StoreFolder"] = set()
+"""Folders that are being written to. An epoch that is garbage, in a cycle with its folder, is closed after the folder's
+descriptor would be: it is kept until the rows are written."""
+
 
 class StoreFolder:
     """An opened folder of a store.
@@ -177,6 +181,8 @@ class StoreFolder:
             if note is not None:
                 raise ValueError(_held(note, self.path))
             self.check_build()
+            _written.add(self)
+            stack.callback(_written.discard, self)
             yield
 
 
