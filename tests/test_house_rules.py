@@ -20,7 +20,7 @@ OF_MODULES |= {"pickle": {"dump"}}
 
 ALLOWED = {
     ("workbench/cli/tracking_commands.py", "compare", "to_csv"): "--csv names the file, which may be /dev/stdout",
-    ("workbench/meter/host_peak.py", "_reset_peak", "write_text"): "/proc/self/clear_refs is not a file on disk",
+    ("workbench/meter/host_memory.py", "_reset_peak", "write_text"): "/proc/self/clear_refs is not a file on disk",
     ("workbench/datasets/download.py", "download", "TemporaryFile"): "the file has no name",
     ("workbench/datasets/download.py", "_unpack", "extract"): "into a draft; zipfile keeps all paths inside it",
     ("workbench/distributed/rank_pool.py", "_start", "TemporaryFile"): "the file has no name; ranks share its memory",

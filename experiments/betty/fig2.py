@@ -19,8 +19,7 @@ from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.estimator import estimate_memory
 from workbench.memory.plan import Plan, plan_micro_batches
 from workbench.memory.recovery import Recovery
-from workbench.meter.device_memory import free_bytes
-from workbench.meter.limit import limit_memory
+from workbench.meter.limit import free_bytes, limit_memory
 from workbench.meter.peak import PeakMeter
 from workbench.meter.stopwatch import Stopwatch
 from workbench.training.step import train_step

@@ -13,7 +13,7 @@ from workbench.experiment.config import ModelConfig
 from workbench.experiment.finding import Finding
 from workbench.memory.betty import betty_terms
 from workbench.memory.estimator import estimate_memory
-from workbench.meter.device_memory import free_bytes
+from workbench.meter.limit import free_bytes
 from workbench.training.profile import profile_epoch
 
 NAMES = {"ours": "our terms", "betty": "Betty's terms"}

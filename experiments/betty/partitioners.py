@@ -20,7 +20,7 @@ from workbench.experiment import claims
 from workbench.experiment.config import DataConfig, DataPointConfig, PartitionMethod
 from workbench.experiment.finding import Finding
 from workbench.experiment.wording import from_to
-from workbench.meter.host_peak import HostPeak
+from workbench.meter.host_memory import HostPeak
 from workbench.meter.stopwatch import Stopwatch
 from workbench.partition.batch.reg import redundancy_embedded_graph
 from workbench.partition.isolated import program_calls

@@ -14,7 +14,7 @@ from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
 from workbench.memory.estimator import estimator_for
 from workbench.memory.training_setup import TrainingSetup
-from workbench.meter.device_memory import free_bytes
+from workbench.meter.limit import free_bytes
 from workbench.training.profile import profile_epoch
 
 USABLE = 0.8  # share of free memory: the OOM killer may end other processes than this one

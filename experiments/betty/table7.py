@@ -17,7 +17,7 @@ from workbench.memory.backend import Backend
 from workbench.memory.betty import betty_terms
 from workbench.memory.estimator import estimator_for
 from workbench.memory.training_setup import TrainingSetup
-from workbench.meter.device_memory import free_bytes
+from workbench.meter.limit import free_bytes
 from workbench.training.profile import profile_epoch
 
 MOST, MEDIAN, PAPERS_MOST = 0.07, 0.03, 0.082

@@ -17,9 +17,9 @@ from experiments.cooperative.step_costs import (
     relations_per_row,
     work_of,
 )
+from workbench.cooperative.cost_model import PeCounts
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.sampling.cooperation_cost import PeCounts
 
 CASE = ["dataset", "model", "ownership"]
 SYSTEM = SYSTEMS["4 A100"]

@@ -6,10 +6,10 @@ import pandas as pd
 
 from experiments.cooperative.step_costs import PAPER_BATCH, SYSTEMS, machine_name
 from experiments.cooperative.table4 import shown as rows_of
+from workbench.cooperative.cost_model import PeCounts, StepSeconds, step_seconds
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 from workbench.nn.model_work import LayerSize, model_work
-from workbench.sampling.cooperation_cost import PeCounts, StepSeconds, step_seconds
 
 STAGES = {"sampling": "sampling", "copy": "feature loading", "forward_backward": "F/B"}
 CASE = ["dataset", "sampler", "num_pes"]

@@ -24,9 +24,9 @@ from experiments.cooperative.step_costs import (
     system_of,
     work_of,
 )
+from workbench.cooperative.cost_model import PeCounts
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.sampling.cooperation_cost import PeCounts
 
 CASE = ["system", "dataset", "sampler"]
 SHORT = {"independent": "indep", "cooperative": "coop"}

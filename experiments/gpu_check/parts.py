@@ -10,8 +10,7 @@ from typing import Any
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.figure_loader import load_experiment
 from workbench.experiment.finding import Finding
-from workbench.experiment.grid import parse_overrides
-from workbench.experiment.grid_runs import GridRuns, runs_of_grid
+from workbench.experiment.grid import GridRuns, parse_overrides, runs_of_grid
 from workbench.experiment.table import table_of
 from workbench.paths import project_root
 from workbench.tracking.file_store import FileStore

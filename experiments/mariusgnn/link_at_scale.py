@@ -17,9 +17,8 @@ from experiments.mariusgnn.link_systems import BALANCED, COMET, MEMORY, InMemory
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.meter.anonymous_peak import AnonymousPeak
-from workbench.meter.data_limit import limit_data
-from workbench.outofcore.epoch_io import loads_of
+from workbench.meter.host_memory import AnonymousPeak, limit_data
+from workbench.outofcore.tuning import loads_of
 
 CASE = ["dataset", "encoder"]
 NAMES = {"none": "DistMult", "sage-mean": "SAGE"}

@@ -16,7 +16,7 @@ from workbench.memory.estimator import Estimator, estimator_for
 from workbench.memory.plan import Plan, plan_with
 from workbench.memory.training_setup import TrainingSetup
 from workbench.partition.batch.partitioner import PreparedPartition
-from workbench.training.epoch_memory import meter_epoch
+from workbench.training.profile import meter_epoch
 
 MARGIN, MOST_PARTS = 0.02, 64
 _HOPELESS = 1.25

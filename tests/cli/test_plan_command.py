@@ -7,7 +7,7 @@ import pytest
 
 import workbench as wb
 from workbench.cli import main, option_values, plan_batch
-from workbench.cli.plan_text import answer, comparison
+from workbench.cli.plan_batch import answer, comparison
 from workbench.core.randomness import permutation
 from workbench.core.units import format_bytes
 from workbench.experiment.figure_spec import SIZES

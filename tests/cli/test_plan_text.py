@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 import workbench as wb
-from workbench.cli.plan_text import answer
+from workbench.cli.plan_batch import answer
 
 
 def planned(method: str, num_parts: int, peak_bytes: int) -> Any:

@@ -9,14 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-import workbench.core.split_compiled as compiled_module
+import workbench.core.split as compiled_module
 from tests.strategies import minibatches, random_graph, random_minibatch
 from workbench.core.block import Block
 from workbench.core.exchange import Exchange
 from workbench.core.minibatch import MiniBatch
-from workbench.core.split import _seeds_by_part
-from workbench.core.split_compiled import split_rows_compiled
-from workbench.core.split_torch import split_rows_torch
+from workbench.core.split import _seeds_by_part, split_rows_compiled, split_rows_torch
 from workbench.kernels.threads import get_num_threads, set_num_threads
 
 FIELDS = ("indptr", "indices", "edge_ids", "edge_weight", "edge_type")

@@ -29,7 +29,7 @@ from tests.distributed.cooperative_setting import (
     seeds_of,
     worst,
 )
-from workbench.distributed import exchangers
+from workbench.cooperative import exchangers
 from workbench.distributed.agreement import check_ranks_agree, check_start
 from workbench.distributed.row_exchange import all_to_all
 

@@ -17,7 +17,8 @@ from tests.distributed.cooperative_setting import (
     seeds_of,
 )
 from tests.distributed.misbehaving import BAD, STAGE, meet_fate
-from workbench.distributed import exchangers, progress, row_exchange
+from workbench.cooperative import exchangers
+from workbench.distributed import progress, row_exchange
 
 IS_BAD = os.environ.get("RANK", "none") == BAD
 

@@ -13,7 +13,7 @@ import torch.distributed as dist
 
 import workbench as wb
 from tests.distributed import rank_functions
-from tests.distributed.macrobatch_ranks import EPOCHS
+from tests.macrobatch.macrobatch_ranks import EPOCHS
 from workbench.distributed import rank_main
 from workbench.distributed.progress import Progress, ProgressBoard, Reporter
 from workbench.distributed.rank_main import run_rank
@@ -114,7 +114,7 @@ def environment(rank: int, world_size: int) -> dict[str, str]:
 @pytest.mark.slow
 def test_torchrun_trains_in_macrobatches():
     command = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2"]
-    command += ["-m", "workbench.distributed.rank_main", "tests.distributed.macrobatch_ranks:equal"]
+    command += ["-m", "workbench.distributed.rank_main", "tests.macrobatch.macrobatch_ranks:equal"]
     config = {"cases": [("neighbor", False, 3, 3)]}
     done = subprocess.run([*command, json.dumps(config)], capture_output=True, text=True, timeout=120, check=True)
     row = json.loads(done.stdout)

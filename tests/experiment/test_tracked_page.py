@@ -6,8 +6,7 @@ import re
 import plotly.graph_objects as go
 
 from workbench.experiment.figure_loader import load_experiment
-from workbench.experiment.summary import log_summary
-from workbench.experiment.tracked_page import tracked_page
+from workbench.experiment.summary import log_summary, tracked_page
 
 
 def test_figures_share_one_copy_of_the_library(toys, store, tmp_path):

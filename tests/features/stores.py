@@ -8,7 +8,6 @@ import torch
 from torch import Tensor
 
 from workbench.distributed.owned_rows import OwnedRows
-from workbench.distributed.placed_rows import PlacedRows
 from workbench.features.cached_rows import CachedRows
 from workbench.features.disk_rows import DiskRows
 from workbench.features.mapped_rows import MappedRows
@@ -18,6 +17,7 @@ from workbench.features.recorded_rows import RecordedRows
 from workbench.features.sources import as_store
 from workbench.features.stage import stage_ids
 from workbench.placement.place import place_rows
+from workbench.placement.placed_rows import PlacedRows
 from workbench.placement.placement import Placement
 
 MakeStore = Callable[[Tensor, Path], FeatureStore]

@@ -11,9 +11,8 @@ import torch
 
 from tests.features.disk import KILOBYTES, PREADV, io_threads, open_descriptors, random_rows
 from workbench.core.errors import CorruptFileError
-from workbench.features.disk_rows import DiskRows
+from workbench.features.disk_rows import MAX_READ, DiskRows
 from workbench.features.mapped_rows import MappedRows
-from workbench.features.read_plan import MAX_READ
 
 
 @pytest.mark.parametrize("row_bytes", [1, 4096, 4097, 3 * MAX_READ + 1])

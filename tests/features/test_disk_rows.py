@@ -21,9 +21,8 @@ from torch import Tensor
 from tests.features.disk import KILOBYTES, PREADV, SPREAD, io_threads, open_descriptors, random_rows
 from workbench.core.errors import CorruptFileError
 from workbench.core.traffic import Traffic
-from workbench.features.disk_rows import DiskRows
+from workbench.features.disk_rows import MAX_READ, DiskRows
 from workbench.features.mapped_rows import MappedRows
-from workbench.features.read_plan import MAX_READ
 
 DTYPES = (torch.float32, torch.float16, torch.int64, torch.uint8)
 

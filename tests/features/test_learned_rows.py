@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch import Tensor, nn
 
 import workbench as wb
-from workbench.features.adagrad import adagrad_rows, adagrad_rows_torch, state_dtype
-from workbench.kernels.row_scatter import add_rows, add_rows_torch
+from workbench.features.learned_rows import adagrad_rows, adagrad_rows_torch, state_dtype
+from workbench.kernels.gather import add_rows, add_rows_torch
 
 ROWS, DIM = 12, 3
 START = torch.linspace(-1, 1, ROWS * DIM, dtype=torch.float64).cos().view(ROWS, DIM)

@@ -5,7 +5,7 @@ import torch
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from workbench.features.read_plan import MAX_GAP, MAX_READ, buffer_bytes, plan_reads
+from workbench.features.disk_rows import MAX_GAP, MAX_READ, buffer_bytes, plan_reads
 
 
 @given(

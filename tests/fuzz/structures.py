@@ -17,11 +17,10 @@ from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.core.units import format_bytes, parse_bytes
 from workbench.links.edge_batch import EdgeBatch
-from workbench.links.false_negatives import false_negatives
 from workbench.links.knowledge_graph import KnowledgeGraph
-from workbench.links.negatives import Negatives, sample_negatives
+from workbench.links.negatives import Negatives, false_negatives, sample_negatives
 from workbench.nn.sage import SAGELayer
-from workbench.sampling.edge_loader import edge_batches
+from workbench.sampling.edge_batches import edge_batches
 from workbench.sampling.neighbor import NeighborSampler
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from tests.kernels.test_jit import package, run  # noqa: F401  (`package` is a fixture)
 from workbench import files
-from workbench.kernels.code_cache import CodeCache
+from workbench.kernels.jit import CodeCache
 
 FULL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
 

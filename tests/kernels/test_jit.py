@@ -33,7 +33,7 @@ def package(tmp_path) -> Path:
         empty.touch()
     library = Path(str(jit.__file__)).parent.parent
     shutil.copytree(library / "files", root / "files")
-    for file in ("paths.py", "kernels/jit.py", "kernels/code_cache.py"):
+    for file in ("paths.py", "kernels/jit.py", "kernels/jit.py"):
         (root / file).write_text((library / file).read_text())
     (root / "kernel.py").write_text(KERNEL)
     (root / "helper.py").write_text(HELPER.format(1))

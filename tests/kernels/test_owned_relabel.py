@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from torch import Tensor
 
-from workbench.kernels.owned_relabel import TorchOwnedRelabeler, owned_relabeler, renumber
+from workbench.kernels.relabel import TorchOwnedRelabeler, owned_relabeler, renumber
 
 IDS = st.lists(st.integers(0, 99), max_size=40)
 

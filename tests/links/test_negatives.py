@@ -14,9 +14,7 @@ from workbench.core.graph import Graph
 from workbench.kernels.edge_lookup import count_pairs, count_pairs_torch
 from workbench.kernels.hash import derive_key
 from workbench.links.edge_batch import EdgeBatch
-from workbench.links.entry_bits import attempt_bits, entry_bits, entry_keys
-from workbench.links.false_negatives import false_negatives
-from workbench.links.negatives import Negatives, sample_negatives
+from workbench.links.negatives import Negatives, attempt_bits, entry_bits, entry_keys, false_negatives, sample_negatives
 
 GRAPH = random_graph(30, 200, seed=1, num_edge_types=3)
 ENDS = st.sampled_from(("src", "dst"))

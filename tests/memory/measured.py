@@ -13,7 +13,7 @@ from workbench.memory.estimator import estimator_for
 from workbench.memory.training_setup import TrainingSetup
 from workbench.meter.storages import rounded_bytes
 from workbench.nn.gnn import GNN
-from workbench.training.epoch_memory import EpochMemory, meter_epoch
+from workbench.training.profile import EpochMemory, meter_epoch
 
 
 def skewed_graph(num_nodes: int = 3000, num_edges: int = 30_000) -> wb.Graph:

@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from workbench.meter import device_memory
-from workbench.meter.device_memory import free_bytes
+from workbench.meter import limit as device_memory
+from workbench.meter.limit import free_bytes
 
 
 def test_cpu_free_bytes_are_the_available_host_memory(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from tests.meter.overlap import Clock, OtherThread
-from workbench.meter.thread_stopwatch import ThreadStopwatch
+from workbench.meter.stopwatch import ThreadStopwatch
 
 
 @pytest.fixture

@@ -13,10 +13,9 @@ from tests.training.toys import PlainModel, gradients, relative_difference
 from workbench.core.minibatch import MiniBatch
 from workbench.memory.estimator import estimate_memory
 from workbench.memory.plan import plan_micro_batches
-from workbench.nn.conventions import convention_of
 from workbench.nn.inputs import Inputs
 from workbench.nn.model import build_model
-from workbench.nn.signature import default_forward
+from workbench.nn.signature import convention_of, default_forward
 from workbench.sampling.neighbor import FullNeighborSampler
 from workbench.training.profile import profile_epoch
 from workbench.training.step import train_step

@@ -5,7 +5,7 @@ import torch
 from torch import Tensor
 
 import workbench as wb
-from workbench.nn.pair_rows import pair_rows
+from workbench.nn.decoders import pair_rows
 
 NODES, DIM = 30, 4
 

@@ -17,8 +17,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
-from workbench.meter.anonymous_peak import AnonymousPeak
-from workbench.meter.data_limit import limit_data
+from workbench.meter.host_memory import AnonymousPeak, limit_data
 
 CAPACITY, CLASSES, BATCH, MIB = 3, 5, 256, 1 << 20
 

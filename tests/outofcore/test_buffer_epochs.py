@@ -9,7 +9,7 @@ from torch import Tensor
 
 import workbench as wb
 from tests.outofcore.memory_buffer import MemoryBuffer, MemoryStore
-from workbench.outofcore.buffer_rows import BufferRows
+from workbench.outofcore.buffer_state import BufferRows
 
 NODES, EDGES, P = 50, 600, 8
 SRC, DST = torch.randint(0, NODES, (2, EDGES), generator=torch.Generator().manual_seed(1))

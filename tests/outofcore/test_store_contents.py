@@ -15,7 +15,8 @@ from torch import Tensor
 
 import workbench as wb
 from workbench.core.errors import CapacityError
-from workbench.outofcore import build_checks, build_store
+from workbench.outofcore import build_store
+from workbench.outofcore import build_store as build_checks
 
 NODES, EDGES = 40, 300
 SRC, DST = torch.randint(0, NODES, (2, EDGES), generator=torch.Generator().manual_seed(1))

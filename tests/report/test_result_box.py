@@ -5,7 +5,7 @@ from pathlib import Path
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.figure_loader import load_experiment
 from workbench.experiment.finding import Finding
-from workbench.report.result_box import result_box
+from workbench.report.notebook import result_box
 
 
 def box(experiment: Experiment, *findings: Finding) -> str:

@@ -9,7 +9,7 @@ from workbench.experiment.finding import Finding
 from workbench.experiment.index import experiment_names
 from workbench.paths import project_root
 from workbench.report.generated_docs import BENCHMARKS
-from workbench.report.smoke_findings import read_smoke_findings, run_smoke, smoke_file, write_smoke_findings
+from workbench.report.verdicts import read_smoke_findings, run_smoke, smoke_file, write_smoke_findings
 from workbench.tracking.file_store import FileStore
 
 HELD, LOST = Finding("a", "a, quoted", True, "1 < 2"), Finding("b", "b", False, "NA")

@@ -6,8 +6,7 @@ from torch import Tensor
 from workbench.core.graph import Graph
 from workbench.core.variates import Variates
 from workbench.sampling.bipartite_layer import BipartiteLayer
-from workbench.sampling.importance import Importance
-from workbench.sampling.importance_draw import draw_layer
+from workbench.sampling.labor_importance import Importance, draw_layer
 
 ROUNDS = {0: 0, 1: 1, 3: 3, "*": None}
 

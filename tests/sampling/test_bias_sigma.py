@@ -9,7 +9,7 @@ from torch import Tensor
 
 import workbench as wb
 from tests.strategies import random_graph
-from workbench.sampling.bias_sigma import MOST_SIGMAS
+from workbench.sampling.aggregate_error import MOST_SIGMAS
 
 SEEDS = torch.arange(0, 300, 5)
 BUFFERED = torch.arange(0, 300, 4)

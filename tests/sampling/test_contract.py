@@ -15,7 +15,7 @@ import workbench as wb
 from tests.sampling.stars import some_of
 from tests.strategies import random_graph
 from workbench.core.graph import Graph
-from workbench.sampling.two_way import two_way
+from workbench.sampling.dense import two_way
 
 FEW, SOME = {0: 1, 1: -1, 2: 2}, {0: 2, 1: 0, 2: 3}
 BACK = {3: 1, 4: -1, 5: 0}

@@ -20,8 +20,9 @@ from workbench.core.graph import Graph
 from workbench.kernels.relabel import TorchRelabeler
 from workbench.kernels.segment_sum import segment_sum_with_self
 from workbench.kernels.threads import get_num_threads, set_num_threads
-from workbench.sampling import neighbor, one_sample
-from workbench.sampling.two_way import two_way
+from workbench.sampling import dense as one_sample
+from workbench.sampling import neighbor
+from workbench.sampling.dense import two_way
 from workbench.sampling.uniform import draw_uniform_torch
 
 

@@ -11,7 +11,7 @@ from workbench.links.edge_batch import EdgeBatch
 from workbench.links.knowledge_graph import KnowledgeGraph
 from workbench.links.negatives import Negatives
 from workbench.nn.model import build_model
-from workbench.sampling.edge_loader import edge_batches
+from workbench.sampling.edge_batches import edge_batches
 from workbench.sampling.neighbor import FullNeighborSampler, NeighborSampler
 from workbench.training.accumulate import accumulate
 

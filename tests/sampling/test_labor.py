@@ -23,9 +23,8 @@ from workbench.kernels.normal import mixed_uniform_torch
 from workbench.kernels.threads import get_num_threads, set_num_threads
 from workbench.sampling.bipartite_layer import BipartiteLayer
 from workbench.sampling.candidates import Candidates, candidates
-from workbench.sampling.importance import importance_torch
-from workbench.sampling.importance_draw import draw_important, draw_important_torch
 from workbench.sampling.labor import LaborSampler, draw_shared, draw_shared_torch, row_limits
+from workbench.sampling.labor_importance import draw_important, draw_important_torch, importance_torch
 
 MIXED = Variates(7, 9, math.cos(0.4), math.sin(0.4))
 

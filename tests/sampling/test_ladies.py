@@ -20,10 +20,10 @@ from workbench.core.randomness import Purpose
 from workbench.core.variates import Variates, variates
 from workbench.kernels.hash import exponential_torch, hash_index_torch
 from workbench.kernels.threads import get_num_threads, set_num_threads
-from workbench.sampling import ladies_draw
+from workbench.sampling import ladies as ladies_draw
 from workbench.sampling.candidates import candidates
-from workbench.sampling.ladies_draw import draw_layer_wise
-from workbench.sampling.levels import Levels
+from workbench.sampling.ladies import draw_layer_wise
+from workbench.sampling.poisson import Levels
 
 KINDS = ("mean", "ratio", "sum", "published")
 

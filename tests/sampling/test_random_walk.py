@@ -21,9 +21,14 @@ from workbench.core.randomness import Purpose, stream
 from workbench.core.variates import Variates
 from workbench.kernels.threads import get_num_threads, set_num_threads
 from workbench.sampling.candidates import candidates, excluded_positions, row_offsets
-from workbench.sampling.random_walk import RandomWalkSampler
-from workbench.sampling.visits import pack_rows, pack_rows_torch
-from workbench.sampling.walks import Walks, most_visited, most_visited_torch
+from workbench.sampling.random_walk import (
+    RandomWalkSampler,
+    Walks,
+    most_visited,
+    most_visited_torch,
+    pack_rows,
+    pack_rows_torch,
+)
 
 _MASK = 2**64 - 1
 

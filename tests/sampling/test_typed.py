@@ -14,9 +14,8 @@ from workbench.core.randomness import Purpose, stream
 from workbench.sampling import typed
 from workbench.sampling.candidates import candidates
 from workbench.sampling.neighbor import NeighborSampler
-from workbench.sampling.smallest import draw_smallest, draw_smallest_torch
 from workbench.sampling.uniform import draw_uniform, draw_uniform_torch
-from workbench.sampling.weighted import draw_weighted, draw_weighted_torch
+from workbench.sampling.weighted import draw_smallest, draw_smallest_torch, draw_weighted, draw_weighted_torch
 
 FANOUTS = {0: 2, 1: -1, 2: 0}
 TYPED_GRAPHS = graphs(max_nodes=9, max_edges=60).filter(lambda graph: graph.edge_type is not None)

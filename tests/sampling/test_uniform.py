@@ -14,9 +14,8 @@ from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, stream
 from workbench.sampling.candidates import candidates
 from workbench.sampling.neighbor import NeighborSampler
-from workbench.sampling.smallest import draw_smallest, draw_smallest_torch
 from workbench.sampling.uniform import draw_uniform, draw_uniform_torch
-from workbench.sampling.weighted import draw_weighted, draw_weighted_torch
+from workbench.sampling.weighted import draw_smallest, draw_smallest_torch, draw_weighted, draw_weighted_torch
 
 
 @pytest.mark.parametrize(("degree", "fanout"), [(4, 1), (5, 2), (5, 4), (6, 3)])

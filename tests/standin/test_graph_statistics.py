@@ -9,9 +9,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.core.graph import Graph
-from workbench.standin.clustering import clustering, local_clustering
-from workbench.standin.edge_statistics import homophily, reciprocity, simple_undirected
-from workbench.standin.graph_statistics import degree_quantiles, graph_statistics
+from workbench.standin.graph_statistics import (
+    clustering,
+    degree_quantiles,
+    graph_statistics,
+    homophily,
+    local_clustering,
+    reciprocity,
+    simple_undirected,
+)
 
 edge_lists = st.lists(st.tuples(st.integers(0, 8), st.integers(0, 8)), max_size=40)
 

@@ -9,7 +9,7 @@ from workbench.core.dataset import Dataset
 from workbench.nn.model import build_model
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.standin import build_standin
-from workbench.standin.edge_statistics import simple_undirected
+from workbench.standin.graph_statistics import simple_undirected
 from workbench.training.step import train_step
 
 

@@ -9,9 +9,8 @@ from workbench.core.graph import Graph
 from workbench.standin.bipartite import Side, bipartite_edges
 from workbench.standin.blocks import block_density, block_pairs, cut_blocks
 from workbench.standin.citation import citations, num_pairs
-from workbench.standin.clustering import clustering
 from workbench.standin.degree_law import DegreeLaw, degree_sequence
-from workbench.standin.edge_statistics import homophily, reciprocity, simple_undirected
+from workbench.standin.graph_statistics import clustering, homophily, reciprocity, simple_undirected
 from workbench.standin.matching import match_stubs, random_subset
 from workbench.standin.node_pairs import Pairs, between_classes, drop_self_loops, pairs_of_graph, relabel, simple_graph
 from workbench.standin.stand_in import GraphShape

@@ -4,7 +4,7 @@ import math
 
 import pytest
 
-from workbench.tracking.mlflow_metrics import Value, metrics, row_parameters
+from workbench.tracking.mlflow_fields import Value, metrics, row_parameters
 
 
 def test_one_row_gives_plain_metrics() -> None:

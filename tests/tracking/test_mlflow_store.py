@@ -13,7 +13,7 @@ import pytest
 import yaml
 
 from tests.tracking.points import DATASET, ended, make_point, start_python
-from workbench.tracking.mlflow_experiments import create_experiment
+from workbench.tracking.mlflow_store import create_experiment
 from workbench.tracking.opening import open_store
 from workbench.tracking.process_identity import HOST, PID, STARTED
 from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING
@@ -116,7 +116,7 @@ def test_more_and_longer_values_than_one_call_accepts(mlflow_store: Store, clien
 
 
 def test_more_runs_than_a_page(mlflow_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbench.tracking import searching
+    from workbench.tracking import mlflow_store as searching
 
     monkeypatch.setattr(searching, "PAGE", 3)
     for number in range(8):

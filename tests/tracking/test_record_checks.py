@@ -13,8 +13,7 @@ from hypothesis import strategies as st
 from tests.tracking.points import ended, make_point
 from workbench.core.errors import CorruptFileError
 from workbench.tracking.file_store import FileStore
-from workbench.tracking.record import Run
-from workbench.tracking.record_checks import check_point, parse_run
+from workbench.tracking.record import Run, check_point, parse_run
 from workbench.tracking.store import Store
 
 

@@ -13,8 +13,8 @@ from workbench.core.minibatch import MiniBatch
 from workbench.interop import graph_to_dgl
 from workbench.kernels.threads import get_num_threads, run_tasks, set_num_threads
 from workbench.links.edge_batch import EdgeBatch
+from workbench.nn.gcn import symmetric_norm
 from workbench.nn.model import build_model
-from workbench.nn.symmetric_norm import symmetric_norm
 from workbench.partition.batch import partition_batch
 from workbench.training.adapters import micro_batches
 from workbench.training.step import train_step

@@ -11,9 +11,8 @@ from torch import Tensor
 from tests.training.faulty import FEATURES, LABELS, above, faulty, nothing
 from tests.training.toys import gradients, relative_difference, toy_batch
 from workbench.memory.recovery import Recovery
-from workbench.training.batch_loss import BatchLoss
 from workbench.training.epoch import train_epochs
-from workbench.training.step import train_step
+from workbench.training.step import BatchLoss, train_step
 
 PARTLY = torch.where(torch.arange(40) % 3 == 0, -1, torch.arange(40) % 3)
 MULTI = (FEATURES[:, :3] > 0).double()

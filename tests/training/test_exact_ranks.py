@@ -9,7 +9,7 @@ import torch
 
 import workbench as wb
 from workbench.links.knowledge_graph import KnowledgeGraph
-from workbench.nn.decoder import ENDS, Decoder
+from workbench.nn.decoders import ENDS, Decoder
 
 NODES, RELATIONS, DIM = 13, 2, 6
 DTYPES = (torch.float16, torch.bfloat16, torch.float32, torch.float64)

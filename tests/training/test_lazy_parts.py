@@ -16,8 +16,7 @@ from workbench.interop.dgl_parts import resident_bytes
 from workbench.meter.peak import measure_peak
 from workbench.nn.model import build_model
 from workbench.sampling.neighbor import FullNeighborSampler
-from workbench.training.adapters import micro_batches
-from workbench.training.lazy_parts import MicroBatches
+from workbench.training.adapters import MicroBatches, micro_batches
 
 GRAPH = random_graph(200, 1500, seed=1, edge_weight=torch.float64)
 X, Y = torch.randn(200, 6), torch.arange(200) % 4

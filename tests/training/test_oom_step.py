@@ -16,7 +16,7 @@ from tests.training.toys import PlainModel, relative_difference, toy_batch
 from workbench.memory.recovery import Recovery
 from workbench.meter.limit import limit_memory
 from workbench.meter.peak import measure_peak
-from workbench.training.oom_step import step_with_oom_recovery
+from workbench.training.oom import step_with_oom_recovery
 from workbench.training.step import train_step
 
 X = torch.linspace(-1, 1, 160, dtype=torch.float64).sin().view(40, 4)

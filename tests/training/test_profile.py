@@ -15,7 +15,7 @@ from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
 from workbench.features.memory_rows import MemoryRows
 from workbench.features.stage import stage
-from workbench.meter.thread_stopwatch import ThreadStopwatch
+from workbench.meter.stopwatch import ThreadStopwatch
 from workbench.nn.inputs import Inputs
 from workbench.nn.model import build_model
 from workbench.training.profile import PHASES, EpochProfile, profile_epoch

@@ -5,7 +5,7 @@ from hypothesis import strategies as st
 
 import workbench as wb
 from workbench.links.knowledge_graph import KnowledgeGraph
-from workbench.nn.decoder import ENDS
+from workbench.nn.decoders import ENDS
 
 ENTITIES, RELATIONS, DIM = 7, 3, 4
 NODES = 600

@@ -7,9 +7,8 @@ import pandas as pd
 
 from workbench.core.errors import check_bytes
 from workbench.core.units import format_bytes
-from workbench.outofcore.disk_model import DiskModel
 from workbench.outofcore.permutation_bias import partition_bias
-from workbench.outofcore.tuning import BufferPlan, tune_buffer
+from workbench.outofcore.tuning import BufferPlan, DiskModel, tune_buffer
 from workbench.report.text_table import text_table
 
 _LIMITS = {

@@ -8,11 +8,11 @@ from typing import Any
 
 import numpy as np
 
+from workbench.core.edge_layout import Columns, LayoutOptions
 from workbench.core.edge_stream import CHUNK_EDGES
 from workbench.core.edge_text import EdgeText
 from workbench.core.errors import DataError, check_at_least, check_choice
 from workbench.core.text_file import TextFile
-from workbench.core.text_layout import Columns, LayoutOptions
 
 _DTYPES = {"int32": np.int32, "int64": np.int64}
 _RAW = (".bin", ".raw")

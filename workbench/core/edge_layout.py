@@ -7,22 +7,23 @@ import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import islice
-from typing import NoReturn
+from typing import NamedTuple, NoReturn
 
-from workbench.core.edge_fields import COMMENTS, are_integers, ends_of, separator_of, split
 from workbench.core.errors import DataError
-from workbench.core.matrix_market import matrix_market_layout
 from workbench.core.text_file import TextFile, shown
-from workbench.core.text_layout import Layout, LayoutOptions, MetisLayout
 
 METIS_SUFFIXES = (".graph", ".metis")
+
 _MATRIX_SUFFIXES = (".mtx", ".mm")
+
 _LOOK_AHEAD = 1000  # lines that are compared before the first edge is believed
+
 _FEW = 50  # lines that tell the separator
 
-
 _BANNER = re.compile(r"%%?MatrixMarket\b(.*)", re.IGNORECASE)
+
 _KONECT = re.compile(r"%\s*(sym|asym|bip)(\s+\w+)?\s*$", re.IGNORECASE)
+
 _OTHER_FORMATS = (  # by the first line that is neither blank nor a comment
     (re.compile(r"\*(vertices|network)\b", re.I), "a Pajek file", "networkx.read_pajek"),
     (re.compile(r"(graph\s*\[|graph$|creator\s+\")", re.I), "a GML file", "networkx.read_gml"),
@@ -39,10 +40,78 @@ ADJACENCY = (
     "networkx.read_adjlist(path, create_using=networkx.DiGraph), new_path, data=False); if the line is a header or "
     "has sizes, pass skip="
 )
+
 _NAMES = (
     "pass skip= for a header, or columns= with the names or positions of source and destination; nodes with names "
     "need numbers first, such as those of pandas.factorize"
 )
+
+
+class Layout(NamedTuple):
+    """How the lines of a text are read.
+
+    Args:
+        lines: lines before the first edge.
+        separator: the character between fields; "": blanks and tabs.
+        fields: columns of every line.
+        source: position of the source among them.
+        destination: position of the destination.
+        weight: position of the weight; None: there is none.
+        base: the smallest id.
+        mirror: sign of the second direction of every entry off the diagonal; 0: it has one direction.
+        num_nodes: if the format tells it.
+        entries: if the format tells it.
+        may_be_sizes: the first line may say how many nodes and edges there are.
+    """
+
+    lines: int
+    separator: str
+    fields: int
+    source: int = 0
+    destination: int = 1
+    weight: int | None = None
+    base: int = 0
+    mirror: int = 0
+    num_nodes: int | None = None
+    entries: int | None = None
+    may_be_sizes: bool = False
+
+
+Columns = tuple[int | str, ...]
+
+
+@dataclass(frozen=True)
+class LayoutOptions:
+    """What the caller says about a text.
+
+    Args:
+        columns: positions, from 0, or names of source, destination and, if it is to be read, weight; None: known by
+            the header or the format, or there are two.
+        skip: lines that are passed over before anything is recognised; None: none.
+        base: the smallest id; None: 0, or that of the format.
+    """
+
+    columns: Columns | None = None
+    skip: int | None = None
+    base: int | None = None
+
+
+class MetisLayout(NamedTuple):
+    """How a METIS file is read: line i lists the neighbours of node i, from 1.
+
+    Args:
+        lines: lines before that of the first node.
+        num_nodes: number of nodes.
+        entries: neighbours of all nodes, twice the number of edges.
+        before: numbers before the first neighbour of a line: size and weights of the node.
+        step: numbers per neighbour: 2 with weights of edges.
+    """
+
+    lines: int
+    num_nodes: int
+    entries: int
+    before: int
+    step: int
 
 
 def find_layout(
@@ -224,3 +293,116 @@ def _suffix(file: TextFile) -> str:
     while suffixes and suffixes[-1] in (".gz", ".bz2", ".xz", ".zip"):
         suffixes.pop()
     return suffixes[-1] if suffixes else ""
+
+
+WHITESPACE = ""
+
+COMMENTS = ("#", "%")
+
+_SEPARATORS = (";", ",", "|", "\t")
+
+_SOURCES = frozenset(("source", "src", "from", "u", "i", "row", "start", "citing", "follower", "1"))
+
+_DESTINATIONS = frozenset(
+    ("target", "dst", "dest", "destination", "to", "v", "j", "col", "column", "end", "cited", "followee", "2")
+)
+
+_FILLERS = frozenset(("node", "nodes", "id", "ids", "vertex", "idx", "index", "name"))
+
+_WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
+
+_INTEGER = re.compile(r'"?\s*[+-]?\d+(\.0*)?\s*"?(\s+[#%].*)?')
+
+
+def split(line: str, separator: str) -> list[str]:
+    """Divide a line into its fields, without blanks around them; quoted fields may contain the separator."""
+    if not separator:
+        found = re.findall(r'"(?:[^"]|"")*"\S*|\{.*|\S+', line)
+        end = next((i for i, field in enumerate(found) if field.startswith(COMMENTS)), len(found))
+        return [_unquoted(field) for field in found[:end]]
+    if '"' not in line:
+        fields = line.split(separator)
+    else:
+        mark = re.escape(separator)
+        fields = [m[1] for m in re.finditer(rf'(?:^|{mark})(\s*"(?:[^"]|"")*"[^{mark}]*|[^{mark}]*)', line)]
+    return [_unquoted(field.strip()) for field in fields]
+
+
+def _unquoted(field: str) -> str:
+    return field[1:-1].strip() if len(field) > 1 and field[0] == field[-1] == '"' else field
+
+
+def separator_of(rows: list[str]) -> str:
+    """The character between two numbers of most of these lines; a tab only if names beside them have blanks."""
+
+    def found(separator: str) -> int:
+        fields = [split(row, separator) for row in rows]
+        if separator == "\t" and not any(" " in field for row in fields for field in row):
+            return 0
+        return sum(sum(_INTEGER.fullmatch(field) is not None for field in row) > 1 for row in fields)
+
+    best = max((*_SEPARATORS, WHITESPACE), key=found)  # the first of equals
+    return best if found(best) else next((s for s in _SEPARATORS[:-1] if s in rows[0] and s in rows[-1]), WHITESPACE)
+
+
+def ends_of(names: Sequence[str]) -> tuple[int, int] | None:
+    """Positions of the columns whose names are those of source and destination, if one each has such a name."""
+    plain = [_plain(name) for name in names]
+    at = [[i for i, name in enumerate(plain) if name in known] for known in (_SOURCES, _DESTINATIONS)]
+    return (at[0][0], at[1][0]) if all(len(found) == 1 for found in at) else None
+
+
+def _plain(name: str) -> str:
+    """A name without the words that say nothing: "FromNodeId" is "from"; a number is no name."""
+    words = () if _INTEGER.fullmatch(name) else map(str.lower, _WORDS.findall(name))
+    return "".join(word for word in words if word not in _FILLERS)
+
+
+def are_integers(row: Sequence[str], columns: Sequence[int]) -> bool:
+    return all(column < len(row) and _INTEGER.fullmatch(row[column]) for column in columns)
+
+
+_BANNER_WORDS = (
+    (("matrix",), "write the graph as a matrix"),
+    (("coordinate",), "an array has no edges: write scipy.sparse.coo_array(a) with scipy.io.mmwrite"),
+    (("real", "double", "integer", "unsigned-integer", "pattern"), "write the real part or the pattern"),
+    (("general", "symmetric", "skew-symmetric", "hermitian"), "write a general matrix"),
+)
+
+
+def matrix_market_layout(
+    file: TextFile, lines: Sequence[str], words: list[str], options: LayoutOptions, whole: bool
+) -> Layout | None:
+    """The layout of a matrix in coordinates: row and column are source and destination, ids begin at 1.
+
+    Source: Boisvert, Pozo and Remington, "The Matrix Market exchange formats" (NISTIR 5935, 1996).
+    """
+    if options.columns is not None or options.skip is not None or options.base not in (None, 1):
+        raise DataError(
+            f"{file.path}, line 1: {shown(lines[0])} says how the file is to be read; omit columns=, skip= and base="
+        )
+    words = [word.lower() for word in words] + [""] * 4
+    for word, (known, remedy) in zip(words, _BANNER_WORDS, strict=False):
+        if word not in known:
+            raise file.error(1, lines[0], f"has {word!r} where {' or '.join(known)} is needed; {remedy}")
+    at = next((i for i, line in enumerate(lines) if line.strip() and not line.lstrip().startswith("%")), None)
+    if at is None:
+        if whole:
+            raise DataError(f"{file.path} ends before the line with the size of the matrix; get it again")
+        return None
+    sizes = lines[at].split()
+    if len(sizes) != 3 or not all(map(str.isdecimal, sizes)):
+        raise file.error(at + 1, lines[at], "must be the size of the matrix: rows, columns and entries; get it again")
+    rows, columns, entries = map(int, sizes)
+    if rows != columns:
+        raise file.error(
+            at + 1,
+            lines[at],
+            "is the size of a rectangular matrix, whose rows and columns are different nodes; write a square matrix, "
+            "in which columns are numbered after the rows",
+        )
+    weight = None if words[2] == "pattern" else 2
+    mirror = {"general": 0, "skew-symmetric": -1}.get(words[3], 1)
+    return Layout(
+        at + 1, WHITESPACE, 2 + (weight is not None), 0, 1, weight, 1, mirror, num_nodes=rows, entries=entries
+    )

@@ -1,23 +1,41 @@
 """The edges of a text in chunks: a kernel reads numbers; any line that is not an edge is an error with its number."""
 
 import io
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 import numpy as np
 
-from workbench.core.edge_blocks import Edges, cut, end_of_line, joined, mirrored
-from workbench.core.edge_kernels import LARGE, LARGEST_ID, LIMIT, NEGATIVE, NUMBER, QUOTE, WEIGHT, WIDTH, read_pairs
-from workbench.core.edge_layout import ADJACENCY, find_layout, not_an_edge_list
+from workbench.core.edge_kernels import (
+    LARGE,
+    LARGEST_ID,
+    LIMIT,
+    NEGATIVE,
+    NUMBER,
+    QUOTE,
+    WEIGHT,
+    WIDTH,
+    read_neighbours,
+    read_pairs,
+)
+from workbench.core.edge_layout import ADJACENCY, Layout, LayoutOptions, MetisLayout, find_layout, not_an_edge_list
 from workbench.core.errors import INT64_MAX, DataError
-from workbench.core.metis_text import MetisReader
 from workbench.core.text_file import TextFile
-from workbench.core.text_layout import Layout, LayoutOptions, MetisLayout
 
 _WEIGHT_BYTES = 48  # characters of a weight: float64 needs 24
+
 _FEWEST_BYTES = 3  # of an edge: "0 1" at the end of a file
+
+
+class Edges(NamedTuple):
+    """Consecutive edges: int64 [n] each, and float64 [n] if weights are read."""
+
+    src: np.ndarray
+    dst: np.ndarray
+    weight: np.ndarray | None = None
 
 
 @dataclass(frozen=True)
@@ -243,3 +261,75 @@ def _is_float(word: bytes) -> bool:
     except ValueError:
         return False
     return True
+
+
+_LINE_END = re.compile(rb"\r\n|\n|\r")
+
+
+def end_of_line(text: bytes, count: int, begin: int = 0) -> int:
+    """Where the line number `count`, from 1, ends."""
+    if not count:
+        return begin
+    last = next(islice(_LINE_END.finditer(text, begin), count - 1, None), None)
+    return len(text) if last is None else last.end()
+
+
+def cut(edges: Edges, low: int, high: int) -> Edges:
+    return Edges(*(None if values is None else values[low:high] for values in edges))  # type: ignore[arg-type]
+
+
+def joined(pieces: list[Edges]) -> Edges:
+    columns: Any = zip(*pieces, strict=True)
+    return Edges(*(None if values[0] is None else np.concatenate(values) for values in columns))  # type: ignore[arg-type]
+
+
+def mirrored(edges: Edges, sign: int) -> Edges:
+    """Every edge, followed by its reverse unless it is a loop: the order does not depend on where chunks begin."""
+    both = np.ones((len(edges.src), 2), bool)
+    both[:, 1] = edges.src != edges.dst
+    src = np.stack([edges.src, edges.dst], 1)[both]
+    dst = np.stack([edges.dst, edges.src], 1)[both]
+    weight = None if edges.weight is None else np.stack([edges.weight, sign * edges.weight], 1)[both]
+    return Edges(src, dst, weight)
+
+
+@dataclass
+class MetisReader:
+    """Reads lines with the neighbours of a node each."""
+
+    file: TextFile
+    layout: MetisLayout
+    lines: int = 0
+    node: int = 0
+    entries: int = 0
+
+    def __post_init__(self) -> None:
+        self.lines = self.layout.lines
+
+    def read(self, block: bytes) -> Edges:
+        capacity = len(block) // 2 + 1
+        src, dst = np.empty(capacity, np.int64), np.empty(capacity, np.int64)
+        n, before, step = self.layout.num_nodes, self.layout.before, self.layout.step
+        at, count, lines, self.node, bad = read_neighbours(
+            np.frombuffer(block, np.uint8), self.node, n, before, step, src, dst
+        )
+        self.lines += lines
+        if bad:
+            raise not_an_edge_list(
+                self.file,
+                self.lines + 1,
+                block[at : end_of_line(block, 1, at)],
+                f"does not list neighbours from 1 to {n} of node {self.node + 1}, as METIS files do",
+                "pass columns=(0, 1) if the file is an edge list",
+            )
+        self.entries += count
+        return Edges(src[:count], dst[:count])
+
+    def finish(self) -> None:
+        found, said = (self.node, self.entries), (self.layout.num_nodes, self.layout.entries)
+        if found != said:
+            raise DataError(
+                f"{self.file.path} lists {found[0]:,} nodes and {found[1]:,} neighbours, but line "
+                f"{self.layout.lines} announces {said[0]:,} and {said[1]:,} (METIS: every edge twice); it is damaged, "
+                "or an edge list, for which pass columns=(0, 1)"
+            )

@@ -1,8 +1,8 @@
 """`Exchange`: the all-to-all exchange of rows before a layer of a cooperative batch."""
 
-from collections.abc import Sequence
+from collections.abc import Generator, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import Any, TypeVar
 
 import torch
 from torch import Tensor
@@ -88,3 +88,41 @@ def refuse_halo(
             f"the batch has {len(exchanges)} exchanges: its blocks read rows of other processes, so it can't be "
             f"{action} in one process; {remedy}"
         )
+
+
+LENGTH_BYTES = 8
+"""Bytes by which a transport announces the length of each vector to its receiver."""
+
+T = TypeVar("T")
+
+AllToAll = Generator[list[Tensor], list[Tensor], T]
+"""Yields one int64 vector per rank, its own empty; is sent what every rank yielded for it; returns a T."""
+
+
+def run_in_lockstep(ranks: Sequence[AllToAll[T]]) -> list[T]:
+    """Run the computations of all ranks in one process, and exchange what they yield.
+
+    Args:
+        ranks: one generator per rank; all yield equally often.
+
+    Returns:
+        What they return, by rank.
+
+    >>> import torch
+    >>> def rank(number):
+    ...     received = yield [torch.tensor([10 * number + other]) for other in range(2)]
+    ...     return [int(vector) for vector in received]
+    >>> run_in_lockstep([rank(0), rank(1)])
+    [[0, 10], [1, 11]]
+    """
+    received: Sequence[list[Tensor] | None] = [None] * len(ranks)
+    while True:
+        yielded, results = [], []
+        for rank, vectors in zip(ranks, received, strict=True):
+            try:
+                yielded.append(rank.send(vectors))  # pyright: ignore[reportArgumentType]
+            except StopIteration as end:
+                results.append(end.value)
+        if results:
+            return results
+        received = [list(vectors) for vectors in zip(*yielded, strict=True)]

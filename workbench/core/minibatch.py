@@ -16,7 +16,7 @@ from workbench.core.shared_storage import all_on, move_all, same_record, total_b
 from workbench.core.units import format_bytes
 
 if TYPE_CHECKING:
-    from workbench.core.split_compiled import Piece
+    from workbench.core.split import Piece
 
 
 def _as_tuple_of(kind: type, name: str, records: Iterable[Any]) -> tuple[Any, ...]:

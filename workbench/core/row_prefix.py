@@ -9,8 +9,7 @@ from itertools import pairwise
 
 from torch import Tensor
 
-from workbench.core.block import Block
-from workbench.core.shared_rows import SharedRows
+from workbench.core.block import Block, SharedRows
 from workbench.core.shared_storage import same_record
 
 

@@ -5,18 +5,36 @@ destinations completely; these destinations, followed by the new sources, are th
 inwards. Nothing is sampled again. `MiniBatch.split` and `MiniBatch.select` wrap these functions.
 """
 
+from collections import deque
 from collections.abc import Sequence
-from itertools import accumulate
+from itertools import accumulate, pairwise
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from workbench.core.block import Block
 from workbench.core.errors import ID_DTYPES, check_ids, check_tensors, check_vector
 from workbench.core.row_prefix import first_rows, row_prefixes
-from workbench.core.split_compiled import Piece, split_rows_compiled
-from workbench.core.split_torch import split_rows_torch
 from workbench.kernels.csr import group_rows
+from workbench.kernels.instructions import prefetch
+from workbench.kernels.jit import compiled
+from workbench.kernels.threads import num_chunks, run_tasks
+
+
+class Piece(NamedTuple):
+    """One part of a batch, on the batch's device.
+
+    Args:
+        node_ids: int64 [num_inputs], raw-graph ids.
+        blocks: input layer first.
+        parent: int64 [num_inputs], maps each local id to the local id in the batch.
+    """
+
+    node_ids: Tensor
+    blocks: tuple[Block, ...]
+    parent: Tensor
 
 
 def split_blocks(node_ids: Tensor, blocks: Sequence[Block], part: Tensor) -> list[Piece]:
@@ -105,3 +123,266 @@ def _share_rows(piece: Piece, layers: list[int]) -> Piece:
     for layer in layers:
         blocks[layer] = first_rows(blocks[layer - 1], blocks[layer].num_src, blocks[layer].num_dst)
     return piece._replace(blocks=tuple(blocks))
+
+
+_PREFETCH_DISTANCE = 16  # items
+
+_LABEL_LIMIT = 2**31 - 1
+
+_MIN_EDGES_PER_THREAD = 1 << 14
+
+_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+class _Scratch:
+    """Scratch memory of one thread.
+
+    `nodes` lists the nodes of the current part; `labels[node]` is `base` + the node's local id. Labels below `base` are
+    left from earlier parts, so nothing needs clearing between parts. `row_starts` are the offsets, in the current
+    block, of the part's rows.
+    """
+
+    def __init__(self, num_nodes: int) -> None:
+        dtype = torch.int32 if num_nodes < _LABEL_LIMIT else torch.int64
+        self.nodes = torch.empty(num_nodes + 1, dtype=dtype).numpy()  # + 1: _relabel also writes nodes that are not new
+        self.row_starts = torch.empty(num_nodes, dtype=torch.int64).numpy()
+        self.labels = torch.zeros(num_nodes, dtype=dtype).numpy()
+        self.base = 1
+
+    def begin(self, seeds: Tensor) -> int:
+        """Start a new part with its seeds as the first nodes."""
+        if self.base + len(self.labels) > _LABEL_LIMIT and self.labels.dtype.itemsize == 4:
+            self.labels[:] = 0
+            self.base = 1
+        _label_seeds(seeds.numpy(), self.nodes, self.labels, self.base)
+        return len(seeds)
+
+
+class _Rows(NamedTuple):
+    """The arrays of a block as NumPy arrays; `fields` has the name, dtype and values, viewed as integers, per field."""
+
+    starts: np.ndarray
+    indices: np.ndarray
+    fields: list[tuple[str, torch.dtype, np.ndarray]]
+
+    @staticmethod
+    def of(block: Block) -> "_Rows":
+        tensors = ((name, getattr(block, name)) for name in ("edge_ids", "edge_weight", "edge_type"))
+        fields = [(name, t.dtype, _as_words(t.contiguous())) for name, t in tensors if t is not None]
+        return _Rows(block.indptr.numpy(), block.indices.numpy(), fields)
+
+
+def _as_words(values: Tensor) -> np.ndarray:
+    """View a contiguous vector of any dtype as integers of the same size, so that one kernel copies every dtype."""
+    return values.view(_WORDS[values.element_size()]).numpy()
+
+
+def split_rows_compiled(node_ids: Tensor, blocks: Sequence[Block], order: Tensor, bounds: list[int]) -> list[Piece]:
+    """Split a CPU batch into parts, several in parallel, starting with the part that has the most seeds.
+
+    Args:
+        node_ids: int64 [num_inputs], raw-graph ids.
+        blocks: input layer first.
+        order: int64 [num_seeds], seeds grouped by part.
+        bounds: num_parts + 1 offsets of the groups in `order`.
+
+    Returns:
+        One piece per group.
+    """
+    groups = [order[lo:hi] for lo, hi in pairwise(bounds)]
+    waiting = deque(sorted(range(len(groups)), key=lambda p: -len(groups[p])))
+    pieces: list[Piece | None] = [None] * len(groups)
+    layers = [_Rows.of(block) for block in reversed(blocks)]
+
+    def work() -> None:
+        scratch = _Scratch(len(node_ids))
+        while True:
+            try:
+                part = waiting.popleft()
+            except IndexError:
+                return
+            pieces[part] = _split_part(node_ids, layers, groups[part], scratch)
+
+    run_tasks([work] * min(len(groups), num_chunks(sum(block.num_edges for block in blocks), _MIN_EDGES_PER_THREAD)))
+    return [piece for piece in pieces if piece is not None]
+
+
+def _split_part(all_ids: Tensor, layers: list[_Rows], seeds: Tensor, scratch: _Scratch) -> Piece:
+    count = scratch.begin(seeds)
+    blocks: list[Block] = []
+    for rows in layers:
+        blocks.append(_extract_rows(rows, scratch, count))
+        count = blocks[-1].num_src
+    scratch.base += count
+    parent, node_ids = torch.empty(count, dtype=torch.int64), torch.empty(count, dtype=torch.int64)
+    _copy_nodes(scratch.nodes, all_ids.numpy(), parent.numpy(), node_ids.numpy())
+    return Piece(node_ids, tuple(reversed(blocks)), parent)
+
+
+def _extract_rows(rows: _Rows, scratch: _Scratch, num_dst: int) -> Block:
+    """Copy the rows of the first `num_dst` nodes of the part and append new sources to its nodes."""
+    indptr = torch.empty(num_dst + 1, dtype=torch.int64)
+    ends = indptr.numpy()
+    num_edges = _locate_rows(rows.starts, scratch.nodes, scratch.row_starts, ends)
+    indices = torch.empty(num_edges, dtype=torch.int32 if rows.indices.itemsize == 4 else torch.int64)
+    _copy_rows(rows.indices, scratch.row_starts, ends, indices.numpy())
+    num_src = _relabel(indices.numpy(), scratch.nodes, num_dst, scratch.labels, scratch.base)
+    fields = {}
+    for name, dtype, words in rows.fields:
+        fields[name] = torch.empty(num_edges, dtype=dtype)
+        _copy_rows(words, scratch.row_starts, ends, _as_words(fields[name]))
+    return Block(indptr, indices, num_src=num_src, num_dst=num_dst, **fields)
+
+
+@compiled
+def _label_seeds(seeds, nodes, labels, base):
+    for i in range(len(seeds)):
+        nodes[i] = seeds[i]
+        labels[seeds[i]] = base + i
+
+
+@compiled
+def _locate_rows(starts, nodes, row_starts, indptr):
+    """Fill the rows' offsets in the block (`row_starts`) and in the part (`indptr`); return the part's edges."""
+    last = len(indptr) - 2
+    total = 0
+    indptr[0] = 0
+    for i in range(last + 1):
+        prefetch(starts, np.int64(nodes[min(i + _PREFETCH_DISTANCE, last)]))
+        row_starts[i] = starts[nodes[i]]
+        total += starts[nodes[i] + 1] - row_starts[i]
+        indptr[i + 1] = total
+    return total
+
+
+@compiled
+def _copy_rows(values, row_starts, indptr, out):
+    last = len(indptr) - 2
+    for i in range(last + 1):
+        prefetch(values, row_starts[min(i + _PREFETCH_DISTANCE, last)])
+        begin, source = indptr[i], row_starts[i]
+        for k in range(indptr[i + 1] - indptr[i]):
+            out[np.uint64(begin + k)] = values[np.uint64(source + k)]  # unsigned: skips numba's negative-index check
+
+
+@compiled
+def _relabel(indices, nodes, num_dst, labels, base):
+    """Replace sources by local ids; return the part's number of nodes.
+
+    This is a separate pass over all edges, because the ends of rows are mispredicted branches, each of which would
+    stall the label lookups as well. The update is branch-free for the same reason: a source is always written to
+    `nodes`, and `count` advances only if the source is new.
+    """
+    count = num_dst
+    last = len(indices) - 1
+    for e in range(last + 1):
+        prefetch(labels, np.int64(indices[min(e + _PREFETCH_DISTANCE, last)]))
+        source = indices[e]
+        label = labels[np.uint64(source)]
+        is_new = label < base
+        label = base + count if is_new else label
+        labels[np.uint64(source)] = label
+        nodes[count] = source
+        count += is_new
+        indices[e] = label - base
+    return count
+
+
+@compiled
+def _copy_nodes(nodes, node_ids, parent, out):
+    last = len(parent) - 1
+    for i in range(last + 1):
+        prefetch(node_ids, np.int64(nodes[min(i + _PREFETCH_DISTANCE, last)]))
+        parent[i] = nodes[i]
+        out[i] = node_ids[nodes[i]]
+
+
+def split_rows_torch(node_ids: Tensor, blocks: Sequence[Block], order: Tensor, bounds: list[int]) -> list[Piece]:
+    """Split a batch into parts on any device, with the same result as `split_rows_compiled`.
+
+    The nodes of all parts are one list of entries (part, node), sorted by part.
+
+    Args:
+        node_ids: int64 [num_inputs], raw-graph ids.
+        blocks: input layer first.
+        order: int64 [num_seeds], seeds grouped by part.
+        bounds: num_parts + 1 offsets of the groups in `order`.
+
+    Returns:
+        One piece per group.
+    """
+    num_parts, device = len(bounds) - 1, node_ids.device
+    sizes = torch.tensor(bounds, device=device).diff()
+    part, node = torch.repeat_interleave(torch.arange(num_parts, device=device), sizes), order
+    layers: list[list[Block]] = []
+    for block in reversed(blocks):
+        edges, indptr = _edges_of_rows(block, node)
+        edge_part = torch.repeat_interleave(part, indptr.diff())
+        sources = torch.cat((node, block.indices[edges].to(torch.int64)))
+        rank, local, part_of, node_of = _first_appearances(torch.cat((part, edge_part)), sources, len(node_ids))
+        layers.append(
+            _blocks_by_part(
+                block, edges, indptr, local[rank[len(node) :]], _ends(part, num_parts), _ends(part_of, num_parts)
+            )
+        )
+        part, node = part_of, node_of
+    blocks_by_part = zip(*reversed(layers), strict=True) if layers else ((),) * num_parts
+    bounds = [0, *_ends(part, num_parts)]
+    return [
+        Piece(node_ids[node[lo:hi]], part_blocks, node[lo:hi].clone())
+        for (lo, hi), part_blocks in zip(pairwise(bounds), blocks_by_part, strict=True)
+    ]
+
+
+def _ends(part: Tensor, num_parts: int) -> list[int]:
+    """Return the end offset of each part's entries."""
+    return torch.bincount(part, minlength=num_parts).cumsum(0).tolist()
+
+
+def _edges_of_rows(block: Block, rows: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the positions in the block of the rows' edges, row by row, and the `indptr` over them."""
+    starts, degrees = block.indptr[rows], block.in_degrees()[rows]
+    indptr = torch.zeros(len(rows) + 1, dtype=torch.int64, device=rows.device)
+    torch.cumsum(degrees, 0, out=indptr[1:])
+    shift = torch.repeat_interleave(starts - indptr[:-1], degrees)
+    return shift + torch.arange(len(shift), device=rows.device), indptr
+
+
+def _first_appearances(part: Tensor, node: Tensor, num_nodes: int) -> tuple[Tensor, Tensor, Tensor, Tensor]:
+    """Number the distinct entries (part, node) of each part by first appearance.
+
+    Returns:
+        `rank`, the index of each entry's distinct entry; `local`, the local id of each distinct entry; part and node of
+        the distinct entries, ordered by (part, local id).
+    """
+    keys, rank = torch.unique(part * num_nodes + node, return_inverse=True)
+    first = torch.full_like(keys, len(part)).scatter_reduce_(
+        0, rank, torch.arange(len(part), device=part.device), "amin"
+    )
+    order = torch.argsort(first)
+    order = order[torch.argsort(part[first[order]], stable=True)]
+    part_of = part[first[order]]
+    starts = torch.searchsorted(part_of, part_of)
+    local = torch.empty_like(keys)
+    local[order] = torch.arange(len(keys), device=part.device) - starts
+    return rank, local, part_of, node[first[order]]
+
+
+def _blocks_by_part(
+    block: Block, edges: Tensor, indptr: Tensor, indices: Tensor, dst_ends: list[int], src_ends: list[int]
+) -> list[Block]:
+    """Cut the arrays of all parts into one block per part, as copies, so that no part keeps the others alive."""
+    fields = {n: t for n, t in block._tensors().items() if t is not None and n not in ("indptr", "indices")}
+    indices = indices.to(block.indices.dtype)
+    edge_ends = indptr[torch.tensor([0, *dst_ends], device=indptr.device)].tolist()
+    num_src = [hi - lo for lo, hi in pairwise([0, *src_ends])]
+    return [
+        Block(
+            indptr[lo : hi + 1] - begin,
+            indices[begin:end].clone(),
+            num_src=sources,
+            num_dst=hi - lo,
+            **{name: values[edges[begin:end]] for name, values in fields.items()},
+        )
+        for (lo, hi), (begin, end), sources in zip(pairwise([0, *dst_ends]), pairwise(edge_ends), num_src, strict=True)
+    ]

@@ -6,6 +6,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import check_id_vector, check_ids, check_vector
+from workbench.core.exchange import LENGTH_BYTES
 from workbench.core.traffic import Traffic
 from workbench.distributed.group import Group, get_rank, get_world_size
 from workbench.distributed.progress import in_phase
@@ -14,7 +15,6 @@ from workbench.features.protocols import FeatureStore, check_rows, check_store
 from workbench.features.sources import as_store
 from workbench.features.stage import StagedRows
 from workbench.kernels.id_index import IdIndex
-from workbench.sampling.all_to_all import LENGTH_BYTES
 
 
 class OwnedRows:

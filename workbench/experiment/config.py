@@ -135,8 +135,7 @@ class ModelConfig(DataPointConfig):
         Args:
             data: `Dataset` whose numbers of features and classes are the model's input and output widths.
         """
-        from workbench.nn.graph_models import relation_options
-        from workbench.nn.model import build_model
+        from workbench.nn.model import build_model, relation_options
 
         relations: dict[str, Any] = relation_options(self.model, data.graph)
         model = build_model(

@@ -15,8 +15,7 @@ from workbench.experiment.config_errors import ConfigError
 from workbench.experiment.environment import check_device, device_name, environment_tags, load_average
 from workbench.experiment.figure_spec import Spec
 from workbench.experiment.finding import Finding, failed_points, findings_table
-from workbench.experiment.grid import configs, grids, resolved, varying
-from workbench.experiment.grid_runs import GridRuns, runs_of_grid
+from workbench.experiment.grid import GridRuns, configs, grids, resolved, runs_of_grid, varying
 from workbench.experiment.key import point_key, summary_key
 from workbench.experiment.parallel import Executor, process_limits
 from workbench.experiment.point_dataset import at_hand, describe_dataset, stamps

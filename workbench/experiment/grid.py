@@ -1,10 +1,10 @@
 """Grids of one size: values from YAML, the caller's overrides, all combinations of the axes, validated."""
 
 import json
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
-from typing import Any
+from itertools import chain, product
+from typing import Any, NamedTuple
 
 import yaml
 from pydantic import ValidationError
@@ -12,7 +12,9 @@ from pydantic import ValidationError
 from workbench.experiment.config import PointConfig
 from workbench.experiment.config_errors import ConfigError, explain
 from workbench.experiment.figure_spec import Axes, Spec
+from workbench.experiment.point_dataset import alternatives
 from workbench.tracking.mlflow_fields import flatten
+from workbench.tracking.record import Run
 
 
 @dataclass(frozen=True)
@@ -180,3 +182,37 @@ def _within(value: Any, key: str, inner: Any) -> dict[str, Any]:
     mapping = {"name": value} if isinstance(value, str) else dict(value)
     outer, _, rest = key.partition(".")
     return {**mapping, outer: _within(mapping.get(outer, {}), rest, inner) if rest else inner}
+
+
+class GridRuns(NamedTuple):
+    """Runs of one grid on one device.
+
+    Args:
+        runs: of its points, in order; two data sets may share the run of the one that replaces both.
+        ended: number of points that have a run.
+        points: number of points of the grid.
+    """
+
+    runs: list[Run]
+    ended: int
+    points: int
+
+
+def runs_of_grid(runs: Iterable[Run], grid: Sequence[PointConfig]) -> GridRuns:
+    """Of some runs, those of a grid's points, in the grid's order; the last run of a point counts.
+
+    Args:
+        runs: made by the present code.
+        grid: validated configurations of its points.
+    """
+    newest = {_as_text(run.point.config): run for run in runs}
+    points = [[_as_text(resolved(either)) for either in alternatives(config)] for config in grid]
+    return GridRuns(
+        [newest[key] for key in dict.fromkeys(chain.from_iterable(points)) if key in newest],
+        sum(any(key in newest for key in either) for either in points),
+        len(points),
+    )
+
+
+def _as_text(config: Mapping[str, Any]) -> str:
+    return json.dumps(config, sort_keys=True)

@@ -4,7 +4,7 @@ import os
 import threading
 from collections.abc import Callable
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -14,7 +14,6 @@ from workbench.core.errors import check_at_least, check_ids
 from workbench.core.trace import AccessTrace
 from workbench.core.traffic import Traffic
 from workbench.core.units import format_bytes
-from workbench.features.cache.counts import CacheCounts
 from workbench.features.cache.policies import MAX_CAPACITY, make_machine
 from workbench.features.protocols import FeatureStore, Stageable, check_device, check_rows, check_store
 from workbench.features.sources import as_store
@@ -22,6 +21,19 @@ from workbench.features.stage import StagedRows
 from workbench.kernels.buffers import uninitialised
 from workbench.kernels.gather import gather_rows
 from workbench.kernels.id_index import IdIndex
+
+
+class CacheCounts(NamedTuple):
+    """Hits and misses of a cache since it was made."""
+
+    hits: int
+    misses: int
+
+    @property
+    def miss_rate(self) -> float:
+        """Misses per access; not a number before the first."""
+        accesses = self.hits + self.misses
+        return self.misses / accesses if accesses else float("nan")
 
 
 class CachedRows:

@@ -8,7 +8,7 @@ from torch import Tensor
 from workbench.core.array_store import open_arrays, save_arrays
 from workbench.core.errors import CorruptFileError
 from workbench.core.traffic import Traffic
-from workbench.features.tensor_rows import TensorRows
+from workbench.features.memory_rows import TensorRows
 
 ROWS_KIND = "rows"
 """Kind of the folders of rows."""

@@ -6,8 +6,7 @@ import numpy as np
 from torch import Tensor
 
 from workbench.core.errors import check_type
-from workbench.features.array_rows import ArrayRows
-from workbench.features.memory_rows import MemoryRows
+from workbench.features.memory_rows import ArrayRows, MemoryRows
 from workbench.features.protocols import FeatureStore
 
 

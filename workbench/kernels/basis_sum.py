@@ -9,8 +9,8 @@ import torch
 from torch import Tensor
 
 from workbench.kernels.buffers import uninitialised
+from workbench.kernels.instructions import prefetch_row, rows_ahead
 from workbench.kernels.jit import compiled
-from workbench.kernels.prefetch import prefetch_row, rows_ahead
 from workbench.kernels.segment import arrays, edge_ranges, use_compiled
 from workbench.kernels.threads import parallel_edges, parallel_rows
 from workbench.kernels.typed_sum import Edges, Operation, columns_per_thread

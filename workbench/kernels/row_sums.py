@@ -7,8 +7,8 @@ import torch
 from torch import Tensor
 
 from workbench.kernels.buffers import uninitialised
+from workbench.kernels.instructions import prefetch, prefetch_row, rows_ahead
 from workbench.kernels.jit import compiled
-from workbench.kernels.prefetch import prefetch, prefetch_row, rows_ahead
 from workbench.kernels.segment import Adjacency, arrays, edge_ranges
 from workbench.kernels.threads import parallel_edges
 

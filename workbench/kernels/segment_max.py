@@ -14,8 +14,8 @@ from torch.autograd.function import once_differentiable
 
 from workbench.kernels.buffers import uninitialised
 from workbench.kernels.compiler_boundary import runs_eagerly
+from workbench.kernels.instructions import prefetch_columns, prefetch_row, rows_ahead
 from workbench.kernels.jit import compiled
-from workbench.kernels.prefetch import prefetch_columns, prefetch_row, rows_ahead
 from workbench.kernels.segment import (
     Adjacency,
     arrays,

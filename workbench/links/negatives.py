@@ -7,26 +7,32 @@ from collections.abc import Callable
 from dataclasses import KW_ONLY, dataclass
 from numbers import Real
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from workbench.core.capacity import check_fits
 from workbench.core.errors import (
+    ID_DTYPES,
+    INT64_MAX,
     check_at_least,
     check_choice,
     check_ids,
     check_seed,
     check_type,
+    check_vector,
 )
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, stream
-from workbench.kernels.hash import hash_index_torch
+from workbench.kernels.edge_lookup import count_pairs
+from workbench.kernels.hash import hash_index, hash_index_torch
+from workbench.kernels.jit import compiled
 from workbench.links.edge_batch import EdgeBatch
-from workbench.links.entry_bits import attempt_bits, entry_bits, entry_keys
-from workbench.links.non_edges import Draw, edge_test, without_edges
 
 _ENDS = ("src", "dst")
+
 _COIN = len(_ENDS)  # number of the stream that chooses one of both ends
+
 _MAX_COUNT = 2**31 - 1
 
 
@@ -244,3 +250,134 @@ class Negatives:
         key = stream(self.seed, Purpose.NEGATIVES, step, _COIN)
         keeps_src = hash_index_torch(hash_index_torch(key, row)[:, None], column) < 0
         return torch.where(keeps_src, src, new_src), torch.where(keeps_src, new_dst, dst)
+
+
+_MAX_DRAWS = 100
+
+Draw = Callable[[Tensor, Tensor, int], Tensor]
+"""Maps hashes of entries, whether each is uniform over the nodes, and the number of the attempt to nodes."""
+
+
+def edge_test(
+    graph: Graph | int, end: str, kept: Tensor, relation: Tensor | None, rows: int
+) -> Callable[[Tensor, Tensor], Tensor]:
+    """Return a function of (nodes, rows): whether a node is the end that the row keeps, or has an edge with it."""
+    if not isinstance(graph, Graph):
+        raise TypeError(f"kept needs the edges of a Graph, but graph is the number {graph}; pass the Graph")
+    ids = check_ids("kept", kept, graph.num_nodes)
+    check_vector("kept", ids, rows, (torch.int64,))
+    check_vector("relation", relation, rows, ID_DTYPES)
+
+    def is_edge(nodes: Tensor, row: Tensor) -> Tensor:
+        ends = (nodes, ids[row]) if end == "src" else (ids[row], nodes)
+        return (nodes == ids[row]) | have_edges(graph, *ends, None if relation is None else relation[row])
+
+    return is_edge
+
+
+def without_edges(
+    is_edge: Callable[[Tensor, Tensor], Tensor], draw: Draw, nodes: Tensor, entry: Tensor, uniform: Tensor, row: Tensor
+) -> Tensor:
+    """Draw the nodes again that have an edge, until none has."""
+    again = is_edge(nodes, row).nonzero()[:, 0]
+    for attempt in range(1, _MAX_DRAWS):
+        if not len(again):
+            return nodes
+        nodes[again] = draw(entry[again], uniform[again], attempt)
+        again = again[is_edge(nodes[again], row[again])]
+    if len(again):
+        raise ValueError(
+            f"{_MAX_DRAWS} draws for pair {int(row[again[0]])} all gave edges: its end has an edge with nearly all "
+            "nodes; omit kept, and mask false_negatives(batch, graph) in the loss"
+        )
+    return nodes
+
+
+_QUERIES_AT_A_TIME = 1 << 20
+
+
+def have_edges(graph: Graph, src: Tensor, dst: Tensor, relation: Tensor | None) -> Tensor:
+    """Tell which pairs of nodes have an edge.
+
+    Args:
+        graph: the graph.
+        src: int64 [n], nodes of the graph.
+        dst: int64 [n], nodes of the graph.
+        relation: integer [n], the type of each pair's edge if the graph has edge types; None: any type.
+
+    Returns:
+        bool [n].
+    """
+    types = None if relation is None else graph.edge_type
+    found = torch.empty(len(src), dtype=torch.bool, device=src.device)
+    for start in range(0, len(src), _QUERIES_AT_A_TIME):
+        part = slice(start, start + _QUERIES_AT_A_TIME)
+        wanted = None if types is None or relation is None else relation[part]
+        found[part] = count_pairs(graph.indptr, graph.indices, dst[part], src[part], types, wanted) > 0
+    return found
+
+
+def false_negatives(batch: EdgeBatch, graph: Graph) -> Tensor:
+    """Tell which negatives are edges of the graph, to exclude their scores from a loss or a ranking.
+
+    Args:
+        batch: a batch with negatives; its relations are compared if the graph has edge types.
+        graph: the graph of all true edges.
+
+    Returns:
+        bool [num_pairs, num_negatives], in the order of `batch.per_pair()`.
+
+    Raises:
+        IndexError: if a node is not in the graph.
+        CapacityError: if the negatives of all pairs exceed the memory.
+    """
+    check_type("batch", batch, EdgeBatch, "pass an EdgeBatch (EdgeBatch.from_pairs makes one)")
+    check_type("graph", graph, Graph, "pass the Graph of the true edges")
+    shape = batch.num_pairs, batch.num_negatives
+    check_fits(f"a mask of {shape} negatives", 40 * shape[0] * shape[1], "use fewer negatives, or split the batch")
+    seeds, pairs = check_ids("seeds", batch.seeds, graph.num_nodes), batch.per_pair()
+    if pairs.neg_src is None or pairs.neg_dst is None:
+        return torch.zeros(shape, dtype=torch.bool, device=batch.device)
+    relation = None if batch.relation is None else batch.relation.repeat_interleave(shape[1])
+    return have_edges(graph, seeds[pairs.neg_src], seeds[pairs.neg_dst], relation).view(shape)
+
+
+_POSITIVE = np.uint64(INT64_MAX)
+
+
+def entry_bits(key: int, rows: int, columns: int, device: torch.device) -> Tensor:
+    """Hash (key, row, column, 0) for every entry.
+
+    Args:
+        key: of the stream.
+        rows: number of rows.
+        columns: number of columns.
+        device: of the result.
+
+    Returns:
+        int64 [rows · columns], not negative, row by row.
+    """
+    if device.type != "cpu":
+        return attempt_bits(entry_keys(key, rows, columns, device), 0)
+    out = torch.empty(rows * columns, dtype=torch.int64)
+    _entry_bits(key, out.view(rows, columns).numpy())
+    return out
+
+
+def entry_keys(key: int, rows: int, columns: int, device: torch.device) -> Tensor:
+    """Hash (key, row, column) for every entry: keys of the streams of its attempts, int64 [rows · columns]."""
+    row = torch.arange(rows, device=device).repeat_interleave(columns)
+    return hash_index_torch(hash_index_torch(key, row), torch.arange(columns, device=device).repeat(rows))
+
+
+def attempt_bits(keys: Tensor, attempt: int) -> Tensor:
+    """Hash an attempt of every entry: int64 like `keys`, not negative."""
+    return hash_index_torch(keys, torch.tensor(attempt, device=keys.device)) & INT64_MAX
+
+
+@compiled
+def _entry_bits(key, out):
+    for row in range(out.shape[0]):
+        row_key = hash_index(key, row)
+        for column in range(out.shape[1]):
+            out[row, column] = np.int64(hash_index(hash_index(row_key, column), 0) & _POSITIVE)

@@ -25,10 +25,10 @@ from workbench.memory.recovery import Recovery
 from workbench.memory.sizes import BatchSizes
 from workbench.memory.training_setup import Optimizer, TrainingSetup
 from workbench.nn.dropout import HashDropout
-from workbench.nn.first_aggregate import check_aggregates_on_read
 from workbench.nn.gnn import GNN
 from workbench.nn.reuse.layers import ReusingDropout, ReusingReLU
 from workbench.nn.sage import SAGELayer
+from workbench.nn.static_aggregate import check_aggregates_on_read
 
 
 class Estimator(Protocol):

@@ -9,7 +9,7 @@ from torch import Tensor
 from workbench.core.errors import check_at_least, check_choice, check_seed
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch import partition_choices
-from workbench.partition.batch.options import check_method
+from workbench.partition.batch.prepared_batch import check_method
 
 
 @dataclass(frozen=True, eq=False)

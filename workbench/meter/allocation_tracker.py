@@ -2,18 +2,18 @@
 
 import sys
 import threading
+import weakref
 from collections import deque
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import suppress
 from functools import cache
-from typing import Any
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor, UntypedStorage
 from torch.utils._python_dispatch import TorchDispatchMode, _get_current_dispatch_mode_stack
 
 from workbench.meter.storages import add_tensors, live_storages, rounded_bytes, storages_of
-from workbench.meter.tracked_storage import Peak, TrackedStorage
 
 
 def drop_abandoned_backward() -> None:
@@ -23,6 +23,7 @@ def drop_abandoned_backward() -> None:
 
 
 _aten = torch.ops.aten
+
 _IN_PLACE_WITHOUT_MODE = frozenset(
     (
         _aten.add.Tensor,
@@ -36,6 +37,38 @@ _IN_PLACE_WITHOUT_MODE = frozenset(
 )
 """Operators that autograd's engine runs in place on a tensor to which it has the only reference (a view's base is
 another one). While a dispatch mode is active, the engine copies instead; the copy is not counted."""
+
+
+class Peak(NamedTuple):
+    """Live bytes relative to the start of a count.
+
+    Args:
+        nbytes: the highest number since the last peak.
+        gross: the highest number if no storage that was alive at the start had been freed.
+        live: the number now.
+        freed: bytes of storages alive at the start that have been freed.
+    """
+
+    nbytes: int
+    gross: int
+    live: int
+    freed: int
+
+
+class TrackedStorage(weakref.ref):
+    """A weak reference to a storage, whose bytes are subtracted when it is freed.
+
+    Its callback is `deque.append`, which runs outside the interpreter: an interrupt inside a callback written in Python
+    would be lost, and with it the record of the freed bytes.
+    """
+
+    __slots__ = ("counted", "key", "nbytes", "older")
+    key: int
+    nbytes: int
+    counted: bool
+    """Whether freeing it lowers the live bytes."""
+    older: bool
+    """Whether it was alive at the start."""
 
 
 class AllocationTracker(TorchDispatchMode):

@@ -11,7 +11,7 @@ import torch
 
 from workbench.core.errors import check_at_least, check_type
 from workbench.core.traffic import Traffic, TrafficCounts
-from workbench.meter.thread_stopwatch import ThreadStopwatch
+from workbench.meter.stopwatch import ThreadStopwatch
 
 OTHER = "other"
 """Phase of the time that the main thread spends outside of all phases."""

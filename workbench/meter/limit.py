@@ -4,6 +4,7 @@ from contextlib import AbstractContextManager, ExitStack
 
 import torch
 
+from workbench.core.capacity import available_bytes
 from workbench.core.errors import check_bytes
 from workbench.core.interrupts import complete_despite_interrupt, deferred_interrupt
 from workbench.core.units import format_bytes
@@ -91,3 +92,19 @@ class _Limit(AbstractContextManager[None]):
         fraction = (allowed + 0.5) / torch.cuda.get_device_properties(self._device).total_memory
         block.callback(torch.cuda.set_per_process_memory_fraction, before, self._device)
         torch.cuda.set_per_process_memory_fraction(min(max(fraction, 0.0), before), self._device)
+
+
+def free_bytes(device: torch.device | str) -> int:
+    """Return the bytes that a step can still allocate on a device.
+
+    On CUDA this is the driver's free memory plus unused memory that torch's allocator has reserved; on the CPU it is
+    the available host memory.
+
+    Args:
+        device: "cpu" or a CUDA device.
+    """
+    device = torch.device(device)
+    if device.type != "cuda":
+        return available_bytes()
+    unused = torch.cuda.memory_reserved(device) - torch.cuda.memory_allocated(device)
+    return torch.cuda.mem_get_info(device)[0] + unused

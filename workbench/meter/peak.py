@@ -8,9 +8,8 @@ from typing import ClassVar, Protocol, Self
 import torch
 
 from workbench.core.interrupts import complete_despite_interrupt, deferred_interrupt
-from workbench.meter.allocation_tracker import AllocationTracker
+from workbench.meter.allocation_tracker import AllocationTracker, Peak
 from workbench.meter.frozen_garbage import FrozenGarbage, paused_collection
-from workbench.meter.tracked_storage import Peak
 
 
 def measure_peak(fn: Callable[[], object], *, device: torch.device | str = "cpu") -> int:

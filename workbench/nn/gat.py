@@ -6,8 +6,7 @@ from torch import Tensor, nn
 from workbench.core.block import Block
 from workbench.kernels.edge_softmax import edge_attention
 from workbench.kernels.segment_sum import segment_sum
-from workbench.nn.exchanger import Exchanger
-from workbench.nn.layer_order import multiplies_before_exchange
+from workbench.nn.layer_order import Exchanger, multiplies_before_exchange
 
 
 class GATLayer(nn.Module):

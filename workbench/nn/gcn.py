@@ -1,13 +1,16 @@
 """GCN (Kipf, Welling: "Semi-Supervised Classification with Graph Convolutional Networks", ICLR 2017)."""
 
+from dataclasses import replace
+
 import torch
 from torch import Tensor, nn
 
 from workbench.core.block import Block
 from workbench.core.errors import check_choice
+from workbench.core.exchange import refuse_halo
+from workbench.core.minibatch import MiniBatch
 from workbench.kernels.segment import check_rows, compute_dtype, inverse_in_degrees, use_compiled
 from workbench.kernels.segment_sum import segment_sum
-from workbench.nn.degrees import inverse_out_degrees
 from workbench.nn.layer_order import multiplies_first
 
 GCN_NORMS = ("right", "both", "none")
@@ -20,7 +23,7 @@ class GCNLayer(nn.Module):
     - right (default): c = 1 / in-degree. It depends on the destination alone, so micro-batches are exact.
     - both: c = 1 / √(out-degree · in-degree), DGL's default, degrees counted *in this block*, at least 1. Splitting a
       batch changes out-degrees: for exact micro-batches store the whole batch's normalization in the edge weights
-      (`workbench.nn.symmetric_norm.symmetric_norm`) and use "none".
+      (`workbench.nn.gcn.symmetric_norm`) and use "none".
     - none: c = 1.
 
     Args:
@@ -100,3 +103,39 @@ class GCNLayer(nn.Module):
 
     def extra_repr(self) -> str:
         return f"{self.in_dim}, {self.out_dim}, norm={self.norm!r}"
+
+
+def symmetric_norm(batch: MiniBatch, dtype: torch.dtype | None = None) -> MiniBatch:
+    """Multiply a batch's edge weights by 1/√(out-degree · in-degree), with degrees counted in its own blocks.
+
+    A split copies edge weights, so a GCN with norm "none" then computes the whole batch's symmetric normalization
+    exactly in every micro-batch.
+
+    Args:
+        batch: a batch before it is split.
+        dtype: dtype of the new weights; None: that of the batch's weights, or torch's default if it has none.
+
+    Returns:
+        The batch with the new `edge_weight`.
+
+    Raises:
+        ValueError: the batch has exchanges, so out-degrees are spread over processes.
+
+    Source: Kipf and Welling (ICLR 2017), equation 2.
+    """
+    refuse_halo(batch.exchanges, "normalized")
+    return replace(batch, blocks=tuple(_with_symmetric_weights(block, dtype) for block in batch.blocks))
+
+
+def _with_symmetric_weights(block: Block, dtype: torch.dtype | None) -> Block:
+    old = block.edge_weight
+    dtype = dtype or (torch.get_default_dtype() if old is None else old.dtype)
+    inverse_src = inverse_out_degrees(block, torch.float64).index_select(0, block.indices)
+    inverse_dst = inverse_in_degrees(block, torch.float64).index_select(0, block.destinations)
+    weight = inverse_src.mul_(inverse_dst).sqrt_()
+    return replace(block, edge_weight=(weight if old is None else weight * old).to(dtype))
+
+
+def inverse_out_degrees(block: Block, dtype: torch.dtype) -> Tensor:
+    """Return 1 / max(1, out-degree) of every source, counted *in this block*: [num_src] in `dtype`."""
+    return torch.bincount(block.indices, minlength=block.num_src).clamp_(min=1).to(dtype).reciprocal_()

@@ -9,6 +9,7 @@ from torch import nn
 
 from workbench.core.capacity import check_fits
 from workbench.core.errors import check_at_least, check_choice, check_seed
+from workbench.core.graph import Graph
 from workbench.core.interrupts import deferred_interrupt
 from workbench.nn.dropout import HashDropout
 from workbench.nn.gat import GATLayer
@@ -28,10 +29,13 @@ from workbench.nn.rgcn import RGCN_REGULARIZERS, RGCNLayer
 from workbench.nn.sage import SAGE_AGGREGATORS, SAGELayer
 
 MODEL_KINDS = (*(f"sage-{aggregator}" for aggregator in SAGE_AGGREGATORS), "gcn", "gin", "gat")
+
 TYPED_MODEL_KINDS = ("rgcn",)
 """Kinds that need edge types; `MODEL_KINDS` accept any graph."""
+
 REUSING_KINDS = ("sage-mean", "sage-gcn", "gcn", "gin")
 """Kinds whose layers can reuse buffers."""
+
 _MAX_DIM, _MAX_LAYERS = 2**31 - 1, 1000
 
 
@@ -183,3 +187,33 @@ def _reusing(layers: list[Any], norms: list[nn.Module], dropout: float, seed: in
         layer.use(workspace, position, is_last=position == len(layers) - 1)
     dropouts = [ReusingDropout(dropout, layer, seed, workspace=workspace) for layer in range(len(layers) - 1)]
     return GNN(layers, norms, ReusingReLU(workspace), dropouts, workspace)
+
+
+def models_for(graph: Graph) -> tuple[str, ...]:
+    """Return the kinds of models that a graph allows: relational ones need edge types.
+
+    Args:
+        graph: the graph.
+    """
+    return MODEL_KINDS if graph.edge_type is None else (*MODEL_KINDS, *TYPED_MODEL_KINDS)
+
+
+def relation_options(kind: str, graph: Graph, *, num_bases: int | None = None) -> dict[str, int | None]:
+    """Return the options of `build_model` that describe a graph's relations; none for kinds without relations.
+
+    Args:
+        kind: kind of model.
+        graph: the graph that the model is for.
+        num_bases: number of bases of relational kinds; None: as many as relations. Ignored by other kinds.
+
+    Raises:
+        ValueError: a relational kind, and a graph without edge types.
+    """
+    if kind not in TYPED_MODEL_KINDS:
+        return {}
+    if graph.edge_type is None:
+        raise ValueError(
+            f"{kind} needs edge types, which this graph does not have; use a typed graph (fb15k-237, codex-m, "
+            f"synthetic-fb15k-237, synthetic-mag240M), or one of {', '.join(MODEL_KINDS)}"
+        )
+    return {"num_relations": int(graph.edge_type.max()) + 1 if graph.num_edges else 1, "num_bases": num_bases}

@@ -1,14 +1,16 @@
 """`pair_scores`: scores of a batch's positive pairs and of their negatives, end by end."""
 
-from typing import NamedTuple
+from collections.abc import Iterator
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
+from torch.autograd.function import once_differentiable
 
 from workbench.core.errors import check_type
+from workbench.kernels.segment import compute_dtype
 from workbench.links.edge_batch import EdgeBatch
-from workbench.nn.decoder import ENDS, Decoder
-from workbench.nn.pair_rows import pair_rows
+from workbench.nn.decoders import ENDS, Decoder, pair_rows
 
 
 class PairScores(NamedTuple):
@@ -109,3 +111,118 @@ def _per_pair(decoder: Decoder, h: Tensor, pairs: EdgeBatch) -> PairScores:
     relation = None if pairs.relation is None else pairs.relation.repeat_interleave(pairs.num_negatives)
     negative = decoder(neg_src, relation, neg_dst).view(pairs.num_pairs, pairs.num_negatives)
     return PairScores("dst", decoder(src, pairs.relation, dst), negative)
+
+
+_BLOCK_BYTES = 1 << 20  # of scores, which then stay in the cache for all that is done with them
+
+
+def softmax_of_pairs(decoder: Decoder, h: Tensor, pairs: EdgeBatch, *, factor: float = 1.0) -> Tensor:
+    """Sum `workbench.softmax_pair_loss` over all pairs and ends, without all scores of negatives in memory.
+
+    Args:
+        decoder: scores are inner products of queries and rows.
+        h: floating [num_seeds, dim], rows of the pairs' seeds.
+        pairs: with negatives shared in chunks, equally many for both ends.
+        factor: of the sum.
+
+    Returns:
+        A scalar.
+    """
+    at, slots = chunk_layout(pairs)
+    negatives = shared_negatives(pairs)
+    src, dst, candidates = pair_rows(h, pairs.src[at], pairs.dst[at], torch.cat(list(negatives.values())))
+    relation = None if pairs.relation is None else pairs.relation[at]
+    queries = [decoder.query_of(src if end == "dst" else dst, relation, end=end) for end in negatives]
+    others = [dst if end == "dst" else src for end in negatives]
+    weight = None if slots is None else _ones_at(slots, src).repeat(len(negatives), 1)
+    return softmax_products(torch.cat(queries), torch.cat(others), candidates, weight=weight, factor=factor)
+
+
+def can_fuse(decoder: Decoder, pairs: EdgeBatch) -> bool:
+    """Return whether `softmax_of_pairs` can compute the loss: chunks, and inner products of queries with rows."""
+    kind, counts = type(decoder), {ids.shape[1] for ids in shared_negatives(pairs).values()}
+    by_products = kind.compare is Decoder.compare and kind.compare_all is Decoder.compare_all
+    return by_products and pairs.chunk is not None and len(counts) == 1
+
+
+def softmax_products(
+    query: Tensor, other: Tensor, candidates: Tensor, *, weight: Tensor | None = None, factor: float = 1.0
+) -> Tensor:
+    """Sum the cross entropies of each pair's score among itself and its candidates': `softmax_pair_loss` of products.
+
+    The scores of candidates are never all in memory: the gradients of a block of them are computed with it, for a
+    gradient of 1 of the result; the backward pass multiplies them by the actual one. Half precision is computed in
+    float32: the gradient of one candidate's score, factor · probability, is often below the least number of float16.
+
+    Args:
+        query: floating [chunks, n, dim].
+        other: [chunks, n, dim]; the score of a pair is its inner product with the pair's query.
+        candidates: [chunks, k, dim]; their scores are the inner products with the queries of their chunk.
+        weight: [chunks, n], factor of each pair's loss; None: 1.
+        factor: of the sum.
+
+    Returns:
+        A scalar.
+    """
+    dtype = compute_dtype(query)
+    query, other, candidates = (rows.to(dtype) for rows in (query, other, candidates))
+    return _SoftmaxProducts.apply(query, other, candidates, None if weight is None else weight.to(dtype), factor)
+
+
+class _SoftmaxProducts(torch.autograd.Function):
+    @staticmethod
+    def forward(
+        ctx: Any, query: Tensor, other: Tensor, candidates: Tensor, weight: Tensor | None, factor: float
+    ) -> Tensor:
+        positive = (query * other).sum(-1)
+        weight = torch.full_like(positive, factor) if weight is None else weight * factor
+        losses, own = torch.empty_like(positive), torch.empty_like(positive)
+        d_query, d_candidates = torch.empty_like(query), torch.empty_like(candidates)
+        for chunks, rows in _blocks(query, candidates):
+            block = chunks, rows
+            queries, against = query[block], candidates[chunks]
+            scores = queries @ against.transpose(1, 2)
+            exponentials, total = _exponentials(scores, positive[block], losses[block], own[block])
+            scale = weight[block] / total
+            own[block] *= scale
+            d_query[block] = (exponentials @ against).mul_(scale.unsqueeze(2))
+            added = 1 if rows.start else 0
+            d_candidates[chunks].baddbmm_(exponentials.transpose(1, 2), queries * scale.unsqueeze(2), beta=added)
+        own -= weight
+        ctx.save_for_backward(d_query.addcmul_(own.unsqueeze(2), other), query * own.unsqueeze(2), d_candidates)
+        return (losses * weight).sum()
+
+    @staticmethod
+    @once_differentiable
+    def backward(ctx: Any, grad: Tensor) -> Any:  # type: ignore[override]
+        gradients = ctx.saved_tensors
+        if grad.device.type != "cpu" or grad != 1:
+            gradients = [gradient * grad for gradient in gradients]
+        return *gradients, None, None
+
+
+def _exponentials(scores: Tensor, positive: Tensor, losses: Tensor, own: Tensor) -> tuple[Tensor, Tensor]:
+    """Write each pair's loss and its own exponential; return those of its candidates, in place, and the sum of all."""
+    highest = torch.maximum(positive, scores.amax(2)) if scores.shape[2] else positive
+    exponentials = scores.sub_(highest.unsqueeze(2)).exp_()
+    torch.exp(positive - highest, out=own)
+    total = exponentials.sum(2).add_(own)
+    torch.sub(total.log().add_(highest), positive, out=losses)
+    return exponentials, total
+
+
+def _ones_at(slots: Tensor, rows: Tensor) -> Tensor:
+    """Return [chunks, size]: 1 where there is a pair, 0 where a chunk is filled up."""
+    weight = rows.new_zeros(rows.shape[0] * rows.shape[1])
+    return weight.index_fill_(0, slots, 1).view(rows.shape[:2])
+
+
+def _blocks(query: Tensor, candidates: Tensor) -> Iterator[tuple[slice, slice]]:
+    """Yield chunks and pairs whose scores have at most `_BLOCK_BYTES`: all pairs of several chunks, or some."""
+    chunks, pairs = query.shape[:2]
+    row_bytes = max(1, candidates.shape[1] * query.element_size())
+    some = max(1, min(pairs, _BLOCK_BYTES // row_bytes))
+    group = max(1, _BLOCK_BYTES // (row_bytes * max(1, pairs)))
+    for first in range(0, chunks, group):
+        for row in range(0, pairs, some):
+            yield slice(first, first + group), slice(row, row + some)

@@ -10,7 +10,7 @@ from workbench.kernels.block_diagonal_sum import BLOCK_DIAGONAL
 from workbench.kernels.compiler_boundary import runs_eagerly
 from workbench.kernels.segment import check_rows, compute_dtype, inverse_in_degrees
 from workbench.kernels.typed_sum import inverse_relation_degrees, typed_sum_with_self
-from workbench.nn.exchanger import Exchanger
+from workbench.nn.layer_order import Exchanger
 from workbench.nn.linear_with_self import linear_with_self
 
 RGCN_REGULARIZERS = ("basis", "bdd")

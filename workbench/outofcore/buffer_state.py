@@ -1,21 +1,30 @@
 """`BufferState`: what a partition buffer shows between two moves: its graph, rows and the edges to train."""
 
+import math
+import os
 import threading
-from dataclasses import replace
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.core.errors import check_ids
+from workbench.core.errors import check_id_vector, check_ids
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
+from workbench.core.traffic import Traffic
+from workbench.features.protocols import check_rows
+from workbench.kernels.gather import gather_rows
+from workbench.kernels.jit import compiled
+from workbench.kernels.threads import parallel_edges, run_tasks
 from workbench.outofcore.bucket_order import BucketOrder
-from workbench.outofcore.buffer_graph import buffer_graph, in_store_ids
-from workbench.outofcore.buffer_rows import BufferRows
-from workbench.outofcore.compact_ids import CompactIds
 from workbench.outofcore.edge_buckets import Bucket
+from workbench.outofcore.partition_file import block_aligned
 from workbench.outofcore.partition_store import PartitionStore
+from workbench.outofcore.store_layout import BLOCK, StoreLayout
 from workbench.sampling.dense import DenseSampler
 from workbench.sampling.labor import LaborSampler
 from workbench.sampling.neighbor import NeighborSampler
@@ -23,7 +32,160 @@ from workbench.sampling.random_walk import RandomWalkSampler
 from workbench.sampling.sampler import Sampler
 
 Buckets = dict[tuple[int, int], Bucket]
+
 _ANY_IDS = (DenseSampler, LaborSampler, NeighborSampler, RandomWalkSampler)
+
+
+class SlotMemory:
+    """Memory for some partitions; a slot is a whole number of blocks and of rows, so that all rows are one tensor.
+
+    Args:
+        layout: sizes of the store.
+        num_slots: number of partitions.
+    """
+
+    def __init__(self, layout: StoreLayout, num_slots: int) -> None:
+        self.layout, self.num_slots = layout, num_slots
+        unit = math.lcm(BLOCK, layout.row_bytes, layout.state_row_bytes if layout.learnt else 1)
+        self.slot_bytes = -(-layout.slot_bytes // unit) * unit
+        self._memory = block_aligned(self.slot_bytes * num_slots)
+
+    def rows(self, *, state: bool) -> tuple[Tensor, int]:
+        """The values of all slots as one tensor, or the states from the first on, and its rows per slot."""
+        layout = self.layout
+        dtype, row_bytes = (
+            (layout.state_dtype, layout.state_row_bytes) if state else (layout.torch_dtype, layout.row_bytes)
+        )
+        rows = self._memory.view(dtype).view(-1, *layout.row_shape)
+        return rows[layout.first_state_row if state else 0 :], self.slot_bytes // row_bytes
+
+    def record(self, slot: int) -> Tensor:
+        """The record of a slot, uint8, with its padding."""
+        begin = slot * self.slot_bytes
+        return self._memory[begin : begin + self.layout.slot_bytes]
+
+
+class BufferRows:
+    """Values, or optimizer state, of the nodes in one state of a buffer.
+
+    A feature store for `workbench.train_step` while the state lasts; those of learnt rows can be written. Ids of other
+    partitions are an error: what `state.sample` draws is in the buffer.
+
+    Args:
+        memory: of the buffer.
+        slots: int64 [p], slot of every partition; −1: not in the buffer.
+        changed: bool [p], set where a partition is written to; None: rows are only read.
+        traffic: counts the rows that are read, as "host".
+        state: the rows are the optimizer's state, not the values.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(
+        self,
+        memory: SlotMemory,
+        slots: Tensor,
+        changed: Tensor | None,
+        *,
+        traffic: Traffic | None = None,
+        state: bool = False,
+    ) -> None:
+        self._memory, self._slots, self._changed, self._traffic = memory, slots, changed, traffic
+        self._process, self._ended = os.getpid(), False
+        self._rows, self._slot_rows = memory.rows(state=state)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self._memory.layout.row_shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._rows.dtype
+
+    def __len__(self) -> int:
+        """Number of nodes of the store: the exclusive upper bound of the ids."""
+        return self._memory.layout.num_nodes
+
+    def end(self) -> None:
+        """Refuse further reads and writes: other partitions take the memory."""
+        self._ended = True
+
+    def read(self, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
+        """Read rows. Arguments as for `FeatureStore.read`.
+
+        Raises:
+            IndexError: an id out of range, or of a partition that is not in the buffer.
+            RuntimeError: the buffer has passed on to another state.
+        """
+        check_id_vector("ids", ids)
+        if out is not None:
+            check_rows("out", out, self, len(ids), on_device=True)
+        positions, _ = self._positions(check_ids("ids", ids, len(self)))
+        if self._traffic is not None:
+            self._traffic.add("host", "rows", len(ids), len(ids) * self._rows[:1].nbytes)
+        return gather_rows(self._rows, positions, out=out)
+
+    def write(self, ids: Tensor, rows: Tensor) -> None:
+        """Replace rows; they are written to disk when their partition leaves the buffer.
+
+        Args:
+            ids: int64 or int32 [n], each once, on any device.
+            rows: [n, *row_shape] in the dtype of the store, on any device.
+
+        Raises:
+            IndexError: an id out of range, or of a partition that is not in the buffer.
+            TypeError: rows of another dtype.
+            ValueError: an id that occurs twice, rows of another shape, or rows that are only read: features, or a store
+                that is not writable.
+            RuntimeError: the buffer has passed on to another state, or this is a forked child.
+        """
+        ids = check_ids("ids", ids, len(self), unique=True)
+        check_rows("rows", rows, self, len(ids))
+        memory, positions = self.in_place(ids)
+        memory.index_copy_(0, positions, rows.detach().cpu())
+
+    def in_place(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Find rows that the caller is about to change: they will be written to disk.
+
+        Args:
+            ids: int64 or int32 [n], each once, on any device.
+
+        Returns:
+            The memory of the buffer, [any, *row_shape], and int64 [n], where the rows of the ids are in it.
+
+        Raises:
+            IndexError, ValueError, RuntimeError: as `write`.
+        """
+        if self._changed is None:
+            if self._memory.layout.learnt:
+                raise ValueError("the store is not writable, so its rows are only read; make it writable, or copy it")
+            raise ValueError("these rows are features, which are only read; build the store with rows=LearntInit(…)")
+        if os.getpid() != self._process:
+            raise RuntimeError(
+                f"rows are written by process {self._process}, which forked this one ({os.getpid()}), alone; write "
+                "there, as what is written here would be lost"
+            )
+        positions, partitions = self._positions(check_ids("ids", ids, len(self)))
+        self._changed[partitions] = True
+        return self._rows, positions
+
+    def _positions(self, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """Rows of the memory behind the first of this array, and partitions, of ids."""
+        if self._ended:
+            raise RuntimeError(
+                "this state of the buffer has ended; use the rows of the state that the loop yielded last"
+            )
+        wanted = ids.cpu().long()
+        positions, partitions = torch.empty_like(wanted), torch.empty_like(wanted)
+        sizes = self._memory.layout.partition_rows, self._slot_rows
+        at = _locate(wanted.numpy(), self._slots.numpy(), *sizes, positions.numpy(), partitions.numpy())
+        if at >= 0:
+            held = (self._slots >= 0).nonzero()[:, 0].tolist()
+            raise IndexError(
+                f"row {int(wanted[at])} is in partition {int(partitions[at])}, but the buffer has the partitions "
+                f"{held}; sample by state.sample, which draws edges in the buffer"
+            )
+        return positions, partitions
 
 
 class BufferState:
@@ -157,3 +319,242 @@ def takes_any_ids(sampler: Any) -> bool:
         sampler: the sampler.
     """
     return type(sampler) in _ANY_IDS and sampler.dependence is None
+
+
+@compiled
+def _locate(ids, slots, partition_rows, slot_rows, positions, partitions):
+    """Positions and partitions of ids; the place of the first one that is not in the buffer, or -1."""
+    for k in range(len(ids)):
+        partition = ids[k] // partition_rows
+        partitions[k] = partition
+        if slots[partition] < 0:
+            return k
+        positions[k] = slots[partition] * slot_rows + ids[k] - partition * partition_rows
+    return -1
+
+
+BucketsByPlace = Mapping[tuple[int, int], Bucket]
+"""By (partition of the sources, partition of the destinations)."""
+
+_FEW = 24  # elements that insertion sort takes less time for than a general sort
+
+_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+@dataclass(frozen=True, eq=False)
+class CompactIds:
+    """Positions of nodes among those of some partitions; with the first partitions, they are the ids of the store.
+
+    Args:
+        layout: sizes of the store.
+        held: int64 [c], the partitions, ascending.
+
+    >>> sizes = {"num_nodes": 6, "num_partitions": 3, "num_train": 0, "num_edges": 0}
+    >>> layout = StoreLayout(**sizes, row_shape=(1,), dtype="float32", learnt=False)
+    >>> ids = CompactIds(layout, torch.tensor([0, 2]))
+    >>> ids.num_nodes, ids.of("ids", torch.tensor([5, 0])), ids.to_store(torch.tensor([3, 0]))
+    (4, tensor([3, 0]), tensor([5, 0]))
+    """
+
+    layout: StoreLayout
+    held: Tensor
+
+    @property
+    def num_nodes(self) -> int:
+        """Number of nodes of the partitions."""
+        return sum(self.layout.nodes_of(partition) for partition in self.held.tolist())
+
+    def of(self, name: str, ids: Tensor) -> Tensor:
+        """Number nodes of the partitions without gaps.
+
+        Args:
+            name: name of the argument, for the message.
+            ids: int64 or int32 [n], ids of the store.
+
+        Returns:
+            int64 [n], below `num_nodes`.
+
+        Raises:
+            TypeError: ids of another dtype.
+            IndexError: an id out of range, or of a partition that is not in the buffer.
+        """
+        wanted = check_ids(name, ids, self.layout.num_nodes).cpu().numpy()
+        size, held = self.layout.partition_rows, self.held.numpy()
+        partitions = wanted // size
+        slots = np.minimum(np.searchsorted(held, partitions), len(held) - 1)
+        outside = np.flatnonzero(held[slots] != partitions)
+        if len(outside):
+            at = int(outside[0])
+            raise IndexError(
+                f"{name} contains {wanted[at]} of partition {partitions[at]}, but the buffer has the partitions "
+                f"{held.tolist()}; sample for nodes of state.partitions"
+            )
+        return torch.from_numpy(wanted - (partitions - slots) * size)
+
+    def to_store(self, ids: Tensor) -> Tensor:
+        """Return the ids of the store: the inverse of `of`.
+
+        Args:
+            ids: int64 [n], below `num_nodes`.
+        """
+        size, held = self.layout.partition_rows, self.held.numpy()
+        shift = (held - np.arange(len(held))) * size
+        if not shift.any():
+            return ids
+        compact = ids.numpy()
+        return torch.from_numpy(compact + shift[compact // size])
+
+
+@dataclass(frozen=True, eq=False, repr=False)
+class BufferGraph(Graph):
+    """A graph in ids of the store that has the rows of some partitions alone; to sample for other nodes is an error.
+
+    Args:
+        ids: numbers of the nodes in the buffer.
+    """
+
+    ids: CompactIds = field(kw_only=True)
+
+    def check_rows(self, name: str, nodes: Tensor) -> None:
+        """Check that all nodes are of partitions in the buffer.
+
+        Args:
+            name: name of the argument, for the message.
+            nodes: int64 [n], ids of the store.
+
+        Raises:
+            IndexError: one is not; the message names its partition.
+        """
+        self.ids.of(name, nodes)
+
+
+def in_store_ids(graph: Graph, ids: CompactIds) -> BufferGraph:
+    """Return a buffer's graph in ids of the store; nodes that are not in the buffer have no edges.
+
+    Args:
+        graph: what `buffer_graph` has returned.
+        ids: its nodes.
+    """
+    size, indptr = ids.layout.partition_rows, torch.zeros(ids.layout.num_nodes + 1, dtype=torch.int64)
+    for slot, degrees in enumerate(graph.in_degrees().split(size)):
+        first = int(ids.held[slot]) * size + 1
+        indptr[first : first + len(degrees)] = degrees
+    indices = ids.to_store(graph.indices).to(_id_dtype(ids.layout.num_nodes))
+    arrays = {"edge_ids": graph.edge_ids, "edge_weight": graph.edge_weight, "edge_type": graph.edge_type}
+    return BufferGraph(torch.cumsum(indptr, 0, out=indptr), indices, **arrays, ids=ids)
+
+
+def buffer_graph(ids: CompactIds, buckets: BucketsByPlace) -> Graph:
+    """Merge buckets into a graph whose rows have the order of the whole graph's.
+
+    Args:
+        ids: the nodes of the buffer.
+        buckets: those between its partitions.
+
+    Returns:
+        A graph in compact ids. With all partitions it is the whole graph, renumbered.
+    """
+    tasks = [partial(_count_rows, slot, ids, buckets) for slot in range(len(ids.held))]
+    indptr = torch.zeros(ids.num_nodes + 1, dtype=torch.int64)
+    run_tasks([partial(task, indptr) for task in tasks])
+    torch.cumsum(indptr, 0, out=indptr)
+    arrays = _empty_arrays(ids, int(indptr[-1]))
+    run_tasks([partial(_place, slot, ids, buckets, indptr, arrays) for slot in range(len(ids.held))])
+    parallel_edges(partial(_sort_rows, indptr.numpy(), {name: _bits(a) for name, a in arrays.items()}), indptr)
+    return Graph(indptr, **arrays)
+
+
+def _empty_arrays(ids: CompactIds, count: int) -> dict[str, Tensor]:
+    kinds = {name: kind for name, kind in ids.layout.edge_arrays if name not in ("src", "dst")}
+    return {
+        name: torch.empty(count, dtype=kind) for name, kind in {"indices": _id_dtype(ids.num_nodes), **kinds}.items()
+    }
+
+
+def _id_dtype(num_nodes: int) -> torch.dtype:
+    return torch.int32 if num_nodes < 2**31 else torch.int64
+
+
+def _columns(slot: int, ids: CompactIds, buckets: BucketsByPlace) -> list[tuple[int, Bucket]]:
+    """The buckets of one partition of destinations, each with the first compact id of its sources."""
+    held, size = ids.held.tolist(), ids.layout.partition_rows
+    return [(k * size, buckets[i, held[slot]]) for k, i in enumerate(held) if (i, held[slot]) in buckets]
+
+
+def _count_rows(slot: int, ids: CompactIds, buckets: BucketsByPlace, indptr: Tensor) -> None:
+    after = indptr[slot * ids.layout.partition_rows + 1 :].numpy()
+    for _, bucket in _columns(slot, ids, buckets):
+        _count(bucket.dst.numpy(), after)
+
+
+def _place(slot: int, ids: CompactIds, buckets: BucketsByPlace, indptr: Tensor, arrays: Mapping[str, Tensor]) -> None:
+    """Put the edges of one partition of destinations into their rows, bucket after bucket."""
+    begin, size = slot * ids.layout.partition_rows, ids.layout.partition_rows
+    cursor = indptr[:-1][begin : begin + size].numpy().copy()
+    for first, bucket in _columns(slot, ids, buckets):
+        places = np.empty(len(bucket.dst), np.int64)
+        _take_places(bucket.dst.numpy(), cursor, places)
+        _scatter(bucket.src.numpy(), first, places, arrays["indices"].numpy())
+        for name in ("edge_ids", "edge_type", "edge_weight"):
+            if name in arrays:
+                _scatter(_bits(getattr(bucket, name)), 0, places, _bits(arrays[name]))
+
+
+def _bits(values: Tensor) -> np.ndarray:
+    """Values as integers: kernels copy types and weights of any dtype."""
+    return values.view(_BITS[values.element_size()]).numpy()
+
+
+def _sort_rows(indptr: np.ndarray, arrays: Mapping[str, np.ndarray], low: int, high: int) -> None:
+    """Sort some rows by edge id, in place."""
+    begin, end = indptr[low], indptr[high]
+    order = np.empty(end - begin, np.int64)
+    if _order_rows(low, high, indptr, arrays["edge_ids"], order):
+        for values in arrays.values():
+            _permute(values[begin:end], order)
+
+
+@compiled
+def _count(dst, after):
+    for k in range(len(dst)):
+        after[dst[k]] += 1
+
+
+@compiled
+def _take_places(dst, cursor, places):
+    for k in range(len(dst)):
+        places[k] = cursor[dst[k]]
+        cursor[dst[k]] += 1
+
+
+@compiled
+def _scatter(values, offset, places, out):
+    for k in range(len(places)):
+        out[places[k]] = values[k] + offset
+
+
+@compiled
+def _permute(values, order):
+    before = values.copy()
+    for k in range(len(order)):
+        values[k] = before[order[k]]
+
+
+@compiled
+def _order_rows(low, high, indptr, keys, order):
+    """Positions of every row's edges in ascending order of their keys, from the first row's; whether any edge moves."""
+    first, moves = indptr[low], False
+    for row in range(low, high):
+        begin, end = indptr[row] - first, indptr[row + 1] - first
+        for k in range(begin, end):
+            key, at = keys[first + k], k
+            if k > begin and keys[first + order[k - 1]] > key:
+                moves = True
+                if end - begin > _FEW:
+                    order[begin:end] = begin + np.argsort(keys[first + begin : first + end])
+                    break
+                while at > begin and keys[first + order[at - 1]] > key:
+                    order[at] = order[at - 1]
+                    at -= 1
+            order[at] = k
+    return moves

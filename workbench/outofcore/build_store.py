@@ -4,9 +4,12 @@ Edges are read twice: once to count those of every bucket, once to put each into
 """
 
 import os
+import shutil
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,14 +18,17 @@ from torch import Tensor
 from workbench import files
 from workbench.core.capacity import check_fits
 from workbench.core.edge_stream import CHUNK_EDGES, EdgeSource, edge_chunks
+from workbench.core.errors import CapacityError, CorruptFileError, check_at_least, check_seed
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, permutation, stream
+from workbench.core.units import format_bytes
+from workbench.features.learned_rows import state_dtype
+from workbench.features.sources import as_store
 from workbench.kernels.jit import compiled
 from workbench.outofcore.edge_buckets import bucket_offsets
-from workbench.outofcore.partition_file import as_bytes, block_aligned, checksum
-from workbench.outofcore.partition_table import PartitionTable
-from workbench.outofcore.row_source import RowsOf
-from workbench.outofcore.store_layout import BLOCK, EDGES, ROWS, TABLE, StoreLayout, name_of, whole_blocks
+from workbench.outofcore.partition_file import PartitionTable, as_bytes, block_aligned, checksum
+from workbench.outofcore.store_folder import StoreFolder
+from workbench.outofcore.store_layout import BLOCK, DTYPES, EDGES, ROWS, TABLE, StoreLayout, name_of, whole_blocks
 
 _OTHER_EDGES = "edges were others when they were read again; pass a source that gives the same edges twice"
 
@@ -150,6 +156,10 @@ def _sort_buckets(mapped: np.ndarray, layout: StoreLayout, counts: np.ndarray, o
     return sums
 
 
+RowsOf = Callable[[int, Tensor], Tensor]
+"""Values of a partition's nodes: [n, *row_shape], from the partition's number and the caller's ids."""
+
+
 def write_rows(draft: Path, rows_of: RowsOf, node_ids: Tensor, layout: StoreLayout, progress: Progress | None) -> None:
     """Write all records and the table of their slots."""
     _allocate(draft / ROWS, layout.num_slots * layout.slot_bytes)
@@ -184,3 +194,138 @@ def edge_dtypes(edges: EdgeSource) -> tuple[str | None, str | None]:
         return None, None
     kind, weight = (None if a is None else name_of(a.dtype) for a in (edges.edge_type, edges.edge_weight))
     return kind, weight
+
+
+def check_space(folder: Path, nbytes: int) -> None:
+    """Check that files fit on the disk.
+
+    Raises:
+        CapacityError: less is free; the message names both numbers.
+    """
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    if nbytes > (free := shutil.disk_usage(existing).free):
+        raise CapacityError(
+            f"the store needs {format_bytes(nbytes)}, but {existing} has {format_bytes(free)} free; free some space, "
+            "or pass a folder on another disk"
+        )
+
+
+def check_row_order(graph: Graph) -> None:
+    """Check that the edge ids of every row ascend, by which the rows of a buffer are ordered.
+
+    Raises:
+        ValueError: they do not.
+    """
+    if graph.edge_ids is None or not graph.num_edges:
+        return
+    at = int(_first_descent(graph.indptr.cpu().numpy(), graph.edge_ids.cpu().numpy()))
+    if at >= 0:
+        raise ValueError(
+            f"edge_ids descend within a row, from {int(graph.edge_ids[at])} to {int(graph.edge_ids[at + 1])}; build "
+            "the graph with Graph.from_edges, whose rows keep the order of the edges"
+        )
+
+
+@compiled
+def _first_descent(indptr, edge_ids):
+    for row in range(len(indptr) - 1):
+        for k in range(indptr[row], indptr[row + 1] - 1):
+            if edge_ids[k + 1] <= edge_ids[k]:
+                return k
+    return -1
+
+
+def check_dtype(layout: StoreLayout) -> None:
+    """Check that rows have values, in a dtype that a store supports.
+
+    Raises:
+        ValueError: they do not.
+    """
+    if layout.dtype not in DTYPES or not layout.row_bytes:
+        raise ValueError(
+            f"rows are {list(layout.row_shape)} {layout.dtype}; pass rows with at least one value, in one of "
+            f"{', '.join(DTYPES)}"
+        )
+
+
+@contextmanager
+def replacing(target: Path, overwrite: bool) -> Iterator[StoreFolder | None]:
+    """Check that a folder may be created or replaced, and let nobody write to the store that is replaced.
+
+    Yields:
+        The store that is to be replaced; None: there is none.
+
+    Raises:
+        FileExistsError: it may not.
+        ValueError: an epoch of a buffer, or another call, is writing to the store or replacing it.
+    """
+    files.remove_unfinished(target.parent)
+    if not target.exists() or (target.is_dir() and not any(target.iterdir())):
+        yield None
+        return
+    if not overwrite:
+        raise FileExistsError(f"{target} exists; pass overwrite=True to replace it, or another folder")
+    try:
+        replaced = StoreFolder(target, StoreLayout.open(target).build_id)
+    except (FileNotFoundError, CorruptFileError):
+        raise FileExistsError(f"{target} is not a partition store and is not replaced; pass another folder") from None
+    with replaced.writing_alone("replaces"):
+        yield replaced
+
+
+@dataclass(frozen=True)
+class RowSource:
+    """Where the values of rows come from."""
+
+    row_shape: tuple[int, ...]
+    dtype: torch.dtype
+    learnt: bool
+    values_of: RowsOf
+
+
+def row_source(rows: Any, num_nodes: int) -> RowSource:
+    """Return the source of rows that a caller passed: `LearntInit`, or features of every node.
+
+    Raises:
+        ValueError: another number of rows than nodes.
+        TypeError: neither.
+    """
+    if isinstance(rows, LearntInit):
+        return RowSource(rows.row_shape, rows.dtype, True, lambda partition, ids: rows.values(partition, len(ids)))
+    store = as_store(rows, "rows")
+    if (count := len(store)) != num_nodes:  # type: ignore[arg-type]
+        raise ValueError(f"rows has {count} rows, but there are {num_nodes} nodes; pass one per node")
+    return RowSource(tuple(store.row_shape), store.dtype, False, lambda _, ids: store.read(ids).cpu())
+
+
+@dataclass(frozen=True)
+class LearntInit:
+    """Initial values of learnt rows: normal, a draw per partition; the optimizer's state begins at 0.
+
+    Rows in half precision have a state in float32, so that a row of 2 bytes per value needs 6.
+
+    Args:
+        dim: width of a row.
+        std: standard deviation.
+        seed: of the draws, a 64-bit integer.
+        dtype: floating-point dtype of the rows.
+    """
+
+    dim: int
+    std: float = 1e-3
+    seed: int = 0
+    dtype: torch.dtype = torch.float32
+
+    def __post_init__(self) -> None:
+        check_at_least("dim", self.dim, 1)
+        check_seed(self.seed)
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return (self.dim,)
+
+    def values(self, partition: int, count: int) -> Tensor:
+        """Values of a partition, [count, dim]."""
+        generator = torch.Generator().manual_seed((self.seed * 0x9E3779B1 + partition) % 2**63)
+        drawn = torch.randn(count, self.dim, generator=generator, dtype=state_dtype(self.dtype)) * self.std
+        return drawn.to(self.dtype)

@@ -5,8 +5,10 @@ each partition is in. A process that is killed at any moment leaves every partit
 """
 
 import errno
+import json
 import os
 import threading
+from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
@@ -14,11 +16,11 @@ import torch
 import xxhash
 from torch import Tensor
 
+from workbench import files
 from workbench.core.errors import CorruptFileError
 from workbench.features.direct_file import DirectFile
-from workbench.outofcore.partition_table import PartitionTable, read_table
 from workbench.outofcore.store_folder import StoreFolder
-from workbench.outofcore.store_layout import BLOCK, ROWS, TABLE, StoreLayout
+from workbench.outofcore.store_layout import BLOCK, ROWS, TABLE, StoreLayout, read_json
 
 
 def block_aligned(nbytes: int) -> Tensor:
@@ -31,6 +33,33 @@ def block_aligned(nbytes: int) -> Tensor:
 def as_bytes(memory: Tensor) -> memoryview:
     """The bytes of a contiguous uint8 tensor."""
     return memoryview(memory.numpy())  # type: ignore[arg-type]
+
+
+@dataclass(frozen=True)
+class PartitionTable:
+    """The table of a store.
+
+    Args:
+        slots: slot of every partition.
+        checksums: XXH3 of every partition's record.
+        commits: number of writes so far: two tables of one store with the same number are the same.
+    """
+
+    slots: tuple[int, ...]
+    checksums: tuple[int, ...]
+    commits: int = 0
+
+    def with_record(self, partition: int, slot: int, checksum: int) -> "PartitionTable":
+        """The table in which a partition has moved to another slot."""
+        slots, sums = list(self.slots), list(self.checksums)
+        slots[partition], sums[partition] = slot, checksum
+        return replace(self, slots=tuple(slots), checksums=tuple(sums), commits=self.commits + 1)
+
+    def as_json(self, layout: StoreLayout) -> str:
+        """The content of the table's file."""
+        values = [layout.build_id, self.commits, list(self.slots), list(self.checksums)]
+        fields = dict(zip(("build_id", "commits", "slots", "checksums"), values, strict=True))
+        return json.dumps({**fields, "digest": files.digest(values)})
 
 
 class PartitionFile:
@@ -213,3 +242,27 @@ def checksum(values: Tensor | np.ndarray) -> int:
 def write_table(folder: StoreFolder, table: PartitionTable, layout: StoreLayout) -> None:
     """Replace the table atomically, also across a power cut."""
     folder.write(TABLE, table.as_json(layout))
+
+
+def read_table(folder: StoreFolder, layout: StoreLayout) -> PartitionTable:
+    """Read the table of a store.
+
+    Raises:
+        FileNotFoundError: the table is missing.
+        ValueError: the store was rebuilt since its handle was opened.
+        CorruptFileError: the table was modified, or is that of another store.
+    """
+    file = folder.path / TABLE
+    try:
+        table = read_json(file, folder=folder.descriptor)
+    except FileNotFoundError:
+        raise folder.gone(TABLE) from None
+    slots, sums, commits = table.get("slots"), table.get("checksums"), table.get("commits")
+    values = [slots, sums] if commits is None else [table.get("build_id"), commits, slots, sums]  # none in version 2
+    if table.get("digest") != files.digest(values) or not isinstance(slots, list) or not isinstance(sums, list):
+        raise CorruptFileError(f"{file} was modified: its digest does not match; {layout.remedy}")
+    sizes_match = len(slots) == len(set(slots)) == len(sums) == layout.num_partitions and max(slots) < layout.num_slots
+    if table.get("build_id") != layout.build_id or not sizes_match:
+        folder.check_build()
+        raise CorruptFileError(f"{file} is the table of another store; {layout.remedy}")
+    return PartitionTable(tuple(slots), tuple(sums), commits or 0)

@@ -21,11 +21,11 @@ from workbench.core.edge_stream import EdgeSource, check_repeatable, count_nodes
 from workbench.core.errors import CorruptFileError, check_at_least, check_ids
 from workbench.core.graph import Graph
 from workbench.core.units import format_bytes
-from workbench.outofcore import build_checks, build_store
+from workbench.outofcore import build_store
+from workbench.outofcore import build_store as build_checks
+from workbench.outofcore.build_store import row_source
 from workbench.outofcore.edge_buckets import bucket_offsets
-from workbench.outofcore.partition_file import PartitionFile, block_aligned
-from workbench.outofcore.partition_table import read_table
-from workbench.outofcore.row_source import row_source
+from workbench.outofcore.partition_file import PartitionFile, block_aligned, read_table
 from workbench.outofcore.store_folder import StoreFolder
 from workbench.outofcore.store_layout import BLOCK, EDGES, INDEX, ROWS, StoreLayout, name_of, whole_blocks
 

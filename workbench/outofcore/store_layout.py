@@ -16,7 +16,7 @@ import torch
 
 from workbench import files
 from workbench.core.errors import CorruptFileError
-from workbench.features.adagrad import state_dtype
+from workbench.features.learned_rows import state_dtype
 
 BLOCK = 4096
 """Bytes that devices read and write at once; reads are counted in these."""

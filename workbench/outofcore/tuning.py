@@ -4,16 +4,21 @@ Partitions are as small as one disk read allows, because the edge permutation bi
 is as large as memory allows, because fewer logical groups are loaded fewer times.
 """
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from math import ceil, isqrt
-from typing import Literal
+from typing import Any, Literal
+
+import torch
 
 from workbench.core.errors import CapacityError, check_at_least, check_bytes, check_choice
 from workbench.core.units import format_bytes
 from workbench.outofcore.balanced import balanced_order
 from workbench.outofcore.bucket_order import BucketOrder
 from workbench.outofcore.comet import comet_order
+from workbench.outofcore.edge_buckets import EdgeBuckets
+from workbench.outofcore.partition_store import PartitionStore
 
 PAGE_BYTES = 4096
 """Partitions are padded to pages, so that direct I/O can read them whole."""
@@ -21,6 +26,7 @@ PAGE_BYTES = 4096
 Limit = Literal["rows", "edges", "max_partitions", "memory"]
 
 _EDGE_COPIES = 2  # the buckets as they are on disk, and sorted for sampling
+
 _METHODS = ("COMET", "balanced")
 
 
@@ -229,3 +235,117 @@ def _nothing_fits(sizes: _Sizes, settings: list[tuple[int, int]], memory: int, w
         f"needs {format_bytes(needed)}, of which {format_bytes(working)} are working memory; raise memory_bytes to "
         f"{needed}, lower working_bytes with smaller batches (or micro-batches), or raise max_partitions"
     )
+
+
+@dataclass(frozen=True)
+class EpochIO:
+    """What moves between disk and buffer, padding included.
+
+    Args:
+        loads: partitions that are read.
+        row_bytes: bytes read of their rows, and of the state of learnt ones.
+        edge_bytes: bytes read of edge buckets.
+        written_bytes: bytes of partitions written back.
+    """
+
+    loads: int = 0
+    row_bytes: int = 0
+    edge_bytes: int = 0
+    written_bytes: int = 0
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that are read."""
+        return self.row_bytes + self.edge_bytes
+
+    def __add__(self, other: "EpochIO") -> "EpochIO":
+        return EpochIO(
+            self.loads + other.loads,
+            self.row_bytes + other.row_bytes,
+            self.edge_bytes + other.edge_bytes,
+            self.written_bytes + other.written_bytes,
+        )
+
+
+def epoch_io(store: PartitionStore, order: Any) -> EpochIO:
+    """Predict what an epoch moves.
+
+    Args:
+        store: the store.
+        order: `BucketOrder` or `NodeOrder` over its partitions.
+
+    Returns:
+        The prediction. It supposes that every partition of learnt rows changes while it is in the buffer; each is
+        written when it leaves. The table that a write replaces, of some bytes per partition, is not counted.
+
+    Raises:
+        ValueError: an order over another number of partitions, or the store was rebuilt since it was opened.
+    """
+    check_order(store, order)
+    buckets = EdgeBuckets(store.open_folder(), store.layout, store.bucket_edges, store.bucket_checksums, direct=False)
+    edge_bytes, loads = 0, 0
+    for loaded, held in zip(loads_of(order.states), order.states, strict=True):
+        loads += len(loaded)
+        edge_bytes += sum(buckets.run_bytes(run) for run in buckets.runs(loaded, held))
+    nbytes = loads * store.partition_bytes
+    return EpochIO(loads, nbytes, edge_bytes, nbytes if store.learnt else 0)
+
+
+def loads_of(states: torch.Tensor) -> Sequence[torch.Tensor]:
+    """Partitions that every state adds to the one before; all of the first state's."""
+    new = [states[0]] if len(states) else []
+    return new + [after[~torch.isin(after, before)] for before, after in pairwise(states)]
+
+
+def check_order(store: PartitionStore, order: Any) -> None:
+    """Check that an order is one of the store's partitions.
+
+    Raises:
+        ValueError: it is not; the message names both numbers.
+    """
+    p = getattr(order, "num_partitions", None)
+    largest = int(order.states.max()) + 1 if order.states.numel() else 0
+    if largest > store.num_partitions or p not in (None, store.num_partitions):
+        raise ValueError(
+            f"the order has {p or largest} partitions, but the store has {store.num_partitions}; make the order with "
+            "the store's num_partitions, or build the store with that of the order"
+        )
+
+
+@dataclass(frozen=True)
+class DiskModel:
+    """A disk whose every operation takes a fixed time, and every byte another.
+
+    Args:
+        bytes_per_second: bandwidth of long reads and writes.
+        reads_per_second: small random reads or writes per second.
+
+    Raises:
+        ValueError: a number that is not positive.
+
+    >>> disk = DiskModel(bytes_per_second=1e9, reads_per_second=10_000)
+    >>> disk.read_bytes, disk.seconds(2_000_000_000, 5_000)
+    (100000, 2.5)
+    """
+
+    bytes_per_second: float
+    reads_per_second: float
+
+    def __post_init__(self) -> None:
+        for name, value in vars(self).items():
+            if not 0 < value < float("inf"):
+                raise ValueError(f"{name} is {value!r}; it must be positive and finite")
+
+    @property
+    def read_bytes(self) -> int:
+        """Size of a read that takes as long to find as to transfer: shorter ones waste the disk's time."""
+        return max(1, round(self.bytes_per_second / self.reads_per_second))
+
+    def seconds(self, num_bytes: float, num_reads: float) -> float:
+        """Modelled seconds of reads or writes one after the other.
+
+        Args:
+            num_bytes: their total size.
+            num_reads: their number.
+        """
+        return num_bytes / self.bytes_per_second + num_reads / self.reads_per_second

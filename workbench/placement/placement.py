@@ -122,9 +122,9 @@ class Placement:
     def lower_bound(self) -> float:
         """A cost that no placement of these capacities can fall below, for the problem's objective.
 
-        It is the optimum of a relaxation in which rows may be divided (`placement/relaxation.py`).
+        It is the optimum of a relaxation in which rows may be divided (`placement/search.py`).
         """
-        from workbench.placement.relaxation import lower_bound
+        from workbench.placement.search import lower_bound
 
         return lower_bound(self.problem)
 

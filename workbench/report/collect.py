@@ -11,7 +11,7 @@ import pandas as pd
 
 from workbench.error_text import line_of
 from workbench.experiment.experiment import Experiment
-from workbench.experiment.grid_runs import GridRuns
+from workbench.experiment.grid import GridRuns
 from workbench.experiment.recorded import Recorded, recorded
 from workbench.experiment.table import labels, table_of
 from workbench.paths import project_root

@@ -23,10 +23,17 @@ from workbench.files import write_file
 from workbench.paths import project_root, shown_path
 from workbench.report.expected_time import smoke_seconds, write_smoke_seconds
 from workbench.report.markdown import markdown_table
-from workbench.report.point_text import point_text
-from workbench.report.result_box import box_of
-from workbench.report.smoke_findings import read_smoke_findings, run_smoke, write_smoke_findings
-from workbench.report.verdicts import FigureVerdicts, details, figure_rows, paper_row, verdicts
+from workbench.report.notebook import box_of, point_text
+from workbench.report.verdicts import (
+    FigureVerdicts,
+    details,
+    figure_rows,
+    paper_row,
+    read_smoke_findings,
+    run_smoke,
+    verdicts,
+    write_smoke_findings,
+)
 
 BENCHMARKS = ("performance/", "gpu_check/")
 """Folders of this repository's own measurements, which reproduce no paper."""

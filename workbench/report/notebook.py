@@ -1,15 +1,20 @@
 """The cells that all notebooks of figures share: result, one point's code, findings, recorded tables, and its runs."""
 
-from collections.abc import Sequence
+import inspect
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
 
 import pandas as pd
 
 from workbench.experiment.experiment import Experiment
+from workbench.experiment.finding import Finding
 from workbench.experiment.recorded import Recorded, recorded
-from workbench.report.markdown import markdown_table
-from workbench.report.point_text import point_text
-from workbench.report.result_box import result_box
-from workbench.report.smoke_findings import read_smoke_findings
+from workbench.paths import shown_path
+from workbench.report.expected_time import about, expected_seconds
+from workbench.report.markdown import escaped, markdown_table
+from workbench.report.sections import NOT_RUN, Section
+from workbench.report.verdicts import SIZES, read_smoke_findings, verdicts
 from workbench.tracking.compare import compare as compare_runs
 from workbench.tracking.opening import open_store
 from workbench.tracking.store import Store
@@ -109,3 +114,74 @@ def _show_markdown(text: str) -> None:
     from IPython.display import Markdown, display
 
     display(Markdown(text))
+
+
+def result_box(experiment: Experiment, smoke: Mapping[str, Sequence[Finding]]) -> str:
+    """Formats the recorded verdicts of a figure as a quoted block of Markdown; runs nothing.
+
+    Args:
+        experiment: the figure.
+        smoke: "paper/figure" to its findings at the smoke size.
+    """
+    return box_of(experiment, verdicts([experiment], smoke)[0].sections)
+
+
+def box_of(experiment: Experiment, sections: Sequence[Section]) -> str:
+    """Formats the verdicts of a figure as a quoted block of Markdown.
+
+    Args:
+        experiment: the figure.
+        sections: its recorded verdicts, one per size.
+    """
+    spec = experiment.spec
+    lines = [
+        f"**Claim.** {escaped(spec.claim)} *({experiment.paper}, {escaped(spec.source)})*",
+        "",
+        "**Found here.**",
+        "",
+    ]
+    for section in sections:
+        lines += _section(section)
+    run = {section.size for section in sections}
+    lines += [f"- – **{size}**: {NOT_RUN}" for size in SIZES if size in experiment.sweep.spec.sizes and size not in run]
+    notes = {size: experiment.note(size) for size in experiment.sweep.spec.sizes}
+    lines += [line for size, note in notes.items() if note for line in ("", f"*{size}*: {escaped(note)}")]
+    return "\n".join(f"> {line}".rstrip() for line in lines)
+
+
+def _section(section: Section) -> list[str]:
+    counted = [finding for finding in section.findings if not finding.timed]
+    held = sum(finding.held for finding in counted)
+    device = f", {section.provenance['device']}" if section.recorded else ""
+    head = f"- {section.symbol} **{section.size}**{device}: {section.status}, {held} of {len(counted)} statements"
+    return [head, *(_failing(finding, section) for finding in counted if not finding.held)]
+
+
+def _failing(finding: Finding, section: Section) -> str:
+    reason = section.deviations.get(finding.name)
+    why = f" *Why:* {escaped(reason)}" if reason else ""
+    return f"    - {finding.symbol} {escaped(finding.statement)} ({escaped(finding.evidence)}).{why}"
+
+
+def point_text(experiment: Experiment) -> str:
+    """Returns Markdown: the `run` of a figure's sweep, which yields the rows of one point, and the expected times.
+
+    Args:
+        experiment: the figure; the function is that of the figure whose rows it shows.
+    """
+    run = experiment.sweep.module.run
+    file = shown_path(Path(inspect.getsourcefile(run) or experiment.sweep.file))
+    times = "; ".join(_time(kept) for kept in recorded(experiment.sweep.name) if "point_seconds" in kept.table)
+    smoke = expected_seconds(experiment, "smoke")
+    taken = f" All points of size smoke take {about(smoke)}." if smoke is not None else ""
+    taken += f" As recorded: {times}." if times else ""
+    return f"One point of the sweep is this function of `{file}`.{taken}\n\n```python\n{inspect.getsource(run)}```\n"
+
+
+def _time(kept: Recorded) -> str:
+    seconds: Any = kept.table["point_seconds"].drop_duplicates()  # the rows of a point share its seconds
+    return f"{len(seconds)} points of size {kept.size} in {_rounded(seconds.sum())} on {kept.about['device']}"
+
+
+def _rounded(seconds: float) -> str:
+    return f"{seconds:.0f} s" if seconds < 100 else f"{seconds / 60:.0f} min"

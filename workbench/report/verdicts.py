@@ -3,18 +3,25 @@
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
+
+import pandas as pd
 
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.finding import Finding
 from workbench.experiment.recorded import Recorded, recorded
-from workbench.paths import shown_path
+from workbench.files import write_file
+from workbench.paths import results_folder, shown_path
 from workbench.report.markdown import escaped, markdown_table
 from workbench.report.sections import HELD, IN_PART, NOT_CHECKED, NOT_HELD, NOT_RUN, UNDECIDED, Section
 
 SIZES = ("smoke", "real", "paper")
+
 _ORDER = (HELD, IN_PART, NOT_HELD, UNDECIDED, NOT_CHECKED, NOT_RUN)
+
 _UNDRAWN = "undrawn"  # in the place of a figure: there are rows, so the section was run
+
 _MAX_ROWS, _MAX_COLUMNS = 12, 8  # of a comparison that is short enough for the document
 
 
@@ -159,3 +166,75 @@ def _anchor(title: str) -> str:
     """The anchor that git hosts derive from a heading: lower case, spaces as hyphens, punctuation dropped."""
     kept = "".join(c for c in title.lower() if c.isalnum() or c in " -_")
     return kept.replace(" ", "-")
+
+
+_COLUMNS = ("figure", "finding", "held", "statement", "evidence")
+
+_UNDECIDED = "undecided"  # in the column "held"
+
+
+def smoke_file(paper: str) -> Path:
+    """Returns the file of a paper's smoke verdicts.
+
+    Args:
+        paper: name of the paper's folder.
+    """
+    return results_folder() / paper / "smoke-findings.csv"
+
+
+def read_smoke_findings(paper: str) -> dict[str, list[Finding]]:
+    """Reads the smoke verdicts of a paper.
+
+    Args:
+        paper: name of the paper's folder.
+
+    Returns:
+        "paper/figure" to its untimed findings; empty if no smoke run is recorded.
+    """
+    file = smoke_file(paper)
+    if not file.exists():
+        return {}
+    found: dict[str, list[Finding]] = {}
+    for row in pd.read_csv(file, keep_default_na=False).to_dict("records"):
+        findings = found.setdefault(row["figure"], [])
+        if row["finding"]:
+            held = str(row["held"])
+            about = (row["statement"], held == "True", row["evidence"])
+            findings.append(Finding(row["finding"], *about, decided=held != _UNDECIDED))
+    return found
+
+
+def write_smoke_findings(paper: str, findings: Mapping[str, Iterable[Finding]]) -> Path:
+    """Writes the smoke verdicts of a paper, without findings on wall-clock time: those vary between runs.
+
+    Args:
+        paper: name of the paper's folder.
+        findings: "paper/figure" to its findings at the smoke size.
+
+    Returns:
+        The file.
+    """
+    rows = []
+    for figure, found in findings.items():
+        kept = [one for one in found if not one.timed]
+        rows += [(figure, one.name, _held(one), one.statement, one.evidence) for one in kept]
+        rows += [] if kept else [(figure, "", "", "", "")]
+    file = smoke_file(paper)
+    write_file(file, pd.DataFrame(rows, columns=list(_COLUMNS)).to_csv(index=False, lineterminator="\n"))
+    return file
+
+
+def _held(finding: Finding) -> bool | str:
+    return finding.held if finding.decided else _UNDECIDED
+
+
+def run_smoke(experiments: Iterable[Experiment]) -> dict[str, list[Finding]]:
+    """Runs figures at the smoke size, as far as the store does not have their points, and checks them.
+
+    Args:
+        experiments: the figures.
+
+    Returns:
+        "paper/figure" to its findings.
+    """
+    return {experiment.name: experiment.check(experiment.run(size="smoke")) for experiment in experiments}

@@ -1,14 +1,17 @@
 """`Batches`: an iterable over the mini-batches of an epoch, whose epochs differ."""
 
-from collections.abc import Callable, Iterator
+import warnings
+from collections.abc import Callable, Hashable, Iterator
 from dataclasses import dataclass
 from itertools import chain, islice, repeat
 from typing import Generic, Protocol, TypeVar
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor
 
 from workbench.core.errors import check_at_least, check_seed
+from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, permutation, stream
 
 T = TypeVar("T")
@@ -170,3 +173,49 @@ class Batches(Generic[T]):
     def __repr__(self) -> str:
         which = f"next is epoch {self.next_epoch}" if self._pinned is None else f"epoch {self._pinned}"
         return f"Batches({len(self)} per epoch, {self._order.count} ids, batch_size={self._order.batch_size}; {which})"
+
+
+_MOST_REPEATS = 2
+
+_repeats: WeakKeyDictionary[Graph, dict[Hashable, int]] = WeakKeyDictionary()
+
+
+def repeat_warner(graph: Graph, *configuration: object) -> Callable[[int], None]:
+    """Return a function to call when a loop over a loader begins; it warns if equal loaders repeat epoch 0.
+
+    The same batches in every epoch raise no error, and training goes worse. A loader that reaches epoch 1 resets the
+    count, so that a notebook's cell may run again.
+
+    Args:
+        graph: the graph that is sampled; counts are dropped with it.
+        configuration: everything else that determines the batches.
+    """
+
+    def note(epoch: int) -> None:
+        counts = _repeats.setdefault(graph, {})
+        key = tuple(map(_key, configuration))
+        repeats = counts.pop(key, 0)
+        if epoch:
+            return
+        counts[key] = repeats + 1
+        if repeats == _MOST_REPEATS:
+            warnings.warn(
+                f"{repeats + 1} loaders with the same arguments were iterated from epoch 0, so all of them gave the "
+                "same batches: same order, same neighbours. Create the loader once, before the loop over epochs (each "
+                "loop over it is a new epoch), or pass epoch=: the number of the epoch, or 0 to repeat it on purpose",
+                RuntimeWarning,
+                stacklevel=3,
+            )
+
+    return note
+
+
+def _key(value: object) -> Hashable:
+    """Return a key that is equal for values that give the same batches: tensors by contents, otherwise identity."""
+    if isinstance(value, Tensor):
+        return tuple(value.shape), hash(value.cpu().numpy().tobytes())
+    try:
+        hash(value)
+    except TypeError:
+        return id(value)
+    return value

@@ -8,8 +8,8 @@ from torch import Tensor
 
 from workbench.core.errors import check_id_vector, check_ids
 from workbench.core.graph import Graph
+from workbench.kernels.instructions import prefetch
 from workbench.kernels.jit import compiled
-from workbench.kernels.prefetch import prefetch
 from workbench.kernels.threads import parallel_rows
 
 _PREFETCH_DISTANCE = 16  # rows

@@ -5,25 +5,42 @@ networks", EuroSys 2023, Algorithm 1. There, nodes are stacked newest first and 
 Here they are stacked targets first, so that the rows of each layer are the first rows of one CSR and nothing moves.
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
-from functools import cached_property
+from functools import cached_property, partial
+from itertools import pairwise
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.core.block import Block
+from workbench.core.capacity import check_fits
 from workbench.core.errors import check_at_least, check_ids, check_seed
 from workbench.core.graph import Graph
+from workbench.core.graph_build import types_of_both
 from workbench.core.minibatch import MiniBatch
+from workbench.core.row_prefix import first_rows
 from workbench.core.variates import Dependence, check_dependence
+from workbench.kernels.csr import group_rows, offsets
+from workbench.kernels.relabel import local_dtype, relabeler
+from workbench.kernels.threads import run_tasks
 from workbench.sampling.candidates import candidates, excluded_positions
-from workbench.sampling.fanouts import Fanout, checked_fanouts
 from workbench.sampling.neighbor import NeighborSampler
-from workbench.sampling.one_sample import sample_once_per_node
-from workbench.sampling.sampler import Drawn, Sampler, check_draw, check_graph
-from workbench.sampling.two_way import first_reverse_id, two_way
+from workbench.sampling.sampler import (
+    Drawn,
+    Fanout,
+    Sampler,
+    check_draw,
+    check_drawn,
+    check_graph,
+    check_seeds,
+    checked_fanouts,
+    copy_ids,
+    edge_values,
+)
 
 
 @dataclass(frozen=True)
@@ -220,3 +237,168 @@ def _checked_pairs(fanouts: Sequence[Fanout], out_fanouts: Any) -> tuple[Fanout,
                 "r + n, where n is the number of types: add n to the types in out_fanouts"
             )
     return checked
+
+
+_MIN_EDGES = 1 << 17  # fewer take less time than waking a thread
+
+
+def sample_once_per_node(
+    sampler: Sampler, graph: Graph, edges: Graph, seeds: Tensor, *, step: int, draw: Callable[[Tensor, int], Drawn]
+) -> MiniBatch:
+    """Sample a batch hop by hop: draw rows of the nodes that the previous hop has reached first, relabel their sources.
+
+    Args:
+        sampler: the sampler.
+        graph: the graph that the seeds are nodes of.
+        edges: the graph that positions of the drawn rows refer to.
+        seeds: int64 or int32 node ids, each once.
+        step: number of the batch.
+        draw: called with the new nodes and the layer of each hop; returns their rows.
+
+    Returns:
+        The batch, whose blocks are row prefixes of one CSR: seeds first, then new nodes hop by hop.
+
+    Raises:
+        TypeError: seeds of another dtype.
+        ValueError: duplicate seeds, or `step` is not a 64-bit integer.
+        IndexError: a seed out of range.
+
+    Source: Waleffe et al., "MariusGNN", EuroSys 2023, Algorithm 1, with nodes stacked targets first.
+    """
+    check_seed(step, "step")
+    seeds = check_seeds(graph, seeds)
+    hops: list[dict[str, Tensor]] = []
+    with relabeler(graph.num_nodes, seeds) as labels:
+        reached = [0, seeds.shape[0]]
+        for layer in reversed(range(sampler.num_layers)):
+            new = labels.node_ids[reached[-2] :]
+            drawn = draw(new, layer)
+            check_drawn(drawn, new.shape[0])
+            values = edge_values(edges, drawn, getattr(sampler, "edge_ids", False))
+            room = _room(hops, drawn.sources, graph.num_nodes) if layer == 0 else None
+            local = labels(drawn.sources, overwrite=getattr(sampler, "sources_are_new", False), out=room)
+            hops.append({"indptr": drawn.indptr, "indices": local, **values})
+            reached.append(labels.node_ids.shape[0])
+        node_ids = copy_ids(labels.node_ids)
+    return MiniBatch(node_ids, _row_prefixes(_stacked(hops), reached), step=step)
+
+
+def _row_prefixes(rows: dict[str, Tensor], reached: list[int]) -> tuple[Block, ...]:
+    """Return a block per layer, input layer first, given the number of nodes reached after each hop."""
+    sizes = list(pairwise(reached[1:]))[::-1]
+    num_dst, num_src = sizes[0]
+    whole = Block(rows.pop("indptr"), rows.pop("indices"), num_src, num_dst, **rows)
+    return (whole, *(first_rows(whole, num_src, num_dst) for num_dst, num_src in sizes[1:]))
+
+
+def _room(hops: Sequence[dict[str, Tensor]], sources: Tensor, num_nodes: int) -> Tensor | None:
+    """Return memory for the local ids of the last hop, behind room for those of the other hops; None: not on the CPU.
+
+    Most edges are those of the last hop, which need no copy then.
+    """
+    if not hops or sources.device.type != "cpu":
+        return None
+    before = sum(hop["indices"].shape[0] for hop in hops)
+    return torch.empty(before + sources.shape[0], dtype=local_dtype(num_nodes))[before:]
+
+
+def _stacked(hops: list[dict[str, Tensor]]) -> dict[str, Tensor]:
+    """Append the rows of all hops."""
+    if len(hops) == 1:
+        return hops[0]
+    columns = {name: [hop[name] for hop in hops] for name in hops[0]}
+    if hops[0]["indices"].device.type != "cpu" or any(t.requires_grad for hop in hops for t in hop.values()):
+        return {name: _concatenated_torch(name, parts) for name, parts in columns.items()}
+    stacked = {name: _memory(name, parts) for name, parts in columns.items()}
+    copies = [partial(_copy, name, columns[name], out) for name, out in stacked.items()]
+    if stacked["indices"].shape[0] < _MIN_EDGES:
+        for copy in copies:
+            copy()
+    else:
+        run_tasks(copies)
+    return stacked
+
+
+def _concatenated_torch(name: str, parts: Sequence[Tensor]) -> Tensor:
+    """Concatenate on any device; ids of the last hop may be wider than those of earlier ones."""
+    if name == "indptr":
+        return offsets(torch.cat([part.diff() for part in parts]))
+    return torch.cat([part.to(parts[-1].dtype) for part in parts])
+
+
+def _memory(name: str, parts: Sequence[Tensor]) -> Tensor:
+    """Allocate the result, or take that in which the last part is already."""
+    last, extra = parts[-1], int(name == "indptr")
+    size = sum(part.shape[0] - extra for part in parts) + extra
+    if last.storage_offset() and last.storage_offset() + last.shape[0] == size:  # see _room
+        return last.as_strided((size,), (1,), 0)
+    return torch.empty(size, dtype=last.dtype)
+
+
+def _copy(name: str, parts: Sequence[Tensor], out: Tensor) -> None:
+    """Copy the parts one behind the other; torch would wake OpenMP threads, whose spinning slows kernels."""
+    whole, end = out.numpy(), 0
+    if name == "indptr":
+        whole[0] = 0
+        for part in (part.numpy() for part in parts):
+            np.add(part[1:], whole[end], out=whole[end + 1 : end + len(part)])
+            end += len(part) - 1
+        return
+    is_there = parts[-1].storage_offset() > 0  # see _room
+    for part in (part.numpy() for part in (parts[:-1] if is_there else parts)):
+        whole[end : end + len(part)] = part
+        end += len(part)
+
+
+_graphs: WeakKeyDictionary[Graph, dict[tuple[int | None, bool], Graph]] = WeakKeyDictionary()
+
+
+def two_way(graph: Graph, *, num_edge_types: int | None = None, edge_ids: bool = False) -> Graph:
+    """Return the graph whose rows v and `num_nodes` + v are the in-edges and the out-edges of node v.
+
+    It is built once per graph, in time and memory proportional to its edges. The reverse of an edge of type r has type
+    r + n, and that of edge e has edge id e + E, as in `Graph.from_edges(undirected="multi")`; its source is the
+    destination of the edge.
+
+    Args:
+        graph: a directed graph of n edge types and E edges (the largest edge id + 1).
+        num_edge_types: n; None: the largest type + 1.
+        edge_ids: whether edge ids are needed, 16 bytes per edge.
+
+    Raises:
+        CapacityError: the edges of both directions do not fit into memory.
+        IndexError: a type is not below `num_edge_types`.
+    """
+    known = _graphs.setdefault(graph, {})
+    key = num_edge_types, edge_ids
+    if key not in known:
+        known[key] = _build(graph, num_edge_types, edge_ids)
+    return known[key]
+
+
+def _build(graph: Graph, num_edge_types: int | None, edge_ids: bool) -> Graph:
+    num_nodes, num_edges, indices = graph.num_nodes, graph.num_edges, graph.indices
+    remedy = "draw in-neighbours alone (out_fanouts=None)"
+    check_fits("a graph with its reverse edges", (3 * indices.element_size() + 24) * num_edges, remedy)
+    nodes = torch.arange(num_nodes, dtype=indices.dtype, device=graph.device)
+    destinations = nodes.repeat_interleave(graph.in_degrees(), output_size=num_edges)
+    reverse = group_rows(indices, destinations, num_nodes, num_nodes)
+    order = torch.arange(num_edges, device=graph.device) if reverse.order is None else reverse.order
+    types = None if graph.edge_type is None else types_of_both(graph.edge_type, num_edge_types)
+    return Graph(
+        torch.cat([graph.indptr, reverse.indptr[1:] + num_edges]),
+        torch.cat([indices, reverse.indices.to(indices.dtype)]),
+        edge_ids=_ids_of_both(graph, order) if edge_ids else None,
+        edge_weight=None if graph.edge_weight is None else torch.cat([graph.edge_weight, graph.edge_weight[order]]),
+        edge_type=None if types is None else torch.cat([types[:num_edges], types[num_edges:][order]]),
+    )
+
+
+def _ids_of_both(graph: Graph, order: Tensor) -> Tensor:
+    ids = torch.arange(graph.num_edges, device=graph.device) if graph.edge_ids is None else graph.edge_ids
+    return torch.cat([ids, ids[order] + first_reverse_id(graph)])
+
+
+def first_reverse_id(graph: Graph) -> int:
+    """Return the edge id of the reverse of edge 0: the number of edges, or of those of the graph that ids refer to."""
+    return graph.num_edges if graph.edge_ids is None else int(graph.edge_ids.max()) + 1 if graph.num_edges else 0

@@ -14,8 +14,7 @@ from torch import Tensor
 from workbench.core.errors import check_at_least, check_ids, check_type
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
-from workbench.sampling.batches import Batches, EpochOrder, one_by_one
-from workbench.sampling.repeated_epochs import repeat_warner
+from workbench.sampling.batches import Batches, EpochOrder, one_by_one, repeat_warner
 from workbench.sampling.sampler import Sampler, check_graph, check_sampler
 
 T = TypeVar("T")

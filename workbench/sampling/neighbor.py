@@ -15,13 +15,10 @@ from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose
 from workbench.core.variates import Dependence, Variates, check_dependence, is_mixed, variates
 from workbench.sampling.candidates import Candidates, candidates
-from workbench.sampling.excluding import ExcludingSampler
-from workbench.sampling.fanouts import MAX_LAYERS, Fanout, checked_fanouts
-from workbench.sampling.sampler import Drawn
-from workbench.sampling.smallest import draw_smallest
+from workbench.sampling.sampler import MAX_LAYERS, Drawn, ExcludingSampler, Fanout, checked_fanouts
 from workbench.sampling.typed import draw_by_type
 from workbench.sampling.uniform import draw_uniform
-from workbench.sampling.weighted import draw_weighted
+from workbench.sampling.weighted import draw_smallest, draw_weighted
 
 _BYTES_PER_DRAW = 4 + 8  # a source and its position
 

@@ -9,8 +9,8 @@ from torch import Tensor
 from workbench.core.edge_positions import find
 from workbench.core.errors import ID_DTYPES, INT64_MAX, check_at_least, check_ids, check_vector, find_out_of_range
 from workbench.core.graph import Graph
+from workbench.kernels.instructions import prefetch
 from workbench.kernels.jit import compiled
-from workbench.kernels.prefetch import prefetch
 from workbench.sampling.candidates import candidates, expand_rows, row_offsets
 from workbench.sampling.sampler import Drawn, Sampler, check_graph
 

@@ -1,26 +1,45 @@
 """`Sampler`: the interface of samplers, and the loop over layers that turns drawn rows into a batch."""
 
 import inspect
+import operator
 from abc import abstractmethod
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Mapping
 from functools import partial
-from typing import Protocol
+from typing import Any, NamedTuple, Protocol
 
 import torch
 from torch import Tensor
 
-from workbench.core.block import Block
+from workbench.core.block import FLOATS, Block
 from workbench.core.errors import (
+    ID_DTYPES,
     check_at_least,
     check_id_vector,
     check_ids,
     check_seed,
     check_type,
+    check_vector,
 )
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.kernels.relabel import relabeler
-from workbench.sampling.drawn import Drawn, check_drawn, edge_values
+from workbench.sampling.candidates import excluded_positions
+
+
+class Drawn(NamedTuple):
+    """The drawn in-edges of some nodes, as a CSR with one row per node.
+
+    Args:
+        indptr: int64 [n + 1].
+        sources: int32 or int64 [num_drawn], raw-graph ids.
+        positions: int64 [num_drawn], CSR positions in the graph; None: not needed.
+        weight: floating point [num_drawn], weights of the drawn edges in the batch; None: unweighted.
+    """
+
+    indptr: Tensor
+    sources: Tensor
+    positions: Tensor | None = None
+    weight: Tensor | None = None
 
 
 class Sampler(Protocol):
@@ -218,3 +237,153 @@ def require_row_independence(sampler: Sampler, what: str) -> None:
             f"{type(sampler).__name__} with these options does not (rows_are_independent is False); use "
             "NeighborSampler, or LaborSampler with importance=0"
         )
+
+
+def check_drawn(drawn: Drawn, num_rows: int) -> None:
+    """Check what the kernels that relabel the sources trust; the block checks the rest.
+
+    Args:
+        drawn: the drawn rows.
+        num_rows: number of nodes that they were drawn for.
+
+    Raises:
+        TypeError: a tensor of another dtype.
+        ValueError: a tensor of another length.
+    """
+    check_vector("indptr of the drawn rows", drawn.indptr, num_rows + 1, (torch.int64,))
+    check_vector("sources of the drawn rows", drawn.sources, None, ID_DTYPES)
+    num_drawn = drawn.sources.numel()
+    check_vector("positions of the drawn rows", drawn.positions, num_drawn, (torch.int64,))
+    check_vector("weight of the drawn rows", drawn.weight, num_drawn, FLOATS)
+
+
+def edge_values(graph: Graph, drawn: Drawn, edge_ids: bool) -> dict[str, Tensor]:
+    """Look up what a block contains per edge.
+
+    Args:
+        graph: the graph that the rows were drawn from.
+        drawn: the drawn rows.
+        edge_ids: whether blocks contain raw-graph edge ids.
+
+    Returns:
+        The block's `edge_weight`, `edge_ids` and `edge_type`, those that there are.
+    """
+    values: dict[str, Tensor] = {} if drawn.weight is None else {"edge_weight": drawn.weight}
+    if drawn.positions is None:
+        return values
+    if edge_ids:
+        values["edge_ids"] = drawn.positions if graph.edge_ids is None else graph.edge_ids[drawn.positions]
+    if graph.edge_type is not None:
+        values["edge_type"] = graph.edge_type[drawn.positions]
+    return values
+
+
+class ExcludingSampler(Sampler):
+    """A sampler that is defined by `_draw`, which gets the excluded edges as CSR positions."""
+
+    @abstractmethod
+    def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
+        """Draw rows of int64 [n] nodes on the graph's device without some CSR positions, which ascend."""
+        ...
+
+    def draw(
+        self, graph: Graph, nodes: Tensor, *, layer: int, step: int = 0, exclude_edges: Tensor | None = None
+    ) -> Drawn:
+        """Draw the rows of some nodes in one layer.
+
+        Args:
+            graph: the graph to sample from; all of it for random walks, which read the rows of the nodes they visit.
+            nodes: int64 or int32 [n], node ids; a node that occurs twice gets the same row twice.
+            layer: number of the layer, 0 for the input layer.
+            step: number of the batch, which selects the random variates.
+            exclude_edges: int64 or int32, raw-graph edge ids that must not be drawn, nor walked over.
+
+        Returns:
+            The drawn rows; with positions if `edge_ids`, weights or types need them.
+
+        Raises:
+            TypeError: ids of another dtype.
+            ValueError: a layer that does not exist, weights that are missing, negative or not finite, or an edge type
+                without a fanout.
+            IndexError: an id out of range.
+            CapacityError: the drawn rows need more memory than is available.
+        """
+        nodes = check_draw(self, graph, nodes, layer=layer, step=step)
+        return self._draw(graph, excluded_positions(graph, exclude_edges), nodes, layer=layer, step=step)
+
+    def sample(self, graph: Graph, seeds: Tensor, *, step: int = 0, exclude_edges: Tensor | None = None) -> MiniBatch:
+        """Sample the batch of some seeds. Arguments and errors as for `Sampler.sample`.
+
+        The excluded edges are looked up and sorted once for all layers.
+        """
+        if type(self).draw is not ExcludingSampler.draw:  # a subclass defines its own
+            return super().sample(graph, seeds, step=step, exclude_edges=exclude_edges)
+        check_graph(graph)
+        draw = partial(self._draw, graph, excluded_positions(graph, exclude_edges))
+        return sample_layers(self, graph, seeds, step=step, draw=draw)
+
+
+Fanout = int | Mapping[int, int]
+
+MAX_LAYERS = 1000
+
+_MAX_FANOUT = 2**62
+
+
+def checked_fanouts(fanouts: Any) -> tuple[Fanout, ...]:
+    """Return the fanouts of a sampler as a tuple of integers and mappings of integers.
+
+    Args:
+        fanouts: one per layer, input layer first: an integer or a mapping from edge type to integer; -1: all.
+
+    Raises:
+        TypeError: a fanout that is neither an integer nor a mapping of integers.
+        ValueError: no fanouts, or a fanout that is neither positive nor -1 (nor 0 in a mapping).
+    """
+    checked = _as_fanouts(fanouts)
+    if not 1 <= len(checked) <= MAX_LAYERS or not all(map(_is_valid, checked)):
+        raise ValueError(
+            f"fanouts are {list(checked[:9])}; pass one per layer (1 to {MAX_LAYERS} layers), each at least "
+            f"1 (and at most {_MAX_FANOUT}), or -1 for all; 0 only for a type in a mapping, which must not be empty"
+        )
+    return checked
+
+
+def _limits(fanout: Fanout) -> Iterable[int]:
+    return [fanout] if isinstance(fanout, int) else fanout.values()
+
+
+def _is_valid(fanout: Fanout) -> bool:
+    least = 1 if isinstance(fanout, int) else 0
+    limits = _limits(fanout)
+    return bool(limits) and all(limit == -1 or least <= limit <= _MAX_FANOUT for limit in limits)
+
+
+def _type_names(fanouts: Any) -> str:
+    """List the types of the fanouts, which their values don't show: 10.0 may be a float or a tensor."""
+    values = fanouts if isinstance(fanouts, list | tuple) else [fanouts]
+    return ", ".join(dict.fromkeys(type(value).__name__ for value in values))
+
+
+def _as_fanouts(fanouts: Any) -> tuple[Fanout, ...]:
+    try:
+        if isinstance(fanouts, str | Mapping):
+            raise TypeError
+        return tuple(_as_fanout(fanout) for fanout in fanouts)
+    except TypeError:
+        raise TypeError(
+            f"fanouts are {fanouts!r} ({_type_names(fanouts)}); pass a list of integers, input layer first: [10, 25], "
+            "or -1 for all neighbours; a mapping {edge type: fanout} in place of an integer draws per type"
+        ) from None
+
+
+def _as_fanout(fanout: Any) -> Fanout:
+    if isinstance(fanout, Mapping):
+        return {_as_integer(kind): _as_integer(limit) for kind, limit in fanout.items()}
+    return _as_integer(fanout)
+
+
+def _as_integer(value: Any) -> int:
+    if isinstance(value, bool):
+        raise TypeError
+    return operator.index(value)

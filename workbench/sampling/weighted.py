@@ -10,16 +10,11 @@ from torch import Tensor
 
 from workbench.core.graph import Graph
 from workbench.core.variates import Variates
+from workbench.kernels.hash import hash_index, hash_index_torch
 from workbench.kernels.jit import compiled
+from workbench.kernels.normal import mixed_exponential, mixed_exponential_torch, mixed_normal, mixed_normal_torch
 from workbench.kernels.threads import parallel_rows
-from workbench.sampling.candidates import Candidates, drawn_offsets, expand_rows
-from workbench.sampling.race import (
-    MIN_ROWS,
-    draw_earliest,
-    draw_earliest_torch,
-    edge_arrays,
-    edge_positions,
-)
+from workbench.sampling.candidates import Candidates, drawn_offsets, draws_with_replacement, expand_rows, row_offsets
 from workbench.sampling.sampler import Drawn
 
 
@@ -104,3 +99,230 @@ def _raise_invalid_weight(weights: Tensor, position: int) -> None:
         f"edge_weight is {weights[position].item()} at CSR position {position}; "
         "weights of a weighted sampler must be finite and non-negative"
     )
+
+
+MIN_ROWS = 256  # per thread: a row costs its in-degree, not its fanout
+
+
+def draw_earliest(
+    rows: Candidates, weights: Tensor | None, fanout: int | Tensor, replace: bool, indptr: Tensor, variates: Variates
+) -> Tensor:
+    """Draw the earliest edges of each row, in order of arrival.
+
+    Args:
+        rows: the candidates.
+        weights: float32 or float64 [num_edges], valid: an edge arrives at time Exp(1) / weight, never if that is 0;
+            None: at the time of its normal variate. Rows drawn completely then keep the order of the CSR.
+        fanout: edges to draw, for all rows or int64 [n]; -1: all.
+        replace: every draw of a row is a separate race.
+        indptr: int64 [n + 1], offsets of the drawn rows (`candidates.drawn_offsets`).
+        variates: the random variates.
+
+    Returns:
+        int64 [indptr[-1]], CSR positions.
+    """
+    replaced = draws_with_replacement(len(rows.nodes), fanout, replace)
+    slots = torch.empty(int(indptr[-1]), dtype=torch.int64)
+    edges = (*edge_arrays(rows, weights), _offsets(rows).numpy())
+    streams = (*variates, rows.nodes.numpy(), replaced.numpy())
+    out = (indptr.numpy(), slots.numpy())
+    parallel_rows(lambda lo, hi: _race_rows(lo, hi, edges, streams, *out), len(rows.nodes), MIN_ROWS)
+    return edge_positions(rows, slots)
+
+
+def edge_arrays(rows: Candidates, weights: Tensor | None) -> tuple[np.ndarray, ...]:
+    """Return starts and ends of the rows, excluded slots and where those of each row begin, and weights by slot."""
+    first = rows.first_excluded if len(rows.excluded) else torch.zeros_like(rows.starts)
+    if weights is None:
+        weights = torch.empty(0)
+    elif rows.positions is not None:
+        weights = weights[rows.positions]
+    tensors = (rows.starts, rows.starts + rows.lengths, rows.excluded, first, weights)
+    return tuple(tensor.numpy() for tensor in tensors)
+
+
+def edge_positions(rows: Candidates, slots: Tensor) -> Tensor:
+    """Convert slots, which count through `rows.positions`, to CSR positions."""
+    return slots if rows.positions is None else rows.positions[slots]
+
+
+def _offsets(rows: Candidates) -> Tensor:
+    """Return the offsets of all candidates in the rows of their nodes; empty if a row is consecutive in the CSR."""
+    if rows.positions is None or rows.origins is None:
+        return torch.empty(0, dtype=torch.int64)
+    return rows.positions - rows.origins.repeat_interleave(rows.lengths)
+
+
+@compiled
+def _find_drawable(start, end, skip, excluded, weights, slots):
+    """Write the candidates that are neither excluded nor of weight 0 to `slots`, and return their number.
+
+    `skip` is the index of the row's first excluded edge.
+    """
+    count = 0
+    for slot in range(start, end):
+        if skip < len(excluded) and excluded[skip] == slot:
+            skip += 1
+        elif len(weights) == 0 or weights[slot] > 0:
+            slots[count] = slot
+            count += 1
+    return count
+
+
+@compiled
+def _race_rows(lo, hi, edges, streams, indptr, drawn):
+    """Draw rows [lo, hi). Arrival times are computed apart from their comparison, so that the loop is vectorized."""
+    starts, ends, excluded, first_excluded, weights, offsets = edges
+    key, next_key, cosine, sine, nodes, replaced = streams
+    longest = 0
+    for i in range(lo, hi):
+        longest = max(longest, ends[i] - starts[i])
+    slots, index = np.empty(longest, np.int64), np.empty(longest, np.int64)
+    times, earliest = np.empty(longest), np.empty(longest)
+    for i in range(lo, hi):
+        first, count = indptr[i], indptr[i + 1] - indptr[i]
+        if count == 0:
+            continue
+        num = _find_drawable(starts[i], ends[i], first_excluded[i], excluded, weights, slots)
+        if len(weights) == 0 and count == num and not replaced[i]:
+            for j in range(num):
+                drawn[first + j] = slots[j]
+            continue
+        for j in range(num):
+            index[j] = offsets[slots[j]] if len(offsets) else slots[j] - starts[i]
+        keys = np.int64(hash_index(key, nodes[i])), np.int64(hash_index(next_key, nodes[i]))
+        if replaced[i]:
+            for j in range(count):
+                _race_once(keys, cosine, sine, index, j, slots, weights, num, times)
+                drawn[first + j] = slots[_argmin(times, num)]
+        else:
+            _race(keys, cosine, sine, index, slots, weights, num, times)
+            filled = 0
+            for j in range(num):
+                if filled < count or times[j] < earliest[count - 1]:
+                    filled = insert_arrival(times[j], slots[j], earliest[:count], drawn[first : first + count], filled)
+
+
+@compiled
+def _race(keys, cosine, sine, index, slots, weights, num, times):
+    """Compute the arrival times of `num` edges of a row."""
+    if len(weights) == 0:
+        for j in range(num):
+            times[j] = mixed_normal(keys[0], keys[1], cosine, sine, index[j])
+    else:
+        for j in range(num):
+            times[j] = mixed_exponential(keys[0], keys[1], cosine, sine, index[j]) / weights[slots[j]]
+
+
+@compiled
+def _race_once(keys, cosine, sine, index, draw, slots, weights, num, times):
+    """Compute the arrival times of `num` edges of a row in the race of one draw with replacement."""
+    for j in range(num):
+        edge_key, next_key = np.int64(hash_index(keys[0], index[j])), np.int64(hash_index(keys[1], index[j]))
+        if len(weights) == 0:
+            times[j] = mixed_normal(edge_key, next_key, cosine, sine, draw)
+        else:
+            times[j] = mixed_exponential(edge_key, next_key, cosine, sine, draw) / weights[slots[j]]
+
+
+@compiled
+def _argmin(times, num):
+    best = 0
+    for j in range(1, num):
+        best = j if times[j] < times[best] else best
+    return best
+
+
+@compiled
+def insert_arrival(time, position, times, positions, filled):
+    """Insert an arrival into the sorted list of the earliest ones; ties are broken by position."""
+    slot = min(filled, len(times) - 1)
+    if filled == len(times) and times[slot] <= time:
+        return filled
+    while slot > 0 and times[slot - 1] > time:
+        times[slot] = times[slot - 1]
+        positions[slot] = positions[slot - 1]
+        slot -= 1
+    times[slot] = time
+    positions[slot] = position
+    return min(filled + 1, len(times))
+
+
+def draw_earliest_torch(
+    rows: Candidates, weights: Tensor | None, fanout: int | Tensor, replace: bool, indptr: Tensor, variates: Variates
+) -> Tensor:
+    """Draw as `draw_earliest` does, in plain torch for any device; the oracle of the compiled kernel."""
+    replaced = draws_with_replacement(len(rows.nodes), fanout, replace).to(indptr.device)
+    row, position = expand_rows(rows)
+    weight = None if weights is None else weights[position].to(torch.float64)
+    kept = ~torch.isin(position, rows.excluded)
+    kept = kept if weight is None else kept & (weight > 0)
+    row, position, weight = row[kept], position[kept], None if weight is None else weight[kept]
+    counts = indptr.diff()
+    offsets = position - (rows.starts if rows.origins is None else rows.origins)[row]
+    key, next_key = (hash_index_torch(key, rows.nodes)[row] for key in variates[:2])
+    drawn = torch.empty(int(indptr[-1]), dtype=torch.int64, device=row.device)
+    one_race = (~replaced).repeat_interleave(counts)
+    times = _arrival_torch(key, next_key, variates, offsets, weight)
+    if weight is None:  # a row drawn completely keeps its order
+        times = torch.where((counts == rows.degrees)[row], offsets.to(torch.float64), times)
+    drawn[one_race] = position[earliest_torch(times, row, counts * ~replaced)]
+    key, next_key = hash_index_torch(key, offsets), hash_index_torch(next_key, offsets)
+    for j in range(int((counts * replaced).max()) if len(counts) else 0):  # a race per draw
+        times = _arrival_torch(key, next_key, variates, torch.full_like(key, j), weight)
+        racing = replaced & (counts > j)
+        drawn[indptr[:-1][racing] + j] = position[earliest_torch(times, row, racing.to(torch.int64))]
+    return drawn
+
+
+def _arrival_torch(key: Tensor, next_key: Tensor, variates: Variates, index: Tensor, weight: Tensor | None) -> Tensor:
+    mixture = (key, next_key, variates.cosine, variates.sine, index)
+    return mixed_normal_torch(*mixture) if weight is None else mixed_exponential_torch(*mixture) / weight
+
+
+def earliest_torch(times: Tensor, row: Tensor, limit: Tensor) -> Tensor:
+    """Return the indices of each row's `limit[row]` smallest times, sorted by row and time.
+
+    Args:
+        times: floating point [n].
+        row: int64 [n], the row of every time.
+        limit: int64 [num_rows].
+
+    Returns:
+        int64 [sum of the smaller of limit and length of each row].
+    """
+    order = torch.argsort(times, stable=True)
+    order = order[torch.argsort(row[order], stable=True)]
+    starts = row_offsets(torch.bincount(row, minlength=len(limit)))
+    rank = torch.arange(len(order), device=row.device) - starts[row[order]]
+    return order[rank < limit[row[order]]]
+
+
+def draw_smallest(graph: Graph, rows: Candidates, fanout: int | Tensor, *, replace: bool, variates: Variates) -> Drawn:
+    """Draw each row's edges with equal probability.
+
+    Args:
+        graph: the graph to sample from.
+        rows: the candidates.
+        fanout: edges to draw, in order of their variates, for all rows or int64 [n]; a row with no more candidates
+            keeps them all, in CSR order; -1: all.
+        replace: draw `fanout` edges independently, with replacement: each time the edge of the smallest variate.
+        variates: the random variates.
+
+    Returns:
+        The drawn rows, with positions.
+    """
+    if graph.indices.device.type != "cpu":
+        return draw_smallest_torch(graph, rows, fanout, replace=replace, variates=variates)
+    indptr = drawn_offsets(rows.degrees, fanout, replace)
+    positions = draw_earliest(rows, None, fanout, replace, indptr, variates)
+    return Drawn(indptr, graph.indices[positions], positions)
+
+
+def draw_smallest_torch(
+    graph: Graph, rows: Candidates, fanout: int | Tensor, *, replace: bool, variates: Variates
+) -> Drawn:
+    """Draw as `draw_smallest` does, in plain torch for any device; the oracle of the compiled kernel."""
+    indptr = drawn_offsets(rows.degrees, fanout, replace)
+    positions = draw_earliest_torch(rows, None, fanout, replace, indptr, variates)
+    return Drawn(indptr, graph.indices[positions], positions)

@@ -16,8 +16,18 @@ from workbench.tracking.artifacts import write_artifacts
 from workbench.tracking.locks import lock_with_timeout, point_lock
 from workbench.tracking.mlflow_fields import plain_rows
 from workbench.tracking.preflight import reporting
-from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING, Point, Row, Run
-from workbench.tracking.record_checks import check_point, check_summary, parse_run
+from workbench.tracking.record import (
+    FAILED,
+    FINISHED,
+    KILLED,
+    RUNNING,
+    Point,
+    Row,
+    Run,
+    check_point,
+    check_summary,
+    parse_run,
+)
 from workbench.tracking.store import NOTHING, Artifacts, StoreError
 
 _SCHEMA = 1

@@ -15,8 +15,7 @@ import yaml
 
 from workbench.core.errors import CorruptFileError
 from workbench.error_text import text_of
-from workbench.tracking.record import FINISHED, Run
-from workbench.tracking.record_checks import check_run
+from workbench.tracking.record import FINISHED, Run, check_run
 from workbench.tracking.tags import ERROR, dataset_of, point_of
 
 CONFIG, ROWS = "config.yaml", "rows.json"

@@ -4,44 +4,62 @@ Rows and configuration are artifacts, from which they are read back; parameters 
 """
 
 import json
+import logging
 import os
 import sqlite3
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from contextlib import AbstractContextManager
+import warnings
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import yaml
-
-from workbench.files import digest
-from workbench.paths import cache_folder
-from workbench.tracking.artifacts import in_a_folder, write_artifacts
-from workbench.tracking.connection import Connection, quiet
-from workbench.tracking.durations import Durations
-from workbench.tracking.locks import lock_with_timeout, point_lock
-from workbench.tracking.mlflow_defaults import unset_defaults
-from workbench.tracking.mlflow_experiments import create_experiment, find_experiment
-from workbench.tracking.mlflow_fields import batches, milliseconds, parameters, plain_rows, shorten
-from workbench.tracking.mlflow_metrics import metrics, row_parameters
-from workbench.tracking.mlflow_reader import CONFIG, ROWS, local_folder, read_runs
-from workbench.tracking.preflight import reporting, unreachable
-from workbench.tracking.process_identity import HOST, host, is_dead, this_process
-from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING, DatasetInfo, Point, Row, Run
-from workbench.tracking.record_checks import check_point, check_summary
-from workbench.tracking.searching import search_runs
-from workbench.tracking.store import NOTHING, Artifacts
-from workbench.tracking.tags import ERROR, POINT, SUMMARY, TAG_LENGTH, summary_tags, tags_of
-from workbench.tracking.uri import database_file, database_uri
-
-os.environ.update(unset_defaults())  # before the import
-
 from mlflow import MlflowClient, entities
 from mlflow.artifacts import download_artifacts
 from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
+from workbench.files import digest
+from workbench.paths import cache_folder
+from workbench.tracking.artifacts import in_a_folder, write_artifacts
+from workbench.tracking.database import check_readable, check_writable, create_database, identity, is_new
+from workbench.tracking.durations import Durations
+from workbench.tracking.locks import lock_with_timeout, point_lock
+from workbench.tracking.mlflow_defaults import unset_defaults
+from workbench.tracking.mlflow_fields import (
+    batches,
+    metrics,
+    milliseconds,
+    parameters,
+    plain_rows,
+    row_parameters,
+    shorten,
+)
+from workbench.tracking.mlflow_reader import CONFIG, ROWS, local_folder, read_runs
+from workbench.tracking.preflight import check_files, reporting, unreachable
+from workbench.tracking.process_identity import HOST, host, is_dead, this_process
+from workbench.tracking.record import (
+    FAILED,
+    FINISHED,
+    KILLED,
+    RUNNING,
+    DatasetInfo,
+    Point,
+    Row,
+    Run,
+    check_point,
+    check_summary,
+)
+from workbench.tracking.store import NOTHING, Artifacts, StoreError
+from workbench.tracking.tags import ERROR, POINT, SUMMARY, TAG_LENGTH, quoted, summary_tags, tags_of
+from workbench.tracking.uri import database_file, database_uri, shown_uri
+
+os.environ.update(unset_defaults())  # before the import
+
 _MAX_METRICS, _MAX_PARAMS = 1000, 100  # the API's limits per call
+
 _DIGEST_LENGTH = 12  # for a narrow column of the UI; a tag has the whole fingerprint
 
 _reports = reporting((MlflowException, SQLAlchemyError, sqlite3.Error, OSError), unreachable)
@@ -257,3 +275,182 @@ def _input(dataset: DatasetInfo) -> entities.DatasetInput:
     profile, digits = {"num_nodes": dataset.num_nodes, "num_edges": dataset.num_edges}, dataset.fingerprint
     logged = entities.Dataset(dataset.name, digits[:_DIGEST_LENGTH], "local", dataset.source, None, json.dumps(profile))
     return entities.DatasetInput(logged, [entities.InputTag("mlflow.data.context", "training")])
+
+
+_CREATION_SECONDS = 50.0  # another process may be creating the database, which takes seconds
+
+
+class Connection:
+    """Creates and opens the store of a URI on first use.
+
+    Args:
+        uri: URI of the store.
+        locks: folder of the store's locks.
+        connect: opens a client for a URI.
+        build: creates a complete database in a file.
+        disconnect: closes a client's open connections; the client reopens them when it is used again.
+    """
+
+    def __init__(
+        self,
+        uri: str,
+        locks: Path,
+        *,
+        connect: Callable[[str], Any],
+        build: Callable[[Path], None],
+        disconnect: Callable[[Any], None],
+    ) -> None:
+        self._uri, self._database, self._lock = uri, database_file(uri), locks / "database"
+        self._connect, self._build, self._disconnect = connect, build, disconnect
+        self._opened: tuple[Any, Any] | None = None
+
+    def exists(self) -> bool:
+        """Return False for a database that has not been created yet."""
+        return self._opened is not None or self._database is None or not is_new(self._database)
+
+    def check_writable(self) -> None:
+        """Check an SQLite database before MLflow opens it, because MLflow's errors are less clear.
+
+        Raises:
+            StoreError: if the database is damaged, locked or not writable.
+        """
+        if self._database is not None:
+            check_writable(self._database)
+
+    def client(self) -> Any:
+        """Return the client, creating the database if it does not exist.
+
+        Raises:
+            StoreError: if the database is damaged, or was deleted or replaced since it was opened.
+        """
+        if self._opened is None:
+            self._opened = self._open()
+        self.check_same()
+        return self._opened[0]
+
+    def check_same(self) -> None:
+        """Check that the database was not deleted or replaced, since writes to a deleted file are lost silently.
+
+        Raises:
+            StoreError: if it was.
+        """
+        if self._opened is None or self._database is None or identity(self._database) == self._opened[1]:
+            return
+        self._disconnect(self._opened[0])
+        self._opened = None
+        raise StoreError(f"{self._database} was deleted or replaced while it was in use; restore it, or start again")
+
+    def _open(self) -> tuple[Any, Any]:
+        if self._database is None:
+            return self._connect(self._uri), None
+        if is_new(self._database):
+            with lock_with_timeout(self._lock, _CREATION_SECONDS):
+                if is_new(self._database):
+                    create_database(self._database, self._build)
+        check_readable(self._database)
+        client = self._connect(self._uri)
+        self._disconnect(client)  # MLflow caches connections per URI, possibly to a file deleted since
+        return client, identity(self._database)
+
+
+@contextmanager
+def quiet() -> Iterator[None]:
+    """Suppress messages of MLflow and urllib3 while a store is opened; a StoreError reports what matters."""
+    logging.getLogger("mlflow.store.db.utils").setLevel(logging.CRITICAL)
+    logging.getLogger("urllib3.connectionpool").setLevel(logging.ERROR)  # otherwise it warns of every retry
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", "The ``noload`` loader strategy")  # MLflow's models under SQLAlchemy 2.1
+        yield
+
+
+def find_experiment(client: Any, location: str, paper: str) -> str | None:
+    """Return the id of a paper's experiment, or None if it does not exist.
+
+    Args:
+        client: MLflow client.
+        location: URI of the store.
+        paper: name of the experiment.
+
+    Raises:
+        StoreError: if the experiment was deleted, or its artifacts can't be accessed from this machine.
+    """
+    experiment = client.get_experiment_by_name(paper)
+    if experiment is None:
+        return None
+    if experiment.lifecycle_stage != "active":
+        restore = f"mlflow experiments restore --experiment-id {experiment.experiment_id}"
+        raise StoreError(
+            f"{shown_uri(location)}: experiment {paper!r} was deleted; restore it with `{restore}`, or delete it "
+            "permanently with `mlflow gc`"
+        )
+    check_files(location, paper, experiment.artifact_location)
+    return experiment.experiment_id
+
+
+def create_experiment(client: Any, location: str, paper: str, files: str | None, title: str = "") -> str:
+    """Create a paper's experiment and return its id; another process may be creating it concurrently.
+
+    Args:
+        client: MLflow client.
+        location: URI of the store.
+        paper: name of the experiment.
+        files: URI of the artifact folder; None lets the server choose it.
+        title: the paper as people cite it, for the description.
+
+    Raises:
+        StoreError: if the experiment was deleted, or its artifacts can't be accessed from this machine.
+    """
+    try:
+        return client.create_experiment(paper, artifact_location=files, tags=_about(paper, title))
+    except Exception as error:
+        if getattr(error, "error_code", None) != "RESOURCE_ALREADY_EXISTS":
+            raise
+        experiment_id = find_experiment(client, location, paper)
+        if experiment_id is None:
+            raise
+        return experiment_id
+
+
+def _about(paper: str, title: str) -> dict[str, str]:
+    """A description, and the kind that makes MLflow open its pages for models instead of those for language models."""
+    return {
+        "mlflow.note.content": f"**{title or paper}**, reproduced: one run per grid point, and one per figure with its "
+        f'plot, table and verdicts. `tags.sweep = "{paper}/fig11"` selects the points of a figure; `make ui` prints a '
+        "link for each. Parameters are the configuration, the file rows.json has the results, metrics mirror them.",
+        "mlflow.experimentKind": "custom_model_development",
+    }
+
+
+PAGE = 1000
+"""The API's maximum of runs per response."""
+
+
+def search_runs(
+    client: Any, location: str, paper: str | None, *, status: str | None = None, **tags: str | None
+) -> list[Any]:
+    """Return the runs that have these tags, oldest first.
+
+    Args:
+        client: MLflow client.
+        location: URI of the store.
+        paper: name of the experiment to search; None for all experiments.
+        status: status of the runs; None for any status.
+        tags: values by name; None for any value.
+    """
+    if paper is None:
+        experiments = [experiment.experiment_id for experiment in client.search_experiments()]
+    else:
+        experiments = list(filter(None, [find_experiment(client, location, paper)]))
+    terms = [f"tags.`{name}` = {quoted(value)}" for name, value in tags.items() if value is not None]
+    terms += [f"attributes.status = '{status}'"] if status else []
+    return list(_pages(client, experiments, " and ".join(terms))) if experiments else []
+
+
+def _pages(client: Any, experiments: list[str], terms: str) -> Iterator[Any]:
+    order, token = ["attributes.start_time ASC"], None
+    while True:
+        page = client.search_runs(experiments, terms, max_results=PAGE, order_by=order, page_token=token)
+        yield from page
+        token = page.token
+        if not token:
+            return

@@ -13,13 +13,12 @@ from workbench.core.minibatch import MiniBatch
 from workbench.features.learned_rows import LearnedRows
 from workbench.features.sources import as_store, check_covers
 from workbench.links.edge_batch import EdgeBatch
-from workbench.links.false_negatives import false_negatives
-from workbench.nn.decoder import Decoder
+from workbench.links.negatives import false_negatives
+from workbench.nn.decoders import Decoder
 from workbench.nn.losses import check_loss
 from workbench.nn.pair_losses import softmax_pair_loss
-from workbench.nn.pair_scores import pair_scores
+from workbench.nn.pair_scores import can_fuse, pair_scores, softmax_of_pairs
 from workbench.nn.signature import Forward
-from workbench.nn.softmax_products import can_fuse, softmax_of_pairs
 from workbench.training.accumulate import Phase, accumulate, unmeasured
 from workbench.training.arguments import as_batches, check_halo, check_optimizer
 

@@ -12,7 +12,7 @@ from torch import Tensor
 
 from workbench.kernels.score_counts import count_scores
 from workbench.links.knowledge_graph import KnowledgeGraph
-from workbench.nn.decoder import Decoder
+from workbench.nn.decoders import Decoder
 from workbench.training.row_parts import RowRanges
 from workbench.training.triple_scores import CandidateRows, Index, TripleScores
 

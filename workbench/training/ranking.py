@@ -11,7 +11,7 @@ from workbench.core.errors import check_at_least, check_choice, check_ids, check
 from workbench.core.graph import Graph
 from workbench.links.knowledge_graph import KnowledgeGraph
 from workbench.links.negatives import sample_negatives
-from workbench.nn.decoder import ENDS, Decoder
+from workbench.nn.decoders import ENDS, Decoder
 from workbench.training.evaluate import full_neighbour_logits
 from workbench.training.rank_counts import Ranking, rank_among
 from workbench.training.row_parts import as_parts

@@ -20,7 +20,7 @@ from workbench.memory.planning.search import smallest_fitting
 from workbench.memory.traced.sub_batches import work
 from workbench.memory.training_setup import TrainingSetup
 from workbench.partition.batch.partitioner import Partitioner, PreparedPartition
-from workbench.training.lazy_parts import BatchFormat, MicroBatches
+from workbench.training.adapters import BatchFormat, MicroBatches
 
 _CONFIDENCE = 0.95
 _MORE_WORK = 1.1

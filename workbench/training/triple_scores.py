@@ -11,8 +11,7 @@ from typing import TypeVar
 import torch
 from torch import Tensor, nn
 
-from workbench.nn.decoder import Decoder
-from workbench.nn.decoders import TransE
+from workbench.nn.decoders import Decoder, TransE
 
 M = TypeVar("M", bound=nn.Module)
 Index = Tensor | tuple[Tensor, ...]

@@ -7,6 +7,8 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
+from workbench.cooperative.sampling import cooperative_batches, independent_batches
+from workbench.cooperative.work import cooperative_work
 from workbench.core.dataset import Dataset
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
@@ -16,8 +18,6 @@ from workbench.core.variates import Smoothed
 from workbench.kernels.id_index import IdIndex
 from workbench.partition.graph import partition_graph
 from workbench.sampling.candidates import candidates, expand_rows
-from workbench.sampling.cooperative import cooperative_batches, independent_batches
-from workbench.sampling.cooperative_work import cooperative_work
 from workbench.sampling.labor import LaborSampler
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.sampling.random_walk import RandomWalkSampler

@@ -8,8 +8,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 from workbench.core.dataset import Dataset
-from workbench.nn.graph_models import relation_options
-from workbench.nn.model import build_model
+from workbench.nn.model import build_model, relation_options
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.training.epoch import epoch_steps, train_epochs
 from workbench.training.evaluate import split_accuracies

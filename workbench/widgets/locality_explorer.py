@@ -9,10 +9,9 @@ from torch import Tensor
 
 from workbench.core.dataset import Dataset
 from workbench.core.errors import check_at_least
+from workbench.placement.access_probability import inclusion_probability
+from workbench.placement.locality import LocalitySampler, locality_factors
 from workbench.sampling.batches import EpochOrder
-from workbench.sampling.inclusion import inclusion_probability
-from workbench.sampling.locality import LocalitySampler
-from workbench.sampling.locality_factors import locality_factors
 from workbench.widgets.explore import explore
 
 if TYPE_CHECKING:

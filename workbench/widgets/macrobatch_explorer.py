@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 from workbench.core.dataset import Dataset
 from workbench.core.errors import check_at_least
 from workbench.core.units import format_bytes
-from workbench.features.macrobatch_bytes import macrobatch_bytes
-from workbench.features.macrobatch_counts import MacrobatchCounts, count_macrobatches
+from workbench.macrobatch.cost_model import macrobatch_bytes
+from workbench.macrobatch.counts import MacrobatchCounts, count_macrobatches
 from workbench.partition.graph import partition_graph
 from workbench.sampling.batches import EpochOrder
 from workbench.sampling.neighbor import NeighborSampler

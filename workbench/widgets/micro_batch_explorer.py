@@ -9,8 +9,7 @@ from torch.nn.functional import cross_entropy
 
 from workbench.core.dataset import Dataset
 from workbench.core.minibatch import MiniBatch
-from workbench.nn.graph_models import relation_options
-from workbench.nn.model import build_model
+from workbench.nn.model import build_model, relation_options
 from workbench.partition.batch import partition_batch
 from workbench.partition.graph import partition_graph
 from workbench.partition.redundancy import redundancy

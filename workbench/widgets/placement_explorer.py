@@ -8,9 +8,9 @@ from torch import Tensor
 
 from workbench.core.dataset import Dataset
 from workbench.core.errors import check_choice
+from workbench.placement.access_probability import inclusion_probability
 from workbench.placement.place import place_rows
 from workbench.placement.placement import Placement
-from workbench.sampling.inclusion import inclusion_probability
 from workbench.widgets.explore import explore
 
 if TYPE_CHECKING:

@@ -16,8 +16,7 @@ from workbench.core.units import format_bytes
 from workbench.memory.backend import Backend
 from workbench.memory.optimizer import OPTIMIZERS
 from workbench.memory.plan import Plan, plan_micro_batches
-from workbench.nn.graph_models import models_for, relation_options
-from workbench.nn.model import build_model
+from workbench.nn.model import build_model, models_for, relation_options
 from workbench.partition.batch import partition_choices
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.widgets.explore import explore

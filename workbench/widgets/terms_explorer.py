@@ -12,10 +12,9 @@ from workbench.core.minibatch import MiniBatch
 from workbench.memory.betty import betty_terms
 from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.estimator import estimate_memory
-from workbench.meter.device_memory import free_bytes
+from workbench.meter.limit import free_bytes
 from workbench.nn.gnn import GNN
-from workbench.nn.graph_models import models_for, relation_options
-from workbench.nn.model import build_model
+from workbench.nn.model import build_model, models_for, relation_options
 from workbench.partition.batch import partition_batch
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.training.profile import profile_epoch

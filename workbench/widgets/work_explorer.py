@@ -5,13 +5,13 @@ from functools import partial
 from math import log10
 from typing import TYPE_CHECKING, Any
 
+from workbench.cooperative.work import Work, measure_work
 from workbench.core.dataset import Dataset
 from workbench.core.units import format_bytes
 from workbench.sampling.labor import LaborSampler
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.sampling.random_walk import RandomWalkSampler
 from workbench.sampling.sampler import Sampler
-from workbench.sampling.work import Work, measure_work
 from workbench.widgets.explore import explore
 
 if TYPE_CHECKING:

@@ -11,7 +11,7 @@ from tests.memory.traced.test_sub_batches import skewed_batch
 from workbench.core.minibatch import MiniBatch
 from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.traced.fit import TracedEstimator
-from workbench.training.epoch_memory import EpochMemory, meter_epoch
+from workbench.training.profile import EpochMemory, meter_epoch
 from workbench.training.step import train_step
 
 NODES = 6_000

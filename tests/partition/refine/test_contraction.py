@@ -15,9 +15,8 @@ from tests.partition.refine.oracles import (
 from tests.strategies import minibatches
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
-from workbench.partition.refine.computation_graph import computation_graph
-from workbench.partition.refine.contraction import ContractedGraph, contract
-from workbench.partition.refine.part_nodes import count_bytes
+from workbench.partition.refine.computation_graph import ContractedGraph, computation_graph, contract
+from workbench.partition.refine.pin_counts import count_bytes
 
 
 def contracted(mb: MiniBatch) -> ContractedGraph:

@@ -13,8 +13,7 @@ from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
 from workbench.partition import refine
 from workbench.partition.refine import OBJECTIVES, refine_parts
-from workbench.partition.refine.computation_graph import computation_graph
-from workbench.partition.refine.contraction import ContractedGraph, contract
+from workbench.partition.refine.computation_graph import ContractedGraph, computation_graph, contract
 from workbench.partition.refine.fm import _bytes_added, _bytes_freed, fm_pass
 from workbench.partition.refine.pin_counts import PinCounts, count_pins
 

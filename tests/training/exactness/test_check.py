@@ -13,7 +13,7 @@ from tests.strategies import random_graph, random_minibatch
 from tests.training.exactness.models import BATCH, Centred, Two, X
 from tests.training.toys import toy_batch
 from workbench.core.block import Block
-from workbench.interop.pyg_forms import has_one_sample_per_node
+from workbench.interop.pyg import has_one_sample_per_node
 from workbench.nn.gcn import GCNLayer
 from workbench.training.exactness.small_batch import (
     APART,

@@ -9,7 +9,7 @@ from workbench.memory.sizes import BlockSizes
 
 
 class FakeSharedRows:
-    """The simulated arrays that `workbench.core.shared_rows.SharedRows` derives for blocks of one CSR.
+    """The simulated arrays that `workbench.core.block.SharedRows` derives for blocks of one CSR.
 
     A block that shares rows with no other is a group of its own, whose arrays are those of `Block`.
 

@@ -1,4 +1,4 @@
-"""The LSTM aggregator on fake tensors: `workbench.nn.lstm.last_states`, one bucket of equal in-degree at a time."""
+"""The LSTM aggregator on fake tensors: `workbench.nn.sage.last_states`, one bucket of equal in-degree at a time."""
 
 from collections.abc import Sequence
 from functools import cache

@@ -7,7 +7,7 @@ from torch import Tensor
 from workbench.core.errors import check_at_least, check_bytes, check_choice
 from workbench.memory.planning.strategy import STRATEGIES
 from workbench.partition.batch import partition_choices
-from workbench.partition.batch.options import check_method
+from workbench.partition.batch.prepared_batch import check_method
 
 
 def check_options(

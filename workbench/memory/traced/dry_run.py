@@ -16,10 +16,9 @@ from workbench.error_text import line_of, text_of
 from workbench.interop.pyg_parts import rows_not_read
 from workbench.memory.optimizer import OPTIMIZERS
 from workbench.memory.traced.trace import AllocationRecorder, AllocationTrace
-from workbench.memory.traced.trial_labels import class_labels, find_labels, rows_of
 from workbench.meter.training_state import allocated_bytes, parameter_tensors, state_tensors
 from workbench.nn.inputs import Inputs
-from workbench.nn.losses import LossFunction, SeedLoss
+from workbench.nn.losses import LossFunction, SeedLoss, describe, first_tensor
 from workbench.nn.signature import default_forward, model_device
 
 _WINDOW_STRIDE = 7919  # a prime, so that windows of batches of different sizes begin at different rows
@@ -235,3 +234,46 @@ def _copy_model_and_optimizer(
     check_choice("optimizer", str(optimizer), OPTIMIZERS)
     kind, trainable = OPTIMIZERS[str(optimizer)], [p for p in copied.parameters() if p.requires_grad]
     return copied, kind(trainable)  # pyright: ignore[reportCallIssue] (all of these kinds have defaults)
+
+
+def find_labels(seed_loss: Callable[[Any, Tensor], Tensor], out: Any) -> Callable[[Tensor], Tensor]:
+    """Find a kind of labels that a loss function accepts.
+
+    Args:
+        seed_loss: the loss function of an output and labels.
+        out: an output of the model.
+
+    Returns:
+        A function of the output's rows that returns the labels.
+
+    Raises:
+        ValueError: The loss function accepts none.
+    """
+    error: Exception | None = None
+    for labels_for in (class_labels, _values_per_output, _value_per_seed):
+        try:
+            seed_loss(out, labels_for(rows_of(out)))
+            return labels_for
+        except Exception as refused:  # a user's loss function may raise anything
+            error = error or refused
+    reason = "" if error is None else text_of(error)
+    raise ValueError(f"loss_fn accepts neither class labels nor values for an output of {describe(out)}: {reason}")
+
+
+def rows_of(out: Any) -> Tensor:
+    """Return the tensor of an output whose rows are the seeds: the first."""
+    first = first_tensor(out)
+    return torch.empty(0) if first is None else first
+
+
+def class_labels(out: Tensor) -> Tensor:
+    """Return int64 [num_seeds], class 0 for each."""
+    return torch.zeros(out.shape[0], dtype=torch.int64)
+
+
+def _values_per_output(out: Tensor) -> Tensor:
+    return torch.zeros(out.shape, dtype=out.dtype)
+
+
+def _value_per_seed(out: Tensor) -> Tensor:
+    return torch.zeros(out.shape[0], dtype=out.dtype)

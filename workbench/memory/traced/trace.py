@@ -7,9 +7,8 @@ from functools import cached_property
 import numpy as np
 from torch import Tensor, UntypedStorage
 
-from workbench.meter.allocation_tracker import AllocationTracker
+from workbench.meter.allocation_tracker import AllocationTracker, TrackedStorage
 from workbench.meter.storages import ALLOCATION_BYTES, storages_of
-from workbench.meter.tracked_storage import TrackedStorage
 
 Terms = Mapping[str, int]
 

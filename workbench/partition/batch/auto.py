@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from workbench.core.minibatch import MiniBatch
-from workbench.partition.batch.options import POLICIES
+from workbench.partition.batch.prepared_batch import POLICIES
 
 # Wall seconds per edge on two cores, rounded up from the slowest of 32 cases on four real graphs with 4 to 32 parts
 # (experiments/betty/partitioners) and of one with 196,615 seeds.

@@ -10,8 +10,7 @@ from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch.cluster import prepare_cluster
 from workbench.partition.batch.hypergraph import prepare_hypergraph, prepare_hypergraph_deep
 from workbench.partition.batch.metis import prepare_metis
-from workbench.partition.batch.options import POLICIES
-from workbench.partition.batch.prepared_batch import Prepare, PreparedBatch
+from workbench.partition.batch.prepared_batch import POLICIES, Prepare, PreparedBatch
 from workbench.partition.batch.random import prepare_random
 from workbench.partition.batch.range import prepare_range
 from workbench.partition.batch.refined import prepare_hypergraph_refined, prepare_star_refined

@@ -12,9 +12,8 @@ from workbench.core.minibatch import MiniBatch
 from workbench.partition.balance import check_weights
 from workbench.partition.batch.auto import resolve_method
 from workbench.partition.batch.methods import PARTITION_METHODS, partition_choices
-from workbench.partition.batch.options import PartitionOptions, check_method
-from workbench.partition.batch.prepared_batch import Cut, PreparedBatch
-from workbench.partition.refine.part_nodes import count_bytes
+from workbench.partition.batch.prepared_batch import Cut, PartitionOptions, PreparedBatch, check_method
+from workbench.partition.refine.pin_counts import count_bytes
 
 
 @dataclass(frozen=True, eq=False)

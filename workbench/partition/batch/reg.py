@@ -17,8 +17,7 @@ from workbench.kernels.csr import distinct_rows
 from workbench.kernels.jit import compiled
 from workbench.kernels.threads import parallel_rows
 from workbench.kernels.transpose import Transposed, transpose
-from workbench.partition.batch.options import PartitionOptions
-from workbench.partition.batch.prepared_batch import Cut, PreparedBatch, output_rows
+from workbench.partition.batch.prepared_batch import Cut, PartitionOptions, PreparedBatch, output_rows
 from workbench.partition.metis import metis
 
 # 16 bytes are the 64-bit neighbour and weight; METIS's process, which maps them, has a peak of 39 more on ogbn-arxiv

@@ -12,8 +12,7 @@ from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.balance import check_weights
 from workbench.partition.costs import ByteCosts
-from workbench.partition.refine.computation_graph import computation_graph
-from workbench.partition.refine.contraction import ContractedGraph, contract
+from workbench.partition.refine.computation_graph import ContractedGraph, computation_graph, contract
 from workbench.partition.refine.fm import fm_pass
 from workbench.partition.refine.pin_counts import PinCounts, count_pins
 

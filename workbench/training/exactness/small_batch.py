@@ -19,7 +19,7 @@ from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
 from workbench.core.row_prefix import first_rows
 from workbench.interop.carried_dtype import with_carried_dtype
-from workbench.interop.pyg_forms import has_one_sample_per_node
+from workbench.interop.pyg import has_one_sample_per_node
 
 NUM_PARTS = 3
 _MAX_DEGREE = 64

@@ -1,0 +1,251 @@
+"""Cooperative sampling: the ranks' batches together are the batch that one process samples, bit for bit."""
+
+from collections.abc import Sequence
+from functools import partial
+from typing import Any
+
+import pytest
+import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from torch import Tensor
+
+import workbench as wb
+from tests.sampling.test_contract import (
+    BOTH_WAYS,
+    INDEPENDENT,
+    LastNeighbors,
+    assert_same_batch,
+    excluded_edges,
+    graphs,
+    sampler_for,
+)
+from tests.strategies import random_graph
+from tests.training.cooperative import Transport
+from tests.training.cooperative import cooperative_batches as distribute
+from tests.training.toys import relative_difference
+from workbench.core.exchange import run_in_lockstep
+from workbench.core.graph import Graph
+
+GRAPH = random_graph(60, 400, seed=5, edge_weight=torch.float64)
+OWNER = torch.arange(60) * 7 % 5 % 3
+SEEDS = torch.arange(0, 60, 2)
+SAMPLER = wb.NeighborSampler([3, 2])
+
+
+class Walker(LastNeighbors):
+    """Claims to read rows of nodes that it does not draw for."""
+
+    reads_other_rows = True
+
+
+def by_real_ranks(graph: Graph, seeds: Tensor, owner: Tensor, num_ranks: int, **options: Any) -> list[wb.MiniBatch]:
+    """Sample on ranks that have their own rows alone."""
+    parts = [wb.OwnedGraph.of(graph, owner, rank, num_ranks) for rank in range(num_ranks)]
+    return run_in_lockstep([wb.sample_owned(part, seeds, **options) for part in parts])
+
+
+def rows_of(mb: wb.MiniBatch, number: int) -> dict[int, list[tuple[float, ...]]]:
+    """The drawn edges of one layer by destination, in raw ids, in order: source and whatever else an edge has."""
+    block = mb.blocks[number]
+    halo = mb.exchanges[number].halo_ids if mb.exchanges else torch.empty(0, dtype=torch.int64)
+    owned = block.num_src - len(halo)
+    sources = torch.cat([mb.node_ids[:owned], halo])[block.indices.long()]
+    columns = [sources, *(t for t in (block.edge_ids, block.edge_weight, block.edge_type) if t is not None)]
+    edges = list(zip(*(column.tolist() for column in columns), strict=True))
+    starts = block.indptr.tolist()
+    return {node: edges[starts[i] : starts[i + 1]] for i, node in enumerate(mb.node_ids[: block.num_dst].tolist())}
+
+
+def assert_together(batches: Sequence[wb.MiniBatch], whole: wb.MiniBatch, owner: Tensor) -> None:
+    """The owned sets and rows of all ranks, disjoint, are those of the batch; exchanges fill every halo."""
+    for rank, mb in enumerate(batches):
+        mb.validate(num_nodes=len(owner))
+        assert mb.exchanges is not None and mb.step == whole.step
+        assert (owner[mb.node_ids] == rank).all()
+    assert sorted(torch.cat([mb.node_ids for mb in batches]).tolist()) == sorted(whole.node_ids.tolist())
+    for number in range(len(whole.blocks)):
+        together: dict[int, list[tuple[float, ...]]] = {}
+        for mb in batches:
+            together |= rows_of(mb, number)
+        assert sum(mb.blocks[number].num_dst for mb in batches) == len(together)
+        assert together == rows_of(whole, number)
+        assert_filled(batches, number, owner)
+
+
+def assert_filled(batches: Sequence[wb.MiniBatch], number: int, owner: Tensor) -> None:
+    """What every rank sends is what the receiver expects: nodes of the sender, ascending, and none in vain."""
+    for receiver, mb in enumerate(batches):
+        assert mb.exchanges is not None
+        halo = mb.exchanges[number].halo_ids.split(mb.exchanges[number].receive_counts)
+        for sender, ids in enumerate(halo):
+            theirs = batches[sender].exchanges
+            assert theirs is not None
+            sent = theirs[number].send_index.split(theirs[number].send_counts)[receiver]
+            assert torch.equal(batches[sender].node_ids[sent], ids)
+            assert (ids[1:] > ids[:-1]).all() and (owner[ids] == sender).all() and (sender != receiver or not len(ids))
+        block = mb.blocks[number]
+        owned = block.num_src - len(mb.exchanges[number].halo_ids)
+        assert len(block.indices[block.indices >= owned].unique()) == block.num_src - owned
+
+
+@pytest.mark.parametrize("name", [name for name in INDEPENDENT if name not in BOTH_WAYS])
+@settings(max_examples=12)
+@given(graph=graphs(), step=st.integers(-3, 3), num_ranks=st.integers(1, 4), data=st.data())
+def test_the_ranks_together_sample_the_batch(
+    name: str, graph: Graph, step: int, num_ranks: int, data: st.DataObject
+) -> None:
+    exclude = excluded_edges(name, graph, data)
+    sampler = sampler_for(name, graph)
+    options: dict[str, Any] = {"sampler": sampler, "step": step, "exclude_edges": exclude}
+    order = data.draw(st.permutations(range(graph.num_nodes)))
+    seeds = torch.tensor(order[: data.draw(st.integers(0, graph.num_nodes))], dtype=torch.int64)
+    owner = torch.tensor([data.draw(st.integers(0, num_ranks - 1)) for _ in range(graph.num_nodes)])
+    whole = sampler.sample(graph, seeds, step=step, exclude_edges=exclude)
+    batches = by_real_ranks(graph, seeds, owner, num_ranks, **options)
+    assert_together(batches, whole, owner)
+    counted = wb.cooperative_batches(graph, seeds, owner=owner.int(), num_ranks=num_ranks, **options)
+    for ours, theirs in zip(counted, batches, strict=True):
+        assert_same_batch(ours, theirs)
+        assert ours.exchanges is not None and theirs.exchanges is not None
+        assert [e.send_index.tolist() for e in ours.exchanges] == [e.send_index.tolist() for e in theirs.exchanges]
+    if num_ranks == 1:
+        assert_same_batch(batches[0], whole)
+
+
+@pytest.mark.parametrize("kind", ["sage-mean", "gcn", "gat"])
+def test_ranks_compute_the_outputs_and_gradients_of_the_batch(kind: str) -> None:
+    batches = by_real_ranks(GRAPH, SEEDS, OWNER, 3, sampler=SAMPLER, step=4)
+    whole, transport = SAMPLER.sample(GRAPH, SEEDS, step=4), Transport(3)
+    model = wb.build_model(kind, in_dim=6, hidden_dim=8, out_dim=4, dropout=0.5, seed=4).double()
+    x = torch.linspace(-9, 9, 60 * 6, dtype=torch.float64).sin().view(60, 6)
+
+    def outputs(mb: wb.MiniBatch, rows: Tensor, **options: Any) -> Tensor:
+        out = torch.zeros(60, 4, dtype=torch.float64)
+        found = model(mb.blocks, rows[mb.node_ids], node_ids=mb.node_ids, step=mb.step, **options)
+        return out.index_put((mb.seeds,), found)
+
+    def work(rank: int) -> tuple[Tensor, Tensor]:
+        rows, mb = x.clone().requires_grad_(), batches[rank]
+        out = outputs(mb, rows, exchanges=[partial(transport.fill, rank, e) for e in mb.exchanges or ()])
+        (gradient,) = torch.autograd.grad(out.square().sum(), rows)
+        return out.detach(), gradient
+
+    found = transport.run(work)
+    rows = x.clone().requires_grad_()
+    expected = outputs(whole, rows)
+    (gradient,) = torch.autograd.grad(expected.square().sum(), rows)
+    assert relative_difference(sum(out for out, _ in found), expected.detach()) <= 1e-10  # type: ignore[arg-type]
+    assert relative_difference(sum(g for _, g in found), gradient) <= 1e-10  # type: ignore[arg-type]
+
+
+def test_a_distributed_batch_exchanges_the_same_rows() -> None:
+    """An independent implementation: the batch of one process, cut by the owners of its nodes."""
+    ours = wb.cooperative_batches(GRAPH, SEEDS, sampler=SAMPLER, owner=OWNER, num_ranks=3)
+    theirs = distribute(SAMPLER.sample(GRAPH, SEEDS), OWNER, 3)
+    for a, b in zip(ours, theirs, strict=True):
+        assert a.exchanges is not None and b.exchanges is not None
+        for mine, other in zip(a.exchanges, b.exchanges, strict=True):
+            assert mine.send_counts == other.send_counts and mine.receive_counts == other.receive_counts
+            assert sorted(mine.halo_ids.tolist()) == sorted(other.halo_ids.tolist())
+
+
+def test_dependent_batches_and_layer_dependency() -> None:
+    for dependence in (wb.Smoothed(4), wb.Nested(4)):
+        sampler = wb.LaborSampler([3, 2], layer_dependency=True, dependence=dependence, edge_ids=True)
+        for step in (4, 5, 7):
+            options: dict[str, Any] = {"sampler": sampler, "step": step}
+            assert_together(
+                by_real_ranks(GRAPH, SEEDS, OWNER, 3, **options), sampler.sample(GRAPH, SEEDS, step=step), OWNER
+            )
+
+
+def test_ranks_without_seeds_nodes_or_edges() -> None:
+    star = Graph.from_edges([1, 2, 3], [0, 0, 0], num_nodes=6)
+    owner = torch.tensor([0, 0, 1, 3, 0, 1])
+    whole = wb.FullNeighborSampler(2).sample(star, torch.tensor([0, 4]))
+    batches = by_real_ranks(star, torch.tensor([0, 4]), owner, 5, sampler=wb.FullNeighborSampler(2))
+    assert_together(batches, whole, owner)
+    assert [mb.num_seeds for mb in batches] == [2, 0, 0, 0, 0]
+    assert [mb.node_ids.tolist() for mb in batches] == [[0, 4, 1], [2], [], [3], []]
+
+
+def test_independent_ranks_sample_their_own_seeds() -> None:
+    sampler = wb.LaborSampler([3, 2], importance=1)
+    batches = wb.independent_batches(GRAPH, SEEDS, sampler=sampler, owner=OWNER, num_ranks=3, step=2)
+    for rank, mb in enumerate(batches):
+        assert_same_batch(mb, sampler.sample(GRAPH, SEEDS[OWNER[SEEDS] == rank], step=2))
+        assert mb.exchanges is None
+
+
+def test_a_foreign_node_is_refused() -> None:
+    part = wb.OwnedGraph.of(GRAPH, OWNER, 1)
+    node = int((OWNER == 2).nonzero()[0])
+    assert repr(part) == f"OwnedGraph(rank 1 of 3: {int((OWNER == 1).sum())} of 60 nodes, {part.graph.num_edges} edges)"
+    assert part.graph.num_edges == int(GRAPH.in_degrees()[OWNER == 1].sum())
+    with pytest.raises(IndexError, match=rf"nodes contains {node}, which rank 2 owns; rank 1 has the rows of its own"):
+        part.draw(SAMPLER, torch.tensor([int((OWNER == 1).nonzero()[0]), node]), layer=0)
+    with pytest.raises(IndexError, match=r"nodes contains 60; ids must be in \[0, 60\)"):
+        part.draw(SAMPLER, torch.tensor([60]), layer=0)
+    rank = wb.sample_owned(part, SEEDS, sampler=SAMPLER)
+    next(rank)
+    none = torch.empty(0, dtype=torch.int64)
+    with pytest.raises(IndexError, match=rf"the ids that other ranks ask for contains {node}, which rank 2 owns"):
+        rank.send([torch.tensor([node]), none, none])
+
+
+@pytest.mark.parametrize(
+    ("owner", "error", "message"),
+    [
+        (OWNER.float(), TypeError, "owner must be a tensor of torch.int64 or torch.int32, not torch.float32"),
+        (OWNER[:-1], ValueError, r"owner has shape \(59,\); its first dimension must be 60"),
+        (OWNER + 1, ValueError, r"owner contains 3; owners are ranks in \[0, 3\)"),
+        (OWNER - 1, ValueError, r"owner contains -1; owners are ranks in \[0, 3\)"),
+    ],
+)
+def test_invalid_owners_are_refused(owner: Tensor, error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        wb.OwnedGraph.of(GRAPH, owner, 0, 3)
+    for batches in (wb.cooperative_batches, wb.independent_batches):
+        with pytest.raises(error, match=message):
+            batches(GRAPH, SEEDS, sampler=SAMPLER, owner=owner, num_ranks=3)
+
+
+def test_random_walks_have_no_edge_types_so_relational_layers_refuse_them_on_any_number_of_ranks() -> None:
+    """A visited node is no in-neighbour: no edge, and no type, connects it with the seed."""
+    typed = random_graph(60, 400, seed=5, num_edge_types=3)
+    model = wb.build_model("rgcn", in_dim=4, hidden_dim=4, out_dim=2, num_layers=1, num_relations=3)
+    for size in (1, 3):
+        options: dict[str, Any] = {"owner": OWNER % size, "num_ranks": size}
+        sampler = wb.RandomWalkSampler([3], num_walks=4)
+        mb = wb.cooperative_batches(typed, SEEDS, sampler=sampler, **options)[0]
+        assert mb.num_edges and all(block.edge_type is None for block in mb.blocks)
+        with pytest.raises(ValueError, match="the block has no edge types; sample a graph that has them"):
+            model(mb.blocks, torch.zeros(mb.num_sources, 4))
+
+
+def test_invalid_arguments_are_refused_before_work_starts() -> None:
+    part = wb.OwnedGraph.of(GRAPH, OWNER, 0)
+    for importance in (1, "*"):
+        with pytest.raises(ValueError, match=r"cooperative sampling needs .* LaborSampler .* importance=0"):
+            wb.sample_owned(part, SEEDS, sampler=wb.LaborSampler([3], importance=importance))  # type: ignore[arg-type]
+        with pytest.raises(ValueError, match=r"cooperative sampling needs .* LaborSampler .* importance=0"):
+            wb.CooperativeSampler(
+                wb.LaborSampler([3], importance=importance), wb.OwnedGraph(GRAPH, 0 * OWNER.int(), 0, 1)
+            )  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"seeds contains 4 more than once"):
+        wb.sample_owned(part, torch.tensor([4, 2, 4]), sampler=SAMPLER)
+    with pytest.raises(IndexError, match=r"seeds contains 60"):
+        wb.sample_owned(part, torch.tensor([60]), sampler=SAMPLER)
+    with pytest.raises(TypeError, match=r"owned is a Graph; pass an OwnedGraph"):
+        wb.sample_owned(GRAPH, SEEDS, sampler=SAMPLER)  # type: ignore[arg-type]
+    with pytest.raises(ValueError, match=r"rank is 3; it must be a whole number from 0 to 2"):
+        wb.OwnedGraph.of(GRAPH, OWNER, 3)
+    with pytest.raises(ValueError, match=r"RandomWalkSampler reads rows of nodes that other ranks own"):
+        part.draw(wb.RandomWalkSampler([2]), torch.tensor([0]), layer=0)
+    with pytest.raises(ValueError, match=r"Walker reads rows of nodes .* for which a sampler defines draw_owned"):
+        wb.sample_owned(part, SEEDS, sampler=Walker())
+    with pytest.raises(IndexError, match=r"edge_ids contains 400, which is not an edge"):
+        wb.cooperative_batches(
+            GRAPH, SEEDS, sampler=SAMPLER, owner=OWNER, num_ranks=3, exclude_edges=torch.tensor([400])
+        )
