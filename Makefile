@@ -33,11 +33,15 @@ SIZE ?= smoke
 export MLFLOW_DISABLE_TELEMETRY := true
 export NO_MKDOCS_2_WARNING := true
 
-.PHONY: test lint format reproduce ui lab notebooks figures bench gpu-check docs clean
+.PHONY: test test-all lint format reproduce ui lab notebooks figures bench gpu-check docs clean
 
 test: lint
 	$(BIN)/python -m pytest -p no:nbval --numprocesses $(WORKERS) --dist loadfile --cov --cov-report term --durations 20 $(PYTEST_ARGS)
 	$(BIN)/python -m pytest notebooks --nbval-lax --nbval-current-env --numprocesses $(WORKERS) --dist loadfile
+
+# The same with the exhaustive tests: killed processes, long random runs, large grids, statistics.
+test-all:
+	$(MAKE) test PYTEST_ARGS='-m "slow or not slow"'
 
 reproduce: $(INSTALLED)
 	$(BIN)/workbench reproduce --size $(SIZE)
