@@ -20,7 +20,7 @@ OF_MODULES |= {"pickle": {"dump"}}
 
 ALLOWED = {
     ("workbench/cli/tracking_commands.py", "compare", "to_csv"): "--csv names the file, which may be /dev/stdout",
-    ("workbench/meter/host_memory.py", "_reset_peak", "write_text"): "/proc/self/clear_refs is not a file on disk",
+    ("workbench/meter/limit.py", "_reset_peak", "write_text"): "/proc/self/clear_refs is not a file on disk",
     ("workbench/datasets/download.py", "download", "TemporaryFile"): "the file has no name",
     ("workbench/datasets/download.py", "_unpack", "extract"): "into a draft; zipfile keeps all paths inside it",
     ("workbench/distributed/rank_pool.py", "_start", "TemporaryFile"): "the file has no name; ranks share its memory",
@@ -30,8 +30,8 @@ ALLOWED = {
     ("workbench/partition/isolated/__init__.py", "_anonymous_file", "memfd_create"): "the file has no name",
     ("workbench/partition/isolated/__init__.py", "_anonymous_file", "open"): "the file has no name",
     ("workbench/partition/isolated/__init__.py", "_anonymous_file", "TemporaryFile"): "the file has no name",
-    ("workbench/partition/graph/placed_edges.py", "_file_backed", "TemporaryFile"): "the file has no name",
-    ("workbench/partition/graph/placed_edges.py", "_file_backed", "truncate"): "the file has no name",
+    ("workbench/partition/graph/split_graph.py", "_file_backed", "TemporaryFile"): "the file has no name",
+    ("workbench/partition/graph/split_graph.py", "_file_backed", "truncate"): "the file has no name",
     ("workbench/partition/isolated/worker.py", "_attach", "open"): "/proc/self/oom_score_adj is not a file on disk",
     ("workbench/cli/command_group.py", "_discard_output", "open"): "/dev/null",
     ("workbench/keeper.py", "_close_all_but", "open"): "/dev/null",
@@ -50,7 +50,7 @@ ALLOWED = {
     ("workbench/outofcore/build_store.py", "_allocate", "open"): "a file of a draft, which nothing reads yet",
     ("workbench/outofcore/build_store.py", "write_edges", "memmap"): "a file of a draft, which nothing reads yet",
     ("workbench/outofcore/build_store.py", "write_rows", "open"): "a file of a draft, which nothing reads yet",
-    ("workbench/outofcore/store_folder.py", "open_to_write", "open"): "a free slot; the table is replaced atomically",
+    ("workbench/outofcore/store_layout.py", "open_to_write", "open"): "a free slot; the table is replaced atomically",
     ("experiments/gpu_check/__main__.py", "_run", "TemporaryFile"): "the file has no name",
     ("experiments/performance/caches.py", "run", "NamedTemporaryFile"): "libcachesim reads traces from files",
     ("experiments/batchgnn/distdgl.py", "main", "TemporaryDirectory"): "partitions that DGL writes for one run",

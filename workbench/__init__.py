@@ -11,13 +11,13 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.cooperative.cost_model import StageSeconds as StageSeconds
     from workbench.cooperative.cost_model import StepSeconds as StepSeconds
     from workbench.cooperative.cost_model import step_seconds as step_seconds
-    from workbench.cooperative.exchangers import exchangers as exchangers
-    from workbench.cooperative.logits import cooperative_logits as cooperative_logits
-    from workbench.cooperative.reach import reach_counts as reach_counts
     from workbench.cooperative.sampler import CooperativeSampler as CooperativeSampler
+    from workbench.cooperative.sampler import exchangers as exchangers
     from workbench.cooperative.sampling import cooperative_batches as cooperative_batches
     from workbench.cooperative.sampling import independent_batches as independent_batches
+    from workbench.cooperative.sampling import reach_counts as reach_counts
     from workbench.cooperative.sampling import sample_owned as sample_owned
+    from workbench.cooperative.step import cooperative_logits as cooperative_logits
     from workbench.cooperative.step import cooperative_step as cooperative_step
     from workbench.cooperative.work import CooperativeWork as CooperativeWork
     from workbench.cooperative.work import Work as Work
@@ -28,6 +28,7 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.cooperative.work import work_curve as work_curve
     from workbench.core.block import Block as Block
     from workbench.core.dataset import Dataset as Dataset
+    from workbench.core.dataset import LinkSplit as LinkSplit
     from workbench.core.edge_file import EdgeFile as EdgeFile
     from workbench.core.errors import CapacityError as CapacityError
     from workbench.core.errors import CorruptFileError as CorruptFileError
@@ -36,47 +37,46 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.core.errors import RankError as RankError
     from workbench.core.exchange import Exchange as Exchange
     from workbench.core.graph import Graph as Graph
-    from workbench.core.link_split import LinkSplit as LinkSplit
     from workbench.core.machine import MACHINES as MACHINES
     from workbench.core.machine import Machine as Machine
+    from workbench.core.machine import Traffic as Traffic
+    from workbench.core.machine import TrafficCounts as TrafficCounts
     from workbench.core.minibatch import MiniBatch as MiniBatch
+    from workbench.core.randomness import Nested as Nested
+    from workbench.core.randomness import Smoothed as Smoothed
     from workbench.core.trace import AccessTrace as AccessTrace
-    from workbench.core.traffic import Traffic as Traffic
-    from workbench.core.traffic import TrafficCounts as TrafficCounts
     from workbench.core.units import format_bytes as format_bytes
     from workbench.core.units import parse_bytes as parse_bytes
-    from workbench.core.variates import Nested as Nested
-    from workbench.core.variates import Smoothed as Smoothed
     from workbench.datasets.load import load_dataset as load_dataset
-    from workbench.distributed.agreement import check_ranks_agree as check_ranks_agree
     from workbench.distributed.group import all_reduce_gradients as all_reduce_gradients
+    from workbench.distributed.group import check_ranks_agree as check_ranks_agree
     from workbench.distributed.group import get_rank as get_rank
     from workbench.distributed.group import get_world_size as get_world_size
-    from workbench.distributed.launch import run_ranks as run_ranks
     from workbench.distributed.measure_machine import measure_machine as measure_machine
-    from workbench.distributed.open_owned import open_owned_graph as open_owned_graph
     from workbench.distributed.owned_rows import OwnedRows as OwnedRows
+    from workbench.distributed.owned_rows import open_owned_graph as open_owned_graph
     from workbench.distributed.rank_pool import RankPool as RankPool
+    from workbench.distributed.rank_pool import run_ranks as run_ranks
     from workbench.experiment.figure_loader import load_experiment as load_experiment
     from workbench.experiment.finding import Finding as Finding
     from workbench.experiment.track import track as track
-    from workbench.features.cache.costs import CacheCost as CacheCost
-    from workbench.features.cache.costs import cache_costs as cache_costs
     from workbench.features.cache.policies import CACHE_POLICIES as CACHE_POLICIES
+    from workbench.features.cache.policies import rank_by_degree as rank_by_degree
+    from workbench.features.cache.policies import rank_by_frequency as rank_by_frequency
+    from workbench.features.cache.simulate import CacheCost as CacheCost
     from workbench.features.cache.simulate import CacheSimulation as CacheSimulation
+    from workbench.features.cache.simulate import cache_costs as cache_costs
+    from workbench.features.cache.simulate import miss_ratio_curve as miss_ratio_curve
     from workbench.features.cache.simulate import simulate_cache as simulate_cache
-    from workbench.features.cache.stack_distance import miss_ratio_curve as miss_ratio_curve
-    from workbench.features.cache.static import rank_by_degree as rank_by_degree
-    from workbench.features.cache.static import rank_by_frequency as rank_by_frequency
     from workbench.features.cached_rows import CachedRows as CachedRows
+    from workbench.features.cached_rows import RecordedRows as RecordedRows
     from workbench.features.disk_rows import DiskRows as DiskRows
     from workbench.features.learned_rows import LearnedRows as LearnedRows
-    from workbench.features.mapped_rows import MappedRows as MappedRows
+    from workbench.features.memory_rows import MappedRows as MappedRows
     from workbench.features.memory_rows import MemoryRows as MemoryRows
     from workbench.features.protocols import FeatureStore as FeatureStore
     from workbench.features.protocols import Stageable as Stageable
     from workbench.features.protocols import WritableStore as WritableStore
-    from workbench.features.recorded_rows import RecordedRows as RecordedRows
     from workbench.features.split_rows import split_rows as split_rows
     from workbench.features.stage import StagedRows as StagedRows
     from workbench.features.stage import stage as stage
@@ -91,29 +91,29 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.links.triple_file import read_knowledge_graph as read_knowledge_graph
     from workbench.macrobatch.aggregation_cache import WithoutInputLayer as WithoutInputLayer
     from workbench.macrobatch.aggregation_cache import aggregate_rows as aggregate_rows
-    from workbench.macrobatch.cost_model import FetchBytes as FetchBytes
-    from workbench.macrobatch.cost_model import macrobatch_bytes as macrobatch_bytes
-    from workbench.macrobatch.counts import InputHop as InputHop
-    from workbench.macrobatch.counts import MacrobatchCounts as MacrobatchCounts
-    from workbench.macrobatch.counts import count_macrobatches as count_macrobatches
+    from workbench.macrobatch.macrobatches import MacrobatchSampler as MacrobatchSampler
     from workbench.macrobatch.macrobatches import macrobatches as macrobatches
+    from workbench.macrobatch.plan import FetchBytes as FetchBytes
+    from workbench.macrobatch.plan import InputHop as InputHop
+    from workbench.macrobatch.plan import MacrobatchCounts as MacrobatchCounts
     from workbench.macrobatch.plan import MacrobatchPlan as MacrobatchPlan
+    from workbench.macrobatch.plan import count_macrobatches as count_macrobatches
+    from workbench.macrobatch.plan import macrobatch_bytes as macrobatch_bytes
     from workbench.macrobatch.plan import plan_macrobatch as plan_macrobatch
     from workbench.macrobatch.relay import relay_windows as relay_windows
     from workbench.macrobatch.relay import sample_relayed as sample_relayed
     from workbench.macrobatch.remote_rows import WindowFetches as WindowFetches
     from workbench.macrobatch.remote_rows import remote_rows as remote_rows
     from workbench.macrobatch.remote_rows import window_fetches as window_fetches
-    from workbench.macrobatch.sampler import MacrobatchSampler as MacrobatchSampler
-    from workbench.memory.backend import Backend as Backend
-    from workbench.memory.byte_costs import byte_costs as byte_costs
     from workbench.memory.estimate import MemoryEstimate as MemoryEstimate
+    from workbench.memory.estimator import byte_costs as byte_costs
     from workbench.memory.estimator import estimate_memory as estimate_memory
     from workbench.memory.estimator import estimator_for as estimator_for
     from workbench.memory.plan import Plan as Plan
     from workbench.memory.plan import plan_micro_batches as plan_micro_batches
     from workbench.memory.plan import plan_with as plan_with
-    from workbench.memory.recovery import Recovery as Recovery
+    from workbench.memory.training_setup import Backend as Backend
+    from workbench.memory.training_setup import Recovery as Recovery
     from workbench.memory.training_setup import TrainingSetup as TrainingSetup
     from workbench.meter.epoch_passes import EpochPass as EpochPass
     from workbench.meter.epoch_passes import EpochPasses as EpochPasses
@@ -131,41 +131,41 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.nn.decoders import TransE as TransE
     from workbench.nn.dropout import HashDropout as HashDropout
     from workbench.nn.gcn import symmetric_norm as symmetric_norm
-    from workbench.nn.inputs import Inputs as Inputs
+    from workbench.nn.losses import Inputs as Inputs
+    from workbench.nn.model import LayerSize as LayerSize
+    from workbench.nn.model import ModelWork as ModelWork
     from workbench.nn.model import build_model as build_model
-    from workbench.nn.model_work import LayerSize as LayerSize
-    from workbench.nn.model_work import ModelWork as ModelWork
-    from workbench.nn.model_work import model_work as model_work
+    from workbench.nn.model import model_work as model_work
+    from workbench.nn.pair_losses import PairScores as PairScores
     from workbench.nn.pair_losses import logistic_pair_loss as logistic_pair_loss
+    from workbench.nn.pair_losses import pair_scores as pair_scores
     from workbench.nn.pair_losses import softmax_pair_loss as softmax_pair_loss
-    from workbench.nn.pair_scores import PairScores as PairScores
-    from workbench.nn.pair_scores import pair_scores as pair_scores
-    from workbench.outofcore.balanced import balanced_order as balanced_order
-    from workbench.outofcore.beta import beta_order as beta_order
     from workbench.outofcore.bucket_order import BucketOrder as BucketOrder
+    from workbench.outofcore.bucket_order import NodeOrder as NodeOrder
+    from workbench.outofcore.bucket_order import balanced_order as balanced_order
+    from workbench.outofcore.bucket_order import beta_order as beta_order
+    from workbench.outofcore.bucket_order import comet_order as comet_order
+    from workbench.outofcore.bucket_order import node_bias as node_bias
+    from workbench.outofcore.bucket_order import node_order as node_order
+    from workbench.outofcore.bucket_order import partition_bias as partition_bias
     from workbench.outofcore.buffer import PartitionBuffer as PartitionBuffer
     from workbench.outofcore.buffer_batches import buffer_batches as buffer_batches
     from workbench.outofcore.buffer_batches import buffer_edge_batches as buffer_edge_batches
     from workbench.outofcore.buffer_state import BufferRows as BufferRows
     from workbench.outofcore.buffer_state import BufferState as BufferState
     from workbench.outofcore.build_store import LearntInit as LearntInit
-    from workbench.outofcore.comet import comet_order as comet_order
-    from workbench.outofcore.node_order import NodeOrder as NodeOrder
-    from workbench.outofcore.node_order import node_order as node_order
     from workbench.outofcore.partition_store import PartitionStore as PartitionStore
-    from workbench.outofcore.permutation_bias import node_bias as node_bias
-    from workbench.outofcore.permutation_bias import partition_bias as partition_bias
     from workbench.outofcore.tuning import BufferPlan as BufferPlan
     from workbench.outofcore.tuning import DiskModel as DiskModel
     from workbench.outofcore.tuning import EpochIO as EpochIO
     from workbench.outofcore.tuning import epoch_io as epoch_io
     from workbench.outofcore.tuning import tune_buffer as tune_buffer
+    from workbench.partition.balance import ByteCosts as ByteCosts
     from workbench.partition.batch import PARTITION_METHODS as PARTITION_METHODS
     from workbench.partition.batch import partition_batch as partition_batch
     from workbench.partition.batch import register_partitioner as register_partitioner
     from workbench.partition.batch.partitioner import Partitioner as Partitioner
     from workbench.partition.batch.partitioner import Parts as Parts
-    from workbench.partition.costs import ByteCosts as ByteCosts
     from workbench.partition.graph import partition_graph as partition_graph
     from workbench.partition.graph.pagraph import PaGraphParts as PaGraphParts
     from workbench.partition.graph.pagraph import pagraph_parts as pagraph_parts
@@ -177,9 +177,9 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.partition.redundancy import redundancy as redundancy
     from workbench.partition.refine import refine_parts as refine_parts
     from workbench.placement.access_probability import inclusion_probability as inclusion_probability
+    from workbench.placement.locality import LocalityControl as LocalityControl
     from workbench.placement.locality import LocalitySampler as LocalitySampler
     from workbench.placement.locality import locality_factors as locality_factors
-    from workbench.placement.locality_control import LocalityControl as LocalityControl
     from workbench.placement.place import PLACEMENT_METHODS as PLACEMENT_METHODS
     from workbench.placement.place import place_rows as place_rows
     from workbench.placement.placed_rows import PlacedRows as PlacedRows
@@ -212,10 +212,10 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
     from workbench.training.epoch import train_epochs as train_epochs
     from workbench.training.evaluate import accuracy as accuracy
     from workbench.training.evaluate import full_neighbour_logits as full_neighbour_logits
+    from workbench.training.evaluate import layerwise as layerwise
     from workbench.training.evaluate import sampled_logits as sampled_logits
+    from workbench.training.exactness.check import Exactness as Exactness
     from workbench.training.exactness.check import check_exact as check_exact
-    from workbench.training.exactness.result import Exactness as Exactness
-    from workbench.training.layerwise import layerwise as layerwise
     from workbench.training.link_step import link_step as link_step
     from workbench.training.profile import EpochProfile as EpochProfile
     from workbench.training.profile import profile_epoch as profile_epoch
@@ -233,12 +233,9 @@ if TYPE_CHECKING:  # for type checkers and editors; a test compares it with the 
 
 _NAMES = {
     "cooperative.cost_model": ["PeCounts", "StageSeconds", "StepSeconds", "step_seconds"],
-    "cooperative.exchangers": ["exchangers"],
-    "cooperative.logits": ["cooperative_logits"],
-    "cooperative.reach": ["reach_counts"],
-    "cooperative.sampler": ["CooperativeSampler"],
-    "cooperative.sampling": ["cooperative_batches", "independent_batches", "sample_owned"],
-    "cooperative.step": ["cooperative_step"],
+    "cooperative.sampler": ["CooperativeSampler", "exchangers"],
+    "cooperative.sampling": ["cooperative_batches", "independent_batches", "reach_counts", "sample_owned"],
+    "cooperative.step": ["cooperative_logits", "cooperative_step"],
     "cooperative.work": [
         "CooperativeWork",
         "Work",
@@ -249,41 +246,31 @@ _NAMES = {
         "work_curve",
     ],
     "core.block": ["Block"],
-    "core.dataset": ["Dataset"],
+    "core.dataset": ["Dataset", "LinkSplit"],
     "core.edge_file": ["EdgeFile"],
     "core.errors": ["CapacityError", "CorruptFileError", "DataError", "PartitionError", "RankError"],
     "core.exchange": ["Exchange"],
     "core.graph": ["Graph"],
-    "core.link_split": ["LinkSplit"],
-    "core.machine": ["MACHINES", "Machine"],
+    "core.machine": ["MACHINES", "Machine", "Traffic", "TrafficCounts"],
     "core.minibatch": ["MiniBatch"],
+    "core.randomness": ["Nested", "Smoothed"],
     "core.trace": ["AccessTrace"],
-    "core.traffic": ["Traffic", "TrafficCounts"],
     "core.units": ["format_bytes", "parse_bytes"],
-    "core.variates": ["Nested", "Smoothed"],
     "datasets.load": ["load_dataset"],
-    "distributed.agreement": ["check_ranks_agree"],
-    "distributed.group": ["all_reduce_gradients", "get_rank", "get_world_size"],
-    "distributed.launch": ["run_ranks"],
+    "distributed.group": ["all_reduce_gradients", "check_ranks_agree", "get_rank", "get_world_size"],
     "distributed.measure_machine": ["measure_machine"],
-    "distributed.open_owned": ["open_owned_graph"],
-    "distributed.owned_rows": ["OwnedRows"],
-    "distributed.rank_pool": ["RankPool"],
+    "distributed.owned_rows": ["OwnedRows", "open_owned_graph"],
+    "distributed.rank_pool": ["RankPool", "run_ranks"],
     "experiment.figure_loader": ["load_experiment"],
     "experiment.finding": ["Finding"],
     "experiment.track": ["track"],
-    "features.cache.costs": ["CacheCost", "cache_costs"],
-    "features.cache.policies": ["CACHE_POLICIES"],
-    "features.cache.simulate": ["CacheSimulation", "simulate_cache"],
-    "features.cache.stack_distance": ["miss_ratio_curve"],
-    "features.cache.static": ["rank_by_degree", "rank_by_frequency"],
-    "features.cached_rows": ["CachedRows"],
+    "features.cache.policies": ["CACHE_POLICIES", "rank_by_degree", "rank_by_frequency"],
+    "features.cache.simulate": ["CacheCost", "CacheSimulation", "cache_costs", "miss_ratio_curve", "simulate_cache"],
+    "features.cached_rows": ["CachedRows", "RecordedRows"],
     "features.disk_rows": ["DiskRows"],
     "features.learned_rows": ["LearnedRows"],
-    "features.mapped_rows": ["MappedRows"],
-    "features.memory_rows": ["MemoryRows"],
+    "features.memory_rows": ["MappedRows", "MemoryRows"],
     "features.protocols": ["FeatureStore", "Stageable", "WritableStore"],
-    "features.recorded_rows": ["RecordedRows"],
     "features.split_rows": ["split_rows"],
     "features.stage": ["StagedRows", "stage", "windows"],
     "kernels.threads": ["get_num_threads", "set_num_threads"],
@@ -292,20 +279,22 @@ _NAMES = {
     "links.negatives": ["Negatives", "false_negatives", "sample_negatives"],
     "links.triple_file": ["read_knowledge_graph"],
     "macrobatch.aggregation_cache": ["WithoutInputLayer", "aggregate_rows"],
-    "macrobatch.cost_model": ["FetchBytes", "macrobatch_bytes"],
-    "macrobatch.counts": ["InputHop", "MacrobatchCounts", "count_macrobatches"],
-    "macrobatch.macrobatches": ["macrobatches"],
-    "macrobatch.plan": ["MacrobatchPlan", "plan_macrobatch"],
+    "macrobatch.macrobatches": ["MacrobatchSampler", "macrobatches"],
+    "macrobatch.plan": [
+        "FetchBytes",
+        "InputHop",
+        "MacrobatchCounts",
+        "MacrobatchPlan",
+        "count_macrobatches",
+        "macrobatch_bytes",
+        "plan_macrobatch",
+    ],
     "macrobatch.relay": ["relay_windows", "sample_relayed"],
     "macrobatch.remote_rows": ["WindowFetches", "remote_rows", "window_fetches"],
-    "macrobatch.sampler": ["MacrobatchSampler"],
-    "memory.backend": ["Backend"],
-    "memory.byte_costs": ["byte_costs"],
     "memory.estimate": ["MemoryEstimate"],
-    "memory.estimator": ["estimate_memory", "estimator_for"],
+    "memory.estimator": ["byte_costs", "estimate_memory", "estimator_for"],
     "memory.plan": ["Plan", "plan_micro_batches", "plan_with"],
-    "memory.recovery": ["Recovery"],
-    "memory.training_setup": ["TrainingSetup"],
+    "memory.training_setup": ["Backend", "Recovery", "TrainingSetup"],
     "meter.epoch_passes": ["EpochPass", "EpochPasses", "measure_epoch"],
     "meter.limit": ["limit_memory"],
     "meter.peak": ["PeakMeter", "measure_peak"],
@@ -313,26 +302,28 @@ _NAMES = {
     "nn.decoders": ["ComplEx", "Decoder", "DistMult", "DotProduct", "TransE"],
     "nn.dropout": ["HashDropout"],
     "nn.gcn": ["symmetric_norm"],
-    "nn.inputs": ["Inputs"],
-    "nn.model": ["build_model"],
-    "nn.model_work": ["LayerSize", "ModelWork", "model_work"],
-    "nn.pair_losses": ["logistic_pair_loss", "softmax_pair_loss"],
-    "nn.pair_scores": ["PairScores", "pair_scores"],
-    "outofcore.balanced": ["balanced_order"],
-    "outofcore.beta": ["beta_order"],
-    "outofcore.bucket_order": ["BucketOrder"],
+    "nn.losses": ["Inputs"],
+    "nn.model": ["LayerSize", "ModelWork", "build_model", "model_work"],
+    "nn.pair_losses": ["PairScores", "logistic_pair_loss", "pair_scores", "softmax_pair_loss"],
+    "outofcore.bucket_order": [
+        "BucketOrder",
+        "NodeOrder",
+        "balanced_order",
+        "beta_order",
+        "comet_order",
+        "node_bias",
+        "node_order",
+        "partition_bias",
+    ],
     "outofcore.buffer": ["PartitionBuffer"],
     "outofcore.buffer_batches": ["buffer_batches", "buffer_edge_batches"],
     "outofcore.buffer_state": ["BufferRows", "BufferState"],
     "outofcore.build_store": ["LearntInit"],
-    "outofcore.comet": ["comet_order"],
-    "outofcore.node_order": ["NodeOrder", "node_order"],
     "outofcore.partition_store": ["PartitionStore"],
-    "outofcore.permutation_bias": ["node_bias", "partition_bias"],
     "outofcore.tuning": ["BufferPlan", "DiskModel", "EpochIO", "epoch_io", "tune_buffer"],
+    "partition.balance": ["ByteCosts"],
     "partition.batch": ["PARTITION_METHODS", "partition_batch", "register_partitioner"],
     "partition.batch.partitioner": ["Partitioner", "Parts"],
-    "partition.costs": ["ByteCosts"],
     "partition.graph": ["partition_graph"],
     "partition.graph.pagraph": ["PaGraphParts", "pagraph_parts"],
     "partition.graph.split_graph": ["GraphPart", "open_part", "split_graph"],
@@ -340,8 +331,7 @@ _NAMES = {
     "partition.redundancy": ["Redundancy", "redundancy"],
     "partition.refine": ["refine_parts"],
     "placement.access_probability": ["inclusion_probability"],
-    "placement.locality": ["LocalitySampler", "locality_factors"],
-    "placement.locality_control": ["LocalityControl"],
+    "placement.locality": ["LocalityControl", "LocalitySampler", "locality_factors"],
     "placement.place": ["PLACEMENT_METHODS", "place_rows"],
     "placement.placed_rows": ["PlacedRows"],
     "placement.placement": ["Placement", "RowLookup"],
@@ -363,10 +353,8 @@ _NAMES = {
     "training.adapters": ["micro_batches"],
     "training.aggregated_rows": ["AggregateOnRead", "AggregatedRows"],
     "training.epoch": ["epoch_steps", "train_epochs"],
-    "training.evaluate": ["accuracy", "full_neighbour_logits", "sampled_logits"],
-    "training.exactness.check": ["check_exact"],
-    "training.exactness.result": ["Exactness"],
-    "training.layerwise": ["layerwise"],
+    "training.evaluate": ["accuracy", "full_neighbour_logits", "layerwise", "sampled_logits"],
+    "training.exactness.check": ["Exactness", "check_exact"],
     "training.link_step": ["link_step"],
     "training.profile": ["EpochProfile", "profile_epoch"],
     "training.ranking": ["LinkMetrics", "evaluate_links", "hits_above", "rank_triples", "score_ranks"],

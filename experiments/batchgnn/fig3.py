@@ -16,7 +16,7 @@ from experiments.batchgnn.rank_fetches import (
 )
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.macrobatch.counts import ReadCounts
+from workbench.macrobatch.plan import ReadCounts
 
 CASE = ["dataset", "num_ranks", "batch_size", "run"]
 COUNT_BYTES = 8

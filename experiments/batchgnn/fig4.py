@@ -19,8 +19,7 @@ from experiments.cooperative.accuracy_runs import mean_curves, paired_difference
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
-from workbench.experiment.interval import mean_intervals
-from workbench.experiment.interval_claims import decided_within
+from workbench.experiment.interval import decided_within, mean_intervals
 from workbench.sampling.batches import EpochOrder
 
 RUN = ["dataset", "model", "seed"]

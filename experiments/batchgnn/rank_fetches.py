@@ -8,7 +8,7 @@ from torch import Tensor
 
 import workbench as wb
 from workbench.experiment.config import DataPointConfig
-from workbench.macrobatch.counts import ReadCounts
+from workbench.macrobatch.plan import ReadCounts
 from workbench.sampling.batches import EpochOrder
 
 Ownership = Literal["random", "metis", "ldg", "fennel"]

@@ -15,7 +15,7 @@ from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
 from workbench.experiment.wording import from_to
 from workbench.meter.stopwatch import Stopwatch
-from workbench.partition.batch.metis import share_among_seeds
+from workbench.partition.batch.baselines import share_among_seeds
 from workbench.training.profile import profile_epoch
 
 WARM_UP_SEEDS = 256

@@ -18,7 +18,7 @@ from workbench.experiment.finding import Finding
 from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.estimator import estimate_memory
 from workbench.memory.plan import Plan, plan_micro_batches
-from workbench.memory.recovery import Recovery
+from workbench.memory.training_setup import Recovery
 from workbench.meter.limit import free_bytes, limit_memory
 from workbench.meter.peak import PeakMeter
 from workbench.meter.stopwatch import Stopwatch

@@ -15,12 +15,12 @@ from experiments.betty.partitioner_targets import CASE, FAST, LARGEST, TARGETS, 
 from workbench.core.dataset import Dataset
 from workbench.core.errors import CapacityError
 from workbench.core.randomness import Purpose, permutation, stream
-from workbench.datasets.permute import permute_nodes
+from workbench.datasets.raw import permute_nodes
 from workbench.experiment import claims
 from workbench.experiment.config import DataConfig, DataPointConfig, PartitionMethod
 from workbench.experiment.finding import Finding
 from workbench.experiment.wording import from_to
-from workbench.meter.host_memory import HostPeak
+from workbench.meter.limit import HostPeak
 from workbench.meter.stopwatch import Stopwatch
 from workbench.partition.batch.reg import redundancy_embedded_graph
 from workbench.partition.isolated import program_calls

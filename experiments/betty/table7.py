@@ -13,10 +13,9 @@ import workbench as wb
 from workbench.experiment import claims
 from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
-from workbench.memory.backend import Backend
 from workbench.memory.betty import betty_terms
 from workbench.memory.estimator import estimator_for
-from workbench.memory.training_setup import TrainingSetup
+from workbench.memory.training_setup import Backend, TrainingSetup
 from workbench.meter.limit import free_bytes
 from workbench.training.profile import profile_epoch
 

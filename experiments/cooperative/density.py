@@ -14,8 +14,7 @@ import workbench as wb
 from workbench.core.randomness import Purpose, permutation, stream, uniform
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding, groups_with
-from workbench.experiment.interval import mean_intervals
-from workbench.experiment.interval_claims import expected_within
+from workbench.experiment.interval import expected_within, mean_intervals
 
 CASE = ["dataset", "method"]
 Share = Annotated[float, Field(gt=0, le=1)]

@@ -24,7 +24,7 @@ from experiments.cooperative.work_curves import (
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding, groups_with
-from workbench.experiment.interval_claims import expected_within
+from workbench.experiment.interval import expected_within
 
 SeedsOf = Callable[[Tensor, int], Tensor]
 

@@ -14,8 +14,7 @@ from workbench.core.errors import check_choice
 from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
-from workbench.experiment.interval import mean_intervals
-from workbench.experiment.interval_claims import expected_within
+from workbench.experiment.interval import expected_within, mean_intervals
 
 CASE = ["dataset", "sampler", "policy"]
 

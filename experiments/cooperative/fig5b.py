@@ -15,8 +15,7 @@ from experiments.cooperative.samplers import SamplerName, build_sampler
 from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
-from workbench.experiment.interval import mean_intervals
-from workbench.experiment.interval_claims import expected_within
+from workbench.experiment.interval import expected_within, mean_intervals
 from workbench.sampling.batches import EpochOrder
 
 CASE = ["dataset", "sampler"]

@@ -8,7 +8,7 @@ import pandas as pd
 from experiments.cooperative.accuracy_runs import draw_curves, mean_curves, paired_differences
 from experiments.cooperative.table3 import RUN, kappa_text, with_numbers
 from workbench.experiment.finding import Finding
-from workbench.experiment.interval_claims import decided_within
+from workbench.experiment.interval import decided_within
 
 VALUES = ["loss", "val_f1_sampled"]
 LATE = 0.5

@@ -17,8 +17,7 @@ from experiments.cooperative.accuracy_runs import (
 )
 from experiments.cooperative.samplers import build_sampler
 from workbench.experiment.finding import Finding
-from workbench.experiment.interval import mean_intervals
-from workbench.experiment.interval_claims import decided_within
+from workbench.experiment.interval import decided_within, mean_intervals
 
 RUN = ["dataset", "seed"]
 VALUES = ["loss", "val_f1"]

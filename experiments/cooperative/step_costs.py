@@ -14,7 +14,7 @@ from experiments.cooperative.samplers import SamplerName
 from workbench.cooperative.cost_model import PeCounts, StepSeconds, step_seconds
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.experiment.config import DataPointConfig
-from workbench.nn.model_work import LayerSize, ModelWork, exchanged_widths, model_work
+from workbench.nn.model import LayerSize, ModelWork, exchanged_widths, model_work
 
 SystemName = Literal["4 A100", "8 A100", "16 V100", "this machine"]
 Approach = Literal["independent", "cooperative"]

@@ -9,7 +9,7 @@ from experiments.cooperative.table4 import shown as rows_of
 from workbench.cooperative.cost_model import PeCounts, StepSeconds, step_seconds
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.nn.model_work import LayerSize, model_work
+from workbench.nn.model import LayerSize, model_work
 
 STAGES = {"sampling": "sampling", "copy": "feature loading", "forward_backward": "F/B"}
 CASE = ["dataset", "sampler", "num_pes"]

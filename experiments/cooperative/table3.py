@@ -17,8 +17,7 @@ from experiments.cooperative.accuracy_runs import (
 )
 from experiments.cooperative.samplers import build_sampler
 from workbench.experiment.finding import Finding
-from workbench.experiment.interval import CONFIDENCE, mean_intervals
-from workbench.experiment.interval_claims import decided_within
+from workbench.experiment.interval import CONFIDENCE, decided_within, mean_intervals
 
 RUN = ["dataset", "seed"]
 NO_LOSS = 256

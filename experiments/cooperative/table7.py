@@ -12,8 +12,7 @@ from experiments.cooperative.samplers import SamplerName, build_sampler
 from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
-from workbench.experiment.interval import mean_intervals
-from workbench.experiment.interval_claims import expected_within
+from workbench.experiment.interval import expected_within, mean_intervals
 
 CASE = ["dataset", "sampler", "num_ranks"]
 COLUMNS = ["owned_3", "halo_3", "needed_3", "edges_3", "owned_2", "halo_2", "needed_2", "edges_2", "owned_1"]

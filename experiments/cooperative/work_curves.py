@@ -7,8 +7,7 @@ from typing import Any
 import pandas as pd
 
 from workbench.experiment.finding import Finding
-from workbench.experiment.interval import mean_intervals
-from workbench.experiment.interval_claims import expected_within
+from workbench.experiment.interval import expected_within, mean_intervals
 
 CASE = ["dataset", "task", "sampler"]
 ORDER = ("RW", "NS", "LABOR-0", "LABOR-*")

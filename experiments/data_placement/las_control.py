@@ -18,7 +18,7 @@ from experiments.data_placement.movement import TOPOLOGIES, MovementConfig, Topo
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 from workbench.experiment.wording import from_to
-from workbench.nn.model_work import LayerSize, model_work
+from workbench.nn.model import LayerSize, model_work
 
 CASE = ["dataset", "topology", "method", "row_bytes"]
 

@@ -23,8 +23,7 @@ from experiments.data_placement.local_samplers import (
 )
 from experiments.data_placement.movement import TOPOLOGIES, MovementConfig, TopologyName
 from workbench.experiment.finding import Finding
-from workbench.experiment.interval import mean_intervals
-from workbench.experiment.interval_claims import decided_within
+from workbench.experiment.interval import decided_within, mean_intervals
 from workbench.experiment.wording import from_to
 
 RUN = ["dataset", "topology", "seed"]

@@ -18,7 +18,7 @@ from experiments.data_placement.movement import (
 )
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.nn.model_work import LayerSize, model_work
+from workbench.nn.model import LayerSize, model_work
 
 METHODS = (f"METIS{OWN}", f"PaGraph{OWN}", "algorithm-1")
 ALONE, PEERS = "own buffer, host", "peers too"

@@ -11,7 +11,7 @@ from torch import Tensor
 
 import workbench as wb
 from workbench.experiment.config import DataPointConfig
-from workbench.meter.link_speed import measure_machine
+from workbench.meter.stopwatch import measure_machine
 
 TopologyName = Literal["2 GPUs", "4 GPUs", "8 GPUs", "2+2 GPUs", "2×4 GPUs"]
 PARTITIONERS = ("METIS", "PaGraph")

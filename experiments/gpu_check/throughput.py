@@ -12,7 +12,7 @@ from experiments.performance.timing import interleaved
 from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
-from workbench.kernels.segment_sum import segment_mean
+from workbench.kernels.segment import segment_mean
 
 FANOUTS = (10, 25)
 LEAST = {"gather": 1 / 2, "aggregate": 1 / 3}

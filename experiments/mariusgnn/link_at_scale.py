@@ -17,7 +17,7 @@ from experiments.mariusgnn.link_systems import BALANCED, COMET, MEMORY, InMemory
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.meter.host_memory import AnonymousPeak, limit_data
+from workbench.meter.limit import AnonymousPeak, limit_data
 from workbench.outofcore.tuning import loads_of
 
 CASE = ["dataset", "encoder"]

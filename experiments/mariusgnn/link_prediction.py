@@ -13,8 +13,7 @@ from pydantic import PositiveInt
 from experiments.mariusgnn.link_systems import BALANCED, BETA, COMET, DGL, MEMORY, SYSTEMS, LinkConfig
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.experiment.interval import mean_intervals
-from workbench.experiment.interval_claims import decided_within, expected_within
+from workbench.experiment.interval import decided_within, expected_within, mean_intervals
 
 CASE = ["dataset", "encoder"]
 NAMES = {"none": "DistMult", "sage-mean": "SAGE", "gat": "GAT"}

@@ -19,7 +19,7 @@ from workbench.core.randomness import Purpose, permutation, stream
 from workbench.core.shared_storage import total_bytes
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.meter.host_memory import AnonymousPeak, limit_data
+from workbench.meter.limit import AnonymousPeak, limit_data
 
 DOLLARS_PER_HOUR = {MEMORY: 12.24, DISK: 3.06, DGL: 12.24, PYG: 12.24}
 """The paper's prices of the machines: 244 GB of memory, or 61 GB and the disk."""

@@ -9,7 +9,7 @@ from pydantic import Field, PositiveFloat, PositiveInt
 import workbench as wb
 from workbench.core.units import format_bytes
 from workbench.experiment.config import PointConfig
-from workbench.outofcore.beta import fewest_swaps
+from workbench.outofcore.bucket_order import fewest_swaps
 
 BETA, COMET, BALANCED = "BETA", "COMET", "balanced"
 Method = Literal["BETA", "COMET", "balanced"]

@@ -9,7 +9,7 @@ import workbench as wb
 from experiments.mariusgnn.order_point import BETA, COMET, OrderConfig
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.outofcore.beta import num_beta_swaps
+from workbench.outofcore.bucket_order import num_beta_swaps
 
 
 class Config(OrderConfig):

@@ -6,7 +6,7 @@ fresh block starts as a sampler delivers it: rows (CSR) here, edge pairs in DGL.
 require a gradient, as in every layer but the first. Every destination has an in-edge: DGL's maximum over none is −∞.
 
 Reasons for the ratios: an operator's time consists of the page faults of its results (huge pages here, see
-`workbench.kernels.buffers`) and of random reads of rows (prefetched here); a layer's mostly of its dense products,
+`workbench.kernels.segment`) and of random reads of rows (prefetched here); a layer's mostly of its dense products,
 which are torch's on both sides and bound the ratio.
 """
 
@@ -25,8 +25,7 @@ from workbench.experiment import claims
 from workbench.experiment.config import PointConfig
 from workbench.experiment.finding import Finding
 from workbench.kernels.edge_softmax import edge_attention
-from workbench.kernels.segment_max import segment_max
-from workbench.kernels.segment_sum import segment_mean, segment_sum
+from workbench.kernels.segment import segment_max, segment_mean, segment_sum
 from workbench.nn.gat import GATLayer
 from workbench.nn.sage import SAGELayer
 

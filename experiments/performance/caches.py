@@ -23,7 +23,7 @@ import workbench as wb
 from experiments.performance.graphs import GraphPoint
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
-from workbench.features.cache.belady import next_uses
+from workbench.features.cache.eviction import next_uses
 
 LEAST, LEAST_BELADY = 5.0, 1.0  # million accesses per second
 _PEERS = {"lru": "LRU", "fifo": "FIFO", "clock": "Clock", "sieve": "Sieve", "s3-fifo": "S3FIFO", "belady": "Belady"}

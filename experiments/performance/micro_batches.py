@@ -29,7 +29,7 @@ from workbench.experiment.config import ModelConfig, PartitionMethod
 from workbench.experiment.finding import Finding
 from workbench.kernels.threads import get_num_threads
 from workbench.nn.gnn import GNN
-from workbench.nn.layer_order import multiplies_first
+from workbench.nn.linear_with_self import multiplies_first
 
 MOST = {4: 1.1, 16: 1.5}
 """Claimed overhead by number of parts."""

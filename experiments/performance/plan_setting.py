@@ -11,8 +11,7 @@ from torch.nn.functional import cross_entropy
 
 import workbench as wb
 from experiments.performance.cases import Case, case_graph, nodes_with_neighbors, random_nodes
-from workbench.memory.byte_costs import marginal_costs
-from workbench.memory.estimator import Estimator, estimator_for
+from workbench.memory.estimator import Estimator, estimator_for, marginal_costs
 from workbench.memory.plan import Plan, plan_with
 from workbench.memory.training_setup import TrainingSetup
 from workbench.partition.batch.partitioner import PreparedPartition

@@ -10,9 +10,9 @@ from pydantic import Field
 from workbench.experiment import claims
 from workbench.experiment.config import PointConfig
 from workbench.experiment.finding import Finding
-from workbench.meter.host_memory import HostPeak
+from workbench.meter.limit import HostPeak
 from workbench.standin import build_standin, required_bytes
-from workbench.standin.comparison import compare as achieved_targets
+from workbench.standin.graph_statistics import compare as achieved_targets
 
 
 class Config(PointConfig):

@@ -13,9 +13,8 @@ from workbench.core.units import format_bytes
 from workbench.experiment.figure_spec import SIZES
 from workbench.experiment.parallel import EXECUTORS
 from workbench.memory import plan as planning
-from workbench.memory.backend import LSTMS, Backend
-from workbench.memory.optimizer import OPTIMIZERS
 from workbench.memory.planning.strategy import STRATEGIES
+from workbench.memory.training_setup import LSTMS, OPTIMIZERS, Backend
 from workbench.nn.model import MODEL_KINDS, TYPED_MODEL_KINDS
 from workbench.partition.batch import PARTITION_METHODS
 from workbench.partition.batch.partitioner import PreparedPartition

@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 import workbench as wb
 from tests.strategies import random_graph, random_minibatch
-from workbench.cooperative.reach import reach_counts_torch
+from workbench.cooperative.sampling import reach_counts_torch
 
 GRAPH = random_graph(60, 240)
 SEEDS = torch.arange(60)[1::4]

@@ -4,7 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.core import capacity
+from workbench.core import errors as capacity
 from workbench.core.errors import CapacityError
 
 

@@ -6,8 +6,8 @@ import threading
 
 import pytest
 
-from workbench.core import interrupts
-from workbench.core.interrupts import Terminated, complete_despite_interrupt, deferred_interrupt
+from workbench.core import errors as interrupts
+from workbench.core.errors import Terminated, complete_despite_interrupt, deferred_interrupt
 
 
 def interrupt() -> None:

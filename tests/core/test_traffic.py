@@ -4,7 +4,7 @@ from threading import Thread
 
 import pytest
 
-from workbench.core.traffic import Count, Traffic, TrafficCounts
+from workbench.core.machine import Count, Traffic, TrafficCounts
 
 
 def test_counts_add_up_by_link_and_item() -> None:

@@ -12,10 +12,8 @@ from hypothesis import strategies as st
 from scipy import stats
 
 import workbench as wb
-from workbench.core.randomness import Purpose, stream
-from workbench.core.variates import Variates, check_dependence, is_mixed, variates
-from workbench.kernels.hash import hash_index_torch
-from workbench.kernels.normal import mixed_uniform_torch, normal_torch
+from workbench.core.randomness import Purpose, Variates, check_dependence, is_mixed, stream, variates
+from workbench.kernels.hash import hash_index_torch, mixed_uniform_torch, normal_torch
 
 SAMPLING = Purpose.SAMPLING
 COUNT = 10**6

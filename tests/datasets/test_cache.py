@@ -10,10 +10,9 @@ import pytest
 import torch
 
 from tests.killed import killed_at_each_operation
-from workbench.core.dataset import Dataset
+from workbench.core.dataset import Dataset, LinkSplit
 from workbench.core.errors import DataError
 from workbench.core.graph import Graph
-from workbench.core.link_split import LinkSplit
 from workbench.datasets import cache
 from workbench.datasets.cache import cached, checksum
 from workbench.files import stamp

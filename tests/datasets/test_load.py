@@ -11,8 +11,8 @@ import torch
 
 import workbench as wb
 from workbench.core.errors import CapacityError, DataError
-from workbench.datasets.features import random_features
-from workbench.datasets.known import known_sets
+from workbench.datasets.catalog import known_sets
+from workbench.datasets.raw import random_features
 
 PUBLISHED = Path(os.environ.get("WORKBENCH_DATA", "")).absolute()
 """Folder of published archives; those present are tested, all other tests write their own."""
@@ -214,7 +214,7 @@ def test_stand_ins_accept_options():
 
 
 def test_a_stand_in_that_exceeds_memory_is_refused_with_both_numbers(monkeypatch):
-    monkeypatch.setattr("workbench.standin.required_space.available_bytes", lambda: 1000)
+    monkeypatch.setattr("workbench.standin.build.available_bytes", lambda: 1000)
     with pytest.raises(CapacityError, match=r"requires .* of memory, but 1000 B are free"):
         wb.load_dataset("synthetic-products")
 

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 from workbench.core.errors import CapacityError, DataError
-from workbench.datasets import npz
+from workbench.datasets import archive as npz
 from workbench.datasets.archive import read_archive
 from workbench.datasets.raw import RawSet
 from workbench.links.knowledge_graph import KnowledgeGraph

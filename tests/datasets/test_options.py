@@ -8,10 +8,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.core.errors import CapacityError
-from workbench.datasets import features
-from workbench.datasets.features import choose_features, densify, random_features, reciprocal_ranks
-from workbench.datasets.node_split import choose_split, stratified_split
-from workbench.datasets.raw import Options, RankedClasses, RawSet, SparseRows, Split, shape_graph
+from workbench.datasets import raw as features
+from workbench.datasets.raw import (
+    Options,
+    RankedClasses,
+    RawSet,
+    SparseRows,
+    Split,
+    choose_features,
+    choose_split,
+    densify,
+    random_features,
+    reciprocal_ranks,
+    shape_graph,
+    stratified_split,
+)
 
 NODES = 5
 PAIRS = st.lists(st.tuples(st.integers(0, NODES - 1), st.integers(0, NODES - 1)), min_size=1, max_size=20)

@@ -7,9 +7,8 @@ import pytest
 import torch
 
 import workbench as wb
-from workbench.core.dataset import Dataset
-from workbench.core.link_split import LinkSplit
-from workbench.datasets.permute import permute_nodes
+from workbench.core.dataset import Dataset, LinkSplit
+from workbench.datasets.raw import permute_nodes
 
 
 @pytest.fixture

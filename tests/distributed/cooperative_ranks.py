@@ -29,8 +29,7 @@ from tests.distributed.cooperative_setting import (
     seeds_of,
     worst,
 )
-from workbench.distributed.agreement import check_ranks_agree
-from workbench.distributed.group import gather_numbers
+from workbench.distributed.group import check_ranks_agree, gather_numbers
 
 
 def sampled_sets(config: Mapping[str, Any]) -> Rows:

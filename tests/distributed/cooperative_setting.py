@@ -8,7 +8,7 @@ import torch.distributed as dist
 from torch import Tensor, nn
 
 import workbench as wb
-from workbench.core.variates import Smoothed
+from workbench.core.randomness import Smoothed
 from workbench.distributed.group import gather_numbers
 
 NODES, TYPES, CLASSES, WIDTH = 70, 3, 4, 6

@@ -29,9 +29,8 @@ from tests.distributed.cooperative_setting import (
     seeds_of,
     worst,
 )
-from workbench.cooperative import exchangers
-from workbench.distributed.agreement import check_ranks_agree, check_start
-from workbench.distributed.row_exchange import all_to_all
+from workbench.cooperative import sampler as exchangers
+from workbench.distributed.group import all_to_all, check_ranks_agree, check_start
 
 
 def torch_oracle(config: Mapping[str, Any]) -> Rows:

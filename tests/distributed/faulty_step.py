@@ -17,8 +17,9 @@ from tests.distributed.cooperative_setting import (
     seeds_of,
 )
 from tests.distributed.misbehaving import BAD, STAGE, meet_fate
-from workbench.cooperative import exchangers
-from workbench.distributed import progress, row_exchange
+from workbench.cooperative import sampler as exchangers
+from workbench.distributed import group as row_exchange
+from workbench.distributed import progress
 
 IS_BAD = os.environ.get("RANK", "none") == BAD
 

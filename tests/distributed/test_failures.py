@@ -18,7 +18,6 @@ import pytest
 import workbench as wb
 from tests.experiment.test_parallel import is_alive, wait_until
 from workbench.core.errors import RankError
-from workbench.distributed.failure import RankState, failed_rank, timed_out
 from workbench.distributed.progress import (
     DONE,
     FUNCTION,
@@ -27,10 +26,12 @@ from workbench.distributed.progress import (
     START,
     Progress,
     ProgressBoard,
+    RankState,
     Reporter,
+    failed_rank,
+    timed_out,
 )
-from workbench.distributed.rank_call import RankCall
-from workbench.distributed.rank_pool import RankPool
+from workbench.distributed.rank_pool import RankCall, RankPool
 from workbench.distributed.rank_process import Outcome
 
 RUN = "tests.distributed.misbehaving:run"
@@ -142,7 +143,7 @@ def test_ranks_die_with_a_parent_that_is_killed(tmp_path):
 
 
 def test_an_interrupt_ends_the_ranks(monkeypatch):
-    monkeypatch.setattr("workbench.distributed.rank_call.RankCall.rows", interrupted)
+    monkeypatch.setattr("workbench.distributed.rank_pool.RankCall.rows", interrupted)
     with leaves_nothing(), pytest.raises(KeyboardInterrupt):
         wb.run_ranks(RUN, {}, 2)
 

@@ -13,8 +13,7 @@ import pytest
 
 from workbench.experiment import closure as module
 from workbench.experiment.closure import closure
-from workbench.experiment.figure_loader import load_experiment
-from workbench.experiment.index import experiment_names
+from workbench.experiment.figure_loader import experiment_names, load_experiment
 
 FIGURE = '''
 """A figure."""

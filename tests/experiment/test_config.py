@@ -11,9 +11,8 @@ from pydantic import PositiveInt, ValidationError
 from tests.strategies import random_graph
 from workbench.core.dataset import Dataset
 from workbench.experiment.config import ModelConfig
-from workbench.experiment.figure_loader import load_experiment
+from workbench.experiment.figure_loader import experiment_names, load_experiment
 from workbench.experiment.grid import configs, grids, resolved
-from workbench.experiment.index import experiment_names
 from workbench.experiment.point_dataset import alternatives
 from workbench.nn.gat import GATLayer
 from workbench.nn.model import build_model

@@ -3,8 +3,7 @@
 import pytest
 
 from tests.toy_experiments import SPEC
-from workbench.experiment.config_errors import ConfigError
-from workbench.experiment.figure_spec import read_spec
+from workbench.experiment.figure_spec import ConfigError, read_spec
 
 
 @pytest.fixture

@@ -8,9 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from workbench.experiment.config import DataPointConfig
-from workbench.experiment.config_errors import ConfigError
 from workbench.experiment.figure_loader import load_experiment
-from workbench.experiment.figure_spec import SizeSpec, Spec
+from workbench.experiment.figure_spec import ConfigError, SizeSpec, Spec
 from workbench.experiment.grid import Grid, configs, grids, parse_overrides
 
 names = st.sampled_from("abcdef")

@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.experiment.config_errors import ConfigError, UnknownExperimentError
-from workbench.experiment.figure_loader import load_experiment
-from workbench.experiment.index import experiment_names, read_index
+from workbench.experiment.figure_loader import experiment_names, load_experiment, read_index
+from workbench.experiment.figure_spec import ConfigError, UnknownExperimentError
 from workbench.paths import experiments_folder
 
 

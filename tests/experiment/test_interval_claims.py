@@ -4,7 +4,7 @@ import pandas as pd
 import pytest
 from scipy.stats import t
 
-from workbench.experiment.interval_claims import decided_within, expected_within
+from workbench.experiment.interval import decided_within, expected_within
 
 
 def runs(**cases: list[float]) -> pd.DataFrame:

@@ -3,9 +3,8 @@
 import pytest
 
 from workbench.experiment.config import dataset_of
-from workbench.experiment.figure_loader import load_experiment
+from workbench.experiment.figure_loader import experiment_names, load_experiment
 from workbench.experiment.grid import configs, grids
-from workbench.experiment.index import experiment_names
 from workbench.experiment.recorded import recorded
 from workbench.paths import project_root
 from workbench.report.generated_docs import BENCHMARKS

@@ -6,7 +6,7 @@ import pytest
 
 from tests.features.disk import KILOBYTES
 from workbench.features.disk_rows import DiskRows
-from workbench.features.mapped_rows import MappedRows
+from workbench.features.memory_rows import MappedRows
 
 
 @pytest.fixture(scope="module")

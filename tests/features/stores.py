@@ -8,13 +8,10 @@ import torch
 from torch import Tensor
 
 from workbench.distributed.owned_rows import OwnedRows
-from workbench.features.cached_rows import CachedRows
+from workbench.features.cached_rows import CachedRows, RecordedRows
 from workbench.features.disk_rows import DiskRows
-from workbench.features.mapped_rows import MappedRows
-from workbench.features.memory_rows import MemoryRows
+from workbench.features.memory_rows import MappedRows, MemoryRows, as_store
 from workbench.features.protocols import FeatureStore
-from workbench.features.recorded_rows import RecordedRows
-from workbench.features.sources import as_store
 from workbench.features.stage import stage_ids
 from workbench.placement.place import place_rows
 from workbench.placement.placed_rows import PlacedRows

@@ -12,7 +12,7 @@ import torch
 from tests.features.disk import KILOBYTES, PREADV, io_threads, open_descriptors, random_rows
 from workbench.core.errors import CorruptFileError
 from workbench.features.disk_rows import MAX_READ, DiskRows
-from workbench.features.mapped_rows import MappedRows
+from workbench.features.memory_rows import MappedRows
 
 
 @pytest.mark.parametrize("row_bytes", [1, 4096, 4097, 3 * MAX_READ + 1])

@@ -20,9 +20,9 @@ from torch import Tensor
 
 from tests.features.disk import KILOBYTES, PREADV, SPREAD, io_threads, open_descriptors, random_rows
 from workbench.core.errors import CorruptFileError
-from workbench.core.traffic import Traffic
+from workbench.core.machine import Traffic
 from workbench.features.disk_rows import MAX_READ, DiskRows
-from workbench.features.mapped_rows import MappedRows
+from workbench.features.memory_rows import MappedRows
 
 DTYPES = (torch.float32, torch.float16, torch.int64, torch.uint8)
 

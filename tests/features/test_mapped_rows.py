@@ -11,8 +11,8 @@ from torch import Tensor
 
 from workbench.core.array_store import save_arrays
 from workbench.core.errors import CorruptFileError
-from workbench.core.traffic import Traffic
-from workbench.features.mapped_rows import MappedRows
+from workbench.core.machine import Traffic
+from workbench.features.memory_rows import MappedRows
 
 X = torch.arange(12.0).view(6, 2)
 

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from workbench.features.recorded_rows import RecordedRows
+from workbench.features.cached_rows import RecordedRows
 
 X = torch.arange(6.0)
 

@@ -8,9 +8,8 @@ import pytest
 import torch
 from torch import Tensor
 
-from workbench.features.memory_rows import MemoryRows
+from workbench.features.memory_rows import MemoryRows, as_store, check_covers, read_rows
 from workbench.features.protocols import check_store
-from workbench.features.sources import as_store, check_covers, read_rows
 
 X = torch.arange(12.0).view(6, 2)
 IDS = torch.tensor([4, 0, 4])

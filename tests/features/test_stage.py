@@ -7,11 +7,11 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.training.toys import toy_batch
+from workbench.core.machine import Traffic
 from workbench.core.minibatch import MiniBatch
-from workbench.core.traffic import Traffic
+from workbench.features.cached_rows import RecordedRows
 from workbench.features.memory_rows import MemoryRows
 from workbench.features.protocols import FeatureStore, Stageable
-from workbench.features.recorded_rows import RecordedRows
 from workbench.features.stage import StagedRows, stage, stage_ids, windows
 
 X = torch.arange(120.0).view(40, 3)

@@ -16,7 +16,7 @@ from tests.training.toys import PlainModel, toy_batch
 from workbench.cli.plan_command import plan as plan_command
 from workbench.memory.estimator import estimate_memory
 from workbench.memory.plan import plan_micro_batches
-from workbench.memory.recovery import Recovery
+from workbench.memory.training_setup import Recovery
 from workbench.nn.dropout import HashDropout
 from workbench.nn.model import build_model
 from workbench.training.accumulate import accumulate

@@ -9,10 +9,9 @@ import torch
 from tests.fuzz.mutate import wrong
 from tests.strategies import random_graph, random_minibatch
 from workbench.core.block import Block
-from workbench.core.dataset import Dataset
+from workbench.core.dataset import Dataset, LinkSplit
 from workbench.core.exchange import Exchange
 from workbench.core.graph import Graph
-from workbench.core.link_split import LinkSplit
 from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.core.units import format_bytes, parse_bytes

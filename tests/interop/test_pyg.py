@@ -65,7 +65,7 @@ def test_the_form_that_a_pyg_batch_lacks_is_named(installed, monkeypatch):
     if installed:
         pytest.importorskip("torch_geometric")
     else:
-        monkeypatch.setitem(sys.modules, "workbench.interop.pyg_data", None)
+        monkeypatch.setitem(sys.modules, "workbench.interop.pyg", None)
     mb = random_minibatch(random_graph(40, 300), fanouts=(3, 2), num_seeds=6)
     layers, hops = mb.to_pyg(), mb.to_pyg("edge_index")
     assert isinstance(layers, PygBatch) != installed

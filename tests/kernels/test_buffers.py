@@ -3,8 +3,8 @@
 import pytest
 import torch
 
-from workbench.kernels import buffers
-from workbench.kernels.buffers import uninitialised
+from workbench.kernels import segment as buffers
+from workbench.kernels.segment import uninitialised
 
 
 @pytest.mark.parametrize("values", [0, 5, (1 << 20) + 3])

@@ -5,9 +5,8 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from tests.strategies import graphs, random_edges
-from workbench.kernels.csr import Csr, group_rows, group_rows_torch, index_dtype
-from workbench.kernels.edge_lookup import find_pairs, find_pairs_torch
-from workbench.kernels.symmetric_csr import (
+from workbench.kernels.csr import Csr, find_pairs, find_pairs_torch, group_rows, group_rows_torch, index_dtype
+from workbench.kernels.transpose import (
     symmetric_rows,
     symmetric_rows_torch,
     typed_symmetric_rows,

@@ -4,7 +4,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.kernels.id_index import IdIndex, positions_torch
+from workbench.kernels.relabel import IdIndex, positions_torch
 from workbench.kernels.threads import MIN_ROWS_PER_THREAD
 
 LISTS = st.lists(st.lists(st.one_of(st.integers(0, 199), st.sampled_from([63, 64, 127, 128])), max_size=20), max_size=4)

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy import special
 
-from workbench.kernels import normal as n
+from workbench.kernels import hash as n
 from workbench.kernels.hash import TWO_TO_MINUS_53
 from workbench.kernels.jit import compiled
 

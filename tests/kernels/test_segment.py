@@ -12,14 +12,14 @@ from torch import Tensor
 
 from tests.strategies import random_graph, random_minibatch
 from workbench.core.block import Block
-from workbench.kernels import edge_softmax, gather, segment, segment_max, segment_sum
+from workbench.kernels import edge_softmax, gather, segment
+from workbench.kernels import segment as segment_max
+from workbench.kernels import segment as segment_sum
 from workbench.kernels.edge_softmax import edge_attention
 from workbench.kernels.gather import gather_edges
-from workbench.kernels.segment import edge_ranges
-from workbench.kernels.segment_max import max_rows, max_rows_torch
-from workbench.kernels.segment_max import segment_max as maximum
-from workbench.kernels.segment_sum import segment_mean, segment_sum_with_self
-from workbench.kernels.segment_sum import segment_sum as total
+from workbench.kernels.segment import edge_ranges, max_rows, max_rows_torch, segment_mean, segment_sum_with_self
+from workbench.kernels.segment import segment_max as maximum
+from workbench.kernels.segment import segment_sum as total
 
 
 def block_of(rows: list[list[int]], num_src: int | None = None) -> Block:

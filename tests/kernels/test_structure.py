@@ -5,7 +5,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from workbench.kernels.structure import first_decrease, first_decrease_torch, first_repeat, first_repeat_torch
+from workbench.kernels.csr import first_decrease, first_decrease_torch, first_repeat, first_repeat_torch
 
 IDS = st.lists(st.one_of(st.integers(-3, 12), st.sampled_from([2**63 - 1, -(2**63), 2**40])), max_size=30)
 

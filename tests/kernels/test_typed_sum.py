@@ -6,9 +6,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from tests.nn.blocks import random_block, random_rows
-from workbench.kernels import basis_sum
-from workbench.kernels.basis_sum import BASIS
-from workbench.kernels.typed_sum import inverse_relation_degrees, inverse_relation_degrees_torch, typed_sum_with_self
+from workbench.kernels import typed_sum as basis_sum
+from workbench.kernels.typed_sum import (
+    BASIS,
+    inverse_relation_degrees,
+    inverse_relation_degrees_torch,
+    typed_sum_with_self,
+)
 
 
 @given(st.integers(0, 60), st.integers(0, 50))

@@ -11,7 +11,7 @@ from scipy import stats
 
 from tests.strategies import graphs, random_graph
 from workbench.core.graph import Graph
-from workbench.kernels.edge_lookup import count_pairs, count_pairs_torch
+from workbench.kernels.csr import count_pairs, count_pairs_torch
 from workbench.kernels.hash import derive_key
 from workbench.links.edge_batch import EdgeBatch
 from workbench.links.negatives import Negatives, attempt_bits, entry_bits, entry_keys, false_negatives, sample_negatives

@@ -13,8 +13,7 @@ from torch import Tensor
 
 import workbench as wb
 from tests.strategies import random_graph
-from workbench.macrobatch.counts import WindowUnions
-from workbench.macrobatch.plan import _plans, choose_macrobatch
+from workbench.macrobatch.plan import WindowUnions, _plans, choose_macrobatch
 
 NODES, WIDTH = 60, 5
 GRAPH = random_graph(NODES, 300, seed=2)

@@ -21,8 +21,8 @@ from tests.sampling.test_contract import (
 from tests.strategies import random_graph
 from workbench.core.exchange import LENGTH_BYTES, run_in_lockstep
 from workbench.core.graph import Graph
-from workbench.kernels.place_rows import place_rows, place_rows_torch
-from workbench.sampling.candidates import row_offsets
+from workbench.kernels.gather import place_rows, place_rows_torch
+from workbench.sampling.sampler import row_offsets
 
 GRAPH = random_graph(60, 400, seed=5, edge_weight=torch.float64, num_edge_types=3)
 OWNER = torch.arange(60) * 7 % 5 % 3

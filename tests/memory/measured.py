@@ -11,7 +11,7 @@ import workbench as wb
 from workbench.memory.estimate import PHASES
 from workbench.memory.estimator import estimator_for
 from workbench.memory.training_setup import TrainingSetup
-from workbench.meter.storages import rounded_bytes
+from workbench.meter.allocation_tracker import rounded_bytes
 from workbench.nn.gnn import GNN
 from workbench.training.profile import EpochMemory, meter_epoch
 

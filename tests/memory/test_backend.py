@@ -8,8 +8,8 @@ import torch
 
 import workbench as wb
 from tests.memory.measured import CLASSES, FANOUTS, IN, WIDE, build, compare, is_close, sample, thirds
-from workbench.kernels import mask
-from workbench.memory.analytic import lstm as fake_lstm
+from workbench.kernels import relabel as mask
+from workbench.memory.analytic import layers as fake_lstm
 from workbench.memory.estimator import estimate_memory
 from workbench.nn import dropout
 from workbench.nn.model import MODEL_KINDS

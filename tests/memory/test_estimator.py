@@ -28,9 +28,8 @@ from tests.memory.measured import (
 )
 from workbench.memory.estimate import PHASES, TERMS
 from workbench.memory.estimator import estimate_memory, estimator_for, has_analytic_model
-from workbench.memory.recovery import Recovery
-from workbench.memory.training_setup import TrainingSetup
-from workbench.meter.storages import rounded_bytes
+from workbench.memory.training_setup import Recovery, TrainingSetup
+from workbench.meter.allocation_tracker import rounded_bytes
 from workbench.nn import dropout
 from workbench.nn.gcn import GCNLayer
 from workbench.nn.gin import GINLayer

@@ -8,7 +8,7 @@ import torch
 
 from tests.memory.measured import CLASSES, FANOUTS, IN, WIDE, build, compare, is_close, sample
 from workbench.memory.estimator import estimate_memory
-from workbench.memory.recovery import Recovery
+from workbench.memory.training_setup import Recovery
 
 
 @pytest.mark.parametrize(

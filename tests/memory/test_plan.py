@@ -10,9 +10,8 @@ from tests.memory.counting import FIXED, alone, batch, check, count, refuse
 from tests.strategies import minibatches
 from workbench.core.errors import CapacityError
 from workbench.core.minibatch import MiniBatch
-from workbench.memory.byte_costs import marginal_costs
 from workbench.memory.estimate import MemoryEstimate
-from workbench.memory.estimator import estimator_for
+from workbench.memory.estimator import estimator_for, marginal_costs
 from workbench.memory.plan import plan_micro_batches, plan_with
 from workbench.memory.training_setup import TrainingSetup
 from workbench.partition.batch import partition_batch

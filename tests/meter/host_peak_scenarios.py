@@ -8,7 +8,7 @@ from contextlib import suppress
 
 import numpy as np
 
-from workbench.meter.host_memory import HostPeak
+from workbench.meter.limit import HostPeak
 
 MIB = 1 << 20
 

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from tests.meter.overlap import Clock, OtherThread
-from workbench.core.traffic import Traffic
+from workbench.core.machine import Traffic
 from workbench.meter.epoch_passes import measure_epoch
 
 

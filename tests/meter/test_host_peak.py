@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from workbench.meter import host_memory as host_peak
+from workbench.meter import limit as host_peak
 
 MIB = 1 << 20
 

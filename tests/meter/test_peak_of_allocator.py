@@ -12,8 +12,8 @@ from torch.profiler import ProfilerActivity, profile, record_function
 
 from tests.meter.tensors import KIB, by_select, gathered, graph
 from tests.strategies import random_graph, random_minibatch
+from workbench.meter.allocation_tracker import ALLOCATION_BYTES, rounded_bytes
 from workbench.meter.peak import measure_peak
-from workbench.meter.storages import ALLOCATION_BYTES, rounded_bytes
 from workbench.nn.model import MODEL_KINDS, build_model
 
 

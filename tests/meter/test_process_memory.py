@@ -7,7 +7,7 @@ import resource
 import numpy as np
 import pytest
 
-from workbench.meter.host_memory import AnonymousPeak, limit_data
+from workbench.meter.limit import AnonymousPeak, limit_data
 
 MIB = 1 << 20
 pytestmark = pytest.mark.skipif(not os.path.exists("/proc/self/status"), reason="needs /proc")

@@ -6,7 +6,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from workbench.meter.storages import _live_tensors, live_storages
+from workbench.meter.allocation_tracker import _live_tensors, live_storages
 
 
 class Named(torch.nn.Parameter):

@@ -11,13 +11,10 @@ from tests.nn.blocks import NUM_TYPES, random_block, random_rows
 from tests.nn.oracles import by_rows
 from workbench.core.block import Block
 from workbench.kernels import (
-    basis_sum,
     block_diagonal_sum,
     edge_softmax,
     gather,
     segment,
-    segment_max,
-    segment_sum,
     threads,
     typed_sum,
 )
@@ -51,7 +48,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
         IN, 9, num_relations=NUM_TYPES, num_bases=3, regularizer="bdd", norm="none", self_loop=False, bias=False
     ),
 }
-KERNELS = (segment, segment_sum, segment_max, edge_softmax, gather, typed_sum, basis_sum, block_diagonal_sum)
+KERNELS = (segment, edge_softmax, gather, typed_sum, block_diagonal_sum)
 BLOCKS: dict[str, Callable[..., Block]] = {
     "usual": lambda **options: random_block(**options),
     "one edge": lambda **options: random_block(3, 2, 1, **options),
@@ -121,7 +118,7 @@ def test_gradients_equal_finite_differences(layer: nn.Module) -> None:
 
 def test_same_bits_for_any_number_of_threads(layer: nn.Module, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(threads, "_MIN_WORK_PER_THREAD", 1)
-    for module in (segment_max, typed_sum):
+    for module in (segment, typed_sum):
         monkeypatch.setattr(module, "_MIN_VALUES_PER_THREAD", 1)
     block = random_block(300, 120, 900, weight=torch.float64, learn_weight=True)
     h, before = random_rows(block.num_src, IN), get_num_threads()

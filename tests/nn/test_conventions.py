@@ -13,7 +13,7 @@ from tests.training.toys import PlainModel, gradients, relative_difference
 from workbench.core.minibatch import MiniBatch
 from workbench.memory.estimator import estimate_memory
 from workbench.memory.plan import plan_micro_batches
-from workbench.nn.inputs import Inputs
+from workbench.nn.losses import Inputs
 from workbench.nn.model import build_model
 from workbench.nn.signature import convention_of, default_forward
 from workbench.sampling.neighbor import FullNeighborSampler

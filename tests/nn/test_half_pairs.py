@@ -9,7 +9,7 @@ from torch import Tensor
 import workbench as wb
 from workbench.kernels.gather import add_rows, add_rows_torch
 from workbench.nn.decoders import pair_rows
-from workbench.nn.pair_scores import softmax_products
+from workbench.nn.pair_losses import softmax_products
 
 HALF = {torch.float16: 2.0**-10, torch.bfloat16: 2.0**-7}  # distance of numbers from 1 on
 pytestmark = pytest.mark.parametrize("dtype", HALF)

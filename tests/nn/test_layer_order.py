@@ -9,7 +9,7 @@ from workbench.core.block import Block
 from workbench.meter.peak import measure_peak
 from workbench.nn import gcn, sage
 from workbench.nn.gcn import GCNLayer
-from workbench.nn.layer_order import multiplies_first
+from workbench.nn.linear_with_self import multiplies_first
 from workbench.nn.sage import SAGELayer
 
 LAYERS = [lambda i, o: SAGELayer(i, o), lambda i, o: SAGELayer(i, o, aggregator="gcn"), lambda i, o: GCNLayer(i, o)]

@@ -10,7 +10,7 @@ from torch.utils.flop_counter import FlopCounterMode
 
 import workbench as wb
 from tests.strategies import random_graph, random_minibatch
-from workbench.nn.model_work import WORK_KINDS, LayerSize, exchanged_widths, model_work
+from workbench.nn.model import WORK_KINDS, LayerSize, exchanged_widths, model_work
 
 SIZES = [LayerSize(7, 3, 9), LayerSize(3, 2, 4)]
 

@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 import workbench as wb
-from workbench.meter.host_memory import AnonymousPeak
+from workbench.meter.limit import AnonymousPeak
 
 NODES, PARTITIONS, CHUNK = 20_000, 20, 1 << 15
 

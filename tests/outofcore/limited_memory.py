@@ -17,7 +17,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
-from workbench.meter.host_memory import AnonymousPeak, limit_data
+from workbench.meter.limit import AnonymousPeak, limit_data
 
 CAPACITY, CLASSES, BATCH, MIB = 3, 5, 256, 1 << 20
 

@@ -8,8 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import workbench as wb
-from workbench.outofcore.balanced import balanced_pairs
-from workbench.outofcore.beta import beta_states, fewest_swaps, num_beta_swaps
+from workbench.outofcore.bucket_order import balanced_pairs, beta_states, fewest_swaps, num_beta_swaps
 
 ORDERS = {"BETA": lambda p, c, groups, **_: wb.beta_order(p, c), "COMET": wb.comet_order, "balanced": wb.balanced_order}
 

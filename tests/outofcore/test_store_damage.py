@@ -12,7 +12,7 @@ import torch
 
 import workbench as wb
 from workbench.core.errors import CorruptFileError
-from workbench.outofcore import partition_file
+from workbench.outofcore import store_files as partition_file
 from workbench.outofcore.store_layout import BLOCK
 
 NODES, EDGES, P = 50, 600, 6

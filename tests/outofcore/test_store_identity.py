@@ -30,7 +30,7 @@ from tests.outofcore.process_ends import (
     write_version,
 )
 from workbench import files
-from workbench.outofcore.partition_file import PartitionFile, block_aligned
+from workbench.outofcore.store_files import PartitionFile, block_aligned
 
 X = torch.randn(NODES, WIDTH, generator=torch.Generator().manual_seed(0))
 

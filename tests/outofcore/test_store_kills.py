@@ -12,7 +12,7 @@ import torch
 
 import workbench as wb
 from tests.killed import killed_at_each_operation
-from workbench.outofcore.partition_file import PartitionFile
+from workbench.outofcore.store_files import PartitionFile
 from workbench.outofcore.store_layout import BLOCK
 
 NODES, P, WIDTH = 40, 5, 150

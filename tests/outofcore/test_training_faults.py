@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 import workbench as wb
 from tests.strategies import random_graph
-from workbench.outofcore import partition_file
+from workbench.outofcore import store_files as partition_file
 
 P, NODES = 6, 90
 GRAPH = random_graph(NODES, 700, edge_ids=False)

@@ -2,7 +2,7 @@
 
 import pytest
 
-from workbench.partition.costs import ByteCosts
+from workbench.partition.balance import ByteCosts
 
 
 def test_default_costs() -> None:

@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from workbench.core.errors import PartitionError
-from workbench.partition.mtkahypar import mtkahypar
+from workbench.partition.metis import mtkahypar
 
 Hypergraph = tuple[Tensor, Tensor, Tensor, int]
 

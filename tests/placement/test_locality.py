@@ -17,14 +17,13 @@ from tests.sampling.stars import FALSE_ALARM, mixtures, rows_of, some_of, star
 from tests.sampling.test_neighbor import big_graph
 from tests.strategies import graphs, random_graph
 from workbench.core.graph import Graph
-from workbench.core.randomness import Purpose
-from workbench.core.variates import Variates, variates
-from workbench.kernels.normal import mixed_uniform_torch
+from workbench.core.randomness import Purpose, Variates, variates
+from workbench.kernels.hash import mixed_uniform_torch
 from workbench.kernels.threads import get_num_threads, set_num_threads
 from workbench.placement.locality import draw_local, draw_local_biased, draw_local_torch
-from workbench.sampling.candidates import candidates
 from workbench.sampling.labor import row_limits
 from workbench.sampling.poisson import Levels
+from workbench.sampling.sampler import candidates
 from workbench.sampling.typed import group_by_type
 
 KINDS = ("mean", "ratio", "sum")

@@ -2,8 +2,7 @@
 
 from pathlib import Path
 
-from workbench.experiment.figure_loader import load_experiment
-from workbench.experiment.index import experiment_names
+from workbench.experiment.figure_loader import experiment_names, load_experiment
 from workbench.experiment.recorded import record
 from workbench.report.collect import collect, sections_of_recorded
 from workbench.tracking.file_store import FileStore

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 
-from workbench.experiment.figure_loader import load_experiment
-from workbench.experiment.index import experiment_names
+from workbench.experiment.figure_loader import experiment_names, load_experiment
 from workbench.experiment.recorded import record
 from workbench.report.expected_time import (
     about,

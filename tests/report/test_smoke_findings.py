@@ -4,9 +4,8 @@ from pathlib import Path
 
 import pytest
 
-from workbench.experiment.figure_loader import load_experiment
+from workbench.experiment.figure_loader import experiment_names, load_experiment
 from workbench.experiment.finding import Finding
-from workbench.experiment.index import experiment_names
 from workbench.paths import project_root
 from workbench.report.generated_docs import BENCHMARKS
 from workbench.report.verdicts import read_smoke_findings, run_smoke, smoke_file, write_smoke_findings

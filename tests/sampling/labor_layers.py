@@ -4,9 +4,8 @@ import torch
 from torch import Tensor
 
 from workbench.core.graph import Graph
-from workbench.core.variates import Variates
-from workbench.sampling.bipartite_layer import BipartiteLayer
-from workbench.sampling.labor_importance import Importance, draw_layer
+from workbench.core.randomness import Variates
+from workbench.sampling.labor_importance import BipartiteLayer, Importance, draw_layer
 
 ROUNDS = {0: 0, 1: 1, 3: 3, "*": None}
 

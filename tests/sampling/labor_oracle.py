@@ -1,6 +1,6 @@
 """LABOR in plain Python, as the paper states it: c and π, not their inverses, and c by trying every number of ones."""
 
-from workbench.core.variates import Variates
+from workbench.core.randomness import Variates
 from workbench.kernels.hash import _GAMMA, _U64, _mix_int
 
 Rows = list[list[int]]

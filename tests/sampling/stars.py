@@ -8,8 +8,7 @@ from scipy import stats
 
 import workbench as wb
 from workbench.core.graph import Graph
-from workbench.core.randomness import Purpose
-from workbench.core.variates import Variates, variates
+from workbench.core.randomness import Purpose, Variates, variates
 from workbench.sampling.neighbor import NeighborSampler
 
 FALSE_ALARM = 1e-6  # probability per statistical test; seeds are fixed, so the outcome is reproducible

@@ -6,8 +6,8 @@ import torch
 from tests.sampling.stars import rows_of, star
 from tests.strategies import random_graph
 from workbench.core.graph import Graph
-from workbench.sampling.candidates import candidates, excluded_positions
 from workbench.sampling.neighbor import NeighborSampler
+from workbench.sampling.sampler import candidates, excluded_positions
 
 
 def test_exactly_the_excluded_edges_are_missing() -> None:

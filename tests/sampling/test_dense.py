@@ -18,7 +18,7 @@ from tests.sampling.test_contract import assert_same_batch
 from tests.strategies import random_graph
 from workbench.core.graph import Graph
 from workbench.kernels.relabel import TorchRelabeler
-from workbench.kernels.segment_sum import segment_sum_with_self
+from workbench.kernels.segment import segment_sum_with_self
 from workbench.kernels.threads import get_num_threads, set_num_threads
 from workbench.sampling import dense as one_sample
 from workbench.sampling import neighbor

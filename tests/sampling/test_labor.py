@@ -17,14 +17,12 @@ from tests.sampling.stars import rows_of
 from tests.sampling.test_neighbor import big_graph, same
 from tests.strategies import graphs, random_graph
 from workbench.core.graph import Graph
-from workbench.core.randomness import Purpose
-from workbench.core.variates import Variates, variates
-from workbench.kernels.normal import mixed_uniform_torch
+from workbench.core.randomness import Purpose, Variates, variates
+from workbench.kernels.hash import mixed_uniform_torch
 from workbench.kernels.threads import get_num_threads, set_num_threads
-from workbench.sampling.bipartite_layer import BipartiteLayer
-from workbench.sampling.candidates import Candidates, candidates
 from workbench.sampling.labor import LaborSampler, draw_shared, draw_shared_torch, row_limits
-from workbench.sampling.labor_importance import draw_important, draw_important_torch, importance_torch
+from workbench.sampling.labor_importance import BipartiteLayer, draw_important, draw_important_torch, importance_torch
+from workbench.sampling.sampler import Candidates, candidates
 
 MIXED = Variates(7, 9, math.cos(0.4), math.sin(0.4))
 

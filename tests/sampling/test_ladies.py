@@ -16,14 +16,13 @@ from tests.sampling.stars import FALSE_ALARM, mixtures, some_of
 from tests.sampling.test_neighbor import big_graph
 from tests.strategies import graphs
 from workbench.core.graph import Graph
-from workbench.core.randomness import Purpose
-from workbench.core.variates import Variates, variates
+from workbench.core.randomness import Purpose, Variates, variates
 from workbench.kernels.hash import exponential_torch, hash_index_torch
 from workbench.kernels.threads import get_num_threads, set_num_threads
 from workbench.sampling import ladies as ladies_draw
-from workbench.sampling.candidates import candidates
 from workbench.sampling.ladies import draw_layer_wise
 from workbench.sampling.poisson import Levels
+from workbench.sampling.sampler import candidates
 
 KINDS = ("mean", "ratio", "sum", "published")
 

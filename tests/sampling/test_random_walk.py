@@ -17,10 +17,8 @@ from tests.sampling.stars import FALSE_ALARM, rows_of, some_of
 from tests.sampling.test_contract import assert_same_batch
 from tests.strategies import graphs, random_graph
 from workbench.core.graph import Graph
-from workbench.core.randomness import Purpose, stream
-from workbench.core.variates import Variates
+from workbench.core.randomness import Purpose, Variates, stream
 from workbench.kernels.threads import get_num_threads, set_num_threads
-from workbench.sampling.candidates import candidates, excluded_positions, row_offsets
 from workbench.sampling.random_walk import (
     RandomWalkSampler,
     Walks,
@@ -29,6 +27,7 @@ from workbench.sampling.random_walk import (
     pack_rows,
     pack_rows_torch,
 )
+from workbench.sampling.sampler import candidates, excluded_positions, row_offsets
 
 _MASK = 2**64 - 1
 

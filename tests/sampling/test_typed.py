@@ -12,8 +12,8 @@ from tests.strategies import graphs, random_graph
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, stream
 from workbench.sampling import typed
-from workbench.sampling.candidates import candidates
 from workbench.sampling.neighbor import NeighborSampler
+from workbench.sampling.sampler import candidates
 from workbench.sampling.uniform import draw_uniform, draw_uniform_torch
 from workbench.sampling.weighted import draw_smallest, draw_smallest_torch, draw_weighted, draw_weighted_torch
 

@@ -7,9 +7,9 @@ from scipy import stats
 
 from tests.sampling.stars import FALSE_ALARM, assert_equally_likely, draws_of_star, rows_of, star
 from workbench.core.graph import Graph
-from workbench.core.variates import Variates
-from workbench.sampling.candidates import candidates
+from workbench.core.randomness import Variates
 from workbench.sampling.neighbor import NeighborSampler
+from workbench.sampling.sampler import candidates
 from workbench.sampling.weighted import draw_weighted, draw_weighted_torch
 
 

@@ -14,8 +14,8 @@ from workbench.core.dataset import Dataset
 from workbench.core.errors import CapacityError
 from workbench.links.knowledge_graph import KnowledgeGraph
 from workbench.standin import STANDINS, build_standin, check_capacity, required_bytes
-from workbench.standin.comparison import compare
-from workbench.standin.typed import AFFILIATED, AUTHOR, CITES, INSTITUTION, PAPER, WRITES
+from workbench.standin.bipartite import AFFILIATED, AUTHOR, CITES, INSTITUTION, PAPER, WRITES
+from workbench.standin.graph_statistics import compare
 
 SCALES = {
     "synthetic-arxiv": 0.2,
@@ -157,14 +157,14 @@ def test_unknown_names_and_scales_are_refused():
 
 @pytest.mark.parametrize("name", ["synthetic-papers100M", "synthetic-mag240M"])
 def test_exceeding_memory_is_refused_with_both_numbers(name, monkeypatch):
-    monkeypatch.setattr("workbench.standin.required_space.available_bytes", lambda: 20 * 2**30)
+    monkeypatch.setattr("workbench.standin.build.available_bytes", lambda: 20 * 2**30)
     with pytest.raises(CapacityError, match=r"at scale 1 requires \d+\.\d\d GiB of memory, but 20\.00 GiB are free"):
         build_standin(name, scale=1)
 
 
 def test_exceeding_disk_space_is_refused_with_both_numbers(tmp_path, monkeypatch):
     usage = shutil.disk_usage(tmp_path)._replace(free=2**20)
-    monkeypatch.setattr("workbench.standin.required_space.shutil.disk_usage", lambda _: usage)
+    monkeypatch.setattr("workbench.standin.build.shutil.disk_usage", lambda _: usage)
     with pytest.raises(CapacityError, match=r"requires \d+\.\d\d MiB of disk, but 1\.00 MiB are free"):
         check_capacity("synthetic-flickr", None, tmp_path / "not" / "yet")
     check_capacity("synthetic-flickr", None)

@@ -7,14 +7,27 @@ from hypothesis import strategies as st
 
 from workbench.core.graph import Graph
 from workbench.standin.bipartite import Side, bipartite_edges
-from workbench.standin.blocks import block_density, block_pairs, cut_blocks
-from workbench.standin.citation import citations, num_pairs
+from workbench.standin.classes import citations, num_pairs
 from workbench.standin.degree_law import DegreeLaw, degree_sequence
 from workbench.standin.graph_statistics import clustering, homophily, reciprocity, simple_undirected
-from workbench.standin.matching import match_stubs, random_subset
-from workbench.standin.node_pairs import Pairs, between_classes, drop_self_loops, pairs_of_graph, relabel, simple_graph
 from workbench.standin.stand_in import GraphShape
-from workbench.standin.topology import assign_classes, class_sizes, node_classes, undirected_graph
+from workbench.standin.topology import (
+    Pairs,
+    assign_classes,
+    between_classes,
+    block_density,
+    block_pairs,
+    class_sizes,
+    cut_blocks,
+    drop_self_loops,
+    match_stubs,
+    node_classes,
+    pairs_of_graph,
+    random_subset,
+    relabel,
+    simple_graph,
+    undirected_graph,
+)
 
 LAW = DegreeLaw.lognormal(mean=12.0, sigma=1.0, population=20_000)
 

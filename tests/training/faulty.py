@@ -9,7 +9,7 @@ from torch import Tensor, nn
 from tests.training.faults import out_of_memory
 from tests.training.toys import PlainModel, relative_difference
 from workbench.core.minibatch import MiniBatch
-from workbench.memory.recovery import Recovery
+from workbench.memory.training_setup import Recovery
 from workbench.training.accumulate import accumulate
 
 TOLERANCE = 1e-10

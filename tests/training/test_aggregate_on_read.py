@@ -10,7 +10,7 @@ import workbench as wb
 from tests.memory.measured import GRAPH as LARGE
 from tests.memory.measured import build, check, measure, sample, thirds
 from tests.training.test_model_call import BATCH, GRAPH, MICRO, X, assert_same, new_model, step
-from workbench.memory.recovery import Recovery
+from workbench.memory.training_setup import Recovery
 from workbench.nn.gcn import GCNLayer
 from workbench.nn.gnn import GNN
 

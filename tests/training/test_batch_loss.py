@@ -10,7 +10,7 @@ from torch import Tensor
 
 from tests.training.faulty import FEATURES, LABELS, above, faulty, nothing
 from tests.training.toys import gradients, relative_difference, toy_batch
-from workbench.memory.recovery import Recovery
+from workbench.memory.training_setup import Recovery
 from workbench.training.epoch import train_epochs
 from workbench.training.step import BatchLoss, train_step
 

@@ -14,7 +14,7 @@ from workbench.nn.gcn import GCNLayer
 from workbench.nn.gnn import GNN
 from workbench.nn.model import MODEL_KINDS, TYPED_MODEL_KINDS, build_model
 from workbench.sampling.neighbor import FullNeighborSampler
-from workbench.training import layerwise
+from workbench.training import evaluate as layerwise
 from workbench.training.evaluate import accuracy, full_neighbour_logits, split_accuracies
 
 NODES, IN_DIM, CLASSES = 60, 5, 4

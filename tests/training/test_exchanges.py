@@ -14,8 +14,8 @@ from tests.strategies import random_graph, random_minibatch
 from tests.training.cooperative import Transport, cooperative_batches
 from tests.training.toys import gradients, relative_difference
 from workbench.core.minibatch import MiniBatch
-from workbench.memory.recovery import Recovery
-from workbench.nn.inputs import Inputs
+from workbench.memory.training_setup import Recovery
+from workbench.nn.losses import Inputs
 from workbench.nn.model import MODEL_KINDS, build_model
 from workbench.training.accumulate import accumulate
 from workbench.training.step import train_step

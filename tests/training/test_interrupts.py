@@ -11,10 +11,10 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from tests.training.toys import PlainModel, toy_batch
-from workbench.memory.recovery import Recovery
+from workbench.memory.training_setup import Recovery
 from workbench.nn.model import build_model
 from workbench.training.evaluate import full_neighbour_logits
-from workbench.training.isolated_backward import isolated_backward
+from workbench.training.oom import isolated_backward
 from workbench.training.profile import profile_epoch
 from workbench.training.step import train_step
 

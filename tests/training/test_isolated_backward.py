@@ -11,9 +11,9 @@ from torch import Tensor, nn
 from tests.training.faults import out_of_memory
 from tests.training.faulty import FEATURES, LABELS, Faulty, above, assert_same, faulty, nothing, run
 from tests.training.toys import gradients, toy_batch
-from workbench.memory.recovery import Recovery
+from workbench.memory.training_setup import Recovery
+from workbench.meter.allocation_tracker import rounded_bytes
 from workbench.meter.peak import measure_peak
-from workbench.meter.storages import rounded_bytes
 from workbench.training.step import train_step
 
 

@@ -10,11 +10,11 @@ from torch import Tensor, nn
 from tests.strategies import random_graph
 from tests.training.toys import PlainModel
 from workbench.core.graph import Graph
-from workbench.features.mapped_rows import MappedRows
-from workbench.nn.inputs import Inputs
+from workbench.features.memory_rows import MappedRows
+from workbench.nn.losses import Inputs
 from workbench.nn.signature import default_forward
 from workbench.sampling.neighbor import FullNeighborSampler
-from workbench.training.layerwise import layerwise
+from workbench.training.evaluate import layerwise
 
 GRAPH = random_graph(50, 250, seed=3)
 X = torch.linspace(-9, 9, 200, dtype=torch.float64).sin().view(50, 4)

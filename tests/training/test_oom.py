@@ -15,7 +15,7 @@ from tests.training.faults import WORK, cpu_allocator_error, out_of_memory
 from tests.training.faulty import FEATURES, LABELS, Faulty, Splits, above, assert_same, faulty, nothing, run
 from tests.training.toys import gradients, toy_batch
 from workbench.core.errors import CapacityError
-from workbench.memory.recovery import Recovery
+from workbench.memory.training_setup import Recovery
 from workbench.training.oom import is_out_of_memory
 from workbench.training.step import train_step
 

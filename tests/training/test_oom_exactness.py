@@ -17,7 +17,7 @@ from tests.strategies import random_graph, random_minibatch
 from tests.training.faults import WORK, FailAt, cpu_allocator_error, out_of_memory
 from tests.training.faulty import Splits, assert_same
 from tests.training.toys import gradients
-from workbench.memory.recovery import Recovery
+from workbench.memory.training_setup import Recovery
 from workbench.meter.limit import limit_memory
 from workbench.meter.peak import PeakMeter, measure_peak
 from workbench.meter.stopwatch import Stopwatch

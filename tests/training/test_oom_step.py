@@ -13,7 +13,7 @@ from torch import Tensor, nn
 
 from tests.training.faults import FailAt, cpu_allocator_error, out_of_memory
 from tests.training.toys import PlainModel, relative_difference, toy_batch
-from workbench.memory.recovery import Recovery
+from workbench.memory.training_setup import Recovery
 from workbench.meter.limit import limit_memory
 from workbench.meter.peak import measure_peak
 from workbench.training.oom import step_with_oom_recovery

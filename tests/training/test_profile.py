@@ -16,7 +16,7 @@ from workbench.core.minibatch import MiniBatch
 from workbench.features.memory_rows import MemoryRows
 from workbench.features.stage import stage
 from workbench.meter.stopwatch import ThreadStopwatch
-from workbench.nn.inputs import Inputs
+from workbench.nn.losses import Inputs
 from workbench.nn.model import build_model
 from workbench.training.profile import PHASES, EpochProfile, profile_epoch
 from workbench.training.step import train_step

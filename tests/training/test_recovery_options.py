@@ -15,7 +15,7 @@ from tests.training.faulty import FEATURES, LABELS, Splits, above, assert_same, 
 from tests.training.toys import PlainModel, gradients, toy_batch
 from workbench.core.errors import PartitionError
 from workbench.core.minibatch import MiniBatch
-from workbench.memory.recovery import Recovery
+from workbench.memory.training_setup import Recovery
 from workbench.partition.batch import PARTITION_METHODS, partition_batch
 from workbench.training import oom
 from workbench.training.step import train_step

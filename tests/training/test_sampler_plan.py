@@ -9,7 +9,7 @@ from tests.training.toys import PlainModel
 from workbench.core.errors import CapacityError
 from workbench.core.minibatch import MiniBatch
 from workbench.memory.estimator import estimate_memory, estimator_for
-from workbench.memory.planning.budget import Budget
+from workbench.memory.planning.lower_bound import Budget
 from workbench.memory.training_setup import TrainingSetup
 from workbench.nn.model import build_model
 from workbench.sampling.loader import batches

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 import workbench as wb
-from workbench.features.cache.costs import CacheCost
+from workbench.features.cache.simulate import CacheCost
 from workbench.widgets import CACHE_SHARES, cache_explorer, cache_view
 
 ROWS: dict[str, Any] = {"num_rows": 100, "row_bytes": 1024, "batch_size": 10}

@@ -7,7 +7,7 @@ import pandas as pd
 
 from workbench.core.errors import check_bytes
 from workbench.core.units import format_bytes
-from workbench.outofcore.permutation_bias import partition_bias
+from workbench.outofcore.bucket_order import partition_bias
 from workbench.outofcore.tuning import BufferPlan, DiskModel, tune_buffer
 from workbench.report.text_table import text_table
 

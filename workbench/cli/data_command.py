@@ -56,7 +56,7 @@ def info(name: str, root: str | None, scale: float | None, seed: int) -> None:
 @data.command("format")
 def show_format() -> None:
     """Show the arrays of a data set of your own, NAME.npz in the data folder."""
-    from workbench.datasets.layout import ARRAYS, KNOWLEDGE_GRAPH, OPTIONAL
+    from workbench.datasets.archive import ARRAYS, KNOWLEDGE_GRAPH, OPTIONAL
 
     head = "Write NAME.npz into the data folder by numpy.savez; `workbench data info NAME` checks it. Its arrays:"
     arrays = [f"  {names}: {contents}" for names, contents in ARRAYS]

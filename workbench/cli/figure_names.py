@@ -15,8 +15,7 @@ def load_figures(names: Sequence[str]) -> list[Any]:
     Raises:
         ValueError: an unknown paper or figure.
     """
-    from workbench.experiment.figure_loader import load_experiment
-    from workbench.experiment.index import experiment_names
+    from workbench.experiment.figure_loader import experiment_names, load_experiment
 
     known = experiment_names()
     chosen = {_known_name(name, known) for name in names}
@@ -32,8 +31,7 @@ def load_figure(name: str) -> Any:
     Raises:
         ValueError: an unknown figure, or one that several papers have.
     """
-    from workbench.experiment.figure_loader import load_experiment
-    from workbench.experiment.index import full_name
+    from workbench.experiment.figure_loader import full_name, load_experiment
 
     return load_experiment(full_name(name))
 
@@ -41,7 +39,7 @@ def load_figure(name: str) -> Any:
 def _known_name(name: str, known: Sequence[str]) -> str:
     """A paper, or the full name of a figure."""
     from workbench.core.suggestions import unknown
-    from workbench.experiment.index import full_name, unknown_figure
+    from workbench.experiment.figure_loader import full_name, unknown_figure
 
     papers = dict.fromkeys(each.partition("/")[0] for each in known)
     if name in papers:
@@ -63,7 +61,7 @@ def complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) 
         param: the argument.
         incomplete: the characters typed so far.
     """
-    from workbench.experiment.index import experiment_names
+    from workbench.experiment.figure_loader import experiment_names
 
     try:
         figures = experiment_names()

@@ -14,13 +14,13 @@ from typing import NamedTuple
 import torch
 from torch import Tensor
 
-from workbench.cooperative.reach import reach_counts
+from workbench.cooperative.sampling import reach_counts
 from workbench.core.block import Block
 from workbench.core.errors import ID_DTYPES, check_at_least, check_seed, check_type, check_vector, find_out_of_range
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose, permutation, stream
-from workbench.kernels.id_index import IdIndex
+from workbench.kernels.relabel import IdIndex
 from workbench.sampling.sampler import Sampler, check_graph, check_sampler, require_row_independence
 
 

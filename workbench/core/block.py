@@ -10,9 +10,8 @@ from torch import Tensor
 
 from workbench.core.csr_checks import check_ends, check_non_decreasing, check_sources
 from workbench.core.errors import ID_DTYPES, check_at_least, check_tensors, check_vector
-from workbench.core.html import html_table
 from workbench.core.shared_storage import all_on, move_all, same_record, total_bytes
-from workbench.core.units import format_bytes
+from workbench.core.units import format_bytes, html_table
 from workbench.kernels.segment import Adjacency
 from workbench.kernels.transpose import Transposed, transpose, transpose_prefixes
 
@@ -147,7 +146,7 @@ class Block:
 
     @property
     def _shared_rows(self) -> SharedRows | None:
-        return self.__dict__.get("shared_rows")  # set by `workbench.core.row_prefix.share_rows`
+        return self.__dict__.get("shared_rows")  # set by `workbench.core.split.share_rows`
 
     def validate(self) -> "Block":
         """Check everything that kernels trust and return the block.

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from workbench.core.errors import find_out_of_range
-from workbench.kernels.structure import first_decrease
+from workbench.kernels.csr import first_decrease
 
 
 def check_ends(indptr: Tensor, num_edges: int, *, name: str = "indptr", what: str = "edges") -> None:

@@ -1,6 +1,6 @@
 """`Dataset`: a graph with node features, labels, a split and a fingerprint of the contents."""
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, fields, replace
 from typing import Any
 
 import torch
@@ -16,12 +16,11 @@ from workbench.core.errors import (
     check_type,
     check_vector,
     find_out_of_range,
+    type_name,
 )
 from workbench.core.graph import Graph
-from workbench.core.html import html_table
-from workbench.core.link_split import LinkSplit
 from workbench.core.shared_storage import total_bytes
-from workbench.core.units import format_bytes
+from workbench.core.units import format_bytes, html_table
 
 _SPLITS = ("train_idx", "val_idx", "test_idx")
 
@@ -55,7 +54,7 @@ def _check_labels(y: Tensor) -> None:
 
 def _check_split(parts: dict[str, Tensor], num_nodes: int) -> None:
     """Check that all nodes are in range, and none is in the split twice."""
-    from workbench.kernels.structure import first_repeat  # imports numba, as `check_unique`
+    from workbench.kernels.csr import first_repeat  # imports numba, as `check_unique`
 
     node = first_repeat(check_ids("the split", torch.cat(list(parts.values())), num_nodes))
     if node is not None:
@@ -77,6 +76,63 @@ def _in_brackets_unless(default: str, label: str) -> str:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
+class LinkSplit:
+    """Training, validation and test edges, and negative pairs for validation and test.
+
+    Args:
+        train_edge: int64 [2, num_edges], training edges, each undirected edge once, in the published order.
+        valid_edge: int64 [2, num_edges], validation edges.
+        valid_edge_neg: int64 [2, num_pairs], validation pairs without an edge.
+        test_edge: int64 [2, num_edges], test edges.
+        test_edge_neg: int64 [2, num_pairs], test pairs without an edge.
+
+    Raises:
+        TypeError: if one is not an int64 tensor.
+        ValueError: if one does not have two rows.
+    """
+
+    train_edge: Tensor
+    valid_edge: Tensor
+    valid_edge_neg: Tensor
+    test_edge: Tensor
+    test_edge_neg: Tensor
+
+    def __post_init__(self) -> None:
+        for name, pairs in self.tensors().items():
+            if not isinstance(pairs, Tensor) or pairs.dtype != torch.int64:
+                raise TypeError(f"{name} must be an int64 tensor, not {type_name(pairs)}; convert with .long()")
+            if pairs.dim() != 2 or pairs.shape[0] != 2:
+                raise ValueError(
+                    f"{name} has shape {tuple(pairs.shape)}; it must be [2, number of pairs]; transpose rows of pairs "
+                    "with .T"
+                )
+
+    def tensors(self) -> dict[str, Tensor]:
+        """Return the edges and pairs by field name."""
+        return {field.name: getattr(self, field.name) for field in fields(self)}
+
+    def validate(self, num_nodes: int) -> "LinkSplit":
+        """Check every node id and return the split.
+
+        Args:
+            num_nodes: number of nodes of the graph.
+
+        Raises:
+            IndexError: if a node is out of range.
+        """
+        for name, pairs in self.tensors().items():
+            check_ids(name, pairs.reshape(-1), num_nodes)
+        return self
+
+    def to(self, device: Any) -> "LinkSplit":
+        """Copy the split to a device."""
+        return LinkSplit(**{name: pairs.to(device) for name, pairs in self.tensors().items()})
+
+    def __repr__(self) -> str:
+        return "LinkSplit(" + ", ".join(f"{name} {p.shape[1]}" for name, p in self.tensors().items()) + ")"
+
+
+@dataclass(frozen=True, eq=False, repr=False)
 class Dataset:
     """A graph with node features, labels and a train/validation/test split.
 
@@ -95,7 +151,7 @@ class Dataset:
         fingerprint: sha256 over the contents, without the names.
         split: origin of the split: "public", "public:3" (one of several public splits) or "seeded:0" (generated with
             that seed, because none is public).
-        features: origin of `x`: "given", or a label of `workbench.datasets.features`.
+        features: origin of `x`: "given", or a label of `workbench.datasets.raw`.
         link_split: edges of a link prediction data set; its training edges are the graph's.
 
     Raises:
@@ -161,7 +217,7 @@ class Dataset:
             num_classes: width of a model's output; by default the largest class + 1, or the width of `y`.
             name: name for display and for recorded runs.
             split: origin of the split: "public", "public:3" or "seeded:0".
-            features: origin of `x`: "given", or a label of `workbench.datasets.features`.
+            features: origin of `x`: "given", or a label of `workbench.datasets.raw`.
             link_split: edges of a link prediction data set.
 
         Raises:

@@ -1,17 +1,24 @@
 """Exceptions of the workbench and argument checks, whose messages name the value, the limit and the remedy."""
 
-from collections.abc import Iterable
+import os
+import signal
+import threading
+from collections.abc import Callable, Iterable
 from numbers import Integral
-from typing import Any
+from pathlib import Path
+from types import FrameType
+from typing import Any, Self
 
 import torch
 from torch import Tensor
 
 from workbench.core.suggestions import unknown
-from workbench.core.units import parse_bytes
+from workbench.core.units import format_bytes, parse_bytes
 
 ID_DTYPES = (torch.int64, torch.int32)
+
 INT64_MAX = torch.iinfo(torch.int64).max
+
 _FEW = 1 << 16  # values of which NumPy finds the smallest and the largest sooner than torch, without waking its threads
 
 
@@ -97,7 +104,7 @@ def check_unique(name: str, ids: Tensor) -> None:
     Raises:
         ValueError: if an id occurs twice; the message names it.
     """
-    from workbench.kernels.structure import first_repeat  # imports numba: only commands that check ids pay for it
+    from workbench.kernels.csr import first_repeat  # imports numba: only commands that check ids pay for it
 
     if (repeated := first_repeat(ids)) is not None:
         raise ValueError(f"{name} contains {repeated} more than once; pass each id once (torch.unique)")
@@ -292,3 +299,105 @@ def check_tensors(**values: object) -> None:
 
 def _with_article(noun: str) -> str:
     return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
+
+
+_UNCHECKED_BYTES = 1 << 28  # smaller allocations are not worth reading /proc/meminfo
+
+_CGROUP = Path("/sys/fs/cgroup")
+
+
+def check_fits(name: str, nbytes: int, remedy: str) -> None:
+    """Check that an allocation fits into the available host memory.
+
+    Args:
+        name: the object to allocate, for the message.
+        nbytes: its size in bytes, or a lower bound of it.
+        remedy: end of the message: how to need less memory.
+
+    Raises:
+        CapacityError: if less than `nbytes` is available; the message names both numbers.
+    """
+    if nbytes > _UNCHECKED_BYTES and nbytes > (free := available_bytes()):
+        raise CapacityError(f"{name} needs {format_bytes(nbytes)}, but only {format_bytes(free)} is free; {remedy}")
+
+
+def available_bytes() -> int:
+    """Return the bytes of host memory that this process can still allocate: `MemAvailable`, capped by a cgroup limit.
+
+    On systems without /proc it returns the machine's physical memory.
+    """
+    try:
+        lines = Path("/proc/meminfo").read_text().splitlines()
+        free = next(int(line.split()[1]) * 1024 for line in lines if line.startswith("MemAvailable:"))
+    except (OSError, StopIteration):
+        free = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
+    return min(free, _cgroup_bytes(free))
+
+
+def _cgroup_bytes(default: int) -> int:
+    """Return the bytes left under the container's memory limit, or `default` if there is no limit."""
+    try:
+        limit = (_CGROUP / "memory.max").read_text().strip()
+        return default if limit == "max" else max(0, int(limit) - int((_CGROUP / "memory.current").read_text()))
+    except (OSError, ValueError):
+        return default
+
+
+_SIGNALS = (signal.SIGINT, signal.SIGTERM)
+
+
+class Terminated(SystemExit):
+    """Raised by a handler of SIGTERM that lets the process save what is in memory."""
+
+
+class deferred_interrupt:
+    """Defers KeyboardInterrupt to the end of a `with` block, so that state is never left half changed.
+
+        with deferred_interrupt():
+            optimizer.step()
+
+    An interrupt that arrives inside the block is raised when the block exits; an exception raised by the block becomes
+    its `__context__`. A second interrupt is raised immediately, so that a block that hangs can still be stopped. Blocks
+    nest. The block does nothing in threads other than the main one, which Python never interrupts. SIGTERM is deferred
+    likewise. A signal whose handler is not a Python function keeps its effect.
+    """
+
+    def __enter__(self) -> Self:
+        self._received: tuple[int, FrameType | None] | None = None
+        self._before: dict[int, Any] = {}
+        if threading.current_thread() is threading.main_thread():
+            for number in _SIGNALS:
+                if callable(signal.getsignal(number)):
+                    self._before[number] = signal.signal(number, self._receive)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        for number, before in self._before.items():
+            signal.signal(number, before)
+        if self._received is not None:
+            self._before[self._received[0]](*self._received)
+
+    def _receive(self, number: int, frame: FrameType | None) -> None:
+        if self._received is not None:
+            self._before[number](number, frame)
+        self._received = number, frame
+
+
+def complete_despite_interrupt(work: Callable[[], object]) -> None:
+    """Run cleanup to its end, even if an interrupt arrives meanwhile; the interrupt is raised afterwards.
+
+    An interrupt that arrives before it can be deferred would skip the cleanup, so the cleanup is then run again.
+
+    Args:
+        work: short and idempotent, such as restoring state.
+
+    Raises:
+        KeyboardInterrupt, Terminated: after `work` has completed.
+    """
+    try:
+        with deferred_interrupt():
+            work()
+    except (KeyboardInterrupt, Terminated):
+        with deferred_interrupt():
+            work()
+        raise

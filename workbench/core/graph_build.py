@@ -9,10 +9,9 @@ import torch
 from torch import Tensor
 
 from workbench.core.block import FLOATS
-from workbench.core.capacity import check_fits
-from workbench.core.errors import ID_DTYPES, check_at_least, check_finite, check_ids, check_vector
+from workbench.core.errors import ID_DTYPES, check_at_least, check_finite, check_fits, check_ids, check_vector
 from workbench.kernels.csr import Csr, group_rows
-from workbench.kernels.symmetric_csr import symmetric_rows, typed_symmetric_rows
+from workbench.kernels.transpose import symmetric_rows, typed_symmetric_rows
 
 ArrayLike: TypeAlias = Tensor | np.ndarray | Sequence[int] | Sequence[float]
 Undirected: TypeAlias = bool | Literal["multi"]

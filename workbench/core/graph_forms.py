@@ -2,8 +2,7 @@
 
 from typing import Any, Self
 
-from workbench.core.html import html_table
-from workbench.core.units import format_bytes
+from workbench.core.units import format_bytes, html_table
 
 
 class GraphForms:
@@ -86,7 +85,7 @@ class GraphForms:
             ValueError: if the matrix is not square, an entry is not finite, or its structure is invalid.
             TypeError: if it is not a sparse matrix, or `weighted` is set and the entries are not floating point.
         """
-        from workbench.interop.scipy import from_scipy
+        from workbench.interop.networkx import from_scipy
 
         converted: Any = from_scipy(matrix, weighted=weighted)
         return converted
@@ -96,7 +95,7 @@ class GraphForms:
 
         Multi-edges are separate entries until SciPy sums them; edge ids and types are dropped.
         """
-        from workbench.interop.scipy import to_scipy
+        from workbench.interop.networkx import to_scipy
 
         return to_scipy(self)
 

@@ -9,7 +9,7 @@ from torch import Tensor
 
 from workbench.core.csr_checks import check_ends
 from workbench.core.errors import INT64_MAX, check_ids, check_tensors, check_vector
-from workbench.kernels.structure import first_decrease
+from workbench.kernels.csr import first_decrease
 
 
 @dataclass(frozen=True, eq=False, repr=False)

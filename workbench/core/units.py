@@ -1,7 +1,12 @@
 """Formatting and parsing of sizes for people; inside the library every size is in bytes."""
 
+import html
+from collections.abc import Mapping
+
 _BINARY = ("B", "KiB", "MiB", "GiB", "TiB")
+
 _DECIMAL = ("kB", "MB", "GB", "TB")
+
 _BYTES = {unit: 1000**power for power, unit in enumerate(_DECIMAL, 1)} | {
     unit: 1024**power for power, unit in reversed(list(enumerate(_BINARY)))
 }
@@ -44,3 +49,20 @@ def parse_bytes(text: str) -> int:
     if not 0 <= value < float("inf"):
         raise ValueError(f"{text!r} is not a number of bytes; it must be finite and not negative")
     return int(value)
+
+
+def html_table(caption: str, cells: Mapping[str, object]) -> str:
+    """Return a table with a caption and one row per named value.
+
+    Args:
+        caption: plain text; it is escaped.
+        cells: value by row name; integers get thousands separators.
+
+    >>> html_table("Block", {"edges": 1200})
+    '<table><caption>Block</caption><tbody><tr><th>edges</th><td>1,200</td></tr></tbody></table>'
+    """
+    rows = "".join(
+        f"<tr><th>{name}</th><td>{f'{value:,}' if isinstance(value, int) else value}</td></tr>"
+        for name, value in cells.items()
+    )
+    return f"<table><caption>{html.escape(caption)}</caption><tbody>{rows}</tbody></table>"

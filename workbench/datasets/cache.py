@@ -20,10 +20,9 @@ from torch import Tensor
 
 from workbench import files
 from workbench.core.array_store import HEADER, open_arrays, save_arrays
-from workbench.core.dataset import Dataset
+from workbench.core.dataset import Dataset, LinkSplit
 from workbench.core.errors import DataError
 from workbench.core.graph import Graph
-from workbench.core.link_split import LinkSplit
 from workbench.files import FileStamp
 from workbench.links.knowledge_graph import KnowledgeGraph
 from workbench.paths import cache_folder

@@ -6,12 +6,11 @@ from typing import NamedTuple
 
 from workbench.core.dataset import Dataset
 from workbench.core.units import format_bytes
-from workbench.datasets.known import known_sets
+from workbench.datasets.catalog import known_sets
 from workbench.datasets.load import find_source
 from workbench.links.knowledge_graph import KnowledgeGraph
 from workbench.standin.catalog import STANDINS
-from workbench.standin.comparison import compare
-from workbench.standin.graph_statistics import graph_statistics
+from workbench.standin.graph_statistics import compare, graph_statistics
 from workbench.standin.stand_in import Published
 
 

@@ -21,8 +21,7 @@ from workbench import files
 from workbench.core.errors import CapacityError
 from workbench.core.suggestions import did_you_mean
 from workbench.core.units import format_bytes
-from workbench.datasets.known import OGB_SETS, how_to_get, known_sets
-from workbench.datasets.names import check_name
+from workbench.datasets.catalog import OGB_SETS, check_name, how_to_get, known_sets
 from workbench.datasets.ogb import ogb_folder, ogb_meta
 from workbench.paths import data_folder
 

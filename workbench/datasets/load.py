@@ -13,17 +13,14 @@ from workbench.core.errors import DataError
 from workbench.core.graph_build import Undirected
 from workbench.datasets.archive import read_archive
 from workbench.datasets.cache import cached
-from workbench.datasets.features import choose_features
-from workbench.datasets.known import how_to_get
-from workbench.datasets.names import check_name
-from workbench.datasets.node_split import choose_split
+from workbench.datasets.catalog import check_name, how_to_get
 from workbench.datasets.ogb import ogb_files, ogb_folder, read_ogb
-from workbench.datasets.raw import Options, RawSet, Split, shape_graph
+from workbench.datasets.raw import Options, RawSet, Split, choose_features, choose_split, shape_graph
 from workbench.links.knowledge_graph import KnowledgeGraph
 from workbench.paths import cache_folder, data_folder
 
 _HERE = Path(__file__).parent
-_READERS = ("core/graph_build.py", "core/dataset.py", "core/link_split.py", "links/knowledge_graph.py")
+_READERS = ("core/graph_build.py", "core/dataset.py", "core/dataset.py", "links/knowledge_graph.py")
 _CODE = (*sorted(_HERE.glob("*.py")), *(_HERE.parent / file for file in _READERS))
 _GENERATORS = tuple(sorted((_HERE.parent / "standin").glob("*.py")))
 
@@ -130,8 +127,7 @@ def find_source(name: str, folder: Path, *, scale: float | None = None, seed: in
 
 
 def _stand_in(name: str, scale: float | None, seed: int) -> Source:
-    from workbench.standin.build import build_standin
-    from workbench.standin.required_space import check_capacity, find_standin
+    from workbench.standin.build import build_standin, check_capacity, find_standin
 
     size = find_standin(name, scale)[1]
 

@@ -15,15 +15,12 @@ from importlib import import_module, resources
 from pathlib import Path
 from typing import Any
 
-from workbench.core.capacity import available_bytes
-from workbench.core.errors import CapacityError, DataError
+from workbench.core.errors import CapacityError, DataError, available_bytes
 from workbench.core.units import format_bytes
+from workbench.datasets.archive import Npz
+from workbench.datasets.catalog import OGB_SETS, check_name
 from workbench.datasets.file_array import FileArray
-from workbench.datasets.known import OGB_SETS
-from workbench.datasets.names import check_name
-from workbench.datasets.node_split import check_disjoint
-from workbench.datasets.npz import Npz
-from workbench.datasets.raw import RawSet, Split
+from workbench.datasets.raw import RawSet, Split, check_disjoint
 from workbench.kernels.csr import index_dtype
 
 _PARTS = ("train", "valid", "test")

@@ -1,15 +1,20 @@
 """`RawSet`: a data set as stored, before options are applied; `Options`: the options of `load_dataset`."""
 
-from dataclasses import asdict, dataclass
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass, replace
+from itertools import combinations
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
 
-from workbench.core.errors import check_at_least, check_seed
+from workbench.core.dataset import Dataset, LinkSplit
+from workbench.core.errors import CapacityError, DataError, available_bytes, check_at_least, check_finite, check_seed
 from workbench.core.graph import Graph
 from workbench.core.graph_build import Undirected
-from workbench.core.link_split import LinkSplit
+from workbench.core.randomness import Purpose, permutation, stream, uniform
+from workbench.core.units import format_bytes
 from workbench.kernels.csr import index_dtype
 
 
@@ -170,3 +175,226 @@ def shape_graph(raw: RawSet, *, undirected: Undirected | None, self_loops: bool 
     graph = Graph.from_edges(src, dst, num_nodes=raw.num_nodes, undirected=add_reverse, edge_type=types)
     ids = graph.edge_ids if undirected == "multi" else None
     return Graph(graph.indptr, graph.indices, edge_ids=ids, edge_type=graph.edge_type, node_type=raw.node_type)
+
+
+DENSE_LIMIT_BYTES = 4 << 30
+"""Sparse features that need more memory when densified are refused."""
+
+_CHUNK = 1 << 20
+
+_SQRT_12 = 12**0.5
+
+
+def choose_features(raw: RawSet, graph: Graph, features: str, seed: int) -> tuple[Tensor, str]:
+    """Create the features of a data set.
+
+    Args:
+        raw: the data set as stored.
+        graph: its graph, with the options applied.
+        features: "given", "degree" or "random:WIDTH".
+        seed: seed of random features.
+
+    Returns:
+        [num_nodes, width], and a label: `features`, or for "given" also "none" (width 0) or "ranked-classes".
+
+    Raises:
+        CapacityError: dense features would exceed the limit.
+        ValueError: sparse features that are not finite.
+    """
+    kind, width = parse_features(features)
+    if kind == "random":
+        return random_features(raw.num_nodes, width, seed), features
+    if kind == "degree":
+        return graph.in_degrees().to(torch.float64).log1p().float().unsqueeze(1), features
+    if raw.x is None:
+        return torch.empty(raw.num_nodes, 0), "none"
+    if isinstance(raw.x, SparseRows):
+        return densify(raw.x), features
+    if isinstance(raw.x, RankedClasses):
+        return reciprocal_ranks(raw.x), "ranked-classes"
+    return raw.x, features
+
+
+def random_features(num_nodes: int, width: int, seed: int) -> Tensor:
+    """Draw uniform features of mean 0 and variance 1, bit-identical on every machine.
+
+    Args:
+        num_nodes: number of nodes.
+        width: number of channels.
+        seed: a 64-bit integer.
+
+    Returns:
+        float32 [num_nodes, width].
+
+    Raises:
+        CapacityError: they exceed the free memory.
+    """
+    _check_memory(f"{num_nodes:,} × {width} random features", num_nodes * width * 4, available_bytes())
+    key = stream(seed, Purpose.FEATURES)
+    x = torch.empty(num_nodes * width)
+    for ids in torch.arange(len(x)).split(_CHUNK):
+        x[ids[0] : ids[-1] + 1] = (uniform(key, ids) - 0.5) * _SQRT_12
+    return x.view(num_nodes, width)
+
+
+def densify(rows: SparseRows) -> Tensor:
+    """Convert sparse features to dense ones, summing duplicate entries.
+
+    Args:
+        rows: the sparse features.
+
+    Returns:
+        float32 [rows, width].
+
+    Raises:
+        CapacityError: they exceed `DENSE_LIMIT_BYTES` or half of the free memory.
+        ValueError: values that are not finite.
+    """
+    count = rows.indptr.shape[0] - 1
+    what = f"{count:,} × {rows.width:,} features, {rows.values.numel():,} of them nonzero,"
+    _check_memory(what, count * rows.width * 4, min(DENSE_LIMIT_BYTES, available_bytes() // 2))
+    check_finite("x_data", rows.values)
+    x = torch.zeros(count, rows.width)
+    row = torch.repeat_interleave(torch.arange(count), rows.indptr.diff())
+    return x.index_put_((row, rows.indices), rows.values.float(), accumulate=True)
+
+
+def reciprocal_ranks(ranked: RankedClasses) -> Tensor:
+    """Encode ranked classes without loss: 1 / rank of each class in the ranking, 0 of the others.
+
+    Args:
+        ranked: the rankings.
+
+    Returns:
+        float32 [nodes, num_classes].
+    """
+    x = torch.zeros(ranked.ids.shape[0], ranked.num_classes)
+    for rank in reversed(range(ranked.ids.shape[1])):
+        node = (ranked.ids[:, rank] >= 0).nonzero().squeeze(1)
+        x[node, ranked.ids[node, rank]] = 1 / (rank + 1)
+    return x
+
+
+def _check_memory(what: str, required: int, limit: int) -> None:
+    if required > limit:
+        raise CapacityError(
+            f"{what} require {format_bytes(required)} when dense, more than the limit of {format_bytes(limit)}; "
+            'pass features="random:128" or features="degree"'
+        )
+
+
+SHARES = (0.6, 0.2, 0.2)
+
+
+def check_disjoint(split: Split, names: Sequence[str], file: Path) -> None:
+    """Check that no node is in two parts of a split.
+
+    Args:
+        split: parts, each without duplicates.
+        names: names of the parts, for the message.
+        file: the file that contains the split, for the message.
+
+    Raises:
+        DataError: with the parts and the node that both contain.
+    """
+    for (first, ids), (second, others) in combinations(zip(names, split, strict=True), 2):
+        if len(shared := ids[torch.isin(ids, others)]):
+            raise DataError(f"{file}: {first} and {second} both contain node {int(shared[0])}; remove it from one")
+
+
+def choose_split(raw: RawSet, y: Tensor, *, number: int, seed: int) -> tuple[Split, str]:
+    """Choose a public split, or create a seeded one.
+
+    Args:
+        raw: the data set as stored.
+        y: its labels.
+        number: number of the public split, from 0.
+        seed: seed of the split if none is public.
+
+    Returns:
+        The split, and its origin: "public", "public:NUMBER" or "seeded:SEED".
+
+    Raises:
+        ValueError: there is no public split of this number.
+    """
+    if number and number >= len(raw.splits):
+        raise ValueError(f"split is {number}; this data set has {len(raw.splits)} public splits, numbered from 0")
+    if not raw.splits:
+        return stratified_split(y, seed), f"seeded:{seed}"
+    return raw.splits[number], "public" if len(raw.splits) == 1 else f"public:{number}"
+
+
+def stratified_split(y: Tensor, seed: int) -> Split:
+    """Draw a stratified split: 60 % of each class for training, 20 % for validation, 20 % for test.
+
+    Args:
+        y: int64 [num_nodes], -1 for unlabelled nodes, which are in no part unless all are unlabelled; or floating
+            [num_nodes, any], treated as one class.
+        seed: a 64-bit integer.
+
+    Returns:
+        The split, ids ascending.
+
+    >>> [len(ids) for ids in stratified_split(torch.zeros(10, dtype=torch.int64), 0)]
+    [6, 2, 2]
+    """
+    is_one_class = y.is_floating_point() or not bool((y >= 0).any())
+    label = torch.zeros(y.shape[0], dtype=torch.int64) if is_one_class else y
+    node = (label >= 0).nonzero().squeeze(1)
+    node = node[torch.argsort(uniform(stream(seed, Purpose.SPLIT), node), stable=True)]
+    node = node[torch.argsort(label[node], stable=True)]
+    _, counts = torch.unique_consecutive(label[node], return_counts=True)
+    size = torch.repeat_interleave(counts, counts)
+    rank = torch.arange(len(node)) - torch.repeat_interleave(counts.cumsum(0) - counts, counts)
+    quantile = (rank + 0.5) / size
+    part = (quantile >= SHARES[0]).long() + (quantile >= SHARES[0] + SHARES[1]).long()
+    return Split(*(node[part == p].sort().values for p in range(3)))
+
+
+def permute_nodes(dataset: Dataset, *, seed: int = 0) -> Dataset:
+    """Permute the node ids of a data set.
+
+    Published ids often follow a crawl, a date or a community, so that a range partition is good by accident. Rows of
+    the graph and the split are sorted by the new ids, so that nothing of the old order remains.
+
+    Args:
+        dataset: a data set for node classification.
+        seed: the same seed gives the same ids.
+
+    Returns:
+        A data set with a new fingerprint; its graph has no `edge_ids`, so edge ids are its CSR positions.
+
+    Raises:
+        ValueError: the data set has a split of its edges.
+    """
+    if dataset.link_split is not None:
+        raise ValueError(
+            f"{dataset.name} has a split of its edges, whose ids can't be permuted; use one for node classification"
+        )
+    old = permutation(stream(seed, Purpose.SHUFFLE), dataset.graph.num_nodes)
+    new = torch.empty_like(old)
+    new[old] = torch.arange(len(old))
+    return Dataset.build(
+        _permuted(dataset.graph, old, new),
+        dataset.x[old],
+        dataset.y[old],
+        train_idx=new[dataset.train_idx].sort().values,
+        val_idx=new[dataset.val_idx].sort().values,
+        test_idx=new[dataset.test_idx].sort().values,
+        num_classes=dataset.num_classes,
+        name=dataset.name,
+        split=dataset.split,
+        features=dataset.features,
+    )
+
+
+def _permuted(graph: Graph, old: Tensor, new: Tensor) -> Graph:
+    src = new[graph.indices.long()]
+    dst = torch.repeat_interleave(new, graph.in_degrees())
+    order = torch.argsort(src, stable=True)  # from_edges keeps this order within rows
+    weight, kind = (None if v is None else v[order] for v in (graph.edge_weight, graph.edge_type))
+    node_type = None if graph.node_type is None else graph.node_type[old]
+    permuted = Graph.from_edges(
+        src[order], dst[order], num_nodes=len(new), edge_weight=weight, edge_type=kind, node_type=node_type
+    )
+    return replace(permuted, edge_ids=None)

@@ -9,9 +9,8 @@ import torch
 
 from workbench.core.errors import check_at_least
 from workbench.core.machine import Machine
-from workbench.distributed.group import gather_numbers, get_world_size
-from workbench.distributed.launch import run_ranks
-from workbench.distributed.row_exchange import all_to_all
+from workbench.distributed.group import all_to_all, gather_numbers, get_world_size
+from workbench.distributed.rank_pool import run_ranks
 from workbench.kernels.gather import gather_rows
 
 _WIDTH = 128  # float32 values of a row

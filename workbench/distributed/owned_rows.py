@@ -1,5 +1,6 @@
 """`OwnedRows`: the rows of the nodes that a rank owns; those of others come in bulk, from their owners."""
 
+import os
 from typing import Any
 
 import torch
@@ -7,14 +8,15 @@ from torch import Tensor
 
 from workbench.core.errors import check_id_vector, check_ids, check_vector
 from workbench.core.exchange import LENGTH_BYTES
-from workbench.core.traffic import Traffic
-from workbench.distributed.group import Group, get_rank, get_world_size
+from workbench.core.machine import Traffic
+from workbench.distributed.group import Group, all_to_all, exchange_ids, get_rank, get_world_size
 from workbench.distributed.progress import in_phase
-from workbench.distributed.row_exchange import all_to_all, exchange_ids
+from workbench.features.memory_rows import as_store
 from workbench.features.protocols import FeatureStore, check_rows, check_store
-from workbench.features.sources import as_store
 from workbench.features.stage import StagedRows
-from workbench.kernels.id_index import IdIndex
+from workbench.kernels.relabel import IdIndex
+from workbench.partition.graph.split_graph import open_part, stored_num_parts
+from workbench.sampling.owned_graph import OwnedGraph
 
 
 class OwnedRows:
@@ -144,3 +146,31 @@ class OwnedRows:
 
     def __repr__(self) -> str:
         return f"OwnedRows({len(self.ids):,} of {len(self):,} nodes, rank {self._rank}, local={self._local!r})"
+
+
+def open_owned_graph(folder: str | os.PathLike[str], group: Group = None, *, verify: bool = False) -> OwnedGraph:
+    """Memory-map this rank's part of a graph that `workbench.split_graph` divided; no other part is opened.
+
+    Args:
+        folder: the folder given to `split_graph`; a rank needs its own part in it, and the owners.
+        group: the ranks; None for all.
+        verify: read everything and compare checksums.
+
+    Returns:
+        The in-edges of this rank's nodes, and the owner of every node.
+
+    Raises:
+        ValueError: the graph was divided into another number of parts than there are ranks.
+        FileNotFoundError: the folder or the part is missing.
+        CorruptFileError: a file is truncated, modified or not a valid graph.
+
+    Source: BatchGNN, section 3, "Streaming partitioner".
+    """
+    rank, size = get_rank(group), get_world_size(group)
+    part = open_part(folder, rank, verify=verify)
+    if (parts := stored_num_parts(folder)) != size:
+        raise ValueError(
+            f"{os.fspath(folder)} contains {parts} parts, but there are {size} ranks; start as many ranks as "
+            f"parts, or divide the graph again with workbench.split_graph(…, num_parts={size})"
+        )
+    return OwnedGraph(part.graph, part.owner, rank, size)

@@ -3,7 +3,7 @@
 from torch import Tensor
 
 from workbench.core.graph import Graph
-from workbench.core.traffic import Traffic
+from workbench.core.machine import Traffic
 from workbench.distributed.group import Group, get_rank, get_world_size
 from workbench.sampling.owned_graph import OwnedGraph
 from workbench.sampling.sampler import Drawn, Sampler

@@ -1,22 +1,63 @@
-"""Runs a function as one rank: env:// rendezvous, a function by name, a JSON configuration.
-
-The launcher of this package, torchrun, Slurm or Ray can start it alike:
-
-    torchrun --nproc-per-node 2 -m workbench.distributed.rank_main package.module:function '{"size": 3}'
-
-Each rank needs MASTER_ADDR, MASTER_PORT, RANK and WORLD_SIZE in its environment, as torchrun sets them. Rank 0 prints
-its rows, one JSON object per line.
-"""
+"""The meeting point of ranks on this machine, as `env://` of `torch.distributed` reads it from the environment."""
 
 import argparse
 import json
+import os
+import socket
 import sys
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from importlib import import_module
-from typing import Any
+from typing import Any, Self
 
 from workbench.distributed.progress import DONE, FUNCTION, IMPORT, RENDEZVOUS, ROWS, Reporter
+
+_HOST = "127.0.0.1"
+
+_LOOPBACKS = ("lo", "lo0")
+
+
+class Rendezvous:
+    """A key-value store on a free port of the loopback interface, open inside a `with` block.
+
+    The launcher hosts it, as torchrun does, so the port is never free between its choice and its use.
+
+    Args:
+        world_size: number of ranks.
+    """
+
+    def __init__(self, world_size: int) -> None:
+        self._world_size, self._store = world_size, None
+
+    def __enter__(self) -> Self:
+        from torch.distributed import TCPStore  # pyright: ignore[reportPrivateImportUsage]  # public in its documentation
+
+        self._store: Any = TCPStore(_HOST, 0, is_master=True, wait_for_workers=False)
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._store = None  # here, because a traceback may keep this object
+
+    @property
+    def port(self) -> int:
+        """The port."""
+        return self._store.port
+
+    def environment(self, rank: int) -> dict[str, str]:
+        """Variables of a rank, as torchrun sets them."""
+        interface = next((name for _, name in socket.if_nameindex() if name in _LOOPBACKS), None)
+        interfaces = {} if interface is None else {"GLOO_SOCKET_IFNAME": interface, "NCCL_SOCKET_IFNAME": interface}
+        return {
+            "MASTER_ADDR": _HOST,
+            "MASTER_PORT": str(self.port),
+            "RANK": str(rank),
+            "LOCAL_RANK": str(rank),
+            "WORLD_SIZE": str(self._world_size),
+            "LOCAL_WORLD_SIZE": str(self._world_size),
+            "TORCHELASTIC_USE_AGENT_STORE": "True",  # the launcher hosts the store
+            "TORCHELASTIC_RESTART_COUNT": "0",
+            **{name: os.environ.get(name, value) for name, value in interfaces.items()},
+        }
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -56,7 +97,7 @@ def run_rank(
     reporter.enter(IMPORT)
     import torch.distributed as dist
 
-    from workbench.distributed.agreement import check_start
+    from workbench.distributed.group import check_start
 
     function = find_function(name)
     reporter.enter(RENDEZVOUS)

@@ -9,7 +9,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from workbench.core.interrupts import deferred_interrupt
+from workbench.core.errors import deferred_interrupt
 from workbench.error_text import line_of, stack_of
 from workbench.experiment.config import PointConfig
 from workbench.tracking.record import FAILED, FINISHED, KILLED, Point, Run

@@ -1,4 +1,4 @@
-"""`load_experiment`: a figure by name, from its YAML and Python files and its paper's index."""
+"""The index of a paper, `experiments/<paper>/index.yaml`: its figures in order, and which of them are views."""
 
 import hashlib
 import importlib
@@ -9,12 +9,149 @@ from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
+from typing import Self
 
-from workbench.experiment.config_errors import ConfigError
+from pydantic import Field, model_validator
+
+from workbench.core.suggestions import unknown
 from workbench.experiment.experiment import Experiment
-from workbench.experiment.figure_spec import read_spec
-from workbench.experiment.index import find_figure
+from workbench.experiment.figure_spec import ConfigError, Strict, UnknownExperimentError, read_spec, read_yaml
 from workbench.paths import experiments_folder, shown_path
+
+_FILE = "index.yaml"
+
+
+class PaperIndex(Strict):
+    """One paper.
+
+    Args:
+        paper: its name.
+        venue: conference or journal and year; empty for what was not published.
+        figures: names of its figures and tables, in the order that people see them in.
+        views: name of a figure to the name of the figure whose rows it shows.
+        requires: name of a figure to the optional module that its run imports.
+    """
+
+    paper: str
+    venue: str = ""
+    figures: list[str] = Field(min_length=1)
+    views: dict[str, str] = Field(default_factory=dict)
+    requires: dict[str, str] = Field(default_factory=dict)
+
+    @property
+    def title(self) -> str:
+        """The paper as people cite it: "Betty (ASPLOS 2023)"."""
+        return f"{self.paper} ({self.venue})" if self.venue else self.paper
+
+    def views_of(self, figure: str) -> list[str]:
+        """The figures that show a figure's rows, itself included."""
+        return [name for name in self.figures if figure in (name, self.views.get(name))]
+
+    @model_validator(mode="after")
+    def _figures_are_unique(self) -> Self:
+        if twice := [name for name in dict.fromkeys(self.figures) if self.figures.count(name) > 1]:
+            raise ValueError(f"figures lists {twice[0]} {self.figures.count(twice[0])} times; list it once")
+        return self
+
+    @model_validator(mode="after")
+    def _required_modules_are_of_figures(self) -> Self:
+        if unlisted := [name for name in self.requires if name not in self.figures]:
+            raise ValueError(f"requires.{unlisted[0]}: figures does not list {unlisted[0]}; add it")
+        return self
+
+    @model_validator(mode="after")
+    def _views_show_figures_with_rows(self) -> Self:
+        for view, home in self.views.items():
+            if unlisted := [name for name in (view, home) if name not in self.figures]:
+                raise ValueError(f"views.{view}: figures does not list {unlisted[0]}; add it")
+            if home in self.views:
+                raise ValueError(f"views.{view}: {home} is a view itself; name {self.views[home]}")
+        return self
+
+
+def experiment_names() -> list[str]:
+    """All "paper/figure": papers by name, the figures of each in the order of its index.
+
+    Raises:
+        UnknownExperimentError: no experiments folder, as where the library is installed without a checkout.
+        ConfigError: an invalid index.
+    """
+    folder = experiments_folder()
+    if not folder.is_dir():
+        raise UnknownExperimentError(
+            f"there are no experiments in {folder}: they come with a checkout of the repository, not with the "
+            "installed package; run the command inside one, or set WORKBENCH_EXPERIMENTS to its experiments folder"
+        )
+    papers = sorted(file.parent.name for file in folder.glob(f"*/{_FILE}"))
+    return [f"{paper}/{figure}" for paper in papers for figure in read_index(paper).figures]
+
+
+def read_index(paper: str) -> PaperIndex:
+    """Read and validate the index of a paper.
+
+    Args:
+        paper: name of its folder.
+
+    Raises:
+        ConfigError: invalid YAML, an unknown or missing key, a view of a figure that is not listed.
+    """
+    return read_yaml(index_file(paper), PaperIndex)
+
+
+def find_figure(name: str) -> tuple[PaperIndex, Path]:
+    """The index that lists a figure, and the figure's YAML file.
+
+    Args:
+        name: "paper/figure".
+
+    Raises:
+        UnknownExperimentError: no such figure; the message names those that exist.
+        ConfigError: the index and the files disagree about the figure; the message names both.
+    """
+    paper, _, figure = name.partition("/")
+    file, index = experiments_folder() / paper / f"{figure}.yaml", index_file(paper)
+    listed = index.is_file() and figure in (found := read_index(paper)).figures
+    if not listed:
+        if figure != index.stem and file.is_file():
+            raise ConfigError(
+                f"{shown_path(index)} does not list {figure}, but {shown_path(file)} exists; list it there"
+            )
+        raise UnknownExperimentError(unknown_figure(name))
+    for half in (file, file.with_suffix(".py")):
+        if not half.is_file():
+            raise ConfigError(f"{shown_path(index)} lists {figure}, but {shown_path(half)} does not exist; add it")
+    return found, file
+
+
+def full_name(name: str) -> str:
+    """The "paper/figure" of a figure that is named alone; other names are unchanged.
+
+    Args:
+        name: "fig16" or "betty/fig16".
+
+    Raises:
+        UnknownExperimentError: no such figure, or several papers have it.
+    """
+    if "/" in name:
+        return name
+    found = [each for each in experiment_names() if each.partition("/")[2] == name]
+    if len(found) != 1:
+        raise UnknownExperimentError(unknown_figure(name))
+    return found[0]
+
+
+def unknown_figure(name: str) -> str:
+    """The message that there is no such figure: which was probably meant, and how to list all.
+
+    Args:
+        name: the name that was given.
+    """
+    return f"{unknown('figure', name, experiment_names())} (`workbench list` shows all)"
+
+
+def index_file(paper: str) -> Path:
+    """File of a paper's index."""
+    return experiments_folder() / paper / _FILE
 
 
 def load_experiment(name: str) -> Experiment:

@@ -10,8 +10,7 @@ import yaml
 from pydantic import ValidationError
 
 from workbench.experiment.config import PointConfig
-from workbench.experiment.config_errors import ConfigError, explain
-from workbench.experiment.figure_spec import Axes, Spec
+from workbench.experiment.figure_spec import Axes, ConfigError, Spec, explain
 from workbench.experiment.point_dataset import alternatives
 from workbench.tracking.mlflow_fields import flatten
 from workbench.tracking.record import Run

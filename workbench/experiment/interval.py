@@ -6,6 +6,9 @@ from typing import Any
 
 import pandas as pd
 
+from workbench.experiment.finding import Finding, undefined, with_undefined
+from workbench.experiment.wording import case_words
+
 CONFIDENCE = 0.95
 
 
@@ -96,3 +99,113 @@ def _welch(pair: Any, confidence: float) -> tuple[float, float]:
 def _check(confidence: float) -> None:
     if not 0 < confidence < 1:
         raise ValueError(f"confidence is {confidence}; it must be between 0 and 1, such as {CONFIDENCE}")
+
+
+_ROUNDING = 1e-6  # of values of magnitude 1: recorded tables have seven digits
+
+
+def expected_within(
+    name: str,
+    statement: str,
+    table: pd.DataFrame,
+    *,
+    value: str,
+    by: Sequence[str],
+    least: float = float("-inf"),
+    most: float = float("inf"),
+    proven: bool = False,
+    confidence: float = CONFIDENCE,
+    form: str = ".3g",
+) -> Finding:
+    """Check that an expected value is within bounds in every case, as far as the runs can tell.
+
+    The intervals are simultaneous: each is at 1 − (1 − confidence) / cases (Bonferroni), so the check wrongly fails
+    with a probability of at most 1 − confidence over all cases together.
+
+    Args:
+        name: of the finding, short and stable.
+        statement: the part of the claim, in one sentence.
+        table: rows, independent of each other within a case.
+        value: column to average; 0 and 1 are its natural scale.
+        by: columns that identify a case.
+        least: lower bound.
+        most: upper bound; equal to the lower one, intervals must contain it.
+        proven: every interval must be entirely within the bounds. Otherwise none may be entirely outside.
+        confidence: probability that all intervals contain the expected values.
+        form: format specification of values in the evidence.
+
+    Raises:
+        ValueError: no case has the value in two rows.
+    """
+    found = _simultaneous(table, value, by, least, most, confidence)
+    lost = table[undefined(table, value)]
+    held = bool(found.inside.all() if proven else not found.outside.any()) and not len(lost)
+    evidence = with_undefined(_evidence(found, value, by, least, most, form), lost, value, by)
+    return Finding(name, statement, held, evidence)
+
+
+def decided_within(
+    name: str,
+    statement: str,
+    table: pd.DataFrame,
+    *,
+    value: str,
+    by: Sequence[str],
+    least: float = float("-inf"),
+    most: float = float("inf"),
+    confidence: float = CONFIDENCE,
+    form: str = ".3g",
+) -> Finding:
+    """Check that an expected value is within bounds in every case, if the runs can tell.
+
+    It holds if all simultaneous intervals are within the bounds, does not hold if one is outside, and is undecided
+    otherwise: the runs are too few, or differ too much. With bounds on both sides of 0 this is an
+    equivalence test: that no difference is larger than a margin, which a test that finds no difference does not show.
+
+    Args:
+        name: of the finding, short and stable.
+        statement: the part of the claim, in one sentence.
+        table: rows, independent of each other within a case.
+        value: column to average; 0 and 1 are its natural scale.
+        by: columns that identify a case.
+        least: lower bound.
+        most: upper bound.
+        confidence: probability that all intervals contain the expected values.
+        form: format specification of values in the evidence.
+
+    Raises:
+        ValueError: no case has the value in two rows.
+    """
+    found = _simultaneous(table, value, by, least, most, confidence)
+    lost = table[undefined(table, value)]
+    held, refuted = bool(found.inside.all()) and not len(lost), bool(found.outside.any()) or bool(len(lost))
+    evidence = with_undefined(_evidence(found, value, by, least, most, form), lost, value, by)
+    return Finding(name, statement, held, evidence, decided=held or refuted)
+
+
+def _simultaneous(
+    table: pd.DataFrame, value: str, by: Sequence[str], least: float, most: float, confidence: float
+) -> Any:
+    """One row per case that has two runs: its interval, and whether that is entirely inside or outside the bounds."""
+    measured: Any = table[~undefined(table, value)]
+    known: Any = measured.dropna(subset=[value])
+    runs: Any = known[known.duplicated([*by], keep=False)]
+    if not len(runs):
+        raise ValueError(f"nothing to check: no case of the table has {value} in two rows; run more repetitions")
+    number = runs.groupby([*by]).ngroups
+    found: Any = mean_intervals(runs, value=value, by=by, confidence=1 - (1 - confidence) / number)
+    inside = (found.low >= least - _ROUNDING) & (found.high <= most + _ROUNDING)
+    outside = (found.low > most + _ROUNDING) | (found.high < least - _ROUNDING)
+    return found.assign(inside=inside, outside=outside)
+
+
+def _evidence(found: Any, value: str, by: Sequence[str], least: float, most: float, form: str) -> str:
+    excess = (found[value] - most).clip(lower=least - found[value])
+    worst = found.loc[excess.idxmax()]
+    case = case_words(by, tuple(worst[column] for column in by))
+    inside, outside = int(found.inside.sum()), int(found.outside.sum())
+    counted = f"{inside} of {len(found)} intervals within the bounds, {outside} outside"
+    if least == most:
+        counted = f"{len(found) - outside} of {len(found)} intervals contain {most:g}"
+    width = f"{worst.half_width:{form.replace('+', '')}}"
+    return f"{counted}; the worst mean, {case}: {worst[value]:{form}} ± {width}"

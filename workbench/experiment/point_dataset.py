@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench.experiment.config import DataConfig, PointConfig, dataset_of
-from workbench.experiment.config_errors import ConfigError
+from workbench.experiment.figure_spec import ConfigError
 from workbench.files import FileStamp
 from workbench.tracking.record import DatasetInfo
 

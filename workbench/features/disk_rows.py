@@ -1,7 +1,16 @@
 """`DiskRows`: random rows of a file by direct reads on many threads, for features far larger than memory."""
 
+import errno
 import math
+import mmap
 import os
+import sys
+import threading
+import warnings
+import weakref
+from collections import deque
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from functools import partial
 from itertools import pairwise
 from pathlib import Path
@@ -12,14 +21,20 @@ import torch
 from torch import Tensor
 
 from workbench.core.array_store import array_path, saved_digest
-from workbench.core.errors import CorruptFileError, check_at_least, check_id_vector, check_ids
-from workbench.core.traffic import Traffic
+from workbench.core.errors import (
+    CorruptFileError,
+    check_at_least,
+    check_id_vector,
+    check_ids,
+    complete_despite_interrupt,
+    deferred_interrupt,
+)
+from workbench.core.machine import Traffic
 from workbench.core.units import format_bytes
-from workbench.features.direct_file import DirectFile, run_waiting
-from workbench.features.mapped_rows import ROWS_KIND, open_rows
+from workbench.features.memory_rows import ROWS_KIND, open_rows
 from workbench.features.protocols import check_rows
-from workbench.kernels.buffers import uninitialised
 from workbench.kernels.jit import compiled
+from workbench.kernels.segment import uninitialised
 
 
 class ReadPlan(NamedTuple):
@@ -259,3 +274,246 @@ def _scatter(buffer, shift, first, starts, order, out):
             source, to = buffer[starts[i] + shift[read] :], out[order[i]]
             for byte in range(len(to)):
                 to[byte] = source[byte]
+
+
+_BLOCKS = (512, 4096)
+"""Logical block sizes of devices, smallest first."""
+
+_open_files: dict[int, weakref.ref] = {}
+"""The owner of every open descriptor."""
+
+_UNSUPPORTED = (errno.EINVAL, errno.ENOTSUP)
+
+
+class DirectFile:
+    """A file that is read at random places by any number of threads.
+
+    Args:
+        path: the file.
+        direct: read past the page cache (O_DIRECT), in whole blocks of the device; "auto": where the file system can.
+        folder: descriptor of the folder whose file it is; None: the one that its path names.
+
+    Raises:
+        OSError: if the file can't be opened or read.
+        ValueError: `direct` is True, but the file system does not support O_DIRECT.
+
+    Warns:
+        RuntimeWarning: `direct` is "auto", and the file system does not support it.
+    """
+
+    def __init__(self, path: Path, *, direct: bool | Literal["auto"], folder: int | None = None) -> None:
+        self.path = path
+        with deferred_interrupt():  # the descriptor always has an owner
+            self._descriptor, self.block = _open(path, direct, folder)
+            close_with(self, self._descriptor)
+        self.size = os.fstat(self._descriptor).st_size
+        self._process = _OfProcess(os.getpid())
+
+    @property
+    def direct(self) -> bool:
+        """Whether reads bypass the page cache."""
+        return self.block > 1
+
+    @property
+    def counts(self) -> tuple[int, int]:
+        """Bytes that were read, whole blocks and gaps included; bytes that they were read for."""
+        return self._process.counts
+
+    def count(self, read_bytes: int, wanted_bytes: int) -> None:
+        """Add to `counts`."""
+        process = self._of_this_process()
+        with process.lock:
+            read, wanted = process.counts
+            process.counts = read + read_bytes, wanted + wanted_bytes
+
+    @contextmanager
+    def buffer(self, nbytes: int) -> Iterator[np.ndarray]:
+        """Lend a page-aligned buffer, uint8 [at least nbytes], to one thread at a time; kept for the next reads."""
+        buffers = self._of_this_process().buffers
+        try:
+            buffer = buffers.pop()
+        except IndexError:
+            buffer = np.empty(0, np.uint8)
+        if len(buffer) < nbytes:
+            buffer = np.frombuffer(mmap.mmap(-1, nbytes), np.uint8)
+        yield buffer
+        buffers.append(buffer)  # not after an error or an interrupt
+
+    def _of_this_process(self) -> "_OfProcess":
+        """Buffers and lock of this process: a forked child shares the memory of its parent's buffers."""
+        if self._process.pid != os.getpid():
+            self._process = _OfProcess(os.getpid(), self._process.counts)
+        return self._process
+
+    def read(self, buffer: memoryview, offset: int) -> int:
+        """Fill a buffer with the bytes from `offset` on, as far as the file goes.
+
+        Args:
+            buffer: page-aligned or at a multiple of `block` behind, and of a multiple of `block` bytes.
+            offset: a multiple of `block`.
+
+        Returns:
+            Number of bytes that were read.
+
+        Raises:
+            OSError: the device reports an error; the message names file and offset.
+            CorruptFileError: the file has become shorter since it was opened.
+        """
+        wanted, done, total = min(len(buffer), self.size - offset), 0, 0
+        while done < wanted:
+            count = self._read_once(buffer[done:], offset + done)
+            total += count
+            step = count if done + count >= wanted else count // self.block * self.block
+            if not step:
+                now = os.fstat(self._descriptor).st_size
+                raise CorruptFileError(
+                    f"{self.path} ends at byte {now}, but had {self.size} bytes when it was opened; write it again, "
+                    "and don't change files that are open"
+                )
+            done += step
+        return total
+
+    def forget_cached(self) -> None:
+        """Drop the file's pages from the page cache, so that the next read is of the device."""
+        if hasattr(os, "posix_fadvise"):
+            os.posix_fadvise(self._descriptor, 0, 0, os.POSIX_FADV_DONTNEED)
+
+    def _read_once(self, buffer: memoryview, offset: int) -> int:
+        try:
+            return os.preadv(self._descriptor, [buffer], offset)
+        except OSError as error:
+            remedy = (
+                "pass direct=False" if self.direct and error.errno in _UNSUPPORTED else "check the disk, or restore"
+            )
+            text = f"{error.strerror} when reading {len(buffer)} bytes at offset {offset}; {remedy}"
+            raise OSError(error.errno, text, str(self.path)) from None
+
+
+class _OfProcess:
+    """State of a `DirectFile` that the threads of one process share.
+
+    Args:
+        pid: the process.
+        counts: as in `DirectFile`.
+    """
+
+    def __init__(self, pid: int, counts: tuple[int, int] = (0, 0)) -> None:
+        self.pid, self.counts = pid, counts
+        self.lock, self.buffers = threading.Lock(), list[np.ndarray]()
+
+
+def close_with(owner: object, descriptor: int) -> None:
+    """Close a descriptor when its owner is freed.
+
+    Without a line of Python: an interrupt that arrives in one of a finalizer ends it before the file is closed.
+    """
+    both = zip(map(_open_files.pop, [descriptor]), map(os.close, [descriptor]), strict=False)
+    _open_files[descriptor] = weakref.ref(owner, partial(next, both))
+
+
+def _open(path: Path, direct: bool | Literal["auto"], folder: int | None) -> tuple[int, int]:
+    """Open a file; return its descriptor, and the size of the blocks that it is read in (1: of any bytes)."""
+    if direct and (found := _open_direct(path, folder)):
+        return found
+    if direct is True:
+        raise ValueError(
+            f'direct is True, but the file system of {path} does not support O_DIRECT; pass direct="auto" to read '
+            "through the page cache there, or copy the folder to another file system"
+        )
+    if direct:
+        warnings.warn(
+            f"the file system of {path} does not support O_DIRECT, so rows are read through the page cache; pass "
+            "direct=False if that is meant, or copy the folder to another file system",
+            RuntimeWarning,
+            stacklevel=4,  # where the store is made, so that each place says it once
+        )
+    descriptor = _open_at(path, folder)
+    if hasattr(os, "posix_fadvise"):
+        os.posix_fadvise(descriptor, 0, 0, os.POSIX_FADV_RANDOM)  # no read-ahead
+    return descriptor, 1
+
+
+def _open_at(path: Path, folder: int | None, more: int = 0) -> int:
+    if folder is None:
+        return os.open(path, os.O_RDONLY | more)
+    return os.open(path.name, os.O_RDONLY | more, dir_fd=folder)
+
+
+def _open_direct(path: Path, folder: int | None) -> tuple[int, int] | None:
+    """Open a file with O_DIRECT and find the smallest block that can be read; None where that is not supported."""
+    if not hasattr(os, "O_DIRECT"):
+        return None
+    try:
+        descriptor = _open_at(path, folder, os.O_DIRECT)
+    except OSError as error:
+        if error.errno in _UNSUPPORTED:
+            return None
+        raise
+    try:
+        for block in _BLOCKS:
+            if _can_read(descriptor, block):
+                return descriptor, block
+    except BaseException:
+        os.close(descriptor)
+        raise
+    os.close(descriptor)
+    return None
+
+
+def _can_read(descriptor: int, block: int) -> bool:
+    """Read one block into memory that is aligned to no more than a block."""
+    try:
+        os.preadv(descriptor, [memoryview(mmap.mmap(-1, 2 * block))[block:]], 0)
+    except OSError as error:
+        if error.errno in _UNSUPPORTED:
+            return False
+        raise
+    return True
+
+
+def run_waiting(tasks: Sequence[Callable[[], object]], threads: int) -> None:
+    """Run tasks that mostly wait, in the calling thread and threads of their own, and return when all are done.
+
+    After an error or an interrupt no further task starts, and the call returns when those that run have ended. No
+    thread outlives the call, so that a fork, an interrupt or a forgotten object leaves none behind.
+
+    Args:
+        tasks: functions without arguments.
+        threads: number of threads, the calling one included; fewer if the system can't start so many, as at the end of
+            the interpreter.
+    """
+    waiting, errors = deque(tasks), []
+
+    def work() -> None:
+        try:
+            while True:
+                try:
+                    task = waiting.popleft()
+                except IndexError:
+                    return
+                task()
+        except BaseException as error:  # raised again in the calling thread
+            errors.append(error)
+            waiting.clear()
+
+    helpers: list[threading.Thread] = []
+
+    def join() -> None:
+        waiting.clear()
+        for helper in helpers:
+            helper.join()
+
+    try:
+        with deferred_interrupt(), suppress(RuntimeError):  # a thread is either not started, or in the list
+            # A thread that is started while the interpreter ends never runs, and its start is waited for, for ever.
+            for _ in range(0 if sys.is_finalizing() else min(threads, len(tasks)) - 1):
+                helper = threading.Thread(target=work, name="workbench-io", daemon=True)
+                helper.start()
+                helpers.append(helper)
+        work()
+        complete_despite_interrupt(join)
+        if errors:
+            raise errors[0]
+    finally:
+        complete_despite_interrupt(join)
+        errors.clear()  # an error refers to this frame: without a cycle, what the tasks refer to is freed with it

@@ -8,16 +8,15 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.core.errors import check_ids, check_type
-from workbench.core.interrupts import deferred_interrupt
+from workbench.core.errors import check_ids, check_type, deferred_interrupt
 from workbench.core.minibatch import MiniBatch
 from workbench.features.memory_rows import MemoryRows
 from workbench.features.protocols import InPlace, WritableStore, check_rows
+from workbench.kernels.csr import first_repeat
 from workbench.kernels.gather import add_rows
 from workbench.kernels.jit import compiled
 from workbench.kernels.relabel import relabeler
 from workbench.kernels.segment import use_compiled
-from workbench.kernels.structure import first_repeat
 from workbench.kernels.threads import parallel_rows
 
 

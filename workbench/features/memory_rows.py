@@ -1,15 +1,20 @@
 """`MemoryRows`: rows of a tensor in the memory of the host or of a device."""
 
+import os
+from collections.abc import Iterable
+from typing import Any
+
 import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.core.errors import check_id_vector, check_ids, check_type
-from workbench.core.traffic import Traffic
+from workbench.core.array_store import open_arrays, save_arrays
+from workbench.core.errors import CorruptFileError, check_id_vector, check_ids, check_type
+from workbench.core.machine import Traffic
 from workbench.core.units import format_bytes
-from workbench.features.protocols import check_rows
-from workbench.kernels.buffers import uninitialised
+from workbench.features.protocols import FeatureStore, check_rows
 from workbench.kernels.gather import gather_array, gather_rows
+from workbench.kernels.segment import uninitialised
 
 
 class TensorRows:
@@ -17,7 +22,7 @@ class TensorRows:
 
     Args:
         rows: [n, …], on any device; shared, not copied.
-        link: where the rows come from, a name of `workbench.core.traffic.LINKS`; None: this process's memory ("host")
+        link: where the rows come from, a name of `workbench.core.machine.LINKS`; None: this process's memory ("host")
             or its device ("device").
         traffic: counts the rows that are read.
     """
@@ -162,3 +167,110 @@ class ArrayRows:
         else:
             check_rows("out", out, self, len(ids), on_device=True)
         return gather_array(self._array, ids, out)
+
+
+ROWS_KIND = "rows"
+"""Kind of the folders of rows."""
+
+
+def open_rows(folder: str | os.PathLike[str], *, verify: bool = False) -> Tensor:
+    """Memory-map the rows of a folder that `MappedRows.create` wrote. Arguments and errors as for `MappedRows`."""
+    arrays = open_arrays(folder, kind=ROWS_KIND, verify=verify)
+    if list(arrays) != ["rows"] or not arrays["rows"].dim():
+        raise CorruptFileError(f"{folder} does not contain an array of rows; write it with MappedRows.create")
+    return arrays["rows"]
+
+
+class MappedRows(TensorRows):
+    """Rows of a memory-mapped array: pages are read from disk when they are first needed, and cached by the system.
+
+    Args:
+        folder: folder written by `MappedRows.create`.
+        verify: read the whole file and compare its checksum; otherwise only header and size are checked.
+        traffic: counts the rows that are read, as "disk", whether or not the system has cached their pages.
+
+    Raises:
+        FileNotFoundError: if the folder or its file is missing.
+        CorruptFileError: if the file does not match its header.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str], *, verify: bool = False, traffic: Traffic | None = None) -> None:
+        super().__init__(open_rows(folder, verify=verify), link="disk", traffic=traffic)
+
+    @classmethod
+    def create(
+        cls, folder: str | os.PathLike[str], rows: Tensor | Iterable[Tensor], *, overwrite: bool = False
+    ) -> "MappedRows":
+        """Write rows to a folder atomically and open it: an interrupted call leaves nothing, or what was there.
+
+        Args:
+            folder: folder to create, with its missing parents.
+            rows: [n, …], or an iterable of tensors of consecutive rows, of which at most two are in memory at a time.
+            overwrite: replace an existing folder of arrays.
+
+        Raises:
+            FileExistsError: if `folder` exists and `overwrite` is not set, or if it is not a folder of arrays.
+            TypeError: if `rows` is not made of tensors, or of a dtype that can't be stored.
+            ValueError: if the tensors have no dimensions, or differ in dtype or shape of a row.
+        """
+        if isinstance(rows, Tensor) and not rows.dim():
+            raise ValueError("rows is a single number; pass one row per id")
+        save_arrays(folder, {"rows": rows}, kind=ROWS_KIND, overwrite=overwrite)
+        return cls(folder)
+
+
+def as_store(source: Any, name: str = "x") -> FeatureStore:
+    """Wrap a tensor or an array in a store; stores are returned unchanged.
+
+    Args:
+        source: a tensor [num_nodes, …], a NumPy array (a memory-mapped one too), or an object with `.read(ids)`.
+        name: name of the argument, for messages.
+
+    Raises:
+        TypeError: rows can't be read from the source.
+        ValueError: a tensor without dimensions, or an array of another byte order.
+    """
+    if not isinstance(source, type) and hasattr(source, "read"):
+        return source
+    remedy = "a tensor with a row per node of the graph (torch.as_tensor), an array, or an object with .read(ids)"
+    check_type(name, source, Tensor | np.ndarray, f"pass {remedy}")
+    rows: Any = source
+    if not rows.ndim:
+        raise ValueError(f"{name} is a single number; pass a row per node of the graph")
+    return MemoryRows(rows) if isinstance(rows, Tensor) else ArrayRows(rows)
+
+
+def read_rows(source: Any, ids: Tensor) -> Tensor:
+    """Gather rows by id, on the device of the source.
+
+    Args:
+        source: anything that `as_store` accepts.
+        ids: int64 or int32 [n], raw-graph ids, on any device.
+
+    Returns:
+        [n, …].
+    """
+    return as_store(source).read(ids)
+
+
+def check_covers(name: str, source: Any, ids: Tensor) -> None:
+    """Check that a source has a row for every id, if its length is known.
+
+    Args:
+        name: name of the source in messages.
+        source: anything that `as_store` accepts.
+        ids: int64 [n], raw-graph ids.
+
+    Raises:
+        TypeError: rows can't be read from the source.
+        ValueError: a tensor without dimensions.
+        IndexError: an id beyond the last row.
+    """
+    store = as_store(source, name)
+    if not ids.numel() or not hasattr(store, "__len__"):
+        return
+    highest = int(ids.max())
+    if highest >= len(store):
+        raise IndexError(
+            f"{name} has {len(store)} rows, but the batch reads row {highest}; pass {name} by raw-graph id"
+        )

@@ -6,7 +6,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import check_type
-from workbench.core.traffic import Traffic
+from workbench.core.machine import Traffic
 from workbench.error_text import text_of
 
 

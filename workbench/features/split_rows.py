@@ -9,9 +9,8 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import check_at_least, check_vector, find_out_of_range
-from workbench.features.mapped_rows import MappedRows
+from workbench.features.memory_rows import MappedRows, as_store
 from workbench.features.protocols import FeatureStore
-from workbench.features.sources import as_store
 
 _CHUNK_BYTES = 64 << 20
 

@@ -8,12 +8,11 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import check_at_least, check_id_vector, check_ids, check_type
+from workbench.core.machine import Traffic
 from workbench.core.minibatch import MiniBatch
-from workbench.core.traffic import Traffic
-from workbench.features.memory_rows import TensorRows
+from workbench.features.memory_rows import TensorRows, as_store
 from workbench.features.protocols import FeatureStore, Stageable, check_rows, check_store
-from workbench.features.sources import as_store
-from workbench.kernels.id_index import IdIndex
+from workbench.kernels.relabel import IdIndex
 
 T = TypeVar("T")
 

@@ -1,9 +1,8 @@
 """Conversions to and from DGL, PyTorch Geometric (PyG), SciPy and networkx, which are imported only when used."""
 
 from workbench.interop.dgl import blocks_from_dgl, blocks_to_dgl, graph_from_dgl, graph_to_dgl
-from workbench.interop.networkx import graph_from_networkx, graph_to_networkx
+from workbench.interop.networkx import from_scipy, graph_from_networkx, graph_to_networkx, to_scipy
 from workbench.interop.pyg import PygBatch, blocks_from_pyg, blocks_to_pyg, graph_from_pyg, graph_to_pyg
-from workbench.interop.scipy import from_scipy, to_scipy
 
 __all__ = [
     "PygBatch",

@@ -9,8 +9,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.block import Block
-from workbench.core.carried_data import CarriedData
-from workbench.core.minibatch import MiniBatch
+from workbench.core.minibatch import CarriedData, MiniBatch
 from workbench.core.shared_storage import total_bytes
 
 _SEED_ATTRIBUTES = ("input_id", "seed_time")  # of NeighborLoader, [batch_size]

@@ -4,13 +4,16 @@ from collections.abc import Callable
 from itertools import pairwise
 from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.kernels.hash import mix64
 from workbench.kernels.jit import compiled
-from workbench.kernels.threads import num_chunks, run_tasks
+from workbench.kernels.threads import num_chunks, parallel_rows, run_tasks
 
 _MIN_EDGES = 1 << 16
+
 _MAX_SCANS = 8  # every range scans the whole edge list, so more ranges only compete for memory bandwidth
 
 
@@ -173,3 +176,166 @@ def _place(row, col, lo, hi, cursor, indices, order):
             cursor[r] = slot + 1
             indices[slot] = col[e]
             order[slot] = e
+
+
+@compiled
+def _first_decrease(values):
+    for i in range(1, len(values)):
+        if values[i] < values[i - 1]:
+            return i - 1
+    return -1
+
+
+@compiled
+def _first_repeat(ids, table, mask):
+    """Linear probing in a table of positions + 1, where 0 marks a free slot."""
+    for i in range(len(ids)):
+        slot = mix64(np.uint64(ids[i])) & mask
+        while table[slot] > 0:
+            if ids[table[slot] - 1] == ids[i]:
+                return i
+            slot = (slot + np.uint64(1)) & mask
+        table[slot] = i + 1
+    return -1
+
+
+def first_decrease(values: Tensor) -> int | None:
+    """Return the position of the first value that is larger than its successor, or None if there is none.
+
+    Args:
+        values: int64 [any], on any device; on the CPU it is read once and nothing is allocated.
+
+    >>> first_decrease(torch.tensor([0, 3, 3, 2]))
+    2
+    """
+    if values.device.type != "cpu":
+        return first_decrease_torch(values)
+    position = _first_decrease(values.numpy())
+    return None if position < 0 else int(position)
+
+
+def first_decrease_torch(values: Tensor) -> int | None:
+    """Compute `first_decrease` in plain torch, on any device."""
+    decreases = (values[1:] < values[:-1]).nonzero()
+    return int(decreases[0, 0]) if len(decreases) else None
+
+
+def first_repeat(ids: Tensor) -> int | None:
+    """Return the first id that occurs a second time, or None if all ids are distinct.
+
+    Args:
+        ids: int64 [any], on any device; on the CPU it uses a hash table of 8 to 16 bytes per id.
+
+    >>> first_repeat(torch.tensor([4, 7, 9, 7, 4]))
+    7
+    """
+    if ids.device.type != "cpu":
+        return first_repeat_torch(ids)
+    table = np.zeros(1 << max(1, (2 * len(ids) - 1).bit_length()), np.int32 if len(ids) < 2**31 else np.int64)
+    position = _first_repeat(ids.detach().contiguous().numpy(), table, np.uint64(len(table) - 1))
+    return None if position < 0 else int(ids[position])
+
+
+def first_repeat_torch(ids: Tensor) -> int | None:
+    """Compute `first_repeat` in plain torch, on any device."""
+    order = torch.argsort(ids, stable=True)
+    repeats = order[1:][ids[order][1:] == ids[order][:-1]]
+    return int(ids[repeats.min()]) if len(repeats) else None
+
+
+@compiled
+def _count_pairs(indptr, indices, row, col, types, wanted, lo, hi, counts):
+    for pair in range(lo, hi):
+        count = 0
+        for e in range(indptr[row[pair]], indptr[row[pair] + 1]):
+            count += indices[e] == col[pair] and (types is None or types[e] == wanted[pair])
+        counts[pair] = count
+
+
+@compiled
+def _write_pairs(indptr, indices, row, col, starts, lo, hi, positions):
+    for pair in range(lo, hi):
+        slot = starts[pair]
+        if slot == starts[pair + 1]:
+            continue
+        for e in range(indptr[row[pair]], indptr[row[pair] + 1]):
+            if indices[e] == col[pair]:
+                positions[slot] = e
+                slot += 1
+
+
+def count_pairs(
+    indptr: Tensor,
+    indices: Tensor,
+    row: Tensor,
+    col: Tensor,
+    types: Tensor | None = None,
+    wanted: Tensor | None = None,
+) -> Tensor:
+    """Return the number of edges between each pair of nodes, int64 [num_pairs].
+
+    Args:
+        indptr: int64 [num_rows + 1].
+        indices: int32 or int64 [num_edges].
+        row: int64 [num_pairs], in [0, num_rows).
+        col: int64 [num_pairs].
+        types: integer [num_edges], or None to count edges of any type.
+        wanted: integer [num_pairs], type of the edges to count; required with `types`.
+    """
+    if indptr.device.type != "cpu":
+        return count_pairs_torch(indptr, indices, row, col, types, wanted)
+    counts = torch.empty(len(row), dtype=torch.int64)
+    args = [None if t is None else t.numpy() for t in (indptr, indices, row, col, types, wanted)]
+    parallel_rows(lambda lo, hi: _count_pairs(*args, lo, hi, counts.numpy()), len(row), min_rows=256)
+    return counts
+
+
+def count_pairs_torch(
+    indptr: Tensor,
+    indices: Tensor,
+    row: Tensor,
+    col: Tensor,
+    types: Tensor | None = None,
+    wanted: Tensor | None = None,
+) -> Tensor:
+    """Compute `count_pairs` in plain torch, on any device."""
+    pair, positions = _row_entries(indptr, row)
+    matches = indices[positions] == col[pair]
+    if types is not None and wanted is not None:
+        matches &= types[positions] == wanted[pair]
+    return torch.bincount(pair[matches], minlength=len(row))
+
+
+def find_pairs(indptr: Tensor, indices: Tensor, row: Tensor, col: Tensor) -> Tensor:
+    """Return the positions of all edges between pairs of nodes, grouped by pair, in row order within a pair.
+
+    Args:
+        indptr: int64 [num_rows + 1].
+        indices: int32 or int64 [num_edges].
+        row: int64 [num_pairs], in [0, num_rows).
+        col: int64 [num_pairs].
+
+    Returns:
+        int64 [number of matches].
+    """
+    if indptr.device.type != "cpu":
+        return find_pairs_torch(indptr, indices, row, col)
+    starts = offsets(count_pairs(indptr, indices, row, col))
+    positions = torch.empty(int(starts[-1]), dtype=torch.int64)
+    p, i, r, c, s, o = (t.numpy() for t in (indptr, indices, row, col, starts, positions))
+    parallel_rows(lambda lo, hi: _write_pairs(p, i, r, c, s, lo, hi, o), len(row), min_rows=256)
+    return positions
+
+
+def find_pairs_torch(indptr: Tensor, indices: Tensor, row: Tensor, col: Tensor) -> Tensor:
+    """Compute `find_pairs` in plain torch, on any device."""
+    pair, positions = _row_entries(indptr, row)
+    return positions[indices[positions] == col[pair]]
+
+
+def _row_entries(indptr: Tensor, row: Tensor) -> tuple[Tensor, Tensor]:
+    """List the entries of some rows: the index in `row` and the position of each."""
+    degrees = indptr[row + 1] - indptr[row]
+    ends = torch.cumsum(degrees, 0)
+    pair = torch.repeat_interleave(torch.arange(len(row), device=row.device), degrees)
+    return pair, torch.arange(len(pair), device=row.device) + (indptr[row] - (ends - degrees))[pair]

@@ -7,12 +7,18 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
-from workbench.kernels.buffers import uninitialised
-from workbench.kernels.compiler_boundary import runs_eagerly
-from workbench.kernels.instructions import prefetch_row, rows_ahead
-from workbench.kernels.jit import compiled
-from workbench.kernels.row_sums import scatter_sum_torch, sum_rows
-from workbench.kernels.segment import Adjacency, arrays, check_rows, compute_dtype, use_compiled
+from workbench.kernels.jit import compiled, runs_eagerly
+from workbench.kernels.lane_instructions import prefetch_row, rows_ahead
+from workbench.kernels.segment import (
+    Adjacency,
+    arrays,
+    check_rows,
+    compute_dtype,
+    scatter_sum_torch,
+    sum_rows,
+    uninitialised,
+    use_compiled,
+)
 from workbench.kernels.threads import parallel_edges
 
 

@@ -7,10 +7,12 @@ import re
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from functools import wraps
 from pathlib import Path
-from typing import Any, ClassVar
+from typing import Any, ClassVar, TypeVar
 
 import numba
+import torch
 from numba.core import config as numba_config
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, UserProvidedCacheLocator
 from numba.core.serialize import dumps
@@ -179,3 +181,22 @@ class CodeCache(FunctionCache):
         """Save a compiled kernel; if that fails, the next process recompiles it."""
         with suppress(OSError):
             super().save_overload(sig, data)
+
+
+F = TypeVar("F", bound=Callable[..., Any])
+
+
+def runs_eagerly(function: F) -> F:
+    """Decorate a function to run eagerly in a compiled model, where it causes a graph break.
+
+    `torch.compiler.disable` does the same, but imports the compiler, which takes seconds; here only models that are
+    compiled pay for that.
+    """
+
+    @wraps(function)
+    def call(*args: Any, **kwargs: Any) -> Any:
+        if torch.compiler.is_compiling():
+            return torch.compiler.disable(function)(*args, **kwargs)
+        return function(*args, **kwargs)
+
+    return call  # type: ignore[return-value]

@@ -8,9 +8,8 @@ from torch import Tensor
 
 from workbench.core.errors import ID_DTYPES, INT64_MAX, check_ids, check_tensors, check_type, check_vector
 from workbench.core.graph import Graph
-from workbench.core.html import html_table
 from workbench.core.shared_storage import move_all, total_bytes
-from workbench.core.units import format_bytes
+from workbench.core.units import format_bytes, html_table
 from workbench.links import pair_ends
 
 _FIELDS = ("seeds", "src", "dst", "neg_src", "neg_dst", "relation", "chunk", "parent", "parent_pairs")

@@ -11,8 +11,7 @@ from torch import Tensor
 from workbench.core.array_store import content_digest
 from workbench.core.errors import check_at_least, check_ids, type_name
 from workbench.core.graph import Graph
-from workbench.core.html import html_table
-from workbench.core.units import format_bytes
+from workbench.core.units import format_bytes, html_table
 from workbench.kernels.csr import offsets
 
 _MAX_COUNT = 2**62

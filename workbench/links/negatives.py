@@ -11,12 +11,12 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.core.capacity import check_fits
 from workbench.core.errors import (
     ID_DTYPES,
     INT64_MAX,
     check_at_least,
     check_choice,
+    check_fits,
     check_ids,
     check_seed,
     check_type,
@@ -24,7 +24,7 @@ from workbench.core.errors import (
 )
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, stream
-from workbench.kernels.edge_lookup import count_pairs
+from workbench.kernels.csr import count_pairs
 from workbench.kernels.hash import hash_index, hash_index_torch
 from workbench.kernels.jit import compiled
 from workbench.links.edge_batch import EdgeBatch

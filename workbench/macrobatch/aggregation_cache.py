@@ -12,26 +12,21 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from workbench.core.capacity import check_fits
 from workbench.core.csr_checks import check_sources
-from workbench.core.errors import check_at_least, check_bytes, check_type
+from workbench.core.errors import check_at_least, check_bytes, check_fits, check_type
 from workbench.core.exchange import refuse_halo
 from workbench.core.graph import Graph
+from workbench.core.machine import Traffic
 from workbench.core.minibatch import MiniBatch
-from workbench.core.traffic import Traffic
 from workbench.distributed.group import Group, gather_numbers, get_rank, get_world_size
 from workbench.distributed.owned_rows import OwnedRows
 from workbench.distributed.progress import in_phase
-from workbench.features.mapped_rows import MappedRows
-from workbench.features.memory_rows import MemoryRows
+from workbench.features.memory_rows import MappedRows, MemoryRows, as_store, check_covers
 from workbench.features.protocols import FeatureStore, check_store
-from workbench.features.sources import as_store, check_covers
 from workbench.features.stage import stage_ids
-from workbench.kernels.buffers import uninitialised
 from workbench.kernels.gather import gather_rows
 from workbench.kernels.relabel import relabeler
-from workbench.kernels.row_sums import sum_rows
-from workbench.kernels.segment import compute_dtype
+from workbench.kernels.segment import compute_dtype, sum_rows, uninitialised
 from workbench.nn.static_aggregate import StaticAggregate, static_aggregate
 from workbench.sampling.owned_graph import OwnedGraph
 from workbench.sampling.sampler import Drawn, ExcludingSampler, Sampler, check_sampler, copy_ids, sample_layers

@@ -21,13 +21,11 @@ from workbench.core.block import Block
 from workbench.core.errors import check_at_least, check_id_vector, check_ids, check_seed, check_type, check_vector
 from workbench.core.exchange import LENGTH_BYTES, AllToAll, run_in_lockstep
 from workbench.core.graph import Graph
+from workbench.core.machine import Traffic
 from workbench.core.minibatch import MiniBatch
-from workbench.core.traffic import Traffic
 from workbench.kernels.csr import group_rows
-from workbench.kernels.gather import gather_rows
-from workbench.kernels.place_rows import place_rows
+from workbench.kernels.gather import gather_rows, place_rows
 from workbench.kernels.relabel import relabeler
-from workbench.sampling.candidates import row_offsets
 from workbench.sampling.owned_graph import OwnedGraph, checked_owner
 from workbench.sampling.sampler import (
     Drawn,
@@ -38,6 +36,7 @@ from workbench.sampling.sampler import (
     copy_ids,
     edge_values,
     require_row_independence,
+    row_offsets,
 )
 
 

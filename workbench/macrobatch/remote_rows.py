@@ -13,8 +13,8 @@ from workbench.core.minibatch import MiniBatch
 from workbench.core.trace import AccessTrace
 from workbench.features.cache.simulate import simulate_cache
 from workbench.kernels.gather import gather_rows
-from workbench.kernels.id_index import IdIndex
-from workbench.macrobatch.counts import WindowUnions
+from workbench.kernels.relabel import IdIndex
+from workbench.macrobatch.plan import WindowUnions
 
 
 def remote_rows(batches: Iterable[MiniBatch], owner: Tensor, rank: int, *, group_size: int = 1) -> int:

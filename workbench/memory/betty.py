@@ -11,7 +11,7 @@ from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 from workbench.memory.analytic.training_step import input_width
 from workbench.memory.estimate import TERMS, MemoryEstimate
-from workbench.memory.optimizer import OPTIMIZERS
+from workbench.memory.training_setup import OPTIMIZERS
 from workbench.nn.gat import GATLayer
 from workbench.nn.gin import GINLayer
 from workbench.nn.gnn import GNN

@@ -12,15 +12,12 @@ from workbench.core.errors import check_seed
 from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 from workbench.core.units import format_bytes
-from workbench.memory.backend import Backend
 from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.estimator import Estimator, estimator_for
-from workbench.memory.planning.budget import Budget
-from workbench.memory.planning.candidate import Candidate, CandidateBuilder
-from workbench.memory.planning.options import check_options
-from workbench.memory.planning.strategy import PartLimit, find_fitting
-from workbench.memory.recovery import Recovery
-from workbench.memory.training_setup import Optimizer, TrainingSetup
+from workbench.memory.planning.lower_bound import Budget
+from workbench.memory.planning.search import Candidate, CandidateBuilder
+from workbench.memory.planning.strategy import PartLimit, check_options, find_fitting
+from workbench.memory.training_setup import Backend, Optimizer, Recovery, TrainingSetup
 from workbench.meter.stopwatch import Stopwatch
 from workbench.partition.batch import partition_batch
 from workbench.partition.batch.partitioner import Partitioner

@@ -10,7 +10,7 @@ from typing import Any
 import torch
 
 from workbench.core.errors import check_at_least, check_type
-from workbench.core.traffic import Traffic, TrafficCounts
+from workbench.core.machine import Traffic, TrafficCounts
 from workbench.meter.stopwatch import ThreadStopwatch
 
 OTHER = "other"

@@ -5,8 +5,8 @@ from torch import Tensor, nn
 
 from workbench.core.block import Block
 from workbench.kernels.edge_softmax import edge_attention
-from workbench.kernels.segment_sum import segment_sum
-from workbench.nn.layer_order import Exchanger, multiplies_before_exchange
+from workbench.kernels.segment import segment_sum
+from workbench.nn.linear_with_self import Exchanger, multiplies_before_exchange
 
 
 class GATLayer(nn.Module):

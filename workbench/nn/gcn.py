@@ -9,9 +9,8 @@ from workbench.core.block import Block
 from workbench.core.errors import check_choice
 from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
-from workbench.kernels.segment import check_rows, compute_dtype, inverse_in_degrees, use_compiled
-from workbench.kernels.segment_sum import segment_sum
-from workbench.nn.layer_order import multiplies_first
+from workbench.kernels.segment import check_rows, compute_dtype, inverse_in_degrees, segment_sum, use_compiled
+from workbench.nn.linear_with_self import multiplies_first
 
 GCN_NORMS = ("right", "both", "none")
 

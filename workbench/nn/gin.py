@@ -4,7 +4,7 @@ import torch
 from torch import Tensor, nn
 
 from workbench.core.block import Block
-from workbench.kernels.segment_sum import segment_sum, segment_sum_with_self
+from workbench.kernels.segment import segment_sum, segment_sum_with_self
 from workbench.nn.norm import build_norm
 
 

@@ -8,7 +8,7 @@ from torch import Tensor, nn
 from workbench.core.block import Block
 from workbench.core.errors import check_type
 from workbench.nn.dropout import HashDropout
-from workbench.nn.layer_order import Exchanger, call_layer
+from workbench.nn.linear_with_self import Exchanger, call_layer
 from workbench.nn.reuse.workspace import Workspace, check_reusable
 
 

@@ -5,13 +5,11 @@ from torch import Tensor, nn
 
 from workbench.core.block import Block
 from workbench.core.errors import check_at_least, check_choice, find_out_of_range
-from workbench.kernels.basis_sum import BASIS
 from workbench.kernels.block_diagonal_sum import BLOCK_DIAGONAL
-from workbench.kernels.compiler_boundary import runs_eagerly
+from workbench.kernels.jit import runs_eagerly
 from workbench.kernels.segment import check_rows, compute_dtype, inverse_in_degrees
-from workbench.kernels.typed_sum import inverse_relation_degrees, typed_sum_with_self
-from workbench.nn.layer_order import Exchanger
-from workbench.nn.linear_with_self import linear_with_self
+from workbench.kernels.typed_sum import BASIS, inverse_relation_degrees, typed_sum_with_self
+from workbench.nn.linear_with_self import Exchanger, linear_with_self
 
 RGCN_REGULARIZERS = ("basis", "bdd")
 RGCN_NORMS = ("relation", "right", "none")

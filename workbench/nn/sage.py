@@ -5,13 +5,16 @@ from torch import Tensor, nn
 
 from workbench.core.block import Block
 from workbench.core.errors import check_choice
-from workbench.kernels.compiler_boundary import runs_eagerly
 from workbench.kernels.gather import gather_edges
-from workbench.kernels.segment import compute_dtype, inverse_in_degrees, use_compiled
-from workbench.kernels.segment_max import segment_max
-from workbench.kernels.segment_sum import segment_sum_with_self
-from workbench.nn.layer_order import Exchanger, multiplies_first
-from workbench.nn.linear_with_self import add_to_linear, linear_with_self
+from workbench.kernels.jit import runs_eagerly
+from workbench.kernels.segment import (
+    compute_dtype,
+    inverse_in_degrees,
+    segment_max,
+    segment_sum_with_self,
+    use_compiled,
+)
+from workbench.nn.linear_with_self import Exchanger, add_to_linear, linear_with_self, multiplies_first
 
 SAGE_AGGREGATORS = ("mean", "gcn", "pool", "lstm")
 

@@ -16,7 +16,7 @@ from workbench.error_text import line_of, text_of
 from workbench.interop.layer_advice import cached_layers
 from workbench.interop.pyg import has_one_sample_per_node, layers_to_pyg
 from workbench.interop.pyg_parts import edge_rows, node_rows
-from workbench.nn.inputs import Inputs
+from workbench.nn.losses import Inputs
 
 Forward = Callable[[MiniBatch, Inputs], Any]
 """Calls a model: maps a micro-batch and its inputs, both on the model's device, to the model's output."""

@@ -15,9 +15,8 @@ from workbench.core.randomness import Purpose, permutation, stream
 from workbench.links.edge_batch import EdgeBatch
 from workbench.links.negatives import Negatives
 from workbench.meter.stopwatch import Phase, timed, unmeasured
-from workbench.outofcore.bucket_order import BucketOrder
+from workbench.outofcore.bucket_order import BucketOrder, NodeOrder
 from workbench.outofcore.buffer_state import takes_any_ids
-from workbench.outofcore.node_order import NodeOrder
 from workbench.sampling.batches import repeat_warner
 from workbench.sampling.edge_batches import PairSampling
 from workbench.sampling.loader import prefetch

@@ -14,16 +14,15 @@ from torch import Tensor
 
 from workbench.core.errors import check_id_vector, check_ids
 from workbench.core.graph import Graph
+from workbench.core.machine import Traffic
 from workbench.core.minibatch import MiniBatch
-from workbench.core.traffic import Traffic
 from workbench.features.protocols import check_rows
 from workbench.kernels.gather import gather_rows
 from workbench.kernels.jit import compiled
 from workbench.kernels.threads import parallel_edges, run_tasks
 from workbench.outofcore.bucket_order import BucketOrder
-from workbench.outofcore.edge_buckets import Bucket
-from workbench.outofcore.partition_file import block_aligned
 from workbench.outofcore.partition_store import PartitionStore
+from workbench.outofcore.store_files import Bucket, block_aligned
 from workbench.outofcore.store_layout import BLOCK, StoreLayout
 from workbench.sampling.dense import DenseSampler
 from workbench.sampling.labor import LaborSampler

@@ -16,19 +16,26 @@ import torch
 from torch import Tensor
 
 from workbench import files
-from workbench.core.capacity import check_fits
 from workbench.core.edge_stream import CHUNK_EDGES, EdgeSource, edge_chunks
-from workbench.core.errors import CapacityError, CorruptFileError, check_at_least, check_seed
+from workbench.core.errors import CapacityError, CorruptFileError, check_at_least, check_fits, check_seed
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.core.units import format_bytes
 from workbench.features.learned_rows import state_dtype
-from workbench.features.sources import as_store
+from workbench.features.memory_rows import as_store
 from workbench.kernels.jit import compiled
-from workbench.outofcore.edge_buckets import bucket_offsets
-from workbench.outofcore.partition_file import PartitionTable, as_bytes, block_aligned, checksum
-from workbench.outofcore.store_folder import StoreFolder
-from workbench.outofcore.store_layout import BLOCK, DTYPES, EDGES, ROWS, TABLE, StoreLayout, name_of, whole_blocks
+from workbench.outofcore.store_files import PartitionTable, as_bytes, block_aligned, bucket_offsets, checksum
+from workbench.outofcore.store_layout import (
+    BLOCK,
+    DTYPES,
+    EDGES,
+    ROWS,
+    TABLE,
+    StoreFolder,
+    StoreLayout,
+    name_of,
+    whole_blocks,
+)
 
 _OTHER_EDGES = "edges were others when they were read again; pass a source that gives the same edges twice"
 

@@ -24,10 +24,8 @@ from workbench.core.units import format_bytes
 from workbench.outofcore import build_store
 from workbench.outofcore import build_store as build_checks
 from workbench.outofcore.build_store import row_source
-from workbench.outofcore.edge_buckets import bucket_offsets
-from workbench.outofcore.partition_file import PartitionFile, block_aligned, read_table
-from workbench.outofcore.store_folder import StoreFolder
-from workbench.outofcore.store_layout import BLOCK, EDGES, INDEX, ROWS, StoreLayout, name_of, whole_blocks
+from workbench.outofcore.store_files import PartitionFile, block_aligned, bucket_offsets, read_table
+from workbench.outofcore.store_layout import BLOCK, EDGES, INDEX, ROWS, StoreFolder, StoreLayout, name_of, whole_blocks
 
 _KIND = "partition index"
 _SWAPS = 20

@@ -14,11 +14,9 @@ import torch
 
 from workbench.core.errors import CapacityError, check_at_least, check_bytes, check_choice
 from workbench.core.units import format_bytes
-from workbench.outofcore.balanced import balanced_order
-from workbench.outofcore.bucket_order import BucketOrder
-from workbench.outofcore.comet import comet_order
-from workbench.outofcore.edge_buckets import EdgeBuckets
+from workbench.outofcore.bucket_order import BucketOrder, balanced_order, comet_order
 from workbench.outofcore.partition_store import PartitionStore
+from workbench.outofcore.store_files import EdgeBuckets
 
 PAGE_BYTES = 4096
 """Partitions are padded to pages, so that direct I/O can read them whole."""

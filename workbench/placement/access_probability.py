@@ -24,8 +24,8 @@ from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, stream
 from workbench.kernels.csr import ranges_by_edges
 from workbench.kernels.hash import exponential, exponential_torch, hash_index, hash_index_torch
-from workbench.kernels.instructions import prefetch
 from workbench.kernels.jit import compiled
+from workbench.kernels.lane_instructions import prefetch
 from workbench.kernels.segment import edge_ranges
 from workbench.kernels.threads import parallel_rows, run_tasks
 from workbench.sampling.loader import batches

@@ -9,17 +9,15 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import check_at_least, check_ids, check_type
-from workbench.core.traffic import Traffic
+from workbench.core.machine import Traffic
 from workbench.core.units import format_bytes
-from workbench.distributed.group import Group, get_rank, get_world_size
+from workbench.distributed.group import Group, all_to_all, exchange_ids, get_rank, get_world_size
 from workbench.distributed.progress import in_phase
-from workbench.distributed.row_exchange import all_to_all, exchange_ids
-from workbench.features.memory_rows import MemoryRows
+from workbench.features.memory_rows import MemoryRows, as_store
 from workbench.features.protocols import FeatureStore, check_device, check_rows, check_store
-from workbench.features.sources import as_store
 from workbench.features.stage import StagedRows, stage_ids
 from workbench.kernels.gather import gather_rows
-from workbench.kernels.id_index import IdIndex
+from workbench.kernels.relabel import IdIndex
 from workbench.placement.placement import Placement
 
 ByDevice = list[Tensor | None]

@@ -16,8 +16,7 @@ from typing import Any
 import pandas as pd
 
 from workbench.experiment.experiment import Experiment
-from workbench.experiment.figure_loader import load_experiment
-from workbench.experiment.index import experiment_names
+from workbench.experiment.figure_loader import experiment_names, load_experiment
 from workbench.experiment.recorded import Recorded, recorded
 from workbench.files import write_file
 from workbench.paths import project_root, shown_path

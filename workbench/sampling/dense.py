@@ -17,22 +17,21 @@ import torch
 from torch import Tensor
 
 from workbench.core.block import Block
-from workbench.core.capacity import check_fits
-from workbench.core.errors import check_at_least, check_ids, check_seed
+from workbench.core.errors import check_at_least, check_fits, check_ids, check_seed
 from workbench.core.graph import Graph
 from workbench.core.graph_build import types_of_both
 from workbench.core.minibatch import MiniBatch
-from workbench.core.row_prefix import first_rows
-from workbench.core.variates import Dependence, check_dependence
+from workbench.core.randomness import Dependence, check_dependence
+from workbench.core.split import first_rows
 from workbench.kernels.csr import group_rows, offsets
 from workbench.kernels.relabel import local_dtype, relabeler
 from workbench.kernels.threads import run_tasks
-from workbench.sampling.candidates import candidates, excluded_positions
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.sampling.sampler import (
     Drawn,
     Fanout,
     Sampler,
+    candidates,
     check_draw,
     check_drawn,
     check_graph,
@@ -40,6 +39,7 @@ from workbench.sampling.sampler import (
     checked_fanouts,
     copy_ids,
     edge_values,
+    excluded_positions,
 )
 
 

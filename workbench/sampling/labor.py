@@ -14,22 +14,32 @@ from torch import Tensor
 
 from workbench.core.errors import check_seed
 from workbench.core.graph import Graph
-from workbench.core.randomness import Purpose
-from workbench.core.variates import Dependence, Variates, check_dependence, variates
-from workbench.kernels.hash import TWO_TO_MINUS_53, hash_index, unit_interval
-from workbench.kernels.jit import compiled, compiled_inline
-from workbench.kernels.lanes import LANES, first_lanes, hash_below
-from workbench.kernels.normal import (
+from workbench.core.randomness import Dependence, Purpose, Variates, check_dependence, variates
+from workbench.kernels.hash import (
+    TWO_TO_MINUS_53,
+    hash_index,
     mixed_normal,
     mixed_normal_torch,
     mixed_uniform_torch,
     normal_quantile,
     normal_quantile_torch,
+    unit_interval,
 )
-from workbench.sampling.candidates import UNLIMITED, Candidates, candidates, expand_rows, row_offsets
+from workbench.kernels.jit import compiled, compiled_inline
+from workbench.kernels.lanes import LANES, first_lanes, hash_below
 from workbench.sampling.labor_importance import draw_important
 from workbench.sampling.poisson import keep_edges, mark_smallest, prefetch_rows, without_excluded, write_kept
-from workbench.sampling.sampler import Drawn, ExcludingSampler, Fanout, checked_fanouts
+from workbench.sampling.sampler import (
+    UNLIMITED,
+    Candidates,
+    Drawn,
+    ExcludingSampler,
+    Fanout,
+    candidates,
+    checked_fanouts,
+    expand_rows,
+    row_offsets,
+)
 from workbench.sampling.typed import draw_by_type
 from workbench.sampling.uniform import draw_uniform
 from workbench.sampling.weighted import earliest_torch

@@ -17,16 +17,14 @@ from torch import Tensor
 
 from workbench.core.errors import check_at_least, check_choice, check_seed
 from workbench.core.graph import Graph
-from workbench.core.randomness import Purpose
-from workbench.core.variates import Dependence, Variates, check_dependence, variates
+from workbench.core.randomness import Dependence, Purpose, Variates, check_dependence, variates
+from workbench.kernels.hash import mixed_exponential_torch
 from workbench.kernels.jit import compiled
-from workbench.kernels.normal import mixed_exponential_torch
 from workbench.kernels.relabel import invalid_source
-from workbench.sampling.bipartite_layer import BipartiteLayer, bipartite_layer
-from workbench.sampling.candidates import Candidates, candidates, row_offsets
 from workbench.sampling.labor import apply_edge_weight
+from workbench.sampling.labor_importance import BipartiteLayer, bipartite_layer
 from workbench.sampling.poisson import WEIGHTS, Levels, check_factors, inverse_weights, keep_edges, prefetch_rows
-from workbench.sampling.sampler import MAX_LAYERS, Drawn, ExcludingSampler
+from workbench.sampling.sampler import MAX_LAYERS, Candidates, Drawn, ExcludingSampler, candidates, row_offsets
 from workbench.sampling.uniform import draw_uniform_torch
 
 

@@ -9,13 +9,18 @@ from functools import partial
 
 from torch import Tensor
 
-from workbench.core.capacity import check_fits
-from workbench.core.errors import check_at_least, check_seed
+from workbench.core.errors import check_at_least, check_fits, check_seed
 from workbench.core.graph import Graph
-from workbench.core.randomness import Purpose
-from workbench.core.variates import Dependence, Variates, check_dependence, is_mixed, variates
-from workbench.sampling.candidates import Candidates, candidates
-from workbench.sampling.sampler import MAX_LAYERS, Drawn, ExcludingSampler, Fanout, checked_fanouts
+from workbench.core.randomness import Dependence, Purpose, Variates, check_dependence, is_mixed, variates
+from workbench.sampling.sampler import (
+    MAX_LAYERS,
+    Candidates,
+    Drawn,
+    ExcludingSampler,
+    Fanout,
+    candidates,
+    checked_fanouts,
+)
 from workbench.sampling.typed import draw_by_type
 from workbench.sampling.uniform import draw_uniform
 from workbench.sampling.weighted import draw_smallest, draw_weighted

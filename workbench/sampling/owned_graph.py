@@ -6,13 +6,11 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.core.edge_positions import find
 from workbench.core.errors import ID_DTYPES, INT64_MAX, check_at_least, check_ids, check_vector, find_out_of_range
-from workbench.core.graph import Graph
-from workbench.kernels.instructions import prefetch
+from workbench.core.graph import Graph, find
 from workbench.kernels.jit import compiled
-from workbench.sampling.candidates import candidates, expand_rows, row_offsets
-from workbench.sampling.sampler import Drawn, Sampler, check_graph
+from workbench.kernels.lane_instructions import prefetch
+from workbench.sampling.sampler import Drawn, Sampler, candidates, check_graph, expand_rows, row_offsets
 
 _PREFETCH_DISTANCE = 32  # ids
 _MAX_RANKS = 2**15

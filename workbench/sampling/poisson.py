@@ -15,11 +15,11 @@ from torch import Tensor
 
 from workbench.core.errors import check_vector
 from workbench.core.graph import Graph
-from workbench.kernels.instructions import lowest_bit, popcount, prefetch
 from workbench.kernels.jit import compiled, compiled_inline
+from workbench.kernels.lane_instructions import lowest_bit, popcount, prefetch
 from workbench.kernels.lanes import LANES, compress
 from workbench.kernels.threads import parallel_edges, run_tasks
-from workbench.sampling.candidates import row_offsets
+from workbench.sampling.sampler import row_offsets
 from workbench.sampling.weighted import insert_arrival
 
 _ROWS_AHEAD = 12

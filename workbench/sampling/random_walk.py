@@ -13,28 +13,27 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.core.capacity import check_fits
 from workbench.core.csr_checks import check_sources
-from workbench.core.errors import check_at_least, check_seed, check_type
+from workbench.core.errors import check_at_least, check_fits, check_seed, check_type
 from workbench.core.exchange import AllToAll
 from workbench.core.graph import Graph
-from workbench.core.randomness import Purpose
-from workbench.core.variates import Dependence, Variates, check_dependence, variates
-from workbench.kernels.hash import below, below_torch, hash_index, hash_index_torch
-from workbench.kernels.instructions import prefetch
+from workbench.core.randomness import Dependence, Purpose, Variates, check_dependence, variates
+from workbench.kernels.hash import below, below_torch, hash_index, hash_index_torch, mixed_uniform, mixed_uniform_torch
 from workbench.kernels.jit import compiled
-from workbench.kernels.normal import mixed_uniform, mixed_uniform_torch
+from workbench.kernels.lane_instructions import prefetch
 from workbench.kernels.threads import parallel_rows
-from workbench.sampling.candidates import (
+from workbench.sampling.owned_graph import OwnedGraph
+from workbench.sampling.sampler import (
     Candidates,
+    Drawn,
+    ExcludingSampler,
     candidates,
+    check_draw,
     excluded_positions,
     row_offsets,
     skip_excluded,
     skip_excluded_torch,
 )
-from workbench.sampling.owned_graph import OwnedGraph
-from workbench.sampling.sampler import Drawn, ExcludingSampler, check_draw
 
 _MAX_LAYERS, _MAX_VISITS = 1000, 2**20
 

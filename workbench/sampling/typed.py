@@ -12,8 +12,7 @@ from workbench.core.graph import Graph
 from workbench.kernels.hash import hash_index_torch
 from workbench.kernels.jit import compiled
 from workbench.kernels.threads import parallel_rows
-from workbench.sampling.candidates import Candidates, expand_rows, row_offsets
-from workbench.sampling.sampler import Drawn
+from workbench.sampling.sampler import Candidates, Drawn, expand_rows, row_offsets
 
 _CHUNK = 1 << 20  # edges at a time, which bounds the memory for rows of high degree
 _MIN_ROWS = 256  # per thread: a row costs its in-degree, not its fanout

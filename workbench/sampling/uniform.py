@@ -13,19 +13,18 @@ from numba.extending import intrinsic
 from torch import Tensor
 
 from workbench.kernels.hash import below, below_torch, hash_index, hash_index_torch
-from workbench.kernels.instructions import lowest_bit, prefetch
 from workbench.kernels.jit import compiled, compiled_inline
-from workbench.kernels.lane_instructions import broadcast, hash_bits, pointer_to
+from workbench.kernels.lane_instructions import broadcast, hash_bits, lowest_bit, pointer_to, prefetch
 from workbench.kernels.lanes import LANES, copy
 from workbench.kernels.threads import parallel_edges
-from workbench.sampling.candidates import (
+from workbench.sampling.sampler import (
     Candidates,
+    Drawn,
     drawn_offsets,
     draws_with_replacement,
     skip_excluded,
     skip_excluded_torch,
 )
-from workbench.sampling.sampler import Drawn
 
 _GROUP = 32  # rows whose reads overlap
 

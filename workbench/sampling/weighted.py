@@ -9,13 +9,25 @@ import torch
 from torch import Tensor
 
 from workbench.core.graph import Graph
-from workbench.core.variates import Variates
-from workbench.kernels.hash import hash_index, hash_index_torch
+from workbench.core.randomness import Variates
+from workbench.kernels.hash import (
+    hash_index,
+    hash_index_torch,
+    mixed_exponential,
+    mixed_exponential_torch,
+    mixed_normal,
+    mixed_normal_torch,
+)
 from workbench.kernels.jit import compiled
-from workbench.kernels.normal import mixed_exponential, mixed_exponential_torch, mixed_normal, mixed_normal_torch
 from workbench.kernels.threads import parallel_rows
-from workbench.sampling.candidates import Candidates, drawn_offsets, draws_with_replacement, expand_rows, row_offsets
-from workbench.sampling.sampler import Drawn
+from workbench.sampling.sampler import (
+    Candidates,
+    Drawn,
+    drawn_offsets,
+    draws_with_replacement,
+    expand_rows,
+    row_offsets,
+)
 
 
 def draw_weighted(graph: Graph, rows: Candidates, fanout: int | Tensor, *, replace: bool, variates: Variates) -> Drawn:

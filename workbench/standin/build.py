@@ -1,20 +1,23 @@
 """Builds stand-ins by name."""
 
+import os
+import shutil
+from pathlib import Path
+
 import torch
 from torch import Tensor
 
 from workbench.core.dataset import Dataset
+from workbench.core.errors import CapacityError, available_bytes, check_choice
 from workbench.core.graph import Graph
+from workbench.core.units import format_bytes
 from workbench.links.knowledge_graph import KnowledgeGraph
-from workbench.standin.citation import citations, dates, num_pairs
-from workbench.standin.classes import features, multi_labels, split_nodes
+from workbench.standin.bipartite import knowledge_graph, typed_graph
+from workbench.standin.catalog import STANDINS
+from workbench.standin.classes import citations, dates, features, multi_labels, num_pairs, split_nodes
 from workbench.standin.degree_law import degree_sequence
-from workbench.standin.required_space import check_capacity, find_standin
-from workbench.standin.stand_in import StandIn, scaled, scaled_splits
-from workbench.standin.streams import Draw, key_of
+from workbench.standin.stand_in import Draw, KnowledgeStandIn, StandIn, key_of, scaled, scaled_splits
 from workbench.standin.topology import assign_classes, node_classes, undirected_graph
-from workbench.standin.triples import knowledge_graph
-from workbench.standin.typed import typed_graph
 
 
 def build_standin(name: str, *, scale: float | None = None, seed: int = 0) -> Dataset | KnowledgeGraph:
@@ -90,3 +93,95 @@ def _build_nodes(spec: StandIn, scale: float, seed: int) -> Dataset:
         name=spec.name,
         split=f"seeded:{seed}",
     )
+
+
+# The edge list (two int32), both directions of it and the merged rows (int32 each), and stubs.
+_BYTES_PER_PAIR, _BYTES_PER_TYPED_EDGE, _BYTES_PER_NODE, _BYTES_PER_TRIPLE = 32, 64, 80, 120
+
+_FIXED_BYTES = 256 << 20
+
+# Memory that the allocator keeps after it is freed, and that two rounds of edges hold at the same time.
+_SLACK = 1.15
+
+
+def find_standin(name: str, scale: float | None) -> tuple[StandIn | KnowledgeStandIn, float]:
+    """Look up a stand-in and the scale to build it at.
+
+    Args:
+        name: a key of `STANDINS`.
+        scale: in (0, 1]; None: the default of the stand-in.
+
+    Returns:
+        The specification and the scale.
+
+    Raises:
+        ValueError: an unknown name, or a scale outside (0, 1].
+    """
+    check_choice("stand-in", name, STANDINS)
+    spec = STANDINS[name]
+    size = spec.default_scale if scale is None else scale
+    if not 0 < size <= 1:
+        raise ValueError(f"scale is {scale}; it must be in (0, 1], where 1 is the size of the original")
+    return spec, float(size)
+
+
+def required_bytes(name: str, scale: float | None = None) -> tuple[int, int]:
+    """Estimate the peak memory of building a stand-in and its size on disk.
+
+    Args:
+        name: a key of `STANDINS`.
+        scale: in (0, 1]; None: the default of the stand-in.
+
+    Returns:
+        Bytes of memory (an upper bound) and bytes on disk.
+
+    Raises:
+        ValueError: an unknown name, or a scale outside (0, 1].
+    """
+    spec, size = find_standin(name, scale)
+    if isinstance(spec, KnowledgeStandIn):
+        triples = scaled(sum(spec.splits), size)
+        return _FIXED_BYTES + _BYTES_PER_TRIPLE * triples, 24 * triples
+    nodes, edges, typed = scaled(spec.nodes, size), scaled(spec.edges, size), 0
+    pairs = edges if spec.directed else edges // 2
+    if spec.authors is not None:
+        typed = scaled(spec.authors.writes + spec.authors.affiliations, size)
+        nodes += scaled(spec.authors.authors + spec.authors.institutions, size)
+        typed += edges
+    label_bytes = 4 * spec.classes if spec.multi_label else 8
+    width = spec.feature_dtype.itemsize
+    features = nodes * spec.features * width
+    graph = 8 * nodes + 4 * max(edges, typed) + (typed + nodes if typed else 0)
+    result = features + graph + nodes * label_bytes + 8 * scaled(sum(spec.splits), size)
+    building = _BYTES_PER_PAIR * pairs + _BYTES_PER_TYPED_EDGE * typed + _BYTES_PER_NODE * nodes
+    return _FIXED_BYTES + round(_SLACK * max(building, result + _BYTES_PER_NODE * nodes)), result
+
+
+def check_capacity(name: str, scale: float | None = None, folder: str | os.PathLike[str] | None = None) -> None:
+    """Refuse a stand-in that exceeds the free memory or disk space.
+
+    Args:
+        name: a key of `STANDINS`.
+        scale: in (0, 1]; None: the default of the stand-in.
+        folder: folder in which the result will be stored; None: it won't be.
+
+    Raises:
+        CapacityError: with the required and the free bytes.
+        ValueError: an unknown name, or a scale outside (0, 1].
+    """
+    spec, size = find_standin(name, scale)
+    memory, disk = required_bytes(name, size)
+    requirements = [("memory", memory, available_bytes())]
+    if folder is not None:
+        requirements.append(("disk", disk, shutil.disk_usage(_existing(Path(folder).absolute())).free))
+    for what, required, free in requirements:
+        if required > free:
+            raise CapacityError(
+                f"{name} at scale {size:g} requires {format_bytes(required)} of {what}, but {format_bytes(free)} are "
+                f"free; pass a smaller scale (its default is {spec.default_scale:g})"
+            )
+
+
+def _existing(folder: Path) -> Path:
+    """Return the folder or its nearest parent that exists."""
+    return next(path for path in (folder, *folder.parents) if path.exists())

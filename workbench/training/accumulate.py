@@ -13,15 +13,20 @@ from torch import Tensor, nn
 from workbench.core.errors import check_type
 from workbench.core.minibatch import MiniBatch
 from workbench.core.shared_storage import same_record
-from workbench.memory.recovery import Recovery, check_recover
+from workbench.memory.training_setup import Recovery, check_recover
 from workbench.meter.stopwatch import Phase, unmeasured
-from workbench.nn.inputs import Inputs
+from workbench.nn.losses import Inputs
 from workbench.nn.signature import Forward, default_forward, model_device
-from workbench.training.arguments import as_batches, check_differentiable, check_halo, check_model, check_read_and_loss
-from workbench.training.exactness.warning import warn_if_inexact
-from workbench.training.isolated_backward import isolated_backward
-from workbench.training.oom import check_recoverable, run_with_oom_recovery
-from workbench.training.pair_loss import refuse_pair_loss
+from workbench.training.arguments import (
+    as_batches,
+    check_differentiable,
+    check_halo,
+    check_model,
+    check_read_and_loss,
+    refuse_pair_loss,
+)
+from workbench.training.exactness.check import warn_if_inexact
+from workbench.training.oom import check_recoverable, isolated_backward, run_with_oom_recovery
 
 After = Callable[[MiniBatch, Inputs], object]
 """Called with a micro-batch and its inputs once its gradients are complete."""
@@ -67,7 +72,7 @@ def accumulate(
             attempt allocated is freed, and the micro-batch is split into pieces that run instead (their `parent` refers
             to the same batch). The sum of gradients is the same up to rounding. Requires memory for a copy of the
             buffers and, if gradients exist before a micro-batch, for two sets of gradients
-            (`workbench.training.isolated_backward`). A micro-batch is split by its seeds, so a loss over the pairs of
+            (`workbench.training.oom`). A micro-batch is split by its seeds, so a loss over the pairs of
             an `EdgeBatch` is refused.
         verify: with more than one micro-batch, check once per model that they compute the same as the whole batch
             (`workbench.check_exact`, with the first micro-batch and its inputs), and warn if not. Models from

@@ -12,11 +12,11 @@ from torch.nn.functional import cross_entropy
 from workbench.core.errors import check_at_least, check_bytes
 from workbench.core.minibatch import MiniBatch
 from workbench.interop import dgl_parts, pyg_parts
-from workbench.interop.pair_batches import refuse_pairs
+from workbench.interop.edge_lists import refuse_pairs
 from workbench.memory.plan import Plan, plan_micro_batches
 from workbench.memory.training_setup import Optimizer
 from workbench.partition.batch import partition_batch
-from workbench.training.exactness.warning import warn_if_batch_inexact
+from workbench.training.exactness.check import warn_if_batch_inexact
 
 
 @dataclass(frozen=True, eq=False)

@@ -10,17 +10,17 @@ from torch import Tensor
 
 from workbench.core.block import Block
 from workbench.core.errors import check_ids, check_type
+from workbench.core.machine import Traffic
 from workbench.core.minibatch import MiniBatch
 from workbench.core.shared_storage import same_record
-from workbench.core.traffic import Traffic
+from workbench.features.memory_rows import as_store
 from workbench.features.protocols import check_store
-from workbench.features.sources import as_store
 from workbench.features.stage import stage_ids
 from workbench.kernels.csr import index_dtype
 from workbench.kernels.gather import gather_rows
 from workbench.memory.training_setup import TrainingSetup
 from workbench.nn.gnn import GNN
-from workbench.nn.inputs import Inputs
+from workbench.nn.losses import Inputs
 from workbench.nn.signature import Forward, default_forward
 from workbench.nn.static_aggregate import check_aggregates_on_read
 

@@ -6,18 +6,16 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workbench.core.errors import check_choice, check_type
+from workbench.core.errors import check_choice, check_type, deferred_interrupt
 from workbench.core.graph import Graph
-from workbench.core.interrupts import deferred_interrupt
 from workbench.core.minibatch import MiniBatch
 from workbench.features.learned_rows import LearnedRows
-from workbench.features.sources import as_store, check_covers
+from workbench.features.memory_rows import as_store, check_covers
 from workbench.links.edge_batch import EdgeBatch
 from workbench.links.negatives import false_negatives
 from workbench.nn.decoders import Decoder
 from workbench.nn.losses import check_loss
-from workbench.nn.pair_losses import softmax_pair_loss
-from workbench.nn.pair_scores import can_fuse, pair_scores, softmax_of_pairs
+from workbench.nn.pair_losses import can_fuse, pair_scores, softmax_of_pairs, softmax_pair_loss
 from workbench.nn.signature import Forward
 from workbench.training.accumulate import Phase, accumulate, unmeasured
 from workbench.training.arguments import as_batches, check_halo, check_optimizer

@@ -10,12 +10,11 @@ import torch
 from torch import Tensor, nn
 from torch.utils._pytree import tree_flatten, tree_unflatten
 
-from workbench.core.errors import PartitionError
+from workbench.core.errors import PartitionError, complete_despite_interrupt, deferred_interrupt
 from workbench.core.exchange import refuse_halo
-from workbench.core.interrupts import complete_despite_interrupt
 from workbench.core.minibatch import MiniBatch
 from workbench.error_text import text_of
-from workbench.memory.recovery import Recovery
+from workbench.memory.training_setup import Recovery
 from workbench.meter.allocation_tracker import drop_abandoned_backward
 from workbench.nn.gnn import GNN
 from workbench.partition.batch import partition_batch
@@ -269,3 +268,53 @@ def _without_foreach(optimizer: torch.optim.Optimizer) -> Iterator[None]:
     finally:
         for group, foreach in before:
             group["foreach"] = foreach
+
+
+def isolated_backward(model: nn.Module, loss: Tensor) -> None:
+    """Add the gradients of a loss to `.grad` after the backward pass has succeeded; on an error `.grad` is unchanged.
+
+    Earlier gradients are set aside, the backward pass computes fresh ones (which hooks see), and these are added to the
+    earlier ones in place, one parameter at a time, each freed once added. If there were earlier gradients, the backward
+    pass therefore needs memory for two sets of gradients.
+
+    Args:
+        model: its parameters, and all other leaves that the loss depends on, receive gradients.
+        loss: scalar.
+    """
+    leaves = dict.fromkeys([*(p for p in model.parameters() if p.requires_grad), *leaves_of(loss)])
+    earlier = [(leaf, leaf.grad) for leaf in leaves]
+    try:
+        for leaf in leaves:
+            leaf.grad = None
+        loss.backward()
+        with deferred_interrupt():
+            while earlier:
+                _add(*earlier.pop())
+    except BaseException:
+        for leaf, grad in earlier:
+            leaf.grad = grad
+        raise
+
+
+@torch.no_grad()
+def _add(leaf: Tensor, earlier: Tensor | None) -> None:
+    fresh = leaf.grad
+    if earlier is None or fresh is None:
+        leaf.grad = fresh if earlier is None else earlier
+    elif earlier.is_sparse:  # adding in place to a sparse gradient would fail for a dense one
+        fresh.add_(earlier)
+    else:
+        leaf.grad = earlier.add_(fresh)
+
+
+def leaves_of(loss: Tensor) -> Iterator[Tensor]:
+    """Yield the leaves of the autograd graph: parameters of the model, but also trainable features."""
+    stack, visited = [loss.grad_fn], set()
+    while stack:
+        node = stack.pop()
+        if node is None or node in visited:
+            continue
+        visited.add(node)
+        if node.name() == "torch::autograd::AccumulateGrad":
+            yield node.variable  # pyright: ignore[reportAttributeAccessIssue]
+        stack += [following for following, _ in node.next_functions]

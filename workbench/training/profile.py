@@ -10,16 +10,15 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workbench.core.errors import check_at_least, check_type
-from workbench.core.interrupts import complete_despite_interrupt, deferred_interrupt
+from workbench.core.errors import check_at_least, check_type, complete_despite_interrupt, deferred_interrupt
 from workbench.core.minibatch import MiniBatch
-from workbench.features.sources import check_covers, read_rows
-from workbench.memory.compiled_modules import refuse_compiled
+from workbench.features.memory_rows import check_covers, read_rows
+from workbench.memory.estimator import refuse_compiled
 from workbench.memory.training_setup import TrainingSetup
+from workbench.meter.allocated import allocated_bytes, parameter_tensors, state_tensors
 from workbench.meter.epoch_passes import OTHER, EpochPass, measure_epoch
 from workbench.meter.peak import PeakMeter
 from workbench.meter.stopwatch import Phase
-from workbench.meter.training_state import allocated_bytes, parameter_tensors, state_tensors
 from workbench.nn.gnn import GNN
 from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.nn.signature import Forward, model_device

@@ -13,8 +13,8 @@ from workbench.links.knowledge_graph import KnowledgeGraph
 from workbench.links.negatives import sample_negatives
 from workbench.nn.decoders import ENDS, Decoder
 from workbench.training.evaluate import full_neighbour_logits
-from workbench.training.rank_counts import Ranking, rank_among
 from workbench.training.row_parts import as_parts
+from workbench.training.triple_scores import Ranking, rank_among
 
 _CHUNK_BYTES = 128 << 20
 _LEAST_CHUNK_BYTES = 1 << 16

@@ -7,7 +7,7 @@ from typing import Any, Protocol
 import torch
 from torch import Tensor
 
-from workbench.features.sources import as_store
+from workbench.features.memory_rows import as_store
 
 
 class RowRanges(Protocol):

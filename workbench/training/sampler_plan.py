@@ -14,10 +14,10 @@ from workbench.core.units import format_bytes
 from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.estimator import Estimator, estimator_for
 from workbench.memory.plan import plan_with
-from workbench.memory.planning.budget import Budget
-from workbench.memory.planning.options import check_options
+from workbench.memory.planning.lower_bound import Budget
 from workbench.memory.planning.search import smallest_fitting
-from workbench.memory.traced.sub_batches import work
+from workbench.memory.planning.strategy import check_options
+from workbench.memory.traced.dry_run import work
 from workbench.memory.training_setup import TrainingSetup
 from workbench.partition.batch.partitioner import Partitioner, PreparedPartition
 from workbench.training.adapters import BatchFormat, MicroBatches

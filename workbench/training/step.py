@@ -10,16 +10,13 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from workbench.core.errors import check_choice, check_type
-from workbench.core.interrupts import deferred_interrupt
+from workbench.core.errors import check_choice, check_type, deferred_interrupt
 from workbench.core.minibatch import MiniBatch
+from workbench.features.memory_rows import as_store, check_covers
 from workbench.features.protocols import FeatureStore
-from workbench.features.sources import as_store, check_covers
-from workbench.memory.recovery import Recovery, check_recover
-from workbench.memory.training_setup import TrainingSetup
+from workbench.memory.training_setup import Recovery, TrainingSetup, check_recover
 from workbench.meter.stopwatch import Phase, unmeasured
-from workbench.nn.inputs import Inputs
-from workbench.nn.losses import LossFunction, SeedLoss
+from workbench.nn.losses import Inputs, LossFunction, SeedLoss
 from workbench.nn.signature import Forward
 from workbench.training.accumulate import After, accumulate
 from workbench.training.aggregated_rows import AggregateOnRead, sources_of

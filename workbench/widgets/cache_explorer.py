@@ -6,10 +6,10 @@ from math import ceil
 from typing import TYPE_CHECKING, Any
 
 from workbench.core.dataset import Dataset
+from workbench.core.randomness import Smoothed
 from workbench.core.trace import AccessTrace
 from workbench.core.units import format_bytes
-from workbench.core.variates import Smoothed
-from workbench.features.cache.costs import CacheCost, cache_costs
+from workbench.features.cache.simulate import CacheCost, cache_costs
 from workbench.sampling.loader import batches
 from workbench.sampling.sampler import Sampler
 from workbench.widgets.explore import explore

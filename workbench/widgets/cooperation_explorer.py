@@ -12,15 +12,14 @@ from workbench.cooperative.work import cooperative_work
 from workbench.core.dataset import Dataset
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
-from workbench.core.randomness import Purpose, permutation, stream
+from workbench.core.randomness import Purpose, Smoothed, permutation, stream
 from workbench.core.units import format_bytes
-from workbench.core.variates import Smoothed
-from workbench.kernels.id_index import IdIndex
+from workbench.kernels.relabel import IdIndex
 from workbench.partition.graph import partition_graph
-from workbench.sampling.candidates import candidates, expand_rows
 from workbench.sampling.labor import LaborSampler
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.sampling.random_walk import RandomWalkSampler
+from workbench.sampling.sampler import candidates, expand_rows
 from workbench.widgets.explore import explore
 
 if TYPE_CHECKING:

@@ -8,8 +8,7 @@ from typing import TYPE_CHECKING, Any
 from workbench.core.dataset import Dataset
 from workbench.core.errors import check_at_least
 from workbench.core.units import format_bytes
-from workbench.macrobatch.cost_model import macrobatch_bytes
-from workbench.macrobatch.counts import MacrobatchCounts, count_macrobatches
+from workbench.macrobatch.plan import MacrobatchCounts, count_macrobatches, macrobatch_bytes
 from workbench.partition.graph import partition_graph
 from workbench.sampling.batches import EpochOrder
 from workbench.sampling.neighbor import NeighborSampler

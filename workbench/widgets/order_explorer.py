@@ -5,11 +5,7 @@ from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
-from workbench.outofcore.balanced import balanced_order
-from workbench.outofcore.beta import beta_order
-from workbench.outofcore.bucket_order import BucketOrder
-from workbench.outofcore.comet import comet_order
-from workbench.outofcore.permutation_bias import partition_bias
+from workbench.outofcore.bucket_order import BucketOrder, balanced_order, beta_order, comet_order, partition_bias
 from workbench.widgets.explore import explore
 
 if TYPE_CHECKING:

@@ -13,9 +13,8 @@ from workbench.core.errors import check_at_least
 from workbench.core.graph import Graph
 from workbench.core.randomness import permutation
 from workbench.core.units import format_bytes
-from workbench.memory.backend import Backend
-from workbench.memory.optimizer import OPTIMIZERS
 from workbench.memory.plan import Plan, plan_micro_batches
+from workbench.memory.training_setup import OPTIMIZERS, Backend
 from workbench.nn.model import build_model, models_for, relation_options
 from workbench.partition.batch import partition_choices
 from workbench.sampling.neighbor import NeighborSampler

@@ -8,7 +8,7 @@ import torch
 
 import workbench as wb
 from workbench.core.errors import CapacityError
-from workbench.datasets.permute import permute_nodes
+from workbench.datasets.raw import permute_nodes
 from workbench.experiment.figure_loader import load_experiment
 
 MIB = 2**20

@@ -5,7 +5,7 @@ from pathlib import Path
 from experiments.performance import standins
 from workbench.experiment.figure_loader import load_experiment
 from workbench.standin import build_standin
-from workbench.standin.comparison import compare
+from workbench.standin.graph_statistics import compare
 from workbench.tracking.file_store import FileStore
 
 

@@ -6,7 +6,7 @@ from hypothesis import given
 
 import workbench as wb
 from tests.features.cache.traces import one_by_one, skewed_trace, traces
-from workbench.features.cache.stack_distance import stack_distances
+from workbench.features.cache.simulate import stack_distances
 
 
 def by_definition(ids: list[int]) -> list[int]:

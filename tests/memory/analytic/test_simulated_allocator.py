@@ -1,6 +1,6 @@
 """The simulated allocator against bytes counted by hand."""
 
-from workbench.memory.analytic.simulated_allocator import SimulatedAllocator
+from workbench.memory.analytic.fake_autograd import SimulatedAllocator
 
 
 def test_storages_are_rounded_moved_between_terms_and_freed() -> None:

@@ -7,9 +7,8 @@ from tests.memory.counting import batch, count, refusal, refuse, suggested
 from workbench.core.minibatch import MiniBatch
 from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.plan import plan_with
-from workbench.memory.planning.budget import Budget
-from workbench.memory.planning.candidate import CandidateBuilder
-from workbench.memory.planning.lower_bound import lower_bound_exceeds
+from workbench.memory.planning.lower_bound import Budget, lower_bound_exceeds
+from workbench.memory.planning.search import CandidateBuilder
 from workbench.partition.batch.partitioner import Partitioner, PreparedPartition
 
 

@@ -9,7 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import workbench as wb
-from workbench.memory.traced.feature_width import candidate_widths
+from workbench.memory.traced.predictor import candidate_widths
 
 dgl = pytest.importorskip("dgl")
 dgl_nn = pytest.importorskip("dgl.nn")

@@ -12,8 +12,8 @@ from tests.memory.traced.test_sub_batches import skewed_batch
 from workbench.core.block import Block
 from workbench.memory.estimate import TERMS
 from workbench.memory.estimator import estimate_memory, estimator_for
+from workbench.memory.traced.dry_run import sub_batches
 from workbench.memory.traced.fit import fit_memory
-from workbench.memory.traced.sub_batches import sub_batches
 from workbench.memory.training_setup import TrainingSetup
 
 EXACT = [kind for kind in OWN_MODELS if kind not in (Buckets, Thresholded)]

@@ -7,9 +7,8 @@ import numpy as np
 
 from tests.memory.traced.test_regression import DST, EDGES, LARGE, SEEN, sizes_of
 from tests.memory.traced.test_sub_batches import BATCH
+from workbench.memory.traced.dry_run import AllocationProgram, AllocationTrace, Terms, sub_batches
 from workbench.memory.traced.predictor import HybridPredictor, PeakRegression, ReplayPredictor, fit_predictor
-from workbench.memory.traced.sub_batches import sub_batches
-from workbench.memory.traced.trace import AllocationProgram, AllocationTrace, Terms
 
 PROGRAM = AllocationProgram((0, 1, 0, 2, 1, 2), ("inputs", "hidden", "workspace"), (("forward", 0), ("backward", 3)))
 OF_DEGREE_ONE = 13

@@ -7,8 +7,8 @@ import torch
 from tests.strategies import random_graph, random_minibatch
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
-from workbench.memory.sizes import BatchSizes
-from workbench.memory.traced.regression import fit_linear, fit_non_negative, size_vector
+from workbench.memory.estimate import BatchSizes
+from workbench.memory.traced.predictor import fit_linear, fit_non_negative, size_vector
 
 SRC, DST, EDGES, FED, LARGEST, PADDED, SQUARE, PAIRS, DEGREES, SUM, ALL, DENSE, OUTER = range(13)
 OF_DEGREE_TWO = 14

@@ -4,7 +4,7 @@ import torch
 
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
-from workbench.memory.traced.sub_batches import batches_of_all_degrees, sub_batches, work
+from workbench.memory.traced.dry_run import batches_of_all_degrees, sub_batches, work
 from workbench.sampling.neighbor import NeighborSampler
 
 

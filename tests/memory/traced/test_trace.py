@@ -7,7 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
-from workbench.memory.traced.trace import AllocationProgram, AllocationRecorder, AllocationTrace
+from workbench.memory.traced.dry_run import AllocationProgram, AllocationRecorder, AllocationTrace
 from workbench.meter.peak import PeakMeter
 
 

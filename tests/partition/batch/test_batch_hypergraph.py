@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from tests.strategies import minibatches, random_graph, random_minibatch
 from workbench.core.errors import CapacityError
 from workbench.core.minibatch import MiniBatch
-from workbench.partition.batch.batch_hypergraph import BYTES_PER_PIN, Hypergraph, batch_hypergraph
+from workbench.partition.batch.hypergraph import BYTES_PER_PIN, Hypergraph, batch_hypergraph
 from workbench.partition.redundancy import redundancy
 
 

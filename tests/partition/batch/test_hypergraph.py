@@ -10,7 +10,7 @@ from workbench.core.block import Block
 from workbench.core.errors import CapacityError
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch import Partitioner, partition_batch
-from workbench.partition.batch.batch_hypergraph import batch_hypergraph
+from workbench.partition.batch.hypergraph import batch_hypergraph
 from workbench.partition.redundancy import redundancy
 
 METHODS = ["hypergraph", "hypergraph_deep"]

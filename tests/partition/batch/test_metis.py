@@ -6,7 +6,7 @@ import torch
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch import partition_batch
-from workbench.partition.batch.metis import share_among_seeds
+from workbench.partition.batch.baselines import share_among_seeds
 
 
 def two_rings(order: list[int]) -> MiniBatch:

@@ -10,7 +10,7 @@ from torch.nn.functional import cross_entropy
 
 import workbench as wb
 from tests.strategies import random_graph, random_minibatch
-from workbench.partition.batch import methods
+from workbench.partition.batch import partitioner as methods
 
 BATCH = random_minibatch(random_graph(300, 1500, seed=2), fanouts=(3, 5), num_seeds=40, seed=4)
 

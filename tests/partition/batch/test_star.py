@@ -13,8 +13,8 @@ from tests.strategies import minibatches, random_graph, random_minibatch
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch import partition_batch
+from workbench.partition.batch.baselines import StarGraph, star_graph
 from workbench.partition.batch.prepared_batch import PartitionOptions, PreparedBatch
-from workbench.partition.batch.star import StarGraph, star_graph
 from workbench.partition.redundancy import redundancy
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from tests.partition.refine.oracles import EDGE, INPUT, batch_of, bytes_of, hop_starts, sources_of
 from tests.strategies import minibatches, random_minibatch
 from workbench.core.minibatch import MiniBatch
-from workbench.partition.costs import ByteCosts
+from workbench.partition.balance import ByteCosts
 from workbench.partition.refine.computation_graph import computation_graph, fair_shares, net_sizes
 
 

@@ -16,7 +16,7 @@ from tests.strategies import minibatches
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.refine.computation_graph import ContractedGraph, computation_graph, contract
-from workbench.partition.refine.pin_counts import count_bytes
+from workbench.partition.refine.fm import count_bytes
 
 
 def contracted(mb: MiniBatch) -> ContractedGraph:

@@ -14,8 +14,7 @@ from workbench.core.minibatch import MiniBatch
 from workbench.partition import refine
 from workbench.partition.refine import OBJECTIVES, refine_parts
 from workbench.partition.refine.computation_graph import ContractedGraph, computation_graph, contract
-from workbench.partition.refine.fm import _bytes_added, _bytes_freed, fm_pass
-from workbench.partition.refine.pin_counts import PinCounts, count_pins
+from workbench.partition.refine.fm import PinCounts, _bytes_added, _bytes_freed, count_pins, fm_pass
 
 Case = tuple[MiniBatch, torch.Tensor, int]
 

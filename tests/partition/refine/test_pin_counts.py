@@ -14,9 +14,9 @@ from tests.strategies import random_graph, random_minibatch
 from workbench.core.errors import CapacityError
 from workbench.core.minibatch import MiniBatch
 from workbench.kernels.threads import get_num_threads, set_num_threads
-from workbench.partition.refine import pin_counts as module
+from workbench.partition.refine import fm as module
 from workbench.partition.refine.computation_graph import computation_graph, contract
-from workbench.partition.refine.pin_counts import PinCounts, add_pin, count_pins, pin_count, remove_pin
+from workbench.partition.refine.fm import PinCounts, add_pin, count_pins, pin_count, remove_pin
 
 LIMIT = 1 << 30
 

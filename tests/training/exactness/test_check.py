@@ -15,7 +15,7 @@ from tests.training.toys import toy_batch
 from workbench.core.block import Block
 from workbench.interop.pyg import has_one_sample_per_node
 from workbench.nn.gcn import GCNLayer
-from workbench.training.exactness.small_batch import (
+from workbench.training.exactness.trial import (
     APART,
     COMMON_LEAVES,
     OF_ITS_DEGREES,

@@ -10,12 +10,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.features.cache.belady import admit_belady, hit_belady
-from workbench.features.cache.fifo import admit_clock, admit_fifo, hit_clock
-from workbench.features.cache.lru import admit_lru, hit_lru
-from workbench.features.cache.s3fifo import admit_s3fifo, hit_s3fifo
-from workbench.features.cache.sieve import admit_sieve, hit_sieve
-from workbench.features.cache.state import (
+from workbench.features.cache.eviction import (
     BELADY,
     BELADY_BYPASS,
     CLOCK,
@@ -27,6 +22,17 @@ from workbench.features.cache.state import (
     SIEVE,
     SIZE,
     CacheState,
+    admit_belady,
+    admit_clock,
+    admit_fifo,
+    admit_lru,
+    admit_s3fifo,
+    admit_sieve,
+    hit_belady,
+    hit_clock,
+    hit_lru,
+    hit_s3fifo,
+    hit_sieve,
     resident_slot,
 )
 from workbench.kernels.jit import compiled

@@ -1,20 +1,75 @@
-"""Fake tensors and reverse-mode autograd over them: shapes and lifetimes as in torch, without values.
-
-An operation on fake tensors allocates its results in a `SimulatedAllocator`, keeps what torch would save for the
-backward pass, and supplies a backward function that allocates the gradients. Lifetimes are Python's, so code that
-mirrors a layer frees memory when the layer does.
-"""
+"""The sizes of a block in the simulation, and the arrays that layers derive from it and cache in it."""
 
 import heapq
 import itertools
 import math
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from typing import Any
 
-from workbench.memory.analytic.simulated_allocator import SimulatedAllocator, Storage
-from workbench.memory.backend import Backend
+from workbench.memory.estimate import PHASES, TERMS, BlockSizes
+from workbench.memory.training_setup import Backend
+from workbench.meter.allocation_tracker import rounded_bytes
 
 Backward = Callable[..., Sequence["FakeTensor | None"]]
+
+
+class SimulatedAllocator:
+    """Tracks live bytes by term, the peak of each phase, and the terms at the overall peak.
+
+    A storage is freed when its last reference is dropped, as with a tensor's storage.
+    """
+
+    def __init__(self) -> None:
+        self.live = dict.fromkeys(TERMS, 0)
+        self.total = 0
+        self.peaks = dict.fromkeys(PHASES, 0)
+        self.peak = 0
+        self.terms_at_peak = dict(self.live)
+        self._phase = PHASES[0]
+
+    def start_phase(self, phase: str) -> None:
+        """Attribute subsequent peaks to `phase`."""
+        self._phase = phase
+        self._update_peaks()
+
+    def allocate(self, nbytes: int, term: str) -> "Storage":
+        """Allocate a storage, its size rounded up as the caching allocator does."""
+        storage = Storage(self, rounded_bytes(nbytes), term)
+        self.live[term] += storage.nbytes
+        self.total += storage.nbytes
+        self._update_peaks()
+        return storage
+
+    def allocate_temporary(self, nbytes: int, term: str) -> None:
+        """Allocate and immediately free, which may raise the peak."""
+        self.allocate(nbytes, term)
+
+    def _update_peaks(self) -> None:
+        if self.total > self.peaks[self._phase]:
+            self.peaks[self._phase] = self.total
+            if self.total > self.peak:
+                self.peak, self.terms_at_peak = self.total, dict(self.live)
+
+
+class Storage:
+    """A simulated allocation, freed with its last reference."""
+
+    __slots__ = ("allocator", "nbytes", "term")
+
+    def __init__(self, allocator: SimulatedAllocator, nbytes: int, term: str) -> None:
+        self.allocator, self.nbytes, self.term = allocator, nbytes, term
+
+    def set_term(self, term: str) -> None:
+        """Count these bytes under another term from now on."""
+        live = self.allocator.live
+        live[self.term] -= self.nbytes
+        live[term] += self.nbytes
+        self.term = term
+
+    def __del__(self) -> None:
+        self.allocator.live[self.term] -= self.nbytes
+        self.allocator.total -= self.nbytes
 
 
 class FakeTensor:
@@ -169,6 +224,94 @@ class FakeAutograd:
             if function is not None and grad is not None:
                 _add_to_buffer(self, *function, grad)
         return [function[0] for function in next_functions if function is not None]
+
+
+class FakeSharedRows:
+    """The simulated arrays that `workbench.core.block.SharedRows` derives for blocks of one CSR.
+
+    A block that shares rows with no other is a group of its own, whose arrays are those of `Block`.
+
+    Args:
+        autograd: the simulation that allocates the derived arrays.
+        group: sizes of the blocks, input layer first.
+    """
+
+    def __init__(self, autograd: FakeAutograd, group: Sequence[BlockSizes]) -> None:
+        self._allocate, self._group = autograd.allocator.allocate, group
+        self._expected = 0
+        self._destinations: tuple[int, Storage] | None = None
+        self._transposed: tuple[BlockSizes, list[Storage]] | None = None
+
+    def expect_transposed(self, sizes: BlockSizes) -> None:
+        self._expected = max(self._expected, sizes.num_dst)
+
+    def derive_destinations(self, s: BlockSizes) -> None:
+        if self._destinations is None or self._destinations[0] < s.num_edges:
+            allocate = self._allocate
+            rows, degrees = allocate(s.num_dst * s.index_bytes, "blocks"), allocate(s.num_dst * 8, "blocks")
+            edges = allocate(s.num_edges * 8, "blocks")  # repeat_interleave makes 64-bit positions, then selects
+            self._destinations = s.num_edges, allocate(s.num_edges * s.index_bytes, "blocks")
+            del rows, degrees, edges
+
+    def derive_transposed(self, sizes: BlockSizes) -> BlockSizes:
+        """Allocate the transpose of the largest block that needs one, and return its sizes."""
+        if self._transposed is None or self._transposed[0].num_dst < sizes.num_dst:
+            rows = max(self._expected, sizes.num_dst)
+            largest, *smaller = (s for s in self._group if s.num_dst <= rows)
+            widths = (8 * (largest.num_src + 2), largest.index_bytes * largest.num_edges, 8 * largest.num_edges)
+            ends = [8 * s.num_src for s in smaller]
+            self._transposed = largest, [self._allocate(width, "blocks") for width in (*widths, *ends)]
+        return self._transposed[0]
+
+
+@dataclass
+class FakeBlock:
+    """A block's sizes, and the simulated arrays that layers derive from the block and cache in it.
+
+    Args:
+        autograd: the simulation that allocates the derived arrays.
+        sizes: sizes of the block.
+        shared: the arrays derived for it and the blocks that it shares rows with.
+    """
+
+    autograd: FakeAutograd
+    sizes: BlockSizes
+    shared: FakeSharedRows
+
+    @staticmethod
+    def of_batch(autograd: FakeAutograd, blocks: Sequence[BlockSizes]) -> "list[FakeBlock]":
+        """Make the blocks of a batch, input layer first."""
+        groups: list[list[BlockSizes]] = []
+        for sizes in blocks:
+            groups = [*groups[:-1], [*groups[-1], sizes]] if sizes.is_row_prefix else [*groups, [sizes]]
+        shared = [(group, FakeSharedRows(autograd, group)) for group in groups]
+        return [FakeBlock(autograd, sizes, arrays) for group, arrays in shared for sizes in group]
+
+    def derive_destinations(self) -> None:
+        """Allocate `Block.destinations`, which the torch forms use, unless cached."""
+        self.shared.derive_destinations(self.sizes)
+
+    def expect_transposed(self) -> None:
+        """`Block.expect_transposed`."""
+        self.shared.expect_transposed(self.sizes)
+
+    def derive_transposed(self) -> BlockSizes:
+        """Allocate `Block.transposed`, which the compiled forms use, unless cached; return the sizes of its arrays."""
+        return self.shared.derive_transposed(self.sizes)
+
+    def degrees(self, *, plus_one: bool = False) -> FakeTensor:
+        """1 / in-degree as float32 [num_dst]; the torch form, and that of in-degree + 1, make 64-bit counts first."""
+        if not self.autograd.on_cuda and not plus_one:
+            return self.autograd.empty(self.sizes.num_dst, 1, 4)
+        counts = self.autograd.empty(self.sizes.num_dst, 1, 8)
+        if plus_one:
+            counts = self.autograd.empty_like(counts)
+        return self.autograd.empty(counts.rows, 1, 4)
+
+    def out_degrees(self) -> FakeTensor:
+        """1 / √out-degree as float32 [num_src], computed from 64-bit counts."""
+        self.autograd.allocate_temporary(self.sizes.num_src * 8)
+        return self.autograd.empty(self.sizes.num_src, 1, 4)
 
 
 def _already_freed(*_: Any) -> Sequence[None]:

@@ -5,11 +5,9 @@ from typing import Any
 
 from torch import nn
 
-from workbench.memory.analytic.aggregation import message_chunk
-from workbench.memory.analytic.dense import allocate_mask_workspace, normalise
-from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeTensor
-from workbench.memory.analytic.fake_block import FakeBlock
-from workbench.nn.layer_order import multiplies_first
+from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeBlock, FakeTensor
+from workbench.memory.analytic.layers import allocate_mask_workspace, message_chunk, normalise
+from workbench.nn.linear_with_self import multiplies_first
 from workbench.nn.reuse.layers import ReusingGCNLayer, ReusingGINLayer, ReusingSAGELayer
 from workbench.nn.reuse.workspace import capacity
 

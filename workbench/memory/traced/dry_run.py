@@ -1,25 +1,183 @@
-"""Dry runs: training steps of a copy of a model on random features, with their allocations recorded."""
+"""Records an allocation trace and replays it with other tensor sizes to predict the peak."""
 
 import copy
 import gc
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
+from functools import cached_property
 from typing import Any
 
+import numpy as np
 import torch
-from torch import Tensor, nn
+from torch import Tensor, UntypedStorage, nn
 
 from workbench.core.errors import check_at_least, check_choice
 from workbench.core.minibatch import MiniBatch
 from workbench.error_text import line_of, text_of
 from workbench.interop.pyg_parts import rows_not_read
-from workbench.memory.optimizer import OPTIMIZERS
-from workbench.memory.traced.trace import AllocationRecorder, AllocationTrace
-from workbench.meter.training_state import allocated_bytes, parameter_tensors, state_tensors
-from workbench.nn.inputs import Inputs
-from workbench.nn.losses import LossFunction, SeedLoss, describe, first_tensor
+from workbench.memory.training_setup import OPTIMIZERS
+from workbench.meter.allocated import allocated_bytes, parameter_tensors, state_tensors
+from workbench.meter.allocation_tracker import ALLOCATION_BYTES, AllocationTracker, TrackedStorage, storages_of
+from workbench.nn.losses import Inputs, LossFunction, SeedLoss, describe, first_tensor
 from workbench.nn.signature import default_forward, model_device
+
+Terms = Mapping[str, int]
+
+
+@dataclass(frozen=True)
+class AllocationProgram:
+    """The order in which storages are allocated and freed, without their sizes.
+
+    Args:
+        events: storage numbers; the first occurrence of a number allocates the storage, the second frees it.
+        terms: memory term of each storage.
+        phases: name of each phase and index of its first event.
+    """
+
+    events: tuple[int, ...]
+    terms: tuple[str, ...]
+    phases: tuple[tuple[str, int], ...]
+
+    def replay(self, nbytes: np.ndarray) -> dict[str, Terms]:
+        """Simulate the program with given sizes.
+
+        Args:
+            nbytes: [storages], size of each storage before rounding.
+
+        Returns:
+            For each phase, live bytes by term at its peak.
+        """
+        rounded = -(-np.maximum(nbytes, 0) // ALLOCATION_BYTES) * ALLOCATION_BYTES
+        changes = rounded[self._storages] * self._signs
+        live = np.concatenate([[0], np.cumsum(changes)])
+        bounds = [*(begin for _, begin in self.phases), len(self.events)]
+        peaks: dict[str, Terms] = {}
+        for (phase, begin), end in zip(self.phases, bounds[1:], strict=True):
+            at = begin + int(live[begin : end + 1].argmax())
+            peaks[phase] = self._by_term(changes[:at], at)
+        return peaks
+
+    def _by_term(self, changes: np.ndarray, at: int) -> Terms:
+        names, of_event = self._term_of_event
+        totals = np.bincount(of_event[:at], weights=changes, minlength=len(names))
+        return {name: int(total) for name, total in zip(names, totals, strict=True)}
+
+    @cached_property
+    def _storages(self) -> np.ndarray:
+        return np.array(self.events, dtype=np.int64)
+
+    @cached_property
+    def _signs(self) -> np.ndarray:
+        """+1 for an allocation (first occurrence), −1 for a deallocation."""
+        signs = np.full(len(self.events), -1, dtype=np.int64)
+        signs[np.unique(self._storages, return_index=True)[1]] = 1
+        return signs
+
+    @cached_property
+    def _term_of_event(self) -> tuple[list[str], np.ndarray]:
+        names = sorted(set(self.terms))
+        number = np.array([names.index(term) for term in self.terms], dtype=np.int64)
+        return names, number[self._storages]
+
+
+@dataclass(frozen=True, eq=False)
+class AllocationTrace:
+    """A recorded allocation program with the sizes of its storages.
+
+    Args:
+        program: the order of allocations and deallocations.
+        nbytes: int64 [storages], size of each storage before rounding.
+    """
+
+    program: AllocationProgram
+    nbytes: np.ndarray
+
+    def peaks(self) -> dict[str, Terms]:
+        """For each phase, live bytes by term at its peak, as recorded."""
+        return self.program.replay(self.nbytes)
+
+    def highest_peak(self) -> int:
+        """The highest total over all phases, in bytes."""
+        return max(sum(terms.values()) for terms in self.peaks().values())
+
+
+class AllocationRecorder(AllocationTracker):
+    """Records the allocations of a block of code: `start`, `start_phase`, set `term`, `trace`, `stop`.
+
+    Storages allocated before `start` are not recorded, even if they are freed later.
+
+    Args:
+        device_type: device type of the storages to record; workspace inside an operator is not visible on any.
+    """
+
+    def __init__(self, device_type: str = "cpu") -> None:
+        super().__init__()
+        self.device_type = device_type
+        self.term = "workspace"
+        self._events: list[int] = []
+        self._nbytes: list[int] = []
+        self._terms: list[str] = []
+        self._phases: list[tuple[str, int]] = []
+        self._number: dict[int, int] = {}  # storage number by id of its weak reference
+        self._references: list[TrackedStorage] = []  # kept alive so that ids stay unique
+        self._overwritten: TrackedStorage | None = None
+        self._operator_start = 0
+
+    def start(self) -> None:
+        """Start recording, without scanning for existing storages, which do not count here."""
+        self.__enter__()
+
+    def start_phase(self, phase: str, term: str) -> None:
+        """Start a phase; its storages count as `term` until `term` is set again."""
+        self._process_pending()
+        self._phases.append((phase, len(self._events)))
+        self.term = term
+
+    def set_term(self, tensor: Tensor | None, term: str) -> None:
+        """Count a tensor's storage as another term."""
+        for storage in () if tensor is None else storages_of(tensor):
+            number = self._number.get(id(self._lookup(storage)))
+            if number is not None:
+                self._terms[number] = term
+
+    def trace(self) -> AllocationTrace:
+        """Everything recorded until now."""
+        self._process_pending()
+        program = AllocationProgram(tuple(self._events), tuple(self._terms), tuple(self._phases))
+        return AllocationTrace(program, np.array(self._nbytes, dtype=np.int64))
+
+    def _add(self, storage: UntypedStorage) -> int:
+        before = self._lookup(storage)
+        nbytes_before = None if before is None else before.nbytes
+        reached = super()._add(storage)
+        held = self._lookup(storage)
+        if held is not None and (held is not before or held.nbytes != nbytes_before):
+            self._allocate(held, storage.nbytes())
+        return reached
+
+    def _allocate(self, held: TrackedStorage, nbytes: int) -> None:
+        resized = self._number.get(id(held))
+        self._number[id(held)] = len(self._nbytes)
+        self._events.append(len(self._nbytes))
+        if resized is not None:  # a resize allocates the new storage before it frees the old one
+            self._events.append(resized)
+        self._references.append(held)
+        self._nbytes.append(nbytes)
+        self._terms.append(self.term)
+
+    def _process_pending(self) -> None:
+        self._overwritten = None if self._engine_copy is None else self._engine_copy[0]
+        super()._process_pending()
+        self._operator_start = len(self._events)
+
+    def _release(self, held: TrackedStorage) -> None:
+        super()._release(held)
+        number = self._number.pop(id(held), None)
+        if number is not None:  # autograd would have overwritten it in place, so it is freed before the copy is made
+            at = self._operator_start if held is self._overwritten else len(self._events)
+            self._events.insert(at, number)
+
 
 _WINDOW_STRIDE = 7919  # a prime, so that windows of batches of different sizes begin at different rows
 
@@ -277,3 +435,149 @@ def _values_per_output(out: Tensor) -> Tensor:
 
 def _value_per_seed(out: Tensor) -> Tensor:
     return torch.zeros(out.shape[0], dtype=out.dtype)
+
+
+# Limits on the work (nodes and edges) of a sub-batch.
+_MAX_WORK = 16_000
+
+_MIN_LIMIT = 8_000
+
+_ALL_DEGREES_LIMIT = 16_000
+
+_FRACTION = 1 / 16
+
+_COUNT = 8  # sub-batches of each kind
+
+_MIN_SEEDS = 4
+
+_MAX_TRIES = 3
+
+_MIN_PER_DEGREE = 2
+
+_SelectSeeds = Callable[[int], Tensor]
+"""Maps a number of seeds to that many seed positions."""
+
+
+def sub_batches(mb: MiniBatch, *, seed: int = 0) -> list[MiniBatch]:
+    """Sub-batches of the batch, half of them of random seeds and half of seeds with consecutive ids, smallest first.
+
+    Random sub-batches with enough seeds contain destinations of the smallest and largest in-degree of every block,
+    which separates sizes that would otherwise be equal (destinations, and destinations with in-edges).
+
+    A sub-batch has at most a sixteenth of the batch's nodes and edges and at most some ten thousands, unless a few
+    seeds alone reach more. A batch of a few thousand nodes and edges is one of its own sub-batches.
+
+    Args:
+        mb: the batch.
+        seed: seed of the random choice.
+    """
+    if mb.num_seeds <= _MIN_SEEDS:
+        return [mb]
+    generator = torch.Generator().manual_seed(seed)
+    by_id, seeds_and_degrees = torch.argsort(mb.seeds.cpu()), _destination_seeds(mb)
+
+    def consecutive(count: int) -> Tensor:
+        begin = int(torch.randint(mb.num_seeds - count + 1, (), generator=generator))
+        return by_id[begin : begin + count]
+
+    def scattered(count: int) -> Tensor:
+        extremes = [
+            _choose_one(seeds[degrees == extreme], generator)
+            for seeds, degrees in seeds_and_degrees
+            for extreme in torch.aminmax(degrees)
+        ]
+        order = torch.randperm(mb.num_seeds, generator=generator)
+        required = torch.cat([order[:0], *extremes]) if len(extremes) <= count else order[:0]
+        return _fill_up(required, order, count)
+
+    limit = _work_limit(mb)
+    parts = _growing(mb, scattered, _MIN_SEEDS, limit) + _growing(mb, consecutive, _MIN_SEEDS, limit)
+    if work(mb) <= limit:
+        parts.append(mb)
+    return sorted(parts if len(parts) >= _COUNT else parts + _smallest(mb, scattered), key=work)
+
+
+def batches_of_all_degrees(mb: MiniBatch, *, seed: int = 0) -> list[MiniBatch]:
+    """Sub-batches in which every block has at least two destinations of each in-degree that it has in the batch.
+
+    An in-degree of a single destination occurs once. Returns an empty list if such sub-batches are too large.
+
+    Args:
+        mb: the batch.
+        seed: seed of the random choice.
+    """
+    generator = torch.Generator().manual_seed(seed)
+    seeds_and_degrees = _destination_seeds(mb)
+
+    def stratified(count: int) -> Tensor:
+        required = torch.cat([seeds[_some_per_degree(degrees, generator)] for seeds, degrees in seeds_and_degrees])
+        return _fill_up(required, torch.randperm(mb.num_seeds, generator=generator), count)
+
+    fewest = max(len(stratified(0)) for _ in range(_MAX_TRIES))
+    limit = max(_work_limit(mb), _ALL_DEGREES_LIMIT)
+    return _growing(mb, stratified, fewest, limit) + _growing(mb, stratified, fewest, limit)
+
+
+def _destination_seeds(mb: MiniBatch) -> list[tuple[Tensor, Tensor]]:
+    """For each block, output layer first, per destination: a seed that reaches it, and its in-degree."""
+    seeds, pairs = torch.arange(mb.num_seeds), []
+    for block in reversed(mb.blocks):
+        pairs.append((seeds, block.in_degrees().cpu()))
+        of_source = torch.full((block.num_src,), mb.num_seeds)
+        of_edge = seeds[block.destinations.long().cpu()]
+        of_source.scatter_reduce_(0, block.indices.long().cpu(), of_edge, "amin")  # the first, for any thread count
+        of_source[: block.num_dst] = seeds
+        seeds = of_source
+    return pairs
+
+
+def _fill_up(required: Tensor, order: Tensor, count: int) -> Tensor:
+    """The distinct required positions, filled up to `count` in the given order."""
+    required = required.unique()
+    return torch.cat([required, order[~torch.isin(order, required)]])[: max(count, len(required))]
+
+
+def _choose_one(values: Tensor, generator: torch.Generator) -> Tensor:
+    return values[torch.randint(len(values), (1,), generator=generator)]
+
+
+def _some_per_degree(degrees: Tensor, generator: torch.Generator) -> Tensor:
+    """Random positions of two to four destinations per in-degree, or of all if there are fewer."""
+    order = torch.randperm(len(degrees), generator=generator)
+    order = order[torch.argsort(degrees[order], stable=True)]
+    ascending = degrees[order]
+    counts = torch.randint(_MIN_PER_DEGREE, 2 * _MIN_PER_DEGREE + 1, (int(ascending[-1]) + 1,), generator=generator)
+    return order[torch.arange(len(degrees)) - torch.searchsorted(ascending, ascending) < counts[ascending]]
+
+
+def work(mb: MiniBatch) -> int:
+    """Number of nodes and edges that a step processes, over all blocks."""
+    return sum(block.num_src + block.num_edges for block in mb.blocks)
+
+
+def _work_limit(mb: MiniBatch) -> float:
+    return min(_MAX_WORK, max(_MIN_LIMIT, _FRACTION * work(mb)))
+
+
+def _growing(mb: MiniBatch, select_seeds: _SelectSeeds, fewest: int, limit: float) -> list[MiniBatch]:
+    """Sub-batches with growing numbers of seeds up to about the work limit, without those that exceed it."""
+    most = max(fewest, int(mb.num_seeds * min(1.0, limit / max(1, work(mb)))))
+    within_limit: list[MiniBatch] = []
+    for _ in range(_MAX_TRIES):
+        parts = mb.select([select_seeds(count).sort().values for count in _geometric(fewest, most)])
+        within_limit = [part for part in parts if work(part) <= limit]
+        if 2 * len(within_limit) > _COUNT:
+            break
+        most = max([fewest, *(part.num_seeds for part in within_limit)])
+    return within_limit
+
+
+def _smallest(mb: MiniBatch, select_seeds: _SelectSeeds) -> list[MiniBatch]:
+    """Sub-batches of two to four seeds, of any size, since a fit needs several sub-batches."""
+    return mb.select([select_seeds(count).sort().values for count in (2, 3, 4) for _ in range(_COUNT // 2)])
+
+
+def _geometric(first: int, last: int) -> list[int]:
+    """Whole numbers spaced evenly by ratio."""
+    ratio = (last / first) ** (1 / (_COUNT - 1))
+    return [round(first * ratio**i) for i in range(_COUNT)]

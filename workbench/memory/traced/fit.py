@@ -9,15 +9,11 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 from workbench.core.minibatch import MiniBatch
-from workbench.memory.analytic.loss import LABEL_BYTES
-from workbench.memory.estimate import TERMS, MemoryEstimate
-from workbench.memory.sizes import BatchSizes
-from workbench.memory.traced.dry_run import DryRun
-from workbench.memory.traced.predictor import PhaseTerms, ReplayPredictor, fit_predictor
-from workbench.memory.traced.regression import size_vector
-from workbench.memory.traced.sub_batches import batches_of_all_degrees, sub_batches
-from workbench.memory.traced.trace import Terms
-from workbench.meter.storages import rounded_bytes
+from workbench.memory.analytic.layers import LABEL_BYTES
+from workbench.memory.estimate import TERMS, BatchSizes, MemoryEstimate
+from workbench.memory.traced.dry_run import DryRun, Terms, batches_of_all_degrees, sub_batches
+from workbench.memory.traced.predictor import PhaseTerms, ReplayPredictor, fit_predictor, size_vector
+from workbench.meter.allocation_tracker import rounded_bytes
 from workbench.nn.losses import LossFunction
 
 _RUNNING_LOSS_BYTES = 512
@@ -110,7 +106,7 @@ def fit_memory(
     each with and without gradients. If the order of allocations differs between them (a loop over the distinct
     in-degrees, for example), sub-batches with all in-degrees are traced as well, and peaks are regressed on the sizes.
 
-    The regressors are the sizes of each block (`workbench.memory.traced.regression.size_vector`): sources,
+    The regressors are the sizes of each block (`workbench.memory.traced.predictor.size_vector`): sources,
     destinations, edges, in-degrees, and products of two of sources and destinations. Bytes that follow another product
     (edges times destinations, for example) are underestimated for larger batches.
 

@@ -8,15 +8,13 @@ from torch.autograd.function import once_differentiable
 
 from workbench.core.block import Block
 from workbench.core.randomness import stream
-from workbench.kernels.buffers import uninitialised
-from workbench.kernels.mask import apply_mask
-from workbench.kernels.row_sums import scatter_sum_torch, sum_rows
-from workbench.kernels.segment import check_rows, message_rows, use_compiled
+from workbench.kernels.relabel import apply_mask
+from workbench.kernels.segment import check_rows, message_rows, scatter_sum_torch, sum_rows, uninitialised, use_compiled
 from workbench.kernels.transpose import Transposed, transpose_into
 from workbench.nn.dropout import HashDropout
 from workbench.nn.gcn import GCNLayer
 from workbench.nn.gin import GINLayer
-from workbench.nn.layer_order import multiplies_first
+from workbench.nn.linear_with_self import multiplies_first
 from workbench.nn.reuse.workspace import ForwardPass, Slots, Workspace, sharing_memory
 from workbench.nn.sage import SAGELayer
 

@@ -3,11 +3,11 @@
 from torch import Tensor
 
 from workbench.core.minibatch import MiniBatch
-from workbench.partition.batch.methods import PARTITION_METHODS as PARTITION_METHODS
-from workbench.partition.batch.methods import partition_choices as partition_choices
-from workbench.partition.batch.methods import register_partitioner as register_partitioner
+from workbench.partition.balance import ByteCosts
+from workbench.partition.batch.partitioner import PARTITION_METHODS as PARTITION_METHODS
 from workbench.partition.batch.partitioner import Partitioner
-from workbench.partition.costs import ByteCosts
+from workbench.partition.batch.partitioner import partition_choices as partition_choices
+from workbench.partition.batch.partitioner import register_partitioner as register_partitioner
 
 
 def partition_batch(

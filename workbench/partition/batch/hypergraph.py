@@ -1,19 +1,191 @@
-"""Hypergraph partition of a batch by Mt-KaHyPar, whose connectivity objective is the redundancy itself.
+"""The batch as a hypergraph: its seeds are the vertices, and every node has a net of the seeds that need it.
 
-On the whole training batch of ogbn-arxiv (undirected, fanouts 10, 25) its default preset with one thread is within 1 %
-of its deterministic preset in less than half the time; with more threads only the latter is reproducible. Its preset
-for many parts loads 2 to 5 % more inputs, in a third to a quarter of the time.
+A node is loaded once for every part that its net touches, so the connectivity objective Σ weight · (parts touched - 1)
+is the number of redundant inputs.
 """
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
 from torch import Tensor
 
-from workbench.core.capacity import available_bytes
-from workbench.partition.batch.batch_hypergraph import batch_hypergraph, check_memory
+from workbench.core.block import Block
+from workbench.core.errors import CapacityError, available_bytes
+from workbench.core.minibatch import MiniBatch
+from workbench.core.units import format_bytes
+from workbench.kernels.csr import offsets
+from workbench.kernels.hash import mix64
+from workbench.kernels.jit import compiled
+from workbench.kernels.threads import parallel_rows
+from workbench.kernels.transpose import Transposed, transpose
 from workbench.partition.batch.prepared_batch import Cut, PreparedBatch
-from workbench.partition.mtkahypar import mtkahypar
+from workbench.partition.metis import mtkahypar
 from workbench.partition.refine.computation_graph import fair_shares
 
+# Mt-KaHyPar's peak on ogbn-arxiv, one hop and two (0.8 and 5.2 million pins in 8 parts): 92 for each further pin.
+BYTES_PER_PIN = 100
+
+
+@dataclass(frozen=True, eq=False)
+class Hypergraph:
+    """Distinct nets over the seeds of a batch, as a CSR.
+
+    Args:
+        indptr: int64 [num_nets + 1].
+        pins: int32 [num_pins], the seeds of every net, each once.
+        weights: int64 [num_nets], the number of nodes that have this net.
+    """
+
+    indptr: Tensor
+    pins: Tensor
+    weights: Tensor
+
+
+@dataclass(frozen=True, eq=False)
+class _Nets:
+    """The net of every node of a layer: node i's is row `net[i]` of a CSR, which stores equal nets once."""
+
+    indptr: Tensor
+    pins: Tensor
+    net: Tensor
+
+
+def batch_hypergraph(mb: MiniBatch, *, hops: int | None = None, max_bytes: int | None = None) -> Hypergraph:
+    """Build the hypergraph of a batch, without nets of a single pin, which no partition cuts.
+
+    A node needs itself in the previous layer. Duplicate edges count once.
+
+    Args:
+        mb: the batch.
+        hops: number of last blocks to include: 1 gives a net per source of the output block; None: all blocks, a net
+            per input node.
+        max_bytes: memory that the hypergraph and Mt-KaHyPar's work on it may use; None: the memory that the machine
+            has available.
+
+    Returns:
+        The nets of two or more pins.
+
+    Raises:
+        CapacityError: it would need more than `max_bytes` (checked before allocating).
+    """
+    blocks = mb.blocks if hops is None else mb.blocks[max(0, len(mb.blocks) - hops) :]
+    limit = available_bytes() if max_bytes is None else max_bytes
+    seeds = torch.arange(mb.num_seeds)
+    nets = _Nets(torch.arange(mb.num_seeds + 1), seeds.to(torch.int32), seeds)
+    for block in reversed(blocks):
+        nets = _extend_one_hop(nets, block.to("cpu"), mb.num_seeds, limit)
+    return _drop_single_pins(nets)
+
+
+def check_memory(num_pins: int, limit: int, extra_bytes: int = 0) -> None:
+    """Refuse a hypergraph that needs more memory than the limit to build and partition.
+
+    Args:
+        num_pins: pins of the hypergraph.
+        limit: bytes available.
+        extra_bytes: bytes needed besides those of the pins.
+
+    Raises:
+        CapacityError: with both numbers.
+    """
+    required = num_pins * BYTES_PER_PIN + extra_bytes
+    if required > limit:
+        raise CapacityError(
+            f"the hypergraph has {num_pins:,} pins and requires {format_bytes(required)} to build and partition, more "
+            f"than the limit of {format_bytes(limit)}: use method='star_refined' or 'star', a smaller batch or fanout, "
+            "or raise max_bytes"
+        )
+
+
+def _drop_single_pins(nets: _Nets) -> Hypergraph:
+    sizes = nets.indptr.diff()
+    weights = torch.bincount(nets.net, minlength=len(sizes))
+    cuttable = sizes > 1
+    return Hypergraph(offsets(sizes[cuttable]), nets.pins[cuttable.repeat_interleave(sizes)], weights[cuttable])
+
+
+def _extend_one_hop(nets: _Nets, block: Block, num_seeds: int, limit: int) -> _Nets:
+    """Union the nets of a block's destinations into the nets of its sources.
+
+    A first kernel hashes every union, so that the second builds each distinct one once.
+    """
+    columns = transpose(block.indptr, block.indices, block.num_src)
+    sizes, keys = torch.empty(block.num_src, dtype=torch.int64), torch.empty(block.num_src, dtype=torch.int64)
+    _over_sources(_hash_unions, columns, nets, block, num_seeds, (sizes, keys))
+    first, net = _distinct(keys)
+    indptr = offsets(sizes[first])
+    check_memory(int(indptr[-1]), limit)
+    pins = torch.empty(int(indptr[-1]), dtype=torch.int32)
+    _over_sources(_fill_unions, columns, nets, block, num_seeds, (first, indptr, pins), len(first))
+    return _Nets(indptr, pins, net)
+
+
+def _over_sources(
+    kernel: Any,
+    columns: Transposed,
+    nets: _Nets,
+    block: Block,
+    num_seeds: int,
+    out: Sequence[Tensor],
+    rows: int = -1,
+) -> None:
+    arrays = [t.numpy() for t in (columns.indptr, columns.rows, nets.indptr, nets.pins, nets.net)]
+    results = [t.numpy() for t in out]
+
+    def run(lo: int, hi: int) -> None:
+        seen = torch.full((num_seeds,), -1, dtype=torch.int64).numpy()
+        kernel(*arrays, block.num_dst, seen, *results, lo, hi)
+
+    parallel_rows(run, block.num_src if rows < 0 else rows)
+
+
+def _distinct(keys: Tensor) -> tuple[Tensor, Tensor]:
+    """Return the first position of every distinct key, ascending, and the rank of every position's key among them."""
+    values, inverse = torch.unique(keys, return_inverse=True)
+    first = torch.full((len(values),), len(keys)).scatter_reduce_(0, inverse, torch.arange(len(keys)), "amin")
+    first, order = first.sort()
+    rank = torch.empty_like(order)
+    rank[order] = torch.arange(len(order))
+    return first, rank[inverse]
+
+
+@compiled
+def _hash_unions(col_indptr, col_rows, net_indptr, pins, net, num_dst, seen, sizes, keys, lo, hi):
+    """Size and order-independent hash of the unions of sources [lo, hi); `seen`: the last source with each pin."""
+    for source in range(lo, hi):
+        size, key = 0, np.uint64(0)
+        begin, end = col_indptr[source], col_indptr[source + 1]
+        for edge in range(begin - (source < num_dst), end):
+            row = source if edge < begin else col_rows[edge]
+            for p in range(net_indptr[net[row]], net_indptr[net[row] + 1]):
+                if seen[pins[p]] != source:
+                    seen[pins[p]] = source
+                    size += 1
+                    key += mix64(np.uint64(pins[p]) + np.uint64(1))
+        sizes[source] = size
+        keys[source] = np.int64(key)
+
+
+@compiled
+def _fill_unions(col_indptr, col_rows, net_indptr, pins, net, num_dst, seen, sources, out_indptr, out, lo, hi):
+    """Write the unions of sources[lo:hi]."""
+    for i in range(lo, hi):
+        source, slot = sources[i], out_indptr[i]
+        begin, end = col_indptr[source], col_indptr[source + 1]
+        for edge in range(begin - (source < num_dst), end):
+            row = source if edge < begin else col_rows[edge]
+            for p in range(net_indptr[net[row]], net_indptr[net[row] + 1]):
+                if seen[pins[p]] != source:
+                    seen[pins[p]] = source
+                    out[slot] = pins[p]
+                    slot += 1
+
+
 _MANY_PARTS = 128  # from here on the default preset is too slow
+
 # Memory of the default preset per vertex or net, and part. Measured 3, on ogbn-arxiv from 32 to 128 parts.
 _BYTES_PER_NODE_AND_PART = 4
 

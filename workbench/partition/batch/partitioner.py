@@ -1,19 +1,44 @@
 """`Partitioner`: partitions a batch in two stages, so that it is prepared once and cut for many numbers of parts."""
 
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from types import MappingProxyType
 
 import torch
 from torch import Tensor
 
-from workbench.core.errors import CapacityError, check_at_least, check_choice, check_type
+from workbench.core.errors import (
+    ID_DTYPES,
+    CapacityError,
+    check_at_least,
+    check_choice,
+    check_ids,
+    check_type,
+    check_vector,
+)
 from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.balance import check_weights
-from workbench.partition.batch.auto import resolve_method
-from workbench.partition.batch.methods import PARTITION_METHODS, partition_choices
-from workbench.partition.batch.prepared_batch import Cut, PartitionOptions, PreparedBatch, check_method
-from workbench.partition.refine.pin_counts import count_bytes
+from workbench.partition.batch.baselines import (
+    prepare_cluster,
+    prepare_metis,
+    prepare_random,
+    prepare_range,
+    prepare_star,
+)
+from workbench.partition.batch.hypergraph import prepare_hypergraph, prepare_hypergraph_deep
+from workbench.partition.batch.prepared_batch import (
+    POLICIES,
+    Cut,
+    PartitionOptions,
+    Prepare,
+    PreparedBatch,
+    check_method,
+)
+from workbench.partition.batch.reg import prepare_reg, prepare_reg_normalized, prepare_reg_unweighted
+from workbench.partition.refine import refine
+from workbench.partition.refine.fm import count_bytes
 
 
 @dataclass(frozen=True, eq=False)
@@ -152,3 +177,164 @@ class PreparedPartition:
     def _cut_by_fallback(self) -> Cut:
         assert self.fallback is not None
         return PARTITION_METHODS[self.fallback](self.batch)
+
+
+def refined(prepare: Prepare) -> Prepare:
+    """Return a partitioner that refines the parts of another.
+
+    Args:
+        prepare: provides the initial partitions, without empty parts.
+
+    Returns:
+        The composed partitioner.
+    """
+
+    def prepare_refined(batch: PreparedBatch) -> Cut:
+        initial, options = prepare(batch), batch.options
+
+        def cut(num_parts: int) -> Tensor:
+            part = initial(num_parts)
+            if not batch.mb.blocks:
+                return part
+            return refine(
+                batch.contracted_graph,
+                part,
+                num_parts,
+                objective=options.objective,
+                weights=options.weights,
+                max_bytes=options.max_bytes,
+                anneal=options.costs is not None,
+            )
+
+        return cut
+
+    return prepare_refined
+
+
+prepare_hypergraph_refined = refined(prepare_hypergraph)
+
+prepare_star_refined = refined(prepare_star)
+
+_METHODS: dict[str, Prepare] = {
+    "range": prepare_range,
+    "random": prepare_random,
+    "metis": prepare_metis,
+    "reg": prepare_reg,
+    "reg_unweighted": prepare_reg_unweighted,
+    "reg_normalized": prepare_reg_normalized,
+    "star": prepare_star,
+    "star_refined": prepare_star_refined,
+    "hypergraph": prepare_hypergraph,
+    "hypergraph_deep": prepare_hypergraph_deep,
+    "hypergraph_refined": prepare_hypergraph_refined,
+    "cluster": prepare_cluster,
+}
+
+_BUILT_IN = (*POLICIES, *_METHODS)
+
+PARTITION_METHODS: Mapping[str, Prepare] = MappingProxyType(_METHODS)
+"""The methods by name; `register_partitioner` adds to them."""
+
+Assign = Callable[[MiniBatch, int], Tensor]
+"""A partitioner of one's own: a batch and the number of parts to the part of every seed, integer [num_seeds]."""
+
+
+def partition_choices() -> tuple[str, ...]:
+    """Return what `Partitioner` accepts: `PARTITION_METHODS`, and the policies that choose one of them."""
+    return (*POLICIES, *PARTITION_METHODS)
+
+
+def register_partitioner(name: str) -> Callable[[Assign], Assign]:
+    """Give a function a name that every `method=` accepts: of partitions, plans, recovery and training.
+
+    The function gets a batch, on its own device, and a number of parts, 2 to the number of seeds, and returns the part
+    of every seed, integer [num_seeds]. Its result is checked every time. Seeds, weights, objectives and budgets are not
+    passed to it. The name is known in this process, until it ends; registering it again replaces the function.
+
+    Args:
+        name: of the method; not one of the workbench's own.
+
+    Returns:
+        A decorator that registers a function and returns it unchanged.
+
+    Raises:
+        ValueError: the name is empty, or one of the workbench's own.
+        TypeError: the name is not text.
+    """
+    check_type("name", name, str, 'write it above the function: @wb.register_partitioner("my method")')
+    if not name or name in _BUILT_IN:
+        raise ValueError(f"the name of a partitioner is {name!r}; choose one that is not in {', '.join(_BUILT_IN)}")
+
+    def register(assign: Assign) -> Assign:
+        _METHODS[name] = lambda batch: lambda num_parts: _checked(name, assign(batch.mb, num_parts), batch, num_parts)
+        return assign
+
+    return register
+
+
+def _checked(name: str, part: Tensor, batch: PreparedBatch, num_parts: int) -> Tensor:
+    check_vector(f"the result of {name!r}", part, batch.mb.num_seeds, ID_DTYPES)
+    return check_ids(f"the result of {name!r}", part, num_parts).cpu()
+
+
+# Wall seconds per edge on two cores, rounded up from the slowest of 32 cases on four real graphs with 4 to 32 parts
+# (experiments/betty/partitioners) and of one with 196,615 seeds.
+STAR_SECONDS_PER_EDGE = 1.5e-6  # of the output block
+
+REFINE_SECONDS_PER_EDGE = 1e-6  # of all blocks
+
+HYPERGRAPH_SECONDS_PER_EDGE = 2.5e-5  # of the output block
+
+
+def resolve_method(
+    mb: MiniBatch,
+    *,
+    method: str = "auto",
+    node_parts: Tensor | None = None,
+    objective: str = "largest",
+    time_budget_seconds: float | None = None,
+) -> str:
+    """Resolve "auto" and "fast" to a method of `PARTITION_METHODS`; return any other method unchanged.
+
+    Args:
+        mb: the batch.
+        method: a name of `PARTITION_CHOICES`.
+        node_parts: integer [num_graph_nodes], a partition of the whole graph; None: there is none.
+        objective: "largest" or "total".
+        time_budget_seconds: upper limit of the partitioner's estimated time; None: no limit.
+
+    Returns:
+        "cluster" if `node_parts` are given. Otherwise "fast" is "star", and "auto" is "star_refined", or within a
+        budget the first of "hypergraph_refined" (for "total" only), "star_refined" and "star" that is expected to keep
+        it, or "range" if none is.
+    """
+    if method not in POLICIES:
+        return method
+    if node_parts is not None:
+        return "cluster"
+    if method == "fast":
+        return "star"
+    if time_budget_seconds is None:
+        return "star_refined"
+    expected = expected_seconds(mb)
+    if objective == "largest":
+        expected.pop("hypergraph_refined")
+    return next((name for name, seconds in expected.items() if seconds <= time_budget_seconds), "range")
+
+
+def expected_seconds(mb: MiniBatch) -> dict[str, float]:
+    """Estimate each method's wall time from the batch's edges, as a rough upper bound.
+
+    Args:
+        mb: the batch.
+
+    Returns:
+        Method to seconds, slowest method first.
+    """
+    edges = [block.num_edges for block in mb.blocks] or [0]
+    star, refine = edges[-1] * STAR_SECONDS_PER_EDGE, sum(edges) * REFINE_SECONDS_PER_EDGE
+    return {
+        "hypergraph_refined": edges[-1] * HYPERGRAPH_SECONDS_PER_EDGE + refine,
+        "star_refined": star + refine,
+        "star": star,
+    }

@@ -9,8 +9,7 @@ from dataclasses import dataclass, replace
 import torch
 from torch import Tensor
 
-from workbench.core.capacity import available_bytes
-from workbench.core.errors import CapacityError
+from workbench.core.errors import CapacityError, available_bytes
 from workbench.core.minibatch import MiniBatch
 from workbench.core.units import format_bytes
 from workbench.kernels.csr import distinct_rows

@@ -8,8 +8,7 @@ from torch import Tensor
 
 from workbench.core.errors import check_choice, check_seed, check_type
 from workbench.core.graph import Graph
-from workbench.partition.graph.metis import metis_nodes
-from workbench.partition.graph.streaming import STREAMING_METHODS, check_num_parts, partition_stream
+from workbench.partition.graph.streaming import STREAMING_METHODS, check_num_parts, metis_nodes, partition_stream
 
 
 def _streamed(method: str) -> Callable[[Graph, int, int], Tensor]:

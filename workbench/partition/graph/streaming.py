@@ -3,24 +3,80 @@
 import math
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType
+from typing import NamedTuple
 
+import numpy as np
 import torch
 from torch import Tensor
 
 from workbench.core.edge_stream import EdgeSource, count_nodes, edge_chunks
 from workbench.core.errors import check_at_least, check_choice, check_seed
-from workbench.partition.balance import fill_empty_parts
-from workbench.partition.graph.fennel import fennel_objective
-from workbench.partition.graph.greedy import GreedyPartition, Objective
-from workbench.partition.graph.ldg import ldg_objective
-from workbench.partition.graph.random import random_nodes
-from workbench.partition.graph.range import range_nodes
+from workbench.core.graph import Graph
+from workbench.core.randomness import Purpose, permutation, stream
+from workbench.kernels.jit import compiled
+from workbench.partition.balance import cut_evenly, fill_empty_parts
+from workbench.partition.metis import metis, symmetric_adjacency
 
 IMBALANCE = 0.1
+
 _MAX_PARTS = 2**31 - 1
+
+
+class Objective(NamedTuple):
+    """What a part P is worth to a node v: `|P ∩ Γ(v)| · factor[|P|] − cost[|P|]`.
+
+    Args:
+        factor: float64 [capacity + 1], by size of the part.
+        cost: float64 [capacity + 1], by size of the part.
+    """
+
+    factor: Tensor
+    cost: Tensor
+
+
+def fennel_objective(num_nodes: int, num_parts: int, num_edges: int | None, capacity: int) -> Objective:
+    """Return the objective `|P ∩ Γ(v)| − α γ |P|^(γ−1)`: neighbours in the part P, minus a cost of its size.
+
+    γ = 1.5 and `α = √k · m / n^1.5`. m is half of the stream's edges: in a symmetric stream that is the paper's number
+    of undirected edges, and in any stream the number that count on average, since an edge counts only if its source
+    has arrived before.
+
+    Args:
+        num_nodes: number n of nodes.
+        num_parts: number k of parts.
+        num_edges: edges of the stream, 2m.
+        capacity: nodes that a part may have.
+
+    Raises:
+        ValueError: without `num_edges`.
+    """
+    if num_edges is None:
+        raise ValueError(
+            "num_edges is None, but fennel weighs sizes by the number of edges, which this stream does not tell; pass "
+            'num_edges=, or use method="ldg"'
+        )
+    alpha = num_parts**0.5 * (num_edges / 2) / max(1, num_nodes) ** _GAMMA
+    roots = torch.from_numpy(np.sqrt(np.arange(capacity + 1.0)))  # |P|^(γ−1); torch's depend on the machine's rounding
+    return Objective(torch.ones_like(roots), alpha * _GAMMA * roots)
+
+
+def ldg_objective(num_nodes: int, num_parts: int, num_edges: int | None, capacity: int) -> Objective:
+    """Return the objective `|P ∩ Γ(v)| · (1 − |P| / C)`: neighbours in the part P, less the fuller it is.
+
+    Args:
+        num_nodes: number of nodes; not used.
+        num_parts: number of parts; not used.
+        num_edges: number of edges; not used.
+        capacity: nodes C that a part may have.
+    """
+    sizes = torch.arange(capacity + 1, dtype=torch.float64)
+    return Objective(1 - sizes / capacity, torch.zeros_like(sizes))
+
+
 _OBJECTIVES: Mapping[str, Callable[[int, int, int | None, int], Objective]] = MappingProxyType(
     {"ldg": ldg_objective, "fennel": fennel_objective}
 )
+
 STREAMING_METHODS = (*_OBJECTIVES, "random", "range")
 
 
@@ -123,3 +179,99 @@ def _count_edges(edges: EdgeSource, num_nodes: int, num_edges: int | None) -> in
     if isinstance(edges, Sequence):
         return sum(len(src) for src, _ in edge_chunks(edges, num_nodes))
     return getattr(edges, "num_edges", None)
+
+
+_UNASSIGNED = -1
+
+
+class GreedyPartition:
+    """Assigns nodes in one pass over edges, in O(num_nodes + num_parts) memory.
+
+    A node arrives with a run of consecutive edges into it, and is assigned when the run ends: Γ(v) are the sources of
+    the run that have been assigned before, a source of several edges counting as often. Later runs into the same node
+    change nothing. Nodes without an edge into them are assigned after the last edge, in ascending order, with Γ(v)
+    empty. Of equally good parts the one with fewest nodes is chosen, of these the first; full parts are never chosen.
+
+    Args:
+        num_nodes: number of nodes.
+        num_parts: number of parts.
+        objective: by which a part is chosen; the length of its tables minus one is the capacity of a part, which must
+            provide room for all nodes.
+    """
+
+    def __init__(self, num_nodes: int, num_parts: int, objective: Objective) -> None:
+        self._owner = torch.full((num_nodes,), _UNASSIGNED, dtype=torch.int32)
+        self._sizes, self._counts = (torch.zeros(num_parts, dtype=torch.int64) for _ in range(2))
+        self._arriving = torch.full((1,), _UNASSIGNED, dtype=torch.int64)
+        tensors = (self._owner, self._sizes, self._counts, self._arriving, *objective)
+        self._state = [tensor.numpy() for tensor in tensors]
+
+    def add(self, src: Tensor, dst: Tensor) -> None:
+        """Read the next edges.
+
+        Args:
+            src: int64 [num_edges], in [0, num_nodes).
+            dst: int64 [num_edges], in [0, num_nodes).
+        """
+        _read_edges(src.numpy(), dst.numpy(), *self._state)
+
+    def finish(self) -> Tensor:
+        """Assign the nodes that are left and return the part of every node, int32 [num_nodes]."""
+        _assign_rest(*self._state)
+        return self._owner
+
+
+@compiled
+def _read_edges(src, dst, owner, sizes, counts, arriving, factor, cost):
+    node = arriving[0]
+    for e in range(len(dst)):
+        if dst[e] != node:
+            if node >= 0 and owner[node] < 0:
+                _assign(node, owner, sizes, counts, factor, cost)
+            node = dst[e]
+        part = owner[src[e]]
+        if part >= 0 and owner[node] < 0:
+            counts[part] += 1
+    arriving[0] = node
+
+
+@compiled
+def _assign_rest(owner, sizes, counts, arriving, factor, cost):
+    if arriving[0] >= 0 and owner[arriving[0]] < 0:
+        _assign(arriving[0], owner, sizes, counts, factor, cost)
+    for node in range(len(owner)):
+        if owner[node] < 0:
+            _assign(node, owner, sizes, counts, factor, cost)
+
+
+@compiled
+def _assign(node, owner, sizes, counts, factor, cost):
+    """Assign a node to the best part and clear the counts."""
+    best, most = -1, 0.0
+    for part in range(len(sizes)):
+        size = sizes[part]
+        if size + 1 < len(factor):
+            value = counts[part] * factor[size] - cost[size]
+            if best < 0 or value > most or (value == most and size < sizes[best]):
+                best, most = part, value
+        counts[part] = 0
+    owner[node] = best
+    sizes[best] += 1
+
+
+_GAMMA = 1.5
+
+
+def random_nodes(num_nodes: int, num_parts: int, seed: int) -> Tensor:
+    """Cut a random permutation of the nodes into runs of equal length."""
+    return cut_evenly(permutation(stream(seed, Purpose.PARTITION), num_nodes), num_parts)
+
+
+def range_nodes(num_nodes: int, num_parts: int) -> Tensor:
+    """Cut the node ids into runs of equal length."""
+    return cut_evenly(torch.arange(num_nodes), num_parts)
+
+
+def metis_nodes(g: Graph, num_parts: int, seed: int) -> Tensor:
+    """Partition the graph's undirected simple version."""
+    return metis(*symmetric_adjacency(g.indptr.cpu(), g.indices.cpu()), num_parts, seed=seed)

@@ -20,8 +20,7 @@ from typing import Any, BinaryIO
 import torch
 from torch import Tensor
 
-from workbench.core.capacity import available_bytes
-from workbench.core.errors import CapacityError, PartitionError
+from workbench.core.errors import CapacityError, PartitionError, available_bytes
 from workbench.core.units import format_bytes
 from workbench.error_text import printable, shortened
 from workbench.partition.isolated.worker_process import borrowed_worker

@@ -6,15 +6,20 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.core.capacity import available_bytes
-from workbench.core.errors import ID_DTYPES, check_bytes, check_choice, check_tensors, check_type, check_vector
+from workbench.core.errors import (
+    ID_DTYPES,
+    available_bytes,
+    check_bytes,
+    check_choice,
+    check_tensors,
+    check_type,
+    check_vector,
+)
 from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
-from workbench.partition.balance import check_weights
-from workbench.partition.costs import ByteCosts
+from workbench.partition.balance import ByteCosts, check_weights
 from workbench.partition.refine.computation_graph import ContractedGraph, computation_graph, contract
-from workbench.partition.refine.fm import fm_pass
-from workbench.partition.refine.pin_counts import PinCounts, count_pins
+from workbench.partition.refine.fm import PinCounts, count_pins, fm_pass
 
 OBJECTIVES = ("largest", "total")
 _MAX_GROWTH = {"largest": 1.0, "total": 1.05}  # bound of every part's bytes, relative to the largest part at the start

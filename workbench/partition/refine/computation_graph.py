@@ -12,7 +12,7 @@ from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch
 from workbench.kernels.csr import distinct_rows, index_dtype
 from workbench.kernels.jit import compiled
-from workbench.partition.costs import ByteCosts
+from workbench.partition.balance import ByteCosts
 
 
 @dataclass(frozen=True, eq=False)

@@ -1,7 +1,11 @@
-"""Checks that a model computes the same in micro-batches as on the whole batch, and names the module that does not."""
+"""`Exactness`, the result of a check, and what is known of models without trying them."""
 
+import sys
+import warnings
 from collections.abc import Iterator
+from dataclasses import dataclass
 from typing import Any
+from weakref import WeakKeyDictionary
 
 import torch
 from torch import Tensor, nn
@@ -9,19 +13,100 @@ from torch import Tensor, nn
 from workbench.core.exchange import refuse_halo
 from workbench.core.minibatch import MiniBatch
 from workbench.error_text import text_of
-from workbench.interop.layer_advice import exact_alternative, known_inexact
-from workbench.memory.traced.feature_width import candidate_widths
-from workbench.nn.inputs import Inputs
+from workbench.interop.layer_advice import (
+    exact_alternative,
+    is_batch_statistic,
+    is_known_inexact,
+    is_layer,
+    known_inexact,
+    statistic_owner,
+)
+from workbench.memory.traced.predictor import candidate_widths
+from workbench.nn.gnn import GNN
+from workbench.nn.losses import Inputs
 from workbench.nn.signature import Forward, possible_forwards
 from workbench.training.arguments import check_model
-from workbench.training.exactness.attempts import INEXACT, Subject, trials_of, try_wiring
-from workbench.training.exactness.first_inexact import first_inexact
-from workbench.training.exactness.result import Exactness, inexact_by_class, known_model
-from workbench.training.exactness.small_batch import APART, COMMON_LEAVES, WIRINGS, small_batch
-from workbench.training.exactness.trial import Trial, UndecidedError
+from workbench.training.exactness.trial import (
+    APART,
+    COMMON_LEAVES,
+    INEXACT,
+    WIRINGS,
+    Subject,
+    Trial,
+    UndecidedError,
+    seed_positions,
+    small_batch,
+    trials_of,
+    try_wiring,
+)
+
+_USED_BY_OWN = {
+    nn.Linear,
+    nn.ReLU,
+    nn.ELU,
+    nn.LayerNorm,
+    nn.BatchNorm1d,
+    nn.Identity,
+    nn.LSTM,
+    nn.ModuleList,
+    nn.Sequential,
+}
+
+
+@dataclass(frozen=True)
+class Exactness:
+    """Whether the parts of a batch compute the same as the whole batch.
+
+    Args:
+        exact: True if they do, False if they do not, None if it can't be decided, or if it is not so of this batch, but
+            of others: then `kind` is set.
+        deviation: largest deviation of outputs (relative to the largest output) and of gradients (of their norms),
+            where it was measured.
+        module: name in the model of the first module that is inexact; "" for the model itself.
+        kind: name of the module's class; "" if no module was found to be inexact.
+        reason: why the model is inexact, and what to use instead; or why it can't be decided.
+    """
+
+    exact: bool | None
+    deviation: float | None = None
+    module: str = ""
+    kind: str = ""
+    reason: str = ""
+
+    def __str__(self) -> str:
+        if self.exact is not False:
+            return "exact" if self.exact else f"undecided: {self.reason}"
+        measured = "" if self.deviation is None else f" (a relative deviation of {self.deviation:.1g} on a small batch)"
+        return (
+            f"{self.kind}{f' ({self.module})' if self.module else ''} makes gradients of micro-batches differ from the "
+            f"whole batch's{measured}: {self.reason}"
+        )
+
+
+def known_model(model: nn.Module) -> Exactness | None:
+    """Decide a model of the library, whose layers are exact but for two; None for any other."""
+    inner: Any = model
+    while hasattr(inner, "_orig_mod") or hasattr(inner, "no_sync"):
+        inner = inner._orig_mod if hasattr(inner, "_orig_mod") else inner.module
+    if type(inner) is not GNN or not all(map(_is_own, inner.modules())):
+        return None
+    return inexact_by_class(inner) or Exactness(True)
+
+
+def _is_own(module: nn.Module) -> bool:
+    return type(module).__module__.startswith("workbench.nn.") or type(module) in _USED_BY_OWN
+
+
+def inexact_by_class(model: nn.Module) -> Exactness | None:
+    """Find a module that is known to look across the batch."""
+    for name, module in known_inexact(model):
+        return Exactness(False, None, name, type(module).__name__, exact_alternative(module))
+    return None
+
 
 _EXACT = {torch.float64: 1e-11, torch.float32: 1e-5}
 """The largest deviation that rounding explains, by dtype; rounding of 16 bits would hide what layers do."""
+
 _MAX_WIDE_BYTES = 1 << 24  # larger parameters are not copied, so that the trial fits wherever a step does
 
 
@@ -203,3 +288,156 @@ def _inexact(subject: Subject, trial: Trial, dtype: torch.dtype | None, toleranc
             here = f"{kind} ({name}) is inexact, but not in this batch, whose parts {share}: "
             return Exactness(None, similar.deviation, name, kind, here + reason)
     return Exactness(False, trial.deviation, name, kind, reason)
+
+
+def first_inexact(model: nn.Module, trial: Trial, tolerance: float) -> str:
+    """Find the first module whose results for the seeds differ between whole and parts, though its arguments do not.
+
+    Args:
+        model: the module that was tried.
+        trial: its passes.
+        tolerance: largest difference, relative to the largest value.
+
+    Returns:
+        The name of the innermost such module in the model; "" is the model itself: what differs is computed between its
+        modules, or in the backward pass. Batch statistics inside a layer are named even if they are those of its edges,
+        of which none is a seed's.
+    """
+    modules, calls = dict(model.named_modules()), [call.module for call in trial.whole.calls]
+    if any([call.module for call in part.calls] != calls for part in trial.parts):
+        return ""
+    names = {module: name for name, module in modules.items()}
+    for position, module in enumerate(calls):
+        if not _differs(trial, position, "results", tolerance):
+            continue
+        for name in _enclosing(names[module]):
+            call = next((p for p in range(position, len(calls)) if calls[p] is modules[name]), position)
+            if not _differs(trial, call, "results", tolerance):
+                break  # the rows that differ inside are not those of the seeds
+            named = calls[call] is modules[name] and _can_be_named(name, modules, trial.whole.calls[call].arguments)
+            if named and not _differs(trial, call, "arguments", tolerance):
+                return _statistic_inside(model, name, set(calls))
+    return ""
+
+
+def _statistic_inside(model: nn.Module, name: str, called: set[nn.Module]) -> str:
+    """The name of the first batch statistic that ran in a module of a library; else the module's own."""
+    module = model.get_submodule(name)
+    inside = module.named_modules(prefix=name) if is_layer(module) else ()
+    found = (inner for inner, kind in inside if is_batch_statistic(kind) and kind in called)
+    statistic = next(found, None)
+    return name if statistic is None else statistic_owner(model, statistic)
+
+
+def _enclosing(name: str) -> list[str]:
+    """Names of a module and those around it, from the innermost."""
+    parts = name.split(".") if name else []
+    return [".".join(parts[:count]) for count in range(len(parts), -1, -1)]
+
+
+def _can_be_named(name: str, modules: dict[str, nn.Module], arguments: list[Tensor]) -> bool:
+    """Whether a module is to blame, rather than a layer of DGL or PyG around it.
+
+    Such a layer consists of modules that read rows of edges, such as sums by destination, or that it calls on other
+    edges than it was called on: these differ, but what is inexact is the layer. Inside of it, a module is to blame that
+    is known to be inexact, is the user's own, or is torch's and reads rows of nodes.
+    """
+    library = type(modules[name]).__module__.partition(".")[0]
+    is_inside = any(is_layer(modules[outer]) for outer in _enclosing(name)[1:])
+    if not is_inside or library not in ("torch", "torch_geometric", "dgl"):
+        return True
+    return is_known_inexact(modules[name]) or (library == "torch" and bool(arguments))
+
+
+def _differs(trial: Trial, position: int, field: str, tolerance: float) -> bool:
+    """Return whether the seeds' rows of a call differ; rows of other shapes can't be compared."""
+    whole = getattr(trial.whole.calls[position], field)
+    for part in trial.parts:
+        mine = getattr(part.calls[position], field)
+        for rows, all_rows in zip(mine, whole, strict=True) if len(mine) == len(whole) else ():
+            expected = all_rows[seed_positions(part.batch)]
+            difference = (rows - expected).abs().max() if rows.shape == expected.shape and rows.numel() else 0.0
+            if not difference <= tolerance * expected.abs().max():
+                return True
+    return False
+
+
+_CHECKED: WeakKeyDictionary[nn.Module, set[Any]] = WeakKeyDictionary()
+"""The modes in which each model was checked."""
+
+
+def warn_if_inexact(
+    model: nn.Module, forward: Forward | None, parts: list[MiniBatch] | None, mb: MiniBatch, inputs: Inputs
+) -> None:
+    """Warn of a model whose micro-batches are not exact; check it once per model and modes of its modules.
+
+    A model that is inexact, but not in these micro-batches, is checked again with the next ones.
+
+    Args:
+        model: the module; of a data-parallel one the module inside is checked.
+        forward: the caller's call of the model; None for the default one.
+        parts: the micro-batches of the batch; None if it is not known into which ones it will be split.
+        mb: a micro-batch.
+        inputs: its inputs.
+
+    Warns:
+        RuntimeWarning: The model is inexact; the message names the module and an alternative.
+    """
+    if mb.exchanges is not None or _is_too_early(model, mb) or not _is_new(model):
+        return
+    _report(model, check_parts(_tried_model(model, forward), mb, parts, x=inputs, forward=forward))
+
+
+def warn_if_batch_inexact(model: nn.Module | None, batch: Any) -> None:
+    """Warn of a model whose micro-batches are not exact, before a batch of any library is split.
+
+    Args:
+        model: the module; None checks nothing.
+        batch: a `MiniBatch`, DGL blocks or a batch of PyG.
+
+    Warns:
+        RuntimeWarning: The model is inexact; the message names the module and an alternative.
+    """
+    if model is None or getattr(batch, "exchanges", None) is not None or not _is_new(model):
+        return
+    _report(model, check_exact(_tried_model(model, None), batch))
+
+
+def _report(model: nn.Module, result: Exactness) -> None:
+    if result.exact is None and result.kind:
+        _CHECKED[model].discard(_modes(model))
+    if result.exact is False:
+        warnings.warn(str(result), RuntimeWarning, stacklevel=_level_of_caller())
+
+
+def _is_new(model: nn.Module) -> bool:
+    """Return whether a model has not been checked in its current modes, and note that it is."""
+    modes = _modes(model)
+    checked = _CHECKED.setdefault(model, set())
+    is_new = modes not in checked
+    checked.add(modes)
+    return is_new
+
+
+def _modes(model: nn.Module) -> tuple[Any, ...]:
+    return tuple((type(module), module.training) for module in model.modules())
+
+
+def _tried_model(model: nn.Module, forward: Forward | None) -> nn.Module:
+    """The module inside a data-parallel one, whose calls communicate."""
+    inner = model.module if forward is None and hasattr(model, "no_sync") else model
+    assert isinstance(inner, nn.Module)
+    return inner
+
+
+def _is_too_early(model: nn.Module, mb: MiniBatch) -> bool:
+    """Return whether a later micro-batch may decide what this one can't."""
+    return mb.num_inputs < 4 or any(nn.parameter.is_lazy(p) for p in model.parameters())
+
+
+def _level_of_caller() -> int:
+    """Stack level, for `warnings.warn` in the calling function, of the first frame outside of the library."""
+    level, frame = 0, sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith("workbench."):
+        level, frame = level + 1, frame.f_back
+    return level + 1

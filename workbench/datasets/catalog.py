@@ -1,5 +1,6 @@
 """The catalog of published data sets: a description and the source of each."""
 
+import re
 from typing import NamedTuple
 
 from workbench.core.suggestions import did_you_mean
@@ -37,6 +38,7 @@ _ARCHIVES = {
     "fb15k-237": "knowledge graph, Freebase",
     "codex-m": "knowledge graph, Wikidata",
 }
+
 OGB_SETS = {
     "ogbn-arxiv": "citation network of arXiv",
     "ogbn-products": "co-purchase graph of Amazon",
@@ -65,3 +67,26 @@ def how_to_get(name: str) -> str:
     if known[name].source == "OGB":
         return f"get it: workbench data get {name}"
     return f"put {name}.npz there ({_FORMAT})"
+
+
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
+
+
+def check_name(name: str) -> str:
+    """Validate the name of a data set.
+
+    Args:
+        name: the name.
+
+    Returns:
+        `name`.
+
+    Raises:
+        ValueError: it is not the name of a single file or folder.
+    """
+    if not _NAME.fullmatch(name):
+        raise ValueError(
+            f"{name!r} is not a valid data set name: use up to 100 letters, digits, '.', '-' and '_', "
+            "starting with a letter or a digit; pass folders as root="
+        )
+    return name

@@ -1,0 +1,841 @@
+"""Dense operations on fake tensors: linear layers, activations, normalisation, dropout."""
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import cache, partial
+from types import MappingProxyType
+from typing import Any
+
+import torch
+from torch import nn
+from torch.nn import functional
+from torch.utils._python_dispatch import TorchDispatchMode
+
+from workbench.kernels.relabel import CHANNELS_PER_WORD, ROW_WORD_BYTES
+from workbench.kernels.segment import MESSAGE_BYTES
+from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeBlock, FakeTensor, Storage
+from workbench.memory.estimate import BlockSizes
+from workbench.nn.losses import check_loss
+from workbench.nn.rgcn import RGCNLayer
+
+NORMS: tuple[type[nn.Module], ...] = (nn.Identity, nn.BatchNorm1d, nn.LayerNorm)
+
+SAVE_RESULT: tuple[type[nn.Module], ...] = (nn.ReLU, nn.Tanh, nn.Sigmoid)
+
+SAVE_INPUT: tuple[type[nn.Module], ...] = (nn.ELU, nn.LeakyReLU, nn.GELU, nn.SiLU)
+"""The supported activations, by the tensor that they save for the backward pass."""
+
+
+def parameters_of(autograd: FakeAutograd, module: nn.Module, *, accumulating: bool) -> dict[int, FakeTensor]:
+    """Fake tensors for a module's trainable parameters, keyed by the `id` of the parameter."""
+    return {
+        id(p): autograd.parameter(p.shape, p.element_size(), accumulating=accumulating)
+        for p in module.parameters()
+        if p.requires_grad
+    }
+
+
+def linear(
+    autograd: FakeAutograd, x: FakeTensor, out_dim: int, weight: FakeTensor | None, bias: FakeTensor | None = None
+) -> FakeTensor:
+    """`x @ weight + bias`: saves the input for the weight's gradient. Pass None for a frozen weight."""
+    out = autograd.empty(x.rows, out_dim, x.itemsize)
+    rows, cols, needs_grad = x.rows, x.cols, x.requires_grad
+
+    def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:
+        for_x = autograd.empty(rows, cols, grad.itemsize) if needs_grad else None
+        for_weight = None if weight is None else autograd.empty(cols, grad.cols, grad.itemsize)
+        for_bias = None if bias is None else autograd.empty(grad.cols, 1, grad.itemsize)
+        return for_x, for_weight, for_bias
+
+    autograd.record([out], [x, weight, bias], backward, saves=[] if weight is None else [x])
+    return out
+
+
+def linear_with_self(
+    autograd: FakeAutograd,
+    x: FakeTensor,
+    num_dst: int,
+    out_dim: int,
+    weight: FakeTensor | None,
+    bias: FakeTensor | None = None,
+) -> tuple[FakeTensor, FakeTensor]:
+    """A linear layer that also returns the destinations' rows of its input, as `workbench.nn.linear_with_self` does.
+
+    The returned rows share the storage of `x`, and their gradient shares the storage of its gradient.
+    """
+    out, h_self = autograd.empty(x.rows, out_dim, x.itemsize), x.view(num_dst, is_view=True).detach()
+    rows, cols, itemsize, needs_grad = x.rows, x.cols, x.itemsize, x.requires_grad
+
+    def backward(grad: FakeTensor | None, _h_self_grad: FakeTensor | None = None) -> Sequence[FakeTensor | None]:
+        if grad is None or grad.itemsize != itemsize:
+            grad = autograd.empty(rows, out_dim, itemsize)
+        for_x = autograd.empty(rows, cols, itemsize) if needs_grad else None
+        for_weight = None if weight is None else autograd.empty(cols, out_dim, itemsize)
+        return for_x, for_weight, None if bias is None else autograd.empty(out_dim, 1, itemsize)
+
+    autograd.record([out, h_self] if needs_grad else [out], [x, weight, bias], backward, saves=[x, weight])
+    return out, h_self
+
+
+def cast(autograd: FakeAutograd, x: FakeTensor, itemsize: int) -> FakeTensor:
+    """Convert to another precision: a copy, or the tensor itself where the precision is the same."""
+    if x.itemsize == itemsize:
+        return x
+    out, original = autograd.empty(x.rows, x.cols, itemsize), x.itemsize
+    autograd.record([out], [x], lambda grad: [autograd.empty(grad.rows, grad.cols, original)])
+    return out
+
+
+def add(autograd: FakeAutograd, a: FakeTensor, b: FakeTensor) -> FakeTensor:
+    """`a + b`; both gradients share the storage of the result's gradient."""
+    out = autograd.empty_like(a)
+    autograd.record([out], [a, b], lambda grad: [grad.detach(), grad.detach()])
+    return out
+
+
+def add_in_place(autograd: FakeAutograd, a: FakeTensor, b: FakeTensor) -> FakeTensor:
+    """`a + b` in the memory of `a`; both gradients share the storage of the result's gradient."""
+    out = a.view().detach()
+    autograd.record([out], [a, b], lambda grad: [grad.detach(), grad.detach()])
+    return out
+
+
+def add_bias(
+    autograd: FakeAutograd, x: FakeTensor, bias: nn.Parameter | None, parameters: Mapping[int, FakeTensor]
+) -> FakeTensor:
+    """`x + bias`, trainable or frozen; `x` itself if `bias` is None."""
+    if bias is None:
+        return x
+    out = autograd.empty_like(x)
+    learned = parameters.get(id(bias))
+
+    def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:
+        return grad, None if learned is None else autograd.empty(grad.cols, 1, grad.itemsize)
+
+    autograd.record([out], [x, learned], backward)
+    return out
+
+
+def scale(autograd: FakeAutograd, x: FakeTensor, factor: FakeTensor | None = None) -> FakeTensor:
+    """`x` times a scalar or one factor per row; a trainable factor saves `x` for its gradient."""
+    out = autograd.empty_like(x)
+    learned = factor is not None and factor.requires_grad
+
+    def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:
+        for_x = autograd.empty_like(grad)
+        if not learned:
+            return for_x, None
+        autograd.allocate_temporary(grad.nbytes)
+        return for_x, autograd.empty(1, 1, grad.itemsize)
+
+    autograd.record([out], [x, factor], backward, saves=[x, factor] if learned else [factor])
+    return out
+
+
+def activate(autograd: FakeAutograd, x: FakeTensor, module: nn.Module) -> FakeTensor:
+    """Apply an activation of `SAVE_RESULT` or `SAVE_INPUT`."""
+    out = autograd.empty_like(x)
+    autograd.record(
+        [out], [x], lambda grad: [autograd.empty_like(grad)], saves=[out if type(module) in SAVE_RESULT else x]
+    )
+    return out
+
+
+def normalise(
+    autograd: FakeAutograd, x: FakeTensor, module: nn.Module, parameters: Mapping[int, FakeTensor]
+) -> FakeTensor:
+    """Apply LayerNorm or BatchNorm, which save their input and its statistics."""
+    if isinstance(module, nn.Identity):
+        return x
+    out, channels = autograd.empty_like(x), x.cols
+    count = x.rows if isinstance(module, nn.LayerNorm) else channels
+    statistics = [autograd.empty(count, 1, x.itemsize) for _ in range(2)]
+    weight, bias = (parameters.get(id(p)) for p in (module.weight, module.bias))
+
+    def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:
+        return (
+            autograd.empty_like(grad),
+            autograd.empty(channels, 1, grad.itemsize),
+            autograd.empty(channels, 1, grad.itemsize),
+        )
+
+    autograd.record([out], [x, weight, bias], backward, saves=[x, *statistics])
+    return out
+
+
+def dropout(autograd: FakeAutograd, x: FakeTensor) -> FakeTensor:
+    """Apply `workbench.nn.dropout.HashDropout`, which saves node ids that the batch contains already."""
+    out = _masked(autograd, x)
+    autograd.record([out], [x], lambda grad: [_masked(autograd, grad)])
+    return out
+
+
+def _masked(autograd: FakeAutograd, x: FakeTensor) -> FakeTensor:
+    """The compiled form allocates only the result; the torch form also hashes one range of rows at a time."""
+    out = autograd.empty_like(x)
+    allocate_mask_workspace(autograd, x)
+    return out
+
+
+def allocate_mask_workspace(autograd: FakeAutograd, x: FakeTensor) -> None:
+    """Allocate and free what `workbench.kernels.relabel.apply_mask` needs besides its result."""
+    if autograd.on_cuda or x.itemsize < 4:
+        words = -(-x.cols // CHANNELS_PER_WORD)
+        rows = min(x.rows, max(1, MESSAGE_BYTES // (ROW_WORD_BYTES * words)))
+        bits = autograd.allocator.allocate(rows * words * 8, autograd.term)
+        autograd.allocate_temporary(2 * rows * words * CHANNELS_PER_WORD * 8)
+        del bits
+
+
+def compute_itemsize(itemsize: int) -> int:
+    """Bytes per element while computing: half precision is accumulated in float32."""
+    return max(4, itemsize)
+
+
+def message_chunk(num_edges: int, row_bytes: int) -> int:
+    """Number of edges that the torch forms process at a time, as in `workbench.kernels.segment.edge_ranges`."""
+    return min(num_edges, max(1, MESSAGE_BYTES // max(1, row_bytes)))
+
+
+def _messages(autograd: FakeAutograd, num_edges: int, row_bytes: int, copies: float = 1) -> Storage:
+    """Allocate `copies` times the messages of one chunk of edges; temporary if the caller drops the result."""
+    edges = message_chunk(num_edges, int(row_bytes * max(1, copies)))
+    return autograd.allocator.allocate(int(edges * row_bytes * copies), autograd.term)
+
+
+def _sum_rows(
+    autograd: FakeAutograd, block: FakeBlock, rows: int, cols: int, itemsize: int, scaled: bool = False
+) -> FakeTensor:
+    """Sum messages over the edges into a result [rows, cols]."""
+    out = autograd.empty(rows, cols, itemsize)
+    if autograd.on_cuda:
+        block.derive_destinations()
+        _messages(autograd, block.sizes.num_edges, cols * itemsize + (itemsize if scaled else 0))
+    return out
+
+
+def segment_sum_with_self(
+    autograd: FakeAutograd,
+    block: FakeBlock,
+    x: FakeTensor,
+    scale: FakeTensor | None = None,
+    weight: FakeTensor | None = None,
+) -> tuple[FakeTensor, FakeTensor]:
+    """`workbench.kernels.segment.segment_sum_with_self`; `weight` is attention, which needs a gradient, or None."""
+    itemsize = x.itemsize
+    weight = None if weight is None else cast(autograd, weight, compute_itemsize(itemsize))
+    rows = cast(autograd, x, compute_itemsize(itemsize))
+    out, h_self = _sum_with_self(autograd, block, rows, scale, weight)
+    return cast(autograd, out, itemsize), cast(autograd, h_self, itemsize)
+
+
+def _sum_with_self(
+    autograd: FakeAutograd, block: FakeBlock, x: FakeTensor, scale: FakeTensor | None, weight: FakeTensor | None
+) -> tuple[FakeTensor, FakeTensor]:
+    sizes = block.sizes
+    cols, itemsize, needs_grad, scaled = x.cols, x.itemsize, x.requires_grad, scale is not None
+    out = _sum_rows(autograd, block, sizes.num_dst, cols, itemsize)
+    h_self = x.view(sizes.num_dst, is_view=True).detach()
+    heads = None if weight is None else weight.cols
+    if needs_grad:
+        block.expect_transposed()
+
+    def backward(grad: FakeTensor | None, self_grad: FakeTensor | None) -> Sequence[FakeTensor | None]:
+        grad = self_grad if grad is None else grad
+        for_x = None
+        if needs_grad:
+            if not autograd.on_cuda:
+                block.derive_transposed()
+            for_x = _sum_rows(autograd, block, sizes.num_src, cols, itemsize, scaled)
+        return for_x, None if heads is None else _edge_dots(autograd, block, heads, cols, itemsize)
+
+    autograd.record([out, h_self], [x, weight], backward, saves=[scale] if weight is None else [x, weight, scale])
+    return out, h_self
+
+
+def _edge_dots(autograd: FakeAutograd, block: FakeBlock, heads: int, cols: int, itemsize: int) -> FakeTensor:
+    out = autograd.empty(block.sizes.num_edges, heads, itemsize)
+    if autograd.on_cuda:
+        _messages(autograd, block.sizes.num_edges, cols * itemsize, copies=2)
+    return out
+
+
+def segment_max(autograd: FakeAutograd, block: FakeBlock, x: FakeTensor) -> FakeTensor:
+    """`workbench.kernels.segment.segment_max`, which saves the edge of each maximum (its argmax)."""
+    return cast(autograd, _max(autograd, block, cast(autograd, x, compute_itemsize(x.itemsize))), x.itemsize)
+
+
+def _max(autograd: FakeAutograd, block: FakeBlock, x: FakeTensor) -> FakeTensor:
+    sizes, cols, itemsize = block.sizes, x.cols, x.itemsize
+    out = autograd.empty(sizes.num_dst, cols, itemsize)
+    argmax = autograd.empty(sizes.num_dst, cols, sizes.edge_bytes)
+    if autograd.on_cuda:
+        block.derive_destinations()
+        edge_ids = autograd.allocator.allocate(sizes.num_edges * sizes.edge_bytes, autograd.term)
+        rows = autograd.allocator.allocate(sizes.num_edges * 8, autograd.term)
+        messages = _messages(autograd, sizes.num_edges, cols * itemsize, copies=2.25)  # with candidates and winners
+        autograd.allocate_temporary(argmax.rows * cols)
+        del edge_ids, rows, messages
+
+    def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:
+        for_x = autograd.empty(sizes.num_src, cols, itemsize)
+        if autograd.on_cuda:
+            _scatter_to_argmax(autograd, block, cols)
+        return [for_x]
+
+    autograd.record([out], [x], backward, saves=[argmax])
+    return out
+
+
+def _scatter_to_argmax(autograd: FakeAutograd, block: FakeBlock, cols: int) -> None:
+    edges = autograd.empty(block.sizes.num_dst, cols, 8)
+    values = autograd.empty(block.sizes.num_dst, cols, 4)
+    sources = autograd.empty(block.sizes.num_edges, 1, 8)
+    autograd.allocate_temporary(edges.nbytes)
+    del edges, values, sources
+
+
+def edge_attention(autograd: FakeAutograd, block: FakeBlock, left: FakeTensor, right: FakeTensor) -> FakeTensor:
+    """`workbench.kernels.edge_softmax.edge_attention`, which saves the scores and the attention."""
+    itemsize, sizes, heads = left.itemsize, block.sizes, left.cols
+    left, right = cast(autograd, left, compute_itemsize(itemsize)), cast(autograd, right, compute_itemsize(itemsize))
+    out = autograd.empty(sizes.num_edges, heads, left.itemsize)
+    _score_edges(autograd, block, out)
+    score_itemsize = out.itemsize
+    block.expect_transposed()
+
+    def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:
+        return _attention_gradients(autograd, block, heads, score_itemsize)
+
+    autograd.record([out], [left, right], backward, saves=[left, right, out])
+    return cast(autograd, out, itemsize)
+
+
+def _score_edges(autograd: FakeAutograd, block: FakeBlock, out: FakeTensor) -> None:
+    """The compiled form makes contiguous copies of the node scores, the torch form one copy per edge."""
+    sizes = block.sizes
+    if autograd.on_cuda:
+        block.derive_destinations()
+        rows, copies = autograd.empty(sizes.num_edges, 1, 8), autograd.empty_like(out)
+        autograd.allocate_temporary(out.nbytes)
+        del rows, copies
+    else:
+        _contiguous_scores(autograd, sizes, out)
+
+
+def _contiguous_scores(autograd: FakeAutograd, sizes: BlockSizes, out: FakeTensor) -> None:
+    left = autograd.empty(sizes.num_src, out.cols, out.itemsize)
+    autograd.allocate_temporary(sizes.num_dst * out.cols * out.itemsize)
+    del left
+
+
+def _attention_gradients(autograd: FakeAutograd, block: FakeBlock, heads: int, itemsize: int) -> Sequence[FakeTensor]:
+    sizes = block.sizes
+    per_edge = autograd.empty(sizes.num_edges, heads, itemsize)
+    for_right = autograd.empty(sizes.num_dst, heads, itemsize)
+    if autograd.on_cuda:
+        copies = [autograd.empty_like(per_edge) for _ in range(3)]  # edge sums, out * slope, the result of torch.where
+        autograd.allocate_temporary(sizes.num_edges * heads)
+        del copies
+        edges = autograd.empty(sizes.num_edges, 1, 8)
+        for_left = autograd.empty(sizes.num_src, heads, itemsize)
+        _messages(autograd, sizes.num_edges, heads * itemsize)
+        del edges
+    else:
+        _contiguous_scores(autograd, sizes, per_edge)
+        block.derive_transposed()
+        for_left = autograd.empty(sizes.num_src, heads, itemsize)
+    return for_left, for_right
+
+
+def gather_edges(autograd: FakeAutograd, block: FakeBlock, x: FakeTensor, order: Storage) -> FakeTensor:
+    """`workbench.kernels.gather.gather_edges`, which saves the edge order."""
+    sizes, cols, itemsize = block.sizes, x.cols, x.itemsize
+    sources = autograd.allocator.allocate(sizes.num_edges * sizes.index_bytes, autograd.term)
+    out = autograd.empty(sizes.num_edges, cols, itemsize)
+    del sources
+    if x.requires_grad:
+        block.expect_transposed()
+
+    def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:
+        grad = cast(autograd, grad.detach(), compute_itemsize(itemsize))
+        if autograd.on_cuda:
+            for_x = autograd.empty(sizes.num_src, cols, grad.itemsize)
+            autograd.allocate_temporary(sizes.num_edges * sizes.index_bytes)
+        else:
+            entries = block.derive_transposed().num_edges
+            position = autograd.empty(entries, 1, 8)
+            autograd.allocate_temporary(sizes.num_edges * 8)
+            edges = autograd.empty(entries, 1, 8)
+            for_x = autograd.empty(sizes.num_src, cols, grad.itemsize)
+            del position, edges
+        return [cast(autograd, for_x, itemsize)]
+
+    autograd.record([out], [x], backward, saves=[order])
+    return out
+
+
+_PROBE_ROWS = 256
+
+_NATIVE_SAVED = {"cpu": 7, "cuda": 6}  # per time step: four gates, the cell, its tanh (not on CUDA) and the state
+
+_NATIVE_BACKWARD_TEMPORARIES = 9  # per time step, each the size of a state
+
+
+def last_states(
+    autograd: FakeAutograd, block: FakeBlock, x: FakeTensor, lstm: nn.LSTM, weights: Sequence[FakeTensor | None]
+) -> FakeTensor:
+    """Sort by in-degree, gather the messages, run the LSTM on each bucket, restore the order of the states."""
+    sizes, allocate, term = block.sizes, autograd.allocator.allocate, autograd.term
+    sorting = [allocate(sizes.num_dst * 8, term) for _ in range(4)]  # degrees, rows, sizes and counts of the buckets
+    order = _edges_of_rows(autograd, block)
+    messages = gather_edges(autograd, block, x, order)
+    buckets = [(size, count) for size, count in sizes.buckets if count]
+    parts = _split(autograd, messages, [size * count for size, count in buckets])
+    states = [
+        _last_state_of_bucket(autograd, part, size, count, lstm, weights)
+        for part, (size, count) in zip(parts, buckets, strict=True)
+    ]
+    joined = _cat(autograd, states, sizes.num_dst, lstm.hidden_size, x.itemsize)
+    ranks = [allocate(sizes.num_dst * 8, term) for _ in range(2)]
+    out = _permuted(autograd, joined)
+    del sorting, ranks
+    return out
+
+
+def _edges_of_rows(autograd: FakeAutograd, block: FakeBlock) -> Storage:
+    sizes = block.sizes
+    rows = [autograd.allocator.allocate(sizes.num_dst * 8, autograd.term) for _ in range(2)]
+    edges = [autograd.allocator.allocate(sizes.num_edges * 8, autograd.term) for _ in range(2)]
+    order = autograd.allocator.allocate(sizes.num_edges * 8, autograd.term)
+    del rows, edges
+    return order
+
+
+def _split(autograd: FakeAutograd, messages: FakeTensor, lengths: Sequence[int]) -> list[FakeTensor]:
+    """Split into views; the backward pass concatenates their gradients once all have arrived."""
+    parts = [messages.view(length, is_view=True).detach() for length in lengths]
+    shape = messages.rows, messages.cols, messages.itemsize
+    autograd.record(parts, [messages], lambda *grads: [autograd.empty(*shape)])
+    return parts
+
+
+def _cat(autograd: FakeAutograd, states: Sequence[FakeTensor], rows: int, cols: int, itemsize: int) -> FakeTensor:
+    out = autograd.empty(rows, cols, itemsize)
+    lengths = [state.rows for state in states]
+
+    def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:
+        return [grad.view(length, is_view=True).detach() for length in lengths]
+
+    autograd.record([out], states, backward)
+    return out
+
+
+def _permuted(autograd: FakeAutograd, x: FakeTensor) -> FakeTensor:
+    out, order = autograd.empty_like(x), autograd.allocator.allocate(x.rows * 8, autograd.term)
+
+    autograd.record([out], [x], lambda grad: [autograd.empty_like(grad)], saves=[order])
+    return out
+
+
+def _last_state_of_bucket(
+    autograd: FakeAutograd,
+    messages: FakeTensor,
+    steps: int,
+    rows: int,
+    lstm: nn.LSTM,
+    weights: Sequence[FakeTensor | None],
+) -> FakeTensor:
+    width, hidden, itemsize = lstm.input_size, lstm.hidden_size, messages.itemsize
+    if steps == 0:
+        return autograd.empty(rows, hidden, itemsize)
+    is_time_major = steps == 1 or rows == 1  # otherwise transposed, time first
+    inputs = messages if is_time_major else autograd.empty(rows * steps, width, itemsize)
+    native, step_bytes = autograd.backend.lstm == "native", rows * hidden * itemsize
+    saved = (_run_steps if native else _run_fused)(autograd, inputs, steps, rows, hidden)
+    state = autograd.empty(rows, hidden, itemsize)
+    autograd.allocate_temporary(step_bytes)  # the last cell state
+    shapes = [(rows * steps, width), *((p.rows, p.cols) for p in weights if p is not None)]
+    needs_grad = messages.requires_grad
+    grad_itemsize = 4 if autograd.backend.lstm == "onednn" else itemsize  # oneDNN returns gradients in float32
+
+    def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:  # this closure keeps `saved` alive
+        if native:
+            autograd.allocate_temporary(_NATIVE_BACKWARD_TEMPORARIES * step_bytes)
+            del saved[1:]  # all but the input, which the weights' gradients need
+            _backward_through_time(autograd, steps, step_bytes)
+        grads: list[FakeTensor | None] = [autograd.empty(*shape, grad_itemsize) for shape in shapes]
+        autograd.allocate_temporary(0 if native else 2 * rows * hidden * grad_itemsize)  # of the first state and cell
+        if not needs_grad:
+            grads[0] = None
+        for position, grad_of_input in enumerate(grads):
+            grads[position] = None if grad_of_input is None else cast(autograd, grad_of_input.detach(), itemsize)
+        return grads
+
+    autograd.record([state], [messages, *(p for p in weights if p is not None)], backward)
+    return state
+
+
+def _run_fused(autograd: FakeAutograd, inputs: FakeTensor, steps: int, rows: int, hidden: int) -> list[Storage]:
+    """oneDNN's or cuDNN's LSTM saves input, initial states, output, final states and its workspace."""
+    assert inputs.storage is not None
+    state, device = rows * hidden * inputs.itemsize, autograd.backend.device
+    workspace = workspace_bytes(inputs.cols, hidden, inputs.itemsize, device, steps=steps, rows=rows)
+    sizes = [state, state, steps * state, state, state, workspace]
+    return [inputs.storage, *(autograd.allocator.allocate(size, autograd.term) for size in sizes)]
+
+
+def _run_steps(autograd: FakeAutograd, inputs: FakeTensor, steps: int, rows: int, hidden: int) -> list[Storage]:
+    """Torch's own LSTM saves gates, cell and state per time step; the input projection of all steps comes first."""
+    assert inputs.storage is not None
+    state, allocate = rows * hidden * inputs.itemsize, autograd.allocator.allocate
+    gates = allocate(4 * steps * state, autograd.term)
+    autograd.allocate_temporary(gates.nbytes)
+    saved = [allocate(state, autograd.term) for _ in range(2)]
+    saved += [allocate(state * _NATIVE_SAVED[autograd.backend.device], autograd.term) for _ in range(steps)]
+    output = allocate(steps * state, autograd.term)
+    del gates, output
+    return [inputs.storage, *saved]
+
+
+def _backward_through_time(autograd: FakeAutograd, steps: int, step_bytes: int) -> None:
+    """Each time step frees what it saved and leaves the gradients of its gates, which are concatenated at the end."""
+    gates = autograd.allocator.allocate(4 * steps * step_bytes, autograd.term)
+    autograd.allocate_temporary(gates.nbytes)
+
+
+def workspace_bytes(width: int, hidden: int, itemsize: int, device: str, *, steps: int, rows: int) -> int:
+    """Workspace that oneDNN or cuDNN keeps from an LSTM's forward pass to its backward pass, in bytes.
+
+    The size is linear in `rows` and in `rows * steps`, plus page rounding; the rates are measured on small probes.
+
+    Args:
+        width: channels of the input.
+        hidden: channels of the state.
+        itemsize: bytes per element.
+        device: "cpu" for oneDNN, "cuda" for cuDNN.
+        steps: length of the sequences.
+        rows: number of sequences.
+    """
+    per_row, per_step, minimum = _workspace_rates(width, hidden, itemsize, device)
+    return max(minimum, int(rows * (per_row + per_step * steps)) + minimum // 2)
+
+
+@cache
+def _workspace_rates(width: int, hidden: int, itemsize: int, device: str) -> tuple[float, float, int]:
+    """Bytes per row, bytes per row and time step, minimum bytes; probed, since the layout depends on the machine."""
+    shapes = ((1, _PROBE_ROWS), (2, _PROBE_ROWS), (1, 1))
+    one, two, minimum = (_probe(width, hidden, itemsize, device, *shape) for shape in shapes)
+    per_step = (two - one) / _PROBE_ROWS
+    return (one - minimum // 2) / _PROBE_ROWS - per_step, per_step, minimum
+
+
+def _probe(width: int, hidden: int, itemsize: int, device: str, steps: int, rows: int) -> int:
+    """Bytes of the workspace, the fourth output of the library's operator, for a batch of this shape."""
+    dtype = torch.bfloat16 if itemsize == 2 else torch.float32
+    with torch.random.fork_rng(devices=[]):
+        lstm = nn.LSTM(width, hidden, device=device, dtype=dtype)
+    with _OutputSizes() as outputs:
+        lstm(torch.zeros(steps, rows, width, device=device, dtype=dtype))
+    return outputs.nbytes[3]
+
+
+class _OutputSizes(TorchDispatchMode):
+    """Records the storage sizes of the outputs of the recurrent operator."""
+
+    nbytes: list[int]
+
+    def __torch_dispatch__(self, func, types, args=(), kwargs=None):  # type: ignore[override]
+        outputs = func(*args, **(kwargs or {}))
+        if func in (torch.ops.aten.mkldnn_rnn_layer.default, torch.ops.aten._cudnn_rnn.default):
+            self.nbytes = [t.untyped_storage().nbytes() for t in outputs]
+        return outputs
+
+
+Parameters = Mapping[int, FakeTensor]
+
+
+@dataclass(frozen=True)
+class EdgeCosts:
+    """What the torch forms allocate per edge, in elements; a chunk of edges is sized by one of these numbers.
+
+    Args:
+        elements: allocated per edge by a sum, in either direction, or by the gradient of the parameters.
+        sum_row: elements that size the chunks of a sum.
+        gradient_row: elements that size the chunks of the gradient.
+        transposed_copy: elements of the parameters that the compiled gradient of x copies, transposed.
+    """
+
+    elements: int
+    sum_row: int
+    gradient_row: int
+    transposed_copy: int = 0
+
+
+def _basis_costs(bases: int, width: int) -> EdgeCosts:
+    wide = bases * width
+    return EdgeCosts(wide + width + bases, wide, wide + width)
+
+
+def _block_costs(layer: RGCNLayer) -> EdgeCosts:
+    matrices = layer.in_dim * layer.out_dim // layer.num_bases
+    elements = matrices + layer.in_dim + layer.out_dim
+    return EdgeCosts(elements, matrices, matrices, transposed_copy=layer.num_relations * matrices)
+
+
+def simulate_rgcn(
+    autograd: FakeAutograd, layer: RGCNLayer, parameters: Parameters, block: FakeBlock, h: FakeTensor
+) -> FakeTensor:
+    """`workbench.nn.rgcn.RGCNLayer`."""
+    factors = _edge_factors(autograd, layer, block)
+    sum_relations = _sum_bases if layer.regularizer == "basis" else _sum_blocks
+    out, h_dst = sum_relations(autograd, layer, parameters, block, h, factors)
+    if layer.loop_weight is not None:
+        loop = linear(autograd, h_dst, layer.out_dim, parameters.get(id(layer.loop_weight)))
+        out = add(autograd, out, loop)
+        del loop
+    return add_bias(autograd, out, layer.h_bias, parameters)
+
+
+def _sum_bases(
+    autograd: FakeAutograd,
+    layer: RGCNLayer,
+    parameters: Parameters,
+    block: FakeBlock,
+    h: FakeTensor,
+    factors: FakeTensor | None,
+) -> tuple[FakeTensor, FakeTensor]:
+    bases, sizes = layer.num_bases, block.sizes
+    weights, coefficients = (_leaf(parameters, layer.linear_r[name]) for name in ("W", "coeff"))
+    if layer.out_dim >= layer.in_dim:
+        costs = _basis_costs(bases, layer.in_dim)
+        sums, h_dst = _typed_sum(autograd, block, h, coefficients, factors, bases * layer.in_dim, costs)
+        return linear(autograd, sums, layer.out_dim, weights if weights.requires_grad else None), h_dst
+    directions = _transposed_bases(autograd, layer, weights)
+    projected, h_dst = linear_with_self(autograd, h, sizes.num_dst, bases * layer.out_dim, directions)
+    costs = _basis_costs(bases, layer.out_dim)
+    return _typed_sum(autograd, block, projected, coefficients, factors, layer.out_dim, costs)[0], h_dst
+
+
+def _transposed_bases(autograd: FakeAutograd, layer: RGCNLayer, weights: FakeTensor) -> FakeTensor:
+    """A copy of the bases, [bases · out_dim, in_dim]; the parameter's gradient is a copy too: it has other strides."""
+    out, shape = autograd.empty(layer.num_bases * layer.out_dim, layer.in_dim, weights.itemsize), weights.rows
+    autograd.record([out], [weights], lambda grad: [grad.view(shape, weights.cols, is_view=True)])
+    return out
+
+
+def _sum_blocks(
+    autograd: FakeAutograd,
+    layer: RGCNLayer,
+    parameters: Parameters,
+    block: FakeBlock,
+    h: FakeTensor,
+    factors: FakeTensor | None,
+) -> tuple[FakeTensor, FakeTensor]:
+    matrices = _leaf(parameters, layer.linear_r["W"])
+    return _typed_sum(autograd, block, h, matrices, factors, layer.out_dim, _block_costs(layer))
+
+
+def _leaf(parameters: Parameters, parameter: nn.Parameter) -> FakeTensor:
+    """A parameter, which requires no gradient if it is frozen."""
+    rows = len(parameter)
+    return parameters.get(id(parameter)) or FakeTensor(None, rows, parameter.numel() // rows, parameter.element_size())
+
+
+def _edge_factors(autograd: FakeAutograd, layer: RGCNLayer, block: FakeBlock) -> FakeTensor | None:
+    """Normalization times edge weight; weights that the block has already are no allocation."""
+    sizes = block.sizes
+    if layer.norm == "none":
+        return None if sizes.weight_bytes is None else FakeTensor(None, sizes.num_edges, 1, sizes.weight_bytes)
+    inverse = _inverse_degrees(autograd, layer, block)
+    return inverse if sizes.weight_bytes is None else autograd.empty(sizes.num_edges, 1, max(4, sizes.weight_bytes))
+
+
+def _inverse_degrees(autograd: FakeAutograd, layer: RGCNLayer, block: FakeBlock) -> FakeTensor:
+    num_edges = block.sizes.num_edges
+    if layer.norm == "right":
+        degrees = block.degrees()
+        block.derive_destinations()
+        out = autograd.empty(num_edges, 1, degrees.itemsize)
+        del degrees
+        return out
+    if autograd.on_cuda:
+        block.derive_destinations()
+        copies = [autograd.empty(num_edges, 1, 8) for _ in range(_UNIQUE_COPIES)]
+        del copies
+    return autograd.empty(num_edges, 1, 4)
+
+
+_UNIQUE_COPIES = 6  # of the edges' groups while torch.unique sorts and numbers them
+
+
+def _typed_sum(
+    autograd: FakeAutograd,
+    block: FakeBlock,
+    x: FakeTensor,
+    parameters: FakeTensor,
+    factors: FakeTensor | None,
+    out_cols: int,
+    costs: EdgeCosts,
+) -> tuple[FakeTensor, FakeTensor]:
+    """`workbench.kernels.typed_sum.typed_sum_with_self`; edge weights that need a gradient are not supported."""
+    original, itemsize = x.itemsize, compute_itemsize(x.itemsize)
+    x, parameters = cast(autograd, x, itemsize), cast(autograd, parameters, itemsize)
+    out, h_self = _rgcn_sum_with_self(autograd, block, x, parameters, factors, out_cols, costs)
+    return cast(autograd, out, original), cast(autograd, h_self, original)
+
+
+def _rgcn_sum_with_self(
+    autograd: FakeAutograd,
+    block: FakeBlock,
+    x: FakeTensor,
+    parameters: FakeTensor,
+    factors: FakeTensor | None,
+    out_cols: int,
+    costs: EdgeCosts,
+) -> tuple[FakeTensor, FakeTensor]:
+    sizes, cols, itemsize = block.sizes, x.cols, x.itemsize
+    needs_x, shape = x.requires_grad, (parameters.rows, parameters.cols) if parameters.requires_grad else None
+    out = _sum_edges(autograd, block, sizes.num_dst, out_cols, itemsize, costs)
+    h_self = x.view(sizes.num_dst, is_view=True).detach()
+    if needs_x:
+        block.expect_transposed()
+
+    def backward(grad: FakeTensor | None, self_grad: FakeTensor | None = None) -> Sequence[FakeTensor | None]:
+        for_x = for_parameters = None
+        if needs_x:
+            if not autograd.on_cuda:
+                block.derive_transposed()
+            copy = None if autograd.on_cuda else autograd.empty(costs.transposed_copy, 1, itemsize)
+            for_x = _sum_edges(autograd, block, sizes.num_src, cols, itemsize, costs)
+            del copy
+        if shape is not None:
+            for_parameters = autograd.empty(*shape, itemsize)
+            _edge_temporaries(autograd, sizes.num_edges, costs.elements, costs.gradient_row, itemsize)
+        return for_x, for_parameters
+
+    outputs = [out, h_self] if needs_x else [out]
+    autograd.record(outputs, [x, parameters], backward, saves=[x, parameters, factors])
+    return out, h_self
+
+
+def _sum_edges(
+    autograd: FakeAutograd, block: FakeBlock, rows: int, cols: int, itemsize: int, costs: EdgeCosts
+) -> FakeTensor:
+    out = autograd.empty(rows, cols, itemsize)
+    if autograd.on_cuda:
+        block.derive_destinations()
+    _edge_temporaries(autograd, block.sizes.num_edges, costs.elements, costs.sum_row, itemsize)
+    return out
+
+
+def _edge_temporaries(autograd: FakeAutograd, num_edges: int, elements: int, row: int, itemsize: int) -> None:
+    """Allocate and free what the torch forms need for one chunk of edges; the compiled forms need nothing."""
+    if autograd.on_cuda:
+        autograd.allocate_temporary(message_chunk(num_edges, row * itemsize) * elements * itemsize)
+
+
+LABEL_BYTES = 8
+
+SimulateLoss = Callable[[FakeAutograd, FakeTensor], FakeTensor]
+
+
+def simulate_cross_entropy(autograd: FakeAutograd, out: FakeTensor) -> FakeTensor:
+    """Cross-entropy over labelled seeds: saves labels and log-probabilities, but not the loss per seed.
+
+    The labels of the whole batch are on the host (`kept_label_bytes`); on a GPU, those of the micro-batch are copied.
+    """
+    autograd.term = "loss"
+    labels = autograd.empty(out.rows if autograd.on_cuda else 0, 1, LABEL_BYTES, "labels")
+    labelled = autograd.allocator.allocate(out.rows, "labels")
+    autograd.allocator.allocate_temporary(2 * labelled.nbytes, "labels")
+    log_probabilities = autograd.empty_like(out)
+    losses, loss = autograd.empty(out.rows, 1, out.itemsize), autograd.empty(1, 1, 4)
+    del labelled, losses
+
+    rows, cols, itemsize = out.rows, out.cols, out.itemsize
+
+    def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:
+        picked = autograd.empty(rows, cols, itemsize)
+        return [autograd.empty_like(picked)]
+
+    autograd.record([loss], [out], backward, saves=[labels, log_probabilities])
+    return loss
+
+
+def simulate_binary_cross_entropy(autograd: FakeAutograd, out: FakeTensor) -> FakeTensor:
+    """Binary cross-entropy: saves the output, and labels of the output's shape and dtype."""
+    autograd.term = "loss"
+    labels = autograd.empty_like(out, "labels")
+    losses, loss = autograd.empty_like(out), autograd.empty(1, 1, 4)
+    del losses
+    rows, cols, itemsize = out.rows, out.cols, out.itemsize
+
+    def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:
+        for_out = autograd.empty(rows, cols, itemsize)
+        autograd.allocate_temporary(for_out.nbytes)
+        return [for_out]
+
+    autograd.record([loss], [out], backward, saves=[labels, out])
+    return loss
+
+
+def kept_label_bytes(simulate: SimulateLoss, num_seeds: int, *, on_cuda: bool) -> int:
+    """Bytes on the device of the labels that are read before a step's first micro-batch and kept until its last.
+
+    Args:
+        simulate: the simulation of the loss. Only integer classes are kept (`workbench.BatchLoss`).
+        num_seeds: seeds of the whole batch.
+        on_cuda: the step runs on a GPU, and the labels are on the host.
+    """
+    return LABEL_BYTES * num_seeds if simulate is simulate_cross_entropy and not on_cuda else 0
+
+
+_LOSSES: Mapping[Any, SimulateLoss] = MappingProxyType(
+    {
+        functional.cross_entropy: simulate_cross_entropy,
+        nn.CrossEntropyLoss: simulate_cross_entropy,
+        functional.binary_cross_entropy_with_logits: simulate_binary_cross_entropy,
+        nn.BCEWithLogitsLoss: simulate_binary_cross_entropy,
+    }
+)
+
+_UNSUPPORTED = ("label_smoothing", "pos_weight")
+
+_UNSUPPORTED_BY_BINARY = ("weight", *_UNSUPPORTED)
+"""Options for which torch allocates tensors that are not simulated."""
+
+
+def loss_simulation(loss_fn: Callable[..., Any]) -> SimulateLoss:
+    """Look up the simulation of a loss function.
+
+    Args:
+        loss_fn: torch's `cross_entropy` (integer labels) or `binary_cross_entropy_with_logits` (labels in the model's
+            dtype), or their modules; `ignore_index` and the class weights of `cross_entropy` may be set.
+
+    Raises:
+        TypeError: It is no function, or a class instead of an instance.
+        ValueError: The loss function, or one of its options, is not supported.
+    """
+    check_loss(loss_fn)
+    inner = loss_fn.func if isinstance(loss_fn, partial) else loss_fn
+    simulate = _LOSSES.get(type(inner) if isinstance(inner, nn.Module) else inner)
+    if simulate is None:
+        raise ValueError(
+            f"loss_fn {getattr(inner, '__name__', inner)!r} is not supported by the memory estimate; estimate with "
+            "cross_entropy or binary_cross_entropy_with_logits, whichever has labels of the same shape"
+        )
+    options = loss_fn.keywords if isinstance(loss_fn, partial) else vars(inner)
+    options = {**options, **getattr(inner, "_buffers", {})}
+    unsupported = _UNSUPPORTED if simulate is simulate_cross_entropy else _UNSUPPORTED_BY_BINARY
+    if used := [name for name in unsupported if _is_set(options.get(name))]:
+        raise ValueError(
+            f"loss_fn with {used[0]} is not supported by the memory estimate; estimate without it and reserve memory "
+            "for its tensors"
+        )
+    return simulate
+
+
+def _is_set(option: Any) -> bool:
+    return option is not None and not (isinstance(option, float) and option == 0)
