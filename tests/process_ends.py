@@ -57,7 +57,7 @@ def batches(folder: Path) -> Opened:
 
 def edge_batches(folder: Path) -> Opened:
     edges = torch.randint(NUM_NODES, (2, 200))
-    options = {"sampler": wb.NeighborSampler([3]), "batch_size": 20, "negatives": wb.Negatives(5)}
+    options = {"sampler": wb.NeighborSampler([3]), "batch_size": 20, "negatives": wb.links.Negatives(5)}
     yield from wb.edge_batches(graph(), edges, **options)
 
 
@@ -139,9 +139,9 @@ def mapped_rows(folder: Path) -> Opened:
 
 
 def buffer_of(folder: Path, rows: Any) -> Opened:
-    store = wb.PartitionStore.build(folder / "store", graph(), rows=rows, num_partitions=NUM_PARTITIONS)
-    buffer = wb.PartitionBuffer(store, capacity=3)
-    for state in buffer.epoch(wb.node_order(NUM_PARTITIONS, 3, NUM_PARTITIONS)):
+    store = wb.outofcore.PartitionStore.build(folder / "store", graph(), rows=rows, num_partitions=NUM_PARTITIONS)
+    buffer = wb.outofcore.PartitionBuffer(store, capacity=3)
+    for state in buffer.epoch(wb.outofcore.node_order(NUM_PARTITIONS, 3, NUM_PARTITIONS)):
         if store.learnt:
             ids = state.partitions[0] * store.partition_rows + torch.arange(5)
             state.rows.write(ids, torch.full((5, 8), 7.0))
@@ -154,13 +154,13 @@ def buffer(folder: Path) -> Opened:
 
 
 def learnt_buffer(folder: Path) -> Opened:
-    yield from buffer_of(folder, wb.LearntInit(8))
+    yield from buffer_of(folder, wb.outofcore.LearntInit(8))
 
 
 def macrobatch(folder: Path) -> Opened:
     x = wb.MappedRows(rows_folder(folder))
     options = {"sampler": wb.NeighborSampler([3, 3]), "store": x, "batch_size": 20, "size": 4}
-    yield from wb.prefetch(wb.macrobatches(graph(), torch.arange(NUM_NODES), **options))
+    yield from wb.prefetch(wb.macrobatch.batches(graph(), torch.arange(NUM_NODES), **options))
 
 
 def window(folder: Path) -> Opened:
@@ -172,14 +172,14 @@ def window(folder: Path) -> Opened:
 
 
 def idle_ranks(folder: Path) -> Opened:
-    pool = wb.RankPool(2)
+    pool = wb.distributed.RankPool(2)
     pool.run("tests.distributed.descendants:with_children", {})
     yield pool
 
 
 def busy_ranks(folder: Path) -> Opened:
     """Ranks that never return, with children, called in a thread."""
-    pool = wb.RankPool(1)
+    pool = wb.distributed.RankPool(1)
     call = "tests.distributed.descendants:hang", {"folder": str(folder)}
     threading.Thread(target=lambda: quietly(pool.run, *call), daemon=True).start()
     wait_for(lambda: (folder / "hangs").exists())

@@ -16,6 +16,7 @@ from torch.nn.functional import cross_entropy
 import workbench as wb
 import workbench.plots
 import workbench.widgets
+from tests.public_names import NAMES as PUBLIC
 from tests.strategies import random_graph, random_minibatch
 from tests.training.cooperative import cooperative_batches
 from workbench.memory.betty import betty_terms
@@ -39,17 +40,23 @@ REFUSING: dict[str, Callable[[], object]] = {
     "MiniBatch.split": lambda: HALO.split(PARTS),
     "MiniBatch.to_dgl": lambda: HALO.to_dgl(),
     "MiniBatch.to_pyg": lambda: HALO.to_pyg(),
-    "Partitioner.prepare": lambda: wb.Partitioner().prepare(HALO),
+    "Partitioner.prepare": lambda: wb.partition.Partitioner().prepare(HALO),
     "accumulate": accumulated,  # without forward=; with it, tests/training/test_exchanges.py
     "link_step": lambda: wb.link_step(
-        MODEL, wb.DotProduct(3), wb.EdgeBatch(HALO.seeds, PARTS, PARTS), HALO, X, wb.softmax_pair_loss, OPTIMIZER
+        MODEL,
+        wb.nn.DotProduct(3),
+        wb.links.EdgeBatch(HALO.seeds, PARTS, PARTS),
+        HALO,
+        X,
+        wb.nn.softmax_pair_loss,
+        OPTIMIZER,
     ),
     "check_exact": lambda: wb.check_exact(MODEL, HALO),
-    "byte_costs": lambda: wb.byte_costs(SETUP, HALO),
+    "byte_costs": lambda: wb.memory.byte_costs(SETUP, HALO),
     "betty_terms": lambda: betty_terms(MODEL, HALO),
-    "count_macrobatches": lambda: wb.count_macrobatches([HALO]),
-    "InputHop.of": lambda: wb.InputHop.of(HALO),
-    "plan_macrobatch": lambda: wb.plan_macrobatch([HALO], row_bytes=4, capacity_bytes=9),
+    "count_macrobatches": lambda: wb.macrobatch.count_macrobatches([HALO]),
+    "InputHop.of": lambda: wb.macrobatch.InputHop.of(HALO),
+    "plan_macrobatch": lambda: wb.macrobatch.plan_macrobatch([HALO], row_bytes=4, capacity_bytes=9),
     "draw_cooperation": lambda: import_module("workbench.plots.cooperation").draw_cooperation(
         HALO, PARTS, read={}, again={}, link_bytes=torch.zeros(2, 2), title=""
     ),
@@ -58,21 +65,21 @@ REFUSING: dict[str, Callable[[], object]] = {
     ),
     "draw_micro_batches": lambda: import_module("workbench.plots.batch_drawing").draw_micro_batches(HALO, [HALO]),
     "estimate_memory": lambda: wb.estimate_memory(MODEL, HALO),
-    "estimator_for": lambda: wb.estimator_for(SETUP, HALO),
+    "estimator_for": lambda: wb.memory.estimator_for(SETUP, HALO),
     "micro_batches": lambda: wb.micro_batches(HALO, 1),
     "partition_batch": lambda: wb.partition_batch(HALO, 1),
     "plan_micro_batches": lambda: wb.plan_micro_batches(MODEL, HALO, capacity_bytes=2**40),
     "plan_sampler": lambda: wb.plan_sampler(MODEL, [HALO], capacity_bytes=2**40),
     "SamplerPlan.micro_batches": lambda: wb.plan_sampler(MODEL, [WHOLE], capacity_bytes=2**40).micro_batches(HALO),
-    "plan_with": lambda: wb.plan_with(wb.estimator_for(SETUP, WHOLE), HALO, capacity_bytes=2**40),
+    "plan_with": lambda: wb.memory.plan_with(wb.memory.estimator_for(SETUP, WHOLE), HALO, capacity_bytes=2**40),
     "profile_epoch": lambda: wb.profile_epoch(MODEL, [[HALO]], *DATA),
-    "reach_counts": lambda: wb.reach_counts(HALO),
-    "remote_rows": lambda: wb.remote_rows([HALO], torch.zeros(40, dtype=torch.int64), 0),
+    "reach_counts": lambda: wb.cooperative.reach_counts(HALO),
+    "remote_rows": lambda: wb.macrobatch.remote_rows([HALO], torch.zeros(40, dtype=torch.int64), 0),
     "redundancy": lambda: wb.redundancy([HALO], HALO),
-    "refine_parts": lambda: wb.refine_parts(HALO, PARTS),
+    "refine_parts": lambda: wb.partition.refine_parts(HALO, PARTS),
     "sampled_logits": lambda: wb.sampled_logits(MODEL, [(0, HALO)], X),
-    "symmetric_norm": lambda: wb.symmetric_norm(HALO),
-    "take_step": lambda: wb.take_step(SETUP, HALO, X, Y),
+    "symmetric_norm": lambda: wb.nn.symmetric_norm(HALO),
+    "train_step_with": lambda: wb.training.train_step_with(SETUP, HALO, X, Y),
     "train_epochs": lambda: list(wb.train_epochs(MODEL, lambda epoch: [[HALO]], *DATA, epochs=1)),
     "train_step": lambda: wb.train_step(MODEL, HALO, *DATA),
 }
@@ -87,7 +94,7 @@ HANDLING = {
     "MiniBatch.to": "moves exchanges too",
     "MiniBatch.validate": "checks exchanges too",
     "Plan": "stores its arguments",
-    "cooperative_step": "fills the halo: tests/distributed/test_on_ranks.py",
+    "cooperative.train_step": "fills the halo: tests/distributed/test_on_ranks.py",
     "exchangers": "are what fills the halo",
     "level_nodes": "a part of both drawings, which refuse",
     "node_markers": "a part of both drawings, which refuse",
@@ -108,7 +115,10 @@ NAMES = {"mb", "micro", "batch", "batches"}
 def public() -> Iterator[tuple[str, Any]]:
     """Public functions and, of public classes, constructors and public methods, by name."""
     modules = [import_module(f"workbench.plots.{module.name}") for module in iter_modules(workbench.plots.__path__)]
-    found = {name: getattr(wb, name) for name in wb.__all__}
+    found: dict[str, Any] = {}
+    for name, (home, _) in PUBLIC.items():
+        short = name.rpartition(".")[2]
+        found[name if short in found else short] = getattr(home, short)
     found |= {name: getattr(workbench.widgets, name) for name in workbench.widgets.__all__}
     found |= {n: v for m in modules for n, v in vars(m).items() if getattr(v, "__module__", None) == m.__name__}
     for name, value in {**found, "betty_terms": betty_terms}.items():

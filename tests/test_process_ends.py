@@ -68,7 +68,7 @@ def faults_of(what: str, how: str, found: dict[str, Any], folder: Path) -> list[
 def lost_of(what: str, folder: Path) -> str:
     """What was not kept, as a message would call it; "" if nothing is lost."""
     if what == "learnt buffer":
-        store = wb.PartitionStore.open(folder / "store")
+        store = wb.outofcore.PartitionStore.open(folder / "store")
         ids = json.loads((folder / "written").read_text())
         assert store.damaged() == []
         return "" if bool((store.read()[ids] == 7).all()) else "store"

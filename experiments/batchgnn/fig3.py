@@ -52,8 +52,8 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 def modelled(ranks: Sequence[ReadCounts], size: int, config: Config, nbytes: int) -> dict[str, float]:
     """Equation 3 per rank: bytes of topology, relays and features, and their seconds on the paper's network."""
     options: dict[str, Any] = {"size": size, "row_bytes": nbytes, "relay_bytes": relay_bytes(config)}
-    costs = [wb.macrobatch_bytes(counts, **options) for counts in ranks]
-    parts = {name: sum(getattr(cost, name) for cost in costs) / len(ranks) for name in wb.FetchBytes._fields}
+    costs = [wb.macrobatch.macrobatch_bytes(counts, **options) for counts in ranks]
+    parts = {name: sum(getattr(cost, name) for cost in costs) / len(ranks) for name in wb.macrobatch.FetchBytes._fields}
     columns = {f"{name}_bytes": value for name, value in parts.items()}
     return {**columns, "modelled_seconds": sum(parts.values()) / NETWORK_BYTES_PER_SECOND}
 

@@ -79,7 +79,11 @@ class Config(DataPointConfig):
 def run(config: Config) -> Iterator[dict[str, Any]]:
     data = config.dataset.load()
     model = config.build(data)
-    cached = wb.AggregatedRows(data.x, wb.aggregate_rows(data.graph, data.x, model=model)) if config.cached else None
+    cached = (
+        wb.training.AggregatedRows(data.x, wb.macrobatch.aggregate_rows(data.graph, data.x, model=model))
+        if config.cached
+        else None
+    )
     gin = config.model == "gin"  # tested as it was trained
     train = Reader(config, data, cached, config.fanouts)
     test = Reader(config, data, cached if gin else None, config.fanouts if gin else config.test_fanouts)
@@ -108,7 +112,7 @@ class Reader:
 
     def __init__(self, config: Config, data: Any, cached: Any, fanouts: tuple[int, ...]) -> None:
         sampler: Any = wb.NeighborSampler(fanouts, replace=True, seed=config.seed)
-        self._sampler = sampler if cached is None else wb.WithoutInputLayer(sampler)
+        self._sampler = sampler if cached is None else wb.macrobatch.WithoutInputLayer(sampler)
         self._data, self._graph = data, data.graph.to(config.device)
         self._rows = wb.MemoryRows(data.x) if cached is None else cached
 

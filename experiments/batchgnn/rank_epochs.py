@@ -61,10 +61,10 @@ class RankConfig(EpochConfig):
 
 def on_rank(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The work of one rank; rank 0 yields the rows of the point, one per way to fetch."""
-    config, rank = RankConfig(**values), wb.get_rank()
+    config, rank = RankConfig(**values), wb.distributed.get_rank()
     data = config.dataset.load()
     owner = owners(data.graph, config, 0)
-    wb.check_ranks_agree({"data": data.fingerprint, "owner": owner})
+    wb.distributed.check_ranks_agree({"data": data.fingerprint, "owner": owner})
     orders = rank_orders(data.train_idx, owner, config, 0)[rank]
     sides = {name: Side(name, config, data, owner, orders) for name in (ONE_BY_ONE, MACROBATCH, CACHE)}
     for side in sides.values():
@@ -91,24 +91,24 @@ class Side:
     """
 
     def __init__(self, name: str, config: RankConfig, data: Any, owner: Any, orders: list[Any]) -> None:
-        rank, size = wb.get_rank(), wb.get_world_size()
+        rank, size = wb.distributed.get_rank(), wb.distributed.get_world_size()
         self.name, self.config, self.orders, self.y = name, config, orders, data.y
         self.relayed, self.fetched = wb.Traffic(), wb.Traffic()
         self.size = 1 if name == ONE_BY_ONE else len(orders)
-        self.owned = wb.OwnedGraph.of(data.graph, owner, rank, size)
+        self.owned = wb.sampling.OwnedGraph.of(data.graph, owner, rank, size)
         self.model = config.build(data)
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=0.003)
         sampler: Any = wb.NeighborSampler(config.fanouts, replace=config.replace, seed=config.seed)
-        self.rows: Any = wb.OwnedRows.of(data.x, owner, traffic=self.fetched)
+        self.rows: Any = wb.distributed.OwnedRows.of(data.x, owner, traffic=self.fetched)
         self.cache_seconds = None
         if name == CACHE:
             gather_numbers(0)  # starts the ranks together
             start = time.perf_counter()
-            aggregated = wb.aggregate_rows(self.owned, self.rows, model=self.model, traffic=self.fetched)
+            aggregated = wb.macrobatch.aggregate_rows(self.owned, self.rows, model=self.model, traffic=self.fetched)
             self.cache_seconds = max(gather_numbers(time.perf_counter() - start))
-            self.rows = wb.AggregatedRows(self.rows, aggregated)
-            sampler = wb.WithoutInputLayer(sampler)
-        self.sampler = wb.MacrobatchSampler(sampler, self.owned, traffic=self.relayed)
+            self.rows = wb.training.AggregatedRows(self.rows, aggregated)
+            sampler = wb.macrobatch.WithoutInputLayer(sampler)
+        self.sampler = wb.macrobatch.MacrobatchSampler(sampler, self.owned, traffic=self.relayed)
         self.epochs: list[dict[str, float]] = []
         self.counts: dict[str, int] = {}
 
@@ -128,7 +128,7 @@ class Side:
         return [end - before for before, end in zip([0.0, *ends], ends, strict=False)]
 
     def _step(self, mb: wb.MiniBatch, rows: Any, watch: wb.Stopwatch) -> None:
-        wb.cooperative_step(self.model, mb, rows, self.y, cross_entropy, self.optimizer, phase=watch.phase)
+        wb.cooperative.train_step(self.model, mb, rows, self.y, cross_entropy, self.optimizer, phase=watch.phase)
 
     def timed_epoch(self, number: int) -> None:
         """Train an epoch and keep its seconds by part, means over the ranks, and its traffic, summed over them."""
@@ -185,17 +185,17 @@ class Side:
         return found
 
 
-def last_counts(config: RankConfig, data: Any, owner: Any, orders: list[Any]) -> wb.MacrobatchCounts:
+def last_counts(config: RankConfig, data: Any, owner: Any, orders: list[Any]) -> wb.macrobatch.MacrobatchCounts:
     """What the last epoch's mini-batches ask of other ranks, counted on the whole graph without any exchange."""
     sampler = wb.NeighborSampler(config.fanouts, replace=config.replace, seed=config.seed)
     steps = range(config.epochs * len(orders), (config.epochs + 1) * len(orders))
     batches = (sampler.sample(data.graph, seeds, step=step) for step, seeds in zip(steps, orders, strict=True))
-    return wb.count_macrobatches(batches, owner=owner, rank=wb.get_rank())
+    return wb.macrobatch.count_macrobatches(batches, owner=owner, rank=wb.distributed.get_rank())
 
 
-def modelled(side: Side, counts: wb.MacrobatchCounts, data: Any) -> dict[str, float]:
+def modelled(side: Side, counts: wb.macrobatch.MacrobatchCounts, data: Any) -> dict[str, float]:
     """Bytes of equations 2 to 5, of all ranks together, relays apart."""
-    cost = wb.macrobatch_bytes(reads(counts, side.name), size=side.size, row_bytes=row_bytes(data))
+    cost = wb.macrobatch.macrobatch_bytes(reads(counts, side.name), size=side.size, row_bytes=row_bytes(data))
     parts = {"topology": cost.topology, "features": cost.features}
     return {f"modelled_{name}_bytes": sum(gather_numbers(value)) for name, value in parts.items()}
 

@@ -81,7 +81,7 @@ def batches_of_ranks(config: EpochConfig, data: Any, owner: Tensor, number: int)
         yield (sampler.sample(graph, seeds.to(graph.device), step=step) for step, seeds in steps)
 
 
-def counts_of_ranks(config: EpochConfig, data: Any, number: int = 0) -> list[wb.MacrobatchCounts]:
+def counts_of_ranks(config: EpochConfig, data: Any, number: int = 0) -> list[wb.macrobatch.MacrobatchCounts]:
     """What the mini-batches of an epoch ask of other ranks, by rank.
 
     Args:
@@ -91,15 +91,15 @@ def counts_of_ranks(config: EpochConfig, data: Any, number: int = 0) -> list[wb.
     """
     owner = owners(data.graph, config, number)
     ranks = batches_of_ranks(config, data, owner, number)
-    return [wb.count_macrobatches(batches, owner=owner, rank=rank) for rank, batches in enumerate(ranks)]
+    return [wb.macrobatch.count_macrobatches(batches, owner=owner, rank=rank) for rank, batches in enumerate(ranks)]
 
 
-def reads(counts: wb.MacrobatchCounts, fetching: str) -> ReadCounts:
+def reads(counts: wb.macrobatch.MacrobatchCounts, fetching: str) -> ReadCounts:
     """What a rank reads with sampled or with cached aggregates."""
     return counts.aggregated if fetching == CACHE else counts.sampled
 
 
-def fetched_rows(ranks: Sequence[wb.MacrobatchCounts], fetching: str) -> int:
+def fetched_rows(ranks: Sequence[wb.macrobatch.MacrobatchCounts], fetching: str) -> int:
     """Rows that all ranks fetch from others in an epoch, which is one macrobatch unless they fetch one by one."""
     found = [reads(counts, fetching) for counts in ranks]
     return sum(one.stores * int(one.fetched.counts(epoch_size(one, fetching)).sum()) for one in found)

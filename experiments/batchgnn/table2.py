@@ -48,12 +48,14 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     counts, sizes = [], []
     for rank, batches in enumerate(batches_of_ranks(config, data, owner, 0)):
         kept = list(batches)
-        counts.append(wb.count_macrobatches(kept, owner=owner, rank=rank))
-        sizes += [[wb.LayerSize(block.num_src, block.num_dst, block.num_edges) for block in mb.blocks] for mb in kept]
+        counts.append(wb.macrobatch.count_macrobatches(kept, owner=owner, rank=rank))
+        sizes += [
+            [wb.nn.LayerSize(block.num_src, block.num_dst, block.num_edges) for block in mb.blocks] for mb in kept
+        ]
     for fetching in (ONE_BY_ONE, MACROBATCH, CACHE):
         ranks = [reads(one, fetching) for one in counts]
         size = epoch_size(ranks[0], fetching)
-        costs = [wb.macrobatch_bytes(one, size=size, row_bytes=row_bytes(data)) for one in ranks]
+        costs = [wb.macrobatch.macrobatch_bytes(one, size=size, row_bytes=row_bytes(data)) for one in ranks]
         work = [_work(layers, config, data, cached=fetching == CACHE) for layers in sizes]
         parts = {
             "topology": sum(cost.topology for cost in costs) / MACHINE.alpha,
@@ -71,13 +73,13 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
         }
 
 
-def _work(layers: list[wb.LayerSize], config: Config, data: Any, *, cached: bool) -> wb.ModelWork:
+def _work(layers: list[wb.nn.LayerSize], config: Config, data: Any, *, cached: bool) -> wb.nn.ModelWork:
     """Work of GraphSAGE: that of GCN, with a second product per layer, for the destination's own row."""
     first = layers[0]
     if cached:  # one aggregate per destination takes the place of its sources
-        layers = [wb.LayerSize(first.num_dst, first.num_dst, first.num_dst), *layers[1:]]
+        layers = [wb.nn.LayerSize(first.num_dst, first.num_dst, first.num_dst), *layers[1:]]
     dims = [data.num_features, *[config.hidden_dim] * (len(layers) - 1), data.num_classes]
-    work = wb.model_work("gcn", layers, dims)
+    work = wb.nn.model_work("gcn", layers, dims)
     return work._replace(flops=2 * work.flops)
 
 

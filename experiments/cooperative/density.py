@@ -47,7 +47,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
                 "share": share,
                 "permutation": number,
                 "batch_size": len(nodes),
-                "num_edges": (edges := wb.induced_edges(graph, nodes)),
+                "num_edges": (edges := wb.sampling.induced_edges(graph, nodes)),
                 "density": edges / len(nodes),
                 "expected_edges": expected_edges(graph, share, config),
             }

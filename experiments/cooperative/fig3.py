@@ -64,7 +64,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     seeds_of = None if config.task == "node" else partial(endpoints, graph)
     alone = single_inputs(config, graph, items, sampler, seeds_of)
     expected = expected_inputs(config, graph, items, sampler, sizes)
-    for work in wb.measure_work(
+    for work in wb.cooperative.measure_work(
         graph,
         items,
         sampler=sampler,
@@ -100,7 +100,7 @@ def expected_inputs(
     """The expected number of inputs by permutation and batch size; empty if it is not asked for, or not known."""
     if not config.theorem or config.task == "edge" or not sampler.rows_are_independent:
         return {}
-    curve = partial(wb.work_curve, graph, items, sampler=sampler, batch_sizes=sizes)
+    curve = partial(wb.cooperative.work_curve, graph, items, sampler=sampler, batch_sizes=sizes)
     numbers = range(config.permutations)
     return {(n, size): value for n in numbers for size, value in zip(sizes, curve(step=n).tolist(), strict=True)}
 
@@ -118,7 +118,7 @@ def undirected_pairs(graph: wb.Graph) -> Tensor:
 
 def endpoints(graph: wb.Graph, pairs: Tensor, step: int) -> Tensor:
     """The nodes of some pairs and of their negative pairs."""
-    return wb.Negatives(1, avoid_edges=True).draw(graph, *pairs.T, step=step).seeds
+    return wb.links.Negatives(1, avoid_edges=True).draw(graph, *pairs.T, step=step).seeds
 
 
 def shown(table: pd.DataFrame) -> pd.DataFrame:

@@ -64,8 +64,8 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
             )
             trace = wb.AccessTrace.of(mb.node_ids for _, mb in batches.steps((1 + config.groups) * longest))
             for policy in config.policies:
-                rows = wb.rank_by_degree(graph) if policy == "static" else None
-                found = wb.simulate_cache(
+                rows = wb.features.rank_by_degree(graph) if policy == "static" else None
+                found = wb.features.simulate_cache(
                     trace, capacity, policy=policy, rows=rows, num_rows=graph.num_nodes, warmup=longest
                 )
                 yield {

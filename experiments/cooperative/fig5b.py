@@ -82,7 +82,7 @@ def _row(
     minibatching: str, kappa: int, number: int, reads: Sequence[Sequence[Tensor]], capacity: int, warmup: int
 ) -> dict[str, Any]:
     """The accesses and misses of all caches, one per rank, in batches after the warm-up."""
-    found = [wb.simulate_cache(wb.AccessTrace.of(ids), capacity, policy="lru", warmup=warmup) for ids in reads]
+    found = [wb.features.simulate_cache(wb.AccessTrace.of(ids), capacity, policy="lru", warmup=warmup) for ids in reads]
     accesses = sum(cache.num_accesses for cache in found)
     misses = sum(cache.miss_rate * cache.num_accesses for cache in found)
     return {

@@ -16,8 +16,8 @@ METHODS: Mapping[Ownership, str] = {"random": "random", "metis": "metis", "conti
 """Methods of `partition_graph`."""
 
 BATCHES: Mapping[Minibatching, Callable[..., list[wb.MiniBatch]]] = {
-    "independent": wb.independent_batches,
-    "cooperative": wb.cooperative_batches,
+    "independent": wb.cooperative.independent_batches,
+    "cooperative": wb.cooperative.batches,
 }
 
 
@@ -34,5 +34,5 @@ def global_batch(train: Tensor, size: int, seed: int, number: int) -> Tensor:
 
 
 def rank_batches(minibatching: Minibatching, *args: Any, **options: Any) -> list[wb.MiniBatch]:
-    """The batches of all ranks, sampled cooperatively or independently; other arguments as of `cooperative_batches`."""
+    """The batches of all ranks, sampled cooperatively or independently; other arguments as of `cooperative.batches`."""
     return BATCHES[minibatching](*args, **options)

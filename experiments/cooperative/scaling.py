@@ -42,8 +42,8 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     batches = PeBatches(config, data, config.num_pes)
     steps, alone, pes = [], [], []
     for step, pes in enumerate(batches.sample(sampler, range(config.steps))):
-        steps.append(PeCounts.of(wb.cooperative_work(pes)))
-        alone += PeCounts.of(wb.cooperative_work([*_independent(batches, sampler, step)]))
+        steps.append(PeCounts.of(wb.cooperative.cooperative_work(pes)))
+        alone += PeCounts.of(wb.cooperative.cooperative_work([*_independent(batches, sampler, step)]))
     counts = {
         "": PeCounts.mean(count for step in steps for count in step).scaled(config.times),
         "slowest_": PeCounts.mean(max(step, key=lambda count: count.edges[-1]) for step in steps).scaled(config.times),

@@ -46,9 +46,9 @@ class System:
 
 
 SYSTEMS: Mapping[SystemName, System] = {
-    "4 A100": System(4, wb.MACHINES["A100"], 19.5e12),
-    "8 A100": System(8, wb.MACHINES["A100"], 19.5e12),
-    "16 V100": System(16, wb.MACHINES["V100"], 15.7e12),
+    "4 A100": System(4, wb.core.MACHINES["A100"], 19.5e12),
+    "8 A100": System(8, wb.core.MACHINES["A100"], 19.5e12),
+    "16 V100": System(16, wb.core.MACHINES["V100"], 15.7e12),
 }
 
 
@@ -63,7 +63,7 @@ def system_of(name: SystemName) -> System:
 
 @cache
 def _measured() -> System:
-    machine = wb.measure_machine(2)
+    machine = wb.distributed.measure_machine(2)
     return System(2, replace(machine, flops=float("inf")), machine.flops)
 
 
@@ -142,7 +142,7 @@ class PeBatches:
             sampler: draws every row by itself.
             steps: numbers of the steps.
         """
-        draw = wb.cooperative_batches if self.config.approach == "cooperative" else wb.independent_batches
+        draw = wb.cooperative.batches if self.config.approach == "cooperative" else wb.cooperative.independent_batches
         options: dict[str, Any] = {"owner": self.owner, "num_ranks": self.num_pes, "sampler": sampler}
         return (draw(self.graph, self.seeds(step), step=step, **options) for step in steps)
 

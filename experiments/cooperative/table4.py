@@ -57,7 +57,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     steps, pes = [], []
     for pes in batches.sample(_sampler(config), range(config.warmup + config.steps)):
         _record(reads, pes)
-        steps.append(PeCounts.of(wb.cooperative_work(pes)))
+        steps.append(PeCounts.of(wb.cooperative.cooperative_work(pes)))
     counts = PeCounts.mean(count for step in steps[config.warmup :] for count in step).scaled(config.times)
     rates = {"copy": 1.0, "cache": miss_rate(reads, config, batches.graph.num_nodes), "kappa": None}
     if config.sampler == "LABOR-0":  # the paper's only dependent sampler in this table
@@ -92,7 +92,8 @@ def miss_rate(reads: Sequence[Sequence[Tensor]], config: Config, num_nodes: int)
     """Misses per access of the LRU caches of all PEs, after the warm-up."""
     capacity = ceil(config.cache_rows / config.times)
     found = [
-        wb.simulate_cache(wb.AccessTrace.of(ids), capacity, num_rows=num_nodes, warmup=config.warmup) for ids in reads
+        wb.features.simulate_cache(wb.AccessTrace.of(ids), capacity, num_rows=num_nodes, warmup=config.warmup)
+        for ids in reads
     ]
     return sum(one.num_misses for one in found) / sum(one.num_accesses for one in found)
 

@@ -4,8 +4,7 @@ from typing import Any
 
 import pandas as pd
 
-from experiments.cooperative.table4 import CASE
-from experiments.cooperative.table4 import shown as rows_of
+from experiments.cooperative.table4 import CASE, shown as rows_of
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 

@@ -60,7 +60,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
                 "ownership": ownership,
                 "minibatching": minibatching,
                 "run": number,
-                **wb.cooperative_work(batches).row(),
+                **wb.cooperative.cooperative_work(batches).row(),
             }
 
 

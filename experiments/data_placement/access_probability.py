@@ -41,7 +41,11 @@ class Config(DataPointConfig):
 def run(config: Config) -> Iterator[dict[str, Any]]:
     data = config.dataset.load()
     of = partial(
-        wb.inclusion_probability, data.graph, data.train_idx, fanouts=config.fanouts, batch_size=config.batch_size
+        wb.placement.inclusion_probability,
+        data.graph,
+        data.train_idx,
+        fanouts=config.fanouts,
+        batch_size=config.batch_size,
     )
     counted = partial(of, method="presampled")
     reference = counted(num_batches=config.reference_batches, seed=config.seed)

@@ -43,7 +43,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     for number in range(config.cases):
         case = random_case(number + 10_000 * config.seed, config.kind)
         given: dict[str, Any] = case.arguments() | {"objective": config.objective}
-        found = {name: wb.place_rows(case.p, **given, method=name) for name in methods}
+        found = {name: wb.placement.place_rows(case.p, **given, method=name) for name in methods}
         optimum = cheapest(found["search"].problem.costs, case.p, case.capacity, config.objective)
         for name, placed in found.items():
             excess[name].append(max(0.0, placed.cost / optimum - 1) if optimum > 1e-9 else float(placed.cost > 1e-9))

@@ -47,7 +47,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     data, topology = config.dataset.load(), TOPOLOGIES[config.topology]
     placement = algorithm_1(config, data, topology)
     sizes = layer_nodes(data.graph, data.train_idx[: config.batch_size], config.fanouts)
-    control = wb.LocalityControl()
+    control = wb.placement.LocalityControl()
     for epoch in range(1, config.epochs + 1):
         given: dict[str, Any] = {"fanouts": config.fanouts, "layer_nodes": sizes, "seed": config.seed + epoch}
         samplers = device_samplers(

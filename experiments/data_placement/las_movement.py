@@ -88,8 +88,8 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 
 
 def _errors(
-    config: Config, data: Any, placement: wb.Placement, name: SamplerName, factor: float, number: int
-) -> tuple[wb.AggregateError, float]:
+    config: Config, data: Any, placement: wb.placement.Placement, name: SamplerName, factor: float, number: int
+) -> tuple[wb.sampling.AggregateError, float]:
     """Errors of the first device's estimates in one layer, and how far their mean is from 0, in standard deviations."""
     graph, seed = data.graph, config.seed + number
     order = permutation(stream(seed, Purpose.SHUFFLE), len(data.train_idx))
@@ -98,10 +98,12 @@ def _errors(
     sampler = device_samplers(name, graph, placement, factor=factor, hops=config.hops, **given)[0]
     told: dict[str, Any] = {"sampler": sampler, "draws": config.draws}
     x = data.x.to(torch.float32)
-    return wb.aggregate_error(graph, nodes, x, **told), wb.bias_sigma(graph, nodes, x, **told, projections=PROJECTIONS)
+    return wb.sampling.aggregate_error(graph, nodes, x, **told), wb.sampling.bias_sigma(
+        graph, nodes, x, **told, projections=PROJECTIONS
+    )
 
 
-def _ratios(error: wb.AggregateError, plain: wb.AggregateError) -> dict[str, float]:
+def _ratios(error: wb.sampling.AggregateError, plain: wb.sampling.AggregateError) -> dict[str, float]:
     """Variance and squared bias over the variance of NS with the same fanout."""
     return {
         "variance_ratio": error.total_variance / plain.total_variance,

@@ -28,7 +28,7 @@ def build_sampler(
 
     Args:
         name: of the sampler.
-        factors: of the nodes (`wb.locality_factors`); samplers that know of no buffer ignore them.
+        factors: of the nodes (`wb.placement.locality_factors`); samplers that know of no buffer ignore them.
         fanouts: neighbours per layer, input layer first.
         layer_nodes: nodes per layer that LADIES draws.
         seed: of the variates.
@@ -43,7 +43,7 @@ def build_sampler(
         case "LADIES + LAS":
             return wb.LadiesSampler(layer_nodes, factors=factors, seed=seed)
         case _:
-            return wb.LocalitySampler(fanouts, factors, biased=name == "LAS, published", seed=seed)
+            return wb.placement.LocalitySampler(fanouts, factors, biased=name == "LAS, published", seed=seed)
 
 
 def layer_nodes(graph: wb.Graph, seeds: Tensor, fanouts: Sequence[int]) -> list[int]:
@@ -52,17 +52,17 @@ def layer_nodes(graph: wb.Graph, seeds: Tensor, fanouts: Sequence[int]) -> list[
     return [max(1, block.num_src - block.num_dst) for block in batch.blocks]
 
 
-def algorithm_1(config: MovementConfig, data: Any, topology: Topology) -> wb.Placement:
+def algorithm_1(config: MovementConfig, data: Any, topology: Topology) -> wb.placement.Placement:
     """The placement of Algorithm 1."""
     return place_all(config, data, topology, ["algorithm-1"])["algorithm-1"].placement
 
 
 def device_samplers(
-    name: SamplerName, graph: wb.Graph, placement: wb.Placement, *, factor: float, hops: int, **options: Any
+    name: SamplerName, graph: wb.Graph, placement: wb.placement.Placement, *, factor: float, hops: int, **options: Any
 ) -> list[wb.Sampler]:
     """One sampler per device, each with the factors of the device's own buffer; options as for `build_sampler`."""
     return [
-        build_sampler(name, wb.locality_factors(graph, buffered, factor=factor, hops=hops), **options)
+        build_sampler(name, wb.placement.locality_factors(graph, buffered, factor=factor, hops=hops), **options)
         for buffered in placement.buffers
     ]
 

@@ -69,7 +69,7 @@ class MovementConfig(DataPointConfig):
         fanouts: neighbours per layer, input layer first.
         batch_size: seeds per batch and device.
         buffer_share: rows that each device has room for, as a share of all rows.
-        machine: published link speeds (`wb.MACHINES`), or those of the GPU that this runs on.
+        machine: published link speeds (`wb.core.MACHINES`), or those of the GPU that this runs on.
         row_bytes: bytes of a feature row; None: those of the data set.
     """
 
@@ -81,7 +81,7 @@ class MovementConfig(DataPointConfig):
 
     def speeds(self) -> wb.Machine:
         """Bytes per second of the device (γ), of peers (α) and of the host (β)."""
-        return _measured(self.device) if self.machine == "measured" else wb.MACHINES[self.machine]
+        return _measured(self.device) if self.machine == "measured" else wb.core.MACHINES[self.machine]
 
     def bytes_of_row(self, data: Any) -> int:
         """Bytes of a feature row."""
@@ -96,14 +96,14 @@ class Placed(NamedTuple):
         seeds: per device; None: all devices share the epoch's batches.
     """
 
-    placement: wb.Placement
+    placement: wb.placement.Placement
     seeds: list[Tensor] | None = None
 
 
 def place_all(config: MovementConfig, data: Any, topology: Topology, methods: Sequence[str]) -> dict[str, Placed]:
     """The placement of every method; partitioners run once each."""
     graph, train, speeds = data.graph, data.train_idx, config.speeds()
-    p = wb.inclusion_probability(graph, train, fanouts=config.fanouts, batch_size=config.batch_size)
+    p = wb.placement.inclusion_probability(graph, train, fanouts=config.fanouts, batch_size=config.batch_size)
     given: dict[str, Any] = {"num_devices": topology.num_devices, "groups": topology.groups}
     given |= {"rows_per_device": max(1, int(config.buffer_share * graph.num_nodes))}
     given |= {"peer_cost": min(1.0, speeds.beta / speeds.alpha)}  # in rows of the host
@@ -113,10 +113,10 @@ def place_all(config: MovementConfig, data: Any, topology: Topology, methods: Se
         if name not in PARTITIONERS:
             objective = "total" if method == SUM else "largest"
             chosen = {"method": method.partition(",")[0], "objective": objective, "seed": config.seed}
-            found[method] = Placed(wb.place_rows(p, **given, **chosen))
+            found[method] = Placed(wb.placement.place_rows(p, **given, **chosen))
         elif name not in found and f"{name}{OWN}" not in found:
             parts, seeds = _partitioned(name, config, data, topology.num_devices)
-            placed = wb.place_rows(p, **given, method="parts", parts=parts)
+            placed = wb.placement.place_rows(p, **given, method="parts", parts=parts)
             found |= {name: Placed(placed), f"{name}{OWN}": Placed(placed, seeds)}
     return {method: found[method] for method in methods}
 
@@ -127,7 +127,7 @@ def _partitioned(name: str, config: MovementConfig, data: Any, num_devices: int)
     if name == "METIS":
         owner = wb.partition_graph(data.graph, num_devices, method="metis", seed=config.seed)
         return owner, [train[owner[train] == device] for device in range(num_devices)]
-    found = wb.pagraph_parts(data.graph, train, num_devices, num_hops=len(config.fanouts))
+    found = wb.partition.pagraph_parts(data.graph, train, num_devices, num_hops=len(config.fanouts))
     return found.nodes, [train[found.assignment == device] for device in range(num_devices)]
 
 
@@ -175,7 +175,7 @@ def sample_epoch(config: MovementConfig, data: Any, num_devices: int, seeds: Seq
     return Epoch(reads, [tuple(row) for row in (sizes / sum(map(len, reads))).tolist()])
 
 
-def moved_columns(config: MovementConfig, data: Any, placement: wb.Placement, epoch: Epoch) -> dict[str, Any]:
+def moved_columns(config: MovementConfig, data: Any, placement: wb.placement.Placement, epoch: Epoch) -> dict[str, Any]:
     """Counted rows by link, of all devices, and the modelled seconds of the device that moves rows for longest.
 
     `alone_seconds`: with the same buffers, if rows of peers came from the host, as in PaGraph.

@@ -30,10 +30,10 @@ class Config(PointConfig):
     alpha: float = Field(ge=0, le=1)
 
 
-def place(method: str, alpha: float) -> wb.Placement:
+def place(method: str, alpha: float) -> wb.placement.Placement:
     """The example's placement by one method."""
     rows: dict[str, Any] = {"num_devices": NUM_DEVICES, "rows_per_device": ROWS_PER_DEVICE}
-    return wb.place_rows(torch.tensor(P, dtype=torch.float64), **rows, peer_cost=alpha, method=method)
+    return wb.placement.place_rows(torch.tensor(P, dtype=torch.float64), **rows, peer_cost=alpha, method=method)
 
 
 def run(config: Config) -> Iterator[dict[str, Any]]:

@@ -54,7 +54,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     }
 
 
-def errors(estimates: Sequence[wb.MemoryEstimate], profile: wb.EpochProfile) -> dict[str, Any]:
+def errors(estimates: Sequence[wb.MemoryEstimate], profile: wb.training.EpochProfile) -> dict[str, Any]:
     """The error of the step's peak, and of the phase that is farthest off."""
     expected = max(estimate.peak_bytes for estimate in estimates)
     measured = profile.phase_peak_bytes

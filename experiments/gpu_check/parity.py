@@ -92,7 +92,7 @@ def cut(config: Config, data: Any, device: str) -> list[Tensor]:
     batch = _batch(config, data).to(device)
     method = "random" if config.kind == "refined" else config.kind
     parts = wb.partition_batch(batch, NUM_PARTS, method=method, seed=config.seed)
-    parts = wb.refine_parts(batch, parts) if config.kind == "refined" else parts
+    parts = wb.partition.refine_parts(batch, parts) if config.kind == "refined" else parts
     micro = batch.split(parts)
     return [parts.cpu(), *(tensor for mb in micro for tensor in batch_tensors(mb))]
 

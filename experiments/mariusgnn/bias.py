@@ -39,9 +39,9 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
             "num_states": order.num_states,
             "num_loads": order.num_loads,
             "extra_loads": order.num_loads - config.least_loads,
-            "partition_bias": wb.partition_bias(order),
-            "node_bias": wb.node_bias(order, graph, partition),
-            "hub_bias": wb.node_bias(order, graph, partition, min_edges=config.hub_edges),
+            "partition_bias": wb.outofcore.partition_bias(order),
+            "node_bias": wb.outofcore.node_bias(order, graph, partition),
+            "hub_bias": wb.outofcore.node_bias(order, graph, partition, min_edges=config.hub_edges),
         }
 
 

@@ -80,21 +80,21 @@ class FewInBuffer(FewNeighbours, OnDisk):
 
     def read(self, ids: Tensor) -> Tensor:
         p, c = self.config.num_partitions, self.config.capacity
-        order = wb.node_order(p, c, p)
+        order = wb.outofcore.node_order(p, c, p)
         loads = loads_of(order.states)
 
         def visit() -> Iterator[tuple[int, Tensor]]:
-            with wb.PartitionBuffer(self._store, capacity=c) as buffer:
+            with wb.outofcore.PartitionBuffer(self._store, capacity=c) as buffer:
                 for state in buffer.epoch(order):
                     for part in loads[state.number].tolist():
                         first = part * self._store.partition_rows
                         here = torch.arange(first, min(first + self._store.partition_rows, self._store.num_nodes))
                         yield first, state.rows.read(here)
 
-        return wb.RowParts(self._store.num_nodes, visit).read(self._store.ids_of(ids))
+        return wb.training.RowParts(self._store.num_nodes, visit).read(self._store.ids_of(ids))
 
     def predicted_bytes(self, epoch: int) -> int | None:
-        return wb.epoch_io(self._store, self.order(epoch)).read_bytes
+        return wb.outofcore.epoch_io(self._store, self.order(epoch)).read_bytes
 
 
 SYSTEMS: dict[str, type[FewNeighbours]] = {MEMORY: FewNeighbours, COMET: FewInBuffer, BALANCED: FewInBuffer}
@@ -112,19 +112,19 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
             yield {"epoch": epoch + 1, "build_seconds": build_seconds, **measured(config, kg, system, epoch)}
 
 
-def warm_up(config: Config, kg: wb.KnowledgeGraph) -> None:
+def warm_up(config: Config, kg: wb.links.KnowledgeGraph) -> None:
     """Take two steps with a system of its own, so that an epoch does not pay for machine code and imports."""
     with TemporaryDirectory() as folder:
         few = kg.train[: 2 * config.batch_size]
         nodes, local = torch.unique(few[:, ::2], return_inverse=True)
         triples = torch.stack((local[:, 0], few[:, 1], local[:, 1]), 1)
         sizes: dict[str, Any] = {"num_entities": len(nodes), "num_relations": kg.num_relations}
-        small = wb.KnowledgeGraph.build(triples, triples[:1], triples[:1], **sizes, name="warm-up")
+        small = wb.links.KnowledgeGraph.build(triples, triples[:1], triples[:1], **sizes, name="warm-up")
         for _ in SYSTEMS[config.system](config, small, Path(folder) / "store").epoch(0):
             pass
 
 
-def measured(config: Config, kg: wb.KnowledgeGraph, system: FewNeighbours, epoch: int) -> dict[str, Any]:
+def measured(config: Config, kg: wb.links.KnowledgeGraph, system: FewNeighbours, epoch: int) -> dict[str, Any]:
     """Train an epoch, in a limited memory if the point asks for it, and rank some test triples afterwards."""
     edges = kg.train.nbytes
     nbytes = 2 * 4 * kg.num_entities * config.dim + edges
@@ -151,7 +151,7 @@ def measured(config: Config, kg: wb.KnowledgeGraph, system: FewNeighbours, epoch
     }
 
 
-def ranked(config: Config, kg: wb.KnowledgeGraph, system: FewNeighbours) -> wb.LinkMetrics:
+def ranked(config: Config, kg: wb.links.KnowledgeGraph, system: FewNeighbours) -> wb.training.LinkMetrics:
     """Rank test triples among some entities, unfiltered; only rows of these and their neighbours are in memory."""
     chosen = permutation(stream(0, Purpose.SPLIT), len(kg.test))[: config.test_triples]
     triples = kg.test[chosen]
@@ -161,7 +161,7 @@ def ranked(config: Config, kg: wb.KnowledgeGraph, system: FewNeighbours) -> wb.L
     head, tail = torch.searchsorted(nodes, ends).unbind(1)
     local = torch.stack((head, triples[:, 1], tail), 1)
     h = system.embeddings(nodes)
-    return wb.evaluate_links(None, system.decoder, h, local, negatives=torch.searchsorted(nodes, candidates))
+    return wb.training.evaluate_links(None, system.decoder, h, local, negatives=torch.searchsorted(nodes, candidates))
 
 
 def last_epochs(table: pd.DataFrame) -> pd.DataFrame:

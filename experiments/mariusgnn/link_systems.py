@@ -62,11 +62,11 @@ class InMemory:
         folder: where a store may be built.
     """
 
-    def __init__(self, config: LinkConfig, kg: wb.KnowledgeGraph, folder: Path) -> None:
+    def __init__(self, config: LinkConfig, kg: wb.links.KnowledgeGraph, folder: Path) -> None:
         self.config, self.kg = config, kg
         with torch.random.fork_rng(devices=[]):
             torch.manual_seed(config.seed)
-            self.decoder = wb.DistMult(config.dim, num_relations=kg.num_relations, inverse=True, std=config.std)
+            self.decoder = wb.nn.DistMult(config.dim, num_relations=kg.num_relations, inverse=True, std=config.std)
         dims = {"in_dim": config.dim, "hidden_dim": config.dim, "out_dim": config.dim}
         options: dict[str, Any] = {**dims, "num_layers": config.num_layers, "seed": config.seed}
         self.encoder = None if config.encoder == "none" else wb.build_model(config.encoder, **options)
@@ -78,7 +78,7 @@ class InMemory:
         self._loading: dict[str, Any] = {
             "sampler": None if self.encoder is None else wb.DenseSampler(everyone, out_fanouts=everyone),
             "batch_size": config.batch_size,
-            "negatives": wb.Negatives(config.negatives, chunks=config.chunks, ends="both", seed=config.seed),
+            "negatives": wb.links.Negatives(config.negatives, chunks=config.chunks, ends="both", seed=config.seed),
             "exclude": config.exclude,
             "seed": config.seed,
         }
@@ -99,16 +99,16 @@ class InMemory:
         for _, pairs, mb in self._batches.epoch(epoch):
             yield self._step(pairs, mb, self._rows)
 
-    def _step(self, pairs: wb.EdgeBatch, mb: wb.MiniBatch, rows: Any) -> Tensor:
+    def _step(self, pairs: wb.links.EdgeBatch, mb: wb.MiniBatch, rows: Any) -> Tensor:
         options: dict[str, Any] = {"reduction": "sum"}
         return wb.link_step(
-            self.encoder, self.decoder, pairs, mb, rows, wb.softmax_pair_loss, self._optimizer, **options
+            self.encoder, self.decoder, pairs, mb, rows, wb.nn.softmax_pair_loss, self._optimizer, **options
         )
 
-    def metrics(self, triples: Tensor) -> wb.LinkMetrics:
+    def metrics(self, triples: Tensor) -> wb.training.LinkMetrics:
         """Filtered ranks, with the neighbours of all training triples."""
         options: dict[str, Any] = {"graph": self._all, "known": self.kg}
-        return wb.evaluate_links(self.encoder, self.decoder, self._values(), triples, **options)
+        return wb.training.evaluate_links(self.encoder, self.decoder, self._values(), triples, **options)
 
     @cached_property
     def _all(self) -> wb.Graph | None:
@@ -127,23 +127,23 @@ class OnDisk(InMemory):
 
     def _prepare(self, folder: Path) -> None:
         config = self.config
-        init = wb.LearntInit(config.dim, std=config.std, seed=config.seed)
+        init = wb.outofcore.LearntInit(config.dim, std=config.std, seed=config.seed)
         sizes: dict[str, Any] = {"num_partitions": config.num_partitions, "seed": config.seed}
-        self._store = wb.PartitionStore.build(folder, self.kg.graph(), rows=init, **sizes)
+        self._store = wb.outofcore.PartitionStore.build(folder, self.kg.graph(), rows=init, **sizes)
         self._bytes, self._bias, self._loads = 0, 0.0, 0
 
-    def order(self, epoch: int) -> wb.BucketOrder:
+    def order(self, epoch: int) -> wb.outofcore.BucketOrder:
         """The order of an epoch."""
         config = self.config
         if config.system == BETA:
-            return wb.beta_order(config.num_partitions, config.capacity, seed=config.seed, epoch=epoch)
-        make = wb.comet_order if config.system == COMET else wb.balanced_order
+            return wb.outofcore.beta_order(config.num_partitions, config.capacity, seed=config.seed, epoch=epoch)
+        make = wb.outofcore.comet_order if config.system == COMET else wb.outofcore.balanced_order
         return make(config.num_partitions, config.capacity, config.num_groups, seed=config.seed, epoch=epoch)
 
     def epoch(self, epoch: int) -> Iterator[Tensor]:
         links, rows, held = wb.Traffic(), None, None
-        with wb.PartitionBuffer(self._store, capacity=self.config.capacity, traffic=links) as buffer:
-            batches = wb.buffer_edge_batches(buffer, self.order, epoch=epoch, **self._loading)
+        with wb.outofcore.PartitionBuffer(self._store, capacity=self.config.capacity, traffic=links) as buffer:
+            batches = wb.outofcore.edge_batches(buffer, self.order, epoch=epoch, **self._loading)
             for state, _, pairs, mb in batches:
                 if state is not held:
                     held = state
@@ -151,7 +151,7 @@ class OnDisk(InMemory):
                 yield self._step(pairs, mb, rows)
         order = self.order(epoch)
         self._bytes, self._loads = links.snapshot().nbytes("disk"), order.num_loads
-        self._bias = wb.partition_bias(order, bucket_edges=self._store.bucket_edges)
+        self._bias = wb.outofcore.partition_bias(order, bucket_edges=self._store.bucket_edges)
 
     def _values(self) -> Tensor:
         return self._store.read()[self._store.ids_of(torch.arange(self._store.num_nodes))]
@@ -193,7 +193,7 @@ class WithDgl(InMemory):
             shape = 2, config.chunks, config.negatives
             yield self._peer.step(edges, torch.randint(kg.num_entities, shape, generator=generator), excluded)
 
-    def metrics(self, triples: Tensor) -> wb.LinkMetrics:
+    def metrics(self, triples: Tensor) -> wb.training.LinkMetrics:
         with torch.no_grad():
             self.decoder.relations.copy_(self._peer.relations)
         if self.encoder is not None and self._peer.conv is not None:

@@ -40,12 +40,12 @@ class OrderConfig(PointConfig):
     def capacity(self) -> int:
         return self.groups_in_buffer * self.group_partitions
 
-    def order(self, epoch: int) -> wb.BucketOrder:
+    def order(self, epoch: int) -> wb.outofcore.BucketOrder:
         """The order of an epoch."""
         p, c = self.num_partitions, self.capacity
         if self.method == BETA:
-            return wb.beta_order(p, c)
-        made = wb.comet_order if self.method == COMET else wb.balanced_order
+            return wb.outofcore.beta_order(p, c)
+        made = wb.outofcore.comet_order if self.method == COMET else wb.outofcore.balanced_order
         return made(p, c, self.num_logical, seed=self.seed, epoch=epoch)
 
     @property
@@ -75,7 +75,7 @@ class StoredOrderConfig(OrderConfig):
 
     def epoch_row(self, epoch: int) -> dict[str, Any]:
         """The bias of an epoch, the partitions and buckets that it reads, and the modelled time of these reads."""
-        order, disk = self.order(epoch), wb.DiskModel(self.bytes_per_second, self.reads_per_second)
+        order, disk = self.order(epoch), wb.outofcore.DiskModel(self.bytes_per_second, self.reads_per_second)
         p = order.num_partitions
         rows = order.num_loads * ceil(self.num_nodes / p) * self.row_bytes
         edges = round(order.num_bucket_loads * self.num_edges * self.edge_bytes / p**2)
@@ -90,7 +90,7 @@ class StoredOrderConfig(OrderConfig):
             "rows_read": order.num_loads / p,
             "read_bytes": rows + edges,
             "modelled_io_seconds": disk.seconds(rows + edges, reads),
-            "partition_bias": wb.partition_bias(order),
+            "partition_bias": wb.outofcore.partition_bias(order),
         }
 
 

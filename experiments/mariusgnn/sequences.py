@@ -29,7 +29,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
         }
 
 
-def _orders(table: pd.DataFrame) -> dict[str, wb.BucketOrder]:
+def _orders(table: pd.DataFrame) -> dict[str, wb.outofcore.BucketOrder]:
     """The orders that the rows are of."""
     given: Any = table.drop_duplicates("method")[[*OrderConfig.model_fields]].astype(object)
     return {row["method"]: OrderConfig(**row).order(0) for row in given.to_dict("records")}
@@ -39,7 +39,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.sequence import draw_sequences
 
     orders = _orders(table)
-    biases = {name: wb.partition_bias(order) for name, order in orders.items()}
+    biases = {name: wb.outofcore.partition_bias(order) for name, order in orders.items()}
     panels = [(f"{name}: {order.num_loads} loads, B = {biases[name]:.2f}", order) for name, order in orders.items()]
     p, c = (int(table[column].iloc[0]) for column in ("num_partitions", "capacity"))
     groups = int(table.num_logical.iloc[0])
@@ -92,7 +92,7 @@ def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
             "states": order.num_states,
             "swaps": order.num_swaps,
             "features read": f"{order.num_loads / order.num_partitions:.2f} times",
-            "bias": f"{wb.partition_bias(order):.2f}",
+            "bias": f"{wb.outofcore.partition_bias(order):.2f}",
         }
         for name, order in orders.items()
     ]

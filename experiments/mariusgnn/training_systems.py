@@ -108,7 +108,7 @@ class OnDisk(InMemory):
     def _prepare(self, folder: Path) -> None:
         config, data = self._config, self._data
         start = time.perf_counter()
-        self._store = wb.PartitionStore.build(
+        self._store = wb.outofcore.PartitionStore.build(
             folder,
             data.graph,
             rows=data.x,
@@ -122,19 +122,19 @@ class OnDisk(InMemory):
         self._sampler = wb.DenseSampler(config.fanouts, seed=config.seed)
         self._links, self._io = wb.Traffic(), {}
 
-    def _order(self, epoch: int) -> wb.NodeOrder:
+    def _order(self, epoch: int) -> wb.outofcore.NodeOrder:
         config = self._config
         sizes = config.num_partitions, config.capacity, self._store.num_train_partitions
-        return wb.node_order(*sizes, seed=config.seed, epoch=epoch)
+        return wb.outofcore.node_order(*sizes, seed=config.seed, epoch=epoch)
 
     def epoch(self, epoch: int) -> Iterator[Tensor]:
         config, before = self._config, self._links.snapshot()
-        with wb.PartitionBuffer(self._store, capacity=config.capacity, traffic=self._links) as buffer:
+        with wb.outofcore.PartitionBuffer(self._store, capacity=config.capacity, traffic=self._links) as buffer:
             options: dict[str, Any] = {"batch_size": config.batch_size, "seed": config.seed, "epoch": epoch}
-            for state, _, mb in wb.buffer_batches(buffer, self._order, self._ids, sampler=self._sampler, **options):
+            for state, _, mb in wb.outofcore.batches(buffer, self._order, self._ids, sampler=self._sampler, **options):
                 yield self._step(mb, state.rows, self._y)
         read = (self._links.snapshot() - before).nbytes("disk")
-        predicted = wb.epoch_io(self._store, self._order(epoch)).read_bytes
+        predicted = wb.outofcore.epoch_io(self._store, self._order(epoch)).read_bytes
         self._io = {"read_bytes": read, "predicted_read_bytes": predicted}
 
     def columns(self) -> Mapping[str, Any]:

@@ -52,8 +52,8 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     capacity = max(1, int(config.capacity_share * num_rows))
     options = {"policy": config.policy, "num_rows": num_rows, "rows": by_degree if config.policy == "static" else None}
     calls: dict[str, Callable[[], float]] = {
-        "": lambda: wb.simulate_cache(trace, capacity, **options).miss_rate,
-        "batch_": lambda: wb.simulate_cache(trace, capacity, semantics="batch", **options).miss_rate,
+        "": lambda: wb.features.simulate_cache(trace, capacity, **options).miss_rate,
+        "batch_": lambda: wb.features.simulate_cache(trace, capacity, semantics="batch", **options).miss_rate,
     }
     with tempfile.NamedTemporaryFile(suffix=".bin") as file:
         if config.policy in _PEERS:
@@ -72,7 +72,7 @@ def _trace(config: Any) -> tuple[wb.AccessTrace, int, Tensor]:
     sampler = wb.NeighborSampler(config.fanouts, seed=config.seed)
     batches = wb.batches(graph, ids, sampler=sampler, batch_size=config.batch_size, epoch=0)
     reads = [mb.node_ids for _, mb in islice(batches, config.num_batches)]
-    return wb.AccessTrace.of(reads), graph.num_nodes, wb.rank_by_degree(graph)
+    return wb.AccessTrace.of(reads), graph.num_nodes, wb.features.rank_by_degree(graph)
 
 
 def _records(trace: wb.AccessTrace) -> np.ndarray:

@@ -69,10 +69,10 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 
 def on_rank(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The work of one rank; rank 0 yields the row of the point."""
-    config, rank, size = Config(**values), wb.get_rank(), wb.get_world_size()
+    config, rank, size = Config(**values), wb.distributed.get_rank(), wb.distributed.get_world_size()
     data = config.dataset.load()
     owner = wb.partition_graph(data.graph, size, method=config.ownership, seed=config.seed)
-    wb.check_ranks_agree({"data": data.fingerprint, "owner": owner})
+    wb.distributed.check_ranks_agree({"data": data.fingerprint, "owner": owner})
     seeds = global_batches(config, data, size)
     links = {"cooperative": wb.Traffic(), "independent": wb.Traffic()}
     other = plain(config, data) if size == 1 else independent(config, data, owner, rank, links["independent"])
@@ -98,14 +98,14 @@ def global_batches(config: Config, data: Dataset, size: int) -> list[torch.Tenso
 
 def cooperative(config: Config, data: Dataset, owner: torch.Tensor, rank: int, size: int, traffic: wb.Traffic) -> Step:
     """One global batch for all ranks."""
-    owned, rows = wb.OwnedGraph.of(data.graph, owner, rank, size), wb.OwnedRows.of(data.x, owner)
+    owned, rows = wb.sampling.OwnedGraph.of(data.graph, owner, rank, size), wb.distributed.OwnedRows.of(data.x, owner)
     model = config.build(data)
     optimizer, drawn = torch.optim.Adam(model.parameters()), build_sampler(config.sampler, config.fanouts, seed=0)
-    sampler = wb.CooperativeSampler(drawn, owned, traffic=traffic)
+    sampler = wb.cooperative.CooperativeSampler(drawn, owned, traffic=traffic)
 
     def step(number: int, seeds: torch.Tensor) -> wb.MiniBatch:
         mb = sampler.sample(owned.graph, seeds, step=number)
-        wb.cooperative_step(model, mb, rows, data.y, F.cross_entropy, optimizer, traffic=traffic)
+        wb.cooperative.train_step(model, mb, rows, data.y, F.cross_entropy, optimizer, traffic=traffic)
         return mb
 
     return step
@@ -115,12 +115,12 @@ def independent(config: Config, data: Dataset, owner: torch.Tensor, rank: int, t
     """A batch per rank: the seeds that it owns."""
     model = config.build(data)
     optimizer, drawn = torch.optim.Adam(model.parameters()), build_sampler(config.sampler, config.fanouts, seed=0)
-    rows = wb.OwnedRows.of(data.x, owner, traffic=traffic)
+    rows = wb.distributed.OwnedRows.of(data.x, owner, traffic=traffic)
 
     def step(number: int, seeds: torch.Tensor) -> wb.MiniBatch:
         mb = drawn.sample(data.graph, seeds[owner[seeds] == rank], step=number)
         staged = wb.stage(rows, [mb])
-        wb.cooperative_step(model, mb, staged, data.y, F.cross_entropy, optimizer, traffic=traffic)
+        wb.cooperative.train_step(model, mb, staged, data.y, F.cross_entropy, optimizer, traffic=traffic)
         return mb
 
     return step

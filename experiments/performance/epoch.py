@@ -2,8 +2,8 @@
 
 Both sides train GraphSAGE with mean aggregation on the same training nodes with the same fanouts, from the same initial
 weights, in one process on the same threads. The library's first layer aggregates the features where they are
-(`workbench.AggregateOnRead`). DGL runs its own sampler, on the format that it samples from, built beforehand, and its
-own layers in the loop of its tutorials, without the overhead of its `DataLoader`.
+(`workbench.training.AggregateOnRead`). DGL runs its own sampler, on the format that it samples from, built beforehand,
+and its own layers in the loop of its tutorials, without the overhead of its `DataLoader`.
 
 Reasons for the ratios: narrow layers consist of sampling, reading features and sums of rows, which are the library's
 own; wide ones mostly of dense products, which are torch's on both sides and bound the ratio. Features have the width of
@@ -101,7 +101,7 @@ def check_equal(config: Config, data: Dataset, model: GNN, peer: DglSage) -> Non
 def our_epoch(config: Config, data: Dataset, ids: torch.Tensor, model: GNN) -> Callable[[], None]:
     """A function that trains for an epoch with this library, another one at every call."""
     sampler, epochs, optimizer = wb.NeighborSampler(config.fanouts), count(), torch.optim.Adam(model.parameters())
-    x = wb.AggregateOnRead(data.x)
+    x = wb.training.AggregateOnRead(data.x)
 
     def epoch() -> None:
         batches = wb.batches(

@@ -128,7 +128,7 @@ def _measure(case: Case) -> dict[str, Any] | None:
     return {**as_row(case), **_errors(estimates, profile), "estimate_seconds": seconds}
 
 
-def _errors(estimates: list[wb.MemoryEstimate], profile: wb.EpochProfile) -> dict[str, Any]:
+def _errors(estimates: list[wb.MemoryEstimate], profile: wb.training.EpochProfile) -> dict[str, Any]:
     expected = [max(e.phase_bytes["forward"], e.phase_bytes["backward"]) for e in estimates]
     parts = list(zip(expected, profile.part_peak_bytes, strict=True))
     step = max(e.phase_bytes["step"] for e in estimates), profile.phase_peak_bytes["step"]

@@ -82,7 +82,7 @@ class OurLinks:
     def __init__(self, config: Config, kg: KnowledgeGraph, start: Tensor) -> None:
         self.config, self.kg = config, kg
         self.encoder = self._build_encoder() if config.encoder == "sage" else None
-        self.decoder = wb.DistMult(config.dim, num_relations=kg.num_relations, inverse=True)
+        self.decoder = wb.nn.DistMult(config.dim, num_relations=kg.num_relations, inverse=True)
         self.rows = wb.LearnedRows(start.clone(), lr=LR)
         self.modules = [module for module in (self.encoder, self.decoder) if module is not None]
         self.optimizer = torch.optim.Adagrad((p for module in self.modules for p in module.parameters()), lr=LR)
@@ -92,7 +92,7 @@ class OurLinks:
             relation=kg.train[:, 1],
             sampler=None if self.encoder is None else wb.FullNeighborSampler(1),
             batch_size=config.batch_size,
-            negatives=wb.Negatives(config.negatives, chunks=config.chunks, ends="both"),
+            negatives=wb.links.Negatives(config.negatives, chunks=config.chunks, ends="both"),
         )
 
         self.batches = chain.from_iterable(repeat(self.loader))  # epoch after epoch
@@ -102,10 +102,10 @@ class OurLinks:
         for _, pairs, batch in islice(self.batches, self.config.max_batches):
             self.step(pairs, batch)
 
-    def step(self, pairs: wb.EdgeBatch, batch: wb.MiniBatch) -> Tensor:
+    def step(self, pairs: wb.links.EdgeBatch, batch: wb.MiniBatch) -> Tensor:
         model = self.encoder, self.decoder
         return wb.link_step(
-            *model, pairs, batch, self.rows, wb.softmax_pair_loss, self.optimizer, reduction="sum", verify=False
+            *model, pairs, batch, self.rows, wb.nn.softmax_pair_loss, self.optimizer, reduction="sum", verify=False
         )
 
     def copy_parameters(self, peer: DglLinks) -> None:
@@ -140,7 +140,7 @@ def check_equal(ours: OurLinks, theirs: DglLinks) -> None:
     head, relation, tail = kg.train[edges].unbind(1)
     negatives = draw_negatives(config, kg)
     shared = {"negative_src": negatives[0], "negative_dst": negatives[1], "chunks": config.chunks}
-    pairs = wb.EdgeBatch.from_pairs(head, tail, **shared, relation=relation)
+    pairs = wb.links.EdgeBatch.from_pairs(head, tail, **shared, relation=relation)
     graph = kg.graph(inverse=True)
     excluded, batch = pairs.target_edges(graph), wb.MiniBatch(pairs.seeds, ())
     if ours.encoder is not None:

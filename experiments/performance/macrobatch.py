@@ -60,12 +60,12 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 
 def on_rank(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     """The work of one rank; rank 0 yields the row of the point."""
-    config, size = Config(**values), wb.get_world_size()
+    config, size = Config(**values), wb.distributed.get_world_size()
     data = config.dataset.load()
     owner = wb.partition_graph(data.graph, size, method="random", seed=config.seed)
-    wb.check_ranks_agree({"data": data.fingerprint, "owner": owner})
-    owned = wb.OwnedGraph.of(data.graph, owner, wb.get_rank(), size)
-    seeds = data.train_idx[owner[data.train_idx] == wb.get_rank()]
+    wb.distributed.check_ranks_agree({"data": data.fingerprint, "owner": owner})
+    owned = wb.sampling.OwnedGraph.of(data.graph, owner, wb.distributed.get_rank(), size)
+    seeds = data.train_idx[owner[data.train_idx] == wb.distributed.get_rank()]
     sides = {
         name: Side(config, data, owned, owner, seeds, window)
         for name, window in {"": config.window, "one_by_one_": 1}.items()
@@ -73,7 +73,7 @@ def on_rank(values: Mapping[str, Any]) -> Iterator[dict[str, Any]]:
     losses = {name: side.epoch()["loss"] for name, side in sides.items()}  # warms up too
     counts = {name: side.counts() for name, side in sides.items()}
     rounds = [epochs_of(sides, flipped=turn % 2 == 1) for turn in range(config.repeats)]
-    if wb.get_rank() == 0:
+    if wb.distributed.get_rank() == 0:
         fixed = {"graph": config.dataset.name, "num_threads": get_num_threads(), "steps": len(sides[""].loader)}
         equal = losses[""] == losses["one_by_one_"]
         yield fixed | {"losses_equal": equal, "num_layers": len(config.fanouts)} | columns(counts, rounds)
@@ -83,13 +83,19 @@ class Side:
     """One of the two: a loader over this rank's seeds, a model, and counters of what crosses ranks."""
 
     def __init__(
-        self, config: Config, data: Any, owned: wb.OwnedGraph, owner: torch.Tensor, seeds: torch.Tensor, window: int
+        self,
+        config: Config,
+        data: Any,
+        owned: wb.sampling.OwnedGraph,
+        owner: torch.Tensor,
+        seeds: torch.Tensor,
+        window: int,
     ) -> None:
         self.links = wb.Traffic()
-        sampler = wb.MacrobatchSampler(SAMPLERS[config.sampler](config.fanouts), owned, traffic=self.links)
-        store = wb.OwnedRows.of(data.x, owner, traffic=self.links)
+        sampler = wb.macrobatch.MacrobatchSampler(SAMPLERS[config.sampler](config.fanouts), owned, traffic=self.links)
+        store = wb.distributed.OwnedRows.of(data.x, owner, traffic=self.links)
         options: dict[str, Any] = {"sampler": sampler, "store": store, "size": window, "epoch": 0}
-        self.loader = wb.macrobatches(owned.graph, seeds, batch_size=config.batch_size, **options)
+        self.loader = wb.macrobatch.batches(owned.graph, seeds, batch_size=config.batch_size, **options)
         self.model, self.labels = config.build(data), data.y
         self.optimizer = torch.optim.Adam(self.model.parameters(), lr=3e-3)
 
@@ -100,7 +106,7 @@ class Side:
         begin = since = time.perf_counter()
         for _, mb, rows in self.loader:
             waited += time.perf_counter() - since
-            losses.append(wb.cooperative_step(self.model, mb, rows, self.labels, F.cross_entropy, self.optimizer))
+            losses.append(wb.cooperative.train_step(self.model, mb, rows, self.labels, F.cross_entropy, self.optimizer))
             since = time.perf_counter()
         seconds = {"wall": since - begin, "preparation": waited}
         slowest = {name: max(gather_numbers(value)) for name, value in seconds.items()}

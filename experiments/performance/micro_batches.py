@@ -8,9 +8,9 @@ Parts repeat work of the batch in any method whose gradients are exact. How much
 counted: `edge_ratio`, `row_ratio` (destinations of all layers), `read_ratio` (bytes of features) and
 `product_ratio` (multiplications of dense products) are sums over the parts divided by the batch's. The rest of the
 overhead are costs per part. A first layer that gathers its sources repeats each for every part that reads it
-(`redundancy`); one that aggregates on read (`workbench.AggregateOnRead`) repeats edges, of which there are fewer.
-A whole batch also allocates larger arrays, whose memory the operating system maps anew in every step; wide layers of
-small parts save that.
+(`redundancy`); one that aggregates on read (`workbench.training.AggregateOnRead`) repeats edges, of which there are
+fewer. A whole batch also allocates larger arrays, whose memory the operating system maps anew in every step; wide
+layers of small parts save that.
 """
 
 from collections.abc import Iterator
@@ -64,7 +64,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     batch = wb.NeighborSampler(config.fanouts, seed=config.seed).sample(data.graph, seeds)
     model = config.build(data)
     optimizer = torch.optim.Adam(model.parameters())
-    x = wb.AggregateOnRead(data.x) if config.reading == "aggregate" else data.x
+    x = wb.training.AggregateOnRead(data.x) if config.reading == "aggregate" else data.x
 
     def train(micro: MiniBatch | list[MiniBatch]) -> None:
         wb.train_step(model, micro, x, data.y, F.cross_entropy, optimizer)

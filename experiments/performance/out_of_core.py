@@ -59,7 +59,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
     data = config.dataset.load()
     with TemporaryDirectory() as name:
         folder = Path(name) / "store"
-        store = wb.PartitionStore.build(
+        store = wb.outofcore.PartitionStore.build(
             folder, data.graph, rows=data.x, num_partitions=config.num_partitions, seed=config.seed
         )
         sides = {kind: Side(config, data, store, kind) for kind in (IO, SERIAL, OVERLAPPED)}
@@ -83,7 +83,9 @@ class Side:
         self.passes: list[dict[str, Any]] = []
         self._links = wb.Traffic()
         self._config, self._store, self._kind = config, store, kind
-        self._order = wb.node_order(config.num_partitions, config.capacity, config.num_partitions, seed=config.seed)
+        self._order = wb.outofcore.node_order(
+            config.num_partitions, config.capacity, config.num_partitions, seed=config.seed
+        )
         self._data, self._labels = data, data.y[store.node_ids]
         ids = torch.isin(store.node_ids, data.train_idx).nonzero()[:, 0]
         self._ids = ids[: max(1, round(config.train_share * len(ids)))]
@@ -93,12 +95,12 @@ class Side:
 
     def epoch(self) -> None:
         """Run and measure one epoch."""
-        measured = wb.measure_epoch(self._steps, traffic=self._links, warm_up=False)
+        measured = wb.meter.measure_epoch(self._steps, traffic=self._links, warm_up=False)
         self.passes.append(measured.row())
 
     def _steps(self, phase: Phase) -> Iterator[Any]:
         options: dict[str, Any] = {"prefetch": self._kind != SERIAL, "traffic": self._links}
-        with wb.PartitionBuffer(self._store, capacity=self._config.capacity, **options) as buffer:
+        with wb.outofcore.PartitionBuffer(self._store, capacity=self._config.capacity, **options) as buffer:
             yield from (self._states(buffer, phase) if self._kind == IO else self._train(buffer, phase))
 
     def _states(self, buffer: Any, phase: Phase) -> Iterator[None]:
@@ -114,7 +116,7 @@ class Side:
         config, model = self._config, self._config.build(self._data)
         optimizer = torch.optim.Adam(model.parameters(), lr=3e-3)
         sampler = wb.DenseSampler(config.fanouts, seed=config.seed)
-        loader = wb.buffer_batches(
+        loader = wb.outofcore.batches(
             buffer, self._order, self._ids, sampler=sampler, batch_size=config.batch_size, epoch=0, phase=phase
         )
         for state, _, mb in loader:

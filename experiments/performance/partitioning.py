@@ -59,7 +59,7 @@ def _beside_separate_calls(batch: wb.MiniBatch, config: Config) -> dict[str, Any
     options: dict[str, Any] = {"method": config.method, "objective": "total", "seed": config.seed}
 
     def prepared() -> list[torch.Tensor]:
-        cuts = wb.Partitioner(**options).prepare(batch)
+        cuts = wb.partition.Partitioner(**options).prepare(batch)
         return [cuts.cut(num_parts).assignment for num_parts in config.num_parts]
 
     def separate() -> list[torch.Tensor]:

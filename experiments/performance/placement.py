@@ -52,7 +52,7 @@ class Config(GraphPoint):
 def run(config: Config) -> Iterator[dict[str, Any]]:
     graph, seeds = config.load()
     start = _cpu_seconds()
-    p = wb.inclusion_probability(graph, seeds, fanouts=config.fanouts, batch_size=config.batch_size)
+    p = wb.placement.inclusion_probability(graph, seeds, fanouts=config.fanouts, batch_size=config.batch_size)
     about = {"graph": config.graph, "nodes": graph.num_nodes, "edges": graph.num_edges}
     about["probability_seconds"] = _cpu_seconds() - start
     placed, seconds = _rounds(_calls(config, graph, seeds, p), config)
@@ -63,13 +63,13 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
         yield {**about, "placement": name, **spread, "of_algorithm_1": spread["seconds"] / base, **placement.row()}
 
 
-def _calls(config: Config, graph: wb.Graph, seeds: Any, p: Any) -> dict[str, Callable[[], wb.Placement]]:
+def _calls(config: Config, graph: wb.Graph, seeds: Any, p: Any) -> dict[str, Callable[[], wb.placement.Placement]]:
     n, hops = config.num_devices, len(config.fanouts)
     given: dict[str, Any] = {"num_devices": n, "rows_per_device": max(1, int(config.buffer_share * graph.num_nodes))}
     near = [[config.peer_cost / (3 if i // 2 == j // 2 else 1) for j in range(n)] for i in range(n)]
 
-    def place(method: str, peer_cost: Any = config.peer_cost, **options: Any) -> wb.Placement:
-        return wb.place_rows(p, **given, method=method, peer_cost=peer_cost, **options)
+    def place(method: str, peer_cost: Any = config.peer_cost, **options: Any) -> wb.placement.Placement:
+        return wb.placement.place_rows(p, **given, method=method, peer_cost=peer_cost, **options)
 
     return {
         ALGORITHM_1: lambda: place("algorithm-1"),
@@ -80,15 +80,15 @@ def _calls(config: Config, graph: wb.Graph, seeds: Any, p: Any) -> dict[str, Cal
         "naive": lambda: place("naive"),
         "random": lambda: place("random"),
         "METIS": lambda: place("parts", parts=wb.partition_graph(graph, n)),
-        "PaGraph": lambda: place("parts", parts=wb.pagraph_parts(graph, seeds, n, num_hops=hops).nodes),
+        "PaGraph": lambda: place("parts", parts=wb.partition.pagraph_parts(graph, seeds, n, num_hops=hops).nodes),
     }
 
 
 def _rounds(
-    calls: dict[str, Callable[[], wb.Placement]], config: Config
-) -> tuple[dict[str, wb.Placement], dict[str, list[float]]]:
+    calls: dict[str, Callable[[], wb.placement.Placement]], config: Config
+) -> tuple[dict[str, wb.placement.Placement], dict[str, list[float]]]:
     """The placements of an uncounted first round of the quick methods, and the seconds of each call per round."""
-    placed: dict[str, wb.Placement] = {n: call() for n, call in calls.items() if n not in PARTITIONERS}
+    placed: dict[str, wb.placement.Placement] = {n: call() for n, call in calls.items() if n not in PARTITIONERS}
     seconds: dict[str, list[float]] = {}
     for turn in range(max(config.repeats, config.slow_repeats)):
         for name, call in calls.items():

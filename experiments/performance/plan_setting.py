@@ -56,7 +56,7 @@ class Setting:
     def partition(self) -> PreparedPartition:
         """The batch, prepared to be cut as plans cut it."""
         costs = marginal_costs(self.estimator, self.batch)
-        return wb.Partitioner(self.case["method"], seed=self.case["seed"], costs=costs).prepare(self.batch)
+        return wb.partition.Partitioner(self.case["method"], seed=self.case["seed"], costs=costs).prepare(self.batch)
 
     def parts(self, num_parts: int) -> list[wb.MiniBatch]:
         return self.batch.split(self.partition.cut(num_parts).assignment)

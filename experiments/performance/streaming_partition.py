@@ -48,7 +48,9 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
         chunks = list(zip(src.split(_CHUNK_EDGES), dst.split(_CHUNK_EDGES), strict=True))
         options: dict[str, Any] = {"num_nodes": graph.num_nodes, "num_edges": graph.num_edges, "method": config.method}
         owner, found = _timed(
-            partial(wb.partition_stream, chunks, config.num_parts, **options), graph.num_edges / 1e6, config.repeats
+            partial(wb.partition.partition_stream, chunks, config.num_parts, **options),
+            graph.num_edges / 1e6,
+            config.repeats,
         )
     else:
         owner = wb.partition_graph(graph, config.num_parts, method=config.method, seed=config.seed)

@@ -2,9 +2,7 @@
 
 import pytest
 
-from tests.toy_experiments import calls as calls
-from tests.toy_experiments import store as store
-from tests.toy_experiments import toys as toys
+from tests.toy_experiments import calls as calls, store as store, toys as toys
 from tests.tracking.conftest import empty_database as empty_database
 from workbench.cli import main
 

@@ -1,4 +1,4 @@
-"""`workbench buffer`: the sentence and the table are those of `tune_buffer`."""
+"""`workbench buffer`: the sentence and the table are those of `plan_buffer`."""
 
 from typing import Any
 
@@ -10,8 +10,8 @@ from workbench.cli import main
 ASKED = ["buffer", "--nodes", "1000000", "--row", "400", "--edges", "10000000", "--memory"]
 
 
-def plan(memory: str, **options: Any) -> wb.BufferPlan:
-    return wb.tune_buffer(
+def plan(memory: str, **options: Any) -> wb.outofcore.BufferPlan:
+    return wb.outofcore.plan_buffer(
         10**6, 400, num_edges=10**7, edge_bytes=16, memory_bytes=memory, disk_read_bytes=62_500, **options
     )
 
@@ -25,7 +25,7 @@ def test_the_answer_is_the_plans(capsys: Any) -> None:
     assert f"in {expected.num_logical} logical groups: an epoch reads {moved[0]} and writes {moved[1]}." in out
     seconds = (expected.read_bytes + expected.write_bytes) / 1e9 + expected.num_operations / 16_000
     assert f"{seconds:,.1f} s at 953.67 MiB/s and 16,000 operations/s" in out
-    assert f"{wb.partition_bias(expected.order()):.3f} with {expected.order().num_states} states" in out
+    assert f"{wb.outofcore.partition_bias(expected.order()):.3f} with {expected.order().num_states} states" in out
 
 
 def test_all_in_memory(capsys: Any) -> None:

@@ -16,7 +16,7 @@ def planned(method: str, num_parts: int, peak_bytes: int) -> Any:
         num_parts=num_parts,
         peak_bytes=peak_bytes,
         capacity_bytes=2**20,
-        redundancy=wb.Redundancy(13, 10, 1.3, 4),
+        redundancy=wb.partition.Redundancy(13, 10, 1.3, 4),
     )
 
 

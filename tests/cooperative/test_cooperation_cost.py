@@ -5,8 +5,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import workbench as wb
 from tests.strategies import random_graph
@@ -71,7 +70,7 @@ def test_counts_of_ranks_are_those_of_the_batch_that_one_process_samples():
     options = {"sampler": sampler, "owner": owner, "num_ranks": 3}
     batch = sampler.sample(graph, seeds)
     hops = [set(batch.node_ids[:n].tolist()) for n in (batch.num_seeds, *(b.num_src for b in batch.blocks[::-1]))]
-    found = PeCounts.of(wb.cooperative_work(wb.cooperative_batches(graph, seeds, **options)))
+    found = PeCounts.of(wb.cooperative.cooperative_work(wb.cooperative.batches(graph, seeds, **options)))
     for rank, counts in enumerate(found):
         assert counts.owned == tuple(sum(owner[node] == rank for node in hop) for hop in hops)
         for hop, block in enumerate(batch.blocks[::-1]):
@@ -84,7 +83,7 @@ def test_counts_of_ranks_are_those_of_the_batch_that_one_process_samples():
             needed = {source for source, _ in edges} | set(rows)
             assert (counts.edges[hop], counts.needed[hop]) == (len(edges), len(needed))
             assert counts.halo[hop] == sum(int(owner[node]) != rank for node in needed)
-    alone = PeCounts.of(wb.cooperative_work(wb.independent_batches(graph, seeds, **options)))
+    alone = PeCounts.of(wb.cooperative.cooperative_work(wb.cooperative.independent_batches(graph, seeds, **options)))
     for rank in ranks:
         mb = sampler.sample(graph, seeds[owner[seeds] == rank])
         sizes = (mb.num_seeds, *(block.num_src for block in mb.blocks[::-1]))

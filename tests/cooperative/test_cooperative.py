@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 import workbench as wb
@@ -21,8 +20,7 @@ from tests.sampling.test_contract import (
     sampler_for,
 )
 from tests.strategies import random_graph
-from tests.training.cooperative import Transport
-from tests.training.cooperative import cooperative_batches as distribute
+from tests.training.cooperative import Transport, cooperative_batches as distribute
 from tests.training.toys import relative_difference
 from workbench.core.exchange import run_in_lockstep
 from workbench.core.graph import Graph
@@ -41,8 +39,8 @@ class Walker(LastNeighbors):
 
 def by_real_ranks(graph: Graph, seeds: Tensor, owner: Tensor, num_ranks: int, **options: Any) -> list[wb.MiniBatch]:
     """Sample on ranks that have their own rows alone."""
-    parts = [wb.OwnedGraph.of(graph, owner, rank, num_ranks) for rank in range(num_ranks)]
-    return run_in_lockstep([wb.sample_owned(part, seeds, **options) for part in parts])
+    parts = [wb.sampling.OwnedGraph.of(graph, owner, rank, num_ranks) for rank in range(num_ranks)]
+    return run_in_lockstep([wb.cooperative.sample_owned(part, seeds, **options) for part in parts])
 
 
 def rows_of(mb: wb.MiniBatch, number: int) -> dict[int, list[tuple[float, ...]]]:
@@ -104,7 +102,7 @@ def test_the_ranks_together_sample_the_batch(
     whole = sampler.sample(graph, seeds, step=step, exclude_edges=exclude)
     batches = by_real_ranks(graph, seeds, owner, num_ranks, **options)
     assert_together(batches, whole, owner)
-    counted = wb.cooperative_batches(graph, seeds, owner=owner.int(), num_ranks=num_ranks, **options)
+    counted = wb.cooperative.batches(graph, seeds, owner=owner.int(), num_ranks=num_ranks, **options)
     for ours, theirs in zip(counted, batches, strict=True):
         assert_same_batch(ours, theirs)
         assert ours.exchanges is not None and theirs.exchanges is not None
@@ -141,7 +139,7 @@ def test_ranks_compute_the_outputs_and_gradients_of_the_batch(kind: str) -> None
 
 def test_a_distributed_batch_exchanges_the_same_rows() -> None:
     """An independent implementation: the batch of one process, cut by the owners of its nodes."""
-    ours = wb.cooperative_batches(GRAPH, SEEDS, sampler=SAMPLER, owner=OWNER, num_ranks=3)
+    ours = wb.cooperative.batches(GRAPH, SEEDS, sampler=SAMPLER, owner=OWNER, num_ranks=3)
     theirs = distribute(SAMPLER.sample(GRAPH, SEEDS), OWNER, 3)
     for a, b in zip(ours, theirs, strict=True):
         assert a.exchanges is not None and b.exchanges is not None
@@ -172,14 +170,14 @@ def test_ranks_without_seeds_nodes_or_edges() -> None:
 
 def test_independent_ranks_sample_their_own_seeds() -> None:
     sampler = wb.LaborSampler([3, 2], importance=1)
-    batches = wb.independent_batches(GRAPH, SEEDS, sampler=sampler, owner=OWNER, num_ranks=3, step=2)
+    batches = wb.cooperative.independent_batches(GRAPH, SEEDS, sampler=sampler, owner=OWNER, num_ranks=3, step=2)
     for rank, mb in enumerate(batches):
         assert_same_batch(mb, sampler.sample(GRAPH, SEEDS[OWNER[SEEDS] == rank], step=2))
         assert mb.exchanges is None
 
 
 def test_a_foreign_node_is_refused() -> None:
-    part = wb.OwnedGraph.of(GRAPH, OWNER, 1)
+    part = wb.sampling.OwnedGraph.of(GRAPH, OWNER, 1)
     node = int((OWNER == 2).nonzero()[0])
     assert repr(part) == f"OwnedGraph(rank 1 of 3: {int((OWNER == 1).sum())} of 60 nodes, {part.graph.num_edges} edges)"
     assert part.graph.num_edges == int(GRAPH.in_degrees()[OWNER == 1].sum())
@@ -187,7 +185,7 @@ def test_a_foreign_node_is_refused() -> None:
         part.draw(SAMPLER, torch.tensor([int((OWNER == 1).nonzero()[0]), node]), layer=0)
     with pytest.raises(IndexError, match=r"nodes contains 60; ids must be in \[0, 60\)"):
         part.draw(SAMPLER, torch.tensor([60]), layer=0)
-    rank = wb.sample_owned(part, SEEDS, sampler=SAMPLER)
+    rank = wb.cooperative.sample_owned(part, SEEDS, sampler=SAMPLER)
     next(rank)
     none = torch.empty(0, dtype=torch.int64)
     with pytest.raises(IndexError, match=rf"the ids that other ranks ask for contains {node}, which rank 2 owns"):
@@ -205,8 +203,8 @@ def test_a_foreign_node_is_refused() -> None:
 )
 def test_invalid_owners_are_refused(owner: Tensor, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        wb.OwnedGraph.of(GRAPH, owner, 0, 3)
-    for batches in (wb.cooperative_batches, wb.independent_batches):
+        wb.sampling.OwnedGraph.of(GRAPH, owner, 0, 3)
+    for batches in (wb.cooperative.batches, wb.cooperative.independent_batches):
         with pytest.raises(error, match=message):
             batches(GRAPH, SEEDS, sampler=SAMPLER, owner=owner, num_ranks=3)
 
@@ -218,34 +216,34 @@ def test_random_walks_have_no_edge_types_so_relational_layers_refuse_them_on_any
     for size in (1, 3):
         options: dict[str, Any] = {"owner": OWNER % size, "num_ranks": size}
         sampler = wb.RandomWalkSampler([3], num_walks=4)
-        mb = wb.cooperative_batches(typed, SEEDS, sampler=sampler, **options)[0]
+        mb = wb.cooperative.batches(typed, SEEDS, sampler=sampler, **options)[0]
         assert mb.num_edges and all(block.edge_type is None for block in mb.blocks)
         with pytest.raises(ValueError, match="the block has no edge types; sample a graph that has them"):
             model(mb.blocks, torch.zeros(mb.num_sources, 4))
 
 
 def test_invalid_arguments_are_refused_before_work_starts() -> None:
-    part = wb.OwnedGraph.of(GRAPH, OWNER, 0)
+    part = wb.sampling.OwnedGraph.of(GRAPH, OWNER, 0)
     for importance in (1, "*"):
         with pytest.raises(ValueError, match=r"cooperative sampling needs .* LaborSampler .* importance=0"):
-            wb.sample_owned(part, SEEDS, sampler=wb.LaborSampler([3], importance=importance))  # type: ignore[arg-type]
+            wb.cooperative.sample_owned(part, SEEDS, sampler=wb.LaborSampler([3], importance=importance))  # type: ignore[arg-type]
         with pytest.raises(ValueError, match=r"cooperative sampling needs .* LaborSampler .* importance=0"):
-            wb.CooperativeSampler(
-                wb.LaborSampler([3], importance=importance), wb.OwnedGraph(GRAPH, 0 * OWNER.int(), 0, 1)
+            wb.cooperative.CooperativeSampler(
+                wb.LaborSampler([3], importance=importance), wb.sampling.OwnedGraph(GRAPH, 0 * OWNER.int(), 0, 1)
             )  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"seeds contains 4 more than once"):
-        wb.sample_owned(part, torch.tensor([4, 2, 4]), sampler=SAMPLER)
+        wb.cooperative.sample_owned(part, torch.tensor([4, 2, 4]), sampler=SAMPLER)
     with pytest.raises(IndexError, match=r"seeds contains 60"):
-        wb.sample_owned(part, torch.tensor([60]), sampler=SAMPLER)
+        wb.cooperative.sample_owned(part, torch.tensor([60]), sampler=SAMPLER)
     with pytest.raises(TypeError, match=r"owned is a Graph; pass an OwnedGraph"):
-        wb.sample_owned(GRAPH, SEEDS, sampler=SAMPLER)  # type: ignore[arg-type]
+        wb.cooperative.sample_owned(GRAPH, SEEDS, sampler=SAMPLER)  # type: ignore[arg-type]
     with pytest.raises(ValueError, match=r"rank is 3; it must be a whole number from 0 to 2"):
-        wb.OwnedGraph.of(GRAPH, OWNER, 3)
+        wb.sampling.OwnedGraph.of(GRAPH, OWNER, 3)
     with pytest.raises(ValueError, match=r"RandomWalkSampler reads rows of nodes that other ranks own"):
         part.draw(wb.RandomWalkSampler([2]), torch.tensor([0]), layer=0)
     with pytest.raises(ValueError, match=r"Walker reads rows of nodes .* for which a sampler defines draw_owned"):
-        wb.sample_owned(part, SEEDS, sampler=Walker())
+        wb.cooperative.sample_owned(part, SEEDS, sampler=Walker())
     with pytest.raises(IndexError, match=r"edge_ids contains 400, which is not an edge"):
-        wb.cooperative_batches(
+        wb.cooperative.batches(
             GRAPH, SEEDS, sampler=SAMPLER, owner=OWNER, num_ranks=3, exclude_edges=torch.tensor([400])
         )

@@ -23,7 +23,7 @@ def edges_of(whole: wb.MiniBatch, number: int) -> list[tuple[int, int]]:
 
 
 def test_counts_are_those_of_the_batch() -> None:
-    work = wb.cooperative_work(wb.cooperative_batches(GRAPH, SEEDS, **OPTIONS), row_bytes=[100, 10])
+    work = wb.cooperative.cooperative_work(wb.cooperative.batches(GRAPH, SEEDS, **OPTIONS), row_bytes=[100, 10])
     whole, owner = SAMPLER.sample(GRAPH, SEEDS, step=1), OWNER.tolist()
     assert [(layer.rank, layer.hop) for layer in work.layers] == [(p, hop) for p in range(3) for hop in (1, 2)]
     for layer in work.layers:
@@ -49,7 +49,7 @@ def test_counts_are_those_of_the_batch() -> None:
 
 
 def test_links_are_the_rows_received_by_sender() -> None:
-    work = wb.cooperative_work(wb.cooperative_batches(GRAPH, SEEDS, **OPTIONS), row_bytes=[100, 10])
+    work = wb.cooperative.cooperative_work(wb.cooperative.batches(GRAPH, SEEDS, **OPTIONS), row_bytes=[100, 10])
     assert work.links.shape == (2, 3, 3)
     for layer in work.layers:
         assert tuple(work.links[layer.hop - 1, layer.rank].tolist()) == layer.received_from
@@ -59,15 +59,15 @@ def test_links_are_the_rows_received_by_sender() -> None:
 
 
 def test_independent_ranks_duplicate_work_and_exchange_nothing() -> None:
-    batches = wb.independent_batches(GRAPH, SEEDS, **OPTIONS)
-    work, inputs = wb.cooperative_work(batches), torch.cat([mb.node_ids for mb in batches])
+    batches = wb.cooperative.independent_batches(GRAPH, SEEDS, **OPTIONS)
+    work, inputs = wb.cooperative.cooperative_work(batches), torch.cat([mb.node_ids for mb in batches])
     assert work.distinct[-1] == len(inputs.unique()) < len(inputs)
     assert work.duplication == len(inputs) / work.distinct[-1]
     assert not work.links.any() and all(layer.needed == layer.owned for layer in work.layers)
 
 
 def test_a_row_contains_means_over_ranks() -> None:
-    work = wb.cooperative_work(wb.cooperative_batches(GRAPH, SEEDS, **OPTIONS))
+    work = wb.cooperative.cooperative_work(wb.cooperative.batches(GRAPH, SEEDS, **OPTIONS))
     row, edges = work.row(), [sum(x.edges for x in work.layers if x.rank == p) for p in range(3)]
     assert row["owned_2"] == work.distinct[1] / 3
     assert row["halo_1"] == int(work.links[0].sum()) / 3
@@ -88,7 +88,7 @@ def test_random_owners_make_the_share_of_cross_edges_p_minus_1_over_p(num_ranks:
     owner = wb.partition_graph(graph, num_ranks, method="random", seed=1)
     options: dict[str, Any] = {"sampler": wb.FullNeighborSampler(1), "owner": owner, "num_ranks": num_ranks}
     all_rows, few = (
-        wb.cooperative_work(wb.cooperative_batches(graph, torch.arange(seeds), **options)).row()
+        wb.cooperative.cooperative_work(wb.cooperative.batches(graph, torch.arange(seeds), **options)).row()
         for seeds in (20_000, 2000)
     )
     share = (num_ranks - 1) / num_ranks
@@ -100,10 +100,10 @@ def test_random_owners_make_the_share_of_cross_edges_p_minus_1_over_p(num_ranks:
 def test_invalid_batches_are_refused() -> None:
     one, two = (wb.NeighborSampler([2] * n).sample(GRAPH, SEEDS) for n in (1, 2))
     with pytest.raises(ValueError, match=r"batches have \[1, 2\] layers"):
-        wb.cooperative_work([one, two])
+        wb.cooperative.cooperative_work([one, two])
     with pytest.raises(ValueError, match=r"batches have \[\] layers"):
-        wb.cooperative_work([])
+        wb.cooperative.cooperative_work([])
     with pytest.raises(TypeError, match=r"batches\[1\] is a list; pass one MiniBatch per rank"):
-        wb.cooperative_work([one, []])  # type: ignore[list-item]
+        wb.cooperative.cooperative_work([one, []])  # type: ignore[list-item]
     with pytest.raises(ValueError, match=r"row_bytes has 1 sizes for 2 layers"):
-        wb.cooperative_work([two], row_bytes=[4])
+        wb.cooperative.cooperative_work([two], row_bytes=[4])

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import workbench as wb
 from tests.strategies import random_graph, random_minibatch
@@ -20,7 +19,7 @@ def test_each_seed_alone_reaches_what_is_counted(fanouts):
     expected = torch.zeros(60, dtype=torch.int64)
     for seed in SEEDS:
         expected[sampler.sample(GRAPH, seed[None], step=5).node_ids] += 1
-    assert wb.reach_counts(batch).tolist() == expected[batch.node_ids].tolist()
+    assert wb.cooperative.reach_counts(batch).tolist() == expected[batch.node_ids].tolist()
 
 
 def test_an_item_reaches_what_any_of_its_seeds_does():
@@ -30,7 +29,7 @@ def test_an_item_reaches_what_any_of_its_seeds_does():
     expected = torch.zeros(60, dtype=torch.int64)
     for item in items.long():
         expected[sampler.sample(GRAPH, SEEDS[item].unique(), step=2).node_ids] += 1
-    assert wb.reach_counts(batch, items=items).tolist() == expected[batch.node_ids].tolist()
+    assert wb.cooperative.reach_counts(batch, items=items).tolist() == expected[batch.node_ids].tolist()
 
 
 @settings(max_examples=20, deadline=None)
@@ -39,7 +38,7 @@ def test_both_implementations_count_the_same(num_seeds, num_layers, seed):
     graph = random_graph(50, 150, seed=seed)
     batch = random_minibatch(graph, fanouts=(2,) * num_layers, num_seeds=num_seeds)
     items = torch.arange(num_seeds)[:, None]
-    assert torch.equal(wb.reach_counts(batch), reach_counts_torch(batch, items))
+    assert torch.equal(wb.cooperative.reach_counts(batch), reach_counts_torch(batch, items))
 
 
 def test_more_seeds_than_a_pass_counts_and_any_number_of_threads():
@@ -50,15 +49,15 @@ def test_more_seeds_than_a_pass_counts_and_any_number_of_threads():
     try:
         for threads in (1, 3):
             wb.set_num_threads(threads)
-            assert torch.equal(wb.reach_counts(batch), expected)
+            assert torch.equal(wb.cooperative.reach_counts(batch), expected)
     finally:
         wb.set_num_threads(before)
 
 
 def test_without_blocks_or_items():
     alone = wb.MiniBatch(torch.tensor([4, 7]), ())
-    assert wb.reach_counts(alone).tolist() == [1, 1]
-    assert wb.reach_counts(alone, items=torch.empty(0, 1, dtype=torch.int64)).tolist() == [0, 0]
+    assert wb.cooperative.reach_counts(alone).tolist() == [1, 1]
+    assert wb.cooperative.reach_counts(alone, items=torch.empty(0, 1, dtype=torch.int64)).tolist() == [0, 0]
 
 
 @pytest.mark.parametrize(
@@ -74,4 +73,4 @@ def test_without_blocks_or_items():
 def test_invalid_items(items, error, message):
     batch = wb.NeighborSampler([2]).sample(GRAPH, SEEDS)
     with pytest.raises(error, match=message):
-        wb.reach_counts(batch, items=items)
+        wb.cooperative.reach_counts(batch, items=items)

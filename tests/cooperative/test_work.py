@@ -5,8 +5,7 @@ from itertools import combinations
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import workbench as wb
 from tests.strategies import random_graph
@@ -42,10 +41,12 @@ def test_theorem_3_2_over_all_subsets(name):
     steps = [count / b for count, b in zip(exclusive, SIZES, strict=True)]
     assert sizes == [sum(steps[:b]) for b in SIZES]
     assert steps == sorted(steps, reverse=True)
-    curve = wb.work_curve(GRAPH, SEEDS, sampler=sampler, batch_sizes=SIZES, step=4)
+    curve = wb.cooperative.work_curve(GRAPH, SEEDS, sampler=sampler, batch_sizes=SIZES, step=4)
     assert curve.tolist() == pytest.approx([float(s) for s in sizes], rel=1e-13)
-    reach = wb.reach_counts(sampler.sample(GRAPH, SEEDS, step=4))
-    assert wb.marginal_inputs(reach, 8, SIZES).tolist() == pytest.approx([float(s) for s in steps], rel=1e-13)
+    reach = wb.cooperative.reach_counts(sampler.sample(GRAPH, SEEDS, step=4))
+    assert wb.cooperative.marginal_inputs(reach, 8, SIZES).tolist() == pytest.approx(
+        [float(s) for s in steps], rel=1e-13
+    )
 
 
 PAIRS = torch.tensor([[3, 7, 7, 11, 20, 25], [9, 2, 29, 7, 4, 20]])
@@ -55,7 +56,7 @@ PAIRS = torch.tensor([[3, 7, 7, 11, 20, 25], [9, 2, 29, 7, 4, 20]])
 def test_theorem_3_2_over_all_subsets_of_edges(name):
     """Each edge with its negative, which shares an endpoint, is one unit of three seeds, and units share seeds."""
     sampler = SAMPLERS[name]
-    pairs = wb.Negatives(1, ends="either", avoid_edges=True, seed=5).draw(GRAPH, *PAIRS)
+    pairs = wb.links.Negatives(1, ends="either", avoid_edges=True, seed=5).draw(GRAPH, *PAIRS)
     assert pairs.neg_src is not None and pairs.neg_dst is not None
     items = torch.stack([pairs.src, pairs.dst, pairs.neg_src, pairs.neg_dst], dim=1)
     seeds_of = [pairs.seeds[item].unique() for item in items]
@@ -69,9 +70,13 @@ def test_theorem_3_2_over_all_subsets_of_edges(name):
     steps = [count / b for b, count in enumerate(exclusive, 1)]
     assert sizes == [sum(steps[:b]) for b in range(1, 7)]
     assert steps == sorted(steps, reverse=True), "concave"
-    reach = wb.reach_counts(sampler.sample(GRAPH, pairs.seeds, step=4), items=items)
-    assert wb.expected_inputs(reach, 6, range(1, 7)).tolist() == pytest.approx([float(s) for s in sizes], rel=1e-13)
-    assert wb.marginal_inputs(reach, 6, range(1, 7)).tolist() == pytest.approx([float(s) for s in steps], rel=1e-13)
+    reach = wb.cooperative.reach_counts(sampler.sample(GRAPH, pairs.seeds, step=4), items=items)
+    assert wb.cooperative.expected_inputs(reach, 6, range(1, 7)).tolist() == pytest.approx(
+        [float(s) for s in sizes], rel=1e-13
+    )
+    assert wb.cooperative.marginal_inputs(reach, 6, range(1, 7)).tolist() == pytest.approx(
+        [float(s) for s in steps], rel=1e-13
+    )
 
 
 def _exclusive(sets):
@@ -84,7 +89,10 @@ def _exclusive(sets):
 def test_sums_of_marginal_inputs_are_expected_inputs(num_seeds, data):
     reach = torch.tensor(data.draw(st.lists(st.integers(0, num_seeds), min_size=1, max_size=20)))
     sizes = range(1, num_seeds + 1)
-    curve, steps = wb.expected_inputs(reach, num_seeds, sizes), wb.marginal_inputs(reach, num_seeds, sizes)
+    curve, steps = (
+        wb.cooperative.expected_inputs(reach, num_seeds, sizes),
+        wb.cooperative.marginal_inputs(reach, num_seeds, sizes),
+    )
     torch.testing.assert_close(steps.cumsum(0), curve, rtol=1e-10, atol=1e-10)
     assert bool((steps.diff() <= 1e-10).all())
 
@@ -98,19 +106,21 @@ def test_the_closed_form_is_exact_for_many_seeds():
         for j in range(b):
             term *= Fraction(max(0, n - r - j), n - j)
         missed.append(float(1 - term))
-    assert wb.expected_inputs(torch.tensor(reach), n, [b]).item() == pytest.approx(sum(missed), rel=1e-12)
+    assert wb.cooperative.expected_inputs(torch.tensor(reach), n, [b]).item() == pytest.approx(sum(missed), rel=1e-12)
 
 
 def test_sampled_batches_agree_within_one_percent():
     data = wb.load_dataset("synthetic-arxiv", scale=0.02)
     sampler, sizes = wb.NeighborSampler([4, 4], seed=0), [64, 256, 1024]
     measured = list(
-        wb.measure_work(data.graph, data.train_idx, sampler=sampler, batch_sizes=sizes, repetitions=24, seed=1)
+        wb.cooperative.measure_work(
+            data.graph, data.train_idx, sampler=sampler, batch_sizes=sizes, repetitions=24, seed=1
+        )
     )
     for size in sizes:
         inputs = torch.tensor([w.num_inputs for w in measured if w.batch_size == size], dtype=torch.float64)
         curves = [
-            wb.work_curve(data.graph, data.train_idx, sampler=sampler, batch_sizes=[size], step=step)
+            wb.cooperative.work_curve(data.graph, data.train_idx, sampler=sampler, batch_sizes=[size], step=step)
             for step in range(3)
         ]
         assert inputs.mean().item() == pytest.approx(float(torch.cat(curves).mean()), rel=0.01)
@@ -124,7 +134,7 @@ def test_prefixes_of_a_permutation_are_nested_and_counts_are_the_batch():
         seen.append((step, nodes.tolist()))
         return nodes
 
-    works = list(wb.measure_work(
+    works = list(wb.cooperative.measure_work(
         GRAPH, SEEDS, sampler=sampler, batch_sizes=[2, 8], repetitions=2, seeds_of=seeds_of, seed=9
     ))  # fmt: skip
     assert [(w.batch_size, w.repetition) for w in works] == [(2, 0), (8, 0), (2, 1), (8, 1)]
@@ -141,22 +151,30 @@ PI = wb.LaborSampler([2], importance=1)
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: wb.expected_inputs(torch.tensor([3]), 2, [1]), "reach contains 3; counts must be from 0 to the 2"),
         (
-            lambda: wb.expected_inputs(torch.tensor([1]), 2, [3]),
+            lambda: wb.cooperative.expected_inputs(torch.tensor([3]), 2, [1]),
+            "reach contains 3; counts must be from 0 to the 2",
+        ),
+        (
+            lambda: wb.cooperative.expected_inputs(torch.tensor([1]), 2, [3]),
             "a batch size is 3; it must be",
         ),
         (
-            lambda: wb.marginal_inputs(torch.tensor([1]), 2, [0]),
+            lambda: wb.cooperative.marginal_inputs(torch.tensor([1]), 2, [0]),
             "a batch size is 0; it must be",
         ),
-        (lambda: wb.work_curve(GRAPH, SEEDS, sampler=SAMPLERS["full"], batch_sizes=[9]), "a batch size is 9"),
         (
-            lambda: wb.work_curve(GRAPH, SEEDS, sampler=wb.LaborSampler([2], importance=1), batch_sizes=[1]),
+            lambda: wb.cooperative.work_curve(GRAPH, SEEDS, sampler=SAMPLERS["full"], batch_sizes=[9]),
+            "a batch size is 9",
+        ),
+        (
+            lambda: wb.cooperative.work_curve(
+                GRAPH, SEEDS, sampler=wb.LaborSampler([2], importance=1), batch_sizes=[1]
+            ),
             "needs a sampler that draws",
         ),
         (
-            lambda: wb.measure_work(GRAPH, SEEDS, sampler=SAMPLERS["full"], batch_sizes=[1], repetitions=0),
+            lambda: wb.cooperative.measure_work(GRAPH, SEEDS, sampler=SAMPLERS["full"], batch_sizes=[1], repetitions=0),
             "repetitions is 0",
         ),
     ],

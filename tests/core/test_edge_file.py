@@ -58,13 +58,18 @@ def test_text_formats(tmp_path: Path, name: str, text: str) -> None:
 def test_partition_of_a_file_is_that_of_its_edges(tmp_path: Path) -> None:
     np.save(tmp_path / "edges.npy", PAIRS)
     (tmp_path / "edges.txt").write_text(lines(" "))
-    expected = wb.partition_stream([(SRC, DST)], 3, num_nodes=20, method="fennel")
-    found = wb.partition_stream(EdgeFile(tmp_path / "edges.npy", chunk_edges=7), 3, num_nodes=20, method="fennel")
+    expected = wb.partition.partition_stream([(SRC, DST)], 3, num_nodes=20, method="fennel")
+    found = wb.partition.partition_stream(
+        EdgeFile(tmp_path / "edges.npy", chunk_edges=7), 3, num_nodes=20, method="fennel"
+    )
     text = EdgeFile(tmp_path / "edges.txt", chunk_edges=9)
     assert found.tolist() == expected.tolist()
-    assert wb.partition_stream(text, 3, num_nodes=20, method="fennel", num_edges=50).tolist() == expected.tolist()
-    wb.split_graph(text, expected, tmp_path / "parts")
-    assert sum(wb.open_part(tmp_path / "parts", part).graph.num_edges for part in range(3)) == 50
+    assert (
+        wb.partition.partition_stream(text, 3, num_nodes=20, method="fennel", num_edges=50).tolist()
+        == expected.tolist()
+    )
+    wb.partition.split_graph(text, expected, tmp_path / "parts")
+    assert sum(wb.partition.open_part(tmp_path / "parts", part).graph.num_edges for part in range(3)) == 50
 
 
 def test_empty_files(tmp_path: Path) -> None:

@@ -119,16 +119,16 @@ def test_disk_rows_that_are_replaced_while_they_are_opened(tmp_path: Path, monke
 def test_a_divided_graph_is_of_one_division(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     graph = wb.Graph.from_edges(torch.arange(6), torch.arange(6).roll(1), num_nodes=6)
     owner = torch.tensor([0, 0, 0, 1, 1, 1])
-    wb.split_graph(graph, owner, tmp_path / "x")
+    wb.partition.split_graph(graph, owner, tmp_path / "x")
     real = wb.Graph.open
 
     def opened(*arguments: Any, **options: bool) -> wb.Graph:
-        wb.split_graph(graph, owner.flip(0), tmp_path / "x", overwrite=True)
+        wb.partition.split_graph(graph, owner.flip(0), tmp_path / "x", overwrite=True)
         return real(*arguments, **options)
 
     monkeypatch.setattr(wb.Graph, "open", opened)
     with pytest.raises(ValueError, match="was divided again while it was being opened"):
-        wb.open_part(tmp_path / "x", 0)
+        wb.partition.open_part(tmp_path / "x", 0)
 
 
 def test_a_restored_folder_is_one_that_nobody_replaces(tmp_path: Path) -> None:

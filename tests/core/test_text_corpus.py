@@ -143,25 +143,25 @@ def test_ids_from_one_are_not_answered_with_a_larger_number_of_nodes(tmp_path: P
     path = tmp_path / "a.txt"
     path.write_text("1 2\n2 3\n3 1\n")
     with pytest.raises(IndexError, match=r"contains 3.*subtract 1 .*base=1.*a\.txt, line 2: '2 3'") as refused:
-        wb.partition_stream(wb.EdgeFile(path), 2, num_nodes=3)
+        wb.partition.partition_stream(wb.EdgeFile(path), 2, num_nodes=3)
     assert "num_nodes=4" not in str(refused.value)
     with pytest.raises(IndexError, match="number the nodes from 0: the smallest id so far is 1") as refused:
         wb.Graph.from_edges([1, 2, 3], [2, 3, 1], num_nodes=3)
     assert "4" not in str(refused.value)
     with pytest.raises(IndexError, match="number the types from 0: the smallest is 1"):
         wb.Graph.from_edges([0, 1], [1, 0], edge_type=[1, 2], num_edge_types=2)
-    assert len(wb.partition_stream(wb.EdgeFile(path, base=1), 2, num_nodes=3)) == 3
+    assert len(wb.partition.partition_stream(wb.EdgeFile(path, base=1), 2, num_nodes=3)) == 3
 
 
 def test_a_matrix_tells_its_number_of_nodes(tmp_path: Path) -> None:
     path = tmp_path / "a.mtx"
     path.write_text(f"{BANNER}pattern symmetric\n5 5 2\n2 1\n3 2\n")
-    owner = wb.partition_stream(wb.EdgeFile(path), 2)
+    owner = wb.partition.partition_stream(wb.EdgeFile(path), 2)
     assert len(owner) == 5
     with pytest.raises(ValueError, match="num_nodes is 6, but the graph has 5 nodes"):
-        wb.partition_stream(wb.EdgeFile(path), 2, num_nodes=6)
-    wb.split_graph(wb.EdgeFile(path), owner, tmp_path / "parts")
-    parts = [wb.open_part(tmp_path / "parts", part).graph for part in range(2)]
+        wb.partition.partition_stream(wb.EdgeFile(path), 2, num_nodes=6)
+    wb.partition.split_graph(wb.EdgeFile(path), owner, tmp_path / "parts")
+    parts = [wb.partition.open_part(tmp_path / "parts", part).graph for part in range(2)]
     assert sum(part.num_edges for part in parts) == 4
 
 

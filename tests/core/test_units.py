@@ -1,8 +1,7 @@
 """Formatting and parsing of sizes."""
 
 import pytest
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from workbench.core.units import format_bytes, parse_bytes
 

@@ -12,8 +12,7 @@ import pytest
 from tests.datasets.ogb_folder import LABELS, needs_ogb, write_set
 from tests.killed import killed_at_each_operation
 from workbench.core.errors import CapacityError
-from workbench.datasets import download as download_module
-from workbench.datasets import ogb
+from workbench.datasets import download as download_module, ogb
 from workbench.datasets.download import download
 from workbench.datasets.load import load_dataset
 

@@ -70,7 +70,7 @@ def test_published_knowledge_graphs(name):
     entities, relations, triples = KNOWLEDGE[name]
     for _ in range(2):
         kg = wb.load_dataset(name, root=PUBLISHED)
-        assert isinstance(kg, wb.KnowledgeGraph) and (kg.num_entities, kg.num_relations) == (entities, relations)
+        assert isinstance(kg, wb.links.KnowledgeGraph) and (kg.num_entities, kg.num_relations) == (entities, relations)
         assert (len(kg.train), len(kg.valid), len(kg.test)) == triples
         assert kg.entity_names is not None and len(kg.entity_names) == entities
     assert kg.graph(inverse=True).num_edges == 2 * triples[0]

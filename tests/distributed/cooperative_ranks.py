@@ -38,7 +38,11 @@ def sampled_sets(config: Mapping[str, Any]) -> Rows:
     for name, dependent in config["samplers"]:
         sampler = new_sampler(name, dependent)
         whole = sampler.sample(GRAPH, seeds, step=STEP)
-        mine = wb.CooperativeSampler(sampler, owned).sample(owned.graph, seeds, step=STEP).validate(num_nodes=NODES)
+        mine = (
+            wb.cooperative.CooperativeSampler(sampler, owned)
+            .sample(owned.graph, seeds, step=STEP)
+            .validate(num_nodes=NODES)
+        )
         shares = gathered((nodes(mine), edges(mine)))
         unions = [[sorted(chain(*layer)) for layer in zip(*of, strict=True)] for of in zip(*shares, strict=True)]
         yield {
@@ -53,15 +57,15 @@ def training(config: Mapping[str, Any]) -> Rows:
     """Loss and gradients of a step beside those of one process; "parts" cuts every rank's seeds."""
     size = dist.get_world_size()
     owned, owner, seeds = owned_graph(), owner_of(size), seeds_of(size)
-    rows, labels = wb.OwnedRows.of(X, owner), wb.OwnedRows.of(Y, owner)
+    rows, labels = wb.distributed.OwnedRows.of(X, owner), wb.distributed.OwnedRows.of(Y, owner)
     mine = seeds[owner[seeds] == dist.get_rank()]
     for name, dependent, kind, parts in config["cases"]:
         sampler, model, plain = new_sampler(name, dependent), new_model(kind), new_model(kind)
         whole = sampler.sample(GRAPH, seeds, step=STEP)
         expected = wb.train_step(plain, whole, X, Y, F.cross_entropy, new_optimizer(plain))
-        cooperative, pieces = wb.CooperativeSampler(sampler, owned), mine.tensor_split(parts)
+        cooperative, pieces = wb.cooperative.CooperativeSampler(sampler, owned), mine.tensor_split(parts)
         micro = [cooperative.sample(owned.graph, seeds if parts == 1 else p, step=STEP) for p in pieces]
-        loss = wb.cooperative_step(model, micro, rows, labels, F.cross_entropy, new_optimizer(model))
+        loss = wb.cooperative.train_step(model, micro, rows, labels, F.cross_entropy, new_optimizer(model))
         yield {
             "loss": worst(abs(float(loss - expected)) / float(expected)),
             "gradients": worst(difference(gradients(model), gradients(plain))),
@@ -76,7 +80,7 @@ def relational(config: Mapping[str, Any]) -> Rows:
     check_ranks_agree({"data": data.fingerprint})
     graph, x, seeds = data.graph, data.x.double(), data.train_idx[:60]
     owner = wb.partition_graph(graph, size, method="random", seed=1)
-    owned, rows = wb.OwnedGraph.of(graph, owner, rank, size), wb.OwnedRows.of(x, owner)
+    owned, rows = wb.sampling.OwnedGraph.of(graph, owner, rank, size), wb.distributed.OwnedRows.of(x, owner)
     assert graph.edge_type is not None
     sizes = {"in_dim": data.num_features, "hidden_dim": 8, "out_dim": data.num_classes, "dropout": 0.5, "seed": 4}
     relations = int(graph.edge_type.max()) + 1
@@ -84,8 +88,8 @@ def relational(config: Mapping[str, Any]) -> Rows:
     for sampler in (wb.NeighborSampler([5, 5]), wb.LaborSampler([5, 5])):
         whole = sampler.sample(graph, seeds, step=STEP)
         expected = wb.train_step(plain, whole, x, data.y, F.cross_entropy, new_optimizer(plain))
-        mb = wb.CooperativeSampler(sampler, owned).sample(owned.graph, seeds, step=STEP)
-        loss = wb.cooperative_step(model, mb, rows, data.y, F.cross_entropy, new_optimizer(model))
+        mb = wb.cooperative.CooperativeSampler(sampler, owned).sample(owned.graph, seeds, step=STEP)
+        loss = wb.cooperative.train_step(model, mb, rows, data.y, F.cross_entropy, new_optimizer(model))
         yield {
             "loss": worst(abs(float(loss - expected)) / float(expected)),
             "gradients": worst(difference(gradients(model), gradients(plain))),
@@ -102,8 +106,8 @@ def independent(config: Mapping[str, Any]) -> Rows:
         plain, sampler.sample(GRAPH, seeds, step=STEP), X, Y, F.cross_entropy, new_optimizer(plain)
     )
     mb = sampler.sample(GRAPH, seeds[owner[seeds] == dist.get_rank()], step=STEP)
-    staged = wb.stage(wb.OwnedRows.of(X, owner, traffic=traffic), [mb])
-    loss = wb.cooperative_step(model, mb, staged, Y, F.cross_entropy, new_optimizer(model))
+    staged = wb.stage(wb.distributed.OwnedRows.of(X, owner, traffic=traffic), [mb])
+    loss = wb.cooperative.train_step(model, mb, staged, Y, F.cross_entropy, new_optimizer(model))
     foreign = int((owner[mb.node_ids] != dist.get_rank()).sum())
     yield {
         "loss": worst(abs(float(loss - expected)) / float(expected)),
@@ -117,10 +121,10 @@ def independent(config: Mapping[str, Any]) -> Rows:
 def evaluation(config: Mapping[str, Any]) -> Rows:
     """Full-neighbour outputs over the owners beside those of one process."""
     size = dist.get_world_size()
-    owned, rows = owned_graph(), wb.OwnedRows.of(X, owner_of(size))
+    owned, rows = owned_graph(), wb.distributed.OwnedRows.of(X, owner_of(size))
     for kind in config["kinds"]:
         model = new_model(kind)
-        found = wb.cooperative_logits(model, owned, rows, chunk_edges=config["chunk_edges"])
+        found = wb.cooperative.cooperative_logits(model, owned, rows, chunk_edges=config["chunk_edges"])
         expected = wb.full_neighbour_logits(model, GRAPH, X)
         error = (found.read(found.ids) - expected[found.ids]).abs().max() if len(found.ids) else torch.zeros(())
         yield {"error": worst(float(error)), "nodes": sum(gather_numbers(len(found.ids)))}
@@ -129,11 +133,15 @@ def evaluation(config: Mapping[str, Any]) -> Rows:
 def prefetched(config: Mapping[str, Any]) -> Rows:
     """Batches sampled ahead in a thread with a group of its own; the steps equal those of one process."""
     size = dist.get_world_size()
-    owned, rows, ids = owned_graph(), wb.OwnedRows.of(X, owner_of(size)), seeds_of(size)
+    owned, rows, ids = owned_graph(), wb.distributed.OwnedRows.of(X, owner_of(size)), seeds_of(size)
     sampler, model, plain = new_sampler("labor", True), new_model("sage-mean"), new_model("sage-mean")
-    ahead = wb.CooperativeSampler(sampler, owned, dist.new_group())  # pyright: ignore[reportArgumentType]
+    ahead = wb.cooperative.CooperativeSampler(sampler, owned, dist.new_group())  # pyright: ignore[reportArgumentType]
     loops = [
-        (wb.prefetch(wb.batches(owned.graph, ids, sampler=ahead, batch_size=9, epoch=0)), wb.cooperative_step, rows),
+        (
+            wb.prefetch(wb.batches(owned.graph, ids, sampler=ahead, batch_size=9, epoch=0)),
+            wb.cooperative.train_step,
+            rows,
+        ),
         (wb.batches(GRAPH, ids, sampler=sampler, batch_size=9, epoch=0), wb.train_step, X),
     ]
     for trained, (loop, take, x) in zip((model, plain), loops, strict=True):

@@ -98,9 +98,9 @@ def gathered(value: Any) -> list[Any]:
     return found
 
 
-def owned_graph() -> wb.OwnedGraph:
-    size = wb.get_world_size()
-    return wb.OwnedGraph.of(GRAPH, owner_of(size), wb.get_rank(), size)
+def owned_graph() -> wb.sampling.OwnedGraph:
+    size = wb.distributed.get_world_size()
+    return wb.sampling.OwnedGraph.of(GRAPH, owner_of(size), wb.distributed.get_rank(), size)
 
 
 class Descent:

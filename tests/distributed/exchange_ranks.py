@@ -44,9 +44,9 @@ def torch_oracle(config: Mapping[str, Any]) -> Rows:
             sent, received = counts[rank], [one[rank] for one in counts]
             x = torch.arange(5 * width).view(5, width).add(rank).to(dtype).requires_grad_()
             index = torch.arange(sum(sent)) * 3 % 5
-            exchange = wb.Exchange(index, tuple(sent), tuple(received), torch.arange(sum(received)))
+            exchange = wb.core.Exchange(index, tuple(sent), tuple(received), torch.arange(sum(received)))
             block = wb.Block(torch.zeros(1, dtype=torch.int64), torch.empty(0, dtype=torch.int32), 5 + sum(received), 0)
-            fill = wb.exchangers(wb.MiniBatch(torch.arange(5), (block,), exchanges=(exchange,)))
+            fill = wb.cooperative.exchangers(wb.MiniBatch(torch.arange(5), (block,), exchanges=(exchange,)))
             assert fill is not None
             out = fill[0](x)
             scale = torch.arange(out.numel()).view_as(out).to(dtype)
@@ -75,7 +75,7 @@ def attention(config: Mapping[str, Any]) -> Rows:
     size, sampler = dist.get_world_size(), new_sampler("labor", False)
     owned, seeds, plain = owned_graph(), seeds_of(size), new_model("gat")
     expected = wb.train_step(plain, sampler.sample(GRAPH, seeds), X, Y, F.cross_entropy, new_optimizer(plain))
-    mb = wb.CooperativeSampler(sampler, owned).sample(owned.graph, seeds)
+    mb = wb.cooperative.CooperativeSampler(sampler, owned).sample(owned.graph, seeds)
     halo = [len(exchange.halo_ids) for exchange in mb.exchanges or ()]
     sent = [sum(exchange.send_counts) for exchange in mb.exchanges or ()]
     for products in config["products"]:
@@ -83,8 +83,8 @@ def attention(config: Mapping[str, Any]) -> Rows:
         for layer in model.layers:  # pyright: ignore[reportGeneralTypeIssues]
             layer.exchanges_products = products
             layer.fc.register_forward_hook(lambda _, given, out, found=multiplied: found.append(len(out)))
-        rows = wb.OwnedRows.of(X, owner_of(size))
-        loss = wb.cooperative_step(model, mb, rows, Y, F.cross_entropy, new_optimizer(model), traffic=traffic)
+        rows = wb.distributed.OwnedRows.of(X, owner_of(size))
+        loss = wb.cooperative.train_step(model, mb, rows, Y, F.cross_entropy, new_optimizer(model), traffic=traffic)
         yield {
             "loss": worst(abs(float(loss - expected)) / float(expected)),
             "gradients": worst(difference(gradients(model), gradients(plain))),
@@ -114,10 +114,10 @@ def overlap(config: Mapping[str, Any]) -> Rows:
         layer.fc_self.register_forward_hook(lambda *_: seen.append("own"))
         layer.fc_self.weight.register_hook(lambda _: seen.append("gradient of own"))
     seeds = seeds_of(dist.get_world_size())
-    mb = wb.CooperativeSampler(new_sampler("labor", False), owned).sample(owned.graph, seeds)
-    rows = wb.OwnedRows.of(X, owner_of(dist.get_world_size()))
+    mb = wb.cooperative.CooperativeSampler(new_sampler("labor", False), owned).sample(owned.graph, seeds)
+    rows = wb.distributed.OwnedRows.of(X, owner_of(dist.get_world_size()))
     with patch.object(exchangers, "start_all_to_all", logged):
-        wb.cooperative_step(model, mb, rows, Y, F.cross_entropy, new_optimizer(model))
+        wb.cooperative.train_step(model, mb, rows, Y, F.cross_entropy, new_optimizer(model))
     yield {"seen": ", ".join(seen), "same": len(set(gathered(", ".join(seen)))) == 1}
 
 
@@ -169,10 +169,10 @@ def refusal(check: Callable[[], None]) -> str:
 def unequal_parts(config: Mapping[str, Any]) -> Rows:
     """Ranks with different numbers of micro-batches."""
     owned, seeds = owned_graph(), seeds_of(dist.get_world_size())
-    mb = wb.CooperativeSampler(new_sampler("labor", False), owned).sample(owned.graph, seeds)
+    mb = wb.cooperative.CooperativeSampler(new_sampler("labor", False), owned).sample(owned.graph, seeds)
     model = new_model("gcn")
     micro = [mb] * (1 + dist.get_rank() % 2)
     try:
-        wb.cooperative_step(model, micro, X, Y, F.cross_entropy, new_optimizer(model))
+        wb.cooperative.train_step(model, micro, X, Y, F.cross_entropy, new_optimizer(model))
     except ValueError as error:
         yield {"text": str(error)}

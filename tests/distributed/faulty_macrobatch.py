@@ -17,23 +17,22 @@ from tests.distributed.cooperative_setting import (
 )
 from tests.distributed.faulty_step import IS_BAD, FaultySampler, faulty  # which misbehaves at the start
 from tests.distributed.misbehaving import STAGE, meet_fate
-from workbench.distributed import group as row_exchange
-from workbench.distributed import owned_rows
+from workbench.distributed import group as row_exchange, owned_rows
 
 
 def run(config):
     """Two mini-batches of one window."""
-    size, owned = wb.get_world_size(), owned_graph()
+    size, owned = wb.distributed.get_world_size(), owned_graph()
     sampler, model = new_sampler("neighbor", False), new_model("sage-mean")
     if IS_BAD:
         row_exchange.all_to_all = owned_rows.all_to_all = faulty(row_exchange.all_to_all)
         sampler = FaultySampler([2, 2]) if STAGE == "sampling" else sampler
         misbehave(model)
-    store = wb.OwnedRows.of(X, owner_of(size))
-    options: dict[str, Any] = {"sampler": wb.MacrobatchSampler(sampler, owned), "batch_size": 12, "size": 2}
-    seeds = seeds_of(size)[owner_of(size)[seeds_of(size)] == wb.get_rank()]
-    for _, mb, rows in wb.macrobatches(owned.graph, seeds, store=store, **options):
-        wb.cooperative_step(model, mb, rows, Y, F.cross_entropy, new_optimizer(model))
+    store = wb.distributed.OwnedRows.of(X, owner_of(size))
+    options: dict[str, Any] = {"sampler": wb.macrobatch.MacrobatchSampler(sampler, owned), "batch_size": 12, "size": 2}
+    seeds = seeds_of(size)[owner_of(size)[seeds_of(size)] == wb.distributed.get_rank()]
+    for _, mb, rows in wb.macrobatch.batches(owned.graph, seeds, store=store, **options):
+        wb.cooperative.train_step(model, mb, rows, Y, F.cross_entropy, new_optimizer(model))
     yield {"done": True}
 
 

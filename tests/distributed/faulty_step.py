@@ -18,8 +18,7 @@ from tests.distributed.cooperative_setting import (
 )
 from tests.distributed.misbehaving import BAD, STAGE, meet_fate
 from workbench.cooperative import sampler as exchangers
-from workbench.distributed import group as row_exchange
-from workbench.distributed import progress
+from workbench.distributed import group as row_exchange, progress
 
 IS_BAD = os.environ.get("RANK", "none") == BAD
 
@@ -50,10 +49,10 @@ def run(config):
     if IS_BAD:
         row_exchange.all_to_all = faulty(row_exchange.all_to_all)
         exchangers.start_all_to_all = faulty(row_exchange.start_all_to_all)
-    size, owned = wb.get_world_size(), owned_graph()
+    size, owned = wb.distributed.get_world_size(), owned_graph()
     sampler = FaultySampler([2, 2]) if IS_BAD and STAGE == "sampling" else new_sampler("neighbor", False)
-    mb = wb.CooperativeSampler(sampler, owned).sample(owned.graph, seeds_of(size))
+    mb = wb.cooperative.CooperativeSampler(sampler, owned).sample(owned.graph, seeds_of(size))
     model = new_model("sage-mean")
-    rows = wb.OwnedRows.of(X, owner_of(size))
-    wb.cooperative_step(model, mb, rows, Y, F.cross_entropy, new_optimizer(model))
+    rows = wb.distributed.OwnedRows.of(X, owner_of(size))
+    wb.cooperative.train_step(model, mb, rows, Y, F.cross_entropy, new_optimizer(model))
     yield {"done": True}

@@ -24,8 +24,7 @@ import torch
 import workbench as wb
 from workbench import keeper
 from workbench.core.errors import RankError
-from workbench.distributed import group as agreement
-from workbench.distributed import rank_child, rank_main, rank_pool, rank_process
+from workbench.distributed import group as agreement, rank_child, rank_main, rank_pool, rank_process
 from workbench.distributed.progress import ProgressBoard
 from workbench.kernels.threads import set_num_threads
 from workbench.processes import KeptProcess

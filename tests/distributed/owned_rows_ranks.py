@@ -30,15 +30,17 @@ def foreign_row(config: Mapping[str, Any]) -> Rows:
     """What a rank says that reads a row, samples a node, or holds arrays of others."""
     size, rank = dist.get_world_size(), dist.get_rank()
     owner = owner_of(size)
-    owned, rows = owned_graph(), wb.OwnedRows.of(X, owner)
+    owned, rows = owned_graph(), wb.distributed.OwnedRows.of(X, owner)
     foreign = (owner != rank).nonzero()[:1, 0]
     row: dict[str, Any] = {"node": int(foreign), "owner": int(owner[foreign]), "length": len(rows)}
     for name, call in {
         "read": lambda: rows.read(foreign),
         "draw": lambda: owned.draw(new_sampler("labor", False), foreign, layer=0),
-        "other_graph": lambda: wb.CooperativeSampler(new_sampler("labor", False), owned).sample(GRAPH, foreign),
-        "other_rank": lambda: wb.CooperativeSampler(
-            new_sampler("labor", False), wb.OwnedGraph.of(GRAPH, owner, size - 1 - rank, size)
+        "other_graph": lambda: wb.cooperative.CooperativeSampler(new_sampler("labor", False), owned).sample(
+            GRAPH, foreign
+        ),
+        "other_rank": lambda: wb.cooperative.CooperativeSampler(
+            new_sampler("labor", False), wb.sampling.OwnedGraph.of(GRAPH, owner, size - 1 - rank, size)
         ),
     }.items():
         try:
@@ -55,7 +57,7 @@ def foreign_row(config: Mapping[str, Any]) -> Rows:
     }
 
 
-def tensors_of(rows: wb.OwnedRows) -> list[Tensor]:
+def tensors_of(rows: wb.distributed.OwnedRows) -> list[Tensor]:
     """The floating-point tensors that a store refers to, however deep."""
     found, seen, rest = [], set(), [rows]
     while rest:
@@ -75,7 +77,7 @@ def counters(config: Mapping[str, Any]) -> Rows:
     size = dist.get_world_size()
     owned, owner, seeds, traffic = owned_graph(), owner_of(size), seeds_of(size), wb.Traffic()
     model, handed = new_model("sage-mean"), {"all_to_all_single": [], "all_reduce": []}
-    sampler = wb.CooperativeSampler(new_sampler("labor", False), owned, traffic=traffic)
+    sampler = wb.cooperative.CooperativeSampler(new_sampler("labor", False), owned, traffic=traffic)
     originals = {name: getattr(dist, name) for name in handed}
 
     def counted(name: str) -> Any:
@@ -88,17 +90,17 @@ def counters(config: Mapping[str, Any]) -> Rows:
     with patch.multiple(dist, **{name: counted(name) for name in handed}):
         mb = sampler.sample(owned.graph, seeds, step=STEP)
         ids = handed["all_to_all_single"].copy()
-        wb.cooperative_step(
-            model, mb, wb.OwnedRows.of(X, owner), Y, F.cross_entropy, new_optimizer(model), traffic=traffic
+        wb.cooperative.train_step(
+            model, mb, wb.distributed.OwnedRows.of(X, owner), Y, F.cross_entropy, new_optimizer(model), traffic=traffic
         )
     row, exchanges = traffic.row(), mb.exchanges or ()
     sizes, rows = ids[::2], handed["all_to_all_single"][len(ids) :]
     sent = [sum(exchange.send_counts) for exchange in exchanges]
     received = [len(exchange.halo_ids) for exchange in exchanges]
-    ranks = wb.cooperative_batches(
+    ranks = wb.cooperative.batches(
         GRAPH, seeds, sampler=new_sampler("labor", False), owner=owner, num_ranks=size, step=STEP
     )
-    layers = wb.cooperative_work(ranks, row_bytes=[X[0].nbytes, 8 * 8]).rows()
+    layers = wb.cooperative.cooperative_work(ranks, row_bytes=[X[0].nbytes, 8 * 8]).rows()
     own = [layer for layer in layers if layer["rank"] == dist.get_rank()]
     yield {
         "as_one_process_counts": row["rank_rows_bytes"] == sum(layer["received_bytes"] for layer in own)
@@ -119,19 +121,19 @@ def caches(config: Mapping[str, Any]) -> Rows:
     """Caches of owned rows, cooperative and independent, beside a recount by the simulated machine."""
     size, rank = dist.get_world_size(), dist.get_rank()
     owned, owner = owned_graph(), owner_of(size)
-    recorded = wb.RecordedRows(wb.OwnedRows.of(X, owner))
-    cooperative, independent = wb.CachedRows(recorded, 6), wb.CachedRows(wb.OwnedRows.of(X, owner), 6)
+    recorded = wb.features.RecordedRows(wb.distributed.OwnedRows.of(X, owner))
+    cooperative, independent = wb.CachedRows(recorded, 6), wb.CachedRows(wb.distributed.OwnedRows.of(X, owner), 6)
     sampler, seen = new_sampler("labor", True), []
     for step in range(4):
         seeds = seeds_of(size).roll(step)[:12]
-        mb = wb.CooperativeSampler(sampler, owned).sample(owned.graph, seeds, step=step)
+        mb = wb.cooperative.CooperativeSampler(sampler, owned).sample(owned.graph, seeds, step=step)
         equal = torch.equal(cooperative.read(mb.node_ids), X[mb.node_ids])
         alone = sampler.sample(GRAPH, seeds[owner[seeds] == rank], step=step)
         staged = wb.stage(independent, [alone])
         equal &= torch.equal(staged.read(alone.node_ids), X[alone.node_ids])
         seen.append((mb.node_ids, alone.node_ids.sort().values))
     traces = [wb.AccessTrace.of(list(reads)) for reads in zip(*seen, strict=True)]
-    hits = [wb.simulate_cache(trace, 6, semantics="batch").num_hits for trace in traces]
+    hits = [wb.features.simulate_cache(trace, 6, semantics="batch").num_hits for trace in traces]
     yield {
         "rows": worst(float(not equal)) == 0.0,
         "cooperative": tuple(cooperative.counts) == (hits[0], len(traces[0].ids) - hits[0]),

@@ -30,27 +30,27 @@ def batches(**options: Any) -> Any:
     return wb.batches(graph(), TRAIN, sampler=wb.NeighborSampler([5, 5]), batch_size=BATCH, drop_last=True, **options)
 
 
-def placement(size: int, *, seed: int = 0, num_batches: int = 300, **options: Any) -> wb.Placement:
-    p = wb.inclusion_probability(
+def placement(size: int, *, seed: int = 0, num_batches: int = 300, **options: Any) -> wb.placement.Placement:
+    p = wb.placement.inclusion_probability(
         graph(), TRAIN, fanouts=[5, 5], batch_size=BATCH, method="presampled", num_batches=num_batches, seed=99 + seed
     )
     given: dict[str, Any] = {"rows_per_device": 90, "peer_cost": 0.2, "method": "search"} | options
-    return wb.place_rows(p, num_devices=size, **given)
+    return wb.placement.place_rows(p, num_devices=size, **given)
 
 
 def host_of(kind: str, size: int, traffic: wb.Traffic) -> Any:
     if kind == "memory":
         return wb.MemoryRows(X, traffic=traffic)
     if kind == "owned":  # rows of other ranks arrive when they are staged
-        return wb.OwnedRows.of(wb.MemoryRows(X), owner_of_rows(size), traffic=traffic)
-    return wb.CachedRows(wb.OwnedRows.of(X, owner_of_rows(size)), 50, traffic=traffic)
+        return wb.distributed.OwnedRows.of(wb.MemoryRows(X), owner_of_rows(size), traffic=traffic)
+    return wb.CachedRows(wb.distributed.OwnedRows.of(X, owner_of_rows(size)), 50, traffic=traffic)
 
 
 def owner_of_rows(size: int) -> Tensor:
     return torch.arange(NODES) * 7 % 11 % size
 
 
-def recounted(placed: wb.Placement, rank: int, reads: list[Tensor]) -> list[int]:
+def recounted(placed: wb.placement.Placement, rank: int, reads: list[Tensor]) -> list[int]:
     """Rows read from each device and from the host, row by row from the buffers and costs."""
     n, costs = placed.num_devices, placed.problem.costs[rank].tolist()
     held, found = [set(rows.tolist()) for rows in placed.buffers], [0] * (n + 1)
@@ -69,7 +69,7 @@ def epoch(config: Mapping[str, Any]) -> Rows:
     for kind in config["hosts"]:
         links = wb.Traffic()
         host = host_of(kind, size, links)
-        store = wb.PlacedRows(placed, rank, host=host, traffic=links)
+        store = wb.placement.PlacedRows(placed, rank, host=host, traffic=links)
         filled, mine, reads, equal = links.snapshot(), [], [], True
         for number in range(config["epochs"]):
             mine += [mb for step, mb in batches(epoch=number, seed=rank)]
@@ -109,7 +109,7 @@ def windows_and_edges(config: Mapping[str, Any]) -> Rows:
     }.items():
         placed = placement(size, **options)
         x = X.to(torch.bfloat16).view(NODES, 3, 1) if name == "dtype" else X
-        store = wb.PlacedRows(placed, rank, host=x)
+        store = wb.placement.PlacedRows(placed, rank, host=x)
         ids = torch.arange(NODES)[rank::2] if rank else torch.empty(0, dtype=torch.int64)
         staged = store.stage(ids)
         equal = torch.equal(staged.read(ids), x[ids])
@@ -125,8 +125,8 @@ def refusals(config: Mapping[str, Any]) -> Rows:
     size, rank = dist.get_world_size(), dist.get_rank()
     row = {}
     for name, call in {
-        "rank": lambda: wb.PlacedRows(placement(size), (rank + 1) % size, host=X),
-        "size": lambda: wb.PlacedRows(placement(size + 1), rank, host=X),
+        "rank": lambda: wb.placement.PlacedRows(placement(size), (rank + 1) % size, host=X),
+        "size": lambda: wb.placement.PlacedRows(placement(size + 1), rank, host=X),
     }.items():
         try:
             call()

@@ -9,8 +9,7 @@ import pytest
 import workbench as wb
 from experiments.performance import cooperation
 from tests.distributed import rank_functions
-from tests.toy_experiments import CODE
-from tests.toy_experiments import toys as toys
+from tests.toy_experiments import CODE, toys as toys
 from workbench.experiment.figure_loader import load_experiment
 
 TOLERANCE = 1e-10
@@ -114,7 +113,7 @@ def test_speeds_of_ranks_are_measured(rank_pool):
     machine = wb.Machine(**row)
     assert min(machine.gamma, machine.alpha, machine.beta, machine.flops) > 1e3
     with pytest.raises(ValueError, match="num_ranks is 1; it must be a whole number of at least 2"):
-        wb.measure_machine(1)
+        wb.distributed.measure_machine(1)
 
 
 def test_rows_of_any_dtype_and_shape_are_exchanged(rank_pool):
@@ -230,13 +229,13 @@ def test_the_benchmark_counts_what_one_process_counts(rank_pool):
     (seeds,) = cooperation.global_batches(config, data, 2)
     drawn = {"sampler": wb.NeighborSampler((3, 3)), "num_ranks": 2}
     drawn["owner"] = wb.partition_graph(data.graph, 2, method="random", seed=config.seed)
-    ranks = wb.cooperative_batches(data.graph, seeds, **drawn)
-    layers = wb.cooperative_work(ranks, row_bytes=[4 * data.num_features, 4 * 4]).rows()
+    ranks = wb.cooperative.batches(data.graph, seeds, **drawn)
+    layers = wb.cooperative.cooperative_work(ranks, row_bytes=[4 * data.num_features, 4 * 4]).rows()
     for name, column in {"id_bytes": "id_bytes", "row_bytes": "received_bytes", "edges": "edges"}.items():
         assert row[f"cooperative_{name}"] == sum(layer[column] for layer in layers)
     assert row["cooperative_gradient_bytes"] == 16 * sum(layer["halo"] for layer in layers if layer["hop"] == 1)
     assert row["cooperative_inputs"] == sum(mb.num_inputs for mb in ranks)
-    alone = wb.independent_batches(data.graph, seeds, **drawn)
+    alone = wb.cooperative.independent_batches(data.graph, seeds, **drawn)
     assert row["independent_inputs"] == sum(mb.num_inputs for mb in alone) > row["cooperative_inputs"]
     assert row["wall_ratio_low"] <= row["wall_ratio"] <= row["wall_ratio_high"]
     assert cooperation.draw(pd.DataFrame([{**config.model_dump(), **row}]), pd.DataFrame()).data

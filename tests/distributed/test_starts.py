@@ -21,15 +21,15 @@ import workbench as wb
 
 def train(config):
     graph = wb.Graph.from_edges(torch.arange(40), torch.arange(40).roll(7), num_nodes=40, undirected=True)
-    owner = wb.partition_graph(graph, wb.get_world_size(), method="random")
-    owned = wb.OwnedGraph.of(graph, owner, wb.get_rank(), wb.get_world_size())
-    rows = wb.OwnedRows.of(torch.eye(40), owner)
-    sampler = wb.CooperativeSampler(wb.LaborSampler([2, 2]), owned)
+    owner = wb.partition_graph(graph, wb.distributed.get_world_size(), method="random")
+    owned = wb.sampling.OwnedGraph.of(graph, owner, wb.distributed.get_rank(), wb.distributed.get_world_size())
+    rows = wb.distributed.OwnedRows.of(torch.eye(40), owner)
+    sampler = wb.cooperative.CooperativeSampler(wb.LaborSampler([2, 2]), owned)
     model = wb.build_model("sage-mean", in_dim=40, hidden_dim=4, out_dim=2)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
     y = torch.arange(40) % 2
     for step, mb in wb.batches(owned.graph, torch.arange(40), sampler=sampler, batch_size=10):
-        yield {"loss": wb.cooperative_step(model, mb, rows, y, torch.nn.functional.cross_entropy, optimizer)}
+        yield {"loss": wb.cooperative.train_step(model, mb, rows, y, torch.nn.functional.cross_entropy, optimizer)}
 """
 CELLS = [
     MODULE,

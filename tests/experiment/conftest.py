@@ -1,6 +1,4 @@
 """The toy experiments, and a database that is created once."""
 
-from tests.toy_experiments import calls as calls
-from tests.toy_experiments import store as store
-from tests.toy_experiments import toys as toys
+from tests.toy_experiments import calls as calls, store as store, toys as toys
 from tests.tracking.conftest import empty_database as empty_database

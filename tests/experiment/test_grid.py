@@ -4,8 +4,7 @@ import itertools
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.figure_loader import load_experiment

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from workbench.cli import main
-from workbench.experiment import parallel
-from workbench.experiment import parallel as ray_point
+from workbench.experiment import parallel, parallel as ray_point
 from workbench.experiment.figure_loader import load_experiment
 from workbench.tracking.file_store import FileStore
 from workbench.tracking.record import FAILED, FINISHED

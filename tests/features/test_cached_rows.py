@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 import workbench as wb
@@ -55,9 +54,9 @@ def cached(policy: str, trace: wb.AccessTrace, capacity: int, store: Any = X, **
     return wb.CachedRows(store, capacity, policy=policy, **needs, **options)
 
 
-def simulated(policy: str, trace: wb.AccessTrace, capacity: int) -> wb.CacheSimulation:
+def simulated(policy: str, trace: wb.AccessTrace, capacity: int) -> wb.features.CacheSimulation:
     rows = torch.arange(NUM_ROWS) if policy == "static" else None
-    return wb.simulate_cache(trace, capacity, policy=policy, semantics="batch", rows=rows, num_rows=NUM_ROWS)
+    return wb.features.simulate_cache(trace, capacity, policy=policy, semantics="batch", rows=rows, num_rows=NUM_ROWS)
 
 
 @pytest.mark.parametrize("policy", CACHE_POLICIES)
@@ -68,7 +67,7 @@ def test_rows_are_right_and_counts_are_the_simulations(policy: str, trace: wb.Ac
     below, above = wb.Traffic(), wb.Traffic()
     inner = cached(policy, trace, capacity, wb.MemoryRows(X, traffic=below), traffic=above)
     filled = below.snapshot().count("host")
-    store = wb.RecordedRows(inner)
+    store = wb.features.RecordedRows(inner)
     expected = simulated(policy, trace, capacity).hits.tolist()
     for ids, hits in zip(trace, expected, strict=True):
         before = inner.counts
@@ -81,7 +80,7 @@ def test_rows_are_right_and_counts_are_the_simulations(policy: str, trace: wb.Ac
 
 
 def test_only_misses_reach_the_store_and_a_static_cache_is_filled_at_once() -> None:
-    store = wb.RecordedRows(X)
+    store = wb.features.RecordedRows(X)
     cache = wb.CachedRows(store, 3, policy="static", rows=torch.tensor([7, 2, 9, 11]))
     cache.read(torch.tensor([2, 3, 9, 3]))
     cache.read(torch.tensor([2]))
@@ -249,7 +248,7 @@ def test_stores_and_reads_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ValueError, match="rows that require a gradient can't be cached"):
         wb.CachedRows(X.clone().requires_grad_(), 2).read(torch.tensor([1]))
     with pytest.raises(TypeError, match="RecordedRows can't be written; cache a store with a write method"):
-        wb.CachedRows(wb.RecordedRows(X), 2).write(torch.tensor([1]), X[:1])
+        wb.CachedRows(wb.features.RecordedRows(X), 2).write(torch.tensor([1]), X[:1])
     trace = wb.AccessTrace.of([torch.tensor([1, 2])])
     cache = wb.CachedRows(X, 2, policy="belady", trace=trace)
     with pytest.raises(ValueError, match="read 0 differs from that of the trace given to belady"):

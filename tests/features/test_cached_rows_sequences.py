@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import workbench as wb
 from tests.features.test_cached_rows import NUM_ROWS, Faulty, X
@@ -78,7 +77,7 @@ def test_a_cache_larger_than_its_store_allocates_no_more_than_the_store(policy: 
     assert cache.counts.misses == (0 if policy == "static" else NUM_ROWS), "each row once"
     trace = wb.AccessTrace.of([torch.arange(NUM_ROWS)] * 2)
     if policy != "static":
-        assert wb.simulate_cache(trace, 1 << 30, policy=policy).num_misses == NUM_ROWS
+        assert wb.features.simulate_cache(trace, 1 << 30, policy=policy).num_misses == NUM_ROWS
 
 
 @pytest.mark.parametrize("policy", ["lru", "static"])

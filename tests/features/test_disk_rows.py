@@ -14,8 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 from tests.features.disk import KILOBYTES, PREADV, SPREAD, io_threads, open_descriptors, random_rows

@@ -2,8 +2,7 @@
 
 import numpy as np
 import torch
-from hypothesis import example, given
-from hypothesis import strategies as st
+from hypothesis import example, given, strategies as st
 
 from workbench.features.disk_rows import MAX_GAP, MAX_READ, buffer_bytes, plan_reads
 

@@ -6,8 +6,7 @@ import pytest
 
 from tests.files.racing import DRAFT, content, in_another_process, names, replace_folder
 from workbench import files
-from workbench.files import atomic
-from workbench.files import lock as lock_module
+from workbench.files import atomic, lock as lock_module
 
 
 @pytest.mark.parametrize("kind", ["file", "folder"])

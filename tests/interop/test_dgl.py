@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.interop.exact import assert_batches_equal, assert_fields_equal, shuffled
 from tests.strategies import graphs, minibatches, random_graph, random_minibatch

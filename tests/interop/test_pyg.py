@@ -8,8 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.interop.exact import assert_batches_equal, assert_fields_equal, full_batch, shuffled
 from tests.strategies import graphs, minibatches, random_graph, random_minibatch
@@ -65,7 +64,7 @@ def test_the_form_that_a_pyg_batch_lacks_is_named(installed, monkeypatch):
     if installed:
         pytest.importorskip("torch_geometric")
     else:
-        monkeypatch.setitem(sys.modules, "workbench.interop.pyg", None)
+        monkeypatch.setitem(sys.modules, "workbench.interop.pyg_data", None)
     mb = random_minibatch(random_graph(40, 300), fanouts=(3, 2), num_seeds=6)
     layers, hops = mb.to_pyg(), mb.to_pyg("edge_index")
     assert isinstance(layers, PygBatch) != installed

@@ -1,8 +1,7 @@
 """Distinct ids and their positions, compared with plain Python; the compiled and the torch form with each other."""
 
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from workbench.kernels.relabel import IdIndex, positions_torch
 from workbench.kernels.threads import MIN_ROWS_PER_THREAD

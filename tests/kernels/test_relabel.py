@@ -5,8 +5,7 @@ import signal
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from workbench.kernels import relabel
 from workbench.kernels.relabel import TorchRelabeler, relabeler

@@ -1,6 +1,5 @@
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from workbench.kernels.score_counts import count_scores, count_scores_torch
 

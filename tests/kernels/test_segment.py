@@ -6,20 +6,23 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 from tests.strategies import random_graph, random_minibatch
 from workbench.core.block import Block
-from workbench.kernels import edge_softmax, gather, segment
-from workbench.kernels import segment as segment_max
-from workbench.kernels import segment as segment_sum
+from workbench.kernels import edge_softmax, gather, segment, segment as segment_max, segment as segment_sum
 from workbench.kernels.edge_softmax import edge_attention
 from workbench.kernels.gather import gather_edges
-from workbench.kernels.segment import edge_ranges, max_rows, max_rows_torch, segment_mean, segment_sum_with_self
-from workbench.kernels.segment import segment_max as maximum
-from workbench.kernels.segment import segment_sum as total
+from workbench.kernels.segment import (
+    edge_ranges,
+    max_rows,
+    max_rows_torch,
+    segment_max as maximum,
+    segment_mean,
+    segment_sum as total,
+    segment_sum_with_self,
+)
 
 
 def block_of(rows: list[list[int]], num_src: int | None = None) -> Block:

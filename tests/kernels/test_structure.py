@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from workbench.kernels.csr import first_decrease, first_decrease_torch, first_repeat, first_repeat_torch
 

@@ -10,8 +10,7 @@ from contextlib import contextmanager
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from workbench.kernels import threads
 from workbench.kernels.threads import get_num_threads, num_chunks, parallel_edges, parallel_rows, run_tasks

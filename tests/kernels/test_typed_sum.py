@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.nn.blocks import random_block, random_rows
 from workbench.kernels import typed_sum as basis_sum

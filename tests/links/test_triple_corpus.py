@@ -23,7 +23,7 @@ TABLE = pd.DataFrame(READ, columns=["head", "relation", "tail"])
 HEADER = "looks like a header and is skipped"
 
 
-def named(kg: wb.KnowledgeGraph, part: str = "train") -> list[tuple[str, str, str]]:
+def named(kg: wb.links.KnowledgeGraph, part: str = "train") -> list[tuple[str, str, str]]:
     assert kg.entity_names is not None and kg.relation_names is not None
     e, r = list(kg.entity_names), list(kg.relation_names)
     return [(e[h], r[t], e[o]) for h, t, o in getattr(kg, part).tolist()]
@@ -98,7 +98,7 @@ def test_read_right(tmp_path: Path, name: str) -> None:
         path = tmp_path / f"triples{end}"
         path.write_bytes(pack(data))
         with pytest.warns(UserWarning, match=HEADER) if has_header else nullcontext():
-            kg = wb.read_knowledge_graph(path, **options)
+            kg = wb.links.read_knowledge_graph(path, **options)
         assert named(kg) == expected
         appearance = dict.fromkeys(name for head, _, tail in expected for name in (head, tail))
         assert kg.entity_names == list(appearance) and not kg.notes
@@ -138,13 +138,13 @@ def test_refused(tmp_path: Path, content: str | bytes, options: dict[str, Any], 
     path = tmp_path / "triples.txt"
     path.write_bytes(content.encode() if isinstance(content, str) else content)
     with pytest.raises(wb.DataError, match=words) as refused:
-        wb.read_knowledge_graph(path, **options)
+        wb.links.read_knowledge_graph(path, **options)
     assert "triples.txt" in str(refused.value)
 
 
 def test_a_name_that_begins_like_a_binary_file(tmp_path: Path) -> None:
     (tmp_path / "a.txt").write_text("PAR1\tbinds\tF2\nBZh9\tbinds\tPAR1\n")
-    assert len(named(wb.read_knowledge_graph(tmp_path / "a.txt"))) == 2
+    assert len(named(wb.links.read_knowledge_graph(tmp_path / "a.txt"))) == 2
 
 
 def test_what_only_may_be_a_header_warns(tmp_path: Path) -> None:
@@ -153,9 +153,9 @@ def test_what_only_may_be_a_header_warns(tmp_path: Path) -> None:
     rows = list(dict.fromkeys(rows))
     path.write_text(text([("Kopf", "Beziehung", "Ende"), *rows]))
     with pytest.warns(UserWarning, match=r"a\.txt, line 1 may be a header.*pass skip=1.*skip=0"):
-        assert named(wb.read_knowledge_graph(path))[0] == ("Kopf", "Beziehung", "Ende")
-    assert named(wb.read_knowledge_graph(path, skip=1)) == rows
-    assert len(wb.read_knowledge_graph(path, skip=0).train) == 1 + len(rows)
+        assert named(wb.links.read_knowledge_graph(path))[0] == ("Kopf", "Beziehung", "Ende")
+    assert named(wb.links.read_knowledge_graph(path, skip=1)) == rows
+    assert len(wb.links.read_knowledge_graph(path, skip=0).train) == 1 + len(rows)
     short = [("e1", "r", "e2"), ("e2", "s", "e3")]
     for triples in (
         [("h", "r", "t"), ("t", "r", "h")],
@@ -163,21 +163,21 @@ def test_what_only_may_be_a_header_warns(tmp_path: Path) -> None:
         short,
     ):  # in use, or all there is
         path.write_text(text(triples))
-        assert named(wb.read_knowledge_graph(path)) == triples
+        assert named(wb.links.read_knowledge_graph(path)) == triples
     path.write_text("# x\ty\tz\na\tr\tb\n")
     with pytest.warns(UserWarning, match=r"line 1: .* is taken for a comment; pass skip=0"):
-        wb.read_knowledge_graph(path)
-    assert named(wb.read_knowledge_graph(path, skip=0))[0] == ("# x", "y", "z")
+        wb.links.read_knowledge_graph(path)
+    assert named(wb.links.read_knowledge_graph(path, skip=0))[0] == ("# x", "y", "z")
 
 
 def test_quoted_names(tmp_path: Path) -> None:
     triples = [("Smith, John", "knows", 'the "boss"'), ("x", "knows", "Smith, John")]
     with (tmp_path / "a.csv").open("w", newline="") as file:
         csv.writer(file).writerows(triples)
-    assert named(wb.read_knowledge_graph(tmp_path / "a.csv", separator=",")) == triples
+    assert named(wb.links.read_knowledge_graph(tmp_path / "a.csv", separator=",")) == triples
     literal = [('"x"@en', "r", '5" disk'), ("y", "r", '"x"@en')]
     (tmp_path / "a.tsv").write_text(text(literal))
-    assert named(wb.read_knowledge_graph(tmp_path / "a.tsv")) == literal
+    assert named(wb.links.read_knowledge_graph(tmp_path / "a.tsv")) == literal
 
 
 def files(tmp_path: Path, **parts: list[tuple[str, str, str]]) -> dict[str, Any]:
@@ -198,21 +198,21 @@ def test_unseen_names(tmp_path: Path) -> None:
     train = paths.pop("train")
     counts = r"2 of 3 triples of valid have .*\(2 entities, 0 relations\)"
     with pytest.raises(wb.DataError, match=rf"valid\.tsv, line 1: .*the entity 'new'; {counts}.*keep.*drop"):
-        wb.read_knowledge_graph(train, **paths)
+        wb.links.read_knowledge_graph(train, **paths)
     with pytest.raises(wb.DataError, match=r"test\.tsv, line 2: .*'newer'; 3 of 4 .*\(2 entities, 1 relations\)"):
-        wb.read_knowledge_graph(train, test=paths["test"])
-    kg = wb.read_knowledge_graph(train, **paths, unseen="keep")
+        wb.links.read_knowledge_graph(train, test=paths["test"])
+    kg = wb.links.read_knowledge_graph(train, **paths, unseen="keep")
     assert {part: named(kg, part) for part in UNSEEN} == UNSEEN
     assert kg.entity_names == ["a", "b", "c", "new", "newer", "last"] and kg.relation_names == ["r", "s", "t"]
     assert "2 of 3 triples of valid" in repr(kg) and "3 of 4 triples of test" in kg._repr_html_()
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
-        kg = wb.read_knowledge_graph(train, **paths, unseen="drop")
+        kg = wb.links.read_knowledge_graph(train, **paths, unseen="drop")
     assert [str(w.message).split(" have")[0] for w in caught] == ["2 of 3 triples of valid", "3 of 4 triples of test"]
     assert (named(kg, "valid"), named(kg, "test")) == ([("b", "s", "b")], [("c", "r", "a")])
     assert kg.entity_names == ["a", "b", "c"] and kg.relation_names == ["r", "s"]
     with pytest.raises(ValueError, match="unseen 'ignore' is not known"):
-        wb.read_knowledge_graph(train, unseen="ignore")  # type: ignore[arg-type]
+        wb.links.read_knowledge_graph(train, unseen="ignore")  # type: ignore[arg-type]
 
 
 def test_triples_of_an_earlier_file(tmp_path: Path) -> None:
@@ -223,11 +223,11 @@ def test_triples_of_an_earlier_file(tmp_path: Path) -> None:
     with pytest.raises(
         wb.DataError, match=r"valid\.tsv, line 2 is a triple of .*train\.tsv, line 1; 1 of 2 triples of valid"
     ):
-        wb.read_knowledge_graph(file, **paths)
-    kg = wb.read_knowledge_graph(file, **paths, overlap="keep")
+        wb.links.read_knowledge_graph(file, **paths)
+    kg = wb.links.read_knowledge_graph(file, **paths, overlap="keep")
     assert (named(kg, "valid"), named(kg, "test")) == (valid, test) and len(kg.notes) == 2
     with pytest.warns(UserWarning, match="1 of 2 triples of (valid|test) are in an earlier file: dropped"):
-        kg = wb.read_knowledge_graph(file, **paths, overlap="drop")
+        kg = wb.links.read_knowledge_graph(file, **paths, overlap="drop")
     assert (named(kg, "valid"), named(kg, "test")) == (valid[:1], test[:1])
 
 
@@ -236,29 +236,29 @@ def test_a_dropped_name_is_no_other_name(tmp_path: Path) -> None:
     parts = {"train": [("a", "r", "b")], "valid": [("a", "r", "x")], "test": [("a", "r", "y"), ("b", "r", "a")]}
     paths = files(tmp_path, **parts)
     with pytest.warns(UserWarning, match="dropped"):
-        kg = wb.read_knowledge_graph(paths["train"], valid=paths["valid"], test=paths["test"], unseen="drop")
+        kg = wb.links.read_knowledge_graph(paths["train"], valid=paths["valid"], test=paths["test"], unseen="drop")
     assert named(kg, "test") == [("b", "r", "a")] and not len(kg.valid)
 
 
-def ranks(kg: wb.KnowledgeGraph, names: list[str], relations: list[str], test: torch.Tensor) -> torch.Tensor:
+def ranks(kg: wb.links.KnowledgeGraph, names: list[str], relations: list[str], test: torch.Tensor) -> torch.Tensor:
     """Filtered ranks of a decoder whose rows depend on names alone."""
     assert kg.entity_names is not None and kg.relation_names is not None
     at = {name: i for i, name in enumerate(names)}
     generator = torch.Generator().manual_seed(0)
     rows = torch.randn(len(names), 8, generator=generator)[[at[name] for name in kg.entity_names]]
-    decoder = wb.DistMult(8, num_relations=kg.num_relations)
+    decoder = wb.nn.DistMult(8, num_relations=kg.num_relations)
     by_name = torch.randn(len(relations), 8, generator=generator)
     with torch.no_grad():
         decoder.relations.copy_(by_name[[relations.index(name) for name in kg.relation_names]])
-    return wb.rank_triples(decoder, rows, test, known=kg)
+    return wb.training.rank_triples(decoder, rows, test, known=kg)
 
 
-def as_published(kg: wb.KnowledgeGraph, folder: Path) -> dict[str, Any]:
+def as_published(kg: wb.links.KnowledgeGraph, folder: Path) -> dict[str, Any]:
     assert kg.entity_names is not None and kg.relation_names is not None
     return files(folder, **{part: named(kg, part) for part in ("train", "valid", "test")})
 
 
-def wn18rr_like() -> wb.KnowledgeGraph:
+def wn18rr_like() -> wb.links.KnowledgeGraph:
     """Of WN18RR's shape in little: 11 relations, and test triples with entities that training lacks."""
     generator = torch.Generator().manual_seed(1)
     heads, tails = torch.randint(300, (2, 900), generator=generator)
@@ -272,13 +272,13 @@ def wn18rr_like() -> wb.KnowledgeGraph:
         "entity_names": [f"{i:08d}" for i in range(len(used))],
         "relation_names": [f"_rel{i}" for i in range(11)],
     }
-    return wb.KnowledgeGraph.build(train, valid, test, num_entities=len(used), num_relations=11, **names)
+    return wb.links.KnowledgeGraph.build(train, valid, test, num_entities=len(used), num_relations=11, **names)
 
 
-def check_same(kg: wb.KnowledgeGraph, paths: dict[str, Any], count: int) -> wb.KnowledgeGraph:
+def check_same(kg: wb.links.KnowledgeGraph, paths: dict[str, Any], count: int) -> wb.links.KnowledgeGraph:
     """Text and arrays have the same candidates, filters and ranks."""
     train = paths.pop("train")
-    read = wb.read_knowledge_graph(train, **paths, unseen="keep")
+    read = wb.links.read_knowledge_graph(train, **paths, unseen="keep")
     assert kg.entity_names is not None and kg.relation_names is not None and read.entity_names is not None
     assert set(read.entity_names) == set(kg.entity_names) and read.num_entities == kg.num_entities
     for part in ("train", "valid", "test"):
@@ -305,7 +305,7 @@ def test_fb15k_237_as_published(tmp_path: Path) -> None:
         kg = wb.load_dataset("fb15k-237")
     except FileNotFoundError:
         pytest.skip("needs fb15k-237.npz in the data folder")
-    assert isinstance(kg, wb.KnowledgeGraph)
+    assert isinstance(kg, wb.links.KnowledgeGraph)
     read = check_same(kg, as_published(kg, tmp_path), 500)
     assert [note.split(" have")[0] for note in read.notes] == [
         "9 of 17,535 triples of valid",

@@ -2,8 +2,7 @@ import gzip
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import workbench as wb
 from workbench.core.errors import DataError
@@ -18,7 +17,7 @@ def written(folder, text, name="family.tsv"):
 
 
 def test_names_are_numbered_by_first_appearance(tmp_path):
-    kg = wb.read_knowledge_graph(written(tmp_path, FAMILY))
+    kg = wb.links.read_knowledge_graph(written(tmp_path, FAMILY))
     assert kg.entity_names == ["ann", "bob", "cid", "dee"] and kg.relation_names == ["mother of", "father of"]
     assert kg.train.tolist() == [[0, 0, 1], [1, 1, 2], [0, 0, 3]]
     assert (len(kg.valid), len(kg.test), kg.name) == (0, 0, "family")
@@ -28,14 +27,14 @@ def test_names_are_numbered_by_first_appearance(tmp_path):
 def test_compressed_files_other_separators_and_windows_lines(tmp_path):
     path = tmp_path / "family.csv.gz"
     path.write_bytes(gzip.compress("\ufeffann, mother of, bob\r\nbob,father of,cid\r\n".encode()))
-    kg = wb.read_knowledge_graph(path, separator=",", name="mine")
+    kg = wb.links.read_knowledge_graph(path, separator=",", name="mine")
     assert kg.entity_names == ["ann", "bob", "cid"] and kg.name == "mine"
 
 
 def test_held_out_files_use_the_numbers_of_the_training_file(tmp_path):
     train = written(tmp_path, FAMILY)
     test = written(tmp_path, "dee\tmother of\tcid\n", "test.tsv")
-    kg = wb.read_knowledge_graph(train, test=test)
+    kg = wb.links.read_knowledge_graph(train, test=test)
     assert kg.test.tolist() == [[3, 0, 2]] and not len(kg.valid)
     assert kg.known_tails(3, 0).tolist() == [2]
 
@@ -54,26 +53,26 @@ def test_held_out_files_use_the_numbers_of_the_training_file(tmp_path):
 def test_bad_lines_are_named(tmp_path, text, test, words):
     train = written(tmp_path, text)
     with pytest.raises(DataError, match=words):
-        wb.read_knowledge_graph(train, test=None if test is None else written(tmp_path, test, "test.tsv"))
+        wb.links.read_knowledge_graph(train, test=None if test is None else written(tmp_path, test, "test.tsv"))
 
 
 def test_repeated_triples_are_skipped_with_a_warning(tmp_path):
     path = written(tmp_path, "a\tr\tb\nb\tr\ta\na\tr\tb\n")
     with pytest.warns(UserWarning, match=r"1 triples occur again.*line 3 repeats .*line 1"):
-        assert wb.read_knowledge_graph(path).train.tolist() == [[0, 0, 1], [1, 0, 0]]
+        assert wb.links.read_knowledge_graph(path).train.tolist() == [[0, 0, 1], [1, 0, 0]]
 
 
 def test_wrong_arguments(tmp_path):
     path = written(tmp_path, FAMILY)
     with pytest.raises(FileNotFoundError, match="is not a file"):
-        wb.read_knowledge_graph(tmp_path / "none.tsv")
+        wb.links.read_knowledge_graph(tmp_path / "none.tsv")
     with pytest.raises(ValueError, match="must be a share"):
-        wb.read_knowledge_graph(path, held_out=0.6)
+        wb.links.read_knowledge_graph(path, held_out=0.6)
     with pytest.raises(ValueError, match="one or the other"):
-        wb.read_knowledge_graph(path, test=path, held_out=0.1)
+        wb.links.read_knowledge_graph(path, test=path, held_out=0.1)
     with pytest.raises(ValueError, match="no triple"):
-        wb.read_knowledge_graph(written(tmp_path, "# nothing\n", "empty.tsv"))
-    kg = wb.read_knowledge_graph(path)
+        wb.links.read_knowledge_graph(written(tmp_path, "# nothing\n", "empty.tsv"))
+    kg = wb.links.read_knowledge_graph(path)
     with pytest.raises(KeyError, match="similar ones: mother of, father of"):
         kg.relation("mothers of")
     with pytest.raises(KeyError, match="check it"):
@@ -88,7 +87,7 @@ def test_held_out_triples_keep_every_name_in_training(tmp_path_factory, count, s
     generator = torch.Generator().manual_seed(seed)
     triples = torch.unique(torch.randint(9, (count, 3), generator=generator), dim=0)
     text = "".join("\t".join(map(str, triple)) + "\n" for triple in triples.tolist())
-    kg = wb.read_knowledge_graph(written(tmp_path_factory.mktemp("kg"), text), held_out=share, seed=seed)
+    kg = wb.links.read_knowledge_graph(written(tmp_path_factory.mktemp("kg"), text), held_out=share, seed=seed)
     assert len(kg.train) + len(kg.valid) + len(kg.test) == len(triples)
     assert len(kg.valid) <= int(share * len(triples)) and 0 <= len(kg.valid) - len(kg.test) <= 1
     assert kg.train[:, [0, 2]].unique().numel() == kg.num_entities

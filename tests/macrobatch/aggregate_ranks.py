@@ -29,7 +29,7 @@ from workbench.distributed.group import gather_numbers
 
 WEIGHTED = wb.Graph(GRAPH.indptr, GRAPH.indices, edge_weight=torch.linspace(0.1, 1, GRAPH.num_edges).double())
 FULL = wb.NeighborSampler([-1, 3], seed=3)
-SHORT = wb.WithoutInputLayer(wb.NeighborSampler([1, 3], seed=3))
+SHORT = wb.macrobatch.WithoutInputLayer(wb.NeighborSampler([1, 3], seed=3))
 
 
 def owners() -> torch.Tensor:
@@ -40,7 +40,7 @@ def owners() -> torch.Tensor:
     return owner
 
 
-class Bounded(wb.OwnedRows):
+class Bounded(wb.distributed.OwnedRows):
     """Rows that remember how many are staged at a time."""
 
     largest = 0
@@ -53,15 +53,15 @@ class Bounded(wb.OwnedRows):
 def built(config: Mapping[str, Any]) -> Rows:
     """Aggregates of the rows that each rank owns, beside those of one process."""
     rank, size, owner = dist.get_rank(), dist.get_world_size(), owners()
-    owned = wb.OwnedGraph.of(WEIGHTED, owner, rank, size)
+    owned = wb.sampling.OwnedGraph.of(WEIGHTED, owner, rank, size)
     own = (owner == rank).nonzero()[:, 0]
     x = Bounded(X[own], owner)
     for kind in config["kinds"]:
         done: list[int] = []
         folder = Path(config["folder"]) / kind if kind == "gin" else None
         options = {"kind": kind, "chunk_bytes": 2 * 104 * config["piece"], "folder": folder}
-        rows = wb.aggregate_rows(owned, x, progress=done.append, **options)
-        expected = wb.aggregate_rows(WEIGHTED, X, kind=kind).read(own)
+        rows = wb.macrobatch.aggregate_rows(owned, x, progress=done.append, **options)
+        expected = wb.macrobatch.aggregate_rows(WEIGHTED, X, kind=kind).read(own)
         foreign = (owner != rank).nonzero()[:1, 0]
         try:
             refused = not len(foreign) or rows.read(foreign) is None
@@ -79,17 +79,19 @@ def built(config: Mapping[str, Any]) -> Rows:
 def trained(config: Mapping[str, Any]) -> Rows:
     """A step on aggregates, cooperative and independent, beside one process with a full-neighbour first layer."""
     rank, size, owner, seeds = dist.get_rank(), dist.get_world_size(), owners(), seeds_of(1)
-    owned, x = wb.OwnedGraph.of(WEIGHTED, owner, rank, size), wb.OwnedRows.of(X, owner)
+    owned, x = wb.sampling.OwnedGraph.of(WEIGHTED, owner, rank, size), wb.distributed.OwnedRows.of(X, owner)
     for kind in config["kinds"]:
         models = [new_model(kind) for _ in range(3)]
-        rows: Any = wb.AggregatedRows(x, wb.aggregate_rows(owned, x, model=models[0], chunk_bytes=5000))
+        rows: Any = wb.training.AggregatedRows(
+            x, wb.macrobatch.aggregate_rows(owned, x, model=models[0], chunk_bytes=5000)
+        )
         whole = FULL.sample(WEIGHTED, seeds, step=STEP)
         expected = wb.train_step(models[0], whole, X, Y, F.cross_entropy, new_optimizer(models[0]))
-        together = wb.CooperativeSampler(SHORT, owned).sample(owned.graph, seeds, step=STEP)
+        together = wb.cooperative.CooperativeSampler(SHORT, owned).sample(owned.graph, seeds, step=STEP)
         alone = SHORT.sample(WEIGHTED, seeds[owner[seeds] == rank], step=STEP)
         reads = [(together, rows), (alone, wb.stage(rows, [alone]))]
         for name, (mb, given), model in zip(("cooperative", "independent"), reads, models[1:], strict=True):
-            loss = wb.cooperative_step(model, mb, given, Y, F.cross_entropy, new_optimizer(model))
+            loss = wb.cooperative.train_step(model, mb, given, Y, F.cross_entropy, new_optimizer(model))
             yield {
                 "name": name,
                 "loss": worst(abs(float(loss - expected)) / float(expected)),
@@ -104,11 +106,11 @@ def planned(config: Mapping[str, Any]) -> Rows:
     sampler = wb.NeighborSampler([3, 3], seed=1)
     mine = (owner == rank).nonzero()[:, 0]
     batches = list(wb.batches(GRAPH, mine, sampler=sampler, batch_size=6, epoch=0))
-    counts = wb.count_macrobatches(batches, owner=owner, rank=rank)
+    counts = wb.macrobatch.count_macrobatches(batches, owner=owner, rank=rank)
     for capacity in config["capacities"]:
-        plan = wb.plan_macrobatch(counts, row_bytes=X[0].nbytes, capacity_bytes=capacity + rank)
+        plan = wb.macrobatch.plan_macrobatch(counts, row_bytes=X[0].nbytes, capacity_bytes=capacity + rank)
         traffic = wb.Traffic()
-        stores = [wb.OwnedRows.of(X, owner, traffic=traffic) for _ in range(1 + plan.use_aggregates)]
+        stores = [wb.distributed.OwnedRows.of(X, owner, traffic=traffic) for _ in range(1 + plan.use_aggregates)]
         rounds = int(max(gather_numbers(-(-len(batches) // plan.group_size))))
         for first in range(0, rounds * plan.group_size, plan.group_size):
             group = [mb for _, mb in batches[first : first + plan.group_size]]
@@ -130,7 +132,7 @@ def planned(config: Mapping[str, Any]) -> Rows:
             "nodes": NODES,
         }
     try:
-        wb.plan_macrobatch(counts, row_bytes=8 + rank, capacity_bytes="1MiB")
+        wb.macrobatch.plan_macrobatch(counts, row_bytes=8 + rank, capacity_bytes="1MiB")
     except ValueError as error:
         yield {"text": str(error)}
 
@@ -138,22 +140,32 @@ def planned(config: Mapping[str, Any]) -> Rows:
 def macrobatches(config: Mapping[str, Any]) -> Rows:
     """An epoch of planned macrobatches: losses beside one process, bytes on the wire beside the plan."""
     rank, size, owner = dist.get_rank(), dist.get_world_size(), owners()
-    owned, deep = wb.OwnedGraph.of(WEIGHTED, owner, rank, size), wb.NeighborSampler([4, 3, 2], seed=3)
+    owned, deep = wb.sampling.OwnedGraph.of(WEIGHTED, owner, rank, size), wb.NeighborSampler([4, 3, 2], seed=3)
     full = wb.NeighborSampler([-1, 3, 2], seed=3)
     sizes: dict[str, Any] = {"in_dim": X.shape[1], "hidden_dim": 8, "out_dim": 4}
     model = wb.build_model("sage-mean", num_layers=3, **sizes, dropout=0.5, seed=4).double()
     shares = [(owner == of).nonzero()[:, 0] for of in range(size)]
     options: dict[str, Any] = {"batch_size": 6, "epoch": 0}
     counted = wb.batches(WEIGHTED, shares[rank], sampler=deep, **options)
-    counts = wb.count_macrobatches(counted, owner=owner, rank=rank)
+    counts = wb.macrobatch.count_macrobatches(counted, owner=owner, rank=rank)
     for use in (False, True):
-        plan = wb.plan_macrobatch(counts, row_bytes=X[0].nbytes, capacity_bytes="20KiB", aggregates=use)
+        plan = wb.macrobatch.plan_macrobatch(counts, row_bytes=X[0].nbytes, capacity_bytes="20KiB", aggregates=use)
         traffic, own = wb.Traffic(), (owner == rank).nonzero()[:, 0]
-        x = wb.OwnedRows(X[own], owner, traffic=traffic)
-        built = wb.aggregate_rows(owned, wb.OwnedRows(X[own], owner), model=model, traffic=traffic) if use else None
-        store = x if built is None else wb.AggregatedRows(x, wb.OwnedRows(built.read(own), owner, traffic=traffic))
-        sampler = wb.MacrobatchSampler(wb.WithoutInputLayer(deep) if use else deep, owned, traffic=traffic)
-        loader = wb.macrobatches(
+        x = wb.distributed.OwnedRows(X[own], owner, traffic=traffic)
+        built = (
+            wb.macrobatch.aggregate_rows(owned, wb.distributed.OwnedRows(X[own], owner), model=model, traffic=traffic)
+            if use
+            else None
+        )
+        store = (
+            x
+            if built is None
+            else wb.training.AggregatedRows(x, wb.distributed.OwnedRows(built.read(own), owner, traffic=traffic))
+        )
+        sampler = wb.macrobatch.MacrobatchSampler(
+            wb.macrobatch.WithoutInputLayer(deep) if use else deep, owned, traffic=traffic
+        )
+        loader = wb.macrobatch.batches(
             owned.graph,
             shares[rank],
             sampler=sampler,
@@ -163,7 +175,7 @@ def macrobatches(config: Mapping[str, Any]) -> Rows:
             **options,
         )
         optimizer = new_optimizer(model)
-        losses = [wb.cooperative_step(model, mb, rows, Y, F.cross_entropy, optimizer) for _, mb, rows in loader]
+        losses = [wb.cooperative.train_step(model, mb, rows, Y, F.cross_entropy, optimizer) for _, mb, rows in loader]
         epochs = [list(wb.batches(WEIGHTED, s, sampler=full if use else deep, **options)) for s in shares]
         together = [[mbs[i][1] for mbs in epochs if i < len(mbs)] for i in range(len(losses))]
         expected = [wb.train_step(model, micro, X, Y, F.cross_entropy, optimizer) for micro in together]

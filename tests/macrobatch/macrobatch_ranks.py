@@ -57,11 +57,11 @@ def equal(config: Mapping[str, Any]) -> Rows:
     for name, dependent, size, group_size in config["cases"]:
         sampler, model, plain = new_sampler(name, dependent), new_model("sage-mean"), new_model("sage-mean")
         optimizers, links = [new_optimizer(m, 0.1) for m in (model, plain)], wb.Traffic()
-        loader = wb.macrobatches(
+        loader = wb.macrobatch.batches(
             owned.graph,
             seeds,
-            sampler=wb.MacrobatchSampler(sampler, owned, group, traffic=links),
-            store=wb.OwnedRows.of(X, owner, group, traffic=links),
+            sampler=wb.macrobatch.MacrobatchSampler(sampler, owned, group, traffic=links),
+            store=wb.distributed.OwnedRows.of(X, owner, group, traffic=links),
             batch_size=BATCH_SIZE,
             size=size,
             group_size=group_size,
@@ -73,7 +73,7 @@ def equal(config: Mapping[str, Any]) -> Rows:
             assert_same_batch(mb, alone)
             assert torch.equal(rows.read(mb.node_ids), X[mb.node_ids])
             pair = [
-                wb.cooperative_step(m, b, x, Y, F.cross_entropy, o)
+                wb.cooperative.train_step(m, b, x, Y, F.cross_entropy, o)
                 for m, b, x, o in zip((model, plain), (mb, alone), (rows, X), optimizers, strict=True)
             ]
             losses.append([float(loss) for loss in pair])
@@ -113,11 +113,11 @@ def counters(config: Mapping[str, Any]) -> Rows:
     owned, owner, rank = owned_graph(), owner_of(dist.get_world_size()), dist.get_rank()
     for size, group_size in config["windows"]:
         links, sampler = wb.Traffic(), new_sampler("replace", False)
-        loader = wb.macrobatches(
+        loader = wb.macrobatch.batches(
             owned.graph,
             seeds_of_rank(),
-            sampler=wb.MacrobatchSampler(sampler, owned, traffic=links),
-            store=wb.OwnedRows.of(X, owner, traffic=links),
+            sampler=wb.macrobatch.MacrobatchSampler(sampler, owned, traffic=links),
+            store=wb.distributed.OwnedRows.of(X, owner, traffic=links),
             batch_size=BATCH_SIZE,
             size=size,
             group_size=group_size,
@@ -155,12 +155,12 @@ def counters(config: Mapping[str, Any]) -> Rows:
 def from_disk(config: Mapping[str, Any]) -> Rows:
     """A rank that opens its own part of topology and features, and holds nothing else."""
     folder, rank, links = Path(config["folder"]), dist.get_rank(), wb.Traffic()
-    owned = wb.open_owned_graph(folder / "graph")
-    rows = wb.OwnedRows(wb.MappedRows(folder / "rows" / f"part-{rank}"), owned.owner, traffic=links)
+    owned = wb.distributed.open_owned_graph(folder / "graph")
+    rows = wb.distributed.OwnedRows(wb.MappedRows(folder / "rows" / f"part-{rank}"), owned.owner, traffic=links)
     sampler, mine = new_sampler("labor", True), owned.owner == rank
     foreign = (~mine).nonzero()[:1, 0]
-    options: dict[str, Any] = {"sampler": wb.MacrobatchSampler(sampler, owned, traffic=links), "store": rows}
-    loader = wb.macrobatches(owned.graph, seeds_of_rank(), batch_size=BATCH_SIZE, size=4, **options)
+    options: dict[str, Any] = {"sampler": wb.macrobatch.MacrobatchSampler(sampler, owned, traffic=links), "store": rows}
+    loader = wb.macrobatch.batches(owned.graph, seeds_of_rank(), batch_size=BATCH_SIZE, size=4, **options)
     for step, mb, staged in loader:
         assert_same_batch(mb, sampler.sample(GRAPH, mb.seeds, step=step))
         assert torch.equal(staged.read(mb.node_ids), X[mb.node_ids])
@@ -177,21 +177,21 @@ def from_disk(config: Mapping[str, Any]) -> Rows:
         "foreign_edges": int(owned.graph.in_degrees()[~mine].sum()),
         "refused": refused,
         "batches": len(loader),
-        "wrong_parts": _refusal(lambda: wb.open_owned_graph(folder / "graph", alone)),
+        "wrong_parts": _refusal(lambda: wb.distributed.open_owned_graph(folder / "graph", alone)),
     }
 
 
 def idle_ranks_from_disk(config: Mapping[str, Any]) -> Rows:
     """Ranks whose part of a divided graph owns no node take part in all that the others do."""
-    owned = wb.open_owned_graph(Path(config["folder"]) / "graph")
+    owned = wb.distributed.open_owned_graph(Path(config["folder"]) / "graph")
     rank_rows = wb.MappedRows(Path(config["folder"]) / "rows" / f"part-{dist.get_rank()}")
-    rows, sampler = wb.OwnedRows(rank_rows, owned.owner), new_sampler("labor", True)
-    loader = wb.macrobatches(
+    rows, sampler = wb.distributed.OwnedRows(rank_rows, owned.owner), new_sampler("labor", True)
+    loader = wb.macrobatch.batches(
         owned.graph,
         seeds_of_rank(),
         batch_size=BATCH_SIZE,
         size=4,
-        sampler=wb.MacrobatchSampler(sampler, owned),
+        sampler=wb.macrobatch.MacrobatchSampler(sampler, owned),
         store=rows,
     )
     for step, mb, staged in loader:

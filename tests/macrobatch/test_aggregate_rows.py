@@ -56,12 +56,12 @@ def test_aggregates_equal_the_definition_for_any_chunks(kind: str, graph: wb.Gra
     assert int(graph.in_degrees().min()) == 0 < 20 < int(graph.in_degrees().max()), "hubs and nodes without edges"
     for x in (X, wb.MemoryRows(X)):
         for chunk_bytes in (800, 4000, "1MiB"):
-            rows = wb.aggregate_rows(graph, x, kind=kind, chunk_bytes=chunk_bytes).read(ALL)
+            rows = wb.macrobatch.aggregate_rows(graph, x, kind=kind, chunk_bytes=chunk_bytes).read(ALL)
             assert float((rows - expected).abs().max()) <= 1e-12, chunk_bytes
 
 
 def test_one_row_at_a_time() -> None:
-    rows = wb.aggregate_rows(PLAIN, X, kind="sage-gcn", chunk_bytes=1).read(ALL)
+    rows = wb.macrobatch.aggregate_rows(PLAIN, X, kind="sage-gcn", chunk_bytes=1).read(ALL)
     assert float((rows - by_hand(PLAIN, "sage-gcn")).abs().max()) <= 1e-12
 
 
@@ -76,7 +76,7 @@ STORES: dict[str, Callable[[Path], Any]] = {
 
 @pytest.mark.parametrize("name", STORES)
 def test_any_store_is_a_source(name: str, tmp_path: Path) -> None:
-    rows = wb.aggregate_rows(WEIGHTED, STORES[name](tmp_path), kind="sage-gcn", chunk_bytes=9000).read(ALL)
+    rows = wb.macrobatch.aggregate_rows(WEIGHTED, STORES[name](tmp_path), kind="sage-gcn", chunk_bytes=9000).read(ALL)
     assert float((rows - by_hand(WEIGHTED, "sage-gcn")).abs().max()) <= 1e-12
 
 
@@ -87,44 +87,44 @@ def test_a_models_first_layer_computes_them(kind: str, graph: wb.Graph) -> None:
     layer: Any = model.layers[0]
     with torch.no_grad():
         expected = layer.aggregate(whole.blocks[0], X)
-    assert float((wb.aggregate_rows(graph, X, model=model).read(ALL) - expected).abs().max()) <= 1e-12
+    assert float((wb.macrobatch.aggregate_rows(graph, X, model=model).read(ALL) - expected).abs().max()) <= 1e-12
 
 
 def test_symmetric_normalisation_is_that_of_a_block_of_the_whole_graph() -> None:
     whole, layer = wb.FullNeighborSampler(1).sample(WEIGHTED, ALL), GCNLayer(WIDTH, 3, norm="both")
-    rows = wb.aggregate_rows(WEIGHTED, X, kind="gcn-both", chunk_bytes=500).read(ALL)
+    rows = wb.macrobatch.aggregate_rows(WEIGHTED, X, kind="gcn-both", chunk_bytes=500).read(ALL)
     assert float((rows - layer.aggregate(whole.blocks[0], X)).abs().max()) <= 1e-12
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.float16, torch.bfloat16])
 def test_sums_are_made_in_the_stated_dtype(dtype: torch.dtype) -> None:
     x = X.to(dtype)
-    exact = wb.aggregate_rows(PLAIN, x.double(), kind="gin").read(ALL)
+    exact = wb.macrobatch.aggregate_rows(PLAIN, x.double(), kind="gin").read(ALL)
     for sum_dtype, used in ((None, torch.float32), (torch.float64, torch.float64)):
-        rows = wb.aggregate_rows(PLAIN, x, kind="gin", chunk_bytes=700, sum_dtype=sum_dtype).read(ALL)
+        rows = wb.macrobatch.aggregate_rows(PLAIN, x, kind="gin", chunk_bytes=700, sum_dtype=sum_dtype).read(ALL)
         assert rows.dtype == dtype
         slack = float(exact.abs().max()) * (torch.finfo(dtype).eps + 300 * torch.finfo(used).eps)
         assert float((rows.double() - exact).abs().max()) <= slack
     with pytest.raises(ValueError, match=r"sum_dtype is torch\.float16; pass torch\.float32"):
-        wb.aggregate_rows(PLAIN, x, kind="gin", sum_dtype=torch.float16)
+        wb.macrobatch.aggregate_rows(PLAIN, x, kind="gin", sum_dtype=torch.float16)
 
 
 def test_half_precision_sums_would_lose_their_addends() -> None:
     star = wb.Graph.from_edges(torch.arange(1, 5000), torch.zeros(4999, dtype=torch.int64), num_nodes=5000)
-    rows = wb.aggregate_rows(star, torch.ones(5000, 1, dtype=torch.float16), kind="gin", chunk_bytes=9000)
+    rows = wb.macrobatch.aggregate_rows(star, torch.ones(5000, 1, dtype=torch.float16), kind="gin", chunk_bytes=9000)
     assert float(rows.read(torch.tensor([0]))) == 5000.0  # 4999 rounded; a sum in float16 ends at 2048
 
 
 def test_a_folder_keeps_them_as_mapped_rows(tmp_path: Path) -> None:
     traffic = wb.Traffic()
     options = {"kind": "gcn", "folder": tmp_path / "a" / "rows", "chunk_bytes": 900, "traffic": traffic}
-    rows = wb.aggregate_rows(PLAIN, X, **options)
+    rows = wb.macrobatch.aggregate_rows(PLAIN, X, **options)
     assert isinstance(rows, wb.MappedRows) and torch.equal(rows.read(ALL), wb.MappedRows(tmp_path / "a/rows").read(ALL))
     assert float((rows.read(ALL) - by_hand(PLAIN, "gcn")).abs().max()) <= 1e-12
     assert traffic.row()["disk_rows"] == 2 * NODES
     with pytest.raises(FileExistsError, match="overwrite=True"):
-        wb.aggregate_rows(PLAIN, X, **options)
-    assert len(wb.aggregate_rows(PLAIN, X, **options, overwrite=True)) == NODES
+        wb.macrobatch.aggregate_rows(PLAIN, X, **options)
+    assert len(wb.macrobatch.aggregate_rows(PLAIN, X, **options, overwrite=True)) == NODES
 
 
 class Watched:
@@ -146,7 +146,7 @@ class Watched:
 
 def test_pieces_are_bounded_and_progress_counts_edges() -> None:
     store, seen = Watched(), []
-    wb.aggregate_rows(PLAIN, store, kind="gin", chunk_bytes=2 * 88 * 9, progress=seen.append)
+    wb.macrobatch.aggregate_rows(PLAIN, store, kind="gin", chunk_bytes=2 * 88 * 9, progress=seen.append)
     assert max(store.reads) == 9 and len(store.reads) == len(seen) > 20  # 88 bytes per source: a row and six numbers
     assert seen == sorted(seen) and seen[-1] == PLAIN.num_edges
 
@@ -158,7 +158,7 @@ def test_memory_is_bounded_by_the_chunk(tmp_path: Path) -> None:
     peaks = {}
     for size in (100_000, 200_000):
         options = {"kind": "sage-mean", "chunk_bytes": size, "folder": tmp_path / "rows", "overwrite": True}
-        peaks[size] = wb.measure_peak(lambda options=options: wb.aggregate_rows(graph, x, **options))
+        peaks[size] = wb.measure_peak(lambda options=options: wb.macrobatch.aggregate_rows(graph, x, **options))
     assert all(peak <= size + 40_000 for size, peak in peaks.items()), peaks  # with 12,000 bytes of destinations
     assert peaks[200_000] > 1.4 * peaks[100_000]
 
@@ -166,22 +166,25 @@ def test_memory_is_bounded_by_the_chunk(tmp_path: Path) -> None:
 def test_a_normaliser_that_depends_on_the_block_is_refused_by_name() -> None:
     model = GNN([GCNLayer(WIDTH, 3, norm="both")], [], nn.ReLU(), [])
     with pytest.raises(ValueError, match=r"GCNLayer\(5, 3, norm='both'\).*in the sampled block.*kind=\"gcn-both\""):
-        wb.aggregate_rows(PLAIN, X, model=model)
+        wb.macrobatch.aggregate_rows(PLAIN, X, model=model)
     model = GNN([GCNLayer(WIDTH, 3, norm="none")], [], nn.ReLU(), [])
-    assert float((wb.aggregate_rows(PLAIN, X, model=model).read(ALL) - by_hand(PLAIN, "gin")).abs().max()) <= 1e-12
+    assert (
+        float((wb.macrobatch.aggregate_rows(PLAIN, X, model=model).read(ALL) - by_hand(PLAIN, "gin")).abs().max())
+        <= 1e-12
+    )
 
 
 @pytest.mark.parametrize("kind", ["sage-pool", "sage-lstm", "gat"])
 def test_aggregates_with_parameters_are_refused(kind: str) -> None:
     with pytest.raises(ValueError, match="use sage-mean, sage-gcn, gcn or gin, or sample all layers"):
-        wb.aggregate_rows(PLAIN, X, model=new_model(kind))
+        wb.macrobatch.aggregate_rows(PLAIN, X, model=new_model(kind))
 
 
 def test_bad_arguments_are_refused_before_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def call(graph: Any = PLAIN, x: Any = X, **options: Any) -> Any:
-        return wb.aggregate_rows(graph, x, **{"kind": "gin", **options})
+        return wb.macrobatch.aggregate_rows(graph, x, **{"kind": "gin", **options})
 
-    owned = wb.OwnedGraph.of(PLAIN, ALL % 2, 1)
+    owned = wb.sampling.OwnedGraph.of(PLAIN, ALL % 2, 1)
     cases: list[tuple[type[Exception], str, Any]] = [
         (ValueError, "neither model nor kind given", lambda: call(kind=None)),
         (ValueError, "both model and kind given", lambda: call(model=new_model("gin"))),
@@ -211,14 +214,16 @@ def test_bad_arguments_are_refused_before_work(tmp_path: Path, monkeypatch: pyte
 
 def test_a_graph_without_nodes_or_edges(tmp_path: Path) -> None:
     none = wb.Graph(torch.zeros(1, dtype=torch.int64), torch.empty(0, dtype=torch.int32))
-    assert len(wb.aggregate_rows(none, X[:0], kind="gin")) == 0
-    assert len(wb.aggregate_rows(none, X[:0], kind="sage-gcn", folder=tmp_path / "rows")) == 0
+    assert len(wb.macrobatch.aggregate_rows(none, X[:0], kind="gin")) == 0
+    assert len(wb.macrobatch.aggregate_rows(none, X[:0], kind="sage-gcn", folder=tmp_path / "rows")) == 0
     alone = wb.Graph(torch.zeros(NODES + 1, dtype=torch.int64), none.indices)
-    assert torch.equal(wb.aggregate_rows(alone, X, kind="sage-gcn").read(ALL), X)
+    assert torch.equal(wb.macrobatch.aggregate_rows(alone, X, kind="sage-gcn").read(ALL), X)
 
 
 def test_one_rank_owns_all() -> None:
-    owned = wb.OwnedGraph.of(PLAIN, torch.zeros(NODES, dtype=torch.int64), 0)
-    rows = wb.aggregate_rows(owned, wb.OwnedRows.of(X, owned.owner), kind="gcn-both", chunk_bytes=800)
-    assert isinstance(rows, wb.OwnedRows)
+    owned = wb.sampling.OwnedGraph.of(PLAIN, torch.zeros(NODES, dtype=torch.int64), 0)
+    rows = wb.macrobatch.aggregate_rows(
+        owned, wb.distributed.OwnedRows.of(X, owned.owner), kind="gcn-both", chunk_bytes=800
+    )
+    assert isinstance(rows, wb.distributed.OwnedRows)
     assert float((rows.read(ALL) - by_hand(PLAIN, "gcn-both")).abs().max()) <= 1e-12

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import workbench as wb
 from tests.strategies import random_graph
@@ -38,10 +37,10 @@ def topology_by_hand(batches, rank, first):
 @given(rank=st.integers(0, 2), size=st.integers(1, 7), count=st.integers(1, 6))
 def test_bytes_are_those_of_sets(rank, size, count):
     batches = batches_of(rank, count)
-    counts = wb.count_macrobatches(batches, owner=OWNER, rank=rank)
+    counts = wb.macrobatch.count_macrobatches(batches, owner=OWNER, rank=rank)
     relays = 100.0 * -(-count // size)
     for found, first in ((counts.sampled, 0), (counts.aggregated, 1)):
-        cost = wb.macrobatch_bytes(found, size=size, row_bytes=512, relay_bytes=100.0)
+        cost = wb.macrobatch.macrobatch_bytes(found, size=size, row_bytes=512, relay_bytes=100.0)
         rows = (1 + first) * rows_by_hand(batches, rank, size, expanded=first == 1)
         assert cost == (topology_by_hand(batches, rank, first), relays, 512 * rows)
         assert cost.total == sum(cost)
@@ -50,9 +49,9 @@ def test_bytes_are_those_of_sets(rank, size, count):
 @given(size=st.sampled_from([2, 4, 5]), data=st.data())
 def test_smaller_groups_never_fetch_less_and_only_features_change(size, data):
     group = data.draw(st.sampled_from([f for f in range(1, size + 1) if size == 5 or size % f == 0]))
-    counts = wb.count_macrobatches(batches_of(0), owner=OWNER, rank=0).sampled
-    found = wb.macrobatch_bytes(counts, size=size, group_size=group, row_bytes=4, relay_bytes=1.0)
-    least, most = (wb.macrobatch_bytes(counts, size=end, row_bytes=4, relay_bytes=1.0) for end in (5, 1))
+    counts = wb.macrobatch.count_macrobatches(batches_of(0), owner=OWNER, rank=0).sampled
+    found = wb.macrobatch.macrobatch_bytes(counts, size=size, group_size=group, row_bytes=4, relay_bytes=1.0)
+    least, most = (wb.macrobatch.macrobatch_bytes(counts, size=end, row_bytes=4, relay_bytes=1.0) for end in (5, 1))
     assert least.features <= found.features <= most.features and least.topology == found.topology == most.topology
     assert found.features == 4 * rows_by_hand(batches_of(0), 0, group, expanded=False)
     assert found.relays == -(-5 // size)
@@ -69,6 +68,6 @@ def test_smaller_groups_never_fetch_less_and_only_features_change(size, data):
     ],
 )
 def test_invalid_sizes_are_named(options, message):
-    counts = wb.count_macrobatches(batches_of(0), owner=OWNER, rank=0).sampled
+    counts = wb.macrobatch.count_macrobatches(batches_of(0), owner=OWNER, rank=0).sampled
     with pytest.raises(ValueError, match=message):
-        wb.macrobatch_bytes(counts, **{"row_bytes": 1, **options})
+        wb.macrobatch.macrobatch_bytes(counts, **{"row_bytes": 1, **options})

@@ -43,18 +43,20 @@ def test_distinct_rows_of_every_window() -> None:
 def test_predicted_rows_are_those_that_stores_count(size: int, group_size: int, aggregates: bool) -> None:
     batches, traffic = epoch(), wb.Traffic()
     store: Any = wb.MemoryRows(X, traffic=traffic)
-    store = wb.AggregatedRows(store, wb.MemoryRows(X, traffic=traffic)) if aggregates else store
-    sampler = wb.WithoutInputLayer(SAMPLER) if aggregates else SAMPLER
+    store = wb.training.AggregatedRows(store, wb.MemoryRows(X, traffic=traffic)) if aggregates else store
+    sampler = wb.macrobatch.WithoutInputLayer(SAMPLER) if aggregates else SAMPLER
     for window in wb.windows(epoch(sampler), size=size):
         for group in wb.windows(window, size=group_size):
             wb.stage(store, group)
-    plans = {(p.size, p.group_size): p for p in all_plans([wb.count_macrobatches(batches)], aggregates)}
+    plans = {(p.size, p.group_size): p for p in all_plans([wb.macrobatch.count_macrobatches(batches)], aggregates)}
     plan = plans[size, group_size]
     row = traffic.row()
     assert (plan.fetched_rows, plan.moved_bytes) == (row["host_rows"], row["host_rows_bytes"])
 
 
-def all_plans(ranks: list[wb.MacrobatchCounts], use: bool, row_bytes: int = ROW) -> list[wb.MacrobatchPlan]:
+def all_plans(
+    ranks: list[wb.macrobatch.MacrobatchCounts], use: bool, row_bytes: int = ROW
+) -> list[wb.macrobatch.MacrobatchPlan]:
     return list(_plans(ranks, use, row_bytes, 0, 0))
 
 
@@ -93,7 +95,7 @@ def test_every_candidate_is_counted_exactly(owner: Tensor | None) -> None:
         [torch.arange(44)] if owner is None else [(owner == rank).nonzero()[:, 0][: 21 - 7 * rank] for rank in range(3)]
     )
     batches = [[mb for _, mb in epoch(seeds=share)] for share in shares]
-    counts = [wb.count_macrobatches(mbs, owner=owner, rank=rank) for rank, mbs in enumerate(batches)]
+    counts = [wb.macrobatch.count_macrobatches(mbs, owner=owner, rank=rank) for rank, mbs in enumerate(batches)]
     assert len({len(mbs) for mbs in batches}) == len(shares), "ranks with different numbers of batches"
     for use in (False, True):
         for plan in all_plans(counts, use):
@@ -105,12 +107,12 @@ def test_topology_bytes_are_those_of_relays() -> None:
     shares = [OWNER.eq(rank).nonzero()[:, 0] for rank in range(3)]
     deep = wb.NeighborSampler([4, 3, 2], seed=1, edge_ids=True)
     batches = [epoch(deep, share) for share in shares]
-    counts = [wb.count_macrobatches(mbs, owner=OWNER, rank=rank) for rank, mbs in enumerate(batches)]
-    for sampler, reads in ((deep, "sampled"), (wb.WithoutInputLayer(deep), "aggregated")):
+    counts = [wb.macrobatch.count_macrobatches(mbs, owner=OWNER, rank=rank) for rank, mbs in enumerate(batches)]
+    for sampler, reads in ((deep, "sampled"), (wb.macrobatch.WithoutInputLayer(deep), "aggregated")):
         links = [wb.Traffic() for _ in range(3)]
         seeds, steps = [[mb.seeds for _, mb in mbs] for mbs in batches], [[step for step, _ in mbs] for mbs in batches]
         options = {"sampler": sampler, "owner": OWNER, "num_ranks": 3, "steps": steps}
-        wb.relay_windows(GRAPH, seeds, traffic=links, **options)
+        wb.macrobatch.relay_windows(GRAPH, seeds, traffic=links, **options)
         counted = sum(t.row()["rank_ids_bytes"] + t.row()["rank_edges_bytes"] for t in links)
         assert counted == sum(int(getattr(one, reads).topology_bytes.sum()) for one in counts) > 0
 
@@ -130,9 +132,9 @@ def random_case(draw: random.Random) -> tuple[list[list[wb.MiniBatch]], Tensor |
     return [[sampler.sample(graph, torch.tensor(seeds()), step=step) for step in some] for some in steps], owner
 
 
-def planned(counts: Any, **options: Any) -> tuple[wb.MacrobatchPlan | None, str]:
+def planned(counts: Any, **options: Any) -> tuple[wb.macrobatch.MacrobatchPlan | None, str]:
     try:
-        return wb.plan_macrobatch(counts, **options), ""
+        return wb.macrobatch.plan_macrobatch(counts, **options), ""
     except wb.CapacityError as error:
         return None, str(error)
 
@@ -142,7 +144,7 @@ def test_no_random_case_moves_more_bytes_than_separate_batches() -> None:
     while len(chosen) < 320:
         row_bytes, capacity = draw.choice([4, 40, 400]), int(10 ** draw.uniform(2, 6))
         ranks, owner = random_case(draw)
-        counts = [wb.count_macrobatches(mbs, owner=owner, rank=rank) for rank, mbs in enumerate(ranks)]
+        counts = [wb.macrobatch.count_macrobatches(mbs, owner=owner, rank=rank) for rank, mbs in enumerate(ranks)]
         plan, text = planned(counts, row_bytes=row_bytes, capacity_bytes=capacity)
         without, least = by_hand(ranks, owner, False, 1, 1, row_bytes)
         if plan is None:
@@ -162,7 +164,7 @@ def test_it_is_the_best_of_all_that_fit() -> None:
     draw = random.Random(1)
     for _ in range(20):
         ranks, owner = random_case(draw)
-        counts = [wb.count_macrobatches(mbs, owner=owner, rank=rank) for rank, mbs in enumerate(ranks)]
+        counts = [wb.macrobatch.count_macrobatches(mbs, owner=owner, rank=rank) for rank, mbs in enumerate(ranks)]
         found = [*all_plans(counts, False), *all_plans(counts, True)]
         for capacity in (sorted(plan.held_bytes for plan in found)[len(found) // 2], 10**7):
             plan, _ = planned(counts, row_bytes=ROW, capacity_bytes=capacity)
@@ -172,28 +174,28 @@ def test_it_is_the_best_of_all_that_fit() -> None:
 
 
 def test_the_caller_may_decide_on_aggregates_and_price_them() -> None:
-    counts = wb.count_macrobatches(epoch())
+    counts = wb.macrobatch.count_macrobatches(epoch())
     options: dict[str, Any] = {"row_bytes": ROW, "capacity_bytes": "1MiB"}
-    forced = [wb.plan_macrobatch(counts, **options, aggregates=use) for use in (False, True)]
+    forced = [wb.macrobatch.plan_macrobatch(counts, **options, aggregates=use) for use in (False, True)]
     assert [plan.use_aggregates for plan in forced] == [False, True]
-    free = wb.plan_macrobatch(epoch(), **options)
+    free = wb.macrobatch.plan_macrobatch(epoch(), **options)
     assert free == min(forced, key=lambda plan: plan.moved_bytes)
     with pytest.raises(wb.CapacityError, match="with aggregates"):
-        wb.plan_macrobatch(counts, **options, aggregates=True, aggregates_bytes="1MiB")
+        wb.macrobatch.plan_macrobatch(counts, **options, aggregates=True, aggregates_bytes="1MiB")
     with pytest.raises(dataclasses.FrozenInstanceError):
         free.use_aggregates = not free.use_aggregates  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_equations_4_and_5() -> None:
     (_, mb), *_ = epoch()
-    hop = wb.InputHop.of(mb)
+    hop = wb.macrobatch.InputHop.of(mb)
     block = mb.blocks[0]
     assert hop == (block.num_dst, block.num_src - block.num_dst, block.num_edges)
     S, v, e = 100, 8, 12
     assert hop.sampled_bytes(row_bytes=S, edge_bytes=e) == (hop[0] + hop[1]) * S + v * hop[0] + v * hop[1] + e * hop[2]
     assert hop.aggregated_bytes(row_bytes=S) == hop[0] * S + hop[0] * S + v * hop[0]
     for expanded, new in pairwise(range(1, 9)):
-        some = wb.InputHop(expanded * new % 7, new, new)
+        some = wb.macrobatch.InputHop(expanded * new % 7, new, new)
         pays = some.new * S + v * some.new + e * some.edges > some.expanded * S
         assert some.aggregates_pay(row_bytes=S, edge_bytes=e) == pays
 
@@ -202,32 +204,37 @@ def test_bad_arguments_are_refused() -> None:
     batches = epoch()
     options: dict[str, Any] = {"row_bytes": ROW, "capacity_bytes": 10**6}
     wrong: Any = 3
-    short = [wb.WithoutInputLayer(wb.NeighborSampler([2])).sample(GRAPH, torch.arange(4))]
+    short = [wb.macrobatch.WithoutInputLayer(wb.NeighborSampler([2])).sample(GRAPH, torch.arange(4))]
     for error, text, call in (
-        (ValueError, "row_bytes is 0", lambda: wb.plan_macrobatch(batches, row_bytes=0, capacity_bytes=9)),
+        (ValueError, "row_bytes is 0", lambda: wb.macrobatch.plan_macrobatch(batches, row_bytes=0, capacity_bytes=9)),
         (
             ValueError,
             "capacity_bytes: 'much' is not a number",
-            lambda: wb.plan_macrobatch(batches, row_bytes=1, capacity_bytes="much"),
+            lambda: wb.macrobatch.plan_macrobatch(batches, row_bytes=1, capacity_bytes="much"),
         ),
-        (ValueError, "no batches were counted", lambda: wb.plan_macrobatch([], **options)),
-        (ValueError, "sample all layers of the model", lambda: wb.count_macrobatches(short)),
+        (ValueError, "no batches were counted", lambda: wb.macrobatch.plan_macrobatch([], **options)),
+        (ValueError, "sample all layers of the model", lambda: wb.macrobatch.count_macrobatches(short)),
         (
             TypeError,
-            "pass batches, or what workbench.count_macrobatches returns",
-            lambda: wb.plan_macrobatch(wrong, **options),
+            "pass batches, or what workbench.macrobatch.count_macrobatches returns",
+            lambda: wb.macrobatch.plan_macrobatch(wrong, **options),
         ),
-        (TypeError, "an item of batches is an int", lambda: wb.count_macrobatches([wrong])),
-        (IndexError, "node_ids contains", lambda: wb.count_macrobatches(batches, owner=OWNER[:5])),
+        (TypeError, "an item of batches is an int", lambda: wb.macrobatch.count_macrobatches([wrong])),
+        (IndexError, "node_ids contains", lambda: wb.macrobatch.count_macrobatches(batches, owner=OWNER[:5])),
         (
             wb.CapacityError,
             r"capacity_bytes is 10 \(10 B\), but the smallest macrobatch \(size 1, group_size 1",
-            lambda: wb.plan_macrobatch(batches, row_bytes=4, capacity_bytes=10),
+            lambda: wb.macrobatch.plan_macrobatch(batches, row_bytes=4, capacity_bytes=10),
         ),
     ):
         with pytest.raises(error, match=text):
             call()
     empty = choose_macrobatch(
-        [wb.count_macrobatches([], owner=OWNER), wb.count_macrobatches(batches, owner=OWNER, rank=1)], ROW, 10**6
+        [
+            wb.macrobatch.count_macrobatches([], owner=OWNER),
+            wb.macrobatch.count_macrobatches(batches, owner=OWNER, rank=1),
+        ],
+        ROW,
+        10**6,
     )
     assert empty.held_bytes > 0 and np.isscalar(empty.held_bytes)

@@ -18,8 +18,8 @@ SAMPLERS = {
 }
 
 
-def loader_of(store: Any, sampler: wb.Sampler = SAMPLERS["neighbor"], **options: Any) -> wb.Batches:
-    return wb.macrobatches(GRAPH, SEEDS, sampler=sampler, store=store, batch_size=8, **{"size": 3, **options})
+def loader_of(store: Any, sampler: wb.Sampler = SAMPLERS["neighbor"], **options: Any) -> wb.sampling.Batches:
+    return wb.macrobatch.batches(GRAPH, SEEDS, sampler=sampler, store=store, batch_size=8, **{"size": 3, **options})
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
@@ -87,12 +87,12 @@ def test_bad_sizes_are_refused_by_the_call(options: dict[str, Any], words: str) 
 
 def test_rows_are_divided_by_owner(tmp_path: Any) -> None:
     owner = torch.arange(NODES) % 3
-    folders = wb.split_rows(X, owner, tmp_path / "rows")
+    folders = wb.features.split_rows(X, owner, tmp_path / "rows")
     assert [folder.name for folder in folders] == ["part-0", "part-1", "part-2"]
     for part, folder in enumerate(folders):
         ids = (owner == part).nonzero()[:, 0]
         assert torch.equal(wb.MappedRows(folder).read(torch.arange(len(ids))), X[ids])
     with pytest.raises(ValueError, match="x has 70 rows and owner 69; pass the rows and the owner of every node"):
-        wb.split_rows(X, owner[1:], tmp_path / "other")
+        wb.features.split_rows(X, owner[1:], tmp_path / "other")
     with pytest.raises(FileExistsError):
-        wb.split_rows(X, owner, tmp_path / "rows")
+        wb.features.split_rows(X, owner, tmp_path / "rows")

@@ -46,8 +46,8 @@ def test_macrobatch_bytes_are_those_of_the_equations(rank_pool, size):
 
 def test_ranks_load_their_parts_from_disk_and_hold_nothing_else(rank_pool, tmp_path):
     owner = owner_of(3)
-    wb.split_graph(GRAPH, owner, tmp_path / "graph")
-    wb.split_rows(X, owner, tmp_path / "rows")
+    wb.partition.split_graph(GRAPH, owner, tmp_path / "graph")
+    wb.features.split_rows(X, owner, tmp_path / "rows")
     (row,) = run(rank_pool, "macrobatch_ranks:from_disk", 3, folder=str(tmp_path))
     assert (row["resident_rows"], row["resident_edges"], row["foreign_edges"]) == (0, 0, 0) and row["batches"] > 1
     assert "and rank 0 has only its own" in row["refused"][0] and "rank 0 has the rows of its own" in row["refused"][1]
@@ -56,8 +56,8 @@ def test_ranks_load_their_parts_from_disk_and_hold_nothing_else(rank_pool, tmp_p
 
 def test_ranks_whose_part_owns_no_node_take_part(rank_pool, tmp_path):
     owner = owner_of(2)
-    wb.split_graph(GRAPH, owner, tmp_path / "graph", num_parts=3)
-    wb.split_rows(X, owner, tmp_path / "rows", num_parts=3)
+    wb.partition.split_graph(GRAPH, owner, tmp_path / "graph", num_parts=3)
+    wb.features.split_rows(X, owner, tmp_path / "rows", num_parts=3)
     (row,) = run(rank_pool, "macrobatch_ranks:idle_ranks_from_disk", 3, folder=str(tmp_path))
     assert row["ranks"] == 3 and row["batches"] > 1
 

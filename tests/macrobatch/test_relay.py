@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 import workbench as wb
@@ -33,10 +32,12 @@ def by_real_ranks(
     graph: Graph, seeds: list[list[Tensor]], owner: Tensor, *, exclude_edges: Any = None, steps: Any, **options: Any
 ) -> list[list[wb.MiniBatch]]:
     """Sample on ranks that have their own rows alone."""
-    parts = [wb.OwnedGraph.of(graph, owner, rank, len(seeds)) for rank in range(len(seeds))]
+    parts = [wb.sampling.OwnedGraph.of(graph, owner, rank, len(seeds)) for rank in range(len(seeds))]
     excluded = exclude_edges or [None] * len(seeds)
     each = zip(parts, seeds, steps, excluded, strict=True)
-    return run_in_lockstep([wb.sample_relayed(p, s, steps=n, exclude_edges=e, **options) for p, s, n, e in each])
+    return run_in_lockstep(
+        [wb.macrobatch.sample_relayed(p, s, steps=n, exclude_edges=e, **options) for p, s, n, e in each]
+    )
 
 
 @pytest.mark.parametrize("name", [name for name in INDEPENDENT if name not in REACHES_FURTHER | BOTH_WAYS])
@@ -61,7 +62,7 @@ def test_every_mini_batch_is_that_of_one_process(
     owner = torch.randint(num_ranks, (graph.num_nodes,), generator=random)
     options: dict[str, Any] = {"sampler": sampler, "steps": steps, "exclude_edges": exclude}
     found = by_real_ranks(graph, seeds, owner, **options)
-    whole = wb.relay_windows(graph, seeds, owner=owner.int(), num_ranks=num_ranks, **options)
+    whole = wb.macrobatch.relay_windows(graph, seeds, owner=owner.int(), num_ranks=num_ranks, **options)
     for rank in range(num_ranks):
         assert len(found[rank]) == len(whole[rank]) == len(seeds[rank])
         for number, mb in enumerate(found[rank]):
@@ -92,7 +93,9 @@ def test_counts_are_those_of_the_rows_of_other_ranks(replace: bool, size: int) -
     seeds = [[torch.arange(rank + shift, 60, 9) for shift in range(size)] for rank in range(3)]
     links = [wb.Traffic() for _ in range(3)]
     steps = [list(range(size))] * 3
-    windows = wb.relay_windows(GRAPH, seeds, sampler=sampler, owner=OWNER, num_ranks=3, steps=steps, traffic=links)
+    windows = wb.macrobatch.relay_windows(
+        GRAPH, seeds, sampler=sampler, owner=OWNER, num_ranks=3, steps=steps, traffic=links
+    )
     assert GRAPH.edge_type is not None
     edge_bytes = 4 + 8 + 8 + GRAPH.edge_type.element_size()  # source, edge id, weight, type
     for rank, traffic in enumerate(links):
@@ -116,7 +119,7 @@ def test_counts_are_those_of_the_rows_of_other_ranks(replace: bool, size: int) -
 def test_one_rank_counts_no_relay() -> None:
     traffic = wb.Traffic()
     options: dict[str, Any] = {"sampler": wb.NeighborSampler([2]), "owner": OWNER * 0, "num_ranks": 1}
-    wb.relay_windows(GRAPH, [[torch.arange(4)]], steps=[[0]], traffic=[traffic], **options)
+    wb.macrobatch.relay_windows(GRAPH, [[torch.arange(4)]], steps=[[0]], traffic=[traffic], **options)
     assert traffic.row() == {}
 
 
@@ -127,9 +130,9 @@ def test_rows_of_other_ranks_are_counted_by_group() -> None:
         groups = [batches[at : at + size] for at in range(0, 5, size)]
         sets = [{node for mb in group for node in mb.node_ids.tolist()} for group in groups]
         expected = sum(int(OWNER[node]) != 1 for nodes in sets for node in nodes)
-        assert wb.remote_rows(iter(batches), OWNER, 1, group_size=size) == expected > 0
+        assert wb.macrobatch.remote_rows(iter(batches), OWNER, 1, group_size=size) == expected > 0
     with pytest.raises(ValueError, match="group_size is 0"):
-        wb.remote_rows(batches, OWNER, 1, group_size=0)
+        wb.macrobatch.remote_rows(batches, OWNER, 1, group_size=0)
 
 
 def test_ranks_draw_once_per_step() -> None:
@@ -137,7 +140,7 @@ def test_ranks_draw_once_per_step() -> None:
     calls: list[tuple[int, int]] = []
 
     class Counted(wb.NeighborSampler):
-        def draw(self, graph: Graph, nodes: Tensor, *, layer: int, step: int = 0, **options: Any) -> wb.Drawn:
+        def draw(self, graph: Graph, nodes: Tensor, *, layer: int, step: int = 0, **options: Any) -> wb.sampling.Drawn:
             calls.append((layer, step))
             return super().draw(graph, nodes, layer=layer, step=step, **options)
 
@@ -159,27 +162,27 @@ def test_rows_are_copied_to_their_slots(dtype: torch.dtype) -> None:
 
 
 def test_bad_arguments_are_refused_before_work_starts() -> None:
-    part, sampler = wb.OwnedGraph.of(GRAPH, OWNER, 1), wb.NeighborSampler([3, 2])
+    part, sampler = wb.sampling.OwnedGraph.of(GRAPH, OWNER, 1), wb.NeighborSampler([3, 2])
     for bad, words in (
         (wb.LaborSampler([3], importance=1), r"macrobatch sampling needs .* LaborSampler .* importance=0"),
         (wb.RandomWalkSampler([3]), r"RandomWalkSampler reads rows of nodes that other ranks own .*CooperativeSampler"),
     ):
         with pytest.raises(ValueError, match=words):
-            wb.sample_relayed(part, [NONE], sampler=bad, steps=[0])
+            wb.macrobatch.sample_relayed(part, [NONE], sampler=bad, steps=[0])
     with pytest.raises(ValueError, match="steps has 2 items for 1 mini-batches; pass one per mini-batch"):
-        wb.sample_relayed(part, [NONE], sampler=sampler, steps=[0, 1])
+        wb.macrobatch.sample_relayed(part, [NONE], sampler=sampler, steps=[0, 1])
     with pytest.raises(ValueError, match="seeds contains 4 more than once"):
-        wb.sample_relayed(part, [torch.tensor([4, 4])], sampler=sampler, steps=[0])
+        wb.macrobatch.sample_relayed(part, [torch.tensor([4, 4])], sampler=sampler, steps=[0])
     with pytest.raises(ValueError, match="steps has 1 items for 3 ranks; pass one per rank"):
-        wb.relay_windows(GRAPH, [[]] * 3, sampler=sampler, owner=OWNER, num_ranks=3, steps=[[]])
+        wb.macrobatch.relay_windows(GRAPH, [[]] * 3, sampler=sampler, owner=OWNER, num_ranks=3, steps=[[]])
 
 
 def test_messages_that_do_not_fit_are_refused() -> None:
-    part, sampler = wb.OwnedGraph.of(GRAPH, OWNER, 1), wb.NeighborSampler([3])
+    part, sampler = wb.sampling.OwnedGraph.of(GRAPH, OWNER, 1), wb.NeighborSampler([3])
     foreign = int((OWNER == 2).nonzero()[0])
 
     def begun() -> Any:
-        relay = wb.sample_relayed(part, [torch.arange(30)], sampler=sampler, steps=[0])
+        relay = wb.macrobatch.sample_relayed(part, [torch.arange(30)], sampler=sampler, steps=[0])
         next(relay)
         return relay
 

@@ -28,7 +28,7 @@ def assert_equal(short: wb.MiniBatch, whole: wb.MiniBatch) -> None:
 @pytest.mark.parametrize("name", SAMPLERS)
 def test_it_draws_what_the_sampler_draws_in_the_outer_layers(name: str) -> None:
     sampler = sampler_for(name, GRAPH)
-    short = wb.WithoutInputLayer(sampler)
+    short = wb.macrobatch.WithoutInputLayer(sampler)
     assert short.num_layers == sampler.num_layers - 1
     assert short.rows_are_independent == sampler.rows_are_independent
     exclude = None if name == "user-defined" else torch.arange(0, GRAPH.num_edges, 4)
@@ -39,7 +39,7 @@ def test_it_draws_what_the_sampler_draws_in_the_outer_layers(name: str) -> None:
 
 
 def test_a_single_layer_leaves_the_seeds() -> None:
-    mb = wb.WithoutInputLayer(wb.NeighborSampler([2])).sample(GRAPH, SEEDS)
+    mb = wb.macrobatch.WithoutInputLayer(wb.NeighborSampler([2])).sample(GRAPH, SEEDS)
     assert torch.equal(mb.node_ids, SEEDS) and mb.blocks == () and mb.num_seeds == 5
 
 
@@ -48,7 +48,7 @@ class OwnSample(wb.Sampler):
 
     num_layers, rows_are_independent = 2, True
 
-    def draw(self, *args: object, **options: object) -> wb.Drawn:
+    def draw(self, *args: object, **options: object) -> wb.sampling.Drawn:
         raise AssertionError
 
     def sample(
@@ -59,7 +59,8 @@ class OwnSample(wb.Sampler):
 
 def test_the_input_layer_of_other_batches_is_dropped() -> None:
     assert_equal(
-        wb.WithoutInputLayer(OwnSample()).sample(GRAPH, SEEDS, step=2), OwnSample().sample(GRAPH, SEEDS, step=2)
+        wb.macrobatch.WithoutInputLayer(OwnSample()).sample(GRAPH, SEEDS, step=2),
+        OwnSample().sample(GRAPH, SEEDS, step=2),
     )
 
 
@@ -67,21 +68,21 @@ def test_the_input_layer_of_other_batches_is_dropped() -> None:
 def test_cooperating_ranks_sample_it_too(sampler: wb.Sampler) -> None:
     owner = torch.arange(30) % 3
     options = {"owner": owner, "num_ranks": 3, "step": 5}
-    ranks = wb.cooperative_batches(GRAPH, SEEDS, sampler=wb.WithoutInputLayer(sampler), **options)
+    ranks = wb.cooperative.batches(GRAPH, SEEDS, sampler=wb.macrobatch.WithoutInputLayer(sampler), **options)
     whole = sampler.sample(GRAPH, SEEDS, step=5)
     assert sorted(torch.cat([mb.node_ids for mb in ranks]).tolist()) == sorted(
         whole.node_ids[: whole.blocks[0].num_dst].tolist()
     )
     assert sum(mb.num_edges for mb in ranks) == whole.blocks[1].num_edges
-    assert not hasattr(wb.WithoutInputLayer(SAMPLERS["uniform"]), "draw_owned")
+    assert not hasattr(wb.macrobatch.WithoutInputLayer(SAMPLERS["uniform"]), "draw_owned")
 
 
 def test_a_cooperative_sampler_wraps_it_instead() -> None:
-    owned = wb.OwnedGraph.of(GRAPH, torch.zeros(30, dtype=torch.int64), 0)
-    cooperative = wb.CooperativeSampler(SAMPLERS["uniform"], owned)
+    owned = wb.sampling.OwnedGraph.of(GRAPH, torch.zeros(30, dtype=torch.int64), 0)
+    cooperative = wb.cooperative.CooperativeSampler(SAMPLERS["uniform"], owned)
     with pytest.raises(ValueError, match=r"wrap in the other order: CooperativeSampler\(WithoutInputLayer"):
-        wb.WithoutInputLayer(cooperative).sample(owned.graph, SEEDS)
+        wb.macrobatch.WithoutInputLayer(cooperative).sample(owned.graph, SEEDS)
     with pytest.raises(TypeError, match=r"pass a sampler, such as wb\.NeighborSampler"):
-        wb.WithoutInputLayer(wb.NeighborSampler)  # pyright: ignore[reportArgumentType]
+        wb.macrobatch.WithoutInputLayer(wb.NeighborSampler)  # pyright: ignore[reportArgumentType]
     with pytest.raises(ValueError, match="layer is 1; it must be a whole number from 0 to 0"):
-        wb.WithoutInputLayer(SAMPLERS["uniform"]).draw(GRAPH, SEEDS, layer=1)
+        wb.macrobatch.WithoutInputLayer(SAMPLERS["uniform"]).draw(GRAPH, SEEDS, layer=1)

@@ -49,7 +49,7 @@ def measure(
 ) -> EpochMemory:
     """Metered memory of a step, after a warm-up step; features have the dtype of the model."""
     x: Any = torch.zeros(GRAPH.num_nodes, in_dim, dtype=next(model.parameters()).dtype)
-    x = wb.AggregateOnRead(x) if aggregate_on_read else wb.AggregatedRows(x, x) if aggregated else x
+    x = wb.training.AggregateOnRead(x) if aggregate_on_read else wb.training.AggregatedRows(x, x) if aggregated else x
 
     def run(step: Sequence[wb.MiniBatch], phase: Any) -> torch.Tensor:
         return wb.train_step(model, step, x, y, loss_fn, optimizer, phase=phase, verify=False, **options)
@@ -67,7 +67,7 @@ def compare(
     in_dim: int,
     num_classes: int,
     loss_fn: Callable[..., torch.Tensor] = cross_entropy,
-    backend: wb.Backend | None = None,
+    backend: wb.memory.Backend | None = None,
     whole: wb.MiniBatch | None = None,
     **options: Any,
 ) -> dict[str, tuple[int, int]]:

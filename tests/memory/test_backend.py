@@ -23,7 +23,7 @@ def without_onednn() -> Iterator[None]:
 
 
 @pytest.fixture
-def torch_forms(monkeypatch: pytest.MonkeyPatch, without_onednn: None) -> wb.Backend:
+def torch_forms(monkeypatch: pytest.MonkeyPatch, without_onednn: None) -> wb.memory.Backend:
     """The CPU runs the torch forms, as CUDA would, except for LSTM steps, which CUDA fuses."""
     kernels = [f"kernels.{name}" for name in ("segment", "segment_sum", "segment_max", "edge_softmax", "gather")]
     for name in (*kernels, "nn.sage", "nn.gcn"):
@@ -34,14 +34,14 @@ def torch_forms(monkeypatch: pytest.MonkeyPatch, without_onednn: None) -> wb.Bac
 
     monkeypatch.setattr(dropout, "apply_mask", in_torch)
     monkeypatch.setitem(fake_lstm._NATIVE_SAVED, "cuda", fake_lstm._NATIVE_SAVED["cpu"])
-    return wb.Backend("cuda")
+    return wb.memory.Backend("cuda")
 
 
 @pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 @pytest.mark.parametrize("num_layers", [1, 3])
 @pytest.mark.parametrize("kind", MODEL_KINDS)
 def test_cuda_estimates_match_the_torch_forms(
-    torch_forms: wb.Backend, kind: str, num_layers: int, dtype: torch.dtype
+    torch_forms: wb.memory.Backend, kind: str, num_layers: int, dtype: torch.dtype
 ) -> None:
     model, micro = build(kind, num_layers, WIDE, dtype, dropout=0.5), thirds(sample(FANOUTS[:num_layers]))
     optimizer = torch.optim.Adam(model.parameters(), foreach=True)
@@ -50,7 +50,7 @@ def test_cuda_estimates_match_the_torch_forms(
         assert is_close(found[phase], 0.15 if kind == "sage-lstm" else 0.01), found
 
 
-def test_torch_forms_process_edges_in_chunks(torch_forms: wb.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_torch_forms_process_edges_in_chunks(torch_forms: wb.memory.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
     for name in ("kernels.segment", "memory.analytic.aggregation", "memory.analytic.dense"):
         monkeypatch.setattr(importlib.import_module(f"workbench.{name}"), "MESSAGE_BYTES", 1 << 14)
     for kind in ("sage-mean", "gat"):
@@ -65,7 +65,7 @@ def test_torch_forms_process_edges_in_chunks(torch_forms: wb.Backend, monkeypatc
 @pytest.mark.parametrize("num_layers", [1, 2])
 def test_native_lstm(without_onednn: None, num_layers: int) -> None:
     model = build("sage-lstm", num_layers, WIDE)
-    assert wb.Backend.of(model).lstm == "native"
+    assert wb.memory.Backend.of(model).lstm == "native"
     found = compare(
             model, thirds(sample(FANOUTS[:num_layers])), torch.optim.Adam(model.parameters()), in_dim=IN,
             num_classes=CLASSES,
@@ -84,9 +84,9 @@ def test_double_precision_uses_the_native_lstm() -> None:
 
 def test_unavailable_backends_are_refused() -> None:
     with pytest.raises(ValueError, match="device 'tpu' is not known"):
-        wb.Backend("tpu")
+        wb.memory.Backend("tpu")
     with pytest.raises(ValueError, match="pass lstm='native'"):
-        wb.Backend("cuda", "onednn")
+        wb.memory.Backend("cuda", "onednn")
     if not torch.cuda.is_available():
         with pytest.raises(ValueError, match="requires device='cuda' and a GPU"):
-            wb.Backend("cuda", "cudnn")
+            wb.memory.Backend("cuda", "cudnn")

@@ -11,14 +11,14 @@ from workbench.partition.refine.fm import count_bytes
 
 
 def test_costs_of_a_linear_estimator_are_its_coefficients() -> None:
-    assert marginal_costs(count, batch()) == wb.ByteCosts((64, 0, 0), (8, 8))
+    assert marginal_costs(count, batch()) == wb.partition.ByteCosts((64, 0, 0), (8, 8))
 
 
 @pytest.mark.parametrize("kind", ["sage-mean", "gat", "gin", "sage-lstm"])
 def test_costs_predict_the_estimates_of_parts(kind: str) -> None:
     mb = batch(num_nodes=3000, num_seeds=1500)
     model = wb.build_model(kind, in_dim=100, hidden_dim=32, out_dim=7, num_layers=2)
-    costs = wb.byte_costs(wb.TrainingSetup(model), mb)
+    costs = wb.memory.byte_costs(wb.TrainingSetup(model), mb)
     part = torch.arange(1500) ** 2 // (1500**2 // 4 + 1)  # of 750, 311, 238 and 201 seeds
     predicted = count_bytes(contract(computation_graph(mb, costs)), part)
     estimated = [wb.estimate_memory(model, micro, accumulating=True).step_bytes for micro in mb.split(part)]
@@ -31,7 +31,7 @@ def test_wider_features_raise_the_cost_of_inputs_alone() -> None:
     mb, costs = batch(), []
     for in_dim in (512, 1024):
         model = wb.build_model("sage-mean", in_dim=in_dim, hidden_dim=16, out_dim=7, num_layers=2)
-        costs.append(wb.byte_costs(wb.TrainingSetup(model), mb))
+        costs.append(wb.memory.byte_costs(wb.TrainingSetup(model), mb))
     assert costs[1].per_node[0] - costs[0].per_node[0] == pytest.approx(4 * 512, rel=0.05)
     assert costs[1].per_edge == pytest.approx(costs[0].per_edge, abs=1)
 

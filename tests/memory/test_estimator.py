@@ -6,8 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings
-from hypothesis import strategies as st
+from hypothesis import HealthCheck, given, settings, strategies as st
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 import workbench as wb
@@ -226,7 +225,7 @@ def test_unsupported_arguments_are_refused() -> None:
     with pytest.raises(ValueError, match="states the width of the features; pass it: in_dim"):
         estimate_memory(torch.nn.ReLU(), batch)
     with pytest.raises(ValueError, match="must be traced on its own device, cpu; move the model to cuda"):
-        estimate_memory(torch.nn.Linear(2, 2), batch, in_dim=2, backend=wb.Backend("cuda"))
+        estimate_memory(torch.nn.Linear(2, 2), batch, in_dim=2, backend=wb.memory.Backend("cuda"))
 
 
 def test_partial_and_module_losses_are_supported() -> None:

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import workbench as wb
 from tests.memory.counting import FIXED, alone, batch, check, count, refuse

@@ -21,16 +21,16 @@ def new_setup() -> wb.TrainingSetup:
 
 def test_estimates_plans_and_steps_are_those_of_the_functions_with_many_arguments() -> None:
     setup, other = new_setup(), new_setup()
-    estimator = wb.estimator_for(setup, BATCH)
+    estimator = wb.memory.estimator_for(setup, BATCH)
     assert estimator(BATCH) == wb.estimate_memory(other.model, BATCH, optimizer=other.optimizer)
     capacity = int(0.9 * estimator(BATCH).peak_bytes)
     plans = [
-        wb.plan_with(estimator, BATCH, capacity_bytes=capacity, method="random"),
+        wb.memory.plan_with(estimator, BATCH, capacity_bytes=capacity, method="random"),
         wb.plan_micro_batches(other.model, BATCH, capacity_bytes=capacity, method="random", optimizer=other.optimizer),
     ]
     assert torch.equal(plans[0].assignment, plans[1].assignment) and plans[0].num_parts > 1
     assert not isinstance(other.optimizer, str)
-    ours = wb.take_step(setup, plans[0].micro, X, Y)
+    ours = wb.training.train_step_with(setup, plans[0].micro, X, Y)
     assert torch.equal(ours, wb.train_step(other.model, plans[1].micro, X, Y, cross_entropy, other.optimizer))
     for mine, theirs in zip(setup.model.parameters(), other.model.parameters(), strict=True):
         assert torch.equal(mine, theirs)
@@ -38,11 +38,11 @@ def test_estimates_plans_and_steps_are_those_of_the_functions_with_many_argument
 
 def test_a_setup_with_recovery_estimates_its_second_set_of_gradients() -> None:
     setup = new_setup()
-    recovering = wb.estimator_for(replace(setup, recover=wb.Recovery()), BATCH)(BATCH, accumulating=True)
+    recovering = wb.memory.estimator_for(replace(setup, recover=wb.Recovery()), BATCH)(BATCH, accumulating=True)
     assert recovering == wb.estimate_memory(
         setup.model, BATCH, optimizer=setup.optimizer, accumulating=True, recover=True
     )
-    assert recovering.peak_bytes > wb.estimator_for(setup, BATCH)(BATCH, accumulating=True).peak_bytes
+    assert recovering.peak_bytes > wb.memory.estimator_for(setup, BATCH)(BATCH, accumulating=True).peak_bytes
 
 
 def test_what_forward_allocates_is_not_estimated() -> None:
@@ -50,14 +50,14 @@ def test_what_forward_allocates_is_not_estimated() -> None:
         return inputs.x
 
     with pytest.raises(ValueError, match=r"forward is set, .* move its lines into a module"):
-        wb.estimator_for(replace(new_setup(), forward=forward), BATCH)
+        wb.memory.estimator_for(replace(new_setup(), forward=forward), BATCH)
 
 
 def test_a_named_optimizer_estimates_but_can_not_step() -> None:
     named = replace(new_setup(), optimizer="adam")
-    assert wb.estimator_for(named, BATCH)(BATCH) == wb.estimator_for(new_setup(), BATCH)(BATCH)
+    assert wb.memory.estimator_for(named, BATCH)(BATCH) == wb.memory.estimator_for(new_setup(), BATCH)(BATCH)
     with pytest.raises(TypeError, match="optimizer is a str; pass an optimizer"):
-        wb.take_step(named, BATCH, X, Y)
+        wb.training.train_step_with(named, BATCH, X, Y)
 
 
 def test_a_setup_is_described_by_its_parts() -> None:

@@ -23,21 +23,21 @@ def complex_score(h: Tensor, r: Tensor, t: Tensor) -> Tensor:
     return (as_complex(h) * as_complex(r) * as_complex(t).conj()).sum().real
 
 
-EQUATIONS: dict[str, tuple[Callable[..., wb.Decoder], Callable[[Tensor, Tensor, Tensor], Any]]] = {
-    "DistMult": (wb.DistMult, lambda h, r, t: sum(h[d] * r[d] * t[d] for d in range(DIM))),
-    "ComplEx": (wb.ComplEx, complex_score),
-    "TransE, L1": (lambda *a, **k: wb.TransE(*a, p=1, **k), lambda h, r, t: -(h + r - t).abs().sum()),
-    "TransE, L2": (wb.TransE, lambda h, r, t: -(h + r - t).square().sum().sqrt()),
-    "dot": (lambda dim, **_: wb.DotProduct(dim), lambda h, r, t: h @ t),
+EQUATIONS: dict[str, tuple[Callable[..., wb.nn.Decoder], Callable[[Tensor, Tensor, Tensor], Any]]] = {
+    "DistMult": (wb.nn.DistMult, lambda h, r, t: sum(h[d] * r[d] * t[d] for d in range(DIM))),
+    "ComplEx": (wb.nn.ComplEx, complex_score),
+    "TransE, L1": (lambda *a, **k: wb.nn.TransE(*a, p=1, **k), lambda h, r, t: -(h + r - t).abs().sum()),
+    "TransE, L2": (wb.nn.TransE, lambda h, r, t: -(h + r - t).square().sum().sqrt()),
+    "dot": (lambda dim, **_: wb.nn.DotProduct(dim), lambda h, r, t: h @ t),
 }
 
 
-def build(name: str, *, inverse: bool = False) -> wb.Decoder:
+def build(name: str, *, inverse: bool = False) -> wb.nn.Decoder:
     torch.manual_seed(1)
     return EQUATIONS[name][0](DIM, num_relations=RELATIONS, inverse=inverse, std=1.0).double()
 
 
-def rows_of(decoder: wb.Decoder, relation: Tensor) -> Tensor:
+def rows_of(decoder: wb.nn.Decoder, relation: Tensor) -> Tensor:
     return decoder.relations[relation] if decoder.num_relations else torch.zeros(len(relation), DIM)
 
 
@@ -103,7 +103,7 @@ def test_equals_pyg(name: str) -> None:
     decoder = build(name)
     rows = torch.cat((HEAD, TAIL))
     if name.startswith("TransE"):
-        assert isinstance(decoder, wb.TransE)
+        assert isinstance(decoder, wb.nn.TransE)
         theirs = kge.TransE(2 * PAIRS, RELATIONS, DIM, p_norm=decoder.p)
         rows = torch.nn.functional.normalize(rows, p=decoder.p, dim=1)  # which PyG's does itself
     else:
@@ -141,10 +141,10 @@ def test_inverse_relations_have_rows_of_their_own() -> None:
 @pytest.mark.parametrize(
     ("error", "match", "call"),
     [
-        (ValueError, "dim is 5; it must be even", lambda: wb.ComplEx(5, num_relations=1)),
-        (ValueError, "p is 3; it must be 1 or 2", lambda: wb.TransE(4, num_relations=1, p=3)),
-        (ValueError, "std is -1", lambda: wb.DistMult(4, num_relations=1, std=-1)),
-        (ValueError, "dim is 0", lambda: wb.DotProduct(0)),
+        (ValueError, "dim is 5; it must be even", lambda: wb.nn.ComplEx(5, num_relations=1)),
+        (ValueError, "p is 3; it must be 1 or 2", lambda: wb.nn.TransE(4, num_relations=1, p=3)),
+        (ValueError, "std is -1", lambda: wb.nn.DistMult(4, num_relations=1, std=-1)),
+        (ValueError, "dim is 0", lambda: wb.nn.DotProduct(0)),
         (ValueError, "end 'tail' is not known", lambda: build("DistMult")(HEAD, RELATION, TAIL, end="tail")),
         (ValueError, "rows have width 4, but the decoder has 6", lambda: build("dot")(HEAD[:, :4], None, TAIL)),
         (TypeError, "relation.*pass relation= to edge_batches", lambda: build("DistMult")(HEAD, None, TAIL)),

@@ -19,7 +19,7 @@ def normal(*shape: int, std: float = 1.0) -> Tensor:
     return std * torch.randn(*shape, generator=torch.Generator().manual_seed(len(shape)))
 
 
-@pytest.mark.parametrize("loss", [wb.softmax_pair_loss, wb.logistic_pair_loss])
+@pytest.mark.parametrize("loss", [wb.nn.softmax_pair_loss, wb.nn.logistic_pair_loss])
 def test_losses_of_many_negatives(dtype: torch.dtype, loss: Callable[..., Tensor]) -> None:
     """The sum over 100,000 negatives is infinite in float16, and has two digits in bfloat16."""
     given = [torch.zeros(3, dtype=dtype), normal(3, 100_000, std=0.1).to(dtype)]
@@ -67,7 +67,7 @@ def test_sums_of_rows(dtype: torch.dtype, add: Callable[..., None]) -> None:
 @pytest.mark.parametrize("p", [1, 2])
 def test_distances(dtype: torch.dtype, p: int) -> None:
     """Squared norms of 512 values of 12 are beyond float16; those of close rows have no digit of their difference."""
-    decoder = wb.TransE(512, num_relations=0, p=p)
+    decoder = wb.nn.TransE(512, num_relations=0, p=p)
     far = normal(40, 512, std=4.0)
     rows = torch.cat((far, far[:8] + normal(8, 512, std=0.05), torch.full((1, 512), 12.0))).to(dtype)
     scores = decoder.compare_all(rows[:8], rows)

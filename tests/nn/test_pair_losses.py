@@ -33,8 +33,8 @@ def by_binary_cross_entropy(positive: Tensor, negative: Tensor, mask: Tensor) ->
 
 
 ORACLES: list[tuple[Loss, Loss]] = [
-    (wb.softmax_pair_loss, by_cross_entropy),
-    (wb.logistic_pair_loss, by_binary_cross_entropy),
+    (wb.nn.softmax_pair_loss, by_cross_entropy),
+    (wb.nn.logistic_pair_loss, by_binary_cross_entropy),
 ]
 
 
@@ -52,7 +52,7 @@ def test_losses_and_gradients(loss: Loss, oracle: Loss, masked: bool) -> None:
         torch.testing.assert_close(ours, theirs, rtol=1e-12, atol=1e-12)
 
 
-@pytest.mark.parametrize("loss", [wb.softmax_pair_loss, wb.logistic_pair_loss])
+@pytest.mark.parametrize("loss", [wb.nn.softmax_pair_loss, wb.nn.logistic_pair_loss])
 def test_reductions(loss: Loss) -> None:
     each = loss(POSITIVE, NEGATIVE, reduction="none")
     assert torch.equal(loss(POSITIVE, NEGATIVE, reduction="sum"), each.sum())
@@ -62,13 +62,13 @@ def test_reductions(loss: Loss) -> None:
 def test_softmax_of_large_scores() -> None:
     positive, negative = torch.tensor([1e4, -1e4]), torch.tensor([[-1e4], [1e4]])
     negative.requires_grad_()
-    losses = wb.softmax_pair_loss(positive, negative, reduction="none")
+    losses = wb.nn.softmax_pair_loss(positive, negative, reduction="none")
     losses.sum().backward()
     assert losses.tolist() == [0, 2e4] and negative.grad is not None and negative.grad.tolist() == [[0], [1]]
 
 
 def test_softmax_without_negatives_is_zero() -> None:
-    assert wb.softmax_pair_loss(POSITIVE, NEGATIVE[:, :0]) == 0
+    assert wb.nn.softmax_pair_loss(POSITIVE, NEGATIVE[:, :0]) == 0
 
 
 @pytest.mark.parametrize(
@@ -82,7 +82,7 @@ def test_softmax_without_negatives_is_zero() -> None:
     ],
 )
 def test_refusals(error: type[Exception], match: str, arguments: dict[str, Any]) -> None:
-    losses: list[Loss] = [wb.softmax_pair_loss, wb.logistic_pair_loss]
+    losses: list[Loss] = [wb.nn.softmax_pair_loss, wb.nn.logistic_pair_loss]
     for loss in losses:
         with pytest.raises(error, match=match):
             loss(**{"positive": POSITIVE, "negative": NEGATIVE} | arguments)

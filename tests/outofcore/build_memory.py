@@ -32,9 +32,11 @@ class Chunks:
             yield src, dst
 
 
-def build(folder: Path, chunks: int) -> wb.PartitionStore:
-    rows = wb.LearntInit(256)
-    return wb.PartitionStore.build(folder, Chunks(chunks), rows=rows, num_partitions=PARTITIONS, num_nodes=NODES)
+def build(folder: Path, chunks: int) -> wb.outofcore.PartitionStore:
+    rows = wb.outofcore.LearntInit(256)
+    return wb.outofcore.PartitionStore.build(
+        folder, Chunks(chunks), rows=rows, num_partitions=PARTITIONS, num_nodes=NODES
+    )
 
 
 def main(folder: Path, chunks: int = 120) -> None:

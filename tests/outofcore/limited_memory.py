@@ -24,22 +24,22 @@ CAPACITY, CLASSES, BATCH, MIB = 3, 5, 256, 1 << 20
 
 def train(folder: Path) -> list[float]:
     """Train an epoch from disk; every state after the first loads another partition."""
-    store = wb.PartitionStore.open(folder)
+    store = wb.outofcore.PartitionStore.open(folder)
     model = wb.build_model("sage-mean", in_dim=store.row_shape[0], hidden_dim=16, out_dim=CLASSES, num_layers=2)
     optimizer = torch.optim.Adam(model.parameters())
-    order = wb.node_order(store.num_partitions, CAPACITY, store.num_partitions)
+    order = wb.outofcore.node_order(store.num_partitions, CAPACITY, store.num_partitions)
     labels, ids = torch.arange(store.num_nodes) % CLASSES, torch.arange(0, store.num_nodes, 32)
     losses = []
-    with wb.PartitionBuffer(store, capacity=CAPACITY) as buffer:
+    with wb.outofcore.PartitionBuffer(store, capacity=CAPACITY) as buffer:
         options: dict[str, Any] = {"sampler": wb.DenseSampler([5, 5]), "batch_size": BATCH, "epoch": 0}
-        for state, _, mb in wb.buffer_batches(buffer, order, ids, **options):
+        for state, _, mb in wb.outofcore.batches(buffer, order, ids, **options):
             losses.append(float(wb.train_step(model, mb, state.rows, labels, cross_entropy, optimizer)))
     return losses
 
 
 def occupy(folder: Path) -> tuple[torch.Tensor, torch.Tensor]:
     """Allocate what training in memory needs at least: features and sources of the edges."""
-    store = wb.PartitionStore.open(folder)
+    store = wb.outofcore.PartitionStore.open(folder)
     rows = torch.ones(store.num_nodes, *store.row_shape, dtype=store.dtype)
     return rows, torch.ones(int(store.bucket_edges.sum()), dtype=torch.int32)
 

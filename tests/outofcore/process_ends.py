@@ -11,7 +11,7 @@ import workbench as wb
 NODES, P, WIDTH = 40, 5, 6
 SRC, DST = torch.randint(0, NODES, (2, 200), generator=torch.Generator().manual_seed(1))
 GRAPH = wb.Graph.from_edges(SRC, DST, num_nodes=NODES)
-ORDER = wb.beta_order(P, 2)
+ORDER = wb.outofcore.beta_order(P, 2)
 ALL = torch.arange(NODES)
 
 BEGIN = """
@@ -19,11 +19,11 @@ import os, signal, sys, threading, time
 import torch
 import workbench as wb
 from tests.outofcore.process_ends import *
-store = wb.PartitionStore.open(sys.argv[1])
+store = wb.outofcore.PartitionStore.open(sys.argv[1])
 """
 
 TRAIN = f"""{BEGIN}
-buffer = wb.PartitionBuffer(store, capacity=2)
+buffer = wb.outofcore.PartitionBuffer(store, capacity=2)
 epoch = buffer.epoch(ORDER)
 for state in epoch:
     write_version(store, state)
@@ -33,13 +33,13 @@ for state in epoch:
 """Leaves the epoch open in its third state, as a notebook does whose cell was left by `break`."""
 
 
-def build(folder: Path, **options: object) -> wb.PartitionStore:
+def build(folder: Path, **options: object) -> wb.outofcore.PartitionStore:
     """A store of learnt rows that are 0."""
-    defaults = {"rows": wb.LearntInit(WIDTH, std=0), "num_partitions": P}
-    return wb.PartitionStore.build(folder, GRAPH, **{**defaults, **options})  # type: ignore[arg-type]
+    defaults = {"rows": wb.outofcore.LearntInit(WIDTH, std=0), "num_partitions": P}
+    return wb.outofcore.PartitionStore.build(folder, GRAPH, **{**defaults, **options})  # type: ignore[arg-type]
 
 
-def write_version(store: wb.PartitionStore, state: wb.BufferState) -> None:
+def write_version(store: wb.outofcore.PartitionStore, state: wb.outofcore.BufferState) -> None:
     """Let the rows of a state be its number + 1, and their optimizer state the negative."""
     ids = ALL[torch.isin(ALL // store.partition_rows, state.partitions)]
     values = torch.full((len(ids), WIDTH), float(state.number + 1))

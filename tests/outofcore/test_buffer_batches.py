@@ -20,17 +20,17 @@ SAMPLERS = {"NS": NS, "DENSE": DENSE, "LABOR-0": LABOR, "LABOR-*": wb.LaborSampl
 
 
 def swapping(epoch):
-    return wb.node_order(P, 3, P, epoch=epoch)
+    return wb.outofcore.node_order(P, 3, P, epoch=epoch)
 
 
 def nodes_loader(**options):
-    return wb.buffer_batches(MemoryBuffer(STORE, 3), swapping, IDS, sampler=NS, batch_size=4, **options)
+    return wb.outofcore.batches(MemoryBuffer(STORE, 3), swapping, IDS, sampler=NS, batch_size=4, **options)
 
 
 def pairs_loader(**options):
-    order = lambda epoch: wb.comet_order(P, 4, epoch=epoch)  # noqa: E731
-    defaults = {"sampler": NS, "batch_size": 16, "negatives": wb.Negatives(2, chunks=2, ends="both")}
-    return wb.buffer_edge_batches(MemoryBuffer(STORE, 4), order, **(defaults | options))
+    order = lambda epoch: wb.outofcore.comet_order(P, 4, epoch=epoch)  # noqa: E731
+    defaults = {"sampler": NS, "batch_size": 16, "negatives": wb.links.Negatives(2, chunks=2, ends="both")}
+    return wb.outofcore.edge_batches(MemoryBuffer(STORE, 4), order, **(defaults | options))
 
 
 def test_every_training_node_is_in_one_batch_per_epoch_while_its_partition_is_in_the_buffer():
@@ -80,8 +80,8 @@ def test_steps_rise_through_all_epochs_and_epochs_differ(loader):
 def test_all_partitions_in_the_buffer_give_the_batches_of_memory(name, shuffle, drop_last):
     options = {"sampler": SAMPLERS[name], "batch_size": 4, "shuffle": shuffle, "drop_last": drop_last, "seed": 5}
     memory = wb.batches(GRAPH, IDS, **options)
-    order = lambda epoch: wb.node_order(P, P, P, epoch=epoch)  # noqa: E731
-    disk = wb.buffer_batches(MemoryBuffer(STORE, P), order, IDS, **options)
+    order = lambda epoch: wb.outofcore.node_order(P, P, P, epoch=epoch)  # noqa: E731
+    disk = wb.outofcore.batches(MemoryBuffer(STORE, P), order, IDS, **options)
     for _ in range(2):
         for (step, mb), (_, number, other) in zip(memory, disk, strict=True):
             assert (step, mb.step) == (number, other.step)
@@ -91,10 +91,12 @@ def test_all_partitions_in_the_buffer_give_the_batches_of_memory(name, shuffle, 
 
 @pytest.mark.parametrize("ends", ["dst", "both"])
 def test_all_partitions_in_the_buffer_give_the_pairs_of_memory(ends):
-    negatives = wb.Negatives(3, chunks=2, ends=ends, by_degree=0.5)
+    negatives = wb.links.Negatives(3, chunks=2, ends=ends, by_degree=0.5)
     options = {"sampler": NS, "batch_size": 50, "negatives": negatives, "seed": 5}
     memory = wb.edge_batches(GRAPH, STORE.edges.T, **options)
-    disk = wb.buffer_edge_batches(MemoryBuffer(STORE, P), lambda epoch: wb.comet_order(P, P, epoch=epoch), **options)
+    disk = wb.outofcore.edge_batches(
+        MemoryBuffer(STORE, P), lambda epoch: wb.outofcore.comet_order(P, P, epoch=epoch), **options
+    )
     for _ in range(2):
         for (step, pairs, mb), (_, number, others, other) in zip(memory, disk, strict=True):
             assert step == number and torch.equal(mb.node_ids, other.node_ids)
@@ -132,7 +134,7 @@ def fail_in(loader):
 @pytest.mark.parametrize("sample_ahead", [0, 2])
 def test_a_loop_that_ends_early_or_fails_ends_the_epoch_of_the_buffer(sample_ahead):
     buffer = MemoryBuffer(STORE, 3)
-    loader = wb.buffer_batches(buffer, swapping, IDS, sampler=NS, batch_size=4, sample_ahead=sample_ahead)
+    loader = wb.outofcore.batches(buffer, swapping, IDS, sampler=NS, batch_size=4, sample_ahead=sample_ahead)
     for _ in loader:
         break
     assert buffer.closed == 1
@@ -144,25 +146,35 @@ def test_a_loop_that_ends_early_or_fails_ends_the_epoch_of_the_buffer(sample_ahe
 @pytest.mark.parametrize(
     ("order", "ids", "error", "match"),
     [
-        (wb.beta_order(P, 3), IDS, TypeError, "order is a BucketOrder, not a NodeOrder; pass wb.node_order"),
-        (wb.node_order(P, 3, 2), IDS, ValueError, r"56, which is in partition 7, .* num_train_partitions=8"),
-        (wb.node_order(P, 3, P), torch.tensor([0, 0]), ValueError, "0 more than once"),
-        (wb.node_order(P, 3, P), torch.tensor([NODES]), IndexError, "61"),
-        (lambda e: wb.node_order(P, 3 + e, P), IDS, ValueError, "epoch 1 has 5 states, that of epoch 0 has 6"),
+        (
+            wb.outofcore.beta_order(P, 3),
+            IDS,
+            TypeError,
+            "order is a BucketOrder, not a NodeOrder; pass wb.outofcore.node_order",
+        ),
+        (wb.outofcore.node_order(P, 3, 2), IDS, ValueError, r"56, which is in partition 7, .* num_train_partitions=8"),
+        (wb.outofcore.node_order(P, 3, P), torch.tensor([0, 0]), ValueError, "0 more than once"),
+        (wb.outofcore.node_order(P, 3, P), torch.tensor([NODES]), IndexError, "61"),
+        (
+            lambda e: wb.outofcore.node_order(P, 3 + e, P),
+            IDS,
+            ValueError,
+            "epoch 1 has 5 states, that of epoch 0 has 6",
+        ),
     ],
 )
 def test_bad_input_is_refused(order, ids, error, match):
     with pytest.raises(error, match=match):
-        list(wb.buffer_batches(MemoryBuffer(STORE, 3), order, ids, sampler=NS, batch_size=4, epoch=1))
+        list(wb.outofcore.batches(MemoryBuffer(STORE, 3), order, ids, sampler=NS, batch_size=4, epoch=1))
 
 
 def test_a_store_is_no_buffer():
     with pytest.raises(TypeError, match=r"buffer is a MemoryStore; pass wb\.PartitionBuffer\(store, capacity=c\)"):
-        wb.buffer_batches(STORE, swapping, IDS, sampler=NS, batch_size=4)
+        wb.outofcore.batches(STORE, swapping, IDS, sampler=NS, batch_size=4)
 
 
 def test_equal_loaders_that_all_begin_with_epoch_0_are_noticed():
     buffer = MemoryBuffer(STORE, 3)
-    loaders = [wb.buffer_batches(buffer, swapping, IDS, sampler=NS, batch_size=4) for _ in range(3)]
+    loaders = [wb.outofcore.batches(buffer, swapping, IDS, sampler=NS, batch_size=4) for _ in range(3)]
     with pytest.warns(RuntimeWarning, match="3 loaders with the same arguments"):
         list(map(iter, loaders))

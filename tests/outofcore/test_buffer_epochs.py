@@ -19,50 +19,56 @@ HAND = [[0, 1, 2], [0, 1, 3], [4, 5, 3], [0, 1, 2]]  # one load, two loads, and 
 
 
 @pytest.fixture(scope="module")
-def features(tmp_path_factory: pytest.TempPathFactory) -> wb.PartitionStore:
-    return wb.PartitionStore.build(tmp_path_factory.mktemp("f") / "s", GRAPH, rows=X, num_partitions=P, seed=1)
+def features(tmp_path_factory: pytest.TempPathFactory) -> wb.outofcore.PartitionStore:
+    return wb.outofcore.PartitionStore.build(
+        tmp_path_factory.mktemp("f") / "s", GRAPH, rows=X, num_partitions=P, seed=1
+    )
 
 
 @pytest.fixture
-def learnt(tmp_path: Path) -> wb.PartitionStore:
-    return wb.PartitionStore.build(tmp_path / "s", GRAPH, rows=wb.LearntInit(5, seed=2), num_partitions=P, seed=1)
+def learnt(tmp_path: Path) -> wb.outofcore.PartitionStore:
+    return wb.outofcore.PartitionStore.build(
+        tmp_path / "s", GRAPH, rows=wb.outofcore.LearntInit(5, seed=2), num_partitions=P, seed=1
+    )
 
 
-def by_hand(states: list[list[int]], p: int = P) -> wb.BucketOrder:
+def by_hand(states: list[list[int]], p: int = P) -> wb.outofcore.BucketOrder:
     """An order of given states; a bucket is trained in the first that holds it, others in none."""
     held = torch.tensor(states).sort(dim=1).values
     first = torch.full((p, p), -1, dtype=torch.int32)
     for number, state in reversed(list(enumerate(held))):
         first[state[:, None], state[None]] = number
-    return wb.BucketOrder("by hand", p, held, first)
+    return wb.outofcore.BucketOrder("by hand", p, held, first)
 
 
-def ids_in(store: wb.PartitionStore, partitions: Tensor) -> Tensor:
+def ids_in(store: wb.outofcore.PartitionStore, partitions: Tensor) -> Tensor:
     ids = torch.arange(store.num_nodes)
     return ids[torch.isin(ids // store.partition_rows, partitions)]
 
 
-def in_memory(store: wb.PartitionStore) -> MemoryStore:
+def in_memory(store: wb.outofcore.PartitionStore) -> MemoryStore:
     new = store.ids_of(torch.arange(NODES))
     return MemoryStore(wb.Graph.from_edges(new[SRC], new[DST], num_nodes=NODES), X[store.node_ids], P)
 
 
 ORDERS = {
     "hand": by_hand(HAND),
-    "BETA": wb.beta_order(P, 3),
-    "COMET": wb.comet_order(P, 4, 4, seed=1),
-    "balanced": wb.balanced_order(P, 4, 4, seed=1),
-    "nodes": wb.node_order(P, 3, 6),
-    "resident": wb.node_order(P, 4, 2),
+    "BETA": wb.outofcore.beta_order(P, 3),
+    "COMET": wb.outofcore.comet_order(P, 4, 4, seed=1),
+    "balanced": wb.outofcore.balanced_order(P, 4, 4, seed=1),
+    "nodes": wb.outofcore.node_order(P, 3, 6),
+    "resident": wb.outofcore.node_order(P, 4, 2),
 }
 
 
 @pytest.mark.parametrize("prefetch", [True, False])
 @pytest.mark.parametrize("name", ORDERS)
-def test_states_are_those_of_a_buffer_in_memory(features: wb.PartitionStore, name: str, prefetch: bool) -> None:
+def test_states_are_those_of_a_buffer_in_memory(
+    features: wb.outofcore.PartitionStore, name: str, prefetch: bool
+) -> None:
     order, memory = ORDERS[name], in_memory(features)
     capacity = order.states.shape[1]
-    with wb.PartitionBuffer(features, capacity=capacity, prefetch=prefetch, io_threads=3) as buffer:
+    with wb.outofcore.PartitionBuffer(features, capacity=capacity, prefetch=prefetch, io_threads=3) as buffer:
         pairs = zip(buffer.epoch(order), MemoryBuffer(memory, capacity).epoch(order), strict=True)
         for number, (found, expected) in enumerate(pairs):
             assert found.number == number and torch.equal(found.partitions, expected.partitions)
@@ -71,14 +77,14 @@ def test_states_are_those_of_a_buffer_in_memory(features: wb.PartitionStore, nam
                 assert torch.equal(ours.indices.long(), theirs.indices.long())  # no other, in its order
             ids = ids_in(features, found.partitions)
             assert torch.equal(found.rows.read(ids), memory.rows[ids])
-        assert buffer.io == wb.epoch_io(features, order)
+        assert buffer.io == wb.outofcore.epoch_io(features, order)
 
 
 @pytest.mark.parametrize("name", ["BETA", "COMET", "balanced"])
-def test_every_edge_is_trained_once_in_a_state_that_holds_it(features: wb.PartitionStore, name: str) -> None:
+def test_every_edge_is_trained_once_in_a_state_that_holds_it(features: wb.outofcore.PartitionStore, name: str) -> None:
     order, new = ORDERS[name], features.ids_of(torch.arange(NODES))
     pairs, seen = torch.stack([new[SRC], new[DST]], 1), []
-    with wb.PartitionBuffer(features, capacity=order.states.shape[1]) as buffer:
+    with wb.outofcore.PartitionBuffer(features, capacity=order.states.shape[1]) as buffer:
         for state in buffer.epoch(order):
             edges, ids = state.edges(), state.edge_ids()
             assert torch.equal(edges, pairs[ids])
@@ -89,9 +95,11 @@ def test_every_edge_is_trained_once_in_a_state_that_holds_it(features: wb.Partit
 
 @pytest.mark.parametrize("prefetch", [True, False])
 @pytest.mark.parametrize("name", ["hand", "BETA", "COMET"])
-def test_learnt_rows_are_those_of_tensors_in_memory(learnt: wb.PartitionStore, name: str, prefetch: bool) -> None:
+def test_learnt_rows_are_those_of_tensors_in_memory(
+    learnt: wb.outofcore.PartitionStore, name: str, prefetch: bool
+) -> None:
     order, values, state_of = ORDERS[name], learnt.read(), learnt.read(state=True)
-    with wb.PartitionBuffer(learnt, capacity=order.states.shape[1], prefetch=prefetch) as buffer:
+    with wb.outofcore.PartitionBuffer(learnt, capacity=order.states.shape[1], prefetch=prefetch) as buffer:
         for epoch in range(2):
             for state in buffer.epoch(order):
                 ids = ids_in(learnt, state.partitions)
@@ -102,15 +110,15 @@ def test_learnt_rows_are_those_of_tensors_in_memory(learnt: wb.PartitionStore, n
                 state_of[ids] -= epoch + 1
                 state.rows.write(ids, values[ids])
                 state.state_rows.write(ids, state_of[ids])
-        predicted = wb.epoch_io(learnt, order)
+        predicted = wb.outofcore.epoch_io(learnt, order)
         assert buffer.io.read_bytes == 2 * predicted.read_bytes
         assert buffer.io.written_bytes == 2 * predicted.written_bytes  # all partitions change
     assert torch.equal(learnt.read(), values) and torch.equal(learnt.read(state=True), state_of)
-    assert torch.equal(wb.PartitionStore.open(learnt.folder).read(), values) and not learnt.damaged()
+    assert torch.equal(wb.outofcore.PartitionStore.open(learnt.folder).read(), values) and not learnt.damaged()
 
 
-def test_only_what_changed_is_written(learnt: wb.PartitionStore) -> None:
-    with wb.PartitionBuffer(learnt, capacity=3) as buffer:
+def test_only_what_changed_is_written(learnt: wb.outofcore.PartitionStore) -> None:
+    with wb.outofcore.PartitionBuffer(learnt, capacity=3) as buffer:
         for state in buffer.epoch(ORDERS["hand"]):
             if state.number == 1:
                 state.rows.write(torch.tensor([0]), torch.ones(1, 5))
@@ -118,12 +126,14 @@ def test_only_what_changed_is_written(learnt: wb.PartitionStore) -> None:
     assert torch.equal(learnt.read()[0], torch.ones(5))
 
 
-def test_steps_change_the_rows_of_a_buffer_in_place(learnt: wb.PartitionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_steps_change_the_rows_of_a_buffer_in_place(
+    learnt: wb.outofcore.PartitionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """Steps through the buffer give the bits of steps on tensors, without copies of the rows to write."""
     values, state_of = learnt.read(), learnt.read(state=True)
     reference = wb.LearnedRows(values, state_of, lr=0.3)
     monkeypatch.setattr(BufferRows, "write", None)
-    with wb.PartitionBuffer(learnt, capacity=ORDERS["BETA"].states.shape[1]) as buffer:
+    with wb.outofcore.PartitionBuffer(learnt, capacity=ORDERS["BETA"].states.shape[1]) as buffer:
         for state in buffer.epoch(ORDERS["BETA"]):
             rows = wb.LearnedRows(state.rows, state.state_rows, lr=0.3)
             ids = ids_in(learnt, state.partitions).flip(0)[::3]
@@ -135,10 +145,10 @@ def test_steps_change_the_rows_of_a_buffer_in_place(learnt: wb.PartitionStore, m
     assert torch.equal(learnt.read(), values) and torch.equal(learnt.read(state=True), state_of)
 
 
-def test_two_buffers_take_turns(learnt: wb.PartitionStore) -> None:
+def test_two_buffers_take_turns(learnt: wb.outofcore.PartitionStore) -> None:
     """One evaluates what the other has trained, although it was opened before."""
-    order, all_ids = wb.beta_order(P, P), torch.arange(NODES)
-    first, second = (wb.PartitionBuffer(learnt, capacity=P) for _ in range(2))
+    order, all_ids = wb.outofcore.beta_order(P, P), torch.arange(NODES)
+    first, second = (wb.outofcore.PartitionBuffer(learnt, capacity=P) for _ in range(2))
     for value, buffer in enumerate([first, second, first, second], 1):
         for state in buffer.epoch(order):
             assert (state.rows.read(all_ids) == value - 1).all() or value == 1
@@ -146,9 +156,12 @@ def test_two_buffers_take_turns(learnt: wb.PartitionStore) -> None:
     assert (learnt.read() == 4).all()
 
 
-def test_a_second_epoch_at_a_time_is_refused(learnt: wb.PartitionStore) -> None:
+def test_a_second_epoch_at_a_time_is_refused(learnt: wb.outofcore.PartitionStore) -> None:
     order = ORDERS["BETA"]
-    with wb.PartitionBuffer(learnt, capacity=3) as buffer, wb.PartitionBuffer(learnt, capacity=3) as other:
+    with (
+        wb.outofcore.PartitionBuffer(learnt, capacity=3) as buffer,
+        wb.outofcore.PartitionBuffer(learnt, capacity=3) as other,
+    ):
         running = buffer.epoch(order)
         next(running)
         with pytest.raises(ValueError, match="an epoch of this buffer has not ended"):
@@ -160,11 +173,11 @@ def test_a_second_epoch_at_a_time_is_refused(learnt: wb.PartitionStore) -> None:
 
 
 @pytest.mark.parametrize("at", [0, 1, 3])
-def test_what_an_error_interrupts_is_written(learnt: wb.PartitionStore, at: int) -> None:
+def test_what_an_error_interrupts_is_written(learnt: wb.outofcore.PartitionStore, at: int) -> None:
     values = learnt.read()
 
     def train() -> None:
-        with wb.PartitionBuffer(learnt, capacity=3) as buffer:
+        with wb.outofcore.PartitionBuffer(learnt, capacity=3) as buffer:
             for state in buffer.epoch(ORDERS["BETA"]):
                 ids = ids_in(learnt, state.partitions)
                 values[ids] += 1
@@ -177,9 +190,9 @@ def test_what_an_error_interrupts_is_written(learnt: wb.PartitionStore, at: int)
     assert torch.equal(learnt.read(), values) and not learnt.damaged()
 
 
-def test_rows_outside_the_buffer_and_after_their_state(features: wb.PartitionStore) -> None:
+def test_rows_outside_the_buffer_and_after_their_state(features: wb.outofcore.PartitionStore) -> None:
     s, kept = features.partition_rows, []
-    with wb.PartitionBuffer(features, capacity=3) as buffer:
+    with wb.outofcore.PartitionBuffer(features, capacity=3) as buffer:
         for state in buffer.epoch(by_hand([[0, 1, 2], [0, 1, 3]])):
             outside = 2 if state.number else 3
             with pytest.raises(IndexError, match=rf"row {outside * s} is in partition {outside}, but the buffer has"):
@@ -194,24 +207,27 @@ def test_rows_outside_the_buffer_and_after_their_state(features: wb.PartitionSto
 
 @pytest.mark.parametrize(
     ("order", "message"),
-    [(wb.beta_order(P, 4), "4 partitions in a state, but capacity is 3"), (wb.beta_order(9, 3), "9 partitions")],
+    [
+        (wb.outofcore.beta_order(P, 4), "4 partitions in a state, but capacity is 3"),
+        (wb.outofcore.beta_order(9, 3), "9 partitions"),
+    ],
 )
-def test_orders_of_other_sizes(features: wb.PartitionStore, order: Any, message: str) -> None:
+def test_orders_of_other_sizes(features: wb.outofcore.PartitionStore, order: Any, message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        wb.PartitionBuffer(features, capacity=3).epoch(order)
+        wb.outofcore.PartitionBuffer(features, capacity=3).epoch(order)
 
 
-def test_edges_by_nodes_are_refused(features: wb.PartitionStore) -> None:
-    with wb.PartitionBuffer(features, capacity=4) as buffer:
+def test_edges_by_nodes_are_refused(features: wb.outofcore.PartitionStore) -> None:
+    with wb.outofcore.PartitionBuffer(features, capacity=4) as buffer:
         for state in buffer.epoch(ORDERS["resident"]):
             with pytest.raises(ValueError, match="pass a BucketOrder"):
                 state.edges()
 
 
 @pytest.mark.parametrize("sampler", [wb.NeighborSampler([2, 2]), wb.DenseSampler([2, 2]), wb.LaborSampler([2])])
-def test_seeds_outside_the_buffer_are_refused(features: wb.PartitionStore, sampler: Any) -> None:
+def test_seeds_outside_the_buffer_are_refused(features: wb.outofcore.PartitionStore, sampler: Any) -> None:
     s = features.partition_rows
-    with wb.PartitionBuffer(features, capacity=3) as buffer:
+    with wb.outofcore.PartitionBuffer(features, capacity=3) as buffer:
         for state in buffer.epoch(by_hand([[0, 1, 2], [0, 1, 3]])):
             outside = 2 if state.number else 3
             batch = sampler.sample(state.graph, torch.tensor([0, s]))

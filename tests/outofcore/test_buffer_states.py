@@ -12,8 +12,10 @@ from tests.outofcore.test_buffer_epochs import DST, EDGES, GRAPH, NODES, ORDERS,
 
 
 @pytest.fixture(scope="module")
-def features(tmp_path_factory: pytest.TempPathFactory) -> wb.PartitionStore:
-    return wb.PartitionStore.build(tmp_path_factory.mktemp("f") / "s", GRAPH, rows=X, num_partitions=P, seed=1)
+def features(tmp_path_factory: pytest.TempPathFactory) -> wb.outofcore.PartitionStore:
+    return wb.outofcore.PartitionStore.build(
+        tmp_path_factory.mktemp("f") / "s", GRAPH, rows=X, num_partitions=P, seed=1
+    )
 
 
 EVERY = {
@@ -25,9 +27,9 @@ EVERY = {
 
 
 @pytest.mark.parametrize("name", EVERY)
-def test_a_state_samples_in_ids_of_the_store(features: wb.PartitionStore, name: str) -> None:
+def test_a_state_samples_in_ids_of_the_store(features: wb.outofcore.PartitionStore, name: str) -> None:
     sampler = EVERY[name]
-    with wb.PartitionBuffer(features, capacity=3) as buffer:
+    with wb.outofcore.PartitionBuffer(features, capacity=3) as buffer:
         for state in buffer.epoch(ORDERS["hand"]):
             seeds, left_out = ids_in(features, state.partitions)[::4], state.edge_ids()[:20]
             for options in ({"step": state.number}, {"exclude_edges": left_out}):
@@ -39,8 +41,8 @@ def test_a_state_samples_in_ids_of_the_store(features: wb.PartitionStore, name: 
                     assert name[:5] != "DENSE" or torch.equal(ours.edge_ids, theirs.edge_ids)  # type: ignore[arg-type]
 
 
-def test_what_a_state_samples_from_is_as_small_as_the_buffer(features: wb.PartitionStore) -> None:
-    with wb.PartitionBuffer(features, capacity=3) as buffer:
+def test_what_a_state_samples_from_is_as_small_as_the_buffer(features: wb.outofcore.PartitionStore) -> None:
+    with wb.outofcore.PartitionBuffer(features, capacity=3) as buffer:
         for state in buffer.epoch(ORDERS["hand"]):
             nodes = ids_in(features, state.partitions)
             assert state.ids.num_nodes == state.compact_graph.num_nodes == len(nodes) < NODES
@@ -50,8 +52,8 @@ def test_what_a_state_samples_from_is_as_small_as_the_buffer(features: wb.Partit
                 state.sample(EVERY["all neighbours"], nodes[[-1, -1]])
 
 
-def test_a_state_that_has_ended_frees_its_graph_and_refuses_it(features: wb.PartitionStore) -> None:
-    with wb.PartitionBuffer(features, capacity=3) as buffer:
+def test_a_state_that_has_ended_frees_its_graph_and_refuses_it(features: wb.outofcore.PartitionStore) -> None:
+    with wb.outofcore.PartitionBuffer(features, capacity=3) as buffer:
         states = buffer.epoch(ORDERS["BETA"])
         first = next(states)
         graph = ref(first.compact_graph)
@@ -68,8 +70,8 @@ def test_a_state_that_has_ended_frees_its_graph_and_refuses_it(features: wb.Part
 def test_weights_of_any_dtype_follow_their_edges(tmp_path: Path, dtype: torch.dtype) -> None:
     weight = torch.rand(EDGES, generator=torch.Generator().manual_seed(2)).to(dtype)
     graph = wb.Graph.from_edges(SRC, DST, num_nodes=NODES, edge_weight=weight)
-    store = wb.PartitionStore.build(tmp_path / "s", graph, rows=X, num_partitions=P)
-    with wb.PartitionBuffer(store, capacity=3) as buffer:
+    store = wb.outofcore.PartitionStore.build(tmp_path / "s", graph, rows=X, num_partitions=P)
+    with wb.outofcore.PartitionBuffer(store, capacity=3) as buffer:
         for state in buffer.epoch(ORDERS["hand"]):
             for found in (state.graph, state.compact_graph):
                 assert found.edge_weight is not None and found.edge_ids is not None

@@ -17,9 +17,9 @@ GRAPH = wb.Graph.from_edges(torch.arange(NODES), torch.arange(NODES).roll(1), nu
 SCALES = torch.tensor([0.0, 1e-4, 1.0, 30.0, 1000.0])
 
 
-def build(folder: Path, dtype: torch.dtype) -> wb.PartitionStore:
-    rows = wb.LearntInit(DIM, std=0.5, dtype=dtype)
-    return wb.PartitionStore.build(folder / "store", GRAPH, rows=rows, num_partitions=P)
+def build(folder: Path, dtype: torch.dtype) -> wb.outofcore.PartitionStore:
+    rows = wb.outofcore.LearntInit(DIM, std=0.5, dtype=dtype)
+    return wb.outofcore.PartitionStore.build(folder / "store", GRAPH, rows=rows, num_partitions=P)
 
 
 def gradient(ids: torch.Tensor, dtype: torch.dtype) -> torch.Tensor:
@@ -33,10 +33,10 @@ def test_rows_equal_those_in_float64(tmp_path: Path, dtype: torch.dtype) -> None
     assert start.dtype == dtype and 0.3 < float(start.float().std()) < 0.7
     assert store.read(state=True).dtype == torch.float32 and not store.read(state=True).any()
     exact, sums = start.double(), torch.zeros(NODES, DIM, dtype=torch.float64)
-    order = wb.comet_order(P, 2, num_groups=P)
+    order = wb.outofcore.comet_order(P, 2, num_groups=P)
     for _ in range(STEPS):
         seen = torch.zeros(NODES, dtype=torch.int64)
-        with wb.PartitionBuffer(store, capacity=2) as buffer:
+        with wb.outofcore.PartitionBuffer(store, capacity=2) as buffer:
             for state in buffer.epoch(order):
                 rows = wb.LearnedRows(state.rows, state.state_rows, lr=0.25)
                 ids = torch.cat(
@@ -49,7 +49,7 @@ def test_rows_equal_those_in_float64(tmp_path: Path, dtype: torch.dtype) -> None
                 exact[ids] = (exact[ids] - 0.25 * total / (sums[ids].sqrt() + 1e-10)).to(dtype).double()
                 seen[ids] += 1
         assert bool((seen > 0).all())
-    reopened = wb.PartitionStore.open(store.folder)
+    reopened = wb.outofcore.PartitionStore.open(store.folder)
     torch.testing.assert_close(reopened.read(state=True).double(), sums, rtol=1e-5, atol=0)
     torch.testing.assert_close(reopened.read().double(), exact, rtol=0.02, atol=0.01)
     assert torch.equal(reopened.read()[:, 0], start[:, 0]), "no gradient, no step"
@@ -65,8 +65,8 @@ def test_bytes_are_those_of_both_dtypes(tmp_path: Path, dtype: torch.dtype) -> N
     assert layout.record_bytes == values + 7 * 4 * DIM and store.partition_bytes == 4096
     assert (store.folder / "rows.bin").stat().st_size == layout.num_slots * layout.slot_bytes
     traffic = wb.Traffic()
-    with wb.PartitionBuffer(store, capacity=P, traffic=traffic) as buffer:
-        for state in buffer.epoch(wb.comet_order(P, P)):
+    with wb.outofcore.PartitionBuffer(store, capacity=P, traffic=traffic) as buffer:
+        for state in buffer.epoch(wb.outofcore.comet_order(P, P)):
             state.rows.read(torch.arange(10))
             assert state.state_rows is not None and state.state_rows.read(torch.arange(NODES)).dtype == torch.float32
     assert traffic.snapshot().nbytes("host", "rows") == 10 * 2 * DIM
@@ -87,13 +87,13 @@ def test_stores_with_a_state_in_half_precision_are_refused(tmp_path: Path) -> No
     fields = {name: value for name, value in values.items() if name not in ("kind", "version", "digest")}
     header.write_text(json.dumps(values | {"digest": digest(fields)}))
     with pytest.raises(CorruptFileError, match=r"state is float16, too, .*build the store again, .* float32"):
-        wb.PartitionStore.open(store.folder)
+        wb.outofcore.PartitionStore.open(store.folder)
 
 
 def test_the_tuned_buffer_counts_the_state() -> None:
     sizes: dict[str, Any] = {"num_edges": 10**7, "edge_bytes": 16, "memory_bytes": "300 MiB", "learnt": True}
-    half = wb.tune_buffer(10**6, 200, state_bytes=400, **sizes)
-    assert half == wb.tune_buffer(10**6, 300, **sizes), "2 + 4 bytes per value, as 3 + 3"
+    half = wb.outofcore.plan_buffer(10**6, 200, state_bytes=400, **sizes)
+    assert half == wb.outofcore.plan_buffer(10**6, 300, **sizes), "2 + 4 bytes per value, as 3 + 3"
     sizes["learnt"] = False
     with pytest.raises(ValueError, match="only learnt rows have a state; pass learnt=True"):
-        wb.tune_buffer(10**6, 200, state_bytes=400, **sizes)
+        wb.outofcore.plan_buffer(10**6, 200, state_bytes=400, **sizes)

@@ -20,11 +20,13 @@ def kernel_bytes() -> tuple[int, int]:
 @pytest.mark.parametrize("prefetch", [True, False])
 def test_an_epoch_moves_what_was_predicted(tmp_path: Path, prefetch: bool) -> None:
     src, dst = torch.randint(0, NODES, (2, 4_000_000), generator=torch.Generator().manual_seed(0))
-    init, links = wb.LearntInit(WIDTH), wb.Traffic()
-    store = wb.PartitionStore.build(tmp_path / "s", [(src, dst)], rows=init, num_partitions=P, num_nodes=NODES)
-    order = wb.beta_order(P, 3)
-    predicted = wb.epoch_io(store, order)
-    with wb.PartitionBuffer(store, capacity=3, prefetch=prefetch, traffic=links) as buffer:
+    init, links = wb.outofcore.LearntInit(WIDTH), wb.Traffic()
+    store = wb.outofcore.PartitionStore.build(
+        tmp_path / "s", [(src, dst)], rows=init, num_partitions=P, num_nodes=NODES
+    )
+    order = wb.outofcore.beta_order(P, 3)
+    predicted = wb.outofcore.epoch_io(store, order)
+    with wb.outofcore.PartitionBuffer(store, capacity=3, prefetch=prefetch, traffic=links) as buffer:
         if not buffer.direct:
             pytest.skip("the file system of temporary folders does not support O_DIRECT")
         before = kernel_bytes()

@@ -18,7 +18,7 @@ def build(folder: Path, num_nodes: int, width: int, degree: int, num_partitions:
     sources = torch.randint(num_nodes, (num_nodes * degree,), dtype=torch.int32, generator=generator)
     graph = Graph(torch.arange(0, num_nodes * degree + 1, degree), sources)
     rows = torch.rand(num_nodes, width, generator=generator)
-    wb.PartitionStore.build(folder, graph, rows=rows, num_partitions=num_partitions)
+    wb.outofcore.PartitionStore.build(folder, graph, rows=rows, num_partitions=num_partitions)
     return rows.nbytes + sources.nbytes
 
 

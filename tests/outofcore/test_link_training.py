@@ -13,7 +13,7 @@ NODES, DIM, RELATIONS, PARTITIONS = 45, 6, 3, 4
 GENERATOR = torch.Generator().manual_seed(0)
 SRC, DST = torch.randint(NODES, (2, 400), generator=GENERATOR)
 RELATION = torch.randint(RELATIONS, (400,), generator=GENERATOR)
-NEGATIVES = wb.Negatives(8, chunks=2, ends="both", by_degree=0.5, from_batch=True)
+NEGATIVES = wb.links.Negatives(8, chunks=2, ends="both", by_degree=0.5, from_batch=True)
 OPTIONS: dict[str, Any] = {"batch_size": 64, "negatives": NEGATIVES}
 SAMPLERS: dict[str, wb.Sampler | None] = {"none": None, "sage": wb.DenseSampler([4], out_fanouts=[4])}
 
@@ -22,22 +22,24 @@ SAMPLERS: dict[str, wb.Sampler | None] = {"none": None, "sage": wb.DenseSampler(
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("links") / "store"
     graph = wb.Graph.from_edges(SRC, DST, num_nodes=NODES, edge_type=RELATION)
-    wb.PartitionStore.build(folder, graph, rows=wb.LearntInit(DIM, std=0.5), num_partitions=PARTITIONS)
+    wb.outofcore.PartitionStore.build(
+        folder, graph, rows=wb.outofcore.LearntInit(DIM, std=0.5), num_partitions=PARTITIONS
+    )
     return folder
 
 
 @pytest.fixture
-def store(built: Path, tmp_path: Path) -> wb.PartitionStore:
+def store(built: Path, tmp_path: Path) -> wb.outofcore.PartitionStore:
     """A copy, since training writes."""
     from shutil import copytree
 
-    return wb.PartitionStore.open(copytree(built, tmp_path / "store"))
+    return wb.outofcore.PartitionStore.open(copytree(built, tmp_path / "store"))
 
 
-def model_of(encoder: str) -> tuple[Any, wb.Decoder, torch.optim.Optimizer]:
+def model_of(encoder: str) -> tuple[Any, wb.nn.Decoder, torch.optim.Optimizer]:
     torch.manual_seed(0)
     sage = wb.build_model("sage-mean", in_dim=DIM, hidden_dim=DIM, out_dim=DIM, num_layers=1)
-    decoder = wb.DistMult(DIM, num_relations=RELATIONS, inverse=True, std=0.5)
+    decoder = wb.nn.DistMult(DIM, num_relations=RELATIONS, inverse=True, std=0.5)
     model = sage if encoder == "sage" else None
     parameters = [*decoder.parameters(), *(sage.parameters() if model is not None else ())]
     return model, decoder, torch.optim.Adagrad(parameters, lr=0.1)
@@ -48,22 +50,22 @@ def train(batches: Any, encoder: str, rows_of: Any) -> list[Tensor]:
     model, decoder, optimizer = model_of(encoder)
     losses = []
     for state, _, pairs, mb in batches:
-        losses.append(wb.link_step(model, decoder, pairs, mb, rows_of(state), wb.softmax_pair_loss, optimizer))
+        losses.append(wb.link_step(model, decoder, pairs, mb, rows_of(state), wb.nn.softmax_pair_loss, optimizer))
     modules = [m for m in (model, decoder) if m is not None]
     return [torch.stack(losses), *(p.detach() for m in modules for p in m.parameters())]
 
 
-def from_disk(store: wb.PartitionStore, order: Any, encoder: str, **options: Any) -> list[Tensor]:
-    buffer = wb.PartitionBuffer(store, capacity=order.capacity)
-    batches = wb.buffer_edge_batches(buffer, order, sampler=SAMPLERS[encoder], epoch=0, **OPTIONS | options)
+def from_disk(store: wb.outofcore.PartitionStore, order: Any, encoder: str, **options: Any) -> list[Tensor]:
+    buffer = wb.outofcore.PartitionBuffer(store, capacity=order.capacity)
+    batches = wb.outofcore.edge_batches(buffer, order, sampler=SAMPLERS[encoder], epoch=0, **OPTIONS | options)
     return train(batches, encoder, lambda state: wb.LearnedRows(state.rows, state.state_rows, lr=0.2))
 
 
 @pytest.mark.parametrize("encoder", SAMPLERS)
-def test_all_partitions_in_the_buffer_equal_memory(store: wb.PartitionStore, encoder: str) -> None:
+def test_all_partitions_in_the_buffer_equal_memory(store: wb.outofcore.PartitionStore, encoder: str) -> None:
     values, state = store.read(), torch.zeros(NODES, DIM)
-    order = wb.comet_order(PARTITIONS, PARTITIONS)
-    with wb.PartitionBuffer(store, capacity=PARTITIONS) as buffer:
+    order = wb.outofcore.comet_order(PARTITIONS, PARTITIONS)
+    with wb.outofcore.PartitionBuffer(store, capacity=PARTITIONS) as buffer:
         [(graph, edges)] = [(whole.graph, whole.edges()) for whole in buffer.epoch(order)]
     batches = wb.edge_batches(
         graph, edges[:, :2].T, relation=edges[:, 2], sampler=SAMPLERS[encoder], epoch=0, **OPTIONS
@@ -72,19 +74,19 @@ def test_all_partitions_in_the_buffer_equal_memory(store: wb.PartitionStore, enc
     expected = train(((None, *batch) for batch in batches), encoder, lambda _: rows)
     found = from_disk(store, order, encoder)
     assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
-    reopened = wb.PartitionStore.open(store.folder)
+    reopened = wb.outofcore.PartitionStore.open(store.folder)
     assert torch.equal(reopened.read(), values) and torch.equal(reopened.read(state=True), state)
     assert int((state != 0).any(1).sum()) > NODES // 2
 
 
 @pytest.mark.parametrize("encoder", SAMPLERS)
-def test_every_edge_once_and_all_rows_written_back(store: wb.PartitionStore, encoder: str) -> None:
+def test_every_edge_once_and_all_rows_written_back(store: wb.outofcore.PartitionStore, encoder: str) -> None:
     """Replays the epoch in memory: the rows on disk are those of the same batches without a buffer."""
     values, state = store.read(), torch.zeros(NODES, DIM)
-    order = wb.comet_order(PARTITIONS, 2, num_groups=4)
+    order = wb.outofcore.comet_order(PARTITIONS, 2, num_groups=4)
     rows, trained = wb.LearnedRows(values, state, lr=0.2), []
-    with wb.PartitionBuffer(store, capacity=2) as buffer:
-        batches = wb.buffer_edge_batches(buffer, order, sampler=SAMPLERS[encoder], epoch=0, **OPTIONS)
+    with wb.outofcore.PartitionBuffer(store, capacity=2) as buffer:
+        batches = wb.outofcore.edge_batches(buffer, order, sampler=SAMPLERS[encoder], epoch=0, **OPTIONS)
         replayed = []
         for current, step, pairs, mb in batches:
             inside = torch.isin(mb.node_ids // store.partition_rows, current.partitions)
@@ -99,14 +101,16 @@ def test_every_edge_once_and_all_rows_written_back(store: wb.PartitionStore, enc
     assert torch.equal(store.read(), values) and torch.equal(store.read(state=True), state)
 
 
-def test_micro_batches_from_the_buffer(store: wb.PartitionStore) -> None:
+def test_micro_batches_from_the_buffer(store: wb.outofcore.PartitionStore) -> None:
     model, decoder, optimizer = model_of("sage")
-    with wb.PartitionBuffer(store, capacity=2) as buffer:
-        order = wb.comet_order(PARTITIONS, 2, num_groups=4)
-        for state, _, pairs, mb in wb.buffer_edge_batches(buffer, order, sampler=SAMPLERS["sage"], epoch=0, **OPTIONS):
+    with wb.outofcore.PartitionBuffer(store, capacity=2) as buffer:
+        order = wb.outofcore.comet_order(PARTITIONS, 2, num_groups=4)
+        for state, _, pairs, mb in wb.outofcore.edge_batches(
+            buffer, order, sampler=SAMPLERS["sage"], epoch=0, **OPTIONS
+        ):
             parts = pairs.split(torch.arange(pairs.num_pairs) % 3)
             rows = wb.LearnedRows(state.rows, state.state_rows, lr=0.2)
-            assert wb.link_step(model, decoder, parts, mb, rows, wb.softmax_pair_loss, optimizer).isfinite()
+            assert wb.link_step(model, decoder, parts, mb, rows, wb.nn.softmax_pair_loss, optimizer).isfinite()
             break
 
 
@@ -115,20 +119,24 @@ def test_micro_batches_from_the_buffer(store: wb.PartitionStore) -> None:
     [
         ("none", NEGATIVES, False),
         ("none", None, False),
-        ("none", wb.Negatives(8, chunks=2, by_degree=0.5), True),
-        ("none", wb.Negatives(8, avoid_edges=True), True),
+        ("none", wb.links.Negatives(8, chunks=2, by_degree=0.5), True),
+        ("none", wb.links.Negatives(8, avoid_edges=True), True),
         ("sage", NEGATIVES, True),
     ],
 )
 def test_only_samplers_and_negatives_that_read_edges_build_a_graph(
-    store: wb.PartitionStore, encoder: str, negatives: wb.Negatives | None, builds: bool, monkeypatch: Any
+    store: wb.outofcore.PartitionStore,
+    encoder: str,
+    negatives: wb.links.Negatives | None,
+    builds: bool,
+    monkeypatch: Any,
 ) -> None:
     import workbench.outofcore.buffer_state as module
 
     built, build = [], module.buffer_graph
     monkeypatch.setattr(module, "buffer_graph", lambda *args: built.append(args) or build(*args))
-    order = wb.comet_order(PARTITIONS, 2, num_groups=4)
+    order = wb.outofcore.comet_order(PARTITIONS, 2, num_groups=4)
     options = OPTIONS | {"negatives": negatives, "sampler": SAMPLERS[encoder], "epoch": 0}
-    with wb.PartitionBuffer(store, capacity=2) as buffer:
-        batches = sum(1 for _ in wb.buffer_edge_batches(buffer, order, **options))
+    with wb.outofcore.PartitionBuffer(store, capacity=2) as buffer:
+        batches = sum(1 for _ in wb.outofcore.edge_batches(buffer, order, **options))
     assert batches > 0 and bool(built) == builds

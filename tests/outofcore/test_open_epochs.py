@@ -23,11 +23,11 @@ def folder(built: Path, tmp_path: Path) -> Path:
 
 
 def check_saved(folder: Path, last_state: int = 2) -> None:
-    store = wb.PartitionStore.open(folder)
+    store = wb.outofcore.PartitionStore.open(folder)
     assert not store.damaged()
     assert torch.equal(store.read(), versions(last_state))
     assert torch.equal(store.read(state=True), -versions(last_state))
-    for state in wb.PartitionBuffer(store, capacity=2).epoch(ORDER):  # and nobody has locked it
+    for state in wb.outofcore.PartitionBuffer(store, capacity=2).epoch(ORDER):  # and nobody has locked it
         write_version(store, state)
 
 
@@ -54,7 +54,7 @@ def preadv(*arguments):
     time.sleep(0.1)
     return real(*arguments)
 buffer.close()
-buffer = wb.PartitionBuffer(store, capacity=2, prefetch=False, io_threads=1)
+buffer = wb.outofcore.PartitionBuffer(store, capacity=2, prefetch=False, io_threads=1)
 epoch = buffer.epoch(ORDER)
 for state in epoch:
     write_version(store, state)
@@ -86,7 +86,7 @@ assert os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]) == 7
     "SIGTERM in C code": "threading.Timer(0.3, os.kill, (os.getpid(), signal.SIGTERM)).start(); time.sleep(60)",
     "SIGINT": "os.kill(os.getpid(), signal.SIGINT); time.sleep(60)",
     "two epochs": """other = build(sys.argv[1] + '2')
-again = wb.PartitionBuffer(other, capacity=2).epoch(ORDER)
+again = wb.outofcore.PartitionBuffer(other, capacity=2).epoch(ORDER)
 write_version(other, next(again))
 os.kill(os.getpid(), signal.SIGTERM)
 time.sleep(60)
@@ -103,7 +103,7 @@ def check_end(folder: Path, how: str) -> None:
     expected |= {name: -signal.SIGTERM for name in ENDS if name.startswith(("SIGTERM", "two epochs"))}
     assert ended.returncode == expected.get(how, 0), ended.stderr
     if how == "two epochs":
-        other = wb.PartitionStore.open(f"{folder}2").read()
+        other = wb.outofcore.PartitionStore.open(f"{folder}2").read()
         assert torch.equal(other, versions(0))
 
 
@@ -122,7 +122,7 @@ CHILD = f"""{BEGIN}
 import multiprocessing
 def leave_open():
     global epoch
-    epoch = wb.PartitionBuffer(wb.PartitionStore.open(sys.argv[1]), capacity=2).epoch(ORDER)
+    epoch = wb.outofcore.PartitionBuffer(wb.outofcore.PartitionStore.open(sys.argv[1]), capacity=2).epoch(ORDER)
     for state in epoch:
         write_version(store, state)
         if state.number == 2:
@@ -154,7 +154,7 @@ os.pwritev = full
 def test_rows_that_can_not_be_written_are_told(folder: Path, how: str) -> None:
     ended = run(f"{FULL}\n{how}", folder)
     assert "No space left on device when writing partition" in ended.stderr
-    store = wb.PartitionStore.open(folder)
+    store = wb.outofcore.PartitionStore.open(folder)
     assert not store.damaged()
     rows, before = store.read(), versions(2)
     assert not torch.equal(rows, before) and torch.equal(store.read(state=True), -rows)
@@ -169,7 +169,7 @@ def pwritev(*_):
 def train():
     for state in buffer.epoch(ORDER):
         write_version(store, state)
-buffer = wb.PartitionBuffer(store, capacity=2, prefetch=False, io_threads=1)
+buffer = wb.outofcore.PartitionBuffer(store, capacity=2, prefetch=False, io_threads=1)
 os.pwritev = pwritev
 threading.Thread(target=train, daemon=True).start()
 reached.wait()
@@ -180,7 +180,7 @@ reached.wait()
 def test_a_thread_that_is_stuck_in_an_epoch_is_told(folder: Path) -> None:
     ended = run(STUCK, folder)
     assert "another thread is inside an epoch of a PartitionBuffer: rows that it has changed" in ended.stderr
-    assert not wb.PartitionStore.open(folder).damaged()
+    assert not wb.outofcore.PartitionStore.open(folder).damaged()
 
 
 @pytest.mark.slow
@@ -190,9 +190,9 @@ def test_a_loop_over_batches_that_is_left_open(tmp_path: Path, ahead: int, prefe
     """Features: nothing is written, but threads read and sample ahead."""
     build(tmp_path / "store", rows=torch.randn(40, WIDTH))
     code = f"""{BEGIN}
-buffer = wb.PartitionBuffer(store, capacity=2, prefetch={prefetch})
-order = wb.node_order(P, 2, P)
-loader = wb.buffer_batches(buffer, order, ALL, sampler=wb.NeighborSampler([2]), batch_size=3, sample_ahead={ahead})
+buffer = wb.outofcore.PartitionBuffer(store, capacity=2, prefetch={prefetch})
+order = wb.outofcore.node_order(P, 2, P)
+loader = wb.outofcore.batches(buffer, order, ALL, sampler=wb.NeighborSampler([2]), batch_size=3, sample_ahead={ahead})
 batches = iter(loader)
 for _ in batches:
     break

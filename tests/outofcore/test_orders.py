@@ -4,13 +4,16 @@ from itertools import combinations, pairwise
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import workbench as wb
 from workbench.outofcore.bucket_order import balanced_pairs, beta_states, fewest_swaps, num_beta_swaps
 
-ORDERS = {"BETA": lambda p, c, groups, **_: wb.beta_order(p, c), "COMET": wb.comet_order, "balanced": wb.balanced_order}
+ORDERS = {
+    "BETA": lambda p, c, groups, **_: wb.outofcore.beta_order(p, c),
+    "COMET": wb.outofcore.comet_order,
+    "balanced": wb.outofcore.balanced_order,
+}
 
 
 @st.composite
@@ -19,7 +22,7 @@ def settings_of_groups(draw):
     return groups * size, 2 * size, groups
 
 
-def trained(order: wb.BucketOrder) -> list[tuple[int, int]]:
+def trained(order: wb.outofcore.BucketOrder) -> list[tuple[int, int]]:
     return [tuple(bucket) for state in range(order.num_states) for bucket in order.buckets(state).tolist()]
 
 
@@ -61,7 +64,7 @@ def test_swaps_of_beta(p, data):
 @given(st.integers(1, 25), st.data())
 def test_beta_trains_a_bucket_in_the_first_state_that_holds_it(p, data):
     c = data.draw(st.integers(min(2, p), p))
-    order = wb.beta_order(p, c)
+    order = wb.outofcore.beta_order(p, c)
     first = {}
     for number, held in enumerate(order.states.tolist()):
         for i in held:
@@ -71,9 +74,12 @@ def test_beta_trains_a_bucket_in_the_first_state_that_holds_it(p, data):
 
 
 def test_beta_permutes_the_partitions_of_every_epoch():
-    plain, first, second = wb.beta_order(8, 3), *(wb.beta_order(8, 3, seed=0, epoch=epoch) for epoch in (0, 1))
+    plain, first, second = (
+        wb.outofcore.beta_order(8, 3),
+        *(wb.outofcore.beta_order(8, 3, seed=0, epoch=epoch) for epoch in (0, 1)),
+    )
     assert not torch.equal(first.states, second.states) and not torch.equal(first.states, plain.states)
-    assert torch.equal(first.states, wb.beta_order(8, 3, seed=0).states)
+    assert torch.equal(first.states, wb.outofcore.beta_order(8, 3, seed=0).states)
     for order in (first, second):
         assert order.num_swaps == plain.num_swaps
         assert sorted(order.state_of_bucket.flatten().tolist()) == sorted(plain.state_of_bucket.flatten().tolist())
@@ -96,8 +102,11 @@ def test_balanced_pairs_share_a_group_and_keep_pace(groups):
 @pytest.mark.parametrize(("p", "c", "groups", "most"), [(28, 8, 7, 0.40), (7, 2, 7, 0.40), (32, 8, 8, 0.35)])
 def test_balanced_orders_have_little_bias_at_the_loads_of_comet(p, c, groups, most):
     for seed in range(5):
-        order, comet = wb.balanced_order(p, c, groups, seed=seed), wb.comet_order(p, c, groups, seed=seed)
-        assert wb.partition_bias(order) <= most < 0.84 <= wb.partition_bias(comet)
+        order, comet = (
+            wb.outofcore.balanced_order(p, c, groups, seed=seed),
+            wb.outofcore.comet_order(p, c, groups, seed=seed),
+        )
+        assert wb.outofcore.partition_bias(order) <= most < 0.84 <= wb.outofcore.partition_bias(comet)
         assert order.num_loads == comet.num_loads
 
 
@@ -115,21 +124,23 @@ def brute_force_bias(order, edges, count):
 
 
 def test_bias_equals_a_recount():
-    order = wb.comet_order(6, 2, 6, seed=3)
+    order = wb.outofcore.comet_order(6, 2, 6, seed=3)
     buckets = [(i, j, i, j) for i in range(6) for j in range(6)]
-    assert wb.partition_bias(order) == pytest.approx(brute_force_bias(order, buckets, 6))
+    assert wb.outofcore.partition_bias(order) == pytest.approx(brute_force_bias(order, buckets, 6))
     edges = torch.randint(0, 30, (2, 80), generator=torch.Generator().manual_seed(0))
     graph, partition = wb.Graph.from_edges(*edges, num_nodes=30), torch.arange(30) % 6
     named = [(int(partition[a]), int(partition[b]), int(a), int(b)) for a, b in edges.T]
-    assert wb.node_bias(order, graph, partition) == pytest.approx(brute_force_bias(order, named, 30))
+    assert wb.outofcore.node_bias(order, graph, partition) == pytest.approx(brute_force_bias(order, named, 30))
     counts = torch.zeros(6, 6, dtype=torch.int64).index_put_(tuple(partition[edges]), torch.tensor(1), accumulate=True)
     by_partition = [(int(i), int(j), int(i), int(j)) for i, j in partition[edges].T]
     expected = brute_force_bias(order, by_partition, 6)
-    assert wb.partition_bias(order, bucket_edges=counts) == pytest.approx(expected)
+    assert wb.outofcore.partition_bias(order, bucket_edges=counts) == pytest.approx(expected)
 
 
 def test_epochs_and_seeds_differ_and_repeat():
-    orders = [wb.comet_order(8, 4, 4, seed=s, epoch=e).state_of_bucket for s, e in ((0, 0), (0, 1), (1, 0), (0, 0))]
+    orders = [
+        wb.outofcore.comet_order(8, 4, 4, seed=s, epoch=e).state_of_bucket for s, e in ((0, 0), (0, 1), (1, 0), (0, 0))
+    ]
     assert torch.equal(orders[0], orders[3])
     assert not torch.equal(orders[0], orders[1])
     assert not torch.equal(orders[0], orders[2])
@@ -137,7 +148,7 @@ def test_epochs_and_seeds_differ_and_repeat():
 
 def test_comet_draws_states_uniformly():
     """A group of one partition is in three states of four groups: its inner bucket falls into each equally often."""
-    drawn = [wb.comet_order(4, 2, seed=seed) for seed in range(900)]
+    drawn = [wb.outofcore.comet_order(4, 2, seed=seed) for seed in range(900)]
     numbers = []
     for order in drawn:
         held = (order.states == 0).any(1).nonzero()[:, 0].tolist()
@@ -153,7 +164,7 @@ def test_comet_draws_states_uniformly():
 def test_node_orders(p, data):
     c = data.draw(st.integers(min(2, p), p))
     train = data.draw(st.integers(1, p))
-    order = wb.node_order(p, c, train, seed=data.draw(st.integers(0, 3)))
+    order = wb.outofcore.node_order(p, c, train, seed=data.draw(st.integers(0, 3)))
     assert order.num_loads == c + max(0, train - c)
     for partition in range(train):
         held = (order.states == partition).any(1).nonzero()[:, 0].tolist()
@@ -164,7 +175,7 @@ def test_node_orders(p, data):
 
 
 def test_nodes_are_trained_while_their_partition_is_in_the_buffer():
-    order, ids = wb.node_order(10, 3, 8, seed=1), torch.arange(4000)
+    order, ids = wb.outofcore.node_order(10, 3, 8, seed=1), torch.arange(4000)
     state = order.states_of(ids, ids % 8, seed=1)
     assert (order.states[state] == (ids % 8)[:, None]).any(1).all()
     longest = int((order.last - order.first).argmax())
@@ -176,13 +187,16 @@ def test_nodes_are_trained_while_their_partition_is_in_the_buffer():
 @pytest.mark.parametrize(
     ("call", "message"),
     [
-        (lambda: wb.beta_order(8, 1), "capacity.*1.*2"),
-        (lambda: wb.beta_order(8, 9), "capacity.*9.*8"),
-        (lambda: wb.comet_order(32, 8, 7), "32 partitions.*7 groups.*28 or 35"),
-        (lambda: wb.comet_order(32, 8, 4), "holds 1 of 4 groups of 8.*num_groups to 8"),
-        (lambda: wb.balanced_order(32, 16, 8), "4 of 8 groups.*num_groups to 4"),
-        (lambda: wb.node_order(8, 4, 9), "num_train_partitions.*9.*8"),
-        (lambda: wb.partition_bias(wb.beta_order(3, 2), bucket_edges=torch.ones(2, 3)), r"\[2, 3\].*\[3, 3\]"),
+        (lambda: wb.outofcore.beta_order(8, 1), "capacity.*1.*2"),
+        (lambda: wb.outofcore.beta_order(8, 9), "capacity.*9.*8"),
+        (lambda: wb.outofcore.comet_order(32, 8, 7), "32 partitions.*7 groups.*28 or 35"),
+        (lambda: wb.outofcore.comet_order(32, 8, 4), "holds 1 of 4 groups of 8.*num_groups to 8"),
+        (lambda: wb.outofcore.balanced_order(32, 16, 8), "4 of 8 groups.*num_groups to 4"),
+        (lambda: wb.outofcore.node_order(8, 4, 9), "num_train_partitions.*9.*8"),
+        (
+            lambda: wb.outofcore.partition_bias(wb.outofcore.beta_order(3, 2), bucket_edges=torch.ones(2, 3)),
+            r"\[2, 3\].*\[3, 3\]",
+        ),
     ],
 )
 def test_refusals(call, message):
@@ -191,19 +205,23 @@ def test_refusals(call, message):
 
 
 def test_the_whole_graph_in_the_buffer_is_one_state():
-    for order in (wb.beta_order(4, 4), wb.comet_order(4, 4), wb.balanced_order(4, 4)):
-        assert (order.num_states, order.num_swaps, wb.partition_bias(order)) == (1, 0, 0.0)
+    for order in (wb.outofcore.beta_order(4, 4), wb.outofcore.comet_order(4, 4), wb.outofcore.balanced_order(4, 4)):
+        assert (order.num_states, order.num_swaps, wb.outofcore.partition_bias(order)) == (1, 0, 0.0)
 
 
 def test_bias_over_nodes_with_many_edges_leaves_the_others_out():
     src, dst = torch.tensor([0, 0, 0, 0, 1, 2]), torch.tensor([1, 2, 3, 4, 2, 1])
     graph = wb.Graph.from_edges(src, dst, num_nodes=5)
-    order, partition = wb.beta_order(4, 2), torch.tensor([0, 1, 1, 2, 3])
-    assert wb.node_bias(order, graph, partition) == 1.0, "node 4 has one edge, trained in the last state of node 0"
+    order, partition = wb.outofcore.beta_order(4, 2), torch.tensor([0, 1, 1, 2, 3])
+    assert wb.outofcore.node_bias(order, graph, partition) == 1.0, (
+        "node 4 has one edge, trained in the last state of node 0"
+    )
     # After state 0 node 0 has two of four edges trained, nodes 1 and 2 all three.
-    assert wb.node_bias(order, graph, partition, min_edges=3) == 0.5
+    assert wb.outofcore.node_bias(order, graph, partition, min_edges=3) == 0.5
     assert (
-        wb.node_bias(order, graph, partition, min_edges=4) == wb.node_bias(order, graph, partition, min_edges=9) == 0.0
+        wb.outofcore.node_bias(order, graph, partition, min_edges=4)
+        == wb.outofcore.node_bias(order, graph, partition, min_edges=9)
+        == 0.0
     )
     with pytest.raises(ValueError, match="min_edges is 0"):
-        wb.node_bias(order, graph, partition, min_edges=0)
+        wb.outofcore.node_bias(order, graph, partition, min_edges=0)

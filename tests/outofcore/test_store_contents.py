@@ -9,14 +9,12 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 import workbench as wb
 from workbench.core.errors import CapacityError
-from workbench.outofcore import build_store
-from workbench.outofcore import build_store as build_checks
+from workbench.outofcore import build_store, build_store as build_checks
 
 NODES, EDGES = 40, 300
 SRC, DST = torch.randint(0, NODES, (2, EDGES), generator=torch.Generator().manual_seed(1))
@@ -24,13 +22,13 @@ GRAPH = wb.Graph.from_edges(SRC, DST, num_nodes=NODES)
 X = torch.randn(NODES, 3, generator=torch.Generator().manual_seed(0))
 
 
-def only_state(store: wb.PartitionStore) -> tuple[wb.Graph, Tensor, Tensor, Tensor]:
+def only_state(store: wb.outofcore.PartitionStore) -> tuple[wb.Graph, Tensor, Tensor, Tensor]:
     """Graph, edges, their ids and all rows, of a state with all partitions."""
     p = store.num_partitions
-    with wb.PartitionBuffer(store, capacity=p) as buffer:
+    with wb.outofcore.PartitionBuffer(store, capacity=p) as buffer:
         [found] = [
             (state.graph, state.edges(), state.edge_ids(), state.rows.read(torch.arange(store.num_nodes)))
-            for state in buffer.epoch(wb.beta_order(p, p))
+            for state in buffer.epoch(wb.outofcore.beta_order(p, p))
         ]
     return found
 
@@ -48,7 +46,9 @@ def test_what_is_built_is_read_back(data: st.DataObject) -> None:
     x = torch.randn(nodes, data.draw(st.integers(1, 5)))
     train = torch.tensor(data.draw(st.lists(st.integers(0, nodes - 1), unique=True)), dtype=torch.int64)
     with TemporaryDirectory() as name:
-        store = wb.PartitionStore.build(f"{name}/store", graph, rows=x, num_partitions=p, train_idx=train, seed=7)
+        store = wb.outofcore.PartitionStore.build(
+            f"{name}/store", graph, rows=x, num_partitions=p, train_idx=train, seed=7
+        )
         found, edges, ids, rows = only_state(store)
         assert torch.equal(store.read(), rows)
     new = store.ids_of(torch.arange(nodes))
@@ -76,9 +76,9 @@ def test_a_stream_gives_the_store_of_its_graph(tmp_path: Path, monkeypatch: pyte
     monkeypatch.setattr(build_store, "CHUNK_EDGES", 64)
     chunks = [(SRC[i : i + 100], DST[i : i + 100].numpy()) for i in range(0, EDGES, 100)]
     options: dict[str, Any] = {"rows": X, "num_partitions": 5, "seed": 2}
-    streamed = wb.PartitionStore.build(tmp_path / "a", chunks, num_nodes=NODES, **options)
+    streamed = wb.outofcore.PartitionStore.build(tmp_path / "a", chunks, num_nodes=NODES, **options)
     GRAPH.save(tmp_path / "graph")
-    mapped = wb.PartitionStore.build(tmp_path / "b", wb.Graph.open(tmp_path / "graph"), **options)
+    mapped = wb.outofcore.PartitionStore.build(tmp_path / "b", wb.Graph.open(tmp_path / "graph"), **options)
     ours, theirs = forms(only_state(streamed)[0]), forms(only_state(mapped)[0])
     assert all(torch.equal(ours[name], theirs[name]) for name in ours)
     assert (tmp_path / "a" / "rows.bin").read_bytes() == (tmp_path / "b" / "rows.bin").read_bytes()
@@ -87,9 +87,9 @@ def test_a_stream_gives_the_store_of_its_graph(tmp_path: Path, monkeypatch: pyte
 
 
 def test_learnt_rows_begin_with_draws_and_a_state_of_zeros(tmp_path: Path) -> None:
-    init = wb.LearntInit(64, std=0.5, seed=3)
-    store = wb.PartitionStore.build(tmp_path / "a", GRAPH, rows=init, num_partitions=4)
-    again = wb.PartitionStore.build(tmp_path / "b", GRAPH, rows=init, num_partitions=4)
+    init = wb.outofcore.LearntInit(64, std=0.5, seed=3)
+    store = wb.outofcore.PartitionStore.build(tmp_path / "a", GRAPH, rows=init, num_partitions=4)
+    again = wb.outofcore.PartitionStore.build(tmp_path / "b", GRAPH, rows=init, num_partitions=4)
     values = store.read()
     assert store.learnt and torch.equal(values, again.read()) and not store.read(state=True).any()
     assert 0.45 < float(values.std()) < 0.55 and abs(float(values.mean())) < 0.05
@@ -129,7 +129,7 @@ BOTH = torch.stack([SRC, DST])
 def test_bad_input_is_refused(changes: dict[str, Any], error: Any, message: str, tmp_path: Path) -> None:
     arguments: dict[str, Any] = {"edges": GRAPH, "rows": X, "num_partitions": 4, **changes}
     with pytest.raises(error, match=message):
-        wb.PartitionStore.build(tmp_path / "store", arguments.pop("edges"), **arguments)
+        wb.outofcore.PartitionStore.build(tmp_path / "store", arguments.pop("edges"), **arguments)
     assert not list(tmp_path.iterdir())
 
 
@@ -137,7 +137,7 @@ def test_a_disk_without_room_is_refused_before_work(tmp_path: Path, monkeypatch:
     full = type("Usage", (), {"free": 100})()
     monkeypatch.setattr(build_checks.shutil, "disk_usage", lambda _: full)
     with pytest.raises(CapacityError, match=r"the store needs .* KiB, but .* has 100 B free"):
-        wb.PartitionStore.build(tmp_path / "store", GRAPH, rows=X, num_partitions=4)
+        wb.outofcore.PartitionStore.build(tmp_path / "store", GRAPH, rows=X, num_partitions=4)
     assert not list(tmp_path.iterdir())
 
 
@@ -146,15 +146,15 @@ def test_only_a_store_is_replaced(tmp_path: Path) -> None:
     (tmp_path / "mine" / "notes.txt").write_text("keep")
     for overwrite, message in ((False, "exists; pass overwrite=True"), (True, "is not a partition store")):
         with pytest.raises(FileExistsError, match=message):
-            wb.PartitionStore.build(tmp_path / "mine", GRAPH, rows=X, num_partitions=4, overwrite=overwrite)
-    wb.PartitionStore.build(tmp_path / "store", GRAPH, rows=X, num_partitions=4)
-    again = wb.PartitionStore.build(tmp_path / "store", GRAPH, rows=X + 1, num_partitions=2, overwrite=True)
+            wb.outofcore.PartitionStore.build(tmp_path / "mine", GRAPH, rows=X, num_partitions=4, overwrite=overwrite)
+    wb.outofcore.PartitionStore.build(tmp_path / "store", GRAPH, rows=X, num_partitions=4)
+    again = wb.outofcore.PartitionStore.build(tmp_path / "store", GRAPH, rows=X + 1, num_partitions=2, overwrite=True)
     assert again.num_partitions == 2 and torch.equal(again.read(), (X + 1)[again.node_ids])
 
 
 def test_progress_and_an_interrupt_that_leaves_nothing(tmp_path: Path) -> None:
     seen: list[int] = []
-    wb.PartitionStore.build(tmp_path / "store", GRAPH, rows=X, num_partitions=4, progress=seen.append)
+    wb.outofcore.PartitionStore.build(tmp_path / "store", GRAPH, rows=X, num_partitions=4, progress=seen.append)
     assert {EDGES, 2 * EDGES, NODES} <= set(seen)
     before = sorted(tmp_path.iterdir())
     for at in range(len(seen)):
@@ -165,7 +165,7 @@ def test_progress_and_an_interrupt_that_leaves_nothing(tmp_path: Path) -> None:
                 raise KeyboardInterrupt
 
         with pytest.raises(KeyboardInterrupt):
-            wb.PartitionStore.build(tmp_path / "other", GRAPH, rows=X, num_partitions=4, progress=progress)
+            wb.outofcore.PartitionStore.build(tmp_path / "other", GRAPH, rows=X, num_partitions=4, progress=progress)
         assert sorted(tmp_path.iterdir()) == before
 
 

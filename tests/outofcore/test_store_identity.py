@@ -36,12 +36,12 @@ X = torch.randn(NODES, WIDTH, generator=torch.Generator().manual_seed(0))
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> wb.PartitionStore:
+def store(tmp_path: Path) -> wb.outofcore.PartitionStore:
     return build(tmp_path / "store")
 
 
-def train(store: wb.PartitionStore, **options: Any) -> None:
-    with wb.PartitionBuffer(store, capacity=2, **options) as buffer:
+def train(store: wb.outofcore.PartitionStore, **options: Any) -> None:
+    with wb.outofcore.PartitionBuffer(store, capacity=2, **options) as buffer:
         for state in buffer.epoch(ORDER):
             write_version(store, state)
 
@@ -64,10 +64,13 @@ def paths_of(folder: Path) -> dict[str, Path]:
     }
 
 
-def test_one_buffer_at_a_time_writes_whatever_the_path(store: wb.PartitionStore) -> None:
+def test_one_buffer_at_a_time_writes_whatever_the_path(store: wb.outofcore.PartitionStore) -> None:
     for name, path in paths_of(store.folder).items():
-        other = wb.PartitionStore.open(path)
-        with wb.PartitionBuffer(store, capacity=2) as first, wb.PartitionBuffer(other, capacity=2) as second:
+        other = wb.outofcore.PartitionStore.open(path)
+        with (
+            wb.outofcore.PartitionBuffer(store, capacity=2) as first,
+            wb.outofcore.PartitionBuffer(other, capacity=2) as second,
+        ):
             write_version(store, next(states := first.epoch(ORDER)))
             with pytest.raises(ValueError, match=r"this process writes to .*store; finish its loop or close\(\) it"):
                 next(second.epoch(ORDER))
@@ -80,13 +83,16 @@ def test_one_buffer_at_a_time_writes_whatever_the_path(store: wb.PartitionStore)
 
 
 @pytest.mark.slow
-def test_a_bind_mount_is_the_same_store(store: wb.PartitionStore, tmp_path: Path) -> None:
+def test_a_bind_mount_is_the_same_store(store: wb.outofcore.PartitionStore, tmp_path: Path) -> None:
     (bound := tmp_path / "bound").mkdir()
     if subprocess.run(["mount", "--bind", store.folder, bound], capture_output=True, check=False).returncode:
         pytest.skip("this process may not mount")
     try:
-        other = wb.PartitionStore.open(bound)
-        with wb.PartitionBuffer(store, capacity=2) as first, wb.PartitionBuffer(other, capacity=2) as second:
+        other = wb.outofcore.PartitionStore.open(bound)
+        with (
+            wb.outofcore.PartitionBuffer(store, capacity=2) as first,
+            wb.outofcore.PartitionBuffer(other, capacity=2) as second,
+        ):
             next(states := first.epoch(ORDER))
             with pytest.raises(ValueError, match="this process writes to"):
                 next(second.epoch(ORDER))
@@ -96,7 +102,7 @@ def test_a_bind_mount_is_the_same_store(store: wb.PartitionStore, tmp_path: Path
 
 
 HOLD = f"""{BEGIN}
-buffer = wb.PartitionBuffer(store, capacity=2)
+buffer = wb.outofcore.PartitionBuffer(store, capacity=2)
 epoch = buffer.epoch(ORDER)
 write_version(store, next(epoch))
 print("ready", flush=True)
@@ -104,11 +110,11 @@ sys.stdin.read()
 """
 
 
-def test_another_process_is_named_and_released_by_its_end(store: wb.PartitionStore, tmp_path: Path) -> None:
+def test_another_process_is_named_and_released_by_its_end(store: wb.outofcore.PartitionStore, tmp_path: Path) -> None:
     (tmp_path / "link").symlink_to(store.folder)
     process = started(HOLD, tmp_path / "link")
     with pytest.raises(ValueError, match=rf"another process \({process.pid} on .*\) writes to .*store"):
-        next(wb.PartitionBuffer(store, capacity=2).epoch(ORDER))
+        next(wb.outofcore.PartitionBuffer(store, capacity=2).epoch(ORDER))
     with pytest.raises(ValueError, match=rf"another process \({process.pid} on .*\) writes to .*store"):
         build(store.folder, overwrite=True)
     assert torch.equal(store.read(), torch.zeros(NODES, WIDTH))  # reads need no lock
@@ -118,8 +124,8 @@ def test_another_process_is_named_and_released_by_its_end(store: wb.PartitionSto
     assert torch.equal(store.read(), TRAINED)
 
 
-def test_a_forked_child_neither_keeps_nor_releases_the_lock(store: wb.PartitionStore) -> None:
-    with wb.PartitionBuffer(store, capacity=2) as buffer:
+def test_a_forked_child_neither_keeps_nor_releases_the_lock(store: wb.outofcore.PartitionStore) -> None:
+    with wb.outofcore.PartitionBuffer(store, capacity=2) as buffer:
         states = buffer.epoch(ORDER)
         write_version(store, next(states))
         source, answer = os.pipe()
@@ -135,7 +141,7 @@ def test_a_forked_child_neither_keeps_nor_releases_the_lock(store: wb.PartitionS
         assert os.read(source, 1) == b"1"  # the child has closed its copy
         assert not store.read().any()  # and written nothing
         with pytest.raises(ValueError, match="writes to"):
-            next(wb.PartitionBuffer(store, capacity=2).epoch(ORDER))
+            next(wb.outofcore.PartitionBuffer(store, capacity=2).epoch(ORDER))
     assert torch.equal(store.read(), versions(0))
     train(store)  # although the child lives
     os.write(go, b"1")
@@ -144,20 +150,22 @@ def test_a_forked_child_neither_keeps_nor_releases_the_lock(store: wb.PartitionS
         os.close(descriptor)
 
 
-USES: dict[str, Callable[[wb.PartitionStore], object]] = {
+USES: dict[str, Callable[[wb.outofcore.PartitionStore], object]] = {
     "read": lambda store: store.read(),
     "state": lambda store: store.read(state=True),
     "damaged": lambda store: store.damaged(),
-    "buffer": lambda store: wb.PartitionBuffer(store, capacity=2),
-    "epoch_io": lambda store: wb.epoch_io(store, ORDER),
+    "buffer": lambda store: wb.outofcore.PartitionBuffer(store, capacity=2),
+    "epoch_io": lambda store: wb.outofcore.epoch_io(store, ORDER),
     "unpickled": lambda store: pickle.loads(pickle.dumps(store)).read(),
 }
 
 
 @pytest.mark.parametrize("way", ["overwrite", "deleted first", "moved first", "copied over"])
-def test_handles_from_before_a_rebuild_are_refused(store: wb.PartitionStore, tmp_path: Path, way: str) -> None:
+def test_handles_from_before_a_rebuild_are_refused(
+    store: wb.outofcore.PartitionStore, tmp_path: Path, way: str
+) -> None:
     folder = store.folder
-    buffer, features = wb.PartitionBuffer(store, capacity=2), wb.PartitionBuffer(store, capacity=2)
+    buffer, features = wb.outofcore.PartitionBuffer(store, capacity=2), wb.outofcore.PartitionBuffer(store, capacity=2)
     if way == "deleted first":
         shutil.rmtree(folder)
     elif way == "moved first":
@@ -166,7 +174,7 @@ def test_handles_from_before_a_rebuild_are_refused(store: wb.PartitionStore, tmp
         shutil.copytree(build(tmp_path / "new", seed=5).folder, folder, dirs_exist_ok=True)
     else:
         build(folder, seed=5, overwrite=way == "overwrite")
-    fresh = wb.PartitionStore.open(folder)
+    fresh = wb.outofcore.PartitionStore.open(folder)
     assert way == "copied over" or not torch.equal(fresh.node_ids, store.node_ids)  # mapped from its files
     for name, use in USES.items():
         with pytest.raises(ValueError, match="was rebuilt since this handle was opened; open it again"):
@@ -174,7 +182,7 @@ def test_handles_from_before_a_rebuild_are_refused(store: wb.PartitionStore, tmp
     if way == "moved first":  # its folder is still there, by another path
         for state in buffer.epoch(ORDER):
             write_version(store, state)
-        assert torch.equal(wb.PartitionStore.open(tmp_path / "moved").read(), TRAINED)
+        assert torch.equal(wb.outofcore.PartitionStore.open(tmp_path / "moved").read(), TRAINED)
     else:
         with pytest.raises(ValueError, match="was rebuilt since this handle was opened; open it again"):
             next(buffer.epoch(ORDER))
@@ -187,10 +195,10 @@ def test_handles_from_before_a_rebuild_are_refused(store: wb.PartitionStore, tmp
 @pytest.mark.parametrize("way", ["deleted", "deleted and rebuilt", "moved", "moved and rebuilt"])
 @pytest.mark.parametrize("prefetch", [True, False])
 def test_an_epoch_never_writes_to_another_store(
-    store: wb.PartitionStore, tmp_path: Path, way: str, prefetch: bool
+    store: wb.outofcore.PartitionStore, tmp_path: Path, way: str, prefetch: bool
 ) -> None:
     """Deleting and moving folders needs no lock of the library's."""
-    buffer = wb.PartitionBuffer(store, capacity=2, prefetch=prefetch)
+    buffer = wb.outofcore.PartitionBuffer(store, capacity=2, prefetch=prefetch)
     states = buffer.epoch(ORDER)
     write_version(store, next(states))
     write_version(store, next(states))
@@ -205,19 +213,19 @@ def test_an_epoch_never_writes_to_another_store(
         for state in states:
             write_version(store, state)
         buffer.close()
-        assert torch.equal(wb.PartitionStore.open(tmp_path / "moved").read(), TRAINED)
+        assert torch.equal(wb.outofcore.PartitionStore.open(tmp_path / "moved").read(), TRAINED)
     else:
         with pytest.raises((OSError, ValueError), match=r"is not written|was rebuilt|is missing"):
             list(states)
     if "rebuilt" in way:
-        fresh = wb.PartitionStore.open(store.folder)
+        fresh = wb.outofcore.PartitionStore.open(store.folder)
         assert not fresh.read().any() and not fresh.damaged()
 
 
 @pytest.mark.parametrize("prefetch", [True, False])
-def test_an_epoch_that_is_garbage_is_written(store: wb.PartitionStore, prefetch: bool) -> None:
+def test_an_epoch_that_is_garbage_is_written(store: wb.outofcore.PartitionStore, prefetch: bool) -> None:
     """A traceback or a closure may hold the epoch in a cycle with all that it writes to."""
-    buffer = wb.PartitionBuffer(store, capacity=2, prefetch=prefetch)
+    buffer = wb.outofcore.PartitionBuffer(store, capacity=2, prefetch=prefetch)
     states = buffer.epoch(ORDER)
     write_version(store, next(states))
     write_version(store, next(states))
@@ -236,7 +244,7 @@ def test_an_epoch_of_features_sees_one_store(tmp_path: Path) -> None:
 
     def read() -> None:
         nonlocal seen
-        with wb.PartitionBuffer(store, capacity=2) as buffer:
+        with wb.outofcore.PartitionBuffer(store, capacity=2) as buffer:
             for state in buffer.epoch(ORDER):
                 if state.number == 1:
                     build(store.folder, rows=-X, seed=5, overwrite=True)
@@ -247,13 +255,16 @@ def test_an_epoch_of_features_sees_one_store(tmp_path: Path) -> None:
     with pytest.raises(ValueError, match="was rebuilt since this handle was opened"):
         read()
     assert seen >= 2
-    fresh = wb.PartitionStore.open(store.folder)
+    fresh = wb.outofcore.PartitionStore.open(store.folder)
     assert torch.equal(fresh.read(), -X[fresh.node_ids])
 
 
-def test_copies_are_stores_of_their_own(store: wb.PartitionStore, tmp_path: Path) -> None:
-    copy = wb.PartitionStore.open(shutil.copytree(store.folder, tmp_path / "copy"))
-    with wb.PartitionBuffer(store, capacity=2) as first, wb.PartitionBuffer(copy, capacity=2) as second:
+def test_copies_are_stores_of_their_own(store: wb.outofcore.PartitionStore, tmp_path: Path) -> None:
+    copy = wb.outofcore.PartitionStore.open(shutil.copytree(store.folder, tmp_path / "copy"))
+    with (
+        wb.outofcore.PartitionBuffer(store, capacity=2) as first,
+        wb.outofcore.PartitionBuffer(copy, capacity=2) as second,
+    ):
         write_version(store, next(states := first.epoch(ORDER)))
         for state in second.epoch(ORDER):
             write_version(copy, state)
@@ -261,10 +272,10 @@ def test_copies_are_stores_of_their_own(store: wb.PartitionStore, tmp_path: Path
     assert torch.equal(store.read(), versions(0)) and torch.equal(copy.read(), TRAINED)
 
 
-def test_copies_that_share_their_files_are_only_read(store: wb.PartitionStore, tmp_path: Path) -> None:
+def test_copies_that_share_their_files_are_only_read(store: wb.outofcore.PartitionStore, tmp_path: Path) -> None:
     """Each has a table of its own, so that one would write where the other's rows are."""
     train(store)
-    copy = wb.PartitionStore.open(shutil.copytree(store.folder, tmp_path / "copy", copy_function=os.link))
+    copy = wb.outofcore.PartitionStore.open(shutil.copytree(store.folder, tmp_path / "copy", copy_function=os.link))
     for one in (store, copy):
         with pytest.raises(ValueError, match=r"rows.bin has 2 hard links.*copy the folder with cp -r"):
             train(one)
@@ -274,11 +285,11 @@ def test_copies_that_share_their_files_are_only_read(store: wb.PartitionStore, t
 
 
 def test_two_processes_that_write_without_locks_are_told(
-    store: wb.PartitionStore, monkeypatch: pytest.MonkeyPatch
+    store: wb.outofcore.PartitionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a network file system that accepts locks, and does not keep others out."""
     monkeypatch.setattr("workbench.files.lock.lock_descriptor", lambda descriptor, wait: True)
-    first, second = (wb.PartitionBuffer(store, capacity=2, prefetch=False).epoch(ORDER) for _ in range(2))
+    first, second = (wb.outofcore.PartitionBuffer(store, capacity=2, prefetch=False).epoch(ORDER) for _ in range(2))
     write_version(store, next(first))
     train(store)
     with pytest.raises(RuntimeError, match=r"partition \d of .* is not written: another process has written"):
@@ -289,7 +300,7 @@ def test_two_processes_that_write_without_locks_are_told(
 
 @pytest.mark.parametrize("verify", [True, False])
 def test_a_read_that_races_with_writes_is_read_again(
-    store: wb.PartitionStore, monkeypatch: pytest.MonkeyPatch, verify: bool
+    store: wb.outofcore.PartitionStore, monkeypatch: pytest.MonkeyPatch, verify: bool
 ) -> None:
     """Between the table and the record, all slots are written to: the record is of one moment nevertheless."""
     train(store)
@@ -313,7 +324,7 @@ def test_a_read_that_races_with_writes_is_read_again(
         left[0] = 2 * (partition == 2)
 
 
-def test_a_thread_reads_while_another_trains(store: wb.PartitionStore) -> None:
+def test_a_thread_reads_while_another_trains(store: wb.outofcore.PartitionStore) -> None:
     train(store)
     stop, errors, reads = threading.Event(), [], 0
 
@@ -339,7 +350,7 @@ def test_a_thread_reads_while_another_trains(store: wb.PartitionStore) -> None:
     assert not errors and reads
 
 
-def test_a_damaged_record_of_trained_rows_is_still_found(store: wb.PartitionStore) -> None:
+def test_a_damaged_record_of_trained_rows_is_still_found(store: wb.outofcore.PartitionStore) -> None:
     train(store)
     table = json.loads((store.folder / "table.json").read_text())
     content = bytearray((store.folder / "rows.bin").read_bytes())
@@ -364,35 +375,35 @@ def as_version_2(folder: Path) -> None:
     (folder / "table.json").write_text(json.dumps(old))
 
 
-def test_stores_without_a_build_id_are_read_and_trained(store: wb.PartitionStore) -> None:
+def test_stores_without_a_build_id_are_read_and_trained(store: wb.outofcore.PartitionStore) -> None:
     train(store)
     as_version_2(store.folder)
     with pytest.raises(ValueError, match="was rebuilt"):
         store.read()
-    old = wb.PartitionStore.open(store.folder)
+    old = wb.outofcore.PartitionStore.open(store.folder)
     assert torch.equal(old.read(), TRAINED) and torch.equal(old.read(state=True), -TRAINED)
-    with wb.PartitionBuffer(old, capacity=2) as buffer:
+    with wb.outofcore.PartitionBuffer(old, capacity=2) as buffer:
         states = buffer.epoch(ORDER)
         write_version(old, next(states))
         with pytest.raises(ValueError, match="writes to"):
-            next(wb.PartitionBuffer(old, capacity=2).epoch(ORDER))
-    again = wb.PartitionStore.open(store.folder)
+            next(wb.outofcore.PartitionBuffer(old, capacity=2).epoch(ORDER))
+    again = wb.outofcore.PartitionStore.open(store.folder)
     assert torch.equal(again.read()[: NODES // P], versions(0)[: NODES // P]) and not again.damaged()
     build(store.folder, overwrite=True)
     with pytest.raises(ValueError, match="was rebuilt"):
         old.read()
 
 
-def test_stores_of_unknown_versions_are_refused_by_name(store: wb.PartitionStore) -> None:
+def test_stores_of_unknown_versions_are_refused_by_name(store: wb.outofcore.PartitionStore) -> None:
     header = json.loads((store.folder / "store.json").read_text())
     (store.folder / "store.json").write_text(json.dumps({**header, "version": 9}))
     with pytest.raises(ValueError, match="version 9; open it with the release that wrote it"):
-        wb.PartitionStore.open(store.folder)
+        wb.outofcore.PartitionStore.open(store.folder)
 
 
 @pytest.mark.parametrize("error", [errno.EROFS, errno.EACCES])
 def test_reading_needs_no_permission_to_write(
-    store: wb.PartitionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
+    store: wb.outofcore.PartitionStore, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: int
 ) -> None:
     features = build(tmp_path / "features", rows=X)
     train(store)
@@ -405,26 +416,28 @@ def test_reading_needs_no_permission_to_write(
 
     monkeypatch.setattr(os, "open", read_only)
     monkeypatch.setattr(os, "access", lambda path, mode, **_: not mode & os.W_OK)
-    learnt = wb.PartitionStore.open(store.folder)
+    learnt = wb.outofcore.PartitionStore.open(store.folder)
     assert torch.equal(learnt.read(), TRAINED) and not learnt.damaged()
-    with wb.PartitionBuffer(learnt, capacity=2) as buffer:
+    with wb.outofcore.PartitionBuffer(learnt, capacity=2) as buffer:
         for state in buffer.epoch(ORDER):
             ids = ALL[torch.isin(ALL // learnt.partition_rows, state.partitions)]
             assert torch.equal(state.rows.read(ids), TRAINED[ids])
             with pytest.raises(ValueError, match="the store is not writable, so its rows are only read"):
                 state.rows.write(ids[:1], torch.ones(1, WIDTH))
-    opened = wb.PartitionStore.open(features.folder)
+    opened = wb.outofcore.PartitionStore.open(features.folder)
     assert torch.equal(opened.read(), X[opened.node_ids])
-    assert len(list(wb.PartitionBuffer(opened, capacity=2).epoch(ORDER))) == ORDER.num_states
+    assert len(list(wb.outofcore.PartitionBuffer(opened, capacity=2).epoch(ORDER))) == ORDER.num_states
 
 
-def test_a_file_system_without_locks_is_named(store: wb.PartitionStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_file_system_without_locks_is_named(
+    store: wb.outofcore.PartitionStore, monkeypatch: pytest.MonkeyPatch
+) -> None:
     def refuse(*_: object) -> None:
         raise OSError(errno.ENOTSUP, os.strerror(errno.ENOTSUP))
 
     monkeypatch.setattr("fcntl.flock", refuse)
     with pytest.raises(OSError, match="when locking the store; make its folder writable, or copy it to another disk"):
-        next(wb.PartitionBuffer(store, capacity=2).epoch(ORDER))
+        next(wb.outofcore.PartitionBuffer(store, capacity=2).epoch(ORDER))
 
 
 def test_what_another_process_builds_meanwhile_is_not_replaced(tmp_path: Path) -> None:
@@ -439,14 +452,14 @@ def test_what_another_process_builds_meanwhile_is_not_replaced(tmp_path: Path) -
 
         with pytest.raises(FileExistsError, match="was created by another process in the meantime"):
             build(folder, progress=built_by_another, overwrite=overwrite)
-        assert not wb.PartitionStore.open(folder).learnt and not list(tmp_path.glob(".*"))
+        assert not wb.outofcore.PartitionStore.open(folder).learnt and not list(tmp_path.glob(".*"))
 
 
-def test_a_link_is_built_where_it_leads(store: wb.PartitionStore, tmp_path: Path) -> None:
+def test_a_link_is_built_where_it_leads(store: wb.outofcore.PartitionStore, tmp_path: Path) -> None:
     (link := tmp_path / "link").symlink_to(store.folder)
     built = build(link, rows=X, overwrite=True)
     assert link.is_symlink() and built.folder == store.folder
-    assert not wb.PartitionStore.open(store.folder).learnt
+    assert not wb.outofcore.PartitionStore.open(store.folder).learnt
 
 
 BUILD = f"""{BEGIN}
@@ -464,7 +477,7 @@ print("\\n".join(results), flush=True)
 
 
 @pytest.mark.slow
-def test_two_processes_build_at_once_while_one_opens(store: wb.PartitionStore) -> None:
+def test_two_processes_build_at_once_while_one_opens(store: wb.outofcore.PartitionStore) -> None:
     both = [started(BUILD, store.folder, 40) for _ in range(2)]
     for process in both:
         assert process.stdin is not None
@@ -472,7 +485,7 @@ def test_two_processes_build_at_once_while_one_opens(store: wb.PartitionStore) -
         process.stdin.flush()
     opened = 0
     while any(process.poll() is None for process in both):
-        found = wb.PartitionStore.open(store.folder)
+        found = wb.outofcore.PartitionStore.open(store.folder)
         assert sorted(found.node_ids.tolist()) == list(range(NODES))
         opened += 1
     for process in both:
@@ -481,4 +494,4 @@ def test_two_processes_build_at_once_while_one_opens(store: wb.PartitionStore) -
         lines = out.strip().split("\n")
         assert all(not line or "replaces" in line or "replaced by another process" in line for line in lines), lines
     assert opened > 1 and not list(store.folder.parent.glob(".store*"))
-    assert not wb.PartitionStore.open(store.folder).damaged()
+    assert not wb.outofcore.PartitionStore.open(store.folder).damaged()

@@ -17,7 +17,7 @@ from workbench.outofcore.store_layout import BLOCK
 
 NODES, P, WIDTH = 40, 5, 150
 SRC, DST = torch.randint(0, NODES, (2, 200), generator=torch.Generator().manual_seed(1))
-ORDER = wb.beta_order(P, 2)
+ORDER = wb.outofcore.beta_order(P, 2)
 ALL = torch.arange(NODES)
 STEPS = ("pwritev", "fdatasync", "fsync", "replace")
 """What `os` is asked for when a partition is written."""
@@ -26,16 +26,16 @@ STEPS = ("pwritev", "fdatasync", "fsync", "replace")
 @pytest.fixture(scope="module")
 def built(tmp_path_factory: pytest.TempPathFactory) -> Path:
     graph, folder = wb.Graph.from_edges(SRC, DST, num_nodes=NODES), tmp_path_factory.mktemp("built") / "store"
-    wb.PartitionStore.build(folder, graph, rows=wb.LearntInit(WIDTH, std=0), num_partitions=P)
+    wb.outofcore.PartitionStore.build(folder, graph, rows=wb.outofcore.LearntInit(WIDTH, std=0), num_partitions=P)
     run(folder, None)  # compiled before the forks
     shutil.rmtree(folder)
-    wb.PartitionStore.build(folder, graph, rows=wb.LearntInit(WIDTH, std=0), num_partitions=P)
+    wb.outofcore.PartitionStore.build(folder, graph, rows=wb.outofcore.LearntInit(WIDTH, std=0), num_partitions=P)
     return folder
 
 
 def run(folder: Path, log: int | None, **options: Any) -> None:
     """An epoch whose state k writes values k + 1 and optimizer states −k − 1; log what has been committed."""
-    store, real = wb.PartitionStore.open(folder), PartitionFile.write
+    store, real = wb.outofcore.PartitionStore.open(folder), PartitionFile.write
 
     def write(self: PartitionFile, partition: int, memory: torch.Tensor) -> None:
         version = int(memory[:4].view(torch.float32)[0])
@@ -45,7 +45,7 @@ def run(folder: Path, log: int | None, **options: Any) -> None:
 
     PartitionFile.write = write
     try:
-        with wb.PartitionBuffer(store, capacity=2, **options) as buffer:
+        with wb.outofcore.PartitionBuffer(store, capacity=2, **options) as buffer:
             for state in buffer.epoch(ORDER):
                 ids = ALL[torch.isin(ALL // store.partition_rows, state.partitions)]
                 values = torch.full((len(ids), WIDTH), float(state.number + 1))
@@ -98,7 +98,7 @@ def check_kill(built: Path, folder: Path, call: int, **options: Any) -> bool:
     """Kill an epoch at a call; return whether it came so far."""
     shutil.copytree(built, folder)
     killed, committed = killed_epoch(folder, call, **options)
-    store = wb.PartitionStore.open(folder)
+    store = wb.outofcore.PartitionStore.open(folder)
     assert not store.damaged()
     values, state = store.read(), store.read(state=True)
     assert torch.equal(state, -values)  # of one moment
@@ -115,7 +115,7 @@ THREADS = {"prefetch": True, "io_threads": 2}
 def test_what_was_committed_survives_a_kill(built: Path, tmp_path: Path, call: int) -> None:
     assert check_kill(built, tmp_path / "store", call, **THREADS)
     run(tmp_path / "store", None)  # and it can be trained on
-    assert (wb.PartitionStore.open(tmp_path / "store").read()[0] == 1 + last_state_of(0)).all()
+    assert (wb.outofcore.PartitionStore.open(tmp_path / "store").read()[0] == 1 + last_state_of(0)).all()
 
 
 @pytest.mark.slow
@@ -137,16 +137,20 @@ def test_killed_while_it_is_built(tmp_path: Path) -> None:
         if not (child := os.fork()):
             try:
                 kill_at(call)
-                wb.PartitionStore.build(tmp_path / "store", graph, rows=wb.LearntInit(WIDTH), num_partitions=P)
+                wb.outofcore.PartitionStore.build(
+                    tmp_path / "store", graph, rows=wb.outofcore.LearntInit(WIDTH), num_partitions=P
+                )
             finally:
                 os._exit(0)
         if not os.WIFSIGNALED(os.waitpid(child, 0)[1]):
             break
         if (tmp_path / "store").exists():  # killed when it was complete
-            assert not wb.PartitionStore.open(tmp_path / "store").damaged()
+            assert not wb.outofcore.PartitionStore.open(tmp_path / "store").damaged()
             shutil.rmtree(tmp_path / "store")
-    assert call > 3 and not wb.PartitionStore.open(tmp_path / "store").damaged()
-    assert wb.PartitionStore.build(tmp_path / "again", graph, rows=wb.LearntInit(WIDTH), num_partitions=P)
+    assert call > 3 and not wb.outofcore.PartitionStore.open(tmp_path / "store").damaged()
+    assert wb.outofcore.PartitionStore.build(
+        tmp_path / "again", graph, rows=wb.outofcore.LearntInit(WIDTH), num_partitions=P
+    )
 
 
 @pytest.mark.slow
@@ -154,9 +158,9 @@ def test_killed_while_it_is_replaced(tmp_path: Path) -> None:
     """The store is the old one with its trained rows, or the new one; opening it cleans up."""
     graph, folder = wb.Graph.from_edges(SRC, DST, num_nodes=NODES), tmp_path / "store"
 
-    def build(seed: int) -> wb.PartitionStore:
-        rows = wb.LearntInit(WIDTH, std=0)
-        return wb.PartitionStore.build(folder, graph, rows=rows, num_partitions=P, seed=seed, overwrite=True)
+    def build(seed: int) -> wb.outofcore.PartitionStore:
+        rows = wb.outofcore.LearntInit(WIDTH, std=0)
+        return wb.outofcore.PartitionStore.build(folder, graph, rows=rows, num_partitions=P, seed=seed, overwrite=True)
 
     def replace() -> None:
         torch.set_num_threads(1)
@@ -164,9 +168,9 @@ def test_killed_while_it_is_replaced(tmp_path: Path) -> None:
 
     old, new = build(1).node_ids.clone(), None
     run(folder, None)
-    trained, outcomes = wb.PartitionStore.open(folder).read(), set()
+    trained, outcomes = wb.outofcore.PartitionStore.open(folder).read(), set()
     for moment in killed_at_each_operation(replace, tmp_path):
-        store = wb.PartitionStore.open(folder)
+        store = wb.outofcore.PartitionStore.open(folder)
         is_old = torch.equal(store.node_ids, old)
         outcomes.add(is_old)
         assert not store.damaged(), moment
@@ -178,4 +182,4 @@ def test_killed_while_it_is_replaced(tmp_path: Path) -> None:
             build(1)
         run(folder, None)
     assert outcomes == {True, False}
-    assert wb.PartitionStore.open(folder).read()[0].eq(0).all()
+    assert wb.outofcore.PartitionStore.open(folder).read()[0].eq(0).all()

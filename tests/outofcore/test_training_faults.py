@@ -23,8 +23,12 @@ SAMPLER = wb.NeighborSampler([3, 3])
 def built(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("faults") / "store"
     generator = torch.Generator().manual_seed(0)
-    rows = torch.randn(NODES, 40, generator=generator) if request.param == "features" else wb.LearntInit(40, std=1.0)
-    wb.PartitionStore.build(folder, GRAPH, rows=rows, num_partitions=P)
+    rows = (
+        torch.randn(NODES, 40, generator=generator)
+        if request.param == "features"
+        else wb.outofcore.LearntInit(40, std=1.0)
+    )
+    wb.outofcore.PartitionStore.build(folder, GRAPH, rows=rows, num_partitions=P)
     return folder
 
 
@@ -36,12 +40,12 @@ def folder(built, tmp_path):
 
 def epoch(folder, each=lambda state, step: None, **options):
     """Train an epoch; rows that can be written are written. Returns the losses."""
-    store, losses = wb.PartitionStore.open(folder), []
+    store, losses = wb.outofcore.PartitionStore.open(folder), []
     model = wb.build_model("sage-mean", in_dim=40, hidden_dim=4, out_dim=3, seed=0)
     optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
-    with wb.PartitionBuffer(store, capacity=2, **options) as buffer:
-        order = wb.node_order(P, 2, P, seed=1)
-        loader = wb.buffer_batches(buffer, order, IDS, sampler=SAMPLER, batch_size=8, epoch=0)
+    with wb.outofcore.PartitionBuffer(store, capacity=2, **options) as buffer:
+        order = wb.outofcore.node_order(P, 2, P, seed=1)
+        loader = wb.outofcore.batches(buffer, order, IDS, sampler=SAMPLER, batch_size=8, epoch=0)
         for state, step, mb in loader:
             losses.append(float(wb.train_step(model, mb, state.rows, LABELS, cross_entropy, optimizer)))
             if store.learnt:
@@ -68,13 +72,13 @@ def test_an_error_in_the_loop_ends_the_epoch_and_the_store_opens_again(folder, e
     with pytest.raises(error):
         epoch(folder, fail, prefetch=prefetch)
     assert not threads()
-    store = wb.PartitionStore.open(folder)
+    store = wb.outofcore.PartitionStore.open(folder)
     assert store.damaged() == []
     assert len(epoch(folder)) >= P
 
 
 def test_rows_written_before_an_error_are_kept(folder):
-    store = wb.PartitionStore.open(folder)
+    store = wb.outofcore.PartitionStore.open(folder)
     if not store.learnt:
         pytest.skip("features are not written")
     before, trained = store.read(), []
@@ -86,16 +90,16 @@ def test_rows_written_before_an_error_are_kept(folder):
 
     with pytest.raises(Stop):
         epoch(folder, fail)
-    changed = ((wb.PartitionStore.open(folder).read() - before).abs() > 0).any(1)
+    changed = ((wb.outofcore.PartitionStore.open(folder).read() - before).abs() > 0).any(1)
     visited = torch.isin(IDS // store.partition_rows, torch.cat(trained))
     assert changed.any() and not changed[~visited].any()
 
 
 @pytest.mark.parametrize("prefetch", [True, False])
 def test_a_partition_damaged_in_the_middle_of_an_epoch_is_named(folder, prefetch):
-    store = wb.PartitionStore.open(folder)
-    last = [int(i) for i in wb.node_order(P, 2, P, seed=1).states[-1]]
-    early = {int(i) for i in wb.node_order(P, 2, P, seed=1).states[:3].flatten()}
+    store = wb.outofcore.PartitionStore.open(folder)
+    last = [int(i) for i in wb.outofcore.node_order(P, 2, P, seed=1).states[-1]]
+    early = {int(i) for i in wb.outofcore.node_order(P, 2, P, seed=1).states[:3].flatten()}
     victim = next(i for i in last if i not in early)
 
     def damage(state, step):
@@ -109,11 +113,11 @@ def test_a_partition_damaged_in_the_middle_of_an_epoch_is_named(folder, prefetch
     with pytest.raises(wb.CorruptFileError, match=f"partition {victim} .* is damaged"):
         epoch(folder, damage, prefetch=prefetch)
     assert not threads()
-    assert wb.PartitionStore.open(folder).damaged() == [victim]
+    assert wb.outofcore.PartitionStore.open(folder).damaged() == [victim]
 
 
 def test_a_full_disk_names_the_partition_and_loses_nothing_committed(folder, monkeypatch):
-    store = wb.PartitionStore.open(folder)
+    store = wb.outofcore.PartitionStore.open(folder)
     if not store.learnt:
         pytest.skip("features are not written")
     before, writes, real = store.read(), [], os.pwritev
@@ -130,7 +134,7 @@ def test_a_full_disk_names_the_partition_and_loses_nothing_committed(folder, mon
     assert error.value.errno == errno.ENOSPC
     assert not threads()
     monkeypatch.undo()
-    after = wb.PartitionStore.open(folder)
+    after = wb.outofcore.PartitionStore.open(folder)
     assert after.damaged() == []
     parts = (after.read() - before).abs().amax(1).split(store.partition_rows)
     assert sum(bool(part.any()) for part in parts) == 1  # the one that was written before
@@ -139,9 +143,9 @@ def test_a_full_disk_names_the_partition_and_loses_nothing_committed(folder, mon
 
 def test_rows_of_a_state_that_has_ended_are_refused(folder):
     """As happens if the loop is passed to `wb.prefetch`, which asks for the next state too early."""
-    store = wb.PartitionStore.open(folder)
-    with wb.PartitionBuffer(store, capacity=2) as buffer:
-        loader = wb.buffer_batches(buffer, wb.node_order(P, 2, P), IDS, sampler=SAMPLER, batch_size=90)
+    store = wb.outofcore.PartitionStore.open(folder)
+    with wb.outofcore.PartitionBuffer(store, capacity=2) as buffer:
+        loader = wb.outofcore.batches(buffer, wb.outofcore.node_order(P, 2, P), IDS, sampler=SAMPLER, batch_size=90)
         state, _, mb = next(iter(list(wb.prefetch(loader))))
         with pytest.raises(RuntimeError, match="this state of the buffer has ended"):
             state.rows.read(mb.node_ids)
@@ -149,10 +153,10 @@ def test_rows_of_a_state_that_has_ended_are_refused(folder):
 
 def test_leaving_the_block_ends_an_epoch_that_something_still_refers_to(folder):
     """As a notebook does, which keeps the traceback of an error, and with it the loop."""
-    store = wb.PartitionStore.open(folder)
+    store = wb.outofcore.PartitionStore.open(folder)
     before = store.read()
-    with wb.PartitionBuffer(store, capacity=2) as buffer:
-        states = buffer.epoch(wb.node_order(P, 2, P))
+    with wb.outofcore.PartitionBuffer(store, capacity=2) as buffer:
+        states = buffer.epoch(wb.outofcore.node_order(P, 2, P))
         state = next(states)
         node = state.partitions[:1] * store.partition_rows
         if store.learnt:
@@ -160,7 +164,7 @@ def test_leaving_the_block_ends_an_epoch_that_something_still_refers_to(folder):
     assert not threads()
     with pytest.raises(RuntimeError, match="this state of the buffer has ended"):
         state.rows.read(node)
-    changed = (wb.PartitionStore.open(folder).read() != before).any(1).nonzero()[:, 0]
+    changed = (wb.outofcore.PartitionStore.open(folder).read() != before).any(1).nonzero()[:, 0]
     assert changed.tolist() == (node.tolist() if store.learnt else [])
-    assert len(list(buffer.epoch(wb.node_order(P, 2, P)))) == P - 1
+    assert len(list(buffer.epoch(wb.outofcore.node_order(P, 2, P)))) == P - 1
     assert list(states) == []

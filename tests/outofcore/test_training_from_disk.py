@@ -24,8 +24,8 @@ SAMPLERS = {
 @pytest.fixture(scope="module")
 def store(tmp_path_factory):
     folder = tmp_path_factory.mktemp("stores") / "store"
-    wb.PartitionStore.build(folder, GRAPH, rows=X, num_partitions=P, seed=3)
-    return wb.PartitionStore.open(folder)
+    wb.outofcore.PartitionStore.build(folder, GRAPH, rows=X, num_partitions=P, seed=3)
+    return wb.outofcore.PartitionStore.open(folder)
 
 
 def renumbered(store) -> MemoryStore:
@@ -52,9 +52,9 @@ def train(batches, labels, *, parts: int = 1):
 
 def from_disk(store, capacity, *, sampler="NS", parts=1, **options):
     labels, ids = torch.arange(NODES) % 3, torch.arange(1, NODES, 2)
-    order = lambda epoch: wb.node_order(P, capacity, P, epoch=epoch)  # noqa: E731
-    with wb.PartitionBuffer(store, capacity=capacity, **options) as buffer:
-        loader = wb.buffer_batches(buffer, order, ids, sampler=SAMPLERS[sampler], batch_size=10)
+    order = lambda epoch: wb.outofcore.node_order(P, capacity, P, epoch=epoch)  # noqa: E731
+    with wb.outofcore.PartitionBuffer(store, capacity=capacity, **options) as buffer:
+        loader = wb.outofcore.batches(buffer, order, ids, sampler=SAMPLERS[sampler], batch_size=10)
         return train(lambda: ((state.rows, mb) for state, _, mb in loader), labels, parts=parts)
 
 
@@ -73,9 +73,9 @@ def test_prefetching_changes_no_loss(store):
         found = from_disk(store, 3, prefetch=True, io_threads=threads)
         assert all(torch.equal(a, b) for a, b in zip(found, expected, strict=True))
     memory = MemoryBuffer(renumbered(store), 3)
-    order = lambda epoch: wb.node_order(P, 3, P, epoch=epoch)  # noqa: E731
+    order = lambda epoch: wb.outofcore.node_order(P, 3, P, epoch=epoch)  # noqa: E731
     ids = torch.arange(1, NODES, 2)
-    loader = wb.buffer_batches(memory, order, ids, sampler=SAMPLERS["NS"], batch_size=10)
+    loader = wb.outofcore.batches(memory, order, ids, sampler=SAMPLERS["NS"], batch_size=10)
     brute = train(lambda: ((state.rows, mb) for state, _, mb in loader), torch.arange(NODES) % 3)
     assert all(torch.equal(a, b) for a, b in zip(brute, expected, strict=True))
 
@@ -89,9 +89,9 @@ def test_micro_batches_from_the_buffer_train_as_whole_batches(store):
 def test_samples_contain_edges_of_the_buffer_alone(store, sampler):
     memory = renumbered(store)
     edges = set(map(tuple, memory.edges.tolist()))
-    with wb.PartitionBuffer(store, capacity=2) as buffer:
-        order = wb.node_order(P, 2, P)
-        loader = wb.buffer_batches(buffer, order, torch.arange(NODES), sampler=SAMPLERS[sampler], batch_size=10)
+    with wb.outofcore.PartitionBuffer(store, capacity=2) as buffer:
+        order = wb.outofcore.node_order(P, 2, P)
+        loader = wb.outofcore.batches(buffer, order, torch.arange(NODES), sampler=SAMPLERS[sampler], batch_size=10)
         for state, _, mb in loader:
             assert torch.isin(mb.node_ids // store.partition_rows, state.partitions).all()
             assert torch.equal(state.rows.read(mb.node_ids), memory.rows[mb.node_ids])
@@ -101,8 +101,8 @@ def test_samples_contain_edges_of_the_buffer_alone(store, sampler):
 
 
 def test_a_row_outside_the_buffer_is_an_error_that_names_its_partition(store):
-    order = wb.node_order(P, 2, P)
-    with wb.PartitionBuffer(store, capacity=2) as buffer:
+    order = wb.outofcore.node_order(P, 2, P)
+    with wb.outofcore.PartitionBuffer(store, capacity=2) as buffer:
         for state in buffer.epoch(order):
             outside = next(i for i in range(P) if i not in state.partitions.tolist())
             with pytest.raises(IndexError, match=f"partition {outside}"):
@@ -112,12 +112,12 @@ def test_a_row_outside_the_buffer_is_an_error_that_names_its_partition(store):
 
 def test_all_partitions_in_the_buffer_give_the_pairs_of_memory(store):
     memory = renumbered(store)
-    options = {"sampler": SAMPLERS["NS"], "batch_size": 300, "negatives": wb.Negatives(5, chunks=3, ends="both")}
-    with wb.PartitionBuffer(store, capacity=P) as buffer:
-        [pairs] = [whole.edges().T for whole in buffer.epoch(wb.comet_order(P, P))]
+    options = {"sampler": SAMPLERS["NS"], "batch_size": 300, "negatives": wb.links.Negatives(5, chunks=3, ends="both")}
+    with wb.outofcore.PartitionBuffer(store, capacity=P) as buffer:
+        [pairs] = [whole.edges().T for whole in buffer.epoch(wb.outofcore.comet_order(P, P))]
         assert sorted(pairs.T.tolist()) == sorted(memory.edges.tolist())
-    with wb.PartitionBuffer(store, capacity=P) as buffer:
-        disk = wb.buffer_edge_batches(buffer, lambda epoch: wb.comet_order(P, P, epoch=epoch), **options)
+    with wb.outofcore.PartitionBuffer(store, capacity=P) as buffer:
+        disk = wb.outofcore.edge_batches(buffer, lambda epoch: wb.outofcore.comet_order(P, P, epoch=epoch), **options)
         expected = wb.edge_batches(memory.graph, pairs, **options)
         for _ in range(2):
             for (step, ours, mb), (_, number, theirs, other) in zip(expected, disk, strict=True):
@@ -128,10 +128,10 @@ def test_all_partitions_in_the_buffer_give_the_pairs_of_memory(store):
 
 def test_every_edge_is_trained_once_per_epoch_with_negatives_from_the_buffer(store):
     trained, memory = [], renumbered(store)
-    with wb.PartitionBuffer(store, capacity=4) as buffer:
-        negatives = wb.Negatives(3, chunks=2)
+    with wb.outofcore.PartitionBuffer(store, capacity=4) as buffer:
+        negatives = wb.links.Negatives(3, chunks=2)
         options = {"sampler": SAMPLERS["NS"], "batch_size": 100, "negatives": negatives, "epoch": 1}
-        loader = wb.buffer_edge_batches(buffer, wb.comet_order(P, 4), **options)
+        loader = wb.outofcore.edge_batches(buffer, wb.outofcore.comet_order(P, 4), **options)
         expected = len(loader)
         for state, _, pairs, mb in loader:
             assert torch.isin(mb.node_ids // store.partition_rows, state.partitions).all()

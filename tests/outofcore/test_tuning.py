@@ -4,8 +4,7 @@ from math import ceil, isqrt
 from typing import Any
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 import workbench as wb
 
@@ -25,9 +24,9 @@ sizes = st.fixed_dictionaries(
 )
 
 
-def tuned(setting: dict) -> wb.BufferPlan | None:
+def tuned(setting: dict) -> wb.outofcore.BufferPlan | None:
     try:
-        return wb.tune_buffer(**setting, edge_bytes=16)
+        return wb.outofcore.plan_buffer(**setting, edge_bytes=16)
     except wb.CapacityError:
         return None
 
@@ -91,7 +90,12 @@ def test_predicted_loads_are_those_of_the_order(setting: dict) -> None:
 
 
 def test_bucket_loads_are_those_whose_partitions_were_not_both_there() -> None:
-    for order in (wb.beta_order(7, 3), wb.comet_order(12, 4), wb.comet_order(12, 6, 6), wb.balanced_order(10, 4)):
+    for order in (
+        wb.outofcore.beta_order(7, 3),
+        wb.outofcore.comet_order(12, 4),
+        wb.outofcore.comet_order(12, 6, 6),
+        wb.outofcore.balanced_order(10, 4),
+    ):
         before: set[tuple[int, int]] = set()
         count = 0
         for held in order.states.tolist():
@@ -104,15 +108,17 @@ def test_bucket_loads_are_those_whose_partitions_were_not_both_there() -> None:
 def test_the_papers_rule_for_p() -> None:
     """p = min(features / D, √(edges / D)), rounded to a multiple of l."""
     rows: dict[str, Any] = {"num_nodes": 10**6, "row_bytes": 400, "edge_bytes": 16, "memory_bytes": "150 MiB"}
-    by_edges = wb.tune_buffer(**rows, num_edges=10**7, disk_read_bytes=65_536)
+    by_edges = wb.outofcore.plan_buffer(**rows, num_edges=10**7, disk_read_bytes=65_536)
     assert by_edges.limit == "edges" and isqrt(160_000_000 // 65_536) == 49
     assert 49 - by_edges.num_logical < by_edges.num_partitions <= 49
-    coarse = wb.tune_buffer(**rows, num_edges=10**7, disk_read_bytes=10**6)  # √160 = 12.6; the features give 400
+    coarse = wb.outofcore.plan_buffer(
+        **rows, num_edges=10**7, disk_read_bytes=10**6
+    )  # √160 = 12.6; the features give 400
     assert (coarse.limit, coarse.num_partitions, coarse.num_logical) == ("edges", 7, 7)
-    few = wb.tune_buffer(**{**rows, "memory_bytes": "1 GiB"}, num_edges=0, disk_read_bytes=4 * 10**7)
+    few = wb.outofcore.plan_buffer(**{**rows, "memory_bytes": "1 GiB"}, num_edges=0, disk_read_bytes=4 * 10**7)
     assert (few.limit, few.num_partitions, few.in_memory) == ("rows", 10, True)
-    assert wb.tune_buffer(**rows, num_edges=0, disk_read_bytes=1).limit == "max_partitions"
-    small = wb.tune_buffer(**rows, num_edges=10**6, disk_read_bytes=4 * 10**8)
+    assert wb.outofcore.plan_buffer(**rows, num_edges=0, disk_read_bytes=1).limit == "max_partitions"
+    small = wb.outofcore.plan_buffer(**rows, num_edges=10**6, disk_read_bytes=4 * 10**8)
     assert (small.limit, small.num_partitions, small.num_logical) == ("memory", 6, 6)
 
 
@@ -121,8 +127,8 @@ def test_what_it_refuses() -> None:
     with pytest.raises(
         wb.CapacityError, match=r"fits into 19.53 KiB: the smallest, 2 of 1000 .* raise memory_bytes to"
     ):
-        wb.tune_buffer(**rows, memory_bytes=20_000, working_bytes=18_000)
-    assert wb.tune_buffer(**rows, memory_bytes=18_000 + 8192, working_bytes=18_000).capacity == 2
+        wb.outofcore.plan_buffer(**rows, memory_bytes=20_000, working_bytes=18_000)
+    assert wb.outofcore.plan_buffer(**rows, memory_bytes=18_000 + 8192, working_bytes=18_000).capacity == 2
     for wrong, message in (
         ({"memory_bytes": "much"}, "'much' is not a number of bytes"),
         ({"memory_bytes": 10**6, "num_nodes": 0}, "num_nodes is 0"),
@@ -130,9 +136,9 @@ def test_what_it_refuses() -> None:
         ({"memory_bytes": 10**6, "disk_read_bytes": 0}, "disk_read_bytes is 0"),
     ):
         with pytest.raises(ValueError, match=message):
-            wb.tune_buffer(**(rows | wrong))
+            wb.outofcore.plan_buffer(**(rows | wrong))
 
 
 def test_a_disk_needs_positive_numbers() -> None:
     with pytest.raises(ValueError, match="reads_per_second is 0"):
-        wb.DiskModel(bytes_per_second=1e9, reads_per_second=0)
+        wb.outofcore.DiskModel(bytes_per_second=1e9, reads_per_second=0)

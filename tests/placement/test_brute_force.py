@@ -13,7 +13,7 @@ def compare(kind: str, objective: str, seeds: range, method: str) -> list[float]
     excess = []
     for seed in seeds:
         case = random_case(seed, kind)
-        placed = wb.place_rows(case.p, **case.arguments(), objective=objective, method=method)
+        placed = wb.placement.place_rows(case.p, **case.arguments(), objective=objective, method=method)
         optimum = cheapest(placed.problem.costs, case.p, case.capacity, objective)
         assert placed.lower_bound <= optimum * (1 + 1e-9) + 1e-12 and placed.cost >= optimum * (1 - 1e-9) - 1e-12
         excess.append(placed.cost / optimum - 1 if optimum > 1e-9 else placed.cost)

@@ -5,8 +5,7 @@ from itertools import combinations
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 import workbench as wb
@@ -58,13 +57,13 @@ def by_enumeration(graph: wb.Graph, seeds: list[int], fanouts: list[int], share:
 def test_exact_on_trees(seed: int) -> None:
     tree, fanouts = random_tree(7, seed), [[2, 1], [1, 1, 2], [1, -1]][seed % 3]
     seeds = random.Random(seed).sample(range(7), 4)
-    p = wb.inclusion_probability(tree, torch.tensor(seeds), fanouts=fanouts, batch_size=1)
+    p = wb.placement.inclusion_probability(tree, torch.tensor(seeds), fanouts=fanouts, batch_size=1)
     torch.testing.assert_close(p, by_enumeration(tree, seeds, fanouts, 1 / 4), rtol=0, atol=1e-12)
 
 
 def test_one_layer_is_exact_on_any_simple_graph() -> None:
     graph = wb.Graph.from_edges([0, 1, 2, 3, 0, 2, 1], [1, 2, 0, 0, 3, 3, 3])
-    p = wb.inclusion_probability(graph, torch.arange(4), fanouts=[2], batch_size=2)
+    p = wb.placement.inclusion_probability(graph, torch.arange(4), fanouts=[2], batch_size=2)
     torch.testing.assert_close(p, by_enumeration(graph, [0, 1, 2, 3], [2], 0.5), rtol=0, atol=1e-12)
 
 
@@ -77,25 +76,25 @@ def test_hops_and_mass_are_their_formulas() -> None:
     degrees, start = dense.sum(1), torch.zeros(20, dtype=torch.float64)
     start[seeds] = 0.4
     walk = torch.where(degrees > 0, 1 / degrees, 0.0)[:, None] * dense
-    mass = wb.inclusion_probability(graph, seeds, fanouts=fanouts, batch_size=4, method="mass")
+    mass = wb.placement.inclusion_probability(graph, seeds, fanouts=fanouts, batch_size=4, method="mass")
     torch.testing.assert_close(mass, start @ walk @ walk, rtol=1e-12, atol=1e-14)
     missed, hop = 1 - start, start
     for fanout in (2, 3):
         share = torch.where(degrees > 0, (fanout / degrees).clamp(max=1), 0.0) * hop
         hop = 1 - ((1 - share)[:, None] ** dense).prod(0)
         missed = missed * (1 - hop)
-    hops = wb.inclusion_probability(graph, seeds, fanouts=fanouts, batch_size=4, method="hops")
+    hops = wb.placement.inclusion_probability(graph, seeds, fanouts=fanouts, batch_size=4, method="hops")
     torch.testing.assert_close(hops, 1 - missed, rtol=0, atol=1e-12)
 
 
 def test_presampled_counts_are_shares_of_batches() -> None:
     graph, seeds = random_graph(50, 300, seed=1), torch.arange(0, 50, 3)
     sampler = wb.NeighborSampler([2, 2], seed=9)
-    p = wb.inclusion_probability(
+    p = wb.placement.inclusion_probability(
         graph, seeds, fanouts=[2, 2], batch_size=5, method="presampled", num_batches=7, sampler=sampler
     )
     for _ in range(4):  # counting again is no loader that repeats its epoch by mistake, and does not warn
-        wb.inclusion_probability(
+        wb.placement.inclusion_probability(
             graph, seeds, fanouts=[2, 2], batch_size=5, method="presampled", num_batches=2, sampler=sampler
         )
     expected = torch.zeros(50, dtype=torch.float64)
@@ -108,10 +107,12 @@ def test_presampled_counts_are_shares_of_batches() -> None:
 def test_near_presampled_counts() -> None:
     graph, seeds = random_graph(400, 3000, seed=2, edge_ids=False), torch.arange(0, 400, 2)
     options = {"fanouts": [4, 4], "batch_size": 10}
-    counted = wb.inclusion_probability(graph, seeds, **options, method="presampled", num_batches=1500)
+    counted = wb.placement.inclusion_probability(graph, seeds, **options, method="presampled", num_batches=1500)
     error = {}
     for method in ("inclusion", "hops"):
-        error[method] = float((wb.inclusion_probability(graph, seeds, **options, method=method) - counted).abs().mean())
+        error[method] = float(
+            (wb.placement.inclusion_probability(graph, seeds, **options, method=method) - counted).abs().mean()
+        )
     assert error["inclusion"] < 0.012 and error["inclusion"] < error["hops"]
 
 
@@ -126,17 +127,17 @@ def test_both_implementations_agree(num_nodes: int, num_edges: int, seed: int, u
 
 def test_any_number_of_threads(num_threads: int) -> None:
     graph = random_graph(500, 30_000, seed=3)
-    p = wb.inclusion_probability(graph, torch.arange(100), fanouts=[5, 5], batch_size=3)
+    p = wb.placement.inclusion_probability(graph, torch.arange(100), fanouts=[5, 5], batch_size=3)
     assert p.min() >= 0 and p.max() <= 1 and 3 < float(p.sum()) < 500
     wb.set_num_threads(1)
-    assert torch.equal(p, wb.inclusion_probability(graph, torch.arange(100), fanouts=[5, 5], batch_size=3))
+    assert torch.equal(p, wb.placement.inclusion_probability(graph, torch.arange(100), fanouts=[5, 5], batch_size=3))
     wb.set_num_threads(num_threads)
 
 
 def test_the_whole_graph_at_once_is_certain() -> None:
     graph = wb.Graph.from_edges([1, 2, 3], [0, 1, 2], num_nodes=5)
     for method in INCLUSION_METHODS[:2]:
-        p = wb.inclusion_probability(graph, torch.tensor([0]), fanouts=[-1, -1], batch_size=9, method=method)
+        p = wb.placement.inclusion_probability(graph, torch.tensor([0]), fanouts=[-1, -1], batch_size=9, method=method)
         assert p.tolist() == [1, 1, 1, 0, 0]
 
 
@@ -145,7 +146,7 @@ def test_bad_input() -> None:
 
     def call(graph: wb.Graph = graph, seeds: Tensor = seeds, **options: object) -> Tensor:
         given: dict = {"fanouts": [2], "batch_size": 2} | options
-        return wb.inclusion_probability(graph, seeds, **given)
+        return wb.placement.inclusion_probability(graph, seeds, **given)
 
     with pytest.raises(ValueError, match="seeds is empty; pass the ids of the training nodes"):
         call(seeds=seeds[:0])
@@ -184,9 +185,11 @@ def test_buffers_hit_as_often_as_presampled_ones(name: str, method: str) -> None
     except FileNotFoundError:
         pytest.skip(f"needs the data set {name}")
     options: dict = {"fanouts": [10, 10], "batch_size": 256}
-    counted = wb.inclusion_probability(data.graph, data.train_idx, **options, method="presampled", num_batches=1500)
-    computed = wb.inclusion_probability(data.graph, data.train_idx, **options, method=method, seed=2)
-    fresh = wb.inclusion_probability(
+    counted = wb.placement.inclusion_probability(
+        data.graph, data.train_idx, **options, method="presampled", num_batches=1500
+    )
+    computed = wb.placement.inclusion_probability(data.graph, data.train_idx, **options, method=method, seed=2)
+    fresh = wb.placement.inclusion_probability(
         data.graph, data.train_idx, **options, method="presampled", num_batches=200, seed=1
     )
     assert rank_correlation(counted, computed) > 0.93
@@ -211,7 +214,7 @@ def test_memory_is_linear(method: str) -> None:
         ends = torch.randint(nodes, (2, nodes * degree), generator=torch.Generator().manual_seed(1))
         graph = wb.Graph.from_edges(*ends, num_nodes=nodes)
         given: dict = {"fanouts": [5, 5, 5], "batch_size": 100, "method": method}
-        return wb.measure_peak(lambda: wb.inclusion_probability(graph, torch.arange(0, nodes, 4), **given))
+        return wb.measure_peak(lambda: wb.placement.inclusion_probability(graph, torch.arange(0, nodes, 4), **given))
 
     assert peak(40_000, 20) <= 2.02 * peak(20_000, 20)
     assert peak(40_000, 20) <= 40_000 * (64 + 4 * 20), "64 bytes per node and 4 per edge, as many as an id has"

@@ -7,8 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy import optimize, stats
 from torch import Tensor
 
@@ -56,7 +55,7 @@ def probabilities(factors: list[float], k: int) -> list[float]:
 def test_brute_force(graph: Graph, k: int, levels: int, seed: int, kind: str, data: st.DataObject) -> None:
     graph = replace(graph, edge_weight=None, edge_type=None)
     factors = random_factors(graph.num_nodes, levels, seed)
-    sampler = wb.LocalitySampler([k], factors, weights=kind, edge_ids=True, seed=3)
+    sampler = wb.placement.LocalitySampler([k], factors, weights=kind, edge_ids=True, seed=3)
     nodes = torch.tensor(data.draw(st.permutations(range(graph.num_nodes)))[:4])
     drawn = sampler.draw(graph, nodes, layer=0, step=seed)
     assert drawn.positions is not None and drawn.weight is not None
@@ -102,8 +101,8 @@ def test_numba_and_torch_draw_the_same(
 @pytest.mark.parametrize("biased", [False, True])
 def test_any_number_of_threads_draws_the_same(biased: bool) -> None:
     graph, count = replace(big_graph(), edge_weight=None), get_num_threads()
-    factors = wb.locality_factors(graph, torch.arange(0, graph.num_nodes, 5), factor=4, hops=1)
-    sampler, seeds = wb.LocalitySampler([3, 3], factors, biased=biased), torch.arange(0, graph.num_nodes, 7)
+    factors = wb.placement.locality_factors(graph, torch.arange(0, graph.num_nodes, 5), factor=4, hops=1)
+    sampler, seeds = wb.placement.LocalitySampler([3, 3], factors, biased=biased), torch.arange(0, graph.num_nodes, 7)
     try:
         batches = [(set_num_threads(threads), sampler.sample(graph, seeds))[1] for threads in (1, 3)]
     finally:
@@ -121,7 +120,7 @@ def test_equal_factors_are_labor_0(dependence: wb.Smoothed | None) -> None:
     seeds, options = torch.arange(0, graph.num_nodes, 3), {"seed": 2, "dependence": dependence, "edge_ids": True}
     plain = wb.LaborSampler([2, 4], **options).sample(graph, seeds, step=3)
     for kind in KINDS:
-        sampler = wb.LocalitySampler([2, 4], torch.ones(graph.num_nodes), weights=kind, **options)
+        sampler = wb.placement.LocalitySampler([2, 4], torch.ones(graph.num_nodes), weights=kind, **options)
         local = sampler.sample(graph, seeds, step=3)
         assert torch.equal(plain.node_ids, local.node_ids)
         for a, b in zip(plain.blocks, local.blocks, strict=True):
@@ -131,10 +130,10 @@ def test_equal_factors_are_labor_0(dependence: wb.Smoothed | None) -> None:
 
 def test_large_fanouts_and_all_neighbours_keep_whole_rows() -> None:
     graph = random_graph(30, 200, seed=1)
-    factors = wb.locality_factors(graph, torch.arange(9), factor=8)
+    factors = wb.placement.locality_factors(graph, torch.arange(9), factor=8)
     nodes, most = torch.arange(graph.num_nodes), int(graph.in_degrees().max())
     for fanout, biased in itertools.product((most, -1), (False, True)):
-        drawn = wb.LocalitySampler([fanout], factors, biased=biased).draw(graph, nodes, layer=0)
+        drawn = wb.placement.LocalitySampler([fanout], factors, biased=biased).draw(graph, nodes, layer=0)
         assert torch.equal(drawn.indptr, graph.indptr)
         assert (drawn.weight is None) == biased and (drawn.weight is None or bool((drawn.weight == 1).all()))
 
@@ -143,7 +142,7 @@ def test_the_published_form_follows_the_factors() -> None:
     """P(first i, then j) = φ_i / Φ · φ_j / (Φ − φ_i), of exactly k draws; an excluded edge is never drawn."""
     phi, trials = [1.0, 1.0, 4.0, 2.0], 3000
     factors = torch.tensor([1.0, *phi])
-    sampler = wb.LocalitySampler([2], factors, biased=True, edge_ids=True)
+    sampler = wb.placement.LocalitySampler([2], factors, biased=True, edge_ids=True)
     graph, seed = star(4), torch.tensor([0])
     drawn = [tuple(rows_of(sampler.sample(graph, seed, step=step))[0]) for step in range(trials)]
     pairs = list(itertools.permutations(range(1, 5), 2))
@@ -176,7 +175,9 @@ def test_one_level_may_fill_the_row() -> None:
     factors = torch.tensor([1.0, 2.0**20, 2.0**20, 2.0**-20, 2.0**-20, 2.0**-20, 2.0**-20])
     sums = torch.zeros(6)
     for step in range(400):
-        drawn = wb.LocalitySampler([3], factors, edge_ids=True).draw(star(6), torch.tensor([0]), layer=0, step=step)
+        drawn = wb.placement.LocalitySampler([3], factors, edge_ids=True).draw(
+            star(6), torch.tensor([0]), layer=0, step=step
+        )
         assert drawn.positions is not None
         sums[drawn.positions] += 1
     assert sums[:2].tolist() == [400, 400]
@@ -195,13 +196,13 @@ def test_one_level_may_fill_the_row() -> None:
 )
 def test_impossible_factors_are_refused(factors: Tensor, error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        wb.LocalitySampler([2], factors).sample(star(4), torch.tensor([0]))
+        wb.placement.LocalitySampler([2], factors).sample(star(4), torch.tensor([0]))
 
 
 def test_refusals() -> None:
     with pytest.raises(ValueError, match="weights 'best' is not known; choose from mean, ratio, sum"):
-        wb.LocalitySampler([2], torch.ones(5), weights="best")
+        wb.placement.LocalitySampler([2], torch.ones(5), weights="best")
     broken = Graph(torch.tensor([0, 3, 3]), torch.tensor([0, 7, 1]))
     for kind in ([1.0, 2.0], [1.0, 1.0]):
         with pytest.raises(IndexError, match=r"7.* \[0, 2\)"):
-            wb.LocalitySampler([1], torch.tensor(kind)).sample(broken, torch.tensor([0]))
+            wb.placement.LocalitySampler([1], torch.tensor(kind)).sample(broken, torch.tensor([0]))

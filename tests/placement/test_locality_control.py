@@ -22,7 +22,7 @@ SCRIPTS = {
 
 @pytest.mark.parametrize("name", SCRIPTS)
 def test_scripts(name: str) -> None:
-    control = wb.LocalityControl()
+    control = wb.placement.LocalityControl()
     settled = False
     for movement, factor in SCRIPTS[name]:
         before, control = control, control.next(movement, 10)
@@ -33,7 +33,7 @@ def test_scripts(name: str) -> None:
 
 def test_a_factor_below_the_largest_doubles_once_more() -> None:
     """From 6, the midpoint of 4 and 8, to 12; that is the end."""
-    control = wb.LocalityControl()
+    control = wb.placement.LocalityControl()
     for movement, execution, factor in ((2, 10, 2), (2, 10, 4), (2, 10, 8), (0, 20, 6), (9, 10, 12), (9, 10, 12)):
         control = control.next(movement, execution)
         assert control.factor == factor
@@ -42,14 +42,14 @@ def test_a_factor_below_the_largest_doubles_once_more() -> None:
 
 def test_states_are_records() -> None:
     """A state gives the same next state again and again, and does not change itself."""
-    start = wb.LocalityControl()
-    assert start.next(5, 10) == start.next(5, 10) and start == wb.LocalityControl() and start.ratio == 0
+    start = wb.placement.LocalityControl()
+    assert start.next(5, 10) == start.next(5, 10) and start == wb.placement.LocalityControl() and start.ratio == 0
     with pytest.raises(FrozenInstanceError):
         start.factor = 3.0  # pyright: ignore[reportAttributeAccessIssue]
 
 
 def test_bounds_are_options() -> None:
-    control = wb.LocalityControl(grow_at=0.5, shrink_below=0.4, largest=2)
+    control = wb.placement.LocalityControl(grow_at=0.5, shrink_below=0.4, largest=2)
     assert control.next(0.45, 1).settled
     grown = control.next(0.6, 1)
     assert grown.factor == 2 and grown.next(0.6, 1).settled
@@ -67,15 +67,15 @@ def test_bounds_are_options() -> None:
 )
 def test_impossible_seconds_are_refused(seconds: tuple[float, float], message: str) -> None:
     with pytest.raises(ValueError, match=message):
-        wb.LocalityControl().next(*seconds)
+        wb.placement.LocalityControl().next(*seconds)
 
 
 def test_impossible_options_are_refused() -> None:
     with pytest.raises(ValueError, match=r"shrink_below is 0\.3 and grow_at 0\.2"):
-        wb.LocalityControl(shrink_below=0.3)
+        wb.placement.LocalityControl(shrink_below=0.3)
     with pytest.raises(ValueError, match=r"factor is 0\.5"):
-        wb.LocalityControl(factor=0.5)
+        wb.placement.LocalityControl(factor=0.5)
     with pytest.raises(ValueError, match="movement_seconds is nan"):
-        wb.LocalityControl(movement_seconds=float("nan"))
+        wb.placement.LocalityControl(movement_seconds=float("nan"))
     with pytest.raises(TypeError, match="movement_seconds is"):
-        wb.LocalityControl().next("1", 1)  # pyright: ignore[reportArgumentType]
+        wb.placement.LocalityControl().next("1", 1)  # pyright: ignore[reportArgumentType]

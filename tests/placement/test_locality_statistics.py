@@ -30,12 +30,12 @@ def x() -> Tensor:
     return values
 
 
-def found(graph: Graph, x: Tensor, sampler: wb.Sampler, draws: int = DRAWS) -> wb.AggregateError:
-    return wb.aggregate_error(graph, torch.arange(40), x, sampler=sampler, draws=draws)
+def found(graph: Graph, x: Tensor, sampler: wb.Sampler, draws: int = DRAWS) -> wb.sampling.AggregateError:
+    return wb.sampling.aggregate_error(graph, torch.arange(40), x, sampler=sampler, draws=draws)
 
 
 def locality(graph: Graph, factor: float, **options: Any) -> wb.Sampler:
-    return wb.LocalitySampler([K], wb.locality_factors(graph, BUFFERED, factor=factor), **options)
+    return wb.placement.LocalitySampler([K], wb.placement.locality_factors(graph, BUFFERED, factor=factor), **options)
 
 
 @pytest.mark.parametrize("factor", [4, 64])
@@ -67,14 +67,14 @@ def test_the_published_form_is_biased_and_ratios_hardly(graph: Graph, x: Tensor)
 def test_ladies_is_unbiased_within_four_standard_errors(
     graph: Graph, x: Tensor, importance: str, factor: float | None
 ) -> None:
-    factors = None if factor is None else wb.locality_factors(graph, BUFFERED, factor=factor)
+    factors = None if factor is None else wb.placement.locality_factors(graph, BUFFERED, factor=factor)
     error = found(graph, x, wb.LadiesSampler([20], importance=importance, factors=factors))
     assert float(error.deviations.abs().max()) < 4
 
 
 def test_published_weights_of_ladies_are_biased(graph: Graph, x: Tensor) -> None:
     """1 / p takes the draws for independent ones: nodes that are nearly certain count too little."""
-    factors = wb.locality_factors(graph, BUFFERED, factor=16)
+    factors = wb.placement.locality_factors(graph, BUFFERED, factor=16)
     error = found(graph, x, wb.LadiesSampler([20], factors=factors, weights="published"), 400)
     assert float(error.deviations.abs().max()) > 8
 
@@ -85,8 +85,8 @@ def data() -> wb.Dataset:
 
 
 SAMPLERS = {
-    "unbiased": lambda factors: wb.LocalitySampler([5, 5], factors),
-    "published": lambda factors: wb.LocalitySampler([5, 5], factors, biased=True),
+    "unbiased": lambda factors: wb.placement.LocalitySampler([5, 5], factors),
+    "published": lambda factors: wb.placement.LocalitySampler([5, 5], factors, biased=True),
     "ladies": lambda factors: wb.LadiesSampler([300, 100], factors=factors),
 }
 
@@ -101,7 +101,7 @@ def test_movement_falls_with_the_factor(name: str, data: wb.Dataset) -> None:
     seeds = data.train_idx[: data.train_idx.numel() // batch * batch].view(-1, batch)
     moved = np.zeros((4, BATCHES))
     for i, factor in enumerate((1, 2, 4, 8)):
-        sampler = SAMPLERS[name](wb.locality_factors(graph, buffered, factor=factor))
+        sampler = SAMPLERS[name](wb.placement.locality_factors(graph, buffered, factor=factor))
         for step in range(BATCHES):
             mb = sampler.sample(graph, seeds[step % len(seeds)], step=step)
             moved[i, step] = int((~inside[mb.node_ids]).sum())

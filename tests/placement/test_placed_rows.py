@@ -10,13 +10,13 @@ from tests.devices import CUDA
 
 P = torch.tensor([0.0, 5, 4, 3, 2, 1])  # hottest first: 1, 2, 3, 4, 5, 0
 X = torch.arange(12.0).view(6, 2)
-PLACED = wb.place_rows(P, num_devices=2, rows_per_device=2, peer_cost=0.3)  # [[1, 3], [4, 2]]
+PLACED = wb.placement.place_rows(P, num_devices=2, rows_per_device=2, peer_cost=0.3)  # [[1, 3], [4, 2]]
 IDS = torch.tensor([3, 3, 2, 0, 5])
 
 
 def test_rows_come_from_the_own_buffer_then_a_peer_then_the_host() -> None:
     links = [wb.Traffic(), wb.Traffic()]
-    first, second = wb.PlacedRows.of_all(PLACED, host=X, traffics=links)
+    first, second = wb.placement.PlacedRows.of_all(PLACED, host=X, traffics=links)
     assert torch.equal(first.read(IDS), X[IDS]) and torch.equal(second.read(IDS), X[IDS])
     assert first.counts.tolist() == [2, 1, 2] and second.counts.tolist() == [2, 1, 2]
     assert links[0].row() == {
@@ -29,14 +29,14 @@ def test_rows_come_from_the_own_buffer_then_a_peer_then_the_host() -> None:
 
 
 def test_a_window_reads_each_row_once() -> None:
-    store = wb.PlacedRows.of_all(PLACED, host=X)[0]
-    staged = wb.PlacedRows.stage(store, IDS)
+    store = wb.placement.PlacedRows.of_all(PLACED, host=X)[0]
+    staged = wb.placement.PlacedRows.stage(store, IDS)
     assert torch.equal(staged.read(IDS), X[IDS]) and store.counts.tolist() == [1, 1, 2]
 
 
 def test_without_the_peers_the_host_is_read() -> None:
-    recorded = wb.RecordedRows(X)
-    store = wb.PlacedRows(PLACED, 1, host=recorded)
+    recorded = wb.features.RecordedRows(X)
+    store = wb.placement.PlacedRows(PLACED, 1, host=recorded)
     assert torch.equal(store.read(IDS), X[IDS]) and store.counts.tolist() == [0, 1, 4]
     assert torch.equal(store.stage(IDS).read(IDS), X[IDS]) and store.counts.tolist() == [0, 2, 7]
     assert [ids.tolist() for ids in recorded.trace] == [[2, 4], [3, 3, 0, 5], [0, 3, 5]]
@@ -44,13 +44,15 @@ def test_without_the_peers_the_host_is_read() -> None:
 
 def test_the_buffer_is_read_not_the_host() -> None:
     peers = [torch.full((2, 2), -1.0), torch.full((2, 2), -2.0)]
-    store = wb.PlacedRows(PLACED, 0, host=X, peers=peers)
+    store = wb.placement.PlacedRows(PLACED, 0, host=X, peers=peers)
     assert store.read(IDS)[:, 0].tolist() == [-1, -1, -2, 0, 10]
 
 
 def test_peers_as_dear_as_the_host_are_not_read() -> None:
-    placed = wb.place_rows(P, num_devices=2, rows_per_device=2, peer_cost=0.3, groups=[[0], [1]], method="naive")
-    store = wb.PlacedRows.of_all(placed, host=X)[0]
+    placed = wb.placement.place_rows(
+        P, num_devices=2, rows_per_device=2, peer_cost=0.3, groups=[[0], [1]], method="naive"
+    )
+    store = wb.placement.PlacedRows.of_all(placed, host=X)[0]
     assert torch.equal(store.read(IDS), X[IDS]) and store.counts.tolist() == [1, 0, 4]
 
 
@@ -58,7 +60,7 @@ def test_peers_as_dear_as_the_host_are_not_read() -> None:
 def test_a_buffer_on_a_device_and_a_pinned_host(device: str) -> None:
     links = wb.Traffic()
     host = wb.MemoryRows(X, pin=device == "cuda", traffic=links)
-    store = wb.PlacedRows(PLACED, 0, host=host, device=device, traffic=links)
+    store = wb.placement.PlacedRows(PLACED, 0, host=host, device=device, traffic=links)
     filled, out = links.snapshot(), torch.empty(5, 2, device=device)
     assert store.read(IDS.to(device), out=out) is out and torch.equal(out.cpu(), X[IDS])
     assert store.device.type == device
@@ -84,11 +86,11 @@ def test_a_buffer_on_a_device_and_a_pinned_host(device: str) -> None:
 def test_bad_arguments(changed: dict[str, Any], error: type[Exception], message: str) -> None:
     given: dict[str, Any] = {"placement": PLACED, "rank": 0, "host": X} | changed
     with pytest.raises(error, match=message):
-        wb.PlacedRows(given.pop("placement"), given.pop("rank"), **given)
+        wb.placement.PlacedRows(given.pop("placement"), given.pop("rank"), **given)
 
 
 def test_bad_counters() -> None:
     with pytest.raises(ValueError, match="traffics has 1 entries; pass one for each of 2 devices"):
-        wb.PlacedRows.of_all(PLACED, host=X, traffics=[None])
+        wb.placement.PlacedRows.of_all(PLACED, host=X, traffics=[None])
     with pytest.raises(ValueError, match="rows that require a gradient can't be staged"):
-        wb.PlacedRows.of_all(PLACED, host=X.clone().requires_grad_())
+        wb.placement.PlacedRows.of_all(PLACED, host=X.clone().requires_grad_())

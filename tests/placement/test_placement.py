@@ -8,8 +8,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import workbench as wb
 from experiments.data_placement.all_placements import random_case
@@ -18,12 +17,12 @@ P = torch.tensor([0.0, 5, 4, 3, 2, 1], dtype=torch.float64)  # hottest first: 1,
 TWO: dict[str, Any] = {"num_devices": 2, "rows_per_device": 2, "peer_cost": 0.3}
 
 
-def place(p: torch.Tensor = P, **changed: Any) -> wb.Placement:
+def place(p: torch.Tensor = P, **changed: Any) -> wb.placement.Placement:
     given: dict[str, Any] = TWO | changed
-    return wb.place_rows(p, **given)
+    return wb.placement.place_rows(p, **given)
 
 
-def held(placed: wb.Placement) -> list[set[int]]:
+def held(placed: wb.placement.Placement) -> list[set[int]]:
     return [set(rows.tolist()) for rows in placed.buffers]
 
 
@@ -61,7 +60,7 @@ def test_baselines() -> None:
 @pytest.mark.parametrize("seed", range(6))
 def test_costs_and_lookup_against_plain_loops(seed: int) -> None:
     case = random_case(seed, "matrix")
-    placed = wb.place_rows(case.p, **case.arguments(), method="random", seed=seed)
+    placed = wb.placement.place_rows(case.p, **case.arguments(), method="random", seed=seed)
     costs, buffers = placed.problem.costs, placed.buffers
     n, copies = placed.num_devices, [row for rows in buffers for row in rows.tolist()]
     for device in range(n):
@@ -82,7 +81,7 @@ def test_costs_and_lookup_against_plain_loops(seed: int) -> None:
 
 
 def test_equal_peers_are_read_in_turn() -> None:
-    placed = wb.place_rows(P, num_devices=4, rows_per_device=1, peer_cost=0.5, method="parts", parts=[
+    placed = wb.placement.place_rows(P, num_devices=4, rows_per_device=1, peer_cost=0.5, method="parts", parts=[
         torch.tensor([5]), torch.tensor([1]), torch.tensor([1]), torch.tensor([1])
     ])  # fmt: skip
     assert [int(placed.lookup(device).holder[1]) for device in range(4)] == [1, 1, 2, 3]
@@ -94,10 +93,10 @@ def test_equal_peers_are_read_in_turn() -> None:
 def test_invariants(seed: int, kind: str, objective: str) -> None:
     case = random_case(seed, kind)
     given: dict[str, Any] = case.arguments() | {"objective": objective}
-    naive = wb.place_rows(case.p, **given, method="naive")
+    naive = wb.placement.place_rows(case.p, **given, method="naive")
     methods = ["search", "hottest", "random"] + ["algorithm-1", "algorithm-1-printed"] * (kind == "equal")
     for method in methods:
-        placed = wb.place_rows(case.p, **given, method=method)
+        placed = wb.placement.place_rows(case.p, **given, method=method)
         for rows, room in zip(placed.buffers, case.capacity, strict=True):
             assert len(rows) == len(rows.unique()) <= room
         assert placed.cost >= placed.lower_bound * (1 - 1e-9)
@@ -111,24 +110,24 @@ def test_invariants(seed: int, kind: str, objective: str) -> None:
 def test_a_larger_buffer_never_costs_more(seed: int, peer_cost: float) -> None:
     p = torch.rand(30, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) ** 3
     given: dict[str, Any] = {"num_devices": 3, "peer_cost": peer_cost, "objective": "total"}
-    costs = [wb.place_rows(p, rows_per_device=size, **given).cost for size in range(0, 31, 3)]
+    costs = [wb.placement.place_rows(p, rows_per_device=size, **given).cost for size in range(0, 31, 3)]
     assert all(after <= before + 1e-12 for before, after in pairwise(costs))
     assert costs[0] == pytest.approx(3 * float(p.sum())) and costs[-1] == 0
 
 
 def test_rounding_many_rows_stays_near_the_bound() -> None:
     p = (1 + torch.arange(5000, dtype=torch.float64)) ** -0.8
-    uniform = wb.place_rows(p, num_devices=4, rows_per_device=800, peer_cost=0.2, method="search")
+    uniform = wb.placement.place_rows(p, num_devices=4, rows_per_device=800, peer_cost=0.2, method="search")
     assert uniform.gap < 1e-3 and [len(rows) for rows in uniform.buffers] == [800] * 4
     given: dict[str, Any] = {"num_devices": 3, "rows_per_device": [900, 300, 0], "host_cost": [1.0, 2.0, 1.5]}
-    mixed = wb.place_rows(p, **given, peer_cost=[[0, 0.2, 1], [0.4, 0, 2], [0.1, 0.7, 0]], method="search")
+    mixed = wb.placement.place_rows(p, **given, peer_cost=[[0, 0.2, 1], [0.4, 0, 2], [0.1, 0.7, 0]], method="search")
     assert mixed.gap < 1e-3 and [len(rows) for rows in mixed.buffers] == [900, 300, 0]
 
 
 PRINT_SEARCH = """
 import torch, workbench as wb
 p = torch.rand(5000, generator=torch.Generator().manual_seed(0), dtype=torch.float64) ** 4
-placed = wb.place_rows(p, num_devices=8, rows_per_device=500, peer_cost=0.3, method="search")
+placed = wb.placement.place_rows(p, num_devices=8, rows_per_device=500, peer_cost=0.3, method="search")
 print(placed.lower_bound.hex(), [rows.tolist() for rows in placed.buffers])
 """
 

@@ -21,9 +21,11 @@ def test_unbiased_in_a_clique(fanouts: list[int]) -> None:
     graph, seeds = wb.Graph.from_edges(*clique(5), num_nodes=5), [0, 1, 2]
     expected = by_enumeration(graph, seeds, fanouts, 1 / 3)
     given: dict = {"fanouts": fanouts, "batch_size": 1}
-    p = wb.inclusion_probability(graph, torch.tensor(seeds), **given, method="sketched", num_draws=4000)
+    p = wb.placement.inclusion_probability(graph, torch.tensor(seeds), **given, method="sketched", num_draws=4000)
     torch.testing.assert_close(p, expected, rtol=0, atol=0.02)
-    assert float((wb.inclusion_probability(graph, torch.tensor(seeds), **given) - expected).abs().max()) > 0.02
+    assert (
+        float((wb.placement.inclusion_probability(graph, torch.tensor(seeds), **given) - expected).abs().max()) > 0.02
+    )
 
 
 @pytest.mark.parametrize("seed", [0, 1, 2])
@@ -31,7 +33,7 @@ def test_unbiased_in_directed_graphs_with_multi_edges(seed: int) -> None:
     """No row has more than 4 in-edges per draw."""
     graph, seeds = random_graph(6, 12, seed=seed), [0, 2, 5]
     given: dict = {"fanouts": [2, 2], "batch_size": 2, "method": "sketched", "num_draws": 3000}
-    p = wb.inclusion_probability(graph, torch.tensor(seeds), **given)
+    p = wb.placement.inclusion_probability(graph, torch.tensor(seeds), **given)
     torch.testing.assert_close(p, by_enumeration(graph, seeds, [2, 2], 2 / 3), rtol=0, atol=0.03)
 
 
@@ -41,8 +43,8 @@ def test_long_rows_pass_on_their_probability() -> None:
     star = wb.Graph.from_edges(leaves, torch.zeros(4000, dtype=torch.int64), num_nodes=4002)
     given: dict = {"fanouts": [2, 2], "batch_size": 1}
     seeds = torch.tensor([0, 4001])
-    exact = wb.inclusion_probability(star, seeds, **given)  # on a tree
-    p = wb.inclusion_probability(star, seeds, **given, method="sketched", num_draws=300)
+    exact = wb.placement.inclusion_probability(star, seeds, **given)  # on a tree
+    p = wb.placement.inclusion_probability(star, seeds, **given, method="sketched", num_draws=300)
     error = (1 / (14 * 300)) ** 0.5  # of the centre's probability; each leaf's ranks add as much
     assert abs(float(p[leaves].mean() / exact[1]) - 1) < 4 * error
     assert float((p[leaves] / exact[1] - 1).abs().max()) < 8 * error
@@ -56,30 +58,32 @@ def test_a_buffer_chosen_among_cliques() -> None:
     ends = torch.cat([torch.stack([(src + first).reshape(-1), (dst + first).reshape(-1)]), apart], dim=1)
     graph, seeds = wb.Graph.from_edges(*ends, num_nodes=2400), torch.arange(2400)
     given: dict = {"fanouts": [6, 6], "batch_size": 8}
-    counted = wb.inclusion_probability(graph, seeds, **given, method="presampled", num_batches=2000)
-    fresh = wb.inclusion_probability(graph, seeds, **given, method="presampled", num_batches=500, seed=1)
+    counted = wb.placement.inclusion_probability(graph, seeds, **given, method="presampled", num_batches=2000)
+    fresh = wb.placement.inclusion_probability(graph, seeds, **given, method="presampled", num_batches=500, seed=1)
     best = hit_rate(fresh, counted, 0.2)
-    assert hit_rate(fresh, wb.inclusion_probability(graph, seeds, **given, method="sketched"), 0.2) > best - 0.01
-    assert hit_rate(fresh, wb.inclusion_probability(graph, seeds, **given), 0.2) < best - 0.01
+    assert (
+        hit_rate(fresh, wb.placement.inclusion_probability(graph, seeds, **given, method="sketched"), 0.2) > best - 0.01
+    )
+    assert hit_rate(fresh, wb.placement.inclusion_probability(graph, seeds, **given), 0.2) < best - 0.01
 
 
 def test_nodes_that_no_seed_reaches_and_all_seeds_at_once() -> None:
     path = wb.Graph.from_edges([1, 2, 3], [0, 1, 2], num_nodes=5)
     given: dict = {"fanouts": [-1, -1], "method": "sketched", "num_draws": 50}
-    p = wb.inclusion_probability(path, torch.tensor([0]), batch_size=9, **given)
+    p = wb.placement.inclusion_probability(path, torch.tensor([0]), batch_size=9, **given)
     assert p[3:].tolist() == [0, 0] and float(p[:3].min()) > 0.999
-    half = wb.inclusion_probability(path, torch.tensor([0, 4]), batch_size=1, **given)
+    half = wb.placement.inclusion_probability(path, torch.tensor([0, 4]), batch_size=1, **given)
     torch.testing.assert_close(half, torch.tensor([0.5, 0.5, 0.5, 0, 0.5], dtype=torch.float64), rtol=0.1, atol=0)
 
 
 def test_other_seeds_and_the_same_result_for_any_number_of_threads(num_threads: int) -> None:
     graph = random_graph(5000, 100_000, seed=3, edge_ids=False)
     given: dict = {"fanouts": [3, 5], "batch_size": 3, "method": "sketched", "num_draws": 2}
-    p = wb.inclusion_probability(graph, torch.arange(100), **given)
+    p = wb.placement.inclusion_probability(graph, torch.arange(100), **given)
     wb.set_num_threads(1)
-    assert torch.equal(p, wb.inclusion_probability(graph, torch.arange(100), **given))
+    assert torch.equal(p, wb.placement.inclusion_probability(graph, torch.arange(100), **given))
     wb.set_num_threads(num_threads)
-    assert not torch.equal(p, wb.inclusion_probability(graph, torch.arange(100), **given, seed=1))
+    assert not torch.equal(p, wb.placement.inclusion_probability(graph, torch.arange(100), **given, seed=1))
 
 
 def test_both_implementations_agree() -> None:
@@ -104,7 +108,7 @@ def test_memory_is_linear() -> None:
         ends = torch.randint(nodes, (2, nodes * 20), generator=torch.Generator().manual_seed(1))
         graph = wb.Graph.from_edges(*ends, num_nodes=nodes)
         given: dict = {"fanouts": [5, 5, 5], "batch_size": 100, "method": "sketched"}
-        return wb.measure_peak(lambda: wb.inclusion_probability(graph, torch.arange(0, nodes, 4), **given))
+        return wb.measure_peak(lambda: wb.placement.inclusion_probability(graph, torch.arange(0, nodes, 4), **given))
 
     assert peak(40_000) <= 2.02 * peak(20_000)
     assert peak(40_000) <= 40_000 * 512, "512 bytes per node: two sketches of 64, and the drawn edges"

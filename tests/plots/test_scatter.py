@@ -7,8 +7,7 @@ from typing import Any
 import pandas as pd
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.plots.ticks import shown_number
 from workbench.memory.plan import Plan

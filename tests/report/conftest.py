@@ -1,5 +1,3 @@
 """The toy experiments and their store."""
 
-from tests.toy_experiments import calls as calls
-from tests.toy_experiments import store as store
-from tests.toy_experiments import toys as toys
+from tests.toy_experiments import calls as calls, store as store, toys as toys

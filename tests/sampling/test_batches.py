@@ -16,7 +16,7 @@ OPTIONS = {"sampler": SAMPLER, "batch_size": 8}
 PAIRS = torch.stack([torch.arange(30), torch.arange(30).flip(0)])
 
 
-def loader(graph: wb.Graph = GRAPH, **options) -> wb.Batches[tuple[int, wb.MiniBatch]]:
+def loader(graph: wb.Graph = GRAPH, **options) -> wb.sampling.Batches[tuple[int, wb.MiniBatch]]:
     return wb.batches(graph, IDS, **OPTIONS | options)
 
 
@@ -131,15 +131,15 @@ def test_prefetched_batches_are_a_new_epoch_per_loop() -> None:
 
 
 def test_pairs_have_epochs_too() -> None:
-    batches = wb.edge_batches(GRAPH, PAIRS, **OPTIONS, negatives=wb.Negatives(2))
+    batches = wb.edge_batches(GRAPH, PAIRS, **OPTIONS, negatives=wb.links.Negatives(2))
     assert len(batches) == 4
     for epoch in range(2):
-        fixed = wb.edge_batches(GRAPH, PAIRS, **OPTIONS, negatives=wb.Negatives(2), epoch=epoch)
+        fixed = wb.edge_batches(GRAPH, PAIRS, **OPTIONS, negatives=wb.links.Negatives(2), epoch=epoch)
         for (step, pairs, mb), (other_step, other_pairs, other) in zip(batches, fixed, strict=True):
             assert step == other_step and torch.equal(mb.node_ids, other.node_ids)
             assert torch.equal(pairs.src, other_pairs.src) and same(pairs.neg_dst, other_pairs.neg_dst)
     assert batches.next_epoch == 2
-    assert isinstance(batches, wb.Batches)
+    assert isinstance(batches, wb.sampling.Batches)
 
 
 def test_a_loader_created_in_the_loop_over_epochs_is_noticed() -> None:

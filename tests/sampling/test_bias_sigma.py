@@ -36,29 +36,29 @@ class Spoiled(wb.Sampler):
     def __init__(self, sampler: wb.Sampler, excess: float) -> None:
         self.sampler, self.excess = sampler, excess
 
-    def draw(self, graph: wb.Graph, nodes: Tensor, **options: Any) -> wb.Drawn:
+    def draw(self, graph: wb.Graph, nodes: Tensor, **options: Any) -> wb.sampling.Drawn:
         drawn = self.sampler.draw(graph, nodes, **options)
         assert drawn.weight is not None
         return drawn._replace(weight=drawn.weight * (1 + self.excess * torch.isin(drawn.sources, BUFFERED)))
 
 
-def sampler(graph: wb.Graph, **options: Any) -> wb.LocalitySampler:
-    return wb.LocalitySampler([4], wb.locality_factors(graph, BUFFERED, factor=8), **options)
+def sampler(graph: wb.Graph, **options: Any) -> wb.placement.LocalitySampler:
+    return wb.placement.LocalitySampler([4], wb.placement.locality_factors(graph, BUFFERED, factor=8), **options)
 
 
 def test_unbiased_samplers_pass_and_biased_ones_do_not(graph: wb.Graph, x: Tensor) -> None:
-    factors = wb.locality_factors(graph, BUFFERED, factor=8)
+    factors = wb.placement.locality_factors(graph, BUFFERED, factor=8)
     for unbiased in (wb.NeighborSampler([4]), sampler(graph), wb.LadiesSampler([60], factors=factors)):
-        assert wb.bias_sigma(graph, SEEDS, x, sampler=unbiased) < 4
-    assert wb.bias_sigma(graph, SEEDS, x, sampler=sampler(graph, biased=True)) > 8
-    assert wb.bias_sigma(graph, SEEDS, x, sampler=Spoiled(sampler(graph), 0.0)) < 4
-    assert wb.bias_sigma(graph, SEEDS, x, sampler=Spoiled(sampler(graph), 0.2)) > 4
+        assert wb.sampling.bias_sigma(graph, SEEDS, x, sampler=unbiased) < 4
+    assert wb.sampling.bias_sigma(graph, SEEDS, x, sampler=sampler(graph, biased=True)) > 8
+    assert wb.sampling.bias_sigma(graph, SEEDS, x, sampler=Spoiled(sampler(graph), 0.0)) < 4
+    assert wb.sampling.bias_sigma(graph, SEEDS, x, sampler=Spoiled(sampler(graph), 0.2)) > 4
 
 
 def test_calibrated(graph: wb.Graph, x: Tensor) -> None:
     """One of 20 unbiased samplers deviates by more than 1.96, whatever the projections: 100 trials, 4 deviations."""
     found = [
-        wb.bias_sigma(graph, SEEDS, x, sampler=wb.NeighborSampler([4], seed=seed), draws=20, seed=seed)
+        wb.sampling.bias_sigma(graph, SEEDS, x, sampler=wb.NeighborSampler([4], seed=seed), draws=20, seed=seed)
         for seed in range(100)
     ]
     share = sum(sigma > 1.96 for sigma in found) / 100
@@ -66,9 +66,9 @@ def test_calibrated(graph: wb.Graph, x: Tensor) -> None:
 
 
 def test_exact_estimates_and_constant_errors(graph: wb.Graph, x: Tensor) -> None:
-    assert wb.bias_sigma(graph, SEEDS, x, sampler=wb.FullNeighborSampler(1), draws=20) == 0
-    everything = wb.LocalitySampler([-1], wb.locality_factors(graph, BUFFERED, factor=8))
-    assert wb.bias_sigma(graph, SEEDS, x, sampler=Spoiled(everything, 0.1), draws=20) == MOST_SIGMAS
+    assert wb.sampling.bias_sigma(graph, SEEDS, x, sampler=wb.FullNeighborSampler(1), draws=20) == 0
+    everything = wb.placement.LocalitySampler([-1], wb.placement.locality_factors(graph, BUFFERED, factor=8))
+    assert wb.sampling.bias_sigma(graph, SEEDS, x, sampler=Spoiled(everything, 0.1), draws=20) == MOST_SIGMAS
 
 
 def test_rare_misses_of_a_single_neighbour_are_no_bias() -> None:
@@ -79,20 +79,20 @@ def test_rare_misses_of_a_single_neighbour_are_no_bias() -> None:
     graph, nodes = wb.Graph.from_edges(src, dst, num_nodes=900), torch.arange(1, 401)
     x = torch.rand(900, 3, generator=torch.Generator().manual_seed(2))
     ladies = wb.LadiesSampler([30])
-    error = wb.aggregate_error(graph, nodes, x, sampler=ladies, draws=400)
+    error = wb.sampling.aggregate_error(graph, nodes, x, sampler=ladies, draws=400)
     assert float(error.deviations[200:].abs().max()) > 8, "nodes that have the hub alone"
-    assert wb.bias_sigma(graph, nodes, x, sampler=ladies) < 4
+    assert wb.sampling.bias_sigma(graph, nodes, x, sampler=ladies) < 4
 
 
 def test_bad_input(graph: wb.Graph, x: Tensor) -> None:
     with pytest.raises(ValueError, match="draws is 16; it must be a whole number of at least 17"):
-        wb.bias_sigma(graph, SEEDS, x, sampler=wb.NeighborSampler([4]), draws=16)
+        wb.sampling.bias_sigma(graph, SEEDS, x, sampler=wb.NeighborSampler([4]), draws=16)
     with pytest.raises(ValueError, match="projections is 0"):
-        wb.bias_sigma(graph, SEEDS, x, sampler=wb.NeighborSampler([4]), projections=0)
+        wb.sampling.bias_sigma(graph, SEEDS, x, sampler=wb.NeighborSampler([4]), projections=0)
     with pytest.raises(ValueError, match=r"pass one row per node, \[300, width\]"):
-        wb.bias_sigma(graph, SEEDS, x[:5], sampler=wb.NeighborSampler([4]))
+        wb.sampling.bias_sigma(graph, SEEDS, x[:5], sampler=wb.NeighborSampler([4]))
     for value in (torch.nan, torch.inf):  # neither shows that a sampler is unbiased
         with pytest.raises(ValueError, match=f"x contains {value} at position 0"):
-            wb.bias_sigma(graph, SEEDS, torch.full_like(x, value), sampler=wb.NeighborSampler([4]))
+            wb.sampling.bias_sigma(graph, SEEDS, torch.full_like(x, value), sampler=wb.NeighborSampler([4]))
     with pytest.raises(TypeError, match="pass a sampler"):
-        wb.bias_sigma(graph, SEEDS, x, sampler=replace(wb.NeighborSampler([4])).draw)  # pyright: ignore[reportArgumentType]
+        wb.sampling.bias_sigma(graph, SEEDS, x, sampler=replace(wb.NeighborSampler([4])).draw)  # pyright: ignore[reportArgumentType]

@@ -7,8 +7,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 import workbench as wb
@@ -28,14 +27,14 @@ class LastNeighbors(wb.Sampler):
 
     def draw(
         self, graph: Graph, nodes: Tensor, *, layer: int, step: int = 0, exclude_edges: Tensor | None = None
-    ) -> wb.Drawn:
+    ) -> wb.sampling.Drawn:
         ends = graph.indptr[nodes + 1]
         counts = (ends - graph.indptr[nodes]).clamp(max=2)
         indptr = torch.cat([torch.zeros(1, dtype=torch.int64), counts.cumsum(0)])
         row = torch.repeat_interleave(torch.arange(len(nodes)), counts)
         positions = torch.arange(len(row)) - indptr[1:][row] + ends[row]
         offsets = positions - graph.indptr[nodes][row]
-        return wb.Drawn(indptr, graph.indices[positions], positions, offsets.float())
+        return wb.sampling.Drawn(indptr, graph.indices[positions], positions, offsets.float())
 
 
 FACTORS = torch.tensor([1.0, 4, 1, 1, 2.5, 4, 1, 4, 1, 1, 2.5, 1])
@@ -63,10 +62,14 @@ SAMPLERS: dict[str, wb.Sampler] = {
     "smoothed, weighted": wb.NeighborSampler([2, 3], weighted=True, dependence=wb.Smoothed(3)),
     "smoothed, by type": wb.NeighborSampler([FEW, SOME], dependence=wb.Smoothed(3)),
     "nested": wb.NeighborSampler([2, 3], dependence=wb.Nested(2)),
-    "locality": wb.LocalitySampler([2, 3], FACTORS, edge_ids=True),
-    "locality, by type, smoothed": wb.LocalitySampler([FEW, 2], FACTORS, weights="ratio", dependence=wb.Smoothed(3)),
-    "locality, published": wb.LocalitySampler([2, -1], FACTORS, biased=True, edge_ids=True),
-    "locality, published, by type": wb.LocalitySampler([SOME, 2], FACTORS, biased=True, dependence=wb.Nested(2)),
+    "locality": wb.placement.LocalitySampler([2, 3], FACTORS, edge_ids=True),
+    "locality, by type, smoothed": wb.placement.LocalitySampler(
+        [FEW, 2], FACTORS, weights="ratio", dependence=wb.Smoothed(3)
+    ),
+    "locality, published": wb.placement.LocalitySampler([2, -1], FACTORS, biased=True, edge_ids=True),
+    "locality, published, by type": wb.placement.LocalitySampler(
+        [SOME, 2], FACTORS, biased=True, dependence=wb.Nested(2)
+    ),
     "ladies": wb.LadiesSampler([4, 2], edge_ids=True),
     "ladies, squared, smoothed": wb.LadiesSampler(
         [3, -1], importance="squared", factors=FACTORS, weights="published", dependence=wb.Smoothed(3)
@@ -91,7 +94,7 @@ INDEPENDENT = [name for name, sampler in SAMPLERS.items() if sampler.rows_are_in
 def sampler_for(name: str, graph: Graph) -> wb.Sampler:
     """Return a sampler whose factors, if it has any, are those of the graph's nodes."""
     sampler = SAMPLERS[name]
-    if isinstance(sampler, wb.LocalitySampler | wb.LadiesSampler) and sampler.factors is not None:
+    if isinstance(sampler, wb.placement.LocalitySampler | wb.LadiesSampler) and sampler.factors is not None:
         repeats = -(-graph.num_nodes // len(sampler.factors))
         return replace(sampler, factors=sampler.factors.repeat(repeats)[: graph.num_nodes])
     return sampler

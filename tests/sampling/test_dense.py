@@ -7,8 +7,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 import workbench as wb
@@ -20,8 +19,7 @@ from workbench.core.graph import Graph
 from workbench.kernels.relabel import TorchRelabeler
 from workbench.kernels.segment import segment_sum_with_self
 from workbench.kernels.threads import get_num_threads, set_num_threads
-from workbench.sampling import dense as one_sample
-from workbench.sampling import neighbor
+from workbench.sampling import dense as one_sample, neighbor
 from workbench.sampling.dense import two_way
 from workbench.sampling.uniform import draw_uniform_torch
 
@@ -235,7 +233,7 @@ def test_unequal_fanouts_belong_to_the_hop() -> None:
     assert not wb.DenseSampler([2, 2], out_fanouts=[1, 2]).rows_are_independent
     assert wb.DenseSampler([2, 2], out_fanouts=[1, 1]).rows_are_independent
     with pytest.raises(ValueError, match="DenseSampler with these options does not"):
-        wb.cooperative_batches(
+        wb.cooperative.batches(
             graph, torch.arange(4), sampler=wb.DenseSampler([1, 2]), owner=torch.arange(200) % 2, num_ranks=2
         )
 

@@ -50,5 +50,5 @@ def test_miss_rates_are_those_of_dgl(name: str, kappa: int) -> None:
         for inputs in (our_inputs, dgl_inputs):
             draw = inputs(data.graph, kappa, seed)
             reads = (draw(seeds, step) for step, seeds in enumerate(batches_of(data.train_idx, count, seed)))
-            rates.append(wb.simulate_cache(wb.AccessTrace.of(reads), capacity, warmup=warm_up).miss_rate)
+            rates.append(wb.features.simulate_cache(wb.AccessTrace.of(reads), capacity, warmup=warm_up).miss_rate)
         assert abs(rates[0] - rates[1]) <= 0.01

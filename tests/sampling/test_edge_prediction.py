@@ -32,7 +32,7 @@ TESTED: dict[str, wb.Sampler] = {name: sampler_for(name, GRAPH) for name in SAMP
 PAIRS = torch.stack([GRAPH.indices.long(), torch.repeat_interleave(torch.arange(40), GRAPH.in_degrees())])
 EDGES = set(map(tuple, PAIRS.T.tolist()))
 PAIRS = PAIRS[:, PAIRS[0] < PAIRS[1]][:, ::3]
-OPTIONS = {"batch_size": 7, "negatives": wb.Negatives(1, ends="either", avoid_edges=True, seed=2)}
+OPTIONS = {"batch_size": 7, "negatives": wb.links.Negatives(1, ends="either", avoid_edges=True, seed=2)}
 
 
 def without(graph: Graph, edge_ids: Tensor) -> Graph:

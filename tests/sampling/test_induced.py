@@ -17,12 +17,12 @@ def test_edges_between_the_nodes_are_counted():
         torch.tensor([3, 17, 5, 4], dtype=torch.int32),
         torch.tensor([], dtype=torch.int64),
     ):
-        assert wb.induced_edges(graph, nodes) == int(dense[nodes.long()][:, nodes.long()].sum())
+        assert wb.sampling.induced_edges(graph, nodes) == int(dense[nodes.long()][:, nodes.long()].sum())
 
 
 def test_invalid_nodes():
     graph = random_graph(20, 90)
     with pytest.raises(ValueError, match="nodes contains 3 more than once"):
-        wb.induced_edges(graph, torch.tensor([3, 3]))
+        wb.sampling.induced_edges(graph, torch.tensor([3, 3]))
     with pytest.raises(IndexError, match="nodes contains 20"):
-        wb.induced_edges(graph, torch.tensor([20]))
+        wb.sampling.induced_edges(graph, torch.tensor([20]))

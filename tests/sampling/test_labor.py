@@ -6,8 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from torch import Tensor
 
 import workbench as wb
@@ -65,7 +64,7 @@ def test_brute_force(importance: Any, poisson: bool, graph: Graph, k: int, step:
 
 def both(
     rows: Candidates, graph: Graph, k: int, rounds: int | None, num_nodes: int, options: dict[str, Any]
-) -> list[wb.Drawn]:
+) -> list[wb.sampling.Drawn]:
     if rounds == 0:
         limits = row_limits(rows, k)
         return [

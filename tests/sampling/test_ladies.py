@@ -6,8 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy import stats
 from torch import Tensor
 
@@ -146,6 +145,6 @@ def test_refusals() -> None:
     broken = Graph(torch.tensor([0, 2, 2]), torch.tensor([0, 7]))
     with pytest.raises(IndexError, match=r"7.* \[0, 2\)"):
         wb.LadiesSampler([1]).sample(broken, torch.tensor([0]))
-    part = wb.OwnedGraph.of(Graph.from_edges([0], [1]), torch.zeros(2, dtype=torch.int64), 0)
+    part = wb.sampling.OwnedGraph.of(Graph.from_edges([0], [1]), torch.zeros(2, dtype=torch.int64), 0)
     with pytest.raises(ValueError, match="cooperative sampling needs"):
-        wb.sample_owned(part, torch.tensor([0]), sampler=wb.LadiesSampler([2]))
+        wb.cooperative.sample_owned(part, torch.tensor([0]), sampler=wb.LadiesSampler([2]))

@@ -6,8 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import workbench as wb
 from tests.sampling.stars import rows_of, star

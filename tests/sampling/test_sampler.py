@@ -19,20 +19,20 @@ NODES = torch.tensor([0, 1])
 class Fixed(wb.Sampler):
     """Returns the same rows in every layer."""
 
-    drawn: wb.Drawn
+    drawn: wb.sampling.Drawn
     num_layers: int = 1
     rows_are_independent: bool = False
 
     def draw(
         self, graph: Graph, nodes: Tensor, *, layer: int, step: int = 0, exclude_edges: Tensor | None = None
-    ) -> wb.Drawn:
+    ) -> wb.sampling.Drawn:
         return self.drawn
 
 
 def test_the_weight_drawn_is_the_weight_of_the_block() -> None:
     graph = random_graph(4, 9, edge_weight=torch.float64, num_edge_types=2)
     weight = torch.tensor([0.5, 2.0])
-    drawn = wb.Drawn(torch.tensor([0, 1, 2]), graph.indices[:2].clone(), weight=weight)
+    drawn = wb.sampling.Drawn(torch.tensor([0, 1, 2]), graph.indices[:2].clone(), weight=weight)
     block = Fixed(drawn).sample(graph, NODES).blocks[0]
     assert block.edge_weight is weight
     assert block.edge_type is block.edge_ids is None  # without positions
@@ -40,7 +40,7 @@ def test_the_weight_drawn_is_the_weight_of_the_block() -> None:
 
 def test_sampling_does_not_overwrite_the_sources_that_a_draw_returns() -> None:
     graph = Graph(torch.tensor([0, 2, 4, 4, 4]), torch.tensor([3, 2, 3, 2], dtype=torch.int32))
-    mb = Fixed(wb.Drawn(graph.indptr[:3], graph.indices)).sample(graph, NODES)
+    mb = Fixed(wb.sampling.Drawn(graph.indptr[:3], graph.indices)).sample(graph, NODES)
     assert graph.indices.tolist() == [3, 2, 3, 2]
     assert mb.blocks[0].indices.tolist() == [2, 3, 2, 3]
     assert mb.node_ids.tolist() == [0, 1, 3, 2]
@@ -57,14 +57,23 @@ def test_a_sampler_needs_draw() -> None:
 @pytest.mark.parametrize(
     ("drawn", "message"),
     [
-        (wb.Drawn(torch.tensor([0, 1]), torch.tensor([1])), "indptr of the drawn rows .*must be 3"),
-        (wb.Drawn(torch.tensor([0, 1, 1]), torch.tensor([1.0])), "sources of the drawn rows must be a tensor of"),
-        (wb.Drawn(torch.tensor([0, 1, 1]), torch.tensor([1]), torch.tensor([1, 2])), "positions of the drawn rows"),
-        (wb.Drawn(torch.tensor([0, 1, 1]), torch.tensor([1]), weight=torch.tensor([1])), "weight of the drawn rows"),
-        (wb.Drawn(torch.tensor([0, 1, 1]), torch.tensor([7])), r"contain 7; sources must be in \[0, 4\)"),
+        (wb.sampling.Drawn(torch.tensor([0, 1]), torch.tensor([1])), "indptr of the drawn rows .*must be 3"),
+        (
+            wb.sampling.Drawn(torch.tensor([0, 1, 1]), torch.tensor([1.0])),
+            "sources of the drawn rows must be a tensor of",
+        ),
+        (
+            wb.sampling.Drawn(torch.tensor([0, 1, 1]), torch.tensor([1]), torch.tensor([1, 2])),
+            "positions of the drawn rows",
+        ),
+        (
+            wb.sampling.Drawn(torch.tensor([0, 1, 1]), torch.tensor([1]), weight=torch.tensor([1])),
+            "weight of the drawn rows",
+        ),
+        (wb.sampling.Drawn(torch.tensor([0, 1, 1]), torch.tensor([7])), r"contain 7; sources must be in \[0, 4\)"),
     ],
 )
-def test_rows_that_kernels_could_not_trust_are_refused(drawn: wb.Drawn, message: str) -> None:
+def test_rows_that_kernels_could_not_trust_are_refused(drawn: wb.sampling.Drawn, message: str) -> None:
     with pytest.raises((TypeError, ValueError, IndexError), match=message):
         Fixed(drawn).sample(star(3), NODES)
 
@@ -101,7 +110,7 @@ def test_dependent_rows_are_refused_by_name() -> None:
     require_row_independence(wb.NeighborSampler([2]), "cooperative sampling")
     message = "cooperative sampling needs .* Fixed with these options does not .*use NeighborSampler"
     with pytest.raises(ValueError, match=message):
-        require_row_independence(Fixed(wb.Drawn(NODES, NODES)), "cooperative sampling")
+        require_row_independence(Fixed(wb.sampling.Drawn(NODES, NODES)), "cooperative sampling")
 
 
 class Counted(wb.NeighborSampler):

@@ -4,8 +4,7 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.sampling.stars import assert_equally_likely, mixtures, rows_of, some_of, star
 from tests.strategies import graphs, random_graph

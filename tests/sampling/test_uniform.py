@@ -4,8 +4,7 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 from scipy import stats
 
 from tests.sampling.stars import FALSE_ALARM, assert_equally_likely, draws_of_star, mixtures, rows_of, star

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from workbench.standin.catalog import STANDINS
 from workbench.standin.degree_law import DegreeLaw, degree_sequence

@@ -5,8 +5,7 @@ from itertools import combinations
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from workbench.core.graph import Graph
 from workbench.standin.graph_statistics import (

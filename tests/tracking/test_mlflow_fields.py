@@ -3,8 +3,7 @@
 from dataclasses import replace
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.tracking.points import make_point
 from workbench.tracking.mlflow_fields import parameters, plain_rows, run_name, safe_name

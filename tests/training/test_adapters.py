@@ -182,7 +182,7 @@ def test_the_recipe_of_graph_conv_is_exact_and_equals_norm_both() -> None:
     blocks = random_minibatch(random_graph(NUM_NODES, 1500, seed=1), fanouts=(4, 3), num_seeds=40).to_dgl()
     both, weighted = Gcn("both"), Gcn("none")
     with pytest.warns(
-        RuntimeWarning, match=r'GraphConv \(layers.0\) .* norm="none" .* workbench.symmetric_norm\(batch\)'
+        RuntimeWarning, match=r'GraphConv \(layers.0\) .* norm="none" .* workbench.nn.symmetric_norm\(batch\)'
     ):
         train_step(
             both,

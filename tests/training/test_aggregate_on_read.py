@@ -7,8 +7,7 @@ import torch
 from torch import nn
 
 import workbench as wb
-from tests.memory.measured import GRAPH as LARGE
-from tests.memory.measured import build, check, measure, sample, thirds
+from tests.memory.measured import GRAPH as LARGE, build, check, measure, sample, thirds
 from tests.training.test_model_call import BATCH, GRAPH, MICRO, X, assert_same, new_model, step
 from workbench.memory.training_setup import Recovery
 from workbench.nn.gcn import GCNLayer
@@ -23,19 +22,19 @@ def test_the_step_equals_the_plain_one(kind: str, micro: Any) -> None:
     for hidden in (2, 8):  # below and above the features' width, which decides the order of the layer
         model = wb.build_model(kind, in_dim=4, hidden_dim=hidden, out_dim=3, seed=4, dropout=0.3).double()
         expected = step(model, BATCH)
-        assert_same(step(model, micro, wb.AggregateOnRead(X)), expected)
+        assert_same(step(model, micro, wb.training.AggregateOnRead(X)), expected)
         assert expected[1].norm() > 1e-3
 
 
 def test_a_single_layer_and_a_sum_without_norm() -> None:
     batch = wb.NeighborSampler([4], seed=2).sample(GRAPH, torch.arange(9, 29), step=3)
     model = GNN([GCNLayer(4, 3, norm="none")], [], nn.ReLU(), []).double()
-    assert_same(step(model, batch, wb.AggregateOnRead(X)), step(model, batch))
+    assert_same(step(model, batch, wb.training.AggregateOnRead(X)), step(model, batch))
 
 
 def test_pieces_after_an_oom_error_aggregate_too(monkeypatch: pytest.MonkeyPatch) -> None:
     model = new_model()
-    expected, failures, read = step(model, BATCH), [], wb.AggregateOnRead._read
+    expected, failures, read = step(model, BATCH), [], wb.training.AggregateOnRead._read
 
     def failing(self: Any, aggregate: Any, mb: wb.MiniBatch) -> wb.Inputs:
         if mb.num_seeds > 10:
@@ -43,8 +42,8 @@ def test_pieces_after_an_oom_error_aggregate_too(monkeypatch: pytest.MonkeyPatch
             raise torch.OutOfMemoryError("allocate memory")
         return read(self, aggregate, mb)
 
-    monkeypatch.setattr(wb.AggregateOnRead, "_read", failing)
-    assert_same(step(model, BATCH, wb.AggregateOnRead(X), recover=Recovery()), expected)
+    monkeypatch.setattr(wb.training.AggregateOnRead, "_read", failing)
+    assert_same(step(model, BATCH, wb.training.AggregateOnRead(X), recover=Recovery()), expected)
     assert failures
 
 
@@ -81,7 +80,7 @@ def test_it_takes_less_memory_where_sources_outnumber_destinations() -> None:
 @pytest.mark.parametrize("kind", ["sage-gcn", "sage-pool", "gat"])
 def test_layers_whose_aggregate_is_no_sum_by_edge_are_refused(kind: str) -> None:
     with pytest.raises(ValueError, match=r"pass the features x instead of AggregateOnRead\(x\)"):
-        step(new_model(kind), BATCH, wb.AggregateOnRead(X))
+        step(new_model(kind), BATCH, wb.training.AggregateOnRead(X))
     with pytest.raises(ValueError, match=r"pass the features x instead of AggregateOnRead\(x\)"):
         wb.estimate_memory(new_model(kind), BATCH, aggregate_on_read=True)
 
@@ -89,30 +88,30 @@ def test_layers_whose_aggregate_is_no_sum_by_edge_are_refused(kind: str) -> None
 def test_degrees_of_sources_in_the_block_are_refused() -> None:
     model = GNN([GCNLayer(4, 3, norm="both")], [], nn.ReLU(), []).double()
     with pytest.raises(ValueError, match="norm='both'"):
-        step(model, BATCH, wb.AggregateOnRead(X))
+        step(model, BATCH, wb.training.AggregateOnRead(X))
 
 
 def test_what_can_not_be_aggregated_is_refused() -> None:
     with pytest.raises(TypeError, match="build_model; pass the features x to others"):
-        step(nn.Linear(4, 3), BATCH, wb.AggregateOnRead(X))
+        step(nn.Linear(4, 3), BATCH, wb.training.AggregateOnRead(X))
     with pytest.raises(ValueError, match="omit forward"):
-        step(new_model(), BATCH, wb.AggregateOnRead(X), forward=lambda mb, inputs: inputs.x)
+        step(new_model(), BATCH, wb.training.AggregateOnRead(X), forward=lambda mb, inputs: inputs.x)
     with pytest.raises(ValueError, match="is estimated for unmodified models of build_model on the CPU"):
         wb.estimate_memory(new_model(), BATCH, backend="cuda", aggregate_on_read=True)
     with pytest.raises(TypeError, match="bfloat16"):
-        wb.AggregateOnRead(X.bfloat16())
+        wb.training.AggregateOnRead(X.bfloat16())
     for x in (X.T, X.clone().requires_grad_(), X.flatten()):
         with pytest.raises(ValueError, match="contiguous matrix on the CPU"):
-            wb.AggregateOnRead(x)
+            wb.training.AggregateOnRead(x)
 
 
 def test_features_of_another_size_are_refused() -> None:
     with pytest.raises(ValueError, match=r"model reads \[nodes, 4\]"):
-        step(new_model(), BATCH, wb.AggregateOnRead(X[:, :3].contiguous()))
+        step(new_model(), BATCH, wb.training.AggregateOnRead(X[:, :3].contiguous()))
     with pytest.raises(IndexError, match="pass x by raw-graph id"):
-        step(new_model(), BATCH, wb.AggregateOnRead(X[:5]))
+        step(new_model(), BATCH, wb.training.AggregateOnRead(X[:5]))
     negative = wb.MiniBatch(
         BATCH.node_ids.clone().index_fill_(0, torch.tensor([BATCH.num_inputs - 1]), -3), BATCH.blocks
     )
     with pytest.raises(IndexError, match="-3"):
-        step(new_model(), negative, wb.AggregateOnRead(X))
+        step(new_model(), negative, wb.training.AggregateOnRead(X))

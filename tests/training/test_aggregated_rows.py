@@ -18,11 +18,11 @@ from workbench.nn.model import REUSING_KINDS
 
 SEEDS = torch.arange(0, 40, 2)
 FULL = wb.NeighborSampler([-1, 3, 2], seed=2)
-SHORT = wb.WithoutInputLayer(wb.NeighborSampler([1, 3, 2], seed=2))  # the input layer's fanout has no effect
+SHORT = wb.macrobatch.WithoutInputLayer(wb.NeighborSampler([1, 3, 2], seed=2))  # the input layer's fanout has no effect
 
 
-def rows_of(model: nn.Module, x: Any = X) -> wb.AggregatedRows:
-    return wb.AggregatedRows(x, wb.aggregate_rows(GRAPH, x, model=model))
+def rows_of(model: nn.Module, x: Any = X) -> wb.training.AggregatedRows:
+    return wb.training.AggregatedRows(x, wb.macrobatch.aggregate_rows(GRAPH, x, model=model))
 
 
 @pytest.mark.parametrize("kind", LINEAR)
@@ -57,7 +57,9 @@ def test_a_macrobatch_from_disk_fetches_two_rows_per_destination(tmp_path: Path)
     model, links = new_model(num_layers=3), wb.Traffic()
     wb.MappedRows.create(tmp_path / "x", X)
     x = wb.MappedRows(tmp_path / "x", traffic=links)
-    rows: Any = wb.AggregatedRows(x, wb.aggregate_rows(GRAPH, X, model=model, folder=tmp_path / "a", traffic=links))
+    rows: Any = wb.training.AggregatedRows(
+        x, wb.macrobatch.aggregate_rows(GRAPH, X, model=model, folder=tmp_path / "a", traffic=links)
+    )
     options: dict[str, Any] = {"batch_size": 5, "epoch": 0}
     whole = list(wb.batches(GRAPH, SEEDS, sampler=FULL, **options))
     window = list(wb.prefetch(wb.batches(GRAPH, SEEDS, sampler=SHORT, **options)))
@@ -92,7 +94,11 @@ def test_a_profile_and_accumulate_read_both() -> None:
 def test_estimates_match_the_meter(kind: str) -> None:
     for hidden_dim in (16, 40) if kind == "sage-mean" else (40,):
         check(build(kind, 3, hidden_dim), thirds(sample([6, 8])), aggregated=True)
-    check(build(kind, 1, 16), [wb.WithoutInputLayer(wb.NeighborSampler([2])).sample(GRAPH, SEEDS)], aggregated=True)
+    check(
+        build(kind, 1, 16),
+        [wb.macrobatch.WithoutInputLayer(wb.NeighborSampler([2])).sample(GRAPH, SEEDS)],
+        aggregated=True,
+    )
 
 
 @pytest.mark.parametrize("kind", ["sage-mean", "gin"])
@@ -147,7 +153,7 @@ class OfPyG(nn.Module):
 @pytest.mark.parametrize("make", [OfDGL, OfPyG])
 def test_models_of_other_libraries_train_on_the_exported_blocks(make: Callable[[], nn.Module]) -> None:
     model, graph = make().double(), wb.Graph(GRAPH.indptr, GRAPH.indices)  # their SAGE has no weights
-    rows = wb.AggregatedRows(X, wb.aggregate_rows(graph, X, kind="sage-mean"))
+    rows = wb.training.AggregatedRows(X, wb.macrobatch.aggregate_rows(graph, X, kind="sage-mean"))
     expected, mb = step(model, FULL.sample(graph, SEEDS, step=7)), SHORT.sample(graph, SEEDS, step=7)
     for micro in (mb, mb.split(torch.arange(20) % 2)):
         assert_same(step(model, micro, rows), expected)
@@ -165,17 +171,21 @@ def test_models_without_an_argument_for_them_are_refused_clearly() -> None:
             return self.layers(x[: blocks[-1].num_dst])
 
     model = Plain().double()
-    mb, rows = SHORT.sample(GRAPH, SEEDS), wb.AggregatedRows(X, X)
+    mb, rows = SHORT.sample(GRAPH, SEEDS), wb.training.AggregatedRows(X, X)
     with pytest.raises(TypeError, match=r"can't be called with \(blocks, x, aggregated=\); add these parameters"):
         step(model, mb, rows)
 
 
 def test_rows_that_do_not_match_are_refused() -> None:
     for error, text, call in (
-        (ValueError, r"x has shape \(60, 4\), but aggregated \(59, 4\)", lambda: wb.AggregatedRows(X, X[1:])),
-        (ValueError, r"aggregated \(60, 3\)", lambda: wb.AggregatedRows(X, X[:, 1:])),
-        (TypeError, r"x is torch.float64, but aggregated torch.float32", lambda: wb.AggregatedRows(X, X.float())),
-        (TypeError, "aggregated is a NoneType", lambda: wb.AggregatedRows(X, None)),
+        (ValueError, r"x has shape \(60, 4\), but aggregated \(59, 4\)", lambda: wb.training.AggregatedRows(X, X[1:])),
+        (ValueError, r"aggregated \(60, 3\)", lambda: wb.training.AggregatedRows(X, X[:, 1:])),
+        (
+            TypeError,
+            r"x is torch.float64, but aggregated torch.float32",
+            lambda: wb.training.AggregatedRows(X, X.float()),
+        ),
+        (TypeError, "aggregated is a NoneType", lambda: wb.training.AggregatedRows(X, None)),
     ):
         with pytest.raises(error, match=text):
             call()

@@ -48,13 +48,13 @@ def length(row):
 
 
 DECODERS = {
-    "DistMult": (wb.DistMult, lambda h, r, t: (h * r * t).sum()),
-    "ComplEx": (wb.ComplEx, lambda h, r, t: (as_complex(h) * as_complex(r) * as_complex(t).conj()).real.sum()),
-    "TransE": (wb.TransE, lambda h, r, t: -np.sqrt(((h + r - t) ** 2).sum())),
-    "TransE-1": (lambda *a, **k: wb.TransE(*a, p=1, **k), lambda h, r, t: -np.abs(h + r - t).sum()),
+    "DistMult": (wb.nn.DistMult, lambda h, r, t: (h * r * t).sum()),
+    "ComplEx": (wb.nn.ComplEx, lambda h, r, t: (as_complex(h) * as_complex(r) * as_complex(t).conj()).real.sum()),
+    "TransE": (wb.nn.TransE, lambda h, r, t: -np.sqrt(((h + r - t) ** 2).sum())),
+    "TransE-1": (lambda *a, **k: wb.nn.TransE(*a, p=1, **k), lambda h, r, t: -np.abs(h + r - t).sum()),
     "RotatE": (RotatE, lambda h, r, t: -length(as_complex(h) * np.exp(1j * r[: DIM // 2]) - as_complex(t)).sum()),
     "Biased": (Biased, lambda h, r, t: (h * r * t).sum() - np.abs(t).sum()),
-    "dot": (lambda dim, **_: wb.DotProduct(dim), lambda h, r, t: (h * t).sum()),
+    "dot": (lambda dim, **_: wb.nn.DotProduct(dim), lambda h, r, t: (h * t).sum()),
 }
 
 
@@ -111,7 +111,7 @@ def candidates_of(kind):
     if kind == "all":
         return None
     if kind == "sampled":
-        return {end: wb.sample_negatives(NODES, (1, 9), end=end, seed=0)[0] for end in ENDS}
+        return {end: wb.links.sample_negatives(NODES, (1, 9), end=end, seed=0)[0] for end in ENDS}
     generator = torch.Generator().manual_seed(11)
     return {end: torch.randint(NODES, (len(KG.test), 7), generator=generator) for end in ENDS}
 
@@ -137,10 +137,10 @@ def test_ranks_are_exact_or_refused(name, dtype, kind):
         with np.errstate(all="ignore"):
             wanted, most = brute_force(name, decoder, rows, facts=FACTS if filtered else (), candidates=candidates)
         if torch.tensor(most, dtype=torch.float64).to(dtype).isfinite():
-            assert torch.equal(wb.rank_triples(decoder, rows, KG.test, **options), wanted), (scale, make)
+            assert torch.equal(wb.training.rank_triples(decoder, rows, KG.test, **options), wanted), (scale, make)
         else:
             with pytest.raises(ValueError, match=f"{type(decoder).__name__} in {dtype} .* pass rows"):
-                wb.rank_triples(decoder, rows, KG.test, **options)
+                wb.training.rank_triples(decoder, rows, KG.test, **options)
         outcomes.add(bool(torch.tensor(most, dtype=torch.float64).to(dtype).isfinite()))
     assert True in outcomes
     assert len(outcomes) == 2 or "TransE" in name or name == "RotatE"  # products overflow at the largest scale
@@ -152,7 +152,7 @@ def test_rows_keep_their_ranks_whatever_the_decoder_s_dtype(dtype):
     for name in ("DistMult", "TransE", "dot"):
         wanted, _ = brute_force(name, build(name, torch.float16), rows)
         for other in DTYPES:
-            assert torch.equal(wb.rank_triples(build(name, other), rows, KG.test), wanted)
+            assert torch.equal(wb.training.rank_triples(build(name, other), rows, KG.test), wanted)
 
 
 def test_wide_rows_in_half_precision():
@@ -160,11 +160,11 @@ def test_wide_rows_in_half_precision():
     rows = (torch.randn(200, 512, generator=torch.Generator().manual_seed(0)) * 4).half()
     heads, tails = torch.randint(200, (2, 30), generator=torch.Generator().manual_seed(1))
     triples = torch.stack((heads, torch.zeros_like(heads), tails), 1)
-    decoder = wb.TransE(512, num_relations=1).half().requires_grad_(False)
+    decoder = wb.nn.TransE(512, num_relations=1).half().requires_grad_(False)
     query = rows.double()[heads] + decoder.relations.double()
     scores = -(query[:, None] - rows.double()).square().sum(-1)
     wanted = 1 + (scores > scores.gather(1, tails[:, None])).sum(1)
-    assert torch.equal(wb.rank_triples(decoder, rows, triples, ends=["dst"])[0], wanted.double())
+    assert torch.equal(wb.training.rank_triples(decoder, rows, triples, ends=["dst"])[0], wanted.double())
 
 
 @pytest.mark.parametrize("setting", ["highest", "medium", "autocast"])
@@ -176,7 +176,7 @@ def test_imprecise_products_do_not_change_ranks(setting):
     try:
         torch.set_float32_matmul_precision("medium" if setting == "medium" else before)
         with torch.autocast("cpu", torch.bfloat16, enabled=setting == "autocast"):
-            assert torch.equal(wb.rank_triples(decoder, rows, KG.test), wanted)
+            assert torch.equal(wb.training.rank_triples(decoder, rows, KG.test), wanted)
     finally:
         torch.set_float32_matmul_precision(before)
 
@@ -186,12 +186,15 @@ def test_values_that_are_not_finite_are_refused(value):
     decoder, rows = build("TransE", torch.float32), coarse(torch.float32, 1.0)
     rows[NODES - 1, 0] = value  # of a candidate alone
     with pytest.raises(ValueError, match=r"rows in torch.float32 contain NaN or infinity, so TransE"):
-        wb.rank_triples(decoder, rows, KG.test)
+        wb.training.rank_triples(decoder, rows, KG.test)
     decoder.relations[0, 0] = value
     with pytest.raises(ValueError, match=r"scores of TransE in torch.float32 are not finite"):
-        wb.rank_triples(decoder, coarse(torch.float32, 1.0), KG.test)
+        wb.training.rank_triples(decoder, coarse(torch.float32, 1.0), KG.test)
     one, others = torch.tensor([1.0]), torch.tensor([[0.0, value]])
-    for rank in (wb.score_ranks, lambda positive, negative: wb.hits_above(positive, negative.flatten(), 5)):
+    for rank in (
+        wb.training.score_ranks,
+        lambda positive, negative: wb.training.hits_above(positive, negative.flatten(), 5),
+    ):
         with pytest.raises(ValueError, match=re.escape(f"{value} (positive, torch.float32)")):
             rank(torch.tensor([value]), others)
         if value == -torch.inf:
@@ -204,4 +207,4 @@ def test_values_that_are_not_finite_are_refused(value):
 @pytest.mark.parametrize("rank", [torch.nan, 0.5])
 def test_means_of_what_is_no_rank(rank):
     with pytest.raises(ValueError, match="1 or more"):
-        wb.LinkMetrics.of(torch.tensor([1.0, rank]))
+        wb.training.LinkMetrics.of(torch.tensor([1.0, rank]))

@@ -18,7 +18,7 @@ RELATION = torch.randint(RELATIONS, (300,), generator=GENERATOR)
 GRAPH = wb.Graph.from_edges(SRC, DST, num_nodes=NODES, edge_type=RELATION, undirected="multi")
 KNOWN = wb.Graph.from_edges(SRC, DST, num_nodes=NODES, edge_type=RELATION)
 PAIRS = torch.stack((SRC, DST))
-NEGATIVES = wb.Negatives(12, chunks=3, ends="both", by_degree=0.5, from_batch=True)
+NEGATIVES = wb.links.Negatives(12, chunks=3, ends="both", by_degree=0.5, from_batch=True)
 START = torch.randn(NODES, DIM, dtype=torch.float64, generator=GENERATOR)
 
 ENCODERS: dict[str, Callable[[], nn.Module | None]] = {
@@ -29,19 +29,19 @@ ENCODERS: dict[str, Callable[[], nn.Module | None]] = {
         "rgcn", in_dim=DIM, hidden_dim=5, out_dim=DIM, num_layers=2, num_relations=2 * RELATIONS, num_bases=2
     ),
 }
-DECODERS: dict[str, Callable[[], wb.Decoder]] = {
-    "distmult": lambda: wb.DistMult(DIM, num_relations=RELATIONS, inverse=True, std=1),
-    "complex": lambda: wb.ComplEx(DIM, num_relations=RELATIONS, std=1),
-    "transe": lambda: wb.TransE(DIM, num_relations=RELATIONS, std=1),
-    "dot": lambda: wb.DotProduct(DIM),
+DECODERS: dict[str, Callable[[], wb.nn.Decoder]] = {
+    "distmult": lambda: wb.nn.DistMult(DIM, num_relations=RELATIONS, inverse=True, std=1),
+    "complex": lambda: wb.nn.ComplEx(DIM, num_relations=RELATIONS, std=1),
+    "transe": lambda: wb.nn.TransE(DIM, num_relations=RELATIONS, std=1),
+    "dot": lambda: wb.nn.DotProduct(DIM),
 }
 CASES = [
-    ("none", "distmult", wb.softmax_pair_loss, "sum"),
-    ("none", "dot", wb.logistic_pair_loss, "mean"),
-    ("sage", "distmult", wb.softmax_pair_loss, "mean"),
-    ("sage", "transe", wb.logistic_pair_loss, "mean"),
-    ("gat", "complex", wb.softmax_pair_loss, "mean"),
-    ("rgcn", "distmult", wb.logistic_pair_loss, "sum"),
+    ("none", "distmult", wb.nn.softmax_pair_loss, "sum"),
+    ("none", "dot", wb.nn.logistic_pair_loss, "mean"),
+    ("sage", "distmult", wb.nn.softmax_pair_loss, "mean"),
+    ("sage", "transe", wb.nn.logistic_pair_loss, "mean"),
+    ("gat", "complex", wb.nn.softmax_pair_loss, "mean"),
+    ("rgcn", "distmult", wb.nn.logistic_pair_loss, "sum"),
 ]
 
 
@@ -70,7 +70,7 @@ class Training:
         return [self.values, self.state, *(x.detach() for x in self.parameters)]
 
 
-def batches(sampler: wb.Sampler | None, **options: Any) -> wb.Batches[Any]:
+def batches(sampler: wb.Sampler | None, **options: Any) -> wb.sampling.Batches[Any]:
     defaults = {"sampler": sampler, "batch_size": 100, "relation": RELATION, "negatives": NEGATIVES, "epoch": 0}
     return wb.edge_batches(GRAPH, PAIRS, **defaults | options)
 
@@ -80,7 +80,7 @@ def sampler_of(encoder: str) -> wb.Sampler | None:
     return wb.NeighborSampler([3] * layers) if layers else None
 
 
-def cut(method: str, pairs: wb.EdgeBatch, mb: wb.MiniBatch) -> list[wb.EdgeBatch]:
+def cut(method: str, pairs: wb.links.EdgeBatch, mb: wb.MiniBatch) -> list[wb.links.EdgeBatch]:
     """Parts of the pairs: at random, or each where REG puts its destination."""
     if method == "random":
         return pairs.split(torch.randint(4, (pairs.num_pairs,), generator=torch.Generator().manual_seed(1)))
@@ -107,7 +107,7 @@ def test_parts_equal_the_whole_batch(case: Any, method: str) -> None:
 
 def test_equals_a_loop_in_plain_torch() -> None:
     """The whole step, with masked negatives, against an embedding, torch's Adagrad and scores pair by pair."""
-    ours = Training("none", "distmult", wb.softmax_pair_loss, "sum")
+    ours = Training("none", "distmult", wb.nn.softmax_pair_loss, "sum")
     nodes = nn.Embedding.from_pretrained(START.clone(), freeze=False)
     relations = nn.Embedding.from_pretrained(ours.decoder.relations.detach().clone(), freeze=False)
     theirs = [
@@ -117,7 +117,7 @@ def test_equals_a_loop_in_plain_torch() -> None:
     masked = 0
     for _, pairs, mb in batches(None):
         loss = ours.step(pairs, mb, known=KNOWN)
-        mask = wb.false_negatives(pairs, KNOWN)
+        mask = wb.links.false_negatives(pairs, KNOWN)
         masked += int(mask.sum())
         for optimizer in theirs:
             optimizer.zero_grad()
@@ -146,7 +146,7 @@ def test_equals_a_loop_in_plain_torch() -> None:
 def test_masked_parts_equal_the_whole_batch(encoder: str) -> None:
     losses = []
     for method in ("whole", "random"):
-        training = Training(encoder, "distmult", wb.logistic_pair_loss)
+        training = Training(encoder, "distmult", wb.nn.logistic_pair_loss)
         for _, pairs, mb in batches(sampler_of(encoder)):
             losses.append(training.step(pairs if method == "whole" else cut(method, pairs, mb), mb, known=KNOWN))
         losses += training.tensors()
@@ -155,7 +155,7 @@ def test_masked_parts_equal_the_whole_batch(encoder: str) -> None:
         torch.testing.assert_close(found, expected, rtol=1e-10, atol=1e-10)
 
 
-def has_targets(pairs: wb.EdgeBatch, mb: wb.MiniBatch) -> bool:
+def has_targets(pairs: wb.links.EdgeBatch, mb: wb.MiniBatch) -> bool:
     """Whether an edge between the ends of a pair, in either direction, was sampled."""
     ends = zip(pairs.seeds[pairs.src].tolist(), pairs.seeds[pairs.dst].tolist(), strict=True)
     targets = {pair for s, d in ends for pair in ((s, d), (d, s))}
@@ -183,7 +183,7 @@ def test_every_edge_is_trained_once() -> None:
 
 
 def test_fixed_features_are_not_trained() -> None:
-    features, training = START.clone(), Training("sage", "dot", wb.softmax_pair_loss)
+    features, training = START.clone(), Training("sage", "dot", wb.nn.softmax_pair_loss)
     before = [p.detach().clone() for p in training.parameters]
     _, pairs, mb = next(iter(batches(sampler_of("sage"))))
     training.step(pairs, mb, features)
@@ -199,7 +199,7 @@ def interrupt(*_: Any) -> None:
 @pytest.mark.parametrize("moment", ["before the step", "within the step"])
 def test_interrupts(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Parameters and rows change together, or not at all."""
-    training = Training("none", "distmult", wb.softmax_pair_loss)
+    training = Training("none", "distmult", wb.nn.softmax_pair_loss)
     _, pairs, mb = next(iter(batches(None)))
     before = [x.clone() for x in training.tensors()]
     options = {"before_step": interrupt} if moment == "before the step" else {}
@@ -213,7 +213,7 @@ def test_interrupts(moment: str, monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_gradients_of_a_failed_step_are_discarded() -> None:
-    training, other = (Training("none", "distmult", wb.softmax_pair_loss) for _ in range(2))
+    training, other = (Training("none", "distmult", wb.nn.softmax_pair_loss) for _ in range(2))
     (_, first, mb), (_, second, mb2), *_ = batches(None)
     with pytest.raises(KeyboardInterrupt):
         training.step(first, mb, before_step=interrupt)
@@ -223,7 +223,7 @@ def test_gradients_of_a_failed_step_are_discarded() -> None:
 
 
 def test_refusals() -> None:
-    training = Training("none", "distmult", wb.softmax_pair_loss)
+    training = Training("none", "distmult", wb.nn.softmax_pair_loss)
     (_, pairs, mb), (_, others, _), *_ = batches(None)
     parts = pairs.split(torch.arange(100) % 2)
     with pytest.raises(ValueError, match="2 parts of pairs and 1 micro-batches"):
@@ -233,12 +233,12 @@ def test_refusals() -> None:
     with pytest.raises(ValueError, match="no parent"):
         training.step([pairs], mb)
     with pytest.raises(ValueError, match="reduction 'max' is not known"):
-        Training("none", "dot", wb.softmax_pair_loss, "max").step(pairs, mb)
+        Training("none", "dot", wb.nn.softmax_pair_loss, "max").step(pairs, mb)
     with pytest.raises(TypeError, match=r"pairs is a MiniBatch.*pass the EdgeBatch"):
         training.step(mb, pairs)
     with pytest.raises(TypeError, match="decoder is"):
-        wb.link_step(None, nn.Linear(4, 4), pairs, mb, START, wb.softmax_pair_loss, None)  # pyright: ignore
+        wb.link_step(None, nn.Linear(4, 4), pairs, mb, START, wb.nn.softmax_pair_loss, None)  # pyright: ignore
     with pytest.raises(ValueError, match="optimizer is None"):
-        wb.link_step(None, training.decoder, pairs, mb, training.rows, wb.softmax_pair_loss, None)
+        wb.link_step(None, training.decoder, pairs, mb, training.rows, wb.nn.softmax_pair_loss, None)
     with pytest.raises(IndexError, match="rows has 10 rows"):
         training.step(pairs, mb, START[:10])

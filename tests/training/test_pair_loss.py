@@ -12,11 +12,11 @@ import workbench as wb
 from tests.training.toys import PlainModel, toy_batch
 
 MB, X = toy_batch(), torch.ones(40, 4)
-PAIRS = wb.EdgeBatch.from_pairs(torch.tensor([1, 2]), torch.tensor([3, 4]))
+PAIRS = wb.links.EdgeBatch.from_pairs(torch.tensor([1, 2]), torch.tensor([3, 4]))
 PART_OF = {id(MB): PAIRS}
 
 
-def score(pairs: wb.EdgeBatch, h: Tensor) -> Tensor:
+def score(pairs: wb.links.EdgeBatch, h: Tensor) -> Tensor:
     return (h[pairs.src] * h[pairs.dst]).sum()
 
 
@@ -28,12 +28,12 @@ def through_another(h: Tensor, mb: wb.MiniBatch) -> Tensor:
     return by_global(h, mb) / 2
 
 
-def by_closure(parts: list[wb.EdgeBatch]) -> Callable[..., Tensor]:
+def by_closure(parts: list[wb.links.EdgeBatch]) -> Callable[..., Tensor]:
     return lambda h, mb: score(parts[0], h)
 
 
 class ScoreOf:
-    def __init__(self, pairs: wb.EdgeBatch) -> None:
+    def __init__(self, pairs: wb.links.EdgeBatch) -> None:
         self.pairs = pairs
 
     def __call__(self, h: Tensor, mb: wb.MiniBatch) -> Tensor:

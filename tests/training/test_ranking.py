@@ -1,7 +1,6 @@
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import workbench as wb
 from workbench.links.knowledge_graph import KnowledgeGraph
@@ -11,11 +10,11 @@ ENTITIES, RELATIONS, DIM = 7, 3, 4
 NODES = 600
 TRIPLE = st.tuples(st.integers(0, ENTITIES - 1), st.integers(0, RELATIONS - 1), st.integers(0, ENTITIES - 1))
 DECODERS = {
-    "DistMult": wb.DistMult(DIM, num_relations=RELATIONS, inverse=True),
-    "ComplEx": wb.ComplEx(DIM, num_relations=RELATIONS),
-    "TransE": wb.TransE(DIM, num_relations=RELATIONS),
-    "TransE-1": wb.TransE(DIM, num_relations=RELATIONS, p=1),
-    "dot": wb.DotProduct(DIM),
+    "DistMult": wb.nn.DistMult(DIM, num_relations=RELATIONS, inverse=True),
+    "ComplEx": wb.nn.ComplEx(DIM, num_relations=RELATIONS),
+    "TransE": wb.nn.TransE(DIM, num_relations=RELATIONS),
+    "TransE-1": wb.nn.TransE(DIM, num_relations=RELATIONS, p=1),
+    "dot": wb.nn.DotProduct(DIM),
 }
 
 
@@ -57,7 +56,7 @@ def knowledge(train, test=()):
 
 
 def in_parts(rows, size):
-    return wb.RowParts(len(rows), lambda: [(i, rows[i : i + size]) for i in range(0, len(rows), size)][::-1])
+    return wb.training.RowParts(len(rows), lambda: [(i, rows[i : i + size]) for i in range(0, len(rows), size)][::-1])
 
 
 @pytest.mark.parametrize("name", DECODERS)
@@ -67,8 +66,8 @@ def test_ranks_equal_brute_force_on_ties_in_any_parts(name, train, test, seed, s
     decoder, rows, triples = DECODERS[name], coarse(ENTITIES, DIM, seed=seed, values=1), torch.tensor(test)
     for known in (None, knowledge(train, test)):
         wanted = brute_force(decoder, rows, triples, known=known)
-        assert torch.equal(wb.rank_triples(decoder, rows, triples, known=known), wanted)
-        assert torch.equal(wb.rank_triples(decoder, in_parts(rows, size), triples, known=known), wanted)
+        assert torch.equal(wb.training.rank_triples(decoder, rows, triples, known=known), wanted)
+        assert torch.equal(wb.training.rank_triples(decoder, in_parts(rows, size), triples, known=known), wanted)
 
 
 @given(st.lists(TRIPLE, min_size=1, max_size=4), st.integers(0, 99))
@@ -83,8 +82,8 @@ def test_sampled_ranks_equal_brute_force(test, seed):
         for filtered in (None, known):
             wanted = brute_force(decoder, rows, triples, known=filtered, candidates=candidates)
             options = {"known": filtered, "negatives": candidates}
-            assert torch.equal(wb.rank_triples(decoder, rows, triples, **options), wanted)
-            assert torch.equal(wb.rank_triples(decoder, in_parts(rows, 2), triples, **options), wanted)
+            assert torch.equal(wb.training.rank_triples(decoder, rows, triples, **options), wanted)
+            assert torch.equal(wb.training.rank_triples(decoder, in_parts(rows, 2), triples, **options), wanted)
 
 
 @pytest.fixture(scope="module")
@@ -96,55 +95,58 @@ def trained_alike():
     return rows, torch.stack((heads, torch.zeros(100, dtype=torch.int64), tails), 1)
 
 
-@pytest.mark.parametrize("kind", [wb.DistMult, wb.TransE])
+@pytest.mark.parametrize("kind", [wb.nn.DistMult, wb.nn.TransE])
 def test_ranks_depend_neither_on_chunks_nor_on_parts_and_copies_tie(trained_alike, kind):
     rows, triples = trained_alike
     decoder = kind(50, num_relations=1, std=1.0)
-    whole = wb.rank_triples(decoder, rows, triples)
-    assert torch.equal(wb.rank_triples(decoder, rows, triples, chunk_bytes=1 << 16), whole)
-    assert torch.equal(wb.rank_triples(decoder, in_parts(rows, 170), triples), whole)
+    whole = wb.training.rank_triples(decoder, rows, triples)
+    assert torch.equal(wb.training.rank_triples(decoder, rows, triples, chunk_bytes=1 << 16), whole)
+    assert torch.equal(wb.training.rank_triples(decoder, in_parts(rows, 170), triples), whole)
     moved = (triples + torch.tensor([NODES // 2, 0, NODES // 2])) % NODES
-    assert torch.equal(wb.rank_triples(decoder, rows, moved), whole)  # the same rows, elsewhere
+    assert torch.equal(wb.training.rank_triples(decoder, rows, moved), whole)  # the same rows, elsewhere
     assert ((whole % 1) == 0.5).all()  # every node has one copy, which ties
 
 
 def test_float64_ranks_are_those_of_all_scores(trained_alike):
     rows, triples = trained_alike
-    decoder = wb.ComplEx(50, num_relations=1, std=1.0).double()
+    decoder = wb.nn.ComplEx(50, num_relations=1, std=1.0).double()
     rows = rows.double() + torch.arange(NODES)[:, None] * 1e-3
     scores = decoder.against(rows[triples[:, 0]], triples[:, 1], rows)
     own = scores.gather(1, triples[:, 2:])
     ranks = 1 + (scores > own).sum(1)
-    assert torch.equal(wb.rank_triples(decoder, rows, triples, ends=["dst"])[0], ranks.double())
+    assert torch.equal(wb.training.rank_triples(decoder, rows, triples, ends=["dst"])[0], ranks.double())
 
 
 def test_chunks_limit_the_memory(trained_alike):
     rows, triples = trained_alike
-    decoder = wb.DistMult(50, num_relations=1, std=1.0)
+    decoder = wb.nn.DistMult(50, num_relations=1, std=1.0)
     limit = 1 << 19
     for negatives in (None, torch.arange(500).repeat(100, 1)):
         options = {"negatives": negatives, "chunk_bytes": limit}
-        wb.rank_triples(decoder, rows, triples, **options)
-        assert wb.measure_peak(lambda options=options: wb.rank_triples(decoder, rows, triples, **options)) <= limit
+        wb.training.rank_triples(decoder, rows, triples, **options)
+        assert (
+            wb.measure_peak(lambda options=options: wb.training.rank_triples(decoder, rows, triples, **options))
+            <= limit
+        )
 
 
 def test_untrained_rows_all_tie():
     rows, triples = torch.zeros(101, DIM), torch.tensor([[3, 0, 5]])
-    assert wb.rank_triples(DECODERS["DistMult"], rows, triples).tolist() == [[51.0], [51.0]]
+    assert wb.training.rank_triples(DECODERS["DistMult"], rows, triples).tolist() == [[51.0], [51.0]]
 
 
 def test_metrics_equal_the_open_graph_benchmark():
     evaluators = pytest.importorskip("ogb.linkproppred")
     positive, negative = coarse(40, seed=1, values=9), coarse(40, 30, seed=2, values=9)
     theirs = evaluators.Evaluator("ogbl-wikikg2").eval({"y_pred_pos": positive, "y_pred_neg": negative})
-    ours = wb.LinkMetrics.of(wb.score_ranks(positive, negative))
+    ours = wb.training.LinkMetrics.of(wb.training.score_ranks(positive, negative))
     for name, key in (("mrr", "mrr"), *((f"hits_at_{k}", f"hits@{k}") for k in (1, 3, 10))):
         assert getattr(ours, name) == pytest.approx(float(theirs[f"{key}_list"].double().mean()), abs=1e-7), name
     pool = negative.flatten()[:50]
     ddi = evaluators.Evaluator("ogbl-ddi").eval({"y_pred_pos": positive, "y_pred_neg": pool})
-    assert wb.hits_above(positive, pool, 20) == pytest.approx(ddi["hits@20"])
+    assert wb.training.hits_above(positive, pool, 20) == pytest.approx(ddi["hits@20"])
     assert 0 < ddi["hits@20"] < 1
-    assert wb.hits_above(positive, pool[:19], 20) == 1.0
+    assert wb.training.hits_above(positive, pool[:19], 20) == 1.0
 
 
 def test_sampled_ranks_equal_the_evaluator_on_the_same_scores():
@@ -157,7 +159,7 @@ def test_sampled_ranks_equal_the_evaluator_on_the_same_scores():
     own = {"y_pred_pos": decoder(rows[head], relation, rows[tail]), "y_pred_neg": negative}
     own = {name: scores.detach() for name, scores in own.items()}
     theirs = evaluators.Evaluator("ogbl-wikikg2").eval(own)["mrr_list"]
-    ranks = wb.rank_triples(decoder, rows, triples, negatives=others, ends=["dst"])[0]
+    ranks = wb.training.rank_triples(decoder, rows, triples, negatives=others, ends=["dst"])[0]
     assert torch.allclose(1 / ranks.float(), theirs)
 
 
@@ -166,18 +168,18 @@ def test_encoder_ranks_its_outputs():
     rows, graph = wb.LearnedRows(coarse(ENTITIES, DIM, seed=4)), kg.graph(inverse=True)
     encoder = wb.build_model("sage-mean", in_dim=DIM, hidden_dim=DIM, out_dim=DIM, num_layers=1)
     h = wb.full_neighbour_logits(encoder, graph, rows)
-    found = wb.evaluate_links(encoder, DECODERS["DistMult"], rows, kg.test, graph=graph, known=kg)
-    assert found == wb.LinkMetrics.of(brute_force(DECODERS["DistMult"], h, kg.test, known=kg))
+    found = wb.training.evaluate_links(encoder, DECODERS["DistMult"], rows, kg.test, graph=graph, known=kg)
+    assert found == wb.training.LinkMetrics.of(brute_force(DECODERS["DistMult"], h, kg.test, known=kg))
     assert found.num_ranked == 4
     with pytest.raises(ValueError, match="pass that of the training triples"):
-        wb.evaluate_links(encoder, DECODERS["DistMult"], rows, kg.test)
+        wb.training.evaluate_links(encoder, DECODERS["DistMult"], rows, kg.test)
 
 
 def test_drawn_candidates_are_shared_and_depend_on_the_seed():
     decoder, rows, triples = DECODERS["DistMult"], coarse(ENTITIES, DIM, seed=4), torch.tensor([[0, 0, 1], [5, 1, 2]])
-    drawn = {end: wb.sample_negatives(ENTITIES, (1, 9), end=end, seed=3)[0] for end in ENDS}
-    by_number = wb.rank_triples(decoder, rows, triples, negatives=9, seed=3)
-    assert torch.equal(by_number, wb.rank_triples(decoder, rows, triples, negatives=drawn))
+    drawn = {end: wb.links.sample_negatives(ENTITIES, (1, 9), end=end, seed=3)[0] for end in ENDS}
+    by_number = wb.training.rank_triples(decoder, rows, triples, negatives=9, seed=3)
+    assert torch.equal(by_number, wb.training.rank_triples(decoder, rows, triples, negatives=drawn))
 
 
 @pytest.mark.parametrize(
@@ -192,16 +194,22 @@ def test_drawn_candidates_are_shared_and_depend_on_the_seed():
         ({"negatives": torch.zeros(2, 4, dtype=torch.int64)}, ValueError, r"\[k\] or \[1, k\]"),
         ({"chunk_bytes": 1}, ValueError, "chunk_bytes"),
         ({"rows": torch.zeros(9, DIM), "known": knowledge([(0, 0, 1)])}, ValueError, "7 entities"),
-        ({"rows": wb.RowParts(ENTITIES, lambda: [(0, torch.zeros(3, DIM))])}, ValueError, "visit every node once"),
+        (
+            {"rows": wb.training.RowParts(ENTITIES, lambda: [(0, torch.zeros(3, DIM))])},
+            ValueError,
+            "visit every node once",
+        ),
     ],
 )
 def test_wrong_arguments(change, error, words):
     given = {"decoder": DECODERS["DistMult"], "rows": torch.ones(ENTITIES, DIM), "triples": torch.tensor([[0, 0, 1]])}
     with pytest.raises(error, match=words):
-        wb.rank_triples(**given | change)
+        wb.training.rank_triples(**given | change)
 
 
 def test_no_triples():
-    assert wb.rank_triples(DECODERS["dot"], torch.ones(3, DIM), torch.empty(0, 2, dtype=torch.int64)).shape == (2, 0)
+    assert wb.training.rank_triples(
+        DECODERS["dot"], torch.ones(3, DIM), torch.empty(0, 2, dtype=torch.int64)
+    ).shape == (2, 0)
     with pytest.raises(ValueError, match="at least one triple"):
-        wb.LinkMetrics.of(torch.empty(0))
+        wb.training.LinkMetrics.of(torch.empty(0))

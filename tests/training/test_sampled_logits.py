@@ -31,7 +31,7 @@ def test_outputs_are_those_of_the_model_in_evaluation_mode_which_is_not_changed(
 
 def test_a_buffer_evaluates_any_nodes_and_reads_no_row_outside_of_it(model):
     buffer = MemoryBuffer(MemoryStore(GRAPH, X, P), 2)
-    loader = wb.buffer_batches(buffer, wb.node_order(P, 2, P), IDS, sampler=SAMPLER, batch_size=4, epoch=0)
+    loader = wb.outofcore.batches(buffer, wb.outofcore.node_order(P, 2, P), IDS, sampler=SAMPLER, batch_size=4, epoch=0)
     seeds, logits = wb.sampled_logits(model, loader)
     assert sorted(seeds.tolist()) == IDS.tolist() and not logits.isnan().any()
 

@@ -133,7 +133,7 @@ def test_gradients_are_clipped_before_the_step() -> None:
     models = [new_model() for _ in range(4)]
     wb.train_step(models[0], MICRO, X, Y, two_losses, sgd(models[0]), before_step=clip(models[0]))
     setup = wb.TrainingSetup(models[1], two_losses, sgd(models[1]), recover=wb.Recovery(method="random"))
-    wb.take_step(setup, MICRO, X, Y, before_step=clip(models[1]))
+    wb.training.train_step_with(setup, MICRO, X, Y, before_step=clip(models[1]))
     options = {"epochs": 1, "before_step": clip(models[2])}
     list(wb.train_epochs(models[2], lambda epoch: [MICRO], X, Y, two_losses, sgd(models[2]), **options))
     optimizer = sgd(models[3])

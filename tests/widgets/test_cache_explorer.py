@@ -98,7 +98,9 @@ def test_the_explorer_compares_two_settings_each_sampled_once(data: Any, monkeyp
             drop_last=True,
         ).steps(16)
     )  # fmt: skip
-    expected = [wb.simulate_cache(trace, -int(-share * 2449 // 1), warmup=8).miss_rate for share in CACHE_SHARES]
+    expected = [
+        wb.features.simulate_cache(trace, -int(-share * 2449 // 1), warmup=8).miss_rate for share in CACHE_SHARES
+    ]
     assert data.graph.num_nodes == 2449
     line = next(t for t in figure.data if t.name == "LRU" and t.xaxis == "x2")
     assert list(line.y) == pytest.approx(expected)

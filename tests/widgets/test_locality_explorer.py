@@ -32,7 +32,7 @@ def test_lines_are_means_of_batches_and_plain_sampling_is_where_they_start(datas
     assert len(found) == 4 and all(len(line) == len(LOCALITY_FACTORS) for line in found.values())
     moved, read = (found["unbiased", axis] for axis in ("y", "y2"))
     assert all(0 < a < b for a, b in zip(moved, read, strict=True)) and moved[-1] < moved[0]
-    plain = wb.LocalitySampler((3, 4), torch.ones(600))
+    plain = wb.placement.LocalitySampler((3, 4), torch.ones(600))
     counts = [
         plain.sample(dataset.graph, dataset.train_idx[order], step=step).num_inputs
         for step, order in EpochOrder(400, 20).positions(0)

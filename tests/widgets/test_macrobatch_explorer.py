@@ -38,10 +38,12 @@ def values(figure: Any, panel: int, name: str) -> dict[int, float]:
 def test_one_macrobatch_fetches_the_union_and_keeps_it_in_memory(dataset: Dataset) -> None:
     owner, batches = batches_of_rank_0(dataset)
     count, figure = len(batches), macrobatch_view(dataset, macrobatch=1000, **OPTIONS)
-    counts = wb.count_macrobatches(batches, owner=owner, rank=0).sampled
+    counts = wb.macrobatch.count_macrobatches(batches, owner=owner, rank=0).sampled
     fetched, kept = (values(figure, panel, "sampled") for panel in (1, 3))
     assert max(fetched) == count and list(fetched.values()) == sorted(fetched.values(), reverse=True)
-    assert fetched[count] * 1024 == pytest.approx(wb.macrobatch_bytes(counts, size=count, row_bytes=64).total)
+    assert fetched[count] * 1024 == pytest.approx(
+        wb.macrobatch.macrobatch_bytes(counts, size=count, row_bytes=64).total
+    )
     held = torch.cat([mb.node_ids for mb in batches]).unique()
     assert kept[count] * 1024 == pytest.approx(len(held) * 64 + sum(mb.nbytes for mb in batches))
     assert f"B = {count}, F = {min(64, count)}" in figure.layout.title.text

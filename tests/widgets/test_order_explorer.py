@@ -8,16 +8,20 @@ import workbench as wb
 from workbench.widgets import order_explorer, order_view
 
 
-def viewed(**orders: wb.BucketOrder) -> Any:
-    return order_view({name: (order, wb.partition_bias(order)) for name, order in orders.items()})
+def viewed(**orders: wb.outofcore.BucketOrder) -> Any:
+    return order_view({name: (order, wb.outofcore.partition_bias(order)) for name, order in orders.items()})
 
 
 def test_headings_and_title_say_loads_and_bias() -> None:
-    beta, comet, even = wb.beta_order(12, 4), wb.comet_order(12, 4), wb.balanced_order(12, 4)
+    beta, comet, even = (
+        wb.outofcore.beta_order(12, 4),
+        wb.outofcore.comet_order(12, 4),
+        wb.outofcore.balanced_order(12, 4),
+    )
     figure = viewed(BETA=beta, balanced=even)
     texts = [note.text for note in figure.layout.annotations]
-    assert texts[0] == f"<b>BETA: 27 loads (2.25 p), B = {wb.partition_bias(beta):.2f}</b>"
-    assert texts[1] == f"<b>balanced: 32 loads (2.67 p), B = {wb.partition_bias(even):.2f}</b>"
+    assert texts[0] == f"<b>BETA: 27 loads (2.25 p), B = {wb.outofcore.partition_bias(beta):.2f}</b>"
+    assert texts[1] == f"<b>balanced: 32 loads (2.67 p), B = {wb.outofcore.partition_bias(even):.2f}</b>"
     assert figure.layout.title.text.startswith("BETA loads least; balanced has the least bias<br>")
     assert viewed(COMET=comet, balanced=even).layout.title.text.startswith("Equal loads; balanced has the least bias")
     assert viewed(a=beta, b=beta).layout.title.text.startswith("Equal loads; equal bias<br>")
@@ -39,10 +43,13 @@ def test_the_explorer_compares_two_orders(shown: list[Any]) -> None:
     box = order_explorer()
     assert (control(box, "left").value, control(box, "right").value) == ("BETA", "COMET")
     maps = [trace for trace in shown[-1].data if trace.type == "heatmap"]
-    assert [len(drawn.z) for drawn in maps] == [wb.beta_order(16, 4).num_states, wb.comet_order(16, 4).num_states]
+    assert [len(drawn.z) for drawn in maps] == [
+        wb.outofcore.beta_order(16, 4).num_states,
+        wb.outofcore.comet_order(16, 4).num_states,
+    ]
     control(box, "right").value = "balanced"
     control(box, "epoch").value = 2
-    expected = wb.balanced_order(16, 4, epoch=2)
+    expected = wb.outofcore.balanced_order(16, 4, epoch=2)
     drawn = [trace for trace in shown[-1].data if trace.type == "heatmap"][1]
     assert [[i for i, cell in enumerate(line) if cell] for line in drawn.z] == expected.states.tolist()
     control(box, "left").value = "balanced"

@@ -29,7 +29,7 @@ def panels(figure: Any) -> list[torch.Tensor]:
 
 def test_a_small_picture_shows_every_row() -> None:
     p = torch.tensor([0.0, 5, 4, 3, 2, 1])
-    placed = wb.place_rows(p, num_devices=2, rows_per_device=2, peer_cost=0.3)
+    placed = wb.placement.place_rows(p, num_devices=2, rows_per_device=2, peer_cost=0.3)
     figure: Any = draw_holders([("example", placed)], title="t")
     assert list(figure.data[1].x) == ["1", "2", "3", "4", "5", "0"]
     (shares,) = panels(figure)

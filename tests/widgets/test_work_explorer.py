@@ -18,7 +18,7 @@ def test_lines_are_means_of_the_measured_work(data: Any) -> None:
     figure: Any = work_view(data, samplers=["NS"], fanouts=(3, 3), batch_size=32, repetitions=3)
     (line,) = figure.data
     assert list(line.x) == [8, 16, 32, 128]
-    works = wb.measure_work(
+    works = wb.cooperative.measure_work(
         data.graph, data.train_idx, sampler=wb.NeighborSampler((3, 3)), batch_sizes=[32], repetitions=3
     )
     inputs = sorted(w.num_inputs for w in works)

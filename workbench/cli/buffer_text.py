@@ -8,7 +8,7 @@ import pandas as pd
 from workbench.core.errors import check_bytes
 from workbench.core.units import format_bytes
 from workbench.outofcore.bucket_order import partition_bias
-from workbench.outofcore.tuning import BufferPlan, DiskModel, tune_buffer
+from workbench.outofcore.tuning import BufferPlan, DiskModel, plan_buffer
 from workbench.report.text_table import text_table
 
 _LIMITS = {
@@ -33,7 +33,7 @@ def describe_buffer(asked: Mapping[str, Any]) -> list[str]:
         CapacityError: no buffer fits.
     """
     disk = DiskModel(check_bytes("bandwidth", asked["bandwidth"]), asked["disk_reads"])
-    plan = tune_buffer(
+    plan = plan_buffer(
         asked["nodes"],
         check_bytes("row", asked["row"]),
         num_edges=asked["edges"],

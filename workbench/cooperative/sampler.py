@@ -23,8 +23,8 @@ from workbench.sampling.sampler import Sampler, require_row_independence
 class CooperativeSampler(OwnedSampler):
     """Samples a global batch on all ranks together: each draws the in-edges of its own nodes, and asks the owners.
 
-        owned = wb.OwnedGraph.of(graph, owner, rank, size)
-        sampler = wb.CooperativeSampler(wb.LaborSampler([10, 10, 10]), owned)
+        owned = wb.sampling.OwnedGraph.of(graph, owner, rank, size)
+        sampler = wb.cooperative.CooperativeSampler(wb.LaborSampler([10, 10, 10]), owned)
         for step, mb in wb.batches(owned.graph, data.train_idx, sampler=sampler, batch_size=ranks * 1024): …
 
     Every rank passes the same seeds; the union of the ranks' batches is the batch that one process would sample, bit
@@ -83,14 +83,14 @@ def exchangers(
 ) -> list[Callable[[Tensor], Tensor]] | None:
     """Functions that fill the halo of each layer, for a model's `exchanges=`: one line for both kinds of minibatching.
 
-        out = model(mb.blocks, x, node_ids=mb.node_ids, step=mb.step, exchanges=wb.exchangers(mb, group))
+        out = model(mb.blocks, x, node_ids=mb.node_ids, step=mb.step, exchanges=wb.cooperative.exchangers(mb, group))
 
     Forward, each function appends the rows of other ranks to those that this rank owns; backward, the gradients of
     these rows return to their owners, which add them to their own. Both are collective, so every rank of the group
     calls them equally often and in the same order, even if it neither sends nor receives any row.
 
     Args:
-        mb: a batch of `workbench.CooperativeSampler`, or an independent one.
+        mb: a batch of `workbench.cooperative.CooperativeSampler`, or an independent one.
         group: the ranks; None for all.
         traffic: counts the rows and the gradients of rows that this rank receives from others, as "rank".
 

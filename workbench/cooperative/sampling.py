@@ -1,8 +1,8 @@
 """Cooperative sampling: all ranks sample one global batch together, each the in-edges of the nodes that it owns.
 
 Balın, LaSalle, Çatalyürek: "Cooperative minibatching in graph neural networks", algorithm 1. S^0 are the seeds. In
-every layer rank p draws the rows of its nodes S_p^l, asks the owners of the sources S̃_p^{l+1} for those of other ranks,
-and continues with S_p^{l+1}: the nodes that it owns of all that it or another rank drew.
+every layer rank p draws the rows of its nodes S_p^l, asks the owners of the sources S̃_p^{l+1} for those of other
+ranks, and continues with S_p^{l+1}: the nodes that it owns of all that it or another rank drew.
 
 Communication is the caller's: `sample_owned` yields the ids for every rank and is sent what every rank yielded for it.
 """
@@ -145,7 +145,7 @@ def _answer(owned: OwnedGraph, own: Tensor, asked: Sequence[Tensor]) -> tuple[Te
         return labels.node_ids, send
 
 
-def cooperative_batches(
+def batches(
     graph: Graph,
     seeds: Tensor,
     *,
@@ -176,7 +176,7 @@ def cooperative_batches(
     >>> import torch, workbench as wb
     >>> path = wb.Graph.from_edges(torch.tensor([0, 1, 2]), torch.tensor([1, 2, 3]), num_nodes=4)
     >>> owner, sampler = torch.tensor([0, 1, 0, 1]), wb.FullNeighborSampler(2)
-    >>> [mb.node_ids.tolist() for mb in wb.cooperative_batches(
+    >>> [mb.node_ids.tolist() for mb in wb.cooperative.batches(
     ...     path, torch.tensor([3]), sampler=sampler, owner=owner, num_ranks=2)]
     [[2], [3, 1]]
     """

@@ -1,4 +1,4 @@
-"""`cooperative_step`: one optimizer step of all ranks on one global batch."""
+"""`cooperative.train_step`: one optimizer step of all ranks on one global batch."""
 
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
@@ -21,12 +21,12 @@ from workbench.sampling.owned_graph import OwnedGraph
 from workbench.training.accumulate import After
 from workbench.training.arguments import as_batches
 from workbench.training.evaluate import CHUNK_EDGES, layers_of, layerwise
-from workbench.training.step import BeforeStep, train_step
+from workbench.training.step import BeforeStep, train_step as train_own_part
 
 _PHASES = {"fetch": "features", "transfer": "features", "forward": "forward", "backward": "backward"}
 
 
-def cooperative_step(
+def train_step(
     model: nn.Module,
     micro: MiniBatch | Iterable[MiniBatch],
     x: Any,
@@ -53,7 +53,8 @@ def cooperative_step(
         model: with the same parameters on all ranks; called with `exchanges=` for batches that have them.
         micro: this rank's part of the batch, possibly without seeds. Or micro-batches: a batch with exchanges can't be
             split, so sample each part of the seeds with the same step; equally many parts on all ranks.
-        x: features by raw-graph id, such as `workbench.OwnedRows`; of an independent batch, those that were staged.
+        x: features by raw-graph id, such as `workbench.distributed.OwnedRows`; of an independent batch, those that were
+            staged.
         y: labels by raw-graph id, of this rank's seeds at least.
         loss_fn: as for `workbench.train_step`.
         optimizer: of the model's parameters; the same on all ranks.
@@ -61,7 +62,7 @@ def cooperative_step(
         traffic: counts rows, gradients of rows and values of parameters' gradients that cross "rank".
         reduction: "mean" over the labelled seeds of all ranks, or "sum".
         forward: calls the model, as for `workbench.train_step`; None: `model(mb.blocks, inputs.x, node_ids=mb.node_ids,
-            step=mb.step, exchanges=workbench.exchangers(mb, group, traffic))` for batches with exchanges.
+            step=mb.step, exchanges=workbench.cooperative.exchangers(mb, group, traffic))` for batches with exchanges.
         after: as for `workbench.train_step`.
         before_step: called when the gradients have been summed over the ranks, to clip them.
         phase: as for `workbench.train_step`; "step" includes the sum over the ranks.
@@ -86,7 +87,7 @@ def cooperative_step(
             if before_step is not None:
                 before_step()
 
-        loss = train_step(
+        loss = train_own_part(
             model,
             batches,
             x,

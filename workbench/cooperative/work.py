@@ -314,7 +314,7 @@ def cooperative_work(batches: Sequence[MiniBatch], *, row_bytes: int | Sequence[
     """Count the work of a global batch that several ranks sampled, and what they exchange.
 
     Args:
-        batches: one per rank: `cooperative_batches`, or `independent_batches`, which exchange nothing.
+        batches: one per rank: `cooperative.batches`, or `independent_batches`, which exchange nothing.
         row_bytes: bytes per input row of a layer: one number for all layers, or one per layer, input layer first.
 
     Returns:
@@ -328,9 +328,9 @@ def cooperative_work(batches: Sequence[MiniBatch], *, row_bytes: int | Sequence[
 
     >>> import torch, workbench as wb
     >>> path = wb.Graph.from_edges(torch.tensor([0, 1, 2]), torch.tensor([1, 2, 3]), num_nodes=4)
-    >>> batches = wb.cooperative_batches(path, torch.tensor([3, 1]), sampler=wb.FullNeighborSampler(1),
+    >>> batches = wb.cooperative.batches(path, torch.tensor([3, 1]), sampler=wb.FullNeighborSampler(1),
     ...                                  owner=torch.tensor([0, 1, 0, 1]), num_ranks=2)
-    >>> wb.cooperative_work(batches).links.tolist()
+    >>> wb.cooperative.cooperative_work(batches).links.tolist()
     [[[0, 0], [2, 0]]]
     """
     batches = list(batches)

@@ -1,1 +1,5 @@
 """Ranks: processes that run one function together over `torch.distributed`."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

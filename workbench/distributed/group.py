@@ -202,7 +202,7 @@ _MOST = 4  # differences in a message
 def check_ranks_agree(values: Mapping[str, Any], group: Group = None) -> None:
     """Refuse ranks that were given different things; collective, and the error is the same on all ranks.
 
-        wb.check_ranks_agree({"data": data.fingerprint, "owner": owner, "parameters": model.state_dict()})
+        wb.distributed.check_ranks_agree({"data": data.fingerprint, "owner": owner, "parameters": model.state_dict()})
 
     Ranks that `workbench.run_ranks` or torchrun starts compare their configuration, code and torch before the function
     is called.

@@ -149,7 +149,7 @@ class OwnedRows:
 
 
 def open_owned_graph(folder: str | os.PathLike[str], group: Group = None, *, verify: bool = False) -> OwnedGraph:
-    """Memory-map this rank's part of a graph that `workbench.split_graph` divided; no other part is opened.
+    """Memory-map this rank's part of a graph that `workbench.partition.split_graph` divided; no other part is opened.
 
     Args:
         folder: the folder given to `split_graph`; a rank needs its own part in it, and the owners.
@@ -171,6 +171,6 @@ def open_owned_graph(folder: str | os.PathLike[str], group: Group = None, *, ver
     if (parts := stored_num_parts(folder)) != size:
         raise ValueError(
             f"{os.fspath(folder)} contains {parts} parts, but there are {size} ranks; start as many ranks as "
-            f"parts, or divide the graph again with workbench.split_graph(…, num_parts={size})"
+            f"parts, or divide the graph again with workbench.partition.split_graph(…, num_parts={size})"
         )
     return OwnedGraph(part.graph, part.owner, rank, size)

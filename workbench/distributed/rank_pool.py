@@ -8,8 +8,9 @@ from tempfile import TemporaryFile
 from typing import Any, Self
 
 from workbench.core.errors import check_at_least, complete_despite_interrupt, deferred_interrupt
+from workbench.distributed.failure import RankState, failed_rank, timed_out
 from workbench.distributed.order import Order, check_config, function_name, package_of
-from workbench.distributed.progress import RENDEZVOUS, ProgressBoard, RankState, failed_rank, timed_out
+from workbench.distributed.progress import RENDEZVOUS, ProgressBoard
 from workbench.distributed.rank_main import Rendezvous
 from workbench.distributed.rank_process import Outcome, RankProcess
 from workbench.kernels.threads import get_num_threads
@@ -95,7 +96,7 @@ _SPARE_SECONDS = 60.0  # of a collective beyond the limit of its call, which nam
 class RankPool:
     """Processes that run functions together, one function after the other; each call has a process group of its own.
 
-        with wb.RankPool(2) as pool:
+        with wb.distributed.RankPool(2) as pool:
             rows = pool.run("experiments.paper.figure:on_ranks", {"size": 3})
 
     The ranks start with the first call. They end when the pool is closed, at the latest with this process, and so does

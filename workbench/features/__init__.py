@@ -1,1 +1,5 @@
 """Feature stores: rows of features and labels, read by raw-graph id."""
+
+import lazy_loader
+
+__getattr__, __dir__, __all__ = lazy_loader.attach_stub(__name__, __file__)

@@ -20,9 +20,10 @@ def split_rows(
 ) -> list[Path]:
     """Write the rows of every part's nodes to a folder of its own, in ascending order of their ids.
 
-    A rank opens its own with `workbench.MappedRows` or `workbench.DiskRows`, and passes it to `workbench.OwnedRows`:
+    A rank opens its own with `workbench.MappedRows` or `workbench.DiskRows`, and passes it to
+    `workbench.distributed.OwnedRows`:
 
-        rows = wb.OwnedRows(wb.MappedRows(folders[rank]), owner)
+        rows = wb.distributed.OwnedRows(wb.MappedRows(folders[rank]), owner)
 
     Args:
         x: rows of all nodes by raw-graph id: a tensor, an array or a store; read in chunks of 64 MiB.

@@ -99,8 +99,8 @@ def in_callers_order(graph: Graph, values: Tensor | None) -> Tensor | None:
 _PAIR_ATTRIBUTES = ("edge_label_index", "src_index")  # of LinkNeighborLoader: binary and triplet negatives
 
 _REMEDY = (
-    "its loss is one of pairs, so parts of its seeds would separate the ends of pairs. Split the pairs: "
-    "pairs = workbench.EdgeBatch(batch.seeds, src, dst, …).split(part) for a MiniBatch `batch` of their ends, with "
+    "its loss is one of pairs, so parts of its seeds would separate the ends of pairs. Split the pairs: pairs = "
+    "workbench.links.EdgeBatch(batch.seeds, src, dst, …).split(part) for a MiniBatch `batch` of their ends, with "
     "positions of the ends, then batch.select([p.parent for p in pairs]); workbench.edge_batches samples such batches"
 )
 

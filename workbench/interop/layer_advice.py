@@ -18,7 +18,7 @@ _STATISTICS = (
 )
 _BY_DEGREE = "it normalises by degrees counted in each micro-batch; use "
 _WITH_WEIGHTS = " and pass the whole batch's normalisation as edge weights: "
-_BY_OUT_DEGREE = f'{_BY_DEGREE}norm="none"{_WITH_WEIGHTS}split workbench.symmetric_norm(batch), or use norm="right"'
+_BY_OUT_DEGREE = f'{_BY_DEGREE}norm="none"{_WITH_WEIGHTS}split workbench.nn.symmetric_norm(batch), or use norm="right"'
 _BY_GCN_NORM = (
     f"{_BY_DEGREE}normalize=False (a GCNConv, where there is no such option){_WITH_WEIGHTS}before the split, "
     'batch = mb.to_pyg(form="edge_index") and batch.edge_weight = gcn_norm(batch.edge_index, None, len(batch.n_id), '

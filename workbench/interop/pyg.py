@@ -9,7 +9,6 @@ from typing import Any
 
 import torch
 from torch import Tensor
-from torch_geometric.data import Data
 
 from workbench.core.block import Block
 from workbench.core.errors import INT64_MAX, check_at_least, check_choice, check_ids, check_type
@@ -57,7 +56,7 @@ def blocks_to_pyg(node_ids: Tensor, blocks: Sequence[Block], form: str = "adjs")
     seeds = blocks[-1].num_dst
     batch = PygBatch(node_ids, seeds, num_sampled_nodes=[seeds, *new_nodes], **attributes)
     try:
-        from workbench.interop.pyg import SampledData
+        from workbench.interop.pyg_data import SampledData
     except ImportError:
         return batch
     return SampledData(**vars(batch), num_nodes=len(node_ids))
@@ -432,22 +431,3 @@ class PygBatch:
 
     def __getattr__(self, name: str) -> Any:
         raise AttributeError(ABSENT.get(name, f"PygBatch has no attribute {name!r}"))
-
-
-class SampledData(Data):
-    """A `Data` in which `edge_index` and `adjs` are missing, not None, if the batch can't be expressed by them."""
-
-    @property
-    def edge_index(self) -> Tensor:
-        if "edge_index" not in self._store:
-            raise AttributeError(ABSENT["edge_index"])
-        return self._store["edge_index"]
-
-    @edge_index.setter
-    def edge_index(self, edge_index: Tensor | None) -> None:
-        self._store.edge_index = edge_index
-
-    def __getattr__(self, key: str) -> Any:
-        if key in ABSENT and "_store" in self.__dict__ and key not in self._store:
-            raise AttributeError(ABSENT[key])
-        return super().__getattr__(key)

@@ -50,11 +50,11 @@ def aggregate_rows(
 ) -> FeatureStore:
     """Precompute the first layer's aggregate of every node over all of its in-neighbours.
 
-    A first layer that reads it (`workbench.AggregatedRows`) needs neither the last hop of sampling nor the features of
-    its sources, and trains on full instead of sampled neighbourhoods. Destinations are aggregated in chunks and their
-    sources read in pieces, so that neither all features nor the rows of all edges are in memory. A source is read once
-    per piece that has an edge from it. Rows are summed in the order of the edges; results for other chunks differ by
-    rounding only.
+    A first layer that reads it (`workbench.training.AggregatedRows`) needs neither the last hop of sampling nor the
+    features of its sources, and trains on full instead of sampled neighbourhoods. Destinations are aggregated in chunks
+    and their sources read in pieces, so that neither all features nor the rows of all edges are in memory. A source is
+    read once per piece that has an edge from it. Rows are summed in the order of the edges; results for other chunks
+    differ by rounding only.
 
     Over ranks, each aggregates the rows of the nodes that it owns, and fetches those of others from their owners piece
     by piece: pass its `OwnedGraph` and `OwnedRows`; then the call is collective.
@@ -94,7 +94,7 @@ def aggregate_rows(
 
     >>> import torch, workbench as wb
     >>> path = wb.Graph.from_edges(torch.tensor([0, 1, 1]), torch.tensor([1, 2, 0]), num_nodes=3)
-    >>> wb.aggregate_rows(path, torch.tensor([[1.0], [2.0], [4.0]]), kind="gin").read(torch.arange(3))
+    >>> wb.macrobatch.aggregate_rows(path, torch.tensor([[1.0], [2.0], [4.0]]), kind="gin").read(torch.arange(3))
     tensor([[2.],
             [1.],
             [2.]])
@@ -429,9 +429,9 @@ def out_degrees(pieces: Pieces) -> Tensor:
 class WithoutInputLayer(Sampler):
     """A sampler without its last hop, for models whose first layer reads precomputed aggregates.
 
-        aggregated = wb.aggregate_rows(graph, x, model=model)
-        rows = wb.AggregatedRows(x, aggregated)
-        for step, mb in wb.batches(graph, ids, sampler=wb.WithoutInputLayer(sampler), batch_size=1024):
+        aggregated = wb.macrobatch.aggregate_rows(graph, x, model=model)
+        rows = wb.training.AggregatedRows(x, aggregated)
+        for step, mb in wb.batches(graph, ids, sampler=wb.macrobatch.WithoutInputLayer(sampler), batch_size=1024):
             wb.train_step(model, mb, rows, y, loss_fn, optimizer)
 
     Its batches are those of `sampler` without the input layer's block and that block's new sources, bit for bit. The
@@ -444,7 +444,7 @@ class WithoutInputLayer(Sampler):
 
     >>> import torch, workbench as wb
     >>> path = wb.Graph.from_edges(torch.tensor([0, 1, 2]), torch.tensor([1, 2, 3]), num_nodes=4)
-    >>> wb.WithoutInputLayer(wb.NeighborSampler([1, 1])).sample(path, torch.tensor([3])).node_ids
+    >>> wb.macrobatch.WithoutInputLayer(wb.NeighborSampler([1, 1])).sample(path, torch.tensor([3])).node_ids
     tensor([3, 2])
     """
 

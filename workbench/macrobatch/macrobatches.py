@@ -28,9 +28,9 @@ from workbench.sampling.sampler import Sampler, check_graph, check_sampler
 class MacrobatchSampler(OwnedSampler):
     """Samples mini-batches of each rank's own from a graph that is divided over the ranks, a window of them at once.
 
-        owned = wb.OwnedGraph.of(graph, owner, rank, size)
-        sampler = wb.MacrobatchSampler(wb.NeighborSampler([5, 10, 15], replace=True), owned)
-        loader = wb.macrobatches(owned.graph, mine, sampler=sampler, store=store, batch_size=1024, size=22)
+        owned = wb.sampling.OwnedGraph.of(graph, owner, rank, size)
+        sampler = wb.macrobatch.MacrobatchSampler(wb.NeighborSampler([5, 10, 15], replace=True), owned)
+        loader = wb.macrobatch.batches(owned.graph, mine, sampler=sampler, store=store, batch_size=1024, size=22)
         for step, mb, rows in loader: …
 
     In every hop, one all-to-all asks the owners for the rows of all mini-batches, and one returns them: as many relays
@@ -105,7 +105,7 @@ Item = tuple[int, MiniBatch, Any]
 """Step, mini-batch, and the staged rows that it reads."""
 
 
-def macrobatches(
+def batches(
     graph: Graph,
     seeds: Tensor,
     *,
@@ -122,14 +122,14 @@ def macrobatches(
 ) -> Batches[Item]:
     """Sample mini-batches in windows of B and fetch the features of F of them at once, epoch by epoch.
 
-        loader = wb.macrobatches(graph, train_ids, sampler=sampler, store=x, batch_size=1024, size=22)
+        loader = wb.macrobatch.batches(graph, train_ids, sampler=sampler, store=x, batch_size=1024, size=22)
         for step, mb, rows in loader:
             wb.train_step(model, mb, rows, y, loss_fn, optimizer)
 
     Batches, steps and epochs are those of `workbench.batches`; the rows are those of the store. With a
     `MacrobatchSampler` and `OwnedRows`, ranks sample a window with one relay per hop, and fetch the features of a group
     with one more. The call and the loop are then collective. Ranks with fewer mini-batches than others join with empty
-    ones, so that all ranks take the same number of steps (`workbench.cooperative_step` accepts them).
+    ones, so that all ranks take the same number of steps (`workbench.cooperative.train_step` accepts them).
 
     Args:
         graph: the graph to sample from, the part of this rank for a `MacrobatchSampler`.

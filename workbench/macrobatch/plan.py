@@ -147,8 +147,8 @@ def macrobatch_bytes(
     >>> path = wb.Graph.from_edges(torch.tensor([0, 1, 2]), torch.tensor([1, 2, 3]), num_nodes=4)
     >>> sampler, owner = wb.FullNeighborSampler(1), torch.tensor([0, 1, 1, 0])
     >>> batches = [sampler.sample(path, torch.tensor([seed])) for seed in (2, 3)]
-    >>> counts = wb.count_macrobatches(batches, owner=owner, rank=0).sampled
-    >>> [wb.macrobatch_bytes(counts, size=size, row_bytes=512).features for size in (1, 2)]
+    >>> counts = wb.macrobatch.count_macrobatches(batches, owner=owner, rank=0).sampled
+    >>> [wb.macrobatch.macrobatch_bytes(counts, size=size, row_bytes=512).features for size in (1, 2)]
     [1536.0, 1024.0]
     """
     check_type("counts", counts, ReadCounts, "pass .sampled or .aggregated of count_macrobatches(batches, …)")
@@ -468,10 +468,10 @@ def plan_macrobatch(
 ) -> MacrobatchPlan:
     """Choose B, F and whether to use precomputed aggregates, before a run, from batches sampled for the purpose.
 
-        plan = wb.plan_macrobatch(wb.batches(…).epoch(0), row_bytes=x[0].nbytes, capacity_bytes="2GiB")
-        sampler = wb.WithoutInputLayer(sampler) if plan.use_aggregates else sampler
-        rows = wb.AggregatedRows(x, aggregated) if plan.use_aggregates else x
-        loader = wb.macrobatches(…, sampler=sampler, store=rows, size=plan.size, group_size=plan.group_size)
+        plan = wb.macrobatch.plan_macrobatch(wb.batches(…).epoch(0), row_bytes=x[0].nbytes, capacity_bytes="2GiB")
+        sampler = wb.macrobatch.WithoutInputLayer(sampler) if plan.use_aggregates else sampler
+        rows = wb.training.AggregatedRows(x, aggregated) if plan.use_aggregates else x
+        loader = wb.macrobatch.batches(…, sampler=sampler, store=rows, size=plan.size, group_size=plan.group_size)
 
     The plan moves the fewest bytes of all that fit, and on the counted batches never more than the batches one by one.
     Aggregates replace the input layer if that moves fewer bytes; they change what is trained (full instead of sampled
@@ -482,8 +482,8 @@ def plan_macrobatch(
     ids and the copies that exist while rows arrive.
 
     Args:
-        counts: this rank's `workbench.count_macrobatches`; or, in one process, a list of those of all ranks; or batches
-            of a process that samples alone, with all layers.
+        counts: this rank's `workbench.macrobatch.count_macrobatches`; or, in one process, a list of those of all ranks;
+            or batches of a process that samples alone, with all layers.
         row_bytes: bytes of a row of features, and of an aggregate.
         capacity_bytes: bytes, or text such as "2GiB", that each rank may hold.
         aggregates: True or False to decide otherwise than by bytes; None: by bytes.
@@ -516,11 +516,11 @@ def plan_macrobatch(
 
 
 def _counted(batches: Any, group: Group) -> MacrobatchCounts:
-    check_type("counts", batches, Iterable, "pass batches, or what workbench.count_macrobatches returns")
+    check_type("counts", batches, Iterable, "pass batches, or what workbench.macrobatch.count_macrobatches returns")
     if get_world_size(group) > 1:
         raise TypeError(
-            "counts are batches, whose rows and topology belong to several ranks; pass workbench.count_macrobatches("
-            "batches, owner=owner, rank=rank)"
+            "counts are batches, whose rows and topology belong to several ranks; pass "
+            "workbench.macrobatch.count_macrobatches(batches, owner=owner, rank=rank)"
         )
     return count_macrobatches(batches)
 

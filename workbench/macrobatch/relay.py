@@ -474,7 +474,7 @@ def relay_windows(
 
     >>> import torch, workbench as wb
     >>> path = wb.Graph.from_edges(torch.tensor([0, 1, 2]), torch.tensor([1, 2, 3]), num_nodes=4)
-    >>> windows = wb.relay_windows(
+    >>> windows = wb.macrobatch.relay_windows(
     ...     path, [[torch.tensor([3]), torch.tensor([2])], []], steps=[[0, 1], []], num_ranks=2,
     ...     sampler=wb.FullNeighborSampler(2), owner=torch.tensor([0, 1, 0, 1]))
     >>> [[mb.node_ids.tolist() for mb in window] for window in windows]

@@ -63,7 +63,7 @@ def estimate_memory(
     Args:
         model: the module as `train_step` calls it, in its current mode (train or eval); features have its dtype.
         mb: the micro-batch, or the whole batch; all of its seeds have labels. One without the block of a first layer
-            with a linear aggregate (`workbench.WithoutInputLayer`) reads precomputed aggregates.
+            with a linear aggregate (`workbench.macrobatch.WithoutInputLayer`) reads precomputed aggregates.
         optimizer: "adam", "adamw" or "sgd" with torch's defaults, or an optimizer; its state counts as allocated.
         backend: the kernels to model: a `Backend`, or the device name "cpu" or "cuda"; None for those of the model's
             device. Estimating a CPU model for a GPU is possible.
@@ -73,7 +73,7 @@ def estimate_memory(
             input width of a layer with which a step succeeds.
         loss_fn: torch's `cross_entropy` with integer labels, or `binary_cross_entropy_with_logits` with labels in the
             model's dtype; for traced modules any loss that accepts one of these.
-        aggregate_on_read: estimate a step whose features are `workbench.AggregateOnRead(x)`.
+        aggregate_on_read: estimate a step whose features are `workbench.training.AggregateOnRead(x)`.
 
     Returns:
         The estimate; its `peak_bytes` is comparable with that of `workbench.profile_epoch`.

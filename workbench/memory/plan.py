@@ -94,15 +94,16 @@ def plan_micro_batches(
 ) -> Plan:
     """Split a batch into as few micro-batches as possible such that each one's training step fits the capacity.
 
-    Partitions balance the model's bytes (`workbench.byte_costs`). They are computed and estimated for two or three
-    numbers of parts on average, five to seven with methods that don't refine (`workbench.memory.planning.search`); the
-    model is not run.
+    Partitions balance the model's bytes (`workbench.memory.byte_costs`). They are computed and estimated for two or
+    three numbers of parts on average, five to seven with methods that don't refine
+    (`workbench.memory.planning.search`); the model is not run.
 
     Args:
         model: the module as `workbench.train_step` calls it, in its current mode (train or eval).
         mb: the batch; all of its seeds have labels.
         capacity_bytes: device memory that the whole step must fit into, in bytes or as text such as "8GiB".
-        method: a name of `workbench.PARTITION_METHODS`, or "auto" or "fast", which resolve once, for all partitions.
+        method: a name of `workbench.partition.PARTITION_METHODS`, or "auto" or "fast", which resolve once, for all
+            partitions.
         optimizer: "adam", "adamw" or "sgd" with torch's defaults, or an optimizer of the model's parameters.
         seed: seed of the random choices of the partition method.
         margin: fraction by which an estimate may be too low: a step fits if its estimate is at most
@@ -169,7 +170,7 @@ def plan_with(
         estimator: an estimator from `workbench.memory.estimator.estimator_for`.
         mb: the batch.
         capacity_bytes: device memory that the whole step must fit into, in bytes or as text such as "8GiB".
-        method: a name of `workbench.PARTITION_METHODS`, or "auto" or "fast".
+        method: a name of `workbench.partition.PARTITION_METHODS`, or "auto" or "fast".
         seed: seed of the random choices of the partition method.
         margin: fraction by which an estimate may be too low.
         node_parts: integer [num_graph_nodes], a partition of the whole graph, for method "cluster"; None for others.

@@ -81,9 +81,9 @@ class Recovery:
 
     Args:
         parts: number of pieces, at least 2; pieces that do not fit are split again, down to one seed each.
-        method: a name of `workbench.PARTITION_METHODS`, or "auto" or "fast". "range" is the fallback if the method
-            itself runs out of memory, if "auto" finds no pymetis or METIS fails, and if the method puts all seeds into
-            one part, as "cluster" may.
+        method: a name of `workbench.partition.PARTITION_METHODS`, or "auto" or "fast". "range" is the fallback if the
+            method itself runs out of memory, if "auto" finds no pymetis or METIS fails, and if the method puts all
+            seeds into one part, as "cluster" may.
         seed: seed of the random choices of the method.
         node_parts: integer [num_graph_nodes], a partition of the whole graph, for method "cluster"; None for others.
         on_split: called after each split with the micro-batch, its pieces and the error, for example to count splits
@@ -124,7 +124,7 @@ class TrainingSetup:
         recover: None, or how to recover from out-of-memory errors.
         backend: the kernels that an estimate models: a `Backend`, "cpu" or "cuda"; None for the model's device.
         in_dim: channels of the features; None: for a traced module, the input width of its first layer.
-        aggregate_on_read: estimate steps whose features are `workbench.AggregateOnRead(x)`.
+        aggregate_on_read: estimate steps whose features are `workbench.training.AggregateOnRead(x)`.
     """
 
     model: nn.Module

@@ -91,11 +91,11 @@ def measure_epoch(
     """Measure an epoch that reads through stores with state (caches, staged windows), in any number of threads.
 
         def epoch(phase):
-            sampled = wb.timed(wb.batches(graph, ids, sampler=sampler, batch_size=1024), phase, "sample")
+            sampled = wb.meter.timed(wb.batches(graph, ids, sampler=sampler, batch_size=1024), phase, "sample")
             for step, batch in sampled:
                 yield wb.train_step(model, batch, cache, y, cross_entropy, optimizer, phase=phase)
 
-        wb.measure_epoch(epoch, reset=cache.clear, traffic=links).row()
+        wb.meter.measure_epoch(epoch, reset=cache.clear, traffic=links).row()
 
     Peak memory is measured apart, with `workbench.measure_peak`; epochs of stateless reads with
     `workbench.profile_epoch`.

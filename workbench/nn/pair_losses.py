@@ -24,7 +24,7 @@ def softmax_pair_loss(
     Args:
         positive: floating [n], scores of the pairs; losses of half precision are computed in float32.
         negative: floating [n, k], scores of their negatives.
-        mask: bool [n, k], negatives to leave out (`workbench.false_negatives`); None: none.
+        mask: bool [n, k], negatives to leave out (`workbench.links.false_negatives`); None: none.
         reduction: "mean" or "sum" over the pairs, or "none": [n].
 
     Raises:
@@ -45,7 +45,7 @@ def logistic_pair_loss(
     Args:
         positive: floating [n], scores of the pairs; losses of half precision are computed in float32.
         negative: floating [n, k], scores of their negatives.
-        mask: bool [n, k], negatives to leave out (`workbench.false_negatives`); None: none.
+        mask: bool [n, k], negatives to leave out (`workbench.links.false_negatives`); None: none.
         reduction: "mean" or "sum" over the pairs, or "none": [n].
 
     Raises:
@@ -134,14 +134,14 @@ def pair_scores(decoder: Decoder, h: Tensor, pairs: EdgeBatch) -> list[PairScore
 
     Returns:
         One entry per end that negatives replace, "src" first, so that their negatives side by side have the columns of
-        `workbench.false_negatives`; a single one of "dst" for negatives per pair or without negatives.
+        `workbench.links.false_negatives`; a single one of "dst" for negatives per pair or without negatives.
 
     Raises:
         TypeError: an argument of another type, or pairs without relations if the decoder has some.
         ValueError: rows of another width or number.
         IndexError: a relation that the decoder does not have.
     """
-    check_type("decoder", decoder, Decoder, "pass a decoder such as wb.DistMult(dim, num_relations=…)")
+    check_type("decoder", decoder, Decoder, "pass a decoder such as wb.nn.DistMult(dim, num_relations=…)")
     check_type("pairs", pairs, EdgeBatch, "pass an EdgeBatch (edge_batches yields them)")
     if len(h) != len(pairs.seeds):
         raise ValueError(f"h has {len(h)} rows, but the pairs have {len(pairs.seeds)} seeds; pass a row per seed")
@@ -211,7 +211,7 @@ _BLOCK_BYTES = 1 << 20  # of scores, which then stay in the cache for all that i
 
 
 def softmax_of_pairs(decoder: Decoder, h: Tensor, pairs: EdgeBatch, *, factor: float = 1.0) -> Tensor:
-    """Sum `workbench.softmax_pair_loss` over all pairs and ends, without all scores of negatives in memory.
+    """Sum `workbench.nn.softmax_pair_loss` over all pairs and ends, without all scores of negatives in memory.
 
     Args:
         decoder: scores are inner products of queries and rows.

@@ -35,8 +35,8 @@ from workbench.outofcore.tuning import EpochIO, check_order, loads_of
 class PartitionBuffer:
     """Keeps c partitions of a store and the edges between them in memory.
 
-        with wb.PartitionBuffer(store, capacity=8) as buffer:
-            for state in buffer.epoch(wb.comet_order(32, 8, 8)):
+        with wb.outofcore.PartitionBuffer(store, capacity=8) as buffer:
+            for state in buffer.epoch(wb.outofcore.comet_order(32, 8, 8)):
                 batch = state.sample(sampler, …)
                 x = state.rows.read(batch.node_ids)
 
@@ -48,7 +48,7 @@ class PartitionBuffer:
     Memory: c partitions (`SlotMemory`), with `prefetch` as many more as a state adds; the edges of c² buckets, with
     `prefetch` those of the next state as well; and the graph of a state's buckets, built when it is sampled from first.
     One epoch runs at a time; each begins empty, so that epochs of one order move the same bytes
-    (`workbench.epoch_io`).
+    (`workbench.outofcore.epoch_io`).
 
     Args:
         store: the store. Learnt rows are written back when their partition leaves the buffer and at the end of the

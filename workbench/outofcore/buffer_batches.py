@@ -1,4 +1,6 @@
-"""`buffer_batches`: node classification from disk, batches of the training nodes that are in the buffer (MariusGNN)."""
+"""`outofcore.batches`: node classification from disk, batches of the training nodes that are in the buffer
+(MariusGNN).
+"""
 
 from collections.abc import Callable, Iterator
 from contextlib import closing
@@ -22,12 +24,15 @@ from workbench.sampling.edge_batches import PairSampling
 from workbench.sampling.loader import prefetch
 from workbench.sampling.sampler import Sampler, check_sampler
 
-_REMEDY = "pass wb.node_order(p, c, k), lambda epoch: wb.node_order(p, c, k, epoch=epoch), or call buffer_edge_batches"
+_REMEDY = (
+    "pass wb.outofcore.node_order(p, c, k), lambda epoch: wb.outofcore.node_order(p, c, k, epoch=epoch), or call "
+    "wb.outofcore.edge_batches"
+)
 
 
 @dataclass(frozen=True)
 class BatchCut:
-    """How the items of a state are cut into batches; the arguments are those of `workbench.buffer_batches`."""
+    """How the items of a state are cut into batches; the arguments are those of `workbench.outofcore.batches`."""
 
     batch_size: int
     shuffle: bool = True
@@ -70,7 +75,8 @@ class StateEpoch(Generic[T]):
 
 
 class StateBatches(Generic[T]):
-    """The batches of an epoch from a buffer, as `workbench.buffer_batches` and `workbench.buffer_edge_batches` return.
+    """The batches of an epoch from a buffer, as `workbench.outofcore.batches` and `workbench.outofcore.edge_batches`
+    return.
 
     Each `for` loop over it is a new epoch (0, 1, 2, …), and passes its states through the buffer: whatever ends the
     loop ends the buffer's epoch too. Steps are numbered through all epochs, so that no two batches of a run share
@@ -185,7 +191,7 @@ class StateBatches(Generic[T]):
         return f"StateBatches({self._num_states} states, batch_size={self._cut.batch_size}; {which})"
 
 
-def buffer_batches(
+def batches(
     buffer: Any,
     order: NodeOrder | Callable[[int], NodeOrder],
     ids: Tensor,
@@ -203,15 +209,15 @@ def buffer_batches(
 
     Create the object once; each loop over it is a new epoch:
 
-        loader = wb.buffer_batches(buffer, order, train_ids, sampler=sampler, batch_size=1000)
+        loader = wb.outofcore.batches(buffer, order, train_ids, sampler=sampler, batch_size=1000)
         for epoch in range(10):
             for state, step, batch in loader:
                 wb.train_step(model, batch, state.rows, y, cross_entropy, optimizer)
 
     Every node is trained once per epoch, in a random state of those with its partition, and its neighbours are drawn
     from the edges in the buffer alone. With all partitions in the buffer, batches and steps are those of
-    `workbench.batches` on the store's graph. Orders over all partitions (`wb.node_order(p, c, p)`) give batches of any
-    nodes, to evaluate a model.
+    `workbench.batches` on the store's graph. Orders over all partitions (`wb.outofcore.node_order(p, c, p)`) give
+    batches of any nodes, to evaluate a model.
 
     A state's rows are in memory until the loop asks for the next batch, so don't pass the object to `wb.prefetch`; to
     sample ahead, set `sample_ahead`.
@@ -276,16 +282,19 @@ def _check_trained(ids: Tensor, partition: Tensor, order: NodeOrder) -> None:
         raise ValueError(
             f"ids contains {int(ids[worst])}, which is in partition {int(partition[worst])}, but only the first "
             f"{visited} have training nodes in the order; pass num_train_partitions={int(partition.max()) + 1} to "
-            "wb.node_order"
+            "wb.outofcore.node_order"
         )
 
 
 PairBatch = tuple[Any, int, EdgeBatch, MiniBatch]
 
-_EDGE_REMEDY = "pass wb.comet_order(p, c), lambda epoch: wb.comet_order(p, c, epoch=epoch), or call buffer_batches"
+_EDGE_REMEDY = (
+    "pass wb.outofcore.comet_order(p, c), lambda epoch: wb.outofcore.comet_order(p, c, epoch=epoch), or call "
+    "wb.outofcore.batches"
+)
 
 
-def buffer_edge_batches(
+def edge_batches(
     buffer: Any,
     order: BucketOrder | Callable[[int], BucketOrder],
     *,
@@ -302,10 +311,10 @@ def buffer_edge_batches(
 ) -> StateBatches[PairBatch]:
     """Sample batches of a store's edges while partitions pass through a buffer, epoch by epoch.
 
-    Create the object once; each loop over it is a new epoch, as for `workbench.buffer_batches`. Every edge is trained
-    once per epoch, in the state of its bucket; its neighbours and its negatives are nodes and edges in the buffer. With
-    all partitions in the buffer, batches and steps are those of `workbench.edge_batches` on the store's graph and
-    edges. A state's rows are in memory until the loop asks for the next batch, so don't pass the object to
+    Create the object once; each loop over it is a new epoch, as for `workbench.outofcore.batches`. Every edge is
+    trained once per epoch, in the state of its bucket; its neighbours and its negatives are nodes and edges in the
+    buffer. With all partitions in the buffer, batches and steps are those of `workbench.edge_batches` on the store's
+    graph and edges. A state's rows are in memory until the loop asks for the next batch, so don't pass the object to
     `wb.prefetch`; to sample ahead, set `sample_ahead`.
 
     Args:
@@ -394,7 +403,7 @@ def store_of(buffer: Any) -> Any:
         TypeError: another object.
     """
     if not (hasattr(buffer, "store") and hasattr(buffer, "epoch")):
-        raise TypeError(f"buffer is a {type(buffer).__name__}; pass wb.PartitionBuffer(store, capacity=c)")
+        raise TypeError(f"buffer is a {type(buffer).__name__}; pass wb.outofcore.PartitionBuffer(store, capacity=c)")
     return buffer.store
 
 

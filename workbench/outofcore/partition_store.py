@@ -21,8 +21,7 @@ from workbench.core.edge_stream import EdgeSource, check_repeatable, count_nodes
 from workbench.core.errors import CorruptFileError, check_at_least, check_ids
 from workbench.core.graph import Graph
 from workbench.core.units import format_bytes
-from workbench.outofcore import build_store
-from workbench.outofcore import build_store as build_checks
+from workbench.outofcore import build_store, build_store as build_checks
 from workbench.outofcore.build_store import row_source
 from workbench.outofcore.store_files import PartitionFile, block_aligned, bucket_offsets, read_table
 from workbench.outofcore.store_layout import BLOCK, EDGES, INDEX, ROWS, StoreFolder, StoreLayout, name_of, whole_blocks

@@ -107,7 +107,7 @@ class BufferPlan:
         return made(self.num_partitions, self.capacity, self.num_logical, seed=seed, epoch=epoch)
 
 
-def tune_buffer(
+def plan_buffer(
     num_nodes: int,
     row_bytes: int,
     *,
@@ -149,7 +149,7 @@ def tune_buffer(
     Source: Waleffe et al., "MariusGNN" (EuroSys 2023), section 6: p = min(features / D, √(edges / D)), the largest c
     with c · partition + 2 c² · bucket + working memory < memory, and l = 2 p / c.
 
-    >>> plan = tune_buffer(10**6, 400, num_edges=10**7, edge_bytes=16, memory_bytes="200 MiB", working_bytes="50 MiB")
+    >>> plan = plan_buffer(10**6, 400, num_edges=10**7, edge_bytes=16, memory_bytes="200 MiB", working_bytes="50 MiB")
     >>> plan.num_partitions, plan.capacity, plan.num_logical
     (49, 14, 7)
     """

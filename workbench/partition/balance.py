@@ -106,8 +106,8 @@ _MAX_BYTES = 1e15  # of one node or edge; sums over a batch stay exact enough to
 class ByteCosts:
     """Device bytes that a micro-batch needs for each of its nodes and edges, by layer.
 
-    `workbench.byte_costs` computes those of a model; without costs, partitioners count 512 bytes per input node and 16
-    per edge.
+    `workbench.memory.byte_costs` computes those of a model; without costs, partitioners count 512 bytes per input node
+    and 16 per edge.
 
     Args:
         per_node: non-negative bytes per node, one more than there are layers: per input node, then per destination of

@@ -60,8 +60,8 @@ class LocalitySampler(ExcludingSampler):
     Args:
         fanouts: neighbours to draw per layer, **input layer first**; -1: all. A mapping from edge type to number draws
             every type by itself.
-        factors: float32 or float64 [num_nodes], φ: at most 256 different values, 2⁻²⁰ to 2²⁰. `wb.locality_factors`
-            computes them from the ids of a device's buffer.
+        factors: float32 or float64 [num_nodes], φ: at most 256 different values, 2⁻²⁰ to 2²⁰.
+            `wb.placement.locality_factors` computes them from the ids of a device's buffer.
         weights: the blocks' `edge_weight`, proportional to 1 / P_t in every row. "mean": Σ weight · h / (edges drawn)
             is an unbiased estimate of the mean over all in-neighbours; "sum": Σ weight · h is one of the sum; "ratio":
             the weights have mean 1 in every row, which estimates the mean with less variance and a bias of order 1 / k.
@@ -85,8 +85,8 @@ class LocalitySampler(ExcludingSampler):
 
     >>> import torch, workbench as wb
     >>> star = wb.Graph.from_edges([1, 2, 3, 4], [0, 0, 0, 0])
-    >>> factors = wb.locality_factors(star, torch.tensor([2]), factor=1000)  # row 2 is buffered
-    >>> batch = wb.LocalitySampler([1], factors).sample(star, torch.tensor([0]))
+    >>> factors = wb.placement.locality_factors(star, torch.tensor([2]), factor=1000)  # row 2 is buffered
+    >>> batch = wb.placement.LocalitySampler([1], factors).sample(star, torch.tensor([0]))
     >>> batch.node_ids, batch.blocks[0].edge_weight
     (tensor([0, 2]), tensor([0.2508]))
     """
@@ -446,7 +446,7 @@ def one_hop_more_torch(graph: Graph, near: Tensor) -> Tensor:
 
 @dataclass(frozen=True)
 class LocalityControl:
-    """The controller of the factor f of `wb.locality_factors`, a state machine of one record per epoch.
+    """The controller of the factor f of `wb.placement.locality_factors`, a state machine of one record per epoch.
 
     After every epoch, with ratio = seconds of data movement / seconds of execution, both since the start:
 

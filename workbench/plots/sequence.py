@@ -29,7 +29,7 @@ def draw_sequences(orders: Sequence[tuple[str, BucketOrder]], *, title: str | No
         ValueError: no orders.
     """
     if not orders:
-        raise ValueError("there is no order to draw; pass at least one, such as wb.beta_order(8, 4)")
+        raise ValueError("there is no order to draw; pass at least one, such as wb.outofcore.beta_order(8, 4)")
     figure = make_subplots(1, len(orders), subplot_titles=[bold(name) for name, _ in orders], horizontal_spacing=0.05)
     for column, (_, order) in enumerate(orders, 1):
         figure.add_trace(_heat_map(order), 1, column)

@@ -97,7 +97,7 @@ class PairSampling:
 
     def __post_init__(self) -> None:
         check_choice("exclude", self.exclude, _EXCLUSIONS)
-        check_type("negatives", self.negatives, (Negatives, NoneType), "pass wb.Negatives(count) or None")
+        check_type("negatives", self.negatives, (Negatives, NoneType), "pass wb.links.Negatives(count) or None")
         if self.sampler is not None:
             check_sampler(self.sampler)
 

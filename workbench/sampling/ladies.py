@@ -42,8 +42,8 @@ class LadiesSampler(ExcludingSampler):
         importance: p_t. "edges": the number of edges from t to the layer above, as in the data-placement paper's
             implementation; "squared": Σ 1 / d_s² over those edges, d_s the in-edges of the destination: the squared
             norm of the column of the row-normalised adjacency matrix, as in LADIES.
-        factors: float32 or float64 [num_nodes], by which p_t is multiplied (`wb.locality_factors`): locality-aware
-            sampling; None: 1.
+        factors: float32 or float64 [num_nodes], by which p_t is multiplied (`wb.placement.locality_factors`):
+            locality-aware sampling; None: 1.
         weights: the blocks' `edge_weight`. "mean", "sum": inverse inclusion probabilities, given the arrival time of
             the first candidate that is not drawn, with which the mean over the edges drawn, or the sum, is an unbiased
             estimate of that over all in-neighbours. "ratio": the same with mean 1 in every row, with less variance and

@@ -182,7 +182,7 @@ class Levels(NamedTuple):
         if len(self.codes) != graph.num_nodes:
             raise ValueError(
                 f"factors has {len(self.codes)} values, but the graph has {graph.num_nodes} nodes; pass one per node "
-                "(wb.locality_factors computes them from the ids of buffered nodes)"
+                "(wb.placement.locality_factors computes them from the ids of buffered nodes)"
             )
         return Levels(self.factors.to(graph.device), self.codes.to(graph.device))
 

@@ -66,7 +66,7 @@ class Sampler(Protocol):
     ...     def draw(self, graph, nodes, *, layer, step=0, exclude_edges=None):
     ...         has_any = graph.in_degrees()[nodes] > 0
     ...         indptr = torch.cat([torch.zeros(1, dtype=torch.int64), has_any.cumsum(0)])
-    ...         return wb.Drawn(indptr, graph.indices[graph.indptr[nodes[has_any]]])
+    ...         return wb.sampling.Drawn(indptr, graph.indices[graph.indptr[nodes[has_any]]])
     >>> path = wb.Graph.from_edges(torch.tensor([0, 1, 2]), torch.tensor([1, 2, 3]), num_nodes=4)
     >>> FirstNeighbor().sample(path, torch.tensor([3])).node_ids
     tensor([3, 2, 1])

@@ -162,7 +162,7 @@ def micro_batches(
             the first input width of a layer with which a step succeeds.
         recover: plan for `train_step(recover=…)`.
         margin: fraction by which an estimate may be too low.
-        method: a name of `workbench.PARTITION_METHODS`, or "auto" or "fast".
+        method: a name of `workbench.partition.PARTITION_METHODS`, or "auto" or "fast".
         seed: seed of the random choices of the method.
         node_parts: integer [num_graph_nodes], a partition of the whole graph, for method "cluster"; None for others.
         verify: check once per `model`, if it is given, that micro-batches are exact, and warn if not

@@ -26,14 +26,14 @@ from workbench.nn.static_aggregate import check_aggregates_on_read
 
 
 class AggregatedRows:
-    """The features and the full-neighbour aggregates of nodes, for batches of `workbench.WithoutInputLayer`.
+    """The features and the full-neighbour aggregates of nodes, for batches of `workbench.macrobatch.WithoutInputLayer`.
 
     Pass it in place of the features: `train_step(model, mb, rows, y, …)`, `wb.stage(rows, window)`,
     `full_neighbour_logits(model, graph, rows)`. A read takes two rows per id, one of each store, which both count.
 
     Args:
         x: features by raw-graph id: a tensor, an array or a store.
-        aggregated: their aggregates, as `workbench.aggregate_rows` returns them.
+        aggregated: their aggregates, as `workbench.macrobatch.aggregate_rows` returns them.
 
     Raises:
         TypeError: rows can't be read from a source, or the two have different dtypes.
@@ -48,7 +48,9 @@ class AggregatedRows:
             check_store(name, store)
         ours, theirs = ((len(s), *s.row_shape) for s in (self.x, self.aggregated))
         if ours != theirs:
-            raise ValueError(f"x has shape {ours}, but aggregated {theirs}; pass workbench.aggregate_rows(graph, x, …)")
+            raise ValueError(
+                f"x has shape {ours}, but aggregated {theirs}; pass workbench.macrobatch.aggregate_rows(graph, x, …)"
+            )
         if self.x.dtype != self.aggregated.dtype:
             raise TypeError(f"x is {self.x.dtype}, but aggregated {self.aggregated.dtype}; convert one of them")
 

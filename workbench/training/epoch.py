@@ -42,7 +42,7 @@ def epoch_steps(
         sampler: an object with `sample(graph, seeds, step=…)`.
         num_batches: number of batches, at most the number of ids; their sizes differ by at most one seed.
         num_parts: number of micro-batches per batch.
-        method: a name of `workbench.PARTITION_METHODS`, or "auto" or "fast".
+        method: a name of `workbench.partition.PARTITION_METHODS`, or "auto" or "fast".
         epoch: number of the epoch, from 0.
         seed: seed of the order of ids and of the partition.
 

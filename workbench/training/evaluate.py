@@ -55,8 +55,8 @@ def full_neighbour_logits(
         nodes: int64 or int32 [nodes] ids without duplicates; None for all nodes.
         chunk_edges: number of in-edges and destinations computed at a time, which a chunk exceeds by at most those of
             its last destination.
-        folder: where the outputs of every layer are written and memory-mapped, as for `workbench.layerwise`; None:
-            outputs are in memory. Not with `AggregatedRows`.
+        folder: where the outputs of every layer are written and memory-mapped, as for `workbench.training.layerwise`;
+            None: outputs are in memory. Not with `AggregatedRows`.
 
     Returns:
         [nodes, out_dim] in the order of `nodes`, in the model's dtype, on the graph's device.
@@ -85,7 +85,8 @@ Layer = Callable[[Any, Any], Tensor]
 
 
 def layers_of(model: nn.Module) -> list[Layer]:
-    """The layers of a model in evaluation mode, as `workbench.layerwise` calls them; the model's modes don't change.
+    """The layers of a model in evaluation mode, as `workbench.training.layerwise` calls them; the model's modes don't
+    change.
 
     Args:
         model: a model from `workbench.build_model`.
@@ -168,7 +169,7 @@ def _layered(model: nn.Module) -> GNN:
     if not isinstance(model, GNN):
         raise TypeError(
             f"model is a {type(model).__name__}; pass a model from workbench.build_model (the .module of a wrapper), "
-            "or call workbench.layerwise(graph, x, layers) with one function per layer of yours"
+            "or call workbench.training.layerwise(graph, x, layers) with one function per layer of yours"
         )
     for position, layer in enumerate(model.layers):
         if getattr(layer, "norm", None) == "both":
@@ -212,15 +213,15 @@ def sampled_logits(
 ) -> tuple[Tensor, Tensor]:
     """Compute a model's outputs for the seeds of sampled batches, in evaluation mode, without gradients.
 
-        order = wb.node_order(p, c, p)  # all partitions have nodes to evaluate
-        batches = wb.buffer_batches(buffer, order, test_ids, sampler=sampler, batch_size=1000, epoch=0)
+        order = wb.outofcore.node_order(p, c, p)  # all partitions have nodes to evaluate
+        batches = wb.outofcore.batches(buffer, order, test_ids, sampler=sampler, batch_size=1000, epoch=0)
         seeds, logits = wb.sampled_logits(model, batches)
         wb.accuracy(logits, y, nodes=seeds)
 
     Args:
         model: a module that `workbench.train_step` can call; its modes don't change.
-        batches: yields (step, batch), as `workbench.batches`, or (state, step, batch), as `workbench.buffer_batches`,
-            whose features are read from the state's rows: no other row is in memory.
+        batches: yields (step, batch), as `workbench.batches`, or (state, step, batch), as
+            `workbench.outofcore.batches`, whose features are read from the state's rows: no other row is in memory.
         x: features by raw-graph id: a tensor, an array or an object with `.read(ids)`; None: the rows of each state.
         forward: calls the model with a batch and its `Inputs`, as for `workbench.accumulate`; None for the default.
 
@@ -238,11 +239,13 @@ def sampled_logits(
     seeds, outputs = [], []
     for item in batches:
         *others, mb = item if isinstance(item, tuple) else (item,)
-        check_type("a batch", mb, MiniBatch, "pass wb.batches(…) or wb.buffer_batches(…)")
+        check_type("a batch", mb, MiniBatch, "pass wb.batches(…) or wb.outofcore.batches(…)")
         check_halo([mb], forward)
         rows = shared or getattr(others[0] if others else None, "rows", None)
         if rows is None:
-            raise TypeError("x is None, and the batches come without rows; pass the features, or wb.buffer_batches(…)")
+            raise TypeError(
+                "x is None, and the batches come without rows; pass the features, or wb.outofcore.batches(…)"
+            )
         with torch.no_grad():
             inputs = Inputs(rows.read(mb.node_ids).to(device))
             outputs.append(call(mb.to(device), inputs).cpu())
@@ -271,7 +274,7 @@ def layerwise(
     The outputs of one layer are computed for all nodes that later layers read, chunk by chunk, then those of the next
     layer. Put modules into evaluation mode before (`model.eval()`).
 
-        wb.layerwise(graph, x, [lambda block, h: conv1(block, h).relu(), conv2], form="dgl")
+        wb.training.layerwise(graph, x, [lambda block, h: conv1(block, h).relu(), conv2], form="dgl")
 
     Args:
         graph: the graph, on any device.

@@ -48,10 +48,10 @@ def link_step(
     parameters and rows, or not at all.
 
         rows = wb.LearnedRows(1e-3 * torch.randn(kg.num_entities, 50), lr=0.1)
-        decoder = wb.DistMult(50, num_relations=kg.num_relations, inverse=True)
+        decoder = wb.nn.DistMult(50, num_relations=kg.num_relations, inverse=True)
         optimizer = torch.optim.Adagrad(decoder.parameters(), lr=0.1)
-        for step, pairs, mb in wb.edge_batches(…, negatives=wb.Negatives(500, chunks=10, ends="both")):
-            wb.link_step(None, decoder, pairs, mb, rows, wb.softmax_pair_loss, optimizer, reduction="sum")
+        for step, pairs, mb in wb.edge_batches(…, negatives=wb.links.Negatives(500, chunks=10, ends="both")):
+            wb.link_step(None, decoder, pairs, mb, rows, wb.nn.softmax_pair_loss, optimizer, reduction="sum")
 
     Args:
         encoder: computes the rows of the pairs' seeds, called as by `train_step`; None: the rows that are read are
@@ -61,8 +61,9 @@ def link_step(
         micro: the batch sampled for the seeds of the pairs, from which parts select their micro-batches; or the parts'
             micro-batches in their order.
         rows: `LearnedRows`, which are updated; or features by raw-graph id, as for `train_step`, which are not.
-        loss_fn: `workbench.softmax_pair_loss`, `workbench.logistic_pair_loss`, or a function of positive scores [n],
-            negative scores [n, k], `mask=` (bool [n, k] or None) and `reduction="none"` that returns the losses [n].
+        loss_fn: `workbench.nn.softmax_pair_loss`, `workbench.nn.logistic_pair_loss`, or a function of positive scores
+            [n], negative scores [n, k], `mask=` (bool [n, k] or None) and `reduction="none"` that returns the losses
+            [n].
         optimizer: of the parameters of encoder and decoder; None if they have none.
         reduction: "mean" over the batch's pairs, or "sum".
         total: what the mean divides by if other processes train on a part of the batch; None: this batch's pairs.
@@ -81,7 +82,7 @@ def link_step(
         IndexError: a relation or a node out of range.
     """
     parts, batches = _parts_and_batches(pairs, micro)
-    check_type("decoder", decoder, Decoder, "pass a decoder such as wb.DistMult(dim, num_relations=…)")
+    check_type("decoder", decoder, Decoder, "pass a decoder such as wb.nn.DistMult(dim, num_relations=…)")
     check_loss(loss_fn)
     check_choice("reduction", reduction, ("mean", "sum"))
     check_halo(batches, forward)

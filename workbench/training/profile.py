@@ -24,7 +24,7 @@ from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.nn.signature import Forward, model_device
 from workbench.training.aggregated_rows import sources_of
 from workbench.training.arguments import as_batches, check_halo, check_model, check_optimizer, check_trains
-from workbench.training.step import as_stores, take_step
+from workbench.training.step import as_stores, train_step_with
 
 _WARM_UP_SEEDS = 64
 
@@ -132,7 +132,7 @@ def profile_epoch(
     restore, setup = _snapshot(model, optimizer, device), TrainingSetup(model, loss_fn, optimizer, forward=forward)
 
     def run(step: Sequence[MiniBatch], phase: Phase | None = None) -> Tensor:
-        return take_step(setup, step, x, y, phase=phase, verify=False)  # nothing is trained here
+        return train_step_with(setup, step, x, y, phase=phase, verify=False)  # nothing is trained here
 
     with _finally(restore):
         if warm_up:

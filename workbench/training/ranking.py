@@ -142,7 +142,7 @@ def evaluate_links(
 ) -> LinkMetrics:
     """Rank triples with a model: MRR and Hits@1, 3 and 10 over all ends.
 
-        wb.evaluate_links(encoder, decoder, rows, kg.test, graph=kg.graph(inverse=True), known=kg)
+        wb.training.evaluate_links(encoder, decoder, rows, kg.test, graph=kg.graph(inverse=True), known=kg)
 
     Args:
         encoder: a model of `workbench.build_model`, which computes the rows to score from those of all in-neighbours;
@@ -216,7 +216,7 @@ def rank_triples(
     in Berrendorf et al., "On the ambiguity of rank-based evaluation of entity alignment or link prediction methods"
     (2020).
     """
-    check_type("decoder", decoder, Decoder, "pass a decoder such as wb.DistMult(dim, num_relations=…)")
+    check_type("decoder", decoder, Decoder, "pass a decoder such as wb.nn.DistMult(dim, num_relations=…)")
     check_at_least("chunk_bytes", chunk_bytes, _LEAST_CHUNK_BYTES)
     parts = as_parts(rows)
     triples = _checked(triples, parts.num_rows, decoder, known)

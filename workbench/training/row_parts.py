@@ -38,7 +38,7 @@ class RowParts:
                     ids = torch.arange(first, min(first + store.partition_rows, store.num_nodes))
                     yield first, state.rows.read(ids)
 
-        wb.rank_triples(decoder, wb.RowParts(store.num_nodes, visit), triples)
+        wb.training.rank_triples(decoder, wb.training.RowParts(store.num_nodes, visit), triples)
 
     Args:
         num_rows: number of nodes.

@@ -119,8 +119,9 @@ def plan_sampler(
             mean at most 9 % of all with 95 % confidence, 0 of 299 at most 1 %.
         share: share of the batches planned on that may need recovery, in [0, 1).
         margin: fraction by which an estimate may be too low, as for `workbench.plan_micro_batches`.
-        method: a name of `workbench.PARTITION_METHODS`, or "auto" or "fast"; None: the fastest of "cluster" (with
-            `node_parts`), "fast" and "auto" whose micro-batches have at most 10 % more nodes and edges than the best's.
+        method: a name of `workbench.partition.PARTITION_METHODS`, or "auto" or "fast"; None: the fastest of "cluster"
+            (with `node_parts`), "fast" and "auto" whose micro-batches have at most 10 % more nodes and edges than the
+            best's.
         seed: seed of the random choices of the method.
         node_parts: integer [num_graph_nodes], a partition of the whole graph, for method "cluster".
 

@@ -116,10 +116,10 @@ def train_step(
     """
     setup = TrainingSetup(model, loss_fn, optimizer, reduction=reduction, forward=forward, recover=recover)
     options = {"before_step": before_step, "phase": phase, "verify": verify}
-    return take_step(setup, micro, x, y, total=total, after=after, **options)
+    return train_step_with(setup, micro, x, y, total=total, after=after, **options)
 
 
-def take_step(
+def train_step_with(
     setup: TrainingSetup,
     micro: MiniBatch | Iterable[MiniBatch],
     x: Any,

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import torch
 from torch import Tensor
 
-from workbench.cooperative.sampling import cooperative_batches, independent_batches
+from workbench.cooperative.sampling import batches as cooperative_batches, independent_batches
 from workbench.cooperative.work import cooperative_work
 from workbench.core.dataset import Dataset
 from workbench.core.graph import Graph

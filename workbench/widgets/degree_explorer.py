@@ -25,7 +25,7 @@ def degree_explorer(
 
     Args:
         dataset: its training nodes are the batch.
-        methods: partitioners, of `workbench.PARTITION_METHODS`; the first is the default.
+        methods: partitioners, of `workbench.partition.PARTITION_METHODS`; the first is the default.
         num_parts: numbers of micro-batches, at most six; the first is the default.
         fanouts: neighbours per seed; the first is the default.
 
@@ -42,7 +42,7 @@ def degree_view(
 
     Args:
         dataset: its training nodes are the batch.
-        method: partitioner, one of `workbench.PARTITION_METHODS`.
+        method: partitioner, one of `workbench.partition.PARTITION_METHODS`.
         num_parts: number of micro-batches, at most six.
         fanout: neighbours per seed.
         seed: random seed of sampling and partitioning.

@@ -33,7 +33,7 @@ def micro_batch_explorer(
 
     Args:
         dataset: with features and labels.
-        methods: partitioners, of `workbench.PARTITION_METHODS`; the first is the default, beside no other.
+        methods: partitioners, of `workbench.partition.PARTITION_METHODS`; the first is the default, beside no other.
         num_parts: numbers of micro-batches; the first is the default.
         fanouts: choices of neighbours per layer, input layer first; the first is the default.
         options: other arguments of `micro_batch_view`.
@@ -66,7 +66,7 @@ def micro_batch_view(
 
     Args:
         dataset: with features and labels.
-        method: partitioner, one of `workbench.PARTITION_METHODS`.
+        method: partitioner, one of `workbench.partition.PARTITION_METHODS`.
         num_parts: number of micro-batches, capped at the number of seeds.
         fanout: neighbours per layer, input layer first.
         against: another partitioner, drawn beside the first on the same axis.

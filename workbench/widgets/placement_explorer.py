@@ -78,7 +78,7 @@ def placement_view(
         buffer_share: rows that each device has room for, as a share of all rows.
         alpha: cost of a row of a peer that has a link; the host's is 1.
         topology: a name of `DEVICE_TOPOLOGIES`.
-        method: of `workbench.place_rows`.
+        method: of `workbench.placement.place_rows`.
         rival: another.
         fanouts: neighbours per layer, input layer first.
         batch_size: seeds per batch and device.

@@ -77,7 +77,7 @@ def plan_explorer(
         batch_size: number of seeds; None for all.
         model: kind of layer, one of `workbench.build_model`.
         hidden_dim: width of hidden layers.
-        method: partitioner, one of `workbench.PARTITION_METHODS`, or "auto".
+        method: partitioner, one of `workbench.partition.PARTITION_METHODS`, or "auto".
         backend: device to estimate for, "cpu" or "cuda"; needs no GPU.
 
     Returns:
@@ -151,7 +151,7 @@ def make_plan(
         hidden_dim: width of hidden layers.
         heads: attention heads of gat; ignored by other models.
         num_bases: bases of rgcn, None for as many as relations; ignored by other models.
-        method: partitioner, one of `workbench.PARTITION_METHODS`, or "auto".
+        method: partitioner, one of `workbench.partition.PARTITION_METHODS`, or "auto".
         optimizer: "adam", "adamw" or "sgd".
         backend: device to estimate for, "cpu" or "cuda"; needs no GPU.
         seed: random seed of batch, sampling, partitioning and weights.

@@ -70,7 +70,7 @@ def terms_view(
         num_parts: number of micro-batches.
         fanout: neighbours per layer, input layer first.
         hidden_dim: width of hidden layers.
-        method: partitioner, one of `workbench.PARTITION_METHODS`.
+        method: partitioner, one of `workbench.partition.PARTITION_METHODS`.
         seed: random seed of sampling, partitioning and weights.
 
     Raises:

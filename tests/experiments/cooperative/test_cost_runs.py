@@ -52,7 +52,10 @@ def test_a_row_of_table_4_is_its_counts_over_the_bandwidths(data):
     exchanged = 512 * found["halo_2"] / 600e9
     assert found["copy_seconds"] == pytest.approx(512 * inputs / 64e9 + exchanged)
     reads = zip(*([mb.node_ids for mb in pes] for pes in batches.sample(sampler, range(3))), strict=True)
-    caches = [wb.simulate_cache(wb.AccessTrace.of(ids), 100, num_rows=data.graph.num_nodes, warmup=1) for ids in reads]
+    caches = [
+        wb.features.simulate_cache(wb.AccessTrace.of(ids), 100, num_rows=data.graph.num_nodes, warmup=1)
+        for ids in reads
+    ]
     misses = sum(cache.num_misses for cache in caches) / sum(cache.num_accesses for cache in caches)
     assert found["cache_miss_rate"] == pytest.approx(misses)
     assert found["cache_seconds"] == pytest.approx(misses * 512 * inputs / 64e9 + exchanged)

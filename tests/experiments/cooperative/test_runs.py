@@ -30,12 +30,12 @@ def test_node_batches_are_those_of_the_sampler(graph):
     assert [(r["batch_size"], r["permutation"]) for r in found] == [(4, 0), (64, 0), (4, 1), (64, 1)]
     data = wb.load_dataset(**TINY)
     sampler = wb.NeighborSampler([2, 3], seed=0)
-    (work, *_) = wb.measure_work(graph, data.train_idx, sampler=sampler, batch_sizes=[4], repetitions=1)
+    (work, *_) = wb.cooperative.measure_work(graph, data.train_idx, sampler=sampler, batch_sizes=[4], repetitions=1)
     assert (found[0]["num_seeds"], found[0]["num_inputs"]) == (4, work.num_inputs)
     ones = data.train_idx[permutation(stream(0, Purpose.SPLIT), len(data.train_idx))[:6]].split(1)
     alone = [sampler.sample(graph, one, step=step).num_inputs for step, one in enumerate(ones)]
     assert [r["alone_inputs"] for r in found[::2]] == [sum(alone[p::2]) / 3 for p in (0, 1)]
-    (expected,) = wb.work_curve(graph, data.train_idx, sampler=sampler, batch_sizes=[64], step=1).tolist()
+    (expected,) = wb.cooperative.work_curve(graph, data.train_idx, sampler=sampler, batch_sizes=[64], step=1).tolist()
     assert found[3]["expected_inputs"] == expected
 
 
@@ -74,7 +74,7 @@ def test_expected_edges_of_clusters_are_the_mean_over_all_pairs_of_clusters(grap
     config = module.Config(dataset=TINY, method="cluster", shares=(0.5, 1.0), num_clusters=4, permutations=2)
     of = module.clusters(graph, 4, 0)
     pairs = [torch.isin(of, torch.tensor([a, b])).nonzero()[:, 0] for a in range(4) for b in range(a)]
-    mean = sum(wb.induced_edges(graph, nodes) for nodes in pairs) / len(pairs)
+    mean = sum(wb.sampling.induced_edges(graph, nodes) for nodes in pairs) / len(pairs)
     assert module.expected_edges(graph, 0.5, config) == pytest.approx(mean, rel=1e-12)
 
 
@@ -87,7 +87,7 @@ def test_miss_rates_are_those_of_the_trace_after_the_warm_up(graph):
     batches = wb.batches(graph, train, sampler=sampler, batch_size=16, drop_last=True, seed=1)
     reads = [mb.node_ids for _ in range(1 + 12 // len(batches)) for _, mb in batches][:12]
     capacity = -(-graph.num_nodes // 5)
-    expected = wb.simulate_cache(wb.AccessTrace.of(reads), capacity, num_rows=graph.num_nodes, warmup=4)
+    expected = wb.features.simulate_cache(wb.AccessTrace.of(reads), capacity, num_rows=graph.num_nodes, warmup=4)
     assert (found[6]["miss_rate"], found[6]["capacity_rows"]) == (expected.miss_rate, capacity)
     assert found[6]["num_inputs"] == sum(map(len, reads[4:])) / 8
 

@@ -30,12 +30,14 @@ def batches_of(data: Any) -> list[torch.Tensor]:
 def test_rows_are_those_that_stores_of_the_placement_read(rows: dict[str, dict[str, Any]]) -> None:
     data = wb.load_dataset("synthetic-arxiv", scale=0.003, undirected=True)
     reads = batches_of(data)
-    p = wb.inclusion_probability(data.graph, data.train_idx, fanouts=[3, 3], batch_size=8)
+    p = wb.placement.inclusion_probability(data.graph, data.train_idx, fanouts=[3, 3], batch_size=8)
     given: dict[str, Any] = {"num_devices": 4, "groups": [[0, 1], [2, 3]], "peer_cost": 32 / 300}
     given["rows_per_device"] = int(0.1 * data.graph.num_nodes)
     for method in ("random", "algorithm-1"):
         row, links = rows[method], wb.Traffic()
-        stores = wb.PlacedRows.of_all(wb.place_rows(p, **given, method=method), host=data.x, traffics=[links] * 4)
+        stores = wb.placement.PlacedRows.of_all(
+            wb.placement.place_rows(p, **given, method=method), host=data.x, traffics=[links] * 4
+        )
         for number, ids in enumerate(reads):
             stores[number % 4].read(ids)
         counts = links.snapshot()

@@ -13,8 +13,7 @@ import torch
 from experiments.gpu_check import memory, parity, parts, throughput
 from experiments.gpu_check.__main__ import RUNS, main, run_parts
 from experiments.gpu_check.parts import BROKEN, OUT_OF_TIME, PASSED, Ended, Part, judge
-from tests.toy_experiments import calls as calls
-from tests.toy_experiments import toys as toys
+from tests.toy_experiments import calls as calls, toys as toys
 from workbench.cli import main as workbench
 from workbench.paths import project_root
 from workbench.tracking.file_store import FileStore

@@ -122,5 +122,5 @@ def test_ranks_are_those_of_all_rows_at_once(tmp_path: Path) -> None:
     system = link_at_scale.FewInBuffer(config, kg, tmp_path / "store")  # type: ignore[arg-type]
     found = link_at_scale.ranked(config, kg, system)  # type: ignore[arg-type]
     chosen = link_at_scale.permutation(link_at_scale.stream(0, link_at_scale.Purpose.SPLIT), len(kg.test))[:60]
-    expected = wb.evaluate_links(None, system.decoder, system._values(), kg.test[chosen])
+    expected = wb.training.evaluate_links(None, system.decoder, system._values(), kg.test[chosen])
     assert found.mrr == pytest.approx(expected.mrr, rel=1e-9) and found.hits_at_10 == expected.hits_at_10

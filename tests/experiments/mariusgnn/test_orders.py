@@ -74,11 +74,11 @@ def test_rows_are_the_orders_own() -> None:
         p, c, groups = row["num_partitions"], row["capacity"], row["num_logical"]
         assert (p, c) == (groups * row["group_partitions"], 2 * row["group_partitions"])
         order = {
-            "BETA": lambda p, c, groups: wb.beta_order(p, c),
-            "COMET": lambda p, c, groups: wb.comet_order(p, c, groups, epoch=1),
-            "balanced": lambda p, c, groups: wb.balanced_order(p, c, groups, epoch=1),
+            "BETA": lambda p, c, groups: wb.outofcore.beta_order(p, c),
+            "COMET": lambda p, c, groups: wb.outofcore.comet_order(p, c, groups, epoch=1),
+            "balanced": lambda p, c, groups: wb.outofcore.balanced_order(p, c, groups, epoch=1),
         }[row["method"]](p, c, groups)
-        assert row["partition_bias"] == wb.partition_bias(order)
+        assert row["partition_bias"] == wb.outofcore.partition_bias(order)
         rows = order.num_loads * -(-row["num_nodes"] // p) * row["row_bytes"]
         edges = order.num_bucket_loads * row["num_edges"] * row["edge_bytes"] / p**2
         assert row["read_bytes"] == pytest.approx(rows + edges, abs=1)

@@ -17,12 +17,12 @@ POLICIES = ("lru", "fifo", "sieve", "static", "belady-bypass")
 def test_every_entry_is_one_simulation(semantics: str, warmup: float) -> None:
     rows = torch.arange(200).flip(0)
     options: dict[str, Any] = {"semantics": semantics, "warmup": warmup}
-    found = wb.cache_costs(TRACES, [5, 40, 1000], row_bytes=12, policies=POLICIES, rows=rows, **options)
+    found = wb.features.cache_costs(TRACES, [5, 40, 1000], row_bytes=12, policies=POLICIES, rows=rows, **options)
     assert len({cost[:3] for cost in found}) == len(found) == 2 * 3 * len(POLICIES)
     for cost in found:
         trace = TRACES[cost.reads]  # type: ignore[index]
         needed = rows if cost.policy == "static" else None
-        one = wb.simulate_cache(trace, cost.capacity_rows, policy=cost.policy, rows=needed, **options)
+        one = wb.features.simulate_cache(trace, cost.capacity_rows, policy=cost.policy, rows=needed, **options)
         counted = len(trace) - one.warmup_reads
         assert cost.miss_rate == pytest.approx(one.miss_rate, abs=1e-15)
         assert cost.rows_per_read == pytest.approx(one.num_accesses / counted)
@@ -35,7 +35,7 @@ def test_a_static_cache_is_chosen_by_the_warm_up_alone() -> None:
     trace = wb.AccessTrace.of([before, after])
     rates = {
         cost.capacity_rows: cost.miss_rate
-        for cost in wb.cache_costs({"": trace}, [1, 2, 3, 9], row_bytes=1, policies=["static"], warmup=1)
+        for cost in wb.features.cache_costs({"": trace}, [1, 2, 3, 9], row_bytes=1, policies=["static"], warmup=1)
     }
     assert rates == {1: 0.75, 2: 0.5, 3: 0.25, 9: 0.25}, "row 9 is not known before"
 
@@ -59,8 +59,8 @@ def test_a_static_cache_is_chosen_by_the_warm_up_alone() -> None:
 )
 def test_what_it_refuses(given: dict[str, Any], error: type[Exception], message: str) -> None:
     with pytest.raises(error, match=message):
-        wb.cache_costs(**({"traces": {"a": TRACES["a"]}, "capacities": [3], "row_bytes": 4} | given))
+        wb.features.cache_costs(**({"traces": {"a": TRACES["a"]}, "capacities": [3], "row_bytes": 4} | given))
 
 
 def test_nothing_to_compare() -> None:
-    assert wb.cache_costs({}, [3], row_bytes=4) == wb.cache_costs(TRACES, [], row_bytes=4) == []
+    assert wb.features.cache_costs({}, [3], row_bytes=4) == wb.features.cache_costs(TRACES, [], row_bytes=4) == []

@@ -90,26 +90,26 @@ MISTAKES: dict[str, tuple[Callable[[], object], type[Exception], str]] = {
         r"ids must be a tensor of torch.int64, not torch.int32; convert it with .to\(torch.int64\)",
     ),
     "hashes as ids, ranked": (
-        lambda: wb.rank_by_frequency(HASHED),
+        lambda: wb.features.rank_by_frequency(HASHED),
         wb.CapacityError,
         "a ranking of 35,184,372,088,833 rows",
     ),
     "hashes as ids, LRU": (
-        lambda: wb.miss_ratio_curve(HASHED),
+        lambda: wb.features.miss_ratio_curve(HASHED),
         wb.CapacityError,
         "accesses of 35,184,372,088,833 rows",
     ),
     "hashes as ids": (
-        lambda: wb.simulate_cache(HASHED, 2),
+        lambda: wb.features.simulate_cache(HASHED, 2),
         wb.CapacityError,
         "of 35,184,372,088,833 rows needs 128.00 TiB",
     ),
     "a warm-up as text": (
-        lambda: wb.simulate_cache(TRACE, 2, warmup="1"),
+        lambda: wb.features.simulate_cache(TRACE, 2, warmup="1"),
         ValueError,
         "warmup is '1'; pass a number of",
     ),
-    "a tensor as graph": (lambda: wb.rank_by_degree(X), TypeError, "graph is a Tensor; pass a wb.Graph"),
+    "a tensor as graph": (lambda: wb.features.rank_by_degree(X), TypeError, "graph is a Tensor; pass a wb.Graph"),
 }
 
 

@@ -5,8 +5,7 @@ from itertools import combinations, pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.features.cache.replay import REFERENCES, replay
 from tests.features.cache.traces import one_by_one, skewed_trace, traces

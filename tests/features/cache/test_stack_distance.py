@@ -27,17 +27,17 @@ def test_distances_are_those_of_the_definition(trace: wb.AccessTrace) -> None:
 
 def test_lru_misses_that_much_at_every_capacity_access_by_access() -> None:
     trace = one_by_one(skewed_trace(8, 60, 90))
-    (distances, distinct), curve = stack_distances(trace), wb.miss_ratio_curve(trace)
+    (distances, distinct), curve = stack_distances(trace), wb.features.miss_ratio_curve(trace)
     assert len(curve) == distinct + 1 and curve[0] == 1
     for capacity in range(1, distinct + 1):
-        found = wb.simulate_cache(trace, capacity)
+        found = wb.features.simulate_cache(trace, capacity)
         assert torch.equal(found.hits == 1, (distances > 0) & (distances <= capacity))
         assert curve[capacity].item() == pytest.approx(found.miss_rate, abs=1e-15)
 
 
 def test_a_warm_up_is_left_out() -> None:
     trace = skewed_trace(8, 60, 90)
-    curve = wb.miss_ratio_curve(trace, warmup=0.5)
-    assert curve[20].item() == pytest.approx(wb.simulate_cache(trace, 20, warmup=4).miss_rate, abs=1e-15)
+    curve = wb.features.miss_ratio_curve(trace, warmup=0.5)
+    assert curve[20].item() == pytest.approx(wb.features.simulate_cache(trace, 20, warmup=4).miss_rate, abs=1e-15)
     with pytest.raises(ValueError, match="no access is left of AccessTrace"):
-        wb.miss_ratio_curve(trace, warmup=8)
+        wb.features.miss_ratio_curve(trace, warmup=8)

@@ -87,6 +87,8 @@ def test_cuda_estimates_match_the_torch_forms(options: str, monkeypatch: pytest.
         monkeypatch.setattr(importlib.import_module(f"workbench.kernels.{name}"), "use_compiled", lambda x: False)
     model = model_of(options, 2, WIDE)
     optimizer = torch.optim.Adam(model.parameters(), foreach=True)
-    found = compare(model, thirds(sample(2)), optimizer, in_dim=IN, num_classes=CLASSES, backend=wb.Backend("cuda"))
+    found = compare(
+        model, thirds(sample(2)), optimizer, in_dim=IN, num_classes=CLASSES, backend=wb.memory.Backend("cuda")
+    )
     for phase in ("forward", "backward"):
         assert is_close(found[phase], 0.01), found

@@ -11,8 +11,7 @@ from workbench.core.minibatch import MiniBatch
 from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.plan import plan_with
 from workbench.memory.planning.search import CandidateBuilder
-from workbench.partition.batch import baselines as star
-from workbench.partition.batch import prepared_batch
+from workbench.partition.batch import baselines as star, prepared_batch
 from workbench.partition.batch.partitioner import Partitioner
 
 

@@ -5,8 +5,7 @@ import random
 from collections.abc import Callable
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from workbench.memory.planning.search import REFINED, UNREFINED, smallest_fitting
 

@@ -6,8 +6,7 @@ import torch
 from tests.partition.refine.oracles import batch_of
 from tests.strategies import random_graph, random_minibatch
 from workbench.core.minibatch import MiniBatch
-from workbench.partition.batch import PARTITION_METHODS, partition_choices
-from workbench.partition.batch import partitioner as auto
+from workbench.partition.batch import PARTITION_METHODS, partition_choices, partitioner as auto
 from workbench.partition.batch.partitioner import expected_seconds, resolve_method
 
 MB = batch_of([[0]] * 1000)  # 1000 edges in all blocks and in the output block

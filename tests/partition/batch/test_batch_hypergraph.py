@@ -4,8 +4,7 @@ from collections import Counter
 
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
+from hypothesis import given, strategies as st
 
 from tests.strategies import minibatches, random_graph, random_minibatch
 from workbench.core.errors import CapacityError

@@ -13,8 +13,7 @@ from tests.strategies import random_graph, random_minibatch
 from workbench.core.block import Block
 from workbench.core.errors import CapacityError, PartitionError
 from workbench.core.minibatch import MiniBatch
-from workbench.partition import metis
-from workbench.partition import metis as hypergraph
+from workbench.partition import metis, metis as hypergraph
 from workbench.partition.batch import partition_batch, partition_choices
 from workbench.partition.graph import partition_graph
 from workbench.partition.refine import OBJECTIVES

@@ -10,8 +10,7 @@ from workbench.core.errors import CapacityError
 from workbench.core.exchange import Exchange
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.balance import ByteCosts
-from workbench.partition.batch import PARTITION_METHODS, partition_batch, prepared_batch
-from workbench.partition.batch import baselines as star
+from workbench.partition.batch import PARTITION_METHODS, baselines as star, partition_batch, prepared_batch
 from workbench.partition.batch.partitioner import Partitioner
 
 MB = random_minibatch(random_graph(300, 1500, seed=2), fanouts=(3, 5), num_seeds=120, seed=4)

@@ -28,8 +28,8 @@ def in_turn(mb: wb.MiniBatch, num_parts: int) -> Tensor:
 
 
 def test_every_method_argument_takes_the_name() -> None:
-    assert wb.register_partitioner("in turn")(in_turn) is in_turn
-    assert list(wb.PARTITION_METHODS)[-1] == "in turn"
+    assert wb.partition.register_partitioner("in turn")(in_turn) is in_turn
+    assert list(wb.partition.PARTITION_METHODS)[-1] == "in turn"
     part = wb.partition_batch(BATCH, 3, method="in turn")
     assert part.dtype == torch.int64 and part.equal(torch.arange(40) % 3)
 
@@ -45,8 +45,8 @@ def test_every_method_argument_takes_the_name() -> None:
 
 
 def test_registering_again_replaces_the_function() -> None:
-    wb.register_partitioner("mine")(in_turn)
-    wb.register_partitioner("mine")(lambda mb, num_parts: in_turn(mb, num_parts).flip(0))
+    wb.partition.register_partitioner("mine")(in_turn)
+    wb.partition.register_partitioner("mine")(lambda mb, num_parts: in_turn(mb, num_parts).flip(0))
     assert wb.partition_batch(BATCH, 2, method="mine").equal((torch.arange(40) % 2).flip(0))
 
 
@@ -60,7 +60,7 @@ def test_registering_again_replaces_the_function() -> None:
     ],
 )
 def test_a_result_that_is_no_partition_is_an_error(part: Any, error: type[Exception], message: str) -> None:
-    wb.register_partitioner("mine")(lambda mb, num_parts: part)
+    wb.partition.register_partitioner("mine")(lambda mb, num_parts: part)
     with pytest.raises(error, match=message):
         wb.partition_batch(BATCH, 2, method="mine")
 
@@ -68,9 +68,9 @@ def test_a_result_that_is_no_partition_is_an_error(part: Any, error: type[Except
 @pytest.mark.parametrize("name", ["", "reg", "auto"])
 def test_names_of_the_workbench_are_kept(name: str) -> None:
     with pytest.raises(ValueError, match="choose one that is not in auto, fast, range"):
-        wb.register_partitioner(name)
+        wb.partition.register_partitioner(name)
 
 
 def test_the_decorator_needs_its_name() -> None:
     with pytest.raises(TypeError, match=r"@wb\.register_partitioner"):
-        wb.register_partitioner(in_turn)  # pyright: ignore[reportArgumentType]
+        wb.partition.register_partitioner(in_turn)  # pyright: ignore[reportArgumentType]

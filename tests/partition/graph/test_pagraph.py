@@ -39,7 +39,7 @@ def test_as_published(seed: int) -> None:
     graph = random_graph(60, 150, seed=seed)
     train = torch.randperm(60, generator=torch.Generator().manual_seed(seed))[:25]
     hops, parts = 1 + seed % 3, 2 + seed % 2
-    found = wb.pagraph_parts(graph, train, parts, num_hops=hops)
+    found = wb.partition.pagraph_parts(graph, train, parts, num_hops=hops)
     assignment, closed = published(graph, train.tolist(), parts, hops)
     assert found.assignment.tolist() == assignment
     assert [nodes.tolist() for nodes in found.nodes] == [sorted(c) for c in closed]
@@ -48,8 +48,8 @@ def test_as_published(seed: int) -> None:
 def test_bad_input() -> None:
     graph = random_graph(10, 20)
     with pytest.raises(ValueError, match="num_parts is 0"):
-        wb.pagraph_parts(graph, torch.arange(3), 0, num_hops=1)
+        wb.partition.pagraph_parts(graph, torch.arange(3), 0, num_hops=1)
     with pytest.raises(ValueError, match="num_hops is 127"):
-        wb.pagraph_parts(graph, torch.arange(3), 2, num_hops=127)
+        wb.partition.pagraph_parts(graph, torch.arange(3), 2, num_hops=127)
     with pytest.raises(IndexError, match="train_ids contains 10"):
-        wb.pagraph_parts(graph, torch.tensor([10]), 2, num_hops=1)
+        wb.partition.pagraph_parts(graph, torch.tensor([10]), 2, num_hops=1)

@@ -4,8 +4,7 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 import workbench as wb
 from tests.strategies import edges_by_destination, random_edges, random_graph
@@ -22,7 +21,7 @@ def test_parts_of_a_graph_have_the_rows_of_their_nodes(tmp_path: Path, monkeypat
     monkeypatch.setattr("workbench.core.edge_stream.CHUNK_EDGES", 7)
     monkeypatch.setattr("workbench.partition.graph.split_graph.CHUNK_EDGES", 11)
     graph = some_graph()
-    owner = wb.partition_stream(graph, 3)
+    owner = wb.partition.partition_stream(graph, 3)
     folders = split_graph(graph, owner, tmp_path / "parts")
     assert [folder.name for folder in folders] == ["part-0", "part-1", "part-2"]
     for part, folder in enumerate(folders):
@@ -67,7 +66,7 @@ def test_one_part_is_the_graph(tmp_path: Path) -> None:
 
 def test_samples_of_owned_nodes_are_those_of_the_whole_graph(tmp_path: Path) -> None:
     graph = some_graph()
-    owner = wb.partition_stream(graph, 2, method="fennel")
+    owner = wb.partition.partition_stream(graph, 2, method="fennel")
     split_graph(graph, owner, tmp_path / "parts")
     sampler = wb.NeighborSampler([3], seed=2, edge_ids=True)
     for part in range(2):

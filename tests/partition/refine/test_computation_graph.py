@@ -5,8 +5,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings
-from hypothesis import strategies as st
+from hypothesis import given, settings, strategies as st
 
 from tests.partition.refine.oracles import EDGE, INPUT, batch_of, bytes_of, hop_starts, sources_of
 from tests.strategies import minibatches, random_minibatch

@@ -4,8 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from tests.partition.refine.oracles import batch_of, part_bytes, partitioned
 from tests.partition.refine.test_pin_counts import LIMIT, read

@@ -6,8 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from tests.partition.refine.oracles import contracted_sources, part_bytes, partitioned, pins_by_part
 from tests.strategies import random_graph, random_minibatch

@@ -2,8 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import assume, given, settings
-from hypothesis import strategies as st
+from hypothesis import assume, given, settings, strategies as st
 
 from tests.partition.refine.oracles import batch_of, part_bytes, partitioned
 from tests.strategies import random_graph, random_minibatch

@@ -27,7 +27,7 @@ class Detection:
         is_exact: whether that is rounding.
     """
 
-    result: wb.Exactness
+    result: wb.training.Exactness
     deviation: float
     is_exact: bool
 

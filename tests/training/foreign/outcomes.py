@@ -36,7 +36,7 @@ PyG's layers are exact in both forms, `adjs` and `edge_index` (`batch.to_pyg(for
 `GraphConv` and `GCNConv` divide by degrees counted within the batch, and those of a part differ. Let the edges carry
 the whole batch's normalization; parts carry edge weights:
 
-- DGL: `batch = wb.symmetric_norm(wb.MiniBatch.from_dgl(blocks))`, layers `GraphConv(…, norm="none")`, called with
+- DGL: `batch = wb.nn.symmetric_norm(wb.MiniBatch.from_dgl(blocks))`, layers `GraphConv(…, norm="none")`, called with
   `edge_weight=block.edata["edge_weight"]`. The result equals that of `norm="both"` on the whole batch.
 - PyG: before the split `_, batch.edge_weight = gcn_norm(batch.edge_index, None, len(batch.n_id),
   add_self_loops=False)`, layers `GCNConv(…, normalize=False)`, called with `part.edge_weight`. The result equals that

@@ -67,7 +67,7 @@ def make_machine(
     check_choice("policy", policy, CACHE_POLICIES)
     check_at_least("capacity_rows", capacity_rows, 1, most=MAX_CAPACITY)
     if policy == "static" and rows is None:
-        raise ValueError('policy="static" needs rows=, their ids, such as wb.rank_by_degree(graph)')
+        raise ValueError('policy="static" needs rows=, their ids, such as wb.features.rank_by_degree(graph)')
     if policy != "static" and rows is not None:
         raise ValueError(f'rows= is for policy="static" alone, but policy is "{policy}"; leave rows out')
     if trace is not None and policy not in NEED_TRACE:

@@ -309,6 +309,6 @@ def _static_rows(trace: AccessTrace, rows: Tensor | None, warmup: int | float) -
     if not len(before.ids):
         raise ValueError(
             f"a static cache chooses its rows by the warm-up, but a warm-up of {warmup} reads none; pass a longer one, "
-            "or rows=, such as wb.rank_by_degree(graph)"
+            "or rows=, such as wb.features.rank_by_degree(graph)"
         )
     return rank_by_frequency(before)[: len(before.ids.unique())]

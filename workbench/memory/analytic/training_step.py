@@ -275,7 +275,8 @@ def simulate_step(
         batch_seeds: seeds of the batch that the micro-batch is part of.
         accumulating: gradients of earlier micro-batches exist.
         recover: the step uses OOM recovery, which computes the micro-batch's gradients separately.
-        aggregate_on_read: the first layer's aggregate is computed from the features (`workbench.AggregateOnRead`).
+        aggregate_on_read: the first layer's aggregate is computed from the features
+            (`workbench.training.AggregateOnRead`).
     """
     autograd = FakeAutograd(backend)
     allocator = autograd.allocator

@@ -4,10 +4,12 @@ from torch import Tensor
 
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.balance import ByteCosts
-from workbench.partition.batch.partitioner import PARTITION_METHODS as PARTITION_METHODS
-from workbench.partition.batch.partitioner import Partitioner
-from workbench.partition.batch.partitioner import partition_choices as partition_choices
-from workbench.partition.batch.partitioner import register_partitioner as register_partitioner
+from workbench.partition.batch.partitioner import (
+    PARTITION_METHODS as PARTITION_METHODS,
+    Partitioner,
+    partition_choices as partition_choices,
+    register_partitioner as register_partitioner,
+)
 
 
 def partition_batch(
@@ -45,8 +47,9 @@ def partition_batch(
             range whose time, estimated from the batch's edges, is within the budget; METIS and Mt-KaHyPar are ended
             when they overrun it (a refinement is not). None: no limit.
         max_bytes: memory that the partitioner itself may allocate; None: the memory that the machine has available.
-        costs: bytes per node and edge of each layer, for star, hypergraph and the refinement (`workbench.byte_costs`
-            computes those of a model); None: 512 per input node (128 features in float32) and 16 per edge.
+        costs: bytes per node and edge of each layer, for star, hypergraph and the refinement
+            (`workbench.memory.byte_costs` computes those of a model); None: 512 per input node (128 features in
+            float32) and 16 per edge.
 
     Returns:
         int64 [num_seeds] in [0, num_parts), on the batch's device.

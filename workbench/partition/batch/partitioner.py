@@ -77,7 +77,7 @@ class Partitioner(PartitionOptions):
 
     >>> import workbench as wb
     >>> mb = wb.MiniBatch(torch.tensor([7, 5, 3, 1]), ())
-    >>> prepared = wb.Partitioner("range").prepare(mb)
+    >>> prepared = wb.partition.Partitioner("range").prepare(mb)
     >>> [prepared.cut(num_parts).assignment.tolist() for num_parts in (2, 4)]
     [[1, 1, 0, 0], [3, 2, 1, 0]]
     """
@@ -261,7 +261,7 @@ def register_partitioner(name: str) -> Callable[[Assign], Assign]:
         ValueError: the name is empty, or one of the workbench's own.
         TypeError: the name is not text.
     """
-    check_type("name", name, str, 'write it above the function: @wb.register_partitioner("my method")')
+    check_type("name", name, str, 'write it above the function: @wb.partition.register_partitioner("my method")')
     if not name or name in _BUILT_IN:
         raise ValueError(f"the name of a partitioner is {name!r}; choose one that is not in {', '.join(_BUILT_IN)}")
 

@@ -44,7 +44,7 @@ class PartitionOptions:
         check_choice("objective", self.objective, OBJECTIVES)
         if self.max_bytes is not None:
             object.__setattr__(self, "max_bytes", check_bytes("max_bytes", self.max_bytes, 0))
-        check_type("costs", self.costs, (ByteCosts, NoneType), "workbench.byte_costs computes them for a model")
+        check_type("costs", self.costs, (ByteCosts, NoneType), "workbench.memory.byte_costs computes them for a model")
         limit = self.time_budget_seconds
         if limit is not None and not (isinstance(limit, Real) and limit > 0):
             raise ValueError(f"time_budget_seconds is {limit!r}; it must be a positive number, or None for no limit")

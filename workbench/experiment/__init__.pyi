@@ -1,0 +1,1 @@
+from .finding import Finding as Finding
