@@ -2,6 +2,7 @@
 
 import re
 import runpy
+import tomllib
 from pathlib import Path
 from types import CodeType
 
@@ -10,7 +11,8 @@ import pytest
 ROOT = Path(__file__).parent.parent
 PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").rglob("*.md"))]
 OPTIONAL = ["dgl", "torch_geometric"]
-MAX_README_LINES, MAX_PICTURE_BYTES = 140, 150_000
+MAX_README_LINES, MAX_CONTRIBUTING_LINES, MAX_PICTURE_BYTES = 140, 105, 150_000
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
 def examples() -> dict[str, tuple[str, CodeType]]:
@@ -65,6 +67,30 @@ def test_readme_fits_on_three_screens():
     assert len((ROOT / "README.md").read_text(encoding="utf-8").splitlines()) <= MAX_README_LINES
 
 
+def test_contributing_fits_on_two_screens_and_leads_to_every_page_of_the_developers():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    assert len(text.splitlines()) <= MAX_CONTRIBUTING_LINES
+    assert max(map(len, text.splitlines())) <= 120
+    pages = {f"docs/develop/{page.name}" for page in (ROOT / "docs" / "develop").glob("*.md")}
+    assert pages == set(re.findall(r"\]\((docs/develop/\w+\.md)\)", text))
+
+
+def test_the_map_is_the_tree_of_packages_in_the_order_of_their_layers():
+    text = (ROOT / "CONTRIBUTING.md").read_text(encoding="utf-8")
+    (tree,) = re.findall(r"^```text\n(.*?)^```$", text, re.DOTALL | re.MULTILINE)
+    floors = [line.split("  ")[0].split(" | ") for line in tree.splitlines() if not line.startswith(" ")]
+    (layers,) = [one["layers"] for one in PROJECT["tool"]["importlinter"]["contracts"] if "layers" in one]
+    assert floors == [re.sub(r"[()]", "", layer).split(" | ") for layer in reversed(layers)]
+    described = re.findall(r"^  (\w+)  ", tree, re.MULTILINE)
+    several = [floor for floor in floors if len(floor) > 3 and "files" not in floor]
+    assert described == [name for floor in several for name in floor], "each with a line of its own"
+
+
+def test_the_changelog_begins_with_this_version():
+    text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
+    assert re.findall(r"^## \[(.+?)\]", text, re.MULTILINE)[:2] == ["Unreleased", PROJECT["project"]["version"]]
+
+
 def test_pictures_are_drawn_from_recorded_tables():
     figure = runpy.run_path(str(ROOT / "docs" / "pictures.py"))["peak_memory"]()
     assert len(figure.data) == 4 and all(len(trace.x) > 1 for trace in figure.data)
@@ -81,7 +107,14 @@ def test_pages_of_the_site_link_to_each_other(tmp_path):
     pages["collect"](tmp_path / "pages")
     found = sorted((tmp_path / "pages").rglob("*.md"))
     names = {page.relative_to(tmp_path / "pages").as_posix() for page in found}
-    assert {"index.md", "gallery.md", "command_line.md", "concepts/betty.md", "api/sampling.md"} <= names
+    assert {
+        "index.md",
+        "gallery.md",
+        "command_line.md",
+        "concepts/betty.md",
+        "develop/state.md",
+        "api/sampling.md",
+    } <= names
     notebooks = [*(ROOT / "notebooks").glob("*.ipynb"), *(ROOT / "notebooks").glob("[!.]*/*.ipynb")]
     assert len([name for name in names if name.startswith("notebooks/")]) == len(notebooks), "no checkpoints"
     for page in found:

@@ -196,6 +196,7 @@ def configuration(out: Path, api: list[str], notebooks: list[PurePosixPath]) -> 
     figures = [{paper: [str(p) for p in notebooks if p.parts[1] == folder]} for folder, paper in PAPERS.items()]
     tutorials = sorted(p.relative_to(out).as_posix() for p in (out / "notebooks").glob("*.md"))
     concepts = sorted(p.relative_to(out).as_posix() for p in (out / "concepts").glob("*.md"))
+    develop = sorted(p.relative_to(out).as_posix() for p in (out / "develop").glob("*.md"))
     options["nav"] = [
         {"Start": "index.md"},
         {"Tutorials": tutorials},
@@ -205,7 +206,7 @@ def configuration(out: Path, api: list[str], notebooks: list[PurePosixPath]) -> 
         {"Figures": ["figures.md", *(each for each in figures if any(each.values()))]},
         {"Command line": "command_line.md"},
         {"API": api},
-        {"Project": ["contributing.md", "changelog.md"]},
+        {"Project": ["contributing.md", *develop, "changelog.md"]},
     ]
     options["docs_dir"], options["site_dir"] = out.name, "docs"
     options["plugins"] = [_with_source(plugin) for plugin in options["plugins"]]
