@@ -4,11 +4,13 @@ The repository's own documents are copied, with links between them kept; execute
 static figures; the gallery, the command line and the API are generated. Nothing is executed and no network is needed.
 """
 
+import inspect
 import os
 import re
 import shutil
 import sys
 from collections.abc import Iterator
+from importlib import import_module
 from pathlib import Path, PurePosixPath
 
 import click
@@ -179,7 +181,7 @@ def commands(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tu
 
 
 def api_pages() -> Iterator[tuple[str, str]]:
-    """A page per package with the public names, whose docstrings the site reads from the source."""
+    """A page per package: what it is, and its public names, whose docstrings the site reads from the source."""
     packages: dict[str, list[str]] = {}
     for module, names in workbench._NAMES.items():
         packages.setdefault(module.partition(".")[0], []).extend(f"workbench.{module}.{name}" for name in names)
@@ -187,7 +189,8 @@ def api_pages() -> Iterator[tuple[str, str]]:
         sections = "\n\n".join(
             f"::: {name}" for name in sorted(names, key=lambda name: name.rpartition(".")[2].lower())
         )
-        yield f"api/{package}.md", f"# workbench.{package}\n\nPublic names: `wb.NAME`.\n\n{sections}\n"
+        about = inspect.getdoc(import_module(f"workbench.{package}"))
+        yield f"api/{package}.md", f"# workbench.{package}\n\n{about}\n\nPublic names: `wb.NAME`.\n\n{sections}\n"
 
 
 def configuration(out: Path, api: list[str], notebooks: list[PurePosixPath]) -> str:

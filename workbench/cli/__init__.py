@@ -1,4 +1,7 @@
-"""The command `workbench`."""
+"""The command `workbench`: one module per command, and the options and messages that they share.
+
+Commands are thin: they parse options, call the library and print; mistyped names are answered with "did you mean".
+"""
 
 from collections.abc import Sequence
 

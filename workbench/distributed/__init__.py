@@ -1,4 +1,8 @@
-"""Ranks: processes that run one function together over `torch.distributed`."""
+"""Ranks: processes that run one function together over `torch.distributed`.
+
+They are started, watched and ended together, and an error names rank, stage and stack. The exchanges of ids and rows
+that cooperative minibatching and macrobatches share are here; what a paper does with ranks is in its own package.
+"""
 
 import lazy_loader
 

@@ -1,4 +1,7 @@
-"""Conversions to and from DGL, PyTorch Geometric (PyG), SciPy and networkx, which are imported only when used."""
+"""Conversions to and from DGL, PyTorch Geometric (PyG), SciPy and networkx, which are imported only when used.
+
+No other package names DGL, PyG or networkx. Batches keep their node and edge data, and parts of a batch their rows.
+"""
 
 from workbench.interop.dgl import blocks_from_dgl, blocks_to_dgl, graph_from_dgl, graph_to_dgl
 from workbench.interop.networkx import from_scipy, graph_from_networkx, graph_to_networkx, to_scipy

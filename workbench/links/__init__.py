@@ -1,4 +1,7 @@
-"""Link prediction: batches of node pairs with negatives, and knowledge graphs of triples."""
+"""Link prediction: batches of node pairs with negatives, and knowledge graphs of triples.
+
+The records and draws behind MariusGNN's tasks; decoders and losses are in `nn`, steps and ranking in `training`.
+"""
 
 import lazy_loader
 

@@ -1,4 +1,8 @@
-"""Placement of feature rows in the buffers of several devices: which rows each holds, and what reading them costs."""
+"""Placement of feature rows in the buffers of several devices: which rows each holds, and what reading them costs.
+
+The ideas of Rethinking Graph Data Placement (Song and Jiang): access probabilities, Algorithm 1, searches with a lower
+bound, baselines, stores of placed rows, and locality-aware sampling with the controller of its factor.
+"""
 
 import lazy_loader
 

@@ -1,4 +1,8 @@
-"""Training: gradient accumulation over micro-batches, steps, OOM recovery, epochs, evaluation, profiles."""
+"""Training: gradient accumulation over micro-batches, steps, OOM recovery, epochs, evaluation, profiles.
+
+Betty's training: a step on micro-batches equals the step on the whole batch. `micro_batches` brings it into loops of
+DGL and PyG, `exactness` tells which models it is exact for; steps and ranks of link prediction are here too.
+"""
 
 import lazy_loader
 

@@ -1,4 +1,8 @@
-"""Partitions of a batch's seeds into micro-batches: one module per method, `Partitioner` prepares and cuts."""
+"""Partitions of a batch's seeds into micro-batches: one module per method, `Partitioner` prepares and cuts.
+
+Betty's REG, METIS, random and range, and what goes beyond the paper: star, exact hypergraphs, and both refined. They
+take weights or costs in bytes, and never call the memory estimator.
+"""
 
 from torch import Tensor
 

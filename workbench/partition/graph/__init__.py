@@ -1,4 +1,7 @@
-"""Partitions of a whole graph's nodes."""
+"""Partitions of a whole graph's nodes: METIS, streaming rules (LDG, Fennel) and PaGraph's training nodes.
+
+`split_graph` writes the parts to folders of their own, which ranks open without reading anything else.
+"""
 
 from collections.abc import Callable, Mapping
 from types import MappingProxyType

@@ -1,4 +1,8 @@
-"""Refinement of a batch partition: Fiduccia–Mattheyses passes that move seeds between parts at positive gain."""
+"""Refinement of a batch partition: Fiduccia–Mattheyses passes that move seeds between parts at positive gain.
+
+Bytes of all layers are counted exactly, on a contracted graph of the batch; it takes any partition, and returns one
+whose largest part, or whose total, is smaller or equal.
+"""
 
 from typing import Any, NamedTuple
 
