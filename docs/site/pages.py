@@ -200,10 +200,12 @@ def configuration(out: Path, api: list[str], notebooks: list[PurePosixPath]) -> 
     tutorials = sorted(p.relative_to(out).as_posix() for p in (out / "notebooks").glob("*.md"))
     concepts = sorted(p.relative_to(out).as_posix() for p in (out / "concepts").glob("*.md"))
     develop = sorted(p.relative_to(out).as_posix() for p in (out / "develop").glob("*.md"))
+    chapters = ["guide", "samplers", "features", "ranks", "training_from_disk", "link_prediction"]
+    guide = [f"{page}.md" for page in (*chapters, "data", "experiments", "layers", "performance")]
     options["nav"] = [
         {"Start": "index.md"},
         {"Tutorials": tutorials},
-        {"Guide": ["guide.md", "data.md", "experiments.md", "layers.md", "performance.md"]},
+        {"Guide": guide},
         {"Concepts": concepts},
         {"Gallery": "gallery.md"},
         {"Figures": ["figures.md", *(each for each in figures if any(each.values()))]},
