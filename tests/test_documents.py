@@ -1,5 +1,6 @@
 """README.md, CONTRIBUTING.md and docs/: every Python example runs as a script, and every link leads to a file."""
 
+import pkgutil
 import re
 import runpy
 import tomllib
@@ -55,6 +56,18 @@ def test_relative_links_lead_to_files_and_headings(page):
         file = (page.parent / path).resolve() if path else page
         assert file.exists(), f"{page.name} links to {target}"
         assert not anchor or anchor in anchors(file), f"{page.name} links to {target}: no such heading"
+
+
+@pytest.mark.parametrize("page", PAGES, ids=lambda page: page.name)
+def test_names_of_the_library_exist(page):
+    """Those in running text too, which no example runs."""
+    unknown = []
+    for name in set(re.findall(r"\b(?:wb|workbench)(?:\.[A-Za-z]\w*)+", page.read_text(encoding="utf-8"))):
+        try:
+            pkgutil.resolve_name(re.sub(r"^wb\b", "workbench", name))
+        except (AttributeError, ImportError):
+            unknown.append(name)
+    assert not unknown
 
 
 def anchors(page):
