@@ -25,7 +25,7 @@ of dense and of sparse graphs; `tests/training/foreign/` compares it with measur
   `accumulate` and `micro_batches(…, model=…)` warn of it before the first step.
 - *not applicable*, with the reason.
 
-`check_exact` says *undecided*, and nothing is warned of, where a layer that is inexact can't make a difference: in a
+`check_exact` says *undecided*, without a warning, where an inexact layer can't make a difference: in a
 batch whose seeds share no nodes, or whose parts have the rows of all nodes that they read. With `cached=True` a layer
 uses the edges of its first batch for all others; it is refused, and warned of.
 
