@@ -4,6 +4,7 @@ The repository's own documents are copied, with links between them kept; execute
 static figures; the gallery, the command line and the API are generated. Nothing is executed and no network is needed.
 """
 
+import ast
 import inspect
 import os
 import re
@@ -18,7 +19,6 @@ import nbformat
 import yaml
 from nbconvert import MarkdownExporter
 
-import workbench
 from workbench.cli import command as cli
 
 ROOT = Path(__file__).resolve().parents[2]
@@ -182,15 +182,21 @@ def commands(command: click.Command, path: tuple[str, ...]) -> Iterator[tuple[tu
 
 def api_pages() -> Iterator[tuple[str, str]]:
     """A page per package: what it is, and its public names, whose docstrings the site reads from the source."""
-    packages: dict[str, list[str]] = {}
-    for module, names in workbench._NAMES.items():
-        packages.setdefault(module.partition(".")[0], []).extend(f"workbench.{module}.{name}" for name in names)
+    packages: dict[str, list[tuple[str, str]]] = {}
+    stubs = [ROOT / "workbench" / "__init__.pyi", *sorted((ROOT / "workbench").glob("*/__init__.pyi"))]
+    for stub in stubs:
+        home = stub.relative_to(ROOT).parent.as_posix().replace("/", ".")
+        for node in ast.parse(stub.read_text(encoding="utf-8")).body:
+            if isinstance(node, ast.ImportFrom) and node.module:
+                module = f"{home}.{node.module}"
+                found = packages.setdefault(module.split(".")[1], [])
+                found.extend((f"{module}.{a.name}", f"{home.replace('workbench', 'wb')}.{a.name}") for a in node.names)
     for package, names in sorted(packages.items()):
-        sections = "\n\n".join(
-            f"::: {name}" for name in sorted(names, key=lambda name: name.rpartition(".")[2].lower())
-        )
+        names.sort(key=lambda name: name[0].rpartition(".")[2].lower())
+        index = ", ".join(f"`{public}`" for _, public in names)
+        sections = "\n\n".join(f"::: {name}" for name, _ in names)
         about = inspect.getdoc(import_module(f"workbench.{package}"))
-        yield f"api/{package}.md", f"# workbench.{package}\n\n{about}\n\nPublic names: `wb.NAME`.\n\n{sections}\n"
+        yield f"api/{package}.md", f"# workbench.{package}\n\n{about}\n\nPublic names: {index}.\n\n{sections}\n"
 
 
 def configuration(out: Path, api: list[str], notebooks: list[PurePosixPath]) -> str:
