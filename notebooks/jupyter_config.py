@@ -6,9 +6,8 @@ from typing import Any
 
 from traitlets.config import get_config
 
-from workbench.tracking.links import start_page
-from workbench.tracking.ui import ui
-from workbench.tracking.uri import tracking_uri
+from workbench.tracking.store import tracking_uri
+from workbench.tracking.ui import start_page, ui
 
 c = get_config()
 c.ServerApp.ip = "127.0.0.1"

@@ -57,12 +57,10 @@ REFUSING: dict[str, Callable[[], object]] = {
     "count_macrobatches": lambda: wb.macrobatch.count_macrobatches([HALO]),
     "InputHop.of": lambda: wb.macrobatch.InputHop.of(HALO),
     "plan_macrobatch": lambda: wb.macrobatch.plan_macrobatch([HALO], row_bytes=4, capacity_bytes=9),
-    "draw_cooperation": lambda: import_module("workbench.plots.cooperation").draw_cooperation(
+    "draw_cooperation": lambda: import_module("workbench.plots.batch_drawing").draw_cooperation(
         HALO, PARTS, read={}, again={}, link_bytes=torch.zeros(2, 2), title=""
     ),
-    "draw_redundancy_graph": lambda: import_module("workbench.plots.redundancy_graph").draw_redundancy_graph(
-        HALO, PARTS
-    ),
+    "draw_redundancy_graph": lambda: import_module("workbench.plots.heat_maps").draw_redundancy_graph(HALO, PARTS),
     "draw_micro_batches": lambda: import_module("workbench.plots.batch_drawing").draw_micro_batches(HALO, [HALO]),
     "estimate_memory": lambda: wb.estimate_memory(MODEL, HALO),
     "estimator_for": lambda: wb.memory.estimator_for(SETUP, HALO),

@@ -84,7 +84,7 @@ def _work(layers: list[wb.nn.LayerSize], config: Config, data: Any, *, cached: b
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.stage_bars import StageBar, stage_bars
+    from workbench.plots.bars import StageBar, stage_bars
 
     parts = ["topology", "features", "memory", "arithmetic"]
     bars = [

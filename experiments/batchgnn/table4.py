@@ -25,7 +25,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.stage_bars import stage_bars
+    from workbench.plots.bars import stage_bars
 
     gain = speedups(table)
     return stage_bars(
@@ -37,7 +37,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def _bar(row: dict[Any, Any]) -> Any:
-    from workbench.plots.stage_bars import StageBar
+    from workbench.plots.bars import StageBar
 
     seconds = {part: row[f"{part}_seconds"] for part in PARTS}
     ranks = f"{row['num_ranks']} rank{'s' * (row['num_ranks'] > 1)}"

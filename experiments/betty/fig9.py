@@ -35,7 +35,7 @@ def last(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.histograms import degree_histogram
+    from workbench.plots.bars import degree_histogram
 
     panels: dict[str, dict[str, dict[int, int]]] = {}
     for dataset, rows in shown(table).groupby("dataset", sort=False):

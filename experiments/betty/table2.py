@@ -78,7 +78,7 @@ def apart(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.bars import bars
+    from workbench.plots.memory_bars import bars
 
     rows, found = shown(table), apart(table)
     given = [_bar(row) for row in rows.itertuples()]
@@ -87,7 +87,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def _bar(row: Any) -> Any:
-    from workbench.plots.bars import Bar
+    from workbench.plots.memory_bars import Bar
 
     panel, measured = f"{row.dataset} · K = {row.num_parts}", pd.notna(row.peak_bytes)
     hover = f"{row.num_seeds:,} seeds, {row.num_edges:,} edges, {row.num_inputs:,} inputs"

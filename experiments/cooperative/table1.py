@@ -25,7 +25,7 @@ def shown(table: pd.DataFrame, *, here: bool = False) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.stage_bars import StageBar, stage_bars
+    from workbench.plots.bars import StageBar, stage_bars
 
     rows: Any = shown(table).query("sampler == 'LABOR-0' and system == '4 A100'")
     bars = [

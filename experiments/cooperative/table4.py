@@ -143,7 +143,7 @@ def shown(table: pd.DataFrame, *, here: bool = False) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.stage_bars import stage_bars
+    from workbench.plots.bars import stage_bars
 
     rows = shown(table).sort_values(["dataset", "num_pes", "sampler"], ascending=[False, True, True], kind="stable")
     gain = speedups(table).speedup_with_arithmetic
@@ -164,7 +164,7 @@ def _inputs(rows: pd.DataFrame) -> str:
 
 
 def _bar(row: dict[str, Any]) -> Any:
-    from workbench.plots.stage_bars import StageBar
+    from workbench.plots.bars import StageBar
 
     copy = row["cache_seconds"] if pd.isna(row["kappa_seconds"]) else row["kappa_seconds"]
     exchange = row["sampling_exchange_seconds"] + row["copy_exchange_seconds"]

@@ -82,9 +82,8 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     import plotly.graph_objects as go
     from plotly.subplots import make_subplots
 
-    from workbench.plots.layout import bold
-    from workbench.plots.looks import looks
-    from workbench.plots.style import merge_legend, titled
+    from workbench.plots.axes import bold
+    from workbench.plots.style import looks, merge_legend, titled
 
     rows: Any = table[table.estimate != REFERENCE]
     cases = rows.dataset.str.removeprefix("synthetic-") + ", " + rows.batch_size.astype(str)

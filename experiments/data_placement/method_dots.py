@@ -6,9 +6,8 @@ from typing import Any
 import pandas as pd
 
 from experiments.data_placement.movement import METHODS, SUM
-from workbench.plots.layout import PanelGrid
-from workbench.plots.looks import looks
-from workbench.plots.style import INK, merge_legend, titled
+from workbench.plots.axes import PanelGrid
+from workbench.plots.style import INK, looks, merge_legend, titled
 
 _ALL = ("naive", "random", "METIS", "PaGraph", "hottest", "algorithm-1", "search")
 _LOOKS = looks(_ALL)

@@ -49,7 +49,7 @@ def run(config: Config) -> Iterator[dict[str, Any]]:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.placement import draw_holders
+    from workbench.plots.heat_maps import draw_holders
 
     costs: Any = table.groupby("method", sort=False).expected_cost.max()
     alpha = float(table.alpha.iloc[0])

@@ -187,7 +187,7 @@ def ratios(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.stage_bars import StageBar, stage_bars
+    from workbench.plots.bars import StageBar, stage_bars
 
     rows: Any = last_epochs(table)
     rows = rows.assign(share=rows.anonymous_peak_bytes / rows.memory_bytes)

@@ -115,7 +115,7 @@ def panels(table: pd.DataFrame) -> pd.Series:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.stage_bars import StageBar, stage_bars
+    from workbench.plots.bars import StageBar, stage_bars
 
     found = by_system(table)
     rows: Any = found.itertuples()

@@ -36,7 +36,7 @@ def _orders(table: pd.DataFrame) -> dict[str, wb.outofcore.BucketOrder]:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.sequence import draw_sequences
+    from workbench.plots.heat_maps import draw_sequences
 
     orders = _orders(table)
     biases = {name: wb.outofcore.partition_bias(order) for name, order in orders.items()}

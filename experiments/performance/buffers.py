@@ -115,8 +115,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     """A dot per case: bytes allocated, as a share of the plain model's, over the ratio of times."""
     import plotly.graph_objects as go
 
-    from workbench.plots.looks import looks
-    from workbench.plots.style import titled
+    from workbench.plots.style import looks, titled
 
     figure = go.Figure()
     for name, look in looks(dict.fromkeys(table.kind)).items():

@@ -116,8 +116,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     """A dot per policy and graph at the median, with a bar over the quartiles of the rounds."""
     import plotly.graph_objects as go
 
-    from workbench.plots.looks import looks
-    from workbench.plots.style import titled
+    from workbench.plots.style import looks, titled
 
     figure = go.Figure()
     for name, look in looks(dict.fromkeys(table.graph)).items():

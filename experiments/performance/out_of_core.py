@@ -145,7 +145,7 @@ def _medians(passes: list[dict[str, Any]]) -> dict[str, Any]:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.stage_bars import StageBar, stage_bars
+    from workbench.plots.bars import StageBar, stage_bars
 
     rows: Any = table.itertuples()
     bars = [StageBar(_setting(row), row.graph, row.epoch, _stages(row)) for row in rows]

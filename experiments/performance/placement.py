@@ -115,8 +115,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     """Expected cost over CPU seconds, a dot per method and graph; the bound is a dotted line per graph."""
     import plotly.graph_objects as go
 
-    from workbench.plots.looks import looks
-    from workbench.plots.style import titled
+    from workbench.plots.style import looks, titled
 
     figure = go.Figure()
     shown: Any = table[table.placement != MATRIX]  # whose costs are others

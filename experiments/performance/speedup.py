@@ -24,8 +24,7 @@ def draw_ratios(
     """
     import plotly.graph_objects as go
 
-    from workbench.plots.looks import looks
-    from workbench.plots.style import INK, titled
+    from workbench.plots.style import INK, looks, titled
 
     figure = go.Figure()
     for name, look in looks(dict.fromkeys(table[group])).items():

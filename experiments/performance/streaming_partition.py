@@ -118,8 +118,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     """Cut edges by graph and number of parts, a mark per method and order."""
     import plotly.graph_objects as go
 
-    from workbench.plots.looks import looks
-    from workbench.plots.style import titled
+    from workbench.plots.style import looks, titled
 
     figure = go.Figure()
     rows = _named(table)

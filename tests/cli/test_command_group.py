@@ -11,7 +11,7 @@ import pytest
 
 from workbench.cli import command, main
 from workbench.cli.data_command import data
-from workbench.cli.sweep_output import Described
+from workbench.cli.reproduction import Described
 from workbench.paths import project_root
 from workbench.tracking.file_store import FileStore
 
@@ -35,7 +35,7 @@ def stdout_of(monkeypatch):
 
 def test_any_number_of_failed_points_has_status_1(toys, uri, monkeypatch):
     """The shell sees a status modulo 256."""
-    monkeypatch.setattr("workbench.cli.sweep_output.run_and_describe", lambda *_, **__: Described([], [], 256))
+    monkeypatch.setattr("workbench.cli.reproduction.run_and_describe", lambda *_, **__: Described([], [], 256))
     assert main(["run", "toys/fig1", "--store", uri]) == 1
 
 
@@ -210,7 +210,7 @@ def test_an_error_without_a_message_is_named(toys, uri, monkeypatch, capsys):
 
 
 def test_bugs_are_not_hidden(toys, uri, monkeypatch):
-    monkeypatch.setattr("workbench.cli.sweep_output.run_and_describe", lambda: None)
+    monkeypatch.setattr("workbench.cli.reproduction.run_and_describe", lambda: None)
     with pytest.raises(TypeError):
         main(["run", "toys/fig1", "--store", uri])
 

@@ -9,7 +9,7 @@ import pytest
 from workbench.cli import main
 from workbench.experiment.experiment import Experiment
 from workbench.report.expected_time import write_smoke_seconds
-from workbench.tracking.finished_points import finished_points
+from workbench.tracking.opening import finished_points
 
 
 def test_list(run, monkeypatch):

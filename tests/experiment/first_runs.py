@@ -69,7 +69,7 @@ def _at_the_third_migration() -> None:
 
 def _when_it_is_published() -> None:
     """A database that was built before is copied: to build one takes seconds."""
-    from workbench.tracking import database
+    from workbench.tracking import preflight as database
     from workbench.tracking.mlflow_store import MlflowStore
 
     def build(self, draft: Path) -> None:

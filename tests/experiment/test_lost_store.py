@@ -11,11 +11,10 @@ import pytest
 from tests.tracking.failures import serve
 from workbench.cli import main
 from workbench.experiment.figure_loader import load_experiment
-from workbench.tracking.file_store import FileStore
+from workbench.tracking.file_store import FileStore, keep_unsent
 from workbench.tracking.opening import open_store
 from workbench.tracking.record import FAILED, KILLED, RUNNING
 from workbench.tracking.store import StoreError
-from workbench.tracking.unsent import keep_unsent
 
 FULL = OSError(errno.ENOSPC, "No space left on device")
 

@@ -13,7 +13,7 @@ from torch import nn
 from tests.fuzz.mutate import wrong
 from tests.strategies import random_graph
 from tests.training.toys import PlainModel, toy_batch
-from workbench.cli.plan_command import plan as plan_command
+from workbench.cli.plan_commands import plan as plan_command
 from workbench.memory.estimator import estimate_memory
 from workbench.memory.plan import plan_micro_batches
 from workbench.memory.training_setup import Recovery

@@ -8,9 +8,8 @@ import plotly.io as pio
 
 from workbench.memory.estimate import TERMS
 from workbench.partition.batch import PARTITION_METHODS
-from workbench.plots.looks import looks
-from workbench.plots.style import TEMPLATE, TERM_LOOKS, merge_legend, titled
-from workbench.report.plotly_embed import caption
+from workbench.plots.style import TEMPLATE, TERM_LOOKS, looks, merge_legend, titled
+from workbench.report.page import caption
 
 
 def test_every_partitioner_has_a_colour_of_its_own_in_all_figures() -> None:

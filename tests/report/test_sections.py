@@ -1,12 +1,16 @@
 """The status of a section and the order of sections."""
 
 from dataclasses import replace
+from pathlib import Path
 
 import pytest
 
 from tests.report.sections import everything, failed, inputs, memory, not_held, not_run
+from workbench.experiment.figure_loader import experiment_names, load_experiment
 from workbench.experiment.finding import Finding
-from workbench.report.sections import SYMBOLS, Section, by_figure
+from workbench.experiment.recorded import record
+from workbench.report.sections import SYMBOLS, Section, by_figure, collect, sections_of_recorded, status_lines
+from workbench.tracking.file_store import FileStore
 
 GOOD, BAD = (Finding(name, "statement", name == "good", "evidence") for name in ("good", "bad"))
 
@@ -74,3 +78,82 @@ def test_runs_come_before_recorded_tables() -> None:
     recorded = replace(memory(), recorded=True)
     assert [section.recorded for section in by_figure([recorded, memory()])[0]] == [False, True]
     assert by_figure([]) == []
+
+
+def test_a_recorded_section_says_whether_its_code_has_changed(toys: Path, store: FileStore) -> None:
+    figure = load_experiment("toys/fig1")
+    record(figure.runs(size="smoke", store=store))
+    (section,) = sections_of_recorded(figure)
+    assert section.recorded and "unchanged" in section.provenance["code"]
+    code = toys / "fig1.py"
+    code.write_text(code.read_text().replace("config.number**2", "config.number**3"))
+    (section,) = sections_of_recorded(load_experiment("toys/fig1"))
+    assert "has changed" in section.provenance["code"] and "fig1.run" in section.provenance["code"]
+
+
+def test_every_figure_and_size_has_a_section(toys: Path, store: FileStore) -> None:
+    figures = [load_experiment(name) for name in experiment_names()]
+    figures[0].run(size="smoke", store=store)
+    sections = [(section.name, section.size, section.status) for section in collect(figures, store)]
+    assert sections == [
+        ("toys/fig1", "smoke", "held"),
+        ("toys/fig1", "real", "not run"),
+        ("toys/fig1", "paper", "not run"),
+        ("toys/fig2", "smoke", "held"),
+        ("toys/fig2", "real", "not run"),
+        ("toys/fig2", "paper", "not run"),
+    ]
+
+
+def test_a_section_is_written_although_its_figure_cannot_be_drawn(toys: Path, store: FileStore) -> None:
+    figure = load_experiment("toys/fig1")
+    figure.run(size="smoke", store=store)
+    code = toys / "fig1.py"
+    code.write_text(code.read_text().replace("import plotly.graph_objects as go", "raise ZeroDivisionError('oops')"))
+    (section, *_) = collect([load_experiment("toys/fig1")], store)
+    assert section.figure is None and section.problems == ("drawing failed: ZeroDivisionError: oops",)
+    assert section.status == "failed"
+
+
+def test_one_line_per_figure_and_size() -> None:
+    lines = status_lines(everything())
+    assert lines[0].split() == ["figure", "size", "device", "status", "details"]
+    assert len(lines) == 1 + len(everything())
+    assert lines[1].split() == ["betty/fig11", "smoke", "cpu", "(2", "cores)", "✓", "held"]
+    assert lines[5].endswith("! failed        2 problems")
+
+
+def test_columns_are_aligned_left() -> None:
+    lines = status_lines(everything())
+    at = lines[0].index("size")
+    assert [line[at:].split()[0] for line in lines[1:]] == ["smoke", "real", "smoke", "paper", "paper", "smoke", "real"]
+
+
+def test_timed_and_documented_findings_are_marked() -> None:
+    assert status_lines([inputs()])[1].endswith("◐ held in part  faster (seconds); memory (documented)")
+    undecided = replace(memory(), findings=(Finding("open", "", False, "", decided=False),))
+    assert status_lines([undecided])[1].endswith("? undecided  open (undecided)")
+
+
+def test_no_line_or_row_is_shortened() -> None:
+    lines = status_lines([memory()] * 100 + [inputs()])
+    assert len(lines) == 102 and not any("..." in line for line in lines)
+
+
+def test_without_sections_the_commands_to_start_with_are_named() -> None:
+    assert "workbench run" in status_lines([])[0]
+
+
+def test_recorded_tables_whose_code_has_changed_are_named_by_change() -> None:
+    changed, unknown = "its code has changed since it was recorded: workbench.nn", "changes of its code are unknown"
+    sentences = {"a/1": changed, "a/2": "its code is unchanged since it was recorded", "b/1": unknown, "b/2": changed}
+    sections = [
+        replace(memory(), name=name, recorded=True, provenance={"code": sentence})
+        for name, sentence in sentences.items()
+    ]
+    ran_here = replace(memory(), provenance={"code": "1f2e"})
+    assert status_lines([*sections, ran_here])[6:] == [
+        "",
+        f"recorded table of a/1 smoke, b/2 smoke: {changed}",
+        f"recorded table of b/1 smoke: {unknown}",
+    ]

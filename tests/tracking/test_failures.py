@@ -12,7 +12,7 @@ import pytest
 
 from tests.tracking.failures import serve
 from tests.tracking.points import ended, make_point
-from workbench.tracking import locks
+from workbench.tracking import store_files as locks
 from workbench.tracking.file_store import FileStore
 from workbench.tracking.opening import open_store
 from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING
@@ -67,7 +67,7 @@ def test_a_step_that_fails(mlflow_store: Store, monkeypatch, step: str, error: E
 
 @pytest.mark.parametrize("name", ["config.yaml", "rows.json"])
 def test_an_artifact_that_does_not_fit_on_the_disk(mlflow_store: Store, monkeypatch, name: str) -> None:
-    from workbench.tracking import artifacts
+    from workbench.tracking import store_files as artifacts
 
     own = artifacts.write_file
     with monkeypatch.context() as patch:
@@ -80,7 +80,7 @@ def test_an_artifact_that_does_not_fit_on_the_disk(mlflow_store: Store, monkeypa
 
 
 def test_a_database_locked_by_another_process(mlflow_store: Store, tmp_path: Path, monkeypatch) -> None:
-    from workbench.tracking import database
+    from workbench.tracking import preflight as database
 
     monkeypatch.setattr(database, "_WAIT_SECONDS", 0.05)
     with closing(sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None)) as other:

@@ -1,12 +1,13 @@
 """Conversion of points to MLflow's fields."""
 
+import math
 from dataclasses import replace
 
 import pytest
 from hypothesis import given, strategies as st
 
 from tests.tracking.points import make_point
-from workbench.tracking.mlflow_fields import parameters, plain_rows, run_name, safe_name
+from workbench.tracking.mlflow_fields import Value, metrics, parameters, plain_rows, row_parameters, run_name, safe_name
 
 
 def test_parameters_are_flat_text() -> None:
@@ -33,3 +34,49 @@ def test_any_name_becomes_a_valid_one(name: str) -> None:
 def test_rows_are_copies() -> None:
     row = {"a": 1}
     assert plain_rows([row])[0] is not row
+
+
+def test_one_row_gives_plain_metrics() -> None:
+    row = {"hits": 7, "method": "reg", "won": True, "none": None, "bad": math.inf}
+    assert metrics([row]) == [Value("hits", 7.0, 0), Value("won", 1.0, 0)] and row_parameters([row]) == {}
+
+
+@pytest.mark.parametrize("axis", ["epoch", "step"])
+def test_a_curve_is_over_its_steps(axis: str) -> None:
+    rows = [{axis: 10, "loss": 2.0}, {axis: 30, "loss": 1.0}]
+    assert metrics(rows) == [Value("loss", 2.0, 10), Value("loss", 1.0, 30)] and row_parameters(rows) == {}
+
+
+def test_values_of_a_sweep_within_a_point_are_parameters_and_the_axis_of_its_metrics() -> None:
+    rows = [
+        {"policy": policy, "kappa": kappa, "run": run, "nodes": 5, "miss_rate": kappa / 10 + run}
+        for policy in ("lru", "s3/fifo")
+        for kappa in (4, 1, 64)
+        for run in (0, 1)
+    ]
+    found = {(value.name, value.step): value.value for value in metrics(rows)}
+    assert found[("miss_rate/lru", 64)] == pytest.approx(6.4 + 0.5), "the mean over repetitions"
+    assert {name for name, _ in found} == {
+        f"{name}/{policy}" for name in ("miss_rate", "nodes") for policy in ("lru", "s3 fifo")
+    }
+    assert row_parameters(rows) == {"policy": '["lru", "s3/fifo"]', "kappa": "[1, 4, 64]", "run": "[0, 1]"}
+
+
+def test_rows_that_only_a_measurement_tells_apart_are_over_their_positions() -> None:
+    rows = [{"loss": 0.5, "epoch": 1}, {"loss": 0.25, "epoch": 1}]  # an epoch that occurs twice is not an axis
+    assert [(v.name, v.step) for v in metrics(rows)] == [("loss", 0), ("epoch", 0), ("loss", 1), ("epoch", 1)]
+    assert row_parameters(rows) == {}
+
+
+def test_bytes_are_also_in_mebibytes() -> None:
+    assert metrics([{"peak_bytes": 3 * 2**19}]) == [Value("peak_bytes", 3 * 2**19, 0), Value("peak_MiB", 1.5, 0)]
+    rows = [{"term": "inputs", "term_bytes": 2**20}, {"term": "loss", "term_bytes": 2**21}]
+    assert [value for value in metrics(rows) if "MiB" in value.name] == [
+        Value("term_MiB/inputs", 1.0, 0),
+        Value("term_MiB/loss", 2.0, 1),
+    ]
+
+
+def test_nan_is_shown() -> None:
+    (value,) = metrics([{"loss": math.nan}])
+    assert math.isnan(value.value)

@@ -6,11 +6,10 @@ from pathlib import Path
 import pytest
 
 from workbench.paths import project_root
-from workbench.tracking import uri
+from workbench.tracking import store as uri
 from workbench.tracking.file_store import FileStore
 from workbench.tracking.opening import open_store
-from workbench.tracking.store import StoreError
-from workbench.tracking.uri import shown_uri, tracking_uri
+from workbench.tracking.store import StoreError, shown_uri, tracking_uri
 
 
 @pytest.fixture(autouse=True)

@@ -16,12 +16,10 @@ import psutil
 import pytest
 
 from tests.tracking.points import DATASET, ended, make_point
-from workbench.tracking.links import ml_view, runs_view, start_page, sweeps_of
 from workbench.tracking.opening import open_store
 from workbench.tracking.record import FINISHED, RUNNING
-from workbench.tracking.store import StoreError
-from workbench.tracking.ui import experiment_ids, main, ui
-from workbench.tracking.uri import database_uri
+from workbench.tracking.store import StoreError, database_uri
+from workbench.tracking.ui import experiment_ids, main, ml_view, runs_view, start_page, sweeps_of, ui
 
 
 def free_port() -> int:

@@ -6,6 +6,7 @@ from typing import Any
 import ipywidgets
 import pytest
 
+from tests.widgets.controls import control
 from workbench.core.errors import CapacityError
 from workbench.widgets import explore
 
@@ -19,10 +20,6 @@ class Drawn:
     def __call__(self, **values: Any) -> str:
         self.calls.append(values)
         return "figure"
-
-
-def control(box: Any, name: str) -> Any:
-    return next(widget for widget in box.children[0].children if widget.description == name)
 
 
 def test_starts_with_the_first_values_and_redraws_on_every_change() -> None:

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 import workbench as wb
+from tests.widgets.controls import control
 from workbench.widgets import order_explorer, order_view
 
 
@@ -33,10 +34,6 @@ def shown(monkeypatch: pytest.MonkeyPatch) -> list[Any]:
     found: list[Any] = []
     monkeypatch.setattr("IPython.display.display", found.append)
     return found
-
-
-def control(box: Any, name: str) -> Any:
-    return next(widget for widget in box.children[0].children if widget.description == name)
 
 
 def test_the_explorer_compares_two_orders(shown: list[Any]) -> None:

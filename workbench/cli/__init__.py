@@ -5,13 +5,11 @@ Commands are thin: they parse options, call the library and print; mistyped name
 
 from collections.abc import Sequence
 
-from workbench.cli.buffer_command import buffer
 from workbench.cli.command_group import CommandGroup, escape_unencodable_output
 from workbench.cli.data_command import data
 from workbench.cli.experiment_commands import list_figures, reproduce, run
-from workbench.cli.figure_command import export_figure
-from workbench.cli.plan_command import plan
-from workbench.cli.report_command import report
+from workbench.cli.plan_commands import buffer, plan
+from workbench.cli.report_commands import export_figure, report
 from workbench.cli.tracking_commands import compare, import_runs
 
 _HELP = """Train graph neural networks on graphs too big for one GPU.

@@ -47,7 +47,7 @@ def write_lines(lines: Iterable[str]) -> None:
     Args:
         lines: without line ends.
     """
-    from workbench.report.terminal_width import terminal_width, wrapped
+    from workbench.report.terminal import terminal_width, wrapped
 
     shown = lines if (width := terminal_width()) is None else wrapped(lines, width)
     click.echo("\n".join(shown), file=sys.stdout)  # given no stream, click sends UTF-8 to an ASCII terminal

@@ -3,7 +3,7 @@
 import click
 
 from workbench.cli.command_group import write_lines
-from workbench.cli.shared_options import data_folder_option
+from workbench.cli.options import data_folder_option
 
 
 @click.group()
@@ -19,7 +19,7 @@ def list_datasets(root: str | None) -> None:
 
     from workbench.datasets.describe import listed
     from workbench.paths import data_folder
-    from workbench.report.terminal_width import fitted_table, terminal_width
+    from workbench.report.terminal import fitted_table, terminal_width
 
     folder = data_folder(root)
     rows = [(row.name, row.here or f"no ({row.source})", row.what) for row in listed(folder)]
@@ -43,7 +43,7 @@ def info(name: str, root: str | None, scale: float | None, seed: int) -> None:
 
     from workbench.datasets.describe import describe, published_in, targets
     from workbench.datasets.load import load_dataset
-    from workbench.report.text_table import text_table
+    from workbench.report.terminal import text_table
 
     dataset = load_dataset(name, root=root, scale=scale, seed=seed)
     figures, source = pd.DataFrame(describe(dataset), columns=["", "here", "original"]), published_in(dataset.name)

@@ -8,10 +8,17 @@ from typing import Any
 import click
 
 from workbench.cli.command_group import write_error, write_lines
-from workbench.cli.figure_names import load_figure, load_figures
-from workbench.cli.option_values import SIZES
-from workbench.cli.report_command import report_file, write_report
-from workbench.cli.shared_options import figure_argument, names_argument, page_option, store_option, sweep_options
+from workbench.cli.options import (
+    SIZES,
+    figure_argument,
+    load_figure,
+    load_figures,
+    names_argument,
+    page_option,
+    store_option,
+    sweep_options,
+)
+from workbench.cli.report_commands import report_file, write_report
 
 
 @click.command("list")
@@ -22,7 +29,7 @@ def list_figures(names: tuple[str, ...], all_columns: bool, store: str | None) -
     """List the figures and tables, and how much of them was run."""
     import pandas as pd
 
-    from workbench.report.terminal_width import fitted_table, terminal_width
+    from workbench.report.terminal import fitted_table, terminal_width
 
     figures, ran = load_figures(names), _points_run(store)
     rows = [
@@ -40,8 +47,8 @@ def _home(figure: Any) -> str:
 
 def _points_run(store: str | None) -> dict[str, str]:
     """Sweep to its sizes and their numbers of finished points."""
-    from workbench.tracking.finished_points import finished_points
-    from workbench.tracking.uri import tracking_uri
+    from workbench.tracking.opening import finished_points
+    from workbench.tracking.store import tracking_uri
 
     counts = sorted(finished_points(tracking_uri(store)).items(), key=lambda item: SIZES.index(item[0][1]))
     sweeps = dict.fromkeys(sweep for (sweep, _), _ in counts)
@@ -62,10 +69,10 @@ def _points_run(store: str | None) -> dict[str, str]:
 @store_option
 def run(figure: str, assignments: tuple[str, ...], record: bool, store: str | None, **how: Any) -> None:
     """Run one figure. Points that finished before are not run again."""
-    from workbench.cli.sweep_output import pending, run_and_describe
+    from workbench.cli.reproduction import pending, run_and_describe
     from workbench.experiment.grid import parse_overrides
     from workbench.report.expected_time import announcement
-    from workbench.report.terminal_width import terminal_width
+    from workbench.report.terminal import terminal_width
     from workbench.tracking.opening import open_store
 
     experiment, overrides = load_figure(figure), parse_overrides([*assignments])
@@ -100,7 +107,7 @@ def reproduce(
     and data.
     """
     from workbench.cli.reproduction import Reproduction
-    from workbench.report.terminal_width import terminal_width
+    from workbench.report.terminal import terminal_width
     from workbench.tracking.opening import open_store
 
     figures, target = load_figures(names), open_store(store)
@@ -122,11 +129,10 @@ def reproduce(
 
 def _closing(made: Any, lines: list[str], figures: list[Any], output: Path | None) -> list[str]:
     """The box at the end: verdicts, sizes that were not run, and where everything is."""
-    from workbench.cli.box import box
-    from workbench.cli.reproduction import closing_lines, duration
+    from workbench.cli.reproduction import box, closing_lines, duration
     from workbench.experiment.summary import can_draw
     from workbench.paths import shown_path
-    from workbench.tracking.uri import shown_uri
+    from workbench.tracking.store import shown_uri
 
     page, changed = report_file(output), len(made.sections) > len(made.unchanged) or made.failures
     verdicts = closing_lines(made.sections, made.size)

@@ -1,8 +1,8 @@
-"""The work of `workbench reproduce`: a line per sweep, one bar over all of them, and a closing box."""
+"""Runs a sweep and describes it on the terminal: rows, claims, slowest and failed points."""
 
 import sys
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -10,16 +10,139 @@ from typing import Any
 from tqdm import tqdm
 
 from workbench.cli.command_group import write_error, write_lines
-from workbench.cli.sweep_output import pending, run_and_describe
+from workbench.error_text import text_of
 from workbench.experiment.attempt import finished_runs
 from workbench.experiment.experiment import Experiment
-from workbench.experiment.sweep import new_bar
-from workbench.experiment.table import table_of
+from workbench.experiment.finding import Finding
+from workbench.experiment.recorded import record
+from workbench.experiment.summary import log_summary
+from workbench.experiment.sweep import Progress, new_bar, slowest
+from workbench.experiment.table import labels, table_of, to_read
 from workbench.files import write_file
 from workbench.report.expected_time import announcement
 from workbench.report.sections import SYMBOLS, Section
+from workbench.report.terminal import fitted_table, wrapped
 from workbench.report.verdicts import section_of_findings
-from workbench.tracking.store import Store
+from workbench.tracking.record import FINISHED, Run
+from workbench.tracking.store import NOTHING, Store, StoreError
+
+
+@dataclass(frozen=True, eq=False)
+class Described:
+    """A sweep that was run.
+
+    Args:
+        lines: to print.
+        sections: the figures' verdicts; empty if the whole grid was not run.
+        failures: number of failed points, and 1 if the figures could not be logged.
+    """
+
+    lines: list[str]
+    sections: list[Section]
+    failures: int
+
+
+def run_and_describe(
+    figures: Sequence[Experiment],
+    store: Store,
+    *,
+    size: str,
+    overrides: Mapping[str, Any] = NOTHING,
+    record_table: bool = False,
+    width: int | None = None,
+    progress: Progress = True,
+    **how: Any,
+) -> Described:
+    """Runs the points of a sweep that are not finished; checks and logs figures and, on request, records the table.
+
+    Args:
+        figures: one or more that show the rows of the sweep.
+        store: contains the runs.
+        size: "smoke", "real" or "paper".
+        overrides: configuration key to value; if given, nothing is logged.
+        record_table: write the table to experiments/results/ unless a point failed.
+        width: columns of the terminal; None: unlimited.
+        progress: as `Experiment.runs` takes it.
+        **how: other options of `Experiment.runs`.
+    """
+    sweep = figures[0].sweep
+    runs = sweep.runs(size=size, overrides=overrides, store=store, progress=progress, **how)
+    failed = [run for run in runs if run.status != FINISHED]
+    names = dict(zip((run.run_id for run in runs), labels(runs), strict=True))
+    complete = not (overrides or failed)
+    lines, sections = [*fitted_table(to_read(runs, sweep.spec.columns), width, more="workbench compare --all"), ""], []
+    for figure in figures if len(failed) < len(runs) else []:
+        note = _without_verdict(overrides, len(failed), len(runs))
+        found = check(figure, runs, complete)
+        lines += [f"{figure.name}: {figure.spec.claim}{note}", *_findings(figure, size, found), ""]
+        if not overrides and isinstance(found, list):
+            sections.append(section_of_findings(figure, size, found, problems=[run.error or "" for run in failed]))
+    not_logged = _log(figures, size, runs, store) if complete else []
+    lines += ["slowest points:", *(f"  {run.seconds:8.2f} s: {names[run.run_id]}" for run in slowest(runs))]
+    lines += [f"FAILED {names[run.run_id]}: {run.error}" for run in failed]
+    if record_table:
+        lines.append("not recorded: some points failed" if failed else f"recorded: {record(runs)}")
+    return Described(lines + not_logged, sections, len(failed) + len(not_logged))
+
+
+def pending(sweep: Experiment, store: Store, *, size: str, device: str | None) -> tuple[int, int]:
+    """Counts the points of a sweep that have no finished run, and all of them.
+
+    Args:
+        sweep: with points of its own.
+        store: contains the runs.
+        size: "smoke", "real" or "paper".
+        device: None: the size's.
+    """
+    tasks = sweep.tasks(size=size, device=device)
+    return len(tasks) - len(finished_runs(tasks, store)), len(tasks)
+
+
+def check(figure: Experiment, runs: Sequence[Run], complete: bool) -> list[Finding] | str:
+    """The findings of a figure; or why there are none: an incomplete grid may lack the rows that a check compares.
+
+    Args:
+        figure: to check.
+        runs: of its sweep; failed ones are skipped.
+        complete: the whole grid has finished, so that an error is one.
+    """
+    try:
+        return figure.check(table_of(run for run in runs if run.status == FINISHED))
+    except (ValueError, KeyError, AttributeError) as error:
+        if complete:
+            raise
+        return f"not checked on this part of the grid: {text_of(error)}"
+
+
+def _without_verdict(overrides: Mapping[str, Any], failed: int, points: int) -> str:
+    """Why findings are no verdict on the figure; "" if they are."""
+    if overrides:
+        return " (on the points you chose: no verdict on the figure)"
+    return f" ({failed} of {points} points failed: no verdict on the figure)" if failed else ""
+
+
+def _findings(figure: Experiment, size: str, found: list[Finding] | str) -> list[str]:
+    """One line per part of the claim."""
+    if isinstance(found, str):
+        return [f"  {found}"]
+    known, lines = figure.deviations(size), []
+    for finding in found:
+        timed = f" ({finding.verdict})" if finding.timed else ""
+        lines.append(f"  {finding.symbol} {finding.statement}{timed} — {finding.evidence}")
+        if not finding.held and finding.name in known:
+            lines.append(f"    known: {known[finding.name]}")
+    return lines
+
+
+def _log(figures: Sequence[Experiment], size: str, runs: list[Run], store: Store) -> list[str]:
+    """The points are stored already, so their table is shown even if the store fails now."""
+    try:
+        for figure in figures:
+            log_summary(figure, size, runs, store)
+    except StoreError as error:
+        return [f"FAILED to log the figures: {error}"]
+    return []
+
 
 _MINUTE = 60.0
 
@@ -173,3 +296,37 @@ def _counts(sections: Iterable[Section]) -> list[tuple[str, int]]:
 
 def _times(count: int) -> str:
     return f"{count} × " if count > 1 else ""
+
+
+_ROUND, _ASCII = "╭─╮│╰╯", "+-+|++"
+
+_WIDEST = 100  # columns, where the width of the terminal is unknown or larger
+
+
+def box(lines: Sequence[str], width: int | None, *, encoding: str | None = None) -> list[str]:
+    """Frames lines, wrapped to the terminal.
+
+    Args:
+        lines: without line ends.
+        width: columns of the terminal; None: unknown.
+        encoding: of the output; None: that of stdout. One without box characters gets a frame of "+", "-" and "|".
+
+    >>> print("\\n".join(box(["done"], 40, encoding="ascii")))
+    +------+
+    | done |
+    +------+
+    """
+    left, across, right, side, low_left, low_right = _corners(encoding or sys.stdout.encoding or "ascii")
+    inner = wrapped(lines, min(width or _WIDEST, _WIDEST) - 4)
+    longest = max(map(len, inner), default=0)
+    framed = [f"{side} {line:<{longest}} {side}" for line in inner]
+    rule = across * (longest + 2)
+    return [left + rule + right, *framed, low_left + rule + low_right]
+
+
+def _corners(encoding: str) -> str:
+    try:
+        _ROUND.encode(encoding)
+    except (UnicodeEncodeError, LookupError):
+        return _ASCII
+    return _ROUND

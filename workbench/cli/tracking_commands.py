@@ -6,10 +6,7 @@ from typing import TYPE_CHECKING
 import click
 
 from workbench.cli.command_group import write_lines
-from workbench.cli.figure_names import complete_names, load_figure
-from workbench.cli.name_choice import NameChoice
-from workbench.cli.option_values import SIZES
-from workbench.cli.shared_options import store_option
+from workbench.cli.options import SIZES, NameChoice, complete_names, load_figure, store_option
 
 _ID = 8  # characters of an id that a person reads
 
@@ -39,7 +36,7 @@ def compare(
     Shows the settings in which they differ and the figure's main measurements, as far as they fit the terminal.
     Without a figure it lists the sweeps that have runs. Settings that all runs share are printed below the table.
     """
-    from workbench.report.terminal_width import fitted_table, terminal_width
+    from workbench.report.terminal import fitted_table, terminal_width
     from workbench.tracking import compare as comparison
     from workbench.tracking.opening import open_store
 
@@ -73,7 +70,7 @@ def import_runs(file: Path, store: str | None) -> None:
     from workbench.tracking.file_store import FileStore
     from workbench.tracking.opening import open_store
     from workbench.tracking.record import FAILED, FINISHED
-    from workbench.tracking.uri import shown_uri
+    from workbench.tracking.store import shown_uri
 
     file = file / "runs.jsonl" if file.is_dir() else file
     if not file.exists():
@@ -94,7 +91,7 @@ def _parse_settings(settings: tuple[str, ...]) -> dict[str, str]:
 
 def _sweeps(found: "pd.DataFrame", width: int | None) -> list[str]:
     """One row per sweep and size: how many runs, how long they took, and when the last one started."""
-    from workbench.report.terminal_width import fitted_table
+    from workbench.report.terminal import fitted_table
 
     keys = [name for name in ("sweep", "size") if name in found]
     runs = found.drop_duplicates("run_id")

@@ -12,9 +12,9 @@ from typing import Any
 from workbench.core.errors import deferred_interrupt
 from workbench.error_text import line_of, stack_of
 from workbench.experiment.config import PointConfig
+from workbench.tracking.file_store import keep_unsent
 from workbench.tracking.record import FAILED, FINISHED, KILLED, Point, Run
 from workbench.tracking.store import NOTHING, Artifacts, Store, StoreError
-from workbench.tracking.unsent import keep_unsent
 
 
 @dataclass(frozen=True)

@@ -1,63 +1,44 @@
-"""Bars of memory against a capacity: one per setting, or one per micro-batch."""
+"""Stacked bars of a step's seconds by stage, grouped, one panel per setting."""
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
 
 import plotly.graph_objects as go
-from plotly.subplots import make_subplots
 
-from workbench.core.units import format_bytes
-from workbench.partition.redundancy import Redundancy
-from workbench.plots.axes import exact_bytes, label, unit_of
-from workbench.plots.layout import PanelGrid
-from workbench.plots.looks import PALETTE
-from workbench.plots.style import FAINT, INK, hatched, merge_legend, titled
+from workbench.plots.axes import PanelGrid, label, unit_of
+from workbench.plots.style import FAINT, PALETTE, hatched, merge_legend, titled
 
-_TOP, _TEXT = 1.16, 0.1  # of the tallest bar or the capacity: upper end of the y axis; height of a bar's text
-_FITS, _OVER, _ESTIMATED = "fits", "over the capacity", "estimated, not run"
-_MARKERS = {
-    _FITS: hatched(PALETTE[0], ""),
-    _OVER: hatched(PALETTE[1], "/"),
-    _ESTIMATED: hatched(FAINT, "."),
-}
-_CAPACITY_LINE = {"color": INK, "width": 2, "dash": "dash"}
-_MAX_TICKS = 16  # micro-batches whose numbers all fit below the axis
+_TOP = 1.15  # of the tallest bar: room for the totals
+
+_SMALL = 11  # font size of the names, to fit four below a narrow panel
+
+_NAMES = 60  # pixels: two rows of names below the axis
+
+_HATCHES = ("", "/", "x", ".", "\\", "-", "|")
 
 
-class Bar(NamedTuple):
-    """One setting's memory.
+class StageBar(NamedTuple):
+    """One bar.
 
     Args:
         panel: title of the panel that shows it; "" for an untitled one.
-        setting: category on the x axis.
-        nbytes: height in bytes; 0 shows the text alone.
-        text: written at the top of the bar; "" for the height in the panel's unit.
-        measured: False if `nbytes` is an estimate.
-        hover: added to the hover text.
+        group: outer category on the x axis, shared by neighbouring bars.
+        name: inner category on the x axis.
+        seconds: stage → seconds, bottom to top.
     """
 
     panel: str
-    setting: str
-    nbytes: int
-    text: str = ""
-    measured: bool = True
-    hover: str = ""
+    group: str
+    name: str
+    seconds: Mapping[str, float]
 
 
-def bars(
-    given: Sequence[Bar],
-    *,
-    capacity_bytes: int | None = None,
-    axes: Mapping[str, str] | None = None,
-    title: str | None = None,
-    subtitle: str = "",
-) -> go.Figure:
-    """Draw one bar per setting; bars over the capacity, or not measured, differ in colour and hatch.
+def stage_bars(given: Sequence[StageBar], *, axis: str, title: str, subtitle: str = "") -> go.Figure:
+    """Draw the seconds of each stage as stacked bars with their total above.
 
     Args:
-        given: in drawing order; each setting once per panel.
-        capacity_bytes: drawn as a line in every panel; None for no limit.
-        axes: panel → title of its x axis.
+        given: in drawing order; bars of one panel, and within it of one group, are adjacent.
+        axis: what the seconds are, such as "modelled time".
         title: title of the figure.
         subtitle: smaller text below the title.
 
@@ -67,181 +48,110 @@ def bars(
     if not given:
         raise ValueError("there are no bars to draw; run the experiment first")
     panels = list(dict.fromkeys(bar.panel for bar in given))
+    stages = list(dict.fromkeys(stage for bar in given for stage in bar.seconds))
     grid = PanelGrid(tuple(panels))
     figure = grid.figure()
-    for facet, panel in enumerate(panels):
+    for place, panel in enumerate(panels):
+        row, col = grid.cells(place)[0]
         here = [bar for bar in given if bar.panel == panel]
-        _draw_panel(figure, grid.cells(facet)[0], here, capacity_bytes, (axes or {}).get(panel, ""))
-    if capacity_bytes is not None:
-        name = f"capacity {format_bytes(capacity_bytes)}"
-        figure.add_trace(go.Scatter(x=[None], y=[None], mode="lines", line=_CAPACITY_LINE, name=name), row=1, col=1)
+        tallest = max(sum(bar.seconds.values()) for bar in here)
+        unit, factor = unit_of("step_seconds", tallest)
+        for trace in _traces(here, stages, unit, factor):
+            figure.add_trace(trace, row=row, col=col)
+        top = _TOP * tallest / factor
+        figure.update_yaxes(title_text=f"{axis} ({unit})", range=[0, top], row=row, col=col)
+    figure.update_xaxes(
+        type="multicategory", ticks="", showgrid=False, dividercolor=FAINT, tickangle=0, tickfont_size=_SMALL
+    )
     merge_legend(figure)
-    figure.update_layout(barmode="overlay", bargap=0.35, showlegend=capacity_bytes is not None)
+    figure.update_layout(barmode="stack", bargap=0.3, legend_traceorder="normal")
+    return titled(figure, title, subtitle=subtitle, height=grid.height + _NAMES)
+
+
+def _traces(here: Sequence[StageBar], stages: Sequence[str], unit: str, factor: float) -> list[Any]:
+    x = [[bar.group for bar in here], [bar.name for bar in here]]
+    bars = [
+        go.Bar(
+            x=x,
+            y=[bar.seconds.get(stage, 0.0) / factor for bar in here],
+            name=label(stage),
+            marker=hatched(PALETTE[place % len(PALETTE)], _HATCHES[place % len(_HATCHES)], size=6, solidity=0.3),
+            hovertemplate=f"<b>{label(stage)}</b><br>%{{y:.3~g}} {unit}<extra>%{{x}}</extra>",
+        )
+        for place, stage in enumerate(stages)
+    ]
+    totals = [sum(bar.seconds.values()) / factor for bar in here]
+    text = go.Scatter(
+        x=x,
+        y=totals,
+        mode="text",
+        text=[f"{total:.3g}" for total in totals],
+        textposition="top center",
+        cliponaxis=False,
+        hoverinfo="skip",
+        name="",
+    )
+    return [*bars, text]
+
+
+Counts = Mapping[int, int]
+"""In-degree → number of destinations."""
+
+_DEGREE_HATCHES = ("", "/", "x", ".", "-", "\\", "+")
+
+_MAX_TICKS = 20
+
+
+def degree_histogram(
+    given: Mapping[str, Mapping[str, Counts]], *, title: str | None = None, subtitle: str = ""
+) -> go.Figure:
+    """Draw one bar per in-degree, micro-batches side by side.
+
+    Args:
+        given: panel → name of a batch or micro-batch → its destinations by in-degree; at most seven names. The x axis
+            title spells out the counts of the highest in-degree, which bars show only roughly.
+        title: title of the figure.
+        subtitle: smaller text below the title.
+
+    Raises:
+        ValueError: no panels, a panel without counts, or more names than colours.
+    """
+    names = list(dict.fromkeys(name for panel in given.values() for name in panel))
+    _check(given, names)
+    grid = PanelGrid(tuple(given))
+    figure = grid.figure()
+    for facet, panel in enumerate(given.values()):
+        _draw_panel(figure, grid.cells(facet)[0], panel, names)
+    merge_legend(figure)
+    figure.update_layout(barmode="group", bargap=0.2, showlegend=len(names) > 1)
     return titled(figure, title, height=grid.height, subtitle=subtitle)
 
 
-def _draw_panel(
-    figure: go.Figure, cell: tuple[int, int], here: Sequence[Bar], capacity_bytes: int | None, axis: str
-) -> None:
+def _check(given: Mapping[str, Mapping[str, Counts]], names: list[str]) -> None:
+    if not names or any(not counts for panel in given.values() for counts in panel.values()):
+        raise ValueError("there are no in-degrees to draw; pass at least one panel, and counts for each name")
+    if len(names) > len(PALETTE):
+        raise ValueError(f"there are {len(names)} names, but {len(PALETTE)} colours; pass fewer micro-batches")
+
+
+def _draw_panel(figure: go.Figure, cell: tuple[int, int], panel: Mapping[str, Counts], names: list[str]) -> None:
     row, col = cell
-    highest = max(*(bar.nbytes for bar in here), capacity_bytes or 0, 1)
-    unit, factor = unit_of("peak_bytes", highest)
-    for trace in _traces(here, capacity_bytes, factor, _TEXT * highest):
-        figure.add_trace(trace, row=row, col=col)
-    if capacity_bytes is not None:
-        figure.add_hline(y=capacity_bytes / factor, line=_CAPACITY_LINE, row=row, col=col)  # pyright: ignore[reportArgumentType]
-    top = _TOP * highest / factor
-    figure.update_yaxes(title_text=label("peak_bytes", unit), range=[0, top], row=row, col=col)
-    order = [bar.setting for bar in here]
-    categories = {"type": "category", "categoryorder": "array", "categoryarray": order, "showgrid": False}
-    figure.update_xaxes(categories, title_text=axis, range=[-0.6, len(order) - 0.4], row=row, col=col)
+    for name, counts in panel.items():
+        figure.add_trace(_trace(name, counts, names.index(name)), row=row, col=col)
+    degrees = sorted({degree for counts in panel.values() for degree in counts})
+    most = max(count for counts in panel.values() for count in counts.values())
+    last = ", ".join(f"{counts.get(degrees[-1], 0):,}" for counts in panel.values())
+    title, dtick = f"in-degree (at {degrees[-1]}: {last})", None if len(degrees) > _MAX_TICKS else 1
+    figure.update_xaxes(title_text=title, tickformat="d", dtick=dtick, showgrid=False, row=row, col=col)
+    figure.update_yaxes(title_text="destinations", range=[0, 1.05 * max(most, 1)], row=row, col=col)
 
 
-def _kind(bar: Bar, capacity_bytes: int | None) -> str:
-    if not bar.measured:
-        return _ESTIMATED
-    return _OVER if capacity_bytes is not None and bar.nbytes > capacity_bytes else _FITS
-
-
-def _traces(here: Sequence[Bar], capacity_bytes: int | None, factor: float, text_bytes: float) -> Iterator[go.Bar]:
-    for kind in _MARKERS:
-        chosen = [bar for bar in here if _kind(bar, capacity_bytes) == kind]
-        # The text moves into a bar that ends just below the capacity, where the line would cross it.
-        crossed = [0 <= (capacity_bytes or -1) - bar.nbytes < text_bytes for bar in chosen]
-        if chosen:
-            yield _trace(chosen, kind, factor).update(textposition=["inside" if c else "outside" for c in crossed])
-
-
-def _trace(chosen: Sequence[Bar], kind: str, factor: float) -> go.Bar:
+def _trace(name: str, counts: Counts, place: int) -> go.Bar:
+    degrees = sorted(counts)
     return go.Bar(
-        x=[bar.setting for bar in chosen],
-        y=[bar.nbytes / factor for bar in chosen],
-        name=kind,
-        marker=_MARKERS[kind],
-        text=[bar.text or _three_digits(bar.nbytes / factor) for bar in chosen],
-        insidetextanchor="end",
-        insidetextfont={"size": 12, "color": "white"},
-        outsidetextfont={"size": 12, "color": INK},
-        textangle=0,
-        constraintext="inside",
-        cliponaxis=False,
-        customdata=["<br>".join(filter(None, (exact_bytes(bar.nbytes), bar.hover))) for bar in chosen],
-        hovertemplate=f"<b>%{{x}}</b>, {kind}<br>%{{customdata}}<extra></extra>",
+        x=degrees,
+        y=[counts[degree] for degree in degrees],
+        name=name,
+        marker=hatched(PALETTE[place], _DEGREE_HATCHES[place]),
+        hovertemplate=f"<b>{name}</b><br>in-degree %{{x}}: %{{y:,}} destinations<extra></extra>",
     )
-
-
-def _three_digits(value: float) -> str:
-    """Round to three digits.
-
-    >>> _three_digits(2.4733), _three_digits(0.03527), _three_digits(1023.4)
-    ('2.47', '0.0353', '1,023')
-    """
-    return f"{value:,.0f}" if value >= 100 else f"{value:.3g}"
-
-
-def memory_bars(
-    part_peak_bytes: Sequence[int],
-    *,
-    capacity_bytes: int | None = None,
-    redundancy: Redundancy | None = None,
-    title: str | None = None,
-) -> go.Figure:
-    """Draw the peak memory of each micro-batch; bars over the capacity differ in colour and hatch.
-
-    Args:
-        part_peak_bytes: peak of each micro-batch in bytes, in execution order.
-        capacity_bytes: drawn as a line; None for no limit.
-        redundancy: input nodes of the micro-batches, summarized below the title.
-        title: title of the figure; None for the number of micro-batches.
-
-    Raises:
-        ValueError: `part_peak_bytes` is empty.
-    """
-    if not len(part_peak_bytes):
-        raise ValueError("there are no micro-batches to draw; pass at least one peak")
-    count = len(part_peak_bytes)
-    unit, factor = unit_of("peak_bytes", max(*part_peak_bytes, capacity_bytes or 0, 0))
-    figure = go.Figure(list(_peak_traces(part_peak_bytes, capacity_bytes, factor)))
-    if capacity_bytes is not None:
-        draw_capacity(figure, capacity_bytes, factor)
-    figure.update_xaxes(title_text="micro-batch", tickformat="d", dtick=None if count > _MAX_TICKS else 1)
-    figure.update_yaxes(title_text=label("peak_bytes", unit), rangemode="tozero")
-    figure.update_layout(bargap=0.25, showlegend=capacity_bytes is not None)
-    title = title or f"Peak memory of {count} micro-batch{'es' * (count > 1)}"
-    return titled(figure, title, subtitle=_summary(part_peak_bytes, redundancy), height=400)
-
-
-def memory_bars_beside(
-    cuts: Mapping[str, tuple[Sequence[int], Redundancy]],
-    *,
-    whole_bytes: int,
-    capacity_bytes: int | None = None,
-    title: str | None = None,
-) -> go.Figure:
-    """Draw the micro-batches' peaks of several cuts of a batch side by side, below that of the whole batch.
-
-    The axis depends on the whole batch alone, so that figures of different cuts can be compared.
-
-    Args:
-        cuts: name → peak of each micro-batch in bytes, in execution order, and their input nodes.
-        whole_bytes: peak of the whole batch, drawn as a dotted line.
-        capacity_bytes: drawn as a line; None for no limit.
-        title: title of the figure.
-    """
-    unit, factor = unit_of("peak_bytes", max(whole_bytes, capacity_bytes or 0))
-    told = [f"largest {format_bytes(max(p))} · input nodes {r.ratio:.2f} × the batch's" for p, r in cuts.values()]
-    names = [f"{name}<br><sup>{text}</sup>" for name, text in zip(cuts, told, strict=True)]
-    figure = make_subplots(1, len(cuts), shared_yaxes=True, subplot_titles=names, horizontal_spacing=0.04)
-    for place, (peaks, _) in enumerate(cuts.values(), 1):
-        for trace in _peak_traces(peaks, capacity_bytes, factor):
-            figure.add_trace(trace, row=1, col=place)
-        dtick = None if len(peaks) > _MAX_TICKS else 1
-        figure.update_xaxes(title_text="micro-batch", tickformat="d", dtick=dtick, row=1, col=place)
-    whole = {"text": f"whole batch {format_bytes(whole_bytes)}", "font": {"size": 13}}
-    draw_line: Any = figure.add_hline
-    draw_line(y=whole_bytes / factor, line={"color": INK, "dash": "dot"}, annotation=whole)
-    if capacity_bytes is not None:
-        draw_capacity(figure, capacity_bytes, factor)
-    top = _TOP * max(whole_bytes, capacity_bytes or 0) / factor
-    figure.update_yaxes(range=[0, top])
-    figure.update_yaxes(title_text=label("peak_bytes", unit), col=1)
-    merge_legend(figure)
-    figure.update_layout(bargap=0.25, showlegend=capacity_bytes is not None)
-    return titled(figure, title, height=440)
-
-
-def draw_capacity(figure: go.Figure, capacity_bytes: int, factor: float) -> None:
-    """Draw the capacity as a dashed line with its value.
-
-    Args:
-        figure: changed in place; one panel.
-        capacity_bytes: memory available to a step.
-        factor: bytes per unit of the y axis.
-    """
-    text = f"capacity {format_bytes(capacity_bytes)}"
-    annotation: Any = {"text": text, "font": {"size": 13}, "bgcolor": "rgba(255, 255, 255, 0.8)"}
-    y = capacity_bytes / factor
-    figure.add_hline(y=y, line=_CAPACITY_LINE, annotation=annotation, annotation_position="top left")
-
-
-def _peak_traces(peaks: Sequence[int], capacity_bytes: int | None, factor: float) -> Iterator[go.Bar]:
-    for kind in (_FITS, _OVER):
-        chosen = [i for i, peak in enumerate(peaks) if _kind(Bar("", "", peak), capacity_bytes) == kind]
-        if chosen:
-            yield go.Bar(
-                x=chosen,
-                y=[peaks[i] / factor for i in chosen],
-                name=kind,
-                marker=_MARKERS[kind],
-                customdata=[exact_bytes(peaks[i]) for i in chosen],
-                hovertemplate="micro-batch %{x}<br>peak memory: %{customdata}<extra></extra>",
-            )
-
-
-def _summary(peaks: Sequence[int], redundancy: Redundancy | None) -> str:
-    parts = [f"largest {format_bytes(max(peaks))}"]
-    if redundancy is not None:
-        share = redundancy.largest / max(1, redundancy.full_inputs)
-        parts.append(f"input nodes {redundancy.ratio:.2f} × the batch's")
-        parts.append(f"largest part {share:.0%} of the batch's")
-    return " · ".join(parts)

@@ -6,10 +6,8 @@ from typing import Any, NamedTuple
 import pandas as pd
 import plotly.graph_objects as go
 
-from workbench.plots.axes import label
-from workbench.plots.layout import PanelGrid
-from workbench.plots.looks import Look, looks
-from workbench.plots.style import INK, merge_legend, titled, traces_of
+from workbench.plots.axes import PanelGrid, label
+from workbench.plots.style import INK, Look, looks, merge_legend, titled, traces_of
 
 Table = pd.DataFrame | Sequence[Mapping[str, Any]]
 

@@ -7,10 +7,8 @@ from typing import Any
 import pandas as pd
 import plotly.graph_objects as go
 
-from workbench.plots.axes import label, log2_x_axes, log_y_axes, unit_of
-from workbench.plots.layout import PanelGrid
-from workbench.plots.looks import Look, looks
-from workbench.plots.style import merge_legend, titled
+from workbench.plots.axes import PanelGrid, label, log2_x_axes, log_y_axes, unit_of
+from workbench.plots.style import Look, looks, merge_legend, titled
 
 Table = pd.DataFrame | Sequence[Mapping[str, Any]]
 

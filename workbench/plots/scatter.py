@@ -13,10 +13,8 @@ from plotly.subplots import make_subplots
 
 from workbench.core.units import format_bytes
 from workbench.memory.plan import Plan
-from workbench.plots.axes import exact_bytes, label, log_axis, unit_of, with_unit
-from workbench.plots.layout import bold
-from workbench.plots.looks import PALETTE, SYMBOLS, Look, looks
-from workbench.plots.style import FAINT, merge_legend, titled
+from workbench.plots.axes import bold, exact_bytes, label, log_axis, unit_of, with_unit
+from workbench.plots.style import FAINT, PALETTE, SYMBOLS, Look, looks, merge_legend, titled
 
 _PANEL, _GAP, _MARGINS = 230, 62, 96  # pixels: panel height, gap with an axis title, margins besides the legend
 _LEGEND_ROW, _NAMES_PER_ROW = 22, 4  # pixels; estimate at a notebook's width

@@ -21,8 +21,8 @@ from workbench.experiment.recorded import Recorded, recorded
 from workbench.files import write_file
 from workbench.paths import project_root, shown_path
 from workbench.report.expected_time import smoke_seconds, write_smoke_seconds
-from workbench.report.markdown import markdown_table
 from workbench.report.notebook import box_of, point_text
+from workbench.report.tables import markdown_table
 from workbench.report.verdicts import (
     FigureVerdicts,
     details,

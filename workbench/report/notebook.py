@@ -12,8 +12,8 @@ from workbench.experiment.finding import Finding
 from workbench.experiment.recorded import Recorded, recorded
 from workbench.paths import shown_path
 from workbench.report.expected_time import about, expected_seconds
-from workbench.report.markdown import escaped, markdown_table
 from workbench.report.sections import NOT_RUN, Section
+from workbench.report.tables import escaped, markdown_table
 from workbench.report.verdicts import SIZES, read_smoke_findings, verdicts
 from workbench.tracking.compare import compare as compare_runs
 from workbench.tracking.opening import open_store

@@ -9,7 +9,7 @@ from html import escape
 from math import isfinite, log10
 from typing import Any
 
-from workbench.plots.looks import PALETTE
+from workbench.plots.style import PALETTE
 
 WIDTH, HEIGHT = 240, 140
 _INSET = 4

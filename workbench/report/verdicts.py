@@ -13,8 +13,8 @@ from workbench.experiment.finding import Finding
 from workbench.experiment.recorded import Recorded, recorded
 from workbench.files import write_file
 from workbench.paths import results_folder, shown_path
-from workbench.report.markdown import escaped, markdown_table
 from workbench.report.sections import HELD, IN_PART, NOT_CHECKED, NOT_HELD, NOT_RUN, UNDECIDED, Section
+from workbench.report.tables import escaped, markdown_table
 
 SIZES = ("smoke", "real", "paper")
 

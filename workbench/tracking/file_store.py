@@ -2,6 +2,8 @@
 
 import json
 import os
+import shlex
+import tempfile
 import time
 import uuid
 from collections.abc import Collection, Iterable, Mapping
@@ -11,9 +13,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
+from workbench.error_text import text_of
 from workbench.files import digest
-from workbench.tracking.artifacts import write_artifacts
-from workbench.tracking.locks import lock_with_timeout, point_lock
 from workbench.tracking.mlflow_fields import plain_rows
 from workbench.tracking.preflight import reporting
 from workbench.tracking.record import (
@@ -28,9 +29,11 @@ from workbench.tracking.record import (
     check_summary,
     parse_run,
 )
-from workbench.tracking.store import NOTHING, Artifacts, StoreError
+from workbench.tracking.store import NOTHING, Artifacts, Store, StoreError, shown_uri
+from workbench.tracking.store_files import lock_with_timeout, point_lock, write_artifacts
 
 _SCHEMA = 1
+
 _SUMMARY = "summary.json"  # written last: without it a summary is incomplete
 
 
@@ -204,3 +207,37 @@ def _write(file: Any, line: bytes) -> None:
     while remaining:
         remaining = remaining[file.write(remaining) :]
     os.fsync(file.fileno())
+
+
+def keep_unsent(run: Run, store: Store, problem: Exception) -> StoreError:
+    """Write a run to a file next to its store, and return the error to raise, which says how to import the file.
+
+    Args:
+        run: a run that has ended.
+        store: store that failed to accept the run.
+        problem: the store's error.
+
+    Returns:
+        The problem with the name of the file, or with the run's rows if no file can be written.
+    """
+    for choose_file in (_next_to, _temporary):
+        with suppress(OSError, ValueError):  # no space, no permission, or the file is damaged
+            file = choose_file(store)
+            FileStore(file).add(run)
+            return StoreError(f"{text_of(problem)}; the computed point is saved: {_remedy(file, store)}")
+    return StoreError(
+        f"{text_of(problem)}; the computed point could not be written to a file either, its rows are: {list(run.rows)}"
+    )
+
+
+def _next_to(store: Store) -> Path:
+    return store.unsent
+
+
+def _temporary(store: Store) -> Path:
+    return Path(tempfile.mkdtemp(prefix="workbench-")) / store.unsent.name
+
+
+def _remedy(file: Path, store: Store) -> str:
+    command = f"workbench import {shlex.quote(str(file))} --store {shlex.quote(shown_uri(store.location))}"
+    return f"once the store works, run `{command}`"

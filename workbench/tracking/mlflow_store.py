@@ -7,13 +7,17 @@ import json
 import logging
 import os
 import sqlite3
+import tempfile
 import time
 import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
 from functools import partial
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
+from urllib.request import url2pathname
 
 import yaml
 from mlflow import MlflowClient, entities
@@ -21,24 +25,38 @@ from mlflow.artifacts import download_artifacts
 from mlflow.exceptions import MlflowException
 from sqlalchemy.exc import SQLAlchemyError
 
+from workbench.core.errors import CorruptFileError
+from workbench.error_text import text_of
 from workbench.files import digest
 from workbench.paths import cache_folder
-from workbench.tracking.artifacts import in_a_folder, write_artifacts
-from workbench.tracking.database import check_readable, check_writable, create_database, identity, is_new
-from workbench.tracking.durations import Durations
-from workbench.tracking.locks import lock_with_timeout, point_lock
-from workbench.tracking.mlflow_defaults import unset_defaults
 from workbench.tracking.mlflow_fields import (
+    ERROR,
+    POINT,
+    SUMMARY,
+    TAG_LENGTH,
     batches,
+    dataset_of,
     metrics,
     milliseconds,
     parameters,
     plain_rows,
+    point_of,
+    quoted,
     row_parameters,
     shorten,
+    summary_tags,
+    tags_of,
 )
-from workbench.tracking.mlflow_reader import CONFIG, ROWS, local_folder, read_runs
-from workbench.tracking.preflight import check_files, reporting, unreachable
+from workbench.tracking.preflight import (
+    check_files,
+    check_readable,
+    check_writable,
+    create_database,
+    identity,
+    is_new,
+    reporting,
+    unreachable,
+)
 from workbench.tracking.process_identity import HOST, host, is_dead, this_process
 from workbench.tracking.record import (
     FAILED,
@@ -50,11 +68,17 @@ from workbench.tracking.record import (
     Row,
     Run,
     check_point,
+    check_run,
     check_summary,
 )
-from workbench.tracking.store import NOTHING, Artifacts, StoreError
-from workbench.tracking.tags import ERROR, POINT, SUMMARY, TAG_LENGTH, quoted, summary_tags, tags_of
-from workbench.tracking.uri import database_file, database_uri, shown_uri
+from workbench.tracking.store import NOTHING, Artifacts, StoreError, database_file, database_uri, shown_uri
+from workbench.tracking.store_files import in_a_folder, lock_with_timeout, point_lock, write_artifacts
+
+
+def unset_defaults() -> dict[str, str]:
+    """Return the settings whose variables the user has not set."""
+    return {name: value for name, value in DEFAULTS.items() if name not in os.environ}
+
 
 os.environ.update(unset_defaults())  # before the import
 
@@ -454,3 +478,146 @@ def _pages(client: Any, experiments: list[str], terms: str) -> Iterator[Any]:
         token = page.token
         if not token:
             return
+
+
+DEFAULTS = {
+    "MLFLOW_DISABLE_TELEMETRY": "true",  # send no data without consent
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",  # two lines per run, in the middle of a table
+    "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",  # one bar per file
+    "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",  # seconds, not 120: report a lost server within a minute
+    "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "2",  # instead of 7, which take minutes
+    "MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER": "false",  # a server may ask for hours
+}
+
+
+class Durations:
+    """Start times of the active runs of this process."""
+
+    def __init__(self) -> None:
+        self._starts: dict[str, tuple[float, float]] = {}
+
+    def begin(self, run_id: str, started_at: float) -> None:
+        """Record that a run starts now.
+
+        Args:
+            run_id: id of the run.
+            started_at: system time in seconds since 1970.
+        """
+        self._starts[run_id] = started_at, time.monotonic()
+
+    def ends_at(self, run_id: str, seconds: float | None = None) -> float | None:
+        """Return the end of a run, its start plus its duration, in seconds since 1970; None if started elsewhere.
+
+        Args:
+            run_id: id of the run.
+            seconds: duration in seconds; by default the time since `begin`.
+        """
+        if run_id not in self._starts:
+            return None
+        started_at, clock = self._starts[run_id]
+        return started_at + (time.monotonic() - clock if seconds is None else seconds)
+
+    def forget(self, run_id: str) -> None:
+        """Drop a run that has ended."""
+        self._starts.pop(run_id, None)
+
+
+CONFIG, ROWS = "config.yaml", "rows.json"
+
+Download = Callable[[Any, str, str], None]
+"""Downloads an artifact, given a run, the artifact's name and a folder; raises FileNotFoundError if it is missing."""
+
+_NUM_DOWNLOADS = 8
+
+_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+class _DamagedError(Exception):
+    """A file of a run is missing or damaged."""
+
+
+def read_runs(entities: Iterable[Any], download: Download) -> list[Run]:
+    """Convert MLflow's runs, ordered by start; runs with missing or damaged rows or tags are skipped with a warning.
+
+    Args:
+        entities: runs as MLflow returns them.
+        download: function for artifacts that are not on this machine.
+    """
+    entities = list(entities)
+    read = partial(_read, download=download)
+    if all(local_folder(entity) for entity in entities):
+        runs = [read(entity) for entity in entities]
+    else:
+        with ThreadPoolExecutor(_NUM_DOWNLOADS) as pool:
+            runs = list(pool.map(read, entities))
+    return sorted((run for run in runs if run is not None), key=lambda run: run.started_at)
+
+
+def _read(entity: Any, download: Download) -> Run | None:
+    """Convert a run; warn and return None if its point must run again, because a power cut emptied its files, say."""
+    try:
+        return check_run(_run(entity, download), "the run")
+    except _DamagedError as error:
+        problem = str(error)
+    except (CorruptFileError, KeyError, TypeError) as error:
+        problem = f"its tags are not those of a point ({text_of(error)})"
+    warnings.warn(
+        f"run {entity.info.run_id} is left out, its point runs again: {problem}; delete the run or restore the file",
+        stacklevel=2,
+    )
+    return None
+
+
+def _run(entity: Any, download: Download) -> Run:
+    info, tags, finished = entity.info, entity.data.tags, entity.info.status == FINISHED
+    config = _parsed(entity, CONFIG, download, lambda text: yaml.load(text, _LOADER), dict)
+    rows = _parsed(entity, ROWS, download, json.loads, list) if finished else []
+    inputs = [entry.dataset for entry in (entity.inputs.dataset_inputs if entity.inputs else ())]
+    dataset = dataset_of(tags, inputs[0].source, inputs[0].profile) if inputs else None
+    return Run(
+        point_of(tags, config, dataset),
+        info.run_id,
+        info.status,
+        tuple(rows),
+        tags.get(ERROR),
+        info.start_time / 1000,
+        None if info.end_time is None else max(0.0, (info.end_time - info.start_time) / 1000),
+    )
+
+
+def _parsed(entity: Any, name: str, download: Download, parse: Callable[[str], Any], kind: type) -> Any:
+    """Return the parsed contents of an artifact, which may be missing for a run that did not finish."""
+    folder = entity.info.artifact_uri
+    try:
+        if (text := _text(entity, name, download)) is None:
+            if entity.info.status != FINISHED:
+                return kind()
+            raise _DamagedError(f"{name} is missing in {folder}")
+        parsed = parse(text)
+    except (ValueError, RecursionError, yaml.YAMLError) as error:
+        raise _DamagedError(f"{name} is damaged in {folder} ({' '.join(text_of(error).split())})") from None
+    if not isinstance(parsed, kind):
+        raise _DamagedError(f"{name} is {'damaged' if text else 'empty'} in {folder}")
+    return parsed
+
+
+def _text(entity: Any, name: str, download: Download) -> str | None:
+    """Return an artifact's contents, or None if it does not exist."""
+    try:
+        if (folder := local_folder(entity)) is not None:
+            return (folder / name).read_text(encoding="utf-8")
+        with tempfile.TemporaryDirectory() as copy:
+            download(entity, name, copy)
+            return (Path(copy) / name).read_text(encoding="utf-8")
+    except FileNotFoundError:
+        return None
+
+
+def local_folder(entity: Any) -> Path | None:
+    """Return the folder of a run's artifacts if it is on this machine; MLflow's access to local files is slow.
+
+    Args:
+        entity: a run as MLflow returns it.
+    """
+    parts = urlsplit(entity.info.artifact_uri)
+    return Path(url2pathname(parts.path)) if parts.scheme in ("", "file") else None

@@ -73,7 +73,7 @@ def order_view(orders: Mapping[str, tuple[BucketOrder, float]]) -> "go.Figure":
     Raises:
         ValueError: no orders.
     """
-    from workbench.plots.sequence import draw_sequences
+    from workbench.plots.heat_maps import draw_sequences
 
     panels = [
         (f"{name}: {order.num_loads} loads ({order.num_loads / order.num_partitions:.2f} p), B = {bias:.2f}", order)

@@ -1,0 +1,188 @@
+"""Values of options, repeated so that help and completion need not import torch; a test compares both."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import click
+
+SIZES = ("smoke", "real", "paper")
+
+FORMATS = ("svg", "pdf", "png", "csv", "tex")
+
+EXECUTORS = ("processes", "ray")
+
+MODELS = ("sage-mean", "sage-gcn", "sage-pool", "sage-lstm", "gcn", "gin", "gat", "rgcn")
+
+PARTITIONERS = (
+    "range",
+    "random",
+    "metis",
+    "reg",
+    "reg_unweighted",
+    "reg_normalized",
+    "star",
+    "star_refined",
+    "hypergraph",
+    "hypergraph_deep",
+    "hypergraph_refined",
+)
+
+FAST_PARTITIONERS = tuple(name for name in PARTITIONERS if not name.startswith("hypergraph"))
+
+OPTIMIZERS = ("adam", "adamw", "sgd")
+
+STRATEGIES = ("even", "split")
+
+LSTMS = ("onednn", "native", "cudnn")
+
+
+class NameChoice(click.Choice):
+    """One of some names; the error about another one asks about the name that was probably meant.
+
+    Args:
+        names: known names.
+    """
+
+    def __init__(self, names: Sequence[str]) -> None:
+        super().__init__(names)
+
+    def get_invalid_choice_message(self, value: Any, ctx: click.Context | None) -> str:
+        """The message of a usage error.
+
+        Args:
+            value: the name that was given.
+            ctx: of the command.
+        """
+        from workbench.core.suggestions import did_you_mean
+
+        meant = did_you_mean(value, self.choices)
+        return f"{super().get_invalid_choice_message(value, ctx)} {meant[:1].upper()}{meant[1:]}".rstrip()
+
+
+def load_figures(names: Sequence[str]) -> list[Any]:
+    """Loads the experiments of papers and figures, in the order of `workbench list`.
+
+    Args:
+        names: "paper" or "paper/figure" each; empty: all figures of all papers.
+
+    Raises:
+        ValueError: an unknown paper or figure.
+    """
+    from workbench.experiment.figure_loader import experiment_names, load_experiment
+
+    known = experiment_names()
+    chosen = {_known_name(name, known) for name in names}
+    return [load_experiment(name) for name in known if not names or {name, name.partition("/")[0]} & chosen]
+
+
+def load_figure(name: str) -> Any:
+    """Loads one experiment.
+
+    Args:
+        name: "paper/figure", or the figure alone if one paper has it.
+
+    Raises:
+        ValueError: an unknown figure, or one that several papers have.
+    """
+    from workbench.experiment.figure_loader import full_name, load_experiment
+
+    return load_experiment(full_name(name))
+
+
+def _known_name(name: str, known: Sequence[str]) -> str:
+    """A paper, or the full name of a figure."""
+    from workbench.core.suggestions import unknown
+    from workbench.experiment.figure_loader import full_name, unknown_figure
+
+    papers = dict.fromkeys(each.partition("/")[0] for each in known)
+    if name in papers:
+        return name
+    if "/" in name:
+        if name not in known:
+            raise ValueError(unknown_figure(name))
+        return name
+    if any(each.endswith(f"/{name}") for each in known):
+        return full_name(name)
+    raise ValueError(unknown("paper", name, papers))
+
+
+def complete_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Completes figures and, for an argument that accepts several names, papers.
+
+    Args:
+        ctx: of the command.
+        param: the argument.
+        incomplete: the characters typed so far.
+    """
+    from workbench.experiment.figure_loader import experiment_names
+
+    try:
+        figures = experiment_names()
+    except ValueError:  # no experiments here, or an invalid index: nothing to offer, and no place to say so
+        return []
+    papers = dict.fromkeys(name.partition("/")[0] for name in figures) if param.nargs == -1 else []
+    return [name for name in [*papers, *figures] if name.startswith(incomplete)]
+
+
+figure_argument = click.argument("figure", metavar="PAPER/FIGURE", shell_complete=complete_names)
+
+names_argument = click.argument("names", metavar="[PAPER|PAPER/FIGURE]...", nargs=-1, shell_complete=complete_names)
+
+data_folder_option = click.option(
+    "--root", metavar="FOLDER", show_default="WORKBENCH_DATA, else ~/.local/share/workbench", help="Data folder."
+)
+
+store_option = click.option(
+    "--store",
+    metavar="URI",
+    show_default="MLFLOW_TRACKING_URI, else mlflow.db of the project",
+    help="Store of runs: a tracking URI or a .jsonl file.",
+)
+
+page_option = click.option(
+    "--output",
+    metavar="FILE",
+    type=click.Path(path_type=Path),
+    show_default="build/report.html of the project",
+    help="HTML page to write.",
+)
+
+_SWEEP_OPTIONS = [
+    click.option(
+        "--size",
+        type=NameChoice(SIZES),
+        default="smoke",
+        help="smoke: synthetic data, seconds; real: real graphs, minutes on a CPU; paper: the paper's setup on a GPU.",
+    ),
+    click.option("--device", show_default="the size's device", help="cpu, cuda or cuda:N."),
+    click.option(
+        "--jobs",
+        type=click.IntRange(min=1),
+        default=1,
+        metavar="N",
+        help="Points to run at a time; more than one run in processes of their own and share the cores.",
+    ),
+    click.option(
+        "--executor",
+        type=NameChoice(EXECUTORS),
+        default="processes",
+        help="processes: of this machine; ray: workers of the Ray cluster that RAY_ADDRESS names or that runs here.",
+    ),
+    click.option(
+        "--time-limit",
+        "time_limit_seconds",
+        type=click.FloatRange(min=0, min_open=True),
+        metavar="SECONDS",
+        show_default="the size's, else none",
+        help="Stop a point that runs longer and count it as failed.",
+    ),
+    click.option("--record", is_flag=True, help="Also write the tables to experiments/results/."),
+]
+
+
+def sweep_options(command: Callable[..., None]) -> Callable[..., None]:
+    """Adds the options of a command that runs sweeps: the keywords of `Experiment.runs`, and `record`."""
+    for option in reversed(_SWEEP_OPTIONS):
+        command = option(command)
+    return command

@@ -1,0 +1,93 @@
+"""`workbench plan`: the number of micro-batches that fit into a memory capacity."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import click
+
+from workbench.cli.command_group import write_lines
+from workbench.cli.options import LSTMS, MODELS, OPTIMIZERS, PARTITIONERS, STRATEGIES, NameChoice, data_folder_option
+
+
+@click.command()
+@click.option("--dataset", required=True, metavar="NAME", help="Data set; `workbench data list` names them.")
+@data_folder_option
+@click.option("--scale", type=float, show_default="the set's own", help="Size of a synthetic-* set, in (0, 1].")
+@click.option("--undirected", is_flag=True, help="Add reverse edges.")
+@click.option("--features", default="given", help="given, degree or random:WIDTH.")
+@click.option("--model", default="sage-mean", type=NameChoice(MODELS), help="Layer type.")
+@click.option("--layers", type=int, show_default="one per fanout", help="Number of layers.")
+@click.option("--hidden", default=256, help="Hidden channels.")
+@click.option(
+    "--classes",
+    type=int,
+    show_default="the set's classes",
+    help="Output channels; of a knowledge graph by default the hidden ones.",
+)
+@click.option("--heads", default=1, help="Attention heads of gat.")
+@click.option("--bases", type=int, show_default="one per relation", help="Bases of rgcn.")
+@click.option("--dropout", default=0.0, help="Dropout probability.")
+@click.option("--norm", type=NameChoice(("batch", "layer")), show_default="none", help="Normalization.")
+@click.option("--optimizer", default="adam", type=NameChoice(OPTIMIZERS), help="Optimizer, for its state.")
+@click.option("--fanouts", required=True, metavar="A,B,...", help="Fanouts, input layer first; -1: all neighbours.")
+@click.option("--batch-size", type=int, show_default="all", help="Number of training nodes, drawn at random.")
+@click.option("--capacity", required=True, help="Memory of the device, such as 8GiB or 500MB.")
+@click.option("--margin", default=0.02, help="Fraction by which estimates may be too low.")
+@click.option(
+    "--method",
+    default="auto",
+    type=NameChoice(("auto", "fast", *PARTITIONERS, "all")),
+    help="Batch partitioner; all: compare those that take seconds.",
+)
+@click.option(
+    "--strategy",
+    default="even",
+    type=NameChoice(STRATEGIES),
+    help="even: partition anew for every number of parts; split: cut only the parts that overflow.",
+)
+@click.option("--seed", default=0, help="Seed of the data set, the batch, its sample and the partitions.")
+@click.option(
+    "--device",
+    type=NameChoice(("cpu", "cuda")),
+    show_default="cuda if available",
+    help="Device to estimate for; estimating for cuda needs no GPU.",
+)
+@click.option("--lstm", type=NameChoice(LSTMS), show_default="as torch here", help="LSTM of sage-lstm to price.")
+def plan(**options: Any) -> None:
+    """Predict how many micro-batches fit into a memory capacity.
+
+    Shows the peak memory by term, the redundancy and the cost of partitioning; trains nothing.
+    """
+    from workbench.cli.plans import plan_batch
+
+    write_lines(plan_batch(SimpleNamespace(**options)))
+
+
+@click.command()
+@click.option("--nodes", required=True, type=int, help="Number of nodes.")
+@click.option("--row", required=True, metavar="SIZE", help="Bytes of a node's row, such as 512B: 128 float32 values.")
+@click.option("--edges", required=True, type=int, help="Number of edges.")
+@click.option("--edge", default="16B", metavar="SIZE", help="Bytes of an edge on disk; 24B with a relation.")
+@click.option("--memory", required=True, metavar="SIZE", help="Memory available, such as 16GiB.")
+@click.option(
+    "--working", default="0B", metavar="SIZE", help="Memory beside the buffer; `workbench plan` estimates a step's."
+)
+@click.option("--bandwidth", default="1GB", metavar="SIZE", help="Bytes that the disk reads per second.")
+@click.option("--disk-reads", default=16_000, help="Small random reads of the disk per second.")
+@click.option("--learnt", is_flag=True, help="Rows are learnt: optimizer state beside them, partitions written back.")
+@click.option(
+    "--state",
+    metavar="SIZE",
+    help="Bytes of a learnt row's optimizer state: default as the row; twice for half precision.",
+)
+@click.option("--method", default="COMET", type=click.Choice(("COMET", "balanced")), help="Order of edge buckets.")
+@click.option("--max-partitions", default=1024, help="Upper bound of the number of partitions.")
+def buffer(**options: Any) -> None:
+    """Size the partition buffer of training from disk.
+
+    Chooses partitions, capacity and logical groups for link prediction, and shows the bytes that an epoch reads and
+    writes and their modelled time; reads nothing itself.
+    """
+    from workbench.cli.plans import describe_buffer
+
+    write_lines(describe_buffer(options))

@@ -1,0 +1,318 @@
+"""The work of `workbench plan`: load the data, build the model, sample a batch and plan its micro-batches."""
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from types import SimpleNamespace
+from typing import Any
+
+import pandas as pd
+import torch
+
+from workbench.cli.options import FAST_PARTITIONERS
+from workbench.core.dataset import Dataset
+from workbench.core.errors import CapacityError, PartitionError, check_at_least, check_bytes
+from workbench.core.graph import Graph
+from workbench.core.minibatch import MiniBatch
+from workbench.core.randomness import permutation
+from workbench.core.units import format_bytes, parse_bytes
+from workbench.datasets.load import load_dataset
+from workbench.links.knowledge_graph import KnowledgeGraph
+from workbench.memory.plan import Plan, plan_micro_batches
+from workbench.memory.planning.strategy import check_options
+from workbench.memory.training_setup import Backend
+from workbench.meter.stopwatch import Stopwatch
+from workbench.nn.model import build_model, relation_options
+from workbench.outofcore.bucket_order import partition_bias
+from workbench.outofcore.tuning import BufferPlan, DiskModel, plan_buffer
+from workbench.report.terminal import terminal_width, text_table
+from workbench.sampling.neighbor import NeighborSampler
+
+
+def plan_batch(asked: SimpleNamespace) -> list[str]:
+    """Plans one batch and describes the plans.
+
+    Args:
+        asked: the options of `workbench plan` by name.
+
+    Returns:
+        Lines to print: the answer, the batch and the model, the partitioners side by side, those that failed.
+
+    Raises:
+        ValueError: invalid options (checked before the data set is loaded), a data set without features, classes or
+            training nodes, or rgcn on a graph without edge types.
+        CapacityError: no number of micro-batches fits.
+    """
+    capacity_bytes, backend = parse_bytes(asked.capacity), _backend(asked)
+    sampler = NeighborSampler(_fanouts(asked), seed=asked.seed)
+    check_options(capacity_bytes, "auto", asked.margin, None, asked.strategy, None)
+    task, watch, num_layers = _load(asked), Stopwatch(), len(sampler.fanouts)
+    model = _model(asked, task, num_layers)
+    with watch.phase("sample"):
+        batch = sampler.sample(task.graph, _seeds(asked, task))
+    plans, errors = _plans(asked, model, batch, capacity_bytes, backend)
+    about = [
+        f"batch: {batch.num_seeds:,} {task.seeds_are} of {task.name}, fanouts {asked.fanouts}: {batch.num_inputs:,} "
+        f"input nodes, {batch.num_edges:,} edges, sampled in {watch.seconds['sample']:.2f} s",
+        f"model: {asked.model}, {num_layers} layers, {task.in_dim} → {asked.hidden} → {task.out_dim} channels, "
+        f"{asked.optimizer}; estimated for {next(iter(plans.values())).estimates[0].backend}",
+    ]
+    return [answer(plans), "", *about, "", *comparison(plans), *(f"{name}: {error}" for name, error in errors.items())]
+
+
+def _fanouts(asked: SimpleNamespace) -> list[int]:
+    try:
+        fanouts = [int(fanout) for fanout in asked.fanouts.split(",")]
+    except ValueError:
+        raise ValueError(f"fanouts are {asked.fanouts!r}; write integers with commas, such as 10,25") from None
+    if asked.layers not in (None, len(fanouts)):
+        raise ValueError(f"layers is {asked.layers}, but {len(fanouts)} fanouts are given; give one per layer")
+    return fanouts
+
+
+def _backend(asked: SimpleNamespace) -> Backend:
+    here = torch.cuda.is_available()
+    device = asked.device or ("cuda" if here else "cpu")
+    cudnn = here and device == "cuda" and torch.backends.cudnn.is_available()
+    return Backend(device, asked.lstm or ("cudnn" if cudnn else ""))
+
+
+@dataclass(frozen=True)
+class _Task:
+    """The part of a data set that planning needs.
+
+    Args:
+        name: name of the data set.
+        graph: graph to sample from.
+        seeds: int64 [num_seeds], nodes that may be seeds.
+        seeds_are: what they are, for the output.
+        in_dim: width of the input.
+        out_dim: width of the output.
+    """
+
+    name: str
+    graph: Graph
+    seeds: torch.Tensor
+    seeds_are: str
+    in_dim: int
+    out_dim: int
+
+
+def _load(asked: SimpleNamespace) -> _Task:
+    data = load_dataset(
+        asked.dataset,
+        root=asked.root,
+        scale=asked.scale,
+        undirected=asked.undirected or None,
+        features=asked.features,
+        seed=asked.seed,
+    )
+    return _entities(asked, data) if isinstance(data, KnowledgeGraph) else _nodes(asked, data)
+
+
+def _entities(asked: SimpleNamespace, data: KnowledgeGraph) -> _Task:
+    """The encoder of a knowledge graph: entities have embeddings of the hidden width, edges go both ways."""
+    out_dim = asked.hidden if asked.classes is None else asked.classes
+    return _Task(
+        data.name, data.graph(inverse=True), torch.arange(data.num_entities), "entities", asked.hidden, out_dim
+    )
+
+
+def _nodes(asked: SimpleNamespace, data: Dataset) -> _Task:
+    num_classes = data.num_classes if asked.classes is None else asked.classes
+    if not data.num_features:
+        raise ValueError(f"{data.name} has no features; pass --features degree, or random:WIDTH such as random:128")
+    if not num_classes:
+        raise ValueError(f"{data.name} has no classes; pass --classes, the number of output channels")
+    return _Task(data.name, data.graph, data.train_idx, "training nodes", data.num_features, num_classes)
+
+
+def _model(asked: SimpleNamespace, task: _Task, num_layers: int) -> torch.nn.Module:
+    if asked.bases is not None and asked.model != "rgcn":
+        raise ValueError(f"bases is {asked.bases}, but {asked.model} has no bases; omit it or pass --model rgcn")
+    relations: dict[str, Any] = relation_options(asked.model, task.graph, num_bases=asked.bases)
+    return build_model(
+        asked.model,
+        in_dim=task.in_dim,
+        hidden_dim=asked.hidden,
+        out_dim=task.out_dim,
+        num_layers=num_layers,
+        dropout=asked.dropout,
+        norm=asked.norm,
+        heads=asked.heads,
+        **relations,
+    )
+
+
+def _seeds(asked: SimpleNamespace, task: _Task) -> torch.Tensor:
+    """All seeds, or a random sample of the batch size."""
+    seeds = task.seeds
+    if not len(seeds):
+        raise ValueError(f"{task.name} has no {task.seeds_are}, so there is no batch to plan for; choose another set")
+    if asked.batch_size is None:
+        return seeds
+    check_at_least("batch-size", asked.batch_size, 1)
+    if asked.batch_size > len(seeds):
+        raise ValueError(f"batch-size is {asked.batch_size}, but {task.name} has {len(seeds)} {task.seeds_are}")
+    return seeds[permutation(asked.seed, len(seeds))[: asked.batch_size]]
+
+
+def _plans(
+    asked: SimpleNamespace, model: torch.nn.Module, batch: MiniBatch, capacity_bytes: int, backend: Backend
+) -> tuple[dict[str, Plan], dict[str, Exception]]:
+    """Plans and errors by partitioner; raises the first error if all failed."""
+    plans, errors = {}, {}
+    for method in FAST_PARTITIONERS if asked.method == "all" else [asked.method]:
+        try:
+            plans[method] = plan_micro_batches(
+                model,
+                batch,
+                capacity_bytes=capacity_bytes,
+                method=method,
+                optimizer=asked.optimizer,
+                seed=asked.seed,
+                margin=asked.margin,
+                backend=backend,
+                strategy=asked.strategy,
+            )
+        except (CapacityError, ImportError, PartitionError) as error:
+            errors[method] = error
+    if not plans:
+        raise next(iter(errors.values()))
+    return plans, errors
+
+
+def answer(plans: Mapping[str, Plan]) -> str:
+    """Names the smallest number of micro-batches that fits, and the partitioner.
+
+    Args:
+        plans: by partitioner, at least one, all of one batch and capacity.
+    """
+    best = min(plans.values(), key=_quality)
+    capacity, peak = format_bytes(best.capacity_bytes), format_bytes(best.peak_bytes)
+    if best.num_parts == 1:
+        return f"The whole batch fits into {capacity}: its training step needs an estimated {peak}."
+    parts = f"{best.num_parts} micro-batches ({_reason(best, list(plans.values()))})"
+    reads = f"each input node is read {best.redundancy.ratio:.2f} times on average"
+    return f"The batch fits into {capacity} as {parts}: the largest needs an estimated {peak}, and {reads}."
+
+
+def _quality(plan: Plan) -> tuple[int, int]:
+    """Less is better."""
+    return plan.num_parts, plan.peak_bytes
+
+
+def _reason(best: Plan, plans: Sequence[Plan]) -> str:
+    """Why the best of several plans is the best."""
+    name, fewest = best.method_name, [plan for plan in plans if plan.num_parts == best.num_parts]
+    if len(plans) == 1:
+        return f"partitioned by {name}"
+    if len(fewest) == 1:
+        return f"{name} needs the fewest"
+    tied = "the same for all methods" if len(fewest) == len(plans) else f"{len(fewest)} methods need the fewest"
+    smallest = sum(plan.peak_bytes == best.peak_bytes for plan in fewest) == 1
+    return f"{tied}; {name} has the smallest peak" if smallest else f"{tied}; shown is {name}"
+
+
+def comparison(plans: Mapping[str, Plan]) -> list[str]:
+    """A table of parts, peak by term, redundancy and planning time, with one column per partitioner, the best first.
+
+    Args:
+        plans: by partitioner, at least one, all of one batch and capacity.
+    """
+    made = sorted(plans.values(), key=_quality)
+    largest = [max(plan.estimates, key=lambda estimate: estimate.peak_bytes) for plan in made]
+    shares = [plan.redundancy.largest / plan.redundancy.full_inputs for plan in made]
+    terms = [term for term in largest[0].terms if any(estimate.terms[term] for estimate in largest)]
+    rows = {
+        "micro-batches": [plan.num_parts for plan in made],
+        "largest peak": [format_bytes(plan.peak_bytes) for plan in made],
+        "peak phase": [estimate.phase for estimate in largest],
+        **{f"  {term}": [format_bytes(estimate.terms[term]) for estimate in largest] for term in terms},
+        "input nodes, sum / batch": [f"{plan.redundancy.ratio:.3f}" for plan in made],
+        "input nodes, largest / batch": [f"{share:.3f}" for share in shares],
+        "planning seconds": [f"{sum(plan.seconds.values()):.2f}" for plan in made],
+        **{f"  {stage}": [f"{plan.seconds[stage]:.2f}" for plan in made] for stage in made[0].seconds},
+        "part counts tried": [" ".join(str(number) for number, _ in plan.tried) for plan in made],
+    }
+    cells = [(name, *map(str, values)) for name, values in rows.items()]
+    table = pd.DataFrame(cells, columns=["", *(plan.method_name for plan in made)])
+    return _fitted(table)
+
+
+def _fitted(table: pd.DataFrame) -> list[str]:
+    """The columns that the terminal has room for, and the names of the others."""
+    width, kept = terminal_width(), table.shape[1]
+    lines = text_table(table)
+    while width is not None and max(map(len, lines)) > width and kept > 2:
+        kept -= 1
+        lines = text_table(table.iloc[:, :kept])
+    beyond = ", ".join(table.columns[kept:])
+    return [*lines, "", f"Not shown, beyond this terminal's width: {beyond}"] if beyond else lines
+
+
+_LIMITS = {
+    "rows": "a partition is one disk read",
+    "edges": "an edge bucket is one disk read",
+    "max_partitions": "the upper bound, --max-partitions or the number of nodes",
+    "memory": "larger partitions do not fit, so they are smaller than one disk read",
+}
+
+
+def describe_buffer(asked: Mapping[str, Any]) -> list[str]:
+    """Tunes a buffer and describes it.
+
+    Args:
+        asked: the options of `workbench buffer` by name.
+
+    Returns:
+        Lines to print: the answer, and a table.
+
+    Raises:
+        ValueError: invalid options.
+        CapacityError: no buffer fits.
+    """
+    disk = DiskModel(check_bytes("bandwidth", asked["bandwidth"]), asked["disk_reads"])
+    plan = plan_buffer(
+        asked["nodes"],
+        check_bytes("row", asked["row"]),
+        num_edges=asked["edges"],
+        edge_bytes=check_bytes("edge", asked["edge"]),
+        memory_bytes=asked["memory"],
+        working_bytes=asked["working"],
+        disk_read_bytes=disk.read_bytes,
+        learnt=asked["learnt"],
+        state_bytes=None if asked["state"] is None else check_bytes("state", asked["state"]),
+        method=asked["method"],
+        max_partitions=asked["max_partitions"],
+    )
+    return [_answer(plan, str(asked["memory"])), "", *_table(plan, disk)]
+
+
+def _answer(plan: BufferPlan, memory: str) -> str:
+    used = format_bytes(plan.memory_bytes)
+    if plan.in_memory:
+        return f"Everything fits into {memory}: all rows and edges need {used} with the working memory."
+    written = f" and writes {format_bytes(plan.write_bytes)}" if plan.write_bytes else ""
+    return (
+        f"{plan.capacity} of {plan.num_partitions} partitions fit into {memory} ({used}), in {plan.num_logical} "
+        f"logical groups: an epoch reads {format_bytes(plan.read_bytes)}{written}."
+    )
+
+
+def _table(plan: BufferPlan, disk: DiskModel) -> list[str]:
+    order = plan.order()
+    moved = disk.seconds(plan.read_bytes + plan.write_bytes, plan.num_operations)
+    rows = {
+        "partitions (p)": f"{plan.num_partitions:,}: {_LIMITS[plan.limit]}",
+        "in the buffer (c)": f"{plan.capacity:,}",
+        "logical groups (l)": f"{plan.num_logical:,}",
+        "partition": format_bytes(plan.partition_bytes),
+        "edge bucket, mean": format_bytes(plan.bucket_bytes),
+        "memory": f"{format_bytes(plan.memory_bytes)}, of which {format_bytes(plan.working_bytes)} beside the buffer",
+        "read per epoch": format_bytes(plan.read_bytes),
+        "written per epoch": format_bytes(plan.write_bytes),
+        "I/O per epoch, modelled": f"{moved:,.1f} s at {format_bytes(disk.bytes_per_second)}/s and "
+        f"{disk.reads_per_second:,.0f} operations/s (one disk read: {format_bytes(disk.read_bytes)})",
+        f"edge permutation bias, {plan.method}": f"{partition_bias(order):.3f} with {order.num_states} states",
+    }
+    return text_table(pd.DataFrame(rows.items(), columns=["", "value"]))

@@ -1,0 +1,338 @@
+"""Plan micro-batches of a batch of any graph for any memory capacity."""
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+import pandas as pd
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+from workbench.core.dataset import Dataset
+from workbench.core.errors import check_at_least
+from workbench.core.graph import Graph
+from workbench.core.minibatch import MiniBatch
+from workbench.core.randomness import permutation
+from workbench.core.units import format_bytes
+from workbench.memory.betty import betty_terms
+from workbench.memory.estimate import MemoryEstimate
+from workbench.memory.estimator import estimate_memory
+from workbench.memory.plan import Plan, plan_micro_batches
+from workbench.memory.training_setup import OPTIMIZERS, Backend
+from workbench.meter.limit import free_bytes
+from workbench.nn.gnn import GNN
+from workbench.nn.model import build_model, models_for, relation_options
+from workbench.partition.batch import partition_batch, partition_choices
+from workbench.sampling.neighbor import NeighborSampler
+from workbench.training.profile import profile_epoch
+from workbench.widgets.explore import explore
+
+if TYPE_CHECKING:
+    import plotly.graph_objects as go
+
+_MAX_LAYERS = 5
+
+_WIDTHS, _HEADS, _BASES = (16, 32, 64, 128, 256, 512, 1024), (1, 2, 4, 8), (8, 1, 2, 4, 16, 32)
+
+_FANOUTS = (1, 2, 3, 5, 10, 15, 20, 25, 30, 40, 50, 100)
+
+_CAPACITIES = [2**20 * size for power in range(18) for size in (2**power, 3 * 2**power // 2)]  # 1 MiB to 192 GiB
+
+
+@dataclass(frozen=True, eq=False)
+class Workload:
+    """The part of a dataset that planning needs: of the features only their width.
+
+    Args:
+        graph: graph to sample from.
+        seeds: int64 [num_seeds], training nodes.
+        in_dim: width of the features.
+        out_dim: width of the model's output, usually the number of classes.
+    """
+
+    graph: Graph
+    seeds: Tensor
+    in_dim: int
+    out_dim: int
+
+    @staticmethod
+    def of(dataset: Dataset) -> "Workload":
+        """The workload of training on a dataset.
+
+        Args:
+            dataset: with features and labels.
+        """
+        return Workload(dataset.graph, dataset.train_idx, dataset.num_features, dataset.num_classes)
+
+
+def plan_explorer(
+    work: Workload,
+    *,
+    capacity_bytes: int,
+    fanouts: Sequence[int] = (10, 25),
+    batch_size: int | None = None,
+    model: str = "sage-mean",
+    hidden_dim: int = 256,
+    method: str = "auto",
+    backend: str = "cpu",
+) -> Any:
+    """Show `plan_view` below controls for model, batch, capacity and partitioner, and a button that starts planning.
+
+    All arguments but the first are initial values of controls.
+
+    Args:
+        work: graph and training nodes.
+        capacity_bytes: memory available to each micro-batch's step.
+        fanouts: neighbours per layer, input layer first; at most 5 layers.
+        batch_size: number of seeds; None for all.
+        model: kind of layer, one of `workbench.build_model`.
+        hidden_dim: width of hidden layers.
+        method: partitioner, one of `workbench.partition.PARTITION_METHODS`, or "auto".
+        backend: device to estimate for, "cpu" or "cuda"; needs no GPU.
+
+    Returns:
+        A widget; the initial figure if ipywidgets is not installed.
+    """
+    methods = [name for name in partition_choices() if name != "cluster"]  # needs a partition of the whole graph
+    places = {f"fanout_{place}": place for place in range(1, _MAX_LAYERS + 1)}
+    given = dict(zip(places, (*fanouts, *[10] * _MAX_LAYERS), strict=False))
+    bases = {} if work.graph.edge_type is None else {"num_bases": _BASES}
+    return explore(
+        partial(_view, work),
+        button="Plan",
+        shown_if={
+            "heads": lambda values: values["model"] == "gat",
+            **({"num_bases": lambda values: values["model"] == "rgcn"} if bases else {}),
+            **{name: partial(_has_layer, place) for name, place in places.items()},
+        },
+        model=_first(model, models_for(work.graph)),
+        layers=_first(len(fanouts), range(1, _MAX_LAYERS + 1)),
+        hidden_dim=_first(hidden_dim, _WIDTHS),
+        heads=_HEADS,
+        **bases,
+        **{name: _first(fanout, _FANOUTS) for name, fanout in given.items()},
+        batch_size=_named(batch_size or len(work.seeds), [*_powers(len(work.seeds)), len(work.seeds)], "{:,}".format),
+        capacity=_named(capacity_bytes, _CAPACITIES, format_bytes),
+        method=_first(method, methods),
+        optimizer=tuple(OPTIMIZERS),
+        backend=_first(backend, ("cpu", "cuda")),
+    )
+
+
+def plan_view(work: Workload, **options: Any) -> "go.Figure":
+    """Draw a plan: the estimated memory of each micro-batch by term, against the capacity.
+
+    Args:
+        work: graph and training nodes.
+        options: arguments of `make_plan`.
+
+    Raises:
+        CapacityError: no number of micro-batches fits.
+        ValueError: invalid batch size, fanouts, model or method.
+    """
+    from workbench.plots.memory_bars import plan_bars
+
+    return plan_bars(make_plan(work, **options))
+
+
+def make_plan(
+    work: Workload,
+    *,
+    capacity_bytes: int,
+    fanouts: Sequence[int] = (10, 25),
+    batch_size: int | None = None,
+    model: str = "sage-mean",
+    hidden_dim: int = 256,
+    heads: int = 1,
+    num_bases: int | None = None,
+    method: str = "auto",
+    optimizer: str = "adam",
+    backend: str = "cpu",
+    seed: int = 0,
+) -> Plan:
+    """Sample a batch, build a model and plan its micro-batches without training.
+
+    Args:
+        work: graph and training nodes.
+        capacity_bytes: memory available to each micro-batch's step.
+        fanouts: neighbours per layer, input layer first; one per layer of the model.
+        batch_size: number of seeds, drawn at random; None, or more than the graph has, for all.
+        model: kind of layer, one of `workbench.build_model`.
+        hidden_dim: width of hidden layers.
+        heads: attention heads of gat; ignored by other models.
+        num_bases: bases of rgcn, None for as many as relations; ignored by other models.
+        method: partitioner, one of `workbench.partition.PARTITION_METHODS`, or "auto".
+        optimizer: "adam", "adamw" or "sgd".
+        backend: device to estimate for, "cpu" or "cuda"; needs no GPU.
+        seed: random seed of batch, sampling, partitioning and weights.
+
+    Raises:
+        CapacityError: no number of micro-batches fits.
+        ValueError: invalid batch size, fanouts, model or method, or rgcn on a graph without edge types.
+    """
+    relations: dict[str, Any] = relation_options(model, work.graph, num_bases=num_bases)
+    batch = NeighborSampler(fanouts, seed=seed).sample(work.graph, _seeds(work, batch_size, seed))
+    net = build_model(
+        model,
+        in_dim=work.in_dim,
+        hidden_dim=hidden_dim,
+        out_dim=work.out_dim,
+        num_layers=len(fanouts),
+        heads=heads if model == "gat" else 1,
+        seed=seed,
+        **relations,
+    )
+    return plan_micro_batches(
+        net,
+        batch,
+        capacity_bytes=capacity_bytes,
+        method=method,
+        optimizer=optimizer,
+        seed=seed,
+        backend=Backend(backend),
+    )
+
+
+def plan_table(plans: Iterable[Plan]) -> pd.DataFrame:
+    """Compare plans in a table, fewest micro-batches first.
+
+    Args:
+        plans: plans of one batch and capacity by different methods.
+    """
+    rows = [
+        {
+            "method": plan.method_name,
+            "micro-batches": plan.num_parts,
+            "estimated peak": format_bytes(plan.peak_bytes),
+            "input nodes, parts ÷ batch": round(plan.redundancy.ratio, 2),
+            "partition (s)": round(plan.seconds["partition"], 2),
+            "total (s)": round(sum(plan.seconds.values()), 2),
+        }
+        for plan in sorted(plans, key=lambda plan: (plan.num_parts, plan.redundancy.total_inputs))
+    ]
+    return pd.DataFrame(rows).set_index("method")
+
+
+def _view(work: Workload, *, layers: int, capacity: int, **values: Any) -> "go.Figure":
+    """Call `plan_view` with the controls' values."""
+    fanouts = [values.pop(f"fanout_{place}") for place in range(1, _MAX_LAYERS + 1)]
+    return plan_view(work, capacity_bytes=capacity, fanouts=fanouts[:layers], **values)
+
+
+def _has_layer(place: int, values: Mapping[str, Any]) -> bool:
+    return place <= values["layers"]
+
+
+def _seeds(work: Workload, batch_size: int | None, seed: int) -> Tensor:
+    """The same seeds as `workbench plan` draws."""
+    if batch_size is None or batch_size >= len(work.seeds):
+        return work.seeds
+    check_at_least("batch_size", batch_size, 1)
+    return work.seeds[permutation(seed, len(work.seeds))[:batch_size]]
+
+
+def _powers(limit: int) -> list[int]:
+    return [2**power for power in range(6, 31) if 2**power < limit]
+
+
+def _first(value: Any, values: Iterable[Any]) -> tuple[Any, ...]:
+    """The values, each once, after the initial value."""
+    return tuple(dict.fromkeys((value, *values)))
+
+
+def _named(value: int, values: Iterable[int], name: Any) -> dict[str, int]:
+    return {name(number): number for number in _first(value, values)}
+
+
+def terms_explorer(
+    dataset: Dataset,
+    *,
+    models: Sequence[str] | None = None,
+    num_parts: Sequence[int] = (1, 2, 4, 8),
+    fanouts: Sequence[Sequence[int]] = ((10,), (10, 25), (5, 10, 15)),
+    hidden_dims: Sequence[int] = (64, 16, 128, 256),
+) -> Any:
+    """Show `terms_view` below controls for model, K, fanouts and width, and a button that starts the measurement.
+
+    Args:
+        dataset: with features and labels.
+        models: kinds of layer, of `workbench.build_model`; the first is the default. None: all that the graph allows.
+        num_parts: numbers of micro-batches; the first is the default.
+        fanouts: choices of neighbours per layer, input layer first; the first is the default.
+        hidden_dims: widths of hidden layers; the first is the default.
+
+    Returns:
+        A widget; the initial figure if ipywidgets is not installed.
+    """
+    named = {", ".join(map(str, fanout)): tuple(fanout) for fanout in fanouts}
+    view = partial(terms_view, dataset)
+    models = models_for(dataset.graph) if models is None else models
+    return explore(view, button="Measure", model=models, num_parts=num_parts, fanout=named, hidden_dim=hidden_dims)
+
+
+def terms_view(
+    dataset: Dataset,
+    *,
+    model: str = "sage-mean",
+    num_parts: int = 1,
+    fanout: Sequence[int] = (10,),
+    hidden_dim: int = 64,
+    method: str = "reg",
+    seed: int = 0,
+) -> "go.Figure":
+    """Draw the largest micro-batch's memory by term, our estimate beside Betty's, and the measured peak of the step.
+
+    The step runs only if its estimate fits into the free memory.
+
+    Args:
+        dataset: with features and labels; its training nodes are the batch.
+        model: kind of layer, one of `workbench.build_model`; trained by Adam.
+        num_parts: number of micro-batches.
+        fanout: neighbours per layer, input layer first.
+        hidden_dim: width of hidden layers.
+        method: partitioner, one of `workbench.partition.PARTITION_METHODS`.
+        seed: random seed of sampling, partitioning and weights.
+
+    Raises:
+        ValueError: invalid fanouts, model or method, or rgcn on a graph without edge types.
+    """
+    from workbench.plots.memory_bars import Component, component_bars
+
+    relations: dict[str, Any] = relation_options(model, dataset.graph)
+    batch = NeighborSampler(fanout, seed=seed).sample(dataset.graph, dataset.train_idx)
+    micro = batch.split(partition_batch(batch, num_parts, method=method, seed=seed))
+    widths: dict[str, Any] = {"in_dim": dataset.num_features, "hidden_dim": hidden_dim, "out_dim": dataset.num_classes}
+    net = build_model(model, num_layers=len(fanout), seed=seed, **widths, **relations)
+    ours = _largest([estimate_memory(net, mb, accumulating=part > 0) for part, mb in enumerate(micro)])
+    estimates = {"our terms": ours, "Betty's terms": _largest([betty_terms(net, mb) for mb in micro])}
+    bars = [Component("", model, name, estimate.terms, estimate.peak_bytes) for name, estimate in estimates.items()]
+    peak = _measured(net, micro, dataset) if ours.peak_bytes <= free_bytes("cpu") else None
+    if peak is not None:
+        bars.append(Component("", model, "measured", None, peak))
+    return component_bars(bars, title=_title(model, num_parts, ours), subtitle=_subtitle(estimates, peak))
+
+
+def _largest(estimates: Sequence[MemoryEstimate]) -> MemoryEstimate:
+    return max(estimates, key=lambda estimate: estimate.peak_bytes)
+
+
+def _measured(net: GNN, micro: Sequence[MiniBatch], dataset: Dataset) -> int | None:
+    optimizer = torch.optim.Adam(net.parameters())
+    return profile_epoch(net, [micro], dataset.x, dataset.y, cross_entropy, optimizer).peak_bytes
+
+
+def _title(model: str, num_parts: int, ours: MemoryEstimate) -> str:
+    from workbench.plots.style import TERM_LOOKS
+
+    term = max(ours.terms, key=lambda term: ours.terms[term])
+    of = f"the largest of {num_parts} micro-batches" if num_parts > 1 else "the batch"
+    return f"{model}, {of}: the largest term is {TERM_LOOKS[term].name}, {ours.terms[term] / ours.peak_bytes:.0%}"
+
+
+def _subtitle(estimates: Mapping[str, MemoryEstimate], peak: int | None) -> str:
+    if peak is None:
+        return "not measured: the step would not fit into the free memory"
+    errors = (f"{name} {estimate.peak_bytes / peak - 1:+.2%}" for name, estimate in estimates.items())
+    return f"against the measured peak: {', '.join(errors)}"
