@@ -10,12 +10,12 @@ import pytest
 import torch
 
 from tests.killed import killed_at_each_operation
+from workbench import files as stamp
 from workbench.core.dataset import Dataset, LinkSplit
 from workbench.core.errors import DataError
 from workbench.core.graph import Graph
 from workbench.datasets import cache
 from workbench.datasets.cache import cached, checksum
-from workbench.files import stamp
 from workbench.links.knowledge_graph import KnowledgeGraph
 
 

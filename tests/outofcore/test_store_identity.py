@@ -288,7 +288,7 @@ def test_two_processes_that_write_without_locks_are_told(
     store: wb.outofcore.PartitionStore, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """As on a network file system that accepts locks, and does not keep others out."""
-    monkeypatch.setattr("workbench.files.lock.lock_descriptor", lambda descriptor, wait: True)
+    monkeypatch.setattr("workbench.files.lock_descriptor", lambda descriptor, wait: True)
     first, second = (wb.outofcore.PartitionBuffer(store, capacity=2, prefetch=False).epoch(ORDER) for _ in range(2))
     write_version(store, next(first))
     train(store)

@@ -106,19 +106,21 @@ def test_a_full_database(mlflow_store: Store, monkeypatch) -> None:
     from sqlalchemy import event
     from sqlalchemy.engine import Engine
 
+    from workbench.tracking.mlflow_store import _disconnect
+
     run_id = mlflow_store.start(make_point())
 
     def limit(connection: Any, *_: object) -> None:
         connection.execute("PRAGMA max_page_count = 1")  # the least it takes is what the file has
 
-    mlflow_store._connection._disconnect(mlflow_store._client)  # pyright: ignore[reportAttributeAccessIssue]
+    _disconnect(mlflow_store._client)  # pyright: ignore[reportAttributeAccessIssue]
     event.listen(Engine, "connect", limit)
     try:
         with pytest.raises(StoreError, match=r"can't be used; free space there.*database or disk is full"):
             mlflow_store.finish(run_id, [{"epoch": n, "loss": 1.0} for n in range(5000)])
     finally:
         event.remove(Engine, "connect", limit)
-        mlflow_store._connection._disconnect(mlflow_store._client)  # pyright: ignore[reportAttributeAccessIssue]
+        _disconnect(mlflow_store._client)  # pyright: ignore[reportAttributeAccessIssue]
     assert mlflow_store.runs() == []
     mlflow_store.finish(run_id, [{"x": 1}])
     assert len(mlflow_store.runs()) == 1

@@ -13,7 +13,6 @@ import pytest
 import yaml
 
 from tests.tracking.points import DATASET, ended, make_point, start_python
-from workbench.tracking.mlflow_store import create_experiment
 from workbench.tracking.opening import open_store
 from workbench.tracking.process_identity import HOST, PID, STARTED
 from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING
@@ -116,9 +115,7 @@ def test_more_and_longer_values_than_one_call_accepts(mlflow_store: Store, clien
 
 
 def test_more_runs_than_a_page(mlflow_store: Store, monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbench.tracking import mlflow_store as searching
-
-    monkeypatch.setattr(searching, "PAGE", 3)
+    monkeypatch.setattr("workbench.tracking.mlflow_store.PAGE", 3)
     for number in range(8):
         mlflow_store.add(ended(str(number), started_at=1.0 + number))
     assert [run.point.key for run in mlflow_store.runs()] == list("01234567")
@@ -152,10 +149,17 @@ def test_a_deleted_experiment_is_not_recreated(mlflow_store: Store, client: Any)
         open_store(mlflow_store.location).start(make_point())
 
 
-def test_an_experiment_created_concurrently_is_used(mlflow_store: Store, client: Any) -> None:
-    mlflow_store.add(ended())
-    found = create_experiment(client, mlflow_store.location, "betty", None)
-    assert found == only(client).info.experiment_id
+def test_an_experiment_created_concurrently_is_used(mlflow_store: Any, client: Any, monkeypatch: Any) -> None:
+    looked_for = mlflow_store._find_experiment
+
+    def find_then_create(paper: str) -> str | None:
+        found = looked_for(paper)
+        if found is None:
+            client.create_experiment(paper)
+        return found
+
+    monkeypatch.setattr(mlflow_store, "_find_experiment", find_then_create)
+    assert mlflow_store.add(ended()) and client.get_run(only(client).info.run_id)
 
 
 def test_a_summary_is_a_separate_run(mlflow_store: Store, client: Any) -> None:

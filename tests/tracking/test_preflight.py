@@ -83,9 +83,6 @@ def test_a_database_of_an_older_mlflow(tmp_path: Path, mlflow_uri: str) -> None:
         open_store(mlflow_uri).check()
 
 
-pytest.importorskip("mlflow")
-
-
 def test_a_database_appears_when_it_is_complete(tmp_path: Path) -> None:
     file = tmp_path / "new" / "mlflow.db"
 
@@ -110,9 +107,9 @@ def test_a_failed_build_leaves_nothing(tmp_path: Path) -> None:
 @pytest.fixture
 def quick_build(monkeypatch: pytest.MonkeyPatch, empty_database: Path) -> None:
     """Copy databases instead of building them."""
-    from workbench.tracking.mlflow_store import MlflowStore
+    from workbench.tracking.mlflow_store import _Database
 
-    monkeypatch.setattr(MlflowStore, "_build", lambda _, draft: shutil.copyfile(empty_database, draft))
+    monkeypatch.setattr(_Database, "_build", lambda _, draft: shutil.copyfile(empty_database, draft))
 
 
 @pytest.mark.usefixtures("quick_build")
@@ -203,7 +200,7 @@ def test_a_run_with_unsafe_tags_is_skipped(mlflow_uri: str) -> None:
 def test_files_are_synced_before_a_run_is_finished(mlflow_uri: str, monkeypatch) -> None:
     import mlflow
 
-    from workbench.files import atomic
+    from workbench import files as atomic
 
     synced, at_end = [], []
     original_sync, original_end = atomic.os.fsync, mlflow.MlflowClient.set_terminated

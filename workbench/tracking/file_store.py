@@ -58,6 +58,7 @@ class FileStore:
         self._file = Path(file).absolute()
         self.location = str(self._file)
         self.unsent = self._file.with_name(f"{self._file.stem}.unsent.jsonl")
+        self._artifacts = self._file.with_name(f"{self._file.name}.artifacts")
         self._started: dict[str, tuple[Run, float]] = {}
 
     @_reports
@@ -127,18 +128,18 @@ class FileStore:
         check_summary(figure, sweep, size, key)
         name = _summary(figure, size, key)
         about = json.dumps({"figure": figure, "sweep": sweep, "size": size, "key": key, "tags": dict(tags)}, indent=1)
-        self._write_artifacts(name, {**artifacts, _SUMMARY: about})
+        write_artifacts(self._artifacts / name, {**artifacts, _SUMMARY: about})
         return name
 
     @_reports
     def has_summary(self, figure: str, sweep: str, size: str, key: str) -> bool:
-        return (self._sibling("artifacts") / _summary(figure, size, key) / _SUMMARY).is_file()
+        return (self._artifacts / _summary(figure, size, key) / _SUMMARY).is_file()
 
     def _end(self, run_id: str, artifacts: Artifacts, **outcome: Any) -> None:
         if run_id not in self._started:
             raise ValueError(f"run {run_id!r} was not started by this store, or has ended; start it first")
         run, started = self._started[run_id]
-        self._write_artifacts(run_id, artifacts)
+        write_artifacts(self._artifacts / run_id, artifacts)
         self._append(replace(run, seconds=time.monotonic() - started, **outcome))
         del self._started[run_id]
 
@@ -166,17 +167,11 @@ class FileStore:
             lines.pop()
         return [parse_run(line, f"{self.location}, line {n}") for n, line in enumerate(lines, 1) if line.strip()]
 
-    def _write_artifacts(self, folder: str, artifacts: Artifacts) -> None:
-        write_artifacts(self._sibling("artifacts") / folder, artifacts)
-
     @property
     def _locks(self) -> Path:
         """Next to the file itself, so that all links to it share its locks."""
         real = self._file.resolve()
         return real.with_name(f"{real.name}.locks")
-
-    def _sibling(self, suffix: str) -> Path:
-        return self._file.with_name(f"{self._file.name}.{suffix}")
 
 
 def _record(run: Run) -> dict[str, Any]:

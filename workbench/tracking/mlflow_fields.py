@@ -1,4 +1,4 @@
-"""Conversion of a point to MLflow's fields: flat parameter names and a short run name."""
+"""Conversion of points and rows to MLflow's parameters, metrics, tags and names, and of tags back to points."""
 
 import json
 import math

@@ -1,12 +1,10 @@
-"""`open_store`: the store of a tracking URI."""
+"""`open_store`: the store of a tracking URI; `finished_points`: what a store has, without importing MLflow."""
 
-import sqlite3
 from collections import Counter
-from contextlib import closing, suppress
 from pathlib import Path
 
 from workbench.paths import project_root
-from workbench.tracking.store import Store, StoreError, database_file, has_mlflow, shown_uri, tracking_uri
+from workbench.tracking.store import Store, StoreError, has_mlflow, query_database, shown_uri, tracking_uri
 
 
 def open_store(uri: str | None = None, *, root: Path | None = None) -> Store:
@@ -35,7 +33,7 @@ def open_store(uri: str | None = None, *, root: Path | None = None) -> Store:
     return MlflowStore(location, root=root or project_root())
 
 
-_QUERY = """
+_FINISHED = """
 SELECT sweep.value, size.value, COUNT(DISTINCT key.value) FROM runs
 JOIN tags AS kind ON kind.run_uuid = runs.run_uuid AND kind.key = 'kind' AND kind.value = 'point'
 JOIN tags AS sweep ON sweep.run_uuid = runs.run_uuid AND sweep.key = 'sweep'
@@ -46,7 +44,7 @@ WHERE runs.status = 'FINISHED' AND runs.lifecycle_stage = 'active' GROUP BY swee
 
 
 def finished_points(uri: str) -> dict[tuple[str, str], int]:
-    """Counts the finished points of every sweep and size, whatever code ran them.
+    """Count the finished points of every sweep and size, whatever code ran them.
 
     Args:
         uri: tracking URI; of a server, or of a store that does not exist, nothing is known.
@@ -56,12 +54,7 @@ def finished_points(uri: str) -> dict[tuple[str, str], int]:
     """
     if uri.endswith(".jsonl"):
         return _in_a_file(Path(uri))
-    file = database_file(uri)
-    with suppress(sqlite3.Error):
-        if file is not None and file.is_file():
-            with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as database:
-                return {(sweep, size): count for sweep, size, count in database.execute(_QUERY)}
-    return {}
+    return {(sweep, size): count for sweep, size, count in query_database(uri, _FINISHED)}
 
 
 def _in_a_file(file: Path) -> dict[tuple[str, str], int]:

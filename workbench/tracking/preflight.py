@@ -1,4 +1,4 @@
-"""Translation of MLflow's errors to one line: the store, the reason and the remedy."""
+"""Checks of an SQLite database before MLflow opens it, and MLflow's errors in one line: store, reason and remedy."""
 
 import re
 import sqlite3

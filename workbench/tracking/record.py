@@ -1,6 +1,6 @@
 """The records of a grid point: before it runs (`Point`) and after it was started (`Run`).
 
-Constructors do not check the fields; `record_checks.py` does, for every record read from a file or a server.
+Constructors do not check the fields; `parse_run` and `check_run` do, for every record read from a file or a server.
 """
 
 import re

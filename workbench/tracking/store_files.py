@@ -1,6 +1,5 @@
-"""Locks of a store: locks of points, and locks with a timeout, so that a stopped process does not block others."""
+"""Files of a store: locks, which a stopped process does not hold for ever, and the artifacts of runs."""
 
-import tempfile
 import time
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
@@ -67,14 +66,6 @@ def point_lock(file: Path, wait: bool, explain: Callable[[OSError], StoreError])
 
 
 _CHUNK_BYTES = 1 << 20
-
-
-@contextmanager
-def in_a_folder(artifacts: Artifacts) -> Iterator[str]:
-    """Write artifacts to a temporary folder and yield its path."""
-    with tempfile.TemporaryDirectory() as folder:
-        write_artifacts(Path(folder), artifacts)
-        yield folder
 
 
 def write_artifacts(folder: Path, artifacts: Artifacts) -> None:

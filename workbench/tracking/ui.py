@@ -1,25 +1,36 @@
-"""A local server of MLflow's UI: `python -m workbench.tracking.ui [--port 5000] [--store URI]`."""
+"""MLflow's UI: links to its charts, and a local server: `python -m workbench.tracking.ui [--port N] [--store URI]`."""
 
 import argparse
 import json
 import os
 import signal
 import socket
-import sqlite3
 import sys
 import time
 import urllib.request
 import webbrowser
 from base64 import b64encode
-from collections.abc import Iterable, Mapping, Sequence
-from contextlib import closing, suppress
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from urllib.error import URLError
 from urllib.parse import quote, unquote, urlsplit, urlunsplit
 
 from workbench.error_text import text_of
 from workbench.processes import KeptProcess
-from workbench.tracking.store import StoreError, database_file, shown_uri, tracking_uri
+from workbench.tracking.store import StoreError, database_file, query_database, shown_uri, tracking_uri
+
+HOST, PORT = "127.0.0.1", 5000
+"""Where `make ui` serves the UI."""
+
+_SWEEPS = """
+SELECT DISTINCT experiments.experiment_id, sweep.value FROM runs
+JOIN experiments ON experiments.experiment_id = runs.experiment_id
+JOIN tags AS sweep ON sweep.run_uuid = runs.run_uuid AND sweep.key = 'sweep'
+JOIN tags AS kind ON kind.run_uuid = runs.run_uuid AND kind.key = 'kind' AND kind.value = 'point'
+WHERE runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active' ORDER BY 1, 2
+"""
+
+_LAST_RUN = "SELECT experiment_id FROM runs WHERE lifecycle_stage = 'active' ORDER BY start_time DESC LIMIT 1"
 
 _START_SECONDS, _STOP_SECONDS, _POLL_SECONDS = 90.0, 10.0, 0.3
 
@@ -166,23 +177,6 @@ def _stop(process: KeptProcess) -> None:
     process.kill()
 
 
-if __name__ == "__main__":
-    sys.exit(main())
-
-HOST, PORT = "127.0.0.1", 5000
-"""Where `make ui` serves the UI."""
-
-_SWEEPS = """
-SELECT DISTINCT experiments.experiment_id, sweep.value FROM runs
-JOIN experiments ON experiments.experiment_id = runs.experiment_id
-JOIN tags AS sweep ON sweep.run_uuid = runs.run_uuid AND sweep.key = 'sweep'
-JOIN tags AS kind ON kind.run_uuid = runs.run_uuid AND kind.key = 'kind' AND kind.value = 'point'
-WHERE runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active' ORDER BY 1, 2
-"""
-
-_LAST_RUN = "SELECT experiment_id FROM runs WHERE lifecycle_stage = 'active' ORDER BY start_time DESC LIMIT 1"
-
-
 def ml_view(base: int | str, experiment_id: str) -> str:
     """Return the link to an experiment's charts; by default MLflow shows its pages for language models.
 
@@ -214,7 +208,7 @@ def sweeps_of(store_uri: str) -> dict[str, str]:
     Args:
         store_uri: URI of the store; of one that is no such database, or does not exist, nothing is known.
     """
-    return {sweep: str(experiment) for experiment, sweep in _query(store_uri, _SWEEPS)}
+    return {sweep: str(experiment) for experiment, sweep in query_database(store_uri, _SWEEPS)}
 
 
 def start_page(store_uri: str) -> str:
@@ -225,7 +219,7 @@ def start_page(store_uri: str) -> str:
     Args:
         store_uri: URI of the store; a database that does not exist is not created.
     """
-    for (experiment,) in _query(store_uri, _LAST_RUN):
+    for (experiment,) in query_database(store_uri, _LAST_RUN):
         return _charts(str(experiment))
     return "#/experiments?workflowType=machine_learning"
 
@@ -243,10 +237,5 @@ def _charts(experiment_id: str) -> str:
     return f"#/experiments/{experiment_id}/runs?workflowType=machine_learning&compareRunsMode=CHART"
 
 
-def _query(store_uri: str, query: str) -> Iterable[tuple]:
-    file = database_file(store_uri)
-    with suppress(sqlite3.Error):
-        if file is not None and file.is_file():
-            with closing(sqlite3.connect(f"{file.as_uri()}?mode=ro", uri=True)) as database:
-                return database.execute(query).fetchall()
-    return []
+if __name__ == "__main__":
+    sys.exit(main())

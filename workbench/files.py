@@ -1,21 +1,25 @@
-"""Atomic creation and replacement of files and folders, safe against kills, power cuts and concurrent processes.
+"""Files of the library: written atomically, locked, and deleted only inside folders the library owns.
 
-Contents are written to a hidden sibling of the target, a draft, which is renamed when it is complete. A process holds a
-lock on its drafts, so that drafts of killed processes can be told from those still in use.
+Files and folders are created and replaced as a whole, whatever is killed, loses power or runs at the same time: they
+are written as a draft, a hidden sibling of the target, which is renamed when complete. A process locks its drafts, so
+that those of killed processes can be told from those still in use. Locks end with their process, in whatever way.
+
+Every deletion, replacement and lock of the library goes through this file; a test walks all call sites.
 """
 
 import errno
+import fcntl
 import hashlib
+import json
 import os
 import re
+import shutil
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from pathlib import Path
-
-from workbench.files.lock import lock_descriptor, opened
-from workbench.files.removal import remove
+from typing import Any, NamedTuple
 
 _UNFINISHED = r"\.(?P<target>[^/\0]+)\.[0-9a-f]{32}\.(?P<state>new|old)"
 """Names of drafts (`new`) and of folders that a draft is replacing (`old`); both have the same number."""
@@ -256,3 +260,174 @@ def _sync_folder(folder: Path) -> None:
     """Sync a rename to disk, on file systems that support it."""
     with suppress(OSError), opened(folder, os.O_RDONLY) as descriptor:
         os.fsync(descriptor)
+
+
+_descriptors: set[int] = set()
+"""Open lock files of this process; forked children close them, so that a lock ends with the process that holds it."""
+
+
+@contextmanager
+def locked(file: Path, *, wait: bool = True) -> Iterator[bool]:
+    """Lock a name for the duration of a `with` block.
+
+    The lock is that of a file in `file.parent`: paths that name this folder by a link share it.
+
+    Args:
+        file: the lock file, which exists only while a process holds or waits for the lock; its folder is created.
+        wait: wait until the lock is free; otherwise the block runs immediately, with or without the lock.
+
+    Yields:
+        True if the lock was acquired.
+
+    Raises:
+        OSError: if the file can't be created or locked.
+    """
+    file.parent.mkdir(parents=True, exist_ok=True)
+    while True:
+        with _opened_here(file) as descriptor:
+            acquired = lock_descriptor(descriptor, wait)
+            if acquired and not os.fstat(descriptor).st_nlink:
+                continue  # the previous holder deleted the file after it was opened here; lock the new one
+            process = os.getpid()
+            try:
+                yield acquired
+            finally:
+                with suppress(OSError):
+                    if acquired and os.getpid() == process:
+                        remove(file, inside=file.parent, named=re.escape(file.name))
+            return
+
+
+@contextmanager
+def locked_folder(folder: int, name: str, note: str) -> Iterator[str | None]:
+    """Lock a file of an open folder for the duration of a `with` block, without waiting.
+
+    The folder is known by its descriptor, not by a path: all paths of it share the lock, wherever it is moved to.
+
+    Args:
+        folder: descriptor of the folder.
+        name: the lock file, which is created if it is missing, and remains.
+        note: who locks it, for those that find it locked.
+
+    Yields:
+        None if the lock was acquired, otherwise the note of the process that holds it.
+
+    Raises:
+        OSError: if the file can't be created or locked.
+    """
+    with _opened_here(Path(name), folder) as descriptor:
+        if not lock_descriptor(descriptor, wait=False):
+            yield os.pread(descriptor, 1000, 0).decode(errors="replace").strip()
+            return
+        os.truncate(descriptor, 0)
+        os.pwrite(descriptor, note.encode(), 0)
+        yield None
+
+
+@contextmanager
+def _opened_here(file: Path, folder: int | None = None) -> Iterator[int]:
+    """Open a lock file for the duration of a `with` block; forked children neither keep nor release its lock."""
+    process, descriptor = os.getpid(), os.open(file, os.O_RDWR | os.O_CREAT, 0o666, dir_fd=folder)
+    _descriptors.add(descriptor)
+    try:
+        yield descriptor
+    finally:
+        if os.getpid() == process:
+            _descriptors.discard(descriptor)
+            os.close(descriptor)
+
+
+def _close_in_child() -> None:
+    for descriptor in _descriptors:
+        with suppress(OSError):
+            os.close(descriptor)
+    _descriptors.clear()
+
+
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_close_in_child)
+
+
+def lock_descriptor(descriptor: int, wait: bool) -> bool:
+    """Lock an open file, and return whether that succeeded; without `wait` it fails if the file is locked already."""
+    with suppress(BlockingIOError):
+        fcntl.flock(descriptor, fcntl.LOCK_EX if wait else fcntl.LOCK_EX | fcntl.LOCK_NB)
+        return True
+    return False
+
+
+@contextmanager
+def opened(path: Path, flags: int) -> Iterator[int]:
+    """Open a file descriptor for the duration of a `with` block."""
+    descriptor = os.open(path, flags, 0o666)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def remove(path: Path, *, inside: Path, named: str) -> None:
+    """Delete a file or folder that the library created, if it exists; symbolic links are deleted, never followed.
+
+    Args:
+        path: a direct child of `inside`.
+        inside: a folder that the library owns.
+        named: regular expression that must match the child's whole name.
+
+    Raises:
+        ValueError: if `path` is not such a child; nothing is deleted then.
+        OSError: if it can't be deleted.
+    """
+    if path.parent != inside or path.name in ("", ".", "..") or not re.fullmatch(named, path.name):
+        raise ValueError(f"{path} is not deleted: it must be a child of {inside} with a name that matches {named}")
+    while path.is_dir() and not path.is_symlink():
+        with suppress(FileNotFoundError):  # another process is deleting it, too
+            shutil.rmtree(path)
+    path.unlink(missing_ok=True)
+
+
+_SETTLED_SECONDS = 2.0
+
+
+class FileStamp(NamedTuple):
+    """Size, times and inode of a file.
+
+    Size and modification time alone are not enough: `cp -p`, `rsync -t` and `tar` set the time of another file. Those,
+    and every write, set the time of change, which no program can choose; a renamed file has an inode of its own.
+
+    Args:
+        size: bytes.
+        mtime_ns: time of modification, nanoseconds since 1970.
+        ctime_ns: time of change, of contents or attributes.
+        inode: number of the file in its file system.
+    """
+
+    size: int
+    mtime_ns: int
+    ctime_ns: int
+    inode: int
+
+    @staticmethod
+    def of(path: Path) -> "FileStamp":
+        """Return the stamp of a file as it is now."""
+        stat = path.stat()
+        return FileStamp(stat.st_size, stat.st_mtime_ns, stat.st_ctime_ns, stat.st_ino)
+
+    @property
+    def changed_seconds(self) -> float:
+        """When contents or attributes changed last, seconds since 1970."""
+        return max(self.mtime_ns, self.ctime_ns) / 1e9
+
+    @property
+    def is_settled(self) -> bool:
+        """Whether a later change gives another stamp: one made right after the last may have the same times."""
+        return time.time() - self.changed_seconds > _SETTLED_SECONDS
+
+
+def digest(*parts: Any) -> str:
+    """Return 16 hex digits of the sha256 of JSON values: a safe file name for any value.
+
+    >>> digest("../x")
+    '407cf666ec8fe0f8'
+    """
+    return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()[:16]
