@@ -23,7 +23,6 @@ from workbench.report.page import caption, embed, least_width, plotly_js
 from workbench.report.sections import Section
 
 FACTS = {"title": "Report", "made_at": "2025-11-21 00:12 UTC"}
-
 EVIL = "<script>alert('&')</script>"
 
 

@@ -17,7 +17,6 @@ from workbench.training.profile import profile_epoch
 from workbench.widgets import Workload, make_plan, plan_explorer, plan_table, plan_view, terms_explorer, terms_view
 
 MIB = 2**20
-
 FEW: dict[str, Any] = {"fanouts": (3, 4), "hidden_dim": 16}
 
 

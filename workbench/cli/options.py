@@ -7,13 +7,9 @@ from typing import Any
 import click
 
 SIZES = ("smoke", "real", "paper")
-
 FORMATS = ("svg", "pdf", "png", "csv", "tex")
-
 EXECUTORS = ("processes", "ray")
-
 MODELS = ("sage-mean", "sage-gcn", "sage-pool", "sage-lstm", "gcn", "gin", "gat", "rgcn")
-
 PARTITIONERS = (
     "range",
     "random",
@@ -27,13 +23,9 @@ PARTITIONERS = (
     "hypergraph_deep",
     "hypergraph_refined",
 )
-
 FAST_PARTITIONERS = tuple(name for name in PARTITIONERS if not name.startswith("hypergraph"))
-
 OPTIMIZERS = ("adam", "adamw", "sgd")
-
 STRATEGIES = ("even", "split")
-
 LSTMS = ("onednn", "native", "cudnn")
 
 
@@ -147,7 +139,6 @@ page_option = click.option(
     show_default="build/report.html of the project",
     help="HTML page to write.",
 )
-
 _SWEEP_OPTIONS = [
     click.option(
         "--size",

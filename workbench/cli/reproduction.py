@@ -20,9 +20,8 @@ from workbench.experiment.sweep import Progress, new_bar, slowest
 from workbench.experiment.table import labels, table_of, to_read
 from workbench.files import write_file
 from workbench.report.expected_time import announcement
-from workbench.report.sections import SYMBOLS, Section
+from workbench.report.sections import SYMBOLS, Section, section_of_findings
 from workbench.report.terminal import fitted_table, wrapped
-from workbench.report.verdicts import section_of_findings
 from workbench.tracking.record import FINISHED, Run
 from workbench.tracking.store import NOTHING, Store, StoreError
 
@@ -299,7 +298,6 @@ def _times(count: int) -> str:
 
 
 _ROUND, _ASCII = "╭─╮│╰╯", "+-+|++"
-
 _WIDEST = 100  # columns, where the width of the terminal is unknown or larger
 
 

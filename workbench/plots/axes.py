@@ -51,18 +51,13 @@ _LABELS = {
     "kappa": "batches per group κ",
     "miss_rate": "share of reads that miss",
 }
-
 _BYTES = ("B", "KiB", "MiB", "GiB", "TiB")
-
 _UNITS = {
     "_bytes": {unit: 1024.0**power for power, unit in enumerate(_BYTES)},
     "_seconds": {"ms": 1e-3, "s": 1.0, "min": 60.0},
 }
-
 _MIN_TICKS, _MAX_TICKS = 3, 7
-
 _STEPS = ((1,), (1, 3), (1, 2, 5), (1, 1.5, 2, 3, 5, 7))  # ticks per decade, coarsest first
-
 _NARROW = 4  # high ÷ low below which evenly spaced ticks read better
 
 
@@ -206,9 +201,7 @@ def _even_ticks(low: float, high: float) -> list[float]:
 
 
 _PANEL, _GAP, _BAND_GAP = 230, 36, 24  # pixels: panel height, gap between panels, extra gap between bands of facets
-
 _MARGINS = 150  # pixels: figure title, axis title and legend
-
 _MAX_COLUMNS = 3
 
 

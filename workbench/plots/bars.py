@@ -9,11 +9,8 @@ from workbench.plots.axes import PanelGrid, label, unit_of
 from workbench.plots.style import FAINT, PALETTE, hatched, merge_legend, titled
 
 _TOP = 1.15  # of the tallest bar: room for the totals
-
 _SMALL = 11  # font size of the names, to fit four below a narrow panel
-
 _NAMES = 60  # pixels: two rows of names below the axis
-
 _HATCHES = ("", "/", "x", ".", "\\", "-", "|")
 
 

@@ -14,9 +14,7 @@ from workbench.plots.axes import bold
 from workbench.plots.style import FAINT, INK, PALETTE, SYMBOLS, merge_legend, titled
 
 _LEVEL, _MARGINS = 130, 150  # pixels: between levels; title and legend
-
 _WIDTH = 640  # pixels, divided among the nodes of a level
-
 _LABELLED = 32  # nodes of a level whose ids all fit
 
 Node = tuple[int, int]
@@ -198,7 +196,6 @@ def _check(mb: MiniBatch, micro: Sequence[MiniBatch], max_nodes: int) -> None:
 _PICTURE, _PANELS, _COOPERATION_MARGINS = 360, 260, 190  # pixels
 
 _MARKER = 15
-
 _MAX_NODES = 120
 
 

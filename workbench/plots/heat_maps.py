@@ -19,9 +19,7 @@ from workbench.plots.style import PALETTE, SKY, titled
 _ORDER_MARGINS, _LEAST, _MOST, _PER_STATE = 170, 240, 900, 22  # pixels
 
 _ABSENT, _KEPT, _LOADED = range(3)
-
 _CELLS = ((_KEPT, "in the buffer", SKY), (_LOADED, "loaded", PALETTE[1]))
-
 _NOTHING = "#F1F3F4"
 
 

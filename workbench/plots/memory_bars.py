@@ -13,17 +13,13 @@ from workbench.plots.axes import PanelGrid, bold, exact_bytes, label, unit_of
 from workbench.plots.style import FAINT, INK, PALETTE, SKY, TERM_LOOKS, hatched, merge_legend, titled
 
 _TOP, _TEXT = 1.16, 0.1  # of the tallest bar or the capacity: upper end of the y axis; height of a bar's text
-
 _FITS, _OVER, _ESTIMATED = "fits", "over the capacity", "estimated, not run"
-
 _MARKERS = {
     _FITS: hatched(PALETTE[0], ""),
     _OVER: hatched(PALETTE[1], "/"),
     _ESTIMATED: hatched(FAINT, "."),
 }
-
 _CAPACITY_LINE = {"color": INK, "width": 2, "dash": "dash"}
-
 _MAX_TICKS = 16  # micro-batches whose numbers all fit below the axis
 
 
@@ -253,9 +249,7 @@ def _summary(peaks: Sequence[int], redundancy: Redundancy | None) -> str:
 
 
 _PANEL, _GAP, _MARGINS = 300, 96, 170  # pixels: panel; names and title between panels; title above and legend below
-
 _MIN_SHARE = 0.08  # of a bar: room enough for its percentage
-
 _LABELLED, _DISTINCT = 16, 64  # micro-batches whose numbers all fit below the axis; that can be told apart
 
 

@@ -30,9 +30,7 @@ PALETTE = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#0
 """The colour-blind-safe palette of Okabe and Ito, without its yellow, which is too faint on white."""
 
 _BLUE, _RED, _GREEN, _, _ORANGE, SKY, _BLACK = PALETTE
-
 _GREY = "#5F6368"
-
 TERM_LOOKS: Mapping[str, TermLook] = {
     "parameters": TermLook("parameters", _BLACK),
     "optimizer": TermLook("optimizer state", _GREY, "/"),
@@ -60,7 +58,6 @@ def hatched(color: str, hatch: str, **pattern: Any) -> dict[str, Any]:
 
 
 _TITLE_CHARACTERS, _SUBTITLE_CHARACTERS = 68, 84  # of a line of 620 pixels in DejaVu Sans, the widest of the fonts
-
 _LINE = 20  # pixels
 
 _AXIS = {
@@ -166,7 +163,6 @@ EXTRA = ("#332288", "#882255", "#44AA99", "#999933", "#AA4499", "#117733", "#661
 """Further colours of methods, from Tol's muted palette, for plots with more methods than PALETTE has colours."""
 
 SYMBOLS = ("circle", "square", "diamond", "triangle-up", "x", "cross", "star")
-
 DASHES = ("solid", "dash", "dashdot", "longdash", "dot", "longdashdot", "solid")
 
 
@@ -250,9 +246,7 @@ _METHOD_LOOKS = {
     "belady": _look("Belady", 6),
     "belady-bypass": _look("Belady, bypass", 6, "dot", "star-diamond"),
 }
-
 _BY_TEXT = {key: name for name, look in _METHOD_LOOKS.items() for key in (name.casefold(), look.name.casefold())}
-
 _VARIANT = re.compile(r"^(?P<method>.+?)(?P<plain> \(total\))?(?: \(.+\))?$")
 
 

@@ -8,13 +8,14 @@ from typing import Any
 import pandas as pd
 
 from workbench.experiment.experiment import Experiment
+from workbench.experiment.figure_spec import SIZES
 from workbench.experiment.finding import Finding
 from workbench.experiment.recorded import Recorded, recorded
 from workbench.paths import shown_path
 from workbench.report.expected_time import about, expected_seconds
 from workbench.report.sections import NOT_RUN, Section
 from workbench.report.tables import escaped, markdown_table
-from workbench.report.verdicts import SIZES, read_smoke_findings, verdicts
+from workbench.report.verdicts import read_smoke_findings, told, verdicts
 from workbench.tracking.compare import compare as compare_runs
 from workbench.tracking.opening import open_store
 from workbench.tracking.store import Store
@@ -154,13 +155,7 @@ def _section(section: Section) -> list[str]:
     held = sum(finding.held for finding in counted)
     device = f", {section.provenance['device']}" if section.recorded else ""
     head = f"- {section.symbol} **{section.size}**{device}: {section.status}, {held} of {len(counted)} statements"
-    return [head, *(_failing(finding, section) for finding in counted if not finding.held)]
-
-
-def _failing(finding: Finding, section: Section) -> str:
-    reason = section.deviations.get(finding.name)
-    why = f" *Why:* {escaped(reason)}" if reason else ""
-    return f"    - {finding.symbol} {escaped(finding.statement)} ({escaped(finding.evidence)}).{why}"
+    return [head, *(f"    - {one.symbol} {told(one, section)}" for one in counted if not one.held)]
 
 
 def point_text(experiment: Experiment) -> str:

@@ -16,7 +16,6 @@ from workbench.experiment.figure_spec import SIZES
 from workbench.experiment.finding import Finding
 from workbench.report.sections import SYMBOLS, Section, by_figure
 from workbench.report.tables import Column, columns, latex_table
-from workbench.report.thumbnail import thumbnail
 
 _MAX_COLUMNS, _MAX_WIDTH = 6, 600  # of a table, and pixels of a plot, to be placed side by side
 
@@ -131,6 +130,8 @@ def _shown(section: Section, anchor: str) -> _Shown:
     if section.figure is None:
         return _Shown(section, anchor, "", "", 0, numbers)
     figure = Markup(embed(section.figure, f"{anchor}-figure"))
+    from workbench.report.thumbnail import thumbnail  # imports plotly
+
     text, sketch = caption(section.figure), Markup(thumbnail(section.figure, f"Sketch of {section.title}"))
     return _Shown(section, anchor, figure, text, least_width(section.figure), numbers, latex, sketch)
 
@@ -176,15 +177,12 @@ def _part(name: str) -> str:
 
 
 _FONT = "system-ui, -apple-system, 'Segoe UI', Roboto, 'DejaVu Sans', sans-serif"
-
 _CONFIG = {
     "responsive": True,
     "displaylogo": False,
     "modeBarButtonsToRemove": ["select2d", "lasso2d", "autoScale2d"],
 }
-
 _HEIGHT = 440  # pixels, for figures without a height of their own
-
 _COLUMN = 300  # pixels, minimum width per column of subplots
 
 

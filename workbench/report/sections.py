@@ -1,17 +1,21 @@
-"""`Section`: one figure at one size with its findings, the unit of the report."""
+"""`Section`: one figure at one size with its verdict, the unit of the report.
+
+Sections are collected from runs and recorded tables; `status_lines` lists them on the terminal.
+"""
 
 import os
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from itertools import chain, groupby
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pandas as pd
 
 from workbench.error_text import line_of
 from workbench.experiment.experiment import Experiment
+from workbench.experiment.figure_spec import SIZES
 from workbench.experiment.finding import Finding
 from workbench.experiment.grid import GridRuns
 from workbench.experiment.recorded import Recorded, recorded
@@ -22,20 +26,12 @@ from workbench.tracking.record import FAILED as RUN_FAILED, FINISHED, Run
 from workbench.tracking.store import Store
 from workbench.tracking.ui import PORT, runs_view, sweeps_of
 
-if TYPE_CHECKING:
-    import pandas as pd
-
 HELD, IN_PART, NOT_HELD = "held", "held in part", "did not hold"
-
 UNDECIDED, NOT_CHECKED, NOT_RUN, FAILED, INCOMPLETE = "undecided", "not checked", "not run", "failed", "incomplete"
 
 SYMBOLS = {HELD: "✓", IN_PART: "◐", NOT_HELD: "✗", UNDECIDED: "?", NOT_CHECKED: "–"}
-
-
 SYMBOLS |= {INCOMPLETE: "◌", NOT_RUN: "○", FAILED: "!"}
 """A symbol per status, so that colour is never the only difference."""
-
-_SIZES = ("smoke", "real", "paper")
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,13 +68,26 @@ class Section:
     figure: Any = None
     findings: tuple[Finding, ...] = ()
     deviations: Mapping[str, str] = field(default_factory=dict)
-    comparison: "pd.DataFrame | None" = None
+    comparison: pd.DataFrame | None = None
     provenance: Mapping[str, str] = field(default_factory=dict)
     problems: tuple[str, ...] = ()
     points: tuple[int, int] | None = None
     recorded: bool = False
     notebook: str | None = None
     runs_link: str | None = None
+
+    @staticmethod
+    def of(experiment: Experiment, size: str, **fields: Any) -> "Section":
+        """The section of a figure, with the texts of its specification.
+
+        Args:
+            experiment: the figure.
+            size: "smoke", "real" or "paper".
+            **fields: other fields.
+        """
+        spec, known = experiment.spec, experiment.deviations(size)
+        about = {"paper": experiment.paper, "title": spec.title, "claim": spec.claim, "source": spec.source}
+        return Section(name=experiment.name, size=size, deviations=known, **about, **fields)
 
     @property
     def status(self) -> str:
@@ -137,28 +146,37 @@ def by_figure(sections: Iterable[Section]) -> list[list[Section]]:
     names = list(dict.fromkeys(section.name for section in sections))
 
     def rank(section: Section) -> tuple[int, int, int, bool]:
-        size = _SIZES.index(section.size) if section.size in _SIZES else len(_SIZES)
+        size = SIZES.index(section.size) if section.size in SIZES else len(SIZES)
         return papers.index(section.paper), names.index(section.name), size, section.recorded
 
     ordered = sorted(sections, key=rank)
     return [list(group) for _, group in groupby(ordered, key=lambda section: (section.paper, section.name))]
 
 
-def section_of_runs(experiment: Experiment, size: str, grid: GridRuns, *, page: Path | None = None) -> Section:
-    """Builds the section of one figure from the runs of its sweep; an incomplete grid gets no verdict.
+_UNDRAWN = "undrawn"  # in the place of a figure: there are rows, so the section was run
+
+
+def section_of_findings(
+    experiment: Experiment, size: str, findings: Iterable[Finding], *, problems: Iterable[str] = ()
+) -> Section:
+    """Builds a section that has a verdict, without drawing the figure.
 
     Args:
         experiment: the figure.
-        size: the size of the runs: "smoke", "real" or "paper".
-        grid: the runs; failed ones are listed as problems.
-        page: the HTML file, to which the link to the notebook is relative; None: no link.
+        size: "smoke", "real" or "paper".
+        findings: the parts of the claim.
+        problems: failed points, one line each.
     """
+    return Section.of(experiment, size, findings=tuple(findings), problems=tuple(problems), figure=_UNDRAWN)
+
+
+def _section_of_runs(experiment: Experiment, size: str, grid: GridRuns, page: Path | None) -> Section:
+    """Builds the section of a figure's runs; an incomplete grid gets no verdict, failed runs are problems."""
     runs = grid.runs
     finished = [run for run in runs if run.status == FINISHED]
     problems = [f"{label}: {run.error}" for label, run in zip(labels(runs), runs, strict=True) if run.error]
-    provenance = _provenance(grid)
-    points = grid.ended, grid.points
-    return _section(experiment, size, table_of(finished), page, provenance=provenance, problems=problems, points=points)
+    about = {"provenance": _provenance(grid), "points": (grid.ended, grid.points)}
+    return _section(experiment, size, table_of(finished), page, problems, **about)
 
 
 def sections_of_recorded(experiment: Experiment, *, page: Path | None = None) -> list[Section]:
@@ -185,7 +203,7 @@ def collect(experiments: Iterable[Experiment], store: Store, *, page: Path | Non
     found, links = [], sweeps_of(store.location)
     for experiment in experiments:
         sections = [
-            section_of_runs(experiment, size, grid, page=page)
+            _section_of_runs(experiment, size, grid, page)
             for size in experiment.sweep.spec.sizes
             for grid in experiment.select(_ended(experiment.sweep.name, size, store), size=size)
             if grid.runs
@@ -206,48 +224,25 @@ def _ended(sweep: str, size: str, store: Store) -> list[Run]:
 
 
 def _section(
-    experiment: Experiment,
-    size: str,
-    table: pd.DataFrame,
-    page: Path | None,
-    *,
-    provenance: dict[str, str] | None = None,
-    problems: Sequence[str] = (),
-    points: tuple[int, int] | None = None,
-    recorded: bool = False,
+    experiment: Experiment, size: str, table: pd.DataFrame, page: Path | None, problems: Iterable[str] = (), **more: Any
 ) -> Section:
-    problems, some_failed = list(problems), bool(problems)
-    incomplete = points is not None and points[0] < points[1]
+    """Draws, compares and checks the rows; the page is written in any case, also if one of these fails."""
+    failed, found = list(problems), Section.of(experiment, size, notebook=_notebook(experiment.name, page), **more)
+    expected = found.is_incomplete or bool(failed)  # what needs the missing points fails
 
     def attempt(action: str, function: Callable[[pd.DataFrame], Any]) -> Any:
-        """Failing is expected if points failed or are missing, otherwise a problem; the page is written in any case."""
         try:
             return function(table) if len(table) else None
         except Exception as error:
-            if not (incomplete or some_failed):
-                problems.append(f"{action} failed: {line_of(error)}")
+            if not expected:
+                failed.append(f"{action} failed: {line_of(error)}")
             return None
 
     figure, comparison = attempt("drawing", experiment.draw), attempt("comparing", experiment.compare)
-    findings = () if incomplete else tuple(attempt("checking", experiment.check) or ())
-    spec = experiment.spec
-    return Section(
-        name=experiment.name,
-        title=spec.title,
-        paper=experiment.paper,
-        claim=spec.claim,
-        source=spec.source,
-        size=size,
-        figure=figure,
-        findings=findings,
-        deviations=experiment.deviations(size),
-        comparison=comparison,
-        provenance={**(provenance or {}), "note": experiment.note(size)},
-        problems=tuple(problems),
-        points=points,
-        recorded=recorded,
-        notebook=_notebook(experiment.name, page),
-    )
+    findings = () if found.is_incomplete else tuple(attempt("checking", experiment.check) or ())
+    provenance = {**found.provenance, "note": experiment.note(size)}
+    about = {"figure": figure, "comparison": comparison, "findings": findings}
+    return replace(found, provenance=provenance, problems=tuple(failed), **about)
 
 
 def _provenance(grid: GridRuns) -> dict[str, str]:

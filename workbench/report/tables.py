@@ -1,4 +1,4 @@
-"""Number formatting for tables: units in the header, thousands separators, significant digits only."""
+"""Tables in Markdown and LaTeX: units in the header, thousands separators, significant digits only."""
 
 import math
 import re
@@ -9,9 +9,7 @@ from typing import Any
 import pandas as pd
 
 NOTHING = "–"
-
 _BYTES = ((2**30, "GiB"), (2**20, "MiB"), (2**10, "KiB"), (1, "B"))
-
 _SECONDS = ((1.0, "s"), (1e-3, "ms"), (1e-6, "µs"))
 
 
@@ -146,13 +144,8 @@ def _markdown_row(cells: "list[str] | tuple[str, ...]") -> str:
 
 
 _SPECIAL = {"\\": r"\textbackslash{}", "~": r"\textasciitilde{}", "^": r"\textasciicircum{}"}
-
 _SYMBOLS = {"×": r"$\times$", "÷": r"$\div$", "±": r"$\pm$", "−": "$-$", "≤": r"$\le$", "≥": r"$\ge$", "κ": r"$\kappa$"}
-
-
 _SYMBOLS |= {"→": r"$\to$", "µ": r"$\mu$", "–": "--", "≈": r"$\approx$", "²": "$^2$", "³": "$^3$", "<": "$<$"}
-
-
 _SYMBOLS |= {">": "$>$"}
 
 

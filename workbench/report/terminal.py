@@ -1,16 +1,20 @@
-"""Tables on a terminal."""
+"""Text for terminals: tables that fit the width, and wrapped lines."""
 
 import os
 import shutil
 import sys
 import textwrap
-from collections.abc import Callable, Iterable
-from typing import Any
+from collections.abc import Callable, Iterable, Sequence
+from typing import Any, NamedTuple
 
 import pandas as pd
 from pandas.api.types import is_float_dtype, is_numeric_dtype
 
 from workbench.core.units import format_bytes
+
+_NARROWEST = 40  # columns; below that a table can't be read
+_LEAST_TEXT = 12  # characters that a shortened cell keeps
+_GAP = "  "  # between columns; a line that has one inside is aligned, and is not wrapped
 
 
 def text_table(table: pd.DataFrame, *, header: bool = True) -> list[str]:
@@ -23,36 +27,90 @@ def text_table(table: pd.DataFrame, *, header: bool = True) -> list[str]:
     >>> text_table(pd.DataFrame({"method": ["reg", "metis"], "peak_bytes": [2048, 1048576]}))
     ['method  peak_bytes', 'reg       2.00 KiB', 'metis     1.00 MiB']
     """
-    columns = [_column(name, cells, header) for name, cells in table.items()]
-    return ["  ".join(line).rstrip() for line in zip(*columns, strict=True)]
+    return _lines(_columns(table), header)
 
 
-def _column(name: object, cells: pd.Series, header: bool) -> list[str]:
-    """Cells of equal width."""
-    texts = [*([str(name)] if header else []), *map(_formatter(str(name), cells), cells)]
-    width = max(map(len, texts), default=0)
-    return [text.rjust(width) if is_numeric_dtype(cells) else text.ljust(width) for text in texts]
+def fitted_table(table: pd.DataFrame, width: int | None, *, more: str = "") -> list[str]:
+    """Formats a table for a terminal: long texts are shortened, then the last columns are left out and named below.
+
+    The first column is shortened last, since it has the name that a reader types.
+
+    Args:
+        table: any number of rows, as `text_table` takes it.
+        width: columns of the terminal; None: unlimited.
+        more: the option that shows all columns, for the line about those left out.
+    """
+    columns = kept = _columns(table)
+    lines = _lines(columns)
+    if width is None or _width(lines) <= width:
+        return lines
+    while _width(lines := _lines(_shortened(kept, width))) > width and len(kept) > 1:
+        kept = kept[:-1]
+    if len(kept) == len(columns):
+        return lines
+    left_out = [column.name for column in columns[len(kept) :]]
+    told = f"{len(left_out)} more columns: {', '.join(left_out)}" + (f"; {more} shows them" if more else "")
+    return [*lines, "", *wrapped([told], width)]
 
 
-def _formatter(name: str, cells: pd.Series) -> Callable[[Any], str]:
-    if name.endswith("_bytes"):
+class _Column(NamedTuple):
+    """Formatted cells; numbers are aligned on the right, texts may be shortened."""
+
+    name: str
+    cells: list[str]
+    is_number: bool
+    is_text: bool
+
+
+def _columns(table: pd.DataFrame) -> list[_Column]:
+    found = []
+    for name, cells in table.items():
+        is_number, is_bytes = is_numeric_dtype(cells), str(name).endswith("_bytes")  # missing bytes are no numbers
+        texts = [*map(_formatter(is_bytes, is_float_dtype(cells)), cells)]
+        found.append(_Column(str(name), texts, is_number, not is_number and not is_bytes))
+    return found
+
+
+def _formatter(is_bytes: bool, is_float: bool) -> Callable[[Any], str]:
+    if is_bytes:
         return lambda value: "" if pd.isna(value) else format_bytes(int(value))
-    return "{:.4g}".format if is_float_dtype(cells) else _text  # nan stays visible: a diverged loss is a result
+    return "{:.4g}".format if is_float else _text  # nan stays visible: a diverged loss is a result
 
 
-def _text(value: object) -> str:
+def _text(value: Any) -> str:
     if value is None or value is pd.NA or value != value:
         return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{value:.4g}" if isinstance(value, float) else str(value).rstrip()
 
 
-_NARROWEST = 40  # columns; below that a table can't be read
+def _lines(columns: Sequence[_Column], header: bool = True) -> list[str]:
+    padded = []
+    for column in columns:
+        texts = [column.name, *column.cells] if header else column.cells
+        width = max(map(len, texts), default=0)
+        padded.append([text.rjust(width) if column.is_number else text.ljust(width) for text in texts])
+    return [_GAP.join(line).rstrip() for line in zip(*padded, strict=True)]
 
-_LEAST_TEXT = 12  # characters that a shortened cell keeps
 
-_GAP = 2  # between columns
+def _shortened(columns: Sequence[_Column], width: int) -> list[_Column]:
+    """The columns with the longest texts cut to a common length, so that all fit if that suffices."""
+    limits = {i: max(map(len, column.cells), default=0) for i, column in enumerate(columns) if column.is_text}
+    for _ in range(_width(_lines(columns)) - width):
+        long = [i for i, limit in limits.items() if limit > _LEAST_TEXT]
+        if long:
+            limits[max([i for i in long if i] or long, key=limits.__getitem__)] -= 1
+    return [
+        column._replace(cells=[_cut(text, limits[i]) for text in column.cells]) if i in limits else column
+        for i, column in enumerate(columns)
+    ]
 
-_TABLE = "  "  # two spaces inside a line: an aligned one, which is not wrapped
+
+def _cut(text: str, limit: int) -> str:
+    return text if len(text) <= limit else text[: limit - 1] + "…"
+
+
+def _width(lines: Sequence[str]) -> int:
+    return max(map(len, lines), default=0)
 
 
 def terminal_width() -> int | None:
@@ -77,73 +135,10 @@ def wrapped(lines: Iterable[str], width: int | None) -> list[str]:
     return [part for line in lines for part in _wrapped(line, width)]
 
 
-def fitted_table(table: pd.DataFrame, width: int | None, *, more: str = "") -> list[str]:
-    """Formats a table for a terminal: long texts are shortened, then the last columns are left out and named below.
-
-    The first column is shortened last, since it has the name that a reader types.
-
-    Args:
-        table: any number of rows, as `text_table` takes it.
-        width: columns of the terminal; None: unlimited.
-        more: the option that shows all columns, for the line about those left out.
-    """
-    if width is None or _width(lines := text_table(table)) <= width:
-        return text_table(table)
-    texts = table.map(_shown)
-    kept = list(range(table.shape[1]))
-    while True:
-        chosen = table.iloc[:, kept].copy()
-        lines = text_table(_shortened(chosen, texts.iloc[:, kept], width))
-        if _width(lines) <= width or len(kept) == 1:
-            break
-        kept.pop()
-    left_out = [str(name) for name in table.columns[len(kept) :]]
-    if not left_out:
-        return lines
-    told = f"{len(left_out)} more columns: {', '.join(left_out)}" + (f"; {more} shows them" if more else "")
-    return [*lines, "", *wrapped([told], width)]
-
-
-def _shortened(table: pd.DataFrame, texts: pd.DataFrame, width: int) -> pd.DataFrame:
-    """The table with the longest text columns cut to a common length, so that it fits if that suffices."""
-    lines = text_table(table)
-    excess = _width(lines) - width
-    lengths = {i: texts.iloc[:, i].map(len).max() for i in range(texts.shape[1]) if _is_text(table.iloc[:, i])}
-    while excess > 0 and lengths and max(lengths.values()) > _LEAST_TEXT:
-        others = {i: length for i, length in lengths.items() if i and length > _LEAST_TEXT}
-        longest = max(others or lengths, key=lengths.__getitem__)
-        lengths[longest] -= 1
-        excess -= 1
-    columns = [
-        texts.iloc[:, i].map(lambda text, limit=lengths[i]: text if len(text) <= limit else text[: limit - 1] + "…")
-        if i in lengths
-        else table.iloc[:, i]
-        for i in range(table.shape[1])
-    ]
-    found = pd.concat(columns, axis=1) if columns else table
-    found.columns = table.columns
-    return found
-
-
 def _wrapped(line: str, width: int) -> list[str]:
     body = line.lstrip(" ")
-    if len(line) <= width or _TABLE in body:
+    if len(line) <= width or _GAP in body:
         return [line]
     indent = " " * (len(line) - len(body))
     hanging = indent + (" " * 2 if body[1:2] == " " else "  ")
     return textwrap.wrap(line, width, subsequent_indent=hanging, break_long_words=False, break_on_hyphens=False)
-
-
-def _is_text(column: pd.Series) -> bool:
-    """Bytes with missing values are not numeric, but `text_table` formats them."""
-    return not pd.api.types.is_numeric_dtype(column) and not str(column.name).endswith("_bytes")
-
-
-def _shown(value: object) -> str:
-    if value is None or value is pd.NA or value != value:
-        return ""
-    return f"{value:.4g}" if isinstance(value, float) else str(value).rstrip()
-
-
-def _width(lines: list[str]) -> int:
-    return max(map(len, lines), default=0)

@@ -2,25 +2,30 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import pandas as pd
 
 from workbench.experiment.experiment import Experiment
+from workbench.experiment.figure_spec import SIZES
 from workbench.experiment.finding import Finding
 from workbench.experiment.recorded import Recorded, recorded
 from workbench.files import write_file
 from workbench.paths import results_folder, shown_path
-from workbench.report.sections import HELD, IN_PART, NOT_CHECKED, NOT_HELD, NOT_RUN, UNDECIDED, Section
+from workbench.report.sections import (
+    HELD,
+    IN_PART,
+    NOT_CHECKED,
+    NOT_HELD,
+    NOT_RUN,
+    UNDECIDED,
+    Section,
+    section_of_findings,
+)
 from workbench.report.tables import escaped, markdown_table
 
-SIZES = ("smoke", "real", "paper")
-
 _ORDER = (HELD, IN_PART, NOT_HELD, UNDECIDED, NOT_CHECKED, NOT_RUN)
-
-_UNDRAWN = "undrawn"  # in the place of a figure: there are rows, so the section was run
 
 _MAX_ROWS, _MAX_COLUMNS = 12, 8  # of a comparison that is short enough for the document
 
@@ -88,37 +93,16 @@ def details(figure: FigureVerdicts) -> str:
     return "\n\n".join(parts)
 
 
-def section_of_findings(
-    experiment: Experiment, size: str, findings: Sequence[Finding], *, problems: Sequence[str] = ()
-) -> Section:
-    """Builds a section that has a verdict, without drawing the figure.
-
-    Args:
-        experiment: the figure.
-        size: "smoke", "real" or "paper".
-        findings: the parts of the claim.
-        problems: failed points, one line each.
-    """
-    return _section(experiment, size, findings=tuple(findings), problems=tuple(problems), figure=_UNDRAWN)
-
-
 def _sections(experiment: Experiment, smoke: Sequence[Finding] | None) -> tuple[Section, ...]:
     """Without figures, which cost seconds to draw."""
-    known = [] if smoke is None else [_section(experiment, "smoke", findings=tuple(smoke))]
+    known = [] if smoke is None else [section_of_findings(experiment, "smoke", smoke)]
     return (*known, *(_recorded_section(experiment, kept) for kept in recorded(experiment.sweep.name)))
 
 
 def _recorded_section(experiment: Experiment, kept: Recorded) -> Section:
     provenance = {"device": str(kept.about["device"]), "table": shown_path(kept.file)}
-    findings, comparison = tuple(experiment.check(kept.table)), experiment.compare(kept.table)
-    shared = {"recorded": True, "provenance": provenance}
-    return _section(experiment, kept.size, findings=findings, comparison=comparison, **shared)
-
-
-def _section(experiment: Experiment, size: str, **fields: Any) -> Section:
-    spec, known = experiment.spec, experiment.deviations(size)
-    about = {"paper": experiment.paper, "title": spec.title, "claim": spec.claim, "source": spec.source}
-    return Section(name=experiment.name, size=size, deviations=known, **about, **fields)
+    section = section_of_findings(experiment, kept.size, experiment.check(kept.table))
+    return replace(section, comparison=experiment.compare(kept.table), recorded=True, provenance=provenance)
 
 
 def _figure_row(figure: FigureVerdicts) -> str:
@@ -129,37 +113,40 @@ def _figure_row(figure: FigureVerdicts) -> str:
 
 
 def _verdict(section: Section) -> str:
-    status, table = _status(section), section.provenance.get("table")
+    status, table = section.status, section.provenance.get("table")
     missed = ", ".join(f"`{finding.name}`" for finding in section.not_held if not finding.timed)
     unknown = ", ".join(f"`{finding.name}`" for finding in section.undecided)
     linked = f"[{status}](../{table})" if table else status
     notes = [f"not {missed}"] * bool(missed) + [f"undecided {unknown}"] * bool(unknown and status != UNDECIDED)
-    symbol = section.symbol if status == section.status else "–"
-    return f"{symbol} {linked}" + (f": {'; '.join(notes)}" if notes else "")
-
-
-def _status(section: Section) -> str:
-    """A section with rows but without untimed findings; sections here have no figure, which would tell."""
-    return NOT_CHECKED if section.status == NOT_RUN else section.status
+    return f"{section.symbol} {linked}" + (f": {'; '.join(notes)}" if notes else "")
 
 
 def _counts(figures: Iterable[FigureVerdicts], size: str) -> dict[str, int]:
-    found = Counter(_status(figure.of(size)[0]) if figure.of(size) else NOT_RUN for figure in figures)
+    found = Counter(figure.of(size)[0].status if figure.of(size) else NOT_RUN for figure in figures)
     return {status: found[status] for status in _ORDER if found[status]}
 
 
 def _section_details(section: Section) -> list[str]:
     label = f"**{section.size}**" + (f", {section.provenance['device']}" if section.recorded else "")
-    parts = []
-    for finding in (*section.not_held, *section.undecided):
-        reason = section.deviations.get(finding.name)
-        why = f" *Why:* {escaped(reason)}" if reason else ""
-        parts.append(f"- {label}, {finding.verdict}: {escaped(finding.statement)} ({escaped(finding.evidence)}).{why}")
+    found = (*section.not_held, *section.undecided)
+    parts = [f"- {label}, {finding.verdict}: {told(finding, section)}" for finding in found]
     lines = ["\n".join(parts)] if parts else []
     comparison = section.comparison
     if comparison is not None and len(comparison) <= _MAX_ROWS and comparison.shape[1] <= _MAX_COLUMNS:
         lines += [f"{label}, paper vs here:", markdown_table(comparison)]
     return lines
+
+
+def told(finding: Finding, section: Section) -> str:
+    """Formats a part of a claim: its statement, the evidence, and the documented reason why it does not hold.
+
+    Args:
+        finding: of the section.
+        section: a figure at a size.
+    """
+    reason = section.deviations.get(finding.name)
+    why = f" *Why:* {escaped(reason)}" if reason else ""
+    return f"{escaped(finding.statement)} ({escaped(finding.evidence)}).{why}"
 
 
 def _anchor(title: str) -> str:

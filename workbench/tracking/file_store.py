@@ -33,7 +33,6 @@ from workbench.tracking.store import NOTHING, Artifacts, Store, StoreError, show
 from workbench.tracking.store_files import lock_with_timeout, point_lock, write_artifacts
 
 _SCHEMA = 1
-
 _SUMMARY = "summary.json"  # written last: without it a summary is incomplete
 
 

@@ -270,16 +270,12 @@ TAG_LENGTH = 8000
 """MLflow's maximum length of tag values, in characters."""
 
 _SHOWN = {"device", "commit", "paper"}
-
 _HIDDEN = "mlflow.workbench."
 """Prefix of tags that are read back but that MLflow's pages don't show: versions, digests, and so on."""
 
 _SUMMARY_SHOWN = {*_SHOWN, "held", "claim"}
-
 _LABEL = f"{_HIDDEN}label"
-
 _POINT_TAGS = {"label", "figure", "figures", "sweep", "size", "key", "kind", "dataset", "dataset_fingerprint", ERROR}
-
 _SYSTEM_PREFIXES = ("mlflow.", "workbench.")
 
 

@@ -16,13 +16,9 @@ from workbench.files import write_file
 from workbench.tracking.store import TRACKING_URI, StoreError, database_file, shown_uri
 
 _RENAME = "rename the experiment on the server, so that a new one is created whose files the server stores"
-
 _RAW_CHARS = 100_000  # of an error, with the statement that failed
-
 _REASON_HEAD, _REASON_TAIL = 120, 200  # characters; the cause comes last
-
 _NOISE = re.compile(r"\(raised as a result of [^)]*\)")  # SQLAlchemy's advice to authors of queries
-
 _REMEDIES = {  # remedy by text in the reason
     "is locked": "end the process that holds it",
     "is full": "free space there",

@@ -29,11 +29,9 @@ JOIN tags AS sweep ON sweep.run_uuid = runs.run_uuid AND sweep.key = 'sweep'
 JOIN tags AS kind ON kind.run_uuid = runs.run_uuid AND kind.key = 'kind' AND kind.value = 'point'
 WHERE runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active' ORDER BY 1, 2
 """
-
 _LAST_RUN = "SELECT experiment_id FROM runs WHERE lifecycle_stage = 'active' ORDER BY start_time DESC LIMIT 1"
 
 _START_SECONDS, _STOP_SECONDS, _POLL_SECONDS = 90.0, 10.0, 0.3
-
 _EXPERIMENTS = "api/2.0/mlflow/experiments/search?max_results=1000"
 
 

@@ -30,11 +30,8 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 Build = Callable[[Sequence[int]], Sampler]
-
 Axes = tuple[tuple[float, float], tuple[float, float]]
-
 _SMALLEST = 16
-
 _MARGIN = 0.09  # of the x axis, powers of ten
 
 WORK_SAMPLERS: Mapping[str, Build] = {
@@ -166,9 +163,7 @@ RANK_SAMPLERS: Mapping[str, Callable[..., Any]] = {
 """Samplers that draw every row independently, as cooperating ranks need, by name."""
 
 _PICTURED_NODES, _PICTURED_SEEDS = 24, 8
-
 _FANOUTS, _BATCH_SIZE = (10, 10, 10), 64
-
 _HEADROOM = 1.05  # above the highest bar
 
 
@@ -296,9 +291,7 @@ CACHE_SHARES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 """Sizes of caches, as shares of the rows."""
 
 _POLICIES = ("lru", "fifo", "clock", "sieve", "s3-fifo", "static", "belady-bypass")
-
 _KNOW_THE_FUTURE = ("belady", "belady-bypass")
-
 _SUBTITLE = 50  # pixels: subtitle, and a second line of the legend
 
 

@@ -33,11 +33,8 @@ if TYPE_CHECKING:
     import plotly.graph_objects as go
 
 _MAX_LAYERS = 5
-
 _WIDTHS, _HEADS, _BASES = (16, 32, 64, 128, 256, 512, 1024), (1, 2, 4, 8), (8, 1, 2, 4, 16, 32)
-
 _FANOUTS = (1, 2, 3, 5, 10, 15, 20, 25, 30, 40, 50, 100)
-
 _CAPACITIES = [2**20 * size for power in range(18) for size in (2**power, 3 * 2**power // 2)]  # 1 MiB to 192 GiB
 
 
