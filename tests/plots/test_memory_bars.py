@@ -195,8 +195,6 @@ def test_title_and_subtitle_of_a_plan() -> None:
     assert "method reg · input nodes 1.30 × the batch's, largest part 40% of the batch's · planned in 1.75 s" in title
     whole: Any = plan_bars(plan([3]))
     assert whole.layout.title.text.startswith("The whole batch fits: estimated peak memory 4.00 MiB")
-    own: Any = plan_bars(plan([3]), title="Mine")
-    assert own.layout.title.text.startswith("Mine<br>")
 
 
 @pytest.mark.parametrize(("parts", "first"), [(64, 1), (65, 65)])

@@ -134,9 +134,9 @@ def test_the_picture_is_of_the_subgraph_around_the_node_with_most_edges(dataset:
 
 
 def test_the_explorer_offers_the_given_choices(dataset: Dataset) -> None:
-    box = cooperation_explorer(dataset, num_ranks=[2, 3], ownerships=["range"], kappas=[1], **OPTIONS)
-    assert control(box, "num ranks").value == 2
-    assert control(box, "ownership").options == ("range",)
+    box = cooperation_explorer(dataset, **OPTIONS)
+    assert control(box, "num ranks").value == 4
+    assert control(box, "ownership").options == ("random", "metis", "range")
     assert control(box, "sampler").options == ("LABOR-0", "NS", "RW")
 
 
@@ -210,8 +210,7 @@ def test_the_explorer_compares_two_settings_each_sampled_once(data: Any, monkeyp
         return wb.LaborSampler(fanouts, dependence=dependence)
 
     box = cache_explorer(
-        data, samplers={"NS": wb.NeighborSampler, "LABOR-0": labor}, fanouts=(3, 3), kappas=(1, 4), batch_size=16,
-        policies=("lru", "static"),
+        data, samplers={"NS": wb.NeighborSampler, "LABOR-0": labor}, fanouts=(3, 3), kappas=(1, 4), batch_size=16
     )  # fmt: skip
     assert control(box, "left").value == control(box, "right").value == "LABOR-0"
     assert (control(box, "left kappa").value, control(box, "right kappa").value) == (1, 4)

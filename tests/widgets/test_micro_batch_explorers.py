@@ -1,5 +1,6 @@
 """Peak memory of micro-batches: the figure against a measurement by hand."""
 
+from importlib import import_module
 from typing import Any
 
 import pytest
@@ -11,7 +12,15 @@ from tests.strategies import random_graph
 from tests.widgets.controls import control
 from workbench.core.dataset import Dataset
 from workbench.training.profile import profile_epoch
-from workbench.widgets import curve_explorer, curve_view, degree_view, micro_batch_explorer, micro_batch_view
+from workbench.widgets import (
+    curve_explorer,
+    curve_view,
+    degree_view,
+    micro_batch_explorer,
+    micro_batch_view,
+    terms_explorer,
+    terms_view,
+)
 
 
 @pytest.fixture
@@ -69,9 +78,9 @@ def test_no_more_micro_batches_than_seeds(dataset: Dataset) -> None:
 
 
 def test_the_explorer_offers_the_given_choices(dataset: Dataset) -> None:
-    box = micro_batch_explorer(dataset, methods=["range"], num_parts=[2, 1], fanouts=[(2, 3)], num_seeds=20)
-    assert control(box, "method").options == ("range",)
-    assert control(box, "num parts").value == 2
+    box = micro_batch_explorer(dataset, fanouts=[(2, 3)], num_seeds=20)
+    assert control(box, "method").value == "reg" and control(box, "against").value is None
+    assert control(box, "num parts").value == 4
     assert control(box, "fanout").value == (2, 3)
 
 
@@ -124,3 +133,35 @@ def test_dropout_and_model_reach_the_training(data: Any) -> None:
 def test_the_explorer_trains(data: Any) -> None:
     pytest.importorskip("ipywidgets")
     assert curve_explorer(data, **SMALL) is not None
+
+
+def test_the_view_shows_estimates_of_the_largest_micro_batch_and_the_measured_peak(data: Any) -> None:
+    figure: Any = terms_view(data, model="gcn", num_parts=3, fanout=(3, 4), hidden_dim=16, method="range")
+    batch = wb.NeighborSampler((3, 4), seed=0).sample(data.graph, data.train_idx)
+    micro = batch.split(wb.partition_batch(batch, 3, method="range"))
+    model = wb.build_model("gcn", in_dim=data.num_features, hidden_dim=16, out_dim=data.num_classes)
+    optimizer = torch.optim.Adam(model.parameters())
+    peak: Any = profile_epoch(model, [micro], data.x, data.y, cross_entropy, optimizer).peak_bytes
+    ours = max(wb.estimate_memory(model, mb, accumulating=part > 0).peak_bytes for part, mb in enumerate(micro))
+    measured = next(trace for trace in figure.data if trace.name == "measured")
+    assert f"({peak:,} bytes)" in measured.customdata[0]
+    heights = [trace.y[0] for trace in figure.data if trace.type == "bar" and trace.name != "measured"]
+    assert sum(heights) / measured.y[0] == pytest.approx(ours / peak)
+    title = figure.layout.title.text
+    assert "gcn, the largest of 3 micro-batches: " in title and f"our terms {ours / peak - 1:+.2%}" in title
+
+
+def test_steps_that_do_not_fit_are_not_measured(data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = import_module("workbench.widgets.micro_batch_explorers")
+    monkeypatch.setattr(module, "free_bytes", lambda device: 1000)
+    monkeypatch.setattr(module, "profile_epoch", None)
+    figure: Any = terms_view(data)
+    assert "not measured" in figure.layout.title.text
+    assert "measured" not in {trace.name for trace in figure.data}
+
+
+def test_the_explorer_of_terms_offers_the_given_choices(data: Any) -> None:
+    box = terms_explorer(data, models=["gcn"], fanouts=[(2, 3)])
+    values = {widget.description: widget.value for widget in box.children[0].children}
+    assert values == {"model": "gcn", "num parts": 1, "fanout": (2, 3), "hidden dim": 64}
+    assert box.children[1].description == "Measure"

@@ -62,8 +62,8 @@ def test_the_titles_tell_costs_and_duplicates(dataset: Dataset) -> None:
 
 
 def test_the_explorer_offers_the_given_choices(dataset: Dataset) -> None:
-    box = placement_explorer(dataset, buffer_shares=[0.2, 0.1], alphas=[0.5], **OPTIONS)
-    assert control(box, "buffer share").value == 0.2
+    box = placement_explorer(dataset, **OPTIONS)
+    assert control(box, "buffer share").value == 0.1
     assert control(box, "topology").value == "4 behind a switch"
     assert control(box, "method").options[0] == "algorithm-1"
 
@@ -106,5 +106,5 @@ def test_a_factor_of_ones_own_is_drawn_and_told(graph_to_move: Dataset) -> None:
 
 
 def test_the_locality_explorer_offers_the_given_choices(graph_to_move: Dataset) -> None:
-    box = locality_explorer(graph_to_move, factor=[2, 1], **LOCALITY)
-    assert control(box, "factor").value == 2 and control(box, "buffer share").value == 0.1
+    box = locality_explorer(graph_to_move, **LOCALITY)
+    assert control(box, "factor").value == 4 and control(box, "buffer share").value == 0.1

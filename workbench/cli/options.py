@@ -1,4 +1,4 @@
-"""Values of options, repeated so that help and completion need not import torch; a test compares both."""
+"""Options and arguments that commands share: their values, completion, and the figures that they name."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -6,6 +6,7 @@ from typing import Any
 
 import click
 
+# Repeated from where they belong, so that help and completion need not import torch; a test compares both.
 SIZES = ("smoke", "real", "paper")
 FORMATS = ("svg", "pdf", "png", "csv", "tex")
 EXECUTORS = ("processes", "ray")

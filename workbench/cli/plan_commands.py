@@ -1,4 +1,4 @@
-"""`workbench plan`: the number of micro-batches that fit into a memory capacity."""
+"""`workbench plan` and `workbench buffer`: micro-batches that fit into a capacity, and buffers of partitions."""
 
 from types import SimpleNamespace
 from typing import Any

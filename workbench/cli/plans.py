@@ -1,4 +1,4 @@
-"""The work of `workbench plan`: load the data, build the model, sample a batch and plan its micro-batches."""
+"""The work of `workbench plan` and `workbench buffer`: plans for a batch and for a partition buffer, in words."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""`workbench report`, which also ends `workbench reproduce`."""
+"""`workbench report`, which also ends `workbench reproduce`, and `workbench figure`: one figure as a file."""
 
 from collections.abc import Sequence
 from datetime import UTC, datetime

@@ -1,4 +1,4 @@
-"""Runs a sweep and describes it on the terminal: rows, claims, slowest and failed points."""
+"""The work of `workbench run` and `workbench reproduce`: sweeps, described on the terminal; a closing box."""
 
 import sys
 import time

@@ -1,4 +1,4 @@
-"""Axis titles, units, and ticks of logarithmic axes."""
+"""Axes and panels: titles, units, ticks of logarithmic axes, and the grid of a figure's panels."""
 
 from collections.abc import Iterable
 from dataclasses import dataclass

@@ -1,4 +1,4 @@
-"""Stacked bars of a step's seconds by stage, grouped, one panel per setting."""
+"""Bars of seconds by stage, stacked and grouped, and histograms of in-degrees."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, NamedTuple
@@ -78,17 +78,19 @@ def _traces(here: Sequence[StageBar], stages: Sequence[str], unit: str, factor: 
         for place, stage in enumerate(stages)
     ]
     totals = [sum(bar.seconds.values()) / factor for bar in here]
-    text = go.Scatter(
-        x=x,
-        y=totals,
-        mode="text",
-        text=[f"{total:.3g}" for total in totals],
-        textposition="top center",
-        cliponaxis=False,
-        hoverinfo="skip",
-        name="",
-    )
-    return [*bars, text]
+    return [*bars, text_above(x, totals, [f"{total:.3g}" for total in totals])]
+
+
+def text_above(x: Sequence[Any], y: Sequence[float], text: Sequence[str]) -> go.Scatter:
+    """A trace of texts above the bars of a stack, such as their totals.
+
+    Args:
+        x: position of each bar; for grouped bars two lists, outer and inner categories.
+        y: height of each bar, in the unit of the axis.
+        text: one per bar.
+    """
+    place: Any = {"mode": "text", "textposition": "top center", "cliponaxis": False, "hoverinfo": "skip", "name": ""}
+    return go.Scatter(x=x, y=y, text=text, **place)
 
 
 Counts = Mapping[int, int]

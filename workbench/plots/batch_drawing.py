@@ -1,4 +1,4 @@
-"""Drawing of a small batch: its layers, and the micro-batch of every node and edge."""
+"""Drawings of a small batch, layer by layer: its micro-batches, and what independent and cooperating ranks compute."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -17,13 +17,13 @@ _LEVEL, _MARGINS = 130, 150  # pixels: between levels; title and legend
 _WIDTH = 640  # pixels, divided among the nodes of a level
 _LABELLED = 32  # nodes of a level whose ids all fit
 
-Node = tuple[int, int]
+_Node = tuple[int, int]
 """Level (0: input nodes) and local id in the batch."""
 
+_Place = tuple[float, float]
 
-def draw_micro_batches(
-    mb: MiniBatch, micro: Sequence[MiniBatch], *, max_nodes: int = 80, title: str | None = None
-) -> go.Figure:
+
+def draw_micro_batches(mb: MiniBatch, micro: Sequence[MiniBatch], *, max_nodes: int = 80) -> go.Figure:
     """Draw a batch as a layered graph, input nodes at the top, nodes and edges in the colour of their micro-batch.
 
     Redundant nodes, which several micro-batches load or compute, are black. A click on a legend entry hides its
@@ -33,7 +33,6 @@ def draw_micro_batches(
         mb: the batch, on the CPU.
         micro: its micro-batches, from `mb.split`; at most seven.
         max_nodes: limit on the input nodes of the batch.
-        title: title of the figure; None for the number of redundant input nodes.
 
     Raises:
         ValueError: more input nodes than `max_nodes`, no or more than seven micro-batches, one without `parent`, or a
@@ -41,40 +40,41 @@ def draw_micro_batches(
     """
     _check(mb, micro, max_nodes)
     owners = _owners(mb, micro)
-    at = positions(mb, owners)
+    at = _positions(mb, owners)
     figure = go.Figure()
     for part, m in enumerate(micro):
-        figure.add_trace(_edges(m, part, at))
+        local = _parents(m)
+        ends = [(at[n, local[s]], at[n + 1, local[d]]) for n in range(len(m.blocks)) for s, d in _pairs(m, n)]
+        figure.add_trace(_edges(ends, PALETTE[part], opacity=0.6, legendgroup=str(part)))
     for part in range(len(micro)):
         own = [node for node, parts in owners.items() if parts == [part]]
-        figure.add_trace(node_markers(mb, own, owners, at, part_look(part)))
+        figure.add_trace(_node_markers(mb, own, owners, at, _part_look(part)))
     shared = [node for node, parts in owners.items() if len(parts) > 1]
     if shared:
-        figure.add_trace(node_markers(mb, shared, owners, at, _SHARED))
+        figure.add_trace(_node_markers(mb, shared, owners, at, _SHARED))
     _label_levels(figure, mb)
-    title = title or _redundant(mb, owners)
-    return titled(figure, title, height=_LEVEL * len(mb.blocks) + _MARGINS)
+    return titled(figure, _redundant(mb, owners), height=_LEVEL * len(mb.blocks) + _MARGINS)
 
 
 _SHARED = {"name": "in several parts", "marker": {"color": INK, "symbol": "hexagon"}, "textfont": {"color": "white"}}
 
 
-def part_look(part: int) -> dict[str, Any]:
+def _part_look(part: int) -> dict[str, Any]:
     line = {"color": PALETTE[part], "width": 2}
     marker = {"color": "white", "symbol": SYMBOLS[part], "line": line}
     return {"name": f"part {part}", "legendgroup": str(part), "marker": marker, "textfont": {"color": INK}}
 
 
-def level_nodes(mb: MiniBatch, level: int) -> int:
+def _level_nodes(mb: MiniBatch, level: int) -> int:
     return mb.blocks[level].num_src if level < len(mb.blocks) else mb.num_seeds
 
 
-def _owners(mb: MiniBatch, micro: Sequence[MiniBatch]) -> dict[Node, list[int]]:
-    """Node → the parts that contain it, in ascending order."""
-    owners: dict[Node, list[int]] = {}
+def _owners(mb: MiniBatch, micro: Sequence[MiniBatch]) -> dict[_Node, list[int]]:
+    """_Node → the parts that contain it, in ascending order."""
+    owners: dict[_Node, list[int]] = {}
     for level in range(len(mb.blocks) + 1):
         for part, m in enumerate(micro):
-            for local in _parents(m)[: level_nodes(m, level)]:
+            for local in _parents(m)[: _level_nodes(m, level)]:
                 owners.setdefault((level, local), []).append(part)
     return owners
 
@@ -84,11 +84,11 @@ def _parents(m: MiniBatch) -> list[int]:
     return m.parent.tolist()
 
 
-def positions(mb: MiniBatch, owners: dict[Node, list[int]]) -> dict[Node, tuple[float, float]]:
+def _positions(mb: MiniBatch, owners: dict[_Node, list[int]]) -> dict[_Node, _Place]:
     """Sort seeds by part and every other level by the mean position of a node's destinations, for short edges."""
-    at: dict[Node, tuple[float, float]] = {}
+    at: dict[_Node, _Place] = {}
     for level in reversed(range(len(mb.blocks) + 1)):
-        nodes = [(level, local) for local in range(level_nodes(mb, level))]
+        nodes = [(level, local) for local in range(_level_nodes(mb, level))]
         below = _destinations(mb, level) if level < len(mb.blocks) else {}
         middle = {
             node: [at[level + 1, d][0] for d in below.get(node[1], ())] or [float(_part_place(node, owners))]
@@ -100,51 +100,44 @@ def positions(mb: MiniBatch, owners: dict[Node, list[int]]) -> dict[Node, tuple[
     return at
 
 
-def _part_place(node: Node, owners: dict[Node, list[int]]) -> int:
+def _part_place(node: _Node, owners: dict[_Node, list[int]]) -> int:
     return owners[node][0] if node in owners else len(owners)
 
 
 def _destinations(mb: MiniBatch, level: int) -> dict[int, list[int]]:
     """Source → its destinations in a block, including itself if it is a destination."""
     found: dict[int, list[int]] = {local: [local] for local in range(mb.blocks[level].num_dst)}
-    for src, dst in pairs(mb, level):
+    for src, dst in _pairs(mb, level):
         found.setdefault(src, []).append(dst)
     return found
 
 
-def pairs(mb: MiniBatch, level: int) -> Iterator[tuple[int, int]]:
+def _pairs(mb: MiniBatch, level: int) -> Iterator[tuple[int, int]]:
     block = mb.blocks[level]
     return zip(block.indices.tolist(), block.destinations.tolist(), strict=True)
 
 
-def _edges(m: MiniBatch, part: int, at: dict[Node, tuple[float, float]]) -> go.Scatter:
-    parents = _parents(m)
-    ends = [
-        (at[level, parents[src]], at[level + 1, parents[dst]])
-        for level in range(len(m.blocks))
-        for src, dst in pairs(m, level)
-    ]
+def _edges(ends: Sequence[tuple[_Place, _Place]], color: str, *, dash: str | None = None, **look: Any) -> go.Scatter:
     return go.Scatter(
-        x=[x for (source, destination) in ends for x in (source[0], destination[0], None)],
-        y=[y for (source, destination) in ends for y in (source[1], destination[1], None)],
+        x=[x for source, destination in ends for x in (source[0], destination[0], None)],
+        y=[y for source, destination in ends for y in (source[1], destination[1], None)],
         mode="lines",
-        line={"color": PALETTE[part], "width": 1.2},
-        opacity=0.6,
+        line={"color": color, "width": 1.2, "dash": dash},
         hoverinfo="skip",
-        legendgroup=str(part),
         showlegend=False,
+        **look,
     )
 
 
-def node_markers(
+def _node_markers(
     mb: MiniBatch,
-    nodes: Sequence[Node],
-    owners: dict[Node, list[int]],
-    at: dict[Node, tuple[float, float]],
+    nodes: Sequence[_Node],
+    owners: dict[_Node, list[int]],
+    at: dict[_Node, _Place],
     look: dict[str, Any],
 ) -> go.Scatter:
     ids = mb.node_ids.tolist()
-    widths = [level_nodes(mb, level) for level, _ in nodes]
+    widths = [_level_nodes(mb, level) for level, _ in nodes]
     hover = [f"node {ids[local]}<br>in part {', '.join(map(str, owners[level, local]))}" for level, local in nodes]
     trace = go.Scatter(
         x=[at[node][0] for node in nodes],
@@ -161,7 +154,7 @@ def node_markers(
 def _label_levels(figure: go.Figure, mb: MiniBatch) -> None:
     levels = len(mb.blocks)
     names = ["inputs", *(f"after layer {level}" for level in range(1, levels)), "seeds"]
-    counts = [level_nodes(mb, level) for level in range(levels + 1)]
+    counts = [_level_nodes(mb, level) for level in range(levels + 1)]
     text = [f"{name}<br>{count} nodes" for name, count in zip(names, counts, strict=True)]
     figure.update_xaxes(visible=False, range=[0, 1])
     figure.update_yaxes(
@@ -175,7 +168,7 @@ def _label_levels(figure: go.Figure, mb: MiniBatch) -> None:
     )
 
 
-def _redundant(mb: MiniBatch, owners: dict[Node, list[int]]) -> str:
+def _redundant(mb: MiniBatch, owners: dict[_Node, list[int]]) -> str:
     shared = sum(len(owners.get((0, local), ())) > 1 for local in range(mb.num_inputs))
     return f"{shared} of {mb.num_inputs} input nodes are loaded by several micro-batches"
 
@@ -276,38 +269,30 @@ def _independent(mb: MiniBatch, owner: Tensor) -> list[go.Scatter]:
 
 def _cooperative(mb: MiniBatch, owner: Tensor) -> list[go.Scatter]:
     of = owner[mb.node_ids].tolist()
-    owners = {(level, v): [of[v]] for level in range(len(mb.blocks) + 1) for v in range(level_nodes(mb, level))}
-    at = positions(mb, owners)
+    owners = {(level, v): [of[v]] for level in range(len(mb.blocks) + 1) for v in range(_level_nodes(mb, level))}
+    at = _positions(mb, owners)
     traces = [_rank_edges(mb, of, rank, at, crosses=crosses) for rank in sorted(set(of)) for crosses in (False, True)]
     for rank in sorted(set(of)):
         own = [node for node, ranks in owners.items() if ranks == [rank]]
-        traces.append(node_markers(mb, own, owners, at, _look(rank)))
+        traces.append(_node_markers(mb, own, owners, at, _look(rank)))
     return traces
 
 
 def _look(rank: int) -> dict[str, object]:
-    return {**part_look(rank), "name": f"PE {rank}", "legendgroup": f"PE {rank}"}
+    return {**_part_look(rank), "name": f"PE {rank}", "legendgroup": f"PE {rank}"}
 
 
 def _rank_edges(
-    mb: MiniBatch, of: Sequence[int], rank: int, at: Mapping[Node, tuple[float, float]], *, crosses: bool
+    mb: MiniBatch, of: Sequence[int], rank: int, at: Mapping[_Node, _Place], *, crosses: bool
 ) -> go.Scatter:
     """The edges that a rank computes, its destinations', from its own nodes or from those of others."""
     ends = [
         (at[level, src], at[level + 1, dst])
         for level in range(len(mb.blocks))
-        for src, dst in pairs(mb, level)
+        for src, dst in _pairs(mb, level)
         if of[dst] == rank and (of[src] != rank) == crosses
     ]
-    return go.Scatter(
-        x=[x for source, destination in ends for x in (source[0], destination[0], None)],
-        y=[y for source, destination in ends for y in (source[1], destination[1], None)],
-        mode="lines",
-        line={"color": PALETTE[rank], "width": 1.2, "dash": "dot" if crosses else "solid"},
-        opacity=0.8,
-        hoverinfo="skip",
-        showlegend=False,
-    )
+    return _edges(ends, PALETTE[rank], dash="dot" if crosses else "solid", opacity=0.8)
 
 
 def _bars(read: Mapping[str, Sequence[int]], again: Mapping[str, Sequence[int]]) -> list[go.Bar]:

@@ -39,9 +39,7 @@ def interval_dots(
     Raises:
         ValueError: no row has a mean.
     """
-    rows = pd.DataFrame(table).dropna(subset=[y])
-    if not len(rows):
-        raise ValueError(f"no row of the table has a value of {y}; run the experiment first")
+    rows = _rows(table, y)
     cases, groups = ([*dict.fromkeys(rows[column])] for column in (x, group))
     series = _series(rows, x, cases, group, looks(groups), gap=0.22)
     figure = go.Figure([_mean_trace(one, y, half_width) for one in series])
@@ -57,7 +55,6 @@ def difference_dots(
     y: str,
     group: str,
     margin: float,
-    half_width: str = "half_width",
     y_title: str | None = None,
     title: str | None = None,
     subtitle: str = "",
@@ -65,12 +62,12 @@ def difference_dots(
     """Draw the mean difference of every row as a dot with its confidence interval, over a margin of equivalence.
 
     Args:
-        table: one row per case and group; rows without a difference are skipped.
+        table: one row per case and group, with half the width of its interval in the column "half_width", NaN for none;
+            rows without a difference are skipped.
         x: column of cases, the categories of the x axis.
         y: column of differences between shares.
         group: column whose values differ in colour and symbol.
         margin: shade differences from −margin to +margin, those that count as none.
-        half_width: column of half the width of each interval; NaN for no interval.
         y_title: title of the y axis; by default the name of the column.
         title: title of the figure.
         subtitle: smaller text below the title.
@@ -78,13 +75,11 @@ def difference_dots(
     Raises:
         ValueError: no row has a difference.
     """
-    rows: Any = pd.DataFrame(table).dropna(subset=[y])
-    if not len(rows):
-        raise ValueError(f"no row of the table has a value of {y}; run the experiment first")
+    rows = _rows(table, y)
     cases, groups = ([*dict.fromkeys(rows[column])] for column in (x, group))
     figure = go.Figure()
     for one in _series(rows, x, cases, group, looks(groups), gap=0.18):
-        values, halves = one.rows[y].tolist(), one.rows[half_width].fillna(0).tolist()
+        values, halves = one.rows[y].tolist(), one.rows["half_width"].fillna(0).tolist()
         hover = [f"{case}: {v:+.2%} ± {half:.2%}" for case, v, half in zip(one.cases, values, halves, strict=True)]
         figure.add_trace(_trace(one, values, hover).update(error_y={"array": halves, "thickness": 1.5, "width": 5}))
     figure.add_hrect(y0=-margin, y1=margin, fillcolor=_BOUNDS, line_width=0, layer="below")
@@ -121,9 +116,7 @@ def error_dots(
     Raises:
         ValueError: no row has an error.
     """
-    rows: Any = pd.DataFrame(table).dropna(subset=[error])
-    if not len(rows):
-        raise ValueError(f"no row of the table has a value of {error}; nothing was measured")
+    rows = _rows(table, error)
     cases, groups, facets = ([*dict.fromkeys(rows[column])] for column in (x, group, facet))
     grid = PanelGrid(tuple(map(str, facets)))
     figure = grid.figure()
@@ -136,6 +129,13 @@ def error_dots(
     _draw_bounds(figure, within)
     figure.update_yaxes(tickformat="+.0%", matches="y").update_yaxes(title_text="error of the estimate", col=1)
     return titled(figure, title, subtitle=subtitle, height=grid.height + _SLANTED_NAMES)
+
+
+def _rows(table: Table, y: str) -> Any:
+    rows = pd.DataFrame(table).dropna(subset=[y])
+    if not len(rows):
+        raise ValueError(f"no row of the table has a value of {y}; run the experiment first")
+    return rows
 
 
 class _Series(NamedTuple):

@@ -1,4 +1,4 @@
-"""Drawings of orders: which partitions are in the buffer, state after state, and which are loaded."""
+"""Heat maps: partitions in a buffer by state, rows on devices, and the seeds' shared in-neighbours of Betty's REG."""
 
 from collections.abc import Sequence
 from itertools import pairwise

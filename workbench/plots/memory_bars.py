@@ -1,4 +1,4 @@
-"""Bars of memory against a capacity: one per setting, or one per micro-batch."""
+"""Bars of memory: per setting or micro-batch against a capacity, and stacked by term, beside measured peaks."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
@@ -10,6 +10,7 @@ from workbench.core.units import format_bytes
 from workbench.memory.plan import Plan
 from workbench.partition.redundancy import Redundancy
 from workbench.plots.axes import PanelGrid, bold, exact_bytes, label, unit_of
+from workbench.plots.bars import text_above
 from workbench.plots.style import FAINT, INK, PALETTE, SKY, TERM_LOOKS, hatched, merge_legend, titled
 
 _TOP, _TEXT = 1.16, 0.1  # of the tallest bar or the capacity: upper end of the y axis; height of a bar's text
@@ -49,7 +50,6 @@ def bars(
     capacity_bytes: int | None = None,
     axes: Mapping[str, str] | None = None,
     title: str | None = None,
-    subtitle: str = "",
 ) -> go.Figure:
     """Draw one bar per setting; bars over the capacity, or not measured, differ in colour and hatch.
 
@@ -58,7 +58,6 @@ def bars(
         capacity_bytes: drawn as a line in every panel; None for no limit.
         axes: panel → title of its x axis.
         title: title of the figure.
-        subtitle: smaller text below the title.
 
     Raises:
         ValueError: `given` is empty.
@@ -76,7 +75,7 @@ def bars(
         figure.add_trace(go.Scatter(x=[None], y=[None], mode="lines", line=_CAPACITY_LINE, name=name), row=1, col=1)
     merge_legend(figure)
     figure.update_layout(barmode="overlay", bargap=0.35, showlegend=capacity_bytes is not None)
-    return titled(figure, title, height=grid.height, subtitle=subtitle)
+    return titled(figure, title, height=grid.height)
 
 
 def _draw_capacity_panel(
@@ -164,7 +163,7 @@ def memory_bars(
     unit, factor = unit_of("peak_bytes", max(*part_peak_bytes, capacity_bytes or 0, 0))
     figure = go.Figure(list(_peak_traces(part_peak_bytes, capacity_bytes, factor)))
     if capacity_bytes is not None:
-        draw_capacity(figure, capacity_bytes, factor)
+        _draw_capacity(figure, capacity_bytes, factor)
     figure.update_xaxes(title_text="micro-batch", tickformat="d", dtick=None if count > _MAX_TICKS else 1)
     figure.update_yaxes(title_text=label("peak_bytes", unit), rangemode="tozero")
     figure.update_layout(bargap=0.25, showlegend=capacity_bytes is not None)
@@ -202,7 +201,7 @@ def memory_bars_beside(
     draw_line: Any = figure.add_hline
     draw_line(y=whole_bytes / factor, line={"color": INK, "dash": "dot"}, annotation=whole)
     if capacity_bytes is not None:
-        draw_capacity(figure, capacity_bytes, factor)
+        _draw_capacity(figure, capacity_bytes, factor)
     top = _TOP * max(whole_bytes, capacity_bytes or 0) / factor
     figure.update_yaxes(range=[0, top])
     figure.update_yaxes(title_text=label("peak_bytes", unit), col=1)
@@ -211,14 +210,8 @@ def memory_bars_beside(
     return titled(figure, title, height=440)
 
 
-def draw_capacity(figure: go.Figure, capacity_bytes: int, factor: float) -> None:
-    """Draw the capacity as a dashed line with its value.
-
-    Args:
-        figure: changed in place; one panel.
-        capacity_bytes: memory available to a step.
-        factor: bytes per unit of the y axis.
-    """
+def _draw_capacity(figure: go.Figure, capacity_bytes: int, factor: float) -> None:
+    """Draw the capacity as a dashed line with its value."""
     text = f"capacity {format_bytes(capacity_bytes)}"
     annotation: Any = {"text": text, "font": {"size": 13}, "bgcolor": "rgba(255, 255, 255, 0.8)"}
     y = capacity_bytes / factor
@@ -309,7 +302,9 @@ def _draw_term_panel(figure: go.Figure, row: int, bars: Sequence[Component]) -> 
 def _component_traces(bars: Sequence[Component], factor: float) -> list[Any]:
     estimated, measured = ([b for b in bars if (b.terms is None) is only_total] for only_total in (False, True))
     traces = term_bars(_categories(estimated), [b.terms or {} for b in estimated], factor, shares=True)
-    return [*traces, *([_hollow(measured, factor)] if measured else []), _totals(bars, factor)]
+    heights, text = [b.total_bytes / factor for b in bars], [format_bytes(b.total_bytes) for b in bars]
+    totals = text_above(_categories(bars), heights, text)
+    return [*traces, *([_hollow(measured, factor)] if measured else []), totals]
 
 
 def _categories(bars: Sequence[Component]) -> list[list[str]]:
@@ -325,20 +320,6 @@ def _hollow(bars: Sequence[Component], factor: float) -> go.Bar:
         customdata=[exact_bytes(bar.total_bytes) for bar in bars],
         hovertemplate="<b>measured</b><br>%{customdata}<extra></extra>",
         legendrank=1001,  # after the terms, whose rank is 1000
-    )
-
-
-def _totals(bars: Sequence[Component], factor: float) -> go.Scatter:
-    """The total above every bar."""
-    return go.Scatter(
-        x=_categories(bars),
-        y=[bar.total_bytes / factor for bar in bars],
-        mode="text",
-        text=[format_bytes(bar.total_bytes) for bar in bars],
-        textposition="top center",
-        cliponaxis=False,
-        hoverinfo="skip",
-        name="",
     )
 
 
@@ -377,14 +358,13 @@ def _term_trace(
     )
 
 
-def plan_bars(plan: Plan, *, title: str | None = None) -> go.Figure:
+def plan_bars(plan: Plan) -> go.Figure:
     """Draw the estimated peak memory of each micro-batch by term, with the capacity as a line.
 
     More than 64 micro-batches are sorted by peak memory.
 
     Args:
         plan: result of `workbench.plan_micro_batches`.
-        title: title of the figure; None for the number of micro-batches and the largest peak.
 
     Raises:
         ValueError: the plan has no micro-batches.
@@ -398,15 +378,14 @@ def plan_bars(plan: Plan, *, title: str | None = None) -> go.Figure:
     highest = max(plan.peak_bytes, plan.capacity_bytes)
     unit, factor = unit_of("peak_bytes", highest)
     figure = go.Figure(term_bars([*range(plan.num_parts)], [estimate.terms for estimate in estimates], factor))
-    draw_capacity(figure, plan.capacity_bytes, factor)
+    _draw_capacity(figure, plan.capacity_bytes, factor)
     gap = 0.25 if plan.num_parts <= _LABELLED else 0.05 if plan.num_parts <= _DISTINCT else 0.0
     figure.update_layout(barmode="stack", bargap=gap, showlegend=True, legend_traceorder="normal")
     dtick = 1 if plan.num_parts <= _LABELLED else None
     figure.update_xaxes(title_text=axis, tickformat="d", dtick=dtick, range=[-0.6, plan.num_parts - 0.4])
     top = 1.12 * highest / factor  # room for the capacity's annotation
     figure.update_yaxes(title_text=f"estimated {label('peak_bytes', unit)}", range=[0, top])
-    title = title or _plan_title(plan)
-    return titled(figure, title, subtitle=_plan_subtitle(plan), height=460).update_layout(margin_b=104)
+    return titled(figure, _plan_title(plan), subtitle=_plan_subtitle(plan), height=460).update_layout(margin_b=104)
 
 
 def _plan_title(plan: Plan) -> str:

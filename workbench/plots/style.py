@@ -1,4 +1,4 @@
-"""Visual style of all figures: a fixed look per memory term, template, legend."""
+"""Visual style of all figures: the look of every method and memory term, template, titles and legend."""
 
 import re
 import textwrap

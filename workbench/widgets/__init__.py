@@ -23,6 +23,8 @@ from workbench.widgets.micro_batch_explorers import (
     degree_view,
     micro_batch_explorer,
     micro_batch_view,
+    terms_explorer,
+    terms_view,
 )
 from workbench.widgets.order_explorer import ORDERS, order_explorer, order_view
 from workbench.widgets.placement_explorers import (
@@ -33,15 +35,7 @@ from workbench.widgets.placement_explorers import (
     placement_explorer,
     placement_view,
 )
-from workbench.widgets.plan_explorers import (
-    Workload,
-    make_plan,
-    plan_explorer,
-    plan_table,
-    plan_view,
-    terms_explorer,
-    terms_view,
-)
+from workbench.widgets.plan_explorer import Workload, make_plan, plan_explorer, plan_table, plan_view
 
 __all__ = [
     "CACHE_SHARES",

@@ -1,6 +1,6 @@
-"""The work of batches by their size: which sampler, fanout and batch size read how many rows, before any training."""
+"""Cooperative and dependent batches before any training: work by batch size, work and bytes of ranks, cache misses."""
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from functools import cache, partial
 from math import ceil, log10
 from typing import TYPE_CHECKING, Any
@@ -167,28 +167,19 @@ _FANOUTS, _BATCH_SIZE = (10, 10, 10), 64
 _HEADROOM = 1.05  # above the highest bar
 
 
-def cooperation_explorer(
-    dataset: Dataset,
-    *,
-    num_ranks: Sequence[int] = (4, 2, 3, 6),
-    ownerships: Sequence[str] = ("random", "metis", "range"),
-    kappas: Sequence[int] = (1, 4, 16, 64),
-    **options: Any,
-) -> Any:
+def cooperation_explorer(dataset: Dataset, **options: Any) -> Any:
     """Show `cooperation_view` below controls for P, ownership, sampler and κ, with bars on the same axis.
 
     Args:
         dataset: its training nodes form the batches.
-        num_ranks: choices of P; the first is the default.
-        ownerships: methods of `workbench.partition_graph`; the first is the default.
-        kappas: choices of κ; the first is the default.
         options: other arguments of `cooperation_view`.
 
     Returns:
         A widget; the initial figure if ipywidgets is not installed.
     """
     view = partial(cooperation_view, dataset, **({"most_rows": _most_rows(dataset, **options)} | options))
-    return explore(view, num_ranks=num_ranks, ownership=ownerships, sampler=[*RANK_SAMPLERS], kappa=kappas)
+    owners = ("random", "metis", "range")
+    return explore(view, num_ranks=(4, 2, 3, 6), ownership=owners, sampler=[*RANK_SAMPLERS], kappa=(1, 4, 16, 64))
 
 
 def cooperation_view(
@@ -291,6 +282,7 @@ CACHE_SHARES = (0.02, 0.05, 0.1, 0.2, 0.4, 0.8)
 """Sizes of caches, as shares of the rows."""
 
 _POLICIES = ("lru", "fifo", "clock", "sieve", "s3-fifo", "static", "belady-bypass")
+_GROUPS = 2  # of the largest κ that are counted, after as many that warm the cache up
 _KNOW_THE_FUTURE = ("belady", "belady-bypass")
 _SUBTITLE = 50  # pixels: subtitle, and a second line of the legend
 
@@ -302,9 +294,6 @@ def cache_explorer(
     fanouts: Sequence[int] = (10, 10),
     kappas: Sequence[int] = (1, 4, 16),
     batch_size: int = 32,
-    shares: Sequence[float] = CACHE_SHARES,
-    policies: Iterable[str] = _POLICIES,
-    groups: int = 2,
 ) -> Any:
     """Show `cache_view` of two samplers side by side, below controls for their κ, the size of the cache and policies.
 
@@ -317,24 +306,21 @@ def cache_explorer(
         kappas: numbers of batches per group of dependent ones; the first is the default of the left panel, the last
             that of the right one.
         batch_size: seeds per batch.
-        shares: sizes of the cache, as shares of the rows, in ascending order.
-        policies: names of `CACHE_POLICIES`.
-        groups: groups of the largest κ that are counted, after as many that warm the cache up.
 
     Returns:
         A widget; the initial figure if ipywidgets is not installed.
     """
-    longest, num_rows, known = max(kappas), dataset.graph.num_nodes, tuple(policies)
-    capacities = [ceil(share * num_rows) for share in shares]
+    num_rows, steps = dataset.graph.num_nodes, 2 * _GROUPS * max(kappas)
+    capacities = [ceil(share * num_rows) for share in CACHE_SHARES]
     row_bytes = dataset.num_features * dataset.x.element_size()
 
     @cache
     def costs(sampler: str, kappa: int) -> list[CacheCost]:
         built = samplers[sampler](fanouts, dependence=Smoothed(kappa))
         loader = batches(dataset.graph, dataset.train_idx, sampler=built, batch_size=batch_size, drop_last=True)
-        trace = AccessTrace.of(mb.node_ids for _, mb in loader.steps(2 * groups * longest))
+        trace = AccessTrace.of(mb.node_ids for _, mb in loader.steps(steps))
         name = f"{sampler}, κ = {kappa}"
-        return cache_costs({name: trace}, capacities, row_bytes=row_bytes, policies=known, warmup=0.5)
+        return cache_costs({name: trace}, capacities, row_bytes=row_bytes, policies=_POLICIES, warmup=0.5)
 
     def view(
         left: str, left_kappa: int, right: str, right_kappa: int, cache_size: float, policies: Sequence[str]
@@ -351,8 +337,8 @@ def cache_explorer(
         left_kappa=kappas,
         right=names,
         right_kappa=[kappas[-1], *kappas[:-1]],
-        cache_size={f"{share:.0%}": share for share in sorted(shares, key=lambda share: abs(share - 0.1))},
-        policies={*known},
+        cache_size={f"{share:.0%}": share for share in sorted(CACHE_SHARES, key=lambda share: abs(share - 0.1))},
+        policies={*_POLICIES},
     )
 
 

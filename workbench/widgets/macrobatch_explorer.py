@@ -20,30 +20,23 @@ if TYPE_CHECKING:
 _VALUE_BYTES = 4
 
 
-def macrobatch_explorer(
-    dataset: Dataset,
-    *,
-    macrobatch: Sequence[int] = (8, 1, 2, 4, 16, 32, 64),
-    group: Sequence[int] = (64, 1, 2, 4, 8, 16, 32),
-    num_ranks: Sequence[int] = (4, 2, 8, 16, 32),
-    width: Sequence[int] = (128, 32, 512, 1024),
-    **options: Any,
-) -> Any:
+def macrobatch_explorer(dataset: Dataset, **options: Any) -> Any:
     """Show `macrobatch_view` below controls for B, F, the number of ranks and the width of features.
 
     Args:
         dataset: its training nodes form the mini-batches.
-        macrobatch: choices of B; the first is the default.
-        group: choices of F; the first is the default.
-        num_ranks: choices of the number of ranks; the first is the default.
-        width: choices of the number of features; the first is the default.
         options: other arguments of `macrobatch_view`.
 
     Returns:
         A widget; the initial figure if ipywidgets is not installed.
     """
-    view = partial(macrobatch_view, dataset, **options)
-    return explore(view, macrobatch=macrobatch, group=group, num_ranks=num_ranks, width=width)
+    return explore(
+        partial(macrobatch_view, dataset, **options),
+        macrobatch=(8, 1, 2, 4, 16, 32, 64),
+        group=(64, 1, 2, 4, 8, 16, 32),
+        num_ranks=(4, 2, 8, 16, 32),
+        width=(128, 32, 512, 1024),
+    )
 
 
 def macrobatch_view(

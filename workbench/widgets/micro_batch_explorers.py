@@ -1,6 +1,6 @@
-"""Measured peak memory of the micro-batches of one batch, by one partitioner or by two."""
+"""Micro-batches of one batch: measured peaks by partitioner, memory by term, in-degrees, and training curves."""
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -9,7 +9,12 @@ from torch.nn.functional import cross_entropy
 
 from workbench.core.dataset import Dataset
 from workbench.core.minibatch import MiniBatch
-from workbench.nn.model import build_model, relation_options
+from workbench.memory.betty import betty_terms
+from workbench.memory.estimate import MemoryEstimate
+from workbench.memory.estimator import estimate_memory
+from workbench.meter.limit import free_bytes
+from workbench.nn.gnn import GNN
+from workbench.nn.model import build_model, models_for, relation_options
 from workbench.partition.batch import partition_batch
 from workbench.partition.graph import partition_graph
 from workbench.partition.redundancy import redundancy
@@ -24,19 +29,12 @@ if TYPE_CHECKING:
 
 
 def micro_batch_explorer(
-    dataset: Dataset,
-    *,
-    methods: Sequence[str] = ("reg", "star_refined", "metis", "random", "range"),
-    num_parts: Sequence[int] = (4, 1, 2, 8, 16, 32),
-    fanouts: Sequence[Sequence[int]] = ((10, 25), (5, 5)),
-    **options: Any,
+    dataset: Dataset, *, fanouts: Sequence[Sequence[int]] = ((10, 25), (5, 5)), **options: Any
 ) -> Any:
     """Show `micro_batch_view` below controls for two partitioners, K, fanouts and budget.
 
     Args:
         dataset: with features and labels.
-        methods: partitioners, of `workbench.partition.PARTITION_METHODS`; the first is the default, beside no other.
-        num_parts: numbers of micro-batches; the first is the default.
         fanouts: choices of neighbours per layer, input layer first; the first is the default.
         options: other arguments of `micro_batch_view`.
 
@@ -44,10 +42,15 @@ def micro_batch_explorer(
         A widget; the initial figure if ipywidgets is not installed.
     """
     view = partial(micro_batch_view, dataset, **options)
-    named = {", ".join(map(str, fanout)): tuple(fanout) for fanout in fanouts}
-    others = {"none": None} | {method: method for method in methods}
-    budgets = {"none": None} | {f"{share:.0%} of the whole batch's": share for share in (0.75, 0.5, 0.25)}
-    return explore(view, method=methods, against=others, num_parts=num_parts, fanout=named, budget=budgets)
+    methods = ("reg", "star_refined", "metis", "random", "range")
+    return explore(
+        view,
+        method=methods,
+        against={"none": None} | {method: method for method in methods},
+        num_parts=(4, 1, 2, 8, 16, 32),
+        fanout=_named(fanouts),
+        budget={"none": None} | {f"{share:.0%} of the whole batch's": share for share in (0.75, 0.5, 0.25)},
+    )
 
 
 def micro_batch_view(
@@ -85,30 +88,15 @@ def micro_batch_view(
     from workbench.plots.memory_bars import memory_bars_beside
     from workbench.plots.style import looks
 
-    relations: dict[str, Any] = relation_options(model, dataset.graph)
+    net = _model(dataset, model, fanout, hidden_dim=hidden_dim, seed=seed)
     batch = NeighborSampler(fanout, seed=seed).sample(dataset.graph, dataset.train_idx[:num_seeds])
-    num_parts = min(num_parts, batch.num_seeds)
-    net = build_model(
-        model,
-        in_dim=dataset.num_features,
-        hidden_dim=hidden_dim,
-        out_dim=dataset.num_classes,
-        num_layers=len(fanout),
-        seed=seed,
-        **relations,
-    )
-
-    def measured(micro: Sequence[MiniBatch]) -> EpochProfile:
-        optimizer = torch.optim.Adam(net.parameters())
-        return profile_epoch(net, [micro], dataset.x, dataset.y, cross_entropy, optimizer)
-
-    cuts = {}
+    num_parts, cuts = min(num_parts, batch.num_seeds), {}
     for name in dict.fromkeys(filter(None, (method, against))):
         node_parts = partition_graph(dataset.graph, num_parts, seed=seed) if name == "cluster" else None
         micro = batch.split(partition_batch(batch, num_parts, method=name, seed=seed, node_parts=node_parts))
         fewer = "" if len(micro) == num_parts else f" ({len(micro)} parts)"
-        cuts[looks([name])[name].name + fewer] = measured(micro).part_peak_bytes, redundancy(micro, batch)
-    (whole_bytes,) = measured([batch]).part_peak_bytes
+        cuts[looks([name])[name].name + fewer] = _profile(net, micro, dataset).part_peak_bytes, redundancy(micro, batch)
+    (whole_bytes,) = _profile(net, [batch], dataset).part_peak_bytes
     return memory_bars_beside(
         cuts,
         whole_bytes=whole_bytes,
@@ -117,25 +105,102 @@ def micro_batch_view(
     )
 
 
-def degree_explorer(
+def terms_explorer(
     dataset: Dataset,
     *,
-    methods: Sequence[str] = ("reg", "metis", "range", "random"),
-    num_parts: Sequence[int] = (2, 3, 4, 5, 6),
-    fanouts: Sequence[int] = (10, 5, 15, 20),
+    models: Sequence[str] | None = None,
+    fanouts: Sequence[Sequence[int]] = ((10,), (10, 25), (5, 10, 15)),
 ) -> Any:
-    """Show `degree_view` below controls for partitioner, K and fanout.
+    """Show `terms_view` below controls for model, K, fanouts and width, and a button that starts the measurement.
 
     Args:
-        dataset: its training nodes are the batch.
-        methods: partitioners, of `workbench.partition.PARTITION_METHODS`; the first is the default.
-        num_parts: numbers of micro-batches, at most six; the first is the default.
-        fanouts: neighbours per seed; the first is the default.
+        dataset: with features and labels.
+        models: kinds of layer, of `workbench.build_model`; the first is the default. None: all that the graph allows.
+        fanouts: choices of neighbours per layer, input layer first; the first is the default.
 
     Returns:
         A widget; the initial figure if ipywidgets is not installed.
     """
-    return explore(partial(degree_view, dataset), method=methods, num_parts=num_parts, fanout=fanouts)
+    return explore(
+        partial(terms_view, dataset),
+        button="Measure",
+        model=models_for(dataset.graph) if models is None else models,
+        num_parts=(1, 2, 4, 8),
+        fanout=_named(fanouts),
+        hidden_dim=(64, 16, 128, 256),
+    )
+
+
+def terms_view(
+    dataset: Dataset,
+    *,
+    model: str = "sage-mean",
+    num_parts: int = 1,
+    fanout: Sequence[int] = (10,),
+    hidden_dim: int = 64,
+    method: str = "reg",
+    seed: int = 0,
+) -> "go.Figure":
+    """Draw the largest micro-batch's memory by term, our estimate beside Betty's, and the measured peak of the step.
+
+    The step runs only if its estimate fits into the free memory.
+
+    Args:
+        dataset: with features and labels; its training nodes are the batch.
+        model: kind of layer, one of `workbench.build_model`; trained by Adam.
+        num_parts: number of micro-batches.
+        fanout: neighbours per layer, input layer first.
+        hidden_dim: width of hidden layers.
+        method: partitioner, one of `workbench.partition.PARTITION_METHODS`.
+        seed: random seed of sampling, partitioning and weights.
+
+    Raises:
+        ValueError: invalid fanouts, model or method, or rgcn on a graph without edge types.
+    """
+    from workbench.plots.memory_bars import Component, component_bars
+
+    net = _model(dataset, model, fanout, hidden_dim=hidden_dim, seed=seed)
+    batch = NeighborSampler(fanout, seed=seed).sample(dataset.graph, dataset.train_idx)
+    micro = batch.split(partition_batch(batch, num_parts, method=method, seed=seed))
+    ours = _largest([estimate_memory(net, mb, accumulating=part > 0) for part, mb in enumerate(micro)])
+    estimates = {"our terms": ours, "Betty's terms": _largest([betty_terms(net, mb) for mb in micro])}
+    bars = [Component("", model, name, estimate.terms, estimate.peak_bytes) for name, estimate in estimates.items()]
+    peak = _profile(net, micro, dataset).peak_bytes if ours.peak_bytes <= free_bytes("cpu") else None
+    if peak is not None:
+        bars.append(Component("", model, "measured", None, peak))
+    return component_bars(bars, title=_largest_term(model, num_parts, ours), subtitle=_errors(estimates, peak))
+
+
+def _largest(estimates: Sequence[MemoryEstimate]) -> MemoryEstimate:
+    return max(estimates, key=lambda estimate: estimate.peak_bytes)
+
+
+def _largest_term(model: str, num_parts: int, ours: MemoryEstimate) -> str:
+    from workbench.plots.style import TERM_LOOKS
+
+    term = max(ours.terms, key=lambda term: ours.terms[term])
+    of = f"the largest of {num_parts} micro-batches" if num_parts > 1 else "the batch"
+    return f"{model}, {of}: the largest term is {TERM_LOOKS[term].name}, {ours.terms[term] / ours.peak_bytes:.0%}"
+
+
+def _errors(estimates: Mapping[str, MemoryEstimate], peak: int | None) -> str:
+    if peak is None:
+        return "not measured: the step would not fit into the free memory"
+    errors = (f"{name} {estimate.peak_bytes / peak - 1:+.2%}" for name, estimate in estimates.items())
+    return f"against the measured peak: {', '.join(errors)}"
+
+
+def degree_explorer(dataset: Dataset) -> Any:
+    """Show `degree_view` below controls for partitioner, K and fanout.
+
+    Args:
+        dataset: its training nodes are the batch.
+
+    Returns:
+        A widget; the initial figure if ipywidgets is not installed.
+    """
+    controls = {"method": ("reg", "metis", "range", "random"), "num_parts": (2, 3, 4, 5, 6), "fanout": (10, 5, 15, 20)}
+    return explore(partial(degree_view, dataset), **controls)
 
 
 def degree_view(
@@ -183,8 +248,6 @@ def curve_explorer(
     dataset: Dataset,
     *,
     models: Sequence[str] = ("sage-mean", "gat", "gcn", "gin", "sage-pool"),
-    num_parts: Sequence[int] = (8, 2, 4, 16),
-    dropout: Sequence[float] = (0.5, 0.0),
     **options: Any,
 ) -> Any:
     """Show `curve_view` below controls for model, K and dropout, and a button that starts training.
@@ -192,15 +255,13 @@ def curve_explorer(
     Args:
         dataset: with features and labels.
         models: choices of `curve_view`'s `model`; the first is the default.
-        num_parts: numbers of micro- and mini-batches; the first is the default.
-        dropout: dropout probabilities; the first is the default.
         options: other arguments of `curve_view`.
 
     Returns:
         A widget; the initial figure if ipywidgets is not installed.
     """
     view = partial(curve_view, dataset, **options)
-    return explore(view, button="train", model=models, num_parts=num_parts, dropout=dropout)
+    return explore(view, button="train", model=models, num_parts=(8, 2, 4, 16), dropout=(0.5, 0.0))
 
 
 def curve_view(
@@ -233,20 +294,10 @@ def curve_view(
     """
     from workbench.plots.lines import lines
 
-    relations: dict[str, Any] = relation_options(model, dataset.graph)
     sampler = NeighborSampler(fanout, seed=seed)
 
     def rows(approach: str) -> Iterator[dict[str, Any]]:
-        net = build_model(
-            model,
-            in_dim=dataset.num_features,
-            hidden_dim=hidden_dim,
-            out_dim=dataset.num_classes,
-            num_layers=len(fanout),
-            dropout=dropout,
-            seed=seed,
-            **relations,
-        )
+        net = _model(dataset, model, fanout, hidden_dim=hidden_dim, dropout=dropout, seed=seed)
         cut: dict[str, Any] = dict.fromkeys(_CUT_BY[approach], num_parts)
         steps = partial(epoch_steps, dataset.graph, dataset.train_idx, sampler=sampler, seed=seed, **cut)
         yield from train_epochs(
@@ -263,3 +314,22 @@ def curve_view(
     table = [{"training": approach, **row} for approach in _CUT_BY for row in rows(approach)]
     title = f"{dataset.name}: {model}, K = {num_parts}, dropout {dropout:g}"
     return lines(table, x="epoch", y=["loss", "test_accuracy"], group="training", band=True, title=title)
+
+
+def _model(
+    dataset: Dataset, kind: str, fanout: Sequence[int], *, hidden_dim: int, seed: int, dropout: float = 0.0
+) -> GNN:
+    """A model with one layer per fanout, from the features to the classes of a dataset."""
+    widths: dict[str, Any] = {"in_dim": dataset.num_features, "hidden_dim": hidden_dim, "out_dim": dataset.num_classes}
+    relations: dict[str, Any] = relation_options(kind, dataset.graph)
+    return build_model(kind, num_layers=len(fanout), dropout=dropout, seed=seed, **widths, **relations)
+
+
+def _profile(net: GNN, micro: Sequence[MiniBatch], dataset: Dataset) -> EpochProfile:
+    """One training step by Adam."""
+    optimizer = torch.optim.Adam(net.parameters())
+    return profile_epoch(net, [micro], dataset.x, dataset.y, cross_entropy, optimizer)
+
+
+def _named(fanouts: Sequence[Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    return {", ".join(map(str, fanout)): tuple(fanout) for fanout in fanouts}

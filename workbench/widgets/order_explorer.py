@@ -1,6 +1,6 @@
 """Orders of partitions through a buffer: their states, what they load, and their bias, before any training."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from functools import lru_cache
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
@@ -20,25 +20,9 @@ ORDERS: Mapping[str, Callable[..., BucketOrder]] = MappingProxyType(
 )
 """Orders of edge buckets by name: functions of p, c, l (None: 2p/c) and the epoch."""
 
-_AUTOMATIC = "2p/c"
 
-
-def order_explorer(
-    *,
-    orders: Mapping[str, Callable[..., BucketOrder]] = ORDERS,
-    partitions: Sequence[int] = (16, 8, 12, 24, 32),
-    capacities: Sequence[int] = (4, 2, 6, 8),
-    groups: Sequence[int] = (4, 6, 8, 12, 16, 32),
-    epochs: range = range(4),
-) -> Any:
+def order_explorer() -> Any:
     """Show `order_view` of two orders side by side, below controls for p, c, l and the epoch.
-
-    Args:
-        orders: name → function of p, c, l and the epoch; the first two are the initial ones.
-        partitions: numbers p of physical partitions; the first is the initial one.
-        capacities: numbers c of partitions in the buffer.
-        groups: numbers l of logical groups, besides 2p/c.
-        epochs: numbers of epochs, each of which has other random groups.
 
     Returns:
         A widget; the initial figure if ipywidgets is not installed.
@@ -46,21 +30,21 @@ def order_explorer(
 
     @lru_cache(maxsize=64)
     def made(name: str, p: int, c: int, num_groups: int | None, epoch: int) -> tuple[BucketOrder, float]:
-        order = orders[name](p, c, num_groups, epoch)
+        order = ORDERS[name](p, c, num_groups, epoch)
         return order, partition_bias(order)
 
     def view(left: str, right: str, p: int, c: int, logical_groups: int | None, epoch: int) -> "go.Figure":
         return order_view({name: made(name, p, c, logical_groups, epoch) for name in dict.fromkeys((left, right))})
 
-    names = list(orders)
+    names = list(ORDERS)
     return explore(
         view,
         left=names,
         right=names[1:] + names[:1],
-        p=partitions,
-        c=capacities,
-        logical_groups={_AUTOMATIC: None, **{str(number): number for number in groups}},
-        epoch=epochs,
+        p=(16, 8, 12, 24, 32),
+        c=(4, 2, 6, 8),
+        logical_groups={"2p/c": None, **{str(number): number for number in (4, 6, 8, 12, 16, 32)}},
+        epoch=range(4),
     )
 
 

@@ -1,4 +1,4 @@
-"""Who holds what: a placement of feature rows by buffer size, cost of peers and topology."""
+"""Data placement: which device holds which rows, and what locality-aware sampling leaves to move."""
 
 from collections.abc import Iterator, Mapping, Sequence
 from functools import partial
@@ -28,37 +28,28 @@ DEVICE_TOPOLOGIES: Mapping[str, tuple[int, Sequence[Sequence[int]] | None]] = {
 }
 """Name → number of devices, and the groups that have links (None: all have)."""
 
+_SHARES = (0.1, 0.05, 0.2, 0.4)  # of all rows, in a device's buffer
 _METHODS = ("algorithm-1", "search", "hottest", "random", "naive", "algorithm-1-printed")
 
 
-def placement_explorer(
-    dataset: Dataset,
-    *,
-    buffer_shares: Sequence[float] = (0.1, 0.05, 0.2, 0.4),
-    alphas: Sequence[float] = (0.3, 0.0, 0.1, 0.5, 0.8, 1.0),
-    **options: Any,
-) -> Any:
+def placement_explorer(dataset: Dataset, **options: Any) -> Any:
     """Show `placement_view` below controls for buffer size, α, topology and two methods.
 
     Args:
         dataset: its training nodes form the batches.
-        buffer_shares: choices; the first is the default.
-        alphas: choices of α; the first is the default.
         options: other arguments of `placement_view`.
 
     Returns:
         A widget; the initial figure if ipywidgets is not installed.
     """
     p = _probabilities(dataset, **{name: options.pop(name) for name in ("fanouts", "batch_size") if name in options})
-    view = partial(placement_view, dataset, p=p, **options)
-    rivals = [*_METHODS[2:], *_METHODS[:2]]
     return explore(
-        view,
-        buffer_share=buffer_shares,
-        alpha=alphas,
+        partial(placement_view, dataset, p=p, **options),
+        buffer_share=_SHARES,
+        alpha=(0.3, 0.0, 0.1, 0.5, 0.8, 1.0),
         topology=[*DEVICE_TOPOLOGIES],
         method=_METHODS,
-        rival=rivals,
+        rival=[*_METHODS[2:], *_METHODS[:2]],
     )
 
 
@@ -123,28 +114,18 @@ def _told(name: str, placed: Placement) -> str:
 LOCALITY_FACTORS = (1, 2, 4, 16, 64)
 
 
-def locality_explorer(
-    dataset: Dataset,
-    *,
-    factor: Sequence[float] = (4, 1, 2, 16, 64),
-    hops: Sequence[int] = (0, 1, 2),
-    buffer_shares: Sequence[float] = (0.1, 0.05, 0.2, 0.4),
-    **options: Any,
-) -> Any:
+def locality_explorer(dataset: Dataset, **options: Any) -> Any:
     """Show `locality_view` below controls for the factor f, the reach j and the size of the buffer.
 
     Args:
         dataset: its training nodes form the batches.
-        factor: choices of f; the first is the default.
-        hops: choices of j; the first is the default.
-        buffer_shares: choices of the buffer's size; the first is the default.
         options: other arguments of `locality_view`.
 
     Returns:
         A widget; the initial figure if ipywidgets is not installed.
     """
     view = partial(locality_view, dataset, **options)
-    return explore(view, factor=factor, hops=hops, buffer_share=buffer_shares)
+    return explore(view, factor=(4, 1, 2, 16, 64), hops=(0, 1, 2), buffer_share=_SHARES)
 
 
 def locality_view(
