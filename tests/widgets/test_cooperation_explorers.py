@@ -203,6 +203,7 @@ def test_what_the_view_refuses() -> None:
 def test_the_explorer_compares_two_settings_each_sampled_once(data: Any, monkeypatch: pytest.MonkeyPatch) -> None:
     shown: list[Any] = []
     monkeypatch.setattr("IPython.display.display", shown.append)
+    monkeypatch.setattr("workbench.widgets.cooperation_explorers._POLICIES", ("lru", "static"))
     built: list[Any] = []
 
     def labor(fanouts: Any, dependence: Any) -> wb.Sampler:

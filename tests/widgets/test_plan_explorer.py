@@ -78,7 +78,7 @@ def test_the_table_is_sorted_by_micro_batches(work: Workload) -> None:
 
 def test_the_explorer_plans_with_the_values_of_its_controls(work: Workload, monkeypatch: pytest.MonkeyPatch) -> None:
     asked: list[dict[str, Any]] = []
-    module = import_module("workbench.widgets.plan_explorers")  # the package's attribute is the function
+    module = import_module("workbench.widgets.plan_explorer")  # the package's attribute is the function
     monkeypatch.setattr(module, "plan_view", lambda _, **options: asked.append(options))
     box = plan_explorer(work, capacity_bytes=3 * MIB, fanouts=(7, 5), hidden_dim=48, batch_size=100)
     controls = {widget.description: widget for widget in box.children[0].children}

@@ -89,12 +89,10 @@ def _known_name(name: str, known: Sequence[str]) -> str:
     from workbench.experiment.figure_loader import full_name, unknown_figure
 
     papers = dict.fromkeys(each.partition("/")[0] for each in known)
-    if name in papers:
+    if name in papers or name in known:
         return name
     if "/" in name:
-        if name not in known:
-            raise ValueError(unknown_figure(name))
-        return name
+        raise ValueError(unknown_figure(name))
     if any(each.endswith(f"/{name}") for each in known):
         return full_name(name)
     raise ValueError(unknown("paper", name, papers))

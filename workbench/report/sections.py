@@ -170,15 +170,6 @@ def section_of_findings(
     return Section.of(experiment, size, findings=tuple(findings), problems=tuple(problems), figure=_UNDRAWN)
 
 
-def _section_of_runs(experiment: Experiment, size: str, grid: GridRuns, page: Path | None) -> Section:
-    """Builds the section of a figure's runs; an incomplete grid gets no verdict, failed runs are problems."""
-    runs = grid.runs
-    finished = [run for run in runs if run.status == FINISHED]
-    problems = [f"{label}: {run.error}" for label, run in zip(labels(runs), runs, strict=True) if run.error]
-    about = {"provenance": _provenance(grid), "points": (grid.ended, grid.points)}
-    return _section(experiment, size, table_of(finished), page, problems, **about)
-
-
 def sections_of_recorded(experiment: Experiment, *, page: Path | None = None) -> list[Section]:
     """Builds one section for each recorded table of a figure's sweep.
 
@@ -216,6 +207,15 @@ def collect(experiments: Iterable[Experiment], store: Store, *, page: Path | Non
         link = runs_view(PORT, links[sweep], sweep) if sweep in links else None
         found += [replace(section, runs_link=link) for section in sections]
     return found
+
+
+def _section_of_runs(experiment: Experiment, size: str, grid: GridRuns, page: Path | None) -> Section:
+    """Builds the section of a figure's runs; an incomplete grid gets no verdict, failed runs are problems."""
+    runs = grid.runs
+    finished = [run for run in runs if run.status == FINISHED]
+    problems = [f"{label}: {run.error}" for label, run in zip(labels(runs), runs, strict=True) if run.error]
+    about = {"provenance": _provenance(grid), "points": (grid.ended, grid.points)}
+    return _section(experiment, size, table_of(finished), page, problems, **about)
 
 
 def _ended(sweep: str, size: str, store: Store) -> list[Run]:

@@ -1,5 +1,8 @@
 """Interactive notebook cells: thin layers of ipywidgets over pure drawing functions (`…_view`).
 
+An explorer returns a widget with the usual controls of its view; the initial figure if ipywidgets is not installed. For
+other controls or choices, call `explore(partial(view, data), argument=choices)`.
+
 Untrusted notebooks and git hosts show no widgets: put a plain figure beside each.
 """
 

@@ -57,9 +57,6 @@ def work_explorer(
         samplers: name → function of the fanouts that returns a sampler.
         fanouts: choices of neighbours per layer, input layer first; the first is the default.
         batch_sizes: choices of seeds per batch; the first is the default.
-
-    Returns:
-        A widget; the initial figure if ipywidgets is not installed.
     """
     named = {", ".join(map(str, fanout)): tuple(fanout) for fanout in fanouts}
     axes = _axes(dataset, [build(fanout) for build in samplers.values() for fanout in fanouts], batch_sizes)
@@ -173,9 +170,6 @@ def cooperation_explorer(dataset: Dataset, **options: Any) -> Any:
     Args:
         dataset: its training nodes form the batches.
         options: other arguments of `cooperation_view`.
-
-    Returns:
-        A widget; the initial figure if ipywidgets is not installed.
     """
     view = partial(cooperation_view, dataset, **({"most_rows": _most_rows(dataset, **options)} | options))
     owners = ("random", "metis", "range")
@@ -306,9 +300,6 @@ def cache_explorer(
         kappas: numbers of batches per group of dependent ones; the first is the default of the left panel, the last
             that of the right one.
         batch_size: seeds per batch.
-
-    Returns:
-        A widget; the initial figure if ipywidgets is not installed.
     """
     num_rows, steps = dataset.graph.num_nodes, 2 * _GROUPS * max(kappas)
     capacities = [ceil(share * num_rows) for share in CACHE_SHARES]

@@ -26,9 +26,6 @@ def macrobatch_explorer(dataset: Dataset, **options: Any) -> Any:
     Args:
         dataset: its training nodes form the mini-batches.
         options: other arguments of `macrobatch_view`.
-
-    Returns:
-        A widget; the initial figure if ipywidgets is not installed.
     """
     return explore(
         partial(macrobatch_view, dataset, **options),

@@ -37,9 +37,6 @@ def micro_batch_explorer(
         dataset: with features and labels.
         fanouts: choices of neighbours per layer, input layer first; the first is the default.
         options: other arguments of `micro_batch_view`.
-
-    Returns:
-        A widget; the initial figure if ipywidgets is not installed.
     """
     view = partial(micro_batch_view, dataset, **options)
     methods = ("reg", "star_refined", "metis", "random", "range")
@@ -117,9 +114,6 @@ def terms_explorer(
         dataset: with features and labels.
         models: kinds of layer, of `workbench.build_model`; the first is the default. None: all that the graph allows.
         fanouts: choices of neighbours per layer, input layer first; the first is the default.
-
-    Returns:
-        A widget; the initial figure if ipywidgets is not installed.
     """
     return explore(
         partial(terms_view, dataset),
@@ -195,9 +189,6 @@ def degree_explorer(dataset: Dataset) -> Any:
 
     Args:
         dataset: its training nodes are the batch.
-
-    Returns:
-        A widget; the initial figure if ipywidgets is not installed.
     """
     controls = {"method": ("reg", "metis", "range", "random"), "num_parts": (2, 3, 4, 5, 6), "fanout": (10, 5, 15, 20)}
     return explore(partial(degree_view, dataset), **controls)
@@ -256,9 +247,6 @@ def curve_explorer(
         dataset: with features and labels.
         models: choices of `curve_view`'s `model`; the first is the default.
         options: other arguments of `curve_view`.
-
-    Returns:
-        A widget; the initial figure if ipywidgets is not installed.
     """
     view = partial(curve_view, dataset, **options)
     return explore(view, button="train", model=models, num_parts=(8, 2, 4, 16), dropout=(0.5, 0.0))

@@ -22,11 +22,7 @@ ORDERS: Mapping[str, Callable[..., BucketOrder]] = MappingProxyType(
 
 
 def order_explorer() -> Any:
-    """Show `order_view` of two orders side by side, below controls for p, c, l and the epoch.
-
-    Returns:
-        A widget; the initial figure if ipywidgets is not installed.
-    """
+    """Show `order_view` of two orders side by side, below controls for p, c, l and the epoch."""
 
     @lru_cache(maxsize=64)
     def made(name: str, p: int, c: int, num_groups: int | None, epoch: int) -> tuple[BucketOrder, float]:

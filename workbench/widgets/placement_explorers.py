@@ -38,9 +38,6 @@ def placement_explorer(dataset: Dataset, **options: Any) -> Any:
     Args:
         dataset: its training nodes form the batches.
         options: other arguments of `placement_view`.
-
-    Returns:
-        A widget; the initial figure if ipywidgets is not installed.
     """
     p = _probabilities(dataset, **{name: options.pop(name) for name in ("fanouts", "batch_size") if name in options})
     return explore(
@@ -120,9 +117,6 @@ def locality_explorer(dataset: Dataset, **options: Any) -> Any:
     Args:
         dataset: its training nodes form the batches.
         options: other arguments of `locality_view`.
-
-    Returns:
-        A widget; the initial figure if ipywidgets is not installed.
     """
     view = partial(locality_view, dataset, **options)
     return explore(view, factor=(4, 1, 2, 16, 64), hops=(0, 1, 2), buffer_share=_SHARES)

@@ -79,9 +79,6 @@ def plan_explorer(
         hidden_dim: width of hidden layers.
         method: partitioner, one of `workbench.partition.PARTITION_METHODS`, or "auto".
         backend: device to estimate for, "cpu" or "cuda"; needs no GPU.
-
-    Returns:
-        A widget; the initial figure if ipywidgets is not installed.
     """
     methods = [name for name in partition_choices() if name != "cluster"]  # needs a partition of the whole graph
     places = {f"fanout_{place}": place for place in range(1, _MAX_LAYERS + 1)}
