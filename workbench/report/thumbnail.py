@@ -3,10 +3,11 @@
 It needs no browser, and a page can show hundreds at once.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from html import escape
 from math import isfinite, log10
+from types import MappingProxyType
 from typing import Any
 
 from workbench.plots.style import PALETTE
@@ -37,9 +38,10 @@ class _Scale:
 
     def __call__(self, value: Any) -> float | None:
         number = _number(value, self.log, self.categories)
-        if number is None or not self.high > self.low:
-            return None if number is None else (self.start + self.end) / 2
-        return self.start + (self.end - self.start) * (number - self.low) / (self.high - self.low)
+        if number is None:
+            return None
+        share = (number - self.low) / (self.high - self.low) if self.high > self.low else 0.5
+        return self.start + (self.end - self.start) * share
 
 
 def thumbnail(figure: Any, label: str) -> str:
@@ -99,7 +101,7 @@ def _bars(bars: Sequence[Any], x: _Scale, y: _Scale, *, stacked: bool) -> Iterab
         color = _color(bar, PALETTE[number % len(PALETTE)])
         for place, height in zip(*map(_places, (bar.y, bar.x) if sideways else (bar.x, bar.y)), strict=False):
             middle, base = along(place), tops.get(str(place), 0.0) if stacked else 0.0
-            value = _number(height, False, {})
+            value = _number(height)
             if middle is None or value is None:
                 continue
             tops[str(place)] = base + value
@@ -115,13 +117,13 @@ def _bars(bars: Sequence[Any], x: _Scale, y: _Scale, *, stacked: bool) -> Iterab
 def _heatmap(trace: Any, left: float, right: float, top: float, bottom: float) -> Iterable[str]:
     rows = [_values(row) for row in _values(trace.z)]
     rows = rows[:: -(-len(rows) // _MAX_CELLS) or 1]
-    numbers = [v for row in rows for v in (_number(cell, False, {}) for cell in row) if v is not None]
+    numbers = [v for row in rows for v in (_number(cell) for cell in row) if v is not None]
     high = max(map(abs, numbers), default=0) or 1
     for i, row in enumerate(rows):
         cells = row[:: -(-len(row) // _MAX_CELLS) or 1]
         width, height = (right - left) / max(1, len(cells)), (bottom - top) / len(rows)
         for j, cell in enumerate(cells):
-            share = abs(_number(cell, False, {}) or 0) / high
+            share = abs(_number(cell) or 0) / high
             box = left + j * width, top + i * height, width, height
             yield '<rect x="{:.1f}" y="{:.1f}" width="{:.1f}" height="{:.1f}" fill="{}" opacity="{:.2f}"/>'.format(
                 *box, PALETTE[0], share
@@ -133,8 +135,8 @@ def _scale(figure: Any, name: str, traces: Sequence[Any], stacked: bool) -> _Sca
     letter = name[0]
     axis = figure.layout[f"{letter}axis{name[1:]}"]
     low, high = axis.domain or (0, 1)
-    total, margin = (WIDTH, _INSET) if letter == "x" else (HEIGHT, _INSET)
-    start, end = (margin + (total - 2 * margin) * (at if letter == "x" else 1 - at) for at in (low, high))
+    inner = (WIDTH if letter == "x" else HEIGHT) - 2 * _INSET
+    start, end = (_INSET + inner * (at if letter == "x" else 1 - at) for at in (low, high))
     values = [value for trace in traces for value in _places(getattr(trace, letter, None))]
     log = axis.type == "log"
     texts = dict.fromkeys(str(value) for value in values) if _are_texts(values) or axis.type == "category" else {}
@@ -142,7 +144,8 @@ def _scale(figure: Any, name: str, traces: Sequence[Any], stacked: bool) -> _Sca
     if categories:
         return _Scale(start, end, -0.6, len(categories) - 0.4, False, categories)
     numbers = [number for value in values if (number := _number(value, log, {})) is not None]
-    if letter == ("x" if any(t.type == "bar" and t.orientation == "h" for t in traces) else "y") and _has_bars(traces):
+    lengths = {"x" if trace.orientation == "h" else "y" for trace in traces if trace.type == "bar"}
+    if letter in lengths:
         numbers += [] if log else [0.0]
         numbers += _stacks(traces, letter) if stacked else []
     if axis.range and None not in axis.range and not _are_texts(axis.range):
@@ -158,27 +161,15 @@ def _stacks(traces: Sequence[Any], letter: str) -> list[float]:
     for trace in traces:
         places, heights = (trace.x, trace.y) if letter == "y" else (trace.y, trace.x)
         for place, height in zip(_places(places), _places(heights), strict=False):
-            sums[str(place)] = sums.get(str(place), 0.0) + (_number(height, False, {}) or 0.0)
+            sums[str(place)] = sums.get(str(place), 0.0) + (_number(height) or 0.0)
     return list(sums.values())
 
 
-def _has_bars(traces: Sequence[Any]) -> bool:
-    return any(trace.type == "bar" for trace in traces)
-
-
 def _are_texts(values: Sequence[Any]) -> bool:
-    return any(isinstance(value, str) and not _is_number(value) for value in values)
+    return any(isinstance(value, str) and _number(value) is None for value in values)
 
 
-def _is_number(text: str) -> bool:
-    try:
-        float(text)
-    except ValueError:
-        return False
-    return True
-
-
-def _number(value: Any, log: bool, categories: dict[str, int]) -> float | None:
+def _number(value: Any, log: bool = False, categories: Mapping[str, int] = MappingProxyType({})) -> float | None:
     if categories:
         return categories.get(str(value))
     try:
