@@ -116,7 +116,7 @@ def error_dots(
     Raises:
         ValueError: no row has an error.
     """
-    rows = _rows(table, error)
+    rows = _rows(table, error, "nothing was measured")
     cases, groups, facets = ([*dict.fromkeys(rows[column])] for column in (x, group, facet))
     grid = PanelGrid(tuple(map(str, facets)))
     figure = grid.figure()
@@ -131,10 +131,10 @@ def error_dots(
     return titled(figure, title, subtitle=subtitle, height=grid.height + _SLANTED_NAMES)
 
 
-def _rows(table: Table, y: str) -> Any:
+def _rows(table: Table, y: str, reason: str = "run the experiment first") -> Any:
     rows = pd.DataFrame(table).dropna(subset=[y])
     if not len(rows):
-        raise ValueError(f"no row of the table has a value of {y}; run the experiment first")
+        raise ValueError(f"no row of the table has a value of {y}; {reason}")
     return rows
 
 

@@ -31,7 +31,7 @@ WHERE runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active'
 """
 _LAST_RUN = "SELECT experiment_id FROM runs WHERE lifecycle_stage = 'active' ORDER BY start_time DESC LIMIT 1"
 
-_START_SECONDS, _STOP_SECONDS, _POLL_SECONDS = 90.0, 10.0, 0.3
+_START_SECONDS, _STOP_SECONDS, _RESPONSE_SECONDS, _POLL_SECONDS = 90.0, 10.0, 5.0, 0.3
 _EXPERIMENTS = "api/2.0/mlflow/experiments/search?max_results=1000"
 
 
@@ -70,12 +70,11 @@ def ui(store_uri: str, port: int) -> Ui:
     )
 
 
-def experiment_ids(base: int | str, *, timeout_seconds: float = 5.0) -> dict[str, str]:
+def experiment_ids(base: int | str) -> dict[str, str]:
     """Query the experiments of a running server.
 
     Args:
         base: port on this machine, or address of the server.
-        timeout_seconds: time to wait for a response.
 
     Returns:
         Ids by name.
@@ -84,7 +83,7 @@ def experiment_ids(base: int | str, *, timeout_seconds: float = 5.0) -> dict[str
         OSError: if the server does not respond.
     """
     url = address(base)
-    with urllib.request.urlopen(_request(f"{url}/{_EXPERIMENTS}"), timeout=timeout_seconds) as response:
+    with urllib.request.urlopen(_request(f"{url}/{_EXPERIMENTS}"), timeout=_RESPONSE_SECONDS) as response:
         experiments = json.load(response).get("experiments", [])
     return {experiment["name"]: experiment["experiment_id"] for experiment in experiments}
 
