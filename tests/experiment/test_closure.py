@@ -264,6 +264,16 @@ def test_moves_and_renames_of_files_change_nothing(library: Path) -> None:
     places = re.compile(rf"\bworkbench\.sampling\.({'|'.join(names)})\b")
     for file in [*library.rglob("*.py"), *figures.rglob("*.py")]:
         file.write_text(places.sub(lambda found: f"workbench.features.draws.{names[found[1]]}", file.read_text()))
+    (library / "sampling").mkdir()  # the namespace stays, and leads to the new places
+    (library / "sampling" / "__init__.py").touch()
+    for stub, old, new in (("", ".sampling.", ".features.draws."), ("sampling", ".", "..features.draws.")):
+        source = draws if stub else library
+        text = re.sub(
+            rf"(?m)^from {re.escape(old)}({'|'.join(names)}) import",
+            lambda found, new=new: f"from {new}{names[found[1]]} import",
+            (source / "__init__.pyi").read_text(),
+        )
+        (library / stub / "__init__.pyi").write_text(text)
     for name in SWEEPS[::9]:
         moved = closure((figures / name).with_suffix(".py"), ("run", "Config"), library=library)
         here = load_experiment(name).code()

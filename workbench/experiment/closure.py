@@ -1,8 +1,8 @@
 """Code closures: the definitions that decide a point's rows are those that its `run` reaches, and no others.
 
 From `run` and `Config` of a figure, references are followed to the functions, classes and constants that they name, in
-experiments and in the library, lazy imports included. Attributes of a package (`wb.Graph`) lead to the definition
-behind them, texts "module:function" to functions that ranks import, texts "script.py" to scripts beside the module.
+experiments and in the library, lazy imports included. Attributes of a package (`wb.Graph`) lead by its stub to the
+definition behind them, texts "module:function" to functions that ranks import, texts "script.py" to scripts beside the module.
 Statements of a module that bind no name count if anything else of the module does.
 
 A definition counts by its normalised source: without comments, docstrings, layout, annotations of functions, texts of
@@ -185,11 +185,10 @@ class _Module:
         self.name, self.file = name, file
         self.package = name if file.name == "__init__.py" else name.rpartition(".")[0]
         statements = ast.parse(text).body
-        typing = [node for node in statements if _is_for_type_checkers(node)]
-        self.lazy = {
-            k: to for top in typing for node in ast.walk(top) for k, to in _imports(node, self.package).items()
-        }
-        """What it imports on first access: names that it shows to type checkers."""
+        stub = file.with_suffix(".pyi")
+        names = ast.parse(stub.read_text(encoding="utf-8")).body if stub.is_file() else []
+        self.lazy = {k: to for node in names for k, to in _imports(node, self.package).items()}
+        """What a package imports on first access: the names of its stub."""
         self._statements = [node for node in statements if not _is_presentation(node)]
         own = [list(_own_nodes(node)) for node in self._statements]
         self.imported = {k: to for nodes in own for node in nodes for k, to in _imports(node, self.package).items()}
