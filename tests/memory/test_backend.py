@@ -25,7 +25,7 @@ def without_onednn() -> Iterator[None]:
 @pytest.fixture
 def torch_forms(monkeypatch: pytest.MonkeyPatch, without_onednn: None) -> wb.memory.Backend:
     """The CPU runs the torch forms, as CUDA would, except for LSTM steps, which CUDA fuses."""
-    kernels = [f"kernels.{name}" for name in ("segment", "segment_sum", "segment_max", "edge_softmax", "gather")]
+    kernels = [f"kernels.{name}" for name in ("segment", "edge_softmax", "gather")]
     for name in (*kernels, "nn.sage", "nn.gcn"):
         monkeypatch.setattr(importlib.import_module(f"workbench.{name}"), "use_compiled", lambda x: False)
 
@@ -51,7 +51,7 @@ def test_cuda_estimates_match_the_torch_forms(
 
 
 def test_torch_forms_process_edges_in_chunks(torch_forms: wb.memory.Backend, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("kernels.segment", "memory.analytic.aggregation", "memory.analytic.dense"):
+    for name in ("kernels.segment", "memory.analytic.layers"):
         monkeypatch.setattr(importlib.import_module(f"workbench.{name}"), "MESSAGE_BYTES", 1 << 14)
     for kind in ("sage-mean", "gat"):
         model = build(kind, 2, WIDE, dropout=0.5)

@@ -169,7 +169,7 @@ def test_bad_input_is_refused(order, ids, error, match):
 
 
 def test_a_store_is_no_buffer():
-    with pytest.raises(TypeError, match=r"buffer is a MemoryStore; pass wb\.PartitionBuffer\(store, capacity=c\)"):
+    with pytest.raises(TypeError, match=r"is a MemoryStore; pass wb\.outofcore\.PartitionBuffer\(store, capacity=c\)"):
         wb.outofcore.batches(STORE, swapping, IDS, sampler=NS, batch_size=4)
 
 

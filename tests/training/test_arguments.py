@@ -174,7 +174,7 @@ def test_redundancy_and_edges_refuse_exchanged_or_joined_arguments() -> None:
 
 
 def test_the_advice_for_own_models_names_bounded_inference() -> None:
-    with pytest.raises(TypeError, match=r"or call workbench\.layerwise\(graph, x, layers\)"):
+    with pytest.raises(TypeError, match=r"or call workbench\.training\.layerwise\(graph, x, layers\)"):
         full_neighbour_logits(PlainModel(), Graph.from_edges([0], [1]), X)
 
 

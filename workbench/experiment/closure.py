@@ -2,8 +2,8 @@
 
 From `run` and `Config` of a figure, references are followed to the functions, classes and constants that they name, in
 experiments and in the library, lazy imports included. Attributes of a package (`wb.Graph`) lead by its stub to the
-definition behind them, texts "module:function" to functions that ranks import, texts "script.py" to scripts beside the module.
-Statements of a module that bind no name count if anything else of the module does.
+definition behind them, texts "module:function" to functions that ranks import, texts "script.py" to scripts beside the
+module. Statements of a module that bind no name count if anything else of the module does.
 
 A definition counts by its normalised source: without comments, docstrings, layout, annotations of functions, texts of
 errors, imports and private names, and with every reference under the name of its target. Its place does not count:

@@ -9,14 +9,16 @@ from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec
 from pathlib import Path
 from types import ModuleType
-from typing import Self
+from typing import TYPE_CHECKING, Self
 
 from pydantic import Field, model_validator
 
 from workbench.core.suggestions import unknown
-from workbench.experiment.experiment import Experiment
 from workbench.experiment.figure_spec import ConfigError, Strict, UnknownExperimentError, read_spec, read_yaml
 from workbench.paths import experiments_folder, shown_path
+
+if TYPE_CHECKING:
+    from workbench.experiment.experiment import Experiment
 
 _FILE = "index.yaml"
 
@@ -154,7 +156,7 @@ def index_file(paper: str) -> Path:
     return experiments_folder() / paper / _FILE
 
 
-def load_experiment(name: str) -> Experiment:
+def load_experiment(name: str) -> "Experiment":
     """Load a figure, and the figure whose rows it shows.
 
     Reads the figure's own files, those of the figure whose rows it shows, and their paper's index, and no others.
@@ -167,6 +169,8 @@ def load_experiment(name: str) -> Experiment:
         ConfigError: an invalid YAML file, a file that the index does not list or that does not exist, or a Python
             module without a function that it needs.
     """
+    from workbench.experiment.experiment import Experiment  # here: completion of names in a shell loads no torch
+
     index, file = find_figure(name)
     paper, _, figure = name.partition("/")
     home = index.views.get(figure)

@@ -83,7 +83,7 @@ def test_frozen_relations() -> None:
 
 @pytest.mark.parametrize("options", OPTIONS)
 def test_cuda_estimates_match_the_torch_forms(options: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    for name in ("typed_sum", "basis_sum", "block_diagonal_sum"):
+    for name in ("typed_sum", "block_diagonal_sum"):
         monkeypatch.setattr(importlib.import_module(f"workbench.kernels.{name}"), "use_compiled", lambda x: False)
     model = model_of(options, 2, WIDE)
     optimizer = torch.optim.Adam(model.parameters(), foreach=True)
