@@ -130,6 +130,13 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     ]
 
 
+def stated(table: pd.DataFrame, reported: pd.DataFrame) -> dict[str, Any]:
+    """Rows of an epoch's macrobatch relative to those of mini-batches one by one, with the paper's number of ranks."""
+    rows = shown(table)
+    whole = rows[(rows.macrobatch == rows.num_batches) & rows.num_ranks.isin(reported.num_ranks)]
+    return {"rows-of-one-by-one": whole.set_index(CASE).rows_of_one_by_one}
+
+
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Rows by size of the macrobatch, absolute and relative to mini-batches one by one; the paper's first."""
     here: Any = shown(table).groupby([*CASE[:-1], "macrobatch"], sort=False).mean(numeric_only=True)

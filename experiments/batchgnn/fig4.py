@@ -20,6 +20,7 @@ from workbench.core.randomness import Purpose, permutation, stream
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import decided_within, mean_intervals
+from workbench.experiment.wording import from_to
 from workbench.sampling.batches import EpochOrder
 
 RUN = ["dataset", "model", "seed"]
@@ -186,8 +187,10 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def _title(table: pd.DataFrame) -> str:
-    apart: Any = differences(table).groupby("model", sort=False).difference.mean()
-    told = ", ".join(f"{MODELS[model]} {100 * apart[model]:+.1f}" for model in apart.index)
+    apart: Any = 100 * differences(table).groupby(["model", "dataset"], sort=False).difference.mean()
+    told = ", ".join(
+        f"{MODELS[model]} {from_to(of_model, '+.1f')}" for model, of_model in apart.groupby("model", sort=False)
+    )
     return f"Test accuracy with cached aggregates, in points against sampling: {told}"
 
 

@@ -153,6 +153,17 @@ def _metis(table: pd.DataFrame) -> Finding:
     )
 
 
+def stated(table: pd.DataFrame, reported: pd.DataFrame) -> dict[str, Any]:
+    """Rows of mini-batches one by one relative to a macrobatch's, with the paper's ranks and random owners."""
+    random: Any = named(table).query("ownership == 'random'")
+    several: Any = random.merge(papers(reported)[["dataset", "num_ranks"]].drop_duplicates())
+    ways: dict[str, Any] = {"value": "rows", "among": "fetching", "between": (ONE_BY_ONE, MACROBATCH), "by": CASE}
+    return {
+        f"times-fewer-on-{name}": claims.method_ratios(rows, **ways)
+        for name, rows in several.groupby("dataset", sort=False)
+    }
+
+
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Millions of rows and rows per node, the paper's and ours (means over the seeds)."""
     keys = ["dataset", "num_ranks", "ownership", "fetching"]

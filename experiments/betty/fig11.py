@@ -87,8 +87,9 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     rows = relative_to_reg(shown(table))
-    saved = from_to(_saved(table).max(), ".0%")
-    title = f"REG needs at best {saved} less peak memory than the mean of range, random and METIS"
+    peaks = _peaks(table)
+    times = from_to((peaks["reg"] / peaks[RIVALS].min(axis=1)).dropna(), ".2f")
+    title = f"REG needs {times} times the peak memory of the best of range, random and METIS"
     told = reported.dropna(subset="metis_at_8") if "metis_at_8" in reported else reported[:0]
     paper = pd.DataFrame({"num_parts": 8, "method": "metis", "of_reg": 1 + told.metis_at_8}) if len(told) else None
     return lines(
@@ -150,6 +151,14 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             falling=True,
         ),
     ]
+
+
+def stated(table: pd.DataFrame, reported: pd.DataFrame) -> dict[str, Any]:
+    """Memory that REG saves relative to the mean of range, random and METIS, at every K."""
+    peaks = _peaks(table)
+    saved: Any = 1 - peaks["reg"] / peaks[RIVALS].mean(axis=1, skipna=False)
+    names = saved.index.get_level_values("dataset").str.removeprefix("ogbn-").str.removeprefix("synthetic-")
+    return {f"memory-saved-on-{name}": saved[names == name] for name in ("arxiv", "products")}
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:

@@ -22,10 +22,12 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     from workbench.plots.lines import lines
 
     rows = shown(table).query("method == 'reg'")
-    ends = {k: rows[rows.num_parts == k].groupby("panel").peak_bytes.median() for k in (1, rows.num_parts.max())}
+    measures = ["peak_bytes", "training_seconds"]
+    ends = {k: rows[rows.num_parts == k].groupby("panel")[measures].median() for k in (1, rows.num_parts.max())}
     shares = (ends[max(ends)] / ends[1]).dropna()
     title = (
-        f"K = {max(ends)} micro-batches need {from_to(shares, '.0%')} of the whole batch's memory, and more time"
+        f"K = {max(ends)} micro-batches need {from_to(shares.peak_bytes, '.0%')} of the whole batch's memory and "
+        f"{from_to(shares.training_seconds, '.1f')} times its time"
         if len(shares)
         else None
     )

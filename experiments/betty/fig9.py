@@ -19,18 +19,19 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
     )
     rows = rows.assign(degree=rows.degree.str.removeprefix("degree_").astype(int))
     name = rows.num_parts.map({1: "batch", 2: "part "}) + rows.part.astype(str).where(rows.num_parts == 2, "")
-    wide = rows.assign(name=name).pivot_table(
-        "destinations", ["dataset", "degree"], "name", sort=False, aggfunc="first"
-    )
-    wide = wide.assign(apart=1 - wide[PARTS].min(axis=1) / wide[PARTS].max(axis=1)).reset_index()
-    return wide.query("batch > 0")
+    keys = ["dataset", "degree", "name"]
+    wide = rows.assign(name=name).drop_duplicates(keys).pivot(index=keys[:2], columns="name", values="destinations")
+    least, most = wide[PARTS].min(axis=1, skipna=False), wide[PARTS].max(axis=1, skipna=False)
+    wide = wide.assign(apart=1 - least / most).reset_index()
+    kept: Any = wide[~(wide.batch <= 0)]
+    return kept
 
 
 def last(table: pd.DataFrame) -> pd.DataFrame:
     """The last bucket of each data set, and its ratio to the largest other bucket."""
     rows = shown(table)
     end = rows.degree == rows.groupby("dataset").degree.transform("max")
-    others = rows[~end].groupby("dataset").batch.max()
+    others = rows[~end].groupby("dataset").batch.max(skipna=False)
     return rows[end].assign(times=lambda found: found.batch / found.dataset.map(others))
 
 
@@ -69,6 +70,11 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             form=".1%",
         ),
     ]
+
+
+def stated(table: pd.DataFrame, reported: pd.DataFrame) -> dict[str, Any]:
+    """How far apart two parts are in the last bucket."""
+    return {"last-19-percent": last(table).set_index("dataset").apart}
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:

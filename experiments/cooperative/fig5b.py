@@ -1,6 +1,7 @@
 """Cooperative Minibatching, Figure 5b: misses of the caches of several PEs, independent and cooperating, over κ."""
 
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from itertools import islice
 from math import ceil
 from typing import Any
@@ -138,7 +139,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         "fetched": (3.0, f"{ends}, 3 times fewer rows are fetched"),
     }
     found = [
-        expected_within(f"{name}-ratio", statement, together, value=name, by=CASE, least=least)
+        replace(expected_within(f"{name}-ratio", statement, together, value=name, by=CASE, least=least), sized=True)
         for name, (least, statement) in at_least.items()
     ]
     fewer = expected_within(

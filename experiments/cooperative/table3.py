@@ -111,6 +111,13 @@ def _of_dataset(dataset: str, rows: pd.DataFrame) -> list[Finding]:
     ]
 
 
+def stated(table: pd.DataFrame, reported: pd.DataFrame) -> dict[str, Any]:
+    """F1 that is lost on reddit without new neighbourhoods."""
+    means = difference_intervals(table)
+    lost: Any = means[means.dataset.str.endswith("reddit") & (means.kappa == inf)]
+    return {"infinity-loses-on-reddit": -lost.set_index("dataset").difference}
+
+
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """In percent: the paper's F1 by κ, ours with its 95 % interval, and the paired difference from κ = 1, in points."""
     best = best_f1(with_numbers(table), [*RUN, "kappa"])

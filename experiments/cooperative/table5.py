@@ -31,7 +31,7 @@ def _by_stage(rows: pd.DataFrame) -> pd.DataFrame:
     shares are the paper's, so that costs which the model does not know (launches, hashing) count as they did there."""
     stages = {
         "sampling_ms": rows.sampling_seconds,
-        "last_ms": rows.kappa_seconds.astype(float).fillna(rows.cache_seconds),
+        "last_ms": rows.kappa_seconds.astype(float).where(rows.sampler != "NS", rows.cache_seconds),
         "forward_backward_ms": rows.forward_backward_seconds + rows.arithmetic_seconds,
     }
     seconds: Any = rows[[*CASE, "num_pes", "approach"]].assign(**stages)
@@ -39,7 +39,7 @@ def _by_stage(rows: pd.DataFrame) -> pd.DataFrame:
     paper: Any = load_experiment("cooperative/table4").reported.query("approach == 'independent'").set_index(CASE)
     paper = paper.assign(last_ms=paper.kappa_ms.fillna(paper.cache_ms))
     found = pd.DataFrame({name: seconds[name]["cooperative"] / seconds[name]["independent"] for name in stages})
-    predicted = found.reset_index("num_pes", drop=True).mul(paper[[*stages]]).sum(axis=1)
+    predicted = found.reset_index("num_pes", drop=True).mul(paper[[*stages]]).sum(axis=1, skipna=False)
     return found.reset_index()[[*CASE, "num_pes"]].join(
         (paper.total_ms / predicted).to_frame("speedup_by_stage"), on=CASE
     )

@@ -13,6 +13,7 @@ from workbench.experiment import claims
 from workbench.experiment.config import DataPointConfig
 from workbench.experiment.finding import Finding
 from workbench.experiment.interval import expected_within, mean_intervals
+from workbench.experiment.wording import from_to
 
 CASE = ["dataset", "sampler", "num_ranks"]
 COLUMNS = ["owned_3", "halo_3", "needed_3", "edges_3", "owned_2", "halo_2", "needed_2", "edges_2", "owned_1"]
@@ -73,7 +74,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     for part in parts[1:]:
         rows = rows.merge(part, on=[*CASE, "case"])
     most = max(table.num_ranks)
-    inputs = table.query("num_ranks == @most").groupby("minibatching").owned_3.mean()
+    gains = _gains(table.query("num_ranks == @most and ownership == 'random'")).gain
     return lines(
         rows,
         x="num_ranks",
@@ -82,7 +83,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
         spread={m: (f"{m}_low", f"{m}_high") for m in measures},
         group="case",
         facet=["dataset", "sampler"],
-        title=f"{inputs['independent'] / inputs['cooperative']:.1f} times fewer input nodes at P = {most}",
+        title=f"{from_to(gains, '.1f')} times fewer input nodes at P = {most}",
     )
 
 

@@ -114,7 +114,7 @@ def _ratios(error: wb.sampling.AggregateError, plain: wb.sampling.AggregateError
 def shown(table: pd.DataFrame) -> pd.DataFrame:
     """Rows per batch and device by link, and the modelled speedup of loading over random buffers without peers."""
     named = table.assign(dataset=table.dataset.str.removeprefix("synthetic-"))
-    random: Any = named[named.method == RANDOM].groupby(CASE).alone_seconds.median().rename("base_seconds")
+    random: Any = named[named.method == RANDOM].groupby(CASE).alone_seconds.median(skipna=False).rename("base_seconds")
     rows = named.join(random, on=CASE)
     return rows.assign(speedup=rows.base_seconds / rows.loading_seconds)
 
@@ -164,12 +164,13 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             "speedup",
             f"with placement and sampling (f = {most:g}) loading is 1.2 to 4.4 times as fast as from random buffers "
             "without peers",
-            at_most.groupby(by).speedup.median().reset_index(),
+            at_most.groupby(by).speedup.median(skipna=False).reset_index(),
             value="speedup",
             by=by,
             least=1.2,
             most=4.4,
             form=".2f",
+            sized=True,
         ),
         claims.within(
             "unbiased",
@@ -184,7 +185,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
         claims.within(
             "published-biased",
             f"the published form is biased at f = {most:g}: they are further from 0 in the median run",
-            at_most[at_most.method == "LAS, published"].groupby(by).bias_sigma.median().reset_index(),
+            at_most[at_most.method == "LAS, published"].groupby(by).bias_sigma.median(skipna=False).reset_index(),
             value="bias_sigma",
             by=by,
             least=MOST_SIGMAS,

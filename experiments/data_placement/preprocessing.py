@@ -76,6 +76,12 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     ]
 
 
+def stated(table: pd.DataFrame, reported: pd.DataFrame) -> dict[str, Any]:
+    """Seconds of partitioners relative to those of probabilities and Algorithm 1."""
+    rows, ways = shown(table), {"value": "seconds", "among": "placement", "by": ["dataset"]}
+    return {f"{name.lower()}-times": claims.method_ratios(rows, between=(name, OURS), **ways) for name in PARTITIONERS}
+
+
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Seconds, the paper's (elapsed, four parts, full graphs) beside CPU seconds here; and multiples of the first."""
     here: Any = (

@@ -68,7 +68,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     told = "Algorithm 1, corrected, ends with the buffers of the slides"
     right: Any = _compared(table, reported).assign(same=lambda rows: (rows.holds == rows.holds_paper).astype(float))
     corrected, printed = (right[right.method == name] for name in ("algorithm-1", "algorithm-1-printed"))
-    costs: Any = table.groupby("method").expected_cost.max().rename("cost").reset_index()
+    costs: Any = table.groupby("method").expected_cost.max(skipna=False).rename("cost").reset_index()
     ends = f"the listing as printed ends there too: {'; '.join(printed.holds)}"
     return [
         claims.within("corrected-as-drawn", told, corrected, value="same", by=["gpu"], least=1),

@@ -81,7 +81,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 def _to_least(table: pd.DataFrame, column: str) -> Any:
     """A column divided by its least value in its series."""
-    return table[column] / table.groupby(BY)[column].transform("min")
+    return table[column] / table.groupby(BY)[column].transform("min", skipna=False)
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:

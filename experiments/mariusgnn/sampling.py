@@ -167,6 +167,13 @@ def _saturation(dataset: Any, rows: pd.DataFrame) -> dict[str, Any]:
     return {"dataset": dataset, "saturates_at": at, "reached_share": rows.reached_share.iloc[-1]}
 
 
+def stated(table: pd.DataFrame, reported: pd.DataFrame) -> dict[str, Any]:
+    """Seconds of DGL relative to DENSE with 5 layers."""
+    last: Any = table[table.num_layers == 5]
+    ways: dict[str, Any] = {"value": "fastest_seconds", "among": "sampler", "by": BY}
+    return {"twenty-seven-times": claims.method_ratios(last, between=(DGL, DENSE), **ways)}
+
+
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:
     """Milliseconds, thousands of nodes and of edges by number of layers, the paper's first."""
     columns = ["dataset", "sampler", "num_layers", "ms", "nodes_k", "edges_k", "saturates_at"]

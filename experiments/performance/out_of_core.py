@@ -175,7 +175,9 @@ def _stages(row: Any) -> dict[str, float]:
 
 def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
     trained: Any = table[table.epoch.isin([SERIAL, OVERLAPPED])]
-    apart: Any = trained.groupby(CASE).loss.agg(lambda losses: float(losses.max() - losses.min()))
+    apart: Any = trained.groupby(CASE).loss.agg(
+        lambda losses: float(losses.max(skipna=False) - losses.min(skipna=False))
+    )
     found = [
         claims.within(
             "same-losses",
@@ -196,8 +198,8 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 def _long(table: pd.DataFrame) -> Any:
     """Overlapped epochs of the cases in which I/O and computation both take long enough to be compared."""
     alone = table[table.epoch.isin([IO, COMPUTE])]
-    shortest: Any = alone.groupby(CASE).steady_seconds.min()
-    chosen = shortest[shortest > LONG_SECONDS].index
+    shortest: Any = alone.groupby(CASE).steady_seconds.min(skipna=False)
+    chosen = shortest[~(shortest <= LONG_SECONDS)].index  # a case whose seconds were lost is not left out
     overlapped: Any = table[table.epoch == OVERLAPPED]
     return overlapped[[key in chosen for key in overlapped[CASE].itertuples(index=False, name=None)]]
 

@@ -117,8 +117,8 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 
 def _at_median(name: str, told: str, rows: Any, *, value: str, **bounds: Any) -> Finding:
-    middle = pd.DataFrame({"over": ["all cases"], value: [rows[value].median()]})
-    return claims.within(name, f"{told}, in the median case", middle, value=value, by=["over"], form=".2f", **bounds)
+    by = ["graph", "num_parts", "method"]
+    return claims.median_within(name, f"{told}, in the median case", rows, value=value, by=by, form=".2f", **bounds)
 
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> pd.DataFrame:

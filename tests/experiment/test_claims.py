@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from workbench.experiment import claims
+from workbench.experiment.figure_spec import StatedSize
 
 TABLE = pd.DataFrame(
     [(d, k, m, v) for d, k, m, v in [
@@ -27,9 +28,13 @@ def test_least_needs_every_case():
     assert "worst data x, k 4: reg +33.3% against metis" in lost.evidence
 
 
-def test_ties_hold_and_absent_rivals_are_left_out():
-    tied = TABLE.assign(bytes=5)
-    assert least(tied, rivals=["metis", "spectral"]).held
+def test_ties_hold_only_without_a_margin_and_absent_rivals_are_left_out():
+    tied = TABLE.assign(bytes=1000)
+    assert least(tied, rivals=["metis", "spectral"], margin=0.0).held
+    assert not least(tied, rivals=["metis", "spectral"]).held
+    one_less = tied.assign(bytes=tied.bytes - (tied.method == "reg"))
+    assert not least(one_less).held, "a saving of one byte is none"
+    assert least(one_less.assign(bytes=one_less.bytes - 9 * (one_less.method == "reg"))).held
 
 
 def test_a_case_that_the_winner_failed_is_lost():
@@ -85,9 +90,9 @@ def test_a_case_that_the_winner_failed_counts_and_one_without_rivals_does_not():
         ratio(rivals=["spectral"], median=1)
 
 
-def monotone(values, tolerance=0.0, falling=True, k=None):
+def monotone(values, tolerance=0.0, falling=True, k=None, **change):
     table = pd.DataFrame({"data": "x", "k": k or range(1, len(values) + 1), "bytes": values})
-    asked = {"value": "bytes", "along": "k", "by": ["data"], "falling": falling, "tolerance": tolerance}
+    asked = {"value": "bytes", "along": "k", "by": ["data"], "falling": falling, "tolerance": tolerance} | change
     return claims.monotone("name", "statement", table, **asked)
 
 
@@ -99,6 +104,15 @@ def test_monotone():
     assert monotone([8, 4, 5, 1], tolerance=0.3).held
     assert monotone([1, 2, 2], falling=False).held
     assert not monotone([2, 1], falling=False).held
+
+
+def test_a_series_that_does_not_change_does_not_rise():
+    for falling in (True, False):
+        flat = monotone([8, 8, 8], falling=falling)
+        assert not flat.held and "no change" in flat.evidence
+        assert monotone([8, 8, 8], falling=falling, change=0.0).held
+    assert not monotone([1000, 1001], falling=False).held and monotone([1000, 1010], falling=False).held
+    assert monotone([0, 1], falling=False).held and not monotone([0, 0], falling=False).held
 
 
 def test_points_are_told_by_their_names():
@@ -145,9 +159,9 @@ def test_within_leaves_out_what_has_no_value_but_not_everything():
 @pytest.mark.parametrize("row", range(6))
 def test_what_is_not_a_number_is_neither_least_nor_within_nor_in_order(value, row):
     """Each claim holds for the table; with any one value undefined, of the winner or of a rival, it must not."""
-    table = TABLE.assign(bytes=[1.0, 2, 3, 1, 2, 3], run=range(6))
+    table = TABLE.assign(bytes=[1.0, 2, 3, 1, 2, 3], other=[2.0, 2, 2, 1, 1, 1], run=range(6))
     spoiled = table.copy()
-    spoiled.loc[row, "bytes"] = value
+    spoiled.loc[row, ["bytes", "other"]] = value
     bounds = {"value": "bytes", "by": ["data", "method", "k"]}
     for check in (
         least,
@@ -155,11 +169,67 @@ def test_what_is_not_a_number_is_neither_least_nor_within_nor_in_order(value, ro
         lambda rows: claims.within("n", "s", rows, **bounds, least=0, most=3),
         lambda rows: claims.within("n", "s", rows, **bounds, least=0),
         lambda rows: claims.within("n", "s", rows, **bounds, most=3),
-        lambda rows: claims.monotone("n", "s", rows, value="bytes", along="k", by=["data", "method"]),
-        lambda rows: claims.monotone("n", "s", rows, value="bytes", along="k", by=["data", "method"], falling=True),
+        lambda rows: claims.monotone("n", "s", rows, value="bytes", along="k", by=["data", "method"], change=0),
+        lambda rows: claims.monotone("n", "s", rows, value="other", along="k", by=["data", "method"], falling=True),
     ):
         assert check(table).held
         found = check(spoiled)
         assert not found.held and "NaN or infinite, first" in found.evidence
     failed = spoiled.assign(status=["FAILED" if place == row else "FINISHED" for place in range(6)])
     assert claims.within("n", "s", failed.assign(bytes=failed.bytes.where(failed.run != row)), **bounds, most=3).held
+
+
+def sized(measured, **size):
+    asked = {"statement": "s", "source": "Table 1"} | size
+    return claims.stated_size("name", StatedSize(**asked), pd.Series(measured, dtype=float))
+
+
+def test_an_effect_agrees_with_the_stated_one_within_a_fifth():
+    for held, size, values in (
+        (True, {"factor": 6}, [5.2, 7.0]),
+        (False, {"factor": 6}, [5.1]),
+        (False, {"factor": 6}, [7.1]),
+        (False, {"factor": 1.2}, [1.05]),
+        (True, {"factor": 1.2}, [1.17, 1.24]),
+        (True, {"factor": 0.5}, [0.41, 0.58]),
+        (False, {"factor": 0.5}, [0.39]),
+        (True, {"share": 0.3}, [0.26, 0.35]),
+        (False, {"share": 0.3}, [-0.3]),
+        (True, {"factor": (2.5, 7.8)}, [2.5, 7.8]),
+        (False, {"factor": (2.5, 7.8)}, [2.4]),
+        (True, {"factor": 6, "tolerance": 0.5}, [4.4]),
+    ):
+        found = sized(values, **size)
+        assert (found.held, found.sized, found.decided) == (held, True, True), (size, values)
+
+
+def test_cases_count_each_or_by_one_number():
+    values = [4.0, 9.0]
+    assert not sized(values, factor=6).held
+    assert sized(values, factor=6, over="geometric mean").held and sized(values, factor=6.5, over="mean").held
+    assert sized(values, factor=9, over="largest").held and sized([1, 6, 90], factor=6, over="median").held
+    found = sized(values, factor=6, over="geometric mean")
+    assert found.evidence == "4 to 9, geometric mean 6 (stated: 6, within 20%: 5.17 to 7)"
+
+
+def test_a_size_that_is_not_measured_is_undecided_and_one_with_nan_is_not_met():
+    found = sized([], factor=6, timed=True)
+    assert not found.held and not found.decided and found.verdict == "seconds not measured"
+    for over in ("each", "mean", "geometric mean", "median", "largest"):
+        assert not sized([6, float("nan")], factor=6, over=over).held
+        assert not sized([6, float("inf")], factor=6, over=over).held
+
+
+def test_one_size_is_stated():
+    for size in ({}, {"factor": 2, "share": 0.1}, {"factor": (3, 2)}):
+        with pytest.raises(ValueError, match="give"):
+            sized([1], **size)
+
+
+def test_ratios_of_two_methods():
+    ratios = claims.method_ratios(TABLE, value="bytes", among="method", between=("metis", "reg"), by=["data", "k"])
+    assert ratios.tolist() == [1.2, 0.75]
+    spoiled = TABLE.assign(bytes=TABLE.bytes.astype(float).mask(TABLE.index == 1))
+    ratios = claims.method_ratios(spoiled, value="bytes", among="method", between=("metis", "reg"), by=["data", "k"])
+    assert ratios.isna().tolist() == [True, False]
+    assert not len(claims.method_ratios(TABLE, value="bytes", among="method", between=("x", "reg"), by=["data", "k"]))

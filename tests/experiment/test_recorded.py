@@ -6,7 +6,8 @@ import pytest
 
 from workbench.core.errors import CorruptFileError
 from workbench.experiment.figure_loader import load_experiment
-from workbench.experiment.recorded import GONE, UNKNOWN, read_recorded, record, recorded
+from workbench.experiment.recorded import GONE, UNKNOWN, kept_runs, read_recorded, record, recorded
+from workbench.tracking.file_store import FileStore
 
 
 @pytest.fixture
@@ -100,3 +101,41 @@ def test_runs_of_different_code_record_no_definitions(runs, toys, store):
     edit(toys, "fig1.py", "**2 +", "**3 +")
     mixed = [runs[0], *load_experiment("toys/fig1").runs(store=store)[1:]]
     assert read_recorded(record(mixed)).changed_since() == [UNKNOWN]
+
+
+def test_a_table_of_a_grid_that_grew_says_how_many_points_it_has_and_the_rest_alone_is_run(runs, toys, store):
+    file = record(runs)
+    assert read_recorded(file).points == (3, 3)
+    edit(toys, "fig1.yaml", "number: [1, 2, 3]", "number: [3, 4, 1, 2, 5]")
+    assert read_recorded(file).points == (3, 5)
+    experiment = load_experiment("toys/fig1")
+    kept = kept_runs(experiment.tasks())
+    assert [run.rows[0]["square"] for run in kept] == [9, 1, 4]
+    (toys / "calls.txt").unlink(missing_ok=True)
+    every = experiment.runs(store=FileStore(toys / "other.jsonl"), kept=kept)
+    assert (toys / "calls.txt").read_text().splitlines() == ["4 0", "5 0"]
+    again = read_recorded(record(every))
+    assert again.points == (5, 5) and again.table.square.tolist() == [9, 16, 1, 4, 25]
+    assert again.about["code"] == read_recorded(file).about["code"] and again.changed_since() == []
+
+
+def test_points_of_other_code_or_data_are_not_kept(runs, toys):
+    record(runs)
+    tasks = load_experiment("toys/fig1").tasks()
+    assert len(kept_runs(tasks)) == 3
+    other = [
+        replace(task, point=replace(task.point, dataset=replace(task.point.dataset, fingerprint="0"))) for task in tasks
+    ]
+    assert kept_runs(other) == []
+    edit(toys, "fig1.py", "**2 +", "**3 +")
+    assert kept_runs(load_experiment("toys/fig1").tasks()) == []
+
+
+def test_a_key_that_was_added_since_tells_points_apart_only_where_it_varies(runs, toys):
+    file = record(runs)
+    text = file.read_text()
+    file.write_text(text.replace(",word,", ",word_before,"))
+    table = read_recorded(file)
+    assert "word" not in table.table and table.points == (3, 3)
+    edit(toys, "fig1.yaml", "sweep: {number: [1, 2, 3]}", "sweep: {number: [1, 2, 3], word: [a, b]}")
+    assert read_recorded(file).points == (0, 6)

@@ -33,11 +33,30 @@ def test_findings_decide(findings: tuple, status: str, after_failures: str) -> N
     assert replace(memory(), findings=findings, problems=("a point failed",)).status == after_failures
 
 
-def test_timed_findings_do_not_count() -> None:
-    slow = replace(BAD, timed=True)
-    assert replace(memory(), findings=(GOOD, slow)).status == "held"
-    assert replace(memory(), findings=(BAD, replace(GOOD, timed=True))).status == "did not hold"
-    assert replace(memory(), findings=(slow,)).status == "not checked"
+def status(*findings: Finding, size: str = "real") -> str:
+    return replace(memory(), findings=findings, size=size).status
+
+
+def test_time_can_keep_a_claim_from_holding_but_not_refute_it() -> None:
+    fast, slow = replace(GOOD, timed=True), replace(BAD, timed=True)
+    unmeasured = replace(slow, decided=False)
+    assert status(GOOD, fast) == status(fast) == "held"
+    assert status(GOOD, slow) == status(slow, fast) == "time differs"
+    assert status(GOOD, unmeasured) == status(unmeasured) == "time not measured"
+    assert status(BAD, fast) == "did not hold" and status(GOOD, BAD, slow) == "held in part"
+    assert status(GOOD, OPEN, slow) == "held in part"
+
+
+def test_a_size_that_differs_leaves_the_direction() -> None:
+    size = replace(BAD, sized=True)
+    assert size.verdict == "size differs" and not size.counts
+    assert status(GOOD, size) == "held in part" and status(BAD, size) == "did not hold"
+
+
+def test_at_the_smoke_size_neither_sizes_nor_seconds_count() -> None:
+    size, fast = replace(BAD, sized=True), replace(GOOD, timed=True)
+    assert status(GOOD, size, size="smoke") == "held"
+    assert status(GOOD, fast, size="smoke") == "time not measured"
 
 
 @pytest.mark.parametrize(("points", "status"), [((4, 12), "incomplete"), ((12, 12), "held"), (None, "held")])
@@ -53,7 +72,7 @@ def test_without_findings() -> None:
 
 
 def test_every_status_has_its_own_symbol() -> None:
-    assert len(set(SYMBOLS.values())) == len(SYMBOLS) == 8
+    assert len(set(SYMBOLS.values())) == len(SYMBOLS) == 10
     assert not_held().symbol == SYMBOLS["did not hold"]
 
 

@@ -1,5 +1,6 @@
 """Verdicts as Markdown, on the toy experiments."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -16,6 +17,7 @@ from workbench.report.verdicts import (
     paper_row,
     read_smoke_findings,
     run_smoke,
+    section_of_findings,
     smoke_file,
     verdicts,
     write_smoke_findings,
@@ -63,7 +65,7 @@ def test_a_row_links_recorded_tables(figure: Experiment, store: FileStore) -> No
 def test_a_paper_counts_its_verdicts(figure: Experiment) -> None:
     view = load_experiment("toys/fig2")
     text = paper_row(verdicts([figure, view], {figure.name: [HELD], view.name: [HELD, LOST]}))
-    assert text == f"| {figure.paper} | 2 | 1 held, 1 held in part | 2 not run | 2 not run |"
+    assert text == f"| {figure.paper} | 2 | 1 held, 1 held in part | 2 not run | 2 not run | – |"
 
 
 def test_details_give_evidence_and_reason(figure: Experiment) -> None:
@@ -79,7 +81,31 @@ def test_details_give_evidence_and_reason(figure: Experiment) -> None:
 def test_details_compare_recorded_tables(figure: Experiment, store: FileStore) -> None:
     record(figure.runs(size="smoke", store=store))
     (one,) = verdicts([figure], {})
-    assert details(one).endswith("paper vs here:\n\n| paper | here |\n|--:|--:|\n| 4 | 1 |")
+    assert details(one).endswith(
+        "<details><summary>smoke: paper vs here, 1 rows</summary>\n\n"
+        "| paper | here | here ÷ paper |\n|--:|--:|--:|\n| 4 | 1 | 0.250 |\n\n</details>"
+    )
+
+
+def test_what_keeps_a_claim_from_holding_is_told_apart(figure: Experiment, store: FileStore) -> None:
+    sized, slow = replace(LOST, name="size", sized=True), replace(LOST, name="slow", timed=True)
+    unmeasured = replace(slow, name="unknown", decided=False)
+    (one,) = verdicts([figure], {})
+    section = section_of_findings(one.experiment, "real", [HELD, LOST, sized, slow, unmeasured])
+    shown = replace(one, sections=(section,))
+    (line,) = [line for line in figure_rows([shown]).splitlines() if "Squares" in line]
+    told = "not `never`; size differs `size`; time differs `slow`; time not measured `unknown`"
+    assert f"◐ held in part: {told}" in line
+    assert paper_row([shown]).endswith("| 0 of 1 |")
+
+
+def test_a_recorded_table_with_fewer_points_than_its_grid_is_incomplete(figure: Experiment, store: FileStore) -> None:
+    file = record(figure.runs(size="smoke", store=store))
+    lines = file.read_text().splitlines(keepends=True)
+    file.write_text("".join(lines[:-1]))
+    (one,) = verdicts([figure], {})
+    assert f"◌ [incomplete (2 of 3)](../{file})" in figure_rows([one])
+    assert "1 incomplete" in paper_row([one])
 
 
 QUOTED, NOT_A_NUMBER = Finding("a", "a, quoted", True, "1 < 2"), Finding("b", "b", False, "NA")
@@ -87,11 +113,12 @@ QUOTED, NOT_A_NUMBER = Finding("a", "a, quoted", True, "1 < 2"), Finding("b", "b
 PAPERS = sorted(file.parent.name for file in (project_root() / "experiments" / "results").glob("*/smoke-findings.csv"))
 
 
-def test_read_returns_what_was_written_without_timed_findings(toys: Path) -> None:
-    timed = Finding("c", "c", True, "1 s", timed=True)
+def test_read_returns_what_was_written_without_seconds_and_sizes(toys: Path) -> None:
+    timed, sized = Finding("c", "c", True, "1 s", timed=True), Finding("e", "e", True, "2", sized=True)
+    unmeasured = Finding("c", "c", False, "", timed=True, decided=False)
     undecided = Finding("d", "d", False, "1 ± 2", decided=False)
-    write_smoke_findings("toys", {"toys/fig1": [QUOTED, timed, NOT_A_NUMBER, undecided], "toys/fig2": [timed]})
-    assert read_smoke_findings("toys") == {"toys/fig1": [QUOTED, NOT_A_NUMBER, undecided], "toys/fig2": []}
+    write_smoke_findings("toys", {"toys/fig1": [QUOTED, timed, NOT_A_NUMBER, undecided], "toys/fig2": [sized]})
+    assert read_smoke_findings("toys") == {"toys/fig1": [QUOTED, unmeasured, NOT_A_NUMBER, undecided], "toys/fig2": []}
 
 
 def test_nothing_is_recorded(toys: Path) -> None:

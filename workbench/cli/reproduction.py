@@ -14,7 +14,7 @@ from workbench.error_text import text_of
 from workbench.experiment.attempt import finished_runs
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.finding import Finding
-from workbench.experiment.recorded import record
+from workbench.experiment.recorded import kept_runs, record
 from workbench.experiment.summary import log_summary
 from workbench.experiment.sweep import Progress, new_bar, slowest
 from workbench.experiment.table import labels, table_of, to_read
@@ -65,7 +65,8 @@ def run_and_describe(
         **how: other options of `Experiment.runs`.
     """
     sweep = figures[0].sweep
-    runs = sweep.runs(size=size, overrides=overrides, store=store, progress=progress, **how)
+    kept = _recorded_runs(sweep, store, size, how.get("device")) if record_table else []
+    runs = sweep.runs(size=size, overrides=overrides, store=store, progress=progress, kept=kept, **how)
     failed = [run for run in runs if run.status != FINISHED]
     names = dict(zip((run.run_id for run in runs), labels(runs), strict=True))
     complete = not (overrides or failed)
@@ -82,6 +83,13 @@ def run_and_describe(
     if record_table:
         lines.append("not recorded: some points failed" if failed else f"recorded: {record(runs)}")
     return Described(lines + not_logged, sections, len(failed) + len(not_logged))
+
+
+def _recorded_runs(sweep: Experiment, store: Store, size: str, device: str | None) -> list[Run]:
+    """Points that are recorded as the present code makes them, and not in the store: of a grid that grew, the rest."""
+    tasks = sweep.tasks(size=size, device=device)
+    stored = finished_runs(tasks, store)
+    return kept_runs([task for task in tasks if task.point.key not in stored])
 
 
 def pending(sweep: Experiment, store: Store, *, size: str, device: str | None) -> tuple[int, int]:

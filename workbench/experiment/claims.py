@@ -2,6 +2,8 @@
 
 A value that is NaN or infinite is never the least, within bounds or in order: a table that contains one, of a point
 that finished, does not support the claim. The caller leaves out rows that have no such value by design.
+
+The size that a paper states is a finding of its own (`stated_size`), beside the direction.
 """
 
 from collections.abc import Sequence
@@ -9,8 +11,12 @@ from typing import Any
 
 import pandas as pd
 
+from workbench.experiment.figure_spec import StatedSize
 from workbench.experiment.finding import Finding, undefined, with_undefined
 from workbench.experiment.wording import case_words, plain, quantity
+
+MARGIN = 0.01
+"""Relative difference below which values count as equal: none of them is the least, and their series does not rise."""
 
 
 def least(
@@ -23,9 +29,10 @@ def least(
     winner: str,
     rivals: Sequence[str],
     by: Sequence[str],
+    margin: float = MARGIN,
     timed: bool = False,
 ) -> Finding:
-    """Check that one method has the smallest value in every case; a tie counts as the smallest.
+    """Check that one method has the smallest value in every case.
 
     Args:
         name: of the finding, short and stable ("reg-least-memory").
@@ -37,6 +44,7 @@ def least(
         winner: method that should have the least value.
         rivals: methods to compare with; those that are not in the table are skipped.
         by: columns that identify a case.
+        margin: relative difference by which it must be smaller; 0 for claims that allow a tie ("no more than").
         timed: the value is in seconds, so the finding is shown and never asserted.
 
     Raises:
@@ -47,7 +55,7 @@ def least(
         float("inf")
     )  # a case in which the winner failed is lost
     lost = _undefined_rivals(table, value, among, [winner, *rivals])
-    won = int((ratios <= 1).sum())
+    won = int((ratios <= 1 - margin).sum())
     worst, best = (
         f"{case_words(by, at)}: {plain(winner)} {ratio - 1:+.1%} against "
         f"{plain(cases.loc[at, rivals].astype(float).idxmin())}"
@@ -115,9 +123,10 @@ def monotone(
     named: str | None = None,
     falling: bool = False,
     tolerance: float = 0.0,
+    change: float = MARGIN,
     timed: bool = False,
 ) -> Finding:
-    """Check that a value never falls (or never rises) along every series.
+    """Check that a value rises (or falls) along every series: never back, and from the first point to the last.
 
     Args:
         name: of the finding, short and stable ("reg-least-memory").
@@ -129,6 +138,8 @@ def monotone(
         named: column with the names of points, for the evidence; None: `along`.
         falling: the value falls instead.
         tolerance: relative step in the wrong direction that is allowed.
+        change: relative change from the first point of a series to the last, at least; 0 for claims that allow a
+            constant series ("no fewer").
         timed: the value is in seconds, so the finding is shown and never asserted.
 
     Raises:
@@ -138,10 +149,16 @@ def monotone(
     columns = sorted(series.columns)
     if len(columns) < 2:
         raise ValueError(f"nothing to compare: the table has {along} = {columns}; run at least two values")
-    steps = series[columns].T.ffill().pct_change(fill_method=None).T[columns[1:]] * (-1 if falling else 1)
+    sign = -1 if falling else 1
+    filled = series[columns].T.ffill()
+    steps = filled.pct_change(fill_method=None).mask(filled.diff() == 0, 0.0).T[columns[1:]] * sign  # 0 after 0 as well
     worst: Any = steps.min(axis=1)
-    kept = int((worst >= -tolerance).sum())
-    at = worst.idxmin()
+    first, last = series[columns].bfill(axis=1).iloc[:, 0], series[columns].ffill(axis=1).iloc[:, -1]
+    total: Any = (last - first) * sign
+    changed = (total >= change * first.abs()) & ((total > 0) | (change == 0))
+    right = (worst >= -tolerance) & changed
+    kept = int(right.sum())
+    at = worst.mask(right & ~right.all(), float("inf")).idxmin()
     ends = series.loc[[at], columns].dropna(axis=1).iloc[0]
     points = table.groupby([*by, along])[named or along].first().loc[at]
     first, last = (
@@ -150,7 +167,7 @@ def monotone(
     back = -float(worst[at])
     evidence = (
         f"{kept} of {len(worst)} series; the worst, {case_words(by, at)}: from {first} to {last}"
-        f"{f', largest step back {back:.1%}' if back > 0 else ''}"
+        f"{f', largest step back {back:.1%}' if back > 0 else '' if changed[at] else ', no change'}"
     )
     lost = table[undefined(table, value)]
     evidence = with_undefined(evidence, lost, value, [*by, along])
@@ -168,6 +185,7 @@ def within(
     most: float = float("inf"),
     form: str = ".4g",
     timed: bool = False,
+    sized: bool = False,
 ) -> Finding:
     """Check that a value is within bounds in every case.
 
@@ -181,6 +199,7 @@ def within(
         most: upper bound.
         form: format specification of values in the evidence, as for Python's format().
         timed: the value is in seconds, so the finding is shown and never asserted.
+        sized: the bounds are the size that the paper states.
 
     Raises:
         ValueError: no row has the value.
@@ -197,7 +216,103 @@ def within(
     evidence = f"{kept} of {len(values)} cases; median {format(values.median(), form)}; {'; '.join(told)}"
     lost = table[undefined(table, value)]
     evidence = with_undefined(evidence, lost, value, by)
-    return Finding(name, statement, kept == len(values) and not len(lost), evidence, timed)
+    return Finding(name, statement, kept == len(values) and not len(lost), evidence, timed, sized=sized)
+
+
+def median_within(
+    name: str,
+    statement: str,
+    table: pd.DataFrame,
+    *,
+    value: str,
+    by: Sequence[str],
+    least: float = float("-inf"),
+    most: float = float("inf"),
+    form: str = ".4g",
+    timed: bool = False,
+) -> Finding:
+    """Check that the median of a value over all cases is within bounds.
+
+    Args:
+        name: of the finding, short and stable ("reg-least-memory").
+        statement: the part of the claim, in one sentence.
+        table: rows of an experiment, one per case.
+        value: column of which the median is checked.
+        by: columns that identify a case.
+        least: lower bound.
+        most: upper bound.
+        form: format specification of values in the evidence, as for Python's format().
+        timed: the value is in seconds, so the finding is shown and never asserted.
+    """
+    lost = table[undefined(table, value)]
+    numbers: Any = table[value].astype(float)
+    median = float(numbers.median())
+    evidence = with_undefined(f"median {format(median, form)} of {len(table)} cases", lost, value, by)
+    return Finding(name, statement, least <= median <= most and not len(lost), evidence, timed)
+
+
+def stated_size(name: str, size: StatedSize, measured: pd.Series | None) -> Finding:
+    """Compare the size of an effect with the one that the paper states.
+
+    Args:
+        name: of the finding, its key in the figure's file.
+        size: as the figure's file states it.
+        measured: one value per case; NaN if a value that it needs is undefined. None or empty: no case measures it, so
+            the finding is undecided.
+    """
+    low, high = size.bounds
+    wanted = f"stated: {_numbers(size.size)}"
+    if (low, high) != size.size:
+        wanted += f", within {size.tolerance:.0%}: {low:.3g} to {high:.3g}"
+    if measured is None or not len(measured):
+        told = f"no row of the table measures it ({wanted})"
+        return Finding(name, size.statement, False, told, size.timed, decided=False, sized=True)
+    values: Any = measured.astype(float)
+    compared = values.tolist() if size.over == "each" else [_summary(values, size.over)]
+    held = all(low <= value <= high for value in compared)
+    told = f"{values.min():.3g}" if len(values) == 1 else f"{values.min():.3g} to {values.max():.3g}"
+    if len(values) > 1:
+        kept = f"{sum(low <= value <= high for value in compared)} of {len(values)} cases within"
+        told += f", {kept if size.over == 'each' else f'{size.over} {compared[0]:.3g}'}"
+    lost = int((~values.abs().lt(float("inf"))).sum())
+    told += f"; {lost} of {len(values)} cases are NaN or infinite" if lost else ""
+    return Finding(name, size.statement, held, f"{told} ({wanted})", size.timed, sized=True)
+
+
+def method_ratios(table: pd.DataFrame, *, value: str, among: str, between: tuple[Any, Any], by: Sequence[str]) -> Any:
+    """One method's value relative to another's in every case that has both.
+
+    Args:
+        table: rows of an experiment.
+        value: column to compare; the median of the rows of a case counts.
+        among: column that tells the methods apart.
+        between: numerator and denominator, two values of `among`.
+        by: columns that identify a case.
+
+    Returns:
+        One ratio per case, NaN where a row of either method has an undefined value; empty without a case.
+    """
+    rows: Any = table[table[among].isin(between)]
+    rows = rows.assign(undefined_=undefined(rows, value))
+    cases: Any = rows.groupby([*by, among], sort=False)
+    wide = cases[value].median().mask(cases["undefined_"].any()).unstack(among)
+    if not {*between} <= {*wide}:
+        return pd.Series(dtype=float)
+    there = cases.size().unstack(among)[[*between]].notna().all(axis=1)
+    found: Any = wide[between[0]] / wide[between[1]]
+    return found[there]
+
+
+def _summary(values: Any, over: str) -> float:
+    if not values.abs().lt(float("inf")).all():
+        return float("nan")
+    if over == "geometric mean":
+        return float(values.prod() ** (1 / len(values)))
+    return float({"mean": values.mean, "median": values.median, "largest": values.max}[over]())
+
+
+def _numbers(size: float | tuple[float, float]) -> str:
+    return f"{size[0]:g} to {size[1]:g}" if isinstance(size, tuple) else f"{size:g}"
 
 
 def _rivalry(

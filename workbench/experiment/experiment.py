@@ -1,6 +1,6 @@
 """`Experiment`: a figure or table of a paper, which can be run, drawn and checked."""
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -9,12 +9,13 @@ from typing import Any
 import pandas as pd
 
 from workbench.experiment.attempt import Task, finished_runs
+from workbench.experiment.claims import stated_size
 from workbench.experiment.closure import Closure, closure, sha256
 from workbench.experiment.config import PointConfig, dataset_of
 from workbench.experiment.environment import check_device, device_name, environment_tags, load_average
 from workbench.experiment.figure_spec import ConfigError, Spec
 from workbench.experiment.finding import Finding, failed_points, findings_table
-from workbench.experiment.grid import GridRuns, configs, grids, resolved, runs_of_grid, varying
+from workbench.experiment.grid import GridRuns, configs, grids, missing_points, resolved, runs_of_grid, varying
 from workbench.experiment.key import point_key, summary_key
 from workbench.experiment.parallel import Executor, process_limits
 from workbench.experiment.point_dataset import at_hand, describe_dataset, stamps
@@ -25,6 +26,8 @@ from workbench.tracking.mlflow_fields import label
 from workbench.tracking.opening import open_store
 from workbench.tracking.record import Point, Run
 from workbench.tracking.store import Store
+
+_MODELLED = "neither counts nor modelled seconds decide a claim about time"
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -115,6 +118,19 @@ class Experiment:
         devices = dict.fromkeys(str(run.point.config["device"]) for run in made)
         return [runs_of_grid(made, self.sweep._validated(size, device, None)) for device in devices]
 
+    def missing(self, table: pd.DataFrame, *, size: str) -> tuple[list[PointConfig], int]:
+        """The points of a size's grid of which a recorded table has no rows, and the number of all points.
+
+        Neither the device nor data sets need to be available here.
+
+        Args:
+            table: rows of the sweep, with their configuration.
+            size: of the grid.
+        """
+        device = str(table["device"].iloc[0]) if "device" in table and len(table) else None
+        grid = self.sweep._validated(size, device, None)
+        return missing_points(table, grid), len(grid)
+
     def run(
         self,
         *,
@@ -175,8 +191,12 @@ class Experiment:
         time_limit_seconds: float | None = None,
         in_subprocess: bool | None = None,
         executor: Executor = "processes",
+        kept: Sequence[Run] = (),
     ) -> list[Run]:
-        """Like `run`, but return the runs themselves; `progress` may be a bar of several sweeps."""
+        """Like `run`, but return the runs themselves; `progress` may be a bar of several sweeps.
+
+        Points of which a run is `kept` are neither run nor stored.
+        """
         self.configs(size=size, device=device, overrides=overrides)
         limit = time_limit_seconds if time_limit_seconds is not None else self._time_limit(size)
         limits = process_limits(jobs, limit, in_subprocess, executor)
@@ -184,7 +204,11 @@ class Experiment:
         store.check()
         store.close_orphans()
         tasks = self.tasks(size=size, device=device, overrides=overrides)
-        return run_sweep(tasks, self.sweep.module.run, store, limits=limits, progress=progress)
+        done = {run.point.key: run for run in kept}
+        waiting = [task for task in tasks if task.point.key not in done]
+        for run in run_sweep(waiting, self.sweep.module.run, store, limits=limits, progress=progress):
+            done[run.point.key] = run
+        return [done[task.point.key] for task in tasks]
 
     def _time_limit(self, size: str) -> float | None:
         return self.sweep.spec.sizes[size].time_limit_seconds  # pyright: ignore[reportArgumentType]
@@ -216,8 +240,15 @@ class Experiment:
         return self.module.draw(table, self.reported)
 
     def check(self, table: pd.DataFrame) -> list[Finding]:
-        """Check every part of the claim against a table; of failed points, which have no values, one finding tells."""
-        return [*self.module.check(table, self.reported), *failed_points(table)]
+        """Check every part of the claim against a table: its directions, the sizes that the paper states, and what it
+        says about time; of failed points, which have no values, one finding tells."""
+        measured = self.module.stated(table, self.reported) if self.spec.stated else {}
+        sizes = [stated_size(name, size, measured.get(name)) for name, size in self.spec.stated.items()]
+        open_ones = [
+            Finding(name, statement, False, _MODELLED, timed=True, decided=False)
+            for name, statement in self.spec.unmeasured_time.items()
+        ]
+        return [*self.module.check(table, self.reported), *sizes, *open_ones, *failed_points(table)]
 
     def shown(self, table: pd.DataFrame) -> pd.DataFrame:
         """The rows of a table that the figure shows: all, unless its module defines `shown(table)`."""
@@ -242,7 +273,7 @@ class Experiment:
 
     def figure_digest(self) -> str:
         """sha256 over the code that draws and checks the figure, and over its YAML file, comments left out."""
-        drawing = closure(self.file.with_suffix(".py"), ("draw", "check"))
+        drawing = closure(self.file.with_suffix(".py"), ("draw", "check", *(["stated"] if self.spec.stated else [])))
         return sha256(drawing.digest, self.spec.model_dump_json())
 
     def code(self) -> Closure:

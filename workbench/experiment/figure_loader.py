@@ -175,7 +175,7 @@ def load_experiment(name: str) -> "Experiment":
     paper, _, figure = name.partition("/")
     home = index.views.get(figure)
     spec, module = read_spec(file), import_figure(name, experiments_folder())
-    _check_module(module, is_view=home is not None)
+    _check_module(module, is_view=home is not None, is_sized=bool(spec.stated))
     if home is None:
         views = tuple(f"{paper}/{view}" for view in index.views_of(figure))
         return Experiment(name, index.title, spec, file, module, views=views, requires=index.requires.get(figure))
@@ -186,8 +186,8 @@ def load_experiment(name: str) -> "Experiment":
     return Experiment(name, index.title, spec, file, module, home=load_experiment(f"{paper}/{home}"))
 
 
-def _check_module(module: ModuleType, *, is_view: bool) -> None:
-    needed = [*(() if is_view else ("Config", "run")), "draw", "check", "compare"]
+def _check_module(module: ModuleType, *, is_view: bool, is_sized: bool) -> None:
+    needed = [*(() if is_view else ("Config", "run")), "draw", "check", "compare", *(["stated"] if is_sized else [])]
     if missing := [name for name in needed if not hasattr(module, name)]:
         raise ConfigError(f"{module.__file__} does not define {', '.join(missing)}; add it")
 

@@ -6,7 +6,16 @@ from types import UnionType
 from typing import Any, Literal, TypeVar, Union, get_args, get_origin
 
 import yaml
-from pydantic import BaseModel, ConfigDict, Field, PositiveFloat, PositiveInt, ValidationError, model_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeFloat,
+    PositiveFloat,
+    PositiveInt,
+    ValidationError,
+    model_validator,
+)
 
 from workbench.core.suggestions import did_you_mean
 
@@ -55,6 +64,56 @@ class SizeSpec(Strict):
         return self.sweep if isinstance(self.sweep, list) else [self.sweep]
 
 
+TOLERANCE = 0.2
+"""Part by which an effect may differ from the number that a paper states; a range that it gives is not widened."""
+
+
+class StatedSize(Strict):
+    """The size of an effect that a paper states: a finding, beside its direction.
+
+    Args:
+        statement: the claim in one sentence, with the number.
+        factor: the number, or the two ends of a range, of an effect that multiplies: 1 is none.
+        share: the same of an effect that adds, such as a saving of 0.3: 0 is none.
+        over: how the cases count: each of them, their mean, geometric mean or median, or the largest ("up to").
+        tolerance: part by which the effect may differ either way; default: a fifth of a number, nothing beyond a range.
+            1.2 times is an effect of 0.2, so that 1.17 to 1.24 agree with it, and no effect does not.
+        timed: it is measured in seconds, which no count of rows or bytes replaces.
+        source: where the paper says so.
+    """
+
+    statement: str
+    factor: PositiveFloat | tuple[PositiveFloat, PositiveFloat] | None = None
+    share: PositiveFloat | tuple[PositiveFloat, PositiveFloat] | None = None
+    over: Literal["each", "mean", "geometric mean", "median", "largest"] = "each"
+    tolerance: NonNegativeFloat = TOLERANCE
+    timed: bool = False
+    source: str
+
+    @model_validator(mode="after")
+    def _one_size(self) -> "StatedSize":
+        if (self.factor is None) == (self.share is None):
+            raise ValueError("give one of factor (1 is no effect) and share (0 is no effect)")
+        if isinstance(self.size, tuple) and self.size[0] >= self.size[1]:
+            raise ValueError(f"{list(self.size)} is not a range; give its lower end first")
+        return self
+
+    @property
+    def size(self) -> float | tuple[float, float]:
+        """The number, or the two ends of a range."""
+        return self.factor if self.factor is not None else self.share  # pyright: ignore[reportReturnType]
+
+    @property
+    def bounds(self) -> tuple[float, float]:
+        """The least and the largest size that agree with the stated one."""
+        if isinstance(self.size, tuple) and "tolerance" not in self.model_fields_set:
+            return self.size
+        none = 0.0 if self.factor is None else 1.0
+        ends = self.size if isinstance(self.size, tuple) else (self.size, self.size)
+        effects = [(end - none) * by for end in ends for by in (1 / (1 + self.tolerance), 1 + self.tolerance)]
+        return none + min(effects), none + max(effects)
+
+
 class Spec(Strict):
     """The contents of a figure's YAML file.
 
@@ -66,6 +125,9 @@ class Spec(Strict):
         sizes: specification per size, at least one.
         columns: measurements that the terminal shows; empty: all.
         reported: the paper's own values, rows like those of the table, each with its `source`.
+        stated: name of a finding to the size that the claim states; the figure's `stated(table, reported)` measures it.
+        unmeasured_time: name of a finding to a statement about time that no size measures, because its seconds are
+            modelled, or a count replaces them.
     """
 
     title: str
@@ -75,6 +137,8 @@ class Spec(Strict):
     sizes: dict[Size, SizeSpec] = Field(min_length=1)
     columns: list[str] = []
     reported: list[dict[str, Any]] = []
+    stated: dict[str, StatedSize] = {}
+    unmeasured_time: dict[str, str] = {}
 
     @property
     def has_grid(self) -> bool:

@@ -1,7 +1,7 @@
 """A finding: one statement of a figure's claim, and whether the table supports or refutes it."""
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pandas as pd
@@ -20,8 +20,9 @@ class Finding:
         held: the table supports it.
         evidence: the measured values that decide, in one line.
         timed: it depends on measured seconds, so it may differ from run to run: shown, never asserted.
-        decided: the table supports or refutes it. Otherwise the runs are too few to tell; `held` is then False, and the
-            finding counts neither for nor against the claim.
+        decided: the table supports or refutes it. Otherwise the runs are too few to tell, or the seconds of a claim
+            about time are not measured; `held` is then False, and the finding counts neither for nor against the claim.
+        sized: it is the size of an effect as the paper states it, not its direction.
     """
 
     name: str
@@ -30,25 +31,69 @@ class Finding:
     evidence: str
     timed: bool = False
     decided: bool = True
+    sized: bool = False
 
     @property
     def counts(self) -> bool:
-        """It is a verdict on the claim."""
-        return self.decided and not self.timed
+        """It is a verdict on the direction of the claim, the same on every machine."""
+        return self.decided and not self.timed and not self.sized
 
     @property
     def verdict(self) -> str:
         """The result in words; seconds depend on the machine's load, so they give no verdict on the claim."""
         if self.timed:
-            return "seconds agree" if self.held else "seconds differ"
+            return "seconds agree" if self.held else "seconds differ" if self.decided else "seconds not measured"
         if not self.decided:
             return "undecided"
-        return "held" if self.held else "did not hold"
+        return "held" if self.held else "size differs" if self.sized else "did not hold"
 
     @property
     def symbol(self) -> str:
         """A symbol for the verdict."""
-        return "✓" if self.held else "◷" if self.timed else "✗" if self.decided else "?"
+        return "✓" if self.held else "◷" if self.timed else "?" if not self.decided else "≠" if self.sized else "✗"
+
+
+HELD, IN_PART, NOT_HELD, UNDECIDED = "held", "held in part", "did not hold", "undecided"
+TIME_DIFFERS, TIME_NOT_MEASURED = "time differs", "time not measured"
+
+
+def status_of(findings: Sequence[Finding]) -> str | None:
+    """The verdict on a claim, of which "held" is the only one without a reservation.
+
+    Seconds depend on the machine: they can keep a claim from holding ("time differs", "time not measured"), but a claim
+    of which nothing else fails does not count as refuted by them.
+
+    Args:
+        findings: the parts of the claim.
+
+    Returns:
+        None if there are none.
+    """
+    others = [finding for finding in findings if not finding.timed]
+    held = [finding.held for finding in others if finding.decided]
+    if not all(held):
+        return IN_PART if any(held) else NOT_HELD
+    if len(held) < len(others):
+        return IN_PART if held else UNDECIDED
+    if any(finding.timed and finding.decided and not finding.held for finding in findings):
+        return TIME_DIFFERS
+    if any(not finding.decided for finding in findings):
+        return TIME_NOT_MEASURED
+    return HELD if findings else None
+
+
+def judged(findings: Iterable[Finding], size: str) -> list[Finding]:
+    """The findings that count at a size of an experiment.
+
+    Args:
+        findings: the parts of a claim.
+        size: at "smoke", graphs of a few thousand nodes have neither the paper's sizes of effects, which are left out,
+            nor seconds that mean anything, which are not judged.
+    """
+    if size != "smoke":
+        return list(findings)
+    kept = [finding for finding in findings if not finding.sized]
+    return [replace(one, held=False, decided=False) if one.timed else one for one in kept]
 
 
 def failed_points(table: pd.DataFrame) -> list[Finding]:

@@ -6,13 +6,15 @@ from dataclasses import dataclass, replace
 from itertools import chain, product
 from typing import Any, NamedTuple
 
+import numpy as np
+import pandas as pd
 import yaml
 from pydantic import ValidationError
 
 from workbench.experiment.config import PointConfig
 from workbench.experiment.figure_spec import Axes, ConfigError, Spec, explain
 from workbench.experiment.point_dataset import alternatives
-from workbench.tracking.mlflow_fields import flatten
+from workbench.tracking.mlflow_fields import cell, flatten
 from workbench.tracking.record import Run
 
 
@@ -211,6 +213,54 @@ def runs_of_grid(runs: Iterable[Run], grid: Sequence[PointConfig]) -> GridRuns:
         sum(any(key in newest for key in either) for either in points),
         len(points),
     )
+
+
+def missing_points(table: pd.DataFrame, grid: Sequence[PointConfig]) -> list[PointConfig]:
+    """The points of a grid of which a recorded table has no rows; one of two data sets that may replace each other is
+    enough.
+
+    Args:
+        table: rows with their configuration, as `table_of` returns them.
+        grid: validated configurations of its points.
+    """
+    return [config for config, places in zip(grid, rows_of_points(table, grid), strict=True) if not places]
+
+
+def rows_of_points(table: pd.DataFrame, grid: Sequence[PointConfig]) -> list[list[int]]:
+    """Positions of the rows of every point of a grid in a recorded table.
+
+    A key that the table does not have, because it was added to the configuration since, tells points apart only if the
+    grid varies it.
+
+    Args:
+        table: rows with their configuration, as `table_of` returns them.
+        grid: validated configurations of its points.
+    """
+    either = [[settings(resolved(one)) for one in alternatives(config)] for config in grid]
+    names = dict.fromkeys(name for points in either for point in points for name in point)
+    varied = set(varying(grid))
+    compared = [name for name in names if name in table or name in varied]
+    there: dict[tuple[str, ...], list[int]] = {}
+    for place, row in enumerate(table.reindex(columns=compared).to_dict("records")):
+        there.setdefault(tuple(_plain(row[name]) for name in compared), []).append(place)
+    wanted = [[tuple(_plain(point.get(name)) for name in compared) for point in points] for points in either]
+    return [next((there[key] for key in keys if key in there), []) for keys in wanted]
+
+
+def settings(config: Mapping[str, Any]) -> dict[str, Any]:
+    """A resolved configuration as columns, without keys whose value is None."""
+    return {name: cell(value) for name, value in flatten(config).items() if value is not None}
+
+
+def _plain(value: Any) -> str:
+    """A value as recorded tables give it back: six digits, 1 for 1.0, nothing for NaN."""
+    if isinstance(value, bool | np.bool_) or value is None:
+        return str(value) if value is not None else ""
+    try:
+        number = float(value)
+    except ValueError:
+        return str(value)
+    return "" if number != number else f"{number:.6g}"
 
 
 def _as_text(config: Mapping[str, Any]) -> str:

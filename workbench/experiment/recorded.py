@@ -1,17 +1,20 @@
 """Recorded tables: results kept in the repository, `experiments/results/<paper>/<figure>/<size>-<device>.csv`."""
 
 import re
-from collections.abc import Mapping
-from dataclasses import dataclass
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from io import StringIO
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import yaml
 
 from workbench.core.errors import CorruptFileError
+from workbench.experiment.attempt import Task
 from workbench.experiment.figure_loader import load_experiment
+from workbench.experiment.grid import rows_of_points, settings
 from workbench.experiment.table import table_of
 from workbench.files import write_file
 from workbench.paths import results_folder, shown_path
@@ -45,6 +48,12 @@ class Recorded:
     def size(self) -> str:
         """Size of the sweep: "smoke", "real" or "paper"."""
         return str(self.about["size"])
+
+    @property
+    def points(self) -> tuple[int, int]:
+        """Number of points of the size's grid, as it is now, that have rows here, and of all of its points."""
+        missing, total = load_experiment(str(self.about["sweep"])).missing(self.table, size=self.size)
+        return total - len(missing), total
 
     def changed_since(self) -> list[str]:
         """The code that would make the table today and differs from the code that made it.
@@ -120,6 +129,44 @@ def read_recorded(file: Path) -> Recorded:
 def recorded(sweep: str) -> list[Recorded]:
     """All recorded tables of an experiment, in order of their files' names."""
     return [read_recorded(file) for file in sorted((results_folder() / sweep).glob("*.csv"))]
+
+
+def kept_runs(tasks: Sequence[Task]) -> list[Run]:
+    """Runs of the points of a sweep that are recorded, by the present code on the present data sets.
+
+    Args:
+        tasks: points of one sweep and size.
+    """
+    found: dict[str, Run] = {}
+    for table in recorded(tasks[0].point.sweep) if tasks else []:
+        same = [task for task in tasks if _made_by(table, task)]
+        configured = {name for task in same for name in settings(task.point.config)}
+        measured = [name for name in table.table if name not in {*configured, *_NOT_KEPT, "point_seconds"}]
+        places = rows_of_points(table.table, [task.config for task in same])
+        for number, (task, own) in enumerate(zip(same, places, strict=True)):
+            if own:
+                found[task.point.key] = _kept_run(table, task, table.table.iloc[own], measured, number)
+    return list(found.values())
+
+
+def _made_by(table: Recorded, task: Task) -> bool:
+    point, data = task.point, table.about.get("datasets")
+    told = data.get(point.dataset.name, "") if point.dataset and isinstance(data, dict) else ""
+    same_data = point.dataset is None or told.endswith(f"sha256 {point.dataset.fingerprint}")
+    return table.size == point.size and table.about.get("code") == point.tags.get("code") and same_data
+
+
+def _kept_run(table: Recorded, task: Task, rows: pd.DataFrame, measured: list[str], number: int) -> Run:
+    """A point's run with the tags of its table; of a tag with several values, the points have them in turn."""
+    shown: Any = rows[measured]
+    cells = shown.to_dict("records")
+    lines = [{name: value for name, value in row.items() if value == value} for row in cells]
+    about = {name: table.about.get(name, "") for name in task.point.tags}
+    tags = {name: str(v[number % len(v)] if isinstance(v, list) and v else v) for name, v in about.items()}
+    date = datetime.fromisoformat(str(table.about["date"])).replace(tzinfo=UTC)
+    seconds = float(rows["point_seconds"].iloc[0]) if "point_seconds" in rows else None
+    point = replace(task.point, tags=tags)
+    return Run(point, f"recorded-{point.key[:16]}", FINISHED, tuple(lines), None, date.timestamp(), seconds)
 
 
 def _about(runs: list[Run]) -> dict[str, object]:

@@ -5,7 +5,7 @@ from typing import Any
 
 import pandas as pd
 
-from workbench.tracking.mlflow_fields import cell, flatten
+from workbench.experiment.grid import settings
 from workbench.tracking.record import FINISHED, Run
 
 
@@ -31,7 +31,7 @@ def to_read(runs: Sequence[Run], columns: Sequence[str] = ()) -> pd.DataFrame:
     """
     table = table_of(runs)
     about = ["status", "error", "point_seconds", "run_id"]
-    configured = {column for run in runs for column in settings(run)}
+    configured = {column for run in runs for column in settings(run.point.config)}
     measured = columns or [c for c in table if c not in configured and c not in about]
     failed = ["status", "error"] if any(run.error for run in runs) else []
     shown = [*(c for c in _differing(table) if c in configured), *(c for c in measured if c in table), *failed]
@@ -40,18 +40,13 @@ def to_read(runs: Sequence[Run], columns: Sequence[str] = ()) -> pd.DataFrame:
 
 def labels(runs: Sequence[Run]) -> list[str]:
     """A short text per run: the configuration that differs between the runs."""
-    configs = [settings(run) for run in runs]
+    configs = [settings(run.point.config) for run in runs]
     named = _differing(pd.DataFrame(configs))
     return [", ".join(f"{name} {config[name]}" for name in named if config.get(name) is not None) for config in configs]
 
 
-def settings(run: Run) -> dict[str, Any]:
-    """A run's configuration as columns, without keys whose value is None."""
-    return {name: cell(value) for name, value in flatten(run.point.config).items() if value is not None}
-
-
 def _lines(run: Run) -> list[dict[str, Any]]:
-    config = settings(run)
+    config = settings(run.point.config)
     about = {"status": run.status, "error": run.error, "point_seconds": run.seconds, "run_id": run.run_id}
     rows = run.rows if run.status == FINISHED else ({},)
     return [{**config, **row, **about} for row in rows]

@@ -27,6 +27,7 @@ from workbench.report.verdicts import (
     FigureVerdicts,
     details,
     figure_rows,
+    folded,
     paper_row,
     read_smoke_findings,
     run_smoke,
@@ -89,15 +90,17 @@ def regenerated(text: str) -> str:
 
 def summary() -> str:
     """The number of figures by verdict: one row per paper."""
-    head = "| paper | figures and tables | smoke | real | paper |\n|---|--:|---|---|---|"
+    head = "| paper | figures and tables | smoke | real | paper | stated sizes met (real) |\n|---|--:|---|---|---|--:|"
     return "\n".join([head, *(paper_row(figures) for figures in _papers().values())])
 
 
 def figures() -> str:
-    """All figures: per paper, a table of verdicts, then the details of every figure."""
+    """All figures: per paper, a table of verdicts, then the details of every figure behind a fold."""
     parts = []
     for figures in _papers().values():
-        parts += [f"## {figures[0].experiment.paper}", figure_rows(figures), *map(details, figures)]
+        reasons = "\n\n".join(map(details, figures))
+        about = f"{figures[0].experiment.paper}: reasons, and paper vs here with the worst deviations first"
+        parts += [f"## {figures[0].experiment.paper}", figure_rows(figures), folded(about, reasons)]
     return "\n\n".join(parts)
 
 

@@ -9,7 +9,7 @@ import pandas as pd
 
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.figure_spec import SIZES
-from workbench.experiment.finding import Finding
+from workbench.experiment.finding import Finding, judged
 from workbench.experiment.recorded import Recorded, recorded
 from workbench.paths import shown_path
 from workbench.report.expected_time import about, expected_seconds
@@ -151,10 +151,13 @@ def box_of(experiment: Experiment, sections: Sequence[Section]) -> str:
 
 
 def _section(section: Section) -> list[str]:
-    counted = [finding for finding in section.findings if not finding.timed]
+    counted = judged(section.findings, section.size)
     held = sum(finding.held for finding in counted)
     device = f", {section.provenance['device']}" if section.recorded else ""
-    head = f"- {section.symbol} **{section.size}**{device}: {section.status}, {held} of {len(counted)} statements"
+    points = " ({} of {})".format(*section.points) if section.is_incomplete and section.points else ""
+    head = (
+        f"- {section.symbol} **{section.size}**{device}: {section.status}{points}, {held} of {len(counted)} statements"
+    )
     return [head, *(f"    - {one.symbol} {told(one, section)}" for one in counted if not one.held)]
 
 

@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from workbench import files
+from workbench.experiment.distance import with_ratios
 from workbench.experiment.figure_spec import SIZES
 from workbench.experiment.finding import Finding
 from workbench.report.sections import SYMBOLS, Section, by_figure
@@ -125,7 +126,7 @@ def write(
 def _shown(section: Section, anchor: str) -> _Shown:
     from markupsafe import Markup
 
-    numbers = () if section.comparison is None else tuple(columns(section.comparison))
+    numbers = () if section.comparison is None else tuple(columns(with_ratios(section.comparison)))
     latex = Markup(latex_table(section.comparison)) if section.comparison is not None and numbers else ""
     if section.figure is None:
         return _Shown(section, anchor, "", "", 0, numbers)

@@ -16,7 +16,17 @@ import pandas as pd
 from workbench.error_text import line_of
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.figure_spec import SIZES
-from workbench.experiment.finding import Finding
+from workbench.experiment.finding import (
+    HELD,
+    IN_PART,
+    NOT_HELD,
+    TIME_DIFFERS,
+    TIME_NOT_MEASURED,
+    UNDECIDED,
+    Finding,
+    judged,
+    status_of,
+)
 from workbench.experiment.grid import GridRuns
 from workbench.experiment.recorded import Recorded, recorded
 from workbench.experiment.table import labels, table_of
@@ -26,10 +36,14 @@ from workbench.tracking.record import FAILED as RUN_FAILED, FINISHED, Run
 from workbench.tracking.store import Store
 from workbench.tracking.ui import PORT, runs_view, sweeps_of
 
-HELD, IN_PART, NOT_HELD = "held", "held in part", "did not hold"
-UNDECIDED, NOT_CHECKED, NOT_RUN, FAILED, INCOMPLETE = "undecided", "not checked", "not run", "failed", "incomplete"
+NOT_CHECKED, NOT_RUN, FAILED, INCOMPLETE = "not checked", "not run", "failed", "incomplete"
 
 SYMBOLS = {HELD: "✓", IN_PART: "◐", NOT_HELD: "✗", UNDECIDED: "?", NOT_CHECKED: "–"}
+
+
+SYMBOLS |= {TIME_DIFFERS: "◷", TIME_NOT_MEASURED: "◔"}
+
+
 SYMBOLS |= {INCOMPLETE: "◌", NOT_RUN: "○", FAILED: "!"}
 """A symbol per status, so that colour is never the only difference."""
 
@@ -93,24 +107,18 @@ class Section:
     def status(self) -> str:
         """The verdict on the claim, or why there is none.
 
-        "held", "held in part" or "did not hold" if findings were checked; at most "held in part" if a finding is
-        undecided, and "undecided" if all are. If points failed, nothing can hold without them: "failed" unless a
-        finding did not hold. Findings on wall-clock time do not count, because they vary with the machine's load.
-        Otherwise "incomplete" (only a part of the grid has ended), "not checked" (no untimed findings at this size) or
-        "not run".
+        "held", "held in part", "did not hold", "undecided", "time differs" or "time not measured" if findings were
+        checked (`status_of`). If points failed, nothing can hold without them: "failed" unless a finding did not hold.
+        Otherwise "incomplete" (only a part of the grid has ended), "not checked" (no findings) or "not run".
         """
         if self.is_incomplete:
             return INCOMPLETE
-        held = [finding.held for finding in self.findings if finding.counts]
-        if self.problems and all(held):
+        found = status_of(judged(self.findings, self.size))
+        if self.problems and not any(
+            f.decided and not f.held and not f.timed for f in judged(self.findings, self.size)
+        ):
             return FAILED
-        if held:
-            if all(held):
-                return IN_PART if self.undecided else HELD
-            return IN_PART if any(held) else NOT_HELD
-        if self.undecided:
-            return UNDECIDED
-        return NOT_RUN if self.figure is None else NOT_CHECKED
+        return found or (NOT_RUN if self.figure is None else NOT_CHECKED)
 
     @property
     def is_incomplete(self) -> bool:
@@ -126,6 +134,11 @@ class Section:
     def not_held(self) -> tuple[Finding, ...]:
         """The findings that did not hold."""
         return tuple(finding for finding in self.findings if not finding.held and finding.decided)
+
+    @property
+    def sizes(self) -> tuple[Finding, ...]:
+        """The findings on sizes of effects that the paper states."""
+        return tuple(finding for finding in self.findings if finding.sized)
 
     @property
     def undecided(self) -> tuple[Finding, ...]:
@@ -178,7 +191,15 @@ def sections_of_recorded(experiment: Experiment, *, page: Path | None = None) ->
         page: the HTML file, to which the link to the notebook is relative; None: no link.
     """
     return [
-        _section(experiment, table.size, table.table, page, provenance=_of_recorded(table), recorded=True)
+        _section(
+            experiment,
+            table.size,
+            table.table,
+            page,
+            provenance=_of_recorded(table),
+            points=table.points,
+            recorded=True,
+        )
         for table in recorded(experiment.sweep.name)
     ]
 
@@ -239,7 +260,7 @@ def _section(
             return None
 
     figure, comparison = attempt("drawing", experiment.draw), attempt("comparing", experiment.compare)
-    findings = () if found.is_incomplete else tuple(attempt("checking", experiment.check) or ())
+    findings = () if found.is_incomplete and not found.recorded else tuple(attempt("checking", experiment.check) or ())
     provenance = {**found.provenance, "note": experiment.note(size)}
     about = {"figure": figure, "comparison": comparison, "findings": findings}
     return replace(found, provenance=provenance, problems=tuple(failed), **about)

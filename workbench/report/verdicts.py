@@ -7,27 +7,29 @@ from pathlib import Path
 
 import pandas as pd
 
+from workbench.experiment.distance import with_ratios
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.figure_spec import SIZES
-from workbench.experiment.finding import Finding
+from workbench.experiment.finding import Finding, judged
 from workbench.experiment.recorded import Recorded, recorded
 from workbench.files import write_file
 from workbench.paths import results_folder, shown_path
 from workbench.report.sections import (
     HELD,
     IN_PART,
+    INCOMPLETE,
     NOT_CHECKED,
     NOT_HELD,
     NOT_RUN,
+    TIME_DIFFERS,
+    TIME_NOT_MEASURED,
     UNDECIDED,
     Section,
     section_of_findings,
 )
 from workbench.report.tables import escaped, markdown_table
 
-_ORDER = (HELD, IN_PART, NOT_HELD, UNDECIDED, NOT_CHECKED, NOT_RUN)
-
-_MAX_ROWS, _MAX_COLUMNS = 12, 8  # of a comparison that is short enough for the document
+_ORDER = (HELD, TIME_DIFFERS, TIME_NOT_MEASURED, IN_PART, NOT_HELD, UNDECIDED, INCOMPLETE, NOT_CHECKED, NOT_RUN)
 
 
 @dataclass(frozen=True, eq=False)
@@ -72,13 +74,16 @@ def figure_rows(figures: Iterable[FigureVerdicts]) -> str:
 
 
 def paper_row(figures: Sequence[FigureVerdicts]) -> str:
-    """Formats one row per paper: the number of figures, and how many of them have which verdict at every size.
+    """Formats one row per paper: the number of figures, how many of them have which verdict at every size, and how many
+    of the sizes of effects that the paper states are met at size real.
 
     Args:
         figures: of one paper.
     """
     cells = [", ".join(f"{count} {status}" for status, count in _counts(figures, size).items()) for size in SIZES]
-    return f"| {escaped(figures[0].experiment.paper)} | {len(figures)} | " + " | ".join(cells) + " |"
+    sizes = [finding.held for figure in figures for section in figure.of("real") for finding in section.sizes]
+    met = f"{sum(sizes)} of {len(sizes)}" if sizes else "–"
+    return f"| {escaped(figures[0].experiment.paper)} | {len(figures)} | " + " | ".join(cells) + f" | {met} |"
 
 
 def details(figure: FigureVerdicts) -> str:
@@ -102,7 +107,9 @@ def _sections(experiment: Experiment, smoke: Sequence[Finding] | None) -> tuple[
 def _recorded_section(experiment: Experiment, kept: Recorded) -> Section:
     provenance = {"device": str(kept.about["device"]), "table": shown_path(kept.file)}
     section = section_of_findings(experiment, kept.size, experiment.check(kept.table))
-    return replace(section, comparison=experiment.compare(kept.table), recorded=True, provenance=provenance)
+    return replace(
+        section, comparison=experiment.compare(kept.table), recorded=True, provenance=provenance, points=kept.points
+    )
 
 
 def _figure_row(figure: FigureVerdicts) -> str:
@@ -114,11 +121,25 @@ def _figure_row(figure: FigureVerdicts) -> str:
 
 def _verdict(section: Section) -> str:
     status, table = section.status, section.provenance.get("table")
-    missed = ", ".join(f"`{finding.name}`" for finding in section.not_held if not finding.timed)
-    unknown = ", ".join(f"`{finding.name}`" for finding in section.undecided)
+    if section.is_incomplete and section.points:
+        status = "{} ({} of {})".format(status, *section.points)
     linked = f"[{status}](../{table})" if table else status
-    notes = [f"not {missed}"] * bool(missed) + [f"undecided {unknown}"] * bool(unknown and status != UNDECIDED)
-    return f"{section.symbol} {linked}" + (f": {'; '.join(notes)}" if notes else "")
+    return f"{section.symbol} {linked}" + (f": {'; '.join(notes)}" if (notes := _notes(section)) else "")
+
+
+def _notes(section: Section) -> list[str]:
+    """Which findings keep the claim from holding, by how: the direction, the size alone, time, too few runs."""
+    by_verdict: dict[str, list[str]] = {}
+    for finding in judged((*section.not_held, *section.undecided), section.size):
+        by_verdict.setdefault(finding.verdict, []).append(f"`{finding.name}`")
+    told = {"did not hold": "not", "size differs": "size differs", "seconds differ": "time differs"}
+    told |= {"undecided": "undecided", "seconds not measured": "time not measured"}
+    alone = section.status if len(by_verdict) == 1 else None
+    return [
+        f"{text} {', '.join(names)}"
+        for verdict, text in told.items()
+        if (names := by_verdict.get(verdict)) and not (alone == text == UNDECIDED)
+    ]
 
 
 def _counts(figures: Iterable[FigureVerdicts], size: str) -> dict[str, int]:
@@ -128,12 +149,15 @@ def _counts(figures: Iterable[FigureVerdicts], size: str) -> dict[str, int]:
 
 def _section_details(section: Section) -> list[str]:
     label = f"**{section.size}**" + (f", {section.provenance['device']}" if section.recorded else "")
-    found = (*section.not_held, *section.undecided)
-    parts = [f"- {label}, {finding.verdict}: {told(finding, section)}" for finding in found]
+    parts = []
+    for finding in judged((*section.not_held, *section.undecided), section.size):
+        if section.size == "smoke" and finding.timed:
+            continue
+        parts.append(f"- {label}, {finding.verdict}: {told(finding, section)}")
     lines = ["\n".join(parts)] if parts else []
-    comparison = section.comparison
-    if comparison is not None and len(comparison) <= _MAX_ROWS and comparison.shape[1] <= _MAX_COLUMNS:
-        lines += [f"{label}, paper vs here:", markdown_table(comparison)]
+    if section.comparison is not None and len(section.comparison):
+        compared = with_ratios(section.comparison)
+        lines += [folded(f"{section.size}: paper vs here, {len(compared)} rows", markdown_table(compared))]
     return lines
 
 
@@ -149,6 +173,16 @@ def told(finding: Finding, section: Section) -> str:
     return f"{escaped(finding.statement)} ({escaped(finding.evidence)}).{why}"
 
 
+def folded(summary: str, text: str) -> str:
+    """Markdown behind a fold.
+
+    Args:
+        summary: the line that is shown.
+        text: Markdown.
+    """
+    return f"<details><summary>{escaped(summary)}</summary>\n\n{text}\n\n</details>"
+
+
 def _anchor(title: str) -> str:
     """The anchor that git hosts derive from a heading: lower case, spaces as hyphens, punctuation dropped."""
     kept = "".join(c for c in title.lower() if c.isalnum() or c in " -_")
@@ -157,7 +191,7 @@ def _anchor(title: str) -> str:
 
 _COLUMNS = ("figure", "finding", "held", "statement", "evidence")
 
-_UNDECIDED = "undecided"  # in the column "held"
+_UNDECIDED, _NOT_MEASURED = "undecided", "not measured"  # in the column "held"; the latter of seconds
 
 
 def smoke_file(paper: str) -> Path:
@@ -176,7 +210,7 @@ def read_smoke_findings(paper: str) -> dict[str, list[Finding]]:
         paper: name of the paper's folder.
 
     Returns:
-        "paper/figure" to its untimed findings; empty if no smoke run is recorded.
+        "paper/figure" to its findings, of which those about time are not decided; empty if no smoke run is recorded.
     """
     file = smoke_file(paper)
     if not file.exists():
@@ -187,12 +221,13 @@ def read_smoke_findings(paper: str) -> dict[str, list[Finding]]:
         if row["finding"]:
             held = str(row["held"])
             about = (row["statement"], held == "True", row["evidence"])
-            findings.append(Finding(row["finding"], *about, decided=held != _UNDECIDED))
+            timed, decided = held == _NOT_MEASURED, held in ("True", "False")
+            findings.append(Finding(row["finding"], *about, timed=timed, decided=decided))
     return found
 
 
 def write_smoke_findings(paper: str, findings: Mapping[str, Iterable[Finding]]) -> Path:
-    """Writes the smoke verdicts of a paper, without findings on wall-clock time: those vary between runs.
+    """Writes the smoke verdicts of a paper, without sizes and seconds, which mean nothing on graphs this small.
 
     Args:
         paper: name of the paper's folder.
@@ -203,8 +238,8 @@ def write_smoke_findings(paper: str, findings: Mapping[str, Iterable[Finding]]) 
     """
     rows = []
     for figure, found in findings.items():
-        kept = [one for one in found if not one.timed]
-        rows += [(figure, one.name, _held(one), one.statement, one.evidence) for one in kept]
+        kept = judged(found, "smoke")
+        rows += [(figure, one.name, _held(one), one.statement, "" if one.timed else one.evidence) for one in kept]
         rows += [] if kept else [(figure, "", "", "", "")]
     file = smoke_file(paper)
     write_file(file, pd.DataFrame(rows, columns=list(_COLUMNS)).to_csv(index=False, lineterminator="\n"))
@@ -212,7 +247,7 @@ def write_smoke_findings(paper: str, findings: Mapping[str, Iterable[Finding]]) 
 
 
 def _held(finding: Finding) -> bool | str:
-    return finding.held if finding.decided else _UNDECIDED
+    return finding.held if finding.decided else _NOT_MEASURED if finding.timed else _UNDECIDED
 
 
 def run_smoke(experiments: Iterable[Experiment]) -> dict[str, list[Finding]]:

@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from tests.experiments.batchgnn.tables import accuracies, epochs, fetched, modelled, sizes
+from tests.experiments.directions import directions
 from workbench.experiment.figure_loader import load_experiment
 
 TABLES = {
@@ -19,7 +20,7 @@ TABLES = {
 
 
 def verdicts(figure: str, table: pd.DataFrame) -> dict[str, bool]:
-    return {finding.name: finding.held for finding in load_experiment(f"batchgnn/{figure}").check(table)}
+    return {finding.name: finding.held for finding in directions(f"batchgnn/{figure}", table)}
 
 
 @pytest.mark.parametrize("figure", TABLES)

@@ -5,13 +5,14 @@ import pytest
 
 from experiments.betty.fig11 import side_by_side
 from tests.experiments.betty.tables import micro_against_mini, partitioners
+from tests.experiments.directions import directions
 from workbench.experiment.figure_loader import load_experiment
 
 TABLES = {"fig11": partitioners, "fig12": partitioners, "fig16": partitioners, "table6": micro_against_mini}
 
 
 def verdicts(figure: str, table: pd.DataFrame) -> dict[str, bool]:
-    return {finding.name: finding.held for finding in load_experiment(f"betty/{figure}").check(table)}
+    return {finding.name: finding.held for finding in directions(f"betty/{figure}", table)}
 
 
 @pytest.mark.parametrize("figure", TABLES)

@@ -12,6 +12,7 @@ from tests.experiments.betty.curve_tables import (
     by_number_of_parts,
     with_independent_seeds,
 )
+from tests.experiments.directions import directions
 from workbench.experiment.figure_loader import load_experiment
 from workbench.experiment.interval import mean_intervals
 
@@ -23,7 +24,7 @@ TABLES: dict[str, Callable[[], pd.DataFrame]] = {
 
 
 def lost(figure: str, table: pd.DataFrame) -> set[str]:
-    return {finding.name for finding in load_experiment(f"betty/{figure}").check(table) if not finding.held}
+    return {finding.name for finding in directions(f"betty/{figure}", table) if not finding.held}
 
 
 @pytest.mark.parametrize("figure", TABLES)
@@ -118,7 +119,7 @@ def test_table_5_says_how_small_a_difference_it_could_see() -> None:
     table = with_independent_seeds()
     widened = table.query("approach == 'micro' and seed == 5 and model == 'gat' and dataset == 'y'").index
     table.loc[widened, "test_accuracy"] -= 0.001
-    (finding,) = [f for f in load_experiment("betty/table5").check(table) if f.name == "no-difference-seen"]
+    (finding,) = [f for f in directions("betty/table5", table) if f.name == "no-difference-seen"]
     assert finding.held and "4 of 4 cases; farthest from 0 for its width cora, sage-mean: -0.75 ± " in finding.evidence
     half = 100 * 0.005 * (2 / 3) ** 0.5 * 4.3147
     assert f"narrowest cora, sage-mean: -0.75 ± {half:.2f}" in finding.evidence
@@ -128,7 +129,7 @@ def test_table_5_says_how_small_a_difference_it_could_see() -> None:
 def test_table_5_claims_nothing_of_seeds_that_could_not_show_a_difference() -> None:
     table = with_independent_seeds()
     table["test_accuracy"] -= 0.03 * table.seed  # intervals of ten points would hold 0 whatever the means
-    assert {f.name for f in load_experiment("betty/table5").check(table)} == {
+    assert {f.name for f in directions("betty/table5", table)} == {
         "same-losses-float32",
         "same-losses-float64",
         "same-accuracies",

@@ -6,11 +6,12 @@ import pandas as pd
 import pytest
 
 from tests.experiments.betty.settings import MIB, settings
+from tests.experiments.directions import directions
 from workbench.experiment.figure_loader import load_experiment
 
 
 def verdicts(table: pd.DataFrame) -> dict[str, bool]:
-    return {finding.name: finding.held for finding in load_experiment("betty/fig10").check(table)}
+    return {finding.name: finding.held for finding in directions("betty/fig10", table)}
 
 
 def spoiled(where: str, **values: Any) -> pd.DataFrame:

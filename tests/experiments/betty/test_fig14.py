@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from tests.experiments.betty.tables import COUNTS, partitioners
+from tests.experiments.directions import directions
 from workbench.experiment.figure_loader import load_experiment
 
 
@@ -20,7 +21,7 @@ def spoiled(column: str, factor: float) -> pd.DataFrame:
 
 
 def lost(rows: pd.DataFrame) -> set[str]:
-    return {finding.name for finding in load_experiment("betty/fig14").check(rows) if not finding.held}
+    return {finding.name for finding in directions("betty/fig14", rows) if not finding.held}
 
 
 def test_claims_hold_where_they_do() -> None:
@@ -47,7 +48,7 @@ def test_other_models_depths_and_partitioners_do_not_count() -> None:
 
 
 def test_seconds_are_never_asserted() -> None:
-    timed = {finding.name: finding.timed for finding in load_experiment("betty/fig14").check(table())}
+    timed = {finding.name: finding.timed for finding in directions("betty/fig14", table())}
     assert timed == {"time-rises": True, "data-time-rises": True, "inputs-grow": False}
 
 

@@ -4,6 +4,7 @@ import pandas as pd
 import pytest
 
 from tests.experiments.betty.tables import COUNTS, partitioners
+from tests.experiments.directions import directions
 from workbench.experiment.figure_loader import load_experiment
 
 
@@ -21,12 +22,12 @@ def spoiled(where: str, factor: float) -> pd.DataFrame:
 
 
 def lost(rows: pd.DataFrame) -> set[str]:
-    return {finding.name for finding in load_experiment("betty/fig15").check(rows) if not finding.held}
+    return {finding.name for finding in directions("betty/fig15", rows) if not finding.held}
 
 
 def test_claims_hold_where_they_do() -> None:
     assert lost(table()) == set()
-    assert all(finding.timed for finding in load_experiment("betty/fig15").check(table()))
+    assert all(finding.timed for finding in directions("betty/fig15", table()))
 
 
 @pytest.mark.parametrize(

@@ -9,6 +9,7 @@ from torch.nn.functional import cross_entropy
 
 import workbench as wb
 from tests.experiments.betty.settings import GIVEN, MIB, settings
+from tests.experiments.directions import directions
 from workbench.experiment.figure_loader import load_experiment
 from workbench.memory.estimate import TERMS
 from workbench.training.profile import profile_epoch
@@ -81,7 +82,7 @@ def test_where_no_number_of_parts_fits_the_row_says_so(module: Any) -> None:
 
 
 def verdicts(table: pd.DataFrame) -> dict[str, bool]:
-    return {finding.name: finding.held for finding in load_experiment("betty/fig2").check(table)}
+    return {finding.name: finding.held for finding in directions("betty/fig2", table)}
 
 
 def test_claims_hold_where_they_do() -> None:

@@ -4,11 +4,12 @@ import pandas as pd
 import pytest
 
 from tests.experiments.betty.parts import parts
+from tests.experiments.directions import directions
 from workbench.experiment.figure_loader import load_experiment
 
 
 def verdicts(table: pd.DataFrame) -> dict[str, bool]:
-    return {finding.name: finding.held for finding in load_experiment("betty/fig9").check(table)}
+    return {finding.name: finding.held for finding in directions("betty/fig9", table)}
 
 
 def test_claims_hold_where_they_do() -> None:

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import workbench as wb
+from tests.experiments.directions import directions
 from workbench.core.errors import CapacityError
 from workbench.datasets.raw import permute_nodes
 from workbench.experiment.figure_loader import load_experiment
@@ -68,7 +69,7 @@ def row(module: Any, **given: Any) -> dict[str, Any]:
 
 
 def lost(rows: pd.DataFrame) -> set[str]:
-    return {finding.name for finding in load_experiment("betty/partitioners").check(rows) if not finding.held}
+    return {finding.name for finding in directions("betty/partitioners", rows) if not finding.held}
 
 
 @pytest.mark.parametrize("outputs", ["train", "half"])
@@ -155,7 +156,7 @@ def test_processes_that_partition_count_on_top(module: Any, monkeypatch: pytest.
 
 
 def test_targets_are_met_where_they_are() -> None:
-    found = load_experiment("betty/partitioners").check(table())
+    found = directions("betty/partitioners", table())
     assert lost(table()) == set() and len(found) == 11
     assert {f.name for f in found if f.timed} == {f.name for f in found if "seconds" in f.name}
 
@@ -189,7 +190,7 @@ def test_a_spoiled_table_loses_just_that_target(where: str, column: str, factor:
 
 def test_a_grid_without_a_choice_says_nothing_of_its_targets() -> None:
     rows = table().query("objective.isnull()").drop(columns="objective")
-    assert [f.name for f in load_experiment("betty/partitioners").check(rows)] == ["reg-beats-blind-cuts"]
+    assert [f.name for f in directions("betty/partitioners", rows)] == ["reg-beats-blind-cuts"]
 
 
 def test_the_figure_has_a_marker_a_choice_and_data_set(module: Any) -> None:

@@ -7,6 +7,7 @@ import pytest
 
 import workbench as wb
 from tests.experiments.betty.parts import parts
+from tests.experiments.directions import directions
 from workbench.experiment.figure_loader import load_experiment
 from workbench.experiment.recorded import recorded
 
@@ -43,7 +44,7 @@ def test_a_step_for_which_there_is_no_room_is_not_begun(monkeypatch: pytest.Monk
 
 
 def verdicts(table: pd.DataFrame) -> dict[str, bool]:
-    return {finding.name: finding.held for finding in load_experiment("betty/table2").check(table)}
+    return {finding.name: finding.held for finding in directions("betty/table2", table)}
 
 
 def test_claims_hold_where_they_do_measured_or_estimated() -> None:

@@ -12,6 +12,7 @@ from tests.experiments.cooperative.tables import (
     ranks,
     work,
 )
+from tests.experiments.directions import directions
 from workbench.experiment.figure_loader import load_experiment
 
 TABLES = {
@@ -28,7 +29,7 @@ TABLES = {
 
 
 def verdicts(figure: str, table: pd.DataFrame) -> dict[str, bool]:
-    return {finding.name: finding.held for finding in load_experiment(f"cooperative/{figure}").check(table)}
+    return {finding.name: finding.held for finding in directions(f"cooperative/{figure}", table)}
 
 
 @pytest.mark.parametrize("figure", TABLES)
@@ -112,7 +113,7 @@ def test_one_run_apart_from_the_others_decides_nothing():
     table = dependent_training()
     odd = (table.kappa == 4) & (table.dataset == "x") & (table.seed == 0)
     table.loc[odd, "val_f1"] *= 1.05
-    found = {finding.name: finding.verdict for finding in load_experiment("cooperative/table3").check(table)}
+    found = {finding.name: finding.verdict for finding in directions("cooperative/table3", table)}
     assert found == {"no-loss-x": "undecided", "no-loss-y": "held"} | dict.fromkeys(
         ("infinity-loses-x", "infinity-loses-y"), "held"
     )

@@ -5,6 +5,7 @@ from typing import Any
 import pytest
 
 from tests.experiments.cooperative.cost_tables import scaling, stages
+from tests.experiments.directions import directions
 from workbench.experiment.figure_loader import load_experiment
 
 TABLES = {"table1": stages, "table4": stages, "table5": stages, "table6": stages, "scaling": scaling}
@@ -16,7 +17,7 @@ def reported(figure) -> Any:
 
 
 def verdicts(figure, table):
-    return {finding.name: finding.held for finding in load_experiment(f"cooperative/{figure}").check(table)}
+    return {finding.name: finding.held for finding in directions(f"cooperative/{figure}", table)}
 
 
 def test_the_24_totals_of_table_4_are_the_sums_of_their_stages():

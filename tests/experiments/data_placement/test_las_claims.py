@@ -8,6 +8,7 @@ import pytest
 
 from experiments.data_placement import las_movement
 from experiments.data_placement.local_samplers import LOCAL
+from tests.experiments.directions import directions
 from workbench.experiment.figure_loader import load_experiment
 
 MACHINE = {"gamma": 9e11, "alpha": 3e11, "beta": 3.2e10}
@@ -92,5 +93,5 @@ def test_claims_fail_on_spoiled_tables(name: str, where: str, column: str, value
     table = TABLES[name]()
     table[column] = table[column].astype(type(value))
     table.loc[table.query(where).index, column] = value
-    findings = load_experiment(f"data_placement/{name}").check(table)
+    findings = directions(f"data_placement/{name}", table)
     assert failing <= {finding.name for finding in findings if not finding.held}

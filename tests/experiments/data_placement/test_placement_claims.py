@@ -6,6 +6,7 @@ import pandas as pd
 import pytest
 
 from experiments.data_placement import access_probability, brute_force, movement, speedup
+from tests.experiments.directions import directions
 from workbench.experiment.figure_loader import load_experiment
 
 MACHINE = {"gamma": 9e11, "alpha": 3e11, "beta": 3.2e10}
@@ -93,7 +94,7 @@ SPOILED: list[tuple[str, str, str, Any, set[str]]] = [
 
 
 def failed(figure: str, table: pd.DataFrame) -> set[str]:
-    return {finding.name for finding in load_experiment(f"data_placement/{figure}").check(table) if not finding.held}
+    return {finding.name for finding in directions(f"data_placement/{figure}", table) if not finding.held}
 
 
 @pytest.mark.parametrize("figure", TABLES)

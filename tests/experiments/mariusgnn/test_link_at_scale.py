@@ -9,6 +9,7 @@ import torch
 
 from experiments.mariusgnn import link_at_scale
 from experiments.mariusgnn.link_systems import BALANCED, COMET, MEMORY
+from tests.experiments.directions import directions
 from workbench.experiment.figure_loader import load_experiment
 
 EXP = "mariusgnn/link_at_scale"
@@ -41,7 +42,7 @@ def table() -> pd.DataFrame:
 
 
 def lost(rows: pd.DataFrame) -> set[str]:
-    return {finding.name for finding in load_experiment(EXP).check(rows) if not (finding.held and finding.decided)}
+    return {finding.name for finding in directions(EXP, rows) if not (finding.held and finding.decided)}
 
 
 def test_all_claims_hold_in_a_table_made_for_them() -> None:

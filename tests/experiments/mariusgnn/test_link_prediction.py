@@ -7,6 +7,7 @@ import pytest
 
 from experiments.mariusgnn import link_prediction
 from experiments.mariusgnn.link_systems import BALANCED, BETA, COMET, DGL, MEMORY, SYSTEMS
+from tests.experiments.directions import directions
 from workbench.experiment.figure_loader import load_experiment
 
 EXP = "mariusgnn/link_prediction"
@@ -37,12 +38,12 @@ def table() -> pd.DataFrame:
 
 
 def lost(rows: pd.DataFrame) -> set[str]:
-    return {finding.name for finding in load_experiment(EXP).check(rows) if not (finding.held and finding.decided)}
+    return {finding.name for finding in directions(EXP, rows) if not (finding.held and finding.decided)}
 
 
 def test_all_claims_hold_in_a_table_made_for_them() -> None:
     assert lost(table()) == set()
-    assert {f.name for f in load_experiment(EXP).check(table().assign(dataset="a"))} == {
+    assert {f.name for f in directions(EXP, table().assign(dataset="a"))} == {
         "comet-above-beta",
         "balanced-as-comet",
         "equal-loads",

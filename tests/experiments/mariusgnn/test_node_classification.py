@@ -9,6 +9,7 @@ import torch
 import workbench as wb
 from experiments.mariusgnn import node_classification, time_to_accuracy
 from experiments.mariusgnn.training_systems import DGL, DISK, MEMORY, PYG, SYSTEMS
+from tests.experiments.directions import directions
 from tests.hop_loader import HopLoader
 from workbench.experiment.figure_loader import load_experiment
 
@@ -44,7 +45,7 @@ def table() -> pd.DataFrame:
 
 
 def lost(name: str, rows: pd.DataFrame) -> set[str]:
-    return {finding.name for finding in load_experiment(f"mariusgnn/{name}").check(rows) if not finding.held}
+    return {finding.name for finding in directions(f"mariusgnn/{name}", rows) if not finding.held}
 
 
 def test_all_claims_hold_in_a_table_made_for_them() -> None:

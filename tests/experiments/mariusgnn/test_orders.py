@@ -7,6 +7,7 @@ import pandas as pd
 import pytest
 
 import workbench as wb
+from tests.experiments.directions import directions
 from workbench.experiment.figure_loader import load_experiment
 
 FIGURES = ("bias", "effect_of_l", "effect_of_p", "sequences")
@@ -28,7 +29,7 @@ def table(name: str) -> pd.DataFrame:
 
 
 def lost(name: str, rows: pd.DataFrame) -> set[str]:
-    return {finding.name for finding in load_experiment(f"mariusgnn/{name}").check(rows) if not finding.held}
+    return {finding.name for finding in directions(f"mariusgnn/{name}", rows) if not finding.held}
 
 
 @pytest.mark.parametrize(

@@ -6,6 +6,7 @@ import pytest
 import workbench as wb
 from experiments.mariusgnn import sampling
 from experiments.mariusgnn.sampling import DENSE, DGL, NS
+from tests.experiments.directions import directions
 from workbench.experiment.figure_loader import load_experiment
 
 EDGES = {DENSE: [10, 90, 500, 1500, 2000], NS: [11, 120, 800, 3000, 7000], DGL: [11, 121, 801, 3001, 7001]}
@@ -25,7 +26,7 @@ def table() -> pd.DataFrame:
 
 
 def lost(rows: pd.DataFrame) -> set[str]:
-    return {finding.name for finding in load_experiment("mariusgnn/sampling").check(rows) if not finding.held}
+    return {finding.name for finding in directions("mariusgnn/sampling", rows) if not finding.held}
 
 
 def test_all_claims_hold_in_a_table_made_for_them() -> None:

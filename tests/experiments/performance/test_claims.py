@@ -5,6 +5,7 @@ import pytest
 
 from experiments.performance import cooperation, macrobatch
 from experiments.performance.dense import NS  # noqa: F401 - of queries
+from tests.experiments.directions import directions
 from tests.experiments.performance import tables
 from workbench.experiment.figure_loader import load_experiment
 
@@ -37,7 +38,7 @@ IMPORTANCE = {"importance-faster-in-every-case"}
 
 
 def lost(figure: str, table: pd.DataFrame) -> set[str]:
-    return {finding.name for finding in load_experiment(f"performance/{figure}").check(table) if not finding.held}
+    return {finding.name for finding in directions(f"performance/{figure}", table) if not finding.held}
 
 
 @pytest.mark.parametrize("figure", FIGURES)
@@ -118,7 +119,7 @@ def test_a_spoiled_table_loses_just_that_claim(
 
 def test_findings_on_seconds_are_timed() -> None:
     timed = {
-        figure: {finding.timed for finding in load_experiment(f"performance/{figure}").check(getattr(tables, figure)())}
+        figure: {finding.timed for finding in directions(f"performance/{figure}", getattr(tables, figure)())}
         for figure in FIGURES
     }
     of_time = {"sampling", "labor", "splitting", "aggregation", "epoch", "micro_batches", "boundaries", "caches"}

@@ -5,6 +5,7 @@ import pytest
 
 from experiments.performance import out_of_core
 from experiments.performance.out_of_core import COMPUTE, IO, OVERLAPPED, SERIAL
+from tests.experiments.directions import directions
 from workbench.experiment.figure_loader import load_experiment
 
 STEADY = {IO: 2.0, COMPUTE: 3.0, SERIAL: 5.0, OVERLAPPED: 3.3}
@@ -36,7 +37,7 @@ def table() -> pd.DataFrame:
 
 
 def lost(rows: pd.DataFrame) -> set[str]:
-    return {finding.name for finding in load_experiment("performance/out_of_core").check(rows) if not finding.held}
+    return {finding.name for finding in directions("performance/out_of_core", rows) if not finding.held}
 
 
 def test_all_claims_hold_in_a_table_made_for_them() -> None:
