@@ -5,6 +5,8 @@ import tempfile
 
 import pytest
 
+from tests import warm_kernels
+
 collect_ignore = ["jupyter_config.py", "nbconvert_config.py"]
 
 
@@ -16,6 +18,7 @@ def pytest_configure(config: pytest.Config) -> None:
         KINETO_LOG_LEVEL="99",
         PLOTLY_RENDERER="plotly_mimetype",
     )
+    warm_kernels.install()
     if hasattr(config, "workerinput"):  # workers share the cores
         os.environ.update(WORKBENCH_NUM_THREADS="1", OMP_NUM_THREADS="1")
         return
