@@ -32,16 +32,19 @@ SIZE ?= smoke
 # Disables usage reports, and shortens tracebacks of unreachable stores.
 export MLFLOW_DISABLE_TELEMETRY := true
 export NO_MKDOCS_2_WARNING := true
+# The tests start some hundred processes, each of which would compile the library's sources anew.
+unexport PYTHONDONTWRITEBYTECODE
 
 .PHONY: test test-all lint format reproduce ui lab notebooks figures bench gpu-check docs clean
 
 test: lint
-	$(BIN)/python -m pytest -p no:nbval --numprocesses $(WORKERS) --dist loadfile --cov --cov-report term --durations 20 $(PYTEST_ARGS)
+	$(BIN)/python -m pytest -p no:nbval --numprocesses $(WORKERS) --dist worksteal --durations 20 $(PYTEST_ARGS)
 	$(BIN)/python -m pytest notebooks --nbval-lax --nbval-current-env --numprocesses $(WORKERS) --dist loadfile
 
-# The same with the exhaustive tests: killed processes, long random runs, large grids, statistics.
+# The same with the exhaustive tests (killed processes, long random runs, large grids, statistics), four times the random
+# examples, and coverage.
 test-all:
-	$(MAKE) test PYTEST_ARGS='-m "slow or not slow"'
+	$(MAKE) test PYTEST_ARGS='-m "slow or not slow" --hypothesis-profile=thorough --cov --cov-report term'
 
 reproduce: $(INSTALLED)
 	$(BIN)/workbench reproduce --size $(SIZE)

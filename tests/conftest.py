@@ -22,8 +22,10 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores; tests of
     os.environ.setdefault("WORKBENCH_NUM_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# The same examples on every machine; `pytest --hypothesis-profile=explore` looks for rare counterexamples.
-settings.register_profile("default", deadline=None, derandomize=True)
+# The same examples on every machine, four times as many for `make test-all`; `pytest --hypothesis-profile=explore`
+# looks for rare counterexamples.
+settings.register_profile("default", deadline=None, derandomize=True, max_examples=25)
+settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=100)
 settings.register_profile("explore", deadline=None, max_examples=2000)
 settings.load_profile("default")
 

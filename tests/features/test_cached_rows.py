@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 import workbench as wb
@@ -61,7 +61,6 @@ def simulated(policy: str, trace: wb.AccessTrace, capacity: int) -> wb.features.
 
 @pytest.mark.parametrize("policy", CACHE_POLICIES)
 @given(trace=traces(NUM_ROWS, max_reads=6, max_read=25), capacity=st.integers(1, 20))
-@settings(max_examples=40)
 def test_rows_are_right_and_counts_are_the_simulations(policy: str, trace: wb.AccessTrace, capacity: int) -> None:
     """Reads larger than the cache, with repeats, and rows that are evicted within the read that inserted them."""
     below, above = wb.Traffic(), wb.Traffic()

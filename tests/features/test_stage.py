@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 from tests.training.toys import toy_batch
@@ -20,7 +20,6 @@ def batch(*ids: int) -> MiniBatch:
     return MiniBatch(torch.tensor(ids, dtype=torch.int64), ())
 
 
-@settings(max_examples=30)
 @given(st.lists(st.lists(st.integers(0, 39), unique=True, max_size=12), max_size=4))
 def test_rows_of_the_window_are_fetched_once(window: list[list[int]]) -> None:
     store = RecordedRows(X)

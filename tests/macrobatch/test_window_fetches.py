@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import workbench as wb
 
@@ -28,7 +28,6 @@ def fewest(reads: list[frozenset[int]], capacity: int) -> int:
 
 
 @given(WINDOWS, st.integers(1, 4))
-@settings(max_examples=30)
 def test_belady_fetches_the_fewest_rows(window: list[set[int]], group_size: int) -> None:
     reads = [torch.tensor(sorted(ids), dtype=torch.int64) for ids in window]
     found = wb.macrobatch.window_fetches(reads, group_size=group_size)

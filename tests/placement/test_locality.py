@@ -43,7 +43,6 @@ def probabilities(factors: list[float], k: int) -> list[float]:
     return [min(1.0, c * f) for f in factors]
 
 
-@settings(max_examples=40)
 @given(
     graph=graphs(max_nodes=9, max_edges=60),
     k=st.integers(1, 6),
@@ -71,7 +70,6 @@ def test_brute_force(graph: Graph, k: int, levels: int, seed: int, kind: str, da
         torch.testing.assert_close(drawn.weight[drawn.indptr[i] : drawn.indptr[i + 1]], expected, rtol=1e-5, atol=0)
 
 
-@settings(max_examples=60)
 @given(
     graph=graphs(max_nodes=9, max_edges=60),
     k=st.integers(1, 6),

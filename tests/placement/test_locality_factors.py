@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import workbench as wb
 from tests.strategies import graphs
@@ -22,7 +22,6 @@ def nearby(graph: Graph, buffered: set[int], hops: int) -> set[int]:
     return {node for node in range(graph.num_nodes) if reaches(node, hops)}
 
 
-@settings(max_examples=40)
 @given(graph=graphs(max_nodes=8, max_edges=14), hops=st.integers(0, 3), data=st.data())
 def test_nodes_within_hops_are_boosted(graph: Graph, hops: int, data: st.DataObject) -> None:
     buffered = data.draw(st.sets(st.integers(0, graph.num_nodes - 1)))

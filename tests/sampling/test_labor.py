@@ -78,7 +78,6 @@ def both(
 
 
 @pytest.mark.parametrize("rounds", [0, 1, 2, None])
-@settings(max_examples=40)
 @given(
     graph=graphs(max_nodes=30, max_edges=400),
     k=st.sampled_from([1, 2, 5, 70]),

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 from torch import Tensor
 
@@ -36,7 +36,6 @@ def importances(graph: Graph, nodes: list[int], importance: str, factors: Tensor
     return {source: value * float(factors[source]) for source, value in p.items()}
 
 
-@settings(max_examples=40)
 @given(
     graph=graphs(max_nodes=12, max_edges=60),
     n=st.integers(1, 8),
@@ -69,7 +68,6 @@ def test_brute_force(graph: Graph, n: int, importance: str, kind: str, seed: int
         torch.testing.assert_close(drawn.weight[mine], expected, rtol=1e-4, atol=0)
 
 
-@settings(max_examples=40)
 @given(
     graph=graphs(max_nodes=12, max_edges=60),
     n=st.integers(-1, 8).filter(bool),

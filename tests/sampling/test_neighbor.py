@@ -6,7 +6,7 @@ from collections.abc import Iterable
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import workbench as wb
 from tests.sampling.stars import rows_of, star
@@ -16,7 +16,6 @@ from workbench.kernels.threads import get_num_threads, set_num_threads
 from workbench.sampling.neighbor import FullNeighborSampler, NeighborSampler
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     graph=graphs(max_nodes=12, max_edges=60),
     fanouts=st.lists(st.sampled_from([-1, 1, 2, 3]), min_size=1, max_size=3),

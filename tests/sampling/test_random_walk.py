@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 from torch import Tensor
 
@@ -78,7 +78,6 @@ OPTIONS = st.builds(
 )
 
 
-@settings(max_examples=60)
 @given(graph=graphs(), sampler=OPTIONS, step=st.integers(0, 3), exclude=st.booleans(), data=st.data())
 def test_rows_equal_those_of_a_brute_force_walker(
     graph: Graph, sampler: RandomWalkSampler, step: int, exclude: bool, data: st.DataObject

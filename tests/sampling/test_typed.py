@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.sampling.stars import assert_equally_likely, mixtures, rows_of, some_of, star
 from tests.strategies import graphs, random_graph
@@ -26,7 +26,6 @@ def typed_star(types: list[int], dtype: torch.dtype = torch.int64) -> Graph:
     return Graph(plain.indptr, plain.indices, edge_type=torch.tensor(types, dtype=dtype))
 
 
-@settings(max_examples=60)
 @given(graph=TYPED_GRAPHS, data=st.data())
 def test_each_type_gets_its_fanout(graph: Graph, data: st.DataObject) -> None:
     """Counts by (node, type) are exact, edges distinct and not excluded, types ascending within a row."""
@@ -60,7 +59,6 @@ def test_subsets_of_each_type_are_equally_likely_and_independent() -> None:
     assert_equally_likely([(row[0], *sorted(row[1:])) for row in rows], support)
 
 
-@settings(max_examples=60)
 @given(
     graph=TYPED_GRAPHS,
     limits=st.tuples(*[st.sampled_from([-1, 0, 1, 2, 70])] * 3),

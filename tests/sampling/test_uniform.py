@@ -4,7 +4,7 @@ import itertools
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from scipy import stats
 
 from tests.sampling.stars import FALSE_ALARM, assert_equally_likely, draws_of_star, mixtures, rows_of, star
@@ -64,7 +64,6 @@ def test_rows_and_layers_and_steps_are_independent() -> None:
         assert stats.chisquare(counts.flatten()).pvalue > FALSE_ALARM
 
 
-@settings(max_examples=60, deadline=None)
 @given(
     graph=graphs(max_nodes=9, max_edges=60),
     fanout=st.sampled_from([-1, 1, 2, 5, 70]),

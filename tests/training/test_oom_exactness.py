@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor, nn
 
 from tests.strategies import random_graph, random_minibatch
@@ -90,7 +90,6 @@ def test_any_allocation_may_fail(kind: str, every: int) -> None:
         gc.enable()
 
 
-@settings(max_examples=40)
 @given(data=st.data())
 def test_faults_may_repeat(data: st.DataObject) -> None:
     """Also in pieces, in pieces of pieces and in the next micro-batch."""

@@ -5,7 +5,7 @@ from itertools import combinations, pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.features.cache.replay import REFERENCES, replay
 from tests.features.cache.traces import one_by_one, skewed_trace, traces
@@ -34,7 +34,6 @@ def test_every_policy_but_static_has_a_reference() -> None:
 @pytest.mark.parametrize("batches", [False, True], ids=["access", "batch"])
 @pytest.mark.parametrize("policy", REFERENCES)
 @given(trace=traces(NUM_ROWS, max_reads=8, max_read=25), capacity=st.integers(1, 30))
-@settings(max_examples=40)
 def test_hits_and_rows_are_those_of_the_definition(
     policy: str, batches: bool, trace: AccessTrace, capacity: int
 ) -> None:
@@ -94,7 +93,6 @@ def fewest_misses(ids: tuple[int, ...], rows: frozenset[int], capacity: int, byp
 
 @pytest.mark.parametrize("policy", ["belady", "belady-bypass"])
 @given(trace=traces(), capacity=st.integers(1, 4))
-@settings(max_examples=40)
 def test_belady_is_the_optimum_of_all_decisions(policy: str, trace: AccessTrace, capacity: int) -> None:
     least = fewest_misses(tuple(trace.ids.tolist()), frozenset(), capacity, policy == "belady-bypass")
     assert simulate_cache(trace, capacity, policy=policy).num_misses == least
@@ -117,7 +115,6 @@ def fewest_misses_of_batches(reads: tuple[frozenset[int], ...], rows: frozenset[
 
 @pytest.mark.parametrize("semantics", ["access", "batch"])
 @given(trace=traces(NUM_ROWS, max_reads=6, max_read=30), capacity=st.integers(1, 30))
-@settings(max_examples=40)
 def test_no_policy_misses_less_than_belady(semantics: str, trace: AccessTrace, capacity: int) -> None:
     if semantics == "batch":
         trace = distinct(trace)
@@ -132,7 +129,6 @@ def test_no_policy_misses_less_than_belady(semantics: str, trace: AccessTrace, c
 
 
 @given(trace=traces(), capacity=st.integers(1, 4))
-@settings(max_examples=40)
 def test_belady_with_bypass_is_the_optimum_of_batch_semantics(trace: AccessTrace, capacity: int) -> None:
     trace = distinct(trace)
     reads = tuple(frozenset(ids.tolist()) for ids in trace)

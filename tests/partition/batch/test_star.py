@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 from tests.partition.refine.oracles import batch_of, bytes_of, part_bytes
@@ -81,7 +81,6 @@ def test_vertex_weights_are_fair_shares_of_bytes() -> None:
     assert graph_of(mb, torch.tensor([3, 1, 1])).weights.tolist() == [3, 1, 1, 0]
 
 
-@settings(max_examples=60)
 @given(minibatches(), st.integers(1, 4), st.integers(0, 2**16))
 def test_the_cut_is_that_of_all_stars(mb: MiniBatch, num_parts: int, seed: int) -> None:
     """A source that one seed reads is never cut, one that two seeds read is cut once if they are apart."""

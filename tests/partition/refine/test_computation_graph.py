@@ -5,7 +5,7 @@ from itertools import pairwise
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 from tests.partition.refine.oracles import EDGE, INPUT, batch_of, bytes_of, hop_starts, sources_of
 from tests.strategies import minibatches, random_minibatch
@@ -56,7 +56,6 @@ def shares_by_definition(mb: MiniBatch) -> torch.Tensor:
     return share @ torch.tensor(node_bytes(mb), dtype=torch.float64)
 
 
-@settings(max_examples=50)
 @given(minibatches())
 def test_shares_are_fair(mb: MiniBatch) -> None:
     torch.testing.assert_close(fair_shares(computation_graph(mb)), shares_by_definition(mb), rtol=1e-12, atol=1e-9)

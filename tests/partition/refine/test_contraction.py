@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 
 from tests.partition.refine.oracles import (
     batch_of,
@@ -37,7 +37,6 @@ def test_nodes_of_one_reader_are_merged_with_it(mb: MiniBatch) -> None:
     assert graph.node_bytes.tolist() == list(expected.values())
 
 
-@settings(max_examples=60)
 @given(partitioned())
 def test_bytes_of_parts_equal_those_of_a_split(case: tuple[MiniBatch, torch.Tensor, int]) -> None:
     mb, part, num_parts = case

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import assume, given, strategies as st
 
 from tests.partition.refine.oracles import batch_of, part_bytes, partitioned
 from tests.partition.refine.test_pin_counts import LIMIT, read
@@ -30,7 +30,6 @@ def moved(part: torch.Tensor, seed: int, label: int) -> torch.Tensor:
     return part
 
 
-@settings(max_examples=60)
 @given(partitioned(), st.data())
 def test_bytes_freed_and_added_equal_those_of_splits(case: Case, data: st.DataObject) -> None:
     mb, part, num_parts = case
@@ -50,7 +49,6 @@ def test_bytes_freed_and_added_equal_those_of_splits(case: Case, data: st.DataOb
         assert added == 0 or _bytes_added(*arguments, other, float(limit), stack, visited, clock) > limit
 
 
-@settings(max_examples=60)
 @given(partitioned(), st.sampled_from(OBJECTIVES), st.booleans())
 def test_the_state_after_a_pass_equals_a_fresh_count(case: Case, objective: str, weighted: bool) -> None:
     mb, part, num_parts = case

@@ -6,7 +6,7 @@ from collections import Counter
 import numpy as np
 import pytest
 import torch
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import assume, given, strategies as st
 
 from tests.partition.refine.oracles import contracted_sources, part_bytes, partitioned, pins_by_part
 from tests.strategies import random_graph, random_minibatch
@@ -59,7 +59,6 @@ def move(sources: list[list[int]], pins: PinCounts, seed: int, home: int, other:
                     stack.append(source)
 
 
-@settings(max_examples=60)
 @given(partitioned(), st.integers(0, 2**16))
 def test_counts_after_moves_of_seeds(case: tuple[MiniBatch, torch.Tensor, int], seed: int) -> None:
     mb, part, num_parts = case
@@ -73,7 +72,6 @@ def test_counts_after_moves_of_seeds(case: tuple[MiniBatch, torch.Tensor, int], 
     assert read(mb, found) == pins_by_part(mb, labels, num_parts)
 
 
-@settings(max_examples=60)
 @given(partitioned(), st.integers(0, 2**16))
 def test_counts_after_single_changes(case: tuple[MiniBatch, torch.Tensor, int], seed: int) -> None:
     """In any order, as long as no more parts contain a node than its row has room for."""

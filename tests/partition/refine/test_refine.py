@@ -2,7 +2,7 @@
 
 import pytest
 import torch
-from hypothesis import assume, given, settings, strategies as st
+from hypothesis import assume, given, strategies as st
 
 from tests.partition.refine.oracles import batch_of, part_bytes, partitioned
 from tests.strategies import random_graph, random_minibatch
@@ -31,7 +31,6 @@ def check(mb: MiniBatch, part: torch.Tensor, found: torch.Tensor, objective: str
     return int((found != part).sum())
 
 
-@settings(max_examples=100)
 @given(partitioned(), st.sampled_from(OBJECTIVES))
 def test_no_objective_gets_worse_and_no_part_is_emptied(case: Case, objective: str) -> None:
     mb, part, _ = case
@@ -59,7 +58,6 @@ def test_labels_with_gaps_are_kept(objective: str) -> None:
     assert torch.equal(refine_parts(mb, names[part].int(), objective=objective), found)
 
 
-@settings(max_examples=50)
 @given(partitioned(), st.sampled_from(OBJECTIVES), st.integers(0, 2**16), st.booleans())
 def test_weights_bound_every_part(case: Case, objective: str, seed: int, whole: bool) -> None:
     mb, part, num_parts = case
