@@ -1,5 +1,6 @@
 """Settings required before the first import of the tested libraries, and fixtures shared by all packages."""
 
+import gc
 import os
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -22,8 +23,8 @@ if "PYTEST_XDIST_WORKER" in os.environ:  # the workers share the cores; tests of
     os.environ.setdefault("WORKBENCH_NUM_THREADS", "1")
     os.environ.setdefault("OMP_NUM_THREADS", "1")
 
-# The same examples on every machine, four times as many for `make test-all`; `pytest --hypothesis-profile=explore`
-# looks for rare counterexamples.
+# The same examples on every machine, four times as many for `make test-all`;
+# `pytest --hypothesis-profile=explore` looks for rare counterexamples.
 settings.register_profile("default", deadline=None, derandomize=True, max_examples=25)
 settings.register_profile("thorough", deadline=None, derandomize=True, max_examples=100)
 settings.register_profile("explore", deadline=None, max_examples=2000)
@@ -71,6 +72,21 @@ def small_tests_use_several_threads() -> None:
 
     threads._MIN_WORK_PER_THREAD = 1 << 14
     gather._MIN_BYTES_PER_THREAD = 1 << 14
+
+
+SWEEPING = ("cli", "datasets", "experiment", "experiments", "report", "tracking", "widgets")
+"""Folders of tests that run points of experiments, before each of which garbage is collected."""
+
+
+@pytest.fixture(scope="module", autouse=True)
+def what_is_imported_is_no_garbage(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Spare collections the objects of all tests and libraries, which take most of a second to traverse."""
+    if request.path.relative_to(request.config.rootpath).parts[1] not in SWEEPING:
+        yield  # meters of memory freeze garbage themselves
+        return
+    gc.freeze()
+    yield
+    gc.unfreeze()
 
 
 @pytest.fixture(params=[1, 2, 7])

@@ -1,0 +1,37 @@
+"""Covering arrays: tests run every pair of parameter values by default, and all combinations with `-m slow`."""
+
+from collections.abc import Iterable
+from itertools import combinations, product
+from typing import Any
+
+import pytest
+
+
+def pairwise(*axes: Iterable[Any]) -> list[Any]:
+    """All combinations of the axes' values as parameters of pytest, in the order of `itertools.product`.
+
+    Some of them, chosen greedily, together contain every pair of values of two axes; the others are marked slow. Most
+    mistakes depend on one value or on two. Values without a readable name are best given as keys of a table.
+    """
+    values = [list(axis) for axis in axes]
+    rows = list(product(*(range(len(axis)) for axis in values)))
+    chosen = _covering(rows)
+    return [
+        pytest.param(*(axis[i] for axis, i in zip(values, row, strict=True)), marks=_marks(row in chosen))
+        for row in rows
+    ]
+
+
+def _marks(runs_by_default: bool) -> tuple[Any, ...]:
+    return () if runs_by_default else (pytest.mark.slow,)
+
+
+def _covering(rows: list[tuple[int, ...]]) -> set[tuple[int, ...]]:
+    """Rows that contain every pair of all rows, taken greedily: the first of those that add most pairs."""
+    pairs = {row: set(combinations(enumerate(row), 2)) for row in rows}
+    left, chosen = set().union(*pairs.values()), set()
+    while left:
+        best = max(rows, key=lambda row: len(pairs[row] & left))
+        chosen.add(best)
+        left -= pairs[best]
+    return chosen
