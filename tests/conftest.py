@@ -74,14 +74,14 @@ def small_tests_use_several_threads() -> None:
     gather._MIN_BYTES_PER_THREAD = 1 << 14
 
 
-SWEEPING = ("cli", "datasets", "experiment", "experiments", "report", "tracking", "widgets")
-"""Folders of tests that run points of experiments, before each of which garbage is collected."""
+COLLECTING = ("cli", "datasets", "experiment", "experiments", "features", "report", "tracking", "widgets")
+"""Folders of tests that collect garbage again and again, as each point of an experiment does before it runs."""
 
 
 @pytest.fixture(scope="module", autouse=True)
 def what_is_imported_is_no_garbage(request: pytest.FixtureRequest) -> Iterator[None]:
     """Spare collections the objects of all tests and libraries, which take most of a second to traverse."""
-    if request.path.relative_to(request.config.rootpath).parts[1] not in SWEEPING:
+    if request.path.relative_to(request.config.rootpath).parts[1] not in COLLECTING:
         yield  # meters of memory freeze garbage themselves
         return
     gc.freeze()

@@ -35,3 +35,8 @@ def _covering(rows: list[tuple[int, ...]]) -> set[tuple[int, ...]]:
         chosen.add(best)
         left -= pairs[best]
     return chosen
+
+
+def every(stride: int) -> list[Any]:
+    """Strides through a long range, as parameters of pytest: this one by default, and 1 with `-m slow`."""
+    return [stride, pytest.param(1, marks=pytest.mark.slow)]

@@ -6,9 +6,10 @@ strategies over them. They include multi-edges, self loops and nodes without in-
 
 import random
 from collections.abc import Sequence
+from typing import Any
 
 import torch
-from hypothesis import strategies as st
+from hypothesis import settings, strategies as st
 from torch import Tensor
 
 from workbench.core.block import Block
@@ -16,6 +17,11 @@ from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 
 Edge = tuple[int, int, int]  # source, destination, id
+
+
+def examples(number: int, **options: Any) -> settings:
+    """Settings of a property whose examples take long: this number by default, in proportion in other profiles."""
+    return settings(max_examples=number * settings.default.max_examples // 25, **options)
 
 
 def random_edges(num_nodes: int, num_edges: int, seed: int) -> tuple[list[int], list[int]]:

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 import workbench as wb
@@ -19,7 +19,7 @@ from tests.sampling.test_contract import (
     graphs,
     sampler_for,
 )
-from tests.strategies import random_graph
+from tests.strategies import examples, random_graph
 from tests.training.cooperative import Transport, cooperative_batches as distribute
 from tests.training.toys import relative_difference
 from workbench.core.exchange import run_in_lockstep
@@ -88,7 +88,7 @@ def assert_filled(batches: Sequence[wb.MiniBatch], number: int, owner: Tensor) -
 
 
 @pytest.mark.parametrize("name", [name for name in INDEPENDENT if name not in BOTH_WAYS])
-@settings(max_examples=12)
+@examples(5)
 @given(graph=graphs(), step=st.integers(-3, 3), num_ranks=st.integers(1, 4), data=st.data())
 def test_the_ranks_together_sample_the_batch(
     name: str, graph: Graph, step: int, num_ranks: int, data: st.DataObject

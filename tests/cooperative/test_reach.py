@@ -2,10 +2,10 @@
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import workbench as wb
-from tests.strategies import random_graph, random_minibatch
+from tests.strategies import examples, random_graph, random_minibatch
 from workbench.cooperative.sampling import reach_counts_torch
 
 GRAPH = random_graph(60, 240)
@@ -32,7 +32,7 @@ def test_an_item_reaches_what_any_of_its_seeds_does():
     assert wb.cooperative.reach_counts(batch, items=items).tolist() == expected[batch.node_ids].tolist()
 
 
-@settings(max_examples=20, deadline=None)
+@examples(8)
 @given(st.integers(1, 40), st.integers(1, 3), st.integers(0, 1000))
 def test_both_implementations_count_the_same(num_seeds, num_layers, seed):
     graph = random_graph(50, 150, seed=seed)

@@ -5,7 +5,7 @@ from itertools import combinations
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import workbench as wb
 from tests.strategies import random_graph
@@ -84,7 +84,6 @@ def _exclusive(sets):
     return sum(sum(node in s for s in sets) == 1 for node in set().union(*sets))
 
 
-@settings(max_examples=25, deadline=None)
 @given(st.integers(2, 200), st.data())
 def test_sums_of_marginal_inputs_are_expected_inputs(num_seeds, data):
     reach = torch.tensor(data.draw(st.lists(st.integers(0, num_seeds), min_size=1, max_size=20)))

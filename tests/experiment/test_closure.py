@@ -362,7 +362,7 @@ import json, sys
 from workbench.experiment.figure_loader import load_experiment
 
 experiment = load_experiment("betty/table6")
-task = experiment.tasks(size="smoke")[0]
+task = experiment.tasks(size="smoke", overrides={"dataset": {"name": "synthetic-products", "scale": 0.001}})[0]
 before = set(sys.modules)
 called = set()
 
@@ -381,6 +381,7 @@ print(json.dumps(sorted(called)))
 """
 
 
+@pytest.mark.slow
 def test_all_that_a_run_calls_is_in_the_closure() -> None:
     done = subprocess.run([sys.executable, "-c", LOADED], capture_output=True, text=True, check=True, timeout=300)
     called = {name for name in json.loads(done.stdout.splitlines()[-1]) if "<" not in name}

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import workbench as wb
 from tests.features.test_cached_rows import NUM_ROWS, Faulty, X
@@ -27,7 +27,6 @@ def make(policy: str, capacity: int, store: Any) -> wb.CachedRows:
 
 @pytest.mark.parametrize("policy", POLICIES)
 @pytest.mark.parametrize("nested", [False, True], ids=["", "over another cache"])
-@settings(max_examples=25)
 @given(sequence=operations, capacity=st.integers(1, 50), int32=st.booleans())
 def test_any_sequence_reads_what_a_tensor_would(
     policy: str, nested: bool, sequence: list[tuple[str, list[int]]], capacity: int, int32: bool

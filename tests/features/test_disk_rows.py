@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 from tests.features.disk import KILOBYTES, PREADV, SPREAD, io_threads, open_descriptors, random_rows
@@ -35,7 +35,6 @@ def store(folder: Path, direct: bool) -> DiskRows:
     return DiskRows(folder, direct=direct, threads=4)
 
 
-@settings(max_examples=25)
 @given(data=st.data(), dtype=st.sampled_from(DTYPES), threads=st.sampled_from([1, 2, 16]))
 def test_equals_the_tensor_bit_by_bit(direct: bool, data: st.DataObject, dtype: torch.dtype, threads: int) -> None:
     width = data.draw(st.integers(1, 5000 // dtype.itemsize))

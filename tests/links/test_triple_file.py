@@ -2,7 +2,7 @@ import gzip
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import workbench as wb
 from workbench.core.errors import DataError
@@ -81,7 +81,6 @@ def test_wrong_arguments(tmp_path):
         wb.load_dataset("synthetic-fb15k-237", scale=0.02).entity("ann")
 
 
-@settings(max_examples=25)
 @given(st.integers(5, 60), st.sampled_from([0.1, 0.25, 0.5]), st.integers(0, 5))
 def test_held_out_triples_keep_every_name_in_training(tmp_path_factory, count, share, seed):
     generator = torch.Generator().manual_seed(seed)

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 import workbench as wb
@@ -17,7 +17,7 @@ from tests.sampling.test_contract import (
     graphs,
     sampler_for,
 )
-from tests.strategies import random_graph
+from tests.strategies import examples, random_graph
 from workbench.core.exchange import LENGTH_BYTES, run_in_lockstep
 from workbench.core.graph import Graph
 from workbench.kernels.gather import place_rows, place_rows_torch
@@ -41,7 +41,7 @@ def by_real_ranks(
 
 
 @pytest.mark.parametrize("name", [name for name in INDEPENDENT if name not in REACHES_FURTHER | BOTH_WAYS])
-@settings(max_examples=5)
+@examples(2)
 @given(graph=graphs(), num_ranks=st.integers(1, 4), choice=st.integers(0, 2**16), data=st.data())
 def test_every_mini_batch_is_that_of_one_process(
     name: str, graph: Graph, num_ranks: int, choice: int, data: st.DataObject

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import HealthCheck, given, settings, strategies as st
+from hypothesis import HealthCheck, given, strategies as st
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 import workbench as wb
@@ -25,6 +25,7 @@ from tests.memory.measured import (
     sample,
     thirds,
 )
+from tests.strategies import examples
 from workbench.memory.estimate import PHASES, TERMS
 from workbench.memory.estimator import estimate_memory, estimator_for, has_analytic_model
 from workbench.memory.training_setup import Recovery, TrainingSetup
@@ -183,7 +184,7 @@ def test_terms_add_up_and_match_known_sizes() -> None:
     assert estimate.error is None
 
 
-@settings(max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@examples(5, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(
     kind=st.sampled_from(MODEL_KINDS),
     fanouts=st.lists(st.sampled_from([1, 3, 10, -1]), min_size=1, max_size=3),

@@ -7,6 +7,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.covering import pairwise
 from tests.nn.blocks import NUM_TYPES, random_block, random_rows
 from tests.nn.oracles import by_rows
 from workbench.core.block import Block
@@ -49,6 +50,7 @@ LAYERS: dict[str, Callable[[], nn.Module]] = {
     ),
 }
 KERNELS = (segment, edge_softmax, gather, typed_sum, block_diagonal_sum)
+FORMS = ("compiled", "torch")
 BLOCKS: dict[str, Callable[..., Block]] = {
     "usual": lambda **options: random_block(**options),
     "one edge": lambda **options: random_block(3, 2, 1, **options),
@@ -68,7 +70,7 @@ def layer(request: pytest.FixtureRequest) -> nn.Module:
     return made
 
 
-@pytest.fixture(params=["compiled", "torch"])
+@pytest.fixture(params=FORMS)
 def form(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> str:
     if request.param == "torch":
         for module in KERNELS:
@@ -97,8 +99,11 @@ def _assert_equal(ours: list[Tensor], theirs: list[Tensor], tolerance: float = 1
         )
 
 
-@pytest.mark.parametrize("shape", BLOCKS)
-@pytest.mark.parametrize("weighted", [False, True])
+@pytest.mark.parametrize(
+    ("layer", "form", "shape", "weighted"),
+    pairwise(LAYERS, FORMS, BLOCKS, [False, True]),
+    indirect=["layer", "form"],
+)
 def test_equals_the_oracle_row_by_row(layer: nn.Module, form: str, shape: str, weighted: bool) -> None:
     block = BLOCKS[shape](weight=torch.float64 if weighted else None, learn_weight=weighted)
     h = random_rows(block.num_src, IN)
@@ -133,7 +138,11 @@ def test_same_bits_for_any_number_of_threads(layer: nn.Module, monkeypatch: pyte
         assert all(torch.equal(mine, theirs) for mine, theirs in zip(results[0], other, strict=True))
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16, torch.float16])
+@pytest.mark.parametrize(
+    ("layer", "form", "dtype"),
+    pairwise(LAYERS, FORMS, [torch.float32, torch.bfloat16, torch.float16]),
+    indirect=["layer", "form"],
+)
 def test_dtype_and_accuracy_in_lower_precision(layer: nn.Module, form: str, dtype: torch.dtype) -> None:
     block = random_block(weight=torch.float32)
     h = random_rows(block.num_src, IN, dtype=dtype)

@@ -9,10 +9,11 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 import workbench as wb
+from tests.strategies import examples
 from workbench.core.errors import CapacityError
 from workbench.outofcore import build_store, build_store as build_checks
 
@@ -33,7 +34,7 @@ def only_state(store: wb.outofcore.PartitionStore) -> tuple[wb.Graph, Tensor, Te
     return found
 
 
-@settings(max_examples=12)
+@examples(5)
 @given(data=st.data())
 def test_what_is_built_is_read_back(data: st.DataObject) -> None:
     nodes = data.draw(st.integers(1, 30))

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 from workbench.core.errors import PartitionError
@@ -65,7 +65,6 @@ def test_results_are_reproducible() -> None:
     assert runs[:4] == [runs[i] for i in (7, 5, 6, 4)] and len(set(runs)) > 1
 
 
-@settings(max_examples=25)
 @given(st.data())
 def test_no_part_is_empty(data: st.DataObject) -> None:
     count = data.draw(st.integers(1, 40))

@@ -7,14 +7,14 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from scipy import optimize, stats
 from torch import Tensor
 
 import workbench as wb
 from tests.sampling.stars import FALSE_ALARM, mixtures, rows_of, some_of, star
 from tests.sampling.test_neighbor import big_graph
-from tests.strategies import graphs, random_graph
+from tests.strategies import examples, graphs, random_graph
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, Variates, variates
 from workbench.kernels.hash import mixed_uniform_torch
@@ -150,7 +150,7 @@ def test_the_published_form_follows_the_factors() -> None:
         assert 3 not in rows_of(sampler.sample(graph, seed, step=step, exclude_edges=torch.tensor([2])))[0]
 
 
-@settings(max_examples=20)
+@examples(8)
 @given(graph=graphs(max_nodes=9, max_edges=60), seed=st.integers(0, 2**16), stream=mixtures(5))
 def test_excluding_edges_keeps_the_order_of_arrival_of_the_published_form(
     graph: Graph, seed: int, stream: Variates

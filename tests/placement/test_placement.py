@@ -8,10 +8,11 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import workbench as wb
 from experiments.data_placement.all_placements import random_case
+from tests.strategies import examples
 
 P = torch.tensor([0.0, 5, 4, 3, 2, 1], dtype=torch.float64)  # hottest first: 1, 2, 3, 4, 5, 0
 TWO: dict[str, Any] = {"num_devices": 2, "rows_per_device": 2, "peer_cost": 0.3}
@@ -88,7 +89,7 @@ def test_equal_peers_are_read_in_turn() -> None:
     assert int(placed.lookup(3).holder[5]) == 0 and int(placed.lookup(3).holder[0]) == -1
 
 
-@settings(max_examples=20)
+@examples(8)
 @given(st.integers(0, 10_000), st.sampled_from(("equal", "unequal", "matrix")), st.sampled_from(("largest", "total")))
 def test_invariants(seed: int, kind: str, objective: str) -> None:
     case = random_case(seed, kind)
@@ -105,7 +106,7 @@ def test_invariants(seed: int, kind: str, objective: str) -> None:
     assert naive.lower_bound == pytest.approx(placed.lower_bound, rel=1e-4, abs=1e-12)
 
 
-@settings(max_examples=20)
+@examples(8)
 @given(st.integers(0, 10_000), st.floats(0, 1))
 def test_a_larger_buffer_never_costs_more(seed: int, peer_cost: float) -> None:
     p = torch.rand(30, generator=torch.Generator().manual_seed(seed), dtype=torch.float64) ** 3

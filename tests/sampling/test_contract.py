@@ -7,12 +7,12 @@ from dataclasses import replace
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 import workbench as wb
 from tests.sampling.stars import some_of
-from tests.strategies import random_graph
+from tests.strategies import examples, random_graph
 from workbench.core.graph import Graph
 from workbench.sampling.dense import two_way
 
@@ -136,7 +136,6 @@ def rows_only(graph: Graph, nodes: Tensor) -> Graph:
 
 
 @pytest.mark.parametrize("name", INDEPENDENT)
-@settings(max_examples=25)
 @given(graph=graphs(), step=st.integers(-3, 3), data=st.data())
 def test_sampling_a_part_of_the_seeds_is_splitting_the_whole(
     name: str, graph: Graph, step: int, data: st.DataObject
@@ -151,7 +150,7 @@ def test_sampling_a_part_of_the_seeds_is_splitting_the_whole(
 
 
 @pytest.mark.parametrize("name", SAMPLERS)
-@settings(max_examples=15)
+@examples(6)
 @given(graph=graphs(), step=st.integers(-3, 3), data=st.data())
 def test_draw_gives_the_rows_of_the_blocks(name: str, graph: Graph, step: int, data: st.DataObject) -> None:
     sampler, exclude = sampler_for(name, graph), excluded_edges(name, graph, data)
@@ -186,7 +185,7 @@ def first_drawn_for(sampler: wb.Sampler, mb: wb.MiniBatch, layer: int) -> int:
 
 
 @pytest.mark.parametrize("name", [name for name in INDEPENDENT if name not in REACHES_FURTHER | BOTH_WAYS])
-@settings(max_examples=15)
+@examples(6)
 @given(graph=graphs(), data=st.data())
 def test_a_part_of_the_topology_draws_the_same_rows(name: str, graph: Graph, data: st.DataObject) -> None:
     """A rank or a partition buffer has other CSR positions, but the same rows."""

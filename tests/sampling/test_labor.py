@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 
 import workbench as wb
@@ -14,7 +14,7 @@ from tests.sampling import labor_oracle
 from tests.sampling.labor_layers import ROUNDS, importance, inclusion, layer_of
 from tests.sampling.stars import rows_of
 from tests.sampling.test_neighbor import big_graph, same
-from tests.strategies import graphs, random_graph
+from tests.strategies import examples, graphs, random_graph
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, Variates, variates
 from workbench.kernels.hash import mixed_uniform_torch
@@ -33,7 +33,7 @@ def source_variates(sampler: LaborSampler, sources: Tensor, *, layer: int = 0, s
 
 @pytest.mark.parametrize("importance", ROUNDS)
 @pytest.mark.parametrize("poisson", [True, False])
-@settings(max_examples=15)
+@examples(6)
 @given(graph=graphs(max_nodes=9, max_edges=60), k=st.integers(1, 4), step=st.integers(-3, 3), data=st.data())
 def test_brute_force(importance: Any, poisson: bool, graph: Graph, k: int, step: int, data: st.DataObject) -> None:
     """The same edges as the oracle's, except where a variate is within the oracle's tolerance of its threshold."""
@@ -173,7 +173,7 @@ def test_kept_sets_are_nested(poisson: bool) -> None:
 
 
 @pytest.mark.parametrize("rounds", [1, 2, 5, None])
-@settings(max_examples=20)
+@examples(8)
 @given(graph=graphs(max_nodes=40, max_edges=900), k=st.integers(1, 12))
 def test_every_seed_keeps_the_variance_of_neighbour_sampling(rounds: int | None, graph: Graph, k: int) -> None:
     """|Σ 1/min(1, c · π) - d² / min(k, d)| ≤ 1e-4 relative."""

@@ -8,6 +8,7 @@ import torch.nn.functional as F
 from torch import nn
 
 from experiments.performance import dropin
+from tests.covering import pairwise
 from tests.strategies import random_graph, random_minibatch
 from tests.training.toys import toy_batch
 from workbench.core.minibatch import MiniBatch
@@ -163,18 +164,17 @@ def test_either_a_number_or_a_capacity(given: dict) -> None:
 
 
 @pytest.mark.parametrize(
-    ("loop", "features"),
-    [("dgl-sage", "outside"), ("dgl-sage", "graph"), ("dgl-sage", "prefetched"), ("dgl-gat", "graph")],
+    ("loop", "features", "num_parts"),
+    pairwise(("dgl-sage", "dgl-gat"), ("outside", "graph", "prefetched"), (1, 2, 8)),
 )
-def test_parts_need_no_more_memory_than_the_batch_or_the_native_step(loop: str, features: str) -> None:
+def test_parts_need_no_more_memory_than_the_batch_or_the_native_step(loop: str, features: str, num_parts: int) -> None:
     pytest.importorskip("dgl")
     sizes = {"power_law": {"num_nodes": 1200, "num_edges": 24_000}, "batch_size": 100, "width": 128, "hidden": 128}
-    for num_parts in (1, 2, 8):
-        given: Any = {**sizes, "loop": loop, "features": features, "num_parts": num_parts}
-        (row,) = dropin.run(dropin.Config(**given))
-        assert row["of_whole"] <= dropin.MOST_OF_WHOLE and row["of_native"] <= dropin.MOST_OF_NATIVE
-        assert num_parts > 1 or row["of_whole"] >= 1.0  # it is the same batch; less would be a meter that reads low
-        assert num_parts < 8 or row["of_whole"] < 0.95
+    given: Any = {**sizes, "loop": loop, "features": features, "num_parts": num_parts}
+    (row,) = dropin.run(dropin.Config(**given))
+    assert row["of_whole"] <= dropin.MOST_OF_WHOLE and row["of_native"] <= dropin.MOST_OF_NATIVE
+    assert num_parts > 1 or row["of_whole"] >= 1.0  # it is the same batch; less would be a meter that reads low
+    assert num_parts < 8 or row["of_whole"] < 0.95
 
 
 def test_a_loop_keeps_no_part() -> None:

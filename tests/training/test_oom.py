@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 import torch
 import torch.nn.functional as F
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor, nn
 
 from tests.training.faults import WORK, cpu_allocator_error, out_of_memory
@@ -20,7 +20,6 @@ from workbench.training.step import train_step
 
 
 @pytest.mark.parametrize("where", ["forward", "backward"])
-@settings(max_examples=25)
 @given(limit=st.integers(1, 6), parts=st.integers(2, 4), cuts=st.integers(1, 5))
 def test_splits_until_the_pieces_fit(where: str, limit: int, parts: int, cuts: int) -> None:
     whole, ours, splits = faulty(nothing), faulty(above(limit, where)), Splits()

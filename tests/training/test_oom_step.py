@@ -11,6 +11,7 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
+from tests.covering import every
 from tests.training.faults import FailAt, cpu_allocator_error, out_of_memory
 from tests.training.toys import PlainModel, relative_difference, toy_batch
 from workbench.memory.training_setup import Recovery
@@ -132,14 +133,15 @@ def num_copies(name: str, steps: int) -> int:
     return 2 * len(list(model.parameters())) + in_state
 
 
+@pytest.mark.parametrize("stride", every(5))
 @pytest.mark.parametrize("steps", [0, 2])
 @pytest.mark.parametrize("name", OPTIMIZERS)
-def test_any_allocation_of_the_step_may_fail(name: str, steps: int) -> None:
+def test_any_allocation_of_the_step_may_fail(name: str, steps: int, stride: int) -> None:
     """Including while state is first created; some parameters and gradients have been updated by then."""
     expected, count = clean(name, steps)
     copies = num_copies(name, steps)
     assert count > copies or "adam" not in name or (name, steps) == ("adam fused", 2)
-    for position in range(copies, count):
+    for position in range(copies, count, stride):
         faults = FailAt([position], phases=["step"])
         ours = flat(*step(name, steps, faults))
         assert faults.refused == 1
@@ -147,14 +149,15 @@ def test_any_allocation_of_the_step_may_fail(name: str, steps: int) -> None:
         assert_alike(ours[2], expected[2], 1e-13)
 
 
+@pytest.mark.parametrize("stride", every(5))
 @pytest.mark.parametrize("steps", [0, 2])
 @pytest.mark.parametrize("name", ["adam foreach", "adam single", "nesterov", "nested"])
-def test_a_step_that_fails_twice_changes_nothing(name: str, steps: int) -> None:
+def test_a_step_that_fails_twice_changes_nothing(name: str, steps: int, stride: int) -> None:
     """State is bit-identical wherever the step fails, including in the backup."""
     before = twin(*ready(name, steps))
     train_step(*before[:1], MICRO, X, Y, F.cross_entropy, torch.optim.SGD(before[0].parameters(), lr=0.0))
     expected = flat(*before)
-    for position in range(clean(name, steps)[1]):
+    for position in range(0, clean(name, steps)[1], stride):
         model, optimizer = twin(*before)
         faults = FailAt(range(position, 10_000), phases=["step"], error=cpu_allocator_error)
         with pytest.raises(RuntimeError, match="can't allocate memory") as caught, faults, faults.watch("step"):

@@ -4,7 +4,7 @@ from typing import Any
 
 import pytest
 import torch
-from hypothesis import given, settings
+from hypothesis import given
 from torch import Tensor, nn
 
 import workbench as wb
@@ -59,7 +59,6 @@ def assert_exact(model: nn.Module, batch: Any, num_parts: int) -> None:
 def test_edge_index_is_exact_on_any_batch(kind: str) -> None:
     models = [Net(kind, num_layers) for num_layers in range(1, 5)]
 
-    @settings(max_examples=25)
     @given(minibatches())
     def check(mb: wb.MiniBatch) -> None:
         if mb.num_seeds and mb.blocks and mb.num_edges:

@@ -1,8 +1,9 @@
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import workbench as wb
+from tests.strategies import examples
 from workbench.links.knowledge_graph import KnowledgeGraph
 from workbench.nn.decoders import ENDS
 
@@ -60,7 +61,7 @@ def in_parts(rows, size):
 
 
 @pytest.mark.parametrize("name", DECODERS)
-@settings(max_examples=12)
+@examples(5)
 @given(st.lists(TRIPLE, max_size=6), st.lists(TRIPLE, min_size=1, max_size=4), st.integers(0, 99), st.integers(1, 8))
 def test_ranks_equal_brute_force_on_ties_in_any_parts(name, train, test, seed, size):
     decoder, rows, triples = DECODERS[name], coarse(ENTITIES, DIM, seed=seed, values=1), torch.tensor(test)
@@ -71,7 +72,7 @@ def test_ranks_equal_brute_force_on_ties_in_any_parts(name, train, test, seed, s
 
 
 @given(st.lists(TRIPLE, min_size=1, max_size=4), st.integers(0, 99))
-@settings(max_examples=15)
+@examples(6)
 def test_sampled_ranks_equal_brute_force(test, seed):
     decoder, rows, triples = DECODERS["DistMult"], coarse(ENTITIES, DIM, seed=seed, values=1), torch.tensor(test)
     generator = torch.Generator().manual_seed(seed)

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import workbench as wb
+from tests.covering import pairwise
 from tests.memory.measured import (
     CLASSES,
     FANOUTS,
@@ -50,10 +51,13 @@ def model_of(options: str, num_layers: int, hidden_dim: int, dtype: torch.dtype 
     return model
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
-@pytest.mark.parametrize(("num_layers", "hidden_dim"), [(1, WIDE), (2, NARROW), (3, WIDE)])
-@pytest.mark.parametrize("options", OPTIONS)
-def test_matches_the_meter(options: str, num_layers: int, hidden_dim: int, dtype: torch.dtype) -> None:
+@pytest.mark.parametrize(
+    ("options", "size", "dtype"),
+    pairwise(OPTIONS, [(1, WIDE), (2, NARROW), (3, WIDE)], [torch.float32, torch.bfloat16]),
+    ids=str,
+)
+def test_matches_the_meter(options: str, size: tuple[int, int], dtype: torch.dtype) -> None:
+    num_layers, hidden_dim = size
     check(model_of(options, num_layers, hidden_dim, dtype, dropout=0.2), thirds(sample(num_layers)))
 
 

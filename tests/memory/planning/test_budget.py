@@ -3,6 +3,7 @@
 import pytest
 import torch
 
+from tests.covering import pairwise
 from tests.memory.counting import FIXED, alone, batch, count, refusal, suggested
 from workbench.core.errors import CapacityError
 from workbench.core.minibatch import MiniBatch
@@ -36,17 +37,19 @@ def extra_bytes_of_some_seeds(mb: MiniBatch, /, *, accumulating: bool = False) -
     )
 
 
-@pytest.mark.parametrize("strategy", ["even", "split"])
-@pytest.mark.parametrize("margin", [0.0, 0.02, 0.1])
 @pytest.mark.parametrize(
-    "options",
-    [
-        {"method": "range"},
-        {"method": "reg"},
-        {"method": "random", "max_parts": 3},
-        {"method": "metis", "max_parts": 1},
-        {"method": "cluster", "node_parts": torch.arange(400) % 5},
-    ],
+    ("options", "margin", "strategy"),
+    pairwise(
+        [
+            {"method": "range"},
+            {"method": "reg"},
+            {"method": "random", "max_parts": 3},
+            {"method": "metis", "max_parts": 1},
+            {"method": "cluster", "node_parts": torch.arange(400) % 5},
+        ],
+        [0.0, 0.02, 0.1],
+        ["even", "split"],
+    ),
 )
 def test_the_suggested_capacity_suffices(options, margin, strategy):
     mb, options = batch(), {"margin": margin, "strategy": strategy, **options}

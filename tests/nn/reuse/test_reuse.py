@@ -6,7 +6,7 @@ import pickle
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 from torch import Tensor
 from torch.nn.functional import cross_entropy
 
@@ -25,7 +25,7 @@ from tests.nn.reuse.models import (
     sampled,
     steps,
 )
-from tests.strategies import random_graph, random_minibatch
+from tests.strategies import examples, random_graph, random_minibatch
 from workbench.meter.allocated import measure_allocated
 from workbench.nn.model import REUSING_KINDS
 
@@ -33,7 +33,7 @@ from workbench.nn.model import REUSING_KINDS
 @pytest.mark.parametrize("norm", [None, "layer"])
 @pytest.mark.parametrize("hidden_dim", [4, 9])
 @pytest.mark.parametrize("kind", REUSING_KINDS)
-@settings(max_examples=6)
+@examples(3)
 @given(seeds=st.lists(st.tuples(st.integers(0, 2**16), st.integers(1, 12)), min_size=1, max_size=3), data=st.data())
 def test_equals_the_plain_model_on_growing_and_shrinking_batches(
     kind: str, hidden_dim: int, norm: str | None, seeds: list[tuple[int, int]], data: st.DataObject

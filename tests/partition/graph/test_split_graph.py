@@ -4,10 +4,10 @@ from pathlib import Path
 
 import pytest
 import torch
-from hypothesis import given, settings, strategies as st
+from hypothesis import given, strategies as st
 
 import workbench as wb
-from tests.strategies import edges_by_destination, random_edges, random_graph
+from tests.strategies import edges_by_destination, examples, random_edges, random_graph
 from workbench.partition.graph.split_graph import open_part, split_graph, stored_num_parts
 
 OPTIONAL = ("edge_ids", "edge_weight", "edge_type")
@@ -36,7 +36,7 @@ def test_parts_of_a_graph_have_the_rows_of_their_nodes(tmp_path: Path, monkeypat
         assert found.node_type is not None and torch.equal(found.node_type, graph.node_type)  # type: ignore[arg-type]
 
 
-@settings(max_examples=12)
+@examples(5)
 @given(seed=st.integers(0, 99), cut=st.integers(0, 50), parts=st.integers(1, 4))
 def test_parts_of_a_stream_for_any_chunks(
     tmp_path_factory: pytest.TempPathFactory, seed: int, cut: int, parts: int

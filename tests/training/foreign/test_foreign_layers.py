@@ -19,28 +19,39 @@ MODULES = {"dgl": "dgl", "pyg": "torch_geometric"}
 
 
 def runs() -> list[Any]:
-    """All cases that can be run, by library, class and options."""
-    return [
-        pytest.param(library, name, case, id=f"{library}-{name}-{case.options}".rstrip("-"))
+    """All cases that can be run, by library, class and options, on one kind of graph or, with `-m slow`, on both."""
+    cases = [
+        (library, name, case)
         for library, (_, cases) in LIBRARIES.items()
         for name, listed in cases.items()
         for case in listed
         if case.is_run
     ]
+    return [
+        pytest.param(
+            library,
+            name,
+            case,
+            density,
+            id=f"{library}-{name}-{case.options}-{density}",
+            marks=() if (number + other) % 2 else pytest.mark.slow,
+        )
+        for number, (library, name, case) in enumerate(cases)
+        for other, density in enumerate(DENSITIES)
+    ]
 
 
-@pytest.mark.parametrize(("library", "name", "case"), runs())
+@pytest.mark.parametrize(("library", "name", "case", "density"), runs())
 @pytest.mark.filterwarnings("ignore")
-def test_parts_equal_the_whole_batch_or_the_module_is_named(library: str, name: str, case: Case) -> None:
+def test_parts_equal_the_whole_batch_or_the_module_is_named(library: str, name: str, case: Case, density: str) -> None:
     pytest.importorskip(MODULES[library])
-    for density in DENSITIES:
-        for merged in (False, True) if library == "pyg" else (case.merged,):  # adjs and edge_index
-            found = detect(library, case, batch_of(density, merged=merged), merged=merged)
-            assert_right(found)
-            assert found.is_exact == (case.outcome == "exact"), (density, merged, found)
-            assert found.result.exact is found.is_exact, (density, merged, found)
-            assert found.result.kind == ("" if found.is_exact else case.named or name)
-            assert found.result.module.startswith("" if found.is_exact else "layers.")
+    for merged in (False, True) if library == "pyg" else (case.merged,):  # adjs and edge_index
+        found = detect(library, case, batch_of(density, merged=merged), merged=merged)
+        assert_right(found)
+        assert found.is_exact == (case.outcome == "exact"), (merged, found)
+        assert found.result.exact is found.is_exact, (merged, found)
+        assert found.result.kind == ("" if found.is_exact else case.named or name)
+        assert found.result.module.startswith("" if found.is_exact else "layers.")
 
 
 def assert_right(found: Detection) -> None:
