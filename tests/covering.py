@@ -37,6 +37,16 @@ def _covering(rows: list[tuple[int, ...]]) -> set[tuple[int, ...]]:
     return chosen
 
 
+def chessboard(first: Iterable[Any], second: Iterable[Any]) -> list[Any]:
+    """All combinations of two axes as parameters of pytest, of which every other one is marked slow."""
+    columns = list(second)
+    return [
+        pytest.param(value, other, marks=_marks((row + column) % 2 == 0))
+        for row, value in enumerate(first)
+        for column, other in enumerate(columns)
+    ]
+
+
 def every(stride: int) -> list[Any]:
     """Strides through a long range, as parameters of pytest: this one by default, and 1 with `-m slow`."""
     return [stride, pytest.param(1, marks=pytest.mark.slow)]

@@ -7,6 +7,7 @@ import pytest
 import torch
 
 import workbench as wb
+from tests.covering import pairwise
 from tests.memory.measured import CLASSES, FANOUTS, IN, WIDE, build, compare, is_close, sample, thirds
 from workbench.kernels import relabel as mask
 from workbench.memory.analytic import layers as fake_lstm
@@ -37,9 +38,9 @@ def torch_forms(monkeypatch: pytest.MonkeyPatch, without_onednn: None) -> wb.mem
     return wb.memory.Backend("cuda")
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
-@pytest.mark.parametrize("num_layers", [1, 3])
-@pytest.mark.parametrize("kind", MODEL_KINDS)
+@pytest.mark.parametrize(
+    ("kind", "num_layers", "dtype"), pairwise(MODEL_KINDS, [1, 3], [torch.float32, torch.bfloat16]), ids=str
+)
 def test_cuda_estimates_match_the_torch_forms(
     torch_forms: wb.memory.Backend, kind: str, num_layers: int, dtype: torch.dtype
 ) -> None:

@@ -10,6 +10,7 @@ from hypothesis import HealthCheck, given, strategies as st
 from torch.nn.functional import binary_cross_entropy_with_logits, cross_entropy, mse_loss
 
 import workbench as wb
+from tests.covering import chessboard, pairwise
 from tests.memory.measured import (
     CLASSES,
     FANOUTS,
@@ -36,13 +37,12 @@ from workbench.nn.gin import GINLayer
 from workbench.nn.gnn import GNN
 from workbench.nn.model import MODEL_KINDS
 
+SIZES = [(1, NARROW, torch.float32), (2, WIDE, torch.bfloat16), (3, WIDE, torch.float32), (3, NARROW, torch.bfloat16)]
 
-@pytest.mark.parametrize(
-    ("num_layers", "hidden_dim", "dtype"),
-    [(1, NARROW, torch.float32), (2, WIDE, torch.bfloat16), (3, NARROW, torch.bfloat16), (3, WIDE, torch.float32)],
-)
-@pytest.mark.parametrize("kind", MODEL_KINDS)
-def test_matches_the_meter(kind: str, num_layers: int, hidden_dim: int, dtype: torch.dtype) -> None:
+
+@pytest.mark.parametrize(("kind", "size"), chessboard(MODEL_KINDS, SIZES), ids=str)
+def test_matches_the_meter(kind: str, size: tuple[int, int, torch.dtype]) -> None:
+    num_layers, hidden_dim, dtype = size
     check(build(kind, num_layers, hidden_dim, dtype), thirds(sample(FANOUTS[:num_layers])))
 
 
@@ -51,9 +51,11 @@ def test_a_single_batch_without_earlier_gradients(kind: str) -> None:
     check(build(kind, 2, NARROW), [sample(FANOUTS[:2])])
 
 
-@pytest.mark.parametrize("dtype", [torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
-@pytest.mark.parametrize("norm", [None, "layer", "batch"])
-@pytest.mark.parametrize("kind", ["sage-mean", "gin", "gat"])
+@pytest.mark.parametrize(
+    ("kind", "norm", "dtype"),
+    pairwise(["sage-mean", "gin", "gat"], [None, "layer", "batch"], [torch.float32, torch.bfloat16]),
+    ids=str,
+)
 @pytest.mark.filterwarnings("ignore:layers:RuntimeWarning", "ignore:norms:RuntimeWarning")
 def test_with_dropout_and_norms(kind: str, norm: str | None, dtype: torch.dtype) -> None:
     check(build(kind, 3, WIDE, dtype, dropout=0.4, norm=norm), thirds(sample(FANOUTS)))

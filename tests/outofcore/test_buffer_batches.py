@@ -7,6 +7,7 @@ import torch
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
+from tests.covering import pairwise
 from tests.outofcore.memory_buffer import MemoryBuffer, MemoryStore
 from tests.strategies import random_graph
 
@@ -74,9 +75,7 @@ def test_steps_rise_through_all_epochs_and_epochs_differ(loader):
     assert (other.next_epoch, [batch[1] for batch in other]) == (2, [batch[1] for batch in again])
 
 
-@pytest.mark.parametrize("shuffle", [True, False])
-@pytest.mark.parametrize("drop_last", [True, False])
-@pytest.mark.parametrize("name", SAMPLERS)
+@pytest.mark.parametrize(("name", "shuffle", "drop_last"), pairwise(SAMPLERS, [True, False], [True, False]))
 def test_all_partitions_in_the_buffer_give_the_batches_of_memory(name, shuffle, drop_last):
     options = {"sampler": SAMPLERS[name], "batch_size": 4, "shuffle": shuffle, "drop_last": drop_last, "seed": 5}
     memory = wb.batches(GRAPH, IDS, **options)

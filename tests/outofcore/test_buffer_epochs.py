@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 import workbench as wb
+from tests.covering import chessboard
 from tests.outofcore.memory_buffer import MemoryBuffer, MemoryStore
 from workbench.outofcore.buffer_state import BufferRows
 
@@ -61,8 +62,7 @@ ORDERS = {
 }
 
 
-@pytest.mark.parametrize("prefetch", [True, False])
-@pytest.mark.parametrize("name", ORDERS)
+@pytest.mark.parametrize(("name", "prefetch"), chessboard(ORDERS, [True, False]))
 def test_states_are_those_of_a_buffer_in_memory(
     features: wb.outofcore.PartitionStore, name: str, prefetch: bool
 ) -> None:

@@ -8,6 +8,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn.functional import cross_entropy
 
+from tests.covering import chessboard
 from tests.strategies import random_graph
 from workbench.core.minibatch import MiniBatch
 from workbench.nn.model import build_model
@@ -84,9 +85,11 @@ def test_invalid_ids_and_numbers_of_batches_are_refused() -> None:
             next(epoch_steps(GRAPH, wrong, sampler=SAMPLER))
 
 
-@pytest.mark.parametrize("kind", ["sage-mean", "sage-lstm", "gcn", "gin", "gat"])
-@pytest.mark.parametrize(("parts", "method"), [(16, "auto"), (3, "random")])
-def test_whole_batch_and_micro_batches_follow_the_same_curve(kind: str, parts: int, method: str) -> None:
+@pytest.mark.parametrize(
+    ("kind", "cut_into"), chessboard(["sage-mean", "sage-lstm", "gcn", "gin", "gat"], [(16, "auto"), (3, "random")])
+)
+def test_whole_batch_and_micro_batches_follow_the_same_curve(kind: str, cut_into: tuple[int, str]) -> None:
+    parts, method = cut_into
     if method == "auto":
         pytest.importorskip("pymetis")
     whole, one = train(kind, lambda epoch: steps_of(epoch=epoch), 12)

@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.covering import pairwise
 from tests.strategies import random_graph
 from workbench.core.dataset import Dataset
 from workbench.core.graph import Graph
@@ -44,10 +45,14 @@ def difference(a: Tensor, b: Tensor) -> float:
     return float((a - b).abs().max())
 
 
-@pytest.mark.parametrize("graph", [GRAPH, WEIGHTED], ids=["plain", "weighted"])
-@pytest.mark.parametrize("num_layers", [1, 2, 3])
-@pytest.mark.parametrize("kind", [*MODEL_KINDS, *TYPED_MODEL_KINDS])
-def test_every_layer_kind(kind: str, num_layers: int, graph: Graph) -> None:
+GRAPHS = {"plain": GRAPH, "weighted": WEIGHTED}
+
+
+@pytest.mark.parametrize(
+    ("kind", "num_layers", "name"), pairwise([*MODEL_KINDS, *TYPED_MODEL_KINDS], [1, 2, 3], GRAPHS)
+)
+def test_every_layer_kind(kind: str, num_layers: int, name: str) -> None:
+    graph = GRAPHS[name]
     model = new_model(kind, num_layers)
     expected = on_one_batch(model, graph, torch.arange(NODES))
     assert expected.abs().max() > 0.01

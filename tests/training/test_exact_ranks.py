@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import workbench as wb
+from tests.covering import pairwise
 from workbench.links.knowledge_graph import KnowledgeGraph
 from workbench.nn.decoders import ENDS, Decoder
 
@@ -124,9 +125,7 @@ SCALES = {
 }
 
 
-@pytest.mark.parametrize("kind", ["all", "sampled", "given"])
-@pytest.mark.parametrize("dtype", DTYPES, ids=str)
-@pytest.mark.parametrize("name", DECODERS)
+@pytest.mark.parametrize(("name", "dtype", "kind"), pairwise(DECODERS, DTYPES, ["all", "sampled", "given"]), ids=str)
 def test_ranks_are_exact_or_refused(name, dtype, kind):
     candidates, outcomes = candidates_of(kind), set()
     negatives = {"all": None, "sampled": 9, "given": candidates}[kind]

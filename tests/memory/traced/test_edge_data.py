@@ -9,6 +9,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 import workbench as wb
+from tests.covering import chessboard
 from workbench.memory.traced.predictor import candidate_widths
 
 dgl = pytest.importorskip("dgl")
@@ -96,8 +97,7 @@ def rounded(tensors: Any) -> int:
     return sum(-(-t.nbytes // 512) * 512 for t in tensors)
 
 
-@pytest.mark.parametrize("prefetched", [False, True])
-@pytest.mark.parametrize("kind", [Gine, Columns, BothEnds])
+@pytest.mark.parametrize(("kind", "prefetched"), chessboard([Gine, Columns, BothEnds], [False, True]))
 def test_plans_of_dgl_batches_with_edge_data(kind: type[nn.Module], prefetched: bool) -> None:
     """Every part of a loop measures at most 2 % more, and at most 8 % less, than its estimate."""
     torch.manual_seed(0)
