@@ -45,6 +45,15 @@ TRACED_PARAMETERS = 4
 """Of a test's parameter sets, evenly spaced, how many are traced for coverage: the others run the same lines."""
 
 
+def pytest_collection() -> None:
+    """Imports and tests stay: looking for garbage among them takes half of the time of a collection."""
+    gc.disable()
+
+
+def pytest_collection_finish() -> None:
+    gc.enable()
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:

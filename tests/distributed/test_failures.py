@@ -127,6 +127,7 @@ wb.run_ranks("tests.distributed.misbehaving:run", {}, 1)
 """
 
 
+@pytest.mark.slow
 def test_ranks_die_with_a_parent_that_is_killed(tmp_path):
     environment = os.environ | {"MISBEHAVE": "before hangs 0", "MISBEHAVED_OF": str(os.getpid())}
     parent = subprocess.Popen([sys.executable, "-c", PARENT], env=environment)

@@ -24,6 +24,7 @@ def check_whole(uri: str) -> None:
     assert store.runs(SWEEP, statuses=(RUNNING,)) == []
 
 
+@pytest.mark.slow
 def test_killed_at_every_step_of_creation_and_resumed(toys, tmp_path, empty_database, monkeypatch):
     monkeypatch.setenv("TMPDIR", str(tmp_path))
     monkeypatch.setenv("BUILT_DATABASE", str(empty_database))

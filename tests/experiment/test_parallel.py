@@ -122,6 +122,7 @@ load_experiment("toys/fig1").runs(store=FileStore(sys.argv[1]), overrides={"numb
 """
 
 
+@pytest.mark.slow
 def test_children_die_with_a_parent_that_is_killed(fates, toys, tmp_path):
     parent = subprocess.Popen([sys.executable, "-c", PARENT, str(tmp_path / "runs.jsonl")])
     try:

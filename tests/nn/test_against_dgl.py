@@ -6,6 +6,7 @@ import pytest
 import torch
 from torch import Tensor, nn
 
+from tests.covering import pairwise
 from tests.nn.blocks import NUM_TYPES, random_block, random_rows
 from workbench.core.block import Block
 from workbench.nn.gat import GATLayer
@@ -64,8 +65,11 @@ def block(request: pytest.FixtureRequest, weighted: bool) -> Block:
     return made
 
 
-@pytest.mark.parametrize("out_dim", [4, 9])
-@pytest.mark.parametrize("aggregator", SAGE_AGGREGATORS)
+@pytest.mark.parametrize(
+    ("aggregator", "out_dim", "weighted", "block"),
+    pairwise(SAGE_AGGREGATORS, [4, 9], [False, True], range(3)),
+    indirect=["weighted", "block"],
+)
 def test_sage(aggregator: str, out_dim: int, block: Block) -> None:
     theirs = dgl.nn.SAGEConv(IN, out_dim, aggregator).double()
     _compare(SAGELayer(IN, out_dim, aggregator=aggregator).double(), theirs, block)
@@ -108,10 +112,13 @@ def _relation_norm(block: Block) -> Tensor:
     return torch.tensor([1 / keys.count(key) for key in keys], dtype=torch.float64)
 
 
-@pytest.mark.parametrize("norm", ["none", "relation"])
-@pytest.mark.parametrize("out_dim", [4, 8])
-@pytest.mark.parametrize(("regularizer", "num_bases"), [("basis", 2), ("basis", None), ("bdd", 2)])
-def test_rgcn(regularizer: str, num_bases: int | None, out_dim: int, norm: str, block: Block) -> None:
+@pytest.mark.parametrize(
+    ("bases", "out_dim", "norm", "weighted", "block"),
+    pairwise([("basis", 2), ("basis", None), ("bdd", 2)], [4, 8], ["none", "relation"], [False, True], range(3)),
+    indirect=["weighted", "block"],
+)
+def test_rgcn(bases: tuple[str, int | None], out_dim: int, norm: str, block: Block) -> None:
+    regularizer, num_bases = bases
     theirs = dgl.nn.RelGraphConv(IN, out_dim, NUM_TYPES, regularizer, num_bases).double()
     ours = RGCNLayer(
         IN, out_dim, num_relations=NUM_TYPES, regularizer=regularizer, num_bases=num_bases, norm=norm

@@ -247,6 +247,7 @@ store.finish(store.start(make_point(sys.argv[2])), [{"x": 1}])
 """
 
 
+@pytest.mark.slow
 def test_two_processes_create_one_store(tmp_path: Path) -> None:
     uri = f"sqlite:///{tmp_path}/new/mlflow.db"
     makers = [start_python(CREATE, uri, name) for name in "ab"]
