@@ -19,29 +19,26 @@ MODULES = {"dgl": "dgl", "pyg": "torch_geometric"}
 
 
 def runs() -> list[Any]:
-    """All cases that can be run, by library, class and options, on one kind of graph or, with `-m slow`, on both."""
-    cases = [
-        (library, name, case)
+    """All cases that can be run, by library, class and options."""
+    return [
+        pytest.param(library, name, case, id=f"{library}-{name}-{case.options}".rstrip("-"))
         for library, (_, cases) in LIBRARIES.items()
         for name, listed in cases.items()
         for case in listed
         if case.is_run
     ]
+
+
+def on_graphs() -> list[Any]:
+    """The cases on a dense or a sparse graph by turns; with `-m slow` on the other one."""
     return [
-        pytest.param(
-            library,
-            name,
-            case,
-            density,
-            id=f"{library}-{name}-{case.options}-{density}",
-            marks=() if (number + other) % 2 else pytest.mark.slow,
-        )
-        for number, (library, name, case) in enumerate(cases)
+        pytest.param(*run.values, density, id=f"{run.id}-{density}", marks=[pytest.mark.slow] * ((number + other) % 2))
+        for number, run in enumerate(runs())
         for other, density in enumerate(DENSITIES)
     ]
 
 
-@pytest.mark.parametrize(("library", "name", "case", "density"), runs())
+@pytest.mark.parametrize(("library", "name", "case", "density"), on_graphs())
 @pytest.mark.filterwarnings("ignore")
 def test_parts_equal_the_whole_batch_or_the_module_is_named(library: str, name: str, case: Case, density: str) -> None:
     pytest.importorskip(MODULES[library])
