@@ -21,7 +21,7 @@ Edge = tuple[int, int, int]  # source, destination, id
 
 def examples(number: int, **options: Any) -> settings:
     """Settings of a property whose examples take long: this number by default, in proportion in other profiles."""
-    return settings(max_examples=number * settings.default.max_examples // 25, **options)
+    return settings(max_examples=number * settings().max_examples // 25, **options)
 
 
 def random_edges(num_nodes: int, num_edges: int, seed: int) -> tuple[list[int], list[int]]:

@@ -133,6 +133,7 @@ print(placed.lower_bound.hex(), [rows.tolist() for rows in placed.buffers])
 """
 
 
+@pytest.mark.slow
 def test_the_search_finds_the_same_on_every_processor() -> None:
     kernels = ("Nehalem", "Haswell")  # OpenBLAS chooses them by the processor; they sum in different orders
     found = {

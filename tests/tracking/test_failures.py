@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from tests.covering import chessboard
 from tests.tracking.failures import serve
 from tests.tracking.points import ended, make_point
 from workbench.tracking import store_files as locks
@@ -50,9 +51,12 @@ STEPS = {  # of a run: the call that fails
 }
 
 
-@pytest.mark.parametrize("step", STEPS)
-@pytest.mark.parametrize("error", [REFUSED, LOCKED, FULL, SLOW], ids=["refused", "locked", "full", "slow"])
-def test_a_step_that_fails(mlflow_store: Store, monkeypatch, step: str, error: Exception) -> None:
+ERRORS = {"refused": REFUSED, "locked": LOCKED, "full": FULL, "slow": SLOW}
+
+
+@pytest.mark.parametrize(("step", "kind"), chessboard(STEPS, ERRORS))
+def test_a_step_that_fails(mlflow_store: Store, monkeypatch, step: str, kind: str) -> None:
+    error = ERRORS[kind]
     with monkeypatch.context() as patch:
         patch.setattr(mlflow.MlflowClient, STEPS[step], failing(error))
         with pytest.raises(StoreError) as caught:
