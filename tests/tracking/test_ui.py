@@ -161,6 +161,7 @@ def server_port(mlflow_uri: str, tmp_path: Path) -> Iterator[int]:
     assert not answers(port)
 
 
+@pytest.mark.slow
 def test_a_real_server(server_port: int, mlflow_uri: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Write and read as from another machine, next to runs logged directly to the server's database."""
     local = open_store(mlflow_uri)
@@ -250,6 +251,7 @@ ui._serve(ui.Ui(("sh", "-c", "sleep 604 & wait"), {}, "http://127.0.0.1:1"), Fal
 """
 
 
+@pytest.mark.slow
 def test_the_server_ends_with_a_process_that_is_killed() -> None:
     with subprocess.Popen([sys.executable, "-c", SERVER]) as process:
         me, end = psutil.Process(process.pid), time.monotonic() + 60
