@@ -12,11 +12,6 @@ def check_ends(indptr: Tensor, num_edges: int, *, name: str = "indptr", what: st
     Args:
         indptr: int64 [num_rows + 1].
         num_edges: edges of all rows.
-        name: name of the argument, for the message.
-        what: the elements of a row, for the message.
-
-    Raises:
-        ValueError: with both ends.
     """
     values = indptr.numpy() if indptr.device.type == "cpu" else indptr  # NumPy reads a value in half the time of torch
     first, last = int(values[0]), int(values[-1])
@@ -29,9 +24,6 @@ def check_non_decreasing(indptr: Tensor) -> None:
 
     Args:
         indptr: int64 [num_rows + 1].
-
-    Raises:
-        ValueError: with the first row after which it decreases.
     """
     if (row := first_decrease(indptr)) is not None:
         raise ValueError(

@@ -389,13 +389,9 @@ def find_layout(
     """Return how a text is read, or None if there is no edge among its first lines.
 
     Args:
-        file: for messages and its name.
         lines: its first lines.
         options: what the caller says.
         whole: there are no more lines.
-
-    Raises:
-        DataError: it is no edge list, or nobody says which of its columns are source and destination.
     """
     if lines and (banner := _BANNER.match(lines[0])):
         return matrix_market_layout(file, lines, banner[1].split(), options, whole)

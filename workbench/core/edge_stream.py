@@ -32,10 +32,6 @@ def count_nodes(edges: EdgeSource, num_nodes: int | None) -> int:
     Args:
         edges: where the edges come from.
         num_nodes: number of nodes; None for that of a graph.
-
-    Raises:
-        TypeError: if `edges` can't be iterated.
-        ValueError: if the number is missing, negative, or not that of the graph.
     """
     check_type("edges", edges, (Graph, Iterable), "pass a Graph, an EdgeFile or pairs (src, dst) of arrays")
     known: int | None = getattr(edges, "num_nodes", None)
@@ -50,11 +46,7 @@ def count_nodes(edges: EdgeSource, num_nodes: int | None) -> int:
 
 
 def check_repeatable(edges: EdgeSource) -> None:
-    """Check that the edges can be read more than once.
-
-    Raises:
-        ValueError: if `edges` is an iterator, which is exhausted after one pass.
-    """
+    """Check that the edges can be read more than once."""
     if isinstance(edges, Iterator):
         raise ValueError(
             f"edges is a {type(edges).__name__}, which can be read once, but two passes are needed; pass a list, an "

@@ -58,15 +58,9 @@ def check_ids(name: str, ids: Tensor, limit: int, *, unique: bool = False) -> Te
     """Return `ids` as a contiguous int64 vector after checking them.
 
     Args:
-        name: name of the argument, for the message.
         ids: int64 or int32 [any].
         limit: exclusive upper bound: ids must be in [0, limit).
         unique: reject duplicates too.
-
-    Raises:
-        TypeError: if `ids` is not an integer tensor.
-        ValueError: if `ids` is not a vector, or contains duplicates although `unique` is set.
-        IndexError: if an id is out of range.
     """
     check_id_vector(name, ids)
     if (bad := find_out_of_range(ids, 0, limit)) is not None:
@@ -81,12 +75,7 @@ def check_id_vector(name: str, ids: Tensor) -> None:
     """Check that an argument is a vector of integers, without reading its values.
 
     Args:
-        name: name of the argument, for the message.
         ids: int64 or int32 [any].
-
-    Raises:
-        TypeError: if `ids` is not an integer tensor.
-        ValueError: if `ids` is not a vector.
     """
     if not isinstance(ids, Tensor) or ids.dtype not in ID_DTYPES:
         raise TypeError(f"{name} must be an int64 or int32 tensor, not {type_name(ids)}; {_conversion(name, ids)}")
@@ -98,11 +87,7 @@ def check_unique(name: str, ids: Tensor) -> None:
     """Check that no id occurs twice.
 
     Args:
-        name: name of the argument, for the message.
         ids: int64 [any].
-
-    Raises:
-        ValueError: if an id occurs twice; the message names it.
     """
     from workbench.kernels.csr import first_repeat  # imports numba: only commands that check ids pay for it
 
@@ -148,15 +133,10 @@ def check_vector(
     """Check the shape and dtype of a tensor, unless it is None.
 
     Args:
-        name: name of the argument, for the message.
         values: the tensor, or None for an argument that was omitted.
         length: required size of the first dimension; None accepts any.
         dtypes: accepted dtypes.
         columns: accept more than one dimension.
-
-    Raises:
-        TypeError: if `values` has another dtype.
-        ValueError: if `values` has another length or too many dimensions.
     """
     if values is None:
         return
@@ -178,11 +158,7 @@ def check_finite(name: str, values: Tensor) -> None:
     """Check that a tensor contains neither NaN nor infinity.
 
     Args:
-        name: name of the argument, for the message.
         values: floating-point tensor of any shape.
-
-    Raises:
-        ValueError: with the first such value and its position in the flattened tensor.
     """
     # If any value is NaN or infinite, so is the minimum or the maximum; unlike isfinite(values), they need no mask as
     # large as the features.
@@ -194,16 +170,7 @@ def check_finite(name: str, values: Tensor) -> None:
 
 
 def check_choice(name: str, value: str, choices: Iterable[str]) -> None:
-    """Check that a value is one of the known names.
-
-    Args:
-        name: name of the argument, for the message.
-        value: the name to check.
-        choices: known names.
-
-    Raises:
-        ValueError: with the known names and the one that was probably meant.
-    """
+    """Check that a value is one of the known names."""
     known = sorted(choices)
     if not isinstance(value, str) or value not in known:
         raise ValueError(unknown(name, value, known, most=99))
@@ -213,13 +180,8 @@ def check_at_least(name: str, value: int, least: int, *, most: int | None = None
     """Check that a value is a whole number of at least `least` and, if `most` is given, at most `most`.
 
     Args:
-        name: name of the argument, for the message.
-        value: the number to check.
         least: inclusive lower bound.
         most: inclusive upper bound; None for no bound.
-
-    Raises:
-        ValueError: if `value` is not a whole number or is out of range.
     """
     whole = type(value) is int or (isinstance(value, Integral) and not isinstance(value, bool))
     if not whole or value < least:
@@ -232,12 +194,8 @@ def check_bytes(name: str, value: int | str, least: int = 1) -> int:
     """Return a number of bytes, which may be written as text.
 
     Args:
-        name: name of the argument, for the message.
         value: bytes, or text such as "8GiB" or "500 MB" (`workbench.parse_bytes`).
         least: inclusive lower bound, in bytes.
-
-    Raises:
-        ValueError: if `value` is neither a whole number nor such a text, or is below `least`.
 
     >>> check_bytes("capacity_bytes", "8GiB") == 8 * 2**30
     True
@@ -256,10 +214,6 @@ def check_seed(seed: int, name: str = "seed") -> int:
 
     Args:
         seed: a whole number in [-2**63, 2**63).
-        name: name of the argument, for the message.
-
-    Raises:
-        ValueError: if `seed` is not a whole number (1.5, "7", True, a tensor), or does not fit into 64 bits.
     """
     if type(seed) is not int and (isinstance(seed, bool) or not isinstance(seed, Integral)):
         raise ValueError(f"{name} is {seed!r}; it must be a whole number, such as {name}=0")
@@ -272,13 +226,8 @@ def check_type(name: str, value: object, kind: Any, remedy: str) -> None:
     """Check the type of an argument.
 
     Args:
-        name: name of the argument, for the message.
-        value: the argument.
         kind: accepted type or tuple of types.
         remedy: end of the message: what to pass instead.
-
-    Raises:
-        TypeError: if `value` has another type.
     """
     if not isinstance(value, kind):
         raise TypeError(f"{name} is {_with_article(type(value).__name__)}; {remedy}")
@@ -289,9 +238,6 @@ def check_tensors(**values: object) -> None:
 
     Args:
         values: arguments by name.
-
-    Raises:
-        TypeError: with the first argument that is not a tensor.
     """
     for name, value in values.items():
         check_type(name, value, Tensor, f"pass a tensor: torch.as_tensor({name})")
@@ -310,12 +256,8 @@ def check_fits(name: str, nbytes: int, remedy: str) -> None:
     """Check that an allocation fits into the available host memory.
 
     Args:
-        name: the object to allocate, for the message.
         nbytes: its size in bytes, or a lower bound of it.
         remedy: end of the message: how to need less memory.
-
-    Raises:
-        CapacityError: if less than `nbytes` is available; the message names both numbers.
     """
     if nbytes > _UNCHECKED_BYTES and nbytes > (free := available_bytes()):
         raise CapacityError(f"{name} needs {format_bytes(nbytes)}, but only {format_bytes(free)} is free; {remedy}")

@@ -77,11 +77,7 @@ def refuse_halo(
 
     Args:
         exchanges: the batch's exchanges, None for a batch without halo.
-        action: participle for the message, such as "split".
         remedy: what to do instead.
-
-    Raises:
-        ValueError: if the batch has exchanges.
     """
     if exchanges is not None:
         raise ValueError(

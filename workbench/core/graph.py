@@ -290,14 +290,10 @@ def look_up(index: PositionIndex, edge_ids: Tensor) -> Tensor:
     """Return the positions of edges given by their ids.
 
     Args:
-        index: the index of the graph's edge ids.
         edge_ids: int32 or int64 [any].
 
     Returns:
         int64 [any].
-
-    Raises:
-        IndexError: if no edge has one of the ids; the message names it.
     """
     wanted = check_ids("edge_ids", edge_ids, INT64_MAX)
     positions = find(index, wanted)
@@ -313,7 +309,6 @@ def find(index: PositionIndex, edge_ids: Tensor) -> Tensor:
     """Return the positions of edges given by their ids, −1 for an id that no edge has.
 
     Args:
-        index: the index of the graph's edge ids.
         edge_ids: int64 [any], non-negative.
 
     Returns:

@@ -23,12 +23,7 @@ def as_vector(name: str, values: ArrayLike) -> Tensor:
     """Convert values to a contiguous vector that shares their memory if possible.
 
     Args:
-        name: name of the argument, for the message.
         values: tensor, NumPy array or sequence of numbers.
-
-    Raises:
-        TypeError: if `values` does not consist of numbers.
-        ValueError: if `values` is not a vector.
     """
     with warnings.catch_warnings():  # NumPy warns about read-only arrays, but nothing here writes to them
         warnings.filterwarnings("ignore", message="The given NumPy array is not writ")
@@ -127,11 +122,6 @@ def edges_to_csr(
 
     Returns:
         The CSR and the edge types in CSR order.
-
-    Raises:
-        TypeError: if ids are not integers.
-        IndexError: if an id is negative or not below its limit.
-        ValueError: if lengths differ, a weight is not finite, or `undirected` is another value.
     """
     if not isinstance(undirected, bool) and undirected != "multi":
         raise ValueError(f'undirected is {undirected!r}; it must be False, True or "multi" (keep duplicates)')

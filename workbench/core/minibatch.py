@@ -82,9 +82,6 @@ class CarriedData:
 
         Args:
             num_nodes: number of nodes that the batch reads.
-
-        Raises:
-            ValueError: The batch has another number of nodes than these rows.
         """
         rows = self.num_nodes if self.nodes is None else len(self.nodes)
         if rows != num_nodes:
@@ -92,14 +89,7 @@ class CarriedData:
         return self.nodes
 
     def rows_of_edges(self, blocks: Sequence[Block]) -> Positions:
-        """Return `edges()`.
-
-        Args:
-            blocks: the blocks of the batch.
-
-        Raises:
-            ValueError: The batch has other blocks than those of these rows.
-        """
+        """Return `edges()`."""
         positions, counts = self.edges(), [block.num_edges for block in blocks]
         rows = [count if some is None else len(some) for some, count in zip(positions, self.num_edges, strict=True)]
         if rows != counts:

@@ -30,12 +30,8 @@ def stream(seed: int, purpose: Purpose, step: int = 0, layer: int = 0) -> int:
 
     Args:
         seed: whole number in [-2**63, 2**63).
-        purpose: use of the variates.
         step: number of the batch, in [-2**63, 2**63).
         layer: index of the layer, 0 for the input layer.
-
-    Raises:
-        ValueError: if `seed` or `step` is not a whole number of 64 bits.
     """
     return derive_key(check_seed(seed), purpose, check_seed(step, "step"), layer)
 
@@ -57,7 +53,6 @@ def permutation(key: int, count: int) -> Tensor:
     """Return a random permutation of range(count); equal 64-bit variates keep their order.
 
     Args:
-        key: key of the stream.
         count: length of the permutation.
 
     Returns:
@@ -149,13 +144,9 @@ def variates(
 
     Args:
         seed: a 64-bit integer.
-        purpose: use of the variates.
         step: number of the batch, a 64-bit integer. Groups begin at multiples of κ, below 0 as well.
         layer: index of the layer, 0 for the input layer.
         dependence: how batches depend on each other; None: independent.
-
-    Raises:
-        ValueError: if `seed` or `step` is not a whole number of 64 bits.
 
     >>> variates(0, Purpose.SAMPLING, 5, dependence=Nested(2)) == variates(0, Purpose.SAMPLING, 2)
     True
@@ -172,14 +163,7 @@ def variates(
 
 
 def check_dependence(dependence: object) -> None:
-    """Check a sampler's argument `dependence`.
-
-    Args:
-        dependence: the argument.
-
-    Raises:
-        TypeError: it is neither a `Smoothed`, nor a `Nested`, nor None.
-    """
+    """Check a sampler's argument `dependence`."""
     remedy = f"pass Smoothed({dependence!r}), Nested({dependence!r}), or None for independent batches"
     check_type("dependence", dependence, (Smoothed, Nested, type(None)), remedy)
 

@@ -50,7 +50,6 @@ def move_all(
 
     Args:
         tensors: tensors by name; None stays None.
-        device: target device.
         non_blocking: copy asynchronously where torch can.
     """
     users = Counter(_key(t) for t in tensors.values() if t is not None and t.numel())
@@ -72,7 +71,6 @@ def all_on(tensors: Iterable[Tensor | None], device: Any) -> bool:
 
     Args:
         tensors: tensors of any kind; None is skipped.
-        device: target device.
     """
     device = torch.device(device)
     return all(t is None or t.device == device for t in tensors)
@@ -84,7 +82,6 @@ def same_record(record: Record, **changes: Any) -> Record:
     The constructor's checks are not repeated, which take as long as a layer's pass over a small micro-batch.
 
     Args:
-        record: a valid record.
         changes: values of fields that differ, such that the new record is valid too.
     """
     new = object.__new__(type(record))

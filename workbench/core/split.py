@@ -67,10 +67,6 @@ def select_blocks(node_ids: Tensor, blocks: Sequence[Block], groups: Sequence[Te
         node_ids: int64 [num_inputs], raw-graph ids, on any device.
         blocks: input layer first.
         groups: int64 [any] per group, positions of distinct seeds in the required order.
-
-    Raises:
-        ValueError: if a group contains a seed twice.
-        IndexError: if a position is out of range.
     """
     count = num_seeds(node_ids, blocks)
     rows = [check_ids("group", group, count, unique=True) for group in groups]
@@ -392,7 +388,6 @@ def first_rows(whole: Block, num_src: int, num_dst: int) -> Block:
     """Return a block of the first rows of a valid block, whose arrays are views of its; nothing is checked again.
 
     Args:
-        whole: the block.
         num_src: number of sources, all that the rows have.
         num_dst: number of rows.
     """

@@ -13,7 +13,6 @@ def did_you_mean(value: object, choices: Iterable[str]) -> str:
 
     Args:
         value: the name that was given.
-        choices: known names.
 
     >>> did_you_mean("REG", ["metis", "reg"]), did_you_mean("fig5b", ["betty/fig2", "cooperative/fig5b"])
     ("did you mean 'reg'?", "did you mean 'cooperative/fig5b'?")
@@ -37,7 +36,6 @@ def unknown(what: str, value: object, choices: Iterable[str], *, most: int = 12)
     Args:
         what: kind of the name, such as "method".
         value: the name that was given.
-        choices: known names.
         most: longest list of names to print.
 
     >>> unknown("method", "metsi", ["metis", "reg"])

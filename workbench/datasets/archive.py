@@ -63,9 +63,6 @@ STORED_ONCE = ("tolokers", "ogbl-ddi")
 def read_archive(path: Path) -> RawSet | KnowledgeGraph:
     """Read and validate an archive.
 
-    Args:
-        path: path of `NAME.npz`.
-
     Returns:
         The data set as stored, or the knowledge graph.
 
@@ -102,10 +99,6 @@ class Npz:
 
     Args:
         path: path of the archive.
-
-    Raises:
-        DataError: not a zip archive, a truncated one, or one with an inconsistent directory.
-        CapacityError: twice the size of its arrays exceeds the free memory.
     """
 
     def __init__(self, path: Path) -> None:
@@ -175,9 +168,6 @@ class Npz:
 
     def read(self, key: str) -> FileArray:
         """Read an array after validating its size; zipfile verifies its checksum.
-
-        Args:
-            key: name of the array.
 
         Returns:
             The array as stored, to be checked and converted.

@@ -47,7 +47,6 @@ def cached(
     Processes that need the same data set wait for the first one to build it.
 
     Args:
-        name: name of the data set.
         location: what is read (a path, or the parameters of a generator); part of the key, with the options.
         sources: files whose contents are part of the key.
         options: options that change the result.
@@ -56,9 +55,6 @@ def cached(
 
     Returns:
         The data set, memory-mapped if the cache is writable, otherwise as built.
-
-    Raises:
-        DataError: a source changed while it was read.
 
     Warns:
         UserWarning: the cache is not writable.

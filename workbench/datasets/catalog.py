@@ -75,14 +75,8 @@ _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,99}")
 def check_name(name: str) -> str:
     """Validate the name of a data set.
 
-    Args:
-        name: the name.
-
     Returns:
         `name`.
-
-    Raises:
-        ValueError: it is not the name of a single file or folder.
     """
     if not _NAME.fullmatch(name):
         raise ValueError(

@@ -50,9 +50,6 @@ def describe(data: Dataset | KnowledgeGraph) -> list[Statistic]:
     Degrees and clustering are those of the undirected simple graph; the clustering of a large graph is that of a sample
     of its nodes, with the standard error.
 
-    Args:
-        data: a data set on the CPU.
-
     Returns:
         One record per statistic.
     """
@@ -66,7 +63,6 @@ def targets(data: Dataset | KnowledgeGraph, *, scale: float | None = None) -> li
     """Compare a stand-in with its targets.
 
     Args:
-        data: a stand-in.
         scale: the scale at which it was built; None: its default.
 
     Returns:

@@ -130,7 +130,6 @@ class FileArray:
         are nodes without a label. A wider matrix has several labels per node, each 0 or 1.
 
         Args:
-            num_nodes: number of nodes.
             num_classes: number of classes, or of labels per node; None: any.
 
         Returns:

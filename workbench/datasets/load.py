@@ -97,17 +97,7 @@ def find_source(name: str, folder: Path, *, scale: float | None = None, seed: in
     """Find the source of a data set.
 
     Args:
-        name: name of the data set.
-        folder: the data folder.
         scale: scale of a stand-in, in (0, 1]; None: its default.
-        seed: seed of a stand-in.
-
-    Returns:
-        The source.
-
-    Raises:
-        FileNotFoundError: there is none.
-        ValueError: an invalid name, or a scale for a data set that is not a stand-in.
     """
     check_name(name)
     archive, ogb = folder / f"{name}.npz", ogb_folder(name, folder)
@@ -140,14 +130,6 @@ def _stand_in(name: str, scale: float | None, seed: int) -> Source:
 
 def build(source: Source, name: str, options: Options) -> Dataset | KnowledgeGraph:
     """Read a source and apply the options.
-
-    Args:
-        source: the source.
-        name: name of the data set.
-        options: the options.
-
-    Returns:
-        The data set.
 
     Raises:
         DataError: invalid data in a file.

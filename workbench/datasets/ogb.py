@@ -58,17 +58,7 @@ def _quiet() -> Iterator[None]:
 
 
 def import_ogb(module: str) -> Any:
-    """Import a module of OGB's package.
-
-    Args:
-        module: its full name.
-
-    Returns:
-        The module.
-
-    Raises:
-        ModuleNotFoundError: the package is not installed.
-    """
+    """Import a module of OGB's package."""
     try:
         with _quiet():
             return import_module(module)

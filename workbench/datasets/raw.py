@@ -95,10 +95,6 @@ class Options:
         features: "given", "degree" or "random:WIDTH".
         split: number of the public split, from 0.
         seed: seed of random features and splits.
-
-    Raises:
-        TypeError: a flag that is neither None nor a bool, or "multi" for `undirected`.
-        ValueError: a split or a seed that is not an integer, or unknown features.
     """
 
     undirected: Undirected | None = None
@@ -130,9 +126,6 @@ def parse_features(text: str) -> tuple[str, int]:
     Returns:
         The kind, and the width of random features, otherwise 0.
 
-    Raises:
-        ValueError: unknown features.
-
     >>> parse_features("random:128")
     ('random', 128)
     """
@@ -156,9 +149,6 @@ def shape_graph(raw: RawSet, *, undirected: Undirected | None, self_loops: bool 
     Returns:
         The graph; with "multi" its `edge_ids` are the positions in the stored list (without the self loops that
         `self_loops` removes), plus the number of edges for reverse ones.
-
-    Raises:
-        ValueError: typed edges, which have no type for self loops.
     """
     src, dst, types = raw.src, raw.dst, raw.edge_type
     if self_loops is not None:
@@ -192,7 +182,6 @@ def choose_features(raw: RawSet, graph: Graph, features: str, seed: int) -> tupl
         raw: the data set as stored.
         graph: its graph, with the options applied.
         features: "given", "degree" or "random:WIDTH".
-        seed: seed of random features.
 
     Returns:
         [num_nodes, width], and a label: `features`, or for "given" also "none" (width 0) or "ranked-classes".
@@ -219,8 +208,6 @@ def random_features(num_nodes: int, width: int, seed: int) -> Tensor:
     """Draw uniform features of mean 0 and variance 1, bit-identical on every machine.
 
     Args:
-        num_nodes: number of nodes.
-        width: number of channels.
         seed: a 64-bit integer.
 
     Returns:
@@ -240,9 +227,6 @@ def random_features(num_nodes: int, width: int, seed: int) -> Tensor:
 def densify(rows: SparseRows) -> Tensor:
     """Convert sparse features to dense ones, summing duplicate entries.
 
-    Args:
-        rows: the sparse features.
-
     Returns:
         float32 [rows, width].
 
@@ -261,9 +245,6 @@ def densify(rows: SparseRows) -> Tensor:
 
 def reciprocal_ranks(ranked: RankedClasses) -> Tensor:
     """Encode ranked classes without loss: 1 / rank of each class in the ranking, 0 of the others.
-
-    Args:
-        ranked: the rankings.
 
     Returns:
         float32 [nodes, num_classes].
@@ -291,11 +272,6 @@ def check_disjoint(split: Split, names: Sequence[str], file: Path) -> None:
 
     Args:
         split: parts, each without duplicates.
-        names: names of the parts, for the message.
-        file: the file that contains the split, for the message.
-
-    Raises:
-        DataError: with the parts and the node that both contain.
     """
     for (first, ids), (second, others) in combinations(zip(names, split, strict=True), 2):
         if len(shared := ids[torch.isin(ids, others)]):
@@ -307,15 +283,11 @@ def choose_split(raw: RawSet, y: Tensor, *, number: int, seed: int) -> tuple[Spl
 
     Args:
         raw: the data set as stored.
-        y: its labels.
         number: number of the public split, from 0.
         seed: seed of the split if none is public.
 
     Returns:
         The split, and its origin: "public", "public:NUMBER" or "seeded:SEED".
-
-    Raises:
-        ValueError: there is no public split of this number.
     """
     if number and number >= len(raw.splits):
         raise ValueError(f"split is {number}; this data set has {len(raw.splits)} public splits, numbered from 0")
@@ -358,14 +330,10 @@ def permute_nodes(dataset: Dataset, *, seed: int = 0) -> Dataset:
     the graph and the split are sorted by the new ids, so that nothing of the old order remains.
 
     Args:
-        dataset: a data set for node classification.
         seed: the same seed gives the same ids.
 
     Returns:
         A data set with a new fingerprint; its graph has no `edge_ids`, so edge ids are its CSR positions.
-
-    Raises:
-        ValueError: the data set has a split of its edges.
     """
     if dataset.link_split is not None:
         raise ValueError(

@@ -55,7 +55,6 @@ def failed_rank(name: str, states: Sequence[RankState]) -> RankError:
     """The error of a rank that raised or died.
 
     Args:
-        name: of the function.
         states: of all ranks; at least one has failed.
     """
     cause = first_failure(states)
@@ -67,9 +66,7 @@ def timed_out(name: str, states: Sequence[RankState], timeout_seconds: float) ->
     """The error of ranks that did not end in time; those furthest behind are what the others waited for.
 
     Args:
-        name: of the function.
         states: of all ranks.
-        timeout_seconds: the limit, for the message.
     """
     done = Progress(DONE).place
     behind = min((state.progress.place for state in states if state.progress.place != done), default=done)

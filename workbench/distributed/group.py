@@ -44,7 +44,6 @@ def gather_numbers(value: float, group: Group = None) -> list[float]:
 
     Args:
         value: of this rank.
-        group: the ranks.
 
     Returns:
         Those of all ranks, in order of rank.
@@ -173,7 +172,6 @@ def exchange_ids(
         ids: int64 [any] for each rank.
         group: the ranks; None for all.
         traffic: counts the ids received from other ranks, but not their numbers, which are 8 bytes per rank.
-        phase: name of the phase, for errors.
 
     Returns:
         int64 [any] from each rank.
@@ -226,8 +224,6 @@ def check_start(config: Mapping[str, Any], name: str, function: Callable[..., An
     function's package.
 
     Args:
-        config: argument of the function.
-        name: of the function.
         function: that the ranks run.
         group: the ranks; None for all.
 

@@ -38,9 +38,6 @@ def function_name(function: str | Callable[..., Any]) -> str:
 
     Args:
         function: "module:function", or a function of a module.
-
-    Raises:
-        ValueError: it can't be imported by that name.
     """
     name = function if isinstance(function, str) else f"{function.__module__}:{function.__qualname__}"
     found = find_function(name)
@@ -61,9 +58,6 @@ def check_config(config: Mapping[str, Any]) -> dict[str, Any]:
 
     Args:
         config: JSON values.
-
-    Raises:
-        TypeError: a value or a key that JSON does not have; the message says where.
     """
     if not isinstance(config, Mapping):
         raise TypeError(f"config must be a mapping of JSON values, not a {type_name(config)}")

@@ -17,9 +17,6 @@ class OwnedSampler(Sampler):
         owned: the in-edges of this rank's nodes, and the owner of every node.
         group: the ranks; None for all.
         traffic: counts what other ranks send, as "rank".
-
-    Raises:
-        ValueError: `owned` belongs to another rank.
     """
 
     rows_are_independent = True

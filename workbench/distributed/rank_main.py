@@ -82,16 +82,11 @@ def run_rank(
 
     Args:
         name: "module:function".
-        config: argument of the function.
         backend: of `torch.distributed`.
-        timeout_seconds: of the rendezvous and of each collective.
         reporter: is told of each stage.
 
     Returns:
         The rows of rank 0 as JSON values; of other ranks, none.
-
-    Raises:
-        ValueError: ranks have different configurations or code; the message names what differs, and on which ranks.
     """
     reporter = reporter or Reporter()
     reporter.enter(IMPORT)
@@ -117,9 +112,6 @@ def find_function(name: str) -> Callable[[Any], Any]:
 
     Args:
         name: "module:function".
-
-    Raises:
-        ValueError: it is not of this form, or there is no such module or function.
     """
     module, colon, attribute = name.partition(":")
     if not (module and colon and attribute.isidentifier()) or module == "__main__":

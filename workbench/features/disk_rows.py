@@ -258,7 +258,6 @@ def scatter_records(plan: ReadPlan, reads: slice, places: np.ndarray, buffer: np
     """Copy the records that some reads cover from a buffer to their rows of the result.
 
     Args:
-        plan: the plan.
         reads: consecutive reads.
         places: where each of these reads begins in the buffer; int64 [number of reads].
         buffer: the bytes that were read, uint8.

@@ -61,11 +61,6 @@ class TensorRows:
 
         Returns:
             [n, *row_shape], one row per id.
-
-        Raises:
-            IndexError: an id out of range.
-            TypeError: ids that are no integers, or `out` of another dtype.
-            ValueError: `out` of another shape or on another device.
         """
         check_id_vector("ids", ids)
         count = ids.numel()
@@ -224,11 +219,6 @@ def as_store(source: Any, name: str = "x") -> FeatureStore:
 
     Args:
         source: a tensor [num_nodes, …], a NumPy array (a memory-mapped one too), or an object with `.read(ids)`.
-        name: name of the argument, for messages.
-
-    Raises:
-        TypeError: rows can't be read from the source.
-        ValueError: a tensor without dimensions, or an array of another byte order.
     """
     if not isinstance(source, type) and hasattr(source, "read"):
         return source
@@ -257,7 +247,6 @@ def check_covers(name: str, source: Any, ids: Tensor) -> None:
     """Check that a source has a row for every id, if its length is known.
 
     Args:
-        name: name of the source in messages.
         source: anything that `as_store` accepts.
         ids: int64 [n], raw-graph ids.
 

@@ -94,11 +94,7 @@ class Stageable(Protocol):
 
 
 def check_store(name: str, store: Any) -> None:
-    """Check that an object has all of `FeatureStore`, which wrappers rely on.
-
-    Raises:
-        TypeError: with what is missing.
-    """
+    """Check that an object has all of `FeatureStore`, which wrappers rely on."""
     required = ("row_shape", "dtype", "device", "__len__", "read")
     if missing := [member for member in required if not hasattr(store, member)]:
         raise TypeError(f"{name} is a {type(store).__name__} without {', '.join(missing)}; implement FeatureStore")
@@ -108,16 +104,10 @@ def check_rows(name: str, rows: Tensor, store: FeatureStore, count: int, *, on_d
     """Check rows that are written to a store, or a buffer that it writes to.
 
     Args:
-        name: name of the argument, for messages.
         rows: to be [count, *store.row_shape] in the dtype of the store.
-        store: the store.
         count: number of rows.
         on_device: rows are written to it: require the device of the store, no gradient, and memory of its own for
             every value.
-
-    Raises:
-        TypeError: not a tensor, or one of another dtype.
-        ValueError: another shape or device, or a tensor that can't be written to.
     """
     shape = (count, *store.row_shape)
     check_type(name, rows, Tensor, f"pass a tensor of shape {shape}")
@@ -137,11 +127,7 @@ def check_device(name: str, device: str | torch.device) -> torch.device:
     """Return a device after checking that tensors can be allocated there.
 
     Args:
-        name: name of the argument, for the message.
         device: "cpu", "cuda", "cuda:1" or the like.
-
-    Raises:
-        ValueError: no such device, or not in this process.
     """
     try:
         return torch.empty(0, device=device).device

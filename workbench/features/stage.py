@@ -70,7 +70,6 @@ def stage_ids(store: FeatureStore, ids: Tensor, *, traffic: Traffic | None = Non
     """Fetch rows by id, as `stage` does.
 
     Args:
-        store: a store.
         ids: int64 or int32 [n].
         traffic: counts the rows that are read from the staged array.
     """

@@ -103,7 +103,6 @@ def block_from_dgl(block: Any, edge_attributes: EdgeAttributes) -> Block:
     """Convert a DGL block, without checking its ids.
 
     Args:
-        block: a DGL block.
         edge_attributes: reads the edge fields of the block.
     """
     src, dst = block.edges(order="eid")
@@ -125,11 +124,6 @@ def blocks_from_dgl(
 
     Returns:
         Raw-graph node ids, int64 [num_inputs], and the blocks.
-
-    Raises:
-        TypeError: if `blocks` is not a sequence of DGL blocks, or raw-graph ids are not integers.
-        ValueError: if there are no blocks, several types, no raw-graph ids or duplicate ids, or blocks do not match.
-        IndexError: if a raw-graph id is negative.
     """
     check_type("blocks", blocks, Sequence, "pass the list of blocks from DGL's sampler, input layer first")
     if not len(blocks):
@@ -152,9 +146,6 @@ def graph_to_dgl(graph: Graph) -> Any:
 
     Args:
         graph: a graph whose edge ids, if it has any, are 0 to num_edges − 1.
-
-    Raises:
-        ValueError: if the edge ids have gaps.
     """
     import dgl
 

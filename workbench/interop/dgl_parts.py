@@ -32,10 +32,6 @@ def part_of_blocks(part: MiniBatch, whole: Sequence[Any]) -> list[Any]:
 
     A column refers to that of the batch and is gathered when it is first read: DGL reads features that a graph stores
     in the same way. Columns that DGL's DataLoader has yet to fetch (`LazyFeature`) stay such.
-
-    Args:
-        part: a micro-batch of `batch_of_positions(whole)`.
-        whole: the DGL blocks of the batch.
     """
     assert part.parent is not None
     bare = [replace(block, edge_ids=None) for block in part.blocks]
@@ -116,9 +112,6 @@ def release_prefetched(blocks: Sequence[Any]) -> None:
     The blocks have the columns of the graph in every layer, not gathered in the other layers. A gathered column is
     replaced if the graph's has the same values at its nodes, so what the blocks contain does not change. Otherwise the
     features of the whole batch would stay in memory beside those of each part.
-
-    Args:
-        blocks: the DGL blocks of a batch.
     """
     import dgl
 
@@ -161,11 +154,7 @@ def _same_rows(rows: Tensor, storage: Tensor, ids: Tensor) -> bool:
 
 
 def resident_bytes(blocks: Sequence[Any]) -> int:
-    """Bytes of the node and edge data that DGL blocks have gathered on their device already, each storage once.
-
-    Args:
-        blocks: the DGL blocks of a batch.
-    """
+    """Bytes of the node and edge data that DGL blocks have gathered on their device already, each storage once."""
     from dgl.frame import Column
 
     frames = [frame for block in blocks for frame in (*block._node_frames, *block._edge_frames)]

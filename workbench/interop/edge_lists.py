@@ -20,14 +20,7 @@ def block_from_edges(
     Args:
         src: int32 or int64 [num_edges], local ids of sources.
         dst: int32 or int64 [num_edges], local ids of destinations.
-        num_src: number of sources.
-        num_dst: number of destinations.
         attributes: edge fields of `Block` by name, [num_edges] each, in the order of `src`; None is skipped.
-
-    Raises:
-        TypeError: if ids are not integers.
-        IndexError: if an id is out of range.
-        ValueError: if lengths differ.
     """
     check_local("sources", src, num_src)
     check_local("destinations", dst, num_dst)
@@ -48,13 +41,8 @@ def check_local(name: str, ids: Tensor, num_nodes: int) -> None:
     """Check local ids from another library, since kernels use them to index arrays without checks.
 
     Args:
-        name: plural noun for the message, such as "sources".
         ids: int32 or int64 [num_edges], local ids.
         num_nodes: number of nodes of that kind in the layer.
-
-    Raises:
-        TypeError: if `ids` is not an integer tensor.
-        IndexError: if an id is out of range.
     """
     check_at_least(f"the number of {name}", num_nodes, 0)
     try:
@@ -64,12 +52,7 @@ def check_local(name: str, ids: Tensor, num_nodes: int) -> None:
 
 
 def check_edge_index(edges: Any) -> Tensor:
-    """Return an `edge_index` after checking that it is a matrix of two rows.
-
-    Raises:
-        TypeError: if it is not a tensor.
-        ValueError: if it has another shape.
-    """
+    """Return an `edge_index` after checking that it is a matrix of two rows."""
     check_type("edge_index", edges, Tensor, "pass an int64 tensor [2, num_edges]")
     if edges.dim() != 2 or edges.shape[0] != 2:
         raise ValueError(f"edge_index has shape {tuple(edges.shape)}; it must be [2, num_edges]")
@@ -77,11 +60,7 @@ def check_edge_index(edges: Any) -> Tensor:
 
 
 def check_edge_ids(graph: Graph) -> None:
-    """Check that the edge ids have no gaps, since other libraries number edges from 0.
-
-    Raises:
-        ValueError: if the largest edge id is not num_edges − 1.
-    """
+    """Check that the edge ids have no gaps, since other libraries number edges from 0."""
     if graph.edge_ids is not None and graph.num_edges and int(graph.edge_ids.max()) != graph.num_edges - 1:
         raise ValueError(
             f"the largest edge id is {int(graph.edge_ids.max())}, but the graph has {graph.num_edges} edges; drop the "
@@ -110,13 +89,6 @@ def refuse_pairs(batch: Any) -> None:
 
     DGL's blocks alone do not show that they were sampled for pairs: they have no data that those of nodes lack. What
     its DataLoader yields does.
-
-    Args:
-        batch: any object.
-
-    Raises:
-        ValueError: It is a PyG batch with `edge_label_index` or `src_index`, or a tuple of input nodes, a graph of the
-            pairs (and one of negative pairs) and blocks.
     """
     names = [name for name in _PAIR_ATTRIBUTES if getattr(batch, name, None) is not None]
     if names:

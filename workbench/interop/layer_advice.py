@@ -102,20 +102,12 @@ def is_cached(module: nn.Module) -> bool:
 
 
 def cached_layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the layers of a model for which `is_cached` is true, with their names.
-
-    Args:
-        model: any module.
-    """
+    """Yield the layers of a model for which `is_cached` is true, with their names."""
     return ((name, module) for name, module in model.named_modules() if is_cached(module))
 
 
 def known_inexact(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the modules that are inexact by their class, options and mode, whatever the batch, in order of definition.
-
-    Args:
-        model: any module.
-    """
+    """Yield the modules that are inexact by their class, options and mode, whatever the batch, in order of definition."""
     for name, module in model.named_modules():
         if is_batch_statistic(module):
             owner = statistic_owner(model, name)

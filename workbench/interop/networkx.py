@@ -22,10 +22,6 @@ def graph_from_networkx(graph: Any, *, weight: str | None = "weight") -> Graph:
     Args:
         graph: networkx graph whose nodes are 0 to n − 1; `edge_type` of edges and `node_type` of nodes are converted.
         weight: name of the edge attribute to store as `edge_weight`, if the edges have it; None: no weights.
-
-    Raises:
-        TypeError: if `graph` is not of networkx, or an attribute is not a number.
-        ValueError: if nodes have other names, or an attribute is missing from some edges or nodes.
     """
     import networkx
 
@@ -77,11 +73,7 @@ def _column(kind: str, name: str, rows: Iterable[Mapping[str, Any]]) -> Tensor |
 
 
 def graph_to_networkx(graph: Graph) -> Any:
-    """Convert a graph to a `networkx.DiGraph`, or to a `MultiDiGraph` if it has parallel edges.
-
-    Args:
-        graph: the graph, on any device.
-    """
+    """Convert a graph to a `networkx.DiGraph`, or to a `MultiDiGraph` if it has parallel edges."""
     import networkx
 
     graph = graph.to("cpu")
@@ -108,9 +100,6 @@ def to_scipy(graph: Graph) -> Any:
 
     Weights default to one; half precision becomes float32. Multi-edges are separate entries until SciPy sums them. Edge
     ids and types are dropped.
-
-    Args:
-        graph: the graph, on any device.
     """
     from scipy.sparse import csr_array
 
@@ -126,10 +115,6 @@ def from_scipy(matrix: Any, *, weighted: bool = True) -> Graph:
     Args:
         matrix: SciPy sparse matrix or array.
         weighted: store the entries as `edge_weight`.
-
-    Raises:
-        ValueError: if the matrix is not square, an entry is not finite, or its structure is invalid.
-        TypeError: if it is not a sparse matrix, or `weighted` is set and the entries are not floating point.
     """
     from scipy.sparse import issparse
 

@@ -40,9 +40,6 @@ def blocks_to_pyg(node_ids: Tensor, blocks: Sequence[Block], form: str = "adjs")
 
     Returns:
         A `torch_geometric.data.Data` with the attributes of `PygBatch`, or a `PygBatch` if PyG is not installed.
-
-    Raises:
-        ValueError: if there are no blocks, or `form` is unknown.
     """
     check_choice("form", form, PYG_FORMS)
     if not blocks:
@@ -126,11 +123,6 @@ def blocks_from_pyg(batch: Any) -> tuple[Tensor, tuple[Block, ...]]:
 
     Returns:
         Raw-graph node ids, int64 [num_inputs], and the blocks.
-
-    Raises:
-        TypeError: if ids or edges are not integer tensors.
-        ValueError: if an attribute is missing, or attributes do not match.
-        IndexError: if an edge does not connect positions in `n_id`.
     """
     if getattr(batch, "n_id", None) is None:
         raise ValueError("the batch has no n_id; pass a batch of PyG's NeighborLoader, or the result of to_pyg")
@@ -166,9 +158,6 @@ def graph_to_pyg(graph: Graph) -> dict[str, Any]:
 
     Args:
         graph: a graph whose edge ids, if it has any, are 0 to num_edges − 1.
-
-    Raises:
-        ValueError: if the edge ids have gaps.
     """
     check_edge_ids(graph)
     nodes = torch.arange(graph.num_nodes, device=graph.device)
@@ -202,11 +191,6 @@ def graph_from_pyg(data: Any) -> Graph:
 
     Args:
         data: object with `edge_index` and optionally `num_nodes`, `edge_weight`, `edge_type` and `node_type`.
-
-    Raises:
-        TypeError: if `edge_index` is not an integer tensor.
-        ValueError: if `edge_index` is missing or does not have two rows.
-        IndexError: if an id is out of range.
     """
     if getattr(data, "edge_index", None) is None:
         transposed = " before ToSparseTensor, which replaces it by adj_t" * (getattr(data, "adj_t", None) is not None)
@@ -345,11 +329,6 @@ def blocks_of_hops(batch: Any) -> list[Block]:
     Args:
         batch: object with `n_id`, `edge_index` and `num_sampled_nodes`, and optionally `num_sampled_edges` and
             `batch_size`, which are checked.
-
-    Raises:
-        TypeError: if `edge_index` is not an integer tensor.
-        ValueError: if the counts do not match, or the subgraph is not directional.
-        IndexError: if an edge does not connect positions in `n_id`.
     """
     reached = _num_reached(batch)
     pyg_names = {"edge_ids": "e_id", "edge_weight": "edge_weight", "edge_type": "edge_type"}

@@ -21,13 +21,6 @@ def batch_of_positions(batch: Any) -> MiniBatch:
     """Convert a PyG batch to a batch for splitting.
 
     Edge ids are positions in `edge_index` if the batch has edge attributes that blocks don't have.
-
-    Args:
-        batch: a batch of `NeighborLoader` or of `MiniBatch.to_pyg`.
-
-    Raises:
-        ValueError: `blocks_from_pyg` refuses the batch, or it has such attributes for an `edge_index` that does not
-            contain the edges of all layers.
     """
     if not _edge_attributes(batch):
         return MiniBatch.from_pyg(batch)
@@ -45,12 +38,7 @@ def batch_of_positions(batch: Any) -> MiniBatch:
 
 
 def part_of_batch(part: MiniBatch, whole: Any) -> Any:
-    """Convert a micro-batch to a PyG batch with the rows of the attributes of the whole one.
-
-    Args:
-        part: a micro-batch of `batch_of_positions(whole)`.
-        whole: the PyG batch.
-    """
+    """Convert a micro-batch to a PyG batch with the rows of the attributes of the whole one."""
     assert part.parent is not None
     out = part.to_pyg()
     extra = _edge_attributes(whole)
@@ -71,12 +59,7 @@ def part_of_batch(part: MiniBatch, whole: Any) -> Any:
 
 
 def carried_attributes(batch: Any, blocks: Sequence[Block]) -> CarriedData | None:
-    """Refer to the node- and edge-level attributes of a PyG batch; None if it has none but those of blocks.
-
-    Args:
-        batch: a batch of `NeighborLoader` or of `MiniBatch.to_pyg`.
-        blocks: its blocks.
-    """
+    """Refer to the node- and edge-level attributes of a PyG batch; None if it has none but those of blocks."""
     if not _edge_attributes(batch) and not _node_attributes(batch):
         return None
     sizes = len(batch.n_id), tuple(block.num_edges for block in blocks)
@@ -116,11 +99,7 @@ def rows_not_read(mb: MiniBatch, read: Container[str]) -> list[Tensor]:
 
 
 def resident_bytes(batch: Any) -> int:
-    """Bytes of a PyG batch on its device, each storage once.
-
-    Args:
-        batch: the PyG batch.
-    """
+    """Bytes of a PyG batch on its device, each storage once."""
     tensors = [value for value in _attributes(batch).values() if isinstance(value, Tensor)]
     return total_bytes(value for value in tensors if value.device == batch.n_id.device)
 

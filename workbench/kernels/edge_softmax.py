@@ -166,16 +166,12 @@ def edge_attention(adjacency: Adjacency, left: Tensor, right: Tensor, slope: flo
     """Compute the softmax over each destination's in-edges of leaky_relu(left[source] + right[destination]).
 
     Args:
-        adjacency: a block.
         left: floating point [num_src, heads].
         right: floating point [num_dst, heads].
         slope: slope of leaky_relu below zero; 1 omits the nonlinearity.
 
     Returns:
         [num_edges, heads] in the dtype of `left`; half precision is computed in float32.
-
-    Raises:
-        ValueError: if shapes do not match.
 
     Source: Veličković et al., Graph Attention Networks (ICLR 2018), equation 3.
     """

@@ -160,15 +160,11 @@ def gather_edges(adjacency: Adjacency, x: Tensor, order: Tensor) -> Tensor:
     """Gather `x[source]` for every edge.
 
     Args:
-        adjacency: a block.
         x: floating point [num_src, channels].
         order: int64 [num_edges], a permutation of the edges: the order of the result's rows.
 
     Returns:
         [num_edges, channels] in the dtype of `x`.
-
-    Raises:
-        ValueError: if `x` has another number of rows.
     """
     check_rows(x, adjacency)
     return _Gather.apply(x, order, adjacency)

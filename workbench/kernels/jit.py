@@ -98,9 +98,6 @@ def compiled_inline(function: Any) -> Any:
 
     It can't allocate arrays, because it doesn't count references: each array passed to a function that does costs two
     atomic operations. A division by zero gives infinity instead of an exception.
-
-    Args:
-        function: the function to compile.
     """
     return compiled(function, forceinline=True, error_model="numpy", _nrt=False)
 

@@ -29,7 +29,6 @@ def hash_below(array, index, count, key, threshold):
         array: int32 or int64, ids.
         index: of the first id.
         count: number of ids; those beyond the eighth are ignored, and memory beyond `count` ids is not read.
-        key: of the random stream.
         threshold: int64, compared with the upper 53 bits of the hash; negative: below all.
 
     Returns:

@@ -134,7 +134,6 @@ class Relabeler:
 
         Args:
             ids: int32 or int64 [n].
-            overwrite: the local ids may replace `ids`.
             out: [n], memory for the local ids, used if it has their dtype.
         """
         size, raw = min(self._num_nodes, self._count + ids.numel()), ids.numpy()
@@ -317,7 +316,6 @@ def renumber(numbers: Tensor, split: SplitIds, num_owned: int) -> Tensor:
 
     Args:
         numbers: int32 or int64; overwritten on the CPU, if the result has their dtype.
-        split: the ids.
         num_owned: ids of the rank, those that others asked for included.
 
     Returns:
@@ -528,11 +526,7 @@ _LOW_16 = np.uint64(_LEVELS - 1)
 
 
 def drop_threshold(p: float) -> int:
-    """Return the threshold, in units of 2⁻¹⁶, that drops a value with probability `p`.
-
-    Raises:
-        ValueError: if `p` is out of range.
-    """
+    """Return the threshold, in units of 2⁻¹⁶, that drops a value with probability `p`."""
     threshold = round(p * _LEVELS) if 0 <= p < 1 else _LEVELS
     if threshold == _LEVELS:
         raise ValueError(f"dropout probability is {p}; it must be in [0, {1 - 1 / _LEVELS}]")
@@ -566,7 +560,6 @@ def apply_mask(x: Tensor, ids: Tensor, key: int, threshold: int, *, out: Tensor 
     Args:
         x: floating point [num_rows, channels].
         ids: int64 [num_rows], id of each row.
-        key: key of the stream.
         threshold: result of `drop_threshold`.
         out: contiguous memory for the result, which may be that of `x`; None to allocate it.
     """

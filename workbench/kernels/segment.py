@@ -51,11 +51,7 @@ def compute_dtype(x: Tensor) -> torch.dtype:
 
 
 def check_rows(x: Tensor, adjacency: Adjacency) -> None:
-    """Check that `x` has one row per source, since kernels do not check bounds.
-
-    Raises:
-        ValueError: if it has another number of rows.
-    """
+    """Check that `x` has one row per source, since kernels do not check bounds."""
     if x.dim() < 2 or x.shape[0] != adjacency.num_src:
         raise ValueError(
             f"features have shape {tuple(x.shape)}, but the block has {adjacency.num_src} sources; pass one row per "
@@ -109,7 +105,6 @@ def segment_sum(
     """Compute the weighted sum of source rows per destination; zeros without in-edges.
 
     Args:
-        adjacency: a block.
         x: floating point [num_src, channels] or [num_src, heads, width]; half precision is summed in float32.
         weight: floating point [num_edges], or [num_edges, heads] for a three-dimensional `x`; None for ones.
         scale: [num_dst], factors of the sums, treated as constants; None for ones.
@@ -127,7 +122,6 @@ def segment_mean(adjacency: Adjacency, x: Tensor, weight: Tensor | None = None) 
     """Compute the weighted sum of source rows divided by the in-degree, per destination; zeros without in-edges.
 
     Args:
-        adjacency: a block.
         x: floating point [num_src, channels] or [num_src, heads, width]; half precision is summed in float32.
         weight: floating point [num_edges], or [num_edges, heads] for a three-dimensional `x`; None for ones.
 
@@ -147,16 +141,12 @@ def segment_sum_with_self(
     """Compute `segment_sum` and the destinations' rows `x[:num_dst]`, with one fused backward pass.
 
     Args:
-        adjacency: a block.
         x: floating point [num_src, channels] or [num_src, heads, width]; half precision is summed in float32.
         weight: floating point [num_edges], or [num_edges, heads] for a three-dimensional `x`; None for ones.
         scale: [num_dst], factors of the sums, treated as constants; None for ones.
 
     Returns:
         The sums [num_dst, …] and the destinations' rows [num_dst, …], in the dtype of `x`.
-
-    Raises:
-        ValueError: if shapes do not match.
     """
     check_rows(x, adjacency)
     if x.dim() != 2 or weight is not None or x.dtype not in (torch.float32, torch.float64):
@@ -292,7 +282,6 @@ def max_rows(adjacency: Adjacency, x: Tensor, weight: Tensor | None) -> tuple[Te
     """Compute the maxima and the winning edges on the CPU.
 
     Args:
-        adjacency: a block.
         x: float32 or float64 [num_src, channels].
         weight: [num_edges] in the dtype of `x`, or None.
 
@@ -388,15 +377,11 @@ def segment_max(adjacency: Adjacency, x: Tensor, weight: Tensor | None = None) -
     """Compute the maximum of weighted source values per destination and channel; zero without in-edges.
 
     Args:
-        adjacency: a block.
         x: floating point [num_src, channels].
         weight: floating point [num_edges], or None.
 
     Returns:
         [num_dst, channels] in the dtype of `x`. Among equal values the first edge receives the gradient.
-
-    Raises:
-        ValueError: if shapes do not match.
     """
     check_rows(x, adjacency)
     if weight is not None and tuple(weight.shape) != (adjacency.num_edges,):
@@ -487,7 +472,6 @@ def edge_dots(adjacency: Adjacency, grad: Tensor, x: Tensor, row_scale: Tensor |
     """Compute the scaled dot product of each edge's rows of `grad` and `x` on the CPU.
 
     Args:
-        adjacency: a block.
         grad: float32 or float64 [num_dst, width] or [num_dst, heads, width].
         x: [num_src, width] or [num_src, heads, width] in the dtype of `grad`.
         row_scale: [num_dst], or None for ones.

@@ -80,7 +80,6 @@ def transpose(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:
     Args:
         indptr: int64 [num_dst + 1].
         indices: integer [num_edges], sources in [0, num_src).
-        num_src: number of sources.
     """
     if indices.device.type != "cpu":
         return transpose_torch(indptr, indices, num_src)
@@ -121,7 +120,6 @@ def transpose_prefixes(
     Args:
         indptr: int64 [num_dst + 1].
         indices: integer [num_edges], sources in [0, num_src).
-        num_src: number of sources.
         prefixes: numbers of rows and of their sources per prefix, ascending.
 
     Returns:
@@ -197,7 +195,6 @@ def typed_symmetric_rows(
         types: integer [num_edges], in [0, num_types).
         weight: floating point [num_edges] or None; half precision is summed in float32.
         num_rows: number of rows; 2 · num_rows · num_types must be below 2⁶³.
-        num_types: number of types.
 
     Returns:
         The CSR, rows sorted by column, then by type; and its types, int64.

@@ -76,8 +76,6 @@ def typed_sum_with_self(
     """Compute the sums of an operation and the destinations' rows `x[:num_dst]`, with one fused backward pass.
 
     Args:
-        operation: the linear maps.
-        adjacency: a block.
         types: integer [num_edges], in [0, num_types); kernels do not check them.
         x: floating point [num_src, …]; half precision is summed in float32.
         parameters: floating point [num_types, …].
@@ -85,9 +83,6 @@ def typed_sum_with_self(
 
     Returns:
         The sums [num_dst, …] and the destinations' rows, in the dtype of `x`; all inputs are differentiable once.
-
-    Raises:
-        ValueError: if `x` has another number of rows.
     """
     check_rows(x, adjacency)
     dtype = compute_dtype(x)
@@ -142,9 +137,7 @@ def inverse_relation_degrees(adjacency: Adjacency, types: Tensor, num_types: int
     """Return 1 / c per edge, where c counts the edges of the same type in the same row: [num_edges] in `dtype`.
 
     Args:
-        adjacency: a block.
         types: integer [num_edges], in [0, num_types).
-        num_types: number of types.
         dtype: float32 or float64.
     """
     if not use_compiled(types):

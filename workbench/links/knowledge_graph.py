@@ -44,9 +44,6 @@ class PairIndex:
             second: int64 [n], second key of each value.
             value: int64 [n].
             num_second: exclusive upper bound of `second`.
-
-        Raises:
-            OverflowError: if the possible pairs can't be numbered in 63 bits.
         """
         if first.numel() and (int(first.max()) + 1) * num_second >= 2**63:
             raise OverflowError(

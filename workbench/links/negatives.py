@@ -300,7 +300,6 @@ def have_edges(graph: Graph, src: Tensor, dst: Tensor, relation: Tensor | None) 
     """Tell which pairs of nodes have an edge.
 
     Args:
-        graph: the graph.
         src: int64 [n], nodes of the graph.
         dst: int64 [n], nodes of the graph.
         relation: integer [n], the type of each pair's edge if the graph has edge types; None: any type.
@@ -349,10 +348,7 @@ def entry_bits(key: int, rows: int, columns: int, device: torch.device) -> Tenso
     """Hash (key, row, column, 0) for every entry.
 
     Args:
-        key: of the stream.
         rows: number of rows.
-        columns: number of columns.
-        device: of the result.
 
     Returns:
         int64 [rows · columns], not negative, row by row.

@@ -98,18 +98,7 @@ def check_all_ids(name: str, ids: Tensor) -> Tensor:
 
 
 def check_negatives(neg_src: Tensor | None, neg_dst: Tensor | None, chunk: Tensor | None, num_pairs: int) -> None:
-    """Check the shapes and dtypes of the negatives of an `EdgeBatch`.
-
-    Args:
-        neg_src: the batch's field.
-        neg_dst: the batch's field.
-        chunk: the batch's field.
-        num_pairs: number of positive pairs.
-
-    Raises:
-        TypeError: if a tensor has another dtype.
-        ValueError: if sizes do not match.
-    """
+    """Check the shapes and dtypes of the negatives of an `EdgeBatch`."""
     given = {name: ids for name, ids in (("neg_src", neg_src), ("neg_dst", neg_dst)) if ids is not None}
     check_tensors(**given)
     if chunk is not None and not given:

@@ -365,15 +365,10 @@ def choose_macrobatch(
     Of several, the one without aggregates, then the one with the fewest windows, then the one that holds least.
 
     Args:
-        ranks: the counts of each rank.
         row_bytes: S, bytes of a row of features, and of an aggregate.
         capacity_bytes: bytes of batches and rows that a rank may hold.
         aggregates: use aggregates, or do not; None: if they do not move more bytes than the batches one by one.
         aggregates_bytes: bytes that a rank's aggregates take in memory, which count as held; 0 if they are on disk.
-
-    Raises:
-        ValueError: no rank has a batch.
-        CapacityError: nothing fits; the message says what would.
     """
     if not any(map(len, ranks)):
         raise ValueError("no batches were counted; pass batches of an epoch, sampled with all layers of the model")

@@ -92,13 +92,7 @@ def check_relayable(owned: OwnedGraph, sampler: Sampler) -> None:
     """Check that the rows of a sampler can be drawn by their owners in one relay per hop.
 
     Args:
-        owned: a rank's part of the graph.
         sampler: draws the rows.
-
-    Raises:
-        TypeError: not a sampler.
-        ValueError: its rows depend on each other, or it reads rows of other nodes than those that it draws for; the
-            message names it.
     """
     check_sampler(sampler)
     require_row_independence(sampler, "macrobatch sampling")
@@ -306,10 +300,6 @@ def decode_request(message: Tensor, rank: int) -> Request:
     Args:
         message: as `encode_request` returns it.
         rank: that sent it, for the error.
-
-    Raises:
-        TypeError: not an int64 vector.
-        ValueError: its length is not the one that its head says.
     """
     check_vector(f"the request of rank {rank}", message, None, (torch.int64,))
     if not len(message):
@@ -345,10 +335,6 @@ def decode_rows(message: Tensor, num_rows: int, rank: int) -> Rows:
         message: as `encode_rows` returns it.
         num_rows: number of rows that were asked for.
         rank: that sent it, for the error.
-
-    Raises:
-        TypeError: not an int64 vector.
-        ValueError: its length is not that of so many rows.
     """
     check_vector(f"the answer of rank {rank}", message, None, (torch.int64,))
     lengths_end = 1 + _words(4 * num_rows) if num_rows else 0
@@ -408,7 +394,6 @@ def draw_requested(owned: OwnedGraph, requests: Sequence[Request], sampler: Samp
         owned: the part of the graph that contains the rows.
         requests: by rank.
         sampler: draws every row independently of the others.
-        layer: number of the layer.
 
     Returns:
         Rows in the order of the request, by rank and mini-batch.

@@ -141,10 +141,7 @@ class AllocationTracker(TorchDispatchMode):
         """Count the allocations of an operator, and return the error of `on_allocation` if it rejects them.
 
         Args:
-            func: the operator.
-            args: its positional arguments.
             mutable: tensors among its arguments whose storage it may have resized.
-            result: what it returned.
         """
         live = high = self._live
         self._peak_before, self._gross_before = self._peak, self._gross

@@ -141,10 +141,6 @@ def limit_data(budget_bytes: int | str) -> Iterator[None]:
 
     Args:
         budget_bytes: bytes beyond those of the entry, a number or text such as "64MiB".
-
-    Raises:
-        ValueError: a negative number, or a limit that the process is not allowed.
-        OSError: the system does not report the memory of a process (only Linux does).
     """
     budget = check_bytes("budget_bytes", budget_bytes, 0)
     present = status_bytes("VmData")

@@ -114,9 +114,6 @@ def beta_states(num_partitions: int, capacity: int) -> list[list[int]]:
     Returns:
         The content of the buffer's slots in each state.
 
-    Raises:
-        ValueError: a number out of range.
-
     Source: Waleffe et al., "MariusGNN", and Mohoney et al., "Marius: Learning massive graph embeddings on a single
     machine", algorithm 3.
 
@@ -181,9 +178,6 @@ def num_beta_swaps(num_partitions: int, capacity: int) -> int:
         num_partitions: number p of partitions.
         capacity: number c of partitions in the buffer.
 
-    Raises:
-        ValueError: a number out of range.
-
     >>> num_beta_swaps(16, 4), num_beta_swaps(32, 8)
     (42, 78)
     """
@@ -199,9 +193,6 @@ def fewest_swaps(num_partitions: int, capacity: int) -> int:
         num_partitions: number p of partitions.
         capacity: number c of partitions in the buffer.
 
-    Raises:
-        ValueError: a number out of range.
-
     Source: Mohoney et al., "Marius" (OSDI 2021), section 4: ⌈(p (p − 1) − c (c − 1)) / (2 (c − 1))⌉.
 
     >>> fewest_swaps(16, 4), fewest_swaps(32, 8)
@@ -213,15 +204,7 @@ def fewest_swaps(num_partitions: int, capacity: int) -> int:
 
 
 def check_capacity(num_partitions: int, capacity: int) -> None:
-    """Check that a buffer holds two partitions at least, and no more than there are.
-
-    Args:
-        num_partitions: number of partitions.
-        capacity: number of partitions in the buffer.
-
-    Raises:
-        ValueError: it does not; the message names both numbers.
-    """
+    """Check that a buffer holds two partitions at least, and no more than there are."""
     check_at_least("num_partitions", num_partitions, 1)
     check_at_least("capacity", capacity, min(2, num_partitions), most=num_partitions)
 
@@ -262,9 +245,6 @@ def group_size(num_partitions: int, capacity: int, num_groups: int | None) -> tu
         num_partitions: number p of physical partitions.
         capacity: number c of partitions that the buffer has room for.
         num_groups: number l of logical groups; None: the fewest of which two fit.
-
-    Raises:
-        ValueError: a number out of range, or one that does not divide the partitions.
     """
     check_capacity(num_partitions, capacity)
     if capacity == num_partitions and num_groups is None:
@@ -296,8 +276,6 @@ def grouped_order(
         method: name of the order.
         num_partitions: number p of partitions, a multiple of the number of groups.
         states: the groups in each state; every pair of groups is in one.
-        seed: of the groups and of the buckets' states.
-        epoch: number of the epoch.
     """
     groups = torch.tensor([sorted(state) for state in states])
     num_groups = int(groups.max()) + 1
@@ -387,9 +365,6 @@ def balanced_pairs(num_groups: int) -> list[Pair]:
 
     Args:
         num_groups: number l of groups, at least 1.
-
-    Raises:
-        ValueError: no group.
 
     Source: for an odd number, Walecki's decomposition of the complete graph into Hamiltonian cycles, one after the
     other (an Eulerian trail); for an even number, a search or the decomposition that leaves a perfect matching, whose

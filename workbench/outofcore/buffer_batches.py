@@ -398,9 +398,6 @@ def store_of(buffer: Any) -> Any:
 
     Args:
         buffer: a `PartitionBuffer`, or an object with its `store` and `epoch`.
-
-    Raises:
-        TypeError: another object.
     """
     if not (hasattr(buffer, "store") and hasattr(buffer, "epoch")):
         raise TypeError(f"buffer is a {type(buffer).__name__}; pass wb.outofcore.PartitionBuffer(store, capacity=c)")
@@ -414,9 +411,6 @@ def orders_of(order: Any, kind: type, remedy: str) -> Orders:
         order: an order, or a function from an epoch's number to one.
         kind: type of the order.
         remedy: what to pass instead.
-
-    Raises:
-        TypeError: neither is given.
     """
 
     def checked(found: Any) -> Any:

@@ -313,9 +313,6 @@ def takes_any_ids(sampler: Any) -> bool:
 
     A sampler with `dependence` does not, as it recognizes nodes in the next batch; neither do those of other types, of
     which it is not known.
-
-    Args:
-        sampler: the sampler.
     """
     return type(sampler) in _ANY_IDS and sampler.dependence is None
 
@@ -367,15 +364,10 @@ class CompactIds:
         """Number nodes of the partitions without gaps.
 
         Args:
-            name: name of the argument, for the message.
             ids: int64 or int32 [n], ids of the store.
 
         Returns:
             int64 [n], below `num_nodes`.
-
-        Raises:
-            TypeError: ids of another dtype.
-            IndexError: an id out of range, or of a partition that is not in the buffer.
         """
         wanted = check_ids(name, ids, self.layout.num_nodes).cpu().numpy()
         size, held = self.layout.partition_rows, self.held.numpy()
@@ -418,7 +410,6 @@ class BufferGraph(Graph):
         """Check that all nodes are of partitions in the buffer.
 
         Args:
-            name: name of the argument, for the message.
             nodes: int64 [n], ids of the store.
 
         Raises:
@@ -432,7 +423,6 @@ def in_store_ids(graph: Graph, ids: CompactIds) -> BufferGraph:
 
     Args:
         graph: what `buffer_graph` has returned.
-        ids: its nodes.
     """
     size, indptr = ids.layout.partition_rows, torch.zeros(ids.layout.num_nodes + 1, dtype=torch.int64)
     for slot, degrees in enumerate(graph.in_degrees().split(size)):
@@ -447,7 +437,6 @@ def buffer_graph(ids: CompactIds, buckets: BucketsByPlace) -> Graph:
     """Merge buckets into a graph whose rows have the order of the whole graph's.
 
     Args:
-        ids: the nodes of the buffer.
         buckets: those between its partitions.
 
     Returns:

@@ -204,11 +204,7 @@ def edge_dtypes(edges: EdgeSource) -> tuple[str | None, str | None]:
 
 
 def check_space(folder: Path, nbytes: int) -> None:
-    """Check that files fit on the disk.
-
-    Raises:
-        CapacityError: less is free; the message names both numbers.
-    """
+    """Check that files fit on the disk."""
     existing = next(path for path in (folder, *folder.parents) if path.exists())
     if nbytes > (free := shutil.disk_usage(existing).free):
         raise CapacityError(
@@ -218,11 +214,7 @@ def check_space(folder: Path, nbytes: int) -> None:
 
 
 def check_row_order(graph: Graph) -> None:
-    """Check that the edge ids of every row ascend, by which the rows of a buffer are ordered.
-
-    Raises:
-        ValueError: they do not.
-    """
+    """Check that the edge ids of every row ascend, by which the rows of a buffer are ordered."""
     if graph.edge_ids is None or not graph.num_edges:
         return
     at = int(_first_descent(graph.indptr.cpu().numpy(), graph.edge_ids.cpu().numpy()))
@@ -243,11 +235,7 @@ def _first_descent(indptr, edge_ids):
 
 
 def check_dtype(layout: StoreLayout) -> None:
-    """Check that rows have values, in a dtype that a store supports.
-
-    Raises:
-        ValueError: they do not.
-    """
+    """Check that rows have values, in a dtype that a store supports."""
     if layout.dtype not in DTYPES or not layout.row_bytes:
         raise ValueError(
             f"rows are {list(layout.row_shape)} {layout.dtype}; pass rows with at least one value, in one of "

@@ -127,7 +127,6 @@ class PartitionFile:
         """Read a record.
 
         Args:
-            partition: number of the partition.
             memory: uint8 [slot_bytes], aligned to a block.
 
         Raises:
@@ -159,7 +158,6 @@ class PartitionFile:
         """Replace a record: completely or, after an error, not at all.
 
         Args:
-            partition: number of the partition.
             memory: uint8 [slot_bytes], aligned to a block; padding included.
 
         Raises:

@@ -165,12 +165,7 @@ class StoreLayout:
 
     @staticmethod
     def open(folder: Path) -> "StoreLayout":
-        """Read the header of a store.
-
-        Raises:
-            FileNotFoundError: the folder or its header is missing.
-            CorruptFileError: another kind of file, another version, or a header that was modified.
-        """
+        """Read the header of a store."""
         file = folder / HEADER
         if not file.is_file():
             raise FileNotFoundError(
@@ -207,7 +202,6 @@ def read_json(file: Path, *, folder: int | None = None) -> dict[str, Any]:
     """Read the fields of a JSON file.
 
     Args:
-        file: its path.
         folder: descriptor of the folder that it is read from; None: the one of its path.
 
     Raises:
@@ -289,11 +283,7 @@ class StoreFolder:
         )
 
     def check_path(self) -> None:
-        """Check that the path is still that of this folder, before another folder takes it.
-
-        Raises:
-            FileExistsError: it is not.
-        """
+        """Check that the path is still that of this folder, before another folder takes it."""
         try:
             same = os.path.samestat(os.stat(self.path), os.fstat(self.descriptor))
         except FileNotFoundError:
@@ -305,11 +295,7 @@ class StoreFolder:
             )
 
     def check_not_linked(self) -> None:
-        """Check that no other store has the file that is about to be written.
-
-        Raises:
-            ValueError: its file has several hard links, as in a copy by `cp -l`.
-        """
+        """Check that no other store has the file that is about to be written."""
         if (links := os.stat(ROWS, dir_fd=self.descriptor).st_nlink) > 1:
             raise ValueError(
                 f"{self.path / ROWS} has {links} hard links, so that writing would damage another store that shares "
@@ -341,8 +327,6 @@ class StoreFolder:
         """Check the size of a file.
 
         Args:
-            name: of the file.
-            nbytes: its size.
             remedy: what can be done if it has another.
 
         Raises:

@@ -296,11 +296,7 @@ def loads_of(states: torch.Tensor) -> Sequence[torch.Tensor]:
 
 
 def check_order(store: PartitionStore, order: Any) -> None:
-    """Check that an order is one of the store's partitions.
-
-    Raises:
-        ValueError: it is not; the message names both numbers.
-    """
+    """Check that an order is one of the store's partitions."""
     p = getattr(order, "num_partitions", None)
     largest = int(order.states.max()) + 1 if order.states.numel() else 0
     if largest > store.num_partitions or p not in (None, store.num_partitions):

@@ -182,7 +182,6 @@ def sketched_probability(
         shares: per layer, the seeds' first, float64 [num_nodes]: probability that it draws one given in-neighbour.
         sampler: draws the rows; its steps 0, 1, … are the draws.
         share: probability that a batch contains a given seed.
-        num_draws: number of draws, each in all layers.
 
     Returns:
         float64 [num_nodes], in [0, 1].
@@ -250,7 +249,6 @@ def add_ranks(ranks: Tensor, rates: Tensor, key: int) -> None:
     Args:
         ranks: float32 [num_nodes, ranks].
         rates: float64 [num_nodes], not negative; 0: no seeds.
-        key: key of the variates.
     """
     if ranks.device.type != "cpu":
         return add_ranks_torch(ranks, rates, key)
@@ -298,7 +296,6 @@ def to_neighbors(graph: Graph, x: Tensor, *, unite: bool) -> Tensor:
     """Combine x of every node v into all its in-neighbours: 1 − Π (1 − x(v)), or with unite=False the sum.
 
     Args:
-        graph: the graph.
         x: float64 [num_nodes], probabilities, or any values if they are summed.
         unite: 1 − Π (1 − x) instead of Σ x.
 
@@ -327,7 +324,6 @@ def to_neighbors_torch(graph: Graph, x: Tensor, *, unite: bool) -> Tensor:
     """Combine values as `to_neighbors` does, in plain torch for any device; the oracle of the compiled kernels.
 
     Args:
-        graph: the graph.
         x: float64 [num_nodes], probabilities, or any values if they are summed.
         unite: 1 − Π (1 − x) instead of Σ x.
     """

@@ -152,9 +152,6 @@ def draw_local(
 
     Args:
         indices: int32 or int64 [num_edges], the graph's sources by CSR position.
-        levels: the factors.
-        variates: of the sources.
-        rows: the candidates.
         fanout: edges to draw in expectation, for all rows or int64 [n]; -1: all.
         weights: one of `WEIGHTS`.
         positions: whether to return the edges' CSR positions.

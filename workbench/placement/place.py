@@ -142,12 +142,7 @@ def hottest_of_parts(problem: PlacementProblem, parts: Parts | None) -> list[Ten
     """Each device holds the most probable rows of its part of the graph.
 
     Args:
-        problem: the placement's inputs.
         parts: int64 [num_rows], the device of each row; or the ids of each device, which may overlap.
-
-    Raises:
-        ValueError: no parts, or not one per device.
-        IndexError: a device or an id out of range.
     """
     n = problem.num_devices
     if parts is None:

@@ -242,11 +242,7 @@ class PlacedRows:
 
 
 def check_group(placement: Placement, rank: int, group: Group) -> None:
-    """Check that the ranks of a group are the devices of a placement.
-
-    Raises:
-        ValueError: another number of ranks, or another rank.
-    """
+    """Check that the ranks of a group are the devices of a placement."""
     size, own = get_world_size(group), get_rank(group)
     if size != placement.num_devices:
         raise ValueError(
@@ -266,10 +262,6 @@ class DeviceBuffers:
         host: all rows, from which the own buffer is filled unless `peers` contains it.
         peers: as for `PlacedRows`.
         device: that the own buffer is copied to.
-
-    Raises:
-        ValueError: another number of buffers or rows, or rows that require a gradient.
-        TypeError: a buffer of another dtype.
     """
 
     def __init__(
@@ -323,11 +315,7 @@ def fetched(host: FeatureStore, ids: Tensor) -> Tensor:
 
 
 def refuse_gradient(rows: Tensor) -> Tensor:
-    """Return rows after checking that none requires a gradient.
-
-    Raises:
-        ValueError: they do.
-    """
+    """Return rows after checking that none requires a gradient."""
     if rows.requires_grad:
         raise ValueError("rows that require a gradient can't be placed, as each read would need it; detach them")
     return rows

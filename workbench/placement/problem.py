@@ -94,12 +94,7 @@ def make_problem(
     groups: Sequence[Sequence[int]] | None,
     objective: str,
 ) -> PlacementProblem:
-    """Check the arguments of `place_rows`, which documents them, and return the problem that they state.
-
-    Raises:
-        TypeError: an argument of another type.
-        ValueError: an impossible value; the message names it, its limit and the remedy.
-    """
+    """Check the arguments of `place_rows`, which documents them, and return the problem that they state."""
     check_choice("objective", objective, OBJECTIVES)
     check_at_least("num_devices", num_devices, 1, most=MAX_DEVICES)
     n = int(num_devices)

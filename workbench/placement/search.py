@@ -283,11 +283,7 @@ def lower_bound(problem: PlacementProblem) -> float:
 
 
 def relax(problem: PlacementProblem) -> Relaxation:
-    """Solve the relaxation for one group of devices.
-
-    Raises:
-        ValueError: more than 12 devices.
-    """
+    """Solve the relaxation for one group of devices."""
     if problem.num_devices > MAX_GROUP:
         raise ValueError(
             f"a group has {problem.num_devices} devices that read from each other, and every set of them is a "

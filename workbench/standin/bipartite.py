@@ -69,10 +69,8 @@ def bipartite_edges(left: Side, right: Side, *, share: float, key: int) -> tuple
     """Match the stubs of both sides; duplicate edges are dropped and their stubs matched again, for up to 12 rounds.
 
     Args:
-        left: nodes of one side.
         right: nodes of the other side, whose degrees have the same sum.
         share: share of the edges within a class, as far as the other side has stubs of the class.
-        key: key of the random stream.
 
     Returns:
         int64 [edges] each: left and right ends of distinct edges, sorted by left end.
@@ -252,7 +250,6 @@ def _remove_duplicates(triples: Tensor, key: int) -> Tensor:
 
     Args:
         triples: int64 [any, 3], sorted by relation; modified.
-        key: key of the random stream.
 
     Returns:
         int64 [any, 3], distinct triples; the numbers of occurrences are the same.

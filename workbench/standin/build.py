@@ -110,12 +110,6 @@ def find_standin(name: str, scale: float | None) -> tuple[StandIn | KnowledgeSta
     Args:
         name: a key of `STANDINS`.
         scale: in (0, 1]; None: the default of the stand-in.
-
-    Returns:
-        The specification and the scale.
-
-    Raises:
-        ValueError: an unknown name, or a scale outside (0, 1].
     """
     check_choice("stand-in", name, STANDINS)
     spec = STANDINS[name]

@@ -84,10 +84,8 @@ def multi_labels(name: str, seed: int, classes: Tensor, num_labels: int) -> Tens
     """Draw several labels per node: a class has a few labels that most of its nodes have; the others are rare.
 
     Args:
-        name: name of the stand-in.
         seed: a 64-bit integer.
         classes: int64 [nodes].
-        num_labels: number of labels, equal to the number of classes.
 
     Returns:
         float32 [nodes, num_labels] of 0 and 1.
@@ -110,9 +108,7 @@ def split_nodes(
     """Draw training, validation and test nodes at random, and split them by date if there are dates.
 
     Args:
-        name: name of the stand-in.
         seed: a 64-bit integer.
-        nodes: number of nodes.
         sizes: numbers of training, validation and test nodes.
         date: int32 [nodes], rank by date: training nodes are the oldest, test nodes the newest; None: random split.
 
@@ -137,7 +133,6 @@ def dates(name: str, seed: int, graph: Graph) -> Tensor:
     """Rank the nodes by random date; nodes of high degree tend to be old.
 
     Args:
-        name: name of the stand-in.
         seed: a 64-bit integer.
         graph: an undirected graph with both directions stored.
 
@@ -185,9 +180,6 @@ def citations(graph: Graph, date: Tensor, reciprocity: float, key: int) -> Graph
         date: int32 [nodes], rank of every node by date.
         reciprocity: share of the edges whose reverse exists too.
         key: key of the random stream that chooses mutual pairs.
-
-    Returns:
-        The directed graph.
     """
     mutual = reciprocity / (2 - reciprocity)  # probability per pair
     counts = torch.zeros(graph.num_nodes, dtype=torch.int64)

@@ -39,10 +39,6 @@ class DegreeLaw:
         Args:
             mean: mean degree.
             sigma: standard deviation of the degree's logarithm.
-            population: number of nodes of the full graph.
-
-        Returns:
-            The distribution.
 
         Source: Kolda, Pinar, Plantenga, Seshadhri (SIAM J. Sci. Comput. 2014), who fit it for BTER.
         """
@@ -59,9 +55,6 @@ class DegreeLaw:
         Args:
             at_most: pairs (degree, number of nodes with at most that degree), both ascending; the last one counts all
                 nodes.
-
-        Returns:
-            The distribution.
         """
         population = at_most[-1][1]
         return cls(tuple((degree, count / population) for degree, count in at_most), population)
@@ -72,9 +65,6 @@ class DegreeLaw:
         Between knots the logarithm of the degree is linear in that of the share of nodes above, as in a power law. A
         sample of fewer nodes than the population has the same quantiles; its largest degree is that of the middle of
         the top population / count ranks.
-
-        Args:
-            count: number of ranks.
 
         Returns:
             float64 [count], ascending.
@@ -122,8 +112,6 @@ def degree_sequence(
     """Compute degrees that follow a distribution and sum to `total`.
 
     Args:
-        law: the degree distribution.
-        nodes: number of nodes.
         total: sum of the degrees; those of the distribution are scaled by a common factor to meet it.
         min_degree: smallest degree.
         max_neighbours: number of possible neighbours of a node: no degree exceeds a quarter of it, nor both √total and
@@ -132,9 +120,6 @@ def degree_sequence(
 
     Returns:
         int64 [nodes], ascending.
-
-    Raises:
-        ValueError: too many edges for the nodes.
     """
     raw = law.ranked(nodes)
     max_degree = _largest(law, nodes, total, max_neighbours)

@@ -43,15 +43,10 @@ def clustering(graph: Graph, *, num_nodes: int | None = None, seed: int = 0) -> 
     """Estimate the mean local clustering coefficient of a graph's undirected simple version.
 
     Args:
-        graph: a graph on the CPU.
         num_nodes: size of the sample; None: all nodes if that is fast, else 2,000 to 20,000, fewer in dense graphs.
-        seed: seed of the sample.
 
     Returns:
         The mean and its standard error.
-
-    Raises:
-        ValueError: `num_nodes` below 1.
     """
     if num_nodes is not None:
         check_at_least("num_nodes", num_nodes, 1)
@@ -80,14 +75,10 @@ def homophily(graph: Graph, y: Tensor) -> float | None:
     """Compute the edge homophily: the share of edges between labelled nodes whose ends have the same class.
 
     Args:
-        graph: a graph on the CPU.
         y: int64 [num_nodes], -1 for unlabelled; or floating, if nodes have several labels.
 
     Returns:
         The share; None if nodes have several labels, or no edge joins labelled nodes.
-
-    Raises:
-        ValueError: the number of labels differs from the number of nodes.
 
     Source: Zhu et al. (NeurIPS 2020).
     """
@@ -102,9 +93,6 @@ def homophily(graph: Graph, y: Tensor) -> float | None:
 
 def reciprocity(graph: Graph) -> float | None:
     """Compute the share of edges whose reverse exists, not counting self loops.
-
-    Args:
-        graph: a graph on the CPU.
 
     Returns:
         The share; None without edges.
@@ -142,12 +130,7 @@ def graph_statistics(graph: Graph, y: Tensor | None = None, *, seed: int = 0) ->
     """Measure a graph.
 
     Args:
-        graph: a graph on the CPU.
         y: int64 [num_nodes], classes, -1 for unlabelled; or floating, if nodes have several labels; None: no labels.
-        seed: seed of the sample of nodes for the clustering of large graphs.
-
-    Returns:
-        The statistics.
     """
     simple = simple_undirected(graph)
     degrees = simple.in_degrees()
@@ -165,9 +148,6 @@ def graph_statistics(graph: Graph, y: Tensor | None = None, *, seed: int = 0) ->
 
 def simple_undirected(graph: Graph) -> Graph:
     """Convert a graph to its undirected simple version.
-
-    Args:
-        graph: a graph on the CPU.
 
     Returns:
         Both directions of every edge, without self loops and duplicates, rows ascending; `graph` itself if it is that.
@@ -264,9 +244,7 @@ def mean_clustering(simple: Graph, num_nodes: int | None, seed: int) -> Clusteri
     """Do as `clustering` does, for a graph that is undirected and simple already.
 
     Args:
-        simple: a result of `simple_undirected`.
         num_nodes: size of the sample; None: chosen by the cost.
-        seed: seed of the sample.
 
     Returns:
         The mean and its standard error.
@@ -293,7 +271,6 @@ def local_clustering(graph: Graph, nodes: Tensor) -> Tensor:
     """Compute local clustering coefficients: the share of the pairs of a node's neighbours that are joined.
 
     Args:
-        graph: a result of `simple_undirected`.
         nodes: int64 [n], ids.
 
     Returns:

@@ -196,10 +196,6 @@ def scaled_splits(splits: Splits, scale: float, limit: int) -> Splits:
     Args:
         splits: sizes at scale 1.
         scale: in (0, 1].
-        limit: number of nodes (triples) at this scale.
-
-    Returns:
-        The three sizes.
     """
     ends, total = [], 0
     for part in splits:
@@ -234,9 +230,7 @@ def key_of(name: str, seed: int, draw: Draw, *more: int) -> int:
     """Derive the key of a random stream.
 
     Args:
-        name: name of the stand-in.
         seed: a 64-bit integer.
-        draw: purpose of the stream.
         more: further numbers that distinguish streams of the same purpose.
 
     Returns:

@@ -51,10 +51,8 @@ def assign_classes(name: str, seed: int, degrees: Tensor, classes: int, skew: fl
     """Assign random classes and public ids, both independent of the degree.
 
     Args:
-        name: name of the stand-in.
         seed: a 64-bit integer.
         degrees: int64 [nodes], ascending.
-        classes: number of classes.
         skew: skew of the class sizes: class c has a share proportional to (1 + c)^-skew.
 
     Returns:
@@ -120,7 +118,6 @@ def draw_pairs(name: str, seed: int, order: ClassOrder, shape: GraphShape) -> Pa
     """Draw the edges: affinity blocks, then the remaining stubs within classes and among all nodes.
 
     Args:
-        name: name of the stand-in.
         seed: a 64-bit integer.
         order: degrees and classes of the nodes.
         shape: clustering and homophily to reach.
@@ -162,7 +159,6 @@ def undirected_graph(name: str, seed: int, order: ClassOrder, shape: GraphShape)
     Dropping duplicates leaves nodes below their degree; edge switches repair that in a few rounds.
 
     Args:
-        name: name of the stand-in.
         seed: a 64-bit integer.
         order: degrees and classes of the nodes.
         shape: clustering and homophily to reach.
@@ -229,7 +225,6 @@ def match_stubs(stubs: Tensor, group_starts: Tensor, key: int) -> Pairs:
     Args:
         stubs: int64 [nodes], number of stubs per node.
         group_starts: int64 [groups + 1], where every group of nodes begins.
-        key: key of the random stream.
 
     Returns:
         The pairs, group after group.
@@ -265,7 +260,6 @@ def random_subset(count: int, size: int, key: int) -> Tensor:
     Args:
         count: exclusive upper bound.
         size: how many numbers to draw, at most `count`.
-        key: key of the random stream.
 
     Returns:
         int64 [size].
@@ -297,7 +291,6 @@ def cut_blocks(degrees: Tensor, class_starts: Tensor, max_size: int) -> Tensor:
     Args:
         degrees: int64 [nodes], ascending within every class.
         class_starts: int64 [classes + 1].
-        max_size: nodes in the largest block.
 
     Returns:
         int64 [blocks + 1], where blocks begin.
@@ -317,13 +310,9 @@ def block_density(degrees: Tensor, starts: Tensor, clustering: float) -> float:
     Args:
         degrees: int64 [nodes].
         starts: int64 [blocks + 1], where blocks begin.
-        clustering: the mean local clustering coefficient to reach.
 
     Returns:
         ρ.
-
-    Raises:
-        ValueError: not even complete blocks reach it.
     """
     sizes = starts.diff().repeat_interleave(starts.diff()).double()
     d = degrees.double()
@@ -363,11 +352,6 @@ def block_pairs(starts: Tensor, density: float, key: int) -> Pairs:
 
     Args:
         starts: int64 [blocks + 1], where blocks begin.
-        density: the probability.
-        key: key of the random stream.
-
-    Returns:
-        The pairs.
     """
     sizes = starts.diff()
     work = offsets(sizes * (sizes - 1) // 2)
@@ -424,10 +408,6 @@ def simple_graph(pairs: Pairs, nodes: int) -> Graph:
 
     Args:
         pairs: the pairs; modified.
-        nodes: number of nodes.
-
-    Returns:
-        The graph.
     """
     pairs = drop_self_loops(pairs)
     csr = symmetric_rows(pairs.left, pairs.right, None, nodes)
@@ -474,7 +454,6 @@ def between_classes(pairs: Pairs, classes: Tensor, allowed: Tensor) -> Tensor:
     """Find the pairs of nodes of different classes that are both allowed.
 
     Args:
-        pairs: the pairs.
         classes: int64 [nodes].
         allowed: bool [nodes].
 

@@ -62,8 +62,6 @@ def empty_state(num_rows: int, capacity: int, *, ghosts: int = 0, next_use: np.n
 
     Args:
         num_rows: number of rows of the store.
-        capacity: number of slots.
-        ghosts: number of ids to remember beyond them.
         next_use: int64 [num_accesses], for Belady.
 
     Raises:

@@ -146,12 +146,7 @@ def static_state(num_rows: int, capacity: int, rows: Tensor) -> CacheState:
 
     Args:
         num_rows: number of rows of the store.
-        capacity: number of slots.
         rows: int64 or int32 [any], ids, each once.
-
-    Raises:
-        IndexError: an id out of range.
-        ValueError: an id that occurs twice.
     """
     rows = check_ids("rows", rows, num_rows, unique=True)[:capacity].cpu()
     state = empty_state(num_rows, capacity)

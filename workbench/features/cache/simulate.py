@@ -23,9 +23,6 @@ def warmup_reads(warmup: int | float, num_reads: int) -> int:
     Args:
         warmup: their number, or a float in [0, 1]: their share, rounded down.
         num_reads: reads of the trace.
-
-    Raises:
-        ValueError: a number or share out of range.
     """
     if isinstance(warmup, Integral):
         check_at_least("warmup", int(warmup), 0, most=num_reads)
