@@ -3,8 +3,8 @@
 import pytest
 import torch
 
+from workbench.kernels.dropout_mask import apply_mask, drop_threshold, keep_mask_torch
 from workbench.kernels.hash import derive_key
-from workbench.kernels.relabel import apply_mask, drop_threshold, keep_mask_torch
 
 KEY = derive_key(5, 2)
 

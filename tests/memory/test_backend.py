@@ -9,7 +9,7 @@ import torch
 import workbench as wb
 from tests.covering import pairwise
 from tests.memory.measured import CLASSES, FANOUTS, IN, WIDE, build, compare, is_close, sample, thirds
-from workbench.kernels import relabel as mask
+from workbench.kernels import dropout_mask as mask
 from workbench.memory.analytic import layers as fake_lstm
 from workbench.memory.estimator import estimate_memory
 from workbench.nn import dropout

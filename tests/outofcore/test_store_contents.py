@@ -15,7 +15,7 @@ from torch import Tensor
 import workbench as wb
 from tests.strategies import examples
 from workbench.core.errors import CapacityError
-from workbench.outofcore import build_store, build_store as build_checks
+from workbench.outofcore import build_store
 
 NODES, EDGES = 40, 300
 SRC, DST = torch.randint(0, NODES, (2, EDGES), generator=torch.Generator().manual_seed(1))
@@ -136,7 +136,7 @@ def test_bad_input_is_refused(changes: dict[str, Any], error: Any, message: str,
 
 def test_a_disk_without_room_is_refused_before_work(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     full = type("Usage", (), {"free": 100})()
-    monkeypatch.setattr(build_checks.shutil, "disk_usage", lambda _: full)
+    monkeypatch.setattr(build_store.shutil, "disk_usage", lambda _: full)
     with pytest.raises(CapacityError, match=r"the store needs .* KiB, but .* has 100 B free"):
         wb.outofcore.PartitionStore.build(tmp_path / "store", GRAPH, rows=X, num_partitions=4)
     assert not list(tmp_path.iterdir())

@@ -25,11 +25,9 @@ from workbench.core.units import format_bytes, html_table
 _SPLITS = ("train_idx", "val_idx", "test_idx")
 
 
-def _check_matrix(
-    name: str, values: Tensor, rows: int, width: int | None, dtypes: tuple[torch.dtype, ...] = FLOATS
-) -> None:
+def _check_matrix(name: str, values: Tensor, rows: int, width: int | None) -> None:
     """Check that a tensor is a matrix of `rows` rows and `width` columns; None accepts any width."""
-    check_vector(name, values, rows, dtypes, columns=True)
+    check_vector(name, values, rows, FLOATS, columns=True)
     if values.dim() != 2 or width not in (None, values.shape[1]):
         columns = "" if width is None else f" of width {width}"
         raise ValueError(f"{name} has shape {tuple(values.shape)}; it must be a matrix{columns}")

@@ -396,7 +396,7 @@ def find_layout(
     if lines and (banner := _BANNER.match(lines[0])):
         return matrix_market_layout(file, lines, banner[1].split(), options, whole)
     first = options.skip or 0
-    while first < len(lines) and (not lines[first].strip() or lines[first].lstrip().startswith(COMMENTS)):
+    while first < len(lines) and not _has_fields(lines[first]):
         first += 1
     if first < len(lines):
         return _Head(file, lines, first, options).layout()
@@ -439,11 +439,7 @@ class _Head:
 
     def _row_numbers(self) -> list[int]:
         """The first lines, from 0, that are neither blank nor comments."""
-        found = (
-            number
-            for number in range(self.first, len(self.lines))
-            if self.lines[number].strip() and not self.lines[number].lstrip().startswith(COMMENTS)
-        )
+        found = (number for number in range(self.first, len(self.lines)) if _has_fields(self.lines[number]))
         return list(islice(found, _LOOK_AHEAD))
 
     def _is_konect(self) -> bool:
@@ -470,10 +466,9 @@ class _Head:
         width = len(data[0]) if data else len(names)
         for number, row in zip(numbers[header:], data, strict=True):
             if len(row) != width:
-                if (
-                    odd := next((n for n in numbers if n <= number and self.lines[n].count('"') % 2), None)
-                ) is not None:
-                    self._fail("has a quote that does not end", "close it on the same line", odd)
+                unbalanced = [n for n in numbers if n <= number and self.lines[n].count('"') % 2]
+                if unbalanced:
+                    self._fail("has a quote that does not end", "close it on the same line", unbalanced[0])
                 self._fail(f"has {_count(len(row))}, but the lines before have {width}", ADJACENCY, number)
         if header and len(names) != width:
             self._fail(f"has {_count(len(names))}, but the lines below have {width}", _NAMES)
@@ -577,6 +572,11 @@ _FILLERS = frozenset(("node", "nodes", "id", "ids", "vertex", "idx", "index", "n
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])|\d+")
 
 _INTEGER = re.compile(r'"?\s*[+-]?\d+(\.0*)?\s*"?(\s+[#%].*)?')
+
+
+def _has_fields(line: str) -> bool:
+    """Whether a line is neither blank nor a comment."""
+    return bool(line.strip()) and not line.lstrip().startswith(COMMENTS)
 
 
 def split(line: str, separator: str) -> list[str]:
@@ -769,7 +769,7 @@ class _PairReader:
         except ValueError:
             bad = next(i for i, word in enumerate(words.tolist()) if not _is_float(word))
             lines = enumerate(_lines(self.text.file, block), start=self.lines + 1)
-            rows = (row for row in lines if row[1].strip() and not row[1].lstrip().startswith(("#", "%")))
+            rows = (row for row in lines if _has_fields(row[1]))
             raise self.text.file.error(
                 *next(islice(rows, bad, None)),
                 f"has no number in column {self.layout.weight + 1}, that of the weights; correct it, or pass columns= "

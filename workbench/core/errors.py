@@ -1,4 +1,7 @@
-"""Exceptions of the workbench and argument checks, whose messages name the value, the limit and the remedy."""
+"""Exceptions of the workbench and argument checks, whose messages name the value, the limit and the remedy.
+
+Every check takes the `name` of the argument that the message is about, and raises TypeError, ValueError or IndexError.
+"""
 
 import os
 import signal

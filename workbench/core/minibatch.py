@@ -2,7 +2,7 @@
 
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -11,11 +11,8 @@ from workbench.core.block import Block
 from workbench.core.errors import INT64_MAX, check_ids, check_seed, check_tensors, check_type, check_vector
 from workbench.core.exchange import Exchange, refuse_halo
 from workbench.core.shared_storage import all_on, move_all, same_record, total_bytes
-from workbench.core.split import share_rows
+from workbench.core.split import Piece, select_blocks, share_rows, split_blocks
 from workbench.core.units import format_bytes
-
-if TYPE_CHECKING:
-    from workbench.core.split import Piece
 
 
 def _as_tuple_of(kind: type, name: str, records: Iterable[Any]) -> tuple[Any, ...]:
@@ -243,8 +240,6 @@ class MiniBatch:
 
         Source: Betty (ASPLOS 2023), section 4.2.
         """
-        from workbench.core.split import split_blocks
-
         refuse_halo(self.exchanges, "split")
         return self._from_pieces(split_blocks(self.node_ids, self.blocks, part))
 
@@ -258,12 +253,10 @@ class MiniBatch:
             ValueError: if the batch has exchanges, or a group contains a seed twice.
             IndexError: if a position is out of range.
         """
-        from workbench.core.split import select_blocks
-
         refuse_halo(self.exchanges, "split")
         return self._from_pieces(select_blocks(self.node_ids, self.blocks, groups))
 
-    def _from_pieces(self, pieces: "Iterable[Piece]") -> "list[MiniBatch]":
+    def _from_pieces(self, pieces: Iterable[Piece]) -> "list[MiniBatch]":
         return [
             MiniBatch(
                 piece.node_ids,

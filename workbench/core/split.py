@@ -17,7 +17,8 @@ from torch import Tensor
 from workbench.core.block import Block, SharedRows
 from workbench.core.errors import ID_DTYPES, check_ids, check_tensors, check_vector
 from workbench.core.shared_storage import same_record
-from workbench.kernels.csr import group_rows
+from workbench.kernels.csr import group_rows, offsets
+from workbench.kernels.gather import as_integers
 from workbench.kernels.jit import compiled
 from workbench.kernels.lane_instructions import prefetch
 from workbench.kernels.threads import num_chunks, run_tasks
@@ -127,8 +128,6 @@ _LABEL_LIMIT = 2**31 - 1
 
 _MIN_EDGES_PER_THREAD = 1 << 14
 
-_WORDS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
 
 class _Scratch:
     """Scratch memory of one thread.
@@ -164,13 +163,8 @@ class _Rows(NamedTuple):
     @staticmethod
     def of(block: Block) -> "_Rows":
         tensors = ((name, getattr(block, name)) for name in ("edge_ids", "edge_weight", "edge_type"))
-        fields = [(name, t.dtype, _as_words(t.contiguous())) for name, t in tensors if t is not None]
+        fields = [(name, t.dtype, as_integers(t.contiguous())) for name, t in tensors if t is not None]
         return _Rows(block.indptr.numpy(), block.indices.numpy(), fields)
-
-
-def _as_words(values: Tensor) -> np.ndarray:
-    """View a contiguous vector of any dtype as integers of the same size, so that one kernel copies every dtype."""
-    return values.view(_WORDS[values.element_size()]).numpy()
 
 
 def split_rows_compiled(node_ids: Tensor, blocks: Sequence[Block], order: Tensor, bounds: list[int]) -> list[Piece]:
@@ -226,7 +220,7 @@ def _extract_rows(rows: _Rows, scratch: _Scratch, num_dst: int) -> Block:
     fields = {}
     for name, dtype, words in rows.fields:
         fields[name] = torch.empty(num_edges, dtype=dtype)
-        _copy_rows(words, scratch.row_starts, ends, _as_words(fields[name]))
+        _copy_rows(words, scratch.row_starts, ends, as_integers(fields[name]))
     return Block(indptr, indices, num_src=num_src, num_dst=num_dst, **fields)
 
 
@@ -338,8 +332,7 @@ def _ends(part: Tensor, num_parts: int) -> list[int]:
 def _edges_of_rows(block: Block, rows: Tensor) -> tuple[Tensor, Tensor]:
     """Return the positions in the block of the rows' edges, row by row, and the `indptr` over them."""
     starts, degrees = block.indptr[rows], block.in_degrees()[rows]
-    indptr = torch.zeros(len(rows) + 1, dtype=torch.int64, device=rows.device)
-    torch.cumsum(degrees, 0, out=indptr[1:])
+    indptr = offsets(degrees)
     shift = torch.repeat_interleave(starts - indptr[:-1], degrees)
     return shift + torch.arange(len(shift), device=rows.device), indptr
 

@@ -20,7 +20,7 @@ from workbench.links.knowledge_graph import KnowledgeGraph
 from workbench.paths import cache_folder, data_folder
 
 _HERE = Path(__file__).parent
-_READERS = ("core/graph_build.py", "core/dataset.py", "core/dataset.py", "links/knowledge_graph.py")
+_READERS = ("core/graph_build.py", "core/dataset.py", "links/knowledge_graph.py")
 _CODE = (*sorted(_HERE.glob("*.py")), *(_HERE.parent / file for file in _READERS))
 _GENERATORS = tuple(sorted((_HERE.parent / "standin").glob("*.py")))
 

@@ -1,4 +1,4 @@
-"""`RawSet`: a data set as stored, before options are applied; `Options`: the options of `load_dataset`."""
+"""`RawSet`: a data set as stored, and what the `Options` of `load_dataset` make of it: graph, features and split."""
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass, replace

@@ -12,6 +12,7 @@ from workbench.core.minibatch import CarriedData, MiniBatch, Positions
 from workbench.core.shared_storage import total_bytes
 from workbench.interop.dgl import block_from_dgl, blocks_from_dgl, blocks_to_dgl
 from workbench.interop.pyg_parts import carried_attributes, edge_rows, node_rows
+from workbench.kernels.csr import index_dtype
 
 _CHUNK_BYTES = 1 << 20
 
@@ -163,8 +164,8 @@ def resident_bytes(blocks: Sequence[Any]) -> int:
 
 
 def _positions(block: Any) -> dict[str, Tensor | None]:
-    dtype = torch.int32 if block.num_edges() < 2**31 else torch.int64
-    return {"edge_ids": torch.arange(block.num_edges(), dtype=dtype, device=block.device)}
+    count = block.num_edges()
+    return {"edge_ids": torch.arange(count, dtype=index_dtype(count), device=block.device)}
 
 
 def _frames(block: Any) -> tuple[Any, Any, Any]:

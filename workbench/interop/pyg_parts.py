@@ -50,7 +50,7 @@ def part_of_batch(part: MiniBatch, whole: Any) -> Any:
     for name, value in _attributes(whole).items():
         if name in (*_STRUCTURE, *_EDGE_FIELDS, *extra) or name in out:
             continue
-        if _is_node_attribute(whole, name):
+        if isinstance(value, Tensor) and whole.is_node_attr(name):
             value = value[part.parent]
         elif name in _SEED_ATTRIBUTES:
             value = value[part.parent[: part.num_seeds]]
@@ -124,21 +124,19 @@ def _attributes(batch: Any) -> dict[str, Any]:
     return batch.to_dict() if hasattr(batch, "to_dict") else {}
 
 
-def _is_node_attribute(batch: Any, name: str) -> bool:
-    return isinstance(getattr(batch, name), Tensor) and batch.is_node_attr(name)
-
-
 def _edge_attributes(batch: Any) -> list[str]:
     """Names of edge-level attributes beyond those of blocks."""
-    known = (*_STRUCTURE, *_EDGE_FIELDS, *_SEED_ATTRIBUTES)
-    names = [name for name in _attributes(batch) if name not in known]
-    return [name for name in names if isinstance(getattr(batch, name), Tensor) and batch.is_edge_attr(name)]
+    return [name for name in _further_tensors(batch) if batch.is_edge_attr(name)]
 
 
 def _node_attributes(batch: Any) -> list[str]:
     """Names of node-level attributes."""
+    return [name for name in _further_tensors(batch) if batch.is_node_attr(name)]
+
+
+def _further_tensors(batch: Any) -> list[str]:
     known = (*_STRUCTURE, *_EDGE_FIELDS, *_SEED_ATTRIBUTES)
-    return [name for name in _attributes(batch) if name not in known and _is_node_attribute(batch, name)]
+    return [name for name in _attributes(batch) if name not in known and isinstance(getattr(batch, name), Tensor)]
 
 
 def _carried_source(mb: MiniBatch) -> Any:

@@ -1,4 +1,4 @@
-"""Building a CSR: grouping edges by row, and removing duplicate columns."""
+"""Building a CSR (grouping edges by row, removing duplicate columns) and searching it: repeats, edges between pairs."""
 
 from collections.abc import Callable
 from itertools import pairwise

@@ -211,7 +211,12 @@ def _add_rows(positions, rows, out, lo, hi):
 
 _MIN_ROWS = 1 << 14  # per thread
 
-_WIDTHS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+_INTEGERS = {1: torch.uint8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
+
+
+def as_integers(values: Tensor) -> np.ndarray:
+    """View a contiguous CPU tensor as integers of the same size, so that one kernel copies values of any dtype."""
+    return values.view(_INTEGERS[values.element_size()]).numpy()
 
 
 def place_rows(values: Tensor, indptr: Tensor, slots: Tensor, out: Tensor, out_indptr: Tensor) -> None:
@@ -227,8 +232,7 @@ def place_rows(values: Tensor, indptr: Tensor, slots: Tensor, out: Tensor, out_i
     if values.device.type != "cpu":
         place_rows_torch(values, indptr, slots, out, out_indptr)
         return
-    words = _WIDTHS[values.element_size()]
-    arrays = [t.numpy() for t in (values.contiguous().view(words), indptr, slots, out.view(words), out_indptr)]
+    arrays = as_integers(values.contiguous()), indptr.numpy(), slots.numpy(), as_integers(out), out_indptr.numpy()
     parallel_rows(lambda lo, hi: _place(lo, hi, *arrays), len(slots), _MIN_ROWS)
 
 

@@ -243,7 +243,7 @@ def normal(bits):
 
 @compiled
 def mixed_normal(key, next_key, cosine, sine, index):
-    """Return the normal variate `index` of a mixture of two streams (`core.variates.Variates`)."""
+    """Return the normal variate `index` of a mixture of two streams (`core.randomness.Variates`)."""
     return cosine * normal(hash_index(key, index)) + sine * normal(hash_index(next_key, index))
 
 

@@ -1,4 +1,4 @@
-"""Bit operations on 64-bit words, each one instruction of the processor."""
+"""Instructions of the processor that numba has no name for: bits of a word, prefetches, and lanes of eight elements."""
 
 from typing import Any
 

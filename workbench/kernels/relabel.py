@@ -1,4 +1,4 @@
-"""Relabelling raw ids to local ids, numbered in order of first appearance.
+"""Relabelling raw ids to local ids, numbered in order of first appearance; `IdIndex` numbers ids in ascending order.
 
 One pass over the edges looks up every id in a map from raw to local ids. Entries of earlier batches are not cleared: an
 entry is valid only if it is at least the map's base, which grows by the number of ids of each batch.
@@ -8,17 +8,15 @@ import os
 import threading
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.kernels.csr import offsets
-from workbench.kernels.hash import hash_index, hash_index_torch
+from workbench.kernels.csr import index_dtype, offsets
 from workbench.kernels.jit import compiled
-from workbench.kernels.lane_instructions import lowest_bit, prefetch
-from workbench.kernels.segment import edge_ranges, uninitialised
+from workbench.kernels.lane_instructions import lowest_bit, popcount, prefetch
 from workbench.kernels.threads import parallel_rows
 
 _PREFETCH_DISTANCE = 32  # ids
@@ -139,7 +137,7 @@ class Relabeler:
         size, raw = min(self._num_nodes, self._count + ids.numel()), ids.numpy()
         self._make_room(size + 1)
         out = ids if out is None and overwrite else out
-        local = torch.empty(len(raw), dtype=local_dtype(size)) if out is None or out.dtype != local_dtype(size) else out
+        local = torch.empty(len(raw), dtype=index_dtype(size)) if out is None or out.dtype != index_dtype(size) else out
         nodes, scratch = self._nodes.numpy(), self._map
         count = _relabel(raw, self._num_nodes, scratch.entries, scratch.base, self._count, nodes, local.numpy())
         if count < 0:
@@ -162,11 +160,6 @@ class Relabeler:
         self._map.base += self._count
 
 
-def local_dtype(size: int) -> torch.dtype:
-    """Return the dtype of local ids below `size`."""
-    return torch.int32 if size < 2**31 else torch.int64
-
-
 class TorchRelabeler:
     """Numbers the nodes of a batch in plain torch, on any device, by sorting instead of a map."""
 
@@ -186,7 +179,7 @@ class TorchRelabeler:
         rank[order] = torch.arange(len(order), device=both.device)
         known = len(self.node_ids)
         self.node_ids = values[order]
-        return rank[inverse[known:]].to(local_dtype(len(values)))
+        return rank[inverse[known:]].to(index_dtype(len(values)))
 
 
 @contextmanager
@@ -200,11 +193,17 @@ def relabeler(num_nodes: int, seeds: Tensor) -> Iterator[Relabeler | TorchRelabe
     Raises:
         ValueError: if a seed occurs twice.
     """
+    with _numbering(Relabeler, TorchRelabeler, num_nodes, seeds) as labels:
+        yield labels
+
+
+@contextmanager
+def _numbering(fast: Any, plain: Any, num_nodes: int, seeds: Tensor) -> Iterator[Any]:
     if seeds.device.type != "cpu":
-        yield TorchRelabeler(seeds)
+        yield plain(seeds)
         return
     with borrowed_map(num_nodes) as scratch:
-        labels = Relabeler(scratch, num_nodes)
+        labels = fast(scratch, num_nodes)
         labels.add_seeds(seeds)
         yield labels
         labels.close()
@@ -254,7 +253,7 @@ class OwnedRelabeler(Relabeler):
         if num_ranks == 1:
             return _all_own(self.node_ids)
         words, counts = np.zeros(-(-self._num_nodes // 64), np.uint64), torch.zeros(num_ranks, dtype=torch.int64)
-        table = torch.empty(self._count, dtype=local_dtype(self._count))
+        table = torch.empty(self._count, dtype=index_dtype(self._count))
         nodes, owners, places = self.node_ids.numpy(), owner.numpy(), table.numpy()
         num_own = _separate(nodes, num_old, owners, rank, words, counts.numpy(), places)
         halo = torch.empty(self._count - num_own, dtype=torch.int64)
@@ -282,7 +281,7 @@ class TorchOwnedRelabeler(TorchRelabeler):
         table[is_own] = torch.arange(int(is_own.sum()), device=ids.device)
         table[(~is_own).nonzero()[:, 0][order]] = -1 - torch.arange(len(order), device=ids.device)
         counts = torch.bincount(of[~is_own], minlength=num_ranks)
-        return SplitIds(ids[is_own], ids[~is_own][order], counts, table.to(local_dtype(len(ids))))
+        return SplitIds(ids[is_own], ids[~is_own][order], counts, table.to(index_dtype(len(ids))))
 
 
 def _all_own(ids: Tensor) -> SplitIds:
@@ -301,14 +300,8 @@ def owned_relabeler(num_nodes: int, own: Tensor) -> Iterator[OwnedRelabeler | To
     Raises:
         ValueError: if an id occurs twice.
     """
-    if own.device.type != "cpu":
-        yield TorchOwnedRelabeler(own)
-        return
-    with borrowed_map(num_nodes) as scratch:
-        labels = OwnedRelabeler(scratch, num_nodes)
-        labels.add_seeds(own)
+    with _numbering(OwnedRelabeler, TorchOwnedRelabeler, num_nodes, own) as labels:
         yield labels
-        labels.close()
 
 
 def renumber(numbers: Tensor, split: SplitIds, num_owned: int) -> Tensor:
@@ -323,7 +316,7 @@ def renumber(numbers: Tensor, split: SplitIds, num_owned: int) -> Tensor:
     """
     if not len(split.halo):
         return numbers
-    table, dtype = split.table, local_dtype(num_owned + len(split.halo))
+    table, dtype = split.table, index_dtype(num_owned + len(split.halo))
     if numbers.device.type != "cpu" or numbers.dtype != dtype:
         places = table[numbers.long()].long()
         return torch.where(places < 0, num_owned - 1 - places, places).to(dtype)
@@ -393,23 +386,6 @@ def _renumber(lo, hi, numbers, table, num_owned):
         numbers[e] = place + (place < 0) * (num_owned - 1 - 2 * place)
 
 
-_WORD = 64
-
-_WORD_BITS = 6
-
-_ONE_ID = np.uint64(1)
-
-_LOW_32_BITS = np.uint64(_WORD - 1)
-
-_EVERY_2ND = np.uint64(0x5555555555555555)
-
-_EVERY_4TH = np.uint64(0x3333333333333333)
-
-_EVERY_8TH = np.uint64(0x0F0F0F0F0F0F0F0F)
-
-_EVERY_BYTE = np.uint64(0x0101010101010101)
-
-
 class IdIndex:
     """The distinct ids of a list in ascending order, and the position of any id among them.
 
@@ -431,7 +407,7 @@ class IdIndex:
             self.ids = torch.unique(torch.cat([v.to(vectors[-1].device) for v in vectors]))
 
     def _build(self, vectors: list[Tensor], limit: int) -> None:
-        self._words = words = np.zeros(-(-limit // _WORD), np.uint64)
+        self._words = words = np.zeros(-(-limit // 64), np.uint64)
         self._before = before = np.empty(len(words), np.int64)
         for vector in vectors:
             _mark(vector.contiguous().numpy(), words)
@@ -467,18 +443,9 @@ def positions_torch(sorted_ids: Tensor, ids: Tensor) -> Tensor:
 
 
 @compiled
-def _ones(word):
-    """Return the number of bits that are set; LLVM turns it into one instruction."""
-    word = word - ((word >> _ONE_ID) & _EVERY_2ND)
-    word = (word & _EVERY_4TH) + ((word >> np.uint64(2)) & _EVERY_4TH)
-    word = (word + (word >> np.uint64(4))) & _EVERY_8TH
-    return np.int64((word * _EVERY_BYTE) >> np.uint64(56))
-
-
-@compiled
 def _mark(ids, words):
     for i in range(len(ids)):
-        words[ids[i] >> _WORD_BITS] |= _ONE_ID << (np.uint64(ids[i]) & _LOW_32_BITS)
+        words[ids[i] >> 6] |= _ONE << (np.uint64(ids[i]) & _LOW_BITS)
 
 
 @compiled
@@ -487,7 +454,7 @@ def _count(words, before):
     total = 0
     for word in range(len(words)):
         before[word] = total
-        total += _ones(words[word])
+        total += popcount(words[word])
     return total
 
 
@@ -496,9 +463,8 @@ def _list(words, before, ids, lo, hi):
     for word in range(lo, hi):
         rest, slot = words[word], before[word]
         while rest:
-            lowest = rest & (~rest + _ONE_ID)
-            ids[slot] = _WORD * word + _ones(lowest - _ONE_ID)
-            rest ^= lowest
+            ids[slot] = 64 * word + lowest_bit(rest)
+            rest &= rest - _ONE
             slot += 1
 
 
@@ -507,78 +473,7 @@ def _positions(words, before, limit, ids, out, lo, hi):
     for i in range(lo, hi):
         out[i] = -1
         if 0 <= ids[i] < limit:
-            word = words[ids[i] >> _WORD_BITS]
-            bit = _ONE_ID << (np.uint64(ids[i]) & _LOW_32_BITS)
+            word = words[ids[i] >> 6]
+            bit = _ONE << (np.uint64(ids[i]) & _LOW_BITS)
             if word & bit:
-                out[i] = before[ids[i] >> _WORD_BITS] + _ones(word & (bit - _ONE_ID))
-
-
-_LEVELS = 1 << 16
-
-CHANNELS_PER_WORD = 4
-
-ROW_WORD_BYTES = 2 * 8 * CHANNELS_PER_WORD
-"""Workspace of the torch implementation in bytes per row and word of variates: two integers per channel."""
-
-_S16 = np.uint64(16)
-
-_LOW_16 = np.uint64(_LEVELS - 1)
-
-
-def drop_threshold(p: float) -> int:
-    """Return the threshold, in units of 2⁻¹⁶, that drops a value with probability `p`."""
-    threshold = round(p * _LEVELS) if 0 <= p < 1 else _LEVELS
-    if threshold == _LEVELS:
-        raise ValueError(f"dropout probability is {p}; it must be in [0, {1 - 1 / _LEVELS}]")
-    return threshold
-
-
-@compiled
-def _apply_mask(x, ids, key, threshold, scale, out, lo, hi):
-    for row in range(lo, hi):
-        row_key = hash_index(key, ids[row])
-        values, kept = x[row], out[row]
-        for first in range(0, len(values), CHANNELS_PER_WORD):
-            bits = hash_index(row_key, first // CHANNELS_PER_WORD)
-            for c in range(first, min(first + CHANNELS_PER_WORD, len(values))):
-                kept[c] = values[c] * scale if (bits & _LOW_16) >= threshold else values.dtype.type(0)
-                bits >>= _S16
-
-
-def keep_mask_torch(ids: Tensor, channels: int, key: int, threshold: int) -> Tensor:
-    """Compute the mask of kept values, bool [num_ids, channels], in plain torch, on any device."""
-    words = torch.arange(-(-channels // CHANNELS_PER_WORD), device=ids.device)
-    bits = hash_index_torch(hash_index_torch(key, ids)[:, None], words)
-    shifts = torch.arange(0, 64, 16, device=ids.device)
-    levels = (bits[:, :, None] >> shifts) & (_LEVELS - 1)
-    return (levels >= threshold).flatten(1)[:, :channels]
-
-
-def apply_mask(x: Tensor, ids: Tensor, key: int, threshold: int, *, out: Tensor | None = None) -> Tensor:
-    """Set dropped values of `x` to zero and divide the others by the probability of keeping a value.
-
-    Args:
-        x: floating point [num_rows, channels].
-        ids: int64 [num_rows], id of each row.
-        threshold: result of `drop_threshold`.
-        out: contiguous memory for the result, which may be that of `x`; None to allocate it.
-    """
-    scale = _LEVELS / (_LEVELS - threshold)
-    if x.device.type != "cpu" or x.dtype not in (torch.float32, torch.float64):
-        return _apply_mask_torch(x, ids, key, threshold, scale, out)
-    out = uninitialised(x, *x.shape) if out is None else out
-    values, rows, kept = x.detach().contiguous().numpy(), ids.numpy(), out.numpy()
-    limit, factor = np.uint64(threshold), values.dtype.type(scale)
-    parallel_rows(lambda lo, hi: _apply_mask(values, rows, key, limit, factor, kept, lo, hi), x.shape[0])
-    return out
-
-
-def _apply_mask_torch(
-    x: Tensor, ids: Tensor, key: int, threshold: int, scale: float, out: Tensor | None = None
-) -> Tensor:
-    """Process ranges of rows, because the hash needs 16 bytes per value and more, several times the value's size."""
-    out = torch.empty_like(x) if out is None else out
-    for rows in edge_ranges(x.shape[0], ROW_WORD_BYTES * -(-x.shape[1] // CHANNELS_PER_WORD)):
-        kept = keep_mask_torch(ids[rows], x.shape[1], key, threshold)
-        out[rows] = torch.where(kept, x[rows] * scale, 0)
-    return out
+                out[i] = before[ids[i] >> 6] + popcount(word & (bit - _ONE))

@@ -1,4 +1,8 @@
-"""Helpers of segment reductions over the rows of a CSR: adjacency protocol, dispatch, dtypes and bounded workspace."""
+"""Segment reductions over the rows of a CSR, weighted sums, means and maxima of source rows, with exact gradients.
+
+`segment_sum` and its relatives dispatch to compiled kernels on the CPU and to plain torch elsewhere, whose messages per
+edge are bounded by `MESSAGE_BYTES`.
+"""
 
 import ctypes
 import math
@@ -12,6 +16,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from workbench.kernels.csr import index_dtype
 from workbench.kernels.jit import compiled, runs_eagerly
 from workbench.kernels.lane_instructions import prefetch, prefetch_columns, prefetch_row, rows_ahead
 from workbench.kernels.threads import parallel_edges, parallel_rows
@@ -289,7 +294,7 @@ def max_rows(adjacency: Adjacency, x: Tensor, weight: Tensor | None) -> tuple[Te
         Maxima [num_dst, channels], and winning edges [num_dst, channels], int32 (int64 from 2³¹ edges on).
     """
     out = uninitialised(x, adjacency.num_dst, x.shape[1])
-    winner = uninitialised(x, *out.shape, dtype=_edge_dtype(adjacency))
+    winner = uninitialised(x, *out.shape, dtype=index_dtype(adjacency.num_edges))
     args = arrays(adjacency.indptr, adjacency.indices, x, weight, out, winner)
     parallel_edges(lambda lo, hi: _max_rows(*args, lo, hi), adjacency.indptr, x.shape[1])
     return out, winner
@@ -298,7 +303,7 @@ def max_rows(adjacency: Adjacency, x: Tensor, weight: Tensor | None) -> tuple[Te
 def max_rows_torch(adjacency: Adjacency, x: Tensor, weight: Tensor | None) -> tuple[Tensor, Tensor]:
     """Compute `max_rows` in plain torch, on any device."""
     out = x.new_full((adjacency.num_dst, x.shape[1]), float("-inf"))
-    edges = torch.arange(adjacency.num_edges, dtype=_edge_dtype(adjacency), device=x.device)
+    edges = torch.arange(adjacency.num_edges, dtype=index_dtype(adjacency.num_edges), device=x.device)
     winner = edges.new_full(out.shape, adjacency.num_edges)
     parts = list(edge_ranges(adjacency.num_edges, 2 * x[0:1].nbytes))
     rows = adjacency.destinations.long()[:, None].expand(-1, x.shape[1])
@@ -316,10 +321,6 @@ def max_rows_torch(adjacency: Adjacency, x: Tensor, weight: Tensor | None) -> tu
 def _messages(adjacency: Adjacency, x: Tensor, weight: Tensor | None, part: slice) -> Tensor:
     messages = x.index_select(0, adjacency.indices[part])
     return messages if weight is None else messages.mul_(weight[part, None])
-
-
-def _edge_dtype(adjacency: Adjacency) -> torch.dtype:
-    return torch.int32 if adjacency.num_edges < 2**31 else torch.int64
 
 
 def _gradient_of_x_of_max(adjacency: Adjacency, grad: Tensor, winner: Tensor, weight: Tensor | None) -> Tensor:
@@ -600,7 +601,6 @@ def uninitialised(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -
     call = _madvise()
     if out.nbytes >= _MIN_BYTES and out.device.type == "cpu" and call is not None:
         first = -(-out.data_ptr() // _PAGE) * _PAGE
-        call(
-            first, (out.data_ptr() + out.nbytes - first) // _PAGE * _PAGE, _MADV_HUGEPAGE
-        )  # only advice, so errors are ignored
+        length = (out.data_ptr() + out.nbytes - first) // _PAGE * _PAGE
+        call(first, length, _MADV_HUGEPAGE)  # only advice, so errors are ignored
     return out

@@ -1,4 +1,4 @@
-"""Transposition of a CSR: the same edges grouped by source; one transpose serves all row prefixes of the CSR."""
+"""Transposition of a CSR, one for all its row prefixes; and symmetric CSRs, of edges and their reverses."""
 
 from collections.abc import Sequence
 from itertools import pairwise
@@ -68,10 +68,8 @@ def transpose_torch(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed
     """Compute `transpose` in plain torch, on any device."""
     edges = torch.argsort(indices, stable=True)
     counts = torch.bincount(indices, minlength=num_src)
-    out_indptr = torch.zeros(num_src + 1, dtype=torch.int64, device=indices.device)
-    torch.cumsum(counts, 0, out=out_indptr[1:])
     rows = torch.arange(len(indptr) - 1, device=indices.device, dtype=indices.dtype).repeat_interleave(indptr.diff())
-    return Transposed(out_indptr, None, rows[edges], edges)
+    return Transposed(offsets(counts), None, rows[edges], edges)
 
 
 def transpose(indptr: Tensor, indices: Tensor, num_src: int) -> Transposed:

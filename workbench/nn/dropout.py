@@ -9,8 +9,8 @@ from torch.autograd.function import once_differentiable
 
 from workbench.core.errors import ID_DTYPES, check_at_least, check_seed, check_vector
 from workbench.core.randomness import Purpose, stream
+from workbench.kernels.dropout_mask import apply_mask, drop_threshold
 from workbench.kernels.jit import runs_eagerly
-from workbench.kernels.relabel import apply_mask, drop_threshold
 
 
 class _Masked(torch.autograd.Function):

@@ -1,4 +1,4 @@
-"""`BucketOrder`: which partitions are in the buffer, state after state, and in which state each edge bucket is trained.
+"""`BucketOrder` and `NodeOrder`: which partitions are in the buffer, state after state, and what each state trains.
 
 Nodes are in p partitions on disk, edges in p² buckets by the partitions of their ends. A bucket can be trained only
 while both are in the buffer, so link prediction needs every pair of partitions in some state. What an order costs is
@@ -98,7 +98,7 @@ class BucketOrder:
         )
 
 
-_PARTITIONS = 6  # stream of an epoch
+_GROUPS, _BUCKETS, _LOADS, _EVICTIONS, _NODES, _ROTATIONS, _PARTITIONS = range(7)  # streams of an epoch
 
 
 def beta_states(num_partitions: int, capacity: int) -> list[list[int]]:
@@ -209,9 +209,6 @@ def check_capacity(num_partitions: int, capacity: int) -> None:
     check_at_least("capacity", capacity, min(2, num_partitions), most=num_partitions)
 
 
-_GROUPS, _BUCKETS = 0, 1  # streams of an epoch
-
-
 def comet_order(
     num_partitions: int, capacity: int, num_groups: int | None = None, *, seed: int = 0, epoch: int = 0
 ) -> BucketOrder:
@@ -307,8 +304,6 @@ def _random_states(groups: Tensor, group: Tensor, num_groups: int, key: int) -> 
 _MOST_SEARCHED = 8  # groups: beyond, a search for counts at most 2 apart takes long
 
 _MAX_STEPS = 100_000
-
-_ROTATIONS = 5  # stream of an epoch
 
 Pair = tuple[int, ...]
 
@@ -465,9 +460,6 @@ def _next_pairs(last: Pair, used: set[Pair], counts: list[int], spread: int) -> 
 def _count(pair: Pair, counts: list[int], by: int) -> None:
     for group in pair:
         counts[group] += by
-
-
-_LOADS, _EVICTIONS, _NODES = 2, 3, 4  # streams of an epoch
 
 
 @dataclass(frozen=True, eq=False, repr=False)

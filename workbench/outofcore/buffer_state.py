@@ -17,10 +17,12 @@ from workbench.core.graph import Graph
 from workbench.core.machine import Traffic
 from workbench.core.minibatch import MiniBatch
 from workbench.features.protocols import check_rows
-from workbench.kernels.gather import gather_rows
+from workbench.kernels.csr import index_dtype
+from workbench.kernels.gather import as_integers, gather_rows
 from workbench.kernels.jit import compiled
 from workbench.kernels.threads import parallel_edges, run_tasks
 from workbench.outofcore.bucket_order import BucketOrder
+from workbench.outofcore.build_store import take_places
 from workbench.outofcore.partition_store import PartitionStore
 from workbench.outofcore.store_files import Bucket, block_aligned
 from workbench.outofcore.store_layout import BLOCK, StoreLayout
@@ -334,8 +336,6 @@ BucketsByPlace = Mapping[tuple[int, int], Bucket]
 
 _FEW = 24  # elements that insertion sort takes less time for than a general sort
 
-_BITS = {1: torch.int8, 2: torch.int16, 4: torch.int32, 8: torch.int64}
-
 
 @dataclass(frozen=True, eq=False)
 class CompactIds:
@@ -428,7 +428,7 @@ def in_store_ids(graph: Graph, ids: CompactIds) -> BufferGraph:
     for slot, degrees in enumerate(graph.in_degrees().split(size)):
         first = int(ids.held[slot]) * size + 1
         indptr[first : first + len(degrees)] = degrees
-    indices = ids.to_store(graph.indices).to(_id_dtype(ids.layout.num_nodes))
+    indices = ids.to_store(graph.indices).to(index_dtype(ids.layout.num_nodes))
     arrays = {"edge_ids": graph.edge_ids, "edge_weight": graph.edge_weight, "edge_type": graph.edge_type}
     return BufferGraph(torch.cumsum(indptr, 0, out=indptr), indices, **arrays, ids=ids)
 
@@ -448,19 +448,15 @@ def buffer_graph(ids: CompactIds, buckets: BucketsByPlace) -> Graph:
     torch.cumsum(indptr, 0, out=indptr)
     arrays = _empty_arrays(ids, int(indptr[-1]))
     run_tasks([partial(_place, slot, ids, buckets, indptr, arrays) for slot in range(len(ids.held))])
-    parallel_edges(partial(_sort_rows, indptr.numpy(), {name: _bits(a) for name, a in arrays.items()}), indptr)
+    parallel_edges(partial(_sort_rows, indptr.numpy(), {name: as_integers(a) for name, a in arrays.items()}), indptr)
     return Graph(indptr, **arrays)
 
 
 def _empty_arrays(ids: CompactIds, count: int) -> dict[str, Tensor]:
     kinds = {name: kind for name, kind in ids.layout.edge_arrays if name not in ("src", "dst")}
     return {
-        name: torch.empty(count, dtype=kind) for name, kind in {"indices": _id_dtype(ids.num_nodes), **kinds}.items()
+        name: torch.empty(count, dtype=kind) for name, kind in {"indices": index_dtype(ids.num_nodes), **kinds}.items()
     }
-
-
-def _id_dtype(num_nodes: int) -> torch.dtype:
-    return torch.int32 if num_nodes < 2**31 else torch.int64
 
 
 def _columns(slot: int, ids: CompactIds, buckets: BucketsByPlace) -> list[tuple[int, Bucket]]:
@@ -481,16 +477,11 @@ def _place(slot: int, ids: CompactIds, buckets: BucketsByPlace, indptr: Tensor, 
     cursor = indptr[:-1][begin : begin + size].numpy().copy()
     for first, bucket in _columns(slot, ids, buckets):
         places = np.empty(len(bucket.dst), np.int64)
-        _take_places(bucket.dst.numpy(), cursor, places)
+        take_places(bucket.dst.numpy(), cursor, places)
         _scatter(bucket.src.numpy(), first, places, arrays["indices"].numpy())
         for name in ("edge_ids", "edge_type", "edge_weight"):
             if name in arrays:
-                _scatter(_bits(getattr(bucket, name)), 0, places, _bits(arrays[name]))
-
-
-def _bits(values: Tensor) -> np.ndarray:
-    """Values as integers: kernels copy types and weights of any dtype."""
-    return values.view(_BITS[values.element_size()]).numpy()
+                _scatter(as_integers(getattr(bucket, name)), 0, places, as_integers(arrays[name]))
 
 
 def _sort_rows(indptr: np.ndarray, arrays: Mapping[str, np.ndarray], low: int, high: int) -> None:
@@ -506,13 +497,6 @@ def _sort_rows(indptr: np.ndarray, arrays: Mapping[str, np.ndarray], low: int, h
 def _count(dst, after):
     for k in range(len(dst)):
         after[dst[k]] += 1
-
-
-@compiled
-def _take_places(dst, cursor, places):
-    for k in range(len(dst)):
-        places[k] = cursor[dst[k]]
-        cursor[dst[k]] += 1
 
 
 @compiled

@@ -98,7 +98,8 @@ def count_buckets(edges: EdgeSource, new_ids: Tensor, layout: StoreLayout, progr
 
 
 @compiled
-def _places(number, cursor, places):
+def take_places(number, cursor, places):
+    """Give every item the next place of its group."""
     for k in range(len(number)):
         places[k] = cursor[number[k]]
         cursor[number[k]] += 1
@@ -118,7 +119,7 @@ def write_edges(
         src, dst = new_ids[chunk.src], new_ids[chunk.dst]
         number = (src // s * p + dst // s).numpy()
         places = np.empty(len(number), np.int64)
-        _places(number, cursor, places)
+        take_places(number, cursor, places)
         if (cursor > flat).any():
             raise ValueError(_OTHER_EDGES)
         values: dict[str, Tensor | None] = {"edge_ids": chunk.edge_ids, "src": src % s, "dst": dst % s}

@@ -21,7 +21,7 @@ from workbench.core.edge_stream import EdgeSource, check_repeatable, count_nodes
 from workbench.core.errors import CorruptFileError, check_at_least, check_ids
 from workbench.core.graph import Graph
 from workbench.core.units import format_bytes
-from workbench.outofcore import build_store, build_store as build_checks
+from workbench.outofcore import build_store
 from workbench.outofcore.build_store import row_source
 from workbench.outofcore.store_files import PartitionFile, block_aligned, bucket_offsets, read_table
 from workbench.outofcore.store_layout import BLOCK, EDGES, INDEX, ROWS, StoreFolder, StoreLayout, name_of, whole_blocks
@@ -100,20 +100,20 @@ class PartitionStore:
         train = None if train_idx is None else check_ids("train_idx", train_idx, count, unique=True).cpu()
         source = row_source(rows, count)
         target = Path(folder).resolve()
-        with build_checks.replacing(target, overwrite) as replaced:
+        with build_store.replacing(target, overwrite) as replaced:
             if isinstance(edges, Graph):
-                build_checks.check_row_order(edges)
+                build_store.check_row_order(edges)
             node_ids = build_store.assign_nodes(count, train, seed)
             new_ids = torch.empty_like(node_ids)
             new_ids[node_ids] = torch.arange(count)
             num_train = 0 if train is None else len(train)
             sizes = count, int(num_partitions), num_train, tuple(source.row_shape), name_of(source.dtype)
             layout = StoreLayout(*sizes, source.learnt, 0, *build_store.edge_dtypes(edges), uuid.uuid4().hex)
-            build_checks.check_dtype(layout)
+            build_store.check_dtype(layout)
             counts = build_store.count_buckets(edges, new_ids, layout, progress)
             layout = replace(layout, num_edges=int(counts.sum()))
             edge_size = whole_blocks(int(bucket_offsets(counts, layout.edge_bytes)[-1]))
-            build_checks.check_space(target.parent, layout.num_slots * layout.slot_bytes + edge_size + 8 * count)
+            build_store.check_space(target.parent, layout.num_slots * layout.slot_bytes + edge_size + 8 * count)
             with files.new_folder(target, replace=replaced is not None) as draft:
                 checksums = build_store.write_edges(draft, edges, new_ids, layout, counts, progress)
                 build_store.write_rows(draft, source.values_of, node_ids, layout, progress)

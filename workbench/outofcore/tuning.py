@@ -17,9 +17,7 @@ from workbench.core.units import format_bytes
 from workbench.outofcore.bucket_order import BucketOrder, balanced_order, comet_order
 from workbench.outofcore.partition_store import PartitionStore
 from workbench.outofcore.store_files import EdgeBuckets
-
-PAGE_BYTES = 4096
-"""Partitions are padded to pages, so that direct I/O can read them whole."""
+from workbench.outofcore.store_layout import whole_blocks
 
 Limit = Literal["rows", "edges", "max_partitions", "memory"]
 
@@ -193,7 +191,7 @@ class _Sizes:
     working_bytes: int
 
     def partition_bytes(self, p: int) -> int:
-        return ceil(ceil(self.num_nodes / p) * self.record_bytes / PAGE_BYTES) * PAGE_BYTES
+        return whole_blocks(ceil(self.num_nodes / p) * self.record_bytes)
 
     def memory(self, num_logical: int, p: int) -> int:
         """Memory with two groups in the buffer."""

@@ -1,6 +1,7 @@
 """`place_rows`: choose the rows that each device of a machine holds, by one of several methods."""
 
 from collections.abc import Sequence
+from itertools import pairwise
 
 import torch
 from torch import Tensor
@@ -124,18 +125,17 @@ def hottest_rows(problem: PlacementProblem) -> list[Tensor]:
 
 def naive_rows(problem: PlacementProblem) -> list[Tensor]:
     """Contiguous ids: each device holds the hottest rows of its share of the ids."""
-    n, rows = problem.num_devices, torch.arange(problem.num_rows)
-    return hottest_of_parts(
-        problem, [rows[problem.num_rows * i // n : problem.num_rows * (i + 1) // n] for i in range(n)]
-    )
+    return _hottest_of_shares(problem, torch.arange(problem.num_rows))
 
 
 def random_rows(problem: PlacementProblem, seed: int) -> list[Tensor]:
     """Each device holds the hottest rows of its share of a random permutation of the ids."""
-    n, rows = problem.num_devices, permutation(stream(seed, Purpose.PARTITION), problem.num_rows)
-    return hottest_of_parts(
-        problem, [rows[problem.num_rows * i // n : problem.num_rows * (i + 1) // n] for i in range(n)]
-    )
+    return _hottest_of_shares(problem, permutation(stream(seed, Purpose.PARTITION), problem.num_rows))
+
+
+def _hottest_of_shares(problem: PlacementProblem, ids: Tensor) -> list[Tensor]:
+    ends = [problem.num_rows * i // problem.num_devices for i in range(problem.num_devices + 1)]
+    return hottest_of_parts(problem, [ids[first:end] for first, end in pairwise(ends)])
 
 
 def hottest_of_parts(problem: PlacementProblem, parts: Parts | None) -> list[Tensor]:

@@ -23,8 +23,8 @@ from workbench.core.graph_build import types_of_both
 from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Dependence, check_dependence
 from workbench.core.split import first_rows
-from workbench.kernels.csr import group_rows, offsets
-from workbench.kernels.relabel import local_dtype, relabeler
+from workbench.kernels.csr import group_rows, index_dtype, offsets
+from workbench.kernels.relabel import relabeler
 from workbench.kernels.threads import run_tasks
 from workbench.sampling.neighbor import NeighborSampler
 from workbench.sampling.sampler import (
@@ -299,7 +299,7 @@ def _room(hops: Sequence[dict[str, Tensor]], sources: Tensor, num_nodes: int) ->
     if not hops or sources.device.type != "cpu":
         return None
     before = sum(hop["indices"].shape[0] for hop in hops)
-    return torch.empty(before + sources.shape[0], dtype=local_dtype(num_nodes))[before:]
+    return torch.empty(before + sources.shape[0], dtype=index_dtype(num_nodes))[before:]
 
 
 def _stacked(hops: list[dict[str, Tensor]]) -> dict[str, Tensor]:

@@ -1,4 +1,4 @@
-"""Random bipartite graphs with given degrees and a given share of edges within a class."""
+"""Stand-ins with several types of nodes or edges: bipartite matching of stubs, authors of papers, knowledge graphs."""
 
 from typing import NamedTuple
 

@@ -1,4 +1,4 @@
-"""Features that are weakly informative of the class, labels, and splits."""
+"""What a stand-in's nodes have: features that are weakly informative of the class, labels, splits and dates."""
 
 import math
 

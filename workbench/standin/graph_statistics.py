@@ -1,4 +1,4 @@
-"""Statistics of any graph: degrees, clustering, reciprocity, homophily."""
+"""Statistics of any graph (degrees, clustering, reciprocity, homophily), and of a stand-in next to its targets."""
 
 import math
 from collections.abc import Iterator, Sequence

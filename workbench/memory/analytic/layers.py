@@ -11,7 +11,7 @@ from torch import nn
 from torch.nn import functional
 from torch.utils._python_dispatch import TorchDispatchMode
 
-from workbench.kernels.relabel import CHANNELS_PER_WORD, ROW_WORD_BYTES
+from workbench.kernels.dropout_mask import CHANNELS_PER_WORD, ROW_WORD_BYTES
 from workbench.kernels.segment import MESSAGE_BYTES
 from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeBlock, FakeTensor, Storage
 from workbench.memory.estimate import BlockSizes
@@ -179,7 +179,7 @@ def _masked(autograd: FakeAutograd, x: FakeTensor) -> FakeTensor:
 
 
 def allocate_mask_workspace(autograd: FakeAutograd, x: FakeTensor) -> None:
-    """Allocate and free what `workbench.kernels.relabel.apply_mask` needs besides its result."""
+    """Allocate and free what `workbench.kernels.dropout_mask.apply_mask` needs besides its result."""
     if autograd.on_cuda or x.itemsize < 4:
         words = -(-x.cols // CHANNELS_PER_WORD)
         rows = min(x.rows, max(1, MESSAGE_BYTES // (ROW_WORD_BYTES * words)))

@@ -7,8 +7,8 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
+from workbench.kernels.dropout_mask import drop_threshold
 from workbench.kernels.gather import MAX_SERIAL
-from workbench.kernels.relabel import drop_threshold
 from workbench.memory.analytic import reuse
 from workbench.memory.analytic.fake_autograd import FakeAutograd, FakeBlock, FakeTensor, Storage
 from workbench.memory.analytic.layers import (
