@@ -18,9 +18,8 @@ from itertools import chain
 from typing import NamedTuple
 
 from workbench.cooperative.work import CooperativeWork
+from workbench.core.exchange import ID_BYTES
 from workbench.core.machine import Machine
-
-_ID_BYTES = 8
 
 
 @dataclass(frozen=True)
@@ -200,7 +199,7 @@ def step_seconds(
     hidden = 2 * sum(width * halo for width, halo in zip(widths, counts.halo, strict=True))
     features = 0.0 if widths[-1] else row_bytes * counts.halo[-1]
     return StepSeconds(
-        sampling=StageSeconds(_ID_BYTES * ids / machine.beta, _ID_BYTES * sum(counts.halo) / machine.alpha),
+        sampling=StageSeconds(ID_BYTES * ids / machine.beta, ID_BYTES * sum(counts.halo) / machine.alpha),
         features=StageSeconds(miss_rate * row_bytes * counts.owned[-1] / machine.beta, features / machine.alpha),
         forward_backward=StageSeconds(work_bytes / machine.gamma + work_flops / machine.flops, hidden / machine.alpha),
     )

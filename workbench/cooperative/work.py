@@ -17,6 +17,7 @@ from torch import Tensor
 from workbench.cooperative.sampling import reach_counts
 from workbench.core.block import Block
 from workbench.core.errors import ID_DTYPES, check_at_least, check_seed, check_type, check_vector, find_out_of_range
+from workbench.core.exchange import ID_BYTES
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Purpose, permutation, stream
@@ -125,7 +126,6 @@ class Work(NamedTuple):
 
     @property
     def num_seeds(self) -> int:
-        """Number of seeds."""
         return self.nodes[0]
 
     @property
@@ -210,9 +210,6 @@ def _missed(length: int, num_seeds: int, batch_size: int, *, shift: int = 0) -> 
     j = torch.arange(length - 1 - shift, dtype=torch.float64)
     steps = ((num_seeds - batch_size - j) / (num_seeds - j)).clamp(min=0)
     return torch.cat([torch.ones(1 + shift, dtype=torch.float64), steps.cumprod(0)])
-
-
-ID_BYTES = 8
 
 
 class LayerWork(NamedTuple):

@@ -10,7 +10,7 @@ from torch import Tensor
 
 from workbench.core.csr_checks import check_ends, check_non_decreasing, check_sources
 from workbench.core.errors import ID_DTYPES, check_at_least, check_tensors, check_vector
-from workbench.core.shared_storage import all_on, move_all, same_record, total_bytes
+from workbench.core.shared_storage import TensorRecord, all_on, move_all, same_record
 from workbench.core.units import format_bytes, html_table
 from workbench.kernels.segment import Adjacency
 from workbench.kernels.transpose import Transposed, transpose, transpose_prefixes
@@ -64,7 +64,7 @@ class SharedRows:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Block:
+class Block(TensorRecord):
     """A bipartite layer in local ids, in CSR form: for each destination the list of its sources.
 
     Destinations are the prefix of the sources: source `i < num_dst` and destination `i` are the same node. The
@@ -114,11 +114,6 @@ class Block:
     @property
     def device(self) -> torch.device:
         return self.indices.device
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return total_bytes(self._tensors().values())
 
     def in_degrees(self) -> Tensor:
         """Return the number of edges of each destination, int64 [num_dst]."""

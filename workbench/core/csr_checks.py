@@ -39,9 +39,6 @@ def check_sources(indices: Tensor, num_nodes: int, error: type[Exception] = Valu
         indices: int32 or int64 [num_edges], sources.
         num_nodes: exclusive upper bound of the sources.
         error: class of the exception.
-
-    Raises:
-        ValueError: with a source that is out of range; or `error`, if given.
     """
     if (bad := find_out_of_range(indices, 0, num_nodes)) is not None:
         raise error(f"indices contains {bad}; sources must be in [0, {num_nodes}): pass local ids, or count all nodes")

@@ -19,7 +19,7 @@ from workbench.core.errors import (
     type_name,
 )
 from workbench.core.graph import Graph
-from workbench.core.shared_storage import total_bytes
+from workbench.core.shared_storage import TensorRecord
 from workbench.core.units import format_bytes, html_table
 
 _SPLITS = ("train_idx", "val_idx", "test_idx")
@@ -131,7 +131,7 @@ class LinkSplit:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Dataset:
+class Dataset(TensorRecord):
     """A graph with node features, labels and a train/validation/test split.
 
     `Dataset.build` validates the contents and computes the fingerprint; the constructor checks dtypes and lengths only.
@@ -245,11 +245,6 @@ class Dataset:
     def num_features(self) -> int:
         return self.x.shape[1]
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays, including the graph's."""
-        return total_bytes(self._tensors().values())
-
     def validate(self) -> "Dataset":
         """Check every value and return the data set.
 
@@ -271,9 +266,9 @@ class Dataset:
             self.link_split.validate(self.graph.num_nodes)
         return self
 
-    def to(self, device: Any) -> "Dataset":
+    def to(self, device: Any, *, non_blocking: bool = False) -> "Dataset":
         """Copy the data set to a device."""
-        moved = {name: getattr(self, name).to(device) for name in ("graph", "x", "y", *_SPLITS)}
+        moved = {n: getattr(self, n).to(device, non_blocking=non_blocking) for n in ("graph", "x", "y", *_SPLITS)}
         links = None if self.link_split is None else self.link_split.to(device)
         return replace(self, **moved, link_split=links)
 

@@ -67,9 +67,6 @@ class EdgeText:
         Args:
             size: edges per chunk.
             weights: read the weights, too: 1 where the format has none.
-
-        Raises:
-            DataError: a line is not an edge; the message has its number.
         """
         pieces, count = list[Edges](), 0
         for edges in self._blocks(weights):

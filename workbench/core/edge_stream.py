@@ -64,11 +64,6 @@ def edge_chunks(edges: EdgeSource, num_nodes: int) -> Iterator[tuple[Tensor, Ten
 
     Yields:
         Two int64 vectors of equal length on the CPU.
-
-    Raises:
-        TypeError: if a chunk is not a pair, or ids are not int32 or int64.
-        ValueError: if sources and destinations differ in number.
-        IndexError: if an id is out of range.
     """
     lowest = INT64_MAX
     for number, chunk in enumerate(_graph_chunks(edges) if isinstance(edges, Graph) else edges):

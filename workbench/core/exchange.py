@@ -1,18 +1,18 @@
 """`Exchange`: the all-to-all exchange of rows before a layer of a cooperative batch."""
 
 from collections.abc import Generator, Sequence
-from dataclasses import dataclass, replace
-from typing import Any, TypeVar
+from dataclasses import dataclass
+from typing import TypeVar
 
 import torch
 from torch import Tensor
 
 from workbench.core.errors import INT64_MAX, check_at_least, check_ids, check_tensors, check_type, check_vector
-from workbench.core.shared_storage import move_all
+from workbench.core.shared_storage import TensorRecord
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Exchange:
+class Exchange(TensorRecord):
     """The rows that one process sends and receives before one layer of a cooperative batch.
 
     Args:
@@ -59,10 +59,6 @@ class Exchange:
         check_ids("halo_ids", self.halo_ids, INT64_MAX)
         return self
 
-    def to(self, device: Any, *, non_blocking: bool = False) -> "Exchange":
-        """Copy the exchange to a device."""
-        return replace(self, **move_all(self._tensors(), device, non_blocking=non_blocking))
-
     def _tensors(self) -> dict[str, Tensor | None]:
         return {"send_index": self.send_index, "halo_ids": self.halo_ids}
 
@@ -85,6 +81,9 @@ def refuse_halo(
             f"{action} in one process; {remedy}"
         )
 
+
+ID_BYTES = 8
+"""Bytes of a node id that is sent to another rank."""
 
 LENGTH_BYTES = 8
 """Bytes by which a transport announces the length of each vector to its receiver."""

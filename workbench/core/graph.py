@@ -1,9 +1,9 @@
 """`Graph`: the in-neighbours of every node, in CSR form."""
 
 import os
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, NamedTuple
+from typing import NamedTuple
 
 import torch
 from torch import Tensor
@@ -23,7 +23,7 @@ from workbench.core.errors import (
 )
 from workbench.core.graph_build import TYPE_DTYPES, ArrayLike, Undirected, as_vector, edges_to_csr
 from workbench.core.graph_forms import GraphForms
-from workbench.core.shared_storage import move_all, total_bytes
+from workbench.core.shared_storage import TensorRecord
 from workbench.core.units import format_bytes
 from workbench.kernels.csr import find_pairs
 
@@ -43,7 +43,7 @@ class PositionIndex(NamedTuple):
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class Graph(GraphForms):
+class Graph(TensorRecord, GraphForms):
     """A directed graph in CSR form: row `v` lists the in-neighbours of node `v`.
 
     The constructor checks dtypes, lengths and, on the CPU, the ends of `indptr`; `validate` checks everything.
@@ -183,11 +183,6 @@ class Graph(GraphForms):
     def device(self) -> torch.device:
         return self.indices.device
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays."""
-        return total_bytes(self._tensors().values())
-
     def in_degrees(self) -> Tensor:
         """Return the number of in-edges of each node, int64 [num_nodes]."""
         return self.indptr.diff()
@@ -250,10 +245,6 @@ class Graph(GraphForms):
             check_finite("edge_weight", self.edge_weight)
         return self
 
-    def to(self, device: Any, *, non_blocking: bool = False) -> "Graph":
-        """Copy the graph to a device."""
-        return replace(self, **move_all(self._tensors(), device, non_blocking=non_blocking))
-
     def _tensors(self) -> dict[str, Tensor | None]:
         return {name: getattr(self, name) for name in ("indptr", "indices", *_OPTIONAL)}
 
@@ -272,9 +263,6 @@ def index_positions(edge_ids: Tensor) -> PositionIndex:
 
     Args:
         edge_ids: int64 [num_edges], the id of the edge at each position.
-
-    Raises:
-        CapacityError: if the index does not fit into free memory (checked before allocating).
     """
     count = len(edge_ids)
     size = int(edge_ids.max()) + 1 if count else 0

@@ -109,20 +109,7 @@ def edges_to_csr(
     edge_type: ArrayLike | None = None,
     num_edge_types: int | None = None,
 ) -> tuple[Csr, Tensor | None]:
-    """Build the CSR of an edge list, as `Graph.from_edges` does.
-
-    Args:
-        src: int32 or int64 [num_edges], sources.
-        dst: int32 or int64 [num_edges], destinations.
-        num_nodes: number of nodes; by default the largest id + 1.
-        undirected: add reverse edges; True: also merge duplicates; "multi": keep them.
-        edge_weight: floating point [num_edges], finite.
-        edge_type: integer [num_edges].
-        num_edge_types: number of edge types; by default the largest + 1.
-
-    Returns:
-        The CSR and the edge types in CSR order.
-    """
+    """Build the CSR of an edge list, and its edge types in CSR order, from the arguments of `Graph.from_edges`."""
     if not isinstance(undirected, bool) and undirected != "multi":
         raise ValueError(f'undirected is {undirected!r}; it must be False, True or "multi" (keep duplicates)')
     sources, destinations = _as_ids("src", src), _as_ids("dst", dst)
@@ -159,9 +146,6 @@ def types_of_both(types: Tensor, num_types: int | None) -> Tensor:
     Args:
         types: integer [num_edges].
         num_types: number of edge types; None: the largest + 1.
-
-    Raises:
-        IndexError: if a type is negative or not below `num_types`.
     """
     return _types_of_both(types, _count_types(types, num_types, "multi", 0))
 

@@ -10,7 +10,7 @@ from torch import Tensor
 from workbench.core.block import Block
 from workbench.core.errors import INT64_MAX, check_ids, check_seed, check_tensors, check_type, check_vector
 from workbench.core.exchange import Exchange, refuse_halo
-from workbench.core.shared_storage import all_on, move_all, same_record, total_bytes
+from workbench.core.shared_storage import TensorRecord, all_on, move_all, same_record
 from workbench.core.split import Piece, select_blocks, share_rows, split_blocks
 from workbench.core.units import format_bytes
 
@@ -95,7 +95,7 @@ class CarriedData:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MiniBatch:
+class MiniBatch(TensorRecord):
     """A sampled batch: its nodes and one block per layer, input layer first.
 
     Because destinations are the prefix of sources, one `node_ids` serves every layer: the sources of a block are
@@ -175,11 +175,6 @@ class MiniBatch:
     @property
     def device(self) -> torch.device:
         return self.node_ids.device
-
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays, counting each storage once."""
-        return total_bytes(self._tensors().values())
 
     def validate(self, *, num_nodes: int | None = None, unique: bool = True) -> "MiniBatch":
         """Check everything that kernels trust and return the batch; for batches built by hand.

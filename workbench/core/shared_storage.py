@@ -2,8 +2,8 @@
 
 from collections import Counter
 from collections.abc import Iterable, Mapping
-from dataclasses import fields
-from typing import Any, TypeVar
+from dataclasses import fields, replace
+from typing import Any, Self, TypeVar
 
 import torch
 from torch import Tensor
@@ -64,6 +64,23 @@ def move_all(
         return moved[key].as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 
     return {name: move(tensor) for name, tensor in tensors.items()}
+
+
+class TensorRecord:
+    """Base of frozen records of tensors."""
+
+    def _tensors(self) -> Mapping[Any, Tensor | None]:
+        raise NotImplementedError
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of all arrays, counting each storage once."""
+        return total_bytes(self._tensors().values())
+
+    def to(self, device: Any, *, non_blocking: bool = False) -> Self:
+        """Copy the record to a device; arrays that share storage keep sharing it."""
+        moved = move_all(self._tensors(), device, non_blocking=non_blocking)
+        return replace(self, **moved)  # pyright: ignore[reportArgumentType]
 
 
 def all_on(tensors: Iterable[Tensor | None], device: Any) -> bool:

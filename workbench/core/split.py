@@ -52,10 +52,6 @@ def split_blocks(node_ids: Tensor, blocks: Sequence[Block], part: Tensor) -> lis
     Returns:
         One piece per part that has seeds, in the order of the part numbers.
 
-    Raises:
-        TypeError: if `part` is not an integer tensor.
-        ValueError: if `part` has another length or a negative number.
-
     Source: Betty (ASPLOS 2023), section 4.2.
     """
     return _split(node_ids, blocks, *_seeds_by_part(part, num_seeds(node_ids, blocks)))

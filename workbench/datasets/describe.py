@@ -67,9 +67,6 @@ def targets(data: Dataset | KnowledgeGraph, *, scale: float | None = None) -> li
 
     Returns:
         Rows of statistic, target ± tolerance, achieved value, and "met" or "missed".
-
-    Raises:
-        ValueError: the data set is not a stand-in.
     """
     return [
         (f.name, f"{_number(f.target)} ± {_number(f.tolerance)}", _number(f.achieved), "met" if f.met else "missed")

@@ -129,12 +129,7 @@ def _stand_in(name: str, scale: float | None, seed: int) -> Source:
 
 
 def build(source: Source, name: str, options: Options) -> Dataset | KnowledgeGraph:
-    """Read a source and apply the options.
-
-    Raises:
-        DataError: invalid data in a file.
-        ValueError: an option that does not apply to the data set.
-    """
+    """Read a source and apply the options."""
     read = source.read()
     if isinstance(read, KnowledgeGraph):
         if options != Options(seed=options.seed):

@@ -76,10 +76,6 @@ def ogb_meta(name: str) -> dict[str, str]:
 
     Returns:
         The data set's column of OGB's table.
-
-    Raises:
-        ModuleNotFoundError: the package is not installed.
-        ValueError: not one of `OGB_SETS`.
     """
     if name not in OGB_SETS:
         raise ValueError(f"{name!r} is not one of the supported OGB data sets: {', '.join(OGB_SETS)}")

@@ -185,10 +185,6 @@ def choose_features(raw: RawSet, graph: Graph, features: str, seed: int) -> tupl
 
     Returns:
         [num_nodes, width], and a label: `features`, or for "given" also "none" (width 0) or "ranked-classes".
-
-    Raises:
-        CapacityError: dense features would exceed the limit.
-        ValueError: sparse features that are not finite.
     """
     kind, width = parse_features(features)
     if kind == "random":
@@ -212,9 +208,6 @@ def random_features(num_nodes: int, width: int, seed: int) -> Tensor:
 
     Returns:
         float32 [num_nodes, width].
-
-    Raises:
-        CapacityError: they exceed the free memory.
     """
     _check_memory(f"{num_nodes:,} × {width} random features", num_nodes * width * 4, available_bytes())
     key = stream(seed, Purpose.FEATURES)
@@ -229,10 +222,6 @@ def densify(rows: SparseRows) -> Tensor:
 
     Returns:
         float32 [rows, width].
-
-    Raises:
-        CapacityError: they exceed `DENSE_LIMIT_BYTES` or half of the free memory.
-        ValueError: values that are not finite.
     """
     count = rows.indptr.shape[0] - 1
     what = f"{count:,} × {rows.width:,} features, {rows.values.numel():,} of them nonzero,"

@@ -226,9 +226,6 @@ def check_start(config: Mapping[str, Any], name: str, function: Callable[..., An
     Args:
         function: that the ranks run.
         group: the ranks; None for all.
-
-    Raises:
-        ValueError: they differ; the message names what, the files too, and on which ranks.
     """
     if get_world_size(group) == 1:
         return

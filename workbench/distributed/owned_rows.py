@@ -12,14 +12,14 @@ from workbench.core.machine import Traffic
 from workbench.distributed.group import Group, all_to_all, exchange_ids, get_rank, get_world_size
 from workbench.distributed.progress import in_phase
 from workbench.features.memory_rows import as_store
-from workbench.features.protocols import FeatureStore, check_rows, check_store
+from workbench.features.protocols import FeatureStore, WrappedStore, check_rows, check_store
 from workbench.features.stage import StagedRows
 from workbench.kernels.relabel import IdIndex
 from workbench.partition.graph.split_graph import open_part, stored_num_parts
 from workbench.sampling.owned_graph import OwnedGraph
 
 
-class OwnedRows:
+class OwnedRows(WrappedStore):
     """Feature store of the nodes that this rank owns, by raw-graph id.
 
     `read` is local and refuses rows of other ranks, which a cooperative batch does not read; `stage` fetches them from
@@ -43,16 +43,16 @@ class OwnedRows:
 
     def __init__(self, local: Any, owner: Tensor, group: Group = None, *, traffic: Traffic | None = None) -> None:
         check_vector("owner", owner, None, (torch.int8, torch.int16, torch.int32, torch.int64))
-        self._local = as_store(local, "local")
-        check_store("local", self._local)
+        self._store = as_store(local, "local")
+        check_store("local", self._store)
         self._rank, self._group, self._traffic = get_rank(group), group, traffic
         self._owner = owner.cpu()
         if len(owner):
             check_ids("owner", torch.stack(self._owner.aminmax()).long(), get_world_size(group))
         self._index = IdIndex([(self._owner == self._rank).nonzero()[:, 0]], len(owner))
-        if len(self._local) != len(self._index.ids):
+        if len(self._store) != len(self._index.ids):
             raise ValueError(
-                f"local has {len(self._local)} rows, but rank {self._rank} owns {len(self._index.ids)} of {len(owner)} "
+                f"local has {len(self._store)} rows, but rank {self._rank} owns {len(self._index.ids)} of {len(owner)} "
                 "nodes; pass the rows of its nodes in ascending order of their ids, or all rows to OwnedRows.of"
             )
 
@@ -74,18 +74,6 @@ class OwnedRows:
         """Ids of the nodes that this rank owns, int64, ascending."""
         return self._index.ids
 
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        return tuple(self._local.row_shape)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._local.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self._local.device
-
     def __len__(self) -> int:
         """Number of nodes of the graph: the exclusive upper bound of the ids."""
         return len(self._owner)
@@ -102,7 +90,7 @@ class OwnedRows:
         positions = self._index.positions(ids)
         if len(positions) and int(positions.min()) < 0:
             raise self._foreign(ids.cpu(), positions)
-        return self._local.read(positions, out=out)
+        return self._store.read(positions, out=out)
 
     def stage(self, ids: Tensor, *, traffic: Traffic | None = None) -> FeatureStore:
         """Fetch rows of any nodes from their owners; collective: every rank calls it, possibly with no ids.
@@ -145,7 +133,7 @@ class OwnedRows:
         )
 
     def __repr__(self) -> str:
-        return f"OwnedRows({len(self.ids):,} of {len(self):,} nodes, rank {self._rank}, local={self._local!r})"
+        return f"OwnedRows({len(self.ids):,} of {len(self):,} nodes, rank {self._rank}, local={self._store!r})"
 
 
 def open_owned_graph(folder: str | os.PathLike[str], group: Group = None, *, verify: bool = False) -> OwnedGraph:

@@ -1,4 +1,4 @@
-"""The meeting point of ranks on this machine, as `env://` of `torch.distributed` reads it from the environment."""
+"""The program of a rank, `run_rank`, and the meeting point of ranks on this machine, `Rendezvous` (`env://`)."""
 
 import argparse
 import json
@@ -40,7 +40,6 @@ class Rendezvous:
 
     @property
     def port(self) -> int:
-        """The port."""
         return self._store.port
 
     def environment(self, rank: int) -> dict[str, str]:

@@ -15,7 +15,7 @@ from workbench.core.trace import AccessTrace
 from workbench.core.units import format_bytes
 from workbench.features.cache.policies import MAX_CAPACITY, make_machine
 from workbench.features.memory_rows import as_store
-from workbench.features.protocols import FeatureStore, Stageable, check_device, check_rows, check_store
+from workbench.features.protocols import FeatureStore, Stageable, WrappedStore, check_device, check_rows, check_store
 from workbench.features.stage import StagedRows, stage_ids
 from workbench.kernels.gather import gather_rows
 from workbench.kernels.relabel import IdIndex
@@ -35,7 +35,7 @@ class CacheCounts(NamedTuple):
         return self.misses / accesses if accesses else float("nan")
 
 
-class CachedRows:
+class CachedRows(WrappedStore):
     """A cache in front of a store, in batch semantics: each read queries all its ids, then replaces rows.
 
     An access hits if its row is in the cache when the read begins. All others are read from the store at once, and the
@@ -94,20 +94,9 @@ class CachedRows:
             self._count(0, 0)
 
     @property
-    def row_shape(self) -> tuple[int, ...]:
-        return tuple(self._store.row_shape)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._store.dtype
-
-    @property
     def device(self) -> torch.device:
         """Device of the buffer."""
         return self._buffer.device
-
-    def __len__(self) -> int:
-        return len(self._store)
 
     @property
     def capacity_rows(self) -> int:
@@ -260,7 +249,7 @@ class CachedRows:
         return f"CachedRows({size}, policy={self._options['policy']!r}, store={self._store!r})"
 
 
-class RecordedRows:
+class RecordedRows(WrappedStore):
     """Wraps a store and records the ids of every `read` and `stage`, in order; it moves nothing itself.
 
     Args:
@@ -271,21 +260,6 @@ class RecordedRows:
         self._store = as_store(store, "store")
         check_store("store", self._store)
         self._reads: list[Tensor] = []
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        return self._store.row_shape
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._store.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self._store.device
-
-    def __len__(self) -> int:
-        return len(self._store)
 
     def read(self, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
         """Read rows from the store; recorded if that succeeds. Arguments as for `FeatureStore.read`."""

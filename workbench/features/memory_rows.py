@@ -249,11 +249,6 @@ def check_covers(name: str, source: Any, ids: Tensor) -> None:
     Args:
         source: anything that `as_store` accepts.
         ids: int64 [n], raw-graph ids.
-
-    Raises:
-        TypeError: rows can't be read from the source.
-        ValueError: a tensor without dimensions.
-        IndexError: an id beyond the last row.
     """
     store = as_store(source, name)
     if not ids.numel() or not hasattr(store, "__len__"):

@@ -93,6 +93,27 @@ class Stageable(Protocol):
         ...
 
 
+class WrappedStore:
+    """Base of stores that wrap another one, `_store`: its shape, dtype and device, and the same ids."""
+
+    _store: Any
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return tuple(self._store.row_shape)
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._store.dtype
+
+    @property
+    def device(self) -> torch.device:
+        return self._store.device
+
+    def __len__(self) -> int:
+        return len(self._store)
+
+
 def check_store(name: str, store: Any) -> None:
     """Check that an object has all of `FeatureStore`, which wrappers rely on."""
     required = ("row_shape", "dtype", "device", "__len__", "read")

@@ -4,14 +4,13 @@ from collections.abc import Iterable, Iterator
 from itertools import islice
 from typing import TypeVar
 
-import torch
 from torch import Tensor
 
 from workbench.core.errors import check_at_least, check_id_vector, check_ids, check_type
 from workbench.core.machine import Traffic
 from workbench.core.minibatch import MiniBatch
 from workbench.features.memory_rows import TensorRows, as_store
-from workbench.features.protocols import FeatureStore, Stageable, check_rows, check_store
+from workbench.features.protocols import FeatureStore, Stageable, WrappedStore, check_rows, check_store
 from workbench.kernels.relabel import IdIndex
 
 T = TypeVar("T")
@@ -88,7 +87,7 @@ def _as_batch(item: MiniBatch | tuple[int, MiniBatch]) -> MiniBatch:
     return batch
 
 
-class StagedRows:
+class StagedRows(WrappedStore):
     """Some rows of a store in one array, by raw-graph id; reading any other row is an error.
 
     Args:
@@ -105,24 +104,12 @@ class StagedRows:
             raise ValueError(f"{len(rows)} rows for {len(index.ids)} ids; pass one row per id")
         if rows.requires_grad:
             raise ValueError("rows that require a gradient can't be staged, as each read would need it; detach them")
-        self._index, self._rows = index, TensorRows(rows, traffic=traffic)
+        self._index, self._store = index, TensorRows(rows, traffic=traffic)
 
     @property
     def ids(self) -> Tensor:
         """Ids of the staged rows, int64, ascending."""
         return self._index.ids
-
-    @property
-    def row_shape(self) -> tuple[int, ...]:
-        return self._rows.row_shape
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._rows.dtype
-
-    @property
-    def device(self) -> torch.device:
-        return self._rows.device
 
     def __len__(self) -> int:
         """Exclusive upper bound of the ids: that of the store they come from."""
@@ -139,7 +126,7 @@ class StagedRows:
             check_rows("out", out, self, len(ids), on_device=True)
         positions = self._index.positions(ids)
         try:
-            return self._rows.read(positions, out=out)
+            return self._store.read(positions, out=out)
         except IndexError:
             raise self._missing(ids, positions) from None
 

@@ -140,13 +140,7 @@ def blocks_from_dgl(
 
 
 def graph_to_dgl(graph: Graph) -> Any:
-    """Convert a graph to a DGL graph, keeping edge ids.
-
-    Weights are in `edata["edge_weight"]`, types in `edata[dgl.ETYPE]` and `ndata[dgl.NTYPE]`.
-
-    Args:
-        graph: a graph whose edge ids, if it has any, are 0 to num_edges − 1.
-    """
+    """Convert a graph to a DGL graph, keeping edge ids: `Graph.to_dgl`."""
     import dgl
 
     check_edge_ids(graph)
@@ -159,15 +153,7 @@ def graph_to_dgl(graph: Graph) -> Any:
 
 
 def graph_from_dgl(graph: Any) -> Graph:
-    """Convert a homogeneous DGL graph; each node's in-edges are ordered by edge id.
-
-    Args:
-        graph: DGL graph; `edata["edge_weight"]`, `edata[dgl.ETYPE]` and `ndata[dgl.NTYPE]` are converted too.
-
-    Raises:
-        TypeError: if `graph` is not a DGL graph.
-        ValueError: if the graph has several node or edge types.
-    """
+    """Convert a homogeneous DGL graph; each node's in-edges are ordered by edge id: `Graph.from_dgl`."""
     import dgl
 
     _check_one_type("the graph", graph, getattr(graph, "ntypes", ()))

@@ -99,3 +99,16 @@ def refuse_pairs(batch: Any) -> None:
 
 def _is_graph(value: Any) -> bool:
     return hasattr(value, "edata") and hasattr(value, "ndata")
+
+
+ABSENT = {
+    "edge_index": (
+        "this batch has no edge_index: its nodes have a sample of their own in every layer, which edge_index can't "
+        'express; call the layers with adjs, or convert with to_pyg(form="edge_index"), which keeps one sample per node'
+    ),
+    "adjs": (
+        'this batch has no adjs: to_pyg(form="edge_index") kept one sample per node for all layers; call the layers '
+        "with edge_index, or convert with to_pyg()"
+    ),
+}
+"""Errors by the attribute that a batch does not have."""

@@ -107,7 +107,7 @@ def cached_layers(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
 
 
 def known_inexact(model: nn.Module) -> Iterator[tuple[str, nn.Module]]:
-    """Yield the modules that are inexact by their class, options and mode, whatever the batch, in order of definition."""
+    """Yield the modules that are inexact by their class, options and mode, whatever the batch, in their order."""
     for name, module in model.named_modules():
         if is_batch_statistic(module):
             owner = statistic_owner(model, name)

@@ -15,14 +15,7 @@ from workbench.core.graph_build import as_vector
 
 
 def graph_from_networkx(graph: Any, *, weight: str | None = "weight") -> Graph:
-    """Convert a graph of networkx, directed or not.
-
-    An edge of an undirected graph becomes one edge in each direction, a self loop a single edge.
-
-    Args:
-        graph: networkx graph whose nodes are 0 to n − 1; `edge_type` of edges and `node_type` of nodes are converted.
-        weight: name of the edge attribute to store as `edge_weight`, if the edges have it; None: no weights.
-    """
+    """Convert a graph of networkx, directed or not: `Graph.from_networkx`."""
     import networkx
 
     check_type("graph", graph, networkx.Graph, "pass a graph of networkx")
@@ -96,11 +89,7 @@ def _rows(columns: Mapping[str, Tensor | None], count: int) -> list[dict[str, An
 
 
 def to_scipy(graph: Graph) -> Any:
-    """Convert a graph to a `scipy.sparse.csr_array` of its edge weights.
-
-    Weights default to one; half precision becomes float32. Multi-edges are separate entries until SciPy sums them. Edge
-    ids and types are dropped.
-    """
+    """Convert a graph to a `scipy.sparse.csr_array` of its edge weights (`Graph.to_scipy`); half becomes float32."""
     from scipy.sparse import csr_array
 
     weight = torch.ones(graph.num_edges) if graph.edge_weight is None else graph.edge_weight.detach().cpu()
@@ -110,12 +99,7 @@ def to_scipy(graph: Graph) -> Any:
 
 
 def from_scipy(matrix: Any, *, weighted: bool = True) -> Graph:
-    """Convert a square sparse matrix, whose entry (i, j) is an edge from j to i: the inverse of `to_scipy`.
-
-    Args:
-        matrix: SciPy sparse matrix or array.
-        weighted: store the entries as `edge_weight`.
-    """
+    """Convert a square sparse matrix, whose entry (i, j) is an edge from j to i: `Graph.from_scipy`."""
     from scipy.sparse import issparse
 
     if not issparse(matrix):

@@ -14,12 +14,8 @@ from workbench.core.block import Block
 from workbench.core.errors import INT64_MAX, check_at_least, check_choice, check_ids, check_type
 from workbench.core.graph import Graph
 from workbench.core.split import first_rows, select_blocks
-from workbench.interop.edge_lists import (
-    block_from_edges,
-    check_edge_ids,
-    check_edge_index,
-    in_callers_order,
-)
+from workbench.interop.edge_lists import ABSENT, block_from_edges, check_edge_ids, check_edge_index, in_callers_order
+from workbench.kernels.csr import offsets
 
 PYG_FORMS = ("adjs", "edge_index")
 
@@ -154,11 +150,7 @@ def is_disjoint(batch: Any) -> bool:
 
 
 def graph_to_pyg(graph: Graph) -> dict[str, Any]:
-    """Convert a graph to the arguments of PyG's `Data` (`Data(**graph_to_pyg(graph))`), with edges ordered by edge id.
-
-    Args:
-        graph: a graph whose edge ids, if it has any, are 0 to num_edges − 1.
-    """
+    """Convert a graph to the arguments of PyG's `Data` (`Data(**…)`), with edges ordered by edge id."""
     check_edge_ids(graph)
     nodes = torch.arange(graph.num_nodes, device=graph.device)
     destinations = torch.repeat_interleave(nodes, graph.in_degrees(), output_size=graph.num_edges)
@@ -173,11 +165,7 @@ def graph_to_pyg(graph: Graph) -> dict[str, Any]:
 
 
 def graph_to_data(graph: Graph) -> Any:
-    """Convert a graph to a PyG `Data`, or without PyG to an object with the same attributes.
-
-    Args:
-        graph: a graph whose edge ids, if it has any, are 0 to num_edges − 1.
-    """
+    """Convert a graph to a PyG `Data`, or without PyG to an object with the same attributes: `Graph.to_pyg`."""
     fields = graph_to_pyg(graph)
     try:
         from torch_geometric.data import Data
@@ -187,11 +175,7 @@ def graph_to_data(graph: Graph) -> Any:
 
 
 def graph_from_pyg(data: Any) -> Graph:
-    """Convert a homogeneous PyG `Data`.
-
-    Args:
-        data: object with `edge_index` and optionally `num_nodes`, `edge_weight`, `edge_type` and `node_type`.
-    """
+    """Convert a homogeneous PyG `Data`: `Graph.from_pyg`."""
     if getattr(data, "edge_index", None) is None:
         transposed = " before ToSparseTensor, which replaces it by adj_t" * (getattr(data, "adj_t", None) is not None)
         raise ValueError(
@@ -255,8 +239,7 @@ def _merged(blocks: Sequence[Block]) -> Block:
         values = [getattr(block, name) for block in outermost_first]
         if all(value is not None for value in values):
             fields[name] = torch.cat([value[start:] for value, start in zip(values, starts, strict=True)])
-    counts = torch.cat(degrees)
-    indptr = torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+    indptr = offsets(torch.cat(degrees))
     return replace(blocks[0], **{"edge_ids": None, "edge_weight": None, "edge_type": None} | fields, indptr=indptr)
 
 
@@ -341,27 +324,11 @@ def blocks_of_hops(batch: Any) -> list[Block]:
         )
     whole = block_from_edges(src, dst, reached[-1], reached[-2], attributes)
     _check_hops(batch, whole, reached)
-    blocks = []
-    for num_dst, num_src in zip(reached[-2::-1], reached[:0:-1], strict=True):
-        indptr = whole.indptr[: num_dst + 1]
-        fields = {name: t[: int(indptr[-1])] for name, t in whole._tensors().items() if t is not None}
-        blocks.append(replace(whole, **fields | {"indptr": indptr}, num_src=num_src, num_dst=num_dst))
-    return blocks
+    sizes = zip(reached[:0:-1], reached[-2::-1], strict=True)
+    return [first_rows(whole, num_src, num_dst) for num_src, num_dst in sizes]
 
 
 Adj = tuple[Tensor, Tensor | None, tuple[int, int]]
-
-ABSENT = {
-    "edge_index": (
-        "this batch has no edge_index: its nodes have a sample of their own in every layer, which edge_index can't "
-        'express; call the layers with adjs, or convert with to_pyg(form="edge_index"), which keeps one sample per node'
-    ),
-    "adjs": (
-        'this batch has no adjs: to_pyg(form="edge_index") kept one sample per node for all layers; call the layers '
-        "with edge_index, or convert with to_pyg()"
-    ),
-}
-"""Errors by the attribute that a batch does not have."""
 
 
 @dataclass(frozen=True, eq=False)

@@ -5,7 +5,7 @@ from typing import Any
 from torch import Tensor
 from torch_geometric.data import Data
 
-from workbench.interop.pyg import ABSENT
+from workbench.interop.edge_lists import ABSENT
 
 
 class SampledData(Data):

@@ -1,4 +1,4 @@
-"""Dropout masks that depend on the id of a row alone: forward and backward passes compute them instead of storing them."""
+"""Dropout masks by the ids of rows, which forward and backward passes compute instead of storing them."""
 
 import numpy as np
 import torch

@@ -54,9 +54,6 @@ def gather_array(x: np.ndarray, ids: Tensor, out: Tensor) -> Tensor:
         x: [n, …] of a dtype that torch has.
         ids: int64 or int32 [m].
         out: [m, …] in the dtype of `x`, which it writes to and returns.
-
-    Raises:
-        IndexError: an id outside of [0, n).
     """
     if x.flags.c_contiguous and out.is_contiguous():
         words = np.asarray(_Writable(x)).reshape(len(x), math.prod(x.shape[1:]))

@@ -189,9 +189,6 @@ def relabeler(num_nodes: int, seeds: Tensor) -> Iterator[Relabeler | TorchRelabe
     Args:
         num_nodes: exclusive upper bound of the ids.
         seeds: int64 [num_seeds], distinct; numbered 0, 1, ….
-
-    Raises:
-        ValueError: if a seed occurs twice.
     """
     with _numbering(Relabeler, TorchRelabeler, num_nodes, seeds) as labels:
         yield labels
@@ -296,9 +293,6 @@ def owned_relabeler(num_nodes: int, own: Tensor) -> Iterator[OwnedRelabeler | To
     Args:
         num_nodes: exclusive upper bound of the ids.
         own: int64, distinct ids of one rank; numbered 0, 1, ….
-
-    Raises:
-        ValueError: if an id occurs twice.
     """
     with _numbering(OwnedRelabeler, TorchOwnedRelabeler, num_nodes, own) as labels:
         yield labels

@@ -1,14 +1,13 @@
 """`EdgeBatch`: positive and negative node pairs for link prediction, as positions in their distinct nodes."""
 
 from dataclasses import dataclass, replace
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from workbench.core.errors import ID_DTYPES, INT64_MAX, check_ids, check_tensors, check_type, check_vector
 from workbench.core.graph import Graph
-from workbench.core.shared_storage import move_all, total_bytes
+from workbench.core.shared_storage import TensorRecord
 from workbench.core.units import format_bytes, html_table
 from workbench.links import pair_ends
 
@@ -16,7 +15,7 @@ _FIELDS = ("seeds", "src", "dst", "neg_src", "neg_dst", "relation", "chunk", "pa
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class EdgeBatch:
+class EdgeBatch(TensorRecord):
     """Positive node pairs and their negatives, in one of two forms.
 
     - Per pair: `neg_src` and `neg_dst` are vectors; the negative pairs of pair `i` are entries `i · num_negatives` to
@@ -131,11 +130,6 @@ class EdgeBatch:
     def device(self) -> torch.device:
         return self.seeds.device
 
-    @property
-    def nbytes(self) -> int:
-        """Bytes of all arrays, counting each storage once."""
-        return total_bytes(self._tensors().values())
-
     def target_edges(self, graph: Graph, *, reverse: bool = True) -> Tensor:
         """Return the ids of the graph's edges between the positive pairs; exclude them from sampling to avoid leakage.
 
@@ -223,10 +217,6 @@ class EdgeBatch:
             if positions is not None:
                 check_ids(name, positions, INT64_MAX, unique=name == "parent")
         return self
-
-    def to(self, device: Any, *, non_blocking: bool = False) -> "EdgeBatch":
-        """Copy the batch to a device."""
-        return replace(self, **move_all(self._tensors(), device, non_blocking=non_blocking))
 
     def _tensors(self) -> dict[str, Tensor | None]:
         return {name: getattr(self, name) for name in _FIELDS}

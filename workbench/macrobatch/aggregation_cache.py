@@ -24,6 +24,7 @@ from workbench.distributed.progress import in_phase
 from workbench.features.memory_rows import MappedRows, MemoryRows, as_store, check_covers
 from workbench.features.protocols import FeatureStore, check_store
 from workbench.features.stage import stage_ids
+from workbench.kernels import csr
 from workbench.kernels.gather import gather_rows
 from workbench.kernels.relabel import relabeler
 from workbench.kernels.segment import compute_dtype, sum_rows, uninitialised
@@ -235,8 +236,7 @@ class Pieces:
             chunk: int64 [n], its destinations.
         """
         starts, lengths = self.graph.indptr[chunk], self._lengths(chunk)
-        ends = lengths.cumsum(0)
-        offsets = torch.cat([ends.new_zeros(1), ends])
+        offsets = csr.offsets(lengths)
         origin = int(starts[0]) if len(chunk) and torch.equal(starts - starts[0], offsets[:-1]) else None
         for low in range(0, int(offsets[-1]), self.edges):
             high = min(low + self.edges, int(offsets[-1]))

@@ -32,7 +32,7 @@ from workbench.core.errors import (
     check_type,
     check_vector,
 )
-from workbench.core.exchange import refuse_halo
+from workbench.core.exchange import ID_BYTES, refuse_halo
 from workbench.core.minibatch import MiniBatch
 from workbench.core.shared_storage import total_bytes
 from workbench.core.units import format_bytes
@@ -166,9 +166,6 @@ def macrobatch_bytes(
     relays = -(-len(counts.fetched) // size)
     return FetchBytes(float(counts.topology_bytes.sum()), float(relay_bytes * relays), float(row_bytes * rows))
 
-
-ID_BYTES = 8
-"""Bytes of a node id that is sent to another rank."""
 
 _LENGTH_BYTES = 4  # of a row of another rank
 

@@ -16,6 +16,7 @@ from torch import Tensor
 from workbench.core.errors import check_at_least, check_ids, check_vector
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, permutation, stream, uniform
+from workbench.kernels.csr import offsets
 
 
 @dataclass(frozen=True, eq=False, repr=False)
@@ -88,8 +89,7 @@ class BucketOrder:
 
     @cached_property
     def _offsets(self) -> Tensor:
-        counts = self.state_of_bucket.flatten().bincount(minlength=self.num_states)
-        return torch.cat([counts.new_zeros(1), counts.cumsum(0)])
+        return offsets(self.state_of_bucket.flatten().bincount(minlength=self.num_states))
 
     def __repr__(self) -> str:
         return (

@@ -178,17 +178,14 @@ class PartitionStore:
 
     @property
     def num_nodes(self) -> int:
-        """Number of nodes."""
         return self.layout.num_nodes
 
     @property
     def num_edges(self) -> int:
-        """Number of edges."""
         return self.layout.num_edges
 
     @property
     def num_partitions(self) -> int:
-        """Number p of partitions."""
         return self.layout.num_partitions
 
     @property
@@ -203,12 +200,10 @@ class PartitionStore:
 
     @property
     def row_shape(self) -> tuple[int, ...]:
-        """Shape of a row."""
         return self.layout.row_shape
 
     @property
     def dtype(self) -> torch.dtype:
-        """The rows' dtype."""
         return self.layout.torch_dtype
 
     @property

@@ -84,7 +84,6 @@ class StoreLayout:
 
     @property
     def torch_dtype(self) -> torch.dtype:
-        """The rows' dtype."""
         return DTYPES[self.dtype]
 
     @cached_property
@@ -154,7 +153,6 @@ class StoreLayout:
 
     @cached_property
     def edge_bytes(self) -> int:
-        """Bytes per edge."""
         return sum(dtype.itemsize for _, dtype in self.edge_arrays)
 
     def save(self, folder: Path) -> None:

@@ -251,7 +251,6 @@ class EpochIO:
 
     @property
     def read_bytes(self) -> int:
-        """Bytes that are read."""
         return self.row_bytes + self.edge_bytes
 
     def __add__(self, other: "EpochIO") -> "EpochIO":

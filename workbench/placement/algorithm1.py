@@ -25,9 +25,6 @@ def trade_duplicates(problem: PlacementProblem, *, threshold: float | None, prin
         threshold: α; None: that of the problem's objective.
         printed: as printed: every n-th candidate is skipped for good, and a slot lasts for n candidates. Otherwise
             corrected: n − 1 candidates per slot, none skipped.
-
-    Raises:
-        ValueError: buffers or costs differ within a group.
     """
     buffers = [torch.empty(0, dtype=torch.int64)] * problem.num_devices
     for group in problem.groups:

@@ -14,7 +14,7 @@ from workbench.core.units import format_bytes
 from workbench.distributed.group import Group, all_to_all, exchange_ids, get_rank, get_world_size
 from workbench.distributed.progress import in_phase
 from workbench.features.memory_rows import MemoryRows, as_store
-from workbench.features.protocols import FeatureStore, check_device, check_rows, check_store
+from workbench.features.protocols import FeatureStore, WrappedStore, check_device, check_rows, check_store
 from workbench.features.stage import StagedRows, stage_ids
 from workbench.kernels.gather import gather_rows
 from workbench.kernels.relabel import IdIndex
@@ -24,7 +24,7 @@ ByDevice = list[Tensor | None]
 """Rows of each device's buffer; None for a buffer that can't be read."""
 
 
-class PlacedRows:
+class PlacedRows(WrappedStore):
     """Feature store of one of several devices whose buffers a placement fills.
 
     `read` is local: a row comes from the device's own buffer, from the cheapest peer whose buffer this process can read
@@ -75,16 +75,16 @@ class PlacedRows:
         check_type("placement", placement, Placement, "pass what place_rows returns")
         check_at_least("rank", rank, 0, most=placement.num_devices - 1)
         self._placement, self._rank, self._group, self._traffic = placement, int(rank), group, traffic
-        self._host = MemoryRows(host, traffic=traffic) if isinstance(host, Tensor) else as_store(host, "host")
-        check_store("host", self._host)
-        if len(self._host) != placement.num_rows:
-            raise ValueError(f"host has {len(self._host)} rows, but {placement.num_rows} are placed; pass all of them")
-        self._device = self._host.device if device is None else check_device("device", device)
+        self._store = MemoryRows(host, traffic=traffic) if isinstance(host, Tensor) else as_store(host, "host")
+        check_store("host", self._store)
+        if len(self._store) != placement.num_rows:
+            raise ValueError(f"host has {len(self._store)} rows, but {placement.num_rows} are placed; pass all of them")
+        self._device = self._store.device if device is None else check_device("device", device)
         self._collective = peers is None and get_world_size(group) > 1
         if self._collective:
             check_group(placement, self._rank, group)
         self._lookup = placement.lookup(self._rank)
-        self._buffers = DeviceBuffers(placement, self._rank, self._host, peers, self._device)
+        self._buffers = DeviceBuffers(placement, self._rank, self._store, peers, self._device)
         self._counts, self._lock = torch.zeros(placement.num_devices + 1, dtype=torch.int64), threading.Lock()
         self._count(self._counts)
 
@@ -118,20 +118,9 @@ class PlacedRows:
         ]
 
     @property
-    def row_shape(self) -> tuple[int, ...]:
-        return tuple(self._host.row_shape)
-
-    @property
-    def dtype(self) -> torch.dtype:
-        return self._host.dtype
-
-    @property
     def device(self) -> torch.device:
         """Device of the buffer."""
         return self._device
-
-    def __len__(self) -> int:
-        return len(self._host)
 
     @property
     def counts(self) -> Tensor:
@@ -162,7 +151,7 @@ class PlacedRows:
             out = self._empty(len(wanted))
         else:
             check_rows("out", out, self, len(wanted), on_device=True)
-        return self._assemble(wanted, out, self._buffers.read, lambda ids: self._host.read(ids) if len(ids) else None)
+        return self._assemble(wanted, out, self._buffers.read, lambda ids: self._store.read(ids) if len(ids) else None)
 
     def stage(self, ids: Tensor, *, traffic: Traffic | None = None) -> FeatureStore:
         """Fetch rows, those of other processes' buffers in one exchange.
@@ -179,7 +168,7 @@ class PlacedRows:
         """
         index = IdIndex([check_ids("ids", ids, len(self)).cpu()], len(self))
         with in_phase("features"):
-            rows = self._assemble(index.ids, self._empty(len(index.ids)), self._staged, partial(fetched, self._host))
+            rows = self._assemble(index.ids, self._empty(len(index.ids)), self._staged, partial(fetched, self._store))
         return StagedRows(index, rows, traffic=traffic)
 
     def _assemble(
@@ -238,7 +227,7 @@ class PlacedRows:
     def __repr__(self) -> str:
         own = self._buffers.own
         size = f"{len(own):,} of {len(self):,} rows, {format_bytes(own.nbytes)} on {self.device}"
-        return f"PlacedRows({size}, device {self._rank} of {self._placement.num_devices}, host={self._host!r})"
+        return f"PlacedRows({size}, device {self._rank} of {self._placement.num_devices}, host={self._store!r})"
 
 
 def check_group(placement: Placement, rank: int, group: Group) -> None:

@@ -28,11 +28,7 @@ _TIE = 1e-3  # weight of the mean in the largest cost, so that devices below it 
 
 
 def search(problem: PlacementProblem) -> list[Tensor]:
-    """Return each device's rows; groups of devices are independent of each other.
-
-    Raises:
-        ValueError: a group has more than 12 devices.
-    """
+    """Return each device's rows; groups of devices are independent of each other."""
     buffers = [torch.empty(0, dtype=torch.int64)] * problem.num_devices
     for group in problem.groups:
         holders = torch.from_numpy(_holders(problem.restricted(group)))
@@ -272,11 +268,7 @@ class Sets(NamedTuple):
 
 
 def lower_bound(problem: PlacementProblem) -> float:
-    """Return a cost that no placement can fall below: the largest, or the sum, of the bounds of all groups.
-
-    Raises:
-        ValueError: a group has more than 12 devices.
-    """
+    """Return a cost that no placement can fall below: the largest, or the sum, of the bounds of all groups."""
     bounds = [relax(problem.restricted(group)).bound for group in problem.groups]
     bound = max(bounds) if problem.objective == "largest" else sum(bounds)
     return bound * (1 - 1e-12)  # rounding errors must not lift it above an optimum

@@ -63,9 +63,6 @@ def empty_state(num_rows: int, capacity: int, *, ghosts: int = 0, next_use: np.n
     Args:
         num_rows: number of rows of the store.
         next_use: int64 [num_accesses], for Belady.
-
-    Raises:
-        CapacityError: it does not fit into memory.
     """
     nodes, heap = capacity + ghosts, capacity if next_use is not None else 0
     nbytes = 4 * num_rows + 16 * nodes + capacity + 16 * heap
@@ -171,7 +168,7 @@ def admit_fifo(s, row):
 
 
 @compiled(_nrt=False)
-def hit_clock(s, slot):
+def mark_visited(s, slot):
     s.mark[slot] = 1
 
 
@@ -298,11 +295,6 @@ def _evict_main(s):
         slot = oldest(s, MAIN_QUEUE)
     remove_node(s, slot)
     return slot
-
-
-@compiled(_nrt=False)
-def hit_sieve(s, slot):
-    s.mark[slot] = 1
 
 
 @compiled(_nrt=False)

@@ -29,10 +29,9 @@ from workbench.features.cache.eviction import (
     admit_s3fifo,
     admit_sieve,
     hit_belady,
-    hit_clock,
     hit_lru,
     hit_s3fifo,
-    hit_sieve,
+    mark_visited,
     resident_slot,
 )
 from workbench.kernels.jit import compiled
@@ -102,10 +101,8 @@ def _hit(policy, s, slot):
     """Tell the policy of a hit; FIFO and static caches do not care."""
     if policy == LRU:
         hit_lru(s, slot)
-    elif policy == CLOCK:
-        hit_clock(s, slot)
-    elif policy == SIEVE:
-        hit_sieve(s, slot)
+    elif policy in (CLOCK, SIEVE):
+        mark_visited(s, slot)
     elif policy == S3_FIFO:
         hit_s3fifo(s, slot)
     elif policy in (BELADY, BELADY_BYPASS):

@@ -58,11 +58,6 @@ def make_machine(
         rows: int64 or int32 [any], ids of the rows of a static cache, the most important first; required by "static",
             refused by all others.
         trace: everything that will be read; required by "belady" and "belady-bypass", refused by all others.
-
-    Raises:
-        ValueError: an unknown policy, a capacity below 1, or what the policy needs is missing.
-        IndexError: an id out of range.
-        CapacityError: the state does not fit into memory.
     """
     check_choice("policy", policy, CACHE_POLICIES)
     check_at_least("capacity_rows", capacity_rows, 1, most=MAX_CAPACITY)
