@@ -233,7 +233,8 @@ def check_type(name: str, value: object, kind: Any, remedy: str) -> None:
         remedy: end of the message: what to pass instead.
     """
     if not isinstance(value, kind):
-        raise TypeError(f"{name} is {_with_article(type(value).__name__)}; {remedy}")
+        given = type(value).__name__
+        raise TypeError(f"{name} is {'an' if given[:1].lower() in 'aeiou' else 'a'} {given}; {remedy}")
 
 
 def check_tensors(**values: object) -> None:
@@ -244,10 +245,6 @@ def check_tensors(**values: object) -> None:
     """
     for name, value in values.items():
         check_type(name, value, Tensor, f"pass a tensor: torch.as_tensor({name})")
-
-
-def _with_article(noun: str) -> str:
-    return f"{'an' if noun[:1].lower() in 'aeiou' else 'a'} {noun}"
 
 
 _UNCHECKED_BYTES = 1 << 28  # smaller allocations are not worth reading /proc/meminfo

@@ -109,7 +109,8 @@ class TextFile:
         bom, marked = next(((bom, name) for bom, name in _BOMS if head.startswith(bom)), (b"", None))
         if marked is None:
             return b"", _codec(self.encoding or "utf-8")
-        if self.encoding is not None and not _agree(self.encoding, marked):
+        orders = marked, marked.removesuffix("-le").removesuffix("-be")  # utf-16 is either order of bytes
+        if self.encoding is not None and _codec(self.encoding) not in orders:
             raise DataError(
                 f"{self.path} begins with the byte order mark of {marked}, but encoding is {self.encoding!r}; omit it"
             )
@@ -184,11 +185,6 @@ def _extends_ascii(encoding: str) -> bool:
     except UnicodeError:
         return False
     return len(table) == 256 and table[:128] == "".join(map(chr, range(128)))
-
-
-def _agree(encoding: str, marked: str) -> bool:
-    """Whether an encoding that was passed is that of the byte order mark: utf-16 is either order of bytes."""
-    return _codec(encoding) in (marked, marked.removesuffix("-le").removesuffix("-be"))
 
 
 def _refuse_nul(path: Path, head: bytes, encoding: str) -> None:
@@ -323,7 +319,7 @@ def _only_member(path: Path, archive: zipfile.ZipFile) -> str:
 
 def refuse_binary(path: Path, head: bytes) -> None:
     for magic, kind, remedy in _BINARY:
-        if head.startswith(magic) and (_is_binary(head) or magic in _READABLE):
+        if head.startswith(magic) and (_CONTROL.search(head) or magic in _READABLE):
             raise DataError(f"{path} is {kind}, not text; {remedy}")
     if _PICKLE.match(head):
         raise DataError(f"{path} is a pickle, not text; load it where it was made, and write it as text")
@@ -333,7 +329,3 @@ def refuse_binary(path: Path, head: bytes) -> None:
         raise DataError(f"{path} is a tar archive, not text; {_UNPACK}")
     if head.startswith((_GZIP, _XZ, _ZIP)) or _BZIP2.match(head):
         raise DataError(f"{path} is compressed twice; decompress it once")
-
-
-def _is_binary(head: bytes) -> bool:
-    return _CONTROL.search(head) is not None

@@ -51,7 +51,9 @@ class LearnedRows:
 
     def __init__(self, values: Any, state: Any = None, *, lr: float = 0.1, eps: float = 1e-10) -> None:
         self.values = _writable("values", values)
-        state = _zeros_like(self.values) if state is None else state
+        if state is None:
+            shape = len(self.values), *self.values.row_shape
+            state = torch.zeros(shape, dtype=state_dtype(self.values.dtype), device=self.values.device)
         if not self.values.dtype.is_floating_point:
             raise TypeError(f"values are {self.values.dtype}; learnt rows must be floating, such as values.float()")
         self.state = _writable("state", state)
@@ -194,10 +196,6 @@ def _writable(name: str, rows: Any) -> WritableStore:
     return cast(WritableStore, rows)
 
 
-def _zeros_like(values: WritableStore) -> Tensor:
-    return torch.zeros(len(values), *values.row_shape, dtype=state_dtype(values.dtype), device=values.device)
-
-
 def _check_alike(values: WritableStore, state: WritableStore) -> None:
     dtype = state_dtype(values.dtype)
     remedy = f"pass torch.zeros_like(values, dtype={dtype})"
@@ -250,7 +248,8 @@ def adagrad_rows(
         state_ids: int64 [n], where the rows of the state are; None: `ids`.
     """
     others = ids if state_ids is None else state_ids
-    if not _runs_compiled(values, state):
+    contiguous = values.is_contiguous() and state.is_contiguous()
+    if not (use_compiled(values) and values.dtype in _COMPILED and contiguous):
         adagrad_rows_torch(values, state, ids, gradients, lr=lr, eps=eps, state_ids=others)
         return
     rows = [x.unsqueeze(1).flatten(1).numpy() for x in (values, state, gradients.contiguous())]
@@ -276,11 +275,6 @@ def adagrad_rows_torch(
     updated = values[ids].to(sums.dtype) - lr * gradients / (sums.sqrt() + eps)
     values[ids] = updated.to(values.dtype)
     state[others] = sums
-
-
-def _runs_compiled(values: Tensor, state: Tensor) -> bool:
-    contiguous = values.is_contiguous() and state.is_contiguous()
-    return use_compiled(values) and values.dtype in _COMPILED and contiguous
 
 
 @compiled(error_model="numpy")  # no test for a division by zero, which would keep the loop from being vectorised

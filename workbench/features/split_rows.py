@@ -50,16 +50,13 @@ def split_rows(
     if len(store) != len(owner):
         raise ValueError(f"x has {len(store)} rows and owner {len(owner)}; pass the rows and the owner of every node")
     if (bad := find_out_of_range(owner, 0, 1 << 31 if num_parts is None else num_parts)) is not None:
-        raise IndexError(f"owner contains {bad}; owners are numbered from 0 on{_below(num_parts)}")
+        below = "" if num_parts is None else f" and below num_parts, {num_parts}"
+        raise IndexError(f"owner contains {bad}; owners are numbered from 0 on{below}")
     parts = range(num_parts or (int(owner.max()) + 1 if len(owner) else 0))
     folders = [Path(folder) / f"part-{part}" for part in parts]
     for part, target in zip(parts, folders, strict=True):
         MappedRows.create(target, _chunks(store, (owner == part).nonzero()[:, 0]), overwrite=overwrite)
     return folders
-
-
-def _below(num_parts: int | None) -> str:
-    return "" if num_parts is None else f" and below num_parts, {num_parts}"
 
 
 def _chunks(store: FeatureStore, ids: Tensor) -> Iterator[Tensor]:

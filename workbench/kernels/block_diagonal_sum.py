@@ -14,21 +14,6 @@ from workbench.kernels.threads import parallel_edges, parallel_rows
 from workbench.kernels.typed_sum import Edges, Operation, columns_per_thread
 
 
-def _sum_rows(edges: Edges, x: Tensor, matrices: Tensor) -> Tensor:
-    adjacency = edges.adjacency
-    if not use_compiled(x):
-        return _sum_torch(edges, adjacency.destinations, adjacency.indices, adjacency.num_dst, x, matrices)
-    return _sum_compiled(edges, adjacency.indptr, None, adjacency.indices, None, x, matrices)
-
-
-def _gradient_of_x(edges: Edges, grad: Tensor, matrices: Tensor) -> Tensor:
-    adjacency, matrices = edges.adjacency, matrices.transpose(2, 3)
-    if not use_compiled(grad):
-        return _sum_torch(edges, adjacency.indices, adjacency.destinations, adjacency.num_src, grad, matrices)
-    indptr, ends, rows, positions = adjacency.transposed
-    return _sum_compiled(edges, indptr, ends, rows, positions, grad, matrices)
-
-
 def _sum_compiled(
     edges: Edges,
     indptr: Tensor,
@@ -95,7 +80,9 @@ def _ends(edges: Edges, part: slice, grad: Tensor, x: Tensor) -> tuple[Tensor, T
     return grad.index_select(0, adjacency.destinations[part]), x.index_select(0, adjacency.indices[part])
 
 
-BLOCK_DIAGONAL = Operation(_sum_rows, _gradient_of_x, _gradient_of_matrices, _gradient_of_weight)
+BLOCK_DIAGONAL = Operation(
+    _sum_compiled, _sum_torch, _gradient_of_matrices, _gradient_of_weight, adjoint=lambda matrices: matrices.mT
+)
 """x [num_src, blocks, in] with matrices [types, blocks, in, out] → [num_dst, blocks, out]."""
 
 

@@ -47,16 +47,34 @@ class Operation(NamedTuple):
     """A family of linear maps, one per type, by the sums over edges that it needs.
 
     Args:
-        sum_rows: (edges, x, parameters) → the sums per destination.
-        gradient_of_x: (edges, gradient, parameters) → the gradient of `x`.
+        sum_compiled: (edges, indptr, ends, indices, positions, x, parameters) → sums of the rows of a CSR, whose
+            entries are the edges at `positions` (None: all in order).
+        sum_torch: (edges, to, source, size, x, parameters) → the same over edges in any order, on any device.
         gradient_of_parameters: (edges, gradient, x, parameters) → the gradient of the parameters.
         gradient_of_weight: (edges, gradient, x, parameters) → the gradient of the edge weights, [num_edges].
+        adjoint: maps the parameters to those of the adjoint maps, which gradients of `x` pass through.
     """
 
-    sum_rows: Callable[[Edges, Tensor, Tensor], Tensor]
-    gradient_of_x: Callable[[Edges, Tensor, Tensor], Tensor]
+    sum_compiled: Callable[..., Tensor]
+    sum_torch: Callable[[Edges, Tensor, Tensor, int, Tensor, Tensor], Tensor]
     gradient_of_parameters: Callable[[Edges, Tensor, Tensor, Tensor], Tensor]
     gradient_of_weight: Callable[[Edges, Tensor, Tensor, Tensor], Tensor]
+    adjoint: Callable[[Tensor], Tensor] = lambda parameters: parameters
+
+    def sum_rows(self, edges: Edges, x: Tensor, parameters: Tensor) -> Tensor:
+        """Sum the messages of each destination."""
+        block = edges.adjacency
+        if use_compiled(x):
+            return self.sum_compiled(edges, block.indptr, None, block.indices, None, x, parameters)
+        return self.sum_torch(edges, block.destinations, block.indices, block.num_dst, x, parameters)
+
+    def gradient_of_x(self, edges: Edges, grad: Tensor, parameters: Tensor) -> Tensor:
+        """Sum the gradients of each source's messages."""
+        block, parameters = edges.adjacency, self.adjoint(parameters)
+        if use_compiled(grad):
+            indptr, ends, rows, positions = block.transposed
+            return self.sum_compiled(edges, indptr, ends, rows, positions, grad, parameters)
+        return self.sum_torch(edges, block.indices, block.destinations, block.num_src, grad, parameters)
 
 
 def columns_per_thread(columns: int, edges: Edges, values_per_edge: int) -> int:
@@ -167,21 +185,6 @@ def _inverse_relation_degrees(indptr, types, out, num_types, lo, hi):
             counts[types[e]] = 0
 
 
-def _sum_rows(edges: Edges, x: Tensor, coefficients: Tensor) -> Tensor:
-    adjacency = edges.adjacency
-    if not use_compiled(x):
-        return _sum_torch(edges, adjacency.destinations, adjacency.indices, adjacency.num_dst, x, coefficients)
-    return _sum_compiled(edges, adjacency.indptr, None, adjacency.indices, None, x, coefficients)
-
-
-def _gradient_of_x(edges: Edges, grad: Tensor, coefficients: Tensor) -> Tensor:
-    adjacency = edges.adjacency
-    if not use_compiled(grad):
-        return _sum_torch(edges, adjacency.indices, adjacency.destinations, adjacency.num_src, grad, coefficients)
-    indptr, ends, rows, positions = adjacency.transposed
-    return _sum_compiled(edges, indptr, ends, rows, positions, grad, coefficients)
-
-
 def _sum_compiled(
     edges: Edges,
     indptr: Tensor,
@@ -261,7 +264,7 @@ def _dots(edges: Edges, part: slice, grad: Tensor, x: Tensor) -> Tensor:
     return torch.bmm(wide, narrow[:, :, None])[:, :, 0]
 
 
-BASIS = Operation(_sum_rows, _gradient_of_x, _gradient_of_coefficients, _gradient_of_weight)
+BASIS = Operation(_sum_compiled, _sum_torch, _gradient_of_coefficients, _gradient_of_weight)
 """x [num_src, width] → [num_dst, bases, width], or x [num_src, bases, width] → [num_dst, width]."""
 
 

@@ -408,7 +408,7 @@ class _Candidate:
             fetched += rows
             moved += rows * (row_bytes + rank.is_remote * ID_BYTES) + int(reads.topology_bytes.sum())
             groups.append(reads.stores * row_bytes * reads.rows.counts(group_size, num_batches=total))
-            batches.append(_padded(reads, total))
+            batches.append(np.pad(reads.batch_bytes, (0, total - len(reads.batch_bytes))))  # empty ones join the others
         return _Candidate(moved, fetched, groups, batches)
 
     def held_bytes(self, size: int, group_size: int) -> int:
@@ -437,11 +437,6 @@ def _plans(
                 held_bytes=candidate.held_bytes(size, group_size) + extra,
                 unplanned_bytes=unplanned,
             )
-
-
-def _padded(reads: ReadCounts, total: int) -> np.ndarray:
-    """Bytes of each batch, and of the empty ones by which a rank joins the others."""
-    return np.pad(reads.batch_bytes, (0, total - len(reads.batch_bytes)))
 
 
 T = TypeVar("T")

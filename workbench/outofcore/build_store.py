@@ -23,6 +23,7 @@ from workbench.core.randomness import Purpose, permutation, stream
 from workbench.core.units import format_bytes
 from workbench.features.learned_rows import state_dtype
 from workbench.features.memory_rows import as_store
+from workbench.kernels.gather import as_integers
 from workbench.kernels.jit import compiled
 from workbench.outofcore.store_files import PartitionTable, as_bytes, block_aligned, bucket_offsets, checksum
 from workbench.outofcore.store_layout import (
@@ -60,16 +61,13 @@ def chunks_of(edges: EdgeSource, num_nodes: int) -> Iterator[EdgeChunk]:
         at = slice(first, first + len(src))
         ids, kind, weight = None, None, None
         if isinstance(edges, Graph):
-            ids, kind, weight = (None if a is None else a[at].cpu() for a in _edge_arrays(edges))
+            arrays = edges.edge_ids, edges.edge_type, edges.edge_weight
+            ids, kind, weight = (None if a is None else a[at].cpu() for a in arrays)
         ids = torch.arange(first, first + len(src)) if ids is None else ids
         for begin in range(0, len(src), CHUNK_EDGES):
             part = slice(begin, begin + CHUNK_EDGES)
             yield EdgeChunk(*(None if a is None else a[part] for a in (src, dst, ids, kind, weight)))  # type: ignore[arg-type]
         first += len(src)
-
-
-def _edge_arrays(graph: Graph) -> tuple[Tensor | None, Tensor | None, Tensor | None]:
-    return graph.edge_ids, graph.edge_type, graph.edge_weight
 
 
 def assign_nodes(num_nodes: int, train_idx: Tensor | None, seed: int) -> Tensor:
@@ -126,10 +124,9 @@ def write_edges(
         values |= {"edge_type": chunk.edge_type, "edge_weight": chunk.edge_weight}
         before = 0
         for name, dtype in layout.edge_arrays:
-            width = dtype.itemsize
-            at = (offsets[number] + flat[number] * before) // width + places
-            _words(mapped, width)[at] = _words_of(torch.as_tensor(values[name], dtype=dtype), width)
-            before += width
+            words = as_integers(torch.as_tensor(values[name], dtype=dtype).contiguous())
+            mapped.view(words.dtype)[(offsets[number] + flat[number] * before) // dtype.itemsize + places] = words
+            before += dtype.itemsize
         done += len(number)
         if progress is not None:
             progress(done)
@@ -138,14 +135,6 @@ def write_edges(
     sums = _sort_buckets(mapped, layout, flat, offsets)
     mapped.flush()
     return sums
-
-
-def _words(mapped: np.ndarray, width: int) -> np.ndarray:
-    return mapped.view(f"u{width}")
-
-
-def _words_of(values: Tensor, width: int) -> np.ndarray:
-    return values.contiguous().view(torch.uint8).numpy().view(f"u{width}")
 
 
 def _sort_buckets(mapped: np.ndarray, layout: StoreLayout, counts: np.ndarray, offsets: np.ndarray) -> Tensor:

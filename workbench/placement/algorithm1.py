@@ -30,7 +30,10 @@ def trade_duplicates(problem: PlacementProblem, *, threshold: float | None, prin
     for group in problem.groups:
         part = problem.restricted(group)
         ratio, size = _cost_ratio(part), int(part.capacity[0])
-        alpha = _threshold(ratio, len(group), problem.objective) if threshold is None else float(threshold)
+        if threshold is not None:
+            alpha = float(threshold)
+        else:
+            alpha = ratio if problem.objective == "largest" else ratio / (len(group) * (1 - ratio) + ratio)
         ranks = np.tile(np.arange(size), (len(group), 1))
         _trade(part.ranked.numpy(), alpha, printed, ranks)
         for device, held in zip(group, ranks, strict=True):
@@ -51,10 +54,6 @@ def _cost_ratio(problem: PlacementProblem) -> float:
             "name the groups of equal peers in groups="
         )
     return float(peers[0] / host[0]) if n > 1 and host[0] > 0 else 1.0
-
-
-def _threshold(ratio: float, num_devices: int, objective: str) -> float:
-    return ratio if objective == "largest" else ratio / (num_devices * (1 - ratio) + ratio)
 
 
 @compiled

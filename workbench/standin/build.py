@@ -167,15 +167,12 @@ def check_capacity(name: str, scale: float | None = None, folder: str | os.PathL
     memory, disk = required_bytes(name, size)
     requirements = [("memory", memory, available_bytes())]
     if folder is not None:
-        requirements.append(("disk", disk, shutil.disk_usage(_existing(Path(folder).absolute())).free))
+        place = Path(folder).absolute()
+        existing = next(path for path in (place, *place.parents) if path.exists())
+        requirements.append(("disk", disk, shutil.disk_usage(existing).free))
     for what, required, free in requirements:
         if required > free:
             raise CapacityError(
                 f"{name} at scale {size:g} requires {format_bytes(required)} of {what}, but {format_bytes(free)} are "
                 f"free; pass a smaller scale (its default is {spec.default_scale:g})"
             )
-
-
-def _existing(folder: Path) -> Path:
-    """Return the folder or its nearest parent that exists."""
-    return next(path for path in (folder, *folder.parents) if path.exists())
