@@ -65,7 +65,6 @@ class EdgeText:
         """Yield `size` edges at a time, and at last the rest.
 
         Args:
-            size: edges per chunk.
             weights: read the weights, too: 1 where the format has none.
         """
         pieces, count = list[Edges](), 0

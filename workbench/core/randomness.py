@@ -31,7 +31,6 @@ def stream(seed: int, purpose: Purpose, step: int = 0, layer: int = 0) -> int:
     Args:
         seed: whole number in [-2**63, 2**63).
         step: number of the batch, in [-2**63, 2**63).
-        layer: index of the layer, 0 for the input layer.
     """
     return derive_key(check_seed(seed), purpose, check_seed(step, "step"), layer)
 
@@ -143,9 +142,7 @@ def variates(
     """Return the random variates of one layer of a batch: the stream of its step, or those of its group.
 
     Args:
-        seed: a 64-bit integer.
         step: number of the batch, a 64-bit integer. Groups begin at multiples of κ, below 0 as well.
-        layer: index of the layer, 0 for the input layer.
         dependence: how batches depend on each other; None: independent.
 
     >>> variates(0, Purpose.SAMPLING, 5, dependence=Nested(2)) == variates(0, Purpose.SAMPLING, 2)

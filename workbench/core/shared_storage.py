@@ -23,11 +23,7 @@ def _whole(tensor: Tensor) -> Tensor:
 
 
 def total_bytes(tensors: Iterable[Tensor | None]) -> int:
-    """Return the bytes of the tensors; a storage that several of them share counts once, with its full size.
-
-    Args:
-        tensors: tensors of any kind; None is skipped.
-    """
+    """Return the bytes of the tensors; a storage that several of them share counts once, with its full size."""
     return sum(storage_bytes(tensors))
 
 
@@ -84,11 +80,7 @@ class TensorRecord:
 
 
 def all_on(tensors: Iterable[Tensor | None], device: Any) -> bool:
-    """Return whether all tensors are on the device already, so that `move_all` would copy nothing.
-
-    Args:
-        tensors: tensors of any kind; None is skipped.
-    """
+    """Return whether all tensors are on the device already, so that `move_all` would copy nothing."""
     device = torch.device(device)
     return all(t is None or t.device == device for t in tensors)
 

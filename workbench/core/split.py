@@ -2,7 +2,8 @@
 
 Betty (Yang et al., ASPLOS 2023), section 4.2: starting at the output block, a micro-batch copies the rows of its
 destinations completely; these destinations, followed by the new sources, are the destinations of the next block
-inwards. Nothing is sampled again. `MiniBatch.split` and `MiniBatch.select` wrap these functions.
+inwards. Nothing is sampled again. Blocks come input layer first, as everywhere. `MiniBatch.split` and
+`MiniBatch.select` wrap these functions.
 """
 
 from collections import deque
@@ -46,7 +47,6 @@ def split_blocks(node_ids: Tensor, blocks: Sequence[Block], part: Tensor) -> lis
 
     Args:
         node_ids: int64 [num_inputs], raw-graph ids, on any device.
-        blocks: input layer first.
         part: int64 or int32 [num_seeds], non-negative part number of each seed.
 
     Returns:
@@ -62,7 +62,6 @@ def select_blocks(node_ids: Tensor, blocks: Sequence[Block], groups: Sequence[Te
 
     Args:
         node_ids: int64 [num_inputs], raw-graph ids, on any device.
-        blocks: input layer first.
         groups: int64 [any] per group, positions of distinct seeds in the required order.
     """
     count = num_seeds(node_ids, blocks)
@@ -167,8 +166,6 @@ def split_rows_compiled(node_ids: Tensor, blocks: Sequence[Block], order: Tensor
     """Split a CPU batch into parts, several in parallel, starting with the part that has the most seeds.
 
     Args:
-        node_ids: int64 [num_inputs], raw-graph ids.
-        blocks: input layer first.
         order: int64 [num_seeds], seeds grouped by part.
         bounds: num_parts + 1 offsets of the groups in `order`.
 
@@ -289,8 +286,6 @@ def split_rows_torch(node_ids: Tensor, blocks: Sequence[Block], order: Tensor, b
     The nodes of all parts are one list of entries (part, node), sorted by part.
 
     Args:
-        node_ids: int64 [num_inputs], raw-graph ids.
-        blocks: input layer first.
         order: int64 [num_seeds], seeds grouped by part.
         bounds: num_parts + 1 offsets of the groups in `order`.
 
@@ -406,11 +401,7 @@ def _begin_together(a: Tensor, b: Tensor) -> bool:
 
 
 def row_prefixes(blocks: Sequence[Block]) -> list[bool]:
-    """Return for each block whether its rows are the first rows of the block before it.
-
-    Args:
-        blocks: input layer first.
-    """
+    """Return for each block whether its rows are the first rows of the block before it."""
     return [False, *(is_row_prefix(outer, inner) for inner, outer in pairwise(blocks))][: len(blocks)]
 
 

@@ -1,23 +1,9 @@
 """The archive format `NAME.npz`: one published data set, as plain arrays without pickled objects.
 
-Node data sets and topologies contain
-
-- `edge_index` [2, edges] integers, row 0 source, row 1 destination, and `num_nodes`, one integer;
-- optional features: `x` [num_nodes, width], finite, converted to float32; or the CSR arrays `x_indptr`, `x_indices`,
-  `x_data`, `x_shape`; or, used if there are no others, `gpt_pred` [num_nodes, ranks], a language model's predictions of
-  each node's class, best first, padded with -1;
-- optional labels `y`: classes [num_nodes] or [num_nodes, 1] from 0, -1 for unlabelled, integers or whole floats, whose
-  NaN is unlabelled too (OGB's form); or several labels per node, [num_nodes, classes] of 0 and 1. One-hot classes are
-  refused, because they may be either. Optional `class_names`, one per class (required by `gpt_pred`);
-- an optional split into disjoint parts: node ids `train_idx`, `val_idx`, `test_idx`, each once; or several splits as
-  `train_masks`, `val_masks`, `test_masks` [splits, num_nodes], bool or integers 0 and 1, which take precedence;
-- `valid_edge`, `valid_edge_neg`, `test_edge`, `test_edge_neg` [2, any] for link prediction;
-- optional `node_year`, which is ignored.
-
-Knowledge graphs contain `train`, `valid`, `test` [any, 3] (head, relation, tail), `num_entities`, `num_relations` and
-optional `entity_names`, `relation_names`.
-
-Any other key is an error, because it may be one of these, misspelt or damaged. `FileArray` checks arrays as stored.
+`ARRAYS` and `KNOWLEDGE_GRAPH` list the keys. Beyond that, `gpt_pred` [num_nodes, ranks], a language model's predictions
+of each node's class, best first, padded with -1, is used if there are no other features, and requires `class_names`;
+one-hot classes are refused, because they may be several labels per node; splits as masks take precedence over those as
+ids; `node_year` is ignored. Any other key is an error, because it may be one of these, misspelt or damaged. `FileArray` checks arrays as stored.
 """
 
 import io

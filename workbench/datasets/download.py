@@ -35,7 +35,6 @@ def download(name: str, *, root: str | os.PathLike[str] | None = None) -> Path:
     """Download an OGB node-property data set and unpack it into the data folder, atomically.
 
     Args:
-        name: one of `OGB_SETS`.
         root: data folder; None: WORKBENCH_DATA, or ~/.local/share/workbench if that is not set.
 
     Returns:

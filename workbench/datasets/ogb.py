@@ -71,9 +71,6 @@ def import_ogb(module: str) -> Any:
 def ogb_meta(name: str) -> dict[str, str]:
     """Read the metadata of a data set from OGB's package.
 
-    Args:
-        name: one of `OGB_SETS`.
-
     Returns:
         The data set's column of OGB's table.
     """
@@ -94,7 +91,6 @@ def read_ogb(name: str, folder: Path) -> RawSet:
     beyond the number of nodes.
 
     Args:
-        name: one of `OGB_SETS`.
         folder: its folder, with `raw/`, `split/` and the release file.
 
     Returns:

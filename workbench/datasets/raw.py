@@ -141,7 +141,6 @@ def shape_graph(raw: RawSet, *, undirected: Undirected | None, self_loops: bool 
     """Build the graph of a data set.
 
     Args:
-        raw: the data set as stored.
         undirected: True: add reverse edges and merge duplicates; "multi": keep duplicates; None: True if each
             undirected edge is stored once, otherwise False.
         self_loops: True: exactly one per node; False: none; None: as stored.
@@ -179,7 +178,6 @@ def choose_features(raw: RawSet, graph: Graph, features: str, seed: int) -> tupl
     """Create the features of a data set.
 
     Args:
-        raw: the data set as stored.
         graph: its graph, with the options applied.
         features: "given", "degree" or "random:WIDTH".
 
@@ -202,9 +200,6 @@ def choose_features(raw: RawSet, graph: Graph, features: str, seed: int) -> tupl
 
 def random_features(num_nodes: int, width: int, seed: int) -> Tensor:
     """Draw uniform features of mean 0 and variance 1, bit-identical on every machine.
-
-    Args:
-        seed: a 64-bit integer.
 
     Returns:
         float32 [num_nodes, width].
@@ -271,8 +266,6 @@ def choose_split(raw: RawSet, y: Tensor, *, number: int, seed: int) -> tuple[Spl
     """Choose a public split, or create a seeded one.
 
     Args:
-        raw: the data set as stored.
-        number: number of the public split, from 0.
         seed: seed of the split if none is public.
 
     Returns:
@@ -291,7 +284,6 @@ def stratified_split(y: Tensor, seed: int) -> Split:
     Args:
         y: int64 [num_nodes], -1 for unlabelled nodes, which are in no part unless all are unlabelled; or floating
             [num_nodes, any], treated as one class.
-        seed: a 64-bit integer.
 
     Returns:
         The split, ids ascending.

@@ -116,7 +116,6 @@ def all_to_all(
         rows: [Σ send_counts, …] of any dtype, grouped by receiver.
         send_counts: number of rows for each rank.
         receive_counts: number of rows from each rank.
-        group: the ranks; None for all.
         out: contiguous [Σ receive_counts, …] to receive into; None allocates it.
 
     Returns:
@@ -170,7 +169,6 @@ def exchange_ids(
 
     Args:
         ids: int64 [any] for each rank.
-        group: the ranks; None for all.
         traffic: counts the ids received from other ranks, but not their numbers, which are 8 bytes per rank.
 
     Returns:
@@ -225,7 +223,6 @@ def check_start(config: Mapping[str, Any], name: str, function: Callable[..., An
 
     Args:
         function: that the ranks run.
-        group: the ranks; None for all.
     """
     if get_world_size(group) == 1:
         return

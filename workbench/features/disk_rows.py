@@ -477,7 +477,6 @@ def run_waiting(tasks: Sequence[Callable[[], object]], threads: int) -> None:
     thread outlives the call, so that a fork, an interrupt or a forgotten object leaves none behind.
 
     Args:
-        tasks: functions without arguments.
         threads: number of threads, the calling one included; fewer if the system can't start so many, as at the end of
             the interpreter.
     """

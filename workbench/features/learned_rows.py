@@ -243,8 +243,6 @@ def adagrad_rows(
         state: like `values`, in its `state_dtype`.
         ids: int64 [n], distinct and in range, which is not checked.
         gradients: [n, …], in the dtype of the state.
-        lr: learning rate.
-        eps: added to the square root.
         state_ids: int64 [n], where the rows of the state are; None: `ids`.
     """
     others = ids if state_ids is None else state_ids

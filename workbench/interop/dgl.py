@@ -43,10 +43,6 @@ def blocks_to_dgl(node_ids: Tensor, blocks: Sequence[Block]) -> list[Any]:
     Each DGL block has raw-graph ids in `srcdata[dgl.NID]` and `dstdata[dgl.NID]` and, if the block has them, edge ids,
     weights and types in `edata[dgl.EID]`, `edata["edge_weight"]` and `edata[dgl.ETYPE]`. It shares the CSC arrays of
     the block; no other sparse format is created.
-
-    Args:
-        node_ids: int64 [num_inputs], raw-graph ids.
-        blocks: input layer first.
     """
     return [_block_to_dgl(node_ids, block) for block in blocks]
 

@@ -28,7 +28,6 @@ def blocks_to_pyg(node_ids: Tensor, blocks: Sequence[Block], form: str = "adjs")
     """Convert blocks to a batch in PyG's form.
 
     Args:
-        node_ids: int64 [num_inputs], raw-graph ids.
         blocks: input layer first, at least one.
         form: "adjs": the same batch in `adjs`, and in `edge_index` too if every node has one sample for all layers.
             "edge_index": every node keeps the sample of the layer that reached it first, so that `edge_index` describes
@@ -56,11 +55,7 @@ def blocks_to_pyg(node_ids: Tensor, blocks: Sequence[Block], form: str = "adjs")
 
 
 def layers_to_pyg(blocks: Sequence[Block]) -> dict[str, Any]:
-    """Convert blocks to `adjs`, `adj_weights` and `adj_types`: the edges of each layer.
-
-    Args:
-        blocks: input layer first.
-    """
+    """Convert blocks to `adjs`, `adj_weights` and `adj_types`: the edges of each layer."""
     return {
         "adjs": [(_edge_index(block), block.edge_ids, (block.num_src, block.num_dst)) for block in blocks],
         "adj_weights": [block.edge_weight for block in blocks],
@@ -196,9 +191,6 @@ def has_one_sample_per_node(blocks: Sequence[Block]) -> bool:
     """Return whether the rows of every block are the first rows of the block before it.
 
     True for full neighbourhoods, DENSE samples and batches of `NeighborLoader`, and for their micro-batches.
-
-    Args:
-        blocks: input layer first.
     """
     return all(_is_prefix(outer, inner) for inner, outer in pairwise(blocks))
 
@@ -216,7 +208,6 @@ def with_one_sample_per_node(node_ids: Tensor, blocks: Sequence[Block]) -> tuple
     """Let every node keep the sample of the layer that reached it first, in all layers.
 
     Args:
-        node_ids: int64 [num_inputs], raw-graph ids.
         blocks: input layer first, at least one.
 
     Returns:

@@ -52,7 +52,6 @@ def group_rows(row: Tensor, col: Tensor, num_rows: int, num_cols: int) -> Csr:
     Args:
         row: int32 or int64 [num_edges], in [0, num_rows).
         col: int32 or int64 [num_edges], in [0, num_cols).
-        num_rows: number of rows.
         num_cols: exclusive upper bound of `col`; it determines the dtype of `indices`.
     """
     if row.device.type != "cpu":

@@ -145,9 +145,6 @@ def run_tasks(tasks: Sequence[Callable[[], object]]) -> None:
     Each thread fetches the next task when it is free, so the call succeeds with any number of pool threads. Nested
     calls run their tasks in the current thread, so that the pool can't deadlock. After an error or an interrupt no
     further task starts.
-
-    Args:
-        tasks: functions without arguments.
     """
     waiting = deque(tasks)
 

@@ -165,7 +165,6 @@ def symmetric_rows(row: Tensor, col: Tensor, weight: Tensor | None, num_rows: in
         row: int32 or int64 [num_edges], in [0, num_rows).
         col: int32 or int64 [num_edges], in [0, num_rows).
         weight: floating point [num_edges] or None; half precision is summed in float32.
-        num_rows: number of rows.
     """
     if row.device.type != "cpu":
         return symmetric_rows_torch(row, col, weight, num_rows)

@@ -211,7 +211,6 @@ class Pieces:
 
         Args:
             graph: contains the rows of the destinations.
-            nodes: int64 [n], the destinations.
             chunk_bytes: the bytes.
             sum_bytes: bytes per destination of a chunk.
             source_bytes: bytes per source of a piece, as if no source occurred twice.

@@ -391,9 +391,7 @@ def draw_requested(owned: OwnedGraph, requests: Sequence[Request], sampler: Samp
     Mini-batches of one step, of whatever rank, are drawn in one call, unless edges are excluded from one of them.
 
     Args:
-        owned: the part of the graph that contains the rows.
         requests: by rank.
-        sampler: draws every row independently of the others.
 
     Returns:
         Rows in the order of the request, by rank and mini-batch.

@@ -37,9 +37,6 @@ def measure_allocated(fn: Callable[[], object]) -> int:
 def allocated_bytes(tensors: Iterable[Tensor | None]) -> int:
     """Return the bytes that the allocator reserves for the tensors' storages, each storage once, with its full size.
 
-    Args:
-        tensors: tensors of any kind; None is skipped.
-
     >>> a = torch.zeros(100)
     >>> allocated_bytes([a, a[1:], None, torch.zeros(1)])
     1024

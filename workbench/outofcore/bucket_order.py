@@ -2,7 +2,8 @@
 
 Nodes are in p partitions on disk, edges in p² buckets by the partitions of their ends. A bucket can be trained only
 while both are in the buffer, so link prediction needs every pair of partitions in some state. What an order costs is
-the partitions it loads; what it is worth is how random the order of the edges remains (`permutation_bias`).
+the partitions it loads; what it is worth is how random the order of the edges remains (`partition_bias`, `node_bias`).
+Throughout, there are p partitions, c of them in the buffer (from 2 to p; if p is 1, 1), and l logical groups of them.
 """
 
 from collections.abc import Iterator, Sequence
@@ -65,20 +66,12 @@ class BucketOrder:
         return sum(self.capacity**2 - count**2 for count in kept)
 
     def loaded(self, state: int) -> Tensor:
-        """Partitions that a state adds to those of the state before, int64, ascending; all of the first state's.
-
-        Args:
-            state: number of the state.
-        """
+        """Partitions that a state adds to those of the state before, int64, ascending; all of the first state's."""
         new = self.states[state]
         return new if state == 0 else new[~torch.isin(new, self.states[state - 1])]
 
     def buckets(self, state: int) -> Tensor:
-        """Buckets that a state trains, int64 [n, 2]: the partitions of their edges' sources and destinations.
-
-        Args:
-            state: number of the state.
-        """
+        """Buckets that a state trains, int64 [n, 2]: the partitions of their edges' sources and destinations."""
         lo, hi = self._offsets[state : state + 2].tolist()
         flat = self._by_state[lo:hi]
         return torch.stack([flat // self.num_partitions, flat % self.num_partitions], dim=1)
@@ -108,7 +101,6 @@ def beta_states(num_partitions: int, capacity: int) -> list[list[int]]:
     them has met every partition.
 
     Args:
-        num_partitions: number p of partitions.
         capacity: number c of partitions in the buffer, from 2 to p; if p is 1, 1.
 
     Returns:
@@ -174,10 +166,6 @@ def beta_order(num_partitions: int, capacity: int, *, seed: int | None = None, e
 def num_beta_swaps(num_partitions: int, capacity: int) -> int:
     """Number of BETA's swaps in closed form: Σ d + min(c − 1, d) over d = p − c, p − 2c + 1, … above 0.
 
-    Args:
-        num_partitions: number p of partitions.
-        capacity: number c of partitions in the buffer.
-
     >>> num_beta_swaps(16, 4), num_beta_swaps(32, 8)
     (42, 78)
     """
@@ -188,10 +176,6 @@ def num_beta_swaps(num_partitions: int, capacity: int) -> int:
 
 def fewest_swaps(num_partitions: int, capacity: int) -> int:
     """A lower bound of the swaps of any order: each brings at most c − 1 new pairs together.
-
-    Args:
-        num_partitions: number p of partitions.
-        capacity: number c of partitions in the buffer.
 
     Source: Mohoney et al., "Marius" (OSDI 2021), section 4: ⌈(p (p − 1) − c (c − 1)) / (2 (c − 1))⌉.
 
@@ -239,7 +223,6 @@ def group_size(num_partitions: int, capacity: int, num_groups: int | None) -> tu
     """Partitions per logical group, and groups in the buffer, after checking all numbers.
 
     Args:
-        num_partitions: number p of physical partitions.
         capacity: number c of partitions that the buffer has room for.
         num_groups: number l of logical groups; None: the fewest of which two fit.
     """

@@ -177,7 +177,6 @@ def sketched_probability(
     """Estimate how likely each node is to be an input of a batch.
 
     Args:
-        graph: the graph that is sampled.
         seeds: int64 ids, each once.
         shares: per layer, the seeds' first, float64 [num_nodes]: probability that it draws one given in-neighbour.
         sampler: draws the rows; its steps 0, 1, … are the draws.

@@ -137,8 +137,6 @@ def typed_graph(spec: StandIn, cites: Graph, papers: Tensor, seed: int, scale: f
         spec: a stand-in with `authors`.
         cites: citation graph of the papers.
         papers: int64 [papers], their classes.
-        seed: a 64-bit integer.
-        scale: in (0, 1].
 
     Returns:
         The graph, and int64 [nodes], the class of every node for its features (random for institutions).

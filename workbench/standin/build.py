@@ -105,12 +105,7 @@ _SLACK = 1.15
 
 
 def find_standin(name: str, scale: float | None) -> tuple[StandIn | KnowledgeStandIn, float]:
-    """Look up a stand-in and the scale to build it at.
-
-    Args:
-        name: a key of `STANDINS`.
-        scale: in (0, 1]; None: the default of the stand-in.
-    """
+    """Look up a stand-in and the scale to build it at."""
     check_choice("stand-in", name, STANDINS)
     spec = STANDINS[name]
     size = spec.default_scale if scale is None else scale
@@ -155,8 +150,6 @@ def check_capacity(name: str, scale: float | None = None, folder: str | os.PathL
     """Refuse a stand-in that exceeds the free memory or disk space.
 
     Args:
-        name: a key of `STANDINS`.
-        scale: in (0, 1]; None: the default of the stand-in.
         folder: folder in which the result will be stored; None: it won't be.
 
     Raises:

@@ -84,7 +84,6 @@ def multi_labels(name: str, seed: int, classes: Tensor, num_labels: int) -> Tens
     """Draw several labels per node: a class has a few labels that most of its nodes have; the others are rare.
 
     Args:
-        seed: a 64-bit integer.
         classes: int64 [nodes].
 
     Returns:
@@ -108,7 +107,6 @@ def split_nodes(
     """Draw training, validation and test nodes at random, and split them by date if there are dates.
 
     Args:
-        seed: a 64-bit integer.
         sizes: numbers of training, validation and test nodes.
         date: int32 [nodes], rank by date: training nodes are the oldest, test nodes the newest; None: random split.
 
@@ -133,7 +131,6 @@ def dates(name: str, seed: int, graph: Graph) -> Tensor:
     """Rank the nodes by random date; nodes of high degree tend to be old.
 
     Args:
-        seed: a 64-bit integer.
         graph: an undirected graph with both directions stored.
 
     Returns:

@@ -195,7 +195,6 @@ def scaled_splits(splits: Splits, scale: float, limit: int) -> Splits:
 
     Args:
         splits: sizes at scale 1.
-        scale: in (0, 1].
     """
     ends, total = [], 0
     for part in splits:
@@ -230,7 +229,6 @@ def key_of(name: str, seed: int, draw: Draw, *more: int) -> int:
     """Derive the key of a random stream.
 
     Args:
-        seed: a 64-bit integer.
         more: further numbers that distinguish streams of the same purpose.
 
     Returns:

@@ -51,7 +51,6 @@ def assign_classes(name: str, seed: int, degrees: Tensor, classes: int, skew: fl
     """Assign random classes and public ids, both independent of the degree.
 
     Args:
-        seed: a 64-bit integer.
         degrees: int64 [nodes], ascending.
         skew: skew of the class sizes: class c has a share proportional to (1 + c)^-skew.
 
@@ -118,7 +117,6 @@ def draw_pairs(name: str, seed: int, order: ClassOrder, shape: GraphShape) -> Pa
     """Draw the edges: affinity blocks, then the remaining stubs within classes and among all nodes.
 
     Args:
-        seed: a 64-bit integer.
         order: degrees and classes of the nodes.
         shape: clustering and homophily to reach.
 
@@ -159,7 +157,6 @@ def undirected_graph(name: str, seed: int, order: ClassOrder, shape: GraphShape)
     Dropping duplicates leaves nodes below their degree; edge switches repair that in a few rounds.
 
     Args:
-        seed: a 64-bit integer.
         order: degrees and classes of the nodes.
         shape: clustering and homophily to reach.
 
