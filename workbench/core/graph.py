@@ -275,13 +275,10 @@ def index_positions(edge_ids: Tensor) -> PositionIndex:
 
 
 def look_up(index: PositionIndex, edge_ids: Tensor) -> Tensor:
-    """Return the positions of edges given by their ids.
+    """Return the positions of edges given by their ids: int64 [any].
 
     Args:
         edge_ids: int32 or int64 [any].
-
-    Returns:
-        int64 [any].
     """
     wanted = check_ids("edge_ids", edge_ids, INT64_MAX)
     positions = find(index, wanted)
@@ -294,13 +291,10 @@ def look_up(index: PositionIndex, edge_ids: Tensor) -> Tensor:
 
 
 def find(index: PositionIndex, edge_ids: Tensor) -> Tensor:
-    """Return the positions of edges given by their ids, −1 for an id that no edge has.
+    """Return the positions of edges given by their ids, −1 for an id that no edge has: int64 [any].
 
     Args:
         edge_ids: int64 [any], non-negative.
-
-    Returns:
-        int64 [any].
     """
     if not len(index.positions):
         return torch.full_like(edge_ids, -1)

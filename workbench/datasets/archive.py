@@ -3,7 +3,8 @@
 `ARRAYS` and `KNOWLEDGE_GRAPH` list the keys. Beyond that, `gpt_pred` [num_nodes, ranks], a language model's predictions
 of each node's class, best first, padded with -1, is used if there are no other features, and requires `class_names`;
 one-hot classes are refused, because they may be several labels per node; splits as masks take precedence over those as
-ids; `node_year` is ignored. Any other key is an error, because it may be one of these, misspelt or damaged. `FileArray` checks arrays as stored.
+ids; `node_year` is ignored. Any other key is an error, because it may be one of these, misspelt or damaged. `FileArray`
+checks arrays as stored.
 """
 
 import io

@@ -124,16 +124,13 @@ class FileArray:
         return converted
 
     def labels(self, num_nodes: int, num_classes: int | None = None) -> Tensor:
-        """Return classes or several labels per node.
+        """Return classes or several labels per node: int64 [num_nodes] or float32 [num_nodes, labels].
 
         Classes are integers, or floats that are whole numbers, [num_nodes] or [num_nodes, 1]; −1 and, as in OGB, NaN
         are nodes without a label. A wider matrix has several labels per node, each 0 or 1.
 
         Args:
             num_classes: number of classes, or of labels per node; None: any.
-
-        Returns:
-            int64 [num_nodes] or float32 [num_nodes, labels].
 
         Raises:
             DataError: another dtype or shape; a class that is not whole or out of range; a label that is neither 0 nor

@@ -199,11 +199,7 @@ def choose_features(raw: RawSet, graph: Graph, features: str, seed: int) -> tupl
 
 
 def random_features(num_nodes: int, width: int, seed: int) -> Tensor:
-    """Draw uniform features of mean 0 and variance 1, bit-identical on every machine.
-
-    Returns:
-        float32 [num_nodes, width].
-    """
+    """Draw uniform features of mean 0 and variance 1, bit-identical on every machine: float32 [num_nodes, width]."""
     _check_memory(f"{num_nodes:,} × {width} random features", num_nodes * width * 4, available_bytes())
     key = stream(seed, Purpose.FEATURES)
     x = torch.empty(num_nodes * width)
@@ -213,11 +209,7 @@ def random_features(num_nodes: int, width: int, seed: int) -> Tensor:
 
 
 def densify(rows: SparseRows) -> Tensor:
-    """Convert sparse features to dense ones, summing duplicate entries.
-
-    Returns:
-        float32 [rows, width].
-    """
+    """Convert sparse features to dense ones, summing duplicate entries: float32 [rows, width]."""
     count = rows.indptr.shape[0] - 1
     what = f"{count:,} × {rows.width:,} features, {rows.values.numel():,} of them nonzero,"
     _check_memory(what, count * rows.width * 4, min(DENSE_LIMIT_BYTES, available_bytes() // 2))

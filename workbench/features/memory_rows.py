@@ -231,14 +231,11 @@ def as_store(source: Any, name: str = "x") -> FeatureStore:
 
 
 def read_rows(source: Any, ids: Tensor) -> Tensor:
-    """Gather rows by id, on the device of the source.
+    """Gather rows by id, on the device of the source: [n, …].
 
     Args:
         source: anything that `as_store` accepts.
         ids: int64 or int32 [n], raw-graph ids, on any device.
-
-    Returns:
-        [n, …].
     """
     return as_store(source).read(ids)
 

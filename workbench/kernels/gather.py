@@ -21,15 +21,12 @@ _WORDS = {1: np.uint8, 2: np.int16, 4: np.int32, 8: np.int64}
 
 
 def gather_rows(x: Tensor, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
-    """Gather `x[ids]`, differentiable in `x` without `out`.
+    """Gather `x[ids]`, differentiable in `x` without `out`: [m, …], on the device of `x`.
 
     Args:
         x: [n, …] of any dtype.
         ids: int64 or int32 [m], on any device.
         out: [m, …] in the dtype and on the device of `x`, or None to allocate it.
-
-    Returns:
-        [m, …], on the device of `x`.
 
     Raises:
         IndexError: an id outside of [0, n).
@@ -154,14 +151,11 @@ class _Gather(torch.autograd.Function):
 
 
 def gather_edges(adjacency: Adjacency, x: Tensor, order: Tensor) -> Tensor:
-    """Gather `x[source]` for every edge.
+    """Gather `x[source]` for every edge: [num_edges, channels] in the dtype of `x`.
 
     Args:
         x: floating point [num_src, channels].
         order: int64 [num_edges], a permutation of the edges: the order of the result's rows.
-
-    Returns:
-        [num_edges, channels] in the dtype of `x`.
     """
     check_rows(x, adjacency)
     return _Gather.apply(x, order, adjacency)

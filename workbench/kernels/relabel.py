@@ -299,14 +299,11 @@ def owned_relabeler(num_nodes: int, own: Tensor) -> Iterator[OwnedRelabeler | To
 
 
 def renumber(numbers: Tensor, split: SplitIds, num_owned: int) -> Tensor:
-    """Convert a relabeler's numbers to positions in a rank's ids, followed by its halo.
+    """Convert a relabeler's numbers to positions in a rank's ids, followed by its halo: int32 (int64 from 2³¹ ids on).
 
     Args:
         numbers: int32 or int64; overwritten on the CPU, if the result has their dtype.
         num_owned: ids of the rank, those that others asked for included.
-
-    Returns:
-        int32 (int64 from 2³¹ ids on).
     """
     if not len(split.halo):
         return numbers
@@ -410,13 +407,10 @@ class IdIndex:
         parallel_rows(lambda lo, hi: _list(words, before, ids, lo, hi), len(words))
 
     def positions(self, ids: Tensor) -> Tensor:
-        """Return the position of each id in `self.ids`, −1 for others.
+        """Return the position of each id in `self.ids`, −1 for others: int64 [n], on the device of the index.
 
         Args:
             ids: int64 or int32 [n].
-
-        Returns:
-            int64 [n], on the device of the index.
         """
         ids = ids.to(self.ids.device, torch.int64)
         if self._words is None:

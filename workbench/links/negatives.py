@@ -297,15 +297,12 @@ _QUERIES_AT_A_TIME = 1 << 20
 
 
 def have_edges(graph: Graph, src: Tensor, dst: Tensor, relation: Tensor | None) -> Tensor:
-    """Tell which pairs of nodes have an edge.
+    """Tell which pairs of nodes have an edge: bool [n].
 
     Args:
         src: int64 [n], nodes of the graph.
         dst: int64 [n], nodes of the graph.
         relation: integer [n], the type of each pair's edge if the graph has edge types; None: any type.
-
-    Returns:
-        bool [n].
     """
     types = None if relation is None else graph.edge_type
     found = torch.empty(len(src), dtype=torch.bool, device=src.device)
@@ -345,13 +342,10 @@ _POSITIVE = np.uint64(INT64_MAX)
 
 
 def entry_bits(key: int, rows: int, columns: int, device: torch.device) -> Tensor:
-    """Hash (key, row, column, 0) for every entry.
+    """Hash (key, row, column, 0) for every entry: int64 [rows · columns], not negative, row by row.
 
     Args:
         rows: number of rows.
-
-    Returns:
-        int64 [rows · columns], not negative, row by row.
     """
     if device.type != "cpu":
         return attempt_bits(entry_keys(key, rows, columns, device), 0)

@@ -91,14 +91,11 @@ class WindowUnions:
         return len(self.sums) - 1
 
     def counts(self, size: int, *, num_batches: int | None = None) -> np.ndarray:
-        """Return the distinct ids of each window of `size` batches, the last of which may have fewer.
+        """Return the distinct ids of each window of `size` batches, the last of which may have fewer: int64 [windows].
 
         Args:
             size: batches per window, at least 1.
             num_batches: batches in all, of which those after the last one read nothing; None: those there are.
-
-        Returns:
-            int64 [windows].
         """
         first = np.arange(0, len(self) if num_batches is None else num_batches, size)
         last = np.minimum(first + size, len(self))

@@ -361,13 +361,10 @@ class CompactIds:
         return sum(self.layout.nodes_of(partition) for partition in self.held.tolist())
 
     def of(self, name: str, ids: Tensor) -> Tensor:
-        """Number nodes of the partitions without gaps.
+        """Number nodes of the partitions without gaps: int64 [n], below `num_nodes`.
 
         Args:
             ids: int64 or int32 [n], ids of the store.
-
-        Returns:
-            int64 [n], below `num_nodes`.
         """
         wanted = check_ids(name, ids, self.layout.num_nodes).cpu().numpy()
         size, held = self.layout.partition_rows, self.held.numpy()

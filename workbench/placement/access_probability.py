@@ -174,16 +174,13 @@ _AHEAD = 16
 def sketched_probability(
     graph: Graph, seeds: Tensor, shares: Sequence[Tensor], *, sampler: NeighborSampler, share: float, num_draws: int
 ) -> Tensor:
-    """Estimate how likely each node is to be an input of a batch.
+    """Estimate how likely each node is to be an input of a batch: float64 [num_nodes], in [0, 1].
 
     Args:
         seeds: int64 ids, each once.
         shares: per layer, the seeds' first, float64 [num_nodes]: probability that it draws one given in-neighbour.
         sampler: draws the rows; its steps 0, 1, … are the draws.
         share: probability that a batch contains a given seed.
-
-    Returns:
-        float64 [num_nodes], in [0, 1].
     """
     rate = -torch.tensor(-min(share, _MOST_SHARE), dtype=torch.float64).log1p()
     total = torch.zeros(graph.num_nodes, dtype=torch.float64, device=graph.device)

@@ -60,14 +60,11 @@ class DegreeLaw:
         return cls(tuple((degree, count / population) for degree, count in at_most), population)
 
     def ranked(self, count: int) -> np.ndarray:
-        """Compute the degrees at evenly spaced ranks, not yet rounded.
+        """Compute the degrees at evenly spaced ranks, not yet rounded: float64 [count], ascending.
 
         Between knots the logarithm of the degree is linear in that of the share of nodes above, as in a power law. A
         sample of fewer nodes than the population has the same quantiles; its largest degree is that of the middle of
         the top population / count ranks.
-
-        Returns:
-            float64 [count], ascending.
         """
         step = self.population / count
         above = np.arange(count - 1, -1, -1) * step + (step - 1) / 2
@@ -109,7 +106,7 @@ def _largest(law: DegreeLaw, nodes: int, total: int, max_neighbours: int | None)
 def degree_sequence(
     law: DegreeLaw, nodes: int, total: int, *, min_degree: int = 1, max_neighbours: int | None
 ) -> Tensor:
-    """Compute degrees that follow a distribution and sum to `total`.
+    """Compute degrees that follow a distribution and sum to `total`: int64 [nodes], ascending.
 
     Args:
         total: sum of the degrees; those of the distribution are scaled by a common factor to meet it.
@@ -117,9 +114,6 @@ def degree_sequence(
         max_neighbours: number of possible neighbours of a node: no degree exceeds a quarter of it, nor both √total and
             √(nodes / population) times the distribution's largest degree, because simple graphs can't meet more. None:
             no such bound.
-
-    Returns:
-        int64 [nodes], ascending.
     """
     raw = law.ranked(nodes)
     max_degree = _largest(law, nodes, total, max_neighbours)

@@ -252,14 +252,11 @@ def _choose(key, count, low_bits, high_bits, lo, hi, chosen):
 
 
 def random_subset(count: int, size: int, key: int) -> Tensor:
-    """Draw distinct numbers below `count`.
+    """Draw distinct numbers below `count`: int64 [size].
 
     Args:
         count: exclusive upper bound.
         size: how many numbers to draw, at most `count`.
-
-    Returns:
-        int64 [size].
     """
     low, high = halves(count)
     chosen = torch.empty(size, dtype=torch.int64)
@@ -448,14 +445,11 @@ def _mark_between_classes(left, right, classes, allowed, lo, hi, found):
 
 
 def between_classes(pairs: Pairs, classes: Tensor, allowed: Tensor) -> Tensor:
-    """Find the pairs of nodes of different classes that are both allowed.
+    """Find the pairs of nodes of different classes that are both allowed: int64, positions in `pairs`.
 
     Args:
         classes: int64 [nodes].
         allowed: bool [nodes].
-
-    Returns:
-        int64, positions in `pairs`.
     """
     found = torch.empty(len(pairs.left), dtype=torch.bool)
     a, b, c, d, out = (t.numpy() for t in (*pairs, classes, allowed, found))

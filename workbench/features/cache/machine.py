@@ -57,15 +57,12 @@ class CacheMachine:
         self.state.counters[NOW] = position
 
     def replay(self, ids: np.ndarray, offsets: np.ndarray, *, batches: bool) -> np.ndarray:
-        """Pass reads through the cache.
+        """Pass reads through the cache: int64 [num_reads], hits per read.
 
         Args:
             ids: int64 [num_accesses], in range (not checked).
             offsets: int64 [num_reads + 1].
             batches: batch semantics instead of access semantics.
-
-        Returns:
-            int64 [num_reads], hits per read.
         """
         hits = torch.zeros(len(offsets) - 1, dtype=torch.int64).numpy()
         if batches:
