@@ -53,7 +53,7 @@ def test_a_static_cache_is_chosen_by_the_warm_up_alone() -> None:
         (
             {"policies": ["static"], "warmup": 0},
             ValueError,
-            "by the warm-up, but a warm-up of 0 reads none; .* wb.rank_by_deg",
+            "by the warm-up, but a warm-up of 0 reads none; .* wb.features.rank_by_deg",
         ),
     ],
 )
