@@ -26,12 +26,7 @@ class Task:
 
 
 def finished_runs(tasks: Sequence[Task], store: Store) -> dict[str, Run]:
-    """The newest finished run of each point that has one, by the point's key.
-
-    Args:
-        tasks: points of one sweep and size.
-        store: that keeps runs.
-    """
+    """The newest finished run of each point that has one, by the point's key."""
     if not tasks:
         return {}
     first = tasks[0].point
@@ -78,7 +73,6 @@ class Attempt:
         """Store an error.
 
         Args:
-            error: one line.
             trace: of the stack; kept as an artifact.
 
         Raises:

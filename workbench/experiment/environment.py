@@ -52,11 +52,7 @@ def _cpu_name() -> str:
 
 @cache
 def environment_tags(root: Path) -> dict[str, str]:
-    """Tags of commit, platform, threads and versions of libraries; "dirty" if files but recorded tables differ from it.
-
-    Args:
-        root: folder of the checkout.
-    """
+    """Tags of commit, platform, threads and versions of libraries; "dirty" if files but recorded tables differ from it."""
     from workbench.kernels.threads import get_num_threads
 
     commit = _git(root, "rev-parse", "HEAD")

@@ -71,7 +71,6 @@ class Experiment:
         """Grid points with their keys; loads data sets for their fingerprints.
 
         Args:
-            size: "smoke", "real" or "paper".
             device: default: the size's.
             overrides: configuration key to value, as `run` takes them.
 
@@ -91,7 +90,6 @@ class Experiment:
         """Validated configurations of all points, with data sets that are available; loads nothing.
 
         Args:
-            size: "smoke", "real" or "paper".
             device: default: the size's.
             overrides: configuration key to value, as `run` takes them.
 
@@ -111,7 +109,6 @@ class Experiment:
 
         Args:
             runs: of this sweep and size; of the runs of a point the last one counts.
-            size: of the grid.
         """
         code = self.code().digest
         made = [run for run in runs if run.point.tags.get("code") == code]
@@ -147,7 +144,6 @@ class Experiment:
         """Run what is not done yet and return the table of all points.
 
         Args:
-            size: "smoke", "real" or "paper".
             device: default: the size's.
             overrides: configuration key to value ("dataset.scale" reaches into a mapping; a list replaces an axis).
             store: default: that of MLFLOW_TRACKING_URI, else `mlflow.db` of the project.
@@ -220,8 +216,6 @@ class Experiment:
         under the figure's present digest. Data sets are loaded once per process, for their fingerprints.
 
         Args:
-            store: that keeps runs.
-            size: "smoke", "real" or "paper".
             device: default: the size's.
 
         Raises:

@@ -91,9 +91,6 @@ def experiment_names() -> list[str]:
 def read_index(paper: str) -> PaperIndex:
     """Read and validate the index of a paper.
 
-    Args:
-        paper: name of its folder.
-
     Raises:
         ConfigError: invalid YAML, an unknown or missing key, a view of a figure that is not listed.
     """
@@ -102,9 +99,6 @@ def read_index(paper: str) -> PaperIndex:
 
 def find_figure(name: str) -> tuple[PaperIndex, Path]:
     """The index that lists a figure, and the figure's YAML file.
-
-    Args:
-        name: "paper/figure".
 
     Raises:
         UnknownExperimentError: no such figure; the message names those that exist.
@@ -143,11 +137,7 @@ def full_name(name: str) -> str:
 
 
 def unknown_figure(name: str) -> str:
-    """The message that there is no such figure: which was probably meant, and how to list all.
-
-    Args:
-        name: the name that was given.
-    """
+    """The message that there is no such figure: which was probably meant, and how to list all."""
     return f"{unknown('figure', name, experiment_names())} (`workbench list` shows all)"
 
 
@@ -204,10 +194,6 @@ def import_figure(name: str, folder: Path) -> ModuleType:
     """Import a figure's module and the modules of experiments that it uses.
 
     Modules stay imported until the text of any of them changes; then all are imported again.
-
-    Args:
-        name: "paper/figure".
-        folder: experiments folder, which contains the papers' packages.
     """
     _find_in(folder)
     if any(_digest(module) != digest for module, digest in _imported.values()):

@@ -12,7 +12,6 @@ def point_key(code: str, config: Mapping[str, Any], fingerprint: str) -> str:
     Args:
         code: digest of the code that `run` reaches (`workbench.experiment.closure`).
         config: resolved configuration, JSON values.
-        fingerprint: of the data set.
     """
     return _sha256(code, json.dumps(config, sort_keys=True), fingerprint)
 
@@ -21,7 +20,6 @@ def summary_key(figure: str, digest: str, run_ids: Iterable[str]) -> str:
     """sha256 over all that decides a figure's summary in the store.
 
     Args:
-        figure: "paper/figure".
         digest: of the code and texts that draw and check the figure.
         run_ids: runs whose rows it shows, in the grid's order.
     """

@@ -35,11 +35,7 @@ class RunningPoint(Protocol):
         ...
 
     def outcome(self, seconds: float) -> Outcome:
-        """How the point ended, once it has.
-
-        Args:
-            seconds: that it took, for messages.
-        """
+        """How the point ended, once it has."""
         ...
 
     def kill(self) -> None:
@@ -92,10 +88,8 @@ def process_limits(
     """How points use processes; None: they run in this one.
 
     Args:
-        jobs: points that run at a time.
         time_limit_seconds: of a point; None: no limit.
         in_subprocess: None: with several jobs, a time limit or Ray.
-        executor: "processes" or "ray".
 
     Raises:
         ValueError: several jobs, a time limit or Ray, but no subprocesses; an unknown executor; jobs below 1; a limit
@@ -128,8 +122,6 @@ def run_in_processes(tasks: Sequence[Task], store: Store, limits: ProcessLimits)
     """Run points that nobody else runs, and yield each run as it ends; closing the iterator kills those that run.
 
     Args:
-        tasks: points in order.
-        store: keeps runs.
         limits: how many run at a time, and for how long.
 
     Raises:

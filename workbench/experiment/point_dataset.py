@@ -25,7 +25,6 @@ def at_hand(config: PointConfig, where: str) -> PointConfig:
     """The configuration with the first of its data sets that is available here.
 
     Args:
-        config: of a point.
         where: file that the configuration comes from, for messages.
 
     Raises:
@@ -65,7 +64,6 @@ def describe_dataset(config: DataConfig | None, files: tuple[tuple[Path, FileSta
     """Name, fingerprint, source and size of a data set, as a run records them; None for a point without one.
 
     Args:
-        config: the data set.
         files: its `stamps`: a data set whose files were replaced is described anew.
     """
     if config is None:

@@ -40,9 +40,7 @@ def run_sweep(
     store fails, the sweep stops; the point that was just computed is kept in a file that `workbench import` reads.
 
     Args:
-        tasks: points in order.
         run: yields the rows of a point.
-        store: keeps runs.
         limits: to run each point in a process of its own; None: one after the other in this process.
         progress: show a bar with the time left on stderr; None: on a terminal and in a notebook; or a bar of several
             sweeps to advance.
@@ -72,9 +70,7 @@ def new_bar(total: int, *, initial: int = 0, label: str = "", disable: bool | No
     """A bar on stderr; where there is neither a terminal nor a notebook it writes a line now and then.
 
     Args:
-        total: number of points.
         initial: number of points that were done before.
-        label: text before the bar.
         disable: None: unless on a terminal or in a notebook.
     """
     notebook = "ipykernel" in sys.modules

@@ -12,9 +12,6 @@ from workbench.tracking.record import FINISHED, Run
 def table_of(runs: Iterable[Run]) -> pd.DataFrame:
     """All rows of some runs with their configuration; a failed point has one row without measurements.
 
-    Args:
-        runs: of one sweep.
-
     Returns:
         Columns: the configuration (nested keys joined by "."; the data set's name as `dataset`; lists as JSON), the
         columns of the rows, `status`, `error`, `point_seconds` and `run_id`.
@@ -26,7 +23,6 @@ def to_read(runs: Sequence[Run], columns: Sequence[str] = ()) -> pd.DataFrame:
     """The table for people: configuration that differs between points, measurements, errors.
 
     Args:
-        runs: of one sweep.
         columns: measurements to show; default: all.
     """
     table = table_of(runs)

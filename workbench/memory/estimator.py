@@ -257,10 +257,6 @@ def byte_costs(setup: TrainingSetup, mb: MiniBatch) -> ByteCosts:
 def marginal_costs(estimator: Estimator, mb: MiniBatch) -> ByteCosts:
     """Difference the estimates of a batch and of the same batch with more nodes, or fewer edges, in one layer.
 
-    Args:
-        estimator: memory estimator of the model.
-        mb: the batch; one of the model's layers per block.
-
     Returns:
         The costs; those of an input node are at least one byte.
     """
@@ -320,7 +316,6 @@ def refuse_compiled(model: nn.Module, what: str, remedy: str = "") -> None:
     without calling operators, and the compiler falls back to the original code where operators are observed.
 
     Args:
-        model: the module.
         what: what would be wrong, such as "memory can't be estimated".
         remedy: another remedy than passing the original module.
 

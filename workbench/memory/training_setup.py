@@ -175,7 +175,6 @@ class OptimizerMemory:
         Args:
             optimizer: "adam", "adamw" or "sgd" with torch's defaults, or an optimizer. Adam, AdamW and SGD are
                 computed from their options; for any other, two steps of a copy are run and the second is measured.
-            model: the model whose parameters it updates.
             on_cuda: the parameters are on a GPU, where torch updates all of them together by default (`foreach`).
 
         Raises:
@@ -277,7 +276,6 @@ def runs_under_autocast(model: GNN, backend: Backend | None) -> bool:
     """Return whether autocast is enabled here for the device that an estimate is about; the model is traced then.
 
     Args:
-        model: the model.
         backend: the kernels requested; None for those of the model's device.
 
     Raises:

@@ -88,13 +88,6 @@ def multiplies_first(num_src: int, num_dst: int, in_dim: int, out_dim: int, *, c
     per destination, whose dense product is most of a layer's work, and parts of a batch share sources, so that work per
     source is repeated in every micro-batch. The torch kernels of other devices materialise one message per edge, which
     is narrower after a multiplication that narrows the rows.
-
-    Args:
-        num_src: sources of the block.
-        num_dst: destinations of the block.
-        in_dim: channels before the multiplication.
-        out_dim: channels after it.
-        compiled: the aggregate is computed by the compiled kernels of the CPU.
     """
     return out_dim < in_dim and not (compiled and num_dst * in_dim <= num_src * out_dim)
 
@@ -107,7 +100,6 @@ def multiplies_before_exchange(in_dim: int, out_dim: int, *, needs_gradient: boo
     The answer depends on what all ranks have alike, so that all exchange rows of the same width.
 
     Args:
-        in_dim: channels before the multiplication.
         out_dim: channels after it, of all heads.
         needs_gradient: the layer's input does; features usually don't.
         trains: there will be a backward pass.
@@ -126,7 +118,6 @@ def call_layer(layer: nn.Module, block: Block, h: Tensor, exchange: Exchanger | 
 
     Args:
         layer: called with (block, h, exchange) if it sets `exchanges_itself`, else with (block, h).
-        block: one layer of a batch.
         h: floating [owned sources, in_dim].
         exchange: fills the halo; None: the block has none.
 

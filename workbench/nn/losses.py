@@ -194,7 +194,6 @@ def check_classes(labels: Tensor, columns: int, limit: str) -> None:
 
     Args:
         labels: integer vector, without unlabelled seeds.
-        columns: number of classes.
         limit: the part of the message that says where the limit comes from, with `{}` for the number.
 
     Raises:
@@ -240,9 +239,7 @@ def select_rows(out: Any, rows: Tensor, num_rows: int) -> Any:
     """Select rows of every tensor of an output that has `num_rows` of them; others are kept as they are.
 
     Args:
-        out: the output.
         rows: int64, positions of the rows.
-        num_rows: number of rows of a tensor with one row per seed.
     """
 
     def select(tensor: Tensor) -> Tensor:

@@ -189,11 +189,7 @@ def _reusing(layers: list[Any], norms: list[nn.Module], dropout: float, seed: in
 
 
 def models_for(graph: Graph) -> tuple[str, ...]:
-    """Return the kinds of models that a graph allows: relational ones need edge types.
-
-    Args:
-        graph: the graph.
-    """
+    """Return the kinds of models that a graph allows: relational ones need edge types."""
     return MODEL_KINDS if graph.edge_type is None else (*MODEL_KINDS, *TYPED_MODEL_KINDS)
 
 
@@ -201,8 +197,6 @@ def relation_options(kind: str, graph: Graph, *, num_bases: int | None = None) -
     """Return the options of `build_model` that describe a graph's relations; none for kinds without relations.
 
     Args:
-        kind: kind of model.
-        graph: the graph that the model is for.
         num_bases: number of bases of relational kinds; None: as many as relations. Ignored by other kinds.
 
     Raises:
@@ -309,11 +303,6 @@ def model_work(
 
 def exchanged_widths(kind: str, dims: Sequence[int], *, exchanges_products: bool | None = None) -> list[int]:
     """Values of a row that cooperating PEs exchange before each layer, forward, and as many of its gradient backward.
-
-    Args:
-        kind: "gat", "gcn" or "rgcn".
-        dims: widths, as for `model_work`.
-        exchanges_products: as for `model_work`.
 
     Returns:
         One number per layer, input layer first; 0 for features, which are exchanged as they are and need no gradient.

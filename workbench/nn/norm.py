@@ -12,7 +12,6 @@ def build_norm(kind: str | None, channels: int) -> nn.Module:
 
     Args:
         kind: "batch" (statistics over the rows of a micro-batch: not exact under splitting), "layer", or None.
-        channels: number of channels.
 
     Returns:
         The module; the identity for None.

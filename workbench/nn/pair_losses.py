@@ -168,9 +168,6 @@ def shared_negatives(pairs: EdgeBatch) -> dict[str, Tensor]:
 def chunk_layout(pairs: EdgeBatch) -> tuple[Tensor, Tensor | None]:
     """Lay pairs out by chunks, with as many columns as the largest chunk has pairs.
 
-    Args:
-        pairs: with chunks.
-
     Returns:
         Pairs, int64 [chunks, size], where smaller chunks are filled up with pair 0; and where each pair is in them,
         int64 [num_pairs], or None if the pairs are there one after another.
@@ -217,7 +214,6 @@ def softmax_of_pairs(decoder: Decoder, h: Tensor, pairs: EdgeBatch, *, factor: f
         decoder: scores are inner products of queries and rows.
         h: floating [num_seeds, dim], rows of the pairs' seeds.
         pairs: with negatives shared in chunks, equally many for both ends.
-        factor: of the sum.
 
     Returns:
         A scalar.
@@ -253,7 +249,6 @@ def softmax_products(
         other: [chunks, n, dim]; the score of a pair is its inner product with the pair's query.
         candidates: [chunks, k, dim]; their scores are the inner products with the queries of their chunk.
         weight: [chunks, n], factor of each pair's loss; None: 1.
-        factor: of the sum.
 
     Returns:
         A scalar.

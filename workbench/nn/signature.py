@@ -325,12 +325,7 @@ def _is_required(parameter: inspect.Parameter) -> bool:
 
 
 def of_seeds(out: Any, mb: MiniBatch) -> Any:
-    """Return the seeds' rows of an output with a row per node of the batch.
-
-    Args:
-        out: the output, or several.
-        mb: the batch.
-    """
+    """Return the seeds' rows of an output with a row per node of the batch."""
     if isinstance(out, tuple | list):
         return type(out)(of_seeds(value, mb) for value in out)
     return out[: mb.num_seeds] if isinstance(out, Tensor) and out.dim() and len(out) > mb.num_seeds else out
@@ -338,9 +333,6 @@ def of_seeds(out: Any, mb: MiniBatch) -> Any:
 
 def check_one_sample_per_node(mb: MiniBatch) -> None:
     """Check that every node has the same in-edges in all layers, as an `edge_index` for all layers requires.
-
-    Args:
-        mb: the batch.
 
     Raises:
         ValueError: A node has a sample per layer.

@@ -47,7 +47,6 @@ def fill_empty_parts(part: Tensor, num_parts: int) -> Tensor:
 
     Args:
         part: int64 [n], in [0, num_parts).
-        num_parts: number of parts, at most n.
 
     Returns:
         int64 [n]: `part` itself if no part is empty, else a copy in which none is.
@@ -75,7 +74,6 @@ def check_weights(weights: Tensor | None, count: int) -> Tensor | None:
 
     Args:
         weights: integer or floating [count], or None.
-        count: number of seeds or nodes.
 
     Returns:
         [count] on the CPU; None without weights or without seeds.

@@ -36,7 +36,6 @@ def metis(
         num_parts: number of parts, 1 to n.
         edge_weight: int64 [num_edges], positive, the same in both directions; None: 1 each.
         weights: [n], non-negative weight of every node; None: 1 each.
-        seed: the same seed gives the same parts.
         imbalance: allowed excess of a part's weight over the mean, as a fraction; METIS's default is 0.03.
         rounds: refinement passes per level; METIS's default is 10.
         recursive: bisect recursively instead of METIS's k-way method; faster for few nodes per part.
@@ -133,10 +132,8 @@ def mtkahypar(
         indptr: int64 [num_nets + 1].
         pins: int32 [num_pins], the vertices of every net: two or more, each once.
         net_weights: int64 [num_nets], positive.
-        num_vertices: number of vertices.
         num_parts: number of parts, 1 to `num_vertices`; none is left empty.
         weights: [num_vertices], non-negative weight of every vertex; None: 1 each.
-        seed: the same seed gives the same parts.
         imbalance: allowed excess of a part's weight over the mean, as a fraction.
         preset: preset of Mt-KaHyPar: DEFAULT, QUALITY, LARGE_K, DETERMINISTIC, …
         time_limit_seconds: Mt-KaHyPar is ended after this many seconds; None: no limit.

@@ -109,7 +109,6 @@ def mean_aggregate(drawn: Drawn, x: Tensor) -> Tensor:
     """Compute what a layer with mean aggregation computes: Σ edge weight · x / (edges drawn), 0 without edges.
 
     Args:
-        drawn: rows of a sampler.
         x: float64 [num_nodes, width].
 
     Returns:

@@ -185,10 +185,6 @@ def repeat_warner(graph: Graph, *configuration: object) -> Callable[[int], None]
 
     The same batches in every epoch raise no error, and training goes worse. A loader that reaches epoch 1 resets the
     count, so that a notebook's cell may run again.
-
-    Args:
-        graph: the graph that is sampled; counts are dropped with it.
-        configuration: everything else that determines the batches.
     """
 
     def note(epoch: int) -> None:

@@ -248,11 +248,8 @@ def sample_once_per_node(
     """Sample a batch hop by hop: draw rows of the nodes that the previous hop has reached first, relabel their sources.
 
     Args:
-        sampler: the sampler.
-        graph: the graph that the seeds are nodes of.
         edges: the graph that positions of the drawn rows refer to.
         seeds: int64 or int32 node ids, each once.
-        step: number of the batch.
         draw: called with the new nodes and the layer of each hop; returns their rows.
 
     Returns:

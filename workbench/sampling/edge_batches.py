@@ -123,7 +123,6 @@ class PairSampling:
             src: int64 [n], raw-graph ids of the pairs.
             dst: int64 [n], likewise.
             relation: integer [n], or None.
-            step: number of the batch.
             nodes: int64 [any], the nodes to draw uniform negatives from; None: all nodes.
         """
         if self.negatives is None:

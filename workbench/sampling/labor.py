@@ -151,10 +151,8 @@ def draw_shared(
 
     Args:
         indices: int32 or int64 [num_edges], the graph's sources by CSR position.
-        rows: the candidates.
         fanout: edges to draw, for all rows or int64 [n]; -1: all.
         poisson: draw `fanout` edges in expectation; otherwise exactly.
-        variates: of the sources.
         positions: whether to return the edges' CSR positions.
 
     Returns:
@@ -194,11 +192,9 @@ def keep_uniform(
     """Draw rows by LABOR-0.
 
     Args:
-        rows: the candidates, consecutive in `indices`.
         indices: int32 or int64, sources by CSR position.
         limits: int64 [n], the fanout of every row.
         poisson: keep `limits` edges per row in expectation; otherwise exactly.
-        variates: of the sources.
         positions: whether to return the edges' positions in `indices`.
 
     Returns:

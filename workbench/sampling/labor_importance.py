@@ -108,7 +108,6 @@ def optimise(layer: BipartiteLayer, fanout: int, rounds: int | None) -> tuple[Te
     The x that belong to the result are not computed: a row solves for its own when it is drawn (`solve_row`).
 
     Args:
-        layer: all candidates.
         fanout: k, at least 1.
         rounds: number of rounds; None: until the expected number of sources converges.
 
@@ -310,14 +309,11 @@ def draw_important(
     """Draw rows by LABOR-i or LABOR-*.
 
     Args:
-        rows: the candidates, consecutive in `indices`.
         indices: int32 or int64 [num_edges], the graph's sources by CSR position.
         fanout: k, at least 1.
         rounds: i; None: until convergence.
         poisson: keep edges with their probabilities; otherwise min(fanout, degree) per row.
-        variates: of the sources.
         positions: whether to return the edges' CSR positions.
-        num_nodes: number of nodes of the graph.
 
     Returns:
         The drawn rows, each in CSR order, with float32 weights whose mean is 1 in every row.
@@ -335,11 +331,9 @@ def draw_layer(
     """Draw all rows of a layer.
 
     Args:
-        layer: all candidates.
         fanout: k, at least 1.
         rounds: i; None: until convergence.
         poisson: keep edges with their probabilities; otherwise min(fanout, degree) per row.
-        variates: of the sources.
         positions: whether to return the edges' CSR positions.
 
     Returns:
@@ -464,9 +458,7 @@ def bipartite_layer(rows: Candidates, indices: Tensor, num_nodes: int, *, positi
     """Number the sources of all candidates, on the CPU.
 
     Args:
-        rows: the candidates, consecutive in `indices`.
         indices: int32 or int64 [num_edges], the graph's sources by CSR position.
-        num_nodes: number of nodes of the graph.
         positions: whether CSR positions are needed.
     """
     if not len(rows.excluded) and int(rows.degrees.numpy().sum()) * _DENSE >= num_nodes:  # raw ids are numbers enough

@@ -150,13 +150,8 @@ def draw_layer_wise(
 
     Args:
         indices: int32 or int64 [num_edges], the graph's sources by CSR position.
-        rows: the candidates, consecutive in `indices`.
         limit: n; -1: all.
-        num_nodes: number of nodes of the graph.
         levels: factors of the nodes; None: 1.
-        importance: one of `IMPORTANCE`.
-        weights: one of `WEIGHTS`, or "published".
-        variates: of the sources.
 
     Returns:
         The drawn rows, each in CSR order, with positions and float32 weights.

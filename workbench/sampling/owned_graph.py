@@ -147,7 +147,6 @@ def checked_owner(owner: Tensor, graph: Graph, num_ranks: int | None) -> Tensor:
 
     Args:
         owner: int64 or int32 [num_nodes].
-        graph: the graph whose nodes they own.
         num_ranks: exclusive upper bound of the owners; None: any that is supported.
 
     Raises:

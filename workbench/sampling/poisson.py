@@ -130,7 +130,6 @@ def inverse_weights(kind: str, inverse: Tensor, counts: Tensor, degrees: Tensor,
     """Compute weights of drawn edges, to be applied by a mean or a sum over each row.
 
     Args:
-        kind: one of `WEIGHTS`.
         inverse: float64 [num_drawn], 1 / P of every drawn edge.
         counts: int64 [num_rows], edges drawn per row.
         degrees: int64 [num_rows], candidates per row.

@@ -205,12 +205,6 @@ _VISITS_AT_A_TIME = 1 << 22
 def most_visited(graph: Graph, rows: Candidates, walks: Walks, fanout: int) -> Neighbors:
     """Walk from every node, and rank the nodes that its walks visit.
 
-    Args:
-        graph: the graph.
-        rows: the in-edges of the nodes.
-        walks: the walks.
-        fanout: nodes to keep per row, at most count · length.
-
     Raises:
         IndexError: an in-edge of a visited node comes from outside the graph.
     """
@@ -342,7 +336,6 @@ def bits_torch(keys: tuple[Tensor, Tensor], variates: Variates, index: Tensor) -
 
     Args:
         keys: int64 [n] each, keys of the walkers' streams in this group and the next.
-        variates: the random variates.
         index: int64 [n], number of the variate in its stream.
     """
     if variates.sine == 0.0:
@@ -355,7 +348,6 @@ def pick_torch(bits: Tensor, variates: Variates, rows: list[Tensor], excluded: T
 
     Args:
         bits: int64 [n], from `bits_torch`.
-        variates: the random variates that they are from.
         rows: from `rows_torch`, with at least one candidate each.
         excluded: int64, the excluded CSR positions in ascending order.
 
@@ -431,7 +423,6 @@ def rank_visits_torch(visits: Tensor, num_nodes: int, width: int, dtype: torch.d
         visits: int64 [n, v], the nodes that each row's walks visit, in order; -1 for rows without visits.
         num_nodes: exclusive upper bound of the ids.
         width: neighbours to keep.
-        dtype: dtype of the sources.
     """
     rows, per_row = visits.shape
     row = torch.arange(rows, device=visits.device).repeat_interleave(per_row)
@@ -472,9 +463,7 @@ def pack_rows(found: Neighbors, indptr: Tensor, *, weighted: bool) -> tuple[Tens
     """Pack the neighbours of all rows, and compute their weights.
 
     Args:
-        found: the neighbours.
         indptr: int64 [n + 1], offsets of the packed rows.
-        weighted: compute weights.
 
     Returns:
         The sources, and float32 weights (visits, scaled to sum to the number of neighbours of each row) or None.
@@ -520,10 +509,8 @@ def most_visited_owned(
     """Walk from nodes of one rank, and rank the nodes that their walks visit, as `most_visited` does.
 
     Args:
-        owned: the rank's part of the graph.
         nodes: int64 [n], nodes of the rank.
         excluded: int64, CSR positions that must not be walked over, ascending; None: none.
-        walks: the walks.
         fanout: nodes to keep per row, at most count · length.
 
     Returns:

@@ -118,10 +118,7 @@ def sample_layers(sampler: Sampler, graph: Graph, seeds: Tensor, *, step: int, d
     """Sample a batch from the seeds to the inputs: draw in-edges of all nodes reached so far, relabel them, repeat.
 
     Args:
-        sampler: the sampler.
-        graph: the graph to sample from.
         seeds: int64 or int32 node ids, each once.
-        step: number of the batch.
         draw: called with the nodes, `layer=` and `step=` for each layer; returns their rows.
 
     Returns:
@@ -162,9 +159,6 @@ def copy_ids(ids: Tensor) -> Tensor:
 def check_graph(graph: Graph) -> None:
     """Check that the graph to sample from is a `Graph`.
 
-    Args:
-        graph: the graph to sample from.
-
     Raises:
         TypeError: it is another object.
     """
@@ -203,13 +197,6 @@ def check_sampler(sampler: Sampler) -> None:
 def check_draw(sampler: Sampler, graph: Graph, nodes: Tensor, *, layer: int, step: int) -> Tensor:
     """Check the arguments of a `draw`, except the range of `nodes`, which `candidates` checks where it reads the rows.
 
-    Args:
-        sampler: the sampler that draws.
-        graph: the graph to sample from.
-        nodes: the destinations.
-        layer: number of the layer.
-        step: number of the batch.
-
     Returns:
         The nodes, int64 [n], on the graph's device.
 
@@ -228,7 +215,6 @@ def require_row_independence(sampler: Sampler, what: str) -> None:
     """Reject a sampler whose rows depend on each other, where each process or part draws rows of its own.
 
     Args:
-        sampler: the sampler.
         what: what needs independent rows, such as "cooperative sampling".
 
     Raises:
@@ -245,10 +231,6 @@ def require_row_independence(sampler: Sampler, what: str) -> None:
 def check_drawn(drawn: Drawn, num_rows: int) -> None:
     """Check what the kernels that relabel the sources trust; the block checks the rest.
 
-    Args:
-        drawn: the drawn rows.
-        num_rows: number of nodes that they were drawn for.
-
     Raises:
         TypeError: a tensor of another dtype.
         ValueError: a tensor of another length.
@@ -262,11 +244,6 @@ def check_drawn(drawn: Drawn, num_rows: int) -> None:
 
 def edge_values(graph: Graph, drawn: Drawn, edge_ids: bool) -> dict[str, Tensor]:
     """Look up what a block contains per edge.
-
-    Args:
-        graph: the graph that the rows were drawn from.
-        drawn: the drawn rows.
-        edge_ids: whether blocks contain raw-graph edge ids.
 
     Returns:
         The block's `edge_weight`, `edge_ids` and `edge_type`, those that there are.
@@ -452,7 +429,6 @@ def candidates(graph: Graph, nodes: Tensor, excluded: Tensor | None) -> Candidat
     """Look up the candidates of some nodes.
 
     Args:
-        graph: the graph to sample from.
         nodes: int64 [n], raw-graph ids.
         excluded: int64, CSR positions in ascending order that must not be drawn; None: none.
 
@@ -518,9 +494,6 @@ def skip_excluded_torch(ranks: Tensor, starts: Tensor, excluded: Tensor, first: 
 def expand_rows(rows: Candidates) -> tuple[Tensor, Tensor]:
     """Return the row and the CSR position of every edge of the rows, excluded ones included, in plain torch.
 
-    Args:
-        rows: the candidates.
-
     Returns:
         int64 [number of edges], twice.
     """
@@ -533,7 +506,6 @@ def excluded_positions(graph: Graph, edge_ids: Tensor | None) -> Tensor | None:
     """Convert edge ids to the CSR positions that must not be drawn.
 
     Args:
-        graph: the graph to sample from.
         edge_ids: int64 or int32, raw-graph edge ids; None: none.
 
     Returns:
@@ -613,9 +585,7 @@ def draws_with_replacement(num_rows: int, fanout: int | Tensor, replace: bool) -
     """Return which rows are drawn with replacement, bool [num_rows]: none whose fanout is -1.
 
     Args:
-        num_rows: number of rows.
         fanout: edges to draw, for all rows or int64 [num_rows]; -1: all.
-        replace: draw with replacement.
     """
     if not replace:
         return torch.zeros(num_rows, dtype=torch.bool)

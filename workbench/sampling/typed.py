@@ -24,8 +24,6 @@ def draw_by_type(
     """Draw each row's edges type by type, in ascending order of the types.
 
     Args:
-        graph: a graph with edge types, in any order within a row.
-        rows: the candidates of some nodes.
         fanouts: edges to draw by type; -1: all, 0: none.
         draw: `draw(groups, fanout)` draws the rows `groups`, given the fanout of each, int64.
 
@@ -85,8 +83,6 @@ def group_by_type(graph: Graph, rows: Candidates, types: Tensor) -> Groups:
     """Group the candidates of each row by edge type.
 
     Args:
-        graph: a graph with edge types.
-        rows: the candidates of n nodes.
         types: int64 [num_types], ascending.
 
     Returns:

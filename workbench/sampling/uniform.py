@@ -39,13 +39,9 @@ def draw_uniform(
     """Draw each row's edges with equal probability.
 
     Args:
-        rows: the candidates.
         indices: int32 or int64 [num_edges], the graph's sources by CSR position.
         fanout: edges to draw, for all rows or int64 [n]; a row with no more candidates keeps them all, in CSR order;
             -1: all.
-        replace: draw `fanout` edges independently, with replacement.
-        key: key of the random stream.
-        positions: whether to return the edges' CSR positions.
 
     Returns:
         The drawn rows.
@@ -340,14 +336,9 @@ def pick_together(draws, first, equal, high, degree, count, start, out, slot):
 
     Args:
         draws: int32, of `draw_together`, from `first` on.
-        first: of the row.
         equal: first set that it returned.
         high: second set.
-        degree: d.
-        count: k.
-        start: added to the picks.
         out: int64.
-        slot: of the first pick.
     """
     base, within = degree - count, (_ONE << np.uint64(count)) - _ONE
     repeated, rest = equal & within, high & within

@@ -35,10 +35,7 @@ def draw_weighted(graph: Graph, rows: Candidates, fanout: int | Tensor, *, repla
 
     Args:
         graph: a graph with float32 or float64 edge weights.
-        rows: the candidates.
         fanout: edges to draw, in order of arrival, for all rows or int64 [n]; -1: all of positive weight.
-        replace: draw `fanout` edges independently, with replacement.
-        variates: the random variates.
 
     Returns:
         The drawn rows, with positions.
@@ -122,13 +119,11 @@ def draw_earliest(
     """Draw the earliest edges of each row, in order of arrival.
 
     Args:
-        rows: the candidates.
         weights: float32 or float64 [num_edges], valid: an edge arrives at time Exp(1) / weight, never if that is 0;
             None: at the time of its normal variate. Rows drawn completely then keep the order of the CSR.
         fanout: edges to draw, for all rows or int64 [n]; -1: all.
         replace: every draw of a row is a separate race.
         indptr: int64 [n + 1], offsets of the drawn rows (`candidates.drawn_offsets`).
-        variates: the random variates.
 
     Returns:
         int64 [indptr[-1]], CSR positions.
@@ -314,12 +309,8 @@ def draw_smallest(graph: Graph, rows: Candidates, fanout: int | Tensor, *, repla
     """Draw each row's edges with equal probability.
 
     Args:
-        graph: the graph to sample from.
-        rows: the candidates.
         fanout: edges to draw, in order of their variates, for all rows or int64 [n]; a row with no more candidates
             keeps them all, in CSR order; -1: all.
-        replace: draw `fanout` edges independently, with replacement: each time the edge of the smallest variate.
-        variates: the random variates.
 
     Returns:
         The drawn rows, with positions.

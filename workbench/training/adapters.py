@@ -99,9 +99,7 @@ class MicroBatches(Sequence[Any]):
         """Group the seeds by part; a single part is the batch itself.
 
         Args:
-            batch: the batch and its format.
             assignment: int64 [num_seeds], part of every seed; parts without seeds are dropped.
-            plan: the plan that chose the parts.
         """
         sizes = assignment.bincount()
         seeds = tuple(torch.argsort(assignment, stable=True).split(sizes[sizes > 0].tolist()))

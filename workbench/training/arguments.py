@@ -54,7 +54,6 @@ def check_halo(batches: list[MiniBatch], forward: Any) -> None:
     """Check that batches with exchanges are trained by a call that can fill their halo.
 
     Args:
-        batches: the micro-batches.
         forward: the caller's call of the model; None for the default one, which ignores exchanges.
 
     Raises:
@@ -194,9 +193,6 @@ def refuse_pair_loss(loss_of: Callable[..., Any]) -> None:
 
     An `EdgeBatch` is found in variables that the function uses (also the first of a list, or of a mapping's values), in
     bound arguments and in attributes of a callable object; one that the function reads in another way is not.
-
-    Args:
-        loss_of: the loss of a micro-batch.
 
     Raises:
         ValueError: It uses an `EdgeBatch`.

@@ -88,9 +88,6 @@ def layers_of(model: nn.Module) -> list[Layer]:
     """The layers of a model in evaluation mode, as `workbench.training.layerwise` calls them; the model's modes don't
     change.
 
-    Args:
-        model: a model from `workbench.build_model`.
-
     Raises:
         TypeError: another model.
         ValueError: the outputs of a layer depend on the batch (GCN with norm "both").
@@ -148,11 +145,6 @@ def accuracy(logits: Tensor, y: Any, *, nodes: Tensor | None = None) -> float:
 def split_accuracies(model: nn.Module, data: Dataset, *, chunk_edges: int = CHUNK_EDGES) -> dict[str, float]:
     """Accuracy on each part of a data set's split, with all neighbours.
 
-    Args:
-        model: a model from `workbench.build_model`.
-        data: a data set with a class for every node of its split.
-        chunk_edges: number of in-edges and destinations computed at a time.
-
     Returns:
         `train_accuracy`, `val_accuracy` and `test_accuracy`, without those of empty parts.
     """
@@ -197,11 +189,7 @@ def _without_edges(graph: Graph) -> Graph:
 
 
 def in_eval_mode(module: M) -> M:
-    """A copy of the module in evaluation mode that shares everything but the modes, so nothing must be restored.
-
-    Args:
-        module: not changed.
-    """
+    """A copy of the module in evaluation mode that shares everything but the modes, so nothing must be restored."""
     view = copy.copy(module)
     view.training = False
     view._modules = {name: child and in_eval_mode(child) for name, child in module._modules.items()}
@@ -376,9 +364,7 @@ def required_ids(graph: Graph, nodes: Tensor, num_layers: int, chunk_edges: int)
     """Ids for which each layer must compute outputs, input layer first.
 
     Args:
-        graph: the graph.
         nodes: int64 or int32 [nodes], the ids whose outputs are asked for, without duplicates.
-        num_layers: number of layers.
         chunk_edges: number of in-edges and destinations looked up at a time.
 
     Returns:

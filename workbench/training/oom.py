@@ -71,10 +71,6 @@ def run_with_oom_recovery(
         run: forward and backward pass of a micro-batch; adds its gradients on success and none on an error. Returns a
             function that completes the micro-batch, outside of the attempt, and returns its loss.
         model: module whose buffers are rolled back before the next attempt, with torch's random state.
-        device: device of the model.
-        recover: how to split.
-        before_split: called before each split.
-        mb: the micro-batch.
 
     Returns:
         Sum of the losses.
@@ -212,9 +208,6 @@ def step_with_oom_recovery(optimizer: torch.optim.Optimizer) -> None:
     for every optimizer: updates can't be inverted exactly, and which tensors a step changes, and when, differs. State
     that an optimizer keeps outside of `state` and `param_groups` is not rolled back.
 
-    Args:
-        optimizer: an optimizer with gradients in place, whose step needs no closure.
-
     Raises:
         torch.OutOfMemoryError: Memory ran out twice, or for the copy (or another error that `is_out_of_memory`). As
             after any other error, parameters, gradients and state are as before.
@@ -279,7 +272,6 @@ def isolated_backward(model: nn.Module, loss: Tensor) -> None:
 
     Args:
         model: its parameters, and all other leaves that the loss depends on, receive gradients.
-        loss: scalar.
     """
     leaves = dict.fromkeys([*(p for p in model.parameters() if p.requires_grad), *leaves_of(loss)])
     earlier = [(leaf, leaf.grad) for leaf in leaves]

@@ -198,9 +198,6 @@ class _Planner:
     def plan(self, num_excluded: int) -> tuple[int, SamplerPlan]:
         """Choose the smallest number of parts with which all batches fit but the neediest ones.
 
-        Args:
-            num_excluded: how many batches need not fit.
-
         Returns:
             Nodes and edges of all micro-batches, and the plan.
 

@@ -182,7 +182,6 @@ def as_stores(sources: Inputs, batches: list[MiniBatch]) -> Inputs:
 
     Args:
         sources: features by raw-graph id, and the precomputed aggregate of the first layer or None.
-        batches: the micro-batches.
 
     Raises:
         TypeError: Rows can't be read from a source.
@@ -274,7 +273,6 @@ class BatchLoss:
 
         Args:
             out: floating [num_seeds, …], the model's output.
-            mb: the micro-batch, or a piece of one.
         """
         labels = self.labels.get(mb)
         return self.seed_loss(out, self.y.read(mb.seeds) if labels is None else labels) * (1.0 / self.divisor)

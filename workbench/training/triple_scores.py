@@ -103,7 +103,6 @@ class TripleScores:
         Args:
             kept: [n, dim].
             relation: int64 [n].
-            end: the end that is predicted.
         """
         of = relation if self.decoder.num_relations else None
         return Queries(end, kept, of, self.decoder.query_of(kept.double(), of, end=end))
@@ -151,10 +150,7 @@ class TripleScores:
         """Score all candidates by matrix products.
 
         Args:
-            queries: n of them.
-            candidates: k of them.
             true: float64 [n], scores that these are compared with.
-            excluded: index of the scores that are −∞ instead.
 
         Returns:
             Floating [n, k], and float64 [n]: a score that differs from the true one by more than this is on that side
@@ -299,7 +295,6 @@ def rank_among(ranking: Ranking, candidates: Mapping[str, Tensor | None]) -> Ten
     """Rank the ends of triples.
 
     Args:
-        ranking: the triples.
         candidates: int64 [k] or [n, k] by end; None: all nodes.
 
     Returns:
@@ -395,8 +390,6 @@ def _count(ranking: Ranking, scores: TripleScores, part: _Ends, candidates: Cand
 
     Args:
         ranking: limits the memory.
-        scores: of the decoder.
-        part: the ends.
         candidates: [k, dim], the same for all, or [n, k, dim].
         excluded: index of the candidates that do not compete, in [n, k].
     """

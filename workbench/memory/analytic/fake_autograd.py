@@ -184,9 +184,6 @@ class FakeAutograd:
         """Add an operation to the autograd graph, if one of its inputs requires a gradient.
 
         Args:
-            outputs: results of the operation.
-            inputs: operands that may require gradients.
-            backward: maps one gradient per output to one gradient per input.
             saves: tensors or storages that stay alive until the backward function has run.
         """
         next_functions = [None if t is None else t.grad_fn for t in inputs]

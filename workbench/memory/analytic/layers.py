@@ -509,14 +509,6 @@ def workspace_bytes(width: int, hidden: int, itemsize: int, device: str, *, step
     """Workspace that oneDNN or cuDNN keeps from an LSTM's forward pass to its backward pass, in bytes.
 
     The size is linear in `rows` and in `rows * steps`, plus page rounding; the rates are measured on small probes.
-
-    Args:
-        width: channels of the input.
-        hidden: channels of the state.
-        itemsize: bytes per element.
-        device: "cpu" for oneDNN, "cuda" for cuDNN.
-        steps: length of the sequences.
-        rows: number of sequences.
     """
     per_row, per_step, minimum = _workspace_rates(width, hidden, itemsize, device)
     return max(minimum, int(rows * (per_row + per_step * steps)) + minimum // 2)
@@ -786,8 +778,6 @@ def kept_label_bytes(simulate: SimulateLoss, num_seeds: int, *, on_cuda: bool) -
 
     Args:
         simulate: the simulation of the loss. Only integer classes are kept (`workbench.BatchLoss`).
-        num_seeds: seeds of the whole batch.
-        on_cuda: the step runs on a GPU, and the labels are on the host.
     """
     return LABEL_BYTES * num_seeds if simulate is simulate_cross_entropy and not on_cuda else 0
 

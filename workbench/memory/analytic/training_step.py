@@ -267,12 +267,6 @@ def simulate_step(
     """Estimate the memory of `workbench.train_step` for one micro-batch.
 
     Args:
-        model: a model whose layers are in `workbench.memory.analytic.training_step.LAYERS`.
-        sizes: sizes of the micro-batch.
-        optimizer: memory of its optimizer.
-        backend: the kernels whose allocations are simulated.
-        simulate_loss: loss from `workbench.memory.analytic.layers`.
-        batch_seeds: seeds of the batch that the micro-batch is part of.
         accumulating: gradients of earlier micro-batches exist.
         recover: the step uses OOM recovery, which computes the micro-batch's gradients separately.
         aggregate_on_read: the first layer's aggregate is computed from the features

@@ -33,12 +33,7 @@ class Budget:
     error: float = 0.0
 
     def required_bytes(self, peak_bytes: int, fixed_bytes: int) -> int:
-        """Capacity required by an estimated peak: the measured step may need estimate / (1 − error).
-
-        Args:
-            peak_bytes: estimated peak.
-            fixed_bytes: the part of it that is allocated before the step.
-        """
+        """Capacity required by an estimated peak: the measured step may need estimate / (1 − error)."""
         worst_step_bytes = math.ceil((peak_bytes - fixed_bytes) / (1 - self.error))
         return max(math.ceil(peak_bytes * (1 + self.margin)), fixed_bytes + worst_step_bytes)
 
@@ -61,7 +56,6 @@ class Budget:
 
         Args:
             subject: start of the message, up to and including the verb ("one seed alone needs").
-            peak_bytes: estimated peak of the subject.
             fixed_bytes: the part of it that is allocated before the step.
             remedy: what to change other than the capacity.
             sufficient: the estimate whose required capacity is the smallest for which a plan exists.
@@ -86,7 +80,6 @@ def lower_bound_exceeds(builder: CandidateBuilder, budget: Budget) -> bool:
 
     Args:
         builder: builds and estimates the micro-batches of a batch that does not fit unpartitioned.
-        budget: the budget of each part.
     """
     if builder.mb.num_seeds == 1:
         return True

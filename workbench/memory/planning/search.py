@@ -67,7 +67,6 @@ def smallest_fitting(utilization: Callable[[int], float], upper: int, prior: Cur
         utilization: for a number of parts, required over available bytes of the largest part; it fits if at most 1.
             Called once per number, first with 1.
         upper: the largest number to try, at least 1.
-        prior: what is known of the curve.
 
     Returns:
         The smallest number tried that fits; None if not even `upper` does.
@@ -222,28 +221,19 @@ class CandidateBuilder:
         return Candidate((self.mb,), self._estimates([self.mb], [0]))
 
     def partitioned(self, num_parts: int) -> Candidate:
-        """Partition the batch.
-
-        Args:
-            num_parts: number of parts.
-        """
+        """Partition the batch."""
         return self._split(self.mb, self._cut_whole(num_parts))
 
     def repartitioned(self, micro: MiniBatch, num_parts: int, *, first: bool) -> Candidate:
         """Partition a micro-batch.
 
         Args:
-            micro: the micro-batch.
-            num_parts: number of parts.
             first: it is trained on before any other micro-batch, so its first part finds no gradients.
         """
         return self._split(micro, self._cut(self._costed.prepare(micro), num_parts), first=first)
 
     def largest_parts(self, num_parts: int) -> Candidate:
         """Partition the batch, but split and estimate only the parts with the most bytes.
-
-        Args:
-            num_parts: number of parts.
 
         Returns:
             A candidate of up to three parts, whose highest peak is about that of all.

@@ -46,9 +46,6 @@ def find_fitting(builder: CandidateBuilder, budget: Budget, strategy: str, limit
 
     Args:
         builder: builds and estimates the micro-batches of a batch of at least one seed.
-        budget: the budget of each part.
-        strategy: a name of `STRATEGIES`.
-        limit: the maximum number of parts.
 
     Raises:
         CapacityError: No partition fits.
@@ -117,12 +114,6 @@ def repartition_whole(builder: CandidateBuilder, whole: Candidate, budget: Budge
     The search estimates only the largest parts of each number; the result is estimated completely, and if it does not
     fit after all, the search goes on.
 
-    Args:
-        builder: builds and estimates the micro-batches.
-        whole: the unpartitioned batch, which does not fit.
-        budget: the budget of each part.
-        max_parts: the maximum number of parts.
-
     Returns:
         The fitting candidate, or if none fits the one with `max_parts` parts.
     """
@@ -164,9 +155,6 @@ def split_overflowing(builder: CandidateBuilder, whole: Candidate, budget: Budge
 
     Args:
         builder: builds and estimates the micro-batches.
-        whole: the unpartitioned batch, which does not fit.
-        budget: the budget of each part.
-        max_parts: the maximum number of parts.
 
     Returns:
         The fitting candidate, or if none fits the one with `max_parts` parts.
@@ -224,10 +212,8 @@ def check_options(
 
     Args:
         capacity_bytes: bytes, at least 1, or text such as "8GiB".
-        method: name of a partition method.
         margin: fraction in [0, 1].
         node_parts: integer [num_graph_nodes], or None.
-        strategy: name of a strategy.
         max_parts: at least 1, or None.
 
     Raises:

@@ -397,10 +397,6 @@ def _copy_model_and_optimizer(
 def find_labels(seed_loss: Callable[[Any, Tensor], Tensor], out: Any) -> Callable[[Tensor], Tensor]:
     """Find a kind of labels that a loss function accepts.
 
-    Args:
-        seed_loss: the loss function of an output and labels.
-        out: an output of the model.
-
     Returns:
         A function of the output's rows that returns the labels.
 
@@ -466,10 +462,6 @@ def sub_batches(mb: MiniBatch, *, seed: int = 0) -> list[MiniBatch]:
 
     A sub-batch has at most a sixteenth of the batch's nodes and edges and at most some ten thousands, unless a few
     seeds alone reach more. A batch of a few thousand nodes and edges is one of its own sub-batches.
-
-    Args:
-        mb: the batch.
-        seed: seed of the random choice.
     """
     if mb.num_seeds <= _MIN_SEEDS:
         return [mb]
@@ -501,10 +493,6 @@ def batches_of_all_degrees(mb: MiniBatch, *, seed: int = 0) -> list[MiniBatch]:
     """Sub-batches in which every block has at least two destinations of each in-degree that it has in the batch.
 
     An in-degree of a single destination occurs once. Returns an empty list if such sub-batches are too large.
-
-    Args:
-        mb: the batch.
-        seed: seed of the random choice.
     """
     generator = torch.Generator().manual_seed(seed)
     seeds_and_degrees = _destination_seeds(mb)

@@ -52,7 +52,6 @@ class TracedEstimator:
         """Estimate the training step of a micro-batch.
 
         Args:
-            batch: the micro-batch.
             accumulating: gradients of earlier micro-batches of the same batch exist.
         """
         sizes = BatchSizes.of(batch, degrees=True)

@@ -38,9 +38,6 @@ def size_vector(sizes: BatchSizes) -> np.ndarray:
     and sum of the distinct in-degrees; sources², destinations · sources and destinations² (dense adjacencies, full
     attention); destinations of in-degree 1, …, 32; destinations of at least these in-degrees. Last: edges of all
     blocks.
-
-    Args:
-        sizes: sizes of a batch, including `degree_counts`.
     """
     per_block = [_block_sizes(block) for block in sizes.blocks]
     return np.concatenate([*per_block, [sum(block.num_edges for block in sizes.blocks)]]).astype(np.int64)
@@ -426,9 +423,6 @@ _NAMES += ("in_channels",)
 
 def feature_widths(model: nn.Module) -> Iterator[int]:
     """Yield the input widths of all layers, in the order of definition.
-
-    Args:
-        model: any module.
 
     >>> list(feature_widths(nn.Sequential(nn.Dropout(), nn.Linear(7, 3), nn.Linear(3, 2))))
     [7, 3]

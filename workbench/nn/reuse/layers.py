@@ -25,13 +25,7 @@ class _ReusingLayer(nn.Module):
     exchanges_itself = False
 
     def use(self, workspace: Workspace, position: int, *, is_last: bool) -> None:
-        """Set the buffers.
-
-        Args:
-            workspace: of the model.
-            position: number of the layer.
-            is_last: the output leaves the model.
-        """
+        """Set the buffers."""
         self.workspace, self.position, self.is_last = workspace, position, is_last
 
     def slots(self, block: Block) -> Slots | None:
@@ -234,13 +228,10 @@ class AggregateLinear(torch.autograd.Function):
         """Compute the layer.
 
         Args:
-            ctx: of autograd.
             h: [num_src, in_dim].
             weight: W, [in_dim, out_dim].
             bias: b, [out_dim], or None.
             self_weight: W_self, [in_dim, out_dim], or None for zeros.
-            aggregation: A.
-            multiplies_first: compute A (h W).
             name: name of the result's buffer.
         """
         slots, num_dst = aggregation.slots, aggregation.block.num_dst

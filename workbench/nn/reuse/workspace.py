@@ -116,9 +116,7 @@ class Workspace:
         """Return uninitialised memory: that of the last call with this name, if it is large enough.
 
         Args:
-            name: name of the buffer.
             like: tensor with the device and default dtype.
-            shape: shape of the result.
             dtype: dtype of the result; by default that of `like`.
         """
         count, dtype = torch.Size(shape).numel(), dtype or like.dtype
@@ -192,9 +190,6 @@ def _sharing(tensor: Tensor, offset: int, shape: Any, stride: Any = None) -> Ten
 
 def check_reusable(x: Tensor) -> None:
     """Refuse what the layers do not support.
-
-    Args:
-        x: features.
 
     Raises:
         TypeError: half precision, or autocast is enabled.

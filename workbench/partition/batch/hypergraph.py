@@ -59,7 +59,6 @@ def batch_hypergraph(mb: MiniBatch, *, hops: int | None = None, max_bytes: int |
     A node needs itself in the previous layer. Duplicate edges count once.
 
     Args:
-        mb: the batch.
         hops: number of last blocks to include: 1 gives a net per source of the output block; None: all blocks, a net
             per input node.
         max_bytes: memory that the hypergraph and Mt-KaHyPar's work on it may use; None: the memory that the machine
@@ -82,11 +81,6 @@ def batch_hypergraph(mb: MiniBatch, *, hops: int | None = None, max_bytes: int |
 
 def check_memory(num_pins: int, limit: int, extra_bytes: int = 0) -> None:
     """Refuse a hypergraph that needs more memory than the limit to build and partition.
-
-    Args:
-        num_pins: pins of the hypergraph.
-        limit: bytes available.
-        extra_bytes: bytes needed besides those of the pins.
 
     Raises:
         CapacityError: with both numbers.

@@ -297,7 +297,6 @@ def resolve_method(
     """Resolve "auto" and "fast" to a method of `PARTITION_METHODS`; return any other method unchanged.
 
     Args:
-        mb: the batch.
         method: a name of `PARTITION_CHOICES`.
         node_parts: integer [num_graph_nodes], a partition of the whole graph; None: there is none.
         objective: "largest" or "total".
@@ -324,9 +323,6 @@ def resolve_method(
 
 def expected_seconds(mb: MiniBatch) -> dict[str, float]:
     """Estimate each method's wall time from the batch's edges, as a rough upper bound.
-
-    Args:
-        mb: the batch.
 
     Returns:
         Method to seconds, slowest method first.

@@ -113,7 +113,6 @@ def check_method(method: str, node_parts: Tensor | None) -> None:
     """Refuse a partition of the whole graph that is missing, or that the method would not use.
 
     Args:
-        method: one of `partition_choices()`.
         node_parts: integer [num_graph_nodes], or None.
 
     Raises:

@@ -80,7 +80,6 @@ def redundancy_embedded_graph(
     """Build the REG of a batch: for every pair of seeds the sources of the output block that both need.
 
     Args:
-        mb: the batch; only its output block counts.
         normalized: weight a source of n seeds by `WEIGHT_SCALE` / (n - 1), rounded, at least 1; a seed then counts as
             a source that it needs itself.
         max_bytes: memory that the graph and METIS's work on it may use; None: the memory that the machine has

@@ -44,7 +44,6 @@ class Rows(NamedTuple):
         Args:
             edges: where the edges come from.
             owner: int32 [num_nodes], in [0, num_parts).
-            num_parts: number of parts.
             progress: called after every chunk.
         """
         degree, done = torch.zeros(len(owner), dtype=torch.int64), 0
@@ -234,9 +233,6 @@ def open_part(folder: str | os.PathLike[str], part: int, *, verify: bool = False
 
 def stored_num_parts(folder: str | os.PathLike[str]) -> int:
     """Number of parts of a graph that `split_graph` divided.
-
-    Args:
-        folder: the folder given to `split_graph`.
 
     Raises:
         FileNotFoundError: if the folder is missing.

@@ -42,10 +42,7 @@ def fennel_objective(num_nodes: int, num_parts: int, num_edges: int | None, capa
     has arrived before.
 
     Args:
-        num_nodes: number n of nodes.
-        num_parts: number k of parts.
         num_edges: edges of the stream, 2m.
-        capacity: nodes that a part may have.
 
     Raises:
         ValueError: without `num_edges`.

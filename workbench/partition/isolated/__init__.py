@@ -95,7 +95,6 @@ def run_program(
     for its last line if it fails.
 
     Args:
-        program: the program to run.
         arrays: int64 or int32 vectors by name; None is omitted.
         options: keyword arguments of the program's `run`, JSON-serializable.
         num_results: length of its array "part", the result.

@@ -15,11 +15,7 @@ def run(
 
     Args:
         arrays: int64 `indptr`, `indices` and `part`; `vertex_weights` and `edge_weights` unless they are 1 each.
-        num_parts: number of parts.
-        seed: METIS's seed.
         imbalance: allowed excess of a part's weight over the mean, as a fraction.
-        rounds: refinement passes per level.
-        recursive: bisect recursively instead of k ways.
     """
     arrays = _as_buffers(arrays)
     _, part = pymetis.part_graph(

@@ -24,10 +24,7 @@ def run(arrays: Mapping[str, memoryview], *, num_parts: int, seed: int, imbalanc
 
     Args:
         arrays: int64 `indptr` of the nets, `net_weights`, `vertex_weights` and `part`; int32 `pins`.
-        num_parts: number of parts.
-        seed: Mt-KaHyPar's seed.
         imbalance: allowed excess of a part's weight over the mean, as a fraction.
-        preset: name of a preset of Mt-KaHyPar.
     """
     mtkahypar.set_seed(seed)
     library = mtkahypar.initialize(1, print_warnings=False)

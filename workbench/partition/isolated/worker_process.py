@@ -46,8 +46,6 @@ class Worker:
         """Send a file whose header describes the call, and wait for the reply.
 
         Args:
-            file: file descriptor.
-            header_offset: offset of the header in the file, bytes.
             limit_seconds: how long to wait for the reply; None: no limit.
 
         Returns:

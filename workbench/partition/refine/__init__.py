@@ -127,9 +127,7 @@ def refine(
     """Refine a partition of a batch whose contracted graph exists; `refine_parts` says how.
 
     Args:
-        graph: the contracted computation graph of the batch.
         part: int64 [num_seeds] on the CPU, in [0, num_parts).
-        num_parts: number of parts.
         objective: "largest" or "total".
         weights: [num_seeds] on the CPU, non-negative weight of every seed, or None.
         max_bytes: memory that the refinement may allocate; None: the memory that the machine has available.

@@ -47,7 +47,6 @@ def computation_graph(mb: MiniBatch, costs: ByteCosts | None = None) -> Computat
     """Unroll a batch by hop and assign bytes to its nodes.
 
     Args:
-        mb: the batch.
         costs: bytes per node and edge of each layer, rounded to whole bytes per node of the graph; None for
             `ByteCosts.default`.
 
@@ -93,9 +92,6 @@ def _node_bytes(blocks: Sequence[Block], sizes: Tensor, costs: ByteCosts) -> Ten
 def fair_shares(graph: ComputationGraph) -> Tensor:
     """Compute every node's share of the bytes that it needs: a node that n others read counts 1/n for each of them.
 
-    Args:
-        graph: the computation graph of a batch.
-
     Returns:
         float64 [nodes]; summed over any hop, the bytes of all nodes from that hop on.
     """
@@ -106,9 +102,6 @@ def fair_shares(graph: ComputationGraph) -> Tensor:
 
 def net_sizes(graph: ComputationGraph) -> Tensor:
     """Count the pins of every node's net: the nodes of the previous hop that read it, itself included.
-
-    Args:
-        graph: the computation graph of a batch.
 
     Returns:
         int64 [nodes]; 0 for seeds.
@@ -173,9 +166,6 @@ class ContractedGraph:
 
 def contract(graph: ComputationGraph) -> ContractedGraph:
     """Merge every node that has a single reader with it, hop by hop.
-
-    Args:
-        graph: the computation graph of a batch.
 
     Returns:
         The contracted graph; the nodes of the batch that have several readers keep their order.

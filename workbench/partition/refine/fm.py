@@ -33,8 +33,6 @@ def fm_pass(graph, pins, state, settings, scratch):
     skipped as long as none of its sources has changed since it was last examined.
 
     Args:
-        graph: arrays of a `ContractedGraph`.
-        pins: arrays of `PinCounts`; updated.
         state: part [seeds], part_bytes [parts], weight [seeds], part_weight and part_size [parts]; updated.
         settings: power, num_candidates, slack, max_part_bytes, max_part_weight.
         scratch: stack, visited, removed and changed [nodes], examined [seeds], clock [2].
@@ -269,10 +267,7 @@ def count_pins(graph: ContractedGraph, part: Tensor, num_parts: int, max_bytes: 
     """Count the pins of every node in every part.
 
     Args:
-        graph: the contracted computation graph of a batch.
         part: int64 [num_seeds], in [0, num_parts).
-        num_parts: number of parts.
-        max_bytes: memory that the counts may use.
 
     Returns:
         The counts, and the bytes of every part.
@@ -392,7 +387,6 @@ def count_bytes(graph: ContractedGraph, part: Tensor) -> Tensor:
     """Sum the bytes of the nodes of every part.
 
     Args:
-        graph: the contracted computation graph of a batch.
         part: int64 [num_seeds] on the CPU, non-negative.
 
     Returns:
@@ -406,9 +400,7 @@ def nodes_by_part(graph: ContractedGraph, part: Tensor, num_parts: int) -> tuple
     """Traverse every part from its seeds.
 
     Args:
-        graph: the contracted computation graph of a batch.
         part: int64 [num_seeds], in [0, num_parts).
-        num_parts: number of parts.
 
     Returns:
         For every part its nodes beyond the seeds, int64, packed as (pin count, node); and float64 [num_parts], the

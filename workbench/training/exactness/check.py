@@ -164,11 +164,8 @@ def check_parts(
 
     Args:
         model: as in `check_exact`, like the other arguments.
-        batch: the batch, or one of its parts.
         parts: the parts; None for four of the batch.
-        x: rows of `batch`.
         in_dim: channels of random rows.
-        forward: calls the model.
     """
     check_model(model)
     mb = _as_minibatch(batch)
@@ -294,8 +291,6 @@ def first_inexact(model: nn.Module, trial: Trial, tolerance: float) -> str:
     """Find the first module whose results for the seeds differ between whole and parts, though its arguments do not.
 
     Args:
-        model: the module that was tried.
-        trial: its passes.
         tolerance: largest difference, relative to the largest value.
 
     Returns:
@@ -377,8 +372,6 @@ def warn_if_inexact(
         model: the module; of a data-parallel one the module inside is checked.
         forward: the caller's call of the model; None for the default one.
         parts: the micro-batches of the batch; None if it is not known into which ones it will be split.
-        mb: a micro-batch.
-        inputs: its inputs.
 
     Warns:
         RuntimeWarning: The model is inexact; the message names the module and an alternative.

@@ -103,7 +103,6 @@ def small_batch(mb: MiniBatch, dtype: torch.dtype | None = None, wiring: Wiring 
     Args:
         mb: a batch without exchanges.
         dtype: dtype of the edge weights and of carried floating-point data; None for those of `mb`.
-        wiring: the sources.
 
     Returns:
         The batch, with 12 seeds or 6 per layer and 3, and half as many new nodes per layer; nodes of `mb` are repeated
@@ -203,12 +202,8 @@ def _block(
     """Build a block whose rows have the attributes of rows of `mb`, and return the positions of its edges there.
 
     Args:
-        mb: the large batch.
-        layout: the arrangement.
-        layer: the layer of the block.
         layers: the layers that share the block's rows: a row has the attributes and the sources of the last of them
             that has it.
-        dtype: dtype of the edge weights.
     """
     sizes, wiring, device = layout.sizes, layout.wiring, mb.device
     first = [0, *(sizes[other + 1] for other in layers[::-1])]
@@ -392,9 +387,6 @@ def try_model(model: nn.Module, parameters: list[Tensor], small: SmallBatch, inp
     Args:
         model: the module, whose calls are recorded.
         parameters: the leaves that accumulate gradients; `.grad` of all others is put back.
-        small: a small batch and the part of each seed.
-        inputs: its rows.
-        forward: calls the model.
 
     Raises:
         UndecidedError: The model returned no finite tensor with a row per seed, or nothing but zeros.
@@ -566,9 +558,7 @@ def try_wiring(subject: Subject, dtype: torch.dtype | None, wiring: Wiring, *, r
     """Try a model on one small batch.
 
     Args:
-        subject: what is tried.
         dtype: dtype of the trial; None for the model's.
-        wiring: the sources of the batch.
         randomised: replace features by random ones, and parameters that are 0.
 
     Raises:
