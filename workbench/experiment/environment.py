@@ -52,7 +52,7 @@ def _cpu_name() -> str:
 
 @cache
 def environment_tags(root: Path) -> dict[str, str]:
-    """Tags of commit, platform, threads and versions of libraries; "dirty" if files but recorded tables differ from it."""
+    """Tags of commit, platform, threads and versions of libraries; "dirty" if files other than tables differ."""
     from workbench.kernels.threads import get_num_threads
 
     commit = _git(root, "rev-parse", "HEAD")

@@ -1,4 +1,4 @@
-"""The sizes of a block in the simulation, and the arrays that layers derive from it and cache in it."""
+"""`FakeAutograd`: operations on tensors without values, their backward pass, and the bytes live at every moment."""
 
 import heapq
 import itertools
@@ -6,6 +6,8 @@ import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
+
+from torch import Tensor, nn
 
 from workbench.memory.estimate import PHASES, TERMS, BlockSizes
 from workbench.memory.training_setup import Backend
@@ -140,14 +142,12 @@ class FakeAutograd:
         backend: the kernels whose allocations are simulated.
     """
 
-    buffers: dict[Any, Storage]
-    """Buffers by name, which outlive the step (`workbench.memory.analytic.reuse`)."""
-
     def __init__(self, backend: Backend) -> None:
         self.backend, self.allocator = backend, SimulatedAllocator()
         self.term = "hidden"
+        self.leaves: dict[int, FakeTensor] = {}
         self.gradients: list[AccumulateGrad] = []
-        self.buffers: dict[Any, Storage] = {}
+        self.buffers: dict[Any, Storage] = {}  # by name; they outlive the step (`workbench.memory.analytic.reuse`)
         self._orders = itertools.count()
 
     @property
@@ -166,13 +166,23 @@ class FakeAutograd:
         """Allocate and immediately free the temporary of one operation."""
         self.allocator.allocate_temporary(nbytes, self.term)
 
-    def parameter(self, shape: Sequence[int], itemsize: int, *, accumulating: bool = False) -> FakeTensor:
-        """A leaf whose gradient outlives the backward pass; its own bytes are counted elsewhere."""
-        rows = shape[0] if len(shape) else 1
-        leaf = FakeTensor(None, rows, math.prod(shape[1:]), itemsize)
-        self.gradients.append(AccumulateGrad(self, self.empty_like(leaf, "gradients") if accumulating else None))
-        leaf.grad_fn = (Node(math.inf, [], self.gradients[-1]), 0)
-        return leaf
+    def add_leaves(self, module: nn.Module, *, accumulating: bool) -> None:
+        """Make leaves of a module's trainable parameters, whose own bytes are counted elsewhere.
+
+        Args:
+            accumulating: their gradients, which outlive the backward pass, exist already.
+        """
+        for p in module.parameters():
+            if p.requires_grad:
+                leaf = FakeTensor(None, p.shape[0] if p.dim() else 1, math.prod(p.shape[1:]), p.element_size())
+                grad = self.empty_like(leaf, "gradients") if accumulating else None
+                self.gradients.append(AccumulateGrad(self, grad))
+                leaf.grad_fn = (Node(math.inf, [], self.gradients[-1]), 0)
+                self.leaves[id(p)] = leaf
+
+    def leaf(self, parameter: Tensor | None) -> FakeTensor | None:
+        """The leaf of a parameter; None if it is frozen, or None itself."""
+        return self.leaves.get(id(parameter))
 
     def record(
         self,

@@ -1,4 +1,7 @@
-"""Dense operations on fake tensors: linear layers, activations, normalisation, dropout."""
+"""Operations on fake tensors, with the allocations of the real ones.
+
+Dense operations, sums and maxima over edges, attention, the LSTM aggregator, R-GCN, and the loss functions.
+"""
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -24,15 +27,6 @@ SAVE_RESULT: tuple[type[nn.Module], ...] = (nn.ReLU, nn.Tanh, nn.Sigmoid)
 
 SAVE_INPUT: tuple[type[nn.Module], ...] = (nn.ELU, nn.LeakyReLU, nn.GELU, nn.SiLU)
 """The supported activations, by the tensor that they save for the backward pass."""
-
-
-def parameters_of(autograd: FakeAutograd, module: nn.Module, *, accumulating: bool) -> dict[int, FakeTensor]:
-    """Fake tensors for a module's trainable parameters, keyed by the `id` of the parameter."""
-    return {
-        id(p): autograd.parameter(p.shape, p.element_size(), accumulating=accumulating)
-        for p in module.parameters()
-        if p.requires_grad
-    }
 
 
 def linear(
@@ -87,28 +81,19 @@ def cast(autograd: FakeAutograd, x: FakeTensor, itemsize: int) -> FakeTensor:
     return out
 
 
-def add(autograd: FakeAutograd, a: FakeTensor, b: FakeTensor) -> FakeTensor:
-    """`a + b`; both gradients share the storage of the result's gradient."""
-    out = autograd.empty_like(a)
+def add(autograd: FakeAutograd, a: FakeTensor, b: FakeTensor, *, in_place: bool = False) -> FakeTensor:
+    """`a + b`, in place in the memory of `a`; both gradients share the storage of the result's gradient."""
+    out = a.detach() if in_place else autograd.empty_like(a)
     autograd.record([out], [a, b], lambda grad: [grad.detach(), grad.detach()])
     return out
 
 
-def add_in_place(autograd: FakeAutograd, a: FakeTensor, b: FakeTensor) -> FakeTensor:
-    """`a + b` in the memory of `a`; both gradients share the storage of the result's gradient."""
-    out = a.view().detach()
-    autograd.record([out], [a, b], lambda grad: [grad.detach(), grad.detach()])
-    return out
-
-
-def add_bias(
-    autograd: FakeAutograd, x: FakeTensor, bias: nn.Parameter | None, parameters: Mapping[int, FakeTensor]
-) -> FakeTensor:
+def add_bias(autograd: FakeAutograd, x: FakeTensor, bias: nn.Parameter | None) -> FakeTensor:
     """`x + bias`, trainable or frozen; `x` itself if `bias` is None."""
     if bias is None:
         return x
     out = autograd.empty_like(x)
-    learned = parameters.get(id(bias))
+    learned = autograd.leaf(bias)
 
     def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:
         return grad, None if learned is None else autograd.empty(grad.cols, 1, grad.itemsize)
@@ -136,29 +121,22 @@ def scale(autograd: FakeAutograd, x: FakeTensor, factor: FakeTensor | None = Non
 def activate(autograd: FakeAutograd, x: FakeTensor, module: nn.Module) -> FakeTensor:
     """Apply an activation of `SAVE_RESULT` or `SAVE_INPUT`."""
     out = autograd.empty_like(x)
-    autograd.record(
-        [out], [x], lambda grad: [autograd.empty_like(grad)], saves=[out if type(module) in SAVE_RESULT else x]
-    )
+    saved = out if type(module) in SAVE_RESULT else x
+    autograd.record([out], [x], lambda grad: [autograd.empty_like(grad)], saves=[saved])
     return out
 
 
-def normalise(
-    autograd: FakeAutograd, x: FakeTensor, module: nn.Module, parameters: Mapping[int, FakeTensor]
-) -> FakeTensor:
+def normalise(autograd: FakeAutograd, x: FakeTensor, module: nn.Module) -> FakeTensor:
     """Apply LayerNorm or BatchNorm, which save their input and its statistics."""
     if isinstance(module, nn.Identity):
         return x
     out, channels = autograd.empty_like(x), x.cols
     count = x.rows if isinstance(module, nn.LayerNorm) else channels
     statistics = [autograd.empty(count, 1, x.itemsize) for _ in range(2)]
-    weight, bias = (parameters.get(id(p)) for p in (module.weight, module.bias))
+    weight, bias = (autograd.leaves.get(id(p)) for p in (module.weight, module.bias))
 
     def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:
-        return (
-            autograd.empty_like(grad),
-            autograd.empty(channels, 1, grad.itemsize),
-            autograd.empty(channels, 1, grad.itemsize),
-        )
+        return autograd.empty_like(grad), *(autograd.empty(channels, 1, grad.itemsize) for _ in range(2))
 
     autograd.record([out], [x, weight, bias], backward, saves=[x, *statistics])
     return out
@@ -393,10 +371,8 @@ def last_states(
     messages = gather_edges(autograd, block, x, order)
     buckets = [(size, count) for size, count in sizes.buckets if count]
     parts = _split(autograd, messages, [size * count for size, count in buckets])
-    states = [
-        _last_state_of_bucket(autograd, part, size, count, lstm, weights)
-        for part, (size, count) in zip(parts, buckets, strict=True)
-    ]
+    pairs = zip(parts, buckets, strict=True)
+    states = [_last_state_of_bucket(autograd, part, *bucket, lstm, weights) for part, bucket in pairs]
     joined = _cat(autograd, states, sizes.num_dst, lstm.hidden_size, x.itemsize)
     ranks = [allocate(sizes.num_dst * 8, term) for _ in range(2)]
     out = _permuted(autograd, joined)
@@ -434,7 +410,6 @@ def _cat(autograd: FakeAutograd, states: Sequence[FakeTensor], rows: int, cols: 
 
 def _permuted(autograd: FakeAutograd, x: FakeTensor) -> FakeTensor:
     out, order = autograd.empty_like(x), autograd.allocator.allocate(x.rows * 8, autograd.term)
-
     autograd.record([out], [x], lambda grad: [autograd.empty_like(grad)], saves=[order])
     return out
 
@@ -464,7 +439,10 @@ def _last_state_of_bucket(
         if native:
             autograd.allocate_temporary(_NATIVE_BACKWARD_TEMPORARIES * step_bytes)
             del saved[1:]  # all but the input, which the weights' gradients need
-            _backward_through_time(autograd, steps, step_bytes)
+            # each time step frees what it saved and leaves gradients of its gates, concatenated at the end
+            gates = autograd.allocator.allocate(4 * steps * step_bytes, autograd.term)
+            autograd.allocate_temporary(gates.nbytes)
+            del gates
         grads: list[FakeTensor | None] = [autograd.empty(*shape, grad_itemsize) for shape in shapes]
         autograd.allocate_temporary(0 if native else 2 * rows * hidden * grad_itemsize)  # of the first state and cell
         if not needs_grad:
@@ -499,14 +477,8 @@ def _run_steps(autograd: FakeAutograd, inputs: FakeTensor, steps: int, rows: int
     return [inputs.storage, *saved]
 
 
-def _backward_through_time(autograd: FakeAutograd, steps: int, step_bytes: int) -> None:
-    """Each time step frees what it saved and leaves the gradients of its gates, which are concatenated at the end."""
-    gates = autograd.allocator.allocate(4 * steps * step_bytes, autograd.term)
-    autograd.allocate_temporary(gates.nbytes)
-
-
 def workspace_bytes(width: int, hidden: int, itemsize: int, device: str, *, steps: int, rows: int) -> int:
-    """Workspace that oneDNN or cuDNN keeps from an LSTM's forward pass to its backward pass, in bytes.
+    """Workspace that oneDNN (device "cpu") or cuDNN keeps from an LSTM's forward to its backward pass, in bytes.
 
     The size is linear in `rows` and in `rows * steps`, plus page rounding; the rates are measured on small probes.
     """
@@ -545,9 +517,6 @@ class _OutputSizes(TorchDispatchMode):
         return outputs
 
 
-Parameters = Mapping[int, FakeTensor]
-
-
 @dataclass(frozen=True)
 class EdgeCosts:
     """What the torch forms allocate per edge, in elements; a chunk of edges is sized by one of these numbers.
@@ -570,36 +539,23 @@ def _basis_costs(bases: int, width: int) -> EdgeCosts:
     return EdgeCosts(wide + width + bases, wide, wide + width)
 
 
-def _block_costs(layer: RGCNLayer) -> EdgeCosts:
-    matrices = layer.in_dim * layer.out_dim // layer.num_bases
-    elements = matrices + layer.in_dim + layer.out_dim
-    return EdgeCosts(elements, matrices, matrices, transposed_copy=layer.num_relations * matrices)
-
-
-def simulate_rgcn(
-    autograd: FakeAutograd, layer: RGCNLayer, parameters: Parameters, block: FakeBlock, h: FakeTensor
-) -> FakeTensor:
+def simulate_rgcn(autograd: FakeAutograd, layer: RGCNLayer, block: FakeBlock, h: FakeTensor) -> FakeTensor:
     """`workbench.nn.rgcn.RGCNLayer`."""
     factors = _edge_factors(autograd, layer, block)
     sum_relations = _sum_bases if layer.regularizer == "basis" else _sum_blocks
-    out, h_dst = sum_relations(autograd, layer, parameters, block, h, factors)
+    out, h_dst = sum_relations(autograd, layer, block, h, factors)
     if layer.loop_weight is not None:
-        loop = linear(autograd, h_dst, layer.out_dim, parameters.get(id(layer.loop_weight)))
+        loop = linear(autograd, h_dst, layer.out_dim, autograd.leaf(layer.loop_weight))
         out = add(autograd, out, loop)
         del loop
-    return add_bias(autograd, out, layer.h_bias, parameters)
+    return add_bias(autograd, out, layer.h_bias)
 
 
 def _sum_bases(
-    autograd: FakeAutograd,
-    layer: RGCNLayer,
-    parameters: Parameters,
-    block: FakeBlock,
-    h: FakeTensor,
-    factors: FakeTensor | None,
+    autograd: FakeAutograd, layer: RGCNLayer, block: FakeBlock, h: FakeTensor, factors: FakeTensor | None
 ) -> tuple[FakeTensor, FakeTensor]:
     bases, sizes = layer.num_bases, block.sizes
-    weights, coefficients = (_leaf(parameters, layer.linear_r[name]) for name in ("W", "coeff"))
+    weights, coefficients = (_leaf(autograd, layer.linear_r[name]) for name in ("W", "coeff"))
     if layer.out_dim >= layer.in_dim:
         costs = _basis_costs(bases, layer.in_dim)
         sums, h_dst = _typed_sum(autograd, block, h, coefficients, factors, bases * layer.in_dim, costs)
@@ -618,21 +574,17 @@ def _transposed_bases(autograd: FakeAutograd, layer: RGCNLayer, weights: FakeTen
 
 
 def _sum_blocks(
-    autograd: FakeAutograd,
-    layer: RGCNLayer,
-    parameters: Parameters,
-    block: FakeBlock,
-    h: FakeTensor,
-    factors: FakeTensor | None,
+    autograd: FakeAutograd, layer: RGCNLayer, block: FakeBlock, h: FakeTensor, factors: FakeTensor | None
 ) -> tuple[FakeTensor, FakeTensor]:
-    matrices = _leaf(parameters, layer.linear_r["W"])
-    return _typed_sum(autograd, block, h, matrices, factors, layer.out_dim, _block_costs(layer))
+    size = layer.in_dim * layer.out_dim // layer.num_bases
+    costs = EdgeCosts(size + layer.in_dim + layer.out_dim, size, size, transposed_copy=layer.num_relations * size)
+    return _typed_sum(autograd, block, h, _leaf(autograd, layer.linear_r["W"]), factors, layer.out_dim, costs)
 
 
-def _leaf(parameters: Parameters, parameter: nn.Parameter) -> FakeTensor:
+def _leaf(autograd: FakeAutograd, parameter: nn.Parameter) -> FakeTensor:
     """A parameter, which requires no gradient if it is frozen."""
     rows = len(parameter)
-    return parameters.get(id(parameter)) or FakeTensor(None, rows, parameter.numel() // rows, parameter.element_size())
+    return autograd.leaf(parameter) or FakeTensor(None, rows, parameter.numel() // rows, parameter.element_size())
 
 
 def _edge_factors(autograd: FakeAutograd, layer: RGCNLayer, block: FakeBlock) -> FakeTensor | None:

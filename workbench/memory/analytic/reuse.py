@@ -1,6 +1,6 @@
 """The layers of `workbench.nn.reuse` on fake tensors: buffers that outlive the step, and what is allocated besides."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 from torch import nn
@@ -10,8 +10,6 @@ from workbench.memory.analytic.layers import allocate_mask_workspace, message_ch
 from workbench.nn.linear_with_self import multiplies_first
 from workbench.nn.reuse.layers import ReusingGCNLayer, ReusingGINLayer, ReusingSAGELayer
 from workbench.nn.reuse.workspace import capacity
-
-Parameters = Mapping[int, FakeTensor]
 
 
 def take(autograd: FakeAutograd, name: Any, rows: int, cols: int, itemsize: int, term: str) -> FakeTensor:
@@ -47,17 +45,15 @@ def _aggregate_linear(
     weights: Sequence[FakeTensor | None],
     shape: tuple[int, int],
     *,
-    is_scaled: bool = True,
-    may_multiply_first: bool = True,
-    name: str = "output",
+    in_mlp: bool = False,
 ) -> FakeTensor:
-    """`AggregateLinear`; weights are W, b and W_self, None for those without a gradient."""
+    """`AggregateLinear`; weights are W, b and W_self, None for those without a gradient; `in_mlp` is GIN's."""
     sizes, itemsize, (in_dim, out_dim) = block.sizes, h.itemsize, shape
     dims = sizes.num_src, sizes.num_dst, in_dim, out_dim
-    first = may_multiply_first and multiplies_first(*dims, compiled=not autograd.on_cuda)
-    if is_scaled:
+    first = not in_mlp and multiplies_first(*dims, compiled=not autograd.on_cuda)
+    if not in_mlp:
         take(autograd, ("scale", layer.position), sizes.num_dst, 1, itemsize, "aggregator")
-    out = _result(autograd, layer, sizes.num_dst, out_dim, itemsize, name)
+    out = _result(autograd, layer, sizes.num_dst, out_dim, itemsize, "hidden" if in_mlp else "output")
     width = out_dim if first else in_dim
     if first:
         take(autograd, "product", sizes.num_src, out_dim, itemsize, "aggregator")
@@ -71,7 +67,7 @@ def _aggregate_linear(
         for_h = _input_gradient(autograd, sizes.num_src, in_dim, itemsize, position, is_buffer) if needs_grad else None
         if first or needs_grad:
             take(autograd, "product", sizes.num_src if first else sizes.num_dst, width, itemsize, "workspace")
-            _edges(autograd, block, width, itemsize, transposed=True, is_scaled=is_scaled)
+            _edges(autograd, block, width, itemsize, transposed=True, is_scaled=not in_mlp)
         shapes = ((in_dim, out_dim), (out_dim, 1), (in_dim, out_dim))
         return for_h, *(autograd.empty(*s, itemsize) if n else None for s, n in zip(shapes, needed, strict=True))
 
@@ -104,41 +100,34 @@ def _edges(
         take(autograd, "transposed edges", 0 if sizes.weight_bytes is None else sizes.num_edges, 1, 8, "blocks")
 
 
-def simulate_sage(
-    autograd: FakeAutograd, layer: ReusingSAGELayer, parameters: Parameters, block: FakeBlock, h: FakeTensor
-) -> FakeTensor:
+def simulate_sage(autograd: FakeAutograd, layer: ReusingSAGELayer, block: FakeBlock, h: FakeTensor) -> FakeTensor:
     """`ReusingSAGELayer`."""
     own = getattr(layer, "fc_self", None)
     bias = layer.bias if own is None else own.bias
     used = (layer.fc_neigh.weight, bias, None if own is None else own.weight)
-    weights = [parameters.get(id(parameter)) for parameter in used]
+    weights = [autograd.leaf(parameter) for parameter in used]
     return _aggregate_linear(autograd, layer, block, h, weights, (layer.in_dim, layer.out_dim))
 
 
-def simulate_gcn(
-    autograd: FakeAutograd, layer: ReusingGCNLayer, parameters: Parameters, block: FakeBlock, h: FakeTensor
-) -> FakeTensor:
+def simulate_gcn(autograd: FakeAutograd, layer: ReusingGCNLayer, block: FakeBlock, h: FakeTensor) -> FakeTensor:
     """`ReusingGCNLayer`."""
-    weights = [parameters.get(id(layer.weight)), parameters.get(id(layer.bias)), None]
+    weights = [autograd.leaf(layer.weight), autograd.leaf(layer.bias), None]
     return _aggregate_linear(autograd, layer, block, h, weights, (layer.in_dim, layer.out_dim))
 
 
-def simulate_gin(
-    autograd: FakeAutograd, layer: ReusingGINLayer, parameters: Parameters, block: FakeBlock, h: FakeTensor
-) -> FakeTensor:
+def simulate_gin(autograd: FakeAutograd, layer: ReusingGINLayer, block: FakeBlock, h: FakeTensor) -> FakeTensor:
     """`ReusingGINLayer`."""
     modules: list[Any] = list(layer.mlp)
     first, *norms, _, last = modules
-    options: dict[str, Any] = {"is_scaled": False, "may_multiply_first": False, "name": "hidden"}
-    weights = [parameters.get(id(first.weight)), parameters.get(id(first.bias)), None]
-    hidden = _aggregate_linear(autograd, layer, block, h, weights, (first.in_features, first.out_features), **options)
+    weights = [autograd.leaf(first.weight), autograd.leaf(first.bias), None]
+    hidden = _aggregate_linear(autograd, layer, block, h, weights, (first.in_features, first.out_features), in_mlp=True)
     for norm in norms:
-        hidden = normalise(autograd, hidden, norm, parameters)
-    return _linear(autograd, layer, last, parameters, relu(autograd, hidden))
+        hidden = normalise(autograd, hidden, norm)
+    return _linear(autograd, layer, last, relu(autograd, hidden))
 
 
-def _linear(autograd: FakeAutograd, layer: Any, module: nn.Linear, parameters: Parameters, h: FakeTensor) -> FakeTensor:
-    weight, bias = parameters.get(id(module.weight)), parameters.get(id(module.bias))
+def _linear(autograd: FakeAutograd, layer: Any, module: nn.Linear, h: FakeTensor) -> FakeTensor:
+    weight, bias = autograd.leaf(module.weight), autograd.leaf(module.bias)
     rows, cols, itemsize, is_buffer = h.rows, h.cols, h.itemsize, _owns(autograd, h)
     out = _result(autograd, layer, rows, module.out_features, itemsize, "output")
     needed, needs_grad = (weight is not None, bias is not None), h.requires_grad
@@ -158,14 +147,14 @@ def _linear(autograd: FakeAutograd, layer: Any, module: nn.Linear, parameters: P
 
 def relu(autograd: FakeAutograd, h: FakeTensor) -> FakeTensor:
     """`ReusingReLU`."""
-    out = h.view().detach()
+    out = h.detach()
     autograd.record([out], [h], lambda grad: [_masked_gradient(autograd, grad)], saves=[h])
     return out
 
 
 def dropout(autograd: FakeAutograd, h: FakeTensor) -> FakeTensor:
     """`ReusingDropout`; the torch form hashes one range of rows at a time."""
-    out = h.view().detach()
+    out = h.detach()
     allocate_mask_workspace(autograd, h)
 
     def backward(grad: FakeTensor) -> Sequence[FakeTensor | None]:

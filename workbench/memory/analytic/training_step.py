@@ -16,7 +16,6 @@ from workbench.memory.analytic.layers import (
     activate,
     add,
     add_bias,
-    add_in_place,
     dropout,
     edge_attention,
     kept_label_bytes,
@@ -24,7 +23,6 @@ from workbench.memory.analytic.layers import (
     linear,
     linear_with_self,
     normalise,
-    parameters_of,
     scale,
     segment_max,
     segment_sum_with_self,
@@ -43,42 +41,34 @@ from workbench.nn.reuse.layers import ReusingGCNLayer, ReusingGINLayer, ReusingS
 from workbench.nn.rgcn import RGCNLayer
 from workbench.nn.sage import SAGELayer
 
-Parameters = Mapping[int, FakeTensor]
+SimulateLayer = Callable[[FakeAutograd, Any, FakeBlock, FakeTensor], FakeTensor]
 
-SimulateLayer = Callable[[FakeAutograd, Any, Parameters, FakeBlock, FakeTensor], FakeTensor]
-
-SimulateUpdate = Callable[[FakeAutograd, Any, Parameters, FakeTensor, FakeTensor], FakeTensor]
+SimulateUpdate = Callable[[FakeAutograd, Any, FakeTensor, FakeTensor], FakeTensor]
 
 
-def _linear(autograd: FakeAutograd, x: FakeTensor, module: nn.Linear, parameters: Parameters) -> FakeTensor:
-    weight, bias = parameters.get(id(module.weight)), parameters.get(id(module.bias))
+def _linear(autograd: FakeAutograd, x: FakeTensor, module: nn.Linear) -> FakeTensor:
+    weight, bias = autograd.leaf(module.weight), autograd.leaf(module.bias)
     return linear(autograd, x, module.out_features, weight, bias)
 
 
 def _linear_with_self(
-    autograd: FakeAutograd, x: FakeTensor, num_dst: int, module: nn.Linear, parameters: Parameters
+    autograd: FakeAutograd, x: FakeTensor, num_dst: int, module: nn.Linear
 ) -> tuple[FakeTensor, FakeTensor]:
-    weight, bias = parameters.get(id(module.weight)), parameters.get(id(module.bias))
+    weight, bias = autograd.leaf(module.weight), autograd.leaf(module.bias)
     return linear_with_self(autograd, x, num_dst, module.out_features, weight, bias)
 
 
-def simulate_sage(
-    autograd: FakeAutograd, layer: SAGELayer, parameters: Parameters, block: FakeBlock, h: FakeTensor
-) -> FakeTensor:
+def simulate_sage(autograd: FakeAutograd, layer: SAGELayer, block: FakeBlock, h: FakeTensor) -> FakeTensor:
     """`workbench.nn.sage.SAGELayer`."""
     if layer.is_linear and _multiplies_first(autograd, layer, block):
-        narrow, h_dst = _linear_with_self(autograd, h, block.sizes.num_dst, layer.fc_neigh, parameters)
-        return _add_self(
-            autograd, layer, parameters, h_dst, _sage_aggregate(autograd, layer, parameters, block, narrow)[0]
-        )
-    aggregated, h_dst = _sage_aggregate(autograd, layer, parameters, block, h)
-    return _update_sage(autograd, layer, parameters, h_dst, aggregated)
+        narrow, h_dst = _linear_with_self(autograd, h, block.sizes.num_dst, layer.fc_neigh)
+        return _add_self(autograd, layer, h_dst, _sage_aggregate(autograd, layer, block, narrow)[0])
+    aggregated, h_dst = _sage_aggregate(autograd, layer, block, h)
+    return _update_sage(autograd, layer, h_dst, aggregated)
 
 
-def _update_sage(
-    autograd: FakeAutograd, layer: SAGELayer, parameters: Parameters, h_dst: FakeTensor, aggregated: FakeTensor
-) -> FakeTensor:
-    return _add_self(autograd, layer, parameters, h_dst, _linear(autograd, aggregated, layer.fc_neigh, parameters))
+def _update_sage(autograd: FakeAutograd, layer: SAGELayer, h_dst: FakeTensor, aggregated: FakeTensor) -> FakeTensor:
+    return _add_self(autograd, layer, h_dst, _linear(autograd, aggregated, layer.fc_neigh))
 
 
 def _multiplies_first(autograd: FakeAutograd, layer: SAGELayer | GCNLayer, block: FakeBlock) -> bool:
@@ -87,14 +77,14 @@ def _multiplies_first(autograd: FakeAutograd, layer: SAGELayer | GCNLayer, block
 
 
 def _sage_aggregate(
-    autograd: FakeAutograd, layer: SAGELayer, parameters: Parameters, block: FakeBlock, h: FakeTensor
+    autograd: FakeAutograd, layer: SAGELayer, block: FakeBlock, h: FakeTensor
 ) -> tuple[FakeTensor, FakeTensor]:
     num_dst = block.sizes.num_dst
     if layer.aggregator == "lstm":
-        weights = [parameters.get(id(p)) for p in layer.lstm.parameters()]
-        return last_states(autograd, block, h, layer.lstm, weights), _destination_rows(autograd, h, num_dst)
+        weights = [autograd.leaf(p) for p in layer.lstm.parameters()]
+        return last_states(autograd, block, h, layer.lstm, weights), _slice(autograd, h, num_dst)
     if layer.aggregator == "pool":
-        pooled, h_self = _linear_with_self(autograd, h, num_dst, layer.fc_pool, parameters)
+        pooled, h_self = _linear_with_self(autograd, h, num_dst, layer.fc_pool)
         if block.sizes.weight_bytes is None:
             return _relu_in_place(autograd, segment_max(autograd, block, pooled)), h_self
         return segment_max(autograd, block, _relu_in_place(autograd, pooled)), h_self
@@ -105,42 +95,36 @@ def _sage_aggregate(
     return add(autograd, total, scale(autograd, h_self, share)), h_self
 
 
-def _destination_rows(autograd: FakeAutograd, h: FakeTensor, num_dst: int) -> FakeTensor:
-    """The destinations' rows, a slice whose gradient is padded to all rows."""
-    h_self, shape = h.view(num_dst, is_view=True).detach(), (h.rows, h.cols, h.itemsize)
-    autograd.record([h_self], [h], lambda grad: [autograd.empty(*shape)])
-    return h_self
+def _slice(autograd: FakeAutograd, x: FakeTensor, rows: int | None = None, cols: int | None = None) -> FakeTensor:
+    """The first rows or columns, a view whose gradient is padded to the shape of `x`."""
+    out, shape = x.view(rows, cols, is_view=True).detach(), (x.rows, x.cols, x.itemsize)
+    autograd.record([out], [x], lambda grad: [autograd.empty(*shape)])
+    return out
 
 
 def _relu_in_place(autograd: FakeAutograd, x: FakeTensor) -> FakeTensor:
-    out = x.view().detach()
+    out = x.detach()
     autograd.record([out], [x], lambda grad: [autograd.empty_like(grad)], saves=[out])
     return out
 
 
-def _add_self(
-    autograd: FakeAutograd, layer: SAGELayer, parameters: Parameters, h_dst: FakeTensor, neighbours: FakeTensor
-) -> FakeTensor:
+def _add_self(autograd: FakeAutograd, layer: SAGELayer, h_dst: FakeTensor, neighbours: FakeTensor) -> FakeTensor:
     if layer.aggregator != "gcn":
-        return add_in_place(autograd, _linear(autograd, h_dst, layer.fc_self, parameters), neighbours)
-    return add_bias(autograd, neighbours, layer.bias, parameters)
+        return add(autograd, _linear(autograd, h_dst, layer.fc_self), neighbours, in_place=True)
+    return add_bias(autograd, neighbours, layer.bias)
 
 
-def simulate_gcn(
-    autograd: FakeAutograd, layer: GCNLayer, parameters: Parameters, block: FakeBlock, h: FakeTensor
-) -> FakeTensor:
+def simulate_gcn(autograd: FakeAutograd, layer: GCNLayer, block: FakeBlock, h: FakeTensor) -> FakeTensor:
     """`workbench.nn.gcn.GCNLayer`."""
     if _multiplies_first(autograd, layer, block):
-        product = linear(autograd, h, layer.out_dim, parameters.get(id(layer.weight)))
-        return add_bias(autograd, _gcn_aggregate(autograd, layer, block, product), layer.bias, parameters)
-    return _update_gcn(autograd, layer, parameters, h, _gcn_aggregate(autograd, layer, block, h))
+        product = linear(autograd, h, layer.out_dim, autograd.leaf(layer.weight))
+        return add_bias(autograd, _gcn_aggregate(autograd, layer, block, product), layer.bias)
+    return _update_gcn(autograd, layer, h, _gcn_aggregate(autograd, layer, block, h))
 
 
-def _update_gcn(
-    autograd: FakeAutograd, layer: GCNLayer, parameters: Parameters, _h_dst: FakeTensor, aggregated: FakeTensor
-) -> FakeTensor:
-    out = linear(autograd, aggregated, layer.out_dim, parameters.get(id(layer.weight)))
-    return add_bias(autograd, out, layer.bias, parameters)
+def _update_gcn(autograd: FakeAutograd, layer: GCNLayer, _h_dst: FakeTensor, aggregated: FakeTensor) -> FakeTensor:
+    out = linear(autograd, aggregated, layer.out_dim, autograd.leaf(layer.weight))
+    return add_bias(autograd, out, layer.bias)
 
 
 def _gcn_aggregate(autograd: FakeAutograd, layer: GCNLayer, block: FakeBlock, h: FakeTensor) -> FakeTensor:
@@ -150,72 +134,56 @@ def _gcn_aggregate(autograd: FakeAutograd, layer: GCNLayer, block: FakeBlock, h:
     return segment_sum_with_self(autograd, block, h, scale=degrees)[0]
 
 
-def simulate_gin(
-    autograd: FakeAutograd, layer: GINLayer, parameters: Parameters, block: FakeBlock, h: FakeTensor
-) -> FakeTensor:
+def simulate_gin(autograd: FakeAutograd, layer: GINLayer, block: FakeBlock, h: FakeTensor) -> FakeTensor:
     """`workbench.nn.gin.GINLayer`."""
     aggregated, h_dst = segment_sum_with_self(autograd, block, h)
-    return _update_gin(autograd, layer, parameters, h_dst, aggregated)
+    return _update_gin(autograd, layer, h_dst, aggregated)
 
 
-def _update_gin(
-    autograd: FakeAutograd, layer: GINLayer, parameters: Parameters, h_dst: FakeTensor, aggregated: FakeTensor
-) -> FakeTensor:
-    mlp_input = add(autograd, scale(autograd, h_dst, parameters.get(id(layer.eps))), aggregated)
+def _update_gin(autograd: FakeAutograd, layer: GINLayer, h_dst: FakeTensor, aggregated: FakeTensor) -> FakeTensor:
+    mlp_input = add(autograd, scale(autograd, h_dst, autograd.leaf(layer.eps)), aggregated)
     h = mlp_input  # which stays alive until the end, as the argument of `layer.mlp` does
     for module in layer.mlp:
         if isinstance(module, nn.Linear):
-            h = _linear(autograd, h, module, parameters)
+            h = _linear(autograd, h, module)
         elif isinstance(module, nn.ReLU):
             h = activate(autograd, h, module)
         else:
-            h = normalise(autograd, h, module, parameters)
+            h = normalise(autograd, h, module)
     return h
 
 
-def simulate_gat(
-    autograd: FakeAutograd, layer: GATLayer, parameters: Parameters, block: FakeBlock, h: FakeTensor
-) -> FakeTensor:
+def simulate_gat(autograd: FakeAutograd, layer: GATLayer, block: FakeBlock, h: FakeTensor) -> FakeTensor:
     """`workbench.nn.gat.GATLayer`."""
     heads, width = layer.heads, layer.heads * layer.head_dim
-    values = _linear(autograd, h, layer.fc, parameters)
-    left, right = _scores(autograd, layer, parameters, h, block.sizes.num_dst)
+    values = _linear(autograd, h, layer.fc)
+    left, right = _scores(autograd, layer, h, block.sizes.num_dst)
     attention = edge_attention(autograd, block, left, right)
     if block.sizes.weight_bytes is not None:
         attention = scale(autograd, attention)
     out = segment_sum_with_self(autograd, block, values, weight=attention)[0]
-    out = add_bias(autograd, out, layer.bias, parameters)
+    out = add_bias(autograd, out, layer.bias)
     return out if layer.concat else _mean_of_heads(autograd, out, heads, width)
 
 
-def _scores(
-    autograd: FakeAutograd, layer: GATLayer, parameters: Parameters, h: FakeTensor, num_dst: int
-) -> tuple[FakeTensor, FakeTensor]:
+def _scores(autograd: FakeAutograd, layer: GATLayer, h: FakeTensor, num_dst: int) -> tuple[FakeTensor, FakeTensor]:
     """Attention scores of sources and destinations: column slices of one product, each gradient padded to all of it."""
-    directions = _directions(autograd, layer, parameters, h.itemsize)
+    directions = _directions(autograd, layer, h.itemsize)
     scores = linear(autograd, h, 2 * layer.heads, directions)
-    left, right = (_columns(autograd, scores, layer.heads) for _ in range(2))
-    return left, _destination_rows(autograd, right, num_dst)
+    left, right = (_slice(autograd, scores, cols=layer.heads) for _ in range(2))
+    return left, _slice(autograd, right, num_dst)
 
 
-def _directions(autograd: FakeAutograd, layer: GATLayer, parameters: Parameters, itemsize: int) -> FakeTensor:
+def _directions(autograd: FakeAutograd, layer: GATLayer, itemsize: int) -> FakeTensor:
     """The product of the weight matrix and the attention vectors; gradients have the sizes of the parameters."""
-    out, weights = (
-        autograd.empty(layer.in_dim, 2 * layer.heads, itemsize),
-        (layer.fc.weight, layer.attn_l, layer.attn_r),
-    )
+    weights = (layer.fc.weight, layer.attn_l, layer.attn_r)
+    out = autograd.empty(layer.in_dim, 2 * layer.heads, itemsize)
 
     def backward(grad: FakeTensor) -> list[FakeTensor | None]:
         grads = (autograd.empty(p.shape[0], p.numel() // p.shape[0], itemsize) for p in weights)
         return [grad.view(is_view=True) for grad in grads]  # of W per head, of both vectors concatenated
 
-    autograd.record([out], [parameters.get(id(p)) for p in weights], backward)
-    return out
-
-
-def _columns(autograd: FakeAutograd, x: FakeTensor, cols: int) -> FakeTensor:
-    out, shape = x.view(cols=cols, is_view=True).detach(), (x.rows, x.cols, x.itemsize)
-    autograd.record([out], [x], lambda grad: [autograd.empty(*shape)])
+    autograd.record([out], [autograd.leaf(p) for p in weights], backward)
     return out
 
 
@@ -277,19 +245,21 @@ def simulate_step(
     fixed = _allocate_fixed(autograd, model, optimizer)
     if model.workspace is not None:  # earlier steps have allocated the buffers that this one needs
         rehearsal = FakeAutograd(backend)
-        parameters = parameters_of(rehearsal, model, accumulating=False)
-        _micro_batch(rehearsal, model, parameters, sizes, simulate_loss, aggregate_on_read)
+        rehearsal.add_leaves(model, accumulating=False)
+        _micro_batch(rehearsal, model, sizes, simulate_loss, aggregate_on_read)
         reuse.keep_buffers(autograd, rehearsal)
     seeds = max(batch_seeds, sizes.num_seeds)
     allocator.start_phase("step")  # labels are read before gradients are zeroed
     labels = allocator.allocate(kept_label_bytes(simulate_loss, seeds, on_cuda=autograd.on_cuda), "labels")
     total_loss = allocator.allocate(1, "loss")
-    backups = _allocate_gradients(autograd, model) if recover and accumulating else []
+    backups = []
+    if recover and accumulating:
+        backups += [allocator.allocate(p.nbytes, "gradients") for p in model.parameters() if p.requires_grad]
     if recover:  # buffers are copied before features are fetched
         backups += [allocator.allocate(buffer.nbytes, "workspace") for buffer in model.buffers()]
     allocator.start_phase("forward")
-    parameters = parameters_of(autograd, model, accumulating=accumulating and not recover)
-    _micro_batch(autograd, model, parameters, sizes, simulate_loss, aggregate_on_read)
+    autograd.add_leaves(model, accumulating=accumulating and not recover)
+    _micro_batch(autograd, model, sizes, simulate_loss, aggregate_on_read)
     backups.clear()
     del labels
     allocator.start_phase("step")
@@ -316,17 +286,8 @@ def _allocate_fixed(autograd: FakeAutograd, model: nn.Module, optimizer: Optimiz
     ]
 
 
-def _allocate_gradients(autograd: FakeAutograd, model: nn.Module) -> list[Storage]:
-    return [autograd.allocator.allocate(p.nbytes, "gradients") for p in model.parameters() if p.requires_grad]
-
-
 def _micro_batch(
-    autograd: FakeAutograd,
-    model: GNN,
-    parameters: Parameters,
-    sizes: BatchSizes,
-    simulate_loss: SimulateLoss,
-    aggregate_on_read: bool,
+    autograd: FakeAutograd, model: GNN, sizes: BatchSizes, simulate_loss: SimulateLoss, aggregate_on_read: bool
 ) -> None:
     """Forward and backward pass; frees all their allocations on return."""
     blocks: list[FakeBlock | None] = [*FakeBlock.of_batch(autograd, sizes.blocks)]
@@ -338,7 +299,7 @@ def _micro_batch(
         blocks.insert(0, None)
     arrays = [autograd.allocator.allocate(nbytes, "blocks") for nbytes in sizes.array_bytes]
     running_loss = autograd.allocator.allocate(1, "loss")
-    loss = simulate_loss(autograd, _forward(autograd, model, parameters, blocks, x, aggregated))
+    loss = simulate_loss(autograd, _forward(autograd, model, blocks, x, aggregated))
     autograd.allocator.start_phase("backward")
     if loss.requires_grad:
         autograd.backward(loss)
@@ -372,7 +333,6 @@ def _itemsize(model: nn.Module) -> int:
 def _forward(
     autograd: FakeAutograd,
     model: GNN,
-    parameters: Parameters,
     blocks: Sequence[FakeBlock | None],
     x: FakeTensor,
     aggregated: FakeTensor | None,
@@ -382,9 +342,9 @@ def _forward(
         h_src = h
         autograd.term = "aggregator"
         given = aggregated if position == 0 else None
-        out = _layer(autograd, model, parameters, position, block, h_src, given)
+        out = _layer(autograd, model, position, block, h_src, given)
         autograd.term = "hidden"
-        h = _between_layers(autograd, model, parameters, position, out)
+        h = _between_layers(autograd, model, position, out)
         del out
     return h
 
@@ -392,7 +352,6 @@ def _forward(
 def _layer(
     autograd: FakeAutograd,
     model: GNN,
-    parameters: Parameters,
     position: int,
     block: FakeBlock | None,
     h_src: FakeTensor,
@@ -401,20 +360,18 @@ def _layer(
     layer = model.layers[position]
     if aggregated is None:
         assert block is not None
-        out = LAYERS[type(layer)](autograd, layer, parameters, block, h_src)
+        out = LAYERS[type(layer)](autograd, layer, block, h_src)
     else:
-        out = UPDATES[type(layer)](autograd, layer, parameters, h_src, aggregated)
+        out = UPDATES[type(layer)](autograd, layer, h_src, aggregated)
     assert out.storage is not None
     out.storage.set_term("hidden")
     return out
 
 
-def _between_layers(
-    autograd: FakeAutograd, model: GNN, parameters: Parameters, position: int, h: FakeTensor
-) -> FakeTensor:
+def _between_layers(autograd: FakeAutograd, model: GNN, position: int, h: FakeTensor) -> FakeTensor:
     if position == len(model.layers) - 1:
         return h
-    h, drop = normalise(autograd, h, model.norms[position], parameters), model.dropouts[position]
+    h, drop = normalise(autograd, h, model.norms[position]), model.dropouts[position]
     reuses = model.workspace is not None
     h = reuse.relu(autograd, h) if reuses else activate(autograd, h, model.activation)
     assert isinstance(drop, HashDropout)
