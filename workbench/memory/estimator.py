@@ -97,14 +97,8 @@ def estimate_memory(
 def estimator_for(setup: TrainingSetup, mb: MiniBatch) -> Estimator:
     """Build an estimator for many micro-batches of one batch, doing the work that they share once.
 
-    Args:
-        setup: model, loss, optimizer and backend; `recover` estimates steps with OOM recovery.
-        mb: the batch that the micro-batches are split from; modules without an analytic model are traced on
-            sub-batches of it. On the CPU its labels, if they are classes, count in every micro-batch's estimate.
-
-    Raises:
-        ValueError: `estimate_memory` would refuse the arguments, the batch has exchanges, or `forward` is set.
-        TypeError: An argument is of another type.
+    Modules without an analytic model are traced on sub-batches of `mb`. On the CPU its labels, if they are classes,
+    count in every micro-batch's estimate. Raises as `estimate_memory`, and ValueError if `forward` is set.
     """
     _check(setup, mb)
     model, backend, recover = setup.model, setup.backend, setup.recover is not None
@@ -240,16 +234,8 @@ _ADDED_FRACTION = 8  # of the inputs: so few more nodes leave the peak in its ph
 def byte_costs(setup: TrainingSetup, mb: MiniBatch) -> ByteCosts:
     """Compute by how many bytes each node and edge of each layer raises the estimated peak of a model's training step.
 
-    Args:
-        setup: the model, and how it is trained.
-        mb: the batch to partition; the costs are those at the phase of its peak, forward or backward.
-
-    Returns:
-        The costs, for `partition_batch(costs=…)` and `refine_parts(costs=…)`; `plan_micro_batches` uses them itself.
-
-    Raises:
-        ValueError: `estimate_memory` would refuse the arguments.
-        TypeError: an argument is of another type.
+    The costs, for `partition_batch(costs=…)` and `refine_parts(costs=…)`, are those at the phase of the batch's peak,
+    forward or backward; `plan_micro_batches` uses them itself. Raises as `estimate_memory`.
     """
     return marginal_costs(estimator_for(setup, mb), mb)
 
@@ -257,8 +243,7 @@ def byte_costs(setup: TrainingSetup, mb: MiniBatch) -> ByteCosts:
 def marginal_costs(estimator: Estimator, mb: MiniBatch) -> ByteCosts:
     """Difference the estimates of a batch and of the same batch with more nodes, or fewer edges, in one layer.
 
-    Returns:
-        The costs; those of an input node are at least one byte.
+    The costs of an input node are at least one byte.
     """
     phases = estimator(_with_nodes(mb, 0, 0)).phase_bytes
     phase = max(("forward", "backward"), key=lambda name: phases[name])
@@ -310,17 +295,14 @@ By the events of the CPU's allocator, torch 2.13: sage-mean 0.90, gat 1.00, gin 
 
 
 def refuse_compiled(model: nn.Module, what: str, remedy: str = "") -> None:
-    """Refuse a module of which a part is compiled.
+    """Refuse a module of which a part is compiled: estimates and the CPU's meter observe operators one at a time.
 
-    Estimates and the CPU's meter observe a module's operators one at a time. Compiled code fuses them and allocates
-    without calling operators, and the compiler falls back to the original code where operators are observed.
+    Compiled code fuses them and allocates without calling operators, and the compiler falls back to the original code
+    where operators are observed.
 
     Args:
         what: what would be wrong, such as "memory can't be estimated".
         remedy: another remedy than passing the original module.
-
-    Raises:
-        ValueError: The module or one of its submodules is compiled; the message names it.
     """
     for name, module in model.named_modules():
         if not _is_compiled(module):

@@ -164,24 +164,9 @@ def plan_with(
     max_parts: int | None = None,
     watch: Stopwatch | None = None,
 ) -> Plan:
-    """Plan micro-batches with an existing estimator, to make several plans for one model.
+    """Plan micro-batches with an existing estimator (`estimator_for`), to make several plans for one model.
 
-    Args:
-        estimator: an estimator from `workbench.memory.estimator.estimator_for`.
-        mb: the batch.
-        capacity_bytes: device memory that the whole step must fit into, in bytes or as text such as "8GiB".
-        method: a name of `workbench.partition.PARTITION_METHODS`, or "auto" or "fast".
-        seed: seed of the random choices of the partition method.
-        margin: fraction by which an estimate may be too low.
-        node_parts: integer [num_graph_nodes], a partition of the whole graph, for method "cluster"; None for others.
-        strategy: "even" or "split", as for `plan_micro_batches`.
-        max_parts: maximum number of micro-batches; None for one per seed.
-        watch: stopwatch whose seconds so far count as planning time; None to start at zero.
-
-    Raises:
-        CapacityError: No partition fits.
-        ValueError: An option is invalid, or the estimates of a traced module are off by more than 25 %.
-        TypeError: `node_parts` is not an integer tensor.
+    The other arguments and the errors are those of `plan_micro_batches`; seconds of `watch` count as planning time.
     """
     capacity_bytes = check_options(capacity_bytes, method, margin, node_parts, strategy, max_parts)
     check_seed(seed)

@@ -172,10 +172,9 @@ class OptimizerMemory:
     def of(optimizer: "str | torch.optim.Optimizer", model: nn.Module, *, on_cuda: bool) -> "OptimizerMemory":
         """Estimate the memory of an optimizer of the model's parameters.
 
-        Args:
-            optimizer: "adam", "adamw" or "sgd" with torch's defaults, or an optimizer. Adam, AdamW and SGD are
-                computed from their options; for any other, two steps of a copy are run and the second is measured.
-            on_cuda: the parameters are on a GPU, where torch updates all of them together by default (`foreach`).
+        Adam, AdamW and SGD are computed from their options (torch's defaults for a name); of any other optimizer, two
+        steps of a copy are run and the second is measured. On a GPU torch updates all parameters together by default
+        (`foreach`).
 
         Raises:
             ValueError: The name is unknown, or the optimizer has none of the model's parameters.
@@ -275,9 +274,6 @@ def _measured(optimizer: torch.optim.Optimizer) -> OptimizerMemory:
 def runs_under_autocast(model: GNN, backend: Backend | None) -> bool:
     """Return whether autocast is enabled here for the device that an estimate is about; the model is traced then.
 
-    Args:
-        backend: the kernels requested; None for those of the model's device.
-
     Raises:
         ValueError: it is enabled, and a layer has an LSTM: its allocations depend on the in-degrees of the batch, and
             estimates from traces have been too low by up to 43 %.
@@ -293,10 +289,6 @@ def runs_under_autocast(model: GNN, backend: Backend | None) -> bool:
 
 
 def check_recover(recover: Any) -> None:
-    """Validate the `recover` option of training functions.
-
-    Raises:
-        TypeError: It is neither a `Recovery` nor None.
-    """
+    """Check that the `recover` option of training functions is a `Recovery` or None."""
     if recover is not None and not isinstance(recover, Recovery):
         raise TypeError(f"recover is {recover!r}; pass workbench.Recovery() to recover from OOM errors, or None")

@@ -147,16 +147,13 @@ def apply_edge_weight(drawn: Drawn, edge_weight: Tensor) -> Drawn:
 def draw_shared(
     indices: Tensor, rows: Candidates, fanout: int | Tensor, *, poisson: bool, variates: Variates, positions: bool
 ) -> Drawn:
-    """Draw rows by LABOR-0.
+    """Draw rows by LABOR-0, each in CSR order.
 
     Args:
         indices: int32 or int64 [num_edges], the graph's sources by CSR position.
         fanout: edges to draw, for all rows or int64 [n]; -1: all.
         poisson: draw `fanout` edges in expectation; otherwise exactly.
         positions: whether to return the edges' CSR positions.
-
-    Returns:
-        The drawn rows, each in CSR order.
     """
     if rows.positions is not None:
         grouped, sources = rows._replace(positions=None), indices[rows.positions]
@@ -189,17 +186,7 @@ def draw_shared_torch(
 def keep_uniform(
     rows: Candidates, indices: Tensor, limits: Tensor, *, poisson: bool, variates: Variates, positions: bool
 ) -> Drawn:
-    """Draw rows by LABOR-0.
-
-    Args:
-        indices: int32 or int64, sources by CSR position.
-        limits: int64 [n], the fanout of every row.
-        poisson: keep `limits` edges per row in expectation; otherwise exactly.
-        positions: whether to return the edges' positions in `indices`.
-
-    Returns:
-        The drawn rows, each in CSR order.
-    """
+    """Draw rows by LABOR-0, as `draw_shared` with consecutive rows and int64 [n] `limits`, the fanout of every row."""
     fields = (rows.starts, rows.lengths, rows.degrees, rows.excluded, rows.first_excluded, limits)
     args = (tuple(field.numpy() for field in fields), indices.numpy(), tuple(variates))
     kernel = _keep_below if poisson else _keep_smallest
@@ -292,11 +279,7 @@ def _order_row(indices, start, length, variates, excluded, skip, keys):
 def keep_uniform_torch(
     rows: Candidates, indices: Tensor, limits: Tensor, *, poisson: bool, variates: Variates
 ) -> tuple[Tensor, Tensor]:
-    """Choose as `keep_uniform` does, in plain torch for any device; the oracle of the compiled kernels.
-
-    Returns:
-        Row and position in `indices` of every edge kept, int64 [num_kept] each.
-    """
+    """Choose as `keep_uniform` does, in plain torch; returns row and position in `indices` of every edge kept."""
     row, position = expand_rows(rows)
     candidate = ~torch.isin(position, rows.excluded)
     row, position = row[candidate], position[candidate]

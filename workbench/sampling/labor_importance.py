@@ -113,9 +113,6 @@ def optimise(layer: BipartiteLayer, fanout: int, rounds: int | None) -> tuple[Te
 
     Returns:
         float64 [num_sources], ρ = 1 / π, infinite for sources without edges; and the number of rounds.
-
-    Raises:
-        IndexError: a source is out of range.
     """
     bounds = _copy_bounds(layer.offsets)
     rho = torch.ones(layer.num_sources, dtype=torch.float64)
@@ -255,13 +252,7 @@ def clamped_total(rho, count, x, scale):
 
 
 def importance_torch(layer: BipartiteLayer, fanout: int, rounds: int | None) -> Importance:
-    """Compute `importance` in plain torch, on any device; the oracle of the compiled kernels.
-
-    Args:
-        layer: its rows are consecutive.
-        fanout: k, at least 1.
-        rounds: number of rounds; None: until convergence.
-    """
+    """Compute `optimise` and x in plain torch, for consecutive rows; the oracle of the compiled kernels."""
     degrees, local = layer.degrees, layer.local
     row = torch.repeat_interleave(torch.arange(len(degrees), device=local.device), degrees)
     k = torch.tensor(float(fanout), dtype=torch.float64, device=local.device)
@@ -306,17 +297,13 @@ def draw_important(
     positions: bool,
     num_nodes: int,
 ) -> Drawn:
-    """Draw rows by LABOR-i or LABOR-*.
+    """Draw rows by LABOR-i or LABOR-*, each in CSR order, with float32 weights whose mean is 1 in every row.
 
     Args:
-        indices: int32 or int64 [num_edges], the graph's sources by CSR position.
         fanout: k, at least 1.
         rounds: i; None: until convergence.
         poisson: keep edges with their probabilities; otherwise min(fanout, degree) per row.
         positions: whether to return the edges' CSR positions.
-
-    Returns:
-        The drawn rows, each in CSR order, with float32 weights whose mean is 1 in every row.
     """
     options = {"rounds": rounds, "poisson": poisson, "variates": variates, "positions": positions}
     if indices.device.type != "cpu":
@@ -328,17 +315,7 @@ def draw_important(
 def draw_layer(
     layer: BipartiteLayer, fanout: int, *, rounds: int | None, poisson: bool, variates: Variates, positions: bool
 ) -> tuple[Drawn, Importance]:
-    """Draw all rows of a layer.
-
-    Args:
-        fanout: k, at least 1.
-        rounds: i; None: until convergence.
-        poisson: keep edges with their probabilities; otherwise min(fanout, degree) per row.
-        positions: whether to return the edges' CSR positions.
-
-    Returns:
-        The drawn rows, with raw ids, and their inclusion probabilities.
-    """
+    """Draw a layer's rows as `draw_important` does; return them, with raw ids, and their probabilities."""
     rho, done = optimise(layer, fanout, rounds)
     x = torch.empty(len(layer.degrees), dtype=torch.float64)
     units = torch.empty(0, dtype=torch.float64) if variates.sine == 0.0 else _variates(layer.ids, variates, rho)
@@ -455,12 +432,7 @@ _DENSE = 4  # nodes of the graph per candidate up to which arrays of all nodes a
 
 
 def bipartite_layer(rows: Candidates, indices: Tensor, num_nodes: int, *, positions: bool) -> BipartiteLayer:
-    """Number the sources of all candidates, on the CPU.
-
-    Args:
-        indices: int32 or int64 [num_edges], the graph's sources by CSR position.
-        positions: whether CSR positions are needed.
-    """
+    """Number the sources of all candidates, on the CPU."""
     if not len(rows.excluded) and int(rows.degrees.numpy().sum()) * _DENSE >= num_nodes:  # raw ids are numbers enough
         offsets = row_offsets(rows.degrees)
         return BipartiteLayer(offsets, rows.starts, rows.degrees, indices, indices, num_nodes)

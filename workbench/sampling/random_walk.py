@@ -130,7 +130,9 @@ class RandomWalkSampler(ExcludingSampler):
             check_at_least(f"fanouts[{layer}]", fanout, 1)
         check_at_least("num_walks", self.num_walks, 1, most=_MAX_VISITS)
         check_at_least("walk_length", self.walk_length, 1, most=_MAX_VISITS // self.num_walks)
-        _check_probability(self.restart_probability)
+        value = self.restart_probability
+        if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value <= 1:
+            raise ValueError(f"restart_probability is {value!r}; it must be a probability from 0 to 1")
         check_seed(self.seed)
         check_dependence(self.dependence)
         if self.edge_ids:
@@ -154,12 +156,7 @@ class RandomWalkSampler(ExcludingSampler):
     ) -> AllToAll[Drawn]:
         """Draw the rows of nodes of one rank; the owners of the nodes that walks reach choose their next steps.
 
-        Args:
-            owned: the rank's part of the graph.
-            nodes: int64 or int32 [n], nodes of the rank.
-            layer: number of the layer, 0 for the input layer.
-            step: number of the batch.
-            exclude_edges: int64 or int32, raw-graph edge ids that must not be walked over, of any rank.
+        The arguments are those of `draw`, with the rank's part of the graph and edge ids of any rank.
 
         Returns:
             A generator for the caller to exchange what it yields, which returns the rows that `draw` gives.
@@ -192,22 +189,13 @@ class RandomWalkSampler(ExcludingSampler):
         return Drawn(indptr, sources, weight=weight)
 
 
-def _check_probability(value: float) -> None:
-    if isinstance(value, bool) or not isinstance(value, Real) or not 0 <= value <= 1:
-        raise ValueError(f"restart_probability is {value!r}; it must be a probability from 0 to 1")
-
-
 _MIN_ROWS = 8  # per thread: a row costs hundreds of random reads
 
 _VISITS_AT_A_TIME = 1 << 22
 
 
 def most_visited(graph: Graph, rows: Candidates, walks: Walks, fanout: int) -> Neighbors:
-    """Walk from every node, and rank the nodes that its walks visit.
-
-    Raises:
-        IndexError: an in-edge of a visited node comes from outside the graph.
-    """
+    """Walk from every node, and rank the nodes that its walks visit."""
     if graph.device.type != "cpu":
         return most_visited_torch(graph, rows, walks, fanout)
     n = len(rows.nodes)
@@ -237,10 +225,8 @@ def _walk_rows(lo, hi, starts, edges, walks, table_slots, out, invalid):
         kept[i] = 0
         if degrees[i] == 0:
             continue
-        keys = (
-            np.int64(hash_index(walks.variates.key, nodes[i])),
-            np.int64(hash_index(walks.variates.next_key, nodes[i])),
-        )
+        key, next_key = hash_index(walks.variates.key, nodes[i]), hash_index(walks.variates.next_key, nodes[i])
+        keys = np.int64(key), np.int64(next_key)
         first = first_excluded[i] if len(excluded) else 0
         if not _walk(keys, row_starts[i], degrees[i], first, edges, walks, position, current, visits):
             invalid[0] = True
@@ -311,14 +297,9 @@ def most_visited_torch(graph: Graph, rows: Candidates, walks: Walks, fanout: int
 
 def _walk_torch(graph: Graph, nodes: Tensor, excluded: Tensor, walks: Walks) -> Tensor:
     """Return the visits of every node's walks, int64 [n, count · length]; -1 for nodes without in-edges."""
-    home = rows_torch(graph, nodes, excluded)
-    active = (home[1] > 0).nonzero()[:, 0]
-    walker = active.repeat_interleave(walks.count)
-    home = at = [t[walker] for t in home]
     variates = walks.variates
-    keys = hash_index_torch(variates.key, nodes)[walker], hash_index_torch(variates.next_key, nodes)[walker]
-    first_variate = 2 * walks.length * torch.arange(walks.count, device=nodes.device).repeat(len(active))
-    visits = torch.full((len(nodes), walks.count, walks.length), -1, device=nodes.device)
+    active, home, keys, first_variate, visits = _walkers(graph, nodes, excluded, walks)
+    at = home
     for step in range(walks.length):
         variate = first_variate + 2 * step
         if step:
@@ -331,12 +312,23 @@ def _walk_torch(graph: Graph, nodes: Tensor, excluded: Tensor, walks: Walks) -> 
     return visits.flatten(1)
 
 
+def _walkers(
+    graph: Graph, nodes: Tensor, excluded: Tensor, walks: Walks
+) -> tuple[Tensor, list[Tensor], tuple[Tensor, Tensor], Tensor, Tensor]:
+    """The nodes with in-edges; per walk its home row, keys and first variate; and the visits to fill in, all -1."""
+    rows = rows_torch(graph, nodes, excluded)
+    active = (rows[1] > 0).nonzero()[:, 0]
+    walker = active.repeat_interleave(walks.count)
+    key, next_key = (hash_index_torch(key, nodes)[walker] for key in (walks.variates.key, walks.variates.next_key))
+    first_variate = 2 * walks.length * torch.arange(walks.count, device=nodes.device).repeat(len(active))
+    visits = torch.full((len(nodes), walks.count, walks.length), -1, device=nodes.device)
+    return active, [t[walker] for t in rows], (key, next_key), first_variate, visits
+
+
 def bits_torch(keys: tuple[Tensor, Tensor], variates: Variates, index: Tensor) -> Tensor:
     """Return variates as int64: hashes, or the bits of float64 uniform variates of a mixture.
 
-    Args:
-        keys: int64 [n] each, keys of the walkers' streams in this group and the next.
-        index: int64 [n], number of the variate in its stream.
+    `keys` are those of the walkers' streams in this group and the next.
     """
     if variates.sine == 0.0:
         return hash_index_torch(keys[0], index)
@@ -344,16 +336,7 @@ def bits_torch(keys: tuple[Tensor, Tensor], variates: Variates, index: Tensor) -
 
 
 def pick_torch(bits: Tensor, variates: Variates, rows: list[Tensor], excluded: Tensor) -> Tensor:
-    """Choose an in-edge of every row by a variate.
-
-    Args:
-        bits: int64 [n], from `bits_torch`.
-        rows: from `rows_torch`, with at least one candidate each.
-        excluded: int64, the excluded CSR positions in ascending order.
-
-    Returns:
-        CSR positions, int64 [n].
-    """
+    """Choose an in-edge (CSR position, int64 [n]) of every row by the variate's bits; `rows` is from `rows_torch`."""
     starts, bound, first = rows
     if variates.sine == 0.0:
         pick = below_torch(bits, bound)
@@ -417,23 +400,14 @@ def _count_visits(visits, table, found, counts, slots):
 
 
 def rank_visits_torch(visits: Tensor, num_nodes: int, width: int, dtype: torch.dtype) -> Neighbors:
-    """Rank the visits of rows as `rank_visits` does, in plain torch for any device; its oracle.
-
-    Args:
-        visits: int64 [n, v], the nodes that each row's walks visit, in order; -1 for rows without visits.
-        num_nodes: exclusive upper bound of the ids.
-        width: neighbours to keep.
-    """
+    """Rank the visits of rows, int64 [n, v] in order (-1: none), as `rank_visits` does, in plain torch; its oracle."""
     rows, per_row = visits.shape
     row = torch.arange(rows, device=visits.device).repeat_interleave(per_row)
     keys, order = torch.sort(row * (num_nodes + 1) + visits.flatten() + 1, stable=True)
-    keys, runs, counts = _runs(keys)
+    keys, counts = torch.unique_consecutive(keys, return_counts=True)
+    runs = counts.cumsum(0) - counts
     visited = keys % (num_nodes + 1) > 0
-    first, counts, keys = (
-        order[runs][visited],
-        counts[visited],
-        keys[visited],
-    )  # a stable sort: the first visit is first
+    first, counts, keys = order[runs][visited], counts[visited], keys[visited]  # by the stable sort, the first visit
     row = keys // (num_nodes + 1)
     rank = torch.argsort((row * (per_row + 1) + per_row - counts) * per_row + first % per_row)
     distinct = torch.bincount(row, minlength=rows)
@@ -453,21 +427,8 @@ def _slots(kept: Tensor) -> tuple[Tensor, Tensor]:
     return row, torch.arange(len(row), device=kept.device) - row_offsets(kept)[row]
 
 
-def _runs(keys: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Return the distinct sorted keys, where each begins and how often it occurs."""
-    distinct, counts = torch.unique_consecutive(keys, return_counts=True)
-    return distinct, counts.cumsum(0) - counts, counts
-
-
 def pack_rows(found: Neighbors, indptr: Tensor, *, weighted: bool) -> tuple[Tensor, Tensor | None]:
-    """Pack the neighbours of all rows, and compute their weights.
-
-    Args:
-        indptr: int64 [n + 1], offsets of the packed rows.
-
-    Returns:
-        The sources, and float32 weights (visits, scaled to sum to the number of neighbours of each row) or None.
-    """
+    """Pack the neighbours of all rows, and compute their float32 weights: visits, scaled to a mean of 1 per row."""
     if found.sources.device.type != "cpu":
         return pack_rows_torch(found, indptr, weighted=weighted)
     total = int(indptr[-1])
@@ -508,13 +469,7 @@ def most_visited_owned(
 ) -> AllToAll[Neighbors]:
     """Walk from nodes of one rank, and rank the nodes that their walks visit, as `most_visited` does.
 
-    Args:
-        nodes: int64 [n], nodes of the rank.
-        excluded: int64, CSR positions that must not be walked over, ascending; None: none.
-        fanout: nodes to keep per row, at most count · length.
-
-    Returns:
-        A generator, which yields twice per step after the first: requests, and the answers to those of other ranks.
+    The generator yields twice per step after the first: requests, and the answers to those of other ranks.
     """
     none = torch.empty(0, dtype=torch.int64, device=nodes.device)
     visits = yield from _walk_among_ranks(owned, nodes, none if excluded is None else excluded, walks)
@@ -542,14 +497,9 @@ def _rank_rows(lo, hi, visits, kept, sources, counts, table_slots):
 
 def _walk_among_ranks(owned: OwnedGraph, nodes: Tensor, excluded: Tensor, walks: Walks) -> AllToAll[Tensor]:
     """Return the visits of every node's walks, int64 [n, count · length]; -1 for nodes without in-edges."""
-    rows, variates = rows_torch(owned.graph, nodes, excluded), walks.variates
-    active = (rows[1] > 0).nonzero()[:, 0]
-    walker = active.repeat_interleave(walks.count)
-    home = [t[walker] for t in rows]
-    keys = hash_index_torch(variates.key, nodes)[walker], hash_index_torch(variates.next_key, nodes)[walker]
-    first_variate = 2 * walks.length * torch.arange(walks.count, device=nodes.device).repeat(len(active))
-    visits = torch.full((len(nodes), walks.count, walks.length), -1, device=nodes.device)
-    current = torch.full_like(walker, -1)
+    variates = walks.variates
+    active, home, keys, first_variate, visits = _walkers(owned.graph, nodes, excluded, walks)
+    current = torch.full_like(first_variate, -1)
     for step in range(walks.length):
         variate = first_variate + 2 * step
         bits = bits_torch(keys, variates, variate + 1)

@@ -3,7 +3,7 @@
 import inspect
 import operator
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -117,18 +117,8 @@ class Sampler(Protocol):
 def sample_layers(sampler: Sampler, graph: Graph, seeds: Tensor, *, step: int, draw: Callable[..., Drawn]) -> MiniBatch:
     """Sample a batch from the seeds to the inputs: draw in-edges of all nodes reached so far, relabel them, repeat.
 
-    Args:
-        seeds: int64 or int32 node ids, each once.
-        draw: called with the nodes, `layer=` and `step=` for each layer; returns their rows.
-
-    Returns:
-        The batch; every block's destinations are the sources of the next, and its new sources follow in order of first
-        appearance.
-
-    Raises:
-        TypeError: seeds of another dtype.
-        ValueError: duplicate seeds.
-        IndexError: a seed out of range.
+    Every block's destinations are the sources of the next, and its new sources follow in order of first appearance.
+    `draw` is called with the nodes, `layer=` and `step=` for each layer. Raises as `Sampler.sample`.
     """
     check_graph(graph)
     check_seed(step, "step")
@@ -157,11 +147,7 @@ def copy_ids(ids: Tensor) -> Tensor:
 
 
 def check_graph(graph: Graph) -> None:
-    """Check that the graph to sample from is a `Graph`.
-
-    Raises:
-        TypeError: it is another object.
-    """
+    """Check that the graph to sample from is a `Graph`."""
     remedy = "pass a Graph (Graph.from_dgl, from_pyg, from_scipy and from_networkx convert those of other libraries)"
     check_type("graph", graph, Graph, remedy)
 
@@ -169,13 +155,7 @@ def check_graph(graph: Graph) -> None:
 def check_seeds(graph: Graph, seeds: Tensor) -> Tensor:
     """Return seeds as an int64 vector on the graph's device, after checking that the graph has their rows.
 
-    Args:
-        graph: the graph to sample from; one that has some nodes' rows alone says so by a method `check_rows`.
-        seeds: int64 or int32 [n].
-
-    Raises:
-        TypeError: seeds of another dtype.
-        IndexError: a seed out of range, or one whose row the graph does not have.
+    A graph that has some nodes' rows alone says so by a method `check_rows`.
     """
     seeds = check_ids("seeds", seeds, graph.num_nodes).to(graph.device)
     check_rows = getattr(graph, "check_rows", None)
@@ -185,24 +165,15 @@ def check_seeds(graph: Graph, seeds: Tensor) -> Tensor:
 
 
 def check_sampler(sampler: Sampler) -> None:
-    """Check that a sampler can sample.
-
-    Raises:
-        TypeError: it is another object.
-    """
+    """Check that a sampler can sample."""
     if inspect.isclass(sampler) or not callable(getattr(sampler, "sample", None)):
         raise TypeError(f"sampler is {sampler!r}; pass a sampler, such as wb.NeighborSampler([10, 25])")
 
 
 def check_draw(sampler: Sampler, graph: Graph, nodes: Tensor, *, layer: int, step: int) -> Tensor:
-    """Check the arguments of a `draw`, except the range of `nodes`, which `candidates` checks where it reads the rows.
+    """Check the arguments of a `draw`, and return the nodes as int64 [n] on the graph's device.
 
-    Returns:
-        The nodes, int64 [n], on the graph's device.
-
-    Raises:
-        TypeError: `graph` is not a Graph, or `nodes` have another dtype.
-        ValueError: `layer` or `step` is out of range, or `nodes` is not a vector.
+    The range of `nodes` is checked by `candidates`, where it reads the rows.
     """
     check_graph(graph)
     check_at_least("layer", layer, 0, most=sampler.num_layers - 1)
@@ -212,14 +183,7 @@ def check_draw(sampler: Sampler, graph: Graph, nodes: Tensor, *, layer: int, ste
 
 
 def require_row_independence(sampler: Sampler, what: str) -> None:
-    """Reject a sampler whose rows depend on each other, where each process or part draws rows of its own.
-
-    Args:
-        what: what needs independent rows, such as "cooperative sampling".
-
-    Raises:
-        ValueError: `sampler.rows_are_independent` is false; the message names the sampler.
-    """
+    """Refuse a sampler whose rows depend on each other, for `what` each process or part draws rows of its own."""
     if not sampler.rows_are_independent:
         raise ValueError(
             f"{what} needs a sampler that draws each node's row independently of the others, which "
@@ -229,12 +193,7 @@ def require_row_independence(sampler: Sampler, what: str) -> None:
 
 
 def check_drawn(drawn: Drawn, num_rows: int) -> None:
-    """Check what the kernels that relabel the sources trust; the block checks the rest.
-
-    Raises:
-        TypeError: a tensor of another dtype.
-        ValueError: a tensor of another length.
-    """
+    """Check dtypes and lengths that the kernels which relabel the sources trust; the block checks the rest."""
     check_vector("indptr of the drawn rows", drawn.indptr, num_rows + 1, (torch.int64,))
     check_vector("sources of the drawn rows", drawn.sources, None, ID_DTYPES)
     num_drawn = drawn.sources.numel()
@@ -243,11 +202,7 @@ def check_drawn(drawn: Drawn, num_rows: int) -> None:
 
 
 def edge_values(graph: Graph, drawn: Drawn, edge_ids: bool) -> dict[str, Tensor]:
-    """Look up what a block contains per edge.
-
-    Returns:
-        The block's `edge_weight`, `edge_ids` and `edge_type`, those that there are.
-    """
+    """Look up what a block contains per edge: its `edge_weight`, `edge_ids` and `edge_type`, those that there are."""
     values: dict[str, Tensor] = {} if drawn.weight is None else {"edge_weight": drawn.weight}
     if drawn.positions is None:
         return values
@@ -269,17 +224,9 @@ class ExcludingSampler(Sampler):
     def draw(
         self, graph: Graph, nodes: Tensor, *, layer: int, step: int = 0, exclude_edges: Tensor | None = None
     ) -> Drawn:
-        """Draw the rows of some nodes in one layer.
+        """Draw the rows of some nodes in one layer; a node that occurs twice gets the same row twice.
 
-        Args:
-            graph: the graph to sample from; all of it for random walks, which read the rows of the nodes they visit.
-            nodes: int64 or int32 [n], node ids; a node that occurs twice gets the same row twice.
-            layer: number of the layer, 0 for the input layer.
-            step: number of the batch, which selects the random variates.
-            exclude_edges: int64 or int32, raw-graph edge ids that must not be drawn, nor walked over.
-
-        Returns:
-            The drawn rows; with positions if `edge_ids`, weights or types need them.
+        Rows have positions if `edge_ids`, weights or types need them. Random walks need all of the graph.
 
         Raises:
             TypeError: ids of another dtype.
@@ -311,10 +258,7 @@ _MAX_FANOUT = 2**62
 
 
 def checked_fanouts(fanouts: Any) -> tuple[Fanout, ...]:
-    """Return the fanouts of a sampler as a tuple of integers and mappings of integers.
-
-    Args:
-        fanouts: one per layer, input layer first: an integer or a mapping from edge type to integer; -1: all.
+    """Return the fanouts of a sampler, one per layer, as a tuple of integers and mappings of integers.
 
     Raises:
         TypeError: a fanout that is neither an integer nor a mapping of integers.
@@ -329,13 +273,8 @@ def checked_fanouts(fanouts: Any) -> tuple[Fanout, ...]:
     return checked
 
 
-def _limits(fanout: Fanout) -> Iterable[int]:
-    return [fanout] if isinstance(fanout, int) else fanout.values()
-
-
 def _is_valid(fanout: Fanout) -> bool:
-    least = 1 if isinstance(fanout, int) else 0
-    limits = _limits(fanout)
+    least, limits = (1, [fanout]) if isinstance(fanout, int) else (0, fanout.values())
     return bool(limits) and all(limit == -1 or least <= limit <= _MAX_FANOUT for limit in limits)
 
 
@@ -349,18 +288,17 @@ def _as_fanouts(fanouts: Any) -> tuple[Fanout, ...]:
     try:
         if isinstance(fanouts, str | Mapping):
             raise TypeError
-        return tuple(_as_fanout(fanout) for fanout in fanouts)
+        return tuple(
+            {_as_integer(kind): _as_integer(limit) for kind, limit in fanout.items()}
+            if isinstance(fanout, Mapping)
+            else _as_integer(fanout)
+            for fanout in fanouts
+        )
     except TypeError:
         raise TypeError(
             f"fanouts are {fanouts!r} ({_type_names(fanouts)}); pass a list of integers, input layer first: [10, 25], "
             "or -1 for all neighbours; a mapping {edge type: fanout} in place of an integer draws per type"
         ) from None
-
-
-def _as_fanout(fanout: Any) -> Fanout:
-    if isinstance(fanout, Mapping):
-        return {_as_integer(kind): _as_integer(limit) for kind, limit in fanout.items()}
-    return _as_integer(fanout)
 
 
 def _as_integer(value: Any) -> int:
@@ -426,18 +364,7 @@ def _starts_and_degrees(graph: Graph, nodes: Tensor) -> tuple[Tensor, Tensor]:
 
 
 def candidates(graph: Graph, nodes: Tensor, excluded: Tensor | None) -> Candidates:
-    """Look up the candidates of some nodes.
-
-    Args:
-        nodes: int64 [n], raw-graph ids.
-        excluded: int64, CSR positions in ascending order that must not be drawn; None: none.
-
-    Returns:
-        The rows' in-edges without the excluded ones.
-
-    Raises:
-        IndexError: a node is not in the graph.
-    """
+    """Look up the candidates of int64 [n] nodes: their in-edges but the `excluded` CSR positions, which ascend."""
     starts, lengths = _starts_and_degrees(graph, nodes)
     if excluded is None:
         none = _NONE if nodes.device.type == "cpu" else _NONE.to(nodes.device)
@@ -492,29 +419,14 @@ def skip_excluded_torch(ranks: Tensor, starts: Tensor, excluded: Tensor, first: 
 
 
 def expand_rows(rows: Candidates) -> tuple[Tensor, Tensor]:
-    """Return the row and the CSR position of every edge of the rows, excluded ones included, in plain torch.
-
-    Returns:
-        int64 [number of edges], twice.
-    """
+    """Return the row and the CSR position of every edge of the rows, excluded ones included, in plain torch."""
     row = torch.repeat_interleave(torch.arange(len(rows.nodes), device=rows.nodes.device), rows.lengths)
     slot = rows.starts[row] + torch.arange(len(row), device=row.device) - row_offsets(rows.lengths)[row]
     return row, slot if rows.positions is None else rows.positions[slot]
 
 
 def excluded_positions(graph: Graph, edge_ids: Tensor | None) -> Tensor | None:
-    """Convert edge ids to the CSR positions that must not be drawn.
-
-    Args:
-        edge_ids: int64 or int32, raw-graph edge ids; None: none.
-
-    Returns:
-        int64, ascending, each position once; None without edge ids.
-
-    Raises:
-        TypeError: ids of another dtype.
-        IndexError: an id that is not an edge of the graph.
-    """
+    """Convert raw-graph edge ids to the CSR positions that must not be drawn, ascending, each once; None for None."""
     if edge_ids is None:
         return None
     check_id_vector("exclude_edges", edge_ids)
@@ -545,15 +457,7 @@ def _cumulate(counts, limit, indptr):
 
 
 def row_offsets(counts: Tensor, limit: int = UNLIMITED) -> Tensor:
-    """Compute CSR offsets from row lengths.
-
-    Args:
-        counts: int64 [n].
-        limit: maximum length of a row; longer ones are cut.
-
-    Returns:
-        int64 [n + 1], from 0.
-    """
+    """Compute CSR offsets, int64 [n + 1], from row lengths, int64 [n], each cut to `limit`."""
     indptr = torch.empty(counts.numel() + 1, dtype=torch.int64, device=counts.device)
     if counts.device.type == "cpu":
         _cumulate(counts.numpy(), limit, indptr.numpy())
@@ -564,15 +468,12 @@ def row_offsets(counts: Tensor, limit: int = UNLIMITED) -> Tensor:
 
 
 def drawn_offsets(available: Tensor, fanout: int | Tensor, replace: bool) -> Tensor:
-    """Compute the CSR offsets of the drawn rows.
+    """Compute the CSR offsets, int64 [n + 1], of the drawn rows.
 
     Args:
         available: int64 [n], edges that may be drawn per row.
         fanout: edges to draw, for all rows or int64 [n]; -1: all.
         replace: draw `fanout` edges with replacement from every row that has any.
-
-    Returns:
-        int64 [n + 1], from 0.
     """
     if isinstance(fanout, int) and (fanout < 0 or not replace):
         return row_offsets(available, fanout if fanout >= 0 else UNLIMITED)
@@ -582,11 +483,7 @@ def drawn_offsets(available: Tensor, fanout: int | Tensor, replace: bool) -> Ten
 
 
 def draws_with_replacement(num_rows: int, fanout: int | Tensor, replace: bool) -> Tensor:
-    """Return which rows are drawn with replacement, bool [num_rows]: none whose fanout is -1.
-
-    Args:
-        fanout: edges to draw, for all rows or int64 [num_rows]; -1: all.
-    """
+    """Return which rows are drawn with replacement, bool [num_rows]: none whose fanout is -1."""
     if not replace:
         return torch.zeros(num_rows, dtype=torch.bool)
     limits = torch.as_tensor(fanout)

@@ -36,15 +36,9 @@ _NO_POSITIONS, _NEVER = np.empty(0, np.int64), np.empty(0, np.bool_)
 def draw_uniform(
     rows: Candidates, indices: Tensor, fanout: int | Tensor, *, replace: bool, key: int, positions: bool
 ) -> Drawn:
-    """Draw each row's edges with equal probability.
+    """Draw each row's edges with equal probability, from the graph's sources by CSR position.
 
-    Args:
-        indices: int32 or int64 [num_edges], the graph's sources by CSR position.
-        fanout: edges to draw, for all rows or int64 [n]; a row with no more candidates keeps them all, in CSR order;
-            -1: all.
-
-    Returns:
-        The drawn rows.
+    A fanout is for all rows, or int64 [n]; a row with no more candidates keeps them all, in CSR order; -1: all.
     """
     if rows.positions is not None:
         grouped = rows._replace(positions=None)

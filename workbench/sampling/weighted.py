@@ -33,12 +33,7 @@ from workbench.sampling.sampler import (
 def draw_weighted(graph: Graph, rows: Candidates, fanout: int | Tensor, *, replace: bool, variates: Variates) -> Drawn:
     """Draw each row's edges with probabilities proportional to `graph.edge_weight`, never edges of weight 0.
 
-    Args:
-        graph: a graph with float32 or float64 edge weights.
-        fanout: edges to draw, in order of arrival, for all rows or int64 [n]; -1: all of positive weight.
-
-    Returns:
-        The drawn rows, with positions.
+    A fanout is for all rows, or int64 [n], in order of arrival; -1: all of positive weight.
 
     Raises:
         ValueError: weights missing, of another dtype, or, among the rows' edges, negative or not finite.
@@ -116,17 +111,11 @@ MIN_ROWS = 256  # per thread: a row costs its in-degree, not its fanout
 def draw_earliest(
     rows: Candidates, weights: Tensor | None, fanout: int | Tensor, replace: bool, indptr: Tensor, variates: Variates
 ) -> Tensor:
-    """Draw the earliest edges of each row, in order of arrival.
+    """Draw the earliest edges of each row, in order of arrival, as int64 [indptr[-1]] CSR positions.
 
-    Args:
-        weights: float32 or float64 [num_edges], valid: an edge arrives at time Exp(1) / weight, never if that is 0;
-            None: at the time of its normal variate. Rows drawn completely then keep the order of the CSR.
-        fanout: edges to draw, for all rows or int64 [n]; -1: all.
-        replace: every draw of a row is a separate race.
-        indptr: int64 [n + 1], offsets of the drawn rows (`candidates.drawn_offsets`).
-
-    Returns:
-        int64 [indptr[-1]], CSR positions.
+    An edge arrives at time Exp(1) / weight, never if that is 0. Without `weights` it arrives at the time of its normal
+    variate, and rows drawn completely keep the order of the CSR. With `replace`, every draw of a row is a separate
+    race.
     """
     replaced = draws_with_replacement(len(rows.nodes), fanout, replace)
     slots = torch.empty(int(indptr[-1]), dtype=torch.int64)
@@ -294,9 +283,6 @@ def earliest_torch(times: Tensor, row: Tensor, limit: Tensor) -> Tensor:
         times: floating point [n].
         row: int64 [n], the row of every time.
         limit: int64 [num_rows].
-
-    Returns:
-        int64 [sum of the smaller of limit and length of each row].
     """
     order = torch.argsort(times, stable=True)
     order = order[torch.argsort(row[order], stable=True)]
@@ -306,14 +292,9 @@ def earliest_torch(times: Tensor, row: Tensor, limit: Tensor) -> Tensor:
 
 
 def draw_smallest(graph: Graph, rows: Candidates, fanout: int | Tensor, *, replace: bool, variates: Variates) -> Drawn:
-    """Draw each row's edges with equal probability.
+    """Draw each row's edges with equal probability, in order of their variates.
 
-    Args:
-        fanout: edges to draw, in order of their variates, for all rows or int64 [n]; a row with no more candidates
-            keeps them all, in CSR order; -1: all.
-
-    Returns:
-        The drawn rows, with positions.
+    A fanout is for all rows, or int64 [n]; a row with no more candidates keeps them all, in CSR order; -1: all.
     """
     if graph.indices.device.type != "cpu":
         return draw_smallest_torch(graph, rows, fanout, replace=replace, variates=variates)

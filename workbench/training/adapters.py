@@ -196,7 +196,7 @@ def micro_batches(
     plan = plan_micro_batches(
         model,
         whole.read(),
-        capacity_bytes=_available_bytes(capacity_bytes, whole),
+        capacity_bytes=check_bytes("capacity_bytes", capacity_bytes) - whole.resident_bytes,
         method=method,
         optimizer=optimizer,
         seed=seed,
@@ -221,35 +221,18 @@ def _check_goal(num_parts: int | None, model: nn.Module | None, capacity_bytes: 
         )
 
 
-def _available_bytes(capacity_bytes: int | str, whole: BatchFormat) -> int:
-    """The capacity without the bytes of the batch on a GPU."""
-    return check_bytes("capacity_bytes", capacity_bytes) - whole.resident_bytes
-
-
 def _dgl(blocks: Sequence[Any]) -> BatchFormat:
     mb = dgl_parts.batch_of_positions(blocks)
     resident = 0 if mb.device.type == "cpu" else dgl_parts.resident_bytes(blocks)
-    release = partial(dgl_parts.release_prefetched, blocks)
-    return BatchFormat(
-        blocks,
-        mb,
-        partial(dgl_parts.part_of_blocks, whole=blocks),
-        partial(_read, MiniBatch.from_dgl, blocks),
-        release,
-        resident,
-    )
+    write, read = partial(dgl_parts.part_of_blocks, whole=blocks), partial(_read, MiniBatch.from_dgl, blocks)
+    return BatchFormat(blocks, mb, write, read, partial(dgl_parts.release_prefetched, blocks), resident)
 
 
 def _pyg(batch: Any) -> BatchFormat:
     mb = pyg_parts.batch_of_positions(batch)
     resident = 0 if mb.device.type == "cpu" else pyg_parts.resident_bytes(batch)
-    return BatchFormat(
-        batch,
-        mb,
-        partial(pyg_parts.part_of_batch, whole=batch),
-        partial(_read, MiniBatch.from_pyg, batch),
-        resident_bytes=resident,
-    )
+    write, read = partial(pyg_parts.part_of_batch, whole=batch), partial(_read, MiniBatch.from_pyg, batch)
+    return BatchFormat(batch, mb, write, read, resident_bytes=resident)
 
 
 def _read(convert: Callable[[Any], MiniBatch], batch: Any) -> MiniBatch:

@@ -1,4 +1,4 @@
-"""`AggregatedRows`: features and their precomputed aggregates, read together."""
+"""Features with the first layer's aggregate: precomputed (`AggregatedRows`), or computed on read."""
 
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -116,9 +116,8 @@ class AggregateOnRead:
     x: Tensor
 
     def __post_init__(self) -> None:
-        check_type(
-            "x", self.x, Tensor, "pass the features [num_nodes, in_dim] as a tensor; gather rows of other stores"
-        )
+        remedy = "pass the features [num_nodes, in_dim] as a tensor; gather rows of other stores"
+        check_type("x", self.x, Tensor, remedy)
         if self.x.dtype not in (torch.float32, torch.float64):
             raise TypeError(f"x is {self.x.dtype}; pass float32 or float64, or the features themselves")
         plain = self.x.dim() == 2 and self.x.is_contiguous() and self.x.device.type == "cpu"

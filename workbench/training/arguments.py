@@ -22,22 +22,14 @@ _FILL_HALO = (
 
 
 def check_model(model: Any) -> None:
-    """Check that the model is a module.
-
-    Raises:
-        TypeError: It is a class, or of another type.
-    """
+    """Check that the model is an instance of a module."""
     if inspect.isclass(model):
         raise TypeError(f"model is the class {model.__name__}; pass an instance of it")
     check_type("model", model, nn.Module, "pass a torch.nn.Module first, then the micro-batches")
 
 
 def as_batches(micro: MiniBatch | Iterable[MiniBatch]) -> list[MiniBatch]:
-    """Convert one or several micro-batches to a list.
-
-    Raises:
-        TypeError: One of them is not a `MiniBatch`.
-    """
+    """Convert one or several micro-batches to a list, each of which must be a `MiniBatch`."""
     several = isinstance(micro, Iterable) and not isinstance(micro, Tensor)
     given: Any = micro if several else [micro]
     batches: list[Any] = list(given)
@@ -51,25 +43,14 @@ def as_batches(micro: MiniBatch | Iterable[MiniBatch]) -> list[MiniBatch]:
 
 
 def check_halo(batches: list[MiniBatch], forward: Any) -> None:
-    """Check that batches with exchanges are trained by a call that can fill their halo.
-
-    Args:
-        forward: the caller's call of the model; None for the default one, which ignores exchanges.
-
-    Raises:
-        ValueError: A batch has exchanges, and `forward` is None.
-    """
+    """Refuse batches with exchanges if the model is called by default (no `forward`), which ignores exchanges."""
     if forward is None:
         for mb in batches:
             refuse_halo(mb.exchanges, "passed to the model", _FILL_HALO)
 
 
 def check_read_and_loss(read: Any, loss_of: Any) -> None:
-    """Check the functions that `accumulate` calls.
-
-    Raises:
-        TypeError: One is no function; the message names the line that makes one.
-    """
+    """Check the functions that `accumulate` calls; an error names the line that makes one."""
     check_type("read", read, Callable, "pass a function of a micro-batch: lambda mb: x[mb.node_ids]")
     module = getattr(loss_of, "__module__", "") or ""
     if not callable(loss_of) or inspect.isclass(loss_of) or module.startswith("torch.nn."):
@@ -98,12 +79,7 @@ def exchanged_noted(x: Any, y: Any) -> Iterator[None]:
 
 
 def check_optimizer(optimizer: Any) -> None:
-    """Check that the optimizer's step can be called without arguments.
-
-    Raises:
-        TypeError: It is not an optimizer.
-        ValueError: Its step requires a closure.
-    """
+    """Check that this is an optimizer whose step needs no closure."""
     if not all(hasattr(optimizer, name) for name in ("param_groups", "step", "zero_grad")):
         remedy = "pass an optimizer such as torch.optim.Adam(model.parameters()), after loss_fn"
         check_type("optimizer", optimizer, torch.optim.Optimizer, remedy)
@@ -167,11 +143,7 @@ def _check_trains_any(optimizer: Any, parameters: list[nn.Parameter]) -> None:
 
 
 def check_differentiable(loss: Tensor) -> None:
-    """Check that a loss has a gradient.
-
-    Raises:
-        ValueError: It has none; the message states why.
-    """
+    """Check that a loss has a gradient; the error states why it has none."""
     if loss.requires_grad:
         return
     if not torch.is_grad_enabled():
@@ -193,9 +165,6 @@ def refuse_pair_loss(loss_of: Callable[..., Any]) -> None:
 
     An `EdgeBatch` is found in variables that the function uses (also the first of a list, or of a mapping's values), in
     bound arguments and in attributes of a callable object; one that the function reads in another way is not.
-
-    Raises:
-        ValueError: It uses an `EdgeBatch`.
     """
     if _uses_pairs(loss_of, _DEPTH):
         raise ValueError(

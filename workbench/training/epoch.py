@@ -138,12 +138,9 @@ def train_epochs(
             loss = sum(loss * weight for loss, weight in zip(losses, weights, strict=True)) / sum(weights)
             row = {"epoch": epoch + 1, "num_steps": len(losses), "loss": loss}
             if evaluate is not None and ((epoch + 1) % evaluate_every == 0 or epoch + 1 == epochs):
-                row |= _checked_metrics(evaluate())
+                metrics = evaluate()
+                check_type("the result of evaluate", metrics, Mapping, "return a dict from names to numbers")
+                row |= metrics
             yield row
 
     return generate()
-
-
-def _checked_metrics(metrics: Mapping[str, float]) -> Mapping[str, float]:
-    check_type("the result of evaluate", metrics, Mapping, "return a dict from names to numbers")
-    return metrics

@@ -320,19 +320,11 @@ def layerwise(
     return out
 
 
-def _as_block(block: Block, h: Tensor) -> tuple[Any, Any]:
-    return block, h
-
-
-def _as_dgl(block: Block, h: Tensor) -> tuple[Any, Any]:
-    return MiniBatch(torch.arange(block.num_src, device=h.device), (block,)).to_dgl()[0], h
-
-
-def _as_pyg(block: Block, h: Tensor) -> tuple[Any, Any]:
-    return (h, h[: block.num_dst]), torch.stack([block.indices.long(), block.destinations.long()])
-
-
-_FORMS: dict[str, Callable[[Block, Tensor], tuple[Any, Any]]] = {"block": _as_block, "dgl": _as_dgl, "pyg": _as_pyg}
+_FORMS: dict[str, Callable[[Block, Tensor], tuple[Any, Any]]] = {
+    "block": lambda block, h: (block, h),
+    "dgl": lambda block, h: (MiniBatch(torch.arange(block.num_src, device=h.device), (block,)).to_dgl()[0], h),
+    "pyg": lambda block, h: ((h, h[: block.num_dst]), torch.stack([block.indices.long(), block.destinations.long()])),
+}
 
 
 def _checked(layers: Any) -> list[Layer]:
@@ -361,15 +353,7 @@ def _chunks(graph: Graph, ids: Tensor, chunk_edges: int) -> Iterator[MiniBatch]:
 
 
 def required_ids(graph: Graph, nodes: Tensor, num_layers: int, chunk_edges: int) -> list[Tensor]:
-    """Ids for which each layer must compute outputs, input layer first.
-
-    Args:
-        nodes: int64 or int32 [nodes], the ids whose outputs are asked for, without duplicates.
-        chunk_edges: number of in-edges and destinations looked up at a time.
-
-    Returns:
-        int64 [any] per layer: `nodes` for the last one, ascending for all others.
-    """
+    """Ids for which each layer must compute outputs, input layer first: `nodes` for the last, ascending for others."""
     required = [check_ids("nodes", nodes, graph.num_nodes, unique=True).to(graph.indices.device)]
     for _ in range(num_layers - 1):
         is_source = torch.zeros(graph.num_nodes, dtype=torch.bool, device=graph.indices.device)

@@ -100,8 +100,10 @@ def link_step(
     learnt = rows if isinstance(rows, LearnedRows) else None
     phase = phase or unmeasured
     with phase("step"):
-        _zero_gradients(encoder, decoder, optimizer, learnt)
-    model, call = (decoder, forward or _rows_themselves) if encoder is None else (encoder, forward)
+        for holder in (encoder, decoder, optimizer, learnt):
+            if holder is not None:
+                holder.zero_grad()
+    model, call = (encoder, forward) if encoder is not None else (decoder, forward or (lambda mb, inputs: inputs.x))
     options = {"after": None if learnt is None else learnt.add, "phase": phase}
     options |= {"verify": verify and encoder is not None}
     loss = accumulate(model, batches, lambda mb: store.read(mb.node_ids), loss_of, forward=call, **options)
@@ -164,12 +166,6 @@ def _check_optimizer(optimizer: Any, encoder: nn.Module | None, decoder: Decoder
         raise ValueError("optimizer is None, but the model has parameters; pass one of all of them")
 
 
-def _zero_gradients(encoder: nn.Module | None, decoder: nn.Module, optimizer: Any, rows: LearnedRows | None) -> None:
-    for holder in (encoder, decoder, optimizer, rows):
-        if holder is not None:
-            holder.zero_grad()
-
-
 def _step(optimizer: torch.optim.Optimizer | None, rows: LearnedRows | None) -> None:
     """Take the steps of parameters and rows, both or neither if an interrupt arrives."""
     update = None if rows is None else rows.prepare_step()
@@ -180,7 +176,3 @@ def _step(optimizer: torch.optim.Optimizer | None, rows: LearnedRows | None) -> 
             update()
     if rows is not None:
         rows.zero_grad()
-
-
-def _rows_themselves(mb: MiniBatch, inputs: Any) -> Tensor:
-    return inputs.x

@@ -38,11 +38,7 @@ _OOM_IN_SPLIT = "Memory ran out while splitting a micro-batch that did not fit: 
 
 
 def check_recoverable(model: nn.Module, batches: list[MiniBatch]) -> None:
-    """Check that a micro-batch can be run twice.
-
-    Raises:
-        ValueError: The model is data-parallel, edge weights require gradients, or a batch has exchanges.
-    """
+    """Refuse what can't be run twice: data-parallel models, trainable edge weights and batches with exchanges."""
     for mb in batches:
         refuse_halo(mb.exchanges, "split after an OOM error", "plan with more parts and pass recover=None")
     if hasattr(model, "no_sync"):
@@ -65,18 +61,12 @@ def run_with_oom_recovery(
     before_split: Callable[[], object],
     mb: MiniBatch,
 ) -> Tensor:
-    """Run a micro-batch; if it runs out of memory, roll back, split it and run the pieces.
+    """Run a micro-batch; if it runs out of memory, roll back, split it and run the pieces; return the total loss.
 
     Args:
         run: forward and backward pass of a micro-batch; adds its gradients on success and none on an error. Returns a
             function that completes the micro-batch, outside of the attempt, and returns its loss.
         model: module whose buffers are rolled back before the next attempt, with torch's random state.
-
-    Returns:
-        Sum of the losses.
-
-    Raises:
-        Exception: `run` raised an error that is not an OOM error, or ran out of memory on a single seed.
     """
     pending, total = [mb], None
     while pending:
@@ -111,16 +101,8 @@ def attempt(
 ) -> T | Exception:
     """Call `work`; roll back on any error, and on an OOM error free its allocations and return the error.
 
-    Args:
-        work: called once.
-        roll_back: called after any error, including interrupts.
-        final_note: if not None, an OOM error is raised with this note instead of returned.
-
-    Returns:
-        The result of `work`, or the OOM error without its traceback, whose frames would keep tensors alive.
-
-    Raises:
-        BaseException: `work` raised an error that is not an OOM error, or an OOM error with `final_note` set.
+    The error comes without its traceback, whose frames would keep tensors alive. With `final_note`, an OOM error is
+    raised with this note instead, like all other errors.
     """
     try:
         return work()
@@ -155,18 +137,27 @@ def _snapshot(model: nn.Module, device: torch.device | None) -> Callable[[], Non
         for name, buffer in module._buffers.items()
         if buffer is not None
     ]
-    cpu_state = torch.get_rng_state()
-    cuda_state = torch.cuda.get_rng_state(device) if device is not None and device.type == "cuda" else None
+    random = random_state(device)
 
     def restore() -> None:
         for registry, name, buffer, value in buffers:
             registry[name] = buffer  # a module may have assigned another tensor
             buffer.detach().copy_(value)
-        torch.set_rng_state(cpu_state)
-        if cuda_state is not None and device is not None:
-            torch.cuda.set_rng_state(cuda_state, device)
+        restore_random_state(random, device)
 
     return restore
+
+
+def random_state(device: torch.device | None) -> list[Tensor]:
+    """Return torch's random state, of the CPU and of a model's device, if that is a GPU."""
+    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device and device.type == "cuda" else ())]
+
+
+def restore_random_state(state: list[Tensor], device: torch.device | None) -> None:
+    """Restore what `random_state` has returned."""
+    torch.set_rng_state(state[0])
+    if len(state) > 1:
+        torch.cuda.set_rng_state(state[1], device or "cuda")
 
 
 def _split(mb: MiniBatch, recover: Recovery) -> list[MiniBatch]:
@@ -266,12 +257,10 @@ def _without_foreach(optimizer: torch.optim.Optimizer) -> Iterator[None]:
 def isolated_backward(model: nn.Module, loss: Tensor) -> None:
     """Add the gradients of a loss to `.grad` after the backward pass has succeeded; on an error `.grad` is unchanged.
 
-    Earlier gradients are set aside, the backward pass computes fresh ones (which hooks see), and these are added to the
-    earlier ones in place, one parameter at a time, each freed once added. If there were earlier gradients, the backward
-    pass therefore needs memory for two sets of gradients.
-
-    Args:
-        model: its parameters, and all other leaves that the loss depends on, receive gradients.
+    Earlier gradients (of the model's parameters and all other leaves of the loss) are set aside, the backward pass
+    computes fresh ones (which hooks see), and these are added to the earlier ones in place, one parameter at a time,
+    each freed once added. If there were earlier gradients, the backward pass therefore needs memory for two sets of
+    gradients.
     """
     leaves = dict.fromkeys([*(p for p in model.parameters() if p.requires_grad), *leaves_of(loss)])
     earlier = [(leaf, leaf.grad) for leaf in leaves]

@@ -24,6 +24,7 @@ from workbench.nn.losses import LossFunction, SeedLoss
 from workbench.nn.signature import Forward, model_device
 from workbench.training.aggregated_rows import sources_of
 from workbench.training.arguments import as_batches, check_halo, check_model, check_optimizer, check_trains
+from workbench.training.oom import random_state, restore_random_state
 from workbench.training.step import as_stores, train_step_with
 
 _WARM_UP_SEEDS = 64
@@ -207,8 +208,7 @@ def _snapshot(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.
     Restoring also drops gradients.
     """
     model_state, optimizer_state = copy.deepcopy((model.state_dict(), optimizer.state_dict()))
-    cpu_state = torch.get_rng_state()
-    cuda_state = torch.cuda.get_rng_state(device) if device.type == "cuda" else None
+    random = random_state(device)
 
     def restore(*, keep_optimizer: bool = False) -> None:
         with deferred_interrupt():
@@ -217,9 +217,7 @@ def _snapshot(model: nn.Module, optimizer: torch.optim.Optimizer, device: torch.
                 optimizer.load_state_dict(copy.deepcopy(optimizer_state))  # the optimizer would modify the snapshot
             optimizer.zero_grad()
             model.zero_grad()
-            torch.set_rng_state(cpu_state)
-            if cuda_state is not None:
-                torch.cuda.set_rng_state(cuda_state, device)
+            restore_random_state(random, device)
 
     return restore
 
@@ -244,14 +242,11 @@ def meter_epoch(
     steps: Steps,
     run: Callable[[Sequence[MiniBatch], Phase], object],
 ) -> EpochMemory:
-    """Run an epoch under the memory meter.
-
-    Counts everything that `workbench.profile_epoch` documents.
+    """Run an epoch under the memory meter, which counts what `workbench.profile_epoch` documents.
 
     Args:
         model: a module without gradients.
         optimizer: an optimizer of its parameters; existing and newly created state counts.
-        steps: the micro-batches of each optimizer step.
         run: takes one step with the micro-batches given, entering the phases of `workbench.train_step`.
     """
     device = model_device(model) or torch.device("cpu")
@@ -263,7 +258,8 @@ def meter_epoch(
             run(step, marker)
     by_phase, by_part = dict.fromkeys(PHASES, 0), [0] * len(micro)
     for mark, peak in meter.phase_peak_bytes.items():
-        phase, part = _PhaseMarker.parse(mark)
+        phase, number = mark.split()
+        part = int(number)
         resident = _resident_bytes(micro[part], device) if phase in _ON_DEVICE else 0
         peak += fixed_bytes + resident
         by_phase[phase] = max(by_phase[phase], peak)
@@ -283,11 +279,6 @@ class _PhaseMarker:
         self._part += phase == "fetch"
         self._meter.mark(f"{phase} {self._part}")
         return nullcontext()
-
-    @staticmethod
-    def parse(mark: str) -> tuple[str, int]:
-        phase, part = mark.split()
-        return phase, int(part)
 
 
 def _resident_bytes(mb: MiniBatch, device: torch.device) -> int:

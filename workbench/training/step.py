@@ -131,19 +131,7 @@ def train_step_with(
     phase: Phase | None = None,
     verify: bool = True,
 ) -> Tensor:
-    """Train on one batch as `workbench.train_step` does, with the model, loss, optimizer and options of a setup.
-
-    Args:
-        setup: the model and how it is trained; its optimizer is not a name.
-        micro: the micro-batches, or one batch.
-        x: features by raw-graph id, `AggregatedRows`, `Inputs` of two sources, or `AggregateOnRead`.
-        y: labels by raw-graph id.
-        total: what the mean divides by; None for the labelled seeds of `micro`.
-        after: called with each micro-batch and its `Inputs` once its gradients are complete.
-        before_step: called when the gradients of the whole batch are complete, before the optimizer step.
-        phase: entered for each phase of each micro-batch and of the step.
-        verify: check once per model that micro-batches are exact, and warn if not.
-    """
+    """Train on one batch as `workbench.train_step` does, with the model, loss, optimizer and options of a setup."""
     model, optimizer = setup.model, setup.optimizer
     check_recover(setup.recover)
     check_model(model)
@@ -178,15 +166,7 @@ def train_step_with(
 
 
 def as_stores(sources: Inputs, batches: list[MiniBatch]) -> Inputs:
-    """Wrap the sources of features in stores, once for all micro-batches.
-
-    Args:
-        sources: features by raw-graph id, and the precomputed aggregate of the first layer or None.
-
-    Raises:
-        TypeError: Rows can't be read from a source.
-        IndexError: A source has too few rows for the ids of a batch.
-    """
+    """Wrap the sources of features in stores, once for all micro-batches, and check that they have all rows."""
     x = as_store(sources.x, "x")
     aggregated = None if sources.aggregated is None else as_store(sources.aggregated, "aggregated")
     for mb in batches:

@@ -1,4 +1,4 @@
-"""Scores that ranks are made of: those of the decoder's equation in float64, and quick ones whose error is bounded.
+"""Ranks of triples among candidates, by the decoder's equation in float64 and quick scores whose error is bounded.
 
 In half precision, and at large or small scales in any, scores overflow, underflow or tie by rounding. So pairs are
 scored in float64, and matrix products in float32 decide only what differs from the true score by more than their error.
@@ -83,11 +83,7 @@ class TripleScores:
         return cls(_in_float64(decoder), dtype, parameters[0].device if parameters else rows.device)
 
     def checked(self, rows: Tensor) -> Tensor:
-        """Check that rows are finite, and move them to the device.
-
-        Raises:
-            ValueError: They contain NaN or infinity.
-        """
+        """Check that rows are finite, and move them to the device."""
         rows = rows.to(self.device)
         if rows.numel() and not bool(torch.stack(torch.aminmax(rows)).isfinite().all()):
             raise ValueError(
@@ -98,25 +94,12 @@ class TripleScores:
         return rows
 
     def queries(self, kept: Tensor, relation: Tensor, end: str) -> Queries:
-        """Compute the queries of kept ends.
-
-        Args:
-            kept: [n, dim].
-            relation: int64 [n].
-        """
+        """Compute the queries of kept ends [n, dim] with relations int64 [n]."""
         of = relation if self.decoder.num_relations else None
         return Queries(end, kept, of, self.decoder.query_of(kept.double(), of, end=end))
 
     def of_pairs(self, queries: Queries, at: Tensor | slice, rows: Tensor) -> Tensor:
-        """Score pairs in float64.
-
-        Args:
-            queries: of which some are scored.
-            at: int64 [m], the query of every pair.
-            rows: [m, dim], the other end of every pair.
-
-        Returns:
-            float64 [m].
+        """Score pairs in float64 [m]: of the queries `at`, int64 [m], with the rows [m, dim] of the other end.
 
         Raises:
             ValueError: A score is not finite in the dtype of the scores.
@@ -132,11 +115,7 @@ class TripleScores:
         return scores.double()
 
     def candidates(self, rows: Tensor) -> CandidateRows:
-        """Prepare rows for products.
-
-        Args:
-            rows: finite [k, dim] or [n, k, dim].
-        """
+        """Prepare finite rows [k, dim] or [n, k, dim] for products."""
         if not rows.numel():
             return CandidateRows(rows, rows.float(), rows.new_zeros((), dtype=torch.float64))
         low, high = torch.aminmax(rows)
@@ -149,15 +128,9 @@ class TripleScores:
     ) -> tuple[Tensor, Tensor]:
         """Score all candidates by matrix products.
 
-        Args:
-            true: float64 [n], scores that these are compared with.
-
         Returns:
             Floating [n, k], and float64 [n]: a score that differs from the true one by more than this is on that side
             of it in float64, too. Infinity if products decide nothing, as for an equation of the caller's own.
-
-        Raises:
-            ValueError: A score is not finite in the dtype of the scores.
         """
         shape, kind = (len(true), candidates.rows.shape[-2]), _kind(self.decoder)
         if kind is None:
@@ -292,14 +265,7 @@ class _Ends:
 
 
 def rank_among(ranking: Ranking, candidates: Mapping[str, Tensor | None]) -> Tensor:
-    """Rank the ends of triples.
-
-    Args:
-        candidates: int64 [k] or [n, k] by end; None: all nodes.
-
-    Returns:
-        float64 [ends, n].
-    """
+    """Rank the ends of triples among candidates, int64 [k] or [n, k] by end (None: all nodes); float64 [ends, n]."""
     scores, ends = _ends(ranking)
     counts = torch.zeros(2, len(ends), len(ranking.triples), dtype=torch.int64)
     everyone = {number: of for number, of in enumerate(ends) if candidates[of.end] is None}
@@ -388,10 +354,7 @@ def _among(excluded: tuple[Tensor, Tensor], ids: Tensor, num_nodes: int) -> Tens
 def _count(ranking: Ranking, scores: TripleScores, part: _Ends, candidates: CandidateRows, excluded: Index) -> Tensor:
     """Count the scores above the true one and those equal to it, int64 [2, n], on the CPU.
 
-    Args:
-        ranking: limits the memory.
-        candidates: [k, dim], the same for all, or [n, k, dim].
-        excluded: index of the candidates that do not compete, in [n, k].
+    `excluded` is the index, in [n, k], of the candidates that do not compete.
     """
     queries = scores.queries(part.kept, part.relation, part.end)
     true = scores.of_pairs(queries, slice(None), part.true)

@@ -728,8 +728,7 @@ def simulate_binary_cross_entropy(autograd: FakeAutograd, out: FakeTensor) -> Fa
 def kept_label_bytes(simulate: SimulateLoss, num_seeds: int, *, on_cuda: bool) -> int:
     """Bytes on the device of the labels that are read before a step's first micro-batch and kept until its last.
 
-    Args:
-        simulate: the simulation of the loss. Only integer classes are kept (`workbench.BatchLoss`).
+    Only integer classes are kept (`workbench.BatchLoss`), and on a GPU they stay on the host.
     """
     return LABEL_BYTES * num_seeds if simulate is simulate_cross_entropy and not on_cuda else 0
 
@@ -752,9 +751,8 @@ _UNSUPPORTED_BY_BINARY = ("weight", *_UNSUPPORTED)
 def loss_simulation(loss_fn: Callable[..., Any]) -> SimulateLoss:
     """Look up the simulation of a loss function.
 
-    Args:
-        loss_fn: torch's `cross_entropy` (integer labels) or `binary_cross_entropy_with_logits` (labels in the model's
-            dtype), or their modules; `ignore_index` and the class weights of `cross_entropy` may be set.
+    Supported are torch's `cross_entropy` (integer labels) and `binary_cross_entropy_with_logits` (labels in the model's
+    dtype), or their modules; `ignore_index` and the class weights of `cross_entropy` may be set.
 
     Raises:
         TypeError: It is no function, or a class instead of an instance.

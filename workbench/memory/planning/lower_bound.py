@@ -56,7 +56,6 @@ class Budget:
 
         Args:
             subject: start of the message, up to and including the verb ("one seed alone needs").
-            fixed_bytes: the part of it that is allocated before the step.
             remedy: what to change other than the capacity.
             sufficient: the estimate whose required capacity is the smallest for which a plan exists.
         """
@@ -73,13 +72,10 @@ class Budget:
 
 
 def lower_bound_exceeds(builder: CandidateBuilder, budget: Budget) -> bool:
-    """Return whether the most expensive seeds alone already prove that no partition fits.
+    """Return whether the most expensive seeds of a batch that does not fit prove that no partition fits.
 
     All parts but the first find gradients of earlier parts, so seeds that do not fit after them must all be in the
     first part. If that part does not fit either, no partition does.
-
-    Args:
-        builder: builds and estimates the micro-batches of a batch that does not fit unpartitioned.
     """
     if builder.mb.num_seeds == 1:
         return True
@@ -105,13 +101,8 @@ def _unfit_alone(builder: CandidateBuilder, seeds: Tensor, budget: Budget) -> li
 def most_expensive_seed(builder: CandidateBuilder) -> Candidate:
     """Find the seed that needs the most memory as a micro-batch of its own after other parts.
 
-    Args:
-        builder: builds and estimates the micro-batches of a batch of at least one seed. If it has far more than 4,096
-            seeds, only those with the largest computation trees are estimated, unless a bound proves earlier that no
-            other seed has more nodes.
-
-    Returns:
-        A candidate of one micro-batch.
+    Of far more than 4,096 seeds, only those with the largest computation trees are estimated, unless a bound proves
+    earlier that no other seed has more nodes.
     """
     if builder.mb.num_seeds == 1:
         return builder.unpartitioned()

@@ -55,7 +55,7 @@ nine graphs are 0.5 to 1.7 %. Slopes are 0.9 for a few parts and fall to 0.7 for
 
 
 def smallest_fitting(utilization: Callable[[int], float], upper: int, prior: CurvePrior = UNREFINED) -> int | None:
-    """Find the smallest number of parts that fits, in a few tries.
+    """Find the smallest number of parts that fits, in a few tries; None if not even `upper` does.
 
     On average these are two or three besides 1 for refined partitions, and five to seven for others. Partitions into K
     and K + 1 parts have little in common, so utilization is not monotone: a number below one that does not fit may fit.
@@ -67,9 +67,6 @@ def smallest_fitting(utilization: Callable[[int], float], upper: int, prior: Cur
         utilization: for a number of parts, required over available bytes of the largest part; it fits if at most 1.
             Called once per number, first with 1.
         upper: the largest number to try, at least 1.
-
-    Returns:
-        The smallest number tried that fits; None if not even `upper` does.
     """
     tried = {1: utilization(1)}
     while (candidate := _next(tried, upper, prior)) is not None:
@@ -225,19 +222,11 @@ class CandidateBuilder:
         return self._split(self.mb, self._cut_whole(num_parts))
 
     def repartitioned(self, micro: MiniBatch, num_parts: int, *, first: bool) -> Candidate:
-        """Partition a micro-batch.
-
-        Args:
-            first: it is trained on before any other micro-batch, so its first part finds no gradients.
-        """
+        """Partition a micro-batch; if it is trained on `first`, its first part finds no gradients."""
         return self._split(micro, self._cut(self._costed.prepare(micro), num_parts), first=first)
 
     def largest_parts(self, num_parts: int) -> Candidate:
-        """Partition the batch, but split and estimate only the parts with the most bytes.
-
-        Returns:
-            A candidate of up to three parts, whose highest peak is about that of all.
-        """
+        """Partition the batch, but split and estimate only the up to three parts with the most bytes."""
         parts = self._cut_whole(num_parts)
         with self.watch.phase("estimate"):
             labels = parts.assignment.unique(return_inverse=True)[1]  # clusters without seeds are no parts
@@ -249,12 +238,7 @@ class CandidateBuilder:
         return replace(some, methods=(parts.method,), complete=False)
 
     def groups(self, seeds: Sequence[Tensor], *, after: Sequence[int]) -> Candidate:
-        """One micro-batch per group of seeds.
-
-        Args:
-            seeds: int64 positions of seeds, per group.
-            after: how many micro-batches are trained on before each; gradients of these exist.
-        """
+        """One micro-batch per group of positions of seeds, `after` so many others, whose gradients exist."""
         with self.watch.phase("split"):
             micro = self.mb.select(seeds)
         return Candidate(tuple(micro), self._estimates(micro, after))

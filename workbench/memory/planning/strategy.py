@@ -42,10 +42,7 @@ class PartLimit(NamedTuple):
 
 
 def find_fitting(builder: CandidateBuilder, budget: Budget, strategy: str, limit: PartLimit) -> SearchResult:
-    """Partition a batch into as few parts as the strategy finds such that each fits.
-
-    Args:
-        builder: builds and estimates the micro-batches of a batch of at least one seed.
+    """Partition a batch of at least one seed into as few parts as the strategy finds such that each fits.
 
     Raises:
         CapacityError: No partition fits.
@@ -112,10 +109,7 @@ def repartition_whole(builder: CandidateBuilder, whole: Candidate, budget: Budge
     """Search the number of parts, partitioning the whole batch for every number tried.
 
     The search estimates only the largest parts of each number; the result is estimated completely, and if it does not
-    fit after all, the search goes on.
-
-    Returns:
-        The fitting candidate, or if none fits the one with `max_parts` parts.
+    fit after all, the search goes on. Returns the fitting candidate, or if none fits the one with `max_parts` parts.
     """
     candidates = {1: whole}
 
@@ -150,14 +144,8 @@ def _skipped(tried: Sequence[int]) -> Sequence[int]:
 def split_overflowing(builder: CandidateBuilder, whole: Candidate, budget: Budget, max_parts: int) -> SearchResult:
     """Partition the batch once, into its bytes over the available bytes, then split only the parts that do not fit.
 
-    Parts share inputs, so most of the first parts do not fit; splitting them individually keeps the redundancy low.
-    If this exceeds `max_parts`, fall back to `repartition_whole`.
-
-    Args:
-        builder: builds and estimates the micro-batches.
-
-    Returns:
-        The fitting candidate, or if none fits the one with `max_parts` parts.
+    Parts share inputs, so most of the first parts do not fit; splitting them individually keeps the redundancy low. If
+    this exceeds `max_parts`, fall back to `repartition_whole`.
     """
     num_parts = min(max_parts, math.ceil(budget.utilization(whole.estimates[0])))
     candidates = [whole]
@@ -209,12 +197,6 @@ def check_options(
     max_parts: int | None,
 ) -> int:
     """Validate the options of `plan_micro_batches`, and return the capacity in bytes.
-
-    Args:
-        capacity_bytes: bytes, at least 1, or text such as "8GiB".
-        margin: fraction in [0, 1].
-        node_parts: integer [num_graph_nodes], or None.
-        max_parts: at least 1, or None.
 
     Raises:
         ValueError: An option is out of range or unknown, or `node_parts` does not go with the method.

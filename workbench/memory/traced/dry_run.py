@@ -395,10 +395,7 @@ def _copy_model_and_optimizer(
 
 
 def find_labels(seed_loss: Callable[[Any, Tensor], Tensor], out: Any) -> Callable[[Tensor], Tensor]:
-    """Find a kind of labels that a loss function accepts.
-
-    Returns:
-        A function of the output's rows that returns the labels.
+    """Return a function from the output's rows to a kind of labels that a loss function accepts.
 
     Raises:
         ValueError: The loss function accepts none.

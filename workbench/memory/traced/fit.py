@@ -49,11 +49,7 @@ class TracedEstimator:
     error: float
 
     def __call__(self, batch: MiniBatch, /, *, accumulating: bool = False) -> MemoryEstimate:
-        """Estimate the training step of a micro-batch.
-
-        Args:
-            accumulating: gradients of earlier micro-batches of the same batch exist.
-        """
+        """Estimate the training step of a micro-batch; `accumulating`: gradients of earlier ones of the batch exist."""
         sizes = BatchSizes.of(batch, degrees=True)
         predict = self.accumulating if accumulating and not self.recover else self.fresh
         blocks = {"blocks": sum(rounded_bytes(nbytes) for nbytes in sizes.array_bytes)}

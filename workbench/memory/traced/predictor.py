@@ -347,7 +347,7 @@ class HybridPredictor:
 
 
 def fit_predictor(sizes: np.ndarray, traces: Sequence[AllocationTrace], target: np.ndarray) -> tuple[PhaseTerms, float]:
-    """Fit a predictor and measure its error on held-out traces, as stated in `MemoryEstimate.error`.
+    """Fit a predictor and measure its largest relative error on held-out traces, `MemoryEstimate.error`.
 
     Replay is preferred where it is accurate, since it extrapolates to larger batches. Predictions by regression are
     scaled up by their largest relative shortfall on the held-out traces.
@@ -356,9 +356,6 @@ def fit_predictor(sizes: np.ndarray, traces: Sequence[AllocationTrace], target: 
         sizes: int64 [traces, sizes].
         traces: the phases of a step on each sub-batch.
         target: int64 [sizes], sizes of the largest batch to predict.
-
-    Returns:
-        The predictor, and its largest relative error on held-out traces.
     """
     held_out = _held_out(sizes)
     if len({trace.program for trace in traces}) == 1:

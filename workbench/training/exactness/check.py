@@ -1,4 +1,4 @@
-"""`Exactness`, the result of a check, and what is known of models without trying them."""
+"""`check_exact`: whether micro-batches of a model compute the same as the whole batch, and warnings if not."""
 
 import sys
 import warnings
@@ -40,17 +40,8 @@ from workbench.training.exactness.trial import (
     try_wiring,
 )
 
-_USED_BY_OWN = {
-    nn.Linear,
-    nn.ReLU,
-    nn.ELU,
-    nn.LayerNorm,
-    nn.BatchNorm1d,
-    nn.Identity,
-    nn.LSTM,
-    nn.ModuleList,
-    nn.Sequential,
-}
+_USED_BY_OWN = {nn.Linear, nn.ReLU, nn.ELU, nn.LayerNorm, nn.BatchNorm1d, nn.Identity, nn.LSTM}
+_USED_BY_OWN |= {nn.ModuleList, nn.Sequential}
 
 
 @dataclass(frozen=True)
@@ -160,13 +151,7 @@ def check_parts(
     in_dim: int | None = None,
     forward: Forward | None = None,
 ) -> Exactness:
-    """`check_exact` for a given split of the batch.
-
-    Args:
-        model: as in `check_exact`, like the other arguments.
-        parts: the parts; None for four of the batch.
-        in_dim: channels of random rows.
-    """
+    """`check_exact` for a given split of the batch; None: four parts."""
     check_model(model)
     mb = _as_minibatch(batch)
     refuse_halo(mb.exchanges, "checked")
@@ -290,13 +275,9 @@ def _inexact(subject: Subject, trial: Trial, dtype: torch.dtype | None, toleranc
 def first_inexact(model: nn.Module, trial: Trial, tolerance: float) -> str:
     """Find the first module whose results for the seeds differ between whole and parts, though its arguments do not.
 
-    Args:
-        tolerance: largest difference, relative to the largest value.
-
-    Returns:
-        The name of the innermost such module in the model; "" is the model itself: what differs is computed between its
-        modules, or in the backward pass. Batch statistics inside a layer are named even if they are those of its edges,
-        of which none is a seed's.
+    Returns the name of the innermost such module in the model; "" is the model itself: what differs is computed between
+    its modules, or in the backward pass. Batch statistics inside a layer are named even if they are those of its edges,
+    of which none is a seed's.
     """
     modules, calls = dict(model.named_modules()), [call.module for call in trial.whole.calls]
     if any([call.module for call in part.calls] != calls for part in trial.parts):
@@ -366,15 +347,8 @@ def warn_if_inexact(
 ) -> None:
     """Warn of a model whose micro-batches are not exact; check it once per model and modes of its modules.
 
-    A model that is inexact, but not in these micro-batches, is checked again with the next ones.
-
-    Args:
-        model: the module; of a data-parallel one the module inside is checked.
-        forward: the caller's call of the model; None for the default one.
-        parts: the micro-batches of the batch; None if it is not known into which ones it will be split.
-
-    Warns:
-        RuntimeWarning: The model is inexact; the message names the module and an alternative.
+    A model that is inexact, but not in these micro-batches, is checked again with the next ones. `parts` are the
+    micro-batches of the batch; None if it is not known into which ones it will be split.
     """
     if mb.exchanges is not None or _is_too_early(model, mb) or not _is_new(model):
         return
@@ -382,15 +356,7 @@ def warn_if_inexact(
 
 
 def warn_if_batch_inexact(model: nn.Module | None, batch: Any) -> None:
-    """Warn of a model whose micro-batches are not exact, before a batch of any library is split.
-
-    Args:
-        model: the module; None checks nothing.
-        batch: a `MiniBatch`, DGL blocks or a batch of PyG.
-
-    Warns:
-        RuntimeWarning: The model is inexact; the message names the module and an alternative.
-    """
+    """Warn of a model (None: of none) whose micro-batches are not exact, before a batch of any library is split."""
     if model is None or getattr(batch, "exchanges", None) is not None or not _is_new(model):
         return
     _report(model, check_exact(_tried_model(model, None), batch))

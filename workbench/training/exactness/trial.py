@@ -29,7 +29,7 @@ from workbench.interop.dgl_parts import with_carried_dtype
 from workbench.interop.pyg import has_one_sample_per_node
 from workbench.nn.losses import Inputs
 from workbench.nn.signature import Forward, model_device
-from workbench.training.oom import leaves_of
+from workbench.training.oom import leaves_of, random_state, restore_random_state
 
 NUM_PARTS = 3
 
@@ -100,13 +100,9 @@ class Overlap(NamedTuple):
 def small_batch(mb: MiniBatch, dtype: torch.dtype | None = None, wiring: Wiring = WIRINGS[0]) -> SmallBatch | None:
     """Build a batch of a few dozen nodes, in which every node has one sample for all layers if that is so in `mb`.
 
-    Args:
-        mb: a batch without exchanges.
-        dtype: dtype of the edge weights and of carried floating-point data; None for those of `mb`.
-
-    Returns:
-        The batch, with 12 seeds or 6 per layer and 3, and half as many new nodes per layer; nodes of `mb` are repeated
-        if it has fewer. None if `mb` has fewer than 4 nodes.
+    It has 12 seeds or 6 per layer and 3, and half as many new nodes per layer; nodes of `mb` are repeated if it has
+    fewer. Edge weights and carried floating-point data get `dtype`, if it is not None. None if `mb` has fewer than 4
+    nodes.
     """
     if mb.num_inputs < 4:
         return None
@@ -127,16 +123,11 @@ def small_batch(mb: MiniBatch, dtype: torch.dtype | None = None, wiring: Wiring 
 
 
 def overlap(parts: list[MiniBatch]) -> Overlap:
-    """Find out what the parts of a batch have in common.
-
-    Args:
-        parts: its parts, at least one, with the same number of blocks.
-    """
+    """Find out what the parts of a batch, at least one, have in common."""
     parents = [part.parent for part in parts]
     lists = [t for t in parents if t is not None]
-    ids, local = torch.cat(lists if len(lists) == len(parts) else [part.node_ids for part in parts]).unique(
-        return_inverse=True
-    )
+    lists = lists if len(lists) == len(parts) else [part.node_ids for part in parts]
+    ids, local = torch.cat(lists).unique(return_inverse=True)
     nodes = local.split([part.num_inputs for part in parts])
     shares, lacking = False, []
     for blocks in zip(*(part.blocks for part in parts), strict=True):
@@ -265,7 +256,6 @@ def borrowed_model(model: nn.Module, dtype: torch.dtype | None, *, modes: str = 
     torch's random state, of the CPU and of the model's device.
 
     Args:
-        model: a module whose parameters are not compiled or scripted.
         dtype: dtype of floating parameters and buffers; None for their own, which shares the parameters' memory.
         modes: a name of `MODES`, which modules keep their mode; all others run in eval mode, which turns dropout off.
 
@@ -274,15 +264,14 @@ def borrowed_model(model: nn.Module, dtype: torch.dtype | None, *, modes: str = 
     """
     modules = list(model.modules())
     before = [(module, dict(module.__dict__)) for module in modules]
-    random = random_state(model)
+    device = model_device(model)
+    random = random_state(device)
 
     def put_back() -> None:
         for module, attributes in before:
             module.__dict__.clear()
             module.__dict__.update(attributes)
-        torch.set_rng_state(random[0])
-        if len(random) > 1:
-            torch.cuda.set_rng_state(random[1], model_device(model) or "cuda")
+        restore_random_state(random, device)
 
     try:
         parameters: dict[nn.Parameter, nn.Parameter] = {}
@@ -291,12 +280,6 @@ def borrowed_model(model: nn.Module, dtype: torch.dtype | None, *, modes: str = 
         yield [parameter for parameter in parameters.values() if parameter.requires_grad]
     finally:
         complete_despite_interrupt(put_back)
-
-
-def random_state(model: nn.Module) -> list[Tensor]:
-    """Return torch's random state, of the CPU and of the model's device, if that is a GPU."""
-    device = model_device(model)
-    return [torch.get_rng_state(), *([torch.cuda.get_rng_state(device)] if device and device.type == "cuda" else ())]
 
 
 def _lend(
@@ -317,10 +300,8 @@ def _lend(
     given["_buffers"] = buffers
     given["_forward_hooks"] = module._forward_hooks.copy()
     stateful = recurrent or any(buffer is not None for buffer in buffers.values())
-    is_kept = {"given": not isinstance(module, nn.modules.dropout._DropoutNd), "stateful": stateful, "eval": False}[
-        modes
-    ]
-    given["training"] = module.training and is_kept
+    is_kept = stateful if modes == "stateful" else not isinstance(module, nn.modules.dropout._DropoutNd)
+    given["training"] = module.training and modes != "eval" and is_kept
     if recurrent:
         given["dropout"] = 0.0
 
@@ -382,11 +363,7 @@ class Trial:
 
 
 def try_model(model: nn.Module, parameters: list[Tensor], small: SmallBatch, inputs: Inputs, forward: Forward) -> Trial:
-    """Run a batch as a whole and in parts.
-
-    Args:
-        model: the module, whose calls are recorded.
-        parameters: the leaves that accumulate gradients; `.grad` of all others is put back.
+    """Run a batch as a whole and in parts; `parameters` accumulate gradients, `.grad` of all other leaves is put back.
 
     Raises:
         UndecidedError: The model returned no finite tensor with a row per seed, or nothing but zeros.
@@ -496,12 +473,12 @@ def _recorded(model: nn.Module, mb: MiniBatch, calls: list[Call]) -> Iterator[No
     """Record what every module of the model reads and returns for the seeds."""
     sizes = {mb.num_inputs, *(block.num_dst for block in mb.blocks)}
 
-    def ofseed_positions(values: Any) -> list[Tensor]:
+    def of_seeds(values: Any) -> list[Tensor]:
         found = (t for t in tree_leaves(values) if _has_rows(t, mb.num_seeds) and len(t) in sizes)
         return [t[: mb.num_seeds].detach().clone() for t in found]
 
     def hook(module: nn.Module, arguments: Any, result: Any) -> None:
-        calls.append(Call(module, ofseed_positions(arguments), ofseed_positions(result)))
+        calls.append(Call(module, of_seeds(arguments), of_seeds(result)))
 
     handles = [module.register_forward_hook(hook) for module in model.modules()]
     try:
@@ -530,8 +507,7 @@ class Subject:
     def overlap(self) -> Overlap:
         """What the parts of the large batch have in common."""
         mb = self.mb
-        parts = self.parts or mb.split(torch.arange(mb.num_seeds, device=mb.device) % _PARTS_OF_BATCH)
-        return overlap(parts)
+        return overlap(self.parts or mb.split(torch.arange(mb.num_seeds, device=mb.device) % _PARTS_OF_BATCH))
 
 
 def trials_of(subject: Subject, dtype: torch.dtype | None) -> Iterator[Trial]:
@@ -555,11 +531,7 @@ def trials_of(subject: Subject, dtype: torch.dtype | None) -> Iterator[Trial]:
 
 
 def try_wiring(subject: Subject, dtype: torch.dtype | None, wiring: Wiring, *, randomised: bool = False) -> Trial:
-    """Try a model on one small batch.
-
-    Args:
-        dtype: dtype of the trial; None for the model's.
-        randomised: replace features by random ones, and parameters that are 0.
+    """Try a model on one small batch in `dtype`, or its own; `randomised` replaces features, and parameters that are 0.
 
     Raises:
         UndecidedError: The parts differ from the whole, but the model draws random numbers.
@@ -567,18 +539,17 @@ def try_wiring(subject: Subject, dtype: torch.dtype | None, wiring: Wiring, *, r
     model, mb = subject.model, subject.mb
     small, device = small_batch(mb, dtype, wiring), model_device(model) or mb.device
     assert small is not None
-    rows = Inputs(
-        *(_taken_rows(t, mb, small, device, dtype, randomised) for t in (subject.rows.x, subject.rows.aggregated))
-    )
+    given = (subject.rows.x, subject.rows.aggregated)
+    rows = Inputs(*(_taken_rows(t, mb, small, device, dtype, randomised) for t in given))
     small = SmallBatch(small.mb.to(device), small.rows.to(device), small.part.to(device))
     with warnings.catch_warnings(action="ignore"), _uncompiled():
-        before, trial, is_random = random_state(model), None, True
+        before, trial, is_random = random_state(device), None, True
         for modes in MODES:  # the first in which nothing is random, so that runs can be compared
             with borrowed_model(model, dtype, modes=modes) as parameters:
                 if randomised and dtype is not None:
                     _replace_zeros(parameters)
                 trial = try_model(model, parameters, small, rows, subject.forward)
-                is_random = not all(map(torch.equal, before, random_state(model)))
+                is_random = not all(map(torch.equal, before, random_state(device)))
             if not is_random:
                 break
     assert trial is not None
