@@ -70,14 +70,7 @@ class Attempt:
         return self._keep(self._ended(FINISHED, rows))
 
     def fail(self, error: str, trace: str | None = None) -> Run:
-        """Store an error.
-
-        Args:
-            trace: of the stack; kept as an artifact.
-
-        Raises:
-            StoreError: the store failed; the message names the file that keeps the error.
-        """
+        """Store an error and its stack trace; if that fails, the StoreError names the file that keeps it."""
         artifacts = NOTHING if trace is None else {"traceback.txt": trace}
         return self._keep(self._ended(FAILED, error=error), artifacts)
 

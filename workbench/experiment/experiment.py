@@ -68,16 +68,7 @@ class Experiment:
     def tasks(
         self, *, size: str = "smoke", device: str | None = None, overrides: Mapping[str, Any] | None = None
     ) -> list[Task]:
-        """Grid points with their keys; loads data sets for their fingerprints.
-
-        Args:
-            device: default: the size's.
-            overrides: configuration key to value, as `run` takes them.
-
-        Raises:
-            ConfigError: an invalid configuration, or a data set that is not available.
-            RuntimeError: a device that is not available.
-        """
+        """Grid points with their keys; loads data sets for their fingerprints. Arguments and errors as for `run`."""
         code = self.code().digest
         found = self.configs(size=size, device=device, overrides=overrides)
         told = varying([*self.sweep._validated(size, device, None), *found])
@@ -87,16 +78,7 @@ class Experiment:
     def configs(
         self, *, size: str = "smoke", device: str | None = None, overrides: Mapping[str, Any] | None = None
     ) -> list[PointConfig]:
-        """Validated configurations of all points, with data sets that are available; loads nothing.
-
-        Args:
-            device: default: the size's.
-            overrides: configuration key to value, as `run` takes them.
-
-        Raises:
-            ConfigError: an invalid configuration, or a data set that is not available.
-            RuntimeError: a device that is not available.
-        """
+        """Validated configurations of all points, with data sets that are available; loads nothing."""
         found = self.sweep._validated(size, device, overrides)
         for config in found:
             check_device(config.device)
@@ -214,13 +196,6 @@ class Experiment:
 
         That is a finished run of every point of the size's grid under its present key, and a summary of these runs
         under the figure's present digest. Data sets are loaded once per process, for their fingerprints.
-
-        Args:
-            device: default: the size's.
-
-        Raises:
-            ConfigError: an invalid configuration, or a data set that is not available.
-            RuntimeError: a device that is not available.
         """
         tasks = self.tasks(size=size, device=device)
         finished = finished_runs(tasks, store)

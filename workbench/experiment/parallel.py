@@ -87,10 +87,6 @@ def process_limits(
 ) -> ProcessLimits | None:
     """How points use processes; None: they run in this one.
 
-    Args:
-        time_limit_seconds: of a point; None: no limit.
-        in_subprocess: None: with several jobs, a time limit or Ray.
-
     Raises:
         ValueError: several jobs, a time limit or Ray, but no subprocesses; an unknown executor; jobs below 1; a limit
             that is not above 0.
@@ -121,11 +117,7 @@ class _Active:
 def run_in_processes(tasks: Sequence[Task], store: Store, limits: ProcessLimits) -> Generator[Run, None, None]:
     """Run points that nobody else runs, and yield each run as it ends; closing the iterator kills those that run.
 
-    Args:
-        limits: how many run at a time, and for how long.
-
-    Raises:
-        StoreError: the store failed; the message names the file that keeps the point just computed.
+    If the store fails, the message of the StoreError names the file that keeps the point just computed.
     """
     waiting, active = deque(tasks), list[_Active]()
     try:

@@ -40,16 +40,12 @@ def run_sweep(
     store fails, the sweep stops; the point that was just computed is kept in a file that `workbench import` reads.
 
     Args:
-        run: yields the rows of a point.
         limits: to run each point in a process of its own; None: one after the other in this process.
         progress: show a bar with the time left on stderr; None: on a terminal and in a notebook; or a bar of several
             sweeps to advance.
 
     Returns:
         One run per task, in their order: the newest finished one, else the failed one.
-
-    Raises:
-        StoreError: the store failed; the message names the file that keeps the point just computed.
     """
     keys = [task.point.key for task in tasks]
     done = finished_runs(tasks, store)

@@ -262,17 +262,9 @@ class DotProduct(Decoder):
 
 
 def pair_rows(h: Tensor, *positions: Tensor) -> tuple[Tensor, ...]:
-    """Gather `h[p]` for every `p`, with one sum over all positions in the backward pass, in their order.
+    """Gather `h[p]`, [*p.shape, dim], for every p of int64 positions, which must be in [0, len(h)).
 
-    Args:
-        h: floating [n, dim].
-        positions: int64, of any shape, in [0, n).
-
-    Returns:
-        A [*p.shape, dim] per `p`.
-
-    Raises:
-        IndexError: a position out of range.
+    The backward pass has one sum over all positions, in their order.
     """
     return _PairRows.apply(h, *positions)
 

@@ -31,7 +31,7 @@ class GATLayer(nn.Module):
     exchanges_itself = True
     exchanges_products: bool | None = None
     """Whether cooperating ranks exchange W · h, each computing that of its own rows, instead of h. None: if that sends
-    no more bytes (`nn.layer_order`); True pays off on fast links. It must be the same on all ranks."""
+    no more bytes (`multiplies_before_exchange`); True pays off on fast links. It must be the same on all ranks."""
 
     def __init__(
         self, in_dim: int, out_dim: int, *, heads: int = 1, concat: bool = True, slope: float = 0.2, bias: bool = True
@@ -56,16 +56,13 @@ class GATLayer(nn.Module):
             nn.init.zeros_(self.bias)
 
     def forward(self, block: Block, h: Tensor, exchange: Exchanger | None = None) -> Tensor:
-        """Attend over the in-edges of every destination.
+        """Attend over the in-edges of every destination; [num_dst, heads · head_dim], or [num_dst, head_dim] averaged.
 
         Args:
             block: one layer of a batch.
             h: floating [num_src, in_dim]; with `exchange` only the owned sources.
             exchange: appends the rows of the halo to those of the owned sources: to `h`, or to W · h, which every rank
                 then computes for its own rows alone.
-
-        Returns:
-            [num_dst, heads · head_dim], or [num_dst, head_dim] averaged over heads.
         """
         if exchange is not None and self._multiplies_before_exchange(h):
             values = exchange(self.fc(h)).view(-1, self.heads, self.head_dim)

@@ -52,30 +52,14 @@ class GCNLayer(nn.Module):
             nn.init.zeros_(self.bias)
 
     def forward(self, block: Block, h: Tensor) -> Tensor:
-        """Compute the layer, multiplying by W first if that takes less memory (`nn.layer_order`).
-
-        Args:
-            block: one layer of a batch.
-            h: floating [num_src, in_dim].
-
-        Returns:
-            [num_dst, out_dim].
-        """
+        """Compute the layer, multiplying by W first if that takes less memory (`multiplies_first`)."""
         sizes = block.num_src, block.num_dst, self.in_dim, self.out_dim
         if multiplies_first(*sizes, compiled=use_compiled(h)):
             return self._add_bias(self.aggregate(block, h @ self.weight))
         return self.update(h[: block.num_dst], self.aggregate(block, h))
 
     def aggregate(self, block: Block, h: Tensor) -> Tensor:
-        """Compute the normalized sum Σ c · e · h_src of every destination.
-
-        Args:
-            block: one layer of a batch.
-            h: floating [num_src, channels].
-
-        Returns:
-            [num_dst, channels].
-        """
+        """Compute the normalized sum Σ c · e · h_src of every destination, [num_dst, channels]."""
         scale, dtype = None, compute_dtype(h)
         if self.norm == "right":
             scale = inverse_in_degrees(block, dtype)
@@ -86,15 +70,7 @@ class GCNLayer(nn.Module):
         return segment_sum(block, h, block.edge_weight, scale=scale)
 
     def update(self, h_dst: Tensor, aggregated: Tensor) -> Tensor:
-        """Compute the layer from its aggregate.
-
-        Args:
-            h_dst: floating [num_dst, in_dim]; not used.
-            aggregated: [num_dst, in_dim].
-
-        Returns:
-            [num_dst, out_dim].
-        """
+        """Compute the layer from its aggregate [num_dst, in_dim]; `h_dst` is not used."""
         return self._add_bias(aggregated @ self.weight)
 
     def _add_bias(self, out: Tensor) -> Tensor:

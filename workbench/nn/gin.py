@@ -51,38 +51,14 @@ class GINLayer(nn.Module):
         return self.mlp[0].in_features  # pyright: ignore[reportReturnType]
 
     def forward(self, block: Block, h: Tensor) -> Tensor:
-        """Compute the layer.
-
-        Args:
-            block: one layer of a batch.
-            h: floating [num_src, in_dim].
-
-        Returns:
-            [num_dst, out_dim].
-        """
+        """Compute the layer."""
         aggregated, h_dst = segment_sum_with_self(block, h, block.edge_weight)
         return self.update(h_dst, aggregated)
 
     def aggregate(self, block: Block, h: Tensor) -> Tensor:
-        """Compute the sum Σ e · h_src of every destination.
-
-        Args:
-            block: one layer of a batch.
-            h: floating [num_src, in_dim].
-
-        Returns:
-            [num_dst, in_dim].
-        """
+        """Compute the sum Σ e · h_src of every destination, [num_dst, in_dim]."""
         return segment_sum(block, h, block.edge_weight)
 
     def update(self, h_dst: Tensor, aggregated: Tensor) -> Tensor:
-        """Compute the layer from the destinations' own rows and the aggregate.
-
-        Args:
-            h_dst: floating [num_dst, in_dim].
-            aggregated: [num_dst, in_dim].
-
-        Returns:
-            [num_dst, out_dim].
-        """
+        """Compute the layer from the destinations' own rows and the aggregate, [num_dst, in_dim] each."""
         return self.mlp((1 + self.eps) * h_dst + aggregated)

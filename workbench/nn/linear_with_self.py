@@ -44,30 +44,14 @@ class _LinearWithSelf(torch.autograd.Function):
 
 @runs_eagerly
 def linear_with_self(h: Tensor, num_dst: int, weight: Tensor, bias: Tensor | None = None) -> tuple[Tensor, Tensor]:
-    """Compute `linear(h, weight, bias)` and `h[:num_dst]`.
-
-    Args:
-        h: floating [num_src, in_dim].
-        num_dst: number of destinations, the first rows of `h`.
-        weight: floating [out_dim, in_dim].
-        bias: floating [out_dim], or None.
-
-    Returns:
-        [num_src, out_dim] and [num_dst, in_dim].
-    """
+    """Compute `linear(h, weight, bias)` and `h[:num_dst]`, the rows of the destinations."""
     return _LinearWithSelf.apply(h, weight, bias, num_dst)
 
 
 def add_to_linear(linear: nn.Module, h: Tensor, other: Tensor) -> Tensor:
     """Compute `linear(h) + other`, in the memory of the linear layer's result if nothing else can refer to it.
 
-    Args:
-        linear: a linear layer; a hook on it may keep its result, and a module of another type may save it.
-        h: floating [rows, in_dim].
-        other: floating [rows, out_dim].
-
-    Returns:
-        [rows, out_dim].
+    A hook on the linear layer may keep its result, and a module of another type may save it.
     """
     out = linear(h)
     if type(linear) is not nn.Linear or out.dtype != other.dtype or _has_hooks(linear) or torch.compiler.is_compiling():
@@ -98,11 +82,6 @@ def multiplies_before_exchange(in_dim: int, out_dim: int, *, needs_gradient: boo
 
     Rows travel forward, and gradients back: of products if the model is trained, of the layer's input if it needs one.
     The answer depends on what all ranks have alike, so that all exchange rows of the same width.
-
-    Args:
-        out_dim: channels after it, of all heads.
-        needs_gradient: the layer's input does; features usually don't.
-        trains: there will be a backward pass.
     """
     return out_dim * (1 + trains) <= in_dim * (1 + needs_gradient)
 
@@ -116,13 +95,7 @@ num_dst)` that begins to, and returns the destinations' rows and a function that
 def call_layer(layer: nn.Module, block: Block, h: Tensor, exchange: Exchanger | None) -> Tensor:
     """Call a layer of a block, whose halo it may fill itself: after, or during, work on its own rows.
 
-    Args:
-        layer: called with (block, h, exchange) if it sets `exchanges_itself`, else with (block, h).
-        h: floating [owned sources, in_dim].
-        exchange: fills the halo; None: the block has none.
-
-    Returns:
-        [num_dst, out_dim].
+    It is called with (block, h, exchange) if it sets `exchanges_itself`, else with (block, h).
     """
     if exchange is None:
         return layer(block, h)

@@ -43,13 +43,6 @@ class SeedLoss:
     def of(loss_fn: LossFunction, reduction: str) -> "SeedLoss":
         """Derive a `SeedLoss` from the signature or attributes of a loss function.
 
-        Args:
-            loss_fn: a function of outputs and labels, or a loss module of torch.
-            reduction: "mean" or "sum".
-
-        Returns:
-            The loss without its reduction.
-
         Raises:
             TypeError: not callable, or a class instead of an instance.
             ValueError: a module, or a function with a bound `reduction`, that reduces differently.
@@ -72,13 +65,7 @@ class SeedLoss:
         )
 
     def weigh(self, labels: Tensor) -> float:
-        """Compute what these seeds add to the divisor of the batch's mean.
-
-        Args:
-            labels: [n, …], the seeds' labels.
-
-        Returns:
-            The number of labelled seeds, or the sum of their class weights.
+        """Compute what these seeds add to the divisor of the batch's mean: their number or class weights.
 
         Raises:
             ValueError: the class weights sum to zero or infinity.
@@ -99,29 +86,19 @@ class SeedLoss:
         return total
 
     def labelled(self, labels: Tensor) -> Tensor | None:
-        """Return which seeds have a label.
-
-        Args:
-            labels: [n, …].
-
-        Returns:
-            bool [n]; None: all have one.
-        """
+        """Return which seeds have a label, bool [n]; None: all have one."""
         if labels.dim() != 1 or labels.dtype.is_floating_point:
             return None
         labels = labels.long()
         return (labels != UNLABELLED) & (labels != self.ignore_index)
 
     def __call__(self, out: Any, labels: Tensor) -> Tensor:
-        """Compute the sum of the labelled seeds' losses.
+        """Compute the sum of the labelled seeds' losses, in float32 or wider.
 
         Args:
             out: the model's output: floating [n, …], or a tuple, list or dictionary of tensors, which the loss function
                 receives whole, each tensor of n rows with those of the labelled seeds.
             labels: [n, …], on any device.
-
-        Returns:
-            A scalar in float32 or wider.
 
         Raises:
             TypeError: the output contains no tensor.
@@ -192,12 +169,7 @@ def check_loss(loss_fn: Any) -> None:
 def check_classes(labels: Tensor, columns: int, limit: str) -> None:
     """Refuse a class without a column or weight, which would corrupt the CUDA context on a GPU.
 
-    Args:
-        labels: integer vector, without unlabelled seeds.
-        limit: the part of the message that says where the limit comes from, with `{}` for the number.
-
-    Raises:
-        IndexError: with the class.
+    `limit` is the part of the message that says where the limit comes from, with `{}` for the number.
     """
     if (bad := find_out_of_range(labels, 0, columns)) is not None:
         raise IndexError(
@@ -263,12 +235,7 @@ def describe(out: Any) -> str:
 
 
 def check_output(out: Any, labels: Tensor) -> torch.device:
-    """Check the output's structure and rows, and return the device of its first tensor.
-
-    Raises:
-        TypeError: it contains no tensor.
-        ValueError: a tensor without a row per seed.
-    """
+    """Check the output's structure and rows, and return the device of its first tensor."""
     first = first_tensor(out)
     if first is None:
         raise TypeError(

@@ -196,9 +196,6 @@ def models_for(graph: Graph) -> tuple[str, ...]:
 def relation_options(kind: str, graph: Graph, *, num_bases: int | None = None) -> dict[str, int | None]:
     """Return the options of `build_model` that describe a graph's relations; none for kinds without relations.
 
-    Args:
-        num_bases: number of bases of relational kinds; None: as many as relations. Ignored by other kinds.
-
     Raises:
         ValueError: a relational kind, and a graph without edge types.
     """
@@ -304,8 +301,7 @@ def model_work(
 def exchanged_widths(kind: str, dims: Sequence[int], *, exchanges_products: bool | None = None) -> list[int]:
     """Values of a row that cooperating PEs exchange before each layer, forward, and as many of its gradient backward.
 
-    Returns:
-        One number per layer, input layer first; 0 for features, which are exchanged as they are and need no gradient.
+    0 for features, which are exchanged as they are and need no gradient.
 
     >>> exchanged_widths("gcn", [128, 256, 40]), exchanged_widths("gat", [128, 256, 40])
     ([0, 256], [0, 40])
@@ -331,7 +327,7 @@ def _layer_work(
     sources, destinations = size.num_src, size.num_dst
     owned = getattr(size, "num_owned", None) if only_owned else None
     multiplied = sources if owned is None else owned
-    first = kind == "gat" or out_dim < in_dim  # as `nn.layer_order.multiplies_first` decides on devices
+    first = kind == "gat" or out_dim < in_dim  # as `multiplies_first` decides on devices
     products = 2 + needs_gradient  # forward, gradient of the weights, gradient of the input
     if first:
         product = multiplied * (in_dim + relations * out_dim)

@@ -8,16 +8,9 @@ _NORMS: dict[str, type[nn.Module]] = {"batch": nn.BatchNorm1d, "layer": nn.Layer
 
 
 def build_norm(kind: str | None, channels: int) -> nn.Module:
-    """Build the normalization of a hidden representation [nodes, channels].
+    """Build the normalization of a hidden representation [nodes, channels]; the identity for None.
 
-    Args:
-        kind: "batch" (statistics over the rows of a micro-batch: not exact under splitting), "layer", or None.
-
-    Returns:
-        The module; the identity for None.
-
-    Raises:
-        ValueError: an unknown kind.
+    "batch" normalises by statistics over the rows of a micro-batch, so it is not exact under splitting; "layer" is.
     """
     if kind is None:
         return nn.Identity()

@@ -168,9 +168,8 @@ def shared_negatives(pairs: EdgeBatch) -> dict[str, Tensor]:
 def chunk_layout(pairs: EdgeBatch) -> tuple[Tensor, Tensor | None]:
     """Lay pairs out by chunks, with as many columns as the largest chunk has pairs.
 
-    Returns:
-        Pairs, int64 [chunks, size], where smaller chunks are filled up with pair 0; and where each pair is in them,
-        int64 [num_pairs], or None if the pairs are there one after another.
+    Returns pairs, int64 [chunks, size], where smaller chunks are filled up with pair 0; and where each pair is in them,
+    int64 [num_pairs], or None if the pairs are there one after another.
     """
     assert pairs.chunk is not None
     every = torch.arange(pairs.num_pairs, device=pairs.device)
@@ -210,13 +209,8 @@ _BLOCK_BYTES = 1 << 20  # of scores, which then stay in the cache for all that i
 def softmax_of_pairs(decoder: Decoder, h: Tensor, pairs: EdgeBatch, *, factor: float = 1.0) -> Tensor:
     """Sum `workbench.nn.softmax_pair_loss` over all pairs and ends, without all scores of negatives in memory.
 
-    Args:
-        decoder: scores are inner products of queries and rows.
-        h: floating [num_seeds, dim], rows of the pairs' seeds.
-        pairs: with negatives shared in chunks, equally many for both ends.
-
-    Returns:
-        A scalar.
+    The decoder's scores are inner products of queries and rows [num_seeds, dim]; negatives are shared in chunks,
+    equally many for both ends.
     """
     at, slots = chunk_layout(pairs)
     negatives = shared_negatives(pairs)

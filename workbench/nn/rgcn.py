@@ -97,9 +97,6 @@ class RGCNLayer(nn.Module):
             h: floating [num_src, in_dim]; with `exchange` only the owned sources.
             exchange: appends the rows of the halo to `h`; meanwhile the destinations' own rows are multiplied.
 
-        Returns:
-            [num_dst, out_dim].
-
         Raises:
             ValueError: the block has no edge types or, on the CPU, one that is not below `num_relations`.
         """

@@ -71,15 +71,12 @@ class SAGELayer(nn.Module):
         return self.aggregator in ("mean", "gcn")
 
     def forward(self, block: Block, h: Tensor, exchange: Exchanger | None = None) -> Tensor:
-        """Compute the layer, multiplying by W_neigh first if that takes less memory (`nn.layer_order`).
+        """Compute the layer, multiplying by W_neigh first if that takes less memory (`multiplies_first`).
 
         Args:
             block: one layer of a batch.
             h: floating [num_src, in_dim]; with `exchange` only the owned sources.
             exchange: appends the rows of the halo to `h`; meanwhile the destinations' own rows are multiplied.
-
-        Returns:
-            [num_dst, out_dim].
         """
         if exchange is not None:
             return self._exchanged(block, h, exchange)
@@ -101,27 +98,11 @@ class SAGELayer(nn.Module):
         return own + self.fc_neigh(self.aggregate(block, rows))
 
     def aggregate(self, block: Block, h: Tensor) -> Tensor:
-        """Aggregate the rows of every destination's sources.
-
-        Args:
-            block: one layer of a batch.
-            h: floating [num_src, in_dim].
-
-        Returns:
-            [num_dst, in_dim].
-        """
+        """Aggregate the rows of every destination's sources, [num_dst, in_dim]."""
         return self._aggregate_with_self(block, h)[0]
 
     def update(self, h_dst: Tensor, aggregated: Tensor) -> Tensor:
-        """Compute the layer from the destinations' own rows and the aggregate.
-
-        Args:
-            h_dst: floating [num_dst, in_dim]; not used by gcn, whose aggregate includes it.
-            aggregated: [num_dst, in_dim].
-
-        Returns:
-            [num_dst, out_dim].
-        """
+        """Compute the layer from the destinations' own rows and the aggregate, which for gcn includes them."""
         return self._add_self(h_dst, self.fc_neigh(aggregated))
 
     def _add_self(self, h_dst: Tensor, neighbours: Tensor) -> Tensor:
@@ -156,15 +137,7 @@ class SAGELayer(nn.Module):
 def last_states(lstm: nn.LSTM, block: Block, h: Tensor) -> Tensor:
     """Run the LSTM over the messages e · h_src of every destination, one bucket per in-degree (degree bucketing).
 
-    The host reads the bucket sizes, which synchronizes with the GPU.
-
-    Args:
-        lstm: an LSTM of one layer, `batch_first`.
-        block: one layer of a batch; its edge weights e are 1 if it has none.
-        h: floating [num_src, channels].
-
-    Returns:
-        [num_dst, hidden size]; zeros for destinations without in-edges.
+    The host reads the bucket sizes, which synchronizes with the GPU. Destinations without in-edges get zeros.
     """
     degrees = block.in_degrees()
     rows = torch.argsort(degrees, stable=True)

@@ -350,9 +350,6 @@ def other_conventions(model: nn.Module) -> Iterator[Convention]:
     """Yield calls of a model with two arguments, or a batch of PyG alone, that `convention_of` does not choose.
 
     They are for a trial, which goes on to the next one if a call fails.
-
-    Args:
-        model: a module, without the wrapper of `torch.compile` or data parallelism.
     """
     packages = packages_of(model)
     if "torch_geometric" in packages:

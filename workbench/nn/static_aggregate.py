@@ -81,13 +81,7 @@ def _of_layer(layer: nn.Module) -> StaticAggregate:
 
 
 def check_aggregates_on_read(model: Any) -> None:
-    """Check that a model's first layer can aggregate the features where they are.
-
-    Raises:
-        TypeError: another type of model.
-        ValueError: the layer's aggregate has parameters, is not linear or depends on the block's other edges, or the
-            model is on another device than the CPU.
-    """
+    """Check that the first layer can aggregate features where they are: linear, without parameters, on the CPU."""
     check_type("model", model, GNN, "AggregateOnRead needs a model of build_model; pass the features x to others")
     layer = model.layers[0]
     if not getattr(layer, "is_linear", False) or _depends_on_block(layer):

@@ -21,9 +21,6 @@ def cut_evenly(order: Tensor, num_parts: int, weights: Tensor | None = None) -> 
         num_parts: number of runs, 1 to count.
         weights: [count], non-negative weight of every item (not of every position); None: 1 each.
 
-    Returns:
-        int64 [count]: the run of every item.
-
     >>> cut_evenly(torch.tensor([3, 1, 0, 2]), 2).tolist()
     [1, 0, 1, 0]
     """
@@ -45,11 +42,7 @@ def _runs(order: Tensor, num_parts: int, weights: Tensor | None) -> Tensor:
 def fill_empty_parts(part: Tensor, num_parts: int) -> Tensor:
     """Move one node into every empty part, each time the last node of the currently largest part.
 
-    Args:
-        part: int64 [n], in [0, num_parts).
-
-    Returns:
-        int64 [n]: `part` itself if no part is empty, else a copy in which none is.
+    Returns `part` itself if no part is empty.
 
     >>> fill_empty_parts(torch.tensor([0, 0, 0, 2]), 3).tolist()
     [0, 0, 1, 2]
@@ -70,13 +63,7 @@ def fill_empty_parts(part: Tensor, num_parts: int) -> Tensor:
 
 
 def check_weights(weights: Tensor | None, count: int) -> Tensor | None:
-    """Validate weights to balance and return them on the CPU.
-
-    Args:
-        weights: integer or floating [count], or None.
-
-    Returns:
-        [count] on the CPU; None without weights or without seeds.
+    """Validate weights [count] to balance and return them on the CPU; None without weights or without seeds.
 
     Raises:
         TypeError: neither integers nor floats.

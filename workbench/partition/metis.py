@@ -24,7 +24,7 @@ def metis(
     recursive: bool = False,
     time_limit_seconds: float | None = None,
 ) -> Tensor:
-    """Partition a symmetric graph into parts of equal weight with minimum edge cut.
+    """Partition a symmetric graph into parts of equal weight with minimum edge cut: int64 [n], in [0, num_parts).
 
     Runs METIS with its defaults in a subprocess. Empty parts (many parts of few nodes) receive nodes of the largest
     ones, so that every part has a node. A graph without edges is cut evenly in node order. The seed matters only from
@@ -41,12 +41,7 @@ def metis(
         recursive: bisect recursively instead of METIS's k-way method; faster for few nodes per part.
         time_limit_seconds: METIS is ended after this many seconds; None: no limit.
 
-    Returns:
-        int64 [n], in [0, num_parts).
-
-    Raises:
-        ImportError: pymetis is not installed.
-        PartitionError: METIS failed, crashed or overran its time limit.
+    Raises as `run_program`.
     """
     count = len(indptr) - 1
     if num_parts in (1, count) or not len(indices):
@@ -79,9 +74,6 @@ def whole_weights(weights: Tensor, max_total: int = 1 << 40) -> Tensor:
         weights: [n], non-negative, not all zero.
         max_total: bound of their sum, up to rounding; the scaled mean is 1000, or less if the bound requires it.
 
-    Returns:
-        int64 [n], at least 1 each.
-
     >>> whole_weights(torch.tensor([0.5, 1.5])).tolist()
     [500, 1500]
     """
@@ -94,15 +86,7 @@ def whole_weights(weights: Tensor, max_total: int = 1 << 40) -> Tensor:
 
 
 def symmetric_adjacency(indptr: Tensor, indices: Tensor) -> tuple[Tensor, Tensor]:
-    """Convert a square CSR to the undirected simple graph that METIS requires.
-
-    Args:
-        indptr: int64 [n + 1].
-        indices: int32 or int64 [num_edges], in [0, n).
-
-    Returns:
-        `indptr` and `indices`, both int64, which METIS reads without a copy.
-    """
+    """Convert a square CSR to the undirected simple graph that METIS requires, in int64."""
     count = len(indptr) - 1
     rows = torch.repeat_interleave(torch.arange(count, dtype=indices.dtype), indptr.diff())
     proper = rows != indices
@@ -138,12 +122,7 @@ def mtkahypar(
         preset: preset of Mt-KaHyPar: DEFAULT, QUALITY, LARGE_K, DETERMINISTIC, …
         time_limit_seconds: Mt-KaHyPar is ended after this many seconds; None: no limit.
 
-    Returns:
-        int64 [num_vertices], in [0, num_parts).
-
-    Raises:
-        ImportError: mtkahypar is not installed.
-        PartitionError: Mt-KaHyPar failed, crashed or overran its time limit.
+    Raises as `run_program`.
     """
     if num_parts in (1, num_vertices) or not len(net_weights):
         return cut_evenly(torch.arange(num_vertices), num_parts, weights)

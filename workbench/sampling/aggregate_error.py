@@ -106,14 +106,7 @@ def check_features(graph: Graph, x: Tensor) -> None:
 
 
 def mean_aggregate(drawn: Drawn, x: Tensor) -> Tensor:
-    """Compute what a layer with mean aggregation computes: Σ edge weight · x / (edges drawn), 0 without edges.
-
-    Args:
-        x: float64 [num_nodes, width].
-
-    Returns:
-        float64 [rows, width].
-    """
+    """Compute float64 [rows, width], a layer's mean aggregate: Σ edge weight · x / (edges drawn), 0 without edges."""
     counts = drawn.indptr.diff()
     row = torch.repeat_interleave(torch.arange(len(counts), device=x.device), counts)
     terms = x[drawn.sources.long()]

@@ -247,18 +247,8 @@ def sample_once_per_node(
 ) -> MiniBatch:
     """Sample a batch hop by hop: draw rows of the nodes that the previous hop has reached first, relabel their sources.
 
-    Args:
-        edges: the graph that positions of the drawn rows refer to.
-        seeds: int64 or int32 node ids, each once.
-        draw: called with the new nodes and the layer of each hop; returns their rows.
-
-    Returns:
-        The batch, whose blocks are row prefixes of one CSR: seeds first, then new nodes hop by hop.
-
-    Raises:
-        TypeError: seeds of another dtype.
-        ValueError: duplicate seeds, or `step` is not a 64-bit integer.
-        IndexError: a seed out of range.
+    `edges` is the graph that positions of the drawn rows refer to. The blocks are row prefixes of one CSR: seeds first,
+    then new nodes hop by hop. Raises as `Sampler.sample`.
 
     Source: Waleffe et al., "MariusGNN", EuroSys 2023, Algorithm 1, with nodes stacked targets first.
     """

@@ -146,15 +146,11 @@ def draw_layer_wise(
     weights: str,
     variates: Variates,
 ) -> Drawn:
-    """Draw the rows of a layer.
+    """Draw the rows of a layer, each in CSR order, with positions and float32 weights.
 
     Args:
-        indices: int32 or int64 [num_edges], the graph's sources by CSR position.
         limit: n; -1: all.
         levels: factors of the nodes; None: 1.
-
-    Returns:
-        The drawn rows, each in CSR order, with positions and float32 weights.
     """
     on_cpu = indices.device.type == "cpu"
     number, total, keep = (bipartite_layer, _total, _keep) if on_cpu else (_number_torch, total_torch, keep_torch)

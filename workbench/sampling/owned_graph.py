@@ -145,13 +145,9 @@ class OwnedGraph:
 def checked_owner(owner: Tensor, graph: Graph, num_ranks: int | None) -> Tensor:
     """Return the owners as an int32 vector on the graph's device after checking them.
 
-    Args:
-        owner: int64 or int32 [num_nodes].
-        num_ranks: exclusive upper bound of the owners; None: any that is supported.
-
     Raises:
         TypeError: `owner` is not an integer tensor.
-        ValueError: another length, or an owner out of range.
+        ValueError: another length, or an owner out of range: `num_ranks`, or any number that is supported.
     """
     check_vector("owner", owner, graph.num_nodes, ID_DTYPES)
     limit = _MAX_RANKS if num_ranks is None else num_ranks

@@ -127,7 +127,7 @@ WEIGHTS = ("mean", "ratio", "sum")
 
 
 def inverse_weights(kind: str, inverse: Tensor, counts: Tensor, degrees: Tensor, totals: Tensor, row: Tensor) -> Tensor:
-    """Compute weights of drawn edges, to be applied by a mean or a sum over each row.
+    """Compute float32 weights of drawn edges, to be applied by a mean or a sum over each row.
 
     Args:
         inverse: float64 [num_drawn], 1 / P of every drawn edge.
@@ -135,9 +135,6 @@ def inverse_weights(kind: str, inverse: Tensor, counts: Tensor, degrees: Tensor,
         degrees: int64 [num_rows], candidates per row.
         totals: float64 [num_rows], sums of `inverse` over the rows ("ratio" alone reads them).
         row: int64 [num_drawn], the row of every edge.
-
-    Returns:
-        float32 [num_drawn].
     """
     if kind == "sum":
         return inverse.float()
@@ -187,15 +184,7 @@ class Levels(NamedTuple):
 
 
 def check_factors(factors: Tensor) -> None:
-    """Check a vector of factors.
-
-    Args:
-        factors: float32 or float64 [num_nodes].
-
-    Raises:
-        TypeError: factors of another type.
-        ValueError: not a vector, or a factor that is not a number from 2⁻²⁰ to 2²⁰.
-    """
+    """Check that factors are floating [num_nodes], each from 2⁻²⁰ to 2²⁰."""
     check_vector("factors", factors, None, (torch.float64, torch.float32))
     bad = ~((factors >= 1 / _LARGEST) & (factors <= _LARGEST))
     if bool(bad.any()):

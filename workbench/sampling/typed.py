@@ -27,9 +27,6 @@ def draw_by_type(
         fanouts: edges to draw by type; -1: all, 0: none.
         draw: `draw(groups, fanout)` draws the rows `groups`, given the fanout of each, int64.
 
-    Returns:
-        The drawn rows, one per node.
-
     Raises:
         ValueError: the graph has no edge types, or the rows contain a type without a fanout.
     """
@@ -80,13 +77,7 @@ class _Grouped(NamedTuple):
 
 
 def group_by_type(graph: Graph, rows: Candidates, types: Tensor) -> Groups:
-    """Group the candidates of each row by edge type.
-
-    Args:
-        types: int64 [num_types], ascending.
-
-    Returns:
-        The groups, without the excluded edges.
+    """Group the candidates of each row, without excluded edges, by the edge types [num_types], ascending.
 
     Raises:
         ValueError: the graph has no edge types, or the rows contain another type.

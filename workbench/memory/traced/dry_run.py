@@ -40,14 +40,7 @@ class AllocationProgram:
     phases: tuple[tuple[str, int], ...]
 
     def replay(self, nbytes: np.ndarray) -> dict[str, Terms]:
-        """Simulate the program with given sizes.
-
-        Args:
-            nbytes: [storages], size of each storage before rounding.
-
-        Returns:
-            For each phase, live bytes by term at its peak.
-        """
+        """Simulate the program with sizes [storages] before rounding; live bytes by term at each phase's peak."""
         rounded = -(-np.maximum(nbytes, 0) // ALLOCATION_BYTES) * ALLOCATION_BYTES
         changes = rounded[self._storages] * self._signs
         live = np.concatenate([[0], np.cumsum(changes)])
@@ -239,12 +232,8 @@ class DryRun:
     def record(self, mb: MiniBatch, *, accumulating: bool) -> AllocationTrace:
         """Record the allocations of a micro-batch's forward and backward pass, in phases of these names.
 
-        Args:
-            mb: the micro-batch; its own arrays are not recorded, nor are labels if `keeps_labels`.
-            accumulating: gradients (those of the last recording) exist at the start.
-
-        Raises:
-            ValueError: The step fails; the message states the original error.
+        The batch's own arrays are not recorded, nor are labels if `keeps_labels`. `accumulating`: gradients (those of
+        the last recording) exist at the start.
         """
         self._draw_rows(mb.num_inputs)
         with self._isolated(mb):

@@ -435,10 +435,8 @@ def feature_widths(model: nn.Module) -> Iterator[int]:
 def candidate_widths(model: nn.Module, mb: MiniBatch) -> list[int]:
     """Return the widths that a model's features may have, the likeliest first.
 
-    Args:
-        model: any module; a layer of edge data may be the first that it defines.
-        mb: the batch; of one that was converted from PyG, the width is that of `x`; from DGL, widths of node data that
-            a layer has, too, come first, and those that none has last.
+    Of a batch that was converted from PyG, the width is that of `x`; from DGL, widths of node data that a layer has,
+    too, come first, and those that none has last.
     """
     source, of_layers = mb.carried and mb.carried.source, list(feature_widths(model))
     x = getattr(source, "x", None)

@@ -138,12 +138,7 @@ class Aggregation(NamedTuple):
     own: Tensor | None = None
 
     def apply(self, h: Tensor, out: Tensor) -> Tensor:
-        """Compute `A h`.
-
-        Args:
-            h: [num_src, channels].
-            out: [num_dst, channels], memory for the result.
-        """
+        """Compute `A h` in the memory `out`, [num_dst, channels]."""
         block = self.block
         check_rows(h, block)
         weight = None if block.edge_weight is None else block.edge_weight.to(h.dtype)
@@ -156,12 +151,7 @@ class Aggregation(NamedTuple):
         return out if self.own is None else out.addcmul_(h[: block.num_dst], self.own)
 
     def apply_transposed(self, grad: Tensor, out: Tensor) -> Tensor:
-        """Compute `Aᵀ grad`.
-
-        Args:
-            grad: [num_dst, channels].
-            out: [num_src, channels], memory for the result.
-        """
+        """Compute `Aᵀ grad` in the memory `out`, [num_src, channels]."""
         block = self.block
         weight = None if block.edge_weight is None else block.edge_weight.to(grad.dtype)
         if use_compiled(grad):

@@ -113,12 +113,7 @@ class Workspace:
         self._buffers, self._latest = {}, None
 
     def take(self, name: Any, like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
-        """Return uninitialised memory: that of the last call with this name, if it is large enough.
-
-        Args:
-            like: tensor with the device and default dtype.
-            dtype: dtype of the result; by default that of `like`.
-        """
+        """Return uninitialised memory like `like`: that of the last call with this name, if it is large enough."""
         count, dtype = torch.Size(shape).numel(), dtype or like.dtype
         buffer = self._buffers.get(name)
         if buffer is None or buffer.dtype != dtype or buffer.device != like.device or len(buffer) < count:
@@ -189,12 +184,7 @@ def _sharing(tensor: Tensor, offset: int, shape: Any, stride: Any = None) -> Ten
 
 
 def check_reusable(x: Tensor) -> None:
-    """Refuse what the layers do not support.
-
-    Raises:
-        TypeError: half precision, or autocast is enabled.
-        RuntimeError: the model is compiled.
-    """
+    """Refuse what the layers do not support: half precision, autocast and compiled models."""
     if torch.compiler.is_compiling():
         _refuse_compiler()
     if x.dtype not in (torch.float32, torch.float64) or torch.is_autocast_enabled(x.device.type):

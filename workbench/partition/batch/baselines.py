@@ -175,9 +175,6 @@ def prepare_cluster(batch: PreparedBatch) -> Cut:
     Labels below the number of parts are the parts, so a label without seeds leaves a part empty (a split drops it). If
     labels reach it, whole clusters are packed into parts instead: heaviest first, each into the lightest part.
 
-    Returns:
-        A function of the number of parts.
-
     Raises:
         ValueError: no `node_parts`, or a negative label.
         TypeError: `node_parts` is not an integer tensor.

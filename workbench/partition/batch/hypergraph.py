@@ -61,14 +61,8 @@ def batch_hypergraph(mb: MiniBatch, *, hops: int | None = None, max_bytes: int |
     Args:
         hops: number of last blocks to include: 1 gives a net per source of the output block; None: all blocks, a net
             per input node.
-        max_bytes: memory that the hypergraph and Mt-KaHyPar's work on it may use; None: the memory that the machine
-            has available.
-
-    Returns:
-        The nets of two or more pins.
-
-    Raises:
-        CapacityError: it would need more than `max_bytes` (checked before allocating).
+        max_bytes: memory that the hypergraph and Mt-KaHyPar's work on it may use, checked before allocating; None: the
+            memory that the machine has available.
     """
     blocks = mb.blocks if hops is None else mb.blocks[max(0, len(mb.blocks) - hops) :]
     limit = available_bytes() if max_bytes is None else max_bytes

@@ -127,19 +127,12 @@ class PreparedPartition:
     fallback: str | None = None
 
     def cut(self, num_parts: int) -> Parts:
-        """Partition the batch.
-
-        Args:
-            num_parts: number of parts, 1 to the number of seeds.
-
-        Returns:
-            The parts and the method that made them.
+        """Partition the batch into 1 to as many parts as seeds.
 
         Raises:
             ValueError: an impossible number of parts.
             IndexError: a seed that `node_parts` does not cover.
-            CapacityError: reg, hypergraph or a refinement would need more than `max_bytes` (checked before
-                allocating).
+            CapacityError: reg, hypergraph or a refinement would need more than `max_bytes` (checked before allocating).
             ImportError: metis, reg or star without pymetis, hypergraph without mtkahypar.
             PartitionError: METIS or Mt-KaHyPar failed, crashed or overran the budget.
         """
@@ -159,14 +152,7 @@ class PreparedPartition:
         return Parts(self._cut_by_fallback(num_parts).to(mb.device), self.fallback)
 
     def part_bytes(self, assignment: Tensor) -> Tensor:
-        """Sum the costs of the nodes and edges of every part, without splitting the batch.
-
-        Args:
-            assignment: int64 [num_seeds], in [0, num_parts).
-
-        Returns:
-            float64 [largest label + 1].
-        """
+        """Sum the costs of the nodes and edges of every part, float64 [largest label + 1], without a split."""
         return count_bytes(self.batch.contracted_graph, assignment.cpu())
 
     @cached_property
@@ -180,14 +166,7 @@ class PreparedPartition:
 
 
 def refined(prepare: Prepare) -> Prepare:
-    """Return a partitioner that refines the parts of another.
-
-    Args:
-        prepare: provides the initial partitions, without empty parts.
-
-    Returns:
-        The composed partitioner.
-    """
+    """Return a partitioner that refines the parts of another, which leaves none empty."""
 
     def prepare_refined(batch: PreparedBatch) -> Cut:
         initial, options = prepare(batch), batch.options
@@ -296,16 +275,9 @@ def resolve_method(
 ) -> str:
     """Resolve "auto" and "fast" to a method of `PARTITION_METHODS`; return any other method unchanged.
 
-    Args:
-        method: a name of `PARTITION_CHOICES`.
-        node_parts: integer [num_graph_nodes], a partition of the whole graph; None: there is none.
-        objective: "largest" or "total".
-        time_budget_seconds: upper limit of the partitioner's estimated time; None: no limit.
-
-    Returns:
-        "cluster" if `node_parts` are given. Otherwise "fast" is "star", and "auto" is "star_refined", or within a
-        budget the first of "hypergraph_refined" (for "total" only), "star_refined" and "star" that is expected to keep
-        it, or "range" if none is.
+    "cluster" if `node_parts` are given. Otherwise "fast" is "star", and "auto" is "star_refined", or within a budget
+    the first of "hypergraph_refined" (for "total" only), "star_refined" and "star" that is expected to keep it, or
+    "range" if none is.
     """
     if method not in POLICIES:
         return method

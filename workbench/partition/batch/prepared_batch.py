@@ -112,9 +112,6 @@ _IMBALANCE = {"largest": 0.03, "total": 0.1}
 def check_method(method: str, node_parts: Tensor | None) -> None:
     """Refuse a partition of the whole graph that is missing, or that the method would not use.
 
-    Args:
-        node_parts: integer [num_graph_nodes], or None.
-
     Raises:
         ValueError: "cluster" without `node_parts`, another method with them, or they are not a vector.
         TypeError: `node_parts` are not integers.

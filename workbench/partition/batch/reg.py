@@ -80,16 +80,10 @@ def redundancy_embedded_graph(
     """Build the REG of a batch: for every pair of seeds the sources of the output block that both need.
 
     Args:
-        normalized: weight a source of n seeds by `WEIGHT_SCALE` / (n - 1), rounded, at least 1; a seed then counts as
-            a source that it needs itself.
-        max_bytes: memory that the graph and METIS's work on it may use; None: the memory that the machine has
-            available.
-
-    Returns:
-        The graph, its edges weighted.
-
-    Raises:
-        CapacityError: it would need more than `max_bytes` (checked before allocating).
+        normalized: weight a source of n seeds by `WEIGHT_SCALE` / (n - 1), rounded, at least 1; a seed then counts as a
+            source that it needs itself.
+        max_bytes: memory that the graph and METIS's work on it may use, checked before allocating; None: the memory
+            that the machine has available.
 
     Source: Betty (ASPLOS 2023), Algorithm 1.
     """

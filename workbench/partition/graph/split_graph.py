@@ -39,13 +39,7 @@ class Rows(NamedTuple):
 
     @staticmethod
     def of(edges: EdgeSource, owner: Tensor, num_parts: int, progress: Progress) -> "Rows":
-        """Count the in-edges of every node: the first pass.
-
-        Args:
-            edges: where the edges come from.
-            owner: int32 [num_nodes], in [0, num_parts).
-            progress: called after every chunk.
-        """
+        """Count the in-edges of every node: the first pass."""
         degree, done = torch.zeros(len(owner), dtype=torch.int64), 0
         for _, dst in edge_chunks(edges, len(owner)):
             degree.index_add_(0, dst, torch.ones_like(dst))
@@ -73,14 +67,7 @@ class PlacedEdges(NamedTuple):
 
 
 def place_edges(edges: EdgeSource, rows: Rows, folder: Path, with_positions: bool, progress: Progress) -> PlacedEdges:
-    """Write every edge to its row: the second pass.
-
-    Args:
-        edges: the edges that were counted.
-        rows: where the rows begin.
-        folder: on the disk that provides the space; the files have no names.
-        with_positions: record the position of every edge in the stream.
-        progress: called after every chunk.
+    """Write every edge to its row, in files without names on the folder's disk: the second pass.
 
     Raises:
         ValueError: if the edges are others than those that were counted.

@@ -37,15 +37,9 @@ class Objective(NamedTuple):
 def fennel_objective(num_nodes: int, num_parts: int, num_edges: int | None, capacity: int) -> Objective:
     """Return the objective `|P ∩ Γ(v)| − α γ |P|^(γ−1)`: neighbours in the part P, minus a cost of its size.
 
-    γ = 1.5 and `α = √k · m / n^1.5`. m is half of the stream's edges: in a symmetric stream that is the paper's number
-    of undirected edges, and in any stream the number that count on average, since an edge counts only if its source
-    has arrived before.
-
-    Args:
-        num_edges: edges of the stream, 2m.
-
-    Raises:
-        ValueError: without `num_edges`.
+    γ = 1.5 and `α = √k · m / n^1.5`. m is half of the stream's `num_edges`: in a symmetric stream that is the paper's
+    number of undirected edges, and in any stream the number that count on average, since an edge counts only if its
+    source has arrived before.
     """
     if num_edges is None:
         raise ValueError(
@@ -58,14 +52,7 @@ def fennel_objective(num_nodes: int, num_parts: int, num_edges: int | None, capa
 
 
 def ldg_objective(num_nodes: int, num_parts: int, num_edges: int | None, capacity: int) -> Objective:
-    """Return the objective `|P ∩ Γ(v)| · (1 − |P| / C)`: neighbours in the part P, less the fuller it is.
-
-    Args:
-        num_nodes: number of nodes; not used.
-        num_parts: number of parts; not used.
-        num_edges: number of edges; not used.
-        capacity: nodes C that a part may have.
-    """
+    """Return the objective `|P ∩ Γ(v)| · (1 − |P| / C)`: neighbours in the part P, less the fuller it is."""
     sizes = torch.arange(capacity + 1, dtype=torch.float64)
     return Objective(1 - sizes / capacity, torch.zeros_like(sizes))
 
@@ -204,12 +191,7 @@ class GreedyPartition:
         self._state = [tensor.numpy() for tensor in tensors]
 
     def add(self, src: Tensor, dst: Tensor) -> None:
-        """Read the next edges.
-
-        Args:
-            src: int64 [num_edges], in [0, num_nodes).
-            dst: int64 [num_edges], in [0, num_nodes).
-        """
+        """Read the next edges, int64 [num_edges] each, in [0, num_nodes)."""
         _read_edges(src.numpy(), dst.numpy(), *self._state)
 
     def finish(self) -> Tensor:

@@ -88,20 +88,11 @@ def run_program(
     num_results: int,
     time_limit_seconds: float | None = None,
 ) -> Tensor:
-    """Run a partitioner in a subprocess.
+    """Run a partitioner in a subprocess, and return int64 [num_results], its array "part".
 
-    Any process and thread may call it, forked ones too; an interrupt ends the program at once. The arrays are copied
-    once, into an anonymous file in memory, or on disk if memory is short. The program's output is discarded, except
-    for its last line if it fails.
-
-    Args:
-        arrays: int64 or int32 vectors by name; None is omitted.
-        options: keyword arguments of the program's `run`, JSON-serializable.
-        num_results: length of its array "part", the result.
-        time_limit_seconds: the program is ended after this many seconds; None: no limit.
-
-    Returns:
-        int64 [num_results].
+    Any process and thread may call it, forked ones too; an interrupt ends the program at once. The arrays (int64 or
+    int32 vectors; None is omitted) are copied once, into an anonymous file in memory, or on disk if memory is short.
+    The options of the program's `run` are JSON values. Its output is discarded, except for its last line if it fails.
 
     Raises:
         ImportError: the module that the program imports is not installed.

@@ -70,9 +70,7 @@ class Fork(NamedTuple):
 def serve(channel: socket.socket, parent: int) -> None:
     """Reply to requests until the channel is closed or the parent has gone.
 
-    Args:
-        channel: receives a file descriptor and the offset of the header in that file; sends one line of JSON back.
-        parent: process id.
+    The channel receives a file descriptor and the offset of the header in that file, and sends one line of JSON back.
     """
     programs: dict[str, ModuleType] = {}
     spare: Fork | None = None

@@ -43,13 +43,7 @@ class Worker:
         return session_status(self._process) is None
 
     def request(self, file: int, header_offset: int, limit_seconds: float | None = None) -> bytes:
-        """Send a file whose header describes the call, and wait for the reply.
-
-        Args:
-            limit_seconds: how long to wait for the reply; None: no limit.
-
-        Returns:
-            The reply, one line; empty if the worker died.
+        """Send a file whose header describes the call, and return the reply, one line; empty if the worker died.
 
         Raises:
             TimeoutError: no reply in time.

@@ -124,17 +124,9 @@ def refine(
     max_bytes: int | None = None,
     anneal: bool = False,
 ) -> Tensor:
-    """Refine a partition of a batch whose contracted graph exists; `refine_parts` says how.
+    """Refine a partition, int64 [num_seeds] on the CPU, of a batch whose contracted graph exists; see `refine_parts`.
 
-    Args:
-        part: int64 [num_seeds] on the CPU, in [0, num_parts).
-        objective: "largest" or "total".
-        weights: [num_seeds] on the CPU, non-negative weight of every seed, or None.
-        max_bytes: memory that the refinement may allocate; None: the memory that the machine has available.
-        anneal: for "largest", raise the power from pass to pass.
-
-    Returns:
-        int64 [num_seeds], on the CPU.
+    With `anneal`, for the objective "largest", the power rises from pass to pass.
 
     Raises:
         CapacityError: it would need more than `max_bytes`.

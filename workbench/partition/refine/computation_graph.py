@@ -44,14 +44,9 @@ class ComputationGraph:
 
 
 def computation_graph(mb: MiniBatch, costs: ByteCosts | None = None) -> ComputationGraph:
-    """Unroll a batch by hop and assign bytes to its nodes.
+    """Unroll a batch by hop and assign bytes to its nodes: their own and those of their incoming edges.
 
-    Args:
-        costs: bytes per node and edge of each layer, rounded to whole bytes per node of the graph; None for
-            `ByteCosts.default`.
-
-    Returns:
-        The graph; a node's bytes are its own and those of its incoming edges.
+    `costs` are rounded to whole bytes per node of the graph; None for `ByteCosts.default`.
 
     Raises:
         ValueError: the costs are of another number of layers.

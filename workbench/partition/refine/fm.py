@@ -264,16 +264,10 @@ class PinCounts:
 
 
 def count_pins(graph: ContractedGraph, part: Tensor, num_parts: int, max_bytes: int) -> PinCounts:
-    """Count the pins of every node in every part.
-
-    Args:
-        part: int64 [num_seeds], in [0, num_parts).
-
-    Returns:
-        The counts, and the bytes of every part.
+    """Count the pins of every node in every part, and the bytes of the parts.
 
     Raises:
-        CapacityError: they would use more, or there are more parts than an entry can represent.
+        CapacityError: they would use more than `max_bytes`, or there are more parts than an entry can represent.
     """
     bounds = _bound_parts(graph, num_parts)
     row_starts = offsets(torch.where(bounds * _DENSE >= num_parts, num_parts, bounds))
@@ -384,14 +378,7 @@ def remove_pin(pins, node, part):
 
 
 def count_bytes(graph: ContractedGraph, part: Tensor) -> Tensor:
-    """Sum the bytes of the nodes of every part.
-
-    Args:
-        part: int64 [num_seeds] on the CPU, non-negative.
-
-    Returns:
-        float64 [largest label + 1].
-    """
+    """Sum the bytes of the nodes of every part of the seeds, float64 [largest label + 1]."""
     num_parts = int(part.max()) + 1 if len(part) else 0
     return torch.from_numpy(nodes_by_part(graph, part, num_parts)[1])
 
@@ -399,12 +386,7 @@ def count_bytes(graph: ContractedGraph, part: Tensor) -> Tensor:
 def nodes_by_part(graph: ContractedGraph, part: Tensor, num_parts: int) -> tuple[list[Any], Any]:
     """Traverse every part from its seeds.
 
-    Args:
-        part: int64 [num_seeds], in [0, num_parts).
-
-    Returns:
-        For every part its nodes beyond the seeds, int64, packed as (pin count, node); and float64 [num_parts], the
-        bytes of every part.
+    Returns for every part its nodes beyond the seeds, int64, packed as (pin count, node); and the bytes of every part.
     """
     seeds = torch.argsort(part, stable=True).numpy()
     bounds = torch.zeros(num_parts + 1, dtype=torch.int64)
