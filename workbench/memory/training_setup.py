@@ -1,4 +1,4 @@
-"""`TrainingSetup`: everything that determines a training step except its data."""
+"""`TrainingSetup`: everything that determines a training step except its data, and the memory of its optimizer."""
 
 import copy
 import inspect

@@ -1,4 +1,4 @@
-"""Balanced parts: cut an order into non-empty runs of equal weight, and validate the weights to balance."""
+"""Balanced parts: an order cut into non-empty runs of equal weight, and `ByteCosts`, the bytes to balance."""
 
 import heapq
 from collections.abc import Sequence

@@ -1,4 +1,4 @@
-"""METIS (Karypis and Kumar, SIAM J. Sci. Comput. 20(1), 1998) through pymetis, for batch and graph partitions."""
+"""METIS (Karypis and Kumar, SIAM J. Sci. Comput. 20(1), 1998) and Mt-KaHyPar, each run in a subprocess."""
 
 import torch
 from torch import Tensor

@@ -1,4 +1,7 @@
-"""`Sampler`: the interface of samplers, and the loop over layers that turns drawn rows into a batch."""
+"""`Sampler`: the interface of samplers, the loop over layers that turns drawn rows into a batch, and its checks.
+
+Below: fanouts, the candidates that a row may draw, and the offsets of drawn rows, which samplers share.
+"""
 
 import inspect
 import operator

@@ -1,4 +1,4 @@
-"""The layers of `workbench.nn` on fake tensors, allocating and freeing in the same order as the layers do."""
+"""`simulate_step`: a training step on fake tensors, whose layers allocate and free in the order of the real ones."""
 
 from collections.abc import Callable, Mapping, Sequence
 from types import MappingProxyType

@@ -1,4 +1,4 @@
-"""A lower bound on the memory of any partition: the most expensive seeds as micro-batches of their own."""
+"""`Budget`, and a lower bound on the memory of any partition: the most expensive seeds alone."""
 
 import math
 from collections.abc import Iterator

@@ -1,4 +1,7 @@
-"""The smallest number of parts that fits, in few tries, although more parts are not always smaller."""
+"""The smallest number of parts that fits, in few tries, although more parts are not always smaller.
+
+`smallest_fitting` chooses the numbers to try; `CandidateBuilder` partitions, splits and estimates the batch.
+"""
 
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence

@@ -1,4 +1,7 @@
-"""Records an allocation trace and replays it with other tensor sizes to predict the peak."""
+"""`DryRun`: traces of a model's training step on small sub-batches of a batch.
+
+An `AllocationTrace` is the order of allocations with their sizes; its program can be replayed with other sizes.
+"""
 
 import copy
 import gc

@@ -1,4 +1,7 @@
-"""Regress storage sizes on the sizes of a batch: exact integer combinations first, else non-negative least squares."""
+"""`fit_predictor`: the bytes of other batches, predicted from traces of small ones.
+
+Storage sizes are regressed on the sizes of a batch: exact integer combinations first, else non-negative least squares.
+"""
 
 import math
 from collections import Counter

@@ -229,7 +229,8 @@ class AggregateLinear(torch.autograd.Function):
         if multiplies_first:
             product = slots.shared("product", h, len(h), weight.shape[1])
             aggregation.apply(torch.mm(h, weight, out=product), out)
-            _add(out, bias)
+            if bias is not None:
+                out.add_(bias)
         else:
             aggregated = aggregation.apply(h, slots.of_layer("aggregate", h, num_dst, weight.shape[0]))
             _linear(aggregated, weight, bias, out)
@@ -338,11 +339,6 @@ class Dropout(torch.autograd.Function):
 
 def _linear(h: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Tensor:
     return torch.mm(h, weight, out=out) if bias is None else torch.addmm(bias, h, weight, out=out)
-
-
-def _add(out: Tensor, bias: Tensor | None) -> None:
-    if bias is not None:
-        out.add_(bias)
 
 
 def _weight_gradient(h: Tensor, grad: Tensor, weight: Tensor) -> Tensor:

@@ -1,4 +1,7 @@
-"""Random baseline of Betty (ASPLOS 2023, section 6): a permutation of the seeds, cut evenly."""
+"""Partition methods without a model of redundancy: Betty's baselines (ASPLOS 2023, section 6), star and cluster.
+
+range, random and metis are Betty's; star is METIS on the output block itself; cluster reads a partition of the graph.
+"""
 
 import heapq
 from dataclasses import dataclass
@@ -38,14 +41,9 @@ def prepare_metis(batch: PreparedBatch) -> Cut:
     indptr, indices, _ = output_rows(batch.host)
     among_seeds = indices < batch.mb.num_seeds
     adjacency = symmetric_adjacency(offsets(among_seeds.long())[indptr], indices[among_seeds])
-    options = batch.options
-    return lambda num_parts: metis(
-        *adjacency,
-        num_parts,
-        weights=options.weights,
-        seed=options.seed,
-        time_limit_seconds=options.time_budget_seconds,
-    )
+    given = batch.options
+    options = {"weights": given.weights, "seed": given.seed, "time_limit_seconds": given.time_budget_seconds}
+    return lambda num_parts: metis(*adjacency, num_parts, **options)
 
 
 def share_among_seeds(mb: MiniBatch) -> float:
@@ -103,11 +101,7 @@ def prepare_star(batch: PreparedBatch) -> Cut:
 
 
 def star_graph(batch: PreparedBatch) -> StarGraph:
-    """Build the graph of a batch's output block.
-
-    Args:
-        batch: a batch of at least one block.
-    """
+    """Build the graph of the output block of a batch that has one."""
     graph, num_seeds, num_src = batch.computation_graph, batch.mb.num_seeds, batch.mb.blocks[-1].num_src
     indptr = graph.indptr[: num_seeds + 1]
     indices = graph.sources[: int(indptr[-1])] - num_seeds

@@ -70,7 +70,9 @@ def batch_hypergraph(mb: MiniBatch, *, hops: int | None = None, max_bytes: int |
     nets = _Nets(torch.arange(mb.num_seeds + 1), seeds.to(torch.int32), seeds)
     for block in reversed(blocks):
         nets = _extend_one_hop(nets, block.to("cpu"), mb.num_seeds, limit)
-    return _drop_single_pins(nets)
+    sizes = nets.indptr.diff()
+    cuttable, weights = sizes > 1, torch.bincount(nets.net, minlength=len(sizes))
+    return Hypergraph(offsets(sizes[cuttable]), nets.pins[cuttable.repeat_interleave(sizes)], weights[cuttable])
 
 
 def check_memory(num_pins: int, limit: int, extra_bytes: int = 0) -> None:
@@ -88,13 +90,6 @@ def check_memory(num_pins: int, limit: int, extra_bytes: int = 0) -> None:
         )
 
 
-def _drop_single_pins(nets: _Nets) -> Hypergraph:
-    sizes = nets.indptr.diff()
-    weights = torch.bincount(nets.net, minlength=len(sizes))
-    cuttable = sizes > 1
-    return Hypergraph(offsets(sizes[cuttable]), nets.pins[cuttable.repeat_interleave(sizes)], weights[cuttable])
-
-
 def _extend_one_hop(nets: _Nets, block: Block, num_seeds: int, limit: int) -> _Nets:
     """Union the nets of a block's destinations into the nets of its sources.
 
@@ -102,7 +97,7 @@ def _extend_one_hop(nets: _Nets, block: Block, num_seeds: int, limit: int) -> _N
     """
     columns = transpose(block.indptr, block.indices, block.num_src)
     sizes, keys = torch.empty(block.num_src, dtype=torch.int64), torch.empty(block.num_src, dtype=torch.int64)
-    _over_sources(_hash_unions, columns, nets, block, num_seeds, (sizes, keys))
+    _over_sources(_hash_unions, columns, nets, block, num_seeds, (sizes, keys), block.num_src)
     first, net = _distinct(keys)
     indptr = offsets(sizes[first])
     check_memory(int(indptr[-1]), limit)
@@ -112,13 +107,7 @@ def _extend_one_hop(nets: _Nets, block: Block, num_seeds: int, limit: int) -> _N
 
 
 def _over_sources(
-    kernel: Any,
-    columns: Transposed,
-    nets: _Nets,
-    block: Block,
-    num_seeds: int,
-    out: Sequence[Tensor],
-    rows: int = -1,
+    kernel: Any, columns: Transposed, nets: _Nets, block: Block, num_seeds: int, out: Sequence[Tensor], rows: int
 ) -> None:
     arrays = [t.numpy() for t in (columns.indptr, columns.rows, nets.indptr, nets.pins, nets.net)]
     results = [t.numpy() for t in out]
@@ -127,7 +116,7 @@ def _over_sources(
         seen = torch.full((num_seeds,), -1, dtype=torch.int64).numpy()
         kernel(*arrays, block.num_dst, seen, *results, lo, hi)
 
-    parallel_rows(run, block.num_src if rows < 0 else rows)
+    parallel_rows(run, rows)
 
 
 def _distinct(keys: Tensor) -> tuple[Tensor, Tensor]:

@@ -169,30 +169,19 @@ def refined(prepare: Prepare) -> Prepare:
     """Return a partitioner that refines the parts of another, which leaves none empty."""
 
     def prepare_refined(batch: PreparedBatch) -> Cut:
-        initial, options = prepare(batch), batch.options
+        initial, given = prepare(batch), batch.options
+        options = {"objective": given.objective, "weights": given.weights, "max_bytes": given.max_bytes}
 
         def cut(num_parts: int) -> Tensor:
             part = initial(num_parts)
             if not batch.mb.blocks:
                 return part
-            return refine(
-                batch.contracted_graph,
-                part,
-                num_parts,
-                objective=options.objective,
-                weights=options.weights,
-                max_bytes=options.max_bytes,
-                anneal=options.costs is not None,
-            )
+            return refine(batch.contracted_graph, part, num_parts, anneal=given.costs is not None, **options)
 
         return cut
 
     return prepare_refined
 
-
-prepare_hypergraph_refined = refined(prepare_hypergraph)
-
-prepare_star_refined = refined(prepare_star)
 
 _METHODS: dict[str, Prepare] = {
     "range": prepare_range,
@@ -202,10 +191,10 @@ _METHODS: dict[str, Prepare] = {
     "reg_unweighted": prepare_reg_unweighted,
     "reg_normalized": prepare_reg_normalized,
     "star": prepare_star,
-    "star_refined": prepare_star_refined,
+    "star_refined": refined(prepare_star),
     "hypergraph": prepare_hypergraph,
     "hypergraph_deep": prepare_hypergraph_deep,
-    "hypergraph_refined": prepare_hypergraph_refined,
+    "hypergraph_refined": refined(prepare_hypergraph),
     "cluster": prepare_cluster,
 }
 
@@ -294,11 +283,7 @@ def resolve_method(
 
 
 def expected_seconds(mb: MiniBatch) -> dict[str, float]:
-    """Estimate each method's wall time from the batch's edges, as a rough upper bound.
-
-    Returns:
-        Method to seconds, slowest method first.
-    """
+    """Estimate methods' wall seconds from the batch's edges, as a rough upper bound, the slowest method first."""
     edges = [block.num_edges for block in mb.blocks] or [0]
     star, refine = edges[-1] * STAR_SECONDS_PER_EDGE, sum(edges) * REFINE_SECONDS_PER_EDGE
     return {

@@ -63,15 +63,9 @@ def prepare_reg_normalized(batch: PreparedBatch) -> Cut:
 
 
 def _cut(reg: RedundancyEmbeddedGraph, options: PartitionOptions) -> Cut:
-    return lambda num_parts: metis(
-        reg.indptr,
-        reg.indices,
-        num_parts,
-        edge_weight=reg.edge_weight,
-        weights=options.weights,
-        seed=options.seed,
-        time_limit_seconds=options.time_budget_seconds,
-    )
+    given = {"edge_weight": reg.edge_weight, "weights": options.weights, "seed": options.seed}
+    given |= {"time_limit_seconds": options.time_budget_seconds}
+    return lambda num_parts: metis(reg.indptr, reg.indices, num_parts, **given)
 
 
 def redundancy_embedded_graph(
@@ -96,12 +90,10 @@ def redundancy_embedded_graph(
     _check_memory(most_pairs, limit, "at least ")
     out_indptr = _count_nonzeros(rows, columns)
     _check_memory(int(out_indptr[-1]), limit, "")
-    source_weights = _normalized_weights(degrees) if normalized else torch.ones_like(degrees)
+    source_weights = torch.ones_like(degrees)
+    if normalized:
+        source_weights = (WEIGHT_SCALE / (degrees - 1).clamp(min=1)).round().to(torch.int64).clamp(min=1)
     return _multiply(rows, columns, out_indptr, source_weights)
-
-
-def _normalized_weights(degrees: Tensor) -> Tensor:
-    return (WEIGHT_SCALE / (degrees - 1).clamp(min=1)).round().to(torch.int64).clamp(min=1)
 
 
 def _check_memory(nonzeros: int, limit: int, at_least: str) -> None:

@@ -1,4 +1,4 @@
-"""The edges of a stream brought into rows on disk, in two passes: a counting sort outside of memory."""
+"""`split_graph`: the edges of a stream brought into rows on disk, in two passes: a counting sort outside of memory."""
 
 import mmap
 import os

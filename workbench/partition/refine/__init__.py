@@ -102,15 +102,8 @@ def refine_parts(
     labels, compact = torch.unique(part.cpu(), return_inverse=True)  # labels without seeds are no parts
     if max_bytes is not None:
         max_bytes = check_bytes("max_bytes", max_bytes, 0)
-    refined = refine(
-        contract(computation_graph(mb, costs)),
-        compact,
-        len(labels),
-        objective=objective,
-        weights=weights,
-        max_bytes=max_bytes,
-        anneal=costs is not None,
-    )
+    graph, options = contract(computation_graph(mb, costs)), {"objective": objective, "weights": weights}
+    refined = refine(graph, compact, len(labels), max_bytes=max_bytes, anneal=costs is not None, **options)
     return labels[refined].to(mb.device, torch.int64)
 
 
