@@ -112,17 +112,11 @@ class LaborSampler(ExcludingSampler):
             )
 
     @property
-    def num_layers(self) -> int:
-        """Number of layers: one per fanout."""
-        return len(self.fanouts)
-
-    @property
     def rows_are_independent(self) -> bool:  # pyright: ignore[reportIncompatibleVariableOverride]
         """Whether a node's row depends on (seed, step, layer, node) alone: π depends on all destinations of a layer."""
         return self.importance == 0
 
     def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
-        """Draw in-edges of int64 [n] nodes on the graph's device, except at some CSR positions, which ascend."""
         fanout = self.fanouts[layer]
         shared = 0 if self.layer_dependency else layer
         source_variates = variates(self.seed, Purpose.SAMPLING, step, shared, self.dependence)

@@ -102,7 +102,6 @@ class LadiesSampler(ExcludingSampler):
         return None if self.factors is None else Levels.of(self.factors)
 
     def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
-        """Draw in-edges of int64 [n] nodes on the graph's device, except at some CSR positions, which ascend."""
         drawn = draw_layer_wise(
             graph.indices,
             candidates(graph, nodes, excluded),

@@ -78,13 +78,7 @@ class NeighborSampler(ExcludingSampler):
         check_seed(self.seed)
         check_dependence(self.dependence)
 
-    @property
-    def num_layers(self) -> int:
-        """Number of layers: one per fanout."""
-        return len(self.fanouts)
-
     def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
-        """Draw in-edges of int64 [n] nodes on the graph's device, except at some CSR positions, which ascend."""
         rows = candidates(graph, nodes, excluded)
         return self.draw_from(graph, rows, self.fanouts[layer], layer=layer, step=step)
 

@@ -141,13 +141,7 @@ class RandomWalkSampler(ExcludingSampler):
                 "or use NeighborSampler"
             )
 
-    @property
-    def num_layers(self) -> int:
-        """Number of layers: one per fanout."""
-        return len(self.fanouts)
-
     def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
-        """Draw rows of int64 [n] nodes on the graph's device without steps over some CSR positions, which ascend."""
         fanout, walks = self._fanout(layer, len(nodes)), self._walks(layer, step)
         return self._packed(most_visited(graph, candidates(graph, nodes, excluded), walks, fanout))
 

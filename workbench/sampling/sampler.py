@@ -6,7 +6,7 @@ Below: fanouts, the candidates that a row may draw, and the offsets of drawn row
 import inspect
 import operator
 from abc import abstractmethod
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from functools import partial
 from typing import Any, NamedTuple, Protocol
 
@@ -217,7 +217,14 @@ def edge_values(graph: Graph, drawn: Drawn, edge_ids: bool) -> dict[str, Tensor]
 
 
 class ExcludingSampler(Sampler):
-    """A sampler that is defined by `_draw`, which gets the excluded edges as CSR positions."""
+    """A sampler with a fanout per layer, defined by `_draw`, which gets the excluded edges as CSR positions."""
+
+    fanouts: Sequence[Any]
+
+    @property
+    def num_layers(self) -> int:
+        """Number of layers: one per fanout."""
+        return len(self.fanouts)
 
     @abstractmethod
     def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
@@ -257,7 +264,8 @@ Fanout = int | Mapping[int, int]
 
 MAX_LAYERS = 1000
 
-_MAX_FANOUT = 2**62
+UNLIMITED = 2**62
+"""More than any in-degree, and the largest fanout."""
 
 
 def checked_fanouts(fanouts: Any) -> tuple[Fanout, ...]:
@@ -271,14 +279,14 @@ def checked_fanouts(fanouts: Any) -> tuple[Fanout, ...]:
     if not 1 <= len(checked) <= MAX_LAYERS or not all(map(_is_valid, checked)):
         raise ValueError(
             f"fanouts are {list(checked[:9])}; pass one per layer (1 to {MAX_LAYERS} layers), each at least "
-            f"1 (and at most {_MAX_FANOUT}), or -1 for all; 0 only for a type in a mapping, which must not be empty"
+            f"1 (and at most {UNLIMITED}), or -1 for all; 0 only for a type in a mapping, which must not be empty"
         )
     return checked
 
 
 def _is_valid(fanout: Fanout) -> bool:
     least, limits = (1, [fanout]) if isinstance(fanout, int) else (0, fanout.values())
-    return bool(limits) and all(limit == -1 or least <= limit <= _MAX_FANOUT for limit in limits)
+    return bool(limits) and all(limit == -1 or least <= limit <= UNLIMITED for limit in limits)
 
 
 def _type_names(fanouts: Any) -> str:
@@ -313,8 +321,6 @@ def _as_integer(value: Any) -> int:
 _PREFETCH_DISTANCE = 16  # rows
 
 _MIN_ROWS = 32768  # per thread: fewer take less time than waking a thread
-
-UNLIMITED = 2**62
 
 _NONE = torch.empty(0, dtype=torch.int64)
 
