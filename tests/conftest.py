@@ -15,6 +15,7 @@ if find_spec("hypothesis") is None:
 from hypothesis import settings
 
 if TYPE_CHECKING:
+    from tests.simulated_cuda import SimulatedDevice
     from workbench.distributed.rank_pool import RankPool
 
 os.environ.update(DGLBACKEND="pytorch", MLFLOW_DISABLE_TELEMETRY="true", KINETO_LOG_LEVEL="99")
@@ -65,13 +66,18 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
                 item.add_marker("no_cover")
 
 
-def pytest_runtest_setup(item: pytest.Item) -> None:
-    """Skip tests of a GPU where there is none."""
-    if item.get_closest_marker("cuda"):
-        import torch
+@pytest.fixture(autouse=True)
+def gpu(request: pytest.FixtureRequest) -> "Iterator[SimulatedDevice | None]":
+    """Give tests of a GPU a simulated one where there is none; its value is None for a real one, and in other tests."""
+    import torch
 
-        if not torch.cuda.is_available():
-            pytest.skip("needs a GPU")
+    if request.node.get_closest_marker("cuda") is None or torch.cuda.is_available():
+        yield None
+        return
+    from tests.simulated_cuda import simulated_cuda
+
+    with simulated_cuda() as device:
+        yield device
 
 
 @pytest.fixture(scope="session", autouse=True)
