@@ -16,7 +16,7 @@ from torch import Tensor, UntypedStorage
 
 from tests.simulated_cuda.allocator import Block, CachingAllocator
 
-_HERE = str(Path(__file__).parent)
+_HERE = tuple(str(Path(__file__).with_name(name)) for name in ("device.py", "tensor.py", "torch_cuda.py"))
 _TORCH = str(Path(torch.__file__).parent)
 
 
@@ -373,7 +373,7 @@ def causing_line() -> str:
     frame = sys._getframe(1)
     while frame is not None and frame.f_back is not None:
         name = frame.f_code.co_filename
-        if not name.startswith((_HERE, _TORCH)) and not name.startswith("<"):
+        if not name.startswith((*_HERE, _TORCH)) and not name.startswith("<"):
             break
         frame = frame.f_back
     path = Path(frame.f_code.co_filename)

@@ -91,8 +91,9 @@ class DeviceTensor(torch.Tensor):
     @data.setter
     def data(self, value: Tensor) -> None:
         if not isinstance(value, DeviceTensor) or value.shape != self.shape or value.dtype != self.dtype:
-            raise NotImplementedError("the simulation can't assign .data of another device, shape or dtype")
-        self._inner = value._inner
+            exchange(self, value)
+        else:
+            self._inner = value._inner
 
     def get_device(self) -> int:
         return 0
@@ -170,6 +171,16 @@ class DeviceTensor(torch.Tensor):
 
     def __repr__(self, **_: Any) -> str:  # type: ignore[override]
         return f"{repr(self._inner)[:-1]}, device='cuda:0')"
+
+
+def exchange(tensor: Tensor, value: Tensor) -> None:
+    """Assign `.data` of another device, shape or dtype: the object stays, its content becomes the value's."""
+    gradient, new = tensor.grad, value.detach().requires_grad_(tensor.requires_grad)
+    if isinstance(tensor, torch.nn.Parameter):
+        new = torch.nn.Parameter(new, tensor.requires_grad)
+    torch.utils.swap_tensors(tensor, new)
+    if gradient is not None:
+        tensor.grad = gradient.detach().to(value.device, value.dtype)
 
 
 def restored(host: Tensor, requires_grad: bool, is_parameter: bool) -> Tensor:

@@ -143,7 +143,7 @@ def test_a_budget_too_small_for_the_batch(kind: str) -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("kind", KINDS)
+@pytest.mark.parametrize("kind", ["sage-mean", *(pytest.param(kind, marks=pytest.mark.slow) for kind in KINDS[1:])])
 def test_a_budget_on_a_gpu(kind: str) -> None:
     """A batch of tens of megabytes, since CUDA's allocator reserves segments of at least 2 MiB."""
     mb = random_minibatch(random_graph(20_000, 160_000), fanouts=(8, 8), num_seeds=4000)

@@ -137,7 +137,9 @@ def test_uncopyable_models_are_refused() -> None:
 
 
 @pytest.mark.cuda
-@pytest.mark.parametrize("kind", [Attention, Jumping, Residual])
+@pytest.mark.parametrize(
+    "kind", [Attention, *(pytest.param(kind, marks=pytest.mark.slow) for kind in (Jumping, Residual))]
+)
 def test_on_a_gpu(kind: type[nn.Module]) -> None:
     model, mb = kind(24, 64, 5, 2).cuda(), BATCHES[2]
     fitted = fit_memory(model, mb, in_dim=24)
