@@ -3,8 +3,10 @@
 See README.md for what it shows, and for what it can't show.
 """
 
+import os
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
+from pathlib import Path
 
 import torch
 
@@ -12,7 +14,7 @@ from tests.simulated_cuda.device import Counts, SimulatedDevice
 from tests.simulated_cuda.tensor import active, in_this_thread, set_active
 from tests.simulated_cuda.torch_cuda import patched_torch
 
-__all__ = ["Counts", "SimulatedDevice", "counting", "simulated_cuda"]
+__all__ = ["Counts", "SimulatedDevice", "counting", "environment", "simulated_cuda"]
 
 
 @contextmanager
@@ -50,3 +52,14 @@ def counting() -> Iterator[Counts]:
         outer.copies += inner.copies
         outer.syncs += inner.syncs
         outer.launches.update(inner.launches)
+
+
+def environment() -> dict[str, str]:
+    """Environment variables that give a Python program, and those that it starts, a simulated GPU from its start."""
+    root, site = Path(__file__).parents[2], Path(__file__).parent / "site"
+    path = [str(site), *filter(None, [os.environ.get("PYTHONPATH")])]
+    return {
+        "PYTHONPATH": os.pathsep.join(path),
+        "WORKBENCH_SIMULATED_CUDA": "1",
+        "WORKBENCH_SIMULATED_CUDA_ROOT": str(root),
+    }

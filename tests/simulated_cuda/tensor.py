@@ -125,6 +125,11 @@ class DeviceTensor(torch.Tensor):
     def cuda(self, device: Any = None, non_blocking: bool = False, **options: Any) -> Tensor:
         return move(self, CUDA if device is None else device_of(device), non_blocking=non_blocking, **options)
 
+    def set_(self, source: Any, offset: int = 0, size: Any = None, stride: Any = None) -> "DeviceTensor":  # type: ignore
+        """Share a storage; the result is a new object, since a wrapper's shape can't change."""
+        inner = torch.empty(0, dtype=self.dtype)
+        return DeviceTensor(inner.set_(source, offset, size, *(() if stride is None else (stride,))))
+
     def record_stream(self, stream: Any) -> None:
         allocation = allocation_of(self.untyped_storage())
         if allocation is not None:
