@@ -8,9 +8,12 @@ import sys
 from collections.abc import Callable, Mapping
 from datetime import timedelta
 from importlib import import_module
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self
 
 from workbench.distributed.progress import DONE, FUNCTION, IMPORT, RENDEZVOUS, ROWS, Reporter
+
+if TYPE_CHECKING:
+    import torch
 
 _HOST = "127.0.0.1"
 
@@ -86,6 +89,10 @@ def run_rank(
 
     Returns:
         The rows of rank 0 as JSON values; of other ranks, none.
+
+    Raises:
+        ValueError: ranks have different configurations or code; the message names what differs, and on which ranks. Or
+            the backend is NCCL, and this machine has fewer GPUs than ranks.
     """
     reporter = reporter or Reporter()
     reporter.enter(IMPORT)
@@ -95,7 +102,8 @@ def run_rank(
 
     function = find_function(name)
     reporter.enter(RENDEZVOUS)
-    dist.init_process_group(backend, init_method="env://", timeout=timedelta(seconds=timeout_seconds))
+    own = {"device_id": select_gpu()} if backend == "nccl" else {}
+    dist.init_process_group(backend, init_method="env://", timeout=timedelta(seconds=timeout_seconds), **own)
     check_start(config, name, function)
     reporter.enter(FUNCTION)
     rows = list(function(config) or ())
@@ -104,6 +112,35 @@ def run_rank(
     dist.destroy_process_group()
     reporter.enter(DONE)
     return plain
+
+
+def select_gpu() -> "torch.device":
+    """Make the GPU with this rank's number on its machine the current one, which "cuda" stands for from now on.
+
+    Raises:
+        ValueError: this machine has fewer GPUs than ranks.
+    """
+    import torch
+
+    rank = int(os.environ.get("LOCAL_RANK", os.environ["RANK"]))
+    check_gpus(int(os.environ.get("LOCAL_WORLD_SIZE", rank + 1)))
+    torch.cuda.set_device(rank)
+    return torch.device("cuda", rank)
+
+
+def check_gpus(num_ranks: int) -> None:
+    """Refuse more ranks with NCCL on this machine than it has GPUs.
+
+    Raises:
+        ValueError: there are fewer.
+    """
+    import torch
+
+    if num_ranks > (found := torch.cuda.device_count()):
+        raise ValueError(
+            f"{num_ranks} ranks on this machine with backend nccl need a GPU each, but torch sees {found}; start at "
+            f"most {found}, or pass backend='gloo'"
+        )
 
 
 def find_function(name: str) -> Callable[[Any], Any]:

@@ -11,7 +11,7 @@ from workbench.core.errors import check_at_least, complete_despite_interrupt, de
 from workbench.distributed.failure import RankState, failed_rank, timed_out
 from workbench.distributed.order import Order, check_config, function_name, package_of
 from workbench.distributed.progress import RENDEZVOUS, ProgressBoard
-from workbench.distributed.rank_main import Rendezvous
+from workbench.distributed.rank_main import Rendezvous, check_gpus
 from workbench.distributed.rank_process import Outcome, RankProcess
 from workbench.kernels.threads import get_num_threads
 
@@ -36,11 +36,16 @@ class RankPool:
 
     Args:
         world_size: number of ranks, at least 1; they share the cores.
-        backend: of `torch.distributed`, "gloo" or "nccl".
+        backend: of `torch.distributed`, "gloo" or "nccl", for which each rank has a GPU of its own.
+
+    Raises:
+        ValueError: `world_size` is below 1, or with "nccl" above the number of GPUs.
     """
 
     def __init__(self, world_size: int, *, backend: str = "gloo") -> None:
         check_at_least("world_size", world_size, 1)
+        if backend == "nccl":
+            check_gpus(world_size)
         self.world_size, self.backend = world_size, backend
         self._ranks: list[RankProcess] = []
 
@@ -144,7 +149,8 @@ def run_ranks(
         The rows of rank 0: mappings from column to number, string, bool or None.
 
     Raises:
-        ValueError: a function that ranks can't import, or a limit that is not above 0.
+        ValueError: a function that ranks can't import, a limit that is not above 0, or with "nccl" more ranks than
+            GPUs.
         TypeError: a configuration that is not JSON.
         RankError: a rank raised, died or did not end in time; all ranks have ended.
     """
