@@ -4,7 +4,7 @@ import ctypes
 import gc
 import resource
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from typing import Self
@@ -34,9 +34,9 @@ def limit_memory(
     storage once, rounded up to 512 bytes. A capacity thus means the same on every device: a training step whose
     `measure_peak` is `p` fits into `held_bytes + p`. Limits nest; the tightest one applies.
 
-    On the CPU an operator runs before its result is rejected, so the process may briefly allocate more, and memory that
-    `measure_peak` does not count is not limited. On CUDA the caching allocator enforces the limit on its segments of 2
-    MiB and more, so a peak close to the capacity may not fit.
+    An operator runs before its result is rejected, so the process may briefly allocate more. Workspace inside operators
+    and tensors allocated by other threads or by native code are not limited. CUDA's caching allocator could limit its
+    own segments instead, but these are up to 20 MiB larger than what they contain: a step that fits would run out.
 
     Args:
         capacity_bytes: maximum of live bytes on the device, a number or text such as "8GiB".
@@ -46,8 +46,8 @@ def limit_memory(
 
     Raises:
         ValueError: if the device is neither a CPU nor an existing CUDA device, or a number is negative.
-        torch.OutOfMemoryError: inside the block, by an allocation beyond the limit. On the CPU the message names the
-            bytes requested, live and allowed. The block can continue with smaller allocations.
+        torch.OutOfMemoryError: inside the block, by an allocation beyond the limit. The message names the bytes
+            requested, live and allowed. The block can continue with smaller allocations.
     """
     device = torch.device(device)
     capacity_bytes = check_bytes("capacity_bytes", capacity_bytes, 0)
@@ -72,7 +72,9 @@ class _Limit(AbstractContextManager[None]):
     def __enter__(self) -> None:
         try:
             with deferred_interrupt(), paused_collection():
-                (self._limit_cpu if self._device.type == "cpu" else self._limit_cuda)(self._block)
+                tracker = _DeviceTracker(self._device, self._check)
+                tracker.start()
+                self._block.callback(tracker.stop)
                 self._block.enter_context(FrozenGarbage())
         except BaseException:
             self.__exit__()
@@ -80,11 +82,6 @@ class _Limit(AbstractContextManager[None]):
 
     def __exit__(self, *_: object) -> None:
         complete_despite_interrupt(self._block.close)
-
-    def _limit_cpu(self, block: ExitStack) -> None:
-        tracker = AllocationTracker(self._check)
-        tracker.start()
-        block.callback(tracker.stop)
 
     def _check(self, requested: int, live: int) -> Exception | None:
         live += self._held_bytes
@@ -96,15 +93,18 @@ class _Limit(AbstractContextManager[None]):
             "raise the limit"
         )
 
-    def _limit_cuda(self, block: ExitStack) -> None:
-        """Set the caching allocator's limit, which is a fraction of the device's memory and covers cached memory."""
-        torch.cuda.empty_cache()
-        before = torch.cuda.get_per_process_memory_fraction(self._device)
-        allowed = torch.cuda.memory_allocated(self._device) - self._held_bytes + self._capacity_bytes
-        # The allocator rounds down to whole bytes.
-        fraction = (allowed + 0.5) / torch.cuda.get_device_properties(self._device).total_memory
-        block.callback(torch.cuda.set_per_process_memory_fraction, before, self._device)
-        torch.cuda.set_per_process_memory_fraction(min(max(fraction, 0.0), before), self._device)
+
+class _DeviceTracker(AllocationTracker):
+    """Counts the storages of one device."""
+
+    def __init__(self, device: torch.device, on_allocation: Callable[[int, int], Exception | None]) -> None:
+        super().__init__(on_allocation)
+        self.device_type = device.type
+        self._index = device.index or (torch.cuda.current_device() if device.type == "cuda" else None)
+
+    def _track(self, storage: torch.UntypedStorage, *, counted: bool = True, older: bool = True) -> None:
+        if self._index is None or storage.device.index == self._index:
+            super()._track(storage, counted=counted, older=older)
 
 
 @contextmanager
