@@ -17,6 +17,7 @@ from torch import Tensor
 
 from workbench.core.suggestions import unknown
 from workbench.core.units import format_bytes, parse_bytes
+from workbench.kernels.segment import bounds
 
 ID_DTYPES = (torch.int64, torch.int32)
 
@@ -112,7 +113,7 @@ def find_out_of_range(values: Tensor, minimum: int, limit: int) -> int | None:
         array = values.numpy()
         low, high = int(array.min()), int(array.max())
     else:
-        low, high = (int(value) for value in torch.aminmax(values))
+        low, high = bounds(values)
     return low if low < minimum else high if high >= limit else None
 
 

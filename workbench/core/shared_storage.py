@@ -8,6 +8,8 @@ from typing import Any, Self, TypeVar
 import torch
 from torch import Tensor
 
+from workbench.kernels.segment import to_device
+
 Record = TypeVar("Record")
 
 
@@ -46,17 +48,18 @@ def move_all(
 
     Args:
         tensors: tensors by name; None stays None.
-        non_blocking: copy asynchronously where torch can.
+        device: target device.
+        non_blocking: copy asynchronously from memory that is pinned, too; copies from pageable memory to a GPU are.
     """
     users = Counter(_key(t) for t in tensors.values() if t is not None and t.numel())
     moved: dict[Any, Tensor] = {}
 
     def move(tensor: Tensor | None) -> Tensor | None:
         if tensor is None or not tensor.numel() or users[_key(tensor)] == 1 or tensor.requires_grad:
-            return None if tensor is None else tensor.to(device, non_blocking=non_blocking)
+            return None if tensor is None else to_device(tensor, device, non_blocking=non_blocking)
         key = (_key(tensor), tensor.dtype)
         if key not in moved:
-            moved[key] = _whole(tensor).to(device, non_blocking=non_blocking)
+            moved[key] = to_device(_whole(tensor), device, non_blocking=non_blocking)
         return moved[key].as_strided(tensor.size(), tensor.stride(), tensor.storage_offset())
 
     return {name: move(tensor) for name, tensor in tensors.items()}

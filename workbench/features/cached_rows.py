@@ -19,7 +19,7 @@ from workbench.features.protocols import FeatureStore, Stageable, WrappedStore, 
 from workbench.features.stage import StagedRows, stage_ids
 from workbench.kernels.gather import gather_rows
 from workbench.kernels.relabel import IdIndex
-from workbench.kernels.segment import uninitialised
+from workbench.kernels.segment import to_device, uninitialised
 
 
 class CacheCounts(NamedTuple):
@@ -195,9 +195,14 @@ class CachedRows(WrappedStore):
         fetched = fetch(ids[missing])
         if fetched is not None and fetched.requires_grad:
             raise ValueError("rows that require a gradient can't be cached, as each read would need it; detach them")
-        found = gather_rows(self._buffer, slots.clamp(min=0), out=out)
+        at, of_fetched = to_device(torch.cat([slots.clamp(min=0), missing]), self.device).split(
+            [len(ids), len(missing)]
+        )
+        found = (
+            torch.index_select(self._buffer, 0, at, out=out) if at.is_cuda else gather_rows(self._buffer, at, out=out)
+        )
         if fetched is not None:
-            found.index_copy_(0, missing.to(self.device), fetched.to(self.device))
+            found.index_copy_(0, of_fetched, to_device(fetched, self.device))
         self._valid = False
         self._keep(torch.from_numpy(self._machine.replace(ids.numpy(), slots.numpy())), found)
         self._next_read += 1
@@ -209,8 +214,9 @@ class CachedRows(WrappedStore):
         """Copy rows into slots; rows whose slot is −1 are left out."""
         kept = (slots >= 0).nonzero()[:, 0]
         if len(kept):
-            new = rows.index_select(0, kept.to(rows.device)).to(self.device)
-            self._buffer.index_copy_(0, slots[kept].to(self.device), new)
+            kept, into = to_device(torch.stack([kept, slots[kept]]), self.device)
+            new = to_device(rows.index_select(0, kept.to(rows.device)), self.device)
+            self._buffer.index_copy_(0, into, new)
 
     def _make_valid(self) -> None:
         """Start again if an error or an interrupt came while the slots and the buffer were being changed."""

@@ -10,7 +10,16 @@ from torch.autograd.function import once_differentiable
 
 from workbench.kernels.jit import compiled
 from workbench.kernels.lane_instructions import prefetch_row, rows_ahead
-from workbench.kernels.segment import Adjacency, check_rows, compute_dtype, sum_rows, uninitialised, use_compiled
+from workbench.kernels.segment import (
+    Adjacency,
+    bounds,
+    check_rows,
+    compute_dtype,
+    sum_rows,
+    to_device,
+    uninitialised,
+    use_compiled,
+)
 from workbench.kernels.threads import parallel_rows
 
 _MIN_BYTES_PER_THREAD = 1 << 23  # a millisecond, as for sums (`workbench.kernels.threads`)
@@ -82,11 +91,11 @@ class _Writable:
 def gather_rows_torch(x: Tensor, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
     """Compute `gather_rows` in plain torch, on any device."""
     _check_range(ids, len(x))  # CUDA would not raise an error, but end all work in the process
-    return torch.index_select(x, 0, ids.to(x.device), out=out)
+    return torch.index_select(x, 0, to_device(ids, x.device), out=out)
 
 
 def _check_range(ids: Tensor, limit: int) -> None:
-    low, high = (int(bound) for bound in torch.aminmax(ids)) if len(ids) else (0, -1)
+    low, high = bounds(ids) if len(ids) else (0, -1)
     if low < 0 or high >= limit:
         raise IndexError(f"ids contains {low if low < 0 else high}; ids must be in [0, {limit})")
 

@@ -13,6 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from workbench.core.errors import find_out_of_range
 from workbench.error_text import text_of
+from workbench.kernels.segment import to_device
 
 LossFunction = Callable[..., Tensor]
 
@@ -118,7 +119,7 @@ class SeedLoss:
                 "the cross entropy of one column is 0 whatever the model computes; pass classes, y[:, 0].long(), and a "
                 "model with a column per class, or loss_fn=torch.nn.functional.binary_cross_entropy_with_logits"
             )
-        losses = self._losses(out, (labels if labelled is None else labels.long()).to(device))
+        losses = self._losses(out, to_device(labels if labelled is None else labels.long(), device))
         if losses.dim() == 0 or losses.shape[0] != len(labels):
             raise ValueError(
                 f"loss_fn returned shape {tuple(losses.shape)} for {len(labels)} seeds, from which the mean over all "
@@ -294,4 +295,4 @@ class Inputs:
 
 
 def _moved(rows: Any, device: torch.device) -> Any:
-    return rows.to(device) if isinstance(rows, Tensor) else rows
+    return to_device(rows, device, non_blocking=True) if isinstance(rows, Tensor) else rows

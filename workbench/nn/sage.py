@@ -142,7 +142,7 @@ def last_states(lstm: nn.LSTM, block: Block, h: Tensor) -> Tensor:
     degrees = block.in_degrees()
     rows = torch.argsort(degrees, stable=True)
     sizes, counts = torch.unique_consecutive(degrees[rows], return_counts=True)
-    buckets = list(zip(sizes.tolist(), counts.tolist(), strict=True))
+    buckets = torch.stack((sizes, counts), 1).tolist()
     order = _edges_of_rows(block, rows, degrees[rows])
     messages = gather_edges(block, h, order)
     if block.edge_weight is not None:
