@@ -3,4 +3,4 @@
 import pytest
 
 CUDA = pytest.param("cuda", marks=pytest.mark.cuda)
-"""A GPU; skipped where there is none."""
+"""A GPU; a simulated one where there is none."""

@@ -30,6 +30,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
         "--output", type=Path, default=project_root() / "build" / "gpu-check", help="folder of the results"
     )
     parser.add_argument("--seconds", type=float, default=480.0, help="limit of all parts together (default: 480)")
+    parser.add_argument("--small", action="store_true", help="the sizes of a CPU on any device, as a dry run")
     parser.add_argument("--only", nargs="+", metavar="PART", help="names of parts, such as gpu_check/parity")
     chosen = parser.parse_args(arguments)
     try:
@@ -37,7 +38,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
     except RuntimeError as error:
         parser.error(str(error))
     folder = chosen.output.absolute()
-    wanted = [part for part in parts(chosen.device, folder / RUNS) if not chosen.only or part.name in chosen.only]
+    found = parts(chosen.device, folder / RUNS, small=chosen.small)
+    wanted = [part for part in found if not chosen.only or part.name in chosen.only]
     results = run_parts(wanted, chosen.device, folder, chosen.seconds)
     print(f"{headline(results)}; {folder}/summary.md; `workbench import {folder}` logs the runs")
     return exit_status(results)

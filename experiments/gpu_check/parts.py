@@ -34,6 +34,7 @@ class Part:
         command: of the program.
         overrides: `key=value` texts that choose a part of the figure's grid; empty for other parts.
         is_figure: the program runs a figure's sweep, and its runs are judged, not its exit status.
+        size: of the figure.
     """
 
     name: str
@@ -41,6 +42,7 @@ class Part:
     command: tuple[str, ...]
     overrides: tuple[str, ...] = ()
     is_figure: bool = False
+    size: str = ""
 
 
 @dataclass(frozen=True)
@@ -70,14 +72,15 @@ class Result:
         return asdict(self)
 
 
-def parts(device: str, store: Path) -> list[Part]:
+def parts(device: str, store: Path, *, small: bool = False) -> list[Part]:
     """All parts in order.
 
     Args:
         device: "cpu", "cuda" or "cuda:1".
         store: file of the runs.
+        small: take the sizes of a CPU on any device.
     """
-    kind = device.partition(":")[0]
+    kind = "cpu" if small else device.partition(":")[0]
     load = (sys.executable, "-c", _LOAD.format(scale=_SCALES[kind]))
     thin = ("num_parts=[1,8,64]",) if kind == "cuda" else ()
     figures = [
@@ -91,7 +94,7 @@ def parts(device: str, store: Path) -> list[Part]:
     return [
         Part("data set", 4.0, load),
         Part("tests", 1.5, (*_PYTEST, *cuda_tests())),
-        *(_figure(name, weight, overrides, device, store) for name, weight, overrides in figures),
+        *(_figure(name, weight, overrides, device, SIZES[kind], store) for name, weight, overrides in figures),
     ]
 
 
@@ -107,11 +110,10 @@ def _without_metis(methods: str) -> tuple[str, ...]:
     return () if find_spec("pymetis") else (f"method={methods}",)
 
 
-def _figure(name: str, weight: float, overrides: Sequence[str], device: str, store: Path) -> Part:
-    size = SIZES[device.partition(":")[0]]
+def _figure(name: str, weight: float, overrides: Sequence[str], device: str, size: str, store: Path) -> Part:
     command = [sys.executable, "-m", "workbench.cli", "run", name, "--size", size, "--device", device]
     command += ["--store", str(store), *(word for text in overrides for word in ("--set", text))]
-    return Part(name, weight, tuple(command), tuple(overrides), is_figure=True)
+    return Part(name, weight, tuple(command), tuple(overrides), is_figure=True, size=size)
 
 
 @dataclass(frozen=True)
@@ -147,7 +149,7 @@ def judge(part: Part, device: str, store: Path, ended: Ended) -> Result:
 
 
 def _judge_figure(part: Part, device: str, store: Path, ended: Ended) -> Result:
-    sweep, size = load_experiment(part.name), SIZES[device.partition(":")[0]]
+    sweep, size = load_experiment(part.name), part.size
     found = _runs(sweep, size, device, part.overrides, store)
     finished = [run for run in found.runs if run.status == FINISHED]
     errors = tuple(dict.fromkeys(run.error or "" for run in found.runs if run.status == FAILED))

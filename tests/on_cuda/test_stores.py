@@ -15,6 +15,7 @@ pytestmark = pytest.mark.cuda
 
 ROWS = torch.arange(24.0).view(8, 3)
 IDS = torch.tensor([7, 0, 3, 3, 5])
+PLACEMENT = wb.placement.place_rows(torch.arange(8.0), num_devices=2, rows_per_device=3, peer_cost=0.5)
 
 
 @pytest.mark.parametrize("name", STORES)
@@ -24,9 +25,8 @@ def test_every_store_is_read_for_the_device(name: str, tmp_path: Path) -> None:
     for ids in (IDS, IDS.cuda()):
         rows = store.read(ids)
         assert rows.device == store.device and torch.equal(rows.cpu(), ROWS[IDS])
-    staged = wb.stage(
-        store, [wb.NeighborSampler([2]).sample(wb.Graph.from_edges(IDS, IDS.flip(0), num_nodes=8), IDS[:3])]
-    )
+    graph = wb.Graph.from_edges(IDS, IDS.flip(0), num_nodes=8)
+    staged = wb.stage(store, [wb.NeighborSampler([2]).sample(graph, IDS[:3])])
     assert torch.equal(staged.read(IDS[:3]).cpu(), ROWS[IDS[:3]])
 
 
@@ -37,9 +37,7 @@ def test_every_store_is_read_for_the_device(name: str, tmp_path: Path) -> None:
         lambda device: wb.CachedRows(ROWS.clone(), 3, device=device),
         lambda device: wb.CachedRows(wb.MemoryRows(ROWS, pin=device == "cuda"), 4, policy="s3-fifo", device=device),
         lambda device: wb.CachedRows(ROWS, 3, policy="static", rows=torch.arange(8), device=device),
-        lambda device: wb.placement.PlacedRows(
-            wb.placement.place_rows(torch.arange(8.0), num_devices=2, rows_per_device=3, peer_cost=0.5), 0, host=ROWS, device=device
-        ),
+        lambda device: wb.placement.PlacedRows(PLACEMENT, 0, host=ROWS, device=device),
     ],
 )  # fmt: skip
 def test_stores_on_the_device(make: Any) -> None:

@@ -27,7 +27,7 @@ KINDS = [*MODEL_KINDS, *TYPED_MODEL_KINDS]
 
 def new_model(kind: str, **options: Any) -> GNN:
     typed = {"num_relations": 3, "num_bases": 2} if kind in TYPED_MODEL_KINDS else {}
-    sizes = {"in_dim": 6, "hidden_dim": 8, "out_dim": 4, "num_layers": 2, "dropout": 0.5, "seed": 2}
+    sizes: dict[str, Any] = {"in_dim": 6, "hidden_dim": 8, "out_dim": 4, "num_layers": 2, "dropout": 0.5, "seed": 2}
     return wb.build_model(kind, **sizes | typed | options).double()
 
 

@@ -160,8 +160,7 @@ class SimulatedDevice:
                     continue
                 allocation = Allocation(self.allocator.allocate(storage.nbytes(), stream), storage.nbytes(), stream)
                 storage._simulated = allocation  # type: ignore[attr-defined]
-                freed = self._freed
-                allocation.reference = weakref.ref(storage, lambda _, a=allocation: freed.append(a))
+                allocation.reference = weakref.ref(storage, lambda _, a=allocation: self._freed.append(a))
                 self._live.add(allocation)
                 if old is not None and old.block is not None:
                     self._undo = old, peak, self.allocator.allocated - old.block.nbytes

@@ -383,9 +383,7 @@ def _written(func: Any, args: Any, kwargs: Any) -> list[DeviceTensor]:
 def _check_shapes(name: str, on_device: list[DeviceTensor]) -> None:
     for tensor in on_device:
         if tensor.shape != tensor._inner.shape:
-            raise NotImplementedError(
-                f"{name} changes a tensor's shape in place, which the simulation does not support"
-            )
+            raise NotImplementedError(f"the simulation does not support {name} that changes a tensor's shape")
 
 
 def _is_on_host(tensor: Tensor) -> bool:
@@ -429,11 +427,8 @@ def _count_synchronisations(device: SimulatedDevice, func: Any, name: str, args:
     times = _SYNCHRONISING.get(name, 0)
     if name == "segment_reduce" and (kwargs.get("unsafe") or _argument(func, "unsafe", args)):
         times = 0
-    if (
-        name == "repeat_interleave"
-        and kwargs.get("output_size") is None
-        and _argument(func, "output_size", args) is None
-    ):
+    size = kwargs.get("output_size", _argument(func, "output_size", args))
+    if name == "repeat_interleave" and size is None:
         times = 1
     if func in _PLACES:
         masks = [i for i in args[1] if isinstance(i, Tensor) and i.dtype in (torch.bool, torch.uint8)]
@@ -458,9 +453,8 @@ def _unwrapper(device: SimulatedDevice, func: Any) -> Callable[[Tensor], Tensor]
         if isinstance(tensor, DeviceTensor):
             return tensor._inner
         if func in _PLACES and tensor.dim():
-            device.count_copy(
-                "h2d", tensor.nbytes, pinned=is_pinned(tensor), blocking=True, stream=device.current_stream
-            )
+            pinned, stream = is_pinned(tensor), device.current_stream
+            device.count_copy("h2d", tensor.nbytes, pinned=pinned, blocking=True, stream=stream)
             device.synchronize_stream("copy of an index to the device")
         return tensor
 
@@ -575,10 +569,8 @@ def to(tensor: Tensor, *args: Any, **kwargs: Any) -> Tensor:
     """`Tensor.to`, which also copies between host and device."""
     device, rest = kwargs.get("device"), args
     if args and isinstance(args[0], Tensor):
-        options: dict[str, Any] = {"dtype": args[0].dtype}
-        return move(
-            tensor, args[0].device, **(options | dict(zip(("non_blocking", "copy"), args[1:], strict=False)) | kwargs)
-        )
+        options = {"dtype": args[0].dtype, **dict(zip(("non_blocking", "copy"), args[1:], strict=False)), **kwargs}
+        return move(tensor, args[0].device, **options)
     if isinstance(kwargs.get("other"), Tensor):
         other = kwargs.pop("other")
         return move(tensor, other.device, **({"dtype": other.dtype} | kwargs))

@@ -37,7 +37,7 @@ def test_live_and_peak_bytes_by_storage(device: SimulatedDevice) -> None:
     assert torch.cuda.memory_allocated() == 512  # the views' storage
     views.clear()
     assert torch.cuda.memory_allocated() == 0 and torch.empty(0, device="cuda").is_cuda
-    x = torch.ones(1000, device="cuda").add_(1).mul_(2)  # in place
+    views.append(torch.ones(1000, device="cuda").add_(1).mul_(2))  # in place
     assert torch.cuda.memory_allocated() == torch.cuda.max_memory_allocated() == 4096
 
 
@@ -160,7 +160,7 @@ def test_launches(device: SimulatedDevice) -> None:
 def test_a_use_on_another_stream_requires_an_event(device: SimulatedDevice) -> None:
     side, x = torch.cuda.Stream(), torch.zeros(6, device="cuda")
     with torch.cuda.stream(side), pytest.raises(RuntimeError, match="add on stream 1 uses memory that stream 0"):
-        x + 1
+        x.add(1)
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         y = x + 1

@@ -112,10 +112,11 @@ def test_gradients_and_modules(device: SimulatedDevice) -> None:
     assert leaf.grad is not None and leaf.grad.device.type == "cpu"
     twin(HOST.view(1, 6))[0].sum().backward()
     for ours, theirs in zip(model.parameters(), twin.parameters(), strict=True):
-        assert ours.grad is not None and ours.grad.is_cuda and torch.equal(ours.grad.cpu(), theirs.grad)
+        assert ours.grad is not None and theirs.grad is not None
+        assert ours.grad.is_cuda and torch.equal(ours.grad.cpu(), theirs.grad)
     copied, loaded = copy.deepcopy(model), pickle.loads(pickle.dumps(model))
     assert copied[0].weight.is_cuda and loaded[0].weight.is_cuda and copied[0].weight is not weight
-    assert torch.equal(copied[0].weight.grad, weight.grad)
+    assert torch.equal(copied[0].weight.grad, weight.grad)  # pyright: ignore[reportArgumentType]
     twin.load_state_dict(model.state_dict())
     assert not model.cpu()[0].weight.is_cuda
 

@@ -102,8 +102,8 @@ def run_rank(
 
     function = find_function(name)
     reporter.enter(RENDEZVOUS)
-    own = {"device_id": select_gpu()} if backend == "nccl" else {}
-    dist.init_process_group(backend, init_method="env://", timeout=timedelta(seconds=timeout_seconds), **own)
+    timeout, gpu = timedelta(seconds=timeout_seconds), select_gpu() if backend == "nccl" else None
+    dist.init_process_group(backend, init_method="env://", timeout=timeout, device_id=gpu)
     check_start(config, name, function)
     reporter.enter(FUNCTION)
     rows = list(function(config) or ())

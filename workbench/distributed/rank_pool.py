@@ -149,8 +149,7 @@ def run_ranks(
         The rows of rank 0: mappings from column to number, string, bool or None.
 
     Raises:
-        ValueError: a function that ranks can't import, a limit that is not above 0, or with "nccl" more ranks than
-            GPUs.
+        ValueError: a function that ranks can't import, a limit that is not above 0, or with "nccl" too few GPUs.
         TypeError: a configuration that is not JSON.
         RankError: a rank raised, died or did not end in time; all ranks have ended.
     """

@@ -195,14 +195,13 @@ class CachedRows(WrappedStore):
         fetched = fetch(ids[missing])
         if fetched is not None and fetched.requires_grad:
             raise ValueError("rows that require a gradient can't be cached, as each read would need it; detach them")
-        at, of_fetched = to_device(torch.cat([slots.clamp(min=0), missing]), self.device).split(
-            [len(ids), len(missing)]
-        )
-        found = (
-            torch.index_select(self._buffer, 0, at, out=out) if at.is_cuda else gather_rows(self._buffer, at, out=out)
-        )
+        positions = to_device(torch.cat([slots.clamp(min=0), missing]), self.device)  # one copy to a GPU
+        held, others = positions.split([len(ids), len(missing)])
+        # On a GPU a check of the range would wait for it.
+        gather = gather_rows if self._buffer.device.type == "cpu" else _gather_unchecked
+        found = gather(self._buffer, held, out=out)
         if fetched is not None:
-            found.index_copy_(0, of_fetched, to_device(fetched, self.device))
+            found.index_copy_(0, others, to_device(fetched, self.device))
         self._valid = False
         self._keep(torch.from_numpy(self._machine.replace(ids.numpy(), slots.numpy())), found)
         self._next_read += 1
@@ -253,6 +252,10 @@ class CachedRows(WrappedStore):
     def __repr__(self) -> str:
         size = f"{self.capacity_rows:,} of {len(self):,} rows, {format_bytes(self._buffer.nbytes)} on {self.device}"
         return f"CachedRows({size}, policy={self._options['policy']!r}, store={self._store!r})"
+
+
+def _gather_unchecked(x: Tensor, ids: Tensor, *, out: Tensor | None) -> Tensor:
+    return torch.index_select(x, 0, ids, out=out)
 
 
 class RecordedRows(WrappedStore):

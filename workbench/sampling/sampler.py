@@ -29,6 +29,7 @@ from workbench.core.minibatch import MiniBatch
 from workbench.kernels.jit import compiled
 from workbench.kernels.lane_instructions import prefetch
 from workbench.kernels.relabel import relabeler
+from workbench.kernels.segment import to_device
 from workbench.kernels.threads import parallel_rows
 
 
@@ -160,7 +161,7 @@ def check_seeds(graph: Graph, seeds: Tensor) -> Tensor:
 
     A graph that has some nodes' rows alone says so by a method `check_rows`.
     """
-    seeds = check_ids("seeds", seeds, graph.num_nodes).to(graph.device)
+    seeds = to_device(check_ids("seeds", seeds, graph.num_nodes), graph.device)
     check_rows = getattr(graph, "check_rows", None)
     if check_rows is not None:
         check_rows("seeds", seeds)
@@ -182,7 +183,7 @@ def check_draw(sampler: Sampler, graph: Graph, nodes: Tensor, *, layer: int, ste
     check_at_least("layer", layer, 0, most=sampler.num_layers - 1)
     check_seed(step, "step")
     check_id_vector("nodes", nodes)
-    return nodes.to(graph.device, torch.int64).contiguous()
+    return to_device(nodes.to(torch.int64), graph.device).contiguous()
 
 
 def require_row_independence(sampler: Sampler, what: str) -> None:
@@ -376,7 +377,7 @@ def candidates(graph: Graph, nodes: Tensor, excluded: Tensor | None) -> Candidat
     """Look up the candidates of int64 [n] nodes: their in-edges but the `excluded` CSR positions, which ascend."""
     starts, lengths = _starts_and_degrees(graph, nodes)
     if excluded is None:
-        none = _NONE if nodes.device.type == "cpu" else _NONE.to(nodes.device)
+        none = _NONE if nodes.device.type == "cpu" else nodes[:0]
         return Candidates(nodes, starts, lengths, lengths, none, none)
     if nodes.device.type != "cpu":
         first = torch.searchsorted(excluded, starts)
@@ -439,7 +440,7 @@ def excluded_positions(graph: Graph, edge_ids: Tensor | None) -> Tensor | None:
     if edge_ids is None:
         return None
     check_id_vector("exclude_edges", edge_ids)
-    ids = edge_ids.to(graph.indices.device, torch.int64)
+    ids = to_device(edge_ids.to(torch.int64), graph.indices.device)
     if graph.edge_ids is not None:
         return _ascending(graph.edge_positions(ids))
     positions = _ascending(ids)
@@ -471,7 +472,7 @@ def row_offsets(counts: Tensor, limit: int = UNLIMITED) -> Tensor:
     if counts.device.type == "cpu":
         _cumulate(counts.numpy(), limit, indptr.numpy())
     else:
-        indptr[0] = 0
+        indptr[:1].zero_()  # `indptr[0] = 0` would wait for a copy
         torch.cumsum(counts.clamp(max=limit), 0, out=indptr[1:])
     return indptr
 
@@ -486,7 +487,9 @@ def drawn_offsets(available: Tensor, fanout: int | Tensor, replace: bool) -> Ten
     """
     if isinstance(fanout, int) and (fanout < 0 or not replace):
         return row_offsets(available, fanout if fanout >= 0 else UNLIMITED)
-    limits = torch.as_tensor(fanout, device=available.device)
+    if isinstance(fanout, int):
+        return row_offsets(torch.where(available > 0, fanout, 0))
+    limits = to_device(fanout, available.device)
     counts = torch.where(available > 0, limits, 0) if replace else torch.minimum(available, limits)
     return row_offsets(torch.where(limits < 0, available, counts))
 

@@ -16,6 +16,7 @@ from workbench.kernels.hash import below, below_torch, hash_index, hash_index_to
 from workbench.kernels.jit import compiled, compiled_inline
 from workbench.kernels.lane_instructions import broadcast, hash_bits, lowest_bit, pointer_to, prefetch
 from workbench.kernels.lanes import LANES, copy
+from workbench.kernels.segment import to_device
 from workbench.kernels.threads import parallel_edges
 from workbench.sampling.sampler import (
     Candidates,
@@ -196,17 +197,25 @@ def draw_uniform_torch(
     counts = indptr.diff()
     row = torch.repeat_interleave(torch.arange(len(counts), device=indices.device), counts)
     pick = torch.arange(len(row), device=indices.device) - indptr[row]
-    replaced = draws_with_replacement(len(counts), fanout, replace).to(indices.device)
+    replaced = to_device(draws_with_replacement(len(counts), fanout, replace), indices.device)
     random = replaced | (counts < rows.degrees)
-    for count in torch.unique(counts[random]).tolist():  # one per fanout
-        chosen = random & (counts == count)
+    for count in _row_lengths(fanout, counts, random):
+        chosen = (random & (counts == count)).nonzero()[:, 0]
         row_keys = hash_index_torch(key, rows.nodes[chosen])
-        pick[chosen[row]] = _picks_torch(row_keys, rows.degrees[chosen], count, replaced[chosen]).flatten()
+        slots = indptr[chosen][:, None] + torch.arange(count, device=indices.device)
+        pick[slots] = _picks_torch(row_keys, rows.degrees[chosen], count, replaced[chosen])
     if len(rows.excluded):
         edges = skip_excluded_torch(pick, rows.starts[row], rows.excluded, rows.first_excluded[row])
     else:
         edges = rows.starts[row] + pick
     return Drawn(indptr, indices[edges], edges if positions else None)
+
+
+def _row_lengths(fanout: int | Tensor, counts: Tensor, random: Tensor) -> list[int]:
+    """Return the lengths of rows of which a part is drawn; of a number, they are the fanout, and no GPU is asked."""
+    if isinstance(fanout, int):
+        return [fanout] if fanout > 0 else []
+    return torch.unique(counts[random]).tolist()
 
 
 TOGETHER = 32  # draws of a row at most that are made together, and elements that `pick_together` writes at most

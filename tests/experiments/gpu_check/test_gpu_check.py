@@ -77,7 +77,7 @@ def test_parts_that_fail_or_overrun_are_noted_and_the_next_runs(tmp_path: Path) 
 
 @pytest.fixture
 def figure(tmp_path: Path) -> Part:
-    return parts._figure("toys/fig1", 1.0, (), "cpu", tmp_path / RUNS)
+    return parts._figure("toys/fig1", 1.0, (), "cpu", "smoke", tmp_path / RUNS)
 
 
 @pytest.mark.usefixtures("toys")
@@ -105,7 +105,7 @@ def test_a_figure_that_was_stopped_or_whose_points_failed(tmp_path: Path, figure
     assert (stopped.status, stopped.note) == (OUT_OF_TIME, "2 of 3 points")
     assert not any(finding["counts"] for finding in stopped.findings), "no verdict on a part of the grid"
     assert workbench([*command, "--set", "number=[2]", "--set", "offset=2"]) == 1
-    failing = parts._figure("toys/fig1", 1.0, ("offset=2",), "cpu", tmp_path / RUNS)
+    failing = parts._figure("toys/fig1", 1.0, ("offset=2",), "cpu", "smoke", tmp_path / RUNS)
     failed = judge(failing, "cpu", tmp_path / RUNS, Ended(1, 2.0, 2.0))
     assert failed.status == BROKEN and failed.errors == ("MemoryError: no room for 2",)
 
