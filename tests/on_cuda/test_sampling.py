@@ -14,10 +14,19 @@ pytestmark = pytest.mark.cuda
 
 GRAPH = random_graph(60, 400, seed=3, edge_weight=torch.float32, num_edge_types=3)
 SEEDS = torch.arange(0, 60, 4)
-DRAWN_BY_USERS = {"user-defined"}
+QUICK = {"uniform", "replace", "weighted", "by type", "labor", "labor-*", "random walks", "smoothed", "locality",
+         "ladies", "dense", "dense, in and out"}  # fmt: skip
+"""One sampler of each kind; the others are tested with `-m slow`."""
 
 
-@pytest.mark.parametrize("name", [name for name in SAMPLERS if name not in DRAWN_BY_USERS])
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=[] if name in QUICK else [pytest.mark.slow])
+        for name in SAMPLERS
+        if name != "user-defined"
+    ],
+)
 def test_samplers(name: str) -> None:
     sampler, graph = sampler_for(name, GRAPH), GRAPH.to("cuda")
     for exclude in (None, torch.arange(0, 400, 5)):

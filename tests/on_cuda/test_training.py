@@ -22,13 +22,17 @@ GRAPH = random_graph(NODES, 900, seed=1, edge_weight=torch.float64, num_edge_typ
 X = torch.linspace(-9, 9, NODES * 6, dtype=torch.float64).sin().view(NODES, 6)
 Y = torch.where(torch.arange(NODES) % 5 == 0, -1, torch.arange(NODES) % 4)
 BATCH = wb.NeighborSampler([4, 5]).sample(GRAPH, torch.arange(0, NODES, 3), step=1)
-KINDS = [*MODEL_KINDS, *TYPED_MODEL_KINDS]
+KINDS = [
+    pytest.param(kind, marks=[pytest.mark.slow] if kind == "sage-lstm" else [])
+    for kind in (*MODEL_KINDS, *TYPED_MODEL_KINDS)
+]
 
 
 def new_model(kind: str, **options: Any) -> GNN:
     typed = {"num_relations": 3, "num_bases": 2} if kind in TYPED_MODEL_KINDS else {}
     sizes: dict[str, Any] = {"in_dim": 6, "hidden_dim": 8, "out_dim": 4, "num_layers": 2, "dropout": 0.5, "seed": 2}
-    return wb.build_model(kind, **sizes | typed | options).double()
+    merged: dict[str, Any] = {**sizes, **typed, **options}
+    return wb.build_model(kind, **merged).double()
 
 
 def step(model: nn.Module, micro: Any, x: Any = X, **options: Any) -> tuple[Tensor, list[Tensor]]:
@@ -123,7 +127,7 @@ def test_a_plan_for_the_device_fits() -> None:
     assert peak + whole.fixed_bytes <= capacity * 1.02
 
 
-@pytest.mark.parametrize("kind", [pytest.param(k, marks=[pytest.mark.slow] * (k == "sage-lstm")) for k in KINDS])
+@pytest.mark.parametrize("kind", KINDS)
 def test_evaluation(kind: str) -> None:
     model = new_model(kind)
     expected = wb.full_neighbour_logits(model, GRAPH, X)

@@ -4,7 +4,8 @@ import sys
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from typing import Any
+from functools import cache
+from typing import Any, NamedTuple
 
 import torch
 from torch import Tensor
@@ -271,6 +272,34 @@ _PASSED_BY = (__file__, "torch/_ops.py", "torch/_compile.py", "eval_frame.py", "
               "torch/utils/_python_dispatch.py", "torch/_tensor.py")  # fmt: skip
 
 
+class _Operator(NamedTuple):
+    """What is to be known of an operator.
+
+    Args:
+        name: without namespace and overload.
+        is_mutable: it writes to arguments.
+        is_random: it draws from a generator.
+        written: positions and names of the arguments that it writes to.
+    """
+
+    name: str
+    is_mutable: bool
+    is_random: bool
+    written: tuple[tuple[int, str], ...]
+
+
+@cache
+def _about(func: Any) -> _Operator:
+    schema = func._schema
+    written = tuple(
+        (position, argument.name)
+        for position, argument in enumerate(schema.arguments)
+        if argument.alias_info is not None and argument.alias_info.is_write
+    )
+    is_random = torch.Tag.nondeterministic_seeded in func.tags
+    return _Operator(schema.name.partition("::")[2], schema.is_mutable, is_random, written)
+
+
 def execute(func: Any, args: Any, kwargs: Any) -> Any:
     """Run an operator on the device, or a copy to or from it.
 
@@ -284,7 +313,7 @@ def execute(func: Any, args: Any, kwargs: Any) -> Any:
     """
     device = active()
     target = kwargs.get("device")
-    name = func._schema.name.partition("::")[2]
+    name = _about(func).name
     tensors: list[Tensor] = []
     _collect((args, kwargs), tensors)
     on_device = [t for t in tensors if isinstance(t, DeviceTensor)]
@@ -324,7 +353,7 @@ def execute(func: Any, args: Any, kwargs: Any) -> Any:
 
 def _run(device: SimulatedDevice, func: Any, args: Any, kwargs: Any) -> Any:
     """Run an operator on CPU tensors; random numbers come from the device's generator."""
-    if torch.Tag.nondeterministic_seeded not in func.tags:
+    if not _about(func).is_random:
         return func(*args, **kwargs)
     generator = next((v for v in (*args, *kwargs.values()) if isinstance(v, torch._C.Generator)), None)
     if generator is not None:
@@ -347,13 +376,14 @@ def _wrapped(
     results: list[Tensor] = []
     _collect(result, results)
     known = {id(t._inner): t for t in on_device}
-    _check_shapes(name, on_device)
+    mutable = _about(func).is_mutable
+    if mutable:
+        _check_shapes(name, on_device)
     in_place = None
     if func in _IN_PLACE_IN_BACKWARD and on_device and not args[0]._is_view() and _called_by_engine():
         in_place = args[0].untyped_storage()
     fresh = [t.untyped_storage() for t in results if allocation_of(t.untyped_storage()) is None]
     device.adopt(fresh, in_place_of=in_place)
-    mutable = func._schema.is_mutable
     is_view = not fresh and not mutable
     if not is_view and name not in _EMPTY and name != "_local_scalar_dense":
         device.counts.launches[name] += 1
@@ -371,12 +401,9 @@ def _wrapped(
 
 def _written(func: Any, args: Any, kwargs: Any) -> list[DeviceTensor]:
     """The arguments that an operator writes to."""
-    if not func._schema.is_mutable:
-        return []
     found: list[Tensor] = []
-    for position, argument in enumerate(func._schema.arguments):
-        if argument.alias_info is not None and argument.alias_info.is_write:
-            _collect(args[position] if position < len(args) else kwargs.get(argument.name), found)
+    for position, name in _about(func).written:
+        _collect(args[position] if position < len(args) else kwargs.get(name), found)
     return [t for t in found if isinstance(t, DeviceTensor)]
 
 
@@ -427,8 +454,7 @@ def _count_synchronisations(device: SimulatedDevice, func: Any, name: str, args:
     times = _SYNCHRONISING.get(name, 0)
     if name == "segment_reduce" and (kwargs.get("unsafe") or _argument(func, "unsafe", args)):
         times = 0
-    size = kwargs.get("output_size", _argument(func, "output_size", args))
-    if name == "repeat_interleave" and size is None:
+    if name == "repeat_interleave" and kwargs.get("output_size", _argument(func, "output_size", args)) is None:
         times = 1
     if func in _PLACES:
         masks = [i for i in args[1] if isinstance(i, Tensor) and i.dtype in (torch.bool, torch.uint8)]
