@@ -25,7 +25,7 @@ FIGURES = (
     "cooperative/fig5a",
     "mariusgnn/effect_of_l",
     "batchgnn/table2",
-    "data_placement/movement",
+    "data_placement/las_training",
 )
 
 
