@@ -36,6 +36,7 @@ REPEATING = (
     "tests/fuzz/",
     "tests/memory/test_backend.py",
     "tests/nn/test_compile.py",
+    "tests/on_cuda/",
     "tests/test_interrupted.py",
     "tests/training/foreign/",
     "tests/training/test_oom_exactness.py",
