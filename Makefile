@@ -35,7 +35,7 @@ export NO_MKDOCS_2_WARNING := true
 # The tests start some hundred processes, each of which would compile the library's sources anew.
 unexport PYTHONDONTWRITEBYTECODE
 
-.PHONY: test test-all lint format reproduce ui lab notebooks figures bench gpu-check docs clean
+.PHONY: test test-all mutations lint format reproduce ui lab notebooks figures bench gpu-check docs clean
 
 test: lint
 	$(BIN)/python -m pytest -p no:nbval --numprocesses $(WORKERS) --dist worksteal --durations 20 $(PYTEST_ARGS)
@@ -45,6 +45,10 @@ test: lint
 # examples, and coverage.
 test-all:
 	$(MAKE) test PYTEST_ARGS='-m "slow or not slow" --hypothesis-profile=thorough --cov --cov-report term'
+
+# Plants forty faults, one at a time, and tells which of them the tests catch.
+mutations: $(INSTALLED)
+	$(BIN)/python -m tests.mutations
 
 reproduce: $(INSTALLED)
 	$(BIN)/workbench reproduce --size $(SIZE)

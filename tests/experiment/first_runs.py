@@ -75,7 +75,7 @@ def _when_it_is_published() -> None:
     def build(self, draft: Path) -> None:
         draft.write_bytes(Path(os.environ["BUILT_DATABASE"]).read_bytes())
 
-    MlflowStore._build = build
+    MlflowStore._build = build  # pyright: ignore[reportAttributeAccessIssue]
     own = database.write_file
     database.write_file = lambda *args: (own(*args), _die())
 

@@ -1,5 +1,7 @@
 """Shapes of claims on tables small enough to read."""
 
+from typing import Any
+
 import pandas as pd
 import pytest
 
@@ -180,7 +182,7 @@ def test_what_is_not_a_number_is_neither_least_nor_within_nor_in_order(value, ro
 
 
 def sized(measured, **size):
-    asked = {"statement": "s", "source": "Table 1"} | size
+    asked: dict[str, Any] = {"statement": "s", "source": "Table 1"} | size
     return claims.stated_size("name", StatedSize(**asked), pd.Series(measured, dtype=float))
 
 
