@@ -4,7 +4,7 @@ import pytest
 import torch
 
 from workbench.kernels import segment as buffers
-from workbench.kernels.segment import uninitialised
+from workbench.kernels.buffers import uninitialised
 
 
 @pytest.mark.parametrize("values", [0, 5, (1 << 20) + 3])

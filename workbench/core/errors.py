@@ -17,7 +17,7 @@ from torch import Tensor
 
 from workbench.core.suggestions import unknown
 from workbench.core.units import format_bytes, parse_bytes
-from workbench.kernels.segment import bounds
+from workbench.kernels.buffers import bounds
 
 ID_DTYPES = (torch.int64, torch.int32)
 

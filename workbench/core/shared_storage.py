@@ -8,7 +8,7 @@ from typing import Any, Self, TypeVar
 import torch
 from torch import Tensor
 
-from workbench.kernels.segment import to_device
+from workbench.kernels.buffers import to_device
 
 Record = TypeVar("Record")
 

@@ -17,9 +17,9 @@ from workbench.features.cache.policies import MAX_CAPACITY, make_machine
 from workbench.features.memory_rows import as_store
 from workbench.features.protocols import FeatureStore, Stageable, WrappedStore, check_device, check_rows, check_store
 from workbench.features.stage import StagedRows, stage_ids
+from workbench.kernels.buffers import to_device, uninitialised
 from workbench.kernels.gather import gather_rows
 from workbench.kernels.relabel import IdIndex
-from workbench.kernels.segment import to_device, uninitialised
 
 
 class CacheCounts(NamedTuple):

@@ -33,8 +33,8 @@ from workbench.core.machine import Traffic
 from workbench.core.units import format_bytes
 from workbench.features.memory_rows import ROWS_KIND, open_rows
 from workbench.features.protocols import check_rows
+from workbench.kernels.buffers import uninitialised
 from workbench.kernels.jit import compiled
-from workbench.kernels.segment import uninitialised
 
 
 class ReadPlan(NamedTuple):

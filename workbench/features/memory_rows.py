@@ -13,8 +13,8 @@ from workbench.core.errors import CorruptFileError, check_id_vector, check_ids, 
 from workbench.core.machine import Traffic
 from workbench.core.units import format_bytes
 from workbench.features.protocols import FeatureStore, check_rows
+from workbench.kernels.buffers import uninitialised
 from workbench.kernels.gather import gather_array, gather_rows
-from workbench.kernels.segment import uninitialised
 
 
 class TensorRows:

@@ -7,9 +7,10 @@ transposed edges with transposed matrices.
 import torch
 from torch import Tensor
 
+from workbench.kernels.buffers import uninitialised
 from workbench.kernels.jit import compiled
 from workbench.kernels.lane_instructions import prefetch_row, rows_ahead
-from workbench.kernels.segment import arrays, edge_ranges, uninitialised, use_compiled
+from workbench.kernels.segment import arrays, edge_ranges, use_compiled
 from workbench.kernels.threads import parallel_edges, parallel_rows
 from workbench.kernels.typed_sum import Edges, Operation, columns_per_thread
 

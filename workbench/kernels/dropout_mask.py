@@ -4,9 +4,10 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.kernels.buffers import uninitialised
 from workbench.kernels.hash import hash_index, hash_index_torch
 from workbench.kernels.jit import compiled
-from workbench.kernels.segment import edge_ranges, uninitialised
+from workbench.kernels.segment import edge_ranges
 from workbench.kernels.threads import parallel_rows
 
 _LEVELS = 1 << 16

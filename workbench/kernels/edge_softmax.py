@@ -7,6 +7,7 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from workbench.kernels.buffers import uninitialised
 from workbench.kernels.jit import compiled, runs_eagerly
 from workbench.kernels.lane_instructions import prefetch_row, rows_ahead
 from workbench.kernels.segment import (
@@ -16,7 +17,6 @@ from workbench.kernels.segment import (
     compute_dtype,
     scatter_sum_torch,
     sum_rows,
-    uninitialised,
     use_compiled,
 )
 from workbench.kernels.threads import parallel_edges

@@ -8,18 +8,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from workbench.kernels.buffers import bounds, to_device, uninitialised
 from workbench.kernels.jit import compiled
 from workbench.kernels.lane_instructions import prefetch_row, rows_ahead
-from workbench.kernels.segment import (
-    Adjacency,
-    bounds,
-    check_rows,
-    compute_dtype,
-    sum_rows,
-    to_device,
-    uninitialised,
-    use_compiled,
-)
+from workbench.kernels.segment import Adjacency, check_rows, compute_dtype, sum_rows, use_compiled
 from workbench.kernels.threads import parallel_rows
 
 _MIN_BYTES_PER_THREAD = 1 << 23  # a millisecond, as for sums (`workbench.kernels.threads`)

@@ -13,17 +13,10 @@ import torch
 from torch import Tensor
 from torch.autograd.function import once_differentiable
 
+from workbench.kernels.buffers import uninitialised
 from workbench.kernels.jit import compiled, runs_eagerly
 from workbench.kernels.lane_instructions import prefetch_row, rows_ahead
-from workbench.kernels.segment import (
-    Adjacency,
-    arrays,
-    check_rows,
-    compute_dtype,
-    edge_ranges,
-    uninitialised,
-    use_compiled,
-)
+from workbench.kernels.segment import Adjacency, arrays, check_rows, compute_dtype, edge_ranges, use_compiled
 from workbench.kernels.threads import parallel_edges, parallel_rows
 
 _MIN_VALUES_PER_THREAD = 1 << 16

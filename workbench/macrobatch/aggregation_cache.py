@@ -25,9 +25,10 @@ from workbench.features.memory_rows import MappedRows, MemoryRows, as_store, che
 from workbench.features.protocols import FeatureStore, check_store
 from workbench.features.stage import stage_ids
 from workbench.kernels import csr
+from workbench.kernels.buffers import uninitialised
 from workbench.kernels.gather import gather_rows
 from workbench.kernels.relabel import relabeler
-from workbench.kernels.segment import compute_dtype, sum_rows, uninitialised
+from workbench.kernels.segment import compute_dtype, sum_rows
 from workbench.nn.static_aggregate import StaticAggregate, static_aggregate
 from workbench.sampling.owned_graph import OwnedGraph
 from workbench.sampling.sampler import Drawn, ExcludingSampler, Sampler, check_sampler, copy_ids, sample_layers

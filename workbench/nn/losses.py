@@ -13,7 +13,7 @@ from torch.utils._pytree import tree_leaves, tree_map_only
 
 from workbench.core.errors import find_out_of_range
 from workbench.error_text import text_of
-from workbench.kernels.segment import to_device
+from workbench.kernels.buffers import to_device
 
 LossFunction = Callable[..., Tensor]
 

@@ -26,10 +26,10 @@ from workbench.core.errors import (
 )
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
+from workbench.kernels.buffers import to_device
 from workbench.kernels.jit import compiled
 from workbench.kernels.lane_instructions import prefetch
 from workbench.kernels.relabel import relabeler
-from workbench.kernels.segment import to_device
 from workbench.kernels.threads import parallel_rows
 
 

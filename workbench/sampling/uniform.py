@@ -12,11 +12,11 @@ from numba.core import types
 from numba.extending import intrinsic
 from torch import Tensor
 
+from workbench.kernels.buffers import to_device
 from workbench.kernels.hash import below, below_torch, hash_index, hash_index_torch
 from workbench.kernels.jit import compiled, compiled_inline
 from workbench.kernels.lane_instructions import broadcast, hash_bits, lowest_bit, pointer_to, prefetch
 from workbench.kernels.lanes import LANES, copy
-from workbench.kernels.segment import to_device
 from workbench.kernels.threads import parallel_edges
 from workbench.sampling.sampler import (
     Candidates,

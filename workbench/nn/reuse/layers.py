@@ -8,8 +8,9 @@ from torch.autograd.function import once_differentiable
 
 from workbench.core.block import Block
 from workbench.core.randomness import stream
+from workbench.kernels.buffers import uninitialised
 from workbench.kernels.dropout_mask import apply_mask
-from workbench.kernels.segment import check_rows, message_rows, scatter_sum_torch, sum_rows, uninitialised, use_compiled
+from workbench.kernels.segment import check_rows, message_rows, scatter_sum_torch, sum_rows, use_compiled
 from workbench.kernels.transpose import Transposed, transpose_into
 from workbench.nn.dropout import HashDropout
 from workbench.nn.gcn import GCNLayer

@@ -8,8 +8,8 @@ from typing import Any, NamedTuple
 import torch
 from torch import Tensor
 
+from workbench.kernels.buffers import uninitialised
 from workbench.kernels.jit import runs_eagerly
-from workbench.kernels.segment import uninitialised
 
 _STEPS_PER_DOUBLING = 8
 

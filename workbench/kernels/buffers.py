@@ -1,0 +1,71 @@
+"""Large buffers on huge pages, copies to a GPU from pinned memory, and the bounds of values in one transfer."""
+
+import ctypes
+import sys
+from functools import cache
+from typing import Any
+
+import torch
+from torch import Tensor
+
+_MIN_BYTES = 1 << 22
+
+_PAGE = 4096
+
+_MADV_HUGEPAGE = 14
+
+
+@cache
+def _madvise() -> Any:
+    """Return the system call, or None on systems without it."""
+    if not sys.platform.startswith("linux"):
+        return None
+    call = getattr(ctypes.CDLL(None), "madvise", None)
+    if call is not None:
+        call.argtypes = [ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int]
+    return call
+
+
+def uninitialised(like: Tensor, *shape: int, dtype: torch.dtype | None = None) -> Tensor:
+    """Allocate an uninitialised tensor like `like.new_empty(shape)`, on huge pages if it is large.
+
+    Args:
+        like: tensor with the device and default dtype.
+        shape: shape of the result.
+        dtype: dtype of the result; by default that of `like`.
+    """
+    out = like.new_empty(shape, dtype=dtype)
+    call = _madvise()
+    if out.nbytes >= _MIN_BYTES and out.device.type == "cpu" and call is not None:
+        first = -(-out.data_ptr() // _PAGE) * _PAGE
+        length = (out.data_ptr() + out.nbytes - first) // _PAGE * _PAGE
+        call(first, length, _MADV_HUGEPAGE)  # only advice, so errors are ignored
+    return out
+
+
+def to_device(tensor: Tensor, device: Any, *, non_blocking: bool = False) -> Tensor:
+    """Copy a tensor to a device; from the host to a GPU without waiting, through pinned memory.
+
+    torch's allocator of pinned memory reuses a block once the copy from it is complete, so the caller may write to
+    `tensor` at once. A copy from pageable memory would make the host wait for all work that is queued on the GPU.
+
+    Args:
+        tensor: of any kind; one that requires a gradient, or is pinned itself, is copied as `tensor.to` does.
+        device: target device; on it already, the tensor is returned as it is.
+        non_blocking: of other copies: asynchronous where torch can.
+    """
+    device = torch.device(device)
+    pageable = device.type == "cuda" and tensor.device.type == "cpu" and not tensor.is_pinned()
+    if pageable and tensor.layout is torch.strided and not tensor.requires_grad and tensor.numel():
+        return tensor.pin_memory().to(device, non_blocking=True)
+    return tensor.to(device, non_blocking=non_blocking)
+
+
+def bounds(values: Tensor) -> tuple[int, int]:
+    """Return the smallest and the largest of integers, for which the host waits once if they are on a GPU.
+
+    Args:
+        values: integers [n], n > 0.
+    """
+    low, high = torch.stack(torch.aminmax(values)).tolist()
+    return low, high
