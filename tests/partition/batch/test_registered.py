@@ -72,5 +72,5 @@ def test_names_of_the_workbench_are_kept(name: str) -> None:
 
 
 def test_the_decorator_needs_its_name() -> None:
-    with pytest.raises(TypeError, match=r"@wb\.register_partitioner"):
+    with pytest.raises(TypeError, match=r"@wb\.partition\.register_partitioner"):
         wb.partition.register_partitioner(in_turn)  # pyright: ignore[reportArgumentType]
