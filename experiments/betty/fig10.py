@@ -75,6 +75,7 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
             along="place",
             named="setting",
             by=["dataset", "panel"],
+            change=0,
         ),
         claims.within(
             "as-planned",

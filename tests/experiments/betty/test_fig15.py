@@ -34,7 +34,7 @@ def test_claims_hold_where_they_do() -> None:
     ("where", "factor", "names"),
     [
         ("method == 'reg' and num_parts == 16", 0.7, {"efficiency-stays"}),
-        ("method == 'reg' and num_parts == 2 and dataset == 'y'", 1.24, set()),
+        ("method == 'reg' and num_parts == 2 and dataset == 'y'", 1.22, set()),
         ("method == 'reg' and num_parts == 2", 1.4, {"efficiency-stays", "reg-most-efficient"}),
         ("method == 'range' and num_parts == 4 and dataset == 'x'", 0.7, {"reg-most-efficient"}),
     ],

@@ -64,7 +64,7 @@ def test_a_spoiled_table_loses_just_that_claim() -> None:
 def test_a_bar_a_part_of_what_is_cut() -> None:
     figure = load_experiment("betty/table2").draw(parts())
     assert [len(trace.x) for trace in figure.data] == [2, 4]
-    assert "up to 36% apart in memory, 8% in seeds" in figure.layout.title.text
+    assert "20% to 36% apart in memory, 4% to 8% in seeds" in figure.layout.title.text
 
 
 def test_comparison_gives_the_papers_distance() -> None:

@@ -74,7 +74,7 @@ def test_a_row_of_table_4_is_its_counts_over_the_bandwidths(data):
 def test_this_machine_is_priced_by_its_measured_speeds_and_shown_beside_the_published(monkeypatch):
     speeds = wb.Machine(gamma=4e9, alpha=5e8, beta=2e9, flops=7e10)
     step_costs._measured.cache_clear()
-    monkeypatch.setattr(wb, "measure_machine", lambda num_ranks: speeds)
+    monkeypatch.setattr(wb.distributed, "measure_machine", lambda num_ranks: speeds)
     rows = [
         row("table4", **TABLE | {"system": system}, approach="cooperative") for system in ("this machine", "4 A100")
     ]
