@@ -27,9 +27,14 @@ FACTORS, LAST_RESORT = (1.5, 3, 10), 1000
 """A column may be a small part of a sum, of which no smaller factor turns the claim."""
 MOST_LEVELS, MOST_TRIED, CELLS = 16, 96, 2
 NOT_MEASURED = {"status", "error", "point_seconds", "seed", "repetition", "run", "device"}
-KEYS = {"epoch", "step", "num_pes", "factor", "num_partitions", "num_threads", "case_seed"}
+KEYS = {"epoch", "step", "num_pes", "num_partitions", "num_threads", "case_seed"}
 """Columns of rows that tell them apart."""
-KEYS_OF_BENCHMARKS = {"num_parts"}
+KEYS_OF = {
+    "performance/": {"num_parts"},
+    "data_placement/las_movement": {"factor"},
+    "data_placement/las_variance": {"factor"},
+}
+"""Beginning of figures' names to further keys: elsewhere, these are measured."""
 MISSING_BY_DESIGN = {
     ("betty/fig2", "peak_bytes"): "the estimate takes its place where the machine has too little memory to measure",
     ("betty/fig3", "peak_bytes"): "of a model that the machine has too little memory for there is only the estimate",
@@ -46,7 +51,7 @@ Found = dict[str, tuple[bool, str]]
 def measured(experiment: Experiment, table: Any) -> list[str]:
     """Columns that are not of the configuration; last those that are no numbers."""
     configured = set(experiment.sweep.module.Config.model_fields) | NOT_MEASURED | KEYS
-    configured |= KEYS_OF_BENCHMARKS if experiment.name.startswith("performance/") else set()
+    configured |= {key for name, keys in KEYS_OF.items() if experiment.name.startswith(name) for key in keys}
     found = [c for c in table if c.split(".")[0] not in configured and not table[c].isna().all()]
     return sorted(found, key=lambda column: table[column].dtype.kind not in "iuf")
 
