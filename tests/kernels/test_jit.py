@@ -1,7 +1,6 @@
 """Machine code on disk: edits of helpers in other files are noticed, and an unusable cache folder is not an error."""
 
 import os
-import shutil
 import subprocess
 import sys
 import time
@@ -32,8 +31,7 @@ def package(tmp_path) -> Path:
     for empty in (root / "__init__.py", root / "kernels" / "__init__.py"):
         empty.touch()
     library = Path(str(jit.__file__)).parent.parent
-    shutil.copytree(library / "files", root / "files")
-    for file in ("paths.py", "kernels/jit.py", "kernels/jit.py"):
+    for file in ("files.py", "paths.py", "kernels/jit.py"):
         (root / file).write_text((library / file).read_text())
     (root / "kernel.py").write_text(KERNEL)
     (root / "helper.py").write_text(HELPER.format(1))
