@@ -56,7 +56,12 @@ def pytest_collection_finish() -> None:
     gc.enable()
 
 
+METERED = ("tests/meter/", "tests/memory/", "tests/training/test_oom")
+"""Tests that collect garbage often; they run first, while there is little of it."""
+
+
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    items.sort(key=lambda item: not item.nodeid.startswith(METERED))
     tests: dict[str, list[pytest.Item]] = {}
     for item in items:
         tests.setdefault(item.nodeid.partition("[")[0], []).append(item)
