@@ -140,6 +140,8 @@ def test_refused(tmp_path: Path, content: str | bytes, options: dict[str, Any], 
     with pytest.raises(wb.DataError, match=words) as refused:
         wb.links.read_knowledge_graph(path, **options)
     assert "triples.txt" in str(refused.value)
+    opened = [file.resolve() for file in Path("/proc/self/fd").glob("*") if file.is_symlink()]
+    assert path not in opened, "the error holds the file open"
 
 
 def test_a_name_that_begins_like_a_binary_file(tmp_path: Path) -> None:

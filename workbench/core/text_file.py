@@ -8,7 +8,7 @@ import lzma
 import re
 import zipfile
 import zlib
-from collections.abc import Iterator
+from collections.abc import Generator, Iterator
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from itertools import chain
@@ -73,7 +73,7 @@ class TextFile:
         with self._blocks() as (_, blocks):
             yield from blocks
 
-    def lines(self) -> Iterator[tuple[int, str]]:
+    def lines(self) -> Generator[tuple[int, str]]:
         """Yield the number of every line, from 1, and its text without the line end."""
         number = 0
         with self._blocks() as (encoding, blocks):

@@ -5,7 +5,8 @@ import json
 import os
 import re
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
+from contextlib import closing
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal, NoReturn
@@ -319,41 +320,44 @@ class TripleFile:
     form: TripleForm
 
     def triples(self) -> Iterator[tuple[int, list[str]]]:
-        """Yield the number of every line with a triple, and head, relation and tail."""
-        rows = self._rows()
-        first = next(rows, None)
-        if first is None:
-            return
-        number, line, fields = first
-        columns = self._header(number, line, fields)
-        if columns is None:
-            columns = self._given_columns()
-            if len(fields) <= max(columns) or (self.form.columns is None and len(fields) != 3):
-                self._fail(number, line, fields, first=True)
-            yield number, self._names(number, line, fields, columns)
-        count = len(fields)
-        for number, line, fields in rows:
-            if len(fields) != count:
-                self._fail(number, line, fields, count=count)
-            yield number, self._names(number, line, fields, columns)
+        """Yield the number of every line with a triple, and head, relation and tail; the file is closed on an error."""
+        with closing(self._rows()) as rows:
+            first = next(rows, None)
+            if first is None:
+                return
+            number, line, fields = first
+            columns = self._header(number, line, fields)
+            if columns is None:
+                columns = self._given_columns()
+                if len(fields) <= max(columns) or (self.form.columns is None and len(fields) != 3):
+                    self._fail(number, line, fields, first=True)
+                yield number, self._names(number, line, fields, columns)
+            count = len(fields)
+            for number, line, fields in rows:
+                if len(fields) != count:
+                    self._fail(number, line, fields, count=count)
+                yield number, self._names(number, line, fields, columns)
 
-    def _rows(self) -> Iterator[tuple[int, str, list[str]]]:
+    def _rows(self) -> Generator[tuple[int, str, list[str]]]:
         """Yield the number, the text and the fields of every line that is neither blank nor a comment."""
         begun, skip = False, self.form.skip
-        for number, line in self.file.lines():
-            if number <= (skip or 0):
-                continue
-            line = line.lstrip("\ufeff")
-            if not line.strip():
-                continue
-            try:
-                fields = self.form.fields(line)
-            except csv.Error as error:
-                raise self.file.error(number, line, f"has a quote that does not end ({error}); correct it") from None
-            if line.startswith("#") and self._is_comment(number, line, fields, begun):
-                continue
-            begun = True
-            yield number, line, fields
+        with closing(self.file.lines()) as lines:
+            for number, line in lines:
+                if number <= (skip or 0):
+                    continue
+                line = line.lstrip("\ufeff")
+                if not line.strip():
+                    continue
+                try:
+                    fields = self.form.fields(line)
+                except csv.Error as error:
+                    raise self.file.error(
+                        number, line, f"has a quote that does not end ({error}); correct it"
+                    ) from None
+                if line.startswith("#") and self._is_comment(number, line, fields, begun):
+                    continue
+                begun = True
+                yield number, line, fields
 
     def _is_comment(self, number: int, line: str, fields: list[str], begun: bool) -> bool:
         if len(fields) == 1:
