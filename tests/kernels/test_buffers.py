@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from workbench.kernels import segment as buffers
+from workbench.kernels import buffers
 from workbench.kernels.buffers import uninitialised
 
 
