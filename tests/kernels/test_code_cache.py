@@ -15,7 +15,10 @@ from tests.kernels.test_jit import package, run  # noqa: F401  (`package` is a f
 from workbench import files
 from workbench.kernels.jit import CodeCache
 
-FULL_DISK = "import resource; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000))"
+FULL_DISK = (
+    "import resource, sys; resource.setrlimit(resource.RLIMIT_FSIZE, (1000, 1000)); sys.dont_write_bytecode = True"
+)
+"""Python itself does not notice that only a part of a module's bytecode was written; the next process fails on it."""
 
 
 def double(x):
