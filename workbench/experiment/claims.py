@@ -45,7 +45,7 @@ def least(
         rivals: methods to compare with; those that are not in the table are skipped.
         by: columns that identify a case.
         margin: relative difference by which it must be smaller; 0 for claims that allow a tie ("no more than").
-        timed: the value is in seconds, so the finding is shown and never asserted.
+        timed: the value is in seconds, which alone decide about time; no test asserts the finding.
 
     Raises:
         ValueError: no case of the table has both the winner and a rival.
@@ -94,7 +94,7 @@ def ratio(
         by: columns that identify a case.
         median: upper bound of the median ratio.
         worst: upper bound of every ratio.
-        timed: the value is in seconds, so the finding is shown and never asserted.
+        timed: the value is in seconds, which alone decide about time; no test asserts the finding.
 
     Raises:
         ValueError: no case of the table has both the winner and a rival.
@@ -140,7 +140,7 @@ def monotone(
         tolerance: relative step in the wrong direction that is allowed.
         change: relative change from the first point of a series to the last, at least; 0 for claims that allow a
             constant series ("no fewer").
-        timed: the value is in seconds, so the finding is shown and never asserted.
+        timed: the value is in seconds, which alone decide about time; no test asserts the finding.
 
     Raises:
         ValueError: no series has two points.
@@ -198,7 +198,7 @@ def within(
         least: lower bound.
         most: upper bound.
         form: format specification of values in the evidence, as for Python's format().
-        timed: the value is in seconds, so the finding is shown and never asserted.
+        timed: the value is in seconds, which alone decide about time; no test asserts the finding.
         sized: the bounds are the size that the paper states.
 
     Raises:
@@ -242,7 +242,7 @@ def median_within(
         least: lower bound.
         most: upper bound.
         form: format specification of values in the evidence, as for Python's format().
-        timed: the value is in seconds, so the finding is shown and never asserted.
+        timed: the value is in seconds, which alone decide about time; no test asserts the finding.
     """
     lost = table[undefined(table, value)]
     numbers: Any = table[value].astype(float)

@@ -19,7 +19,7 @@ class Finding:
         statement: the part of the claim, in one sentence.
         held: the table supports it.
         evidence: the measured values that decide, in one line.
-        timed: it depends on measured seconds, so it may differ from run to run: shown, never asserted.
+        timed: it depends on measured seconds, so it may differ from run to run; no test asserts it.
         decided: the table supports or refutes it. Otherwise the runs are too few to tell, or the seconds of a claim
             about time are not measured; `held` is then False, and the finding counts neither for nor against the claim.
         sized: it is the size of an effect as the paper states it, not its direction.
