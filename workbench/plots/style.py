@@ -127,8 +127,10 @@ def titled(figure: go.Figure, title: str | None, *, height: int, subtitle: str =
     text = f"{'<br>'.join(above)}{small}" if title else None
     figure.update_layout(template="workbench", title_text=text, height=height + extra)
     figure.update_layout(meta={"title": f"{title}{f' · {subtitle}' if subtitle else ''}"} if title else None)
-    figure.update_layout(margin_t=(64 if title else 36) + extra)
-    return figure.update_layout(title_pad_t=26, margin_t=76 + extra) if subtitle else figure
+    # plotly centres a title of several lines on where its first line would be
+    lines = max(1, len(above) + len(below))
+    figure.update_layout(title_pad_t=12 + _LINE // 2 * (lines - 1) + (4 if subtitle else 0))
+    return figure.update_layout(margin_t=(76 if subtitle else 64 if title else 36) + extra)
 
 
 def _lines(text: str, width: int) -> list[str]:
