@@ -1,4 +1,6 @@
-"""The state of a cache in flat arrays: which row is in which slot, the order of the slots, and their marks.
+"""Which row a cache evicts: LRU, FIFO, CLOCK, S3-FIFO, SIEVE and Belady's MIN, one state machine each.
+
+Their state is in flat arrays: which row is in which slot, the order of the slots, and their marks.
 
 A node is a slot of the cache, or a ghost: a remembered id without a row (S3-FIFO). Nodes are members of circular
 queues, each with a sentinel node whose `older` is the newest member and whose `newer` is the oldest.
