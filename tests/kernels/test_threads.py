@@ -6,6 +6,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 
 import pytest
@@ -193,26 +194,57 @@ def test_tasks_run_in_the_calling_thread_if_no_thread_can_be_started(monkeypatch
 
 def test_operations_of_torch_in_a_task_start_no_threads():
     """A second team of OpenMP threads would put the main thread's to sleep after each operation."""
-    meeting = threading.Barrier(2, timeout=20)
-    numbers: dict[bool, int] = {}
+    meeting = threading.Barrier(4, timeout=20)
+    numbers: list[tuple[bool, int]] = []
 
     def task() -> None:
-        numbers[threading.current_thread() is threading.main_thread()] = torch.get_num_threads()
+        numbers.append((threading.current_thread() is threading.main_thread(), torch.get_num_threads()))
         meeting.wait()
 
     before = torch.get_num_threads()
     try:
         torch.set_num_threads(3)
-        with num_threads_set(2):
-            run_tasks([task, task])
-        later: list[int] = []
-        thread = threading.Thread(target=lambda: later.append(torch.get_num_threads()))
-        thread.start()
-        thread.join()
-        assert numbers == {True: 3, False: 1}
-        assert later == [3]  # of threads that start later too
+        with num_threads_set(4):
+            run_tasks([task] * 4)
+        assert sorted(numbers) == [(False, 1)] * 3 + [(True, 3)]
+        assert torch_threads_of_a_new_thread() == 3
     finally:
         torch.set_num_threads(before)
+
+
+def torch_threads_of_a_new_thread() -> int:
+    with ThreadPoolExecutor(1) as pool:
+        return pool.submit(torch.get_num_threads).result()
+
+
+def test_a_pool_that_has_just_started_leaves_torch_alone():
+    """Threads that started while nobody waited for them once set torch's number back after it had been changed."""
+    before = torch.get_num_threads()
+    try:
+        for count in (3, 2) * 10:
+            with num_threads_set(4):
+                run_tasks([int] * 4)
+                torch.set_num_threads(count)
+                assert torch_threads_of_a_new_thread() == count
+            assert torch_threads_of_a_new_thread() == count
+    finally:
+        torch.set_num_threads(before)
+
+
+def test_a_pool_has_as_many_threads_as_the_system_starts(monkeypatch):
+    start, started = threading.Thread.start, []
+
+    def start_two(self: threading.Thread) -> None:
+        if len([thread for thread in started if thread.is_alive()]) >= 2:
+            raise RuntimeError("can't start new thread")
+        started.append(self)
+        start(self)
+
+    with num_threads_set(5):
+        monkeypatch.setattr(threading.Thread, "start", start_two)
+        meeting = threading.Barrier(3, timeout=20)
+        run_tasks([meeting.wait] * 3)
+    assert len(started) >= 2
 
 
 def test_an_interrupt_while_waiting_leaves_the_pool_usable():

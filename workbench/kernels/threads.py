@@ -82,22 +82,40 @@ if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_reset_pool)
 
 
-def use_one_torch_thread() -> None:
-    """Let torch's operations run in one thread when this thread calls them; other threads keep their number.
+def _start_pool(size: int) -> ThreadPoolExecutor:
+    """Start all threads of a pool of `size`, or as many as the system can, with one thread for torch's operations each.
 
     In every thread that runs an operation in parallel, OpenMP keeps a team of its own. As soon as the teams have more
     threads than the machine has cores, their threads sleep between operations instead of spinning, and each operation
-    of the *main* thread pays 50 µs to wake its team: steps on small micro-batches took twice as long.
+    of the *main* thread pays 50 µs to wake its team: steps on small micro-batches took twice as long. Torch's number
+    also becomes that of all threads that start later, so it is set back before the pool is used.
     """
-    count = torch.get_num_threads()
-    torch.set_num_threads(1)  # of this thread, and of threads that start later
-    setter = threading.Thread(target=torch.set_num_threads, args=(count,))
+    pool = ThreadPoolExecutor(size, thread_name_prefix="workbench")
+    ready, go = threading.Semaphore(0), threading.Event()
+    torch_threads, started = torch.get_num_threads(), 0
+
+    def start() -> None:
+        torch.get_num_threads()  # a thread's first use of its number would overwrite it
+        torch.set_num_threads(1)
+        ready.release()
+        go.wait()  # so that each thread runs this once
+
     try:
-        setter.start()
-    except RuntimeError:  # the system can't start more threads
-        torch.set_num_threads(count)
-    else:
-        setter.join()
+        with suppress(RuntimeError):  # the system can't start more threads
+            while started < size:
+                pool.submit(start)
+                started += 1
+        for _ in range(started):
+            ready.acquire()
+    finally:
+        go.set()
+        torch.set_num_threads(torch_threads)
+    if started == size:
+        return pool
+    pool.shutdown(cancel_futures=True)
+    if not started:
+        raise RuntimeError("can't start a thread")
+    return _start_pool(started)
 
 
 def _submit(work: Callable[[], object], helpers: int) -> list[Future[None]]:
@@ -106,9 +124,7 @@ def _submit(work: Callable[[], object], helpers: int) -> list[Future[None]]:
     futures: list[Future[None]] = []
     with _lock, suppress(RuntimeError):  # held until all are queued: another thread may be replacing the pool
         if _pool is None:
-            _pool = ThreadPoolExecutor(
-                max(1, _threads - 1), thread_name_prefix="workbench", initializer=use_one_torch_thread
-            )
+            _pool = _start_pool(max(1, _threads - 1))
         modes = _get_current_dispatch_mode_stack()
         for _ in range(helpers):
             futures.append(_pool.submit(_in_worker, work, modes))
