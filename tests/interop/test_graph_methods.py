@@ -14,7 +14,9 @@ from scipy import sparse
 
 from tests.interop.exact import assert_fields_equal
 from tests.strategies import graphs, random_graph
+from workbench.core.conversions import BatchForms, GraphForms
 from workbench.core.graph import Graph
+from workbench.interop import CONVERSIONS
 
 RICH = random_graph(12, 40, seed=1, edge_weight=torch.float32, num_edge_types=3)
 
@@ -153,3 +155,9 @@ def test_methods_refuse_what_is_of_another_library() -> None:
         Graph.from_scipy(np.eye(2))
     with pytest.raises(ValueError, match=r"shape \(2, 3\)"):
         Graph.from_scipy(sparse.csr_array((2, 3)))
+
+
+def test_every_conversion_of_a_record_is_registered() -> None:
+    forms = {"Graph": GraphForms, "MiniBatch": BatchForms}
+    methods = {f"{record}.{name}" for record, form in forms.items() for name in vars(form) if name[0] != "_"}
+    assert methods == set(CONVERSIONS)

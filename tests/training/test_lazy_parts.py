@@ -13,7 +13,7 @@ from tests.strategies import random_graph, random_minibatch
 from tests.training.toys import toy_batch
 from workbench.core.minibatch import MiniBatch
 from workbench.interop import graph_to_dgl
-from workbench.interop.dgl_parts import resident_bytes
+from workbench.interop.dgl import resident_bytes
 from workbench.meter.peak import measure_peak
 from workbench.nn.model import build_model
 from workbench.sampling.neighbor import FullNeighborSampler

@@ -10,6 +10,7 @@ from torch import Tensor
 
 from workbench.core.array_store import HEADER, open_arrays, save_arrays
 from workbench.core.block import FLOATS
+from workbench.core.conversions import GraphForms
 from workbench.core.csr_checks import check_ends, check_non_decreasing, check_sources
 from workbench.core.errors import (
     ID_DTYPES,
@@ -22,9 +23,8 @@ from workbench.core.errors import (
     check_vector,
 )
 from workbench.core.graph_build import TYPE_DTYPES, ArrayLike, Undirected, as_vector, edges_to_csr
-from workbench.core.graph_forms import GraphForms
 from workbench.core.shared_storage import TensorRecord
-from workbench.core.units import format_bytes
+from workbench.core.units import format_bytes, html_table
 from workbench.kernels.csr import find_pairs
 
 _OPTIONAL = ("edge_ids", "edge_weight", "edge_type", "node_type")
@@ -251,6 +251,18 @@ class Graph(TensorRecord, GraphForms):
     def __repr__(self) -> str:
         extra = "".join(f", {name}" for name in _OPTIONAL if getattr(self, name) is not None)
         return f"Graph({self.num_nodes} nodes, {self.num_edges} edges{extra}; {format_bytes(self.nbytes)})"
+
+    def _repr_html_(self) -> str:
+        degrees = self.in_degrees()
+        mean = self.num_edges / max(1, self.num_nodes)
+        cells = {
+            "nodes": self.num_nodes,
+            "edges": self.num_edges,
+            "mean in-degree": f"{mean:,.2f}",
+            "largest in-degree": int(degrees.max()) if self.num_nodes else 0,
+            "bytes": format_bytes(self.nbytes),
+        }
+        return html_table("Graph", cells)
 
 
 _TABLE_ENTRIES_PER_EDGE = 2  # as much memory as sorted ids and their positions

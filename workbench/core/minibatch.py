@@ -8,6 +8,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.block import Block
+from workbench.core.conversions import BatchForms
 from workbench.core.errors import INT64_MAX, check_ids, check_seed, check_tensors, check_type, check_vector
 from workbench.core.exchange import Exchange, refuse_halo
 from workbench.core.shared_storage import TensorRecord, all_on, move_all, same_record
@@ -95,7 +96,7 @@ class CarriedData:
 
 
 @dataclass(frozen=True, eq=False, repr=False)
-class MiniBatch(TensorRecord):
+class MiniBatch(TensorRecord, BatchForms):
     """A sampled batch: its nodes and one block per layer, input layer first.
 
     Because destinations are the prefix of sources, one `node_ids` serves every layer: the sources of a block are
@@ -262,76 +263,6 @@ class MiniBatch(TensorRecord):
             )
             for piece in pieces
         ]
-
-    def to_dgl(self) -> list[Any]:
-        """Convert the blocks to DGL blocks that carry raw-graph ids.
-
-        A batch that was converted from DGL, or a micro-batch of it, has all columns of node and edge data again; their
-        rows are gathered when they are read.
-
-        Raises:
-            ValueError: if the batch has exchanges.
-        """
-        from workbench.interop.dgl import blocks_to_dgl
-        from workbench.interop.dgl_parts import add_carried_columns
-
-        refuse_halo(self.exchanges, "converted to DGL")
-        blocks = blocks_to_dgl(self.node_ids, self.blocks)
-        add_carried_columns(self, blocks)
-        return blocks
-
-    @staticmethod
-    def from_dgl(blocks: Sequence[Any], step: int = 0) -> "MiniBatch":
-        """Convert a list of DGL blocks to a batch.
-
-        Node and edge data of the blocks stays where it is: the batch refers to the blocks, and DGL models that
-        estimates, plans and steps call with the batch or its micro-batches find it in their blocks.
-
-        Args:
-            blocks: DGL blocks as DGL's samplers return them, input layer first.
-            step: number of the batch.
-        """
-        from workbench.interop.dgl import blocks_from_dgl
-        from workbench.interop.dgl_parts import carried_columns
-
-        return MiniBatch(*blocks_from_dgl(blocks), step=step, carried=carried_columns(blocks))
-
-    def to_pyg(self, form: str = "adjs") -> Any:
-        """Convert the batch to PyG's form.
-
-        Args:
-            form: "adjs" for modules called with the edges of each layer, `model(x, batch.adjs)`. The result has an
-                `edge_index` too if every node has one sample for all layers (full neighbourhoods, DENSE samples,
-                batches of `NeighborLoader`), for modules called with `model(x, batch.edge_index)`. "edge_index" for
-                such modules on any batch: a node that was sampled in several layers keeps the sample of the layer that
-                reached it first, and nodes that nothing reads any more are dropped. Gradients of micro-batches
-                (`workbench.micro_batches`) are exact in both forms.
-
-        Raises:
-            ValueError: if the batch has exchanges, or no blocks, or `form` is unknown.
-        """
-        from workbench.interop.pyg import blocks_to_pyg
-
-        refuse_halo(self.exchanges, "converted to PyG")
-        return blocks_to_pyg(self.node_ids, self.blocks, form)
-
-    @staticmethod
-    def from_pyg(batch: Any, step: int = 0) -> "MiniBatch":
-        """Convert a batch of PyG: one that `to_pyg` returned or that PyG's `NeighborLoader` yields.
-
-        The result refers to the batch, so that models with parameters named as its node- and edge-level attributes
-        (`edge_attr`, say) are called with the rows of the batch or of a micro-batch.
-
-        Args:
-            batch: an object with `n_id` and either `adjs` or `edge_index` and `num_sampled_nodes`.
-            step: number of the batch.
-        """
-        from workbench.interop.pyg import blocks_from_pyg, is_disjoint
-        from workbench.interop.pyg_parts import carried_attributes
-
-        node_ids, blocks = blocks_from_pyg(batch)
-        mb = MiniBatch(node_ids, blocks, step=step, carried=carried_attributes(batch, blocks))
-        return mb.validate(unique=not is_disjoint(batch))
 
     def _records(self) -> list[Any]:
         return [*self.blocks, *(self.exchanges or ())]

@@ -14,8 +14,7 @@ from torch import Tensor, nn
 from workbench.core.minibatch import MiniBatch
 from workbench.error_text import line_of, text_of
 from workbench.interop.layer_advice import cached_layers
-from workbench.interop.pyg import has_one_sample_per_node, layers_to_pyg
-from workbench.interop.pyg_parts import edge_rows, node_rows
+from workbench.interop.pyg import edge_rows, has_one_sample_per_node, layers_to_pyg, node_rows
 from workbench.nn.losses import Inputs
 
 Forward = Callable[[MiniBatch, Inputs], Any]

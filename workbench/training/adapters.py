@@ -11,7 +11,7 @@ from torch.nn.functional import cross_entropy
 
 from workbench.core.errors import check_at_least, check_bytes
 from workbench.core.minibatch import MiniBatch
-from workbench.interop import dgl_parts, pyg_parts
+from workbench.interop import dgl, pyg
 from workbench.interop.edge_lists import refuse_pairs
 from workbench.memory.plan import Plan, plan_micro_batches
 from workbench.memory.training_setup import Optimizer
@@ -222,16 +222,16 @@ def _check_goal(num_parts: int | None, model: nn.Module | None, capacity_bytes: 
 
 
 def _dgl(blocks: Sequence[Any]) -> BatchFormat:
-    mb = dgl_parts.batch_of_positions(blocks)
-    resident = 0 if mb.device.type == "cpu" else dgl_parts.resident_bytes(blocks)
-    write, read = partial(dgl_parts.part_of_blocks, whole=blocks), partial(_read, MiniBatch.from_dgl, blocks)
-    return BatchFormat(blocks, mb, write, read, partial(dgl_parts.release_prefetched, blocks), resident)
+    mb = dgl.batch_of_positions(blocks)
+    resident = 0 if mb.device.type == "cpu" else dgl.resident_bytes(blocks)
+    write, read = partial(dgl.part_of_blocks, whole=blocks), partial(_read, MiniBatch.from_dgl, blocks)
+    return BatchFormat(blocks, mb, write, read, partial(dgl.release_prefetched, blocks), resident)
 
 
 def _pyg(batch: Any) -> BatchFormat:
-    mb = pyg_parts.batch_of_positions(batch)
-    resident = 0 if mb.device.type == "cpu" else pyg_parts.resident_bytes(batch)
-    write, read = partial(pyg_parts.part_of_batch, whole=batch), partial(_read, MiniBatch.from_pyg, batch)
+    mb = pyg.batch_of_positions(batch)
+    resident = 0 if mb.device.type == "cpu" else pyg.resident_bytes(batch)
+    write, read = partial(pyg.part_of_batch, whole=batch), partial(_read, MiniBatch.from_pyg, batch)
     return BatchFormat(batch, mb, write, read, resident_bytes=resident)
 
 

@@ -18,7 +18,7 @@ from torch import Tensor, UntypedStorage, nn
 from workbench.core.errors import check_at_least, check_choice
 from workbench.core.minibatch import MiniBatch
 from workbench.error_text import line_of, text_of
-from workbench.interop.pyg_parts import rows_not_read
+from workbench.interop.pyg import rows_not_read
 from workbench.memory.training_setup import OPTIMIZERS
 from workbench.meter.allocated import allocated_bytes, parameter_tensors, state_tensors
 from workbench.meter.allocation_tracker import ALLOCATION_BYTES, AllocationTracker, TrackedStorage, storages_of

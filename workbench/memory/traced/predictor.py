@@ -14,7 +14,7 @@ import numpy as np
 from torch import Tensor, nn
 
 from workbench.core.minibatch import MiniBatch
-from workbench.interop.dgl_parts import node_data_widths
+from workbench.interop.dgl import node_data_widths
 from workbench.memory.estimate import BatchSizes, BlockSizes
 from workbench.memory.traced.dry_run import AllocationProgram, AllocationTrace, Terms
 

@@ -25,7 +25,7 @@ from workbench.core.block import Block
 from workbench.core.errors import complete_despite_interrupt
 from workbench.core.minibatch import MiniBatch
 from workbench.core.split import first_rows
-from workbench.interop.dgl_parts import with_carried_dtype
+from workbench.interop.dgl import with_carried_dtype
 from workbench.interop.pyg import has_one_sample_per_node
 from workbench.nn.losses import Inputs
 from workbench.nn.signature import Forward, model_device
