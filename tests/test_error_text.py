@@ -4,8 +4,8 @@ import pytest
 
 from workbench.core.errors import RankError
 from workbench.distributed import rank_child
-from workbench.distributed.failure import RankState, failed_rank
 from workbench.distributed.progress import FUNCTION, Progress, Reporter
+from workbench.distributed.rank_pool import RankState, failed_rank
 from workbench.error_text import line_of, printable, shortened, stack_of, text_of
 from workbench.experiment.attempt import described
 

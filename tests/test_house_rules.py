@@ -21,8 +21,8 @@ OF_MODULES |= {"pickle": {"dump"}}
 ALLOWED = {
     ("workbench/cli/tracking_commands.py", "compare", "to_csv"): "--csv names the file, which may be /dev/stdout",
     ("workbench/meter/limit.py", "_reset_peak", "write_text"): "/proc/self/clear_refs is not a file on disk",
-    ("workbench/datasets/download.py", "download", "TemporaryFile"): "the file has no name",
-    ("workbench/datasets/download.py", "_unpack", "extract"): "into a draft; zipfile keeps all paths inside it",
+    ("workbench/datasets/ogb.py", "download", "TemporaryFile"): "the file has no name",
+    ("workbench/datasets/ogb.py", "_unpack", "extract"): "into a draft; zipfile keeps all paths inside it",
     ("workbench/distributed/rank_pool.py", "_start", "TemporaryFile"): "the file has no name; ranks share its memory",
     ("workbench/distributed/rank_pool.py", "_start", "truncate"): "the file has no name; ranks share its memory",
     ("workbench/distributed/rank_process.py", "__init__", "TemporaryFile"): "the file has no name; a rank's stacks",

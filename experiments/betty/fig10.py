@@ -19,7 +19,7 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.memory_bars import bars
+    from workbench.plots.bars import bars
 
     rows = shown(table)
     fit, over = int((rows.fills <= 1).sum()), int((rows.needed_bytes > rows.capacity_bytes).sum())
@@ -32,7 +32,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def _bar(row: Any) -> Any:
-    from workbench.plots.memory_bars import Bar
+    from workbench.plots.bars import Bar
 
     at = fig2.title_of(row), row.setting
     if pd.isna(row.num_parts):

@@ -139,7 +139,7 @@ def shown(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.memory_bars import bars
+    from workbench.plots.bars import bars
 
     rows = shown(table)
     over = rows[rows.needed_bytes > rows.capacity_bytes]
@@ -149,7 +149,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def _bar(row: Any) -> Any:
-    from workbench.plots.memory_bars import Bar
+    from workbench.plots.bars import Bar
 
     measured, hover = pd.notna(row.peak_bytes), f"estimated {row.estimate_bytes / 2**20:,.1f} MiB"
     return Bar(title_of(row), row.setting, int(row.needed_bytes), measured=measured, hover=hover)

@@ -61,7 +61,7 @@ def totals(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.memory_bars import component_bars
+    from workbench.plots.bars import component_bars
 
     mean = table.query("model == 'sage-mean' and counted == 'ours' and term == 'inputs'").share
     spread = " to ".join(dict.fromkeys([f"{mean.min():.0%}", f"{mean.max():.0%}"]))
@@ -75,7 +75,7 @@ def _points(table: pd.DataFrame) -> Any:
 
 def _bars(point: pd.DataFrame) -> Iterator[Any]:
     """Bars of one model on one data set."""
-    from workbench.plots.memory_bars import Component
+    from workbench.plots.bars import Component
 
     at, peak = (point.model.iloc[0], point.dataset.iloc[0]), point.peak_bytes.iloc[0]
     for counted, terms in point.groupby("counted", sort=False).groups.items():

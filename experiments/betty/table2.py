@@ -79,7 +79,7 @@ def apart(table: pd.DataFrame) -> pd.DataFrame:
 
 
 def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
-    from workbench.plots.memory_bars import bars
+    from workbench.plots.bars import bars
 
     rows, found = shown(table), apart(table)
     given = [_bar(row) for row in rows.itertuples()]
@@ -89,7 +89,7 @@ def draw(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
 
 
 def _bar(row: Any) -> Any:
-    from workbench.plots.memory_bars import Bar
+    from workbench.plots.bars import Bar
 
     panel, measured = f"{row.dataset} · K = {row.num_parts}", pd.notna(row.peak_bytes)
     hover = f"{row.num_seeds:,} seeds, {row.num_edges:,} edges, {row.num_inputs:,} inputs"

@@ -23,7 +23,7 @@ from workbench.core.shared_storage import same_record
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 from workbench.kernels.threads import get_num_threads
-from workbench.meter.allocated import measure_allocated
+from workbench.meter.allocation_tracker import measure_allocated
 from workbench.nn.gnn import GNN
 
 IN_DIM, CLASSES, DROPOUT = 128, 40, 0.5

@@ -25,7 +25,7 @@ from workbench.core.block import Block
 from workbench.experiment import claims
 from workbench.experiment.finding import Finding
 from workbench.memory.estimator import Estimator, estimator_for
-from workbench.memory.planning.lower_bound import Budget
+from workbench.memory.search import Budget
 from workbench.memory.training_setup import TrainingSetup
 from workbench.training.profile import profile_epoch
 

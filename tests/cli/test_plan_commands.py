@@ -14,7 +14,7 @@ from workbench.core.units import format_bytes
 from workbench.experiment.figure_spec import SIZES
 from workbench.experiment.parallel import EXECUTORS
 from workbench.memory import plan as planning
-from workbench.memory.planning.strategy import STRATEGIES
+from workbench.memory.plan import STRATEGIES
 from workbench.memory.training_setup import LSTMS, OPTIMIZERS, Backend
 from workbench.nn.model import MODEL_KINDS, TYPED_MODEL_KINDS
 from workbench.partition.batch import PARTITION_METHODS

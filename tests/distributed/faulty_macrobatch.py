@@ -17,7 +17,7 @@ from tests.distributed.cooperative_setting import (
 )
 from tests.distributed.faulty_step import IS_BAD, FaultySampler, faulty  # which misbehaves at the start
 from tests.distributed.misbehaving import STAGE, meet_fate
-from workbench.distributed import group as row_exchange, owned_rows
+from workbench.distributed import group as row_exchange, owned as owned_rows
 
 
 def run(config):

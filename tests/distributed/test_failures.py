@@ -18,7 +18,6 @@ import pytest
 import workbench as wb
 from tests.experiment.test_parallel import is_alive, wait_until
 from workbench.core.errors import RankError
-from workbench.distributed.failure import RankState, failed_rank, timed_out
 from workbench.distributed.progress import (
     DONE,
     FUNCTION,
@@ -29,7 +28,7 @@ from workbench.distributed.progress import (
     ProgressBoard,
     Reporter,
 )
-from workbench.distributed.rank_pool import RankCall, RankPool
+from workbench.distributed.rank_pool import RankCall, RankPool, RankState, failed_rank, timed_out
 from workbench.distributed.rank_process import Outcome
 
 RUN = "tests.distributed.misbehaving:run"

@@ -7,15 +7,14 @@ from typing import Literal
 import torch
 from torch import Tensor
 
-from workbench.distributed.owned_rows import OwnedRows
+from workbench.distributed.owned import OwnedRows
 from workbench.features.cached_rows import CachedRows, RecordedRows
 from workbench.features.disk_rows import DiskRows
 from workbench.features.memory_rows import MappedRows, MemoryRows, as_store
 from workbench.features.protocols import FeatureStore
 from workbench.features.stage import stage_ids
-from workbench.placement.place import place_rows
 from workbench.placement.placed_rows import PlacedRows
-from workbench.placement.placement import Placement
+from workbench.placement.placement import Placement, place_rows
 
 MakeStore = Callable[[Tensor, Path], FeatureStore]
 

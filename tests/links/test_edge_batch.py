@@ -5,8 +5,7 @@ import torch
 from hypothesis import given, strategies as st
 
 from tests.strategies import graphs
-from workbench.links.edge_batch import EdgeBatch
-from workbench.links.pair_ends import first_appearances, first_appearances_torch
+from workbench.links.edge_batch import EdgeBatch, first_appearances, first_appearances_torch
 
 ONE, TWO = torch.tensor([0]), torch.tensor([0, 1])
 Pair = tuple[int, int]

@@ -6,8 +6,8 @@ import torch
 import workbench as wb
 from tests.memory.counting import batch, count
 from workbench.memory.estimator import marginal_costs
-from workbench.partition.refine.computation_graph import computation_graph, contract
-from workbench.partition.refine.fm import count_bytes
+from workbench.partition.computation_graph import computation_graph, contract
+from workbench.partition.refine import count_bytes
 
 
 def test_costs_of_a_linear_estimator_are_its_coefficients() -> None:

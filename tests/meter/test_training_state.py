@@ -3,7 +3,7 @@
 import torch
 from torch import nn
 
-from workbench.meter.allocated import allocated_bytes, parameter_tensors, state_tensors
+from workbench.meter.allocation_tracker import allocated_bytes, parameter_tensors, state_tensors
 
 
 def test_each_storage_counts_once_with_its_full_size() -> None:

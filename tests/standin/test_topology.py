@@ -7,9 +7,8 @@ from hypothesis import given, strategies as st
 from workbench.core.graph import Graph
 from workbench.standin.bipartite import Side, bipartite_edges
 from workbench.standin.classes import citations, num_pairs
-from workbench.standin.degree_law import DegreeLaw, degree_sequence
 from workbench.standin.graph_statistics import clustering, homophily, reciprocity, simple_undirected
-from workbench.standin.stand_in import GraphShape
+from workbench.standin.stand_in import DegreeLaw, GraphShape, degree_sequence
 from workbench.standin.topology import (
     Pairs,
     assign_classes,

@@ -13,7 +13,7 @@ import pytest
 from tests.covering import chessboard
 from tests.tracking.failures import serve
 from tests.tracking.points import ended, make_point
-from workbench.tracking import store_files as locks
+from workbench.tracking import store as locks
 from workbench.tracking.file_store import FileStore
 from workbench.tracking.opening import open_store
 from workbench.tracking.record import FAILED, FINISHED, KILLED, RUNNING
@@ -71,7 +71,7 @@ def test_a_step_that_fails(mlflow_store: Store, monkeypatch, step: str, kind: st
 
 @pytest.mark.parametrize("name", ["config.yaml", "rows.json"])
 def test_an_artifact_that_does_not_fit_on_the_disk(mlflow_store: Store, monkeypatch, name: str) -> None:
-    from workbench.tracking import store_files as artifacts
+    from workbench.tracking import store as artifacts
 
     own = artifacts.write_file
     with monkeypatch.context() as patch:

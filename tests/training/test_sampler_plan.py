@@ -9,7 +9,7 @@ from tests.training.toys import PlainModel
 from workbench.core.errors import CapacityError
 from workbench.core.minibatch import MiniBatch
 from workbench.memory.estimator import estimate_memory, estimator_for
-from workbench.memory.planning.lower_bound import Budget
+from workbench.memory.search import Budget
 from workbench.memory.training_setup import TrainingSetup
 from workbench.nn.model import build_model
 from workbench.sampling.loader import batches
@@ -76,7 +76,7 @@ def test_the_fastest_method_with_as_little_work_is_chosen() -> None:
 
 
 def test_traced_modules_are_traced_once(monkeypatch: pytest.MonkeyPatch) -> None:
-    from workbench.memory.traced import fit
+    from workbench.memory.traced import predictor as fit
 
     calls, original = [], fit.fit_memory
     monkeypatch.setattr(fit, "fit_memory", lambda *given, **options: calls.append(1) or original(*given, **options))

@@ -68,8 +68,8 @@ def show_format() -> None:
 @data_folder_option
 def get(name: str, root: str | None) -> None:
     """Download an OGB node-property set into the data folder; no other command uses the network."""
-    from workbench.datasets.download import download
     from workbench.datasets.load import find_source
+    from workbench.datasets.ogb import download
 
     target = download(name, root=root)
     source = find_source(name, target.parent)

@@ -17,8 +17,7 @@ from workbench.core.randomness import permutation
 from workbench.core.units import format_bytes, parse_bytes
 from workbench.datasets.load import load_dataset
 from workbench.links.knowledge_graph import KnowledgeGraph
-from workbench.memory.plan import Plan, plan_micro_batches
-from workbench.memory.planning.strategy import check_options
+from workbench.memory.plan import Plan, check_options, plan_micro_batches
 from workbench.memory.training_setup import Backend
 from workbench.meter.stopwatch import Stopwatch
 from workbench.nn.model import build_model, relation_options

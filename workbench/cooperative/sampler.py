@@ -13,7 +13,7 @@ from workbench.core.graph import Graph
 from workbench.core.machine import Traffic
 from workbench.core.minibatch import MiniBatch
 from workbench.distributed.group import Group, exchange_ids, get_world_size, start_all_to_all
-from workbench.distributed.owned_sampler import OwnedSampler
+from workbench.distributed.owned import OwnedSampler
 from workbench.distributed.progress import in_phase
 from workbench.kernels.gather import gather_rows
 from workbench.sampling.owned_graph import OwnedGraph

@@ -12,7 +12,7 @@ from workbench.cooperative.sampler import exchangers
 from workbench.core.machine import Traffic
 from workbench.core.minibatch import MiniBatch
 from workbench.distributed.group import Group, all_reduce_gradients, gather_numbers
-from workbench.distributed.owned_rows import OwnedRows
+from workbench.distributed.owned import OwnedRows
 from workbench.distributed.progress import in_phase
 from workbench.meter.stopwatch import Phase, unmeasured
 from workbench.nn.losses import Inputs, LossFunction

@@ -8,8 +8,15 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workbench.core.csr_checks import check_ends, check_non_decreasing, check_sources
-from workbench.core.errors import ID_DTYPES, check_at_least, check_tensors, check_vector
+from workbench.core.errors import (
+    ID_DTYPES,
+    check_at_least,
+    check_ends,
+    check_non_decreasing,
+    check_sources,
+    check_tensors,
+    check_vector,
+)
 from workbench.core.shared_storage import TensorRecord, all_on, move_all, same_record
 from workbench.core.units import format_bytes, html_table
 from workbench.kernels.segment import Adjacency

@@ -7,8 +7,7 @@ import torch
 from torch import Tensor
 
 from workbench.core.errors import INT64_MAX, check_at_least, check_ids, check_type
-from workbench.core.graph import Graph
-from workbench.core.graph_build import ArrayLike, as_vector, id_remedy
+from workbench.core.graph import ArrayLike, Graph, as_vector, id_remedy
 
 CHUNK_EDGES = 1 << 20
 """Edges per chunk where the library chooses: 16 MiB of ids."""

@@ -7,8 +7,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workbench.core.csr_checks import check_ends
-from workbench.core.errors import INT64_MAX, check_ids, check_tensors, check_vector
+from workbench.core.errors import INT64_MAX, check_ends, check_ids, check_tensors, check_vector
 from workbench.kernels.csr import first_decrease
 
 

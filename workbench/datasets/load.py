@@ -10,7 +10,7 @@ import torch
 
 from workbench.core.dataset import Dataset
 from workbench.core.errors import DataError
-from workbench.core.graph_build import Undirected
+from workbench.core.graph import Undirected
 from workbench.datasets.archive import read_archive
 from workbench.datasets.cache import cached
 from workbench.datasets.catalog import check_name, how_to_get
@@ -20,7 +20,7 @@ from workbench.links.knowledge_graph import KnowledgeGraph
 from workbench.paths import cache_folder, data_folder
 
 _HERE = Path(__file__).parent
-_READERS = ("core/graph_build.py", "core/dataset.py", "links/knowledge_graph.py")
+_READERS = ("core/graph.py", "core/dataset.py", "links/knowledge_graph.py")
 _CODE = (*sorted(_HERE.glob("*.py")), *(_HERE.parent / file for file in _READERS))
 _GENERATORS = tuple(sorted((_HERE.parent / "standin").glob("*.py")))
 

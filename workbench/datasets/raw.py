@@ -11,8 +11,7 @@ from torch import Tensor
 
 from workbench.core.dataset import Dataset, LinkSplit
 from workbench.core.errors import CapacityError, DataError, available_bytes, check_at_least, check_finite, check_seed
-from workbench.core.graph import Graph
-from workbench.core.graph_build import Undirected
+from workbench.core.graph import Graph, Undirected
 from workbench.core.randomness import Purpose, permutation, stream, uniform
 from workbench.core.units import format_bytes
 from workbench.kernels.csr import index_dtype

@@ -5,5 +5,5 @@ from .group import (
     get_world_size as get_world_size,
 )
 from .measure_machine import measure_machine as measure_machine
-from .owned_rows import OwnedRows as OwnedRows, open_owned_graph as open_owned_graph
+from .owned import OwnedRows as OwnedRows, open_owned_graph as open_owned_graph
 from .rank_pool import RankPool as RankPool

@@ -15,8 +15,7 @@ from workbench.distributed.progress import IMPORT, ProgressBoard, Reporter
 from workbench.error_text import line_of, stack_of
 
 if TYPE_CHECKING:  # they import torch; the child watches its parent before it imports anything large
-    from workbench.distributed.order import Order
-    from workbench.distributed.rank_process import Outcome
+    from workbench.distributed.rank_process import Order, Outcome
 
 
 def main() -> None:

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from workbench.core.block import Block
 from workbench.core.errors import check_type
-from workbench.core.graph import Graph
-from workbench.core.graph_build import as_vector
+from workbench.core.graph import Graph, as_vector
 
 
 def graph_from_networkx(graph: Any, *, weight: str | None = "weight") -> Graph:

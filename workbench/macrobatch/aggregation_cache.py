@@ -12,14 +12,13 @@ import torch
 import torch.distributed as dist
 from torch import Tensor
 
-from workbench.core.csr_checks import check_sources
-from workbench.core.errors import check_at_least, check_bytes, check_fits, check_type
+from workbench.core.errors import check_at_least, check_bytes, check_fits, check_sources, check_type
 from workbench.core.exchange import refuse_halo
 from workbench.core.graph import Graph
 from workbench.core.machine import Traffic
 from workbench.core.minibatch import MiniBatch
 from workbench.distributed.group import Group, gather_numbers, get_rank, get_world_size
-from workbench.distributed.owned_rows import OwnedRows
+from workbench.distributed.owned import OwnedRows
 from workbench.distributed.progress import in_phase
 from workbench.features.memory_rows import MappedRows, MemoryRows, as_store, check_covers
 from workbench.features.protocols import FeatureStore, check_store

@@ -13,7 +13,7 @@ from workbench.core.graph import Graph
 from workbench.core.machine import Traffic
 from workbench.core.minibatch import MiniBatch
 from workbench.distributed.group import Group, exchange_ids, gather_numbers
-from workbench.distributed.owned_sampler import OwnedSampler
+from workbench.distributed.owned import OwnedSampler
 from workbench.distributed.progress import in_phase
 from workbench.features.memory_rows import as_store
 from workbench.features.protocols import check_store

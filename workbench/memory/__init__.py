@@ -1,7 +1,7 @@
 """Estimate the device memory of a training step before it runs, and plan micro-batches that fit.
 
 Betty's estimator and planner. `analytic` prices the library's layers on tensors without values, `traced` any other
-module from dry runs, and `planning` searches for the fewest parts; Betty's own eight terms are kept beside them.
+module from dry runs, and `search` finds the fewest parts; Betty's own eight terms are kept beside them.
 """
 
 import lazy_loader

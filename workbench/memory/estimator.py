@@ -178,7 +178,7 @@ def _traced(setup: TrainingSetup, mb: MiniBatch, backend: Backend | None) -> Est
 def _traced_at_first_width(setup: TrainingSetup, mb: MiniBatch, widths: list[int]) -> Estimator:
     """Trace with features of the first width with which a step succeeds."""
     from workbench.memory.traced.dry_run import StepFailedError
-    from workbench.memory.traced.fit import fit_memory
+    from workbench.memory.traced.predictor import fit_memory
 
     errors: list[StepFailedError] = []
     options = {"optimizer": setup.optimizer, "loss_fn": setup.loss_fn, "recover": setup.recover is not None}

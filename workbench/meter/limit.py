@@ -19,8 +19,7 @@ from workbench.core.errors import (
     deferred_interrupt,
 )
 from workbench.core.units import format_bytes
-from workbench.meter.allocated import FrozenGarbage, paused_collection
-from workbench.meter.allocation_tracker import AllocationTracker
+from workbench.meter.allocation_tracker import AllocationTracker, FrozenGarbage, paused_collection
 
 _CLEAR_REFS, _STATUS = Path("/proc/self/clear_refs"), Path("/proc/self/status")
 

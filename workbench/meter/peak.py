@@ -8,8 +8,7 @@ from typing import ClassVar, Protocol, Self
 import torch
 
 from workbench.core.errors import complete_despite_interrupt, deferred_interrupt
-from workbench.meter.allocated import FrozenGarbage, paused_collection
-from workbench.meter.allocation_tracker import AllocationTracker, Peak
+from workbench.meter.allocation_tracker import AllocationTracker, FrozenGarbage, Peak, paused_collection
 
 
 def measure_peak(fn: Callable[[], object], *, device: torch.device | str = "cpu") -> int:

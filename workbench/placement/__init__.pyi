@@ -4,6 +4,10 @@ from .locality import (
     LocalitySampler as LocalitySampler,
     locality_factors as locality_factors,
 )
-from .place import PLACEMENT_METHODS as PLACEMENT_METHODS, place_rows as place_rows
 from .placed_rows import PlacedRows as PlacedRows
-from .placement import Placement as Placement, RowLookup as RowLookup
+from .placement import (
+    PLACEMENT_METHODS as PLACEMENT_METHODS,
+    Placement as Placement,
+    RowLookup as RowLookup,
+    place_rows as place_rows,
+)

@@ -18,8 +18,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
-from workbench.core.csr_checks import check_sources
-from workbench.core.errors import check_at_least, check_choice, check_ids, check_seed
+from workbench.core.errors import check_at_least, check_choice, check_ids, check_seed, check_sources
 from workbench.core.graph import Graph
 from workbench.core.randomness import Purpose, stream
 from workbench.kernels.csr import ranges_by_edges

@@ -12,8 +12,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.core.csr_checks import check_sources
-from workbench.core.errors import check_at_least, check_choice, check_ids, check_seed, check_type
+from workbench.core.errors import check_at_least, check_choice, check_ids, check_seed, check_sources, check_type
 from workbench.core.graph import Graph
 from workbench.core.randomness import Dependence, Purpose, Variates, check_dependence, variates
 from workbench.kernels.hash import TWO_TO_MINUS_53, hash_index, mixed_uniform, mixed_uniform_torch, unit_interval

@@ -53,7 +53,7 @@ class PlacedRows(WrappedStore):
     Source: Song and Jiang, "Rethinking Graph Data Placement for Graph Neural Network Training on Multiple GPUs".
 
     >>> import torch
-    >>> from workbench.placement.place import place_rows
+    >>> from workbench.placement.placement import place_rows
     >>> x, p = torch.arange(6.0)[:, None], torch.tensor([0.0, 5, 4, 3, 2, 1])
     >>> placed = place_rows(p, num_devices=2, rows_per_device=2, peer_cost=0.3)  # holds [[1, 3], [4, 2]]
     >>> first, second = PlacedRows.of_all(placed, host=x)

@@ -18,8 +18,7 @@ from torch import Tensor
 
 from workbench.core.block import Block
 from workbench.core.errors import check_at_least, check_fits, check_ids, check_seed
-from workbench.core.graph import Graph
-from workbench.core.graph_build import types_of_both
+from workbench.core.graph import Graph, types_of_both
 from workbench.core.minibatch import MiniBatch
 from workbench.core.randomness import Dependence, check_dependence
 from workbench.core.split import first_rows

@@ -13,8 +13,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.core.csr_checks import check_sources
-from workbench.core.errors import check_at_least, check_fits, check_seed, check_type
+from workbench.core.errors import check_at_least, check_fits, check_seed, check_sources, check_type
 from workbench.core.exchange import AllToAll
 from workbench.core.graph import Graph
 from workbench.core.randomness import Dependence, Purpose, Variates, check_dependence, variates

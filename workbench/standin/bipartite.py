@@ -10,8 +10,16 @@ from workbench.core.randomness import permutation, uniform
 from workbench.kernels.csr import offsets
 from workbench.kernels.hash import derive_key, hash_index_torch
 from workbench.links.knowledge_graph import KnowledgeGraph
-from workbench.standin.degree_law import degree_sequence
-from workbench.standin.stand_in import Authorship, Draw, KnowledgeStandIn, StandIn, key_of, scaled, scaled_splits
+from workbench.standin.stand_in import (
+    Authorship,
+    Draw,
+    KnowledgeStandIn,
+    StandIn,
+    degree_sequence,
+    key_of,
+    scaled,
+    scaled_splits,
+)
 from workbench.standin.topology import class_sizes
 
 _ROUNDS = 12

@@ -15,8 +15,7 @@ from workbench.links.knowledge_graph import KnowledgeGraph
 from workbench.standin.bipartite import knowledge_graph, typed_graph
 from workbench.standin.catalog import STANDINS
 from workbench.standin.classes import citations, dates, features, multi_labels, num_pairs, split_nodes
-from workbench.standin.degree_law import degree_sequence
-from workbench.standin.stand_in import Draw, KnowledgeStandIn, StandIn, key_of, scaled, scaled_splits
+from workbench.standin.stand_in import Draw, KnowledgeStandIn, StandIn, degree_sequence, key_of, scaled, scaled_splits
 from workbench.standin.topology import assign_classes, node_classes, undirected_graph
 
 

@@ -10,8 +10,7 @@ from types import MappingProxyType
 
 import torch
 
-from workbench.standin.degree_law import DegreeLaw
-from workbench.standin.stand_in import Authorship, GraphShape, KnowledgeStandIn, Published, StandIn
+from workbench.standin.stand_in import Authorship, DegreeLaw, GraphShape, KnowledgeStandIn, Published, StandIn
 
 _OGB = "Hu et al., Open Graph Benchmark, NeurIPS 2020 (dataset statistics)"
 _LSC = "Hu et al., OGB-LSC, NeurIPS 2021 datasets and benchmarks (MAG240M)"

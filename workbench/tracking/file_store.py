@@ -29,8 +29,16 @@ from workbench.tracking.record import (
     check_summary,
     parse_run,
 )
-from workbench.tracking.store import NOTHING, Artifacts, Store, StoreError, shown_uri
-from workbench.tracking.store_files import lock_with_timeout, point_lock, write_artifacts
+from workbench.tracking.store import (
+    NOTHING,
+    Artifacts,
+    Store,
+    StoreError,
+    lock_with_timeout,
+    point_lock,
+    shown_uri,
+    write_artifacts,
+)
 
 _SCHEMA = 1
 _SUMMARY = "summary.json"  # written last: without it a summary is incomplete

@@ -6,6 +6,7 @@ Rows and configuration are artifacts, from which they are read back; parameters 
 import json
 import logging
 import os
+import socket
 import sqlite3
 import tempfile
 import time
@@ -13,12 +14,13 @@ import warnings
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import AbstractContextManager, contextmanager
-from functools import partial
+from functools import cache, partial
 from pathlib import Path
 from typing import Any
 from urllib.parse import urlsplit
 from urllib.request import url2pathname
 
+import psutil
 import yaml
 from mlflow import MlflowClient, entities
 from mlflow.artifacts import download_artifacts
@@ -58,7 +60,6 @@ from workbench.tracking.preflight import (
     reporting,
     unreachable,
 )
-from workbench.tracking.process_identity import HOST, host, is_dead, this_process
 from workbench.tracking.record import (
     FAILED,
     FINISHED,
@@ -72,8 +73,17 @@ from workbench.tracking.record import (
     check_run,
     check_summary,
 )
-from workbench.tracking.store import NOTHING, Artifacts, StoreError, database_file, database_uri, shown_uri
-from workbench.tracking.store_files import lock_with_timeout, point_lock, write_artifacts
+from workbench.tracking.store import (
+    NOTHING,
+    Artifacts,
+    StoreError,
+    database_file,
+    database_uri,
+    lock_with_timeout,
+    point_lock,
+    shown_uri,
+    write_artifacts,
+)
 
 _DEFAULTS = {
     "MLFLOW_DISABLE_TELEMETRY": "true",  # send no data without consent
@@ -84,6 +94,7 @@ _DEFAULTS = {
     "MLFLOW_HTTP_RESPECT_RETRY_AFTER_HEADER": "false",  # a server may ask for hours
 }
 """Settings that MLflow reads from the environment at every call; those of the user stay."""
+
 
 os.environ.update({name: value for name, value in _DEFAULTS.items() if name not in os.environ})
 
@@ -424,10 +435,6 @@ def _about(paper: str, title: str) -> dict[str, str]:
     }
 
 
-PAGE = 1000
-"""The API's maximum of runs per response."""
-
-
 class _DamagedError(Exception):
     """A file of a run is missing or damaged."""
 
@@ -508,3 +515,65 @@ def _local_folder(entity: Any) -> Path | None:
     """Return the folder of a run's artifacts if it is on this machine; MLflow's access to local files is slow."""
     parts = urlsplit(entity.info.artifact_uri)
     return Path(url2pathname(parts.path)) if parts.scheme in ("", "file") else None
+
+
+_PREFIX = "mlflow.workbench_process."  # which MLflow's pages don't show
+
+HOST, PID, STARTED, BOOT = (_PREFIX + each for each in ("host", "pid", "started", "boot"))
+
+_START_FIELD = 19  # starttime in /proc/PID/stat, counted from the field after the name in brackets
+
+
+def this_process() -> dict[str, str]:
+    """Return tags that identify this process."""
+    pid = os.getpid()
+    return {HOST: host(), PID: str(pid), STARTED: process_started(pid), BOOT: _boot()}
+
+
+def is_dead(tags: Mapping[str, str]) -> bool:
+    """Return whether the process has ended; False for processes of other hosts, of which nothing is known.
+
+    Args:
+        tags: the process's tags from `this_process`.
+    """
+    if tags.get(HOST) != host():
+        return False
+    if tags.get(BOOT, "") != _boot():
+        return True
+    try:
+        pid = int(tags[PID])
+        ended = psutil.Process(pid).status() == psutil.STATUS_ZOMBIE
+        return ended or process_started(pid) != tags[STARTED]  # a different start time means that the id was reused
+    except (KeyError, ValueError, FileNotFoundError, psutil.NoSuchProcess):
+        return True
+    except (PermissionError, psutil.AccessDenied):
+        return False
+
+
+def process_started(pid: int) -> str:
+    """Return the start time of a process: on Linux in clock ticks since boot, which do not depend on the system time.
+
+    Args:
+        pid: id of a running process.
+
+    Raises:
+        FileNotFoundError: on Linux, if the process does not exist.
+        psutil.NoSuchProcess: on other systems, if the process does not exist.
+    """
+    if not Path("/proc/self/stat").exists():
+        return f"{psutil.Process(pid).create_time():.2f}"
+    stat = Path(f"/proc/{pid}/stat").read_text(errors="replace")
+    return stat.rpartition(")")[2].split()[_START_FIELD]
+
+
+@cache
+def host() -> str:
+    """Return the host name of this machine."""
+    return socket.gethostname()
+
+
+@cache
+def _boot() -> str:
+    """Return the id of the current boot, or "" on systems without one."""
+    file = Path("/proc/sys/kernel/random/boot_id")
+    return file.read_text().strip() if file.exists() else ""

@@ -15,7 +15,7 @@ from workbench.core.minibatch import MiniBatch
 from workbench.features.memory_rows import check_covers, read_rows
 from workbench.memory.estimator import refuse_compiled
 from workbench.memory.training_setup import TrainingSetup
-from workbench.meter.allocated import allocated_bytes, parameter_tensors, state_tensors
+from workbench.meter.allocation_tracker import allocated_bytes, parameter_tensors, state_tensors
 from workbench.meter.epoch_passes import OTHER, EpochPass, measure_epoch
 from workbench.meter.peak import PeakMeter
 from workbench.meter.stopwatch import Phase

@@ -13,10 +13,8 @@ from workbench.core.minibatch import MiniBatch
 from workbench.core.units import format_bytes
 from workbench.memory.estimate import MemoryEstimate
 from workbench.memory.estimator import Estimator, estimator_for
-from workbench.memory.plan import plan_with
-from workbench.memory.planning.lower_bound import Budget
-from workbench.memory.planning.search import smallest_fitting
-from workbench.memory.planning.strategy import check_options
+from workbench.memory.plan import check_options, plan_with
+from workbench.memory.search import Budget, smallest_fitting
 from workbench.memory.traced.dry_run import work
 from workbench.memory.training_setup import TrainingSetup
 from workbench.partition.batch.partitioner import Partitioner, PreparedPartition

@@ -82,7 +82,7 @@ def micro_batch_view(
     Raises:
         ValueError: invalid method, fanouts or model.
     """
-    from workbench.plots.memory_bars import memory_bars_beside
+    from workbench.plots.bars import memory_bars_beside
     from workbench.plots.style import looks
 
     net = _model(dataset, model, fanout, hidden_dim=hidden_dim, seed=seed)
@@ -151,7 +151,7 @@ def terms_view(
     Raises:
         ValueError: invalid fanouts, model or method, or rgcn on a graph without edge types.
     """
-    from workbench.plots.memory_bars import Component, component_bars
+    from workbench.plots.bars import Component, component_bars
 
     net = _model(dataset, model, fanout, hidden_dim=hidden_dim, seed=seed)
     batch = NeighborSampler(fanout, seed=seed).sample(dataset.graph, dataset.train_idx)

@@ -11,8 +11,7 @@ from workbench.core.dataset import Dataset
 from workbench.core.errors import check_at_least, check_choice
 from workbench.placement.access_probability import inclusion_probability
 from workbench.placement.locality import LocalitySampler, locality_factors
-from workbench.placement.place import place_rows
-from workbench.placement.placement import Placement
+from workbench.placement.placement import Placement, place_rows
 from workbench.sampling.batches import EpochOrder
 from workbench.widgets.explore import explore
 

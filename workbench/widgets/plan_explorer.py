@@ -117,7 +117,7 @@ def plan_view(work: Workload, **options: Any) -> "go.Figure":
         CapacityError: no number of micro-batches fits.
         ValueError: invalid batch size, fanouts, model or method.
     """
-    from workbench.plots.memory_bars import plan_bars
+    from workbench.plots.bars import plan_bars
 
     return plan_bars(make_plan(work, **options))
 

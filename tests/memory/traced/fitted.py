@@ -10,7 +10,7 @@ from torch import Tensor, nn
 from tests.memory.traced.test_sub_batches import skewed_batch
 from workbench.core.minibatch import MiniBatch
 from workbench.memory.estimate import MemoryEstimate
-from workbench.memory.traced.fit import TracedEstimator
+from workbench.memory.traced.predictor import TracedEstimator
 from workbench.training.profile import EpochMemory, meter_epoch
 from workbench.training.step import train_step
 

@@ -24,7 +24,7 @@ from tests.memory.traced.fitted import (
     split,
 )
 from workbench.core.block import Block
-from workbench.memory.traced.fit import fit_memory
+from workbench.memory.traced.predictor import fit_memory
 from workbench.memory.training_setup import Recovery
 from workbench.training.step import train_step
 

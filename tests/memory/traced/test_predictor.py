@@ -1,14 +1,29 @@
 """Predictors predictor to traces that share one allocation program, mostly share one, or share none."""
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
 import numpy as np
+import pytest
+import torch
+from torch import Tensor, nn
 
+from experiments.performance.own_models import OWN_MODELS, Attention, Buckets, Jumping, Residual, Thresholded
+from tests.memory.traced.fitted import BATCHES, NODES, WITHIN, adam, before_the_step, errors, measure, split
 from tests.memory.traced.test_regression import DST, EDGES, LARGE, SEEN, sizes_of
-from tests.memory.traced.test_sub_batches import BATCH
+from tests.memory.traced.test_sub_batches import BATCH, skewed_batch
+from workbench.core.block import Block
+from workbench.memory.estimate import TERMS
+from workbench.memory.estimator import estimate_memory, estimator_for
 from workbench.memory.traced.dry_run import AllocationProgram, AllocationTrace, Terms, sub_batches
-from workbench.memory.traced.predictor import HybridPredictor, PeakRegression, ReplayPredictor, fit_predictor
+from workbench.memory.traced.predictor import (
+    HybridPredictor,
+    PeakRegression,
+    ReplayPredictor,
+    fit_memory,
+    fit_predictor,
+)
+from workbench.memory.training_setup import TrainingSetup
 
 PROGRAM = AllocationProgram((0, 1, 0, 2, 1, 2), ("inputs", "hidden", "workspace"), (("forward", 0), ("backward", 3)))
 OF_DEGREE_ONE = 13
@@ -89,3 +104,111 @@ def test_bytes_that_follow_no_size_show_in_the_error() -> None:
 def test_a_single_trace_is_predicted_exactly() -> None:
     predictor, error = fit_predictor(SEEN[:1], [trace_of(SEEN[0])], SEEN[0])
     assert predictor(SEEN[0]) == trace_of(SEEN[0]).peaks() and error == 0
+
+
+EXACT = [kind for kind in OWN_MODELS if kind not in (Buckets, Thresholded)]
+
+
+@pytest.mark.filterwarnings("ignore:.*uses the statistics of each micro-batch:RuntimeWarning")
+@pytest.mark.parametrize(("position", "kind"), [*enumerate(EXACT)])
+def test_bytes_that_follow_the_sizes_are_estimated_exactly(position: int, kind: type[nn.Module]) -> None:
+    layers = 1 + position % 3
+    torch.manual_seed(layers)
+    model, mb = kind(24, 32, 5, layers), BATCHES[layers]
+    fitted = fit_memory(model, mb, in_dim=24)
+    assert fitted.error == 0
+    for num_parts in (1, 12):
+        assert not any(errors(fitted, model, mb, num_parts))
+
+
+def test_a_loop_over_in_degrees() -> None:
+    """Exact for parts with all in-degrees, approximate for the others."""
+    model, mb = Buckets(24, 8, 5, 2), BATCHES[2]
+    fitted = fit_memory(model, mb, in_dim=24)
+    assert not any(errors(fitted, model, mb, 1))
+    assert max(map(abs, errors(fitted, model, mb, 16))) <= WITHIN
+
+
+class BucketMeans(nn.Module):
+    """Sums messages in a loop over the distinct in-degrees."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(24, 5)
+
+    def forward(self, blocks: Sequence[Block], x: Tensor) -> Tensor:
+        (block,) = blocks
+        degrees, h = block.in_degrees(), self.linear(x)
+        out = h[: block.num_dst]
+        for degree in degrees.unique().tolist():
+            rows = (degrees == degree).nonzero()[:, 0]
+            edges = block.indptr[rows][:, None] + torch.arange(degree)
+            out = out.index_add(0, rows, h[block.indices[edges].long()].tanh().sum(1))
+        return out
+
+
+def test_a_loop_over_many_in_degrees() -> None:
+    mb, model = skewed_batch(6_000, 1_000, [-1]), BucketMeans()
+    assert mb.blocks[0].in_degrees().unique().numel() > 40
+    fitted = fit_memory(model, mb, in_dim=24)
+    assert not any(errors(fitted, model, mb, 1))
+    assert max(map(abs, errors(fitted, model, mb, 3))) <= WITHIN
+
+
+class EdgesByDestinations(nn.Module):
+    """Attention over all edges of the batch: edges times destinations, which is not a regressor."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.linear = nn.Linear(24, 5)
+
+    def forward(self, blocks: Sequence[Block], x: Tensor) -> Tensor:
+        (block,) = blocks
+        messages = x[block.indices.long()]
+        return self.linear(torch.softmax(messages @ x[: block.num_dst].T, 0).T @ messages)
+
+
+def test_bytes_that_follow_no_regressor_show_in_the_error() -> None:
+    """The error bounds the measured bytes of the largest sub-batch."""
+    model, mb = EdgesByDestinations(), skewed_batch(NODES, 400, [7])
+    fitted, part = fit_memory(model, mb, in_dim=24), sub_batches(mb)[-1]
+    peak, fixed = measure(model, [part], adam(model)).by_part[0], fitted(part).fixed_bytes
+    assert 1.5 < (peak - fixed) / (before_the_step(fitted(part)) - fixed) < 1 / (1 - fitted.error)
+
+
+def test_data_dependent_sizes() -> None:
+    torch.manual_seed(2)
+    model, mb = Thresholded(24, 32, 5, 2), BATCHES[2]
+    fitted = fit_memory(model, mb, in_dim=24)
+    assert 0 < fitted.error < WITHIN
+    for num_parts in (1, 4):
+        assert max(map(abs, errors(fitted, model, mb, num_parts))) <= WITHIN
+
+
+def test_terms_add_up_and_match_known_sizes() -> None:
+    model, mb = Residual(24, 16, 5, 2), BATCHES[2]
+    estimate = estimate_memory(model, mb, in_dim=24)
+    assert tuple(estimate.terms) == TERMS and estimate.backend == "cpu (traced)" and estimate.error == 0
+    assert estimate.peak_bytes == sum(estimate.terms.values()) == max(estimate.phase_bytes.values())
+    assert estimate.terms["inputs"] == -(-mb.num_inputs * 24 * 4 // 512) * 512
+    weights = sum(-(-p.nbytes // 512) * 512 for p in model.parameters())
+    assert estimate.terms["parameters"] == weights and estimate.terms["optimizer"] == 2 * weights
+    assert estimate.fixed_bytes == 3 * weights
+    assert estimate.terms["hidden"] > estimate.terms["inputs"]
+
+
+def test_an_estimator_serves_all_parts_of_a_batch() -> None:
+    model, mb = Attention(24, 16, 5, 2), BATCHES[2]
+    estimate = estimator_for(TrainingSetup(model, in_dim=24), mb)
+    for part in split(mb, 8):
+        assert estimate(part).peak_bytes <= estimate(mb).peak_bytes
+        gradients = sum(-(-p.nbytes // 512) * 512 for p in model.parameters())
+        more = estimate(part, accumulating=True).peak_bytes - estimate(part).peak_bytes
+        assert 0 <= more <= gradients
+
+
+@pytest.mark.parametrize("num_seeds", [1, 2, 3])
+def test_batches_of_a_few_seeds(num_seeds: int) -> None:
+    model, mb = Jumping(24, 8, 5, 2), skewed_batch(NODES, num_seeds, [3, 3])
+    fitted = fit_memory(model, mb, in_dim=24)
+    assert not any(errors(fitted, model, mb, 1))

@@ -26,7 +26,7 @@ from tests.nn.reuse.models import (
     steps,
 )
 from tests.strategies import examples, random_graph, random_minibatch
-from workbench.meter.allocated import measure_allocated
+from workbench.meter.allocation_tracker import measure_allocated
 from workbench.nn.model import REUSING_KINDS
 
 

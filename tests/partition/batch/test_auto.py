@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.partition.refine.oracles import batch_of
+from tests.partition.oracles import batch_of
 from tests.strategies import random_graph, random_minibatch
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.batch import PARTITION_METHODS, partition_choices, partitioner as auto

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from tests.partition.refine.oracles import part_bytes
+from tests.partition.oracles import part_bytes
 from tests.partitioners import skip_without_library
 from tests.strategies import random_graph, random_minibatch
 from workbench.core.errors import CapacityError

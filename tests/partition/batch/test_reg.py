@@ -6,7 +6,7 @@ import pytest
 import torch
 from hypothesis import given
 
-from tests.partition.refine.oracles import batch_of
+from tests.partition.oracles import batch_of
 from tests.strategies import minibatches, random_graph, random_minibatch
 from workbench.core.block import Block
 from workbench.core.errors import CapacityError

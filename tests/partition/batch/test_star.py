@@ -7,7 +7,7 @@ import torch
 from hypothesis import given, strategies as st
 from torch import Tensor
 
-from tests.partition.refine.oracles import batch_of, bytes_of, part_bytes
+from tests.partition.oracles import batch_of, bytes_of, part_bytes
 from tests.strategies import minibatches, random_graph, random_minibatch
 from workbench.core.block import Block
 from workbench.core.minibatch import MiniBatch

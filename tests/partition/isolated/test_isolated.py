@@ -21,7 +21,7 @@ from torch.utils.data import DataLoader
 
 from workbench.core.errors import CapacityError, PartitionError
 from workbench.partition import isolated
-from workbench.partition.isolated import Program, program_calls, run_program, worker_process
+from workbench.partition.isolated import Program, program_calls, run_program
 
 MISBEHAVING = Program("Misbehaving", "json", Path(__file__).with_name("misbehaving.py"))
 PATIENCE_SECONDS = 60
@@ -56,7 +56,7 @@ def workers() -> list[psutil.Process]:
 
 def runs_a_worker(running: psutil.Process) -> bool:
     try:
-        return running.status() != psutil.STATUS_ZOMBIE and str(worker_process._SCRIPT) in running.cmdline()
+        return running.status() != psutil.STATUS_ZOMBIE and str(isolated._SCRIPT) in running.cmdline()
     except psutil.Error:  # it has just ended
         return False
 
@@ -64,11 +64,11 @@ def runs_a_worker(running: psutil.Process) -> bool:
 @pytest.fixture(autouse=True)
 def nothing_is_left() -> Iterator[None]:
     """Check that a test leaves no open file, nothing in shared memory and no worker but idle ones."""
-    worker_process._kill_idle()
+    isolated._kill_idle()
     resource_tracker.ensure_running()  # multiprocessing's own process, which persists
     files, names = psutil.Process().num_fds(), shared_memory()
     yield
-    worker_process._kill_idle()
+    isolated._kill_idle()
     wait_for(lambda: not own_processes())  # workers of forked processes end with them
     wait_for(lambda: shared_memory() <= names)
     assert psutil.Process().num_fds() <= files

@@ -20,8 +20,15 @@ from workbench.core.minibatch import MiniBatch
 from workbench.error_text import line_of, text_of
 from workbench.interop.pyg import rows_not_read
 from workbench.memory.training_setup import OPTIMIZERS
-from workbench.meter.allocated import allocated_bytes, parameter_tensors, state_tensors
-from workbench.meter.allocation_tracker import ALLOCATION_BYTES, AllocationTracker, TrackedStorage, storages_of
+from workbench.meter.allocation_tracker import (
+    ALLOCATION_BYTES,
+    AllocationTracker,
+    TrackedStorage,
+    allocated_bytes,
+    parameter_tensors,
+    state_tensors,
+    storages_of,
+)
 from workbench.nn.losses import Inputs, LossFunction, SeedLoss, describe, first_tensor
 from workbench.nn.signature import default_forward, model_device
 

@@ -19,8 +19,8 @@ from workbench.kernels.jit import compiled
 from workbench.kernels.transpose import transpose
 from workbench.partition.balance import cut_evenly, fill_empty_parts
 from workbench.partition.batch.prepared_batch import Cut, PreparedBatch, output_rows
+from workbench.partition.computation_graph import fair_shares
 from workbench.partition.metis import metis, symmetric_adjacency
-from workbench.partition.refine.computation_graph import fair_shares
 
 
 def prepare_random(batch: PreparedBatch) -> Cut:

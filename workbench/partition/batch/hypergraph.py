@@ -22,8 +22,8 @@ from workbench.kernels.jit import compiled
 from workbench.kernels.threads import parallel_rows
 from workbench.kernels.transpose import Transposed, transpose
 from workbench.partition.batch.prepared_batch import Cut, PreparedBatch
+from workbench.partition.computation_graph import fair_shares
 from workbench.partition.metis import mtkahypar
-from workbench.partition.refine.computation_graph import fair_shares
 
 # Mt-KaHyPar's peak on ogbn-arxiv, one hop and two (0.8 and 5.2 million pins in 8 parts): 92 for each further pin.
 BYTES_PER_PIN = 100

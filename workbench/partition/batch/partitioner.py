@@ -37,8 +37,7 @@ from workbench.partition.batch.prepared_batch import (
     check_method,
 )
 from workbench.partition.batch.reg import prepare_reg, prepare_reg_normalized, prepare_reg_unweighted
-from workbench.partition.refine import refine
-from workbench.partition.refine.fm import count_bytes
+from workbench.partition.refine import count_bytes, refine
 
 
 @dataclass(frozen=True, eq=False)

@@ -12,8 +12,8 @@ from torch import Tensor
 from workbench.core.errors import ID_DTYPES, check_bytes, check_choice, check_seed, check_type, check_vector
 from workbench.core.minibatch import MiniBatch
 from workbench.partition.balance import ByteCosts
+from workbench.partition.computation_graph import ComputationGraph, ContractedGraph, computation_graph, contract
 from workbench.partition.refine import OBJECTIVES
-from workbench.partition.refine.computation_graph import ComputationGraph, ContractedGraph, computation_graph, contract
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)

@@ -11,8 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
-from workbench.core.csr_checks import check_sources
-from workbench.core.errors import check_at_least, check_ids, check_type
+from workbench.core.errors import check_at_least, check_ids, check_sources, check_type
 from workbench.core.graph import Graph
 from workbench.kernels.jit import compiled
 

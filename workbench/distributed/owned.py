@@ -1,4 +1,4 @@
-"""`OwnedRows`: the rows of the nodes that a rank owns; those of others come in bulk, from their owners."""
+"""What a rank owns: rows (`OwnedRows`; others come in bulk, from their owners), its part of the graph, its sampler."""
 
 import os
 from typing import Any
@@ -8,6 +8,7 @@ from torch import Tensor
 
 from workbench.core.errors import check_id_vector, check_ids, check_vector
 from workbench.core.exchange import LENGTH_BYTES
+from workbench.core.graph import Graph
 from workbench.core.machine import Traffic
 from workbench.distributed.group import Group, all_to_all, exchange_ids, get_rank, get_world_size
 from workbench.distributed.progress import in_phase
@@ -17,6 +18,7 @@ from workbench.features.stage import StagedRows
 from workbench.kernels.relabel import IdIndex
 from workbench.partition.graph.split_graph import open_part, stored_num_parts
 from workbench.sampling.owned_graph import OwnedGraph
+from workbench.sampling.sampler import Drawn, Sampler
 
 
 class OwnedRows(WrappedStore):
@@ -162,3 +164,43 @@ def open_owned_graph(folder: str | os.PathLike[str], group: Group = None, *, ver
             f"parts, or divide the graph again with workbench.partition.split_graph(…, num_parts={size})"
         )
     return OwnedGraph(part.graph, part.owner, rank, size)
+
+
+class OwnedSampler(Sampler):
+    """Draws rows that this rank owns; the batches of its subclasses are collective.
+
+    Args:
+        sampler: draws the rows; each must depend on its node alone (`rows_are_independent`).
+        owned: the in-edges of this rank's nodes, and the owner of every node.
+        group: the ranks; None for all.
+        traffic: counts what other ranks send, as "rank".
+    """
+
+    rows_are_independent = True
+
+    def __init__(
+        self, sampler: Sampler, owned: OwnedGraph, group: Group = None, *, traffic: Traffic | None = None
+    ) -> None:
+        rank, size = get_rank(group), get_world_size(group)
+        if (owned.rank, owned.num_ranks) != (rank, size):
+            raise ValueError(
+                f"owned is the graph of rank {owned.rank} of {owned.num_ranks}, but this is rank {rank} of {size}; "
+                f"pass OwnedGraph.of(graph, owner, {rank}, {size})"
+            )
+        self.num_layers = sampler.num_layers
+        self._sampler, self._owned, self._group, self._traffic = sampler, owned, group, traffic
+
+    def draw(
+        self, graph: Graph, nodes: Tensor, *, layer: int, step: int = 0, exclude_edges: Tensor | None = None
+    ) -> Drawn:
+        """Draw in-edges of nodes that this rank owns; arguments as for `Sampler.draw`."""
+        self._check(graph)
+        return self._owned.draw(self._sampler, nodes, layer=layer, step=step, exclude_edges=exclude_edges)
+
+    def _check(self, graph: Graph) -> None:
+        if graph is not self._owned.graph:
+            raise ValueError(f"{type(self).__name__} samples from the graph it was made with; pass owned.graph")
+
+    def __repr__(self) -> str:
+        size = get_world_size(self._group)
+        return f"{type(self).__name__}({self._sampler!r}, rank {self._owned.rank} of {size})"
