@@ -5,6 +5,7 @@ import importlib
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
+from functools import cache
 from importlib.machinery import ModuleSpec
 from importlib.util import module_from_spec
 from pathlib import Path
@@ -223,8 +224,13 @@ def _loaded_from(folders: set[str]) -> Iterator[tuple[str, ModuleType]]:
     for name, module in list(sys.modules.items()):
         if name.startswith(f"{PACKAGE}."):
             places = [module.__file__] if getattr(module, "__file__", None) else [*getattr(module, "__path__", [])]
-            if any(not folders.isdisjoint(map(str, Path(str(place)).parents)) for place in places):
+            if any(not folders.isdisjoint(_folders_above(str(place))) for place in places):
                 yield name, module
+
+
+@cache  # every import of a figure looks at all modules of experiments
+def _folders_above(place: str) -> frozenset[str]:
+    return frozenset(map(str, Path(place).parents))
 
 
 def _forget() -> None:
