@@ -9,6 +9,7 @@ from torch.nn.functional import cross_entropy
 import workbench as wb
 from tests.simulated_cuda import Counts, SimulatedDevice, counting
 from tests.strategies import random_graph
+from workbench.meter.allocated import allocated_bytes
 from workbench.nn.model import MODEL_KINDS
 
 pytestmark = pytest.mark.cuda
@@ -43,10 +44,9 @@ def step_counts(kind: str, x: Any, batch: wb.MiniBatch = BATCH, parts: int = 1) 
 def test_a_step_does_not_wait(kind: str) -> None:
     """Rows, blocks and labels are copied once each, from pinned memory; LSTM buckets cost two waits per layer."""
     counts = step_counts(kind, X)
-    rows, labels = X[BATCH.node_ids].nbytes, Y[BATCH.seeds].nbytes
     assert not counts.pageable and not counts.of("d2h")
-    assert sum(copy.nbytes for copy in counts.copies) == rows + labels + BATCH.nbytes
-    assert len(counts.copies) == 2 + 1 + 2 * len(BATCH.blocks)
+    expected = [X[BATCH.node_ids].nbytes, allocated_bytes(BATCH._tensors().values()), Y[BATCH.seeds].nbytes]
+    assert [copy.nbytes for copy in counts.copies] in (expected, [expected[1], expected[0], expected[2]])
     assert len(counts.syncs) == (2 * len(BATCH.blocks) if kind == "sage-lstm" else 0), counts.lines()
     assert 0.8 * LAUNCHES[kind] <= counts.num_launches <= LAUNCHES[kind]
 

@@ -3,7 +3,7 @@
 import os
 from dataclasses import dataclass
 from functools import cached_property
-from typing import NamedTuple
+from typing import ClassVar, NamedTuple
 
 import torch
 from torch import Tensor
@@ -70,6 +70,7 @@ class Graph(TensorRecord, GraphForms):
     edge_weight: Tensor | None = None
     edge_type: Tensor | None = None
     node_type: Tensor | None = None
+    is_packed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_tensors(indptr=self.indptr, indices=self.indices)
