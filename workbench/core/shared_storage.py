@@ -108,6 +108,15 @@ def pack(tensors: Mapping[Any, Tensor | None]) -> dict[Any, Tensor]:
     }
 
 
+def move_packed(
+    tensors: Mapping[Any, Tensor | None], device: Any, *, non_blocking: bool = False
+) -> dict[Any, Tensor | None]:
+    """Copy named tensors to a device, to a GPU in one copy that the host does not wait for. Arguments as `move_all`."""
+    packed = pack(tensors) if torch.device(device).type == "cuda" else {}
+    others = {name: tensor for name, tensor in tensors.items() if name not in packed}
+    return move_all(others, device, non_blocking=non_blocking) | move_all(packed, device, non_blocking=True)
+
+
 def _is_data_of_host(tensor: Tensor) -> bool:
     return tensor.device.type == "cpu" and tensor.layout is torch.strided and not tensor.requires_grad
 
@@ -135,14 +144,16 @@ class TensorRecord:
         moved = self._moved(device, non_blocking)
         return replace(self, **moved)  # pyright: ignore[reportArgumentType]
 
+    def record_stream(self, stream: Any) -> None:
+        """Keep the arrays' memory from being reused before a stream of a GPU, which reads them, has come this far."""
+        once = {_key(t): t for t in self._tensors().values() if t is not None and t.numel() and t.is_cuda}
+        for tensor in once.values():
+            tensor.record_stream(stream)
+
     def _moved(self, device: Any, non_blocking: bool) -> dict[Any, Tensor | None]:
         """Copy the tensors to a device."""
-        tensors = self._tensors()
-        if not self.is_packed or torch.device(device).type != "cuda":
-            return move_all(tensors, device, non_blocking=non_blocking)
-        packed = pack(tensors)
-        others = {name: tensor for name, tensor in tensors.items() if name not in packed}
-        return move_all(others, device, non_blocking=non_blocking) | move_all(packed, device, non_blocking=True)
+        move = move_packed if self.is_packed else move_all
+        return move(self._tensors(), device, non_blocking=non_blocking)
 
 
 def all_on(tensors: Iterable[Tensor | None], device: Any) -> bool:
