@@ -78,7 +78,8 @@ def test_tensors_are_packed_into_one_pinned_buffer(gpu: SimulatedDevice | None) 
     grad = torch.ones(2, requires_grad=True)
     tensors = {
         "prefix": whole[:40], "steps": whole[10:90:5], "half": whole.view(torch.int32)[7:9],
-        "slice": torch.arange(9)[2:5], "table": torch.arange(6.0).view(2, 3).T, "odd": odd, "empty": torch.empty(0, 2), "none": None, "grad": grad,
+        "slice": torch.arange(9)[2:5], "table": torch.arange(6.0).view(2, 3).T,
+        "odd": odd, "empty": torch.empty(0, 2), "none": None, "grad": grad,
     }  # fmt: skip
     packed = pack(tensors)
     assert set(packed) == set(tensors) - {"empty", "none", "grad"}

@@ -1,9 +1,11 @@
 """Budgets of the path to a GPU, in counts: copies, synchronisations, kernels. Only the simulated device counts them."""
 
+from functools import partial
 from typing import Any
 
 import pytest
 import torch
+from torch import Tensor
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
@@ -97,3 +99,24 @@ def test_ranges_of_ids_are_checked_with_one_wait() -> None:
     with counting() as counts:
         rows.read(ids)
     assert len(counts.syncs) <= 2, counts.lines()
+
+
+def test_outputs_of_layers_are_downloaded_while_the_next_chunk_is_computed() -> None:
+    """Chunk by chunk: one copy of edges, one of rows, one download, for which the host waits a chunk later."""
+    model = wb.build_model("sage-mean", in_dim=6, hidden_dim=8, out_dim=4, num_layers=2).cuda()
+    chunks, ends = 6, []
+
+    def layer(position: int, block: wb.Block, h: Tensor) -> Tensor:
+        ends.append(len(counts.syncs))
+        return model.layers[position](block, h)
+
+    with counting() as counts:
+        wb.training.layerwise(GRAPH, X, [partial(layer, 0), partial(layer, 1)], chunk_edges=450, device="cuda")
+    assert len(ends) == 2 * chunks and ends == [0, 0, 1, 2, 3, 4, 6, 6, 7, 8, 9, 10]
+    assert len(counts.syncs) == 2 * chunks and not counts.pageable, counts.lines()
+    assert len(counts.of("d2h")) == 2 * chunks and len(counts.of("h2d")) == 4 * chunks
+    assert len({copy.stream for copy in counts.of("d2h")} | {0}) == 2
+    batches = wb.batches(GRAPH, torch.arange(40), sampler=wb.NeighborSampler([4, 4]), batch_size=8, epoch=0)
+    with counting() as counts:
+        wb.sampled_logits(model, batches, X)
+    assert len(counts.syncs) == len(batches) and len(counts.copies) == 3 * len(batches) and not counts.pageable

@@ -16,7 +16,7 @@ from torch import Tensor
 from workbench.core.errors import check_at_least, check_ids, check_type
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
-from workbench.kernels.buffers import to_device
+from workbench.kernels.buffers import copy_stream, to_device
 from workbench.sampling.batches import Batches, EpochOrder, one_by_one, repeat_warner
 from workbench.sampling.sampler import Sampler, check_graph, check_sampler
 
@@ -212,13 +212,8 @@ def _prefetched(iterator: Iterator[T], depth: int) -> Generator[T, None, None]:
             _join(thread)
 
 
-_streams: dict[torch.device, torch.cuda.Stream] = {}
-"""The stream of copies to each GPU; torch's allocator keeps memory per stream, so a new one per loop would waste it."""
-
-
 def _prefetched_to_gpu(iterable: Iterable[T], depth: int, device: torch.device) -> Iterator[T]:
-    if (stream := _streams.get(device)) is None:
-        stream = _streams[device] = torch.cuda.Stream(device)
+    stream = copy_stream(device, "to")
     stream.wait_stream(torch.cuda.current_stream(device))  # what the iterable reads may just have been written
 
     def produce() -> Iterator[tuple[T, Any]]:
