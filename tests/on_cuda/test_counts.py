@@ -12,6 +12,7 @@ import workbench as wb
 from tests.simulated_cuda import Counts, SimulatedDevice, counting
 from tests.strategies import random_graph
 from workbench.meter.allocated import allocated_bytes
+from workbench.meter.stopwatch import ThreadStopwatch
 from workbench.nn.model import MODEL_KINDS
 
 pytestmark = pytest.mark.cuda
@@ -51,6 +52,19 @@ def test_a_step_does_not_wait(kind: str) -> None:
     assert [copy.nbytes for copy in counts.copies] in (expected, [expected[1], expected[0], expected[2]])
     assert len(counts.syncs) == (2 * len(BATCH.blocks) if kind == "sage-lstm" else 0), counts.lines()
     assert 0.8 * LAUNCHES[kind] <= counts.num_launches <= LAUNCHES[kind]
+
+
+def test_a_stopwatch_does_not_wait() -> None:
+    """But once, when its first phase begins, and for its seconds."""
+    model = wb.build_model("sage-mean", in_dim=6, hidden_dim=8, out_dim=4, num_layers=2).cuda()
+    optimizer = torch.optim.Adam(model.parameters())
+    for watch in (wb.Stopwatch("cuda"), ThreadStopwatch("cuda")):
+        with counting() as counts:
+            for _ in range(2):
+                wb.train_step(model, BATCH, X, Y, cross_entropy, optimizer, phase=watch.phase)
+        assert len(counts.syncs) == 1, counts.lines()
+        assert set(watch.seconds) == {"step", "fetch", "transfer", "forward", "backward"}
+        assert min(watch.seconds.values()) > 0
 
 
 def test_micro_batches_do_not_wait() -> None:
