@@ -3,9 +3,11 @@
 from typing import Any
 
 import numpy as np
+import pytest
 import torch
 
-from workbench.core.shared_storage import move_all, total_bytes
+from tests.simulated_cuda import SimulatedDevice
+from workbench.core.shared_storage import move_all, pack, storage_bytes, total_bytes
 
 
 def shares(first: torch.Tensor, second: torch.Tensor) -> bool:
@@ -68,3 +70,26 @@ def test_tensors_that_share_storage_keep_their_gradients():
     moved = move_all({"a": whole[:2], "b": whole[2:]}, "cpu")
     torch.cat([t for t in moved.values() if t is not None]).sum().backward()
     assert whole.grad is not None and whole.grad.tolist() == [1.0] * 5
+
+
+@pytest.mark.cuda
+def test_tensors_are_packed_into_one_pinned_buffer(gpu: SimulatedDevice | None) -> None:
+    whole, odd = torch.arange(100), torch.tensor([True, False, True])
+    grad = torch.ones(2, requires_grad=True)
+    tensors = {
+        "prefix": whole[:40], "steps": whole[10:90:5], "half": whole.view(torch.int32)[7:9],
+        "slice": torch.arange(9)[2:5], "table": torch.arange(6.0).view(2, 3).T,
+        "odd": odd, "empty": torch.empty(0, 2), "none": None, "grad": grad,
+    }  # fmt: skip
+    packed = pack(tensors)
+    assert set(packed) == set(tensors) - {"empty", "none", "grad"}
+    assert all(t.is_pinned() and torch.equal(t, tensors[name]) for name, t in packed.items())
+    assert total_bytes(packed.values()) == sum(-(-n // 512) * 512 for n in storage_bytes(map(tensors.get, packed)))
+    assert shares(packed["prefix"], packed["steps"]) and shares(packed["prefix"], packed["odd"])
+    packed["prefix"].zero_()
+    assert packed["half"].tolist() == [0, 0] and whole[1] == 1 and packed["slice"].tolist() == [2, 3, 4]
+    assert not pack(packed) and not pack({"none": None}) and pack(tensors)["half"].tolist() == [0, 4]
+    moved: dict[str, Any] = move_all(pack(tensors), "cuda", non_blocking=True)
+    back: dict[str, Any] = move_all(moved, "cpu")
+    for name, tensor in back.items():
+        assert moved[name].is_cuda and torch.equal(tensor, tensors[name])

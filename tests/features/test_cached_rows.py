@@ -152,14 +152,14 @@ def test_an_interrupt_between_the_slots_and_the_buffer_leaves_no_wrong_row(
 ) -> None:
     trace = skewed_trace(6, 9, NUM_ROWS)
     cache = cached(policy, trace, 6)
-    keep: Callable[..., None] = cache._keep
+    moved: Callable[..., Any] = cache._moved
 
     def interrupted(*_: Any) -> None:
-        monkeypatch.setattr(cache, "_keep", keep)
+        monkeypatch.setattr(cache, "_moved", moved)
         raise KeyboardInterrupt
 
     for ids in trace:
-        monkeypatch.setattr(cache, "_keep", interrupted)
+        monkeypatch.setattr(cache, "_moved", interrupted)
         with pytest.raises(KeyboardInterrupt):
             cache.read(ids)
         assert torch.equal(cache.read(ids), X[ids])

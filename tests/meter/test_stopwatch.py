@@ -4,15 +4,20 @@ from collections.abc import Iterator
 from contextlib import suppress
 
 import pytest
-import torch
 
-from tests.meter.overlap import Clock
+from tests.meter.overlap import Clock, Queue
 from workbench.meter.stopwatch import Stopwatch, timed
 
 
 @pytest.fixture
 def clock() -> Clock:
     return Clock()
+
+
+@pytest.fixture
+def queue(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Queue:
+    """A GPU's stream, on the clock."""
+    return Queue(clock, monkeypatch)
 
 
 def test_repeated_phases_add_up_and_time_outside_is_not_counted(clock: Clock) -> None:
@@ -48,19 +53,35 @@ def test_time_until_an_error_counts_and_the_outer_phase_resumes(clock: Clock) ->
     assert watch.seconds == {"forward": 3.0, "epoch": 5.0}
 
 
-def test_cuda_is_synchronized_before_the_clock_is_read(clock: Clock, monkeypatch: pytest.MonkeyPatch) -> None:
-    waited = []
-
-    def synchronize(device: torch.device) -> None:
-        waited.append(str(device))
-        clock.now += 4  # queued work that ends only now
-
-    monkeypatch.setattr(torch.cuda, "synchronize", synchronize)
+def test_a_gpu_is_not_waited_for(clock: Clock, queue: Queue) -> None:
+    """Host work that overlaps with queued work costs nothing; the phases add up to the time of the loop."""
     watch = Stopwatch("cuda:1", clock=clock)
-    with watch.phase("forward"):
-        pass
-    assert waited == ["cuda:1", "cuda:1"]
-    assert watch.seconds == {"forward": 4.0}
+    queue.run(2)  # before the first phase, which waits for it once
+    began = 102
+    for _ in range(2):
+        with watch.phase("fetch"):
+            clock.now += 3
+        with watch.phase("forward"):
+            queue.run(4)
+            with watch.phase("backward"):
+                queue.run(8)
+            queue.run(1)
+    assert clock.now == began + 6  # the host did not wait
+    assert watch.seconds == {"fetch": 3, "forward": 10, "backward": 16}
+    assert clock.now == began + 3 + 2 * (4 + 8 + 1)
+    assert queue.waited[:1] == [102] and queue.waited[-1] == clock.now
+    with watch.phase("fetch"):
+        clock.now += 5
+    assert watch.seconds["fetch"] == 3 + 5
+
+
+def test_events_of_a_long_run_are_not_kept(clock: Clock, queue: Queue, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("workbench.meter.stopwatch._MOST_PENDING", 3)
+    watch = Stopwatch("cuda", clock=clock)
+    for _ in range(10):
+        with watch.phase("step"):
+            queue.run(2)
+    assert len(watch._pending) <= 3 and watch.seconds == {"step": 20}
 
 
 def test_an_iterable_is_timed_while_it_produces_items(clock: Clock) -> None:

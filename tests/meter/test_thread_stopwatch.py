@@ -3,9 +3,8 @@
 from collections.abc import Iterator
 
 import pytest
-import torch
 
-from tests.meter.overlap import Clock, OtherThread
+from tests.meter.overlap import Clock, OtherThread, Queue, Stream
 from workbench.meter.stopwatch import ThreadStopwatch
 
 
@@ -39,15 +38,18 @@ def test_no_phase() -> None:
     assert watch.seconds == watch.wall_seconds == {} and watch.elapsed_seconds == 0
 
 
-def test_a_thread_waits_for_its_own_stream(monkeypatch: pytest.MonkeyPatch) -> None:
-    clock, asked = Clock(), []
-
-    class Stream:
-        def synchronize(self) -> None:
-            clock.now += 4  # queued work that ends only now
-
-    monkeypatch.setattr(torch.cuda, "current_stream", lambda device: asked.append(str(device)) or Stream())
-    watch = ThreadStopwatch("cuda:1", clock=clock)
-    with watch.phase("forward"):
-        pass
-    assert asked == ["cuda:1", "cuda:1"] and watch.seconds == {"forward": 4.0}
+def test_threads_with_and_without_a_stream_of_their_own(other: OtherThread, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On a GPU a thread on the default stream is timed on the host; the stopwatch's own thread on its stream."""
+    clock = Clock()
+    queue = Queue(clock, monkeypatch)
+    for own, seconds in ((Stream(), 7), (queue.default, 1)):
+        watch = ThreadStopwatch("cuda:1", clock=clock)
+        queue.current = own
+        with other.phase(watch.phase, "sample"):
+            queue.run(7)
+            clock.now += 1
+        queue.current = queue.default
+        with watch.phase("train"):
+            queue.run(10)
+        assert not queue.waited or own is queue.default
+        assert watch.seconds == {"sample": seconds, "train": 10}

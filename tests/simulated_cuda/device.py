@@ -8,6 +8,7 @@ from collections import Counter, deque
 from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -115,6 +116,14 @@ class _Upload:
     line: str
 
 
+_NUMBERS = count(1)  # of streams of all devices: a stream that outlives its device is a new one of the next
+
+
+class _Clocks(dict[int, dict[int, int]]):
+    def __missing__(self, number: int) -> dict[int, int]:
+        return self.setdefault(number, {number: 0})
+
+
 class SimulatedDevice:
     """One simulated GPU, cuda:0.
 
@@ -132,9 +141,8 @@ class SimulatedDevice:
         self._freed: deque[Allocation] = deque()
         self._lock = threading.RLock()
         self._live: set[Allocation] = set()
-        self._clocks: dict[int, dict[int, int]] = {0: {0: 0}}  # what each stream has waited for
+        self._clocks = _Clocks()  # what each stream has waited for
         self._host: dict[int, int] = {}  # what the host has waited for
-        self._num_streams = 1
         self._stream = threading.local()
         self._downloads: list[_Download] = []
         self._uploads: list[_Upload] = []
@@ -204,10 +212,7 @@ class SimulatedDevice:
         self._stream.number = number
 
     def new_stream(self) -> int:
-        with self._lock:
-            number, self._num_streams = self._num_streams, self._num_streams + 1
-            self._clocks[number] = {number: 0}
-            return number
+        return next(_NUMBERS)
 
     def queue(self, used: Iterable[tuple[Allocation, bool]], what: str) -> tuple[int, int]:
         """Queue an operation on the current stream and check that what it uses is complete.

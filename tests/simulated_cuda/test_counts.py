@@ -159,15 +159,15 @@ def test_launches(device: SimulatedDevice) -> None:
 
 def test_a_use_on_another_stream_requires_an_event(device: SimulatedDevice) -> None:
     side, x = torch.cuda.Stream(), torch.zeros(6, device="cuda")
-    with torch.cuda.stream(side), pytest.raises(RuntimeError, match="add on stream 1 uses memory that stream 0"):
+    with torch.cuda.stream(side), pytest.raises(RuntimeError, match=r"add on stream \d+ uses memory that stream 0"):
         x.add(1)
     side.wait_stream(torch.cuda.current_stream())
     with torch.cuda.stream(side):
         y = x + 1
         ready = side.record_event()
-    with pytest.raises(RuntimeError, match="stream 0 uses memory that stream 1"):
+    with pytest.raises(RuntimeError, match=r"stream 0 uses memory that stream \d+"):
         y.sum()
-    with pytest.raises(RuntimeError, match="stream 0 uses memory that stream 1"):
+    with pytest.raises(RuntimeError, match=r"stream 0 uses memory that stream \d+"):
         x.zero_()  # written while it may be read
     ready.wait()
     y.record_stream(torch.cuda.current_stream())

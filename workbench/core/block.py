@@ -17,7 +17,7 @@ from workbench.core.errors import (
     check_tensors,
     check_vector,
 )
-from workbench.core.shared_storage import TensorRecord, all_on, move_all, same_record
+from workbench.core.shared_storage import TensorRecord, all_on, same_record
 from workbench.core.units import format_bytes, html_table
 from workbench.kernels.segment import Adjacency
 from workbench.kernels.transpose import Transposed, transpose, transpose_prefixes
@@ -165,7 +165,7 @@ class Block(TensorRecord):
         """Copy the block to a device; if it is there already, the result shares its arrays but not its caches."""
         if all_on(self._tensors().values(), device):
             return same_record(self)
-        return replace(self, **move_all(self._tensors(), device, non_blocking=non_blocking))
+        return replace(self, **self._moved(device, non_blocking))
 
     def _tensors(self) -> dict[str, Tensor | None]:
         return {name: getattr(self, name) for name in ("indptr", "indices", *_EDGE_FIELDS)}

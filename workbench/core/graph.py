@@ -5,7 +5,7 @@ import warnings
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 import torch
@@ -81,6 +81,7 @@ class Graph(TensorRecord, GraphForms):
     edge_weight: Tensor | None = None
     edge_type: Tensor | None = None
     node_type: Tensor | None = None
+    is_packed: ClassVar[bool] = False
 
     def __post_init__(self) -> None:
         check_tensors(indptr=self.indptr, indices=self.indices)

@@ -11,7 +11,7 @@ from workbench.core.block import Block
 from workbench.core.conversions import BatchForms
 from workbench.core.errors import INT64_MAX, check_ids, check_seed, check_tensors, check_type, check_vector
 from workbench.core.exchange import Exchange, refuse_halo
-from workbench.core.shared_storage import TensorRecord, all_on, move_all, same_record
+from workbench.core.shared_storage import TensorRecord, all_on, pack, same_record
 from workbench.core.split import Piece, select_blocks, share_rows, split_blocks
 from workbench.core.units import format_bytes
 
@@ -201,7 +201,7 @@ class MiniBatch(TensorRecord, BatchForms):
         return self
 
     def to(self, device: Any, *, non_blocking: bool = False) -> "MiniBatch":
-        """Copy the batch to a device; blocks that share storage keep sharing it.
+        """Copy the batch to a device, to a GPU in one copy; blocks that share storage keep sharing it.
 
         A batch that is there already shares its arrays with the result, but not those that layers cache in its blocks.
         """
@@ -209,14 +209,26 @@ class MiniBatch(TensorRecord, BatchForms):
             exchanges = None if self.exchanges is None else tuple(same_record(e) for e in self.exchanges)
             share_rows(blocks := tuple(same_record(b) for b in self.blocks))
             return same_record(self, blocks=blocks, exchanges=exchanges)
-        moved = move_all(self._tensors(), device, non_blocking=non_blocking)
+        return self._with(self._moved(device, non_blocking))
+
+    def pin_memory(self) -> "MiniBatch":
+        """Copy all arrays to one buffer of pinned memory, from which `to` copies the batch to a GPU in one copy.
+
+        `workbench.prefetch` and torch's `DataLoader(pin_memory=True)` do so in a background thread. Requires CUDA.
+        """
+        tensors = self._tensors()
+        return self._with({**tensors, **pack(tensors)})
+
+    def _with(self, tensors: dict[Any, Tensor | None]) -> "MiniBatch":
+        """Return the batch with other tensors, named as by `_tensors`."""
         records = [
-            replace(record, **{name: moved[position, name] for name in record._tensors()})
+            replace(record, **{name: tensors[position, name] for name in record._tensors()})
             for position, record in enumerate(self._records())
         ]
         blocks = tuple(records[: len(self.blocks)])
         exchanges = None if self.exchanges is None else tuple(records[len(self.blocks) :])
-        return replace(self, node_ids=moved["node_ids"], parent=moved["parent"], blocks=blocks, exchanges=exchanges)
+        node_ids: Any = tensors["node_ids"]
+        return replace(self, node_ids=node_ids, parent=tensors["parent"], blocks=blocks, exchanges=exchanges)
 
     def split(self, part: Tensor) -> "list[MiniBatch]":
         """Split the batch into one micro-batch per part of the seeds, whose gradients sum to those of the whole batch.

@@ -2,7 +2,8 @@
 
 import os
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from functools import partial
 from typing import Any, NamedTuple
 
@@ -11,6 +12,7 @@ from torch import Tensor
 
 from workbench.core.errors import check_at_least, check_fits, check_ids
 from workbench.core.machine import Traffic
+from workbench.core.shared_storage import move_packed
 from workbench.core.trace import AccessTrace
 from workbench.core.units import format_bytes
 from workbench.features.cache.policies import MAX_CAPACITY, make_machine
@@ -40,8 +42,8 @@ class CachedRows(WrappedStore):
 
     An access hits if its row is in the cache when the read begins. All others are read from the store at once, and the
     policy then decides which of them replace which rows. `simulate_cache(trace, …, semantics="batch")` counts the same
-    hits. Thread-safe; concurrent reads are served one after the other. A forked child has a copy of the cache, a
-    process that unpickles it an empty one.
+    hits. Thread-safe, on streams of a GPU too; concurrent reads are served one after the other. A forked child has a
+    copy of the cache, a process that unpickles it an empty one.
 
     Args:
         store: a store, tensor or array. Its rows must not change except through `write`.
@@ -89,7 +91,8 @@ class CachedRows(WrappedStore):
         self._link = "host" if self._device.type == "cpu" else "device"
         self._process, self._of_process, self._valid, self._next_read = os.getpid(), threading.Lock(), False, 0
         self._hits = self._misses = 0
-        with self._lock:
+        self._used = torch.cuda.Event() if self._device.type == "cuda" else None
+        with self._alone():
             self._make_valid()
             self._count(0, 0)
 
@@ -129,7 +132,7 @@ class CachedRows(WrappedStore):
         wanted = check_ids("ids", ids, len(self)).cpu()
         if out is not None:
             check_rows("out", out, self, len(wanted), on_device=True)
-        with self._lock:
+        with self._alone():
             return self._read(wanted, out, lambda missing: self._store.read(missing) if len(missing) else None)
 
     def write(self, ids: Tensor, rows: Tensor) -> None:
@@ -148,7 +151,7 @@ class CachedRows(WrappedStore):
             raise TypeError(f"{type(self._store).__name__} can't be written; cache a store with a write method")
         wanted = check_ids("ids", ids, len(self), unique=True).cpu()
         check_rows("rows", rows, self, len(wanted))
-        with self._lock:
+        with self._alone():
             self._make_valid()
             self._valid = False
             write(wanted, rows)
@@ -166,15 +169,30 @@ class CachedRows(WrappedStore):
             A store that serves exactly these rows.
         """
         index = IdIndex([check_ids("ids", ids, len(self)).cpu()], len(self))
-        with self._lock:
+        with self._alone():
             rows = self._read(index.ids, None, self._stage_missing)
         return StagedRows(index, rows, traffic=traffic)
 
     def clear(self) -> None:
         """Empty the cache, or refill it if it is static; a trace begins again, and the counts go on."""
-        with self._lock:
+        with self._alone():
             self._valid, self._next_read = False, 0
             self._make_valid()
+
+    @contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Hold the lock; on a GPU, also let the thread's stream wait for the last use of the buffer on another one."""
+        with self._lock:
+            if self._used is None:
+                yield
+                return
+            stream = torch.cuda.current_stream(self.device)
+            stream.wait_event(self._used)
+            self._buffer.record_stream(stream)
+            try:
+                yield
+            finally:
+                self._used.record(stream)
 
     @property
     def _lock(self) -> threading.Lock:
@@ -195,15 +213,18 @@ class CachedRows(WrappedStore):
         fetched = fetch(ids[missing])
         if fetched is not None and fetched.requires_grad:
             raise ValueError("rows that require a gradient can't be cached, as each read would need it; detach them")
-        positions = to_device(torch.cat([slots.clamp(min=0), missing]), self.device)  # one copy to a GPU
-        held, others = positions.split([len(ids), len(missing)])
+        held = slots.clamp(min=0)
+        self._valid = False
+        into = torch.from_numpy(self._machine.replace(ids.numpy(), slots.numpy()))
+        kept = (into >= 0).nonzero()[:, 0]
+        held, others, kept, into, new = self._moved(held, missing, kept, into[kept], fetched)
         # On a GPU a check of the range would wait for it.
         gather = gather_rows if self._buffer.device.type == "cpu" else _gather_unchecked
         found = gather(self._buffer, held, out=out)
         if fetched is not None:
-            found.index_copy_(0, others, to_device(fetched, self.device))
-        self._valid = False
-        self._keep(torch.from_numpy(self._machine.replace(ids.numpy(), slots.numpy())), found)
+            found.index_copy_(0, others, new)
+        if len(kept):
+            self._buffer.index_copy_(0, into, found.index_select(0, kept))
         self._next_read += 1
         self._count(len(ids) - len(missing), len(missing))
         self._valid = True
@@ -213,9 +234,13 @@ class CachedRows(WrappedStore):
         """Copy rows into slots; rows whose slot is −1 are left out."""
         kept = (slots >= 0).nonzero()[:, 0]
         if len(kept):
-            kept, into = to_device(torch.stack([kept, slots[kept]]), self.device)
-            new = to_device(rows.index_select(0, kept.to(rows.device)), self.device)
+            into, new = self._moved(slots[kept], rows.index_select(0, to_device(kept, rows.device)))
             self._buffer.index_copy_(0, into, new)
+
+    def _moved(self, *tensors: Tensor | None) -> tuple[Any, ...]:
+        """Copy tensors to the device of the buffer, to a GPU in one copy."""
+        moved = move_packed(dict(enumerate(tensors)), self.device)
+        return tuple(moved[position] for position in range(len(tensors)))
 
     def _make_valid(self) -> None:
         """Start again if an error or an interrupt came while the slots and the buffer were being changed."""

@@ -1,7 +1,8 @@
-"""Large buffers on huge pages, copies to a GPU from pinned memory, and the bounds of values in one transfer."""
+"""Large buffers on huge pages, copies to and from a GPU through pinned memory, and the bounds of values at once."""
 
 import ctypes
 import sys
+from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any
 
@@ -59,6 +60,59 @@ def to_device(tensor: Tensor, device: Any, *, non_blocking: bool = False) -> Ten
     if pageable and tensor.layout is torch.strided and not tensor.requires_grad and tensor.numel():
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device, non_blocking=non_blocking)
+
+
+@cache
+def copy_stream(device: torch.device, direction: str) -> torch.cuda.Stream:
+    """Return the stream of this process for copies that overlap with the steps of the current stream.
+
+    There is one per GPU and direction, since torch's allocator keeps freed memory per stream.
+
+    Args:
+        device: a GPU, with its number.
+        direction: "to" or "from" the device, which copy at the same time.
+    """
+    return torch.cuda.Stream(device)
+
+
+def download(tensor: Tensor) -> Callable[[], Tensor]:
+    """Begin to copy a tensor of a GPU to pinned memory, on a stream of its own.
+
+    Returns:
+        A function that waits for this copy, not for what was queued after it, and returns it.
+    """
+    stream = copy_stream(tensor.device, "from")
+    stream.wait_stream(torch.cuda.current_stream(tensor.device))
+    with torch.cuda.stream(stream):
+        copy = torch.empty(tensor.shape, dtype=tensor.dtype, pin_memory=True).copy_(tensor, non_blocking=True)
+    done = stream.record_event()
+    tensor.record_stream(stream)
+
+    def wait() -> Tensor:
+        done.synchronize()
+        return copy
+
+    return wait
+
+
+def downloaded(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
+    """Copy tensors to the host one after the other: each while the next one is computed.
+
+    Args:
+        tensors: yields tensors of one device; those of the host are yielded as they are.
+    """
+    waiting: Callable[[], Tensor] | None = None
+    for tensor in tensors:
+        if not tensor.is_cuda:
+            yield tensor
+            continue
+        begun = download(tensor)
+        del tensor  # while the next one is computed, its memory is free
+        if waiting is not None:
+            yield waiting()
+        waiting = begun
+    if waiting is not None:
+        yield waiting()
 
 
 def bounds(values: Tensor) -> tuple[int, int]:

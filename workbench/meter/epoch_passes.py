@@ -107,7 +107,8 @@ def measure_epoch(
         traffic: what the stores of the epoch count on.
         repetitions: number of measured passes, at least 1.
         warm_up: do one more pass first that is not measured, to compile kernels and fill memory pools.
-        device: device of the model, which is synchronized at the ends of phases.
+        device: device of the model. On a GPU a phase takes the time of its work on the thread's stream, which nothing
+            waits for before the pass ends (`workbench.meter.ThreadStopwatch`).
         clock: function that returns seconds.
 
     Returns:

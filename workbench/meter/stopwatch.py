@@ -1,4 +1,4 @@
-"""Time by phase; on CUDA a phase ends when its work is complete, not when it is queued."""
+"""Time by phase; on a GPU a phase lasts as long as its work, which is not waited for."""
 
 import math
 import threading
@@ -23,6 +23,12 @@ Phase = Callable[[str], AbstractContextManager[Any]]
 _UNMEASURED = nullcontext()
 
 
+Mark = Any
+"""A moment: seconds of the host's clock, or an event of a GPU's stream."""
+
+_MOST_PENDING = 1024
+
+
 class Stopwatch:
     """Accumulates seconds by phase.
 
@@ -34,17 +40,32 @@ class Stopwatch:
     Phases nest: an inner phase pauses the outer one, so that no second counts twice and the phases add up to the time
     spent in them. A stopwatch is not thread-safe.
 
+    On a GPU a phase lasts, on the current stream, from the end of the work that was queued before it to the end of its
+    own: events are recorded, and nothing waits for them until `seconds` is read. Work of the host counts as far as the
+    stream is idle meanwhile: what overlaps with earlier phases costs nothing. Phases therefore add up to the time of a
+    loop that runs as fast as without a stopwatch.
+
     Args:
-        device: device of the measured work; a CUDA device is synchronized at both ends of a phase.
-        clock: function that returns seconds since an arbitrary origin.
+        device: device of the measured work.
+        clock: function that returns seconds since an arbitrary origin; on a GPU, of the first phase's begin.
     """
 
     def __init__(self, device: torch.device | str = "cpu", *, clock: Callable[[], float] = time.perf_counter) -> None:
         self.device = torch.device(device)
-        self.seconds: dict[str, float] = {}
         self._clock = clock
+        self._totals: dict[str, float] = {}
+        self._pending: list[tuple[str, Mark, Mark]] = []
+        self._origin: tuple[float, Any] | None = None
         self._open: list[str] = []
-        self._since = 0.0
+        self._since: Mark = 0.0
+
+    @property
+    def seconds(self) -> dict[str, float]:
+        """Seconds by phase, up to the last begin or end of one; waits for a GPU to come that far."""
+        for name, start, end in self._pending:
+            self._totals[name] = self._totals.get(name, 0.0) + self._time_of(end) - self._time_of(start)
+        self._pending.clear()
+        return self._totals
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
@@ -63,18 +84,34 @@ class Stopwatch:
 
     def _credit(self) -> None:
         """Add the time since the last change of phase to the innermost phase."""
-        if self.device.type == "cuda":
-            self._synchronize()
-        now = self._clock()
+        now = self._now()
         if self._open:
             self._add(self._open[-1], self._since, now)
         self._since = now
 
-    def _synchronize(self) -> None:
-        torch.cuda.synchronize(self.device)
+    def _now(self) -> Mark:
+        """Return this moment: of the clock, or of the current stream."""
+        if self.device.type != "cuda":
+            return self._clock()
+        event = torch.cuda.Event(enable_timing=True)
+        event.record(torch.cuda.current_stream(self.device))
+        if self._origin is None:
+            event.synchronize()
+            self._origin = self._clock(), event
+        return event
 
-    def _add(self, name: str, start: float, end: float) -> None:
-        self.seconds[name] = self.seconds.get(name, 0.0) + end - start
+    def _time_of(self, mark: Mark) -> float:
+        """Return the clock's time of a moment, in seconds."""
+        if isinstance(mark, float | int):
+            return mark
+        assert self._origin is not None
+        mark.synchronize()
+        return self._origin[0] + self._origin[1].elapsed_time(mark) / 1000
+
+    def _add(self, name: str, start: Mark, end: Mark) -> None:
+        self._pending.append((name, start, end))
+        if self.device.type != "cuda" or len(self._pending) >= _MOST_PENDING:
+            _ = self.seconds
 
 
 def unmeasured(name: str) -> AbstractContextManager[Any]:
@@ -110,21 +147,25 @@ Interval = tuple[float, float]
 class ThreadStopwatch:
     """A stopwatch per thread, so that phases of different threads may overlap; within a thread they nest.
 
+    On a GPU the phases of the thread that made the stopwatch, and of threads with a stream of their own, last as long
+    as their work on the thread's current stream (`Stopwatch`). Other threads' phases last as long as on the host: what
+    they queue runs between the work of the first thread.
+
     Args:
-        device: device of the measured work; on CUDA, a phase ends when the work on its thread's current stream is
-            complete, so that threads with streams of their own do not wait for each other.
+        device: device of the measured work.
         clock: function that returns seconds since an arbitrary origin, the same for all threads.
     """
 
     def __init__(self, device: torch.device | str = "cpu", *, clock: Callable[[], float] = time.perf_counter) -> None:
-        self._device, self._clock = device, clock
+        self._device, self._clock, self._maker = torch.device(device), clock, threading.get_ident()
         self._of_thread = threading.local()
         self._watches: list[_IntervalStopwatch] = []
 
     def phase(self, name: str) -> AbstractContextManager[None]:
         """Attribute the time of a `with` block to a phase of the current thread."""
         if not hasattr(self._of_thread, "watch"):
-            self._of_thread.watch = _IntervalStopwatch(self._device, clock=self._clock)
+            is_maker = threading.get_ident() == self._maker
+            self._of_thread.watch = _IntervalStopwatch(self._device, clock=self._clock, is_maker=is_maker)
             self._watches.append(self._of_thread.watch)
         return self._of_thread.watch.phase(name)
 
@@ -147,23 +188,31 @@ class ThreadStopwatch:
         """The intervals by phase, of all threads."""
         joined: dict[str, list[Interval]] = {}
         for watch in list(self._watches):
-            for name, start, end in list(watch.intervals):
+            for name, start, end in watch.intervals():
                 joined.setdefault(name, []).append((start, end))
         return joined
 
 
 class _IntervalStopwatch(Stopwatch):
-    """Keeps when its phases ran."""
+    """Keeps when its phases ran; other threads may read it."""
 
-    def __init__(self, device: torch.device | str, *, clock: Callable[[], float]) -> None:
+    def __init__(self, device: torch.device, *, clock: Callable[[], float], is_maker: bool) -> None:
         super().__init__(device, clock=clock)
-        self.intervals: list[tuple[str, float, float]] = []
+        self._is_maker = is_maker
+        self._ran: list[tuple[str, Mark, Mark]] = []
 
-    def _synchronize(self) -> None:
-        torch.cuda.current_stream(self.device).synchronize()
+    def intervals(self) -> list[tuple[str, float, float]]:
+        """The phases with their begin and end."""
+        return [(name, self._time_of(start), self._time_of(end)) for name, start, end in list(self._ran)]
 
-    def _add(self, name: str, start: float, end: float) -> None:
-        self.intervals.append((name, start, end))
+    def _now(self) -> Mark:
+        if self.device.type != "cuda" or self._is_maker:
+            return super()._now()
+        is_default = torch.cuda.current_stream(self.device) == torch.cuda.default_stream(self.device)
+        return self._clock() if is_default else super()._now()
+
+    def _add(self, name: str, start: Mark, end: Mark) -> None:
+        self._ran.append((name, start, end))
 
 
 def _covered(intervals: Iterable[Interval]) -> float:

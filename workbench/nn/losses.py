@@ -93,13 +93,14 @@ class SeedLoss:
         labels = labels.long()
         return (labels != UNLABELLED) & (labels != self.ignore_index)
 
-    def __call__(self, out: Any, labels: Tensor) -> Tensor:
+    def __call__(self, out: Any, labels: Tensor, copy: Tensor | None = None) -> Tensor:
         """Compute the sum of the labelled seeds' losses, in float32 or wider.
 
         Args:
             out: the model's output: floating [n, …], or a tuple, list or dictionary of tensors, which the loss function
                 receives whole, each tensor of n rows with those of the labelled seeds.
             labels: [n, …], on any device.
+            copy: the labels on the device of the output, if they are there already.
 
         Raises:
             TypeError: the output contains no tensor.
@@ -111,7 +112,7 @@ class SeedLoss:
         labelled = self.labelled(labels)
         if labelled is not None and not labelled.all():
             rows = labelled.nonzero()[:, 0]
-            out, labels = select_rows(out, rows, len(labels)), labels.index_select(0, rows)
+            out, labels, copy = select_rows(out, rows, len(labels)), labels.index_select(0, rows), None
         if self.by_class and labelled is not None and isinstance(out, Tensor) and out.dim() > 1:
             check_classes(labels, out.shape[1], "the model's output has {} columns")
         if self.by_class and labels.is_floating_point() and isinstance(out, Tensor) and out.shape[1:] == (1,):
@@ -119,7 +120,8 @@ class SeedLoss:
                 "the cross entropy of one column is 0 whatever the model computes; pass classes, y[:, 0].long(), and a "
                 "model with a column per class, or loss_fn=torch.nn.functional.binary_cross_entropy_with_logits"
             )
-        losses = self._losses(out, to_device(labels if labelled is None else labels.long(), device))
+        given = labels if copy is None or copy.device != device else copy
+        losses = self._losses(out, to_device(given if labelled is None else given.long(), device))
         if losses.dim() == 0 or losses.shape[0] != len(labels):
             raise ValueError(
                 f"loss_fn returned shape {tuple(losses.shape)} for {len(labels)} seeds, from which the mean over all "

@@ -6,14 +6,17 @@ import threading
 import time
 import warnings
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Generator, Iterable, Iterator
+from contextlib import closing
 from typing import Any, Generic, TypeVar
 
+import torch
 from torch import Tensor
 
 from workbench.core.errors import check_at_least, check_ids, check_type
 from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
+from workbench.kernels.buffers import copy_stream, to_device
 from workbench.sampling.batches import Batches, EpochOrder, one_by_one, repeat_warner
 from workbench.sampling.sampler import Sampler, check_graph, check_sampler
 
@@ -108,16 +111,23 @@ class _End:
         self.error = error
 
 
-def prefetch(iterable: Iterable[T], depth: int = 2) -> "Prefetched[T]":
+def prefetch(iterable: Iterable[T], depth: int = 2, *, device: torch.device | str | None = None) -> "Prefetched[T]":
     """Prefetch the items of an iterable in a background thread, up to `depth` ahead.
 
     Samplers release the GIL, so sampling overlaps with training. The order is kept; an error in the iterable is raised
     in place of its item; leaving the loop early ends the thread after its current item. The thread does not inherit
     `torch.no_grad()`.
 
+    With a GPU as `device`, the thread also copies items there, on a stream of its own from pinned memory: each copy
+    overlaps with the steps before, and the loop's stream waits for it on the GPU, the host never. Combine it with
+    `workbench.training.fetch_rows`, which reads the features and labels of each batch.
+
     Args:
-        iterable: the iterable to prefetch.
-        depth: size of the queue of finished items, at least 1.
+        iterable: the iterable to prefetch. For a GPU it produces on the thread's stream; what it reads there (a graph,
+            a cache) must not be written by the loop.
+        depth: size of the queue of finished items, at least 1; up to `depth` + 1 are in memory besides the loop's.
+        device: where the tensors, batches and other records of an item are copied, also in tuples, lists and
+            dictionaries; None leaves items as they are.
 
     Returns:
         An iterable of the items, in order, with the length of `iterable` if it has one. Each loop over it is a loop
@@ -125,7 +135,7 @@ def prefetch(iterable: Iterable[T], depth: int = 2) -> "Prefetched[T]":
 
     Raises:
         TypeError: `iterable` is not iterable.
-        ValueError: `depth` below 1.
+        ValueError: `depth` below 1, or a device that this process can't use.
         RuntimeError: the process was forked, so the thread does not exist.
 
     Warns:
@@ -134,7 +144,7 @@ def prefetch(iterable: Iterable[T], depth: int = 2) -> "Prefetched[T]":
     """
     check_at_least("depth", depth, 1)
     check_type("iterable", iterable, Iterable, "which is not iterable; pass batches(…), a list or a generator")
-    return Prefetched(iterable, depth)
+    return Prefetched(iterable, depth, None if device is None else torch.empty(0, device=device).device)
 
 
 class Prefetched(Generic[T]):
@@ -143,20 +153,25 @@ class Prefetched(Generic[T]):
     Args:
         iterable: the iterable to prefetch.
         depth: size of the queue of finished items.
+        device: where items are copied; None leaves them as they are.
     """
 
-    def __init__(self, iterable: Iterable[T], depth: int) -> None:
-        self._iterable, self._depth = iterable, depth
+    def __init__(self, iterable: Iterable[T], depth: int, device: torch.device | None = None) -> None:
+        self._iterable, self._depth, self._device = iterable, depth, device
 
     def __iter__(self) -> Iterator[T]:
-        return _prefetched(iter(self._iterable), self._depth)
+        if self._device is None:
+            return _prefetched(iter(self._iterable), self._depth)
+        if self._device.type != "cuda":
+            return _prefetched((_copied(item, self._device) for item in self._iterable), self._depth)
+        return _prefetched_to_gpu(self._iterable, self._depth, self._device)
 
     def __len__(self) -> int:
         sized: Any = self._iterable
         return len(sized)
 
 
-def _prefetched(iterator: Iterator[T], depth: int) -> Iterator[T]:
+def _prefetched(iterator: Iterator[T], depth: int) -> Generator[T, None, None]:
     ready: queue.Queue[T | _End] = queue.Queue(depth)
     stopped = threading.Event()
 
@@ -188,12 +203,65 @@ def _prefetched(iterator: Iterator[T], depth: int) -> Iterator[T]:
     try:
         while not isinstance(item := _next(ready, thread), _End):
             yield item
+            del item  # only the loop needs its memory while the next one is awaited
         if item.error is not None:
             raise item.error
     finally:
         stopped.set()
         if _running.pop(thread, None) is not None:  # else the interpreter ends, and the thread was waited for
             _join(thread)
+
+
+def _prefetched_to_gpu(iterable: Iterable[T], depth: int, device: torch.device) -> Iterator[T]:
+    stream = copy_stream(device, "to")
+    stream.wait_stream(torch.cuda.current_stream(device))  # what the iterable reads may just have been written
+
+    def produce() -> Iterator[tuple[T, Any]]:
+        iterator, end = iter(iterable), object()
+        while True:
+            with torch.cuda.stream(stream):  # of this thread, and not while the generator is suspended
+                if (item := next(iterator, end)) is end:
+                    return
+                copied: Any = _copied(item, device)
+            yield copied, stream.record_event()
+
+    try:
+        with closing(_prefetched(produce(), depth)) as items:
+            for item, ready in items:
+                current = torch.cuda.current_stream(device)
+                current.wait_event(ready)
+                _record_stream(item, current)
+                yield item
+                del item
+    finally:
+        torch.cuda.current_stream(device).wait_stream(stream)
+
+
+def _copied(item: Any, device: torch.device) -> Any:
+    """Copy the tensors and records of an item to a device."""
+    if isinstance(item, Tensor):
+        return to_device(item, device, non_blocking=device.type == "cuda")
+    if _is_record(item):
+        return item.to(device, non_blocking=device.type == "cuda")  # the host would not know when a copy is complete
+    if isinstance(item, dict):
+        return {key: _copied(value, device) for key, value in item.items()}
+    if isinstance(item, list | tuple):
+        copied = [_copied(value, device) for value in item]
+        return type(item)(*copied) if hasattr(item, "_fields") else type(item)(copied)
+    return item
+
+
+def _record_stream(item: Any, stream: torch.cuda.Stream) -> None:
+    """Keep an item's memory, of another stream, from being reused before this stream has read it."""
+    if isinstance(item, Tensor) or _is_record(item):
+        item.record_stream(stream)
+    elif isinstance(item, dict | list | tuple):
+        for value in item.values() if isinstance(item, dict) else item:
+            _record_stream(value, stream)
+
+
+def _is_record(item: Any) -> bool:
+    return hasattr(item, "to") and hasattr(item, "record_stream")
 
 
 def _join(thread: threading.Thread) -> None:

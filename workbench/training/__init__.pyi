@@ -2,6 +2,7 @@ from .aggregated_rows import AggregatedRows as AggregatedRows, AggregateOnRead a
 from .epoch import epoch_steps as epoch_steps
 from .evaluate import layerwise as layerwise
 from .exactness.check import Exactness as Exactness
+from .fetched import BatchRows as BatchRows, FetchedBatch as FetchedBatch, fetch_rows as fetch_rows
 from .profile import EpochProfile as EpochProfile
 from .ranking import (
     LinkMetrics as LinkMetrics,

@@ -161,7 +161,9 @@ class _MicroBatchRun:
         with self.phase("transfer"):
             # A new record even if the batch is on the device already, so that arrays that layers cache in its blocks
             # (such as the transpose) are freed with it. Layers do not read `parent`.
-            on_device = same_record(mb, parent=None).to(mb.device if self.device is None else self.device)
+            on_device = same_record(mb, parent=None).to(
+                mb.device if self.device is None else self.device, non_blocking=True
+            )
             inputs = inputs.to(self.device)
         with self.phase("forward"):
             loss = self.loss_of(self.forward(on_device, inputs), mb)

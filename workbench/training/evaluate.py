@@ -18,6 +18,7 @@ from workbench.core.graph import Graph
 from workbench.core.minibatch import MiniBatch
 from workbench.features.memory_rows import MappedRows, as_store, check_covers, open_rows
 from workbench.features.stage import StagedRows
+from workbench.kernels.buffers import downloaded, to_device
 from workbench.kernels.relabel import IdIndex
 from workbench.nn.gnn import GNN
 from workbench.nn.losses import Inputs, check_classes
@@ -224,8 +225,9 @@ def sampled_logits(
     evaluated = in_eval_mode(model)
     call, device = forward or default_forward(evaluated), model_device(model) or torch.device("cpu")
     shared = None if x is None else as_store(x, "x")
-    seeds, outputs = [], []
-    for item in batches:
+    seeds: list[Tensor] = []
+
+    def output_of(item: Any) -> Tensor:
         *others, mb = item if isinstance(item, tuple) else (item,)
         check_type("a batch", mb, MiniBatch, "pass wb.batches(…) or wb.outofcore.batches(…)")
         check_halo([mb], forward)
@@ -234,10 +236,11 @@ def sampled_logits(
             raise TypeError(
                 "x is None, and the batches come without rows; pass the features, or wb.outofcore.batches(…)"
             )
-        with torch.no_grad():
-            inputs = Inputs(rows.read(mb.node_ids).to(device))
-            outputs.append(call(mb.to(device), inputs).cpu())
         seeds.append(mb.seeds.cpu())
+        with torch.no_grad():
+            return call(mb.to(device), Inputs(to_device(rows.read(mb.node_ids), device)))
+
+    outputs = list(downloaded(map(output_of, batches)))
     if not seeds:
         raise ValueError("there are no batches; pass at least one")
     return torch.cat(seeds), torch.cat(outputs)
@@ -309,7 +312,10 @@ def layerwise(
         torch._C._set_grad_enabled(False)
         for number, (layer, ids) in enumerate(zip(layers, ids_per_layer, strict=True)):
             chunks = _chunks(graph, ids, chunk_edges)
-            outputs = (_outputs(layer, arguments, chunk.to(on), read(chunk.node_ids).to(on)) for chunk in chunks)
+            outputs = (
+                _outputs(layer, arguments, chunk.to(on), to_device(read(chunk.node_ids), on)) for chunk in chunks
+            )
+            outputs = outputs if folder is None and ids.is_cuda else downloaded(outputs)
             if folder is None:
                 out = _gathered(outputs, len(ids), ids.device)
             else:
@@ -385,8 +391,8 @@ def _gathered(outputs: Iterator[Tensor], num_rows: int, device: torch.device) ->
 
 
 def _written(outputs: Iterator[Tensor], folder: Path) -> Tensor:
-    """Write the outputs of chunks to a file and map it."""
-    MappedRows.create(folder, (out.cpu() for out in outputs), overwrite=True)
+    """Write the outputs of chunks, which are on the host, to a file and map it."""
+    MappedRows.create(folder, outputs, overwrite=True)
     return open_rows(folder)
 
 

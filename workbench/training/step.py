@@ -28,6 +28,7 @@ from workbench.training.arguments import (
     check_trains,
     exchanged_noted,
 )
+from workbench.training.fetched import BatchRows
 from workbench.training.oom import step_with_oom_recovery
 
 BeforeStep = Callable[[], object]
@@ -255,7 +256,8 @@ class BatchLoss:
             out: floating [num_seeds, …], the model's output.
         """
         labels = self.labels.get(mb)
-        return self.seed_loss(out, self.y.read(mb.seeds) if labels is None else labels) * (1.0 / self.divisor)
+        copy = self.y.copy_of(mb.seeds) if isinstance(self.y, BatchRows) else None
+        return self.seed_loss(out, self.y.read(mb.seeds) if labels is None else labels, copy) * (1.0 / self.divisor)
 
 
 def _read_labels(
@@ -263,7 +265,8 @@ def _read_labels(
 ) -> tuple[dict[MiniBatch, Tensor], float]:
     """Return the labels by micro-batch, views of one tensor, and their weight; no labels if all seeds have one."""
     sizes = [mb.num_seeds for mb in batches]
-    seeds = torch.cat([mb.seeds for mb in batches]) if batches else torch.empty(0, dtype=torch.int64)
+    parts = [mb.seeds for mb in batches] or [torch.empty(0, dtype=torch.int64)]
+    seeds = torch.cat(parts) if len(parts) > 1 else parts[0]
     if seed_loss.labelled(y.read(seeds[:0])) is None:
         return {}, len(seeds)
     labels = y.read(seeds)
