@@ -1,10 +1,11 @@
-"""Large buffers on huge pages, copies to a GPU from pinned memory, and the bounds of values in one transfer."""
+"""Large buffers on huge pages, copies to a GPU from pinned memory, constants, and bounds of values in one transfer."""
 
 import ctypes
 import sys
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -59,6 +60,27 @@ def to_device(tensor: Tensor, device: Any, *, non_blocking: bool = False) -> Ten
     if pageable and tensor.layout is torch.strided and not tensor.requires_grad and tensor.numel():
         return tensor.pin_memory().to(device, non_blocking=True)
     return tensor.to(device, non_blocking=non_blocking)
+
+
+constants: dict[tuple[int, torch.device], Tensor] = {}
+"""Constant tables on GPUs, by the table's id and the device."""
+
+
+def constant(table: np.ndarray, device: torch.device) -> Tensor:
+    """Return a constant table on a device, which keeps it for the life of the process.
+
+    The first copy waits, so that any stream may read the table.
+
+    Args:
+        table: a module's constant, which nothing changes.
+        device: the device.
+    """
+    if device.type == "cpu":
+        return torch.from_numpy(table)
+    key = id(table), device
+    if key not in constants:
+        constants[key] = torch.from_numpy(table).to(device)
+    return constants[key]
 
 
 def bounds(values: Tensor) -> tuple[int, int]:
