@@ -1,7 +1,7 @@
 """Budgets of the path to a GPU, in counts: copies, synchronisations, kernels. Only the simulated device counts them."""
 
 from functools import partial
-from typing import Any
+from typing import Any, NamedTuple
 
 import pytest
 import torch
@@ -95,17 +95,88 @@ def test_a_cache_on_the_device_copies_once() -> None:
     assert len(counts.copies) == 1 and not counts.syncs
 
 
-@pytest.mark.parametrize(
-    ("sampler", "per_layer"),
-    [(wb.NeighborSampler([5, 10]), 4), (wb.NeighborSampler([5, 10], replace=True), 4), (wb.FullNeighborSampler(2), 3)],
-)
-def test_sampling_on_the_device(sampler: wb.Sampler, per_layer: int) -> None:
-    """Per layer, waits for the range of the ids, the edges, the rows that are drawn from, and the new nodes."""
-    graph = GRAPH.to("cuda")
-    with counting() as counts:
-        sampler.sample(graph, torch.arange(100))
-    assert len(counts.syncs) <= 2 * per_layer + 2, counts.lines()
-    assert not counts.pageable, counts.pageable
+PLAIN = random_graph(300, 2000, seed=1, edge_ids=False)
+TYPED = random_graph(300, 2000, seed=1, edge_ids=False, edge_weight=torch.float32, num_edge_types=3)
+FANOUTS, DEPENDENT, BY_TYPE = [5, 10], {"dependence": wb.Smoothed(4)}, [{0: 2, 1: -1, 2: 1}, {0: 1, 1: 2, 2: 0}]
+
+
+class Sampled(NamedTuple):
+    """What sampling on the device may cost.
+
+    Args:
+        sampler: of two layers.
+        waits: of the host, per layer.
+        launches: of kernels at most, per layer.
+        why: what the host waits for, where that is more than the numbers of edges drawn and of nodes reached.
+        excluding: more waits per layer with excluded edges.
+        graph: the graph.
+    """
+
+    sampler: wb.Sampler
+    waits: int
+    launches: int
+    why: str = ""
+    excluding: int = 0
+    graph: wb.Graph = PLAIN
+
+
+SAMPLED = {
+    "all": Sampled(wb.FullNeighborSampler(2), 1, 50, "no draw: the edges were counted with the nodes", 1),
+    "uniform": Sampled(wb.NeighborSampler(FANOUTS), 2, 120),
+    "replace": Sampled(wb.NeighborSampler(FANOUTS, replace=True), 2, 105),
+    "nested": Sampled(wb.NeighborSampler(FANOUTS, dependence=wb.Nested(4)), 2, 120),
+    "smoothed": Sampled(wb.NeighborSampler(FANOUTS, **DEPENDENT), 2, 170),
+    "smoothed, replace": Sampled(wb.NeighborSampler(FANOUTS, replace=True, **DEPENDENT), 2, 205),
+    "weighted": Sampled(wb.NeighborSampler(FANOUTS, weighted=True), 2, 135, graph=TYPED),
+    "weighted, replace": Sampled(wb.NeighborSampler(FANOUTS, weighted=True, replace=True), 2, 155, graph=TYPED),
+    "labor": Sampled(wb.LaborSampler(FANOUTS), 2, 85),
+    "labor, exact": Sampled(wb.LaborSampler(FANOUTS, poisson=False), 2, 85),
+    "labor, smoothed": Sampled(wb.LaborSampler(FANOUTS, **DEPENDENT), 2, 90),
+    "labor-1": Sampled(wb.LaborSampler(FANOUTS, importance=1), 4, 390, "Newton's method, every four of its steps", 1),
+    "labor-*": Sampled(
+        wb.LaborSampler(FANOUTS, importance="*"), 14, 1600, "the same, and the next round is decided", 1
+    ),
+    "by type": Sampled(wb.NeighborSampler(BY_TYPE), 7, 230, "groups, and the lengths of those drawn from", 1, TYPED),
+}
+
+
+@pytest.mark.parametrize("name", SAMPLED)
+def test_sampling_on_the_device(name: str) -> None:
+    """The host waits for sizes alone: per layer for the edges drawn and for the nodes reached, and once for the seeds.
+
+    The nodes' in-edges, which the next layer draws from, and the range of their ids are read with their number. More
+    waits need a reason. Excluded edges are looked up and sorted once per batch.
+    """
+    sampler, waits, launches, why, excluding, plain = SAMPLED[name]
+    assert waits <= 2 or why
+    graph, seeds = plain.to("cuda"), torch.arange(100)
+    sampler.sample(graph, seeds)
+    for excluded, more in ((None, 0), (torch.arange(0, 2000, 9), 2 + 2 * excluding)):
+        with counting() as counts:
+            sampler.sample(graph, seeds, exclude_edges=excluded)
+        allowed = 1 + 2 * waits + more
+        assert len(counts.syncs) == allowed or (why and len(counts.syncs) <= allowed), counts.lines()
+        assert not counts.pageable, counts.pageable
+        assert excluded is not None or 0.8 * 2 * launches <= counts.num_launches <= 2 * launches
+
+
+def test_weights_are_checked_with_the_size_of_the_draw() -> None:
+    weight = torch.ones(2000)
+    weight[1500:] = -1
+    graph = wb.Graph(PLAIN.indptr, PLAIN.indices, edge_weight=weight).to("cuda")
+    with pytest.raises(ValueError, match=r"edge_weight is -1.0 at CSR position 1[5-9]\d\d"):
+        wb.NeighborSampler([5], weighted=True).sample(graph, torch.arange(300))
+
+
+def test_ids_are_checked_with_their_number() -> None:
+    broken = wb.Graph(torch.tensor([0, 3, 3]), torch.tensor([1, 400, 1], dtype=torch.int32)).to("cuda")
+    with pytest.raises(IndexError, match=r"indices contain 400; sources must be in \[0, 2\)"):
+        wb.NeighborSampler([3, 3]).sample(broken, torch.tensor([0]))
+    for seeds in (torch.tensor([0, 1, 0]), torch.tensor([0, 1, 0]).cuda()):
+        with pytest.raises(ValueError, match="seeds contain 0 more than once"):
+            wb.NeighborSampler([3, 3]).sample(PLAIN.to("cuda"), seeds)
+    with pytest.raises(IndexError, match=r"nodes contains 300"):
+        wb.NeighborSampler([3]).draw(PLAIN.to("cuda"), torch.tensor([1, 300]).cuda(), layer=0)
 
 
 def test_ranges_of_ids_are_checked_with_one_wait() -> None:

@@ -13,6 +13,7 @@ import torch
 from tests.simulated_cuda.device import Counts, SimulatedDevice
 from tests.simulated_cuda.tensor import active, in_this_thread, set_active
 from tests.simulated_cuda.torch_cuda import patched_torch
+from workbench.kernels.buffers import constants
 
 __all__ = ["Counts", "SimulatedDevice", "counting", "environment", "simulated_cuda"]
 
@@ -34,6 +35,7 @@ def simulated_cuda(total_bytes: int = 8 << 30) -> Iterator[SimulatedDevice]:
     with ExitStack() as stack:
         stack.enter_context(patched_torch(device))
         set_active(device)
+        stack.callback(constants.clear)
         stack.callback(set_active, None)
         stack.enter_context(in_this_thread())
         yield device

@@ -1,4 +1,4 @@
-"""Large buffers on huge pages, copies to and from a GPU through pinned memory, and the bounds of values at once."""
+"""Large buffers on huge pages, copies to and from a GPU through pinned memory, constants, and bounds of values."""
 
 import ctypes
 import sys
@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable, Iterator
 from functools import cache
 from typing import Any
 
+import numpy as np
 import torch
 from torch import Tensor
 
@@ -113,6 +114,27 @@ def downloaded(tensors: Iterable[Tensor]) -> Iterator[Tensor]:
         waiting = begun
     if waiting is not None:
         yield waiting()
+
+
+constants: dict[tuple[int, torch.device], Tensor] = {}
+"""Constant tables on GPUs, by the table's id and the device."""
+
+
+def constant(table: np.ndarray, device: torch.device) -> Tensor:
+    """Return a constant table on a device, which keeps it for the life of the process.
+
+    The first copy waits, so that any stream may read the table.
+
+    Args:
+        table: a module's constant, which nothing changes.
+        device: the device.
+    """
+    if device.type == "cpu":
+        return torch.from_numpy(table)
+    key = id(table), device
+    if key not in constants:
+        constants[key] = torch.from_numpy(table).to(device)
+    return constants[key]
 
 
 def bounds(values: Tensor) -> tuple[int, int]:

@@ -11,6 +11,7 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from workbench.kernels.buffers import constant
 from workbench.kernels.jit import compiled
 
 _U64 = (1 << 64) - 1
@@ -127,7 +128,10 @@ def _shift_right(word: Tensor, count: int) -> Tensor:
 
 def hash_index_torch(key: int | Tensor, index: Tensor) -> Tensor:
     """Compute `hash_index` for int64 tensors, on any device; the 64 bits are returned as int64."""
-    word = key + (index.to(torch.int64) + 1) * _signed(_GAMMA)
+    if isinstance(key, int):  # key + (index + 1) · γ in as few kernels as can be
+        word = index.to(torch.int64) * _signed(_GAMMA) + _signed(key + _GAMMA)
+    else:
+        word = torch.add(key + _signed(_GAMMA), index.to(torch.int64), alpha=_signed(_GAMMA))
     word = (word ^ _shift_right(word, 30)) * _signed(_MIX_1)
     word = (word ^ _shift_right(word, 27)) * _signed(_MIX_2)
     return word ^ _shift_right(word, 31)
@@ -141,7 +145,7 @@ def unit_interval_torch(bits: Tensor) -> Tensor:
 def below_torch(bits: Tensor, bound: Tensor | int) -> Tensor:
     """Compute `below` for tensors."""
     high, low = _shift_right(bits, 32), bits & 0xFFFFFFFF
-    return _shift_right(high * bound + _shift_right(low * bound, 32), 32)
+    return (high * bound + (low * bound >> 32)) >> 32  # no product reaches 2⁶³, so the sign need not be masked
 
 
 def open_unit_interval_torch(bits: Tensor) -> Tensor:
@@ -151,7 +155,7 @@ def open_unit_interval_torch(bits: Tensor) -> Tensor:
 
 def negative_log_torch(p: Tensor) -> Tensor:
     """Compute `negative_log` for float64 tensors."""
-    table, steps = (torch.from_numpy(t).to(p.device) for t in (_LOG_TABLE, _LOG_STEPS))
+    table, steps = constant(_LOG_TABLE, p.device), constant(_LOG_STEPS, p.device)
     mantissa, exponent = torch.frexp(p)
     scaled = (mantissa - 0.5) * 2048.0
     index = scaled.to(torch.int64)
@@ -265,7 +269,7 @@ def mixed_exponential(key, next_key, cosine, sine, index):
 
 def normal_quantile_torch(p: Tensor) -> Tensor:
     """Compute `normal_quantile` for float64 tensors, on any device."""
-    table = torch.from_numpy(_QUANTILES).to(p.device)
+    table = constant(_QUANTILES, p.device)
     tail = torch.minimum(p, 1.0 - p)
     bits = tail.clamp(min=TWO_TO_MINUS_53).view(torch.int64)
     values, slopes = table[(bits >> _PLACE_BITS) - _FIRST_CELL].unbind(-1)
@@ -275,7 +279,7 @@ def normal_quantile_torch(p: Tensor) -> Tensor:
 
 def normal_cdf_torch(n: Tensor) -> Tensor:
     """Compute `normal_cdf` for float64 tensors, on any device."""
-    table = torch.from_numpy(_PROBABILITIES).to(n.device)
+    table = constant(_PROBABILITIES, n.device)
     scaled = n.abs().clamp(max=_LAST_NORMAL) * _STEPS_PER_UNIT
     cell = scaled.to(torch.int64)
     values, slopes = table[cell].unbind(-1)

@@ -118,6 +118,8 @@ def borrowed_map(size: int) -> Iterator[_Map]:
 class Relabeler:
     """Numbers the nodes of a batch while its layers are sampled, starting with the seeds; created by `relabeler(…)`."""
 
+    num_edges = None  # `TorchRelabeler` counts the nodes' in-edges, for which a GPU's host would have to wait
+
     def __init__(self, scratch: _Map, num_nodes: int) -> None:
         self._map, self._num_nodes = scratch, num_nodes
 
@@ -161,43 +163,81 @@ class Relabeler:
 
 
 class TorchRelabeler:
-    """Numbers the nodes of a batch in plain torch, on any device, by sorting instead of a map."""
+    """Numbers the nodes of a batch in plain torch, on any device, by sorting instead of a map.
 
-    def __init__(self, seeds: Tensor) -> None:
-        values, counts = torch.unique(seeds, return_counts=True)
-        if len(values) < len(seeds):
-            raise ValueError(_duplicate_seed(int(values[counts > 1][0])))
-        self.node_ids = seeds
+    The host waits once per call: for the number of ids, together with their range and, given `indptr`, the number of
+    their in-edges, which sizes the next layer's rows.
+
+    Args:
+        seeds: int64 [num_seeds], distinct.
+        num_nodes: exclusive upper bound of the ids; None: not checked.
+        indptr: int64 [num_nodes + 1], offsets of the graph's rows; None: in-edges are not counted.
+    """
+
+    def __init__(self, seeds: Tensor, num_nodes: int | None = None, indptr: Tensor | None = None) -> None:
+        self._num_nodes, self._indptr = num_nodes, indptr
+        self.node_ids, self.num_edges = seeds, None if indptr is None else 0
+        if not len(seeds):
+            return
+        ids = seeds.sort().values
+        repeated = ids[1:] == ids[:-1]
+        if self._facts(repeated.sum(), ids)[0]:
+            raise ValueError(_duplicate_seed(int(ids[1:][repeated][0])))
+
+    def _facts(self, count: Tensor, ids: Tensor, is_new: Tensor | None = None) -> list[int]:
+        """Read a count, and the smallest and the largest of sorted ids; count the in-edges of those that are new."""
+        facts = [count, ids[0], ids[-1]]
+        if self._indptr is not None and self._num_nodes is not None:
+            degrees = rows_of_ids(self._indptr, ids.clamp(0, self._num_nodes - 1))[1]
+            facts.append((degrees if is_new is None else degrees * is_new).sum())
+        read = torch.stack(facts).tolist()
+        if self._indptr is not None:
+            self.num_edges = read[3]
+        return read
 
     def __call__(self, ids: Tensor, *, overwrite: bool = False, out: Tensor | None = None) -> Tensor:
-        both = torch.cat([self.node_ids, ids.to(torch.int64)])
-        values, inverse = torch.unique(both, return_inverse=True)
-        first = torch.full_like(values, len(both))
-        first.scatter_reduce_(0, inverse, torch.arange(len(both), device=both.device), "amin")
-        order = torch.argsort(first)
-        rank = torch.empty_like(order)
-        rank[order] = torch.arange(len(order), device=both.device)
         known = len(self.node_ids)
-        self.node_ids = values[order]
-        return rank[inverse[known:]].to(index_dtype(len(values)))
+        both = torch.cat([self.node_ids, ids.to(torch.int64)])
+        if not len(both):
+            return ids.to(torch.int32)
+        values, order = both.sort(stable=True)
+        starts_run = torch.ones_like(values, dtype=torch.bool)
+        torch.ne(values[1:], values[:-1], out=starts_run[1:])
+        is_first = torch.empty_like(starts_run).index_put_((order,), starts_run)  # the first of equal ids, by place
+        number = torch.cumsum(is_first, 0)
+        count, low, high, *_ = self._facts(number[-1], values, starts_run)
+        if self._num_nodes is not None and (low < 0 or high >= self._num_nodes):
+            raise invalid_source(low if low < 0 else high, self._num_nodes)
+        runs = torch.where(starts_run, torch.arange(len(both), device=both.device), 0).cummax(0).values
+        local = torch.empty_like(both, dtype=index_dtype(count))
+        local[order] = (number[order[runs]] - 1).to(local.dtype)
+        self.node_ids = both[torch.nonzero_static(is_first, size=count)[:, 0]]
+        return local[known:]
+
+
+def rows_of_ids(indptr: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+    """Return where the CSR rows of int64 ids in range begin, and their lengths, in plain torch."""
+    starts = indptr[ids]
+    return starts, indptr[ids + 1] - starts
 
 
 @contextmanager
-def relabeler(num_nodes: int, seeds: Tensor) -> Iterator[Relabeler | TorchRelabeler]:
+def relabeler(num_nodes: int, seeds: Tensor, indptr: Tensor | None = None) -> Iterator[Relabeler | TorchRelabeler]:
     """Yield a function that numbers the nodes of a batch: seeds first, then others in order of first appearance.
 
     Args:
         num_nodes: exclusive upper bound of the ids.
         seeds: int64 [num_seeds], distinct; numbered 0, 1, ….
+        indptr: int64 [num_nodes + 1], offsets of the graph's rows, to know the number of the nodes' in-edges on a GPU.
     """
-    with _numbering(Relabeler, TorchRelabeler, num_nodes, seeds) as labels:
+    with _numbering(Relabeler, TorchRelabeler, num_nodes, seeds, indptr) as labels:
         yield labels
 
 
 @contextmanager
-def _numbering(fast: Any, plain: Any, num_nodes: int, seeds: Tensor) -> Iterator[Any]:
+def _numbering(fast: Any, plain: Any, num_nodes: int, seeds: Tensor, indptr: Tensor | None = None) -> Iterator[Any]:
     if seeds.device.type != "cpu":
-        yield plain(seeds)
+        yield plain(seeds, num_nodes, indptr)
         return
     with borrowed_map(num_nodes) as scratch:
         labels = fast(scratch, num_nodes)

@@ -496,7 +496,10 @@ class WithoutInputLayer(Sampler):
             A batch of `num_layers` blocks; its inputs are the destinations of the first layer.
         """
         if type(self.sampler).sample in (Sampler.sample, ExcludingSampler.sample):
-            draw = partial(self.draw, graph, exclude_edges=exclude_edges)
+
+            def draw(nodes: Tensor, num_edges: int | None, **options: int) -> Drawn:
+                return self.draw(graph, nodes, exclude_edges=exclude_edges, **options)
+
             return sample_layers(self, graph, seeds, step=step, draw=draw)
         options: dict[str, Any] = {} if exclude_edges is None else {"exclude_edges": exclude_edges}
         mb = self.sampler.sample(graph, seeds, step=step, **options)

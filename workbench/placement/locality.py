@@ -37,10 +37,10 @@ from workbench.sampling.sampler import (
     Drawn,
     ExcludingSampler,
     Fanout,
-    candidates,
     check_graph,
     checked_fanouts,
     expand_rows,
+    is_excluded_torch,
     row_offsets,
 )
 from workbench.sampling.typed import draw_by_type
@@ -118,11 +118,9 @@ class LocalitySampler(ExcludingSampler):
     def _levels(self) -> Levels:
         return Levels.of(self.factors)
 
-    def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
-        """Draw in-edges of int64 [n] nodes on the graph's device, except at some CSR positions, which ascend."""
+    def _draw(self, graph: Graph, rows: Candidates, *, layer: int, step: int) -> Drawn:
         levels, fanout = self._levels.on(graph), self.fanouts[layer]
         drawn_from = variates(self.seed, Purpose.SAMPLING, step, layer, self.dependence)
-        rows = candidates(graph, nodes, excluded)
         if self.biased:
             draw = partial(draw_local_biased, graph.indices, levels, drawn_from)
         else:
@@ -316,8 +314,9 @@ def draw_local_torch(
 ) -> Drawn:
     """Draw as `draw_local` does, in plain torch for any device; its oracle."""
     row, position = expand_rows(rows)
-    candidate = ~torch.isin(position, rows.excluded)
-    row, position = row[candidate], position[candidate]
+    if len(rows.excluded):
+        candidate = ~is_excluded_torch(position, rows.excluded)
+        row, position = row[candidate], position[candidate]
     sources = indices[position].long()
     code, num = levels.codes[sources].long(), len(levels.factors)
     found = _per_level(row, code, len(limits), num)
@@ -362,10 +361,11 @@ def draw_local_biased(
     """
     _, position = expand_rows(rows)
     factors = levels.factors[levels.codes[indices[position].long()].long()]
-    factors[torch.isin(position, rows.excluded)] = 0.0
+    factors = torch.where(is_excluded_torch(position, rows.excluded), 0.0, factors)
     offsets, none = row_offsets(rows.lengths), position[:0]
     candidates = Graph(offsets, indices[position], edge_weight=factors)
-    compact = Candidates(rows.nodes, offsets[:-1], rows.lengths, rows.lengths, none, none)
+    size = rows.num_edges
+    compact = Candidates(rows.nodes, offsets[:-1], rows.lengths, rows.lengths, none, none, num_edges=size)
     drawn = draw_weighted(candidates, compact, fanout, replace=False, variates=variates)
     return drawn._replace(positions=position[drawn.positions])
 

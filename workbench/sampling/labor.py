@@ -35,14 +35,14 @@ from workbench.sampling.sampler import (
     Drawn,
     ExcludingSampler,
     Fanout,
-    candidates,
     checked_fanouts,
-    expand_rows,
+    expanded,
+    is_excluded_torch,
     row_offsets,
 )
 from workbench.sampling.typed import draw_by_type
 from workbench.sampling.uniform import draw_uniform
-from workbench.sampling.weighted import earliest_torch
+from workbench.sampling.weighted import smallest_in_order
 
 Importance = int | Literal["*"]
 
@@ -116,11 +116,10 @@ class LaborSampler(ExcludingSampler):
         """Whether a node's row depends on (seed, step, layer, node) alone: π depends on all destinations of a layer."""
         return self.importance == 0
 
-    def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
+    def _draw(self, graph: Graph, rows: Candidates, *, layer: int, step: int) -> Drawn:
         fanout = self.fanouts[layer]
         shared = 0 if self.layer_dependency else layer
         source_variates = variates(self.seed, Purpose.SAMPLING, step, shared, self.dependence)
-        rows = candidates(graph, nodes, excluded)
         positions = self.edge_ids or graph.edge_weight is not None or graph.edge_type is not None
         options = {"poisson": self.poisson, "variates": source_variates, "positions": positions}
         if self.importance != 0 and isinstance(fanout, int) and fanout != -1:
@@ -171,9 +170,23 @@ def row_limits(rows: Candidates, fanout: int | Tensor) -> Tensor:
 def draw_shared_torch(
     indices: Tensor, rows: Candidates, limits: Tensor, *, poisson: bool, variates: Variates, positions: bool
 ) -> Drawn:
-    """Draw as `draw_shared` does, in plain torch for any device; its oracle."""
-    row, position = keep_uniform_torch(rows, indices, limits, poisson=poisson, variates=variates)
-    indptr = row_offsets(torch.bincount(row, minlength=len(limits)))
+    """Draw as `draw_shared` does, in plain torch for any device; its oracle. The host waits for the number of edges."""
+    edges = expanded(rows)
+    sources, mixed = indices[edges.positions].long(), variates.sine != 0.0
+    keys = mixed_normal_torch(*variates, sources) if mixed else mixed_uniform_torch(*variates, sources)
+    drawable = ~is_excluded_torch(edges.positions, rows.excluded) if len(rows.excluded) else None
+    if poisson:
+        probability = limits.double() / rows.degrees.double()
+        threshold = normal_quantile_torch(probability) if mixed else probability
+        threshold = torch.where(limits > 0, threshold, -torch.inf)
+        kept = keys <= threshold[edges.row]
+        kept = kept if drawable is None else kept & drawable
+        chosen, counts = kept.nonzero()[:, 0], edges.count(kept)
+        indptr = row_offsets(counts)
+    else:
+        indptr = row_offsets(torch.minimum(limits, rows.degrees))
+        chosen = smallest_in_order(keys, edges, indptr, drawable)
+    position = edges.positions[chosen]
     return Drawn(indptr, indices[position], position if positions else None)
 
 
@@ -268,21 +281,3 @@ def _order_row(indices, start, length, variates, excluded, skip, keys):
     while skip < len(excluded) and excluded[skip] < start + length:
         keys[excluded[skip] - start] = np.inf
         skip += 1
-
-
-def keep_uniform_torch(
-    rows: Candidates, indices: Tensor, limits: Tensor, *, poisson: bool, variates: Variates
-) -> tuple[Tensor, Tensor]:
-    """Choose as `keep_uniform` does, in plain torch; returns row and position in `indices` of every edge kept."""
-    row, position = expand_rows(rows)
-    candidate = ~torch.isin(position, rows.excluded)
-    row, position = row[candidate], position[candidate]
-    sources, mixed = indices[position].long(), variates.sine != 0.0
-    keys = mixed_normal_torch(*variates, sources) if mixed else mixed_uniform_torch(*variates, sources)
-    if poisson:
-        probability = limits.double() / rows.degrees.double()
-        threshold = normal_quantile_torch(probability) if mixed else probability
-        kept = (keys <= threshold[row]) & (limits > 0)[row]
-        return row[kept], position[kept]
-    kept = earliest_torch(keys, row, torch.minimum(limits, rows.degrees)).sort().values
-    return row[kept], position[kept]

@@ -24,15 +24,16 @@ import torch
 from torch import Tensor
 
 from workbench.core.randomness import Variates
+from workbench.kernels.buffers import constant
 from workbench.kernels.hash import mixed_uniform, mixed_uniform_torch
 from workbench.kernels.jit import compiled, compiled_inline
 from workbench.kernels.lanes import LANES, at_most_one, clamped_sum, compress, first_lanes, gather, hash_units, multiply
 from workbench.kernels.relabel import invalid_source, relabeler
 from workbench.kernels.threads import get_num_threads, parallel_rows, run_tasks
 from workbench.sampling.poisson import keep_edges, mark_smallest, prefetch_rows, write_kept
-from workbench.sampling.sampler import Candidates, Drawn, row_offsets
+from workbench.sampling.sampler import Candidates, Drawn, ExpandedRows, expand_offsets, row_offsets
 from workbench.sampling.uniform import draw_uniform, draw_uniform_torch
-from workbench.sampling.weighted import earliest_torch
+from workbench.sampling.weighted import smallest_in_order
 
 TOLERANCE = 2.0**-17  # of the sum, relative, before the last Newton step; the paper's implementation has 1e-4
 
@@ -219,9 +220,9 @@ def sum_scale(degree, fanout):
 
 def sum_scales(degrees: Tensor, fanout: int) -> Tensor:
     """Compute `sum_scale` for all rows in plain torch: float64 [num_rows]."""
-    k = torch.tensor(float(fanout), dtype=torch.float64, device=degrees.device)
+    k = torch.full((), float(fanout), dtype=torch.float64, device=degrees.device)  # a GPU multiplies by 1 / a number
     exponent = torch.frexp(degrees.double() * degrees.double() / k).exponent
-    return torch.from_numpy(_SCALES).to(degrees.device)[exponent.long().clamp(min=0)]
+    return constant(_SCALES, degrees.device)[exponent.long().clamp(min=0)]
 
 
 @compiled_inline
@@ -252,38 +253,49 @@ def clamped_total(rho, count, x, scale):
 
 
 def importance_torch(layer: BipartiteLayer, fanout: int, rounds: int | None) -> Importance:
-    """Compute `optimise` and x in plain torch, for consecutive rows; the oracle of the compiled kernels."""
-    degrees, local = layer.degrees, layer.local
-    row = torch.repeat_interleave(torch.arange(len(degrees), device=local.device), degrees)
-    k = torch.tensor(float(fanout), dtype=torch.float64, device=local.device)
+    """Compute `optimise` and x in plain torch, for consecutive rows; the oracle of the compiled kernels.
+
+    The host waits once per round, or once per `_STEPS_AT_A_TIME` steps if solving for x takes more.
+    """
+    degrees, local = layer.degrees, layer.local.long()
+    row = expand_offsets(layer.offsets, len(local))
+    k = torch.full((), float(fanout), dtype=torch.float64, device=local.device)
     x, target = degrees.double() / k, degrees.double() * degrees.double() / k
     rho = torch.ones(layer.num_sources, dtype=torch.float64, device=local.device)
-    local, previous, done, again = local.long(), math.inf, 0, True
+    scale, active = sum_scales(degrees, fanout), degrees > fanout
+    previous, done, again = math.inf, 0, True
     while again:
         least = torch.full_like(rho, math.inf).scatter_reduce(0, local, x[row], "amin")
         rho = (rho * least).clamp(min=_SMALLEST)
-        total = float((rho.reciprocal().clamp(max=1) * _COUNT_SCALE).long().sum())
-        x = _solve_torch(rho[local], row, degrees > fanout, x, target, sum_scales(degrees, fanout))
+        count = (rho.reciprocal().clamp(max=1) * _COUNT_SCALE).long().sum()
+        x, total = _solve_torch(rho[local], row, active, x, target, scale, count)
         done += 1
         again, previous = done != rounds and total < previous * _CONVERGED, total
     return Importance(rho, x, done)
 
 
-def _solve_torch(rho: Tensor, row: Tensor, active: Tensor, x: Tensor, target: Tensor, scale: Tensor) -> Tensor:
-    """Solve as `_solve` does, for all active rows together."""
-    x = torch.where(active, 1.0, x)
-    for _ in range(_MAX_STEPS):
-        if not bool(active.any()):
-            break
+_STEPS_AT_A_TIME = 4  # of Newton's method, before the host asks whether all rows are solved
+
+
+def _solve_torch(
+    rho: Tensor, row: Tensor, active: Tensor, x: Tensor, target: Tensor, scale: Tensor, also: Tensor
+) -> tuple[Tensor, float]:
+    """Solve as `_solve` does, for all active rows together, and read a whole number together with what is left."""
+    x, scales, read = torch.where(active, 1.0, x), scale[row], [0, 0]
+    for step in range(_MAX_STEPS):
+        if step and step % _STEPS_AT_A_TIME == 0:
+            read = torch.stack([also, active.sum()]).tolist()
+            if not read[1]:
+                return x, float(read[0])
         y = rho * x[row]
         low = torch.zeros_like(target, dtype=torch.int64).index_add_(0, row, (y <= 1).long()).double()
-        total = torch.zeros_like(target, dtype=torch.int64).index_add_(0, row, (y.clamp(min=1) * scale[row]).long())
+        total = torch.zeros_like(target, dtype=torch.int64).index_add_(0, row, (y.clamp(min=1) * scales).long())
         mass = total.double() / scale
         excess = mass - low
-        step = torch.where(excess > 0, ((target - low) / excess).clamp(max=_MAX_STEP), _MAX_STEP)
-        x = torch.where(active, x * step, x)
+        change = torch.where(excess > 0, ((target - low) / excess).clamp(max=_MAX_STEP), _MAX_STEP)
+        x = torch.where(active, x * change, x)
         active = active & ((mass - target).abs() > target * TOLERANCE)
-    return x
+    return x, float(read[0])
 
 
 def draw_important(
@@ -406,26 +418,42 @@ def draw_important_torch(
 ) -> Drawn:
     """Draw as `draw_important` does, in plain torch for any device; its oracle."""
     full = draw_uniform_torch(rows, indices, -1, replace=False, key=0, positions=True)
-    sources, local = torch.unique(full.sources.long(), return_inverse=True)
-    found = importance_torch(BipartiteLayer.of_csr(full.indptr, local, sources), fanout, rounds)
-    keys = mixed_uniform_torch(*variates, sources) * found.rho
-    row = torch.repeat_interleave(torch.arange(len(rows.degrees), device=indices.device), rows.degrees)
-    limits = rows.degrees.clamp(max=fanout)
-    whole = rows.degrees <= fanout
+    assert full.positions is not None
+    layer = number_sources_torch(full.indptr, full.sources)
+    found = importance_torch(layer, fanout, rounds)
+    local, row = layer.local, expand_offsets(full.indptr, len(layer.local))
+    edges, whole = ExpandedRows(full.indptr, row, full.positions), rows.degrees <= fanout
+    assert layer.ids is not None
+    keys = (mixed_uniform_torch(*variates, layer.ids) * found.rho)[local]
     if poisson:
-        kept = ((keys[local] * found.x[row] <= 1) | whole[row]).nonzero()[:, 0]
+        mask = (keys * found.x[row] <= 1) | whole[row]
+        kept, counts = mask.nonzero()[:, 0], edges.count(mask)
+        indptr = row_offsets(counts)
     else:
-        kept = earliest_torch(keys[local], row, limits).sort().values
+        counts = rows.degrees.clamp(max=fanout)
+        indptr = row_offsets(counts)
+        kept = smallest_in_order(keys, edges, indptr)
     row = row[kept]
-    counts = torch.bincount(row, minlength=len(limits))
     inverse = (found.rho[local[kept]] * found.x[row]).clamp(min=1)
     scale = sum_scales(rows.degrees, fanout)
-    total = torch.zeros_like(limits).index_add_(0, row, (inverse * scale[row]).long())
+    total = torch.zeros_like(counts).index_add_(0, row, (inverse * scale[row]).long())
     norm = counts.double() * scale / total.double()
     weight = torch.where(whole[row], 1.0, inverse * norm[row]).float()
-    assert full.positions is not None
     position = full.positions[kept]
-    return Drawn(row_offsets(counts), indices[position], position if positions else None, weight)
+    return Drawn(indptr, indices[position], position if positions else None, weight)
+
+
+def number_sources_torch(indptr: Tensor, sources: Tensor) -> BipartiteLayer:
+    """Number the sources of consecutive rows by rank in plain torch; numbers beyond the distinct sources have no edges.
+
+    The host need not know how many are distinct, for which it would have to wait.
+    """
+    values, order = sources.long().sort()
+    rank = torch.zeros_like(values)
+    torch.cumsum(values[1:] != values[:-1], 0, out=rank[1:])
+    local = torch.empty_like(rank).index_put_((order,), rank)
+    ids = torch.zeros_like(values).index_put_((rank,), values)
+    return BipartiteLayer(indptr, indptr[:-1], indptr.diff(), local, sources, len(values), ids)
 
 
 _DENSE = 4  # nodes of the graph per candidate up to which arrays of all nodes are cheaper than relabelling

@@ -24,7 +24,7 @@ from workbench.kernels.relabel import invalid_source
 from workbench.sampling.labor import apply_edge_weight
 from workbench.sampling.labor_importance import BipartiteLayer, bipartite_layer
 from workbench.sampling.poisson import WEIGHTS, Levels, check_factors, inverse_weights, keep_edges, prefetch_rows
-from workbench.sampling.sampler import MAX_LAYERS, Candidates, Drawn, ExcludingSampler, candidates, row_offsets
+from workbench.sampling.sampler import MAX_LAYERS, Candidates, Drawn, ExcludingSampler, row_offsets
 from workbench.sampling.uniform import draw_uniform_torch
 
 
@@ -101,10 +101,10 @@ class LadiesSampler(ExcludingSampler):
     def _levels(self) -> Levels | None:
         return None if self.factors is None else Levels.of(self.factors)
 
-    def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
+    def _draw(self, graph: Graph, rows: Candidates, *, layer: int, step: int) -> Drawn:
         drawn = draw_layer_wise(
             graph.indices,
-            candidates(graph, nodes, excluded),
+            rows,
             self.num_nodes[layer],
             num_nodes=graph.num_nodes,
             levels=None if self._levels is None else self._levels.on(graph),

@@ -18,7 +18,6 @@ from workbench.sampling.sampler import (
     Drawn,
     ExcludingSampler,
     Fanout,
-    candidates,
     checked_fanouts,
 )
 from workbench.sampling.typed import draw_by_type
@@ -78,8 +77,7 @@ class NeighborSampler(ExcludingSampler):
         check_seed(self.seed)
         check_dependence(self.dependence)
 
-    def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
-        rows = candidates(graph, nodes, excluded)
+    def _draw(self, graph: Graph, rows: Candidates, *, layer: int, step: int) -> Drawn:
         return self.draw_from(graph, rows, self.fanouts[layer], layer=layer, step=step)
 
     def draw_from(

@@ -140,9 +140,9 @@ class RandomWalkSampler(ExcludingSampler):
                 "or use NeighborSampler"
             )
 
-    def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
-        fanout, walks = self._fanout(layer, len(nodes)), self._walks(layer, step)
-        return self._packed(most_visited(graph, candidates(graph, nodes, excluded), walks, fanout))
+    def _draw(self, graph: Graph, rows: Candidates, *, layer: int, step: int) -> Drawn:
+        fanout, walks = self._fanout(layer, len(rows.nodes)), self._walks(layer, step)
+        return self._packed(most_visited(graph, rows, walks, fanout))
 
     def draw_owned(
         self, owned: OwnedGraph, nodes: Tensor, *, layer: int, step: int = 0, exclude_edges: Tensor | None = None
@@ -341,7 +341,8 @@ def pick_torch(bits: Tensor, variates: Variates, rows: list[Tensor], excluded: T
 def rows_torch(graph: Graph, nodes: Tensor, excluded: Tensor) -> list[Tensor]:
     """Return where the nodes' rows begin, their numbers of candidates, and where their excluded positions begin."""
     rows = candidates(graph, nodes, excluded)
-    return [rows.starts, rows.degrees, rows.first_excluded]
+    first = rows.first_excluded if len(excluded) else torch.zeros_like(rows.starts)
+    return [rows.starts, rows.degrees, first]
 
 
 _GAMMA = np.uint64(0x9E3779B97F4A7C15)

@@ -7,7 +7,6 @@ import inspect
 import operator
 from abc import abstractmethod
 from collections.abc import Callable, Mapping, Sequence
-from functools import partial
 from typing import Any, NamedTuple, Protocol
 
 import numpy as np
@@ -29,7 +28,7 @@ from workbench.core.minibatch import MiniBatch
 from workbench.kernels.buffers import to_device
 from workbench.kernels.jit import compiled
 from workbench.kernels.lane_instructions import prefetch
-from workbench.kernels.relabel import relabeler
+from workbench.kernels.relabel import relabeler, rows_of_ids
 from workbench.kernels.threads import parallel_rows
 
 
@@ -115,24 +114,29 @@ class Sampler(Protocol):
             ValueError: duplicate seeds, or `step` is not a 64-bit integer.
             IndexError: an id out of range.
         """
-        return sample_layers(self, graph, seeds, step=step, draw=partial(self.draw, graph, exclude_edges=exclude_edges))
+
+        def draw(nodes: Tensor, num_edges: int | None, **options: int) -> Drawn:
+            return self.draw(graph, nodes, exclude_edges=exclude_edges, **options)
+
+        return sample_layers(self, graph, seeds, step=step, draw=draw)
 
 
 def sample_layers(sampler: Sampler, graph: Graph, seeds: Tensor, *, step: int, draw: Callable[..., Drawn]) -> MiniBatch:
     """Sample a batch from the seeds to the inputs: draw in-edges of all nodes reached so far, relabel them, repeat.
 
     Every block's destinations are the sources of the next, and its new sources follow in order of first appearance.
-    `draw` is called with the nodes, `layer=` and `step=` for each layer. Raises as `Sampler.sample`.
+    `draw` is called for each layer with the nodes, the number of their in-edges (on a GPU, where the host learns it
+    together with the number of nodes; otherwise None), `layer=` and `step=`. Raises as `Sampler.sample`.
     """
     check_graph(graph)
     check_seed(step, "step")
     seeds = check_seeds(graph, seeds)
     blocks: list[Block] = []
-    with relabeler(graph.num_nodes, seeds) as labels:
+    with relabeler(graph.num_nodes, seeds, graph.indptr) as labels:
         for layer in reversed(range(sampler.num_layers)):
             nodes = labels.node_ids
             num_nodes = nodes.shape[0]
-            drawn = draw(nodes, layer=layer, step=step)
+            drawn = draw(nodes, labels.num_edges, layer=layer, step=step)
             check_drawn(drawn, num_nodes)
             extra = edge_values(graph, drawn, getattr(sampler, "edge_ids", False))
             local = labels(drawn.sources, overwrite=getattr(sampler, "sources_are_new", False))
@@ -218,7 +222,7 @@ def edge_values(graph: Graph, drawn: Drawn, edge_ids: bool) -> dict[str, Tensor]
 
 
 class ExcludingSampler(Sampler):
-    """A sampler with a fanout per layer, defined by `_draw`, which gets the excluded edges as CSR positions."""
+    """A sampler with a fanout per layer, defined by `_draw`, which gets the edges that it may draw."""
 
     fanouts: Sequence[Any]
 
@@ -228,8 +232,8 @@ class ExcludingSampler(Sampler):
         return len(self.fanouts)
 
     @abstractmethod
-    def _draw(self, graph: Graph, excluded: Tensor | None, nodes: Tensor, *, layer: int, step: int) -> Drawn:
-        """Draw rows of int64 [n] nodes on the graph's device without some CSR positions, which ascend."""
+    def _draw(self, graph: Graph, rows: "Candidates", *, layer: int, step: int) -> Drawn:
+        """Draw from the candidates of nodes, on the graph's device."""
         ...
 
     def draw(
@@ -247,7 +251,8 @@ class ExcludingSampler(Sampler):
             CapacityError: the drawn rows need more memory than is available.
         """
         nodes = check_draw(self, graph, nodes, layer=layer, step=step)
-        return self._draw(graph, excluded_positions(graph, exclude_edges), nodes, layer=layer, step=step)
+        rows = candidates(graph, nodes, excluded_positions(graph, exclude_edges))
+        return self._draw(graph, rows, layer=layer, step=step)
 
     def sample(self, graph: Graph, seeds: Tensor, *, step: int = 0, exclude_edges: Tensor | None = None) -> MiniBatch:
         """Sample the batch of some seeds. Arguments and errors as for `Sampler.sample`.
@@ -257,7 +262,11 @@ class ExcludingSampler(Sampler):
         if type(self).draw is not ExcludingSampler.draw:  # a subclass defines its own
             return super().sample(graph, seeds, step=step, exclude_edges=exclude_edges)
         check_graph(graph)
-        draw = partial(self._draw, graph, excluded_positions(graph, exclude_edges))
+        excluded = excluded_positions(graph, exclude_edges)
+
+        def draw(nodes: Tensor, num_edges: int | None, **options: int) -> Drawn:
+            return self._draw(graph, candidates(graph, nodes, excluded, num_edges), **options)
+
         return sample_layers(self, graph, seeds, step=step, draw=draw)
 
 
@@ -338,6 +347,7 @@ class Candidates(NamedTuple):
         first_excluded: int64 [n], where the excluded positions of every row begin in `excluded`; empty without any.
         positions: int64, the candidates' CSR positions, grouped by row; None: each row is consecutive in the CSR.
         origins: int64 [n], the first CSR position of the row's node; None: `starts`.
+        num_edges: sum of `lengths`, for tensors on a GPU, so that the host need not wait for it; None: not known.
     """
 
     nodes: Tensor
@@ -348,6 +358,7 @@ class Candidates(NamedTuple):
     first_excluded: Tensor
     positions: Tensor | None = None
     origins: Tensor | None = None
+    num_edges: int | None = None
 
 
 @compiled
@@ -362,9 +373,6 @@ def _look_up_rows(lo, hi, nodes, indptr, starts, degrees, invalid):
 
 
 def _starts_and_degrees(graph: Graph, nodes: Tensor) -> tuple[Tensor, Tensor]:
-    if nodes.device.type != "cpu":
-        starts = graph.indptr[check_ids("nodes", nodes, graph.num_nodes)]
-        return starts, graph.indptr[nodes + 1] - starts
     starts, degrees, invalid = torch.empty_like(nodes), torch.empty_like(nodes), np.zeros(1, np.bool_)
     arrays = [t.numpy() for t in (nodes, graph.indptr, starts, degrees)]
     parallel_rows(lambda lo, hi: _look_up_rows(lo, hi, *arrays, invalid), nodes.numel(), _MIN_ROWS)
@@ -373,20 +381,36 @@ def _starts_and_degrees(graph: Graph, nodes: Tensor) -> tuple[Tensor, Tensor]:
     return starts, degrees
 
 
-def candidates(graph: Graph, nodes: Tensor, excluded: Tensor | None) -> Candidates:
-    """Look up the candidates of int64 [n] nodes: their in-edges but the `excluded` CSR positions, which ascend."""
+def candidates(graph: Graph, nodes: Tensor, excluded: Tensor | None, num_edges: int | None = None) -> Candidates:
+    """Look up the candidates of int64 [n] nodes: their in-edges but the `excluded` CSR positions, which ascend.
+
+    `num_edges`, the number of the nodes' in-edges, is given for nodes on a GPU that are known to be in range.
+    """
+    if nodes.device.type != "cpu":
+        return _candidates_torch(graph, nodes, excluded, num_edges)
     starts, lengths = _starts_and_degrees(graph, nodes)
     if excluded is None:
-        none = _NONE if nodes.device.type == "cpu" else nodes[:0]
-        return Candidates(nodes, starts, lengths, lengths, none, none)
-    if nodes.device.type != "cpu":
-        first = torch.searchsorted(excluded, starts)
-        removed = torch.searchsorted(excluded, starts + lengths) - first
-        return Candidates(nodes, starts, lengths, lengths - removed, excluded, first)
+        return Candidates(nodes, starts, lengths, lengths, _NONE, _NONE)
     first, degrees = torch.empty_like(starts), torch.empty_like(starts)
     arrays = [t.numpy() for t in (excluded, starts, lengths, first, degrees)]
     parallel_rows(lambda lo, hi: _find_excluded(lo, hi, *arrays), len(nodes))
     return Candidates(nodes, starts, lengths, degrees, excluded, first)
+
+
+def _candidates_torch(graph: Graph, nodes: Tensor, excluded: Tensor | None, num_edges: int | None) -> Candidates:
+    """Look up candidates in plain torch, for any device; the host waits once unless `num_edges` is given."""
+    known = num_edges is not None
+    starts, lengths = rows_of_ids(graph.indptr, nodes if known else nodes.clamp(0, graph.num_nodes - 1))
+    if not known and len(nodes):
+        low, high, num_edges = torch.stack([*torch.aminmax(nodes), lengths.sum()]).tolist()
+        if low < 0 or high >= graph.num_nodes:
+            check_ids("nodes", nodes, graph.num_nodes)
+    rows = Candidates(nodes, starts, lengths, lengths, nodes[:0], nodes[:0], num_edges=num_edges or 0)
+    if excluded is None or not len(excluded):
+        return rows
+    first = torch.searchsorted(excluded, starts)
+    removed = torch.searchsorted(excluded, starts + lengths) - first
+    return rows._replace(degrees=lengths - removed, excluded=excluded, first_excluded=first)
 
 
 @compiled
@@ -419,20 +443,59 @@ def skip_excluded(rank, start, excluded, first):
 
 
 def skip_excluded_torch(ranks: Tensor, starts: Tensor, excluded: Tensor, first: Tensor) -> Tensor:
-    """Convert ranks to CSR positions: advance by the number of excluded edges passed, until that is stable."""
-    positions = starts + ranks
-    while True:
-        moved = starts + ranks + torch.searchsorted(excluded, positions, right=True) - first
-        if torch.equal(moved, positions):
-            return positions
-        positions = moved
+    """Convert ranks to CSR positions.
+
+    The excluded positions minus their index, e_m - m, are the ranks before which they are passed, counted from the
+    graph's first edge that is not excluded; they don't decrease, and all of earlier rows are passed at rank 0.
+    """
+    within = starts + ranks
+    before = excluded - torch.arange(len(excluded), device=excluded.device)
+    passed = torch.searchsorted(before, within - first, right=True)
+    return within + passed - first
+
+
+class ExpandedRows(NamedTuple):
+    """Every edge of some rows, excluded ones included.
+
+    Args:
+        offsets: int64 [num_rows + 1], where the edges of every row begin.
+        row: int64 [num_edges], the row of every edge.
+        positions: int64 [num_edges], their CSR positions.
+    """
+
+    offsets: Tensor
+    row: Tensor
+    positions: Tensor
+
+    def count(self, kept: Tensor) -> Tensor:
+        """Count the edges of every row whose bool [num_edges] is set; on a GPU `bincount` would make the host wait."""
+        return row_offsets(kept.view(torch.uint8))[self.offsets].diff()
+
+
+def expanded(rows: Candidates) -> ExpandedRows:
+    """List every edge of the rows in plain torch; the host waits only if it does not know `num_edges`."""
+    offsets = row_offsets(rows.lengths)
+    row = expand_offsets(offsets, rows.num_edges)
+    slots = torch.arange(len(row), device=row.device) + (rows.starts - offsets[:-1])[row]
+    return ExpandedRows(offsets, row, slots if rows.positions is None else rows.positions[slots])
+
+
+def expand_offsets(offsets: Tensor, size: int | None = None) -> Tensor:
+    """Return the row of every entry of a CSR, int64, given its offsets and, on a GPU, the number of entries."""
+    rows = torch.arange(len(offsets) - 1, device=offsets.device)
+    return torch.repeat_interleave(rows, offsets.diff(), output_size=size)
 
 
 def expand_rows(rows: Candidates) -> tuple[Tensor, Tensor]:
     """Return the row and the CSR position of every edge of the rows, excluded ones included, in plain torch."""
-    row = torch.repeat_interleave(torch.arange(len(rows.nodes), device=rows.nodes.device), rows.lengths)
-    slot = rows.starts[row] + torch.arange(len(row), device=row.device) - row_offsets(rows.lengths)[row]
-    return row, slot if rows.positions is None else rows.positions[slot]
+    return expanded(rows)[1:]
+
+
+def is_excluded_torch(positions: Tensor, excluded: Tensor) -> Tensor:
+    """Return which CSR positions are among the excluded ones, which ascend; `torch.isin` would make the host wait."""
+    if not len(excluded):
+        return torch.zeros_like(positions, dtype=torch.bool)
+    return excluded[torch.searchsorted(excluded, positions).clamp_(max=len(excluded) - 1)] == positions
 
 
 def excluded_positions(graph: Graph, edge_ids: Tensor | None) -> Tensor | None:
@@ -473,7 +536,7 @@ def row_offsets(counts: Tensor, limit: int = UNLIMITED) -> Tensor:
         _cumulate(counts.numpy(), limit, indptr.numpy())
     else:
         indptr[:1].zero_()  # `indptr[0] = 0` would wait for a copy
-        torch.cumsum(counts.clamp(max=limit), 0, out=indptr[1:])
+        torch.cumsum(counts if limit >= UNLIMITED else counts.clamp(max=limit), 0, out=indptr[1:])
     return indptr
 
 

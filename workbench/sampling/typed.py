@@ -9,10 +9,11 @@ import torch
 from torch import Tensor
 
 from workbench.core.graph import Graph
+from workbench.kernels.buffers import to_device
 from workbench.kernels.hash import hash_index_torch
 from workbench.kernels.jit import compiled
 from workbench.kernels.threads import parallel_rows
-from workbench.sampling.sampler import Candidates, Drawn, expand_rows, row_offsets
+from workbench.sampling.sampler import Candidates, Drawn, expanded, is_excluded_torch, row_offsets
 
 _CHUNK = 1 << 20  # edges at a time, which bounds the memory for rows of high degree
 _MIN_ROWS = 256  # per thread: a row costs its in-degree, not its fanout
@@ -30,15 +31,22 @@ def draw_by_type(
     Raises:
         ValueError: the graph has no edge types, or the rows contain a type without a fanout.
     """
-    types = torch.tensor(sorted(fanouts), device=rows.nodes.device)
-    limits = torch.tensor([fanouts[kind] for kind in types.tolist()], device=types.device)
+    kinds = sorted(fanouts)
+    types, limits = to_device(torch.tensor([kinds, [fanouts[kind] for kind in kinds]]), rows.nodes.device)
     parts = []
-    for lo, hi in pairwise(_chunk_bounds(rows.lengths)):
-        groups = group_by_type(graph, _slice(rows, lo, hi), types)
+    for part in _chunks(rows):
+        groups = group_by_type(graph, part, types)
         drawn = draw(groups.candidates, limits[groups.columns])
         parts.append(Drawn(drawn.indptr[groups.indptr].diff(), *drawn[1:]))
     counts, sources, *positions = (torch.cat(t) for t in zip(*parts, strict=True) if t[0] is not None)
     return Drawn(row_offsets(counts), sources, *positions)
+
+
+def _chunks(rows: Candidates) -> list[Candidates]:
+    """Divide rows into ranges of about `_CHUNK` edges each."""
+    if rows.num_edges is not None and rows.num_edges < _CHUNK:
+        return [rows]
+    return [_slice(rows, lo, hi) for lo, hi in pairwise(_chunk_bounds(rows.lengths))]
 
 
 def _chunk_bounds(lengths: Tensor) -> list[int]:
@@ -87,9 +95,11 @@ def group_by_type(graph: Graph, rows: Candidates, types: Tensor) -> Groups:
     group = _group_compiled if rows.nodes.device.type == "cpu" else _group_torch
     indptr, columns, starts, counts, positions = group(graph.edge_type, rows, types)
     groups_per_row, none = indptr.diff(), positions[:0]
-    group_ids = hash_index_torch(rows.nodes.repeat_interleave(groups_per_row), types[columns])
-    origins = rows.starts.repeat_interleave(groups_per_row)
-    return Groups(Candidates(group_ids, starts, counts, counts, none, none, positions, origins), columns, indptr)
+    row = torch.arange(len(groups_per_row), device=columns.device)
+    row = row.repeat_interleave(groups_per_row, output_size=len(columns))
+    group_ids, origins = hash_index_torch(rows.nodes[row], types[columns]), rows.starts[row]
+    groups = Candidates(group_ids, starts, counts, counts, none, none, positions, origins, len(positions))
+    return Groups(groups, columns, indptr)
 
 
 def _refuse_type(kind: int, types: Tensor) -> None:
@@ -169,18 +179,26 @@ def _group_rows(lo, hi, edges, types, out):
 
 
 def _group_torch(edge_type: Tensor, rows: Candidates, types: Tensor) -> _Grouped:
-    """Group as `_group_compiled` does, without empty groups, in plain torch for any device; its oracle."""
-    row, positions = expand_rows(rows)
-    kept = ~torch.isin(positions, rows.excluded)
-    row, positions = row[kept], positions[kept]
+    """Group as `_group_compiled` does, without empty groups, in plain torch for any device; its oracle.
+
+    The host waits for the number of groups, and before if edges are excluded.
+    """
+    edges = expanded(rows)
+    row, positions, offsets = edges.row, edges.positions, edges.offsets
+    if len(rows.excluded):
+        candidate = ~is_excluded_torch(positions, rows.excluded)
+        kept, offsets = candidate.nonzero()[:, 0], row_offsets(edges.count(candidate))
+        row, positions = row[kept], positions[kept]
     kinds = edge_type[positions].to(torch.int64)
     columns = torch.searchsorted(types, kinds).clamp(max=len(types) - 1)
-    unknown = types[columns] != kinds
-    if bool(unknown.any()):
-        _refuse_type(int(kinds[unknown][0]), types)
+    known = types[columns] == kinds
     keys, order = torch.sort(row * len(types) + columns, stable=True)
-    groups, counts = torch.unique_consecutive(keys, return_counts=True)
-    groups_per_row = torch.bincount(groups // len(types), minlength=len(rows.nodes))
-    return _Grouped(
-        row_offsets(groups_per_row), groups % len(types), row_offsets(counts)[:-1], counts, positions[order]
-    )
+    is_first = torch.ones_like(known)
+    torch.ne(keys[1:], keys[:-1], out=is_first[1:])
+    num_groups, num_known = torch.stack([is_first.sum(), known.sum()]).tolist()
+    if num_known < len(known):
+        _refuse_type(int(kinds[~known][0]), types)
+    starts = torch.nonzero_static(is_first, size=num_groups)[:, 0]
+    indptr = row_offsets(is_first.view(torch.uint8))[offsets]
+    counts = torch.cat([starts, offsets[-1:]]).diff()
+    return _Grouped(indptr, keys[starts] % len(types), starts, counts, positions[order])

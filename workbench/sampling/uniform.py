@@ -23,6 +23,8 @@ from workbench.sampling.sampler import (
     Drawn,
     drawn_offsets,
     draws_with_replacement,
+    expand_offsets,
+    expanded,
     skip_excluded,
     skip_excluded_torch,
 )
@@ -177,45 +179,70 @@ def _copy_row(start, first, excluded, lo, hi, indices, sources, positions):
         position += 1
 
 
-def _picks_torch(row_keys: Tensor, degrees: Tensor, count: int, replaced: Tensor) -> Tensor:
-    """Return int64 [rows, count], the picks of `pick_together` or `_pick_singly`."""
-    picks = torch.empty(len(degrees), count, dtype=torch.int64, device=degrees.device)
-    for j in range(count):
-        bits = hash_index_torch(row_keys, torch.full_like(degrees, j))
-        top = degrees - count + j
-        pick = below_torch(bits, top + 1)
-        repeated = (picks[:, :j] == pick[:, None]).any(1)
-        picks[:, j] = torch.where(replaced, below_torch(bits, degrees), torch.where(repeated, top, pick))
-    return picks
+_PICKS_AT_A_TIME = 1 << 24  # which bounds the memory for rounds that are computed together
+
+
+def picks_torch(row_keys: Tensor, degrees: Tensor, count: int, *, replace: bool) -> Tensor:
+    """Return int64 [rows, count], the picks of `pick_together` or `_pick_singly`; all rounds are computed together.
+
+    Draw j of Floyd's algorithm is replaced by d - k + j if it was picked before: if it equals an earlier draw, or if it
+    is d - k + i, for i < j, and draw i was replaced. Chains of the second kind are followed by doubling.
+    """
+    rounds = torch.arange(count, device=degrees.device)
+    bits = hash_index_torch(row_keys[:, None], rounds)
+    if replace:
+        return below_torch(bits, degrees[:, None])
+    base = (degrees - count)[:, None]
+    top = base + rounds
+    draws = below_torch(bits, top + 1)
+    if count == 1:
+        return draws
+    ordered, place = draws.sort(dim=1, stable=True)
+    replaced = torch.zeros_like(draws, dtype=torch.bool).scatter_(1, place[:, 1:], ordered[:, 1:] == ordered[:, :-1])
+    earlier = draws - base
+    earlier = torch.where(earlier < 0, rounds, earlier)
+    for _ in range((count - 1).bit_length()):
+        replaced, earlier = replaced | replaced.gather(1, earlier), earlier.gather(1, earlier)
+    return torch.where(replaced, top, draws)
 
 
 def draw_uniform_torch(
     rows: Candidates, indices: Tensor, fanout: int | Tensor, *, replace: bool, key: int, positions: bool
 ) -> Drawn:
-    """Draw as `draw_uniform` does, in plain torch for any device; the oracle of the compiled kernel."""
+    """Draw as `draw_uniform` does, in plain torch for any device; the oracle of the compiled kernel.
+
+    The host waits once, for the numbers of edges and of rows of which a part is drawn (not if all edges are); for
+    fanouts by row also for the lengths of such rows.
+    """
     indptr = drawn_offsets(rows.degrees, fanout, replace)
+    if isinstance(fanout, int) and fanout < 0 and not len(rows.excluded) and rows.num_edges is not None:
+        edges = expanded(rows).positions
+        return Drawn(indptr, indices[edges], edges if positions else None)
     counts = indptr.diff()
-    row = torch.repeat_interleave(torch.arange(len(counts), device=indices.device), counts)
-    pick = torch.arange(len(row), device=indices.device) - indptr[row]
-    replaced = to_device(draws_with_replacement(len(counts), fanout, replace), indices.device)
-    random = replaced | (counts < rows.degrees)
-    for count in _row_lengths(fanout, counts, random):
-        chosen = (random & (counts == count)).nonzero()[:, 0]
-        row_keys = hash_index_torch(key, rows.nodes[chosen])
-        slots = indptr[chosen][:, None] + torch.arange(count, device=indices.device)
-        pick[slots] = _picks_torch(row_keys, rows.degrees[chosen], count, replaced[chosen])
+    random = counts < rows.degrees
+    if replace:
+        random = (rows.degrees > 0) & (to_device(torch.as_tensor(fanout), indices.device) >= 0)
+    size, num_random = torch.stack([indptr[-1], random.sum()]).tolist()
+    row = expand_offsets(indptr, size)
+    pick = torch.arange(size, device=indices.device) - indptr[row]
+    partial = torch.nonzero_static(random, size=num_random)[:, 0]
+    for count in _row_lengths(fanout, counts[partial]):
+        chosen = partial if isinstance(fanout, int) else (random & (counts == count)).nonzero()[:, 0]
+        for some in chosen.split(max(1, _PICKS_AT_A_TIME // count)):
+            row_keys, slots = hash_index_torch(key, rows.nodes[some]), indptr[some][:, None]
+            picks = picks_torch(row_keys, rows.degrees[some], count, replace=replace)
+            pick[slots + torch.arange(count, device=slots.device)] = picks
     if len(rows.excluded):
         edges = skip_excluded_torch(pick, rows.starts[row], rows.excluded, rows.first_excluded[row])
     else:
-        edges = rows.starts[row] + pick
+        edges = pick + rows.starts[row]
     return Drawn(indptr, indices[edges], edges if positions else None)
 
 
-def _row_lengths(fanout: int | Tensor, counts: Tensor, random: Tensor) -> list[int]:
+def _row_lengths(fanout: int | Tensor, counts: Tensor) -> list[int]:
     """Return the lengths of rows of which a part is drawn; of a number, they are the fanout, and no GPU is asked."""
-    if isinstance(fanout, int):
-        return [fanout] if fanout > 0 else []
-    return torch.unique(counts[random]).tolist()
+    lengths = [fanout] if isinstance(fanout, int) else torch.unique(counts).tolist()
+    return [length for length in lengths if length > 0 and len(counts)]
 
 
 TOGETHER = 32  # draws of a row at most that are made together, and elements that `pick_together` writes at most

@@ -4,12 +4,15 @@ Without replacement the law is that of successive draws, each proportional to th
 Spirakis: "Weighted random sampling with a reservoir", IPL 97(5), 2006); with replacement every draw is a separate race.
 """
 
+from typing import NamedTuple
+
 import numpy as np
 import torch
 from torch import Tensor
 
 from workbench.core.graph import Graph
 from workbench.core.randomness import Variates
+from workbench.kernels.buffers import to_device
 from workbench.kernels.hash import (
     hash_index,
     hash_index_torch,
@@ -23,10 +26,12 @@ from workbench.kernels.threads import parallel_rows
 from workbench.sampling.sampler import (
     Candidates,
     Drawn,
+    ExpandedRows,
     drawn_offsets,
     draws_with_replacement,
-    expand_rows,
-    row_offsets,
+    expand_offsets,
+    expanded,
+    is_excluded_torch,
 )
 
 
@@ -49,11 +54,30 @@ def draw_weighted(graph: Graph, rows: Candidates, fanout: int | Tensor, *, repla
 def draw_weighted_torch(
     graph: Graph, rows: Candidates, fanout: int | Tensor, *, replace: bool, variates: Variates
 ) -> Drawn:
-    """Draw as `draw_weighted` does, in plain torch for any device; the oracle of the compiled kernel."""
+    """Draw as `draw_weighted` does, in plain torch for any device; the oracle of the compiled kernel.
+
+    The host waits once, for the number of edges drawn and of invalid weights.
+    """
     weights = _checked_weights(graph)
-    indptr = drawn_offsets(_drawable_torch(rows, weights), fanout, replace)
-    positions = draw_earliest_torch(rows, weights, fanout, replace, indptr, variates)
+    edges = expanded(rows)
+    weight = weights[edges.positions]
+    valid = (weight >= 0) & (weight < torch.inf)
+    drawable = _not_excluded(edges, rows, weight > 0)
+    indptr = drawn_offsets(edges.count(drawable), fanout, replace)
+    size, num_valid = torch.stack([indptr[-1], valid.sum()]).tolist()
+    if num_valid < len(weight):
+        _raise_invalid_weight(weights, int(edges.positions[~valid][0]))
+    race = _Race(rows, edges, variates, weight.to(torch.float64), drawable)
+    positions = draw_earliest_torch(race, fanout, replace, indptr, size)
     return Drawn(indptr, graph.indices[positions], positions)
+
+
+def _not_excluded(edges: ExpandedRows, rows: Candidates, drawable: Tensor | None) -> Tensor | None:
+    """Return the edges that may be drawn, those of bool [n] `drawable` without excluded ones; None: all of None."""
+    if not len(rows.excluded):
+        return drawable
+    kept = ~is_excluded_torch(edges.positions, rows.excluded)
+    return kept if drawable is None else kept & drawable
 
 
 def _drawable(rows: Candidates, weights: Tensor) -> Tensor:
@@ -77,17 +101,6 @@ def _count_drawable(lo, hi, starts, ends, excluded, first_excluded, weights, cou
                 skip += 1
             elif weights[slot] > 0:
                 counts[i] += 1
-
-
-def _drawable_torch(rows: Candidates, weights: Tensor) -> Tensor:
-    """Count as `_drawable` does, in plain torch."""
-    row, position = expand_rows(rows)
-    weight = weights[position]
-    invalid = ~((weight >= 0) & torch.isfinite(weight))
-    if bool(invalid.any()):
-        _raise_invalid_weight(weights, int(position[invalid][0]))
-    drawable = (weight > 0) & ~torch.isin(position, rows.excluded)
-    return torch.bincount(row[drawable], minlength=len(rows.nodes))
 
 
 def _checked_weights(graph: Graph) -> Tensor:
@@ -244,51 +257,104 @@ def insert_arrival(time, position, times, positions, filled):
     return min(filled + 1, len(times))
 
 
-def draw_earliest_torch(
-    rows: Candidates, weights: Tensor | None, fanout: int | Tensor, replace: bool, indptr: Tensor, variates: Variates
-) -> Tensor:
-    """Draw as `draw_earliest` does, in plain torch for any device; the oracle of the compiled kernel."""
-    replaced = draws_with_replacement(len(rows.nodes), fanout, replace).to(indptr.device)
-    row, position = expand_rows(rows)
-    weight = None if weights is None else weights[position].to(torch.float64)
-    kept = ~torch.isin(position, rows.excluded)
-    kept = kept if weight is None else kept & (weight > 0)
-    row, position, weight = row[kept], position[kept], None if weight is None else weight[kept]
-    counts = indptr.diff()
-    offsets = position - (rows.starts if rows.origins is None else rows.origins)[row]
-    key, next_key = (hash_index_torch(key, rows.nodes)[row] for key in variates[:2])
-    drawn = torch.empty(int(indptr[-1]), dtype=torch.int64, device=row.device)
-    one_race = (~replaced).repeat_interleave(counts)
-    times = _arrival_torch(key, next_key, variates, offsets, weight)
-    if weight is None:  # a row drawn completely keeps its order
-        times = torch.where((counts == rows.degrees)[row], offsets.to(torch.float64), times)
-    drawn[one_race] = position[earliest_torch(times, row, counts * ~replaced)]
-    key, next_key = hash_index_torch(key, offsets), hash_index_torch(next_key, offsets)
-    for j in range(int((counts * replaced).max()) if len(counts) else 0):  # a race per draw
-        times = _arrival_torch(key, next_key, variates, torch.full_like(key, j), weight)
-        racing = replaced & (counts > j)
-        drawn[indptr[:-1][racing] + j] = position[earliest_torch(times, row, racing.to(torch.int64))]
-    return drawn
-
-
-def _arrival_torch(key: Tensor, next_key: Tensor, variates: Variates, index: Tensor, weight: Tensor | None) -> Tensor:
-    mixture = (key, next_key, variates.cosine, variates.sine, index)
-    return mixed_normal_torch(*mixture) if weight is None else mixed_exponential_torch(*mixture) / weight
-
-
-def earliest_torch(times: Tensor, row: Tensor, limit: Tensor) -> Tensor:
-    """Return the indices of each row's `limit[row]` smallest times, sorted by row and time.
+class _Race(NamedTuple):
+    """The edges of some rows, of which the earliest are drawn.
 
     Args:
-        times: floating point [n].
-        row: int64 [n], the row of every time.
-        limit: int64 [num_rows].
+        rows: the rows.
+        edges: all of their edges.
+        variates: the streams of arrival times.
+        weight: float64 [num_edges]; None: an edge arrives at the time of its normal variate.
+        drawable: bool [num_edges], edges that may be drawn; None: all.
+    """
+
+    rows: Candidates
+    edges: ExpandedRows
+    variates: Variates
+    weight: Tensor | None
+    drawable: Tensor | None
+
+    def streams(self) -> list[Tensor]:
+        """The streams of every edge's row, in this group and, if two are mixed, the next."""
+        keys = self.variates[:2] if self.variates.sine else self.variates[:1]
+        return [hash_index_torch(key, self.rows.nodes)[self.edges.row] for key in keys]
+
+    def offsets(self) -> Tensor:
+        """Every edge's offset in its node's row, which selects its variate."""
+        starts = self.rows.starts if self.rows.origins is None else self.rows.origins
+        return self.edges.positions - starts[self.edges.row]
+
+    def arrivals(self, keys: list[Tensor], index: Tensor) -> Tensor:
+        """Arrival times by the variates `index` of some streams."""
+        mixture = (keys[0], keys[-1], self.variates.cosine, self.variates.sine, index)
+        if self.weight is None:
+            return mixed_normal_torch(*mixture)
+        return mixed_exponential_torch(*mixture) / self.weight
+
+
+_TIMES_AT_A_TIME = 1 << 24  # which bounds the memory for races that are run together
+
+
+def draw_earliest_torch(race: _Race, fanout: int | Tensor, replace: bool, indptr: Tensor, size: int) -> Tensor:
+    """Draw as `draw_earliest` does, `size` edges in plain torch for any device; the oracle of the compiled kernel."""
+    counts, edges = indptr.diff(), race.edges
+    replaced = to_device(draws_with_replacement(len(counts), fanout, replace), indptr.device) if replace else None
+    row = expand_offsets(indptr, size)
+    slot = torch.arange(size, device=row.device) - indptr[row]
+    drawn = None
+    if replaced is None or not isinstance(fanout, int):
+        times = race.arrivals(race.streams(), race.offsets())
+        if race.weight is None:  # a row drawn completely keeps its order
+            whole = (counts == race.rows.degrees)[edges.row]
+            times = torch.where(whole, edges.positions.to(torch.float64), times)
+        at = edges.offsets[row] + slot
+        at = at if replaced is None else at.clamp(max=len(edges.row) - 1)  # draws with replacement may be more
+        drawn = sort_rows(times, edges, race.drawable)[at]
+    if replaced is not None:
+        rounds = fanout if isinstance(fanout, int) else int((counts * replaced).max()) if len(counts) else 0
+        if rounds > 0 and size:
+            first = _first_arrivals(race, rounds).flatten()[slot.clamp(max=rounds - 1) * len(counts) + row]
+            drawn = first if drawn is None else torch.where(replaced[row], first, drawn)
+    return edges.positions[row if drawn is None else drawn]
+
+
+def _first_arrivals(race: _Race, rounds: int) -> Tensor:
+    """Return the first edge of every row in each of several races, int64 [rounds, num_rows]; any if it has none."""
+    edges, offsets = race.edges, race.offsets()
+    num_edges, num_rows = len(edges.row), len(race.rows.nodes)
+    keys = [hash_index_torch(key, offsets) for key in race.streams()]
+    place, last = torch.arange(num_edges, device=offsets.device), num_edges - 1
+    found = []
+    for index in torch.arange(rounds, device=offsets.device).split(max(1, _TIMES_AT_A_TIME // max(1, num_edges))):
+        times = race.arrivals(keys, index[:, None])
+        times = times if race.drawable is None else torch.where(race.drawable, times, torch.inf)
+        row = edges.row.expand_as(times)
+        least = times.new_full((len(index), num_rows), torch.inf).scatter_reduce_(1, row, times, "amin")
+        is_first = times == least.gather(1, row)
+        is_first = is_first if race.drawable is None else is_first & race.drawable
+        at = torch.where(is_first, place, last)
+        found.append(at.new_full(least.shape, last).scatter_reduce_(1, row, at, "amin"))
+    return torch.cat(found)
+
+
+def sort_rows(times: Tensor, edges: ExpandedRows, drawable: Tensor | None = None) -> Tensor:
+    """Return the indices of all edges, row by row, by time; equal times keep their order.
+
+    Args:
+        times: floating point [num_edges].
+        drawable: bool [num_edges], edges that come before the others of their row; None: all.
     """
     order = torch.argsort(times, stable=True)
-    order = order[torch.argsort(row[order], stable=True)]
-    starts = row_offsets(torch.bincount(row, minlength=len(limit)))
-    rank = torch.arange(len(order), device=row.device) - starts[row[order]]
-    return order[rank < limit[row[order]]]
+    key = edges.row if drawable is None else 2 * edges.row + ~drawable
+    return order[torch.argsort(key[order], stable=True)]
+
+
+def smallest_in_order(keys: Tensor, edges: ExpandedRows, indptr: Tensor, drawable: Tensor | None = None) -> Tensor:
+    """Return the indices of the smallest keys of every row, as many as the rows of `indptr` have, ascending."""
+    order = sort_rows(keys, edges, drawable)
+    rank = torch.arange(len(order), device=order.device) - edges.offsets[edges.row]
+    kept = torch.empty_like(order, dtype=torch.bool).index_put_((order,), rank < indptr.diff()[edges.row])
+    return kept.nonzero()[:, 0]
 
 
 def draw_smallest(graph: Graph, rows: Candidates, fanout: int | Tensor, *, replace: bool, variates: Variates) -> Drawn:
@@ -306,7 +372,12 @@ def draw_smallest(graph: Graph, rows: Candidates, fanout: int | Tensor, *, repla
 def draw_smallest_torch(
     graph: Graph, rows: Candidates, fanout: int | Tensor, *, replace: bool, variates: Variates
 ) -> Drawn:
-    """Draw as `draw_smallest` does, in plain torch for any device; the oracle of the compiled kernel."""
+    """Draw as `draw_smallest` does, in plain torch for any device; the oracle of the compiled kernel.
+
+    The host waits once, for the number of edges drawn.
+    """
     indptr = drawn_offsets(rows.degrees, fanout, replace)
-    positions = draw_earliest_torch(rows, None, fanout, replace, indptr, variates)
+    edges = expanded(rows)
+    race = _Race(rows, edges, variates, None, _not_excluded(edges, rows, None))
+    positions = draw_earliest_torch(race, fanout, replace, indptr, int(indptr[-1]))
     return Drawn(indptr, graph.indices[positions], positions)
