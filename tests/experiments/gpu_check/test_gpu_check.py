@@ -144,7 +144,7 @@ def test_the_summary_is_a_page(tmp_path: Path) -> None:
     ]
     write_summary(tmp_path, "cpu", results)
     page = (tmp_path / "summary.md").read_text().splitlines()
-    assert len(page) < 120 and "| it fits | yes | 7 of 7 cases |" in page and "| kind 3 | 1.0 MiB | 0.01 |" in page
+    assert len(page) < 120 and "| it fits | yes | 7 of 7 cases |" in page and "| kind 3 | 1.00 MiB | 0.01 |" in page
     assert "4 passed, 14 out of time. Run it again to continue. All findings: findings.md." in page
     assert (tmp_path / "findings.md").read_text().count("it fits") == 8 + 9 * 14
 
