@@ -1,7 +1,8 @@
 """`make gpu-check`: run every part within a time limit, and leave a folder that `workbench import` takes.
 
 A part that fails or runs out of time is noted, and the next one runs. Time that a part leaves goes to those after it.
-Run again with the same folder, points that have finished are not run again.
+Run again with the same folder, it continues: programs that have passed with the present code, and points that have
+finished, are not run again, so an interrupt loses the point that is running and no other.
 """
 
 import argparse
@@ -12,7 +13,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from tempfile import TemporaryFile
 
-from experiments.gpu_check.parts import Ended, Part, Result, judge, parts
+from experiments.gpu_check.parts import (
+    NOT_RUN,
+    OUT_OF_TIME,
+    Ended,
+    Part,
+    Result,
+    judge,
+    keep_passed,
+    parts,
+    passed_before,
+)
 from experiments.gpu_check.summary import exit_status, headline, write_summary
 from workbench.experiment.environment import check_device
 from workbench.files import write_file
@@ -40,8 +51,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
     folder = chosen.output.absolute()
     found = parts(chosen.device, folder / RUNS, small=chosen.small)
     wanted = [part for part in found if not chosen.only or part.name in chosen.only]
-    results = run_parts(wanted, chosen.device, folder, chosen.seconds)
-    print(f"{headline(results)}; {folder}/summary.md; `workbench import {folder}` logs the runs")
+    try:
+        results = run_parts(wanted, chosen.device, folder, chosen.seconds)
+    except KeyboardInterrupt:
+        print(f"interrupted; run it again to continue; {folder}/summary.md has what was done", file=sys.stderr)
+        return 130
+    again = "; run it again to continue" if any(result.status == OUT_OF_TIME for result in results) else ""
+    print(f"{headline(results)}{again}; {folder}/summary.md; `workbench import {folder}` logs the runs")
     return exit_status(results)
 
 
@@ -56,11 +72,14 @@ def run_parts(wanted: Sequence[Part], device: str, folder: Path, seconds: float)
     """
     deadline, results = time.monotonic() + seconds, list[Result]()
     for position, part in enumerate(wanted):
-        left = max(1.0, deadline - time.monotonic())
-        budget = left * part.weight / sum(later.weight for later in wanted[position:])
-        print(f"{part.name}: up to {budget:.0f} s", file=sys.stderr, flush=True)
-        results.append(_run(part, device, folder, budget))
-        print(f"{part.name}: {results[-1].status} ({results[-1].seconds:.0f} s)", file=sys.stderr, flush=True)
+        if (result := passed_before(part, device, folder / RUNS)) is None:
+            left = deadline - time.monotonic()
+            budget = left * part.weight / sum(later.weight for later in wanted[position:])
+            print(f"{part.name}: up to {max(0.0, budget):.0f} s", file=sys.stderr, flush=True)
+            result = _run(part, device, folder, budget) if left > 0 else judge(part, device, folder / RUNS, NOT_RUN)
+            print(f"{part.name}: {result.status} ({result.seconds:.0f} s)", file=sys.stderr, flush=True)
+            keep_passed(part, result, device, folder / RUNS)
+        results.append(result)
         write_summary(folder, device, results)
     return results
 

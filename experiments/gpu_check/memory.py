@@ -104,4 +104,4 @@ def check(table: pd.DataFrame, reported: pd.DataFrame) -> list[Finding]:
 
 def compare(table: pd.DataFrame, reported: pd.DataFrame) -> Any:
     """Estimated, allocated and reserved bytes, by kind of layer."""
-    return table.set_index(["model", "num_parts"])[["estimate_bytes", "peak_bytes", "reserved_bytes"]]
+    return table.set_index(["model", "num_parts"])[["estimate_bytes", "peak_bytes", "reserved_bytes", "peak_error"]]

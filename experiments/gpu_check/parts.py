@@ -1,17 +1,21 @@
 """The parts of the GPU check: their programs, and the verdicts on their results."""
 
+import json
 import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
+from hashlib import sha256
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
 
+from workbench.experiment.environment import device_name
 from workbench.experiment.experiment import Experiment
 from workbench.experiment.figure_loader import load_experiment
 from workbench.experiment.finding import Finding
 from workbench.experiment.grid import GridRuns, parse_overrides, runs_of_grid
 from workbench.experiment.table import table_of
+from workbench.files import write_file
 from workbench.paths import project_root
 from workbench.tracking.file_store import FileStore
 from workbench.tracking.record import FAILED, FINISHED, Run
@@ -22,6 +26,30 @@ _PYTEST = (sys.executable, "-m", "pytest", "-q", "-m", "cuda", "-W", "default", 
 SIZES = {"cpu": "smoke", "cuda": "paper"}
 _LOAD = "import workbench as wb; print(wb.load_dataset('synthetic-products', scale={scale}))"
 _SCALES = {"cpu": 0.004, "cuda": 1.0}
+CHECKS = ("gpu_check/parity", "gpu_check/memory", "gpu_check/throughput", "gpu_check/training")
+"""Measurements of the check itself, whose tables are in the summary."""
+
+_PAPER: tuple[tuple[str, float, tuple[str, ...], str], ...] = (
+    ("betty/fig2", 2.5, (), "random"),
+    ("betty/table6", 2.0, ("num_parts=[1,8,64]",), "[random]"),
+    ("betty/fig11", 3.0, ("num_parts=[1,8,64]",), "[range,random]"),
+    ("betty/table7", 1.0, (), "random"),
+    ("betty/table2", 1.0, (), "random"),
+    ("betty/fig3", 1.0, (), ""),
+    ("betty/fig4", 1.0, (), ""),
+    ("data_placement/las_training", 1.0, ("topology=[2 GPUs]",), ""),
+    ("data_placement/speedup", 1.0, ("dataset={name: synthetic-reddit}",), ""),
+    ("cooperative/fig9", 1.0, (), ""),
+    ("batchgnn/fig4", 1.0, ("dataset={name: ogbn-products, otherwise: {name: synthetic-products, scale: 1.0}}",), ""),
+    ("mariusgnn/node_classification", 1.0, (), ""),
+    ("mariusgnn/link_at_scale", 1.0, (), ""),
+    ("cooperative/table4", 1.0, (), ""),
+)
+"""Figures whose data are generated, in order of value: name, weight, settings on a GPU, partitioners without METIS.
+
+First what a GPU's allocator and clock alone can tell (peaks and times of micro-batches, on a graph that the check has
+built already), then accuracies, then what has to build a larger graph.
+"""
 
 
 @dataclass(frozen=True)
@@ -57,6 +85,7 @@ class Result:
         note: its numbers in one line.
         findings: of its figures: figure, statement, verdict, evidence.
         errors: of points that failed.
+        rows: of the comparison of a measurement of the check itself.
     """
 
     name: str
@@ -66,6 +95,7 @@ class Result:
     note: str = ""
     findings: tuple[Mapping[str, Any], ...] = ()
     errors: tuple[str, ...] = ()
+    rows: tuple[Mapping[str, Any], ...] = ()
 
     def as_dict(self) -> dict[str, Any]:
         """JSON values."""
@@ -82,18 +112,17 @@ def parts(device: str, store: Path, *, small: bool = False) -> list[Part]:
     """
     kind = "cpu" if small else device.partition(":")[0]
     load = (sys.executable, "-c", _LOAD.format(scale=_SCALES[kind]))
-    thin = ("num_parts=[1,8,64]",) if kind == "cuda" else ()
     figures = [
-        ("gpu_check/parity", 1.5, ()),
-        ("gpu_check/memory", 1.5, ()),
-        ("gpu_check/throughput", 1.0, ()),
-        ("betty/fig2", 2.5, _without_metis("random")),
-        ("betty/fig11", 3.5, (*thin, *_without_metis("[range,random]"))),
-        ("betty/table6", 2.0, (*thin, *_without_metis("[random]"))),
+        (name, weight, (*(thin if kind == "cuda" else ()), *_without_metis(methods)))
+        for name, weight, thin, methods in _PAPER
     ]
     return [
         Part("data set", 4.0, load),
         Part("tests", 1.5, (*_PYTEST, *cuda_tests())),
+        *(
+            _figure(name, 1.5, _without_metis("random" if name == CHECKS[-1] else ""), device, SIZES[kind], store)
+            for name in CHECKS
+        ),
         *(_figure(name, weight, overrides, device, SIZES[kind], store) for name, weight, overrides in figures),
     ]
 
@@ -107,7 +136,7 @@ def cuda_tests() -> list[str]:
 
 def _without_metis(methods: str) -> tuple[str, ...]:
     """Replaces partitioners that need METIS where it is not installed."""
-    return () if find_spec("pymetis") else (f"method={methods}",)
+    return (f"method={methods}",) if methods and not find_spec("pymetis") else ()
 
 
 def _figure(name: str, weight: float, overrides: Sequence[str], device: str, size: str, store: Path) -> Part:
@@ -131,6 +160,56 @@ class Ended:
     seconds: float
     budget_seconds: float
     last_line: str = ""
+
+
+NOT_RUN = Ended(None, 0.0, 0.0)
+
+
+def passed_before(part: Part, device: str, store: Path) -> Result | None:
+    """The result of a part that an earlier check with the same folder, code and device has finished; None if none has.
+
+    Args:
+        part: the part.
+        device: that it ran on.
+        store: file of the runs.
+    """
+    if part.is_figure:
+        result = judge(part, device, store, NOT_RUN) if store.exists() else None
+        return result if result is not None and result.status == PASSED else None
+    kept = _passed(store).get(part.name, {})
+    return Result(**kept["result"]) if kept.get("state") == _state(part, device) else None
+
+
+def keep_passed(part: Part, result: Result, device: str, store: Path) -> None:
+    """Let later checks find the result of a program that passed; a figure's points are in the store anyway.
+
+    Args:
+        part: the part.
+        result: of it.
+        device: that it ran on.
+        store: file of the runs.
+    """
+    if not part.is_figure and result.status == PASSED:
+        kept = {"state": _state(part, device), "result": result.as_dict()}
+        write_file(_passed_file(store), json.dumps(_passed(store) | {part.name: kept}, indent=1))
+
+
+def _passed(store: Path) -> dict[str, Any]:
+    file = _passed_file(store)
+    return json.loads(file.read_text(encoding="utf-8")) if file.exists() else {}
+
+
+def _passed_file(store: Path) -> Path:
+    return store.with_name("passed.json")
+
+
+def _state(part: Part, device: str) -> str:
+    """Of all that decides whether a program passes: its command, the device, the sources."""
+    found = sha256("\0".join([*part.command, device_name(device)]).encode())
+    for folder in ("workbench", "experiments", "tests"):
+        for file in sorted((project_root() / folder).rglob("*.py")):
+            found.update(str(file.relative_to(project_root())).encode() + b"\0" + file.read_bytes())
+    return found.hexdigest()
 
 
 def judge(part: Part, device: str, store: Path, ended: Ended) -> Result:
@@ -159,7 +238,13 @@ def _judge_figure(part: Part, device: str, store: Path, ended: Ended) -> Result:
     broken = errors or wrong or not (complete or ended.status is None)
     verdict = BROKEN if broken else PASSED if complete else OUT_OF_TIME
     note = f"{len(finished)} of {found.points} points" + "".join(f", {text}" for text in part.overrides)
-    return Result(part.name, verdict, ended.seconds, ended.budget_seconds, note, tuple(findings), errors)
+    rows = _comparison(sweep, finished) if part.name in CHECKS and finished else ()
+    return Result(part.name, verdict, ended.seconds, ended.budget_seconds, note, tuple(findings), errors, rows)
+
+
+def _comparison(sweep: Experiment, finished: list[Run]) -> tuple[dict[str, Any], ...]:
+    table: Any = sweep.compare(table_of(finished)).reset_index()
+    return tuple(json.loads(table.to_json(orient="records")))
 
 
 def _runs(sweep: Experiment, size: str, device: str, overrides: Sequence[str], store: Path) -> GridRuns:

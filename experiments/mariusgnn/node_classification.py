@@ -13,7 +13,7 @@ from pydantic import PositiveInt
 from torch.nn.functional import cross_entropy
 
 import workbench as wb
-from experiments.mariusgnn.training_systems import DGL, DISK, MEMORY, PYG, SYSTEMS, InMemory, SystemConfig, runs_here
+from experiments.mariusgnn.training_systems import DGL, DISK, MEMORY, PYG, SYSTEMS, InMemory, SystemConfig, why_not
 from workbench.core.dataset import Dataset
 from workbench.core.randomness import Purpose, permutation, stream
 from workbench.core.shared_storage import total_bytes
@@ -34,7 +34,8 @@ class Config(SystemConfig):
     """Training with several systems, epoch by epoch in turn.
 
     Args:
-        systems: where features and edges are, and whose loop trains; DGL and PyG are left out where they don't run.
+        systems: where features and edges are, and whose loop trains; those that don't run here are left out, and the
+            rows of the others say why.
         test_nodes: test nodes, the same for all systems, whose neighbours are sampled from the whole graph.
     """
 
@@ -43,14 +44,20 @@ class Config(SystemConfig):
 
 
 def run(config: Config) -> Iterator[dict[str, Any]]:
+    reasons = {name: why_not(name, config.device) for name in config.systems}
+    left_out = "; ".join(f"{name}: {reason}" for name, reason in reasons.items() if reason) or None
+    if all(reasons.values()):
+        raise ValueError(f"none of systems can train on {config.device} here: {left_out}")
     data = config.dataset.load()
     with TemporaryDirectory() as folder:
-        chosen = [name for name in config.systems if runs_here(name)]
         warm_up(config, data)
-        systems = {name: SYSTEMS[name](config, data, Path(folder) / "store") for name in chosen}
+        systems = {
+            name: SYSTEMS[name](config, data, Path(folder) / "store") for name, reason in reasons.items() if not reason
+        }
         for epoch in range(config.epochs):
             for name, system in systems.items():
-                yield {"system": name, "epoch": epoch + 1, **measured(config, data, system, epoch, name)}
+                row = measured(config, data, system, epoch, name)
+                yield {"system": name, "epoch": epoch + 1, **row, "left_out": left_out}
 
 
 def warm_up(config: Config, data: Dataset) -> None:

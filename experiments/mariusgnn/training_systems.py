@@ -235,12 +235,26 @@ class WithPyg(InMemory):
         return self.model(inputs.x.float(), mb.to_pyg().adjs)
 
 
-def runs_here(system: str) -> bool:
-    """Whether a system's libraries are installed; PyG's loader needs pyg-lib or torch-sparse, which are compiled."""
+def why_not(system: str, device: str) -> str:
+    """Why a system can't train on a device here, checked before any work; empty if it can.
+
+    PyG's loader needs pyg-lib or torch-sparse, which are compiled. Whether DGL was built for CUDA, only a copy tells.
+    """
     if system == PYG:
         compiled = find_spec("pyg_lib") or find_spec("torch_sparse")
-        return bool(find_spec("torch_geometric") and compiled)
-    return system != DGL or find_spec("dgl") is not None
+        return "" if find_spec("torch_geometric") and compiled else "PyG with pyg-lib or torch-sparse is not installed"
+    if system != DGL:
+        return ""
+    if find_spec("dgl") is None:
+        return "DGL is not installed"
+    if device == "cpu":
+        return ""
+    dgl = import_dgl()
+    try:
+        dgl.graph(([0], [0])).to(device)
+    except dgl.DGLError:
+        return f"DGL {dgl.__version__} has no GPU {device}; install a build for CUDA, or train on the CPU"
+    return ""
 
 
 SYSTEMS: dict[str, type[InMemory]] = {MEMORY: InMemory, DISK: OnDisk, DGL: WithDgl, PYG: WithPyg}

@@ -17,6 +17,7 @@ from workbench.experiment.figure_spec import ConfigError, Spec
 from workbench.experiment.finding import Finding, failed_points, findings_table
 from workbench.experiment.grid import GridRuns, configs, grids, missing_points, resolved, runs_of_grid, varying
 from workbench.experiment.key import point_key, summary_key
+from workbench.experiment.needs import check_needs, expected_seconds_of
 from workbench.experiment.parallel import Executor, process_limits
 from workbench.experiment.point_dataset import at_hand, describe_dataset, stamps
 from workbench.experiment.sweep import Progress, run_sweep
@@ -139,6 +140,7 @@ class Experiment:
 
         Raises:
             ConfigError: an invalid configuration or a data set that is not available, before any work.
+            CapacityError: at size "paper", a data set that has to be built exceeds the memory, before any work.
             StoreError: the store can't be reached, before any work.
             ValueError: jobs below 1, a time limit of 0 or less, or jobs, a limit or Ray without subprocesses.
             RuntimeError: Ray is not installed.
@@ -175,7 +177,9 @@ class Experiment:
 
         Points of which a run is `kept` are neither run nor stored.
         """
-        self.configs(size=size, device=device, overrides=overrides)
+        found = self.configs(size=size, device=device, overrides=overrides)
+        if size == "paper":
+            check_needs(found, shown_path(self.sweep.file))
         limit = time_limit_seconds if time_limit_seconds is not None else self._time_limit(size)
         limits = process_limits(jobs, limit, in_subprocess, executor)
         store = store or open_store()
@@ -187,6 +191,23 @@ class Experiment:
         for run in run_sweep(waiting, self.sweep.module.run, store, limits=limits, progress=progress):
             done[run.point.key] = run
         return [done[task.point.key] for task in tasks]
+
+    def needs(
+        self, *, size: str, device: str | None = None, overrides: Mapping[str, Any] | None = None
+    ) -> tuple[list[str], float | None]:
+        """What the points of a size need, known before they run, from sizes and recorded tables alone.
+
+        Arguments as for `run`.
+
+        Returns:
+            Lines about memory; and the seconds of all points at the speed of the recorded table of size "real", or None
+            if there is none.
+
+        Raises:
+            ConfigError, CapacityError: as `run`.
+        """
+        found = self.configs(size=size, device=device, overrides=overrides)
+        return check_needs(found, shown_path(self.sweep.file)), expected_seconds_of(self, found)
 
     def _time_limit(self, size: str) -> float | None:
         return self.sweep.spec.sizes[size].time_limit_seconds  # pyright: ignore[reportArgumentType]

@@ -10,11 +10,15 @@ from typing import Any
 import pytest
 import torch
 
-from experiments.gpu_check import memory, parity, parts, throughput
+from experiments.gpu_check import __main__ as check, memory, parity, parts, throughput, training
 from experiments.gpu_check.__main__ import RUNS, main, run_parts
 from experiments.gpu_check.parts import BROKEN, OUT_OF_TIME, PASSED, Ended, Part, judge
+from experiments.gpu_check.summary import write_summary
 from tests.toy_experiments import calls as calls, toys as toys
 from workbench.cli import main as workbench
+from workbench.experiment.figure_loader import load_experiment
+from workbench.experiment.grid import parse_overrides
+from workbench.experiment.point_dataset import alternatives
 from workbench.paths import project_root
 from workbench.tracking.file_store import FileStore
 
@@ -22,7 +26,9 @@ TINY: dict[str, Any] = {"dataset": {"name": "synthetic-products", "scale": 0.002
 ABSENT = ["dgl", "hypothesis", "mlflow", "mtkahypar", "ogb", "plotly", "pymetis", "ray", "torch_geometric"]
 
 
-@pytest.mark.parametrize(("what", "kind"), [("sample", "weighted"), ("partition", "refined"), ("loss", "gcn")])
+@pytest.mark.parametrize(
+    ("what", "kind"), [("sample", "weighted"), ("partition", "refined"), ("gradient", "gat"), ("loss", "gcn")]
+)
 def test_a_device_is_compared_with_the_cpu(what: Any, kind: str) -> None:
     (row,) = parity.run(parity.Config(**TINY, what=what, kind=kind))
     assert row["num_values"] >= parity.STEPS and (row["num_different"], row["difference"]) == (0, 0.0)
@@ -34,6 +40,8 @@ def test_differences_are_counted() -> None:
     row = parity.compare_values(expected, found)
     assert row == {"num_values": 5, "num_different": 2, "difference": pytest.approx(1 / 3)}
     assert parity.compare_values(expected, found[:1])["difference"] == float("inf")
+    row = parity.compare_values([torch.tensor([-4.0, 1.0])], [torch.tensor([-4.0, 2.0])], to_largest=True)
+    assert row["difference"] == 1 / 4
 
 
 def test_kinds_are_checked_with_what_they_are_of() -> None:
@@ -55,6 +63,15 @@ def test_throughput_counts_the_bytes_that_must_move(operation: Any) -> None:
     assert row["moved_bytes"] > 0 and row["seconds"] > 0 and row["share"] > 0
 
 
+@pytest.mark.parametrize("operation", ["step", "micro-batches", "sampling", "cache hits", "prefetch"])
+def test_training_is_beside_its_plain_form(operation: Any) -> None:
+    sizes: dict[str, Any] = {"model": "gcn", "fanouts": (3, 5), "hidden_dim": 8, "num_batches": 2, "repeats": 1}
+    (row,) = training.run(training.Config(**TINY, **sizes, operation=operation, num_parts=2, method="random"))
+    assert row["seconds"] > 0 and row["plain_seconds"] > 0 and row["ratio"] > 0
+    assert (row["redundancy"] or 0) > 1 if operation == "micro-batches" else row["redundancy"] is None
+    assert (row["hidden"] is None) == (operation != "prefetch")
+
+
 def program(name: str, code: str) -> Part:
     return Part(name, 1.0, (sys.executable, "-c", code))
 
@@ -73,6 +90,63 @@ def test_parts_that_fail_or_overrun_are_noted_and_the_next_runs(tmp_path: Path) 
     summary = json.loads((tmp_path / "summary.json").read_text())
     assert not summary["passed"] and [part["name"] for part in summary["parts"]] == [part.name for part in wanted]
     assert "torch" in (tmp_path / "summary.md").read_text() and summary["environment"]["version.torch"]
+
+
+def test_an_interrupted_check_continues(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What has passed is not run again, unless the code changes; what failed or was stopped is."""
+    count = "from pathlib import Path; f = Path({!r}); f.write_text(f.read_text() + 'x' if f.exists() else 'x')"
+    files = {name: tmp_path / f"{name}.txt" for name in ("first", "second")}
+    wanted = [program(name, count.format(str(file))) for name, file in files.items()]
+    run = check._run
+    monkeypatch.setattr(check, "_run", lambda part, *rest: run(part, *rest) if part is wanted[0] else _interrupt())
+    with pytest.raises(KeyboardInterrupt):
+        run_parts(wanted, "cpu", tmp_path, 60.0)
+    monkeypatch.setattr(check, "_run", run)
+    assert json.loads((tmp_path / "summary.json").read_text())["parts"][0]["name"] == "first"
+    assert [result.status for result in run_parts(wanted, "cpu", tmp_path, 60.0)] == [PASSED, PASSED]
+    assert [file.read_text() for file in files.values()] == ["x", "x"]
+    assert run_parts([program("third", "")], "cpu", tmp_path, 0.0)[0].status == OUT_OF_TIME, "no time is left"
+    monkeypatch.setattr(parts, "device_name", lambda device: "another GPU")
+    run_parts(wanted, "cpu", tmp_path, 60.0)
+    assert [file.read_text() for file in files.values()] == ["xx", "xx"]
+
+
+def _interrupt() -> Any:
+    raise KeyboardInterrupt
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_all_figures_have_generated_data_and_valid_settings(small: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    for installed in (True, False):
+        monkeypatch.setattr(parts, "find_spec", lambda name, installed=installed: installed or None)
+        figures = [part for part in parts.parts("cuda", Path(RUNS), small=small) if part.is_figure]
+        assert len({part.name for part in figures}) == len(figures) > 15
+        for part in figures:
+            overrides = parse_overrides([*part.overrides])
+            points = load_experiment(part.name).sweep._validated(part.size, "cuda", overrides)
+            assert points and all(_is_generated(point) for point in points), part.name
+
+
+def _is_generated(point: Any) -> bool:
+    return any(config.dataset.name.startswith("synthetic-") for config in alternatives(point))
+
+
+def test_the_summary_is_a_page(tmp_path: Path) -> None:
+    """Answers and tables of the check's measurements; of papers' figures the numbers, with findings in their file."""
+    finding = {"figure": "f", "statement": "it fits", "held": True, "counts": True, "evidence": "7 of 7 cases"}
+    rows = tuple({"model": f"kind {n}", "peak_bytes": 1 << 20, "peak_error": 0.01} for n in range(14))
+    results = [
+        *(
+            parts.Result(name, PASSED, 1.0, 2.0, "14 of 14 points", (finding, finding), (), rows)
+            for name in parts.CHECKS
+        ),
+        *(parts.Result(f"paper/fig{n}", OUT_OF_TIME, 1.0, 2.0, "", (finding,) * 9) for n in range(14)),
+    ]
+    write_summary(tmp_path, "cpu", results)
+    page = (tmp_path / "summary.md").read_text().splitlines()
+    assert len(page) < 120 and "| it fits | yes | 7 of 7 cases |" in page and "| kind 3 | 1.00 MiB | 0.01 |" in page
+    assert "4 passed, 14 out of time. Run it again to continue. All findings: findings.md." in page
+    assert (tmp_path / "findings.md").read_text().count("it fits") == 8 + 9 * 14
 
 
 @pytest.fixture
@@ -135,5 +209,5 @@ def test_a_bare_machine_runs_every_part(tmp_path: Path) -> None:
     done = subprocess.run([*command, "--seconds", "900"], env=environment, capture_output=True, text=True, timeout=1000)
     assert done.returncode == 0, done.stdout + done.stderr
     summary = json.loads((tmp_path / "check" / "summary.json").read_text())
-    assert {part["status"] for part in summary["parts"]} == {PASSED} and len(summary["parts"]) == 8
+    assert {part["status"] for part in summary["parts"]} == {PASSED} and len(summary["parts"]) == 20
     assert len(FileStore(tmp_path / "check" / RUNS).runs()) > 50

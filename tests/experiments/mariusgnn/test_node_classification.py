@@ -8,9 +8,10 @@ import torch
 
 import workbench as wb
 from experiments.mariusgnn import node_classification, time_to_accuracy
-from experiments.mariusgnn.training_systems import DGL, DISK, MEMORY, PYG, SYSTEMS
+from experiments.mariusgnn.training_systems import DGL, DISK, MEMORY, PYG, SYSTEMS, why_not
 from tests.experiments.directions import directions
 from tests.hop_loader import HopLoader
+from workbench.experiment.config import DataConfig
 from workbench.experiment.figure_loader import load_experiment
 
 SECONDS = {MEMORY: 10.0, DISK: 11.0, DGL: 30.0, PYG: 80.0}
@@ -142,3 +143,18 @@ def test_pyg_trains_the_same_losses_where_its_loader_runs(monkeypatch: pytest.Mo
     nodes = data.test_idx[:20]
     batches = lambda: wb.batches(data.graph, nodes, sampler=wb.FullNeighborSampler(2), batch_size=20, epoch=0)  # noqa: E731
     assert torch.allclose(ours.logits(batches())[1], theirs.logits(batches())[1], rtol=1e-3, atol=1e-3)
+
+
+@pytest.mark.cuda
+def test_a_build_of_dgl_without_the_gpu_is_left_out_before_work(gpu: Any, monkeypatch: pytest.MonkeyPatch) -> None:
+    dgl = pytest.importorskip("dgl")
+    if gpu is None and not why_not(DGL, "cuda"):
+        pytest.skip("DGL is built for this GPU")
+    loaded: list[Any] = []
+    monkeypatch.setattr(DataConfig, "load", lambda config: loaded.append(config))
+    with pytest.raises(ValueError, match=f"none of systems can train on cuda here: DGL: DGL {dgl.__version__} has no"):
+        next(node_classification.run(small(device="cuda", systems=(DGL,))))
+    assert not loaded and not why_not(DGL, "cpu") and not why_not(MEMORY, "cuda")
+    monkeypatch.undo()
+    (memory,) = node_classification.run(small(device="cuda", systems=(MEMORY, DGL)))
+    assert memory["system"] == MEMORY and memory["left_out"].startswith(f"DGL: DGL {dgl.__version__} has no GPU cuda")

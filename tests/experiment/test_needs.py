@@ -1,0 +1,119 @@
+"""What points need before they start, from their sizes alone: figures at their paper's size, and the estimate."""
+
+from types import SimpleNamespace
+from typing import Any
+
+import pytest
+import torch
+
+import workbench as wb
+from workbench.core.errors import CapacityError
+from workbench.experiment import needs
+from workbench.experiment.config import DataConfig, ModelConfig, PointConfig, dataset_of
+from workbench.experiment.figure_loader import experiment_names, load_experiment
+from workbench.experiment.figure_spec import ConfigError
+from workbench.experiment.needs import check_needs, expected_batch, expected_seconds_of, needs_of
+from workbench.standin.build import required_bytes
+
+SWEEPS = [
+    name
+    for name in experiment_names()
+    if load_experiment(name).home is None and "paper" in load_experiment(name).spec.sizes
+]
+
+
+@pytest.fixture
+def bare(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
+    """A machine with a GPU of 80 GB, 256 GB of memory, no data, and nothing built."""
+    monkeypatch.setenv("WORKBENCH_DATA", str(tmp_path))
+    monkeypatch.setenv("WORKBENCH_CACHE", str(tmp_path))
+    monkeypatch.setattr("workbench.experiment.experiment.check_device", lambda device: None)
+    monkeypatch.setattr(needs, "available_bytes", lambda: 256 << 30)
+    monkeypatch.setattr("torch.cuda.get_device_properties", lambda device: SimpleNamespace(total_memory=80 << 30))
+
+
+@pytest.mark.usefixtures("bare")
+@pytest.mark.parametrize("name", SWEEPS)
+def test_every_figure_is_checked_before_it_starts(name: str) -> None:
+    """Either its needs are known, or the message names the file, and how to get it."""
+    figure = load_experiment(name)
+    points = figure._validated("paper", None, None)
+    named = {data.name for point in points if (data := dataset_of(point)) and data.otherwise is None}
+    missing = {data for data in named if not data.startswith("synthetic-")}
+    if missing:
+        with pytest.raises(
+            ConfigError, match="|".join(rf"neither {data}\.npz .*(data get|put) {data}" for data in missing)
+        ):
+            figure.needs(size="paper")
+        return
+    lines, seconds = figure.needs(size="paper")
+    trains = [needs_of(point).device_bytes for point in figure.configs(size="paper")]
+    assert len(lines) == any(nbytes is not None for nbytes in trains)
+    assert all(nbytes is None or nbytes > 1 << 20 for nbytes in trains)
+    assert seconds is None or seconds > 0
+
+
+class Config(ModelConfig):
+    batch_size: int
+    num_parts: int = 1
+
+
+def config(**options: Any) -> Config:
+    given = {"dataset": {"name": "synthetic-products", "scale": 0.01}, "model": "sage-mean", "fanouts": (5, 10)}
+    return Config(**{**given, "hidden_dim": 64, "batch_size": 400, "device": "cuda", **options})
+
+
+@pytest.mark.parametrize("model", ["sage-mean", "sage-pool", "gat", "gin"])
+def test_the_step_is_about_what_the_estimator_says_of_a_sampled_batch(model: str) -> None:
+    """Neighbours of real batches repeat more often, and some nodes have few: never less, at most 1.6 times."""
+    point = config(model=model)
+    data = point.dataset.load()
+    batch = wb.NeighborSampler(point.fanouts).sample(data.graph, data.train_idx[:400])
+    built = point.model_copy(update={"device": "cpu"}).build(data)
+    sampled = wb.estimate_memory(built, batch, backend="cuda").peak_bytes
+    known = needs_of(point).device_bytes
+    assert known is not None and sampled <= known <= 1.6 * sampled, known / sampled
+    parts = needs_of(config(model=model, num_parts=4)).device_bytes
+    assert parts is not None and known / 4 < parts < known / 2
+
+
+def test_points_that_train_no_model_on_a_gpu() -> None:
+    assert needs_of(PointConfig()) == needs.Needs(0, None, 1.0)
+    assert needs_of(config(device="cpu")).device_bytes is None
+    assert needs_of(config(dataset={"name": "cora"})).host_bytes == 0
+    assert needs_of(config(fanouts=(5, 20))).work > 1.5 * needs_of(config(fanouts=(5, 10))).work > 0
+
+
+def test_published_sets_have_their_stand_ins_size() -> None:
+    published = needs._GraphSize.of(DataConfig(name="ogbn-products", features="random:64"))
+    generated = needs._GraphSize.of(DataConfig(name="synthetic-products", scale=1.0))
+    assert published.num_nodes == generated.num_nodes == 2_449_029 and published.num_features == 64
+    assert generated.host_bytes == required_bytes("synthetic-products", 1.0)[0] and published.host_bytes == 0
+
+
+def test_a_batch_has_at_most_all_nodes_and_edges() -> None:
+    rows, edges = expected_batch([-1, 10_000, 10], 50, 1000, 5000)
+    assert edges == [5000, 5000, 500] and rows[0] <= 1000 and rows == sorted(rows, reverse=True)
+
+
+@pytest.mark.usefixtures("bare")
+def test_too_little_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    large = config(dataset={"name": "synthetic-papers100M", "scale": 0.5})
+    assert check_needs([config()], "here") and len(check_needs([config(), large], "here")) == 1
+    monkeypatch.setattr(needs, "available_bytes", lambda: 8 << 30)
+    with pytest.raises(
+        CapacityError, match=r"here: building synthetic-papers100M needs .* GiB .* 8.00 GiB are available"
+    ):
+        check_needs([config(), large], "here")
+    properties = SimpleNamespace(total_memory=needs_of(config()).device_bytes)
+    monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
+    (line,) = check_needs([config(), config(batch_size=1600, hidden_dim=256)], "here")
+    assert "1 of 2 points may need more than the" in line
+
+
+def test_seconds_follow_from_the_recorded_table() -> None:
+    figure = load_experiment("betty/table6")
+    real = expected_seconds_of(figure, figure._validated("real", None, None))
+    larger = expected_seconds_of(figure, figure._validated("paper", None, None))
+    assert real is not None and larger is not None and larger > real > 0
+    assert expected_seconds_of(load_experiment("gpu_check/parity"), []) is None
