@@ -13,6 +13,8 @@ from .buffer_batches import batches as batches, edge_batches as edge_batches
 from .buffer_state import BufferRows as BufferRows, BufferState as BufferState
 from .build_store import LearntInit as LearntInit
 from .partition_store import PartitionStore as PartitionStore
+from .read_ahead import ReadAhead as ReadAhead, read_ahead as read_ahead
+from .row_plan import RowPlan as RowPlan, plan_rows as plan_rows
 from .tuning import (
     BufferPlan as BufferPlan,
     DiskModel as DiskModel,
