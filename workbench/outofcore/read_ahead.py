@@ -96,13 +96,23 @@ def read_ahead(
     check_store("store", store)
     for name, number in {"window": 1 if window is None else window, "group": group}.items():
         check_at_least(name, number, 1)
+    return ReadAhead(batches, store, pool_rows(store, memory_bytes), window, group, overlap, traffic)
+
+
+def pool_rows(store: FeatureStore, memory_bytes: int | str) -> int:
+    """Number of rows of a store that a pool has memory for, no more than the store has.
+
+    Args:
+        store: the store.
+        memory_bytes: at least one row.
+    """
     row_bytes = torch.empty(1, *store.row_shape, dtype=store.dtype).nbytes
     budget = check_bytes("memory_bytes", memory_bytes)
     if budget < row_bytes:
         raise CapacityError(f"memory_bytes is {budget}, less than a row's {row_bytes}; raise it")
     capacity = min(budget // max(1, row_bytes), max(1, len(store)))
     check_fits(f"a pool of {capacity:,} rows", capacity * row_bytes, "lower memory_bytes")
-    return ReadAhead(batches, store, capacity, window, group, overlap, traffic)
+    return capacity
 
 
 class ReadAhead:
@@ -128,7 +138,8 @@ class ReadAhead:
         overlap: bool,
         traffic: Traffic | None,
     ) -> None:
-        self._batches, self._store, self._traffic = batches, store, traffic
+        self._batches, self._traffic = batches, traffic
+        self._store: Any = store
         self._window, self._group, self._overlap = window, group, overlap
         self.capacity_rows = capacity_rows
         self._peak, self._open = 0, WeakSet[Generator[tuple[Any, ...], None, None]]()
@@ -195,6 +206,8 @@ class ReadAhead:
     def _groups(self, batches: Iterator[Any]) -> Generator[Sequence[tuple[Any, ...]], None, None]:
         """Plan window after window; read the rows of group after group, and sample the next window meanwhile."""
         with closing(batches) if hasattr(batches, "close") else nullcontext():  # pyright: ignore[reportArgumentType]
+            if hasattr(self._store, "rewind"):
+                self._store.rewind()
             planner = RowPlanner(len(self._store), self.capacity_rows, overlap=self._overlap)
             pool = uninitialised(torch.empty(0, dtype=self._store.dtype), planner.capacity_rows, *self._store.row_shape)
             ahead = deque(islice(batches, self._window))
