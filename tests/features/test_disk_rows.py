@@ -73,6 +73,32 @@ def test_bytes_are_counted(folder: Path, direct: bool) -> None:
     assert store.read_bytes == (2 + 5) << 10 and store.amplification == 7 / 5
 
 
+def test_rows_to_places_of_a_larger_tensor(store: DiskRows) -> None:
+    rows, places = torch.full((9, 256), -1, dtype=torch.int32), torch.tensor([7, 0, 3, 4, 8])
+    store.read_to(SPREAD, rows, places)
+    assert torch.equal(rows[places], KILOBYTES[SPREAD]) and (rows[[1, 2, 5, 6]] == -1).all()
+    store.read_to(SPREAD[:0], rows, places[:0])
+    with pytest.raises(IndexError, match="9"):
+        store.read_to(SPREAD[:1], rows, torch.tensor([9]))
+    with pytest.raises(ValueError, match="places has shape"):
+        store.read_to(SPREAD, rows, places[:2])
+    with pytest.raises(ValueError, match="not contiguous"):
+        store.read_to(SPREAD, torch.zeros(256, 9, dtype=torch.int32).t(), places)
+
+
+@pytest.mark.parametrize(("gap", "expected"), [(0, (3 << 10, 3)), ("3 KiB", (6 << 10, 2)), (1 << 21, (6 << 10, 2))])
+def test_gaps_and_costs(folder: Path, direct: bool, gap: int | str, expected: tuple[int, int]) -> None:
+    store = DiskRows(folder, direct=direct, gap_bytes=gap)
+    ids = torch.tensor([2000, 4, 0])  # 3 KiB apart, and more than one read is long
+    assert store.cost_of(ids) == expected and store.num_reads == 0
+    assert torch.equal(store.read(ids), KILOBYTES[ids])
+    assert (store.read_bytes, store.num_reads) == expected
+    again = pickle.loads(pickle.dumps(store))
+    assert again.cost_of(ids) == expected and again.num_reads == 0 and again.cost_of(ids[:0]) == (0, 0)
+    with pytest.raises(ValueError, match="gap_bytes is -1"):
+        DiskRows(folder, gap_bytes=-1)
+
+
 def test_whole_blocks_are_counted(tmp_path: Path, direct: bool) -> None:
     MappedRows.create(tmp_path / "rows", random_rows(10_000, 10, torch.uint8))
     store = DiskRows(tmp_path / "rows", direct=direct)

@@ -24,8 +24,10 @@ from workbench.core.array_store import array_path, saved_digest
 from workbench.core.errors import (
     CorruptFileError,
     check_at_least,
+    check_bytes,
     check_id_vector,
     check_ids,
+    check_vector,
     complete_despite_interrupt,
     deferred_interrupt,
 )
@@ -60,9 +62,10 @@ class ReadPlan(NamedTuple):
 class DiskRows:
     """Rows of a file, read when they are asked for, many at a time and past the system's page cache.
 
-    `read` sorts the ids and reads rows that are at most 8 KiB apart together, in whole blocks of the device and at most
-    256 KiB at once, while the other threads wait for other reads. Nothing is cached: memory does not grow with the
-    file, only by about 0.5 MiB per thread. Rows that fit into memory are better read by `MappedRows` or `MemoryRows`.
+    `read` sorts the ids and reads rows that are at most `gap_bytes` apart together, in whole blocks of the device and
+    at most 256 KiB at once, while the other threads wait for other reads. Nothing is cached: memory does not grow with
+    the file, only by about 0.5 MiB per thread. Rows that fit into memory are better read by `MappedRows` or
+    `MemoryRows`.
 
     Args:
         folder: folder written by `MappedRows.create`; both stores open the same folders.
@@ -70,12 +73,15 @@ class DiskRows:
             read-ahead; "auto" means True where the file system supports it. The property `direct` tells which it is.
         threads: reads that the disk works on at the same time, at least 1: threads, the calling one included, that
             begin and end with each call of `read`.
+        gap_bytes: bytes between two rows up to which one read covers both: what the disk transfers in the time of
+            another read (`wb.outofcore.DiskModel.read_bytes`). 0: rows whose blocks touch.
         traffic: counts the rows that are read, as "disk", and their own bytes; `read_bytes` are those that it took.
 
     Raises:
         FileNotFoundError: if the folder or its file is missing.
         CorruptFileError: if the file does not match its header.
-        ValueError: `threads` below 1, another value of `direct`, or True where the file system does not support it.
+        ValueError: `threads` below 1, `gap_bytes` below 0, another value of `direct`, or True where the file system
+            does not support it.
 
     Warns:
         RuntimeWarning: `direct` is "auto", and the file system does not support it.
@@ -89,9 +95,11 @@ class DiskRows:
         *,
         direct: bool | Literal["auto"] = "auto",
         threads: int = 16,
+        gap_bytes: int | str = 8 << 10,
         traffic: Traffic | None = None,
     ) -> None:
         check_at_least("threads", threads, 1)
+        self._gap = check_bytes("gap_bytes", gap_bytes, 0)
         if not isinstance(direct, bool) and direct != "auto":
             raise ValueError(f'direct is {direct!r}; pass True, False or "auto"')
         self._digest = saved_digest(folder, kind=ROWS_KIND)
@@ -102,7 +110,7 @@ class DiskRows:
         self._file = DirectFile(array_path(folder, "rows"), direct=direct)
         if self._file.size != rows.nbytes or saved_digest(folder, kind=ROWS_KIND) != self._digest:
             raise CorruptFileError(f"{folder} was replaced while it was being opened; open it again")
-        self._count(0, 0)
+        self._count(0, 0, 0)
 
     @property
     def row_shape(self) -> tuple[int, ...]:
@@ -121,15 +129,25 @@ class DiskRows:
         return self._file.direct
 
     @property
+    def block_bytes(self) -> int:
+        """Reads begin and end at multiples of it: the smallest block that the disk reads directly, or 1."""
+        return self._file.block
+
+    @property
+    def num_reads(self) -> int:
+        """Number of reads of the file."""
+        return self._file.counts.reads
+
+    @property
     def read_bytes(self) -> int:
         """Bytes that were read from the file, with blocks' other rows and gaps; the page cache may have served some."""
-        return self._file.counts[0]
+        return self._file.counts.nbytes
 
     @property
     def amplification(self) -> float:
         """Bytes that were read ÷ bytes of the rows that were asked for; NaN before the first row."""
-        read, wanted = self._file.counts
-        return read / wanted if wanted else math.nan
+        counts = self._file.counts
+        return counts.nbytes / counts.wanted_bytes if counts.wanted_bytes else math.nan
 
     def read(self, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
         """Read rows from disk. Arguments as for `FeatureStore.read`.
@@ -150,17 +168,52 @@ class DiskRows:
         rows = out
         if rows is None or not rows.is_contiguous():
             rows = uninitialised(self._no_rows, len(ids), *self.row_shape)
-        self._count(len(ids), self._fill(places, rows.detach()) if rows.numel() else 0)
+        self._fill(places, rows.detach())
         return rows if out is None or rows is out else out.copy_(rows)
 
-    def _fill(self, ids: Tensor, out: Tensor) -> int:
-        """Read rows, at least one byte, into a contiguous tensor; return the number of bytes that were read."""
-        plan = plan_reads(ids, self._row_bytes, block=self._file.block, threads=self._threads)
-        rows = out.view(-1).view(torch.uint8).view(len(ids), self._row_bytes).numpy()
+    def read_to(self, ids: Tensor, rows: Tensor, places: Tensor) -> None:
+        """Read rows to places of a larger tensor, without a copy of them in between.
+
+        Args:
+            ids: int64 or int32 [n], not necessarily unique.
+            rows: [any, *row_shape], contiguous, in the dtype of the store, on the CPU.
+            places: int64 [n], each once: where in `rows` the row of each id is written.
+
+        Raises:
+            IndexError: an id or a place out of range.
+            TypeError: ids or places of another dtype, or rows of another one.
+            ValueError: rows of another shape or layout, or another number of places.
+            OSError, CorruptFileError: as for `read`.
+        """
+        ids = check_ids("ids", ids, len(self)).cpu()
+        check_rows("rows", rows, self, len(rows), on_device=True)
+        if not rows.is_contiguous():
+            raise ValueError("rows is not contiguous; pass rows.contiguous()")
+        check_vector("places", places, len(ids), (torch.int64,))
+        self._fill(ids, rows.detach(), check_ids("places", places, len(rows)))
+
+    def cost_of(self, ids: Tensor) -> tuple[int, int]:
+        """Count what a call of `read` takes from the disk, without reading: its bytes and its number of reads.
+
+        Args:
+            ids: int64 or int32 [n], not necessarily unique.
+        """
+        size = {"block": self._file.block, "max_gap": self._gap, "file_bytes": self._file.size}
+        return read_cost(check_ids("ids", ids, len(self)).cpu(), self._row_bytes, **size)
+
+    def _fill(self, ids: Tensor, out: Tensor, places: Tensor | None = None) -> None:
+        """Read rows to a contiguous tensor, in the order of the ids or to the places that are given."""
+        if not (len(ids) and self._row_bytes):
+            self._count(len(ids), 0, 0)
+            return
+        plan = plan_reads(ids, self._row_bytes, block=self._file.block, threads=self._threads, max_gap=self._gap)
+        if places is not None:
+            plan = plan._replace(order=places.numpy()[plan.order])
+        rows = out.view(-1).view(torch.uint8).view(len(out), self._row_bytes).numpy()
         counts: list[int] = []
         tasks = [partial(self._run, plan, slice(*ends), rows, counts) for ends in pairwise(plan.tasks.tolist())]
         run_waiting(tasks, self._threads)
-        return sum(counts)
+        self._count(len(ids), sum(counts), len(counts))
 
     def _run(self, plan: ReadPlan, reads: slice, out: np.ndarray, counts: list[int]) -> None:
         """Do consecutive reads of a plan, and copy their rows to the result."""
@@ -172,8 +225,8 @@ class DiskRows:
                 counts.append(self._file.read(view[place : place + size], offset))
             scatter_records(plan, reads, places, buffer, out)
 
-    def _count(self, rows: int, read_bytes: int) -> None:
-        self._file.count(read_bytes, rows * self._row_bytes)
+    def _count(self, rows: int, read_bytes: int, reads: int) -> None:
+        self._file.count(read_bytes, rows * self._row_bytes, reads)
         if self._traffic is not None:
             self._traffic.add("disk", "rows", rows, rows * self._row_bytes)
 
@@ -182,7 +235,7 @@ class DiskRows:
 
         A folder whose rows were replaced since is refused there.
         """
-        options = {"direct": self._option, "threads": self._threads, "traffic": self._traffic}
+        options = {"direct": self._option, "threads": self._threads, "gap_bytes": self._gap, "traffic": self._traffic}
         return partial(_open_again, **options), (self._folder, self._digest)
 
     def __repr__(self) -> str:
@@ -199,7 +252,8 @@ def _open_again(folder: Path, digest: str, **options: Any) -> DiskRows:
 
 
 MAX_GAP = 8 << 10
-"""Bytes between two records up to which one read covers both: an SSD transfers them in the time of another request."""
+"""Bytes between two records up to which one read covers both, unless the caller knows the disk: an SSD transfers them
+in the time of another request."""
 
 MAX_READ = 256 << 10
 """Bytes of a read, unless one record is longer: beyond it the number of requests no longer limits the bandwidth."""
@@ -212,7 +266,7 @@ def buffer_bytes(record_bytes: int, block: int) -> int:
     return MAX_READ + max(MAX_READ, record_bytes + 2 * block)
 
 
-def plan_reads(ids: Tensor, record_bytes: int, *, block: int, threads: int) -> ReadPlan:
+def plan_reads(ids: Tensor, record_bytes: int, *, block: int, threads: int, max_gap: int = MAX_GAP) -> ReadPlan:
     """Plan how to read records by id.
 
     Args:
@@ -220,14 +274,36 @@ def plan_reads(ids: Tensor, record_bytes: int, *, block: int, threads: int) -> R
         record_bytes: size of a record; record i begins at byte i · record_bytes.
         block: reads begin and end at multiples of it.
         threads: number of threads that share the tasks.
+        max_gap: bytes between two records up to which one read covers both.
     """
     wanted = ids.numpy()
     order = np.argsort(wanted)  # not torch's, whose threads would be missing in a forked child
-    starts = wanted[order] * np.int64(record_bytes)
+    starts, offsets, sizes, first = _coalesced(wanted[order], record_bytes, block, max_gap)
+    return ReadPlan(order, starts, offsets, sizes, first, _tasks(sizes, threads))
+
+
+def _coalesced(ids: np.ndarray, record_bytes: int, block: int, max_gap: int) -> tuple[np.ndarray, ...]:
+    """Starts of records, ascending; offsets and sizes of the reads that cover them; the first record of each."""
+    starts = ids * np.int64(record_bytes)
     offsets, sizes, first = (np.empty(len(starts) + 1, np.int64) for _ in range(3))
-    count = _coalesce(starts, record_bytes, block, MAX_GAP, MAX_READ, offsets, sizes, first)
-    sizes = sizes[:count]
-    return ReadPlan(order, starts, offsets[:count], sizes, first[: count + 1], _tasks(sizes, threads))
+    count = _coalesce(starts, record_bytes, block, max_gap, MAX_READ, offsets, sizes, first)
+    return starts, offsets[:count], sizes[:count], first[: count + 1]
+
+
+def read_cost(ids: Tensor, record_bytes: int, *, block: int, max_gap: int, file_bytes: int) -> tuple[int, int]:
+    """Count the bytes and the reads of a plan.
+
+    Args:
+        ids: int64 [n], in any order, not necessarily unique.
+        record_bytes: size of a record.
+        block: reads begin and end at multiples of it, or at the end of the file.
+        max_gap: bytes between two records up to which one read covers both.
+        file_bytes: size of the file.
+    """
+    if not (len(ids) and record_bytes):
+        return 0, 0
+    _, offsets, sizes, _ = _coalesced(np.sort(ids.numpy()), record_bytes, block, max_gap)
+    return int((np.minimum(offsets + sizes, file_bytes) - offsets).sum()), len(offsets)
 
 
 def _tasks(sizes: np.ndarray, threads: int) -> np.ndarray:
@@ -314,16 +390,18 @@ class DirectFile:
         return self.block > 1
 
     @property
-    def counts(self) -> tuple[int, int]:
-        """Bytes that were read, whole blocks and gaps included; bytes that they were read for."""
+    def counts(self) -> "ReadCounts":
+        """What was read so far."""
         return self._process.counts
 
-    def count(self, read_bytes: int, wanted_bytes: int) -> None:
+    def count(self, read_bytes: int, wanted_bytes: int, reads: int) -> None:
         """Add to `counts`."""
         process = self._of_this_process()
         with process.lock:
-            read, wanted = process.counts
-            process.counts = read + read_bytes, wanted + wanted_bytes
+            before = process.counts
+            process.counts = ReadCounts(
+                before.nbytes + read_bytes, before.wanted_bytes + wanted_bytes, before.reads + reads
+            )
 
     @contextmanager
     def buffer(self, nbytes: int) -> Iterator[np.ndarray]:
@@ -388,6 +466,20 @@ class DirectFile:
             raise OSError(error.errno, text, str(self.path)) from None
 
 
+class ReadCounts(NamedTuple):
+    """What was read from a file.
+
+    Args:
+        nbytes: bytes that were read, whole blocks and gaps included.
+        wanted_bytes: bytes that they were read for.
+        reads: number of reads.
+    """
+
+    nbytes: int = 0
+    wanted_bytes: int = 0
+    reads: int = 0
+
+
 class _OfProcess:
     """State of a `DirectFile` that the threads of one process share.
 
@@ -396,8 +488,8 @@ class _OfProcess:
         counts: as in `DirectFile`.
     """
 
-    def __init__(self, pid: int, counts: tuple[int, int] = (0, 0)) -> None:
-        self.pid, self.counts = pid, counts
+    def __init__(self, pid: int, counts: "ReadCounts | None" = None) -> None:
+        self.pid, self.counts = pid, counts or ReadCounts()
         self.lock, self.buffers = threading.Lock(), list[np.ndarray]()
 
 

@@ -12,7 +12,11 @@ from .buffer import PartitionBuffer as PartitionBuffer
 from .buffer_batches import batches as batches, edge_batches as edge_batches
 from .buffer_state import BufferRows as BufferRows, BufferState as BufferState
 from .build_store import LearntInit as LearntInit
+from .packed_rows import PackedRows as PackedRows, pack_rows as pack_rows
 from .partition_store import PartitionStore as PartitionStore
+from .read_ahead import ReadAhead as ReadAhead, read_ahead as read_ahead
+from .reading import Reading as Reading, ReadingPlan as ReadingPlan, plan_reading as plan_reading
+from .row_plan import RowPlan as RowPlan, plan_rows as plan_rows
 from .tuning import (
     BufferPlan as BufferPlan,
     DiskModel as DiskModel,

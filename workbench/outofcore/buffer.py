@@ -318,7 +318,7 @@ class BufferEpoch:
         """Yield one state, and meanwhile prepare the next."""
         state = self._state(number)
         ahead = self._prefetch and number + 1 < len(self._loads)
-        job = _Job(partial(self._move, number + 1)) if ahead else None
+        job = Job(partial(self._move, number + 1)) if ahead else None
         try:
             yield state
             if self._is_forked:
@@ -394,15 +394,20 @@ def slots_needed(order: Any, prefetch: bool) -> int:
     return order.states.shape[1] + ahead
 
 
-class _Job:
-    """A function that runs in a thread of its own."""
+class Job:
+    """A function that runs in a thread of its own.
 
-    def __init__(self, work: Callable[[], object]) -> None:
+    Args:
+        work: the function.
+    """
+
+    def __init__(self, work: Callable[[], Any]) -> None:
+        self._value: Any = None
         self._error: BaseException | None = None
 
         def run() -> None:
             try:
-                work()
+                self._value = work()
             except BaseException as error:  # raised again by result()
                 self._error = error
 
@@ -413,10 +418,11 @@ class _Job:
         """Wait until it has ended."""
         self._thread.join()
 
-    def result(self) -> None:
-        """Raise its error, if it had one."""
+    def result(self) -> Any:
+        """Return what it returned, or raise its error."""
         if self._error is not None:
             raise self._error
+        return self._value
 
 
 _WAIT_SECONDS = 3.0

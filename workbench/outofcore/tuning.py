@@ -4,16 +4,24 @@ Partitions are as small as one disk read allows, because the edge permutation bi
 is as large as memory allows, because fewer logical groups are loaded fewer times.
 """
 
+import os
+import time
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from math import ceil, isqrt
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 import torch
 
 from workbench.core.errors import CapacityError, check_at_least, check_bytes, check_choice
+from workbench.core.randomness import permutation
 from workbench.core.units import format_bytes
+from workbench.features.disk_rows import DirectFile, run_waiting
+from workbench.files import write_new_file
 from workbench.outofcore.bucket_order import BucketOrder, balanced_order, comet_order
 from workbench.outofcore.partition_store import PartitionStore
 from workbench.outofcore.store_files import EdgeBuckets
@@ -62,7 +70,7 @@ class BufferPlan:
     @property
     def memory_bytes(self) -> int:
         """Memory used: the partitions in the buffer, their buckets twice (as stored and sorted), and the rest."""
-        return _memory_bytes(self.capacity, self.partition_bytes, self.bucket_bytes, self.working_bytes)
+        return buffer_bytes(self.capacity, self.partition_bytes, self.bucket_bytes) + self.working_bytes
 
     @property
     def num_loads(self) -> int:
@@ -196,7 +204,7 @@ class _Sizes:
     def memory(self, num_logical: int, p: int) -> int:
         """Memory with two groups in the buffer."""
         bucket = self.edges_bytes / p**2
-        return _memory_bytes(_capacity(num_logical, p), self.partition_bytes(p), bucket, self.working_bytes)
+        return buffer_bytes(_capacity(num_logical, p), self.partition_bytes(p), bucket) + self.working_bytes
 
     def most_partitions(self, disk_read_bytes: int, max_partitions: int) -> tuple[int, Limit]:
         """The largest p whose partitions and buckets are at least one disk read, and what limits it."""
@@ -208,8 +216,15 @@ class _Sizes:
         return max(1, limits[least]), least
 
 
-def _memory_bytes(capacity: int, partition_bytes: int, bucket_bytes: float, working_bytes: int) -> int:
-    return ceil(capacity * partition_bytes + _EDGE_COPIES * capacity**2 * bucket_bytes) + working_bytes
+def buffer_bytes(capacity: int, partition_bytes: int, bucket_bytes: float) -> int:
+    """Memory of the partitions in a buffer and of their buckets, which it has twice: as stored, and sorted.
+
+    Args:
+        capacity: number of partitions in the buffer.
+        partition_bytes: bytes of a partition.
+        bucket_bytes: bytes of an edge bucket, on average.
+    """
+    return ceil(capacity * partition_bytes + _EDGE_COPIES * capacity**2 * bucket_bytes)
 
 
 def _capacity(num_logical: int, p: int) -> int:
@@ -327,6 +342,40 @@ class DiskModel:
             if not 0 < value < float("inf"):
                 raise ValueError(f"{name} is {value!r}; it must be positive and finite")
 
+    @classmethod
+    def measured(
+        cls, folder: str | os.PathLike[str], *, file_bytes: int | str = "256 MiB", threads: int = 16
+    ) -> "DiskModel":
+        """Measure the disk of a folder by direct reads of a temporary file.
+
+        Neither the cache of a disk nor that of a virtual machine's host can be emptied, so reads of what was just
+        written may be faster than others.
+
+        Args:
+            folder: an existing folder on the disk.
+            file_bytes: size of the file, at least 1 MiB: it is read once in reads of 1 MiB, and a quarter of it (at
+                most 64 MiB) in blocks of 4 KiB at random places.
+            threads: reads that the disk works on at the same time.
+
+        Raises:
+            OSError: the folder does not exist or can't be written, or the disk is full.
+            ValueError: a number out of range.
+        """
+        size = check_bytes("file_bytes", file_bytes, _LONG_READ) // _LONG_READ * _LONG_READ
+        check_at_least("threads", threads, 1)
+        with TemporaryDirectory(dir=folder, prefix=".workbench-disk-") as name:
+            path = Path(name) / "file"
+            write_new_file(path, (os.urandom(_LONG_READ) for _ in range(size // _LONG_READ)))
+            file = DirectFile(path, direct="auto")
+            file.forget_cached()
+            long = _read_seconds(file, range(0, size, _LONG_READ), _LONG_READ, threads)
+            file.forget_cached()
+            count = max(1, min(size // 4, 1 << 26) // _SHORT_READ)
+            places = permutation(0, size // _SHORT_READ)[:count] * _SHORT_READ
+            short = _read_seconds(file, places.tolist(), _SHORT_READ, threads)
+            del file  # its descriptor is closed before the file is deleted
+        return cls(bytes_per_second=size / long, reads_per_second=count / short)
+
     @property
     def read_bytes(self) -> int:
         """Size of a read that takes as long to find as to transfer: shorter ones waste the disk's time."""
@@ -340,3 +389,19 @@ class DiskModel:
             num_reads: their number.
         """
         return num_bytes / self.bytes_per_second + num_reads / self.reads_per_second
+
+
+_LONG_READ, _SHORT_READ = 1 << 20, 4096
+
+
+def _read_seconds(file: DirectFile, places: Sequence[int], nbytes: int, threads: int) -> float:
+    """Seconds of reads at some places, each of the same size."""
+
+    def read(some: Sequence[int]) -> None:
+        with file.buffer(nbytes) as buffer:
+            for place in some:
+                file.read(buffer.data[:nbytes], place)
+
+    start = time.perf_counter()
+    run_waiting([partial(read, places[first::threads]) for first in range(min(threads, len(places)))], threads)
+    return time.perf_counter() - start

@@ -361,7 +361,7 @@ def _next_uses(ids, offsets, upcoming, later_read, found):
 @compiled(_nrt=False)
 def hit_belady(s, slot):
     s.next_of[slot] = s.next_use[s.counters[NOW]]
-    _sift_up(s, s.place[slot])
+    sift_up(s, s.place[slot])
 
 
 @compiled(_nrt=False)
@@ -369,27 +369,28 @@ def admit_belady(s, row, bypass):
     next_use = s.next_use[s.counters[NOW]]
     if not is_full(s):
         slot = next_free_slot(s)
-        _store(s, slot, slot)
+        put_in_heap(s, slot, slot)
         s.next_of[slot] = next_use
-        _sift_up(s, slot)
+        sift_up(s, slot)
     else:
         slot = s.heap[0]
         if bypass and next_use >= s.next_of[slot]:
             return NONE
         s.next_of[slot] = next_use
-        _sift_down(s)
+        sift_down(s, 0)
     put(s, slot, row)
     return slot
 
 
 @compiled(_nrt=False)
-def _store(s, position, slot):
+def put_in_heap(s, position, slot):
+    """Assign a slot to a position of the heap."""
     s.heap[position] = slot
     s.place[slot] = position
 
 
 @compiled(_nrt=False)
-def _sift_up(s, position):
+def sift_up(s, position):
     """Move a slot whose next use has become later towards the root."""
     slot = s.heap[position]
     key = s.next_of[slot]
@@ -397,22 +398,22 @@ def _sift_up(s, position):
         parent = (position - 1) >> 1
         if s.next_of[s.heap[parent]] >= key:
             break
-        _store(s, position, s.heap[parent])
+        put_in_heap(s, position, s.heap[parent])
         position = parent
-    _store(s, position, slot)
+    put_in_heap(s, position, slot)
 
 
 @compiled(_nrt=False)
-def _sift_down(s):
-    """Move the root, whose next use has become earlier, towards the leaves."""
-    size, position, slot = len(s.heap), 0, s.heap[0]
+def sift_down(s, position):
+    """Move a slot whose next use has become earlier towards the leaves."""
+    size, slot = s.counters[SIZE], s.heap[position]
     key = s.next_of[slot]
-    child = 1
+    child = 2 * position + 1
     while child < size:
         if child + 1 < size and s.next_of[s.heap[child + 1]] > s.next_of[s.heap[child]]:
             child += 1
         if s.next_of[s.heap[child]] <= key:
             break
-        _store(s, position, s.heap[child])
+        put_in_heap(s, position, s.heap[child])
         position, child = child, 2 * child + 1
-    _store(s, position, slot)
+    put_in_heap(s, position, slot)

@@ -1,0 +1,115 @@
+"""Packed rows: training as in memory, long reads of what the plan counts, and nothing but complete folders."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+from torch.nn.functional import cross_entropy
+
+import workbench as wb
+from tests.strategies import random_graph
+from workbench.core.errors import CapacityError
+from workbench.core.trace import AccessTrace
+from workbench.features.disk_rows import MAX_READ
+from workbench.outofcore.packed_rows import PackedRows, pack_rows
+from workbench.outofcore.read_ahead import read_ahead
+from workbench.outofcore.row_plan import plan_rows
+
+NODES, WIDTH = 500, 25
+GRAPH = random_graph(NODES, 4000, edge_ids=False)
+X = torch.randn(NODES, WIDTH, generator=torch.Generator().manual_seed(0))
+Y = torch.arange(NODES) % 3
+ROW_BYTES = X[:1].nbytes
+ROOM: dict[str, Any] = {"memory_bytes": 440 * ROW_BYTES}
+EPOCH = wb.batches(GRAPH, torch.arange(0, NODES, 2), sampler=wb.NeighborSampler([2, 3]), batch_size=20, epoch=0)
+
+
+@pytest.fixture(scope="module")
+def disk(tmp_path_factory: pytest.TempPathFactory) -> wb.DiskRows:
+    path = tmp_path_factory.mktemp("rows") / "rows"
+    wb.MappedRows.create(path, X)
+    return wb.DiskRows(path, threads=2)
+
+
+def losses(items: Any) -> Tensor:
+    model = wb.build_model("sage-mean", in_dim=WIDTH, hidden_dim=8, out_dim=3, seed=1)
+    optimizer = torch.optim.Adam(model.parameters(), lr=0.01)
+    return torch.stack([wb.train_step(model, mb, x, Y, cross_entropy, optimizer) for mb, x in items])
+
+
+@pytest.mark.parametrize("options", [{}, {"group": 2}, {"group": 3, "overlap": False}])
+def test_trains_as_in_memory_by_the_reads_that_are_counted(disk: wb.DiskRows, tmp_path: Path, options: dict) -> None:
+    packed = pack_rows(tmp_path / "packed", EPOCH, disk, **ROOM, **options)
+    expected = losses((mb, X) for _, mb in EPOCH)
+    for _ in range(2):
+        found = losses((mb, rows) for _, mb, rows in read_ahead(EPOCH, packed, **ROOM, **options))
+        assert torch.equal(found, expected)
+    size = options.get("group", 1)
+    ids = [mb.node_ids for _, mb in EPOCH]
+    trace = AccessTrace.of(torch.cat(ids[i : i + size]) for i in range(0, len(ids), size))
+    plan = plan_rows(trace, 440, num_rows=NODES, overlap=options.get("overlap", True))
+    wanted = plan.num_rows * ROW_BYTES
+    assert packed.num_rows == plan.num_rows and packed.read_bytes <= 2 * (wanted + 2 * 512 * len(plan))
+    assert packed.num_reads == 2 * sum(len(ids) > 0 for ids, _ in plan.reads()) and wanted < MAX_READ
+
+
+def test_other_batches_are_an_error_and_a_loop_that_was_left_is_not(disk: wb.DiskRows, tmp_path: Path) -> None:
+    packed = pack_rows(tmp_path / "packed", EPOCH, disk, **ROOM)
+    for _ in read_ahead(EPOCH, packed, **ROOM):
+        break
+    assert len(losses((mb, rows) for _, mb, rows in read_ahead(EPOCH, packed, **ROOM))) == len(EPOCH)
+    for batches, options in ((EPOCH.epoch(1), ROOM), (EPOCH, ROOM | {"group": 2}), (EPOCH, ROOM | {"window": 2})):
+        with pytest.raises(ValueError, match=r"they were packed for other\s+batches"):
+            list(read_ahead(batches, packed, **options))
+
+
+def test_reads_in_order_alone(disk: wb.DiskRows, tmp_path: Path) -> None:
+    links = wb.Traffic()
+    order = pack_rows(tmp_path / "packed", EPOCH, disk, **ROOM)._ids.clone()
+    packed = PackedRows(tmp_path / "packed", threads=1, traffic=links)
+    assert torch.equal(packed.read(order[:7]), X[order[:7]]) and torch.equal(packed.read(order[7:9]), X[order[7:9]])
+    with pytest.raises(ValueError, match="rewind"):
+        packed.read(order[:1])
+    packed.rewind()
+    out = torch.empty(3, WIDTH)
+    assert packed.read(order[:3].int(), out=out) is out and torch.equal(out, X[order[:3]])
+    assert links.snapshot().count("disk") == 12 and len(packed) == NODES
+    assert (packed.row_shape, packed.dtype) == ((WIDTH,), torch.float32) and "PackedRows(" in repr(packed)
+
+
+def test_an_interrupted_call_leaves_what_was_there(disk: wb.DiskRows, tmp_path: Path) -> None:
+    class Interrupted(wb.MemoryRows):
+        def read(self, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
+            raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        pack_rows(tmp_path / "packed", EPOCH, Interrupted(X), **ROOM)
+    assert not os.listdir(tmp_path)
+    pack_rows(tmp_path / "packed", EPOCH, disk, **ROOM)
+    with pytest.raises(KeyboardInterrupt):
+        pack_rows(tmp_path / "packed", EPOCH, Interrupted(X), **ROOM, overwrite=True)
+    with pytest.raises(FileExistsError, match="overwrite=True"):
+        pack_rows(tmp_path / "packed", EPOCH, disk, **ROOM)
+    (tmp_path / "mine").mkdir()
+    with pytest.raises(FileExistsError, match="not a folder of packed rows"):
+        pack_rows(tmp_path / "mine", EPOCH, disk, **ROOM, overwrite=True)
+    assert (
+        PackedRows(tmp_path / "packed").num_rows
+        == pack_rows(tmp_path / "packed", EPOCH, X, **ROOM, overwrite=True).num_rows
+    )
+    assert sorted(os.listdir(tmp_path)) == ["mine", "packed"]
+
+
+def test_bad_input(tmp_path: Path) -> None:
+    with pytest.raises(CapacityError, match="there is memory for 5"):
+        pack_rows(tmp_path / "packed", EPOCH, X, memory_bytes=5 * ROW_BYTES)
+    with pytest.raises(ValueError, match="group is 0"):
+        pack_rows(tmp_path / "packed", EPOCH, X, **ROOM, group=0)
+    with pytest.raises(TypeError, match="not iterable"):
+        pack_rows(tmp_path / "packed", 3, X, **ROOM)  # pyright: ignore[reportArgumentType]
+    with pytest.raises(FileNotFoundError):
+        PackedRows(tmp_path / "packed")
+    assert not os.listdir(tmp_path)

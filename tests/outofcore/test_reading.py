@@ -1,0 +1,149 @@
+"""The choice between ways of reading: its counts are those of the reads, and the least time of the disk wins."""
+
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+
+import workbench as wb
+from tests.strategies import random_graph
+from workbench.core.errors import CapacityError
+from workbench.core.trace import AccessTrace
+from workbench.outofcore.reading import Reading, ReadingPlan, plan_reading
+from workbench.outofcore.tuning import DiskModel, epoch_io
+
+NODES, WIDTH = 3000, 16
+X = torch.randn(NODES, WIDTH, generator=torch.Generator().manual_seed(0))
+ROW_BYTES = X[:1].nbytes
+GRAPH = random_graph(NODES, 15_000, edge_ids=False)
+EPOCH = wb.batches(GRAPH, torch.arange(0, NODES, 3), sampler=wb.NeighborSampler([2, 3]), batch_size=50, epoch=0)
+TRACE = AccessTrace.of(mb.node_ids for _, mb in EPOCH)
+SIZES: dict[str, Any] = {"num_rows": NODES, "row_bytes": ROW_BYTES, "memory_bytes": 2000 * ROW_BYTES}
+FAST, SLOW_TO_FIND = DiskModel(1e9, 1e7), DiskModel(1e9, 100)
+
+
+def planned(trace: AccessTrace = TRACE, **options: Any) -> ReadingPlan:
+    settings: dict[str, Any] = {**SIZES, "disk": FAST, **options}
+    return plan_reading(trace, **settings)
+
+
+def options_of(plan: ReadingPlan) -> dict[tuple[str, int], Reading]:
+    return {(option.method, option.group): option for option in (plan.choice, *plan.others)}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("reading") / "rows"
+    wb.MappedRows.create(path, X)
+    return path
+
+
+@pytest.mark.parametrize("disk", [FAST, SLOW_TO_FIND], ids=["fast", "slow to find"])
+def test_bytes_and_reads_are_those_of_an_epoch(folder: Path, tmp_path: Path, disk: DiskModel) -> None:
+    blocks = wb.DiskRows(folder).block_bytes
+    plan = planned(disk=disk, block_bytes=blocks, groups=(1, 3))
+    found = options_of(plan)
+    assert list(found) == sorted(found, key=lambda key: found[key].seconds) and len(found) == 3
+    for group in (1, 3):
+        rows = wb.DiskRows(folder, gap_bytes=plan.gap_bytes)
+        for _ in wb.outofcore.read_ahead(EPOCH, rows, memory_bytes=plan.memory_bytes, group=group):
+            pass
+        expected = found["belady", group]
+        assert (rows.read_bytes, rows.num_reads) == (expected.read_bytes, expected.num_reads)
+        assert expected.seconds == disk.seconds(rows.read_bytes, rows.num_reads) and not expected.written_bytes
+    source = wb.DiskRows(folder, gap_bytes=plan.gap_bytes)
+    packed = wb.outofcore.pack_rows(tmp_path / "packed", EPOCH, source, memory_bytes=plan.memory_bytes)
+    for _ in wb.outofcore.read_ahead(EPOCH, packed, memory_bytes=plan.memory_bytes):
+        pass
+    expected = found["packed", 1]
+    assert source.read_bytes + packed.read_bytes == expected.read_bytes
+    assert source.num_reads + packed.num_reads == expected.num_reads
+    assert expected.written_bytes == packed.num_rows * ROW_BYTES
+
+
+def test_counts_of_the_buffer_are_near_those_of_a_store(tmp_path: Path) -> None:
+    store = wb.outofcore.PartitionStore.build(tmp_path / "store", GRAPH, rows=X, num_partitions=8)
+    edges: dict[str, Any] = {"num_edges": GRAPH.num_edges, "num_partitions": 8, "num_train_partitions": 8}
+    plan = planned(memory_bytes="400 KiB", groups=(), **edges)
+    buffer = plan.choice
+    assert (buffer.method, plan.others, buffer.num_partitions) == ("buffer", (), 8) and 2 <= buffer.capacity < 8
+    io = epoch_io(store, wb.outofcore.node_order(8, buffer.capacity, 8))
+    assert io.row_bytes + io.edge_bytes / 2 <= buffer.read_bytes <= io.read_bytes, "a store's buckets fill whole blocks"
+    alone = planned(memory_bytes="200 KiB", groups=(), **{**edges, "num_edges": 0})
+    order = wb.outofcore.node_order(8, alone.choice.capacity, 8)
+    assert alone.choice.read_bytes == epoch_io(store, order).row_bytes
+    assert not planned(num_edges=10**9).choice.num_partitions, "its edges do not fit"
+
+
+def test_the_disk_decides() -> None:
+    fast = planned()
+    assert fast.choice.method == "belady" and fast.gap_bytes == 100
+    spread = AccessTrace.of(ids * 1000 for ids in TRACE)  # no two rows are neighbours
+    sizes: dict[str, Any] = {"num_rows": 1000 * NODES, "groups": (1, 2)}
+    fast, slow = (options_of(planned(spread, **sizes, disk=disk)) for disk in (FAST, SLOW_TO_FIND))
+    for group in (1, 2):
+        few, many = slow["belady", group], fast["belady", group]
+        assert few.num_reads < many.num_reads and few.read_bytes > many.read_bytes
+    assert slow["belady", 2].num_reads < slow["belady", 1].num_reads, "more rows have more neighbours"
+    disk = DiskModel(1e9, 1e5)
+    once, often = (planned(spread, **sizes, disk=disk, packed_epochs=epochs) for epochs in (1, 50))
+    assert (once.choice.method, often.choice.method) == ("belady", "packed")
+
+
+def test_more_memory_never_reads_more() -> None:
+    plans = [planned(memory_bytes=n * ROW_BYTES) for n in (1000, 1700, 9000)]
+    nbytes = [options_of(plan)["belady", 1].read_bytes for plan in plans]
+    assert nbytes == sorted(nbytes, reverse=True)
+
+
+def test_the_record_is_frozen_and_reads_like_code() -> None:
+    plan = planned(groups=[1])
+    names = {"ReadingPlan": ReadingPlan, "Reading": Reading, "DiskModel": DiskModel}
+    assert eval(repr(plan), names) == plan
+    with pytest.raises(AttributeError):
+        plan.choice = plan.others[0]  # pyright: ignore[reportAttributeAccessIssue]
+
+
+@pytest.mark.parametrize(
+    ("options", "error", "message"),
+    [
+        (
+            {"memory_bytes": 100 * ROW_BYTES},
+            CapacityError,
+            r"nothing fits into .*for 100.*Raise memory_bytes to",
+        ),
+        ({"memory_bytes": 10}, CapacityError, "a row has 64 bytes"),
+        ({"groups": ()}, CapacityError, "groups is empty"),
+        ({"groups": (0,)}, ValueError, "a group is 0"),
+        ({"row_bytes": 0}, ValueError, "row_bytes is 0"),
+        ({"num_rows": 5}, IndexError, "trace.ids"),
+        ({"disk": 1e9}, TypeError, "DiskModel"),
+        ({"packed_epochs": 0}, ValueError, "packed_epochs is 0"),
+        ({"num_edges": 5, "num_train_partitions": 65}, ValueError, "num_train_partitions is 65"),
+    ],
+)
+def test_bad_input(options: dict[str, Any], error: type[Exception], message: str) -> None:
+    with pytest.raises(error, match=message):
+        planned(**options)
+
+
+def test_what_is_said_to_fit_fits() -> None:
+    with pytest.raises(CapacityError) as found:
+        planned(memory_bytes=6400)
+    needed = int(str(found.value).split("memory_bytes to ")[1].split(",")[0])
+    assert planned(memory_bytes=needed, groups=[1]).choice
+    with pytest.raises(CapacityError):
+        planned(memory_bytes=needed - 1)
+
+
+def test_a_disk_is_measured(tmp_path: Path) -> None:
+    disk = DiskModel.measured(tmp_path, file_bytes="2 MiB", threads=3)
+    assert disk.bytes_per_second > 0 and disk.reads_per_second > 0 and not os.listdir(tmp_path)
+    with pytest.raises(ValueError, match="file_bytes is 5"):
+        DiskModel.measured(tmp_path, file_bytes=5)
+    with pytest.raises(ValueError, match="threads is 0"):
+        DiskModel.measured(tmp_path, threads=0)
+    with pytest.raises(FileNotFoundError):
+        DiskModel.measured(tmp_path / "missing")

@@ -1,0 +1,183 @@
+"""`pack_rows`: rows written once in the order of their use, so that each group's are one stretch of a file (DiskGNN).
+
+Direct reads of single rows take a block of the disk, and an operation, for each. Rows that are packed are read in long
+reads instead, but have to be written first: worth it where rows are much smaller than a block, or batches are trained
+more than once.
+"""
+
+import os
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from torch import Tensor
+
+from workbench import files
+from workbench.core.array_store import open_arrays, save_arrays
+from workbench.core.errors import check_at_least, check_type
+from workbench.core.machine import Traffic
+from workbench.features.disk_rows import DiskRows
+from workbench.features.memory_rows import MappedRows, as_store
+from workbench.features.protocols import FeatureStore, check_store
+from workbench.outofcore.read_ahead import pool_rows, trace_of
+from workbench.outofcore.row_plan import plan_rows
+
+_KIND = "order of packed rows"
+
+
+def pack_rows(
+    folder: str | os.PathLike[str],
+    batches: Iterable[Any],
+    store: FeatureStore | Tensor,
+    *,
+    memory_bytes: int | str,
+    group: int = 1,
+    overlap: bool = True,
+    overwrite: bool = False,
+) -> "PackedRows":
+    """Write the rows that `read_ahead` will read, in the order in which it reads them.
+
+        epoch = loader.epoch(0)
+        with TemporaryDirectory(dir=fast_disk) as folder:
+            rows = wb.outofcore.pack_rows(f"{folder}/packed", epoch, disk, memory_bytes="1 GiB")
+            for step, mb, x in wb.outofcore.read_ahead(epoch, rows, memory_bytes="1 GiB"):
+                …
+
+    The batches are sampled, and only the ids that they read are kept. Rows are then read in pieces of half the memory,
+    each in the order of the file, and written in the order of use.
+
+    Args:
+        folder: folder to create; an interrupted call leaves nothing, or what was there.
+        batches: as for `read_ahead`, which must see the same ones, all as one window: `loader.epoch(e)`, not `loader`.
+        store: rows by raw-graph id.
+        memory_bytes: memory for rows, here and in `read_ahead`.
+        group: as for `read_ahead`.
+        overlap: as for `read_ahead`.
+        overwrite: replace a folder of packed rows.
+
+    Raises:
+        FileExistsError: `folder` exists and `overwrite` is not set, or it is not one of packed rows.
+        CapacityError: less memory than the rows of two groups.
+        TypeError, ValueError: as for `read_ahead`.
+
+    Source: Liu et al., "DiskGNN" (SIGMOD 2025): features of every mini-batch are packed one after the other.
+    """
+    store = as_store(store, "store")
+    check_store("store", store)
+    check_at_least("group", group, 1)
+    check_type("batches", batches, Iterable, "which is not iterable; pass workbench.batches(…).epoch(0), or a list")
+    capacity = pool_rows(store, memory_bytes)
+    folder = Path(folder).absolute()
+    _check_free(folder, overwrite)
+    plan = plan_rows(trace_of(batches, group), capacity, num_rows=len(store), overlap=overlap)
+    with files.new_folder(folder, replace=overwrite) as draft:
+        MappedRows.create(draft / "rows", _pieces(store, plan.ids, max(1, capacity // 2)))
+        save_arrays(draft / "order", {"ids": plan.ids, "num_rows": torch.tensor([len(store)])}, kind=_KIND)
+    return PackedRows(folder)
+
+
+def _check_free(folder: Path, overwrite: bool) -> None:
+    if not folder.exists():
+        return
+    if not overwrite:
+        raise FileExistsError(f"{folder} exists; pass overwrite=True to replace it, or another folder")
+    if not (folder / "order").is_dir():
+        raise FileExistsError(f"{folder} is not a folder of packed rows and is not replaced; pass another folder")
+
+
+def _pieces(store: FeatureStore, ids: Tensor, size: int) -> Iterator[Tensor]:
+    for some in ids.split(size):
+        yield store.read(some).cpu()
+
+
+class PackedRows:
+    """Rows that `pack_rows` wrote, read in their order of use alone: by `read_ahead` over the same batches.
+
+    Args:
+        folder: folder written by `pack_rows`.
+        direct: as for `DiskRows`.
+        threads: as for `DiskRows`.
+        traffic: counts the rows that are read, as "disk".
+
+    Raises:
+        FileNotFoundError: if the folder or a file of it is missing.
+        CorruptFileError: if a file does not match its header.
+        ValueError: as for `DiskRows`.
+    """
+
+    device = torch.device("cpu")
+
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        direct: bool | Literal["auto"] = "auto",
+        threads: int = 16,
+        traffic: Traffic | None = None,
+    ) -> None:
+        order = open_arrays(Path(folder) / "order", kind=_KIND)
+        self._ids, self._length = order["ids"], int(order["num_rows"])
+        self._rows = DiskRows(Path(folder) / "rows", direct=direct, threads=threads, traffic=traffic)
+        self._next = 0
+
+    @property
+    def row_shape(self) -> tuple[int, ...]:
+        return self._rows.row_shape
+
+    @property
+    def dtype(self) -> torch.dtype:
+        return self._rows.dtype
+
+    def __len__(self) -> int:
+        """Exclusive upper bound of the ids: that of the store they come from."""
+        return self._length
+
+    @property
+    def num_rows(self) -> int:
+        """Number of rows in the file, each as often as it is read."""
+        return len(self._ids)
+
+    @property
+    def num_reads(self) -> int:
+        """Number of reads of the file."""
+        return self._rows.num_reads
+
+    @property
+    def read_bytes(self) -> int:
+        """Bytes that were read from the file."""
+        return self._rows.read_bytes
+
+    def read(self, ids: Tensor, *, out: Tensor | None = None) -> Tensor:
+        """Read the next rows. Arguments and errors as for `DiskRows.read`.
+
+        Raises:
+            ValueError: other rows than the next ones.
+        """
+        return self._rows.read(self._places_of(ids), out=out)
+
+    def read_to(self, ids: Tensor, rows: Tensor, places: Tensor) -> None:
+        """Read the next rows to places of a larger tensor. Arguments and errors as for `DiskRows.read_to`.
+
+        Raises:
+            ValueError: other rows than the next ones.
+        """
+        self._rows.read_to(self._places_of(ids), rows, places)
+
+    def rewind(self) -> None:
+        """Begin again with the first rows."""
+        self._next = 0
+
+    def _places_of(self, ids: Tensor) -> Tensor:
+        first, last = self._next, self._next + len(ids)
+        if not torch.equal(ids.cpu(), self._ids[first:last]):
+            raise ValueError(
+                f"these are not rows {first:,} to {last:,} of those that were packed, so they were packed for other "
+                "batches, or other memory_bytes, group or overlap; pass the same to pack_rows and read_ahead, with "
+                "window=None and the batches of one epoch, or call rewind()"
+            )
+        self._next = last
+        return torch.arange(first, last)
+
+    def __repr__(self) -> str:
+        return f"PackedRows({self.num_rows:,} reads of {len(self):,} rows, {self._rows!r})"

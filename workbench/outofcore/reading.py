@@ -1,0 +1,233 @@
+"""`plan_reading`: chooses how rows are read, from counts before the run: Belady's rule, packing or a buffer."""
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from itertools import pairwise
+from math import ceil
+from typing import Literal
+
+import torch
+from torch import Tensor
+
+from workbench.core.errors import CapacityError, check_at_least, check_bytes, check_type
+from workbench.core.trace import AccessTrace
+from workbench.core.units import format_bytes
+from workbench.features.disk_rows import MAX_READ, read_cost
+from workbench.outofcore.bucket_order import node_order
+from workbench.outofcore.row_plan import RowPlan, plan_rows
+from workbench.outofcore.store_layout import whole_blocks
+from workbench.outofcore.tuning import DiskModel, buffer_bytes, loads_of
+
+Method = Literal["belady", "packed", "buffer"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Reading:
+    """A way of reading the rows of an epoch, and what the disk does for it, per epoch.
+
+    Args:
+        method: "belady": `read_ahead` from `DiskRows`; "packed": from `PackedRows`; "buffer": a `PartitionBuffer`,
+            whose batches are sampled from the partitions in memory, so that accuracy may differ from memory's.
+        group: batches whose rows are read together; 0 for the buffer.
+        num_partitions: partitions of the buffer; 0 for others.
+        capacity: partitions in the buffer; 0 for others.
+        read_bytes: bytes read, whole blocks and gaps included, those of edges too for the buffer.
+        num_reads: number of reads.
+        written_bytes: bytes written: packed rows, divided by the epochs that read them.
+        seconds: time of the disk, modelled.
+    """
+
+    method: Method
+    group: int = 0
+    num_partitions: int = 0
+    capacity: int = 0
+    read_bytes: int
+    num_reads: int
+    written_bytes: int = 0
+    seconds: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReadingPlan:
+    """The way of reading that a disk takes the least time for, and the others.
+
+    Args:
+        choice: the fastest.
+        others: all others that fit into memory, fastest first.
+        memory_bytes: memory for rows, and for the edges of the buffer.
+        gap_bytes: for `DiskRows`: what the disk transfers in the time of another read.
+        disk: the disk.
+    """
+
+    choice: Reading
+    others: tuple[Reading, ...]
+    memory_bytes: int
+    gap_bytes: int
+    disk: DiskModel
+
+
+def plan_reading(
+    trace: AccessTrace,
+    *,
+    num_rows: int,
+    row_bytes: int,
+    memory_bytes: int | str,
+    disk: DiskModel,
+    block_bytes: int = 4096,
+    groups: Sequence[int] = (1, 2, 4, 8, 16),
+    packed_epochs: int = 1,
+    num_edges: int | None = None,
+    edge_bytes: int = 16,
+    num_partitions: int = 64,
+    num_train_partitions: int = 1,
+) -> ReadingPlan:
+    """Choose between reading ahead by Belady's rule, packing, and a partition buffer, by the modelled time of the disk.
+
+    Args:
+        trace: the rows that each batch of an epoch reads: `AccessTrace.of(mb.node_ids for _, mb in loader.epoch(0))`.
+        num_rows: number of rows on disk.
+        row_bytes: bytes of a row.
+        memory_bytes: memory for rows, and for the edges of the buffer; that of the graph, from which all others
+            sample, comes on top unless it is memory-mapped.
+        disk: bandwidth and reads per second, given or `DiskModel.measured(folder)`.
+        block_bytes: reads begin and end at multiples of it (`DiskRows.block_bytes`).
+        groups: numbers of batches whose rows may be read together.
+        packed_epochs: epochs that train the same samples, and so read the same packed rows.
+        num_edges: number of edges; None: a buffer is not considered.
+        edge_bytes: bytes of an edge in the buffer's buckets.
+        num_partitions: partitions of the buffer.
+        num_train_partitions: of these, the first, that have all training nodes.
+
+    Returns:
+        The plan. Bytes and reads of "belady" and "packed" are those of `DiskRows` with `gap_bytes`, counted; those of
+        the buffer suppose partitions and buckets of the same size.
+
+    Raises:
+        TypeError: a trace or a disk of another type.
+        ValueError: a number out of range.
+        IndexError: the trace has an id that is not below `num_rows`.
+        CapacityError: nothing fits into memory.
+    """
+    check_type("trace", trace, AccessTrace, "pass wb.AccessTrace.of(mb.node_ids for _, mb in loader.epoch(0))")
+    check_type("disk", disk, DiskModel, "pass wb.outofcore.DiskModel(bytes_per_second=…, reads_per_second=…)")
+    check_type("groups", groups, Sequence, "pass a list of numbers of batches")
+    numbers = {"num_rows": num_rows, "row_bytes": row_bytes, "block_bytes": block_bytes, "packed_epochs": packed_epochs}
+    for name, number in numbers.items():
+        check_at_least(name, number, 1)
+    for group in groups:
+        check_at_least("a group", group, 1)
+    memory = check_bytes("memory_bytes", memory_bytes)
+    rows = _Rows(trace, num_rows, row_bytes, memory, block_bytes, min(disk.read_bytes, MAX_READ))
+    found, reasons = [], list[str]()
+    for group in groups:
+        try:
+            plan = rows.plan(group)
+        except CapacityError as error:
+            reasons.append(str(error))
+            break
+        found.append(_belady(rows, plan, group, disk))
+        if group == groups[0]:
+            found.append(_packed(rows, plan, group, disk, packed_epochs))
+    if num_edges is not None:
+        sizes = num_rows, row_bytes, num_edges, edge_bytes, num_partitions, num_train_partitions
+        buffer = _buffer(*sizes, memory=memory, disk=disk)
+        found += [buffer] if buffer is not None else []
+    if not found:
+        needed = rows.needed(groups[0]) if groups else 0
+        raise CapacityError(
+            f"nothing fits into {format_bytes(memory)}: {'; '.join(reasons) or 'groups is empty'}. Raise memory_bytes "
+            f"to {needed}, or lower batch_size"
+        )
+    choice, *others = sorted(found, key=lambda reading: reading.seconds)
+    return ReadingPlan(choice=choice, others=tuple(others), memory_bytes=memory, gap_bytes=rows.gap, disk=disk)
+
+
+@dataclass(frozen=True)
+class _Rows:
+    """What the batches of an epoch read, and the file that it is in."""
+
+    trace: AccessTrace
+    num_rows: int
+    row_bytes: int
+    memory: int
+    block: int
+    gap: int
+
+    @property
+    def capacity(self) -> int:
+        return min(self.memory // self.row_bytes, self.num_rows)
+
+    def grouped(self, group: int) -> AccessTrace:
+        offsets = self.trace.offsets
+        return AccessTrace(self.trace.ids, torch.cat([offsets[:-1:group], offsets[-1:]]))
+
+    def plan(self, group: int) -> RowPlan:
+        if not self.capacity:
+            raise CapacityError(f"a row has {self.row_bytes} bytes")
+        return plan_rows(self.grouped(group), self.capacity, num_rows=self.num_rows)
+
+    def needed(self, group: int) -> int:
+        """Memory of the rows of two groups, one after the other, at most."""
+        reads = list(self.grouped(group))
+        pairs = pairwise([torch.empty(0, dtype=torch.int64), *reads])
+        return self.row_bytes * max((len(torch.cat(pair).unique()) for pair in pairs), default=1)
+
+    def cost(self, reads: Iterable[Tensor], num_rows: int) -> tuple[int, int]:
+        """Bytes and reads of some calls on a file of that many rows."""
+        size = {"block": self.block, "max_gap": self.gap, "file_bytes": num_rows * self.row_bytes}
+        costs = [read_cost(ids, self.row_bytes, **size) for ids in reads]
+        return sum(nbytes for nbytes, _ in costs), sum(count for _, count in costs)
+
+
+def _belady(rows: _Rows, plan: RowPlan, group: int, disk: DiskModel) -> Reading:
+    nbytes, count = rows.cost((ids for ids, _ in plan.reads()), rows.num_rows)
+    seconds = disk.seconds(nbytes, count)
+    return Reading(method="belady", group=group, read_bytes=nbytes, num_reads=count, seconds=seconds)
+
+
+def _packed(rows: _Rows, plan: RowPlan, group: int, disk: DiskModel, epochs: int) -> Reading:
+    """Rows are read from their file in pieces of half the memory, written, and read in their order of use."""
+    stretches = (torch.arange(lo, hi) for lo, hi in pairwise(plan.offsets.tolist()))
+    nbytes, count = rows.cost(stretches, plan.num_rows)
+    first, before = rows.cost(plan.ids.split(max(1, rows.capacity // 2)), rows.num_rows)
+    written = ceil(plan.num_rows * rows.row_bytes / epochs)
+    read, reads = nbytes + ceil(first / epochs), count + ceil(before / epochs)
+    seconds = disk.seconds(read + written, reads + ceil(written / MAX_READ))
+    options = {"read_bytes": read, "num_reads": reads, "written_bytes": written}
+    return Reading(method="packed", group=group, seconds=seconds, **options)
+
+
+def _buffer(
+    num_nodes: int,
+    row_bytes: int,
+    num_edges: int,
+    edge_bytes: int,
+    num_partitions: int,
+    num_train: int,
+    *,
+    memory: int,
+    disk: DiskModel,
+) -> Reading | None:
+    """The largest buffer that fits into memory, in MariusGNN's order; None: not two partitions fit."""
+    for name, number in {"num_edges": num_edges, "edge_bytes": edge_bytes}.items():
+        check_at_least(name, number, 0)
+    check_at_least("num_partitions", num_partitions, 2)
+    check_at_least("num_train_partitions", num_train, 1, most=num_partitions)
+    partition = whole_blocks(ceil(num_nodes / num_partitions) * row_bytes)
+    bucket = num_edges * edge_bytes / num_partitions**2
+    fitting = [c for c in range(2, num_partitions + 1) if buffer_bytes(c, partition, bucket) <= memory]
+    if not fitting:
+        return None
+    capacity = fitting[-1]
+    loads = [len(new) for new in loads_of(node_order(num_partitions, capacity, num_train).states)]
+    buckets = sum(capacity**2 - (capacity - new) ** 2 for new in loads)
+    nbytes = sum(loads) * partition + round(buckets * bucket)
+    count = sum(loads) + (buckets if num_edges else 0)
+    return Reading(
+        method="buffer",
+        num_partitions=num_partitions,
+        capacity=capacity,
+        read_bytes=nbytes,
+        num_reads=count,
+        seconds=disk.seconds(nbytes, count),
+    )
